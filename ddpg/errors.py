@@ -1,0 +1,42 @@
+"""The one exception for input this package cannot work with."""
+
+import difflib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+
+class UsageError(ValueError):
+    """Bad input: the message names the value, what was expected and what to do.
+
+    The command line prints it as one line and exits with status 2.
+    """
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return a hint such as ``; did you mean 'Pendulum-v1'?``, or the empty string."""
+    known = list(known)
+    lowered = {candidate.lower(): candidate for candidate in known}
+    close = difflib.get_close_matches(str(name).lower(), lowered, n=1, cutoff=0.5)
+    return f"; did you mean {lowered[close[0]]!r}?" if close else ""
+
+
+def choose(option: str, value: Any, table: Mapping[str, Any], own: str, is_own=callable) -> Any:
+    """Return ``table[value]`` for a name, or ``value`` itself where it is a user's own.
+
+    Args:
+        option: the option's name, for the message.
+        value: a key of ``table``, or a user's own value of the same shape.
+        table: the supplied choices.
+        own: what a user's own value looks like, for the message.
+        is_own: tells whether ``value`` is such a value.
+
+    Raises:
+        UsageError: neither.
+    """
+    if is_own(value):
+        return value
+    if isinstance(value, str) and value in table:
+        return table[value]
+    raise UsageError(
+        f"{option}={value!r} is not one of {sorted(table)}, nor {own}{did_you_mean(value, table)}"
+    )

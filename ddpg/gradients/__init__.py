@@ -1,0 +1,1 @@
+"""Where a gradient may flow: pure functions on tensors, without variables or sessions."""

@@ -1,0 +1,126 @@
+"""How actions stay inside their box: an output head, and a transform of ∇ₐQ.
+
+One sign convention everywhere: ``action_gradient`` is ∇ₐQ, the direction that **increases** Q. The
+transforms work per sample, before any reduction over the batch, with per-dimension bounds in the
+units of ``action``.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import tensorflow as tf
+
+
+class Bounding(NamedTuple):
+    """A way of keeping actions inside ``[low, high]``.
+
+    Attributes:
+        head: ``(pre_activation [B, A], low [A], high [A]) -> action [B, A]``.
+        transform: ``(action_gradient [B, A], action [B, A], low [A], high [A]) -> [B, A]``.
+    """
+
+    head: Callable[..., tf.Tensor]
+    transform: Callable[..., tf.Tensor]
+
+
+def tanh_head(pre_activation: tf.Tensor, low: tf.Tensor, high: tf.Tensor) -> tf.Tensor:
+    """Squash to the open box: middle + half-range · tanh(pre-activation)."""
+    return (high + low) / 2 + (high - low) / 2 * tf.tanh(pre_activation)
+
+
+def linear_head(pre_activation: tf.Tensor, low: tf.Tensor, high: tf.Tensor) -> tf.Tensor:
+    """Scale without squashing: middle + half-range · pre-activation.
+
+    A pre-activation near zero is an action near the middle, in every dimension: where an inverting
+    policy has to start, because its correction grows with the distance from the box.
+    """
+    return (high + low) / 2 + (high - low) / 2 * pre_activation
+
+
+def identity(action_gradient: tf.Tensor, action: tf.Tensor, low: tf.Tensor, high: tf.Tensor) -> tf.Tensor:
+    """Return ∇ₐQ as it is: a tanh head bounds the action by itself."""
+    return action_gradient
+
+
+def inverting(
+    action_gradient: tf.Tensor,
+    action: tf.Tensor,
+    low: tf.Tensor,
+    high: tf.Tensor,
+    max_factor: float | None = None,
+) -> tf.Tensor:
+    """Invert gradients (Hausknecht & Stone 2016, arXiv 1511.04143, section 5.2).
+
+        g ← g · (high − a)/(high − low)   if g > 0   (Q wants a larger action)
+        g ← g · (a − low)/(high − low)    otherwise  (Q wants a smaller one)
+
+    Towards a bound the factor shrinks to 0; past it the factor is negative, so the gradient turns
+    around and pulls the action back. On the other side the factor exceeds 1: far outside, a gradient
+    that already points inwards is amplified in proportion to the distance. That is the paper's rule
+    and is kept by default, because it is a restoring force; ``max_factor`` caps the magnitude.
+
+    The rule needs an action that is linear in the network's output (a tanh head would damp twice) and
+    the action at which ∇ₐQ was taken, a = μ(s), not the replayed one.
+
+    Args:
+        action_gradient: ∇ₐQ, ``[B, A]``, the direction that increases Q.
+        action: a = μ(s), ``[B, A]``, in the units of the bounds.
+        low: lower bounds, ``[A]``, finite.
+        high: upper bounds, ``[A]``, finite and above ``low``.
+        max_factor: largest magnitude of the factor; ``None`` is the paper's rule.
+
+    Returns:
+        The inverted gradient, ``[B, A]``.
+    """
+    width = high - low
+    factor = tf.where(action_gradient > 0, (high - action) / width, (action - low) / width)
+    if max_factor is not None:
+        factor = tf.clip_by_value(factor, -max_factor, max_factor)
+    return action_gradient * factor
+
+
+def zeroing(action_gradient: tf.Tensor, action: tf.Tensor, low: tf.Tensor, high: tf.Tensor) -> tf.Tensor:
+    """Zero gradients (Hausknecht & Stone 2016, section 5.1): g where low < a < high, else 0."""
+    inside = tf.logical_and(action > low, action < high)
+    return tf.where(inside, action_gradient, tf.zeros_like(action_gradient))
+
+
+def norm_clipping(action_gradient: tf.Tensor, max_norm: float) -> tf.Tensor:
+    """Scale each sample's ∇ₐQ ``[B, A]`` down to an L2 norm of at most ``max_norm``.
+
+    Per sample and at the scale of ∇ₐQ itself: clipping does not commute with the 1/B of the batch
+    mean, nor with inverting (clip before, and the pull at the bounds is what inverting makes of a
+    bounded gradient; clip after, and a pull from far outside is bounded too).
+    """
+    return tf.clip_by_norm(action_gradient, max_norm, axes=[1])
+
+
+SQUASHING = Bounding(tanh_head, identity)
+INVERTING = Bounding(linear_head, inverting)
+ZEROING = Bounding(linear_head, zeroing)
+
+BOUNDINGS = {"squashing": SQUASHING, "inverting": INVERTING, "zeroing": ZEROING}
+
+
+def backward_through(transform: Callable[[tf.Tensor, tf.Tensor], tf.Tensor], action: tf.Tensor) -> tf.Tensor:
+    """Return ``action`` unchanged, with ``transform`` standing in its backward pass.
+
+    For losses of the form −mean over the batch of Q(s, a): what arrives is −∇ₐQ/B, and the transform
+    is defined on ∇ₐQ, so the sign and the 1/B are taken off before it and put back after it. Inverting
+    and zeroing would commute with the 1/B; norm clipping would not.
+
+    Args:
+        transform: ``(action_gradient [B, A], action [B, A]) -> [B, A]``.
+        action: ``[B, A]``.
+    """
+
+    @tf.custom_gradient
+    def forward(value: tf.Tensor):
+        batch_size = tf.cast(tf.shape(value)[0], value.dtype)
+
+        def backward(upstream: tf.Tensor) -> tf.Tensor:
+            return -transform(-upstream * batch_size, value) / batch_size
+
+        return tf.identity(value), backward
+
+    return forward(action)

@@ -1,0 +1,58 @@
+"""How ∇θJ is formed: three ways to the deterministic policy gradient.
+
+The theorem (Silver et al. 2014, eq. 9; Lillicrap et al. 2015, eq. 6), over a minibatch of B states:
+
+    ∇θJ = 1/B Σ ∇θμ(s) · ∇ₐQ(s, a)|a=μ(s)
+
+Each function returns ``[(gradient, variable)]`` for the actor's weights alone, signed for an optimiser
+that descends (so −∇θJ), with the actor's bounding applied to ∇ₐQ. All three are the same gradient.
+``actor`` is an ActorNetwork and ``critic`` a CriticNetwork, or anything with the methods used here.
+"""
+
+import tensorflow as tf
+
+from ddpg.gradients.bounding import backward_through
+
+
+def chain_rule(actor, critic, states: tf.Tensor) -> list:
+    """Hand ∇ₐQ to ∇θμ: the two factors apart (Lillicrap et al. 2015, eq. 6).
+
+    ``gradients(μ, θ, grad_ys=−g/B)`` is −1/B Σ g·∇θμ with g = ∇ₐQ: the product never has to be formed
+    by hand. Having g in one's hands is what bounding it needs.
+
+    Args:
+        actor: the policy μ.
+        critic: the action-value function Q.
+        states: ``[B, *observation shape]``.
+    """
+    actions = actor(states, training=True)
+    return actor.policy_gradients(actions, critic.action_gradient(states, actions))
+
+
+def direct(actor, critic, states: tf.Tensor) -> list:
+    """Differentiate −mean Q(s, μ(s)) for θ (Lillicrap et al. 2015, section 3).
+
+    The chain rule is autodiff's: ∂(−1/B Σ Q)/∂θ = −1/B Σ ∇ₐQ·∇θμ. Q's own weights are not in the
+    variable list, so they stay put. Bounding stands in the backward pass of the action.
+    """
+    actions = backward_through(actor.bound_action_gradient, actor(states, training=True))
+    loss = -tf.reduce_mean(critic(states, actions))
+    return actor.optimizer.compute_gradients(loss, var_list=actor.trainable_variables)
+
+
+def surrogate(actor, critic, states: tf.Tensor) -> list:
+    """Regress μ(s) onto a slightly better action (the form of Acme and TF-Agents).
+
+    L = 1/B Σ ½‖stop(a + g) − a‖² with a = μ(s): its derivative for a is −(a + g − a) = −g at every
+    sample, so ∂L/∂θ = −1/B Σ g·∇θμ. Summed, not averaged, over action dimensions: the average would
+    scale the gradient by 2/A, which SGD, gradient clipping and weight decay all feel.
+    """
+    actions = actor(states, training=True)
+    gradient = actor.bound_action_gradient(critic.action_gradient(states, actions), actions)
+    # stop(a + g) − a, regrouped: rounding a + g would cost the digits of a small g.
+    difference = tf.stop_gradient(gradient) + (tf.stop_gradient(actions) - actions)
+    loss = tf.reduce_mean(tf.reduce_sum(tf.square(difference), axis=1) / 2)
+    return actor.optimizer.compute_gradients(loss, var_list=actor.trainable_variables)
+
+
+POLICY_GRADIENTS = {"chain_rule": chain_rule, "direct": direct, "surrogate": surrogate}

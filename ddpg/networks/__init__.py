@@ -1,0 +1,1 @@
+"""Actor and critic networks, their layers and their targets."""

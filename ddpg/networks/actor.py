@@ -1,0 +1,162 @@
+"""The actor: a deterministic policy μ(s) bounded to a Box."""
+
+from collections.abc import Callable
+
+import numpy as np
+import tensorflow as tf
+from gymnasium import spaces as gym_spaces
+
+from ddpg import spaces
+from ddpg.errors import UsageError, choose
+from ddpg.gradients import bounding as boundings
+from ddpg.gradients.policy import POLICY_GRADIENTS
+from ddpg.networks.base import Network, v1
+from ddpg.networks.layers import mlp, output_layer
+
+
+class ActorNetwork(Network):
+    """Deterministic policy μ(s), ``[B, *observation shape] -> [B, A]`` in the units of ``action_space``.
+
+    Args:
+        observation_space: a Box.
+        action_space: a Box of floats with finite bounds; A is its flattened size. Bounds are honoured per
+            dimension, asymmetric ones too; nothing is rescaled behind the user's back.
+        network: hidden layers, ``states -> features``; :func:`ddpg.mlp` or a callable of one's own.
+        bounding: ``"squashing"``, ``"inverting"``, ``"zeroing"``, or a :class:`ddpg.gradients.bounding.Bounding`.
+        policy_gradient: ``"chain_rule"``, ``"direct"``, ``"surrogate"``, or a callable
+            ``(actor, critic, states) -> [(gradient, variable)]``.
+        optimizer: a ``tf.compat.v1.train.Optimizer`` class, called with the learning rate.
+        learning_rate: its step size.
+        tau: step of the target network, in (0, 1].
+        name: scope of its variables.
+        action_gradient_clip: largest L2 norm of each sample's ∇ₐQ, before the bounding; ``None``: any.
+
+    Raises:
+        UsageError: a space, name or number that cannot work.
+    """
+
+    def __init__(
+        self,
+        observation_space: gym_spaces.Box,
+        action_space: gym_spaces.Box,
+        *,
+        network: Callable | None = None,
+        bounding: str | boundings.Bounding = "squashing",
+        policy_gradient: str | Callable = "chain_rule",
+        optimizer: Callable = v1.train.AdamOptimizer,
+        learning_rate: float = 1e-4,
+        tau: float = 0.005,
+        name: str = "actor",
+        action_gradient_clip: float | None = None,
+    ):
+        self.action_space = spaces.check_action_space(action_space)
+        self.action_size = spaces.flat_size(action_space)
+        self.low = action_space.low.reshape(-1).astype(np.float32)
+        self.high = action_space.high.reshape(-1).astype(np.float32)
+        self.bounding = choose(
+            "bounding",
+            bounding,
+            boundings.BOUNDINGS,
+            "a Bounding(head, transform)",
+            is_own=lambda value: isinstance(value, boundings.Bounding),
+        )
+        self.policy_gradient = choose(
+            "policy_gradient",
+            policy_gradient,
+            POLICY_GRADIENTS,
+            "a callable (actor, critic, states) -> [(gradient, variable)]",
+        )
+        if action_gradient_clip is not None and not action_gradient_clip > 0:
+            raise UsageError(f"action_gradient_clip={action_gradient_clip} must be > 0, or None for no clipping")
+        self.action_gradient_clip = action_gradient_clip
+        self._network = network or mlp()
+        super().__init__(observation_space, optimizer, learning_rate, tau, name)
+
+    # -- symbolic -------------------------------------------------------------------------------------
+
+    def __call__(self, states: tf.Tensor, training: bool = False) -> tf.Tensor:
+        """Return μ(s), ``[B, A]``. ``training`` matters to batch norm: batch statistics, and move them."""
+        return self._online([states], training)
+
+    def target(self, states: tf.Tensor) -> tf.Tensor:
+        """Return μ′(s), ``[B, A]``: the same network through its EMA shadows."""
+        return self._of_target([states])
+
+    def bound_action_gradient(self, action_gradients: tf.Tensor, actions: tf.Tensor) -> tf.Tensor:
+        """Clip and bound ∇ₐQ ``[B, A]`` taken at ``actions`` ``[B, A]``, as this actor's options say."""
+        if self.action_gradient_clip is not None:
+            action_gradients = boundings.norm_clipping(action_gradients, self.action_gradient_clip)
+        return self.bounding.transform(action_gradients, actions, self.low, self.high)
+
+    def compute_gradients(self, states: tf.Tensor, action_gradients: tf.Tensor) -> list:
+        """Return ``[(−1/B Σ g·∇θμ(s), variable)]`` with g the bounded ``action_gradients``.
+
+        Args:
+            states: ``[B, *observation shape]``.
+            action_gradients: ∇ₐQ at a = μ(s), ``[B, A]``: the direction that increases Q, as it comes
+                from the critic, not bounded yet and not divided by B.
+        """
+        return self.policy_gradients(self(states, training=True), action_gradients)
+
+    def policy_gradients(self, actions: tf.Tensor, action_gradients: tf.Tensor) -> list:
+        """Same as :meth:`compute_gradients`, from the tensor a = μ(s) ``[B, A]`` at which ∇ₐQ was taken."""
+        gradient = tf.stop_gradient(self.bound_action_gradient(action_gradients, actions))
+        batch_size = tf.cast(tf.shape(actions)[0], actions.dtype)
+        return self.optimizer.compute_gradients(
+            actions, var_list=self.trainable_variables, grad_loss=-gradient / batch_size
+        )
+
+    # -- numeric --------------------------------------------------------------------------------------
+
+    def predict(self, states) -> np.ndarray:
+        """Return μ(s), ``[B, A]``; states ``[B, *observation shape]`` or flat ``[B, n]``."""
+        return self._run("predict", self.__call__, self._observations(states))
+
+    def predict_target(self, states) -> np.ndarray:
+        """Return μ′(s), ``[B, A]``."""
+        return self._run("predict_target", self.target, self._observations(states))
+
+    def get_gradients(self, states, action_gradients) -> list[np.ndarray]:
+        """Return the gradients of :meth:`compute_gradients`, in the order of the trainable variables."""
+
+        def gradients(*inputs: tf.Tensor) -> list[tf.Tensor]:
+            return [gradient for gradient, _ in self.compute_gradients(*inputs)]
+
+        return self._run("get_gradients", gradients, *self._inputs(states, action_gradients))
+
+    def train(self, states, action_gradients) -> float:
+        """Apply ∇ₐQ ``[B, A]`` at a = μ(s) for one optimiser step.
+
+        Returns:
+            −1/B Σ g·μ(s), g bounded: the loss whose gradient was applied, before the step.
+        """
+
+        def step(states: tf.Tensor, action_gradients: tf.Tensor) -> tf.Tensor:
+            actions = self(states, training=True)
+            gradient = self.bound_action_gradient(action_gradients, actions)
+            loss = -tf.reduce_mean(tf.reduce_sum(gradient * actions, axis=1))
+            with tf.control_dependencies([loss]):
+                step = self.apply_gradients(self.policy_gradients(actions, action_gradients))
+            with tf.control_dependencies([step]):
+                return tf.identity(loss)
+
+        return float(self._run("train", step, *self._inputs(states, action_gradients)))
+
+    # -- inside ---------------------------------------------------------------------------------------
+
+    def _apply(self, states: tf.Tensor) -> tf.Tensor:
+        pre_activation = output_layer(self._network(states), self.action_size)
+        return self.bounding.head(pre_activation, self.low, self.high)
+
+    def _placeholders(self) -> list[tf.Tensor]:
+        return [v1.placeholder(tf.float32, [None, *self.observation_space.shape], name="states")]
+
+    def _inputs(self, states, action_gradients) -> tuple[np.ndarray, np.ndarray]:
+        states = self._observations(states)
+        gradients = np.asarray(action_gradients, np.float32)
+        if gradients.shape != (len(states), self.action_size):
+            raise UsageError(
+                f"action_gradients has shape {gradients.shape}; expected [B, A] = {[len(states), self.action_size]}"
+            )
+        spaces.check_finite(gradients, "action_gradients")
+        return states, gradients

@@ -1,0 +1,165 @@
+"""What actor and critic share: variables, their target, their optimiser, and the numeric methods' runs."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from ddpg import spaces
+from ddpg._tflearn import training_mode
+from ddpg.errors import UsageError
+from ddpg.networks.target import Target
+
+v1 = tf.compat.v1
+
+
+class Network:
+    """A network applied as often as needed on one set of variables, with an EMA target.
+
+    Subclasses implement :meth:`_apply`. Variables, EMA shadows and optimiser slots are all created here,
+    in the default graph, so that one initialiser reaches them and later applications (inside a compiled
+    function too) create none.
+    """
+
+    def __init__(self, observation_space, optimizer, learning_rate: float, tau: float, name: str):
+        self.observation_space = spaces.check_observation_space(observation_space)
+        if not (np.isfinite(learning_rate) and learning_rate > 0):
+            raise UsageError(f"learning_rate={learning_rate} of the {name} must be a finite number > 0")
+        self.graph = v1.get_default_graph()
+        self.name = name
+        self.learning_rate = learning_rate
+        self._runs: dict[str, tuple] = {}
+        self._variables: list = []
+        with v1.variable_scope(None, default_name=name, use_resource=True) as self._scope:
+            pass
+        self._applying(self._record, self._placeholders(), training=False)
+        if not self.trainable_variables:
+            raise UsageError(f"the network of the {name} created no trainable variable; it could not learn")
+        self._target = Target(self._variables, tau)
+        self.optimizer = optimizer(learning_rate)
+        # Slots are made when gradients are first applied: now, so that they are in the initialiser.
+        self.apply_gradients([(tf.zeros_like(variable), variable) for variable in self.trainable_variables])
+
+    # -- symbolic -------------------------------------------------------------------------------------
+
+    @property
+    def variables(self) -> list:
+        """All variables of the online network, in creation order; moving statistics too."""
+        return list(self._variables)
+
+    @property
+    def trainable_variables(self) -> list:
+        """The variables that gradients move, in creation order."""
+        return [variable for variable in self._variables if variable.trainable]
+
+    @property
+    def target_variables(self) -> list:
+        """The EMA shadows, in the order of :attr:`variables`."""
+        return list(self._target.variables)
+
+    def apply_gradients(self, grads_and_vars: Sequence) -> tf.Operation:
+        """Return the op of one optimiser step down ``[(gradient, variable)]``."""
+        return self.optimizer.apply_gradients(grads_and_vars)
+
+    def target_update(self) -> tf.Operation:
+        """Return the op that moves the target by τ towards the online network."""
+        return self._target.update()
+
+    def target_sync(self) -> tf.Operation:
+        """Return the op that copies the online network into the target."""
+        return self._target.sync()
+
+    # -- numeric: NumPy in and out, in the default session --------------------------------------------
+
+    def update_target_network(self) -> None:
+        """Move the target by τ towards the online network."""
+        self._run("target_update", self.target_update)
+
+    def sync_target_network(self) -> None:
+        """Copy the online network into the target."""
+        self._run("target_sync", self.target_sync)
+
+    def get_network_params(self) -> list[np.ndarray]:
+        """Return the trainable variables' values, in creation order."""
+        
+        def read() -> list[tf.Tensor]:
+            return [variable.read_value() for variable in self.trainable_variables]
+
+        return self._run("get_network_params", read)
+
+    def set_network_params(self, arrays: Sequence[np.ndarray]) -> None:
+        """Set the trainable variables, in creation order. The target stays where it is.
+
+        Raises:
+            UsageError: another number of arrays, another shape, or NaN; nothing is set then.
+        """
+        variables = self.trainable_variables
+        if len(arrays) != len(variables):
+            raise UsageError(f"{len(arrays)} arrays given for the {len(variables)} trainable variables of {self.name}")
+        arrays = [np.asarray(array, dtype=v.dtype.as_numpy_dtype) for array, v in zip(arrays, variables, strict=True)]
+        for array, variable in zip(arrays, variables, strict=True):
+            if array.shape != tuple(variable.shape):
+                raise UsageError(f"{variable.name} has shape {tuple(variable.shape)}, the array given {array.shape}")
+            spaces.check_finite(array, variable.name)
+
+        def assign(*values: tf.Tensor) -> tf.Operation:
+            return tf.group(*[v.assign(value) for v, value in zip(variables, values, strict=True)])
+
+        self._run("set_network_params", assign, *arrays)
+
+    # -- for subclasses -------------------------------------------------------------------------------
+
+    def _apply(self, *inputs: tf.Tensor) -> tf.Tensor:
+        raise NotImplementedError
+
+    def _placeholders(self) -> list[tf.Tensor]:
+        """Return fresh placeholders for the inputs of :meth:`_apply`."""
+        raise NotImplementedError
+
+    def _online(self, inputs: Sequence[tf.Tensor], training: bool) -> tf.Tensor:
+        return self._applying(self._known_only, inputs, training)
+
+    def _of_target(self, inputs: Sequence[tf.Tensor]) -> tf.Tensor:
+        # Inference mode: a target uses the statistics it has averaged, and must not move them itself.
+        return self._applying(self._target.shadow_getter, inputs, training=False)
+
+    def _applying(self, getter: Callable, inputs: Sequence[tf.Tensor], training: bool) -> tf.Tensor:
+        scope = v1.variable_scope(self._scope, reuse=v1.AUTO_REUSE, custom_getter=getter)
+        with scope, training_mode(training):
+            return self._apply(*inputs)
+
+    def _record(self, getter: Callable, *args, **kwargs):
+        variable = getter(*args, **kwargs)
+        if not any(variable is known for known in self._variables):
+            self._variables.append(variable)
+        return variable
+
+    def _known_only(self, getter: Callable, *args, **kwargs):
+        variable = getter(*args, **kwargs)
+        if not any(variable is known for known in self._variables):
+            raise UsageError(
+                f"applying the network of the {self.name} again created {variable.name}: it would not be trained. "
+                "Build the same layers at every call (with fixed scopes, in the same order)"
+            )
+        return variable
+
+    def _observations(self, states) -> np.ndarray:
+        return spaces.as_batch(self.observation_space, states, "states")[0]
+
+    def _run(self, name: str, function: Callable, *arrays: np.ndarray):
+        """Run ``function(*placeholders)`` on ``arrays`` in the default session; built once per ``name``."""
+        session = v1.get_default_session()
+        if session is None:
+            raise UsageError(
+                f"no default session for the numeric methods of the {self.name}; call them inside "
+                "`with tf.compat.v1.Session().as_default():`, after global_variables_initializer()"
+            )
+        if session.graph is not self.graph:
+            raise UsageError(f"the default session runs another graph than the one the {self.name} was built in")
+        if name not in self._runs:
+            with self.graph.as_default(), v1.name_scope(f"{self.name}_numeric/{name}/"):
+                # Batches may differ in length from call to call: the first axis stays open.
+                inputs = [v1.placeholder(array.dtype, [None, *array.shape[1:]]) for array in arrays]
+                self._runs[name] = inputs, function(*inputs)
+        inputs, fetches = self._runs[name]
+        return session.run(fetches, dict(zip(inputs, arrays, strict=True)))

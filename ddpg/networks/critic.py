@@ -1,0 +1,152 @@
+"""The critic: an action-value function Q(s, a) that exposes ∇ₐQ."""
+
+from collections.abc import Callable
+
+import numpy as np
+import tensorflow as tf
+from gymnasium import spaces as gym_spaces
+
+from ddpg import spaces
+from ddpg.errors import UsageError
+from ddpg.gradients import td
+from ddpg.networks.base import Network, v1
+from ddpg.networks.layers import mlp, output_layer
+
+
+class CriticNetwork(Network):
+    """Action-value function Q(s, a), ``[B, *observation shape], [B, A] -> [B, 1]``.
+
+    Args:
+        observation_space: a Box.
+        action_space: a Box of floats with finite bounds; actions come in its units, flattened to A.
+        network: hidden layers, ``(states, actions) -> features``; :func:`ddpg.mlp` or one's own.
+        td_target: ``"stop_gradient"``, ``"placeholder"``, or a callable
+            ``(q, target, variables) -> [(gradient, variable)]``.
+        optimizer: a ``tf.compat.v1.train.Optimizer`` class, called with the learning rate.
+        learning_rate: its step size.
+        tau: step of the target network, in (0, 1].
+        name: scope of its variables.
+
+    Raises:
+        UsageError: a space, name or number that cannot work.
+    """
+
+    def __init__(
+        self,
+        observation_space: gym_spaces.Box,
+        action_space: gym_spaces.Box,
+        *,
+        network: Callable | None = None,
+        td_target: str | Callable = "stop_gradient",
+        optimizer: Callable = v1.train.AdamOptimizer,
+        learning_rate: float = 1e-3,
+        tau: float = 0.005,
+        name: str = "critic",
+    ):
+        self.action_space = spaces.check_action_space(action_space)
+        self.action_size = spaces.flat_size(action_space)
+        self._network = network or mlp()
+        self.td_target = td_target
+        td.resolve(td_target)
+        super().__init__(observation_space, optimizer, learning_rate, tau, name)
+        self._td_path = td.resolve(td_target, self.optimizer.compute_gradients)
+
+    # -- symbolic -------------------------------------------------------------------------------------
+
+    def __call__(self, states: tf.Tensor, actions: tf.Tensor, training: bool = False) -> tf.Tensor:
+        """Return Q(s, a), ``[B, 1]``. ``training`` matters to batch norm: batch statistics, and move them."""
+        return self._online([states, actions], training)
+
+    def target(self, states: tf.Tensor, actions: tf.Tensor) -> tf.Tensor:
+        """Return Q′(s, a), ``[B, 1]``: the same network through its EMA shadows."""
+        return self._of_target([states, actions])
+
+    def action_gradient(self, states: tf.Tensor, actions: tf.Tensor) -> tf.Tensor:
+        """Return ∇ₐQ(s, a), ``[B, A]``, per sample: the direction that increases Q.
+
+        Q of one sample depends on that sample's action alone, so the gradient of the sum over the batch
+        is every sample's own gradient.
+        """
+        return tf.gradients(self(states, actions), actions)[0]
+
+    def compute_gradients(self, states: tf.Tensor, actions: tf.Tensor, targets: tf.Tensor) -> list:
+        """Return ``[(∂L/∂φ, variable)]`` of L = 1/B Σ (Q(s, a) − y)², the target kept out by ``td_target``.
+
+        Args:
+            states: ``[B, *observation shape]``.
+            actions: ``[B, A]``.
+            targets: y, ``[B, 1]``.
+        """
+        return self.td_gradients(self(states, actions, training=True), targets)
+
+    def td_gradients(self, q: tf.Tensor, targets: tf.Tensor) -> list:
+        """Same as :meth:`compute_gradients`, from the prediction q = Q(s, a) ``[B, 1]``."""
+        return self._td_path(q, targets, self.trainable_variables)
+
+    # -- numeric --------------------------------------------------------------------------------------
+
+    def predict(self, states, actions) -> np.ndarray:
+        """Return Q(s, a), ``[B, 1]``."""
+        return self._run("predict", self.__call__, *self._inputs(states, actions))
+
+    def predict_target(self, states, actions) -> np.ndarray:
+        """Return Q′(s, a), ``[B, 1]``."""
+        return self._run("predict_target", self.target, *self._inputs(states, actions))
+
+    def action_gradients(self, states, actions) -> np.ndarray:
+        """Return ∇ₐQ(s, a), ``[B, A]``: the direction that increases Q."""
+        return self._run("action_gradients", self.action_gradient, *self._inputs(states, actions))
+
+    def get_gradients(self, states, actions, targets) -> list[np.ndarray]:
+        """Return the gradients of :meth:`compute_gradients`, in the order of the trainable variables."""
+
+        def gradients(*inputs: tf.Tensor) -> list[tf.Tensor]:
+            return [gradient for gradient, _ in self.compute_gradients(*inputs)]
+
+        inputs = self._inputs(states, actions)
+        return self._run("get_gradients", gradients, *inputs, self._targets(targets, len(inputs[0])))
+
+    def train(self, states, actions, targets) -> float:
+        """Move Q(s, a) towards ``targets`` by one optimiser step.
+
+        Returns:
+            The mean squared error before the step.
+        """
+
+        def step(states: tf.Tensor, actions: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
+            q = self(states, actions, training=True)
+            loss = td.mean_square(q, targets)
+            with tf.control_dependencies([loss]):
+                step = self.apply_gradients(self.td_gradients(q, targets))
+            with tf.control_dependencies([step]):
+                return tf.identity(loss)
+
+        inputs = self._inputs(states, actions)
+        return float(self._run("train", step, *inputs, self._targets(targets, len(inputs[0]))))
+
+    # -- inside ---------------------------------------------------------------------------------------
+
+    def _apply(self, states: tf.Tensor, actions: tf.Tensor) -> tf.Tensor:
+        return output_layer(self._network(states, actions), 1)
+
+    def _placeholders(self) -> list[tf.Tensor]:
+        return [
+            v1.placeholder(tf.float32, [None, *self.observation_space.shape], name="states"),
+            v1.placeholder(tf.float32, [None, self.action_size], name="actions"),
+        ]
+
+    def _inputs(self, states, actions) -> tuple[np.ndarray, np.ndarray]:
+        states = self._observations(states)
+        actions = spaces.as_batch(self.action_space, actions, "actions")[0].reshape(-1, self.action_size)
+        if len(states) != len(actions):
+            raise UsageError(f"{len(states)} states but {len(actions)} actions; give one action per state")
+        return states, actions
+
+    def _targets(self, targets, count: int) -> np.ndarray:
+        targets = np.asarray(targets, np.float32)
+        if targets.shape != (count, 1):
+            raise UsageError(
+                f"targets has shape {targets.shape}; expected [B, 1] = {[count, 1]}: [B] would broadcast to [B, B]"
+            )
+        spaces.check_finite(targets, "targets")
+        return targets

@@ -1,0 +1,105 @@
+"""Hidden layers: callables ``(tensor[, action]) -> tensor`` that stack tflearn layers."""
+
+from collections.abc import Callable, Sequence
+
+import tensorflow as tf
+
+from ddpg._tflearn import tflearn
+from ddpg.errors import UsageError, choose
+
+NORMS = (None, "batch", "layer")
+
+AUTO_REUSE = tf.compat.v1.AUTO_REUSE
+
+
+def fan_in_uniform(fan_in: int) -> Callable:
+    """U(±1/√f) for a layer of ``f`` inputs (Lillicrap et al. 2015, section 7), weights and biases alike."""
+    return tf.compat.v1.random_uniform_initializer(-(fan_in**-0.5), fan_in**-0.5)
+
+
+def output_layer(features: tf.Tensor, units: int) -> tf.Tensor:
+    """Linear layer with weights and biases from U(±3e-3): outputs start near 0 (ibid.)."""
+    initializer = tf.compat.v1.random_uniform_initializer(-3e-3, 3e-3)
+    return tflearn.fully_connected(
+        features, units, weights_init=initializer, bias_init=initializer, scope="output", reuse=AUTO_REUSE
+    )
+
+
+def mlp(
+    hidden: Sequence[int] = (256, 256),
+    activation: str | Callable = "relu",
+    norm: str | None = None,
+    action_layer: int = 0,
+) -> Callable[..., tf.Tensor]:
+    """Return a network of fully connected hidden layers.
+
+    Args:
+        hidden: units per layer, e.g. ``(400, 300)``.
+        activation: a tflearn activation's name, or a callable on tensors.
+        norm: ``None``; ``"batch"``: the observation and every layer before the action's entry are batch
+            normalised (Lillicrap et al. 2015, section 3), every hidden layer where no action enters or it
+            enters with the observation; ``"layer"``: layer normalisation of every hidden layer.
+        action_layer: the layer whose input the action joins (critics only). 0: with the observation;
+            1: the paper's critic.
+
+    Returns:
+        ``(states [B, ...][, actions [B, A]]) -> features [B, hidden[-1]]``. Observations of more than
+        one dimension are flattened.
+
+    Raises:
+        UsageError: layers that are not positive, an unknown norm or activation, or an ``action_layer``
+            that does not exist.
+    """
+    hidden = tuple(hidden)
+    if not hidden or any(not isinstance(units, int) or units < 1 for units in hidden):
+        raise UsageError(f"hidden={hidden!r} must name at least one layer, each of at least 1 unit")
+    if norm not in NORMS:
+        raise UsageError(f"norm={norm!r} is not one of {NORMS}")
+    if action_layer not in range(len(hidden)):
+        raise UsageError(f"action_layer={action_layer} must be one of the layers 0 to {len(hidden) - 1}")
+    names = {name: getattr(tflearn.activations, name) for name in ACTIVATIONS}
+    activate = choose("activation", activation, names, "a callable tensor -> tensor")
+
+    def network(states: tf.Tensor, actions: tf.Tensor | None = None) -> tf.Tensor:
+        size = states.shape[1:].num_elements()
+        layer = tf.reshape(states, [-1, size]) if states.shape.rank != 2 else states
+        batch_norm_until = len(hidden) if actions is None or action_layer == 0 else action_layer
+        if norm == "batch":
+            layer = tflearn.batch_normalization(layer, scope="input_norm", reuse=AUTO_REUSE)
+        for index, units in enumerate(hidden):
+            if actions is not None and index == action_layer:
+                layer = tf.concat([layer, actions], axis=1)
+            initializer = fan_in_uniform(int(layer.shape[1]))
+            layer = tflearn.fully_connected(
+                layer,
+                units,
+                weights_init=initializer,
+                bias_init=initializer,
+                scope=f"hidden_{index}",
+                reuse=AUTO_REUSE,
+            )
+            if norm == "batch" and index < batch_norm_until:
+                layer = tflearn.batch_normalization(layer, scope=f"norm_{index}", reuse=AUTO_REUSE)
+            elif norm == "layer":
+                layer = layer_normalization(layer, scope=f"norm_{index}")
+            layer = activate(layer)
+        return layer
+
+    return network
+
+
+ACTIVATIONS = ("relu", "tanh", "elu", "selu", "leaky_relu", "sigmoid", "softplus", "softsign", "linear")
+
+
+def layer_normalization(incoming: tf.Tensor, scope: str, epsilon: float = 1e-5) -> tf.Tensor:
+    """Normalise each sample of ``[B, n]`` over its features (Ba, Kiros & Hinton 2016, eq. 4).
+
+    tflearn has no such layer. Unlike batch normalisation it has no mode and no moving statistics.
+    """
+    with tf.compat.v1.variable_scope(scope, reuse=AUTO_REUSE):
+        size = [int(incoming.shape[-1])]
+        gain = tf.compat.v1.get_variable("gamma", size, initializer=tf.compat.v1.ones_initializer())
+        bias = tf.compat.v1.get_variable("beta", size, initializer=tf.compat.v1.zeros_initializer())
+        centred = incoming - tf.reduce_mean(incoming, axis=1, keepdims=True)
+        variance = tf.reduce_mean(tf.square(centred), axis=1, keepdims=True)
+        return centred * tf.math.rsqrt(variance + epsilon) * gain + bias

@@ -1,0 +1,123 @@
+"""Boxes: checking them, flattening them, and moving actions between env units and [-1, 1].
+
+NumPy and gymnasium only.
+"""
+
+import numpy as np
+from gymnasium import spaces
+
+from ddpg.errors import UsageError
+
+
+def check_observation_space(space: spaces.Space) -> spaces.Box:
+    """Return ``space`` if it is a Box (any numeric dtype, any shape, infinite bounds allowed).
+
+    Raises:
+        UsageError: another kind of space, or an empty one.
+    """
+    if not isinstance(space, spaces.Box):
+        raise UsageError(
+            f"observation space {space} is not a Box; wrap the environment in "
+            "gymnasium.wrappers.FlattenObservation, or another wrapper that makes it one"
+        )
+    if space.shape == () or 0 in space.shape:
+        raise UsageError(f"observation space {space} has shape {space.shape}; expected at least one number")
+    return space
+
+
+def check_action_space(space: spaces.Space) -> spaces.Box:
+    """Return ``space`` if it is a Box of floats with finite bounds and some width in every dimension.
+
+    Raises:
+        UsageError: a Discrete (or other) space, integer actions, infinite bounds, zero width.
+    """
+    if not isinstance(space, spaces.Box):
+        raise UsageError(
+            f"action space {space} is not a Box; DDPG acts in continuous spaces"
+            + (" (a Discrete space needs a DQN)" if isinstance(space, spaces.Discrete) else "")
+        )
+    if not np.issubdtype(space.dtype, np.floating):
+        raise UsageError(f"action space {space} has dtype {space.dtype}; expected a Box of floats")
+    if space.shape == () or 0 in space.shape:
+        raise UsageError(f"action space {space} has shape {space.shape}; expected at least one number")
+    if not (np.isfinite(space.low).all() and np.isfinite(space.high).all()):
+        raise UsageError(
+            f"action space {space} has infinite bounds; DDPG scales and bounds actions by them: "
+            "give finite ones, e.g. with gymnasium.wrappers.RescaleAction or ClipAction"
+        )
+    if not (space.high > space.low).all():
+        raise UsageError(f"action space {space} has zero width in some dimension; drop that dimension")
+    return space
+
+
+def flat_size(space: spaces.Box) -> int:
+    """Return how many numbers one element of ``space`` holds."""
+    return int(np.prod(space.shape))
+
+
+def as_batch(space: spaces.Box, values, what: str) -> tuple[np.ndarray, bool]:
+    """Return ``values`` as float32 ``[B, *space.shape]``, and whether it was a single element.
+
+    A single element has the space's shape or is flat, ``(n,)``; a batch has one axis more.
+
+    Raises:
+        UsageError: another shape, or a NaN or infinite number in it.
+    """
+    array = np.asarray(values, dtype=np.float32)
+    shape, size = space.shape, flat_size(space)
+    if array.shape in (shape, (size,)):
+        single = True
+    elif array.shape[1:] in (shape, (size,)):
+        single = False
+    else:
+        raise UsageError(
+            f"{what} has shape {array.shape}; expected {shape}, or a batch {('B', *shape)}".replace("'B'", "B")
+        )
+    check_finite(array, what)
+    return array.reshape(-1, *shape), single
+
+
+def check_finite(array: np.ndarray, what: str) -> None:
+    """Refuse NaN and infinity, naming the first place.
+
+    Raises:
+        UsageError: ``array`` holds a NaN or an infinite number.
+    """
+    # The sum is finite only if all terms are: one reduction, and the exact look only when in doubt.
+    if np.isfinite(np.add.reduce(array, axis=None)):
+        return
+    bad = np.argwhere(~np.isfinite(array))
+    if len(bad):
+        place = tuple(bad[0].tolist())
+        raise UsageError(
+            f"{what} holds {array[place]} at index {list(place)}; expected finite numbers: one such value "
+            "would turn every weight into NaN, so fix the environment or the observation"
+        )
+
+
+class ActionScaling:
+    """Affine map between a Box in env units and ``[-1, 1]^A``, per dimension, asymmetric bounds too."""
+
+    def __init__(self, space: spaces.Box):
+        check_action_space(space)
+        self.space = space
+        self._low = space.low.reshape(-1).astype(np.float32)
+        self._high = space.high.reshape(-1).astype(np.float32)
+        self._middle = (space.high.reshape(-1).astype(np.float64) + space.low.reshape(-1)) / 2
+        self._half_range = (space.high.reshape(-1).astype(np.float64) - space.low.reshape(-1)) / 2
+
+    @property
+    def unit_space(self) -> spaces.Box:
+        """The ``[-1, 1]`` box that DDPG trains in, flat: shape ``(A,)``."""
+        return spaces.Box(-1.0, 1.0, (flat_size(self.space),), np.float32)
+
+    def to_env(self, action: np.ndarray) -> np.ndarray:
+        """Map ``[..., A]`` from [-1, 1] to env units, ``[..., *space.shape]`` in the space's dtype."""
+        scaled = np.minimum(np.maximum(self._middle + self._half_range * action, self._low), self._high)
+        return scaled.astype(self.space.dtype).reshape(*action.shape[:-1], *self.space.shape)
+
+    def to_unit(self, action: np.ndarray) -> np.ndarray:
+        """Map ``[..., *space.shape]`` from env units to [-1, 1], ``[..., A]`` float32."""
+        action = np.asarray(action, dtype=np.float64)
+        lead = action.shape[: action.ndim - len(self.space.shape)]
+        return ((action.reshape(*lead, -1) - self._middle) / self._half_range).astype(np.float32)
