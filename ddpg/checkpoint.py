@@ -1,0 +1,196 @@
+"""Checkpoints: a directory of plain data, written aside and renamed into place.
+
+    manifest.json           what it is, the configuration, the spaces, counters, SHA-256 of every file
+    <group>.safetensors     arrays by name
+
+Reading one executes nothing: safetensors and JSON hold data only. A kill at any moment leaves either the
+old directory or the new one; a flipped byte is refused by its checksum.
+"""
+
+import hashlib
+import json
+import os
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from safetensors import SafetensorError
+from safetensors import numpy as safetensors
+
+from ddpg.errors import UsageError
+
+FORMAT = 1
+MANIFEST = "manifest.json"
+
+Groups = dict[str, dict[str, np.ndarray]]
+
+
+def write(path: str | Path, manifest: dict[str, Any], groups: Groups) -> Path:
+    """Write a checkpoint at ``path``, replacing one that is there.
+
+    Everything is written to a directory beside it and flushed to the disk first, so a full disk or a kill
+    leaves what was there before. Replacing takes two renames; between them :func:`read` finds the old one.
+
+    Returns:
+        The path.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    aside, old = _aside(path), _old(path)
+    shutil.rmtree(aside, ignore_errors=True)
+    try:
+        aside.mkdir()
+        files = {f"{group}.safetensors": _serialised(arrays) for group, arrays in groups.items()}
+        checksums = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
+        document = {"format": FORMAT, **manifest, "sha256": checksums}
+        files[MANIFEST] = json.dumps(document, indent=1).encode()
+        for name, data in files.items():
+            _write_through(aside / name, data)
+        _sync_directory(aside)
+    except BaseException:
+        shutil.rmtree(aside, ignore_errors=True)
+        raise
+    if path.exists():
+        shutil.rmtree(old, ignore_errors=True)
+        path.rename(old)
+    aside.rename(path)
+    _sync_directory(path.parent)
+    shutil.rmtree(old, ignore_errors=True)
+    return path
+
+
+def read(path: str | Path, *, only: set[str] | None = None) -> tuple[dict[str, Any], Groups]:
+    """Read the checkpoint at ``path``; of its groups, only those named.
+
+    Raises:
+        UsageError: nothing there, not a checkpoint, a newer format, or a damaged file.
+    """
+    manifest, path = _read_manifest(Path(path))
+    groups = {}
+    for name, expected in manifest["sha256"].items():
+        group = name.removesuffix(".safetensors")
+        if only is not None and group not in only:
+            continue
+        if not re.fullmatch(r"[\w.-]+\.safetensors", name):
+            raise UsageError(f"checkpoint {path} names a file {name!r} outside itself; it was tampered with")
+        try:
+            data = (path / name).read_bytes()
+        except FileNotFoundError:
+            raise UsageError(f"checkpoint {path} lacks its file {name}; take another checkpoint") from None
+        if hashlib.sha256(data).hexdigest() != expected:
+            raise UsageError(f"checkpoint {path} is damaged: {name} does not match its checksum; take another one")
+        try:
+            groups[group] = safetensors.load(data)
+        except SafetensorError as error:
+            raise UsageError(f"checkpoint {path} is damaged: {name} is not safetensors ({error})") from None
+    return manifest, groups
+
+
+def find(path: str | Path, which: str = "latest") -> Path:
+    """Return the checkpoint meant by ``path``: itself, or one of a run directory.
+
+    Args:
+        path: a checkpoint, or a run directory with ``checkpoints/<timesteps>/``.
+        which: in a run directory: ``"latest"``, ``"best"``, or a number of timesteps.
+
+    Raises:
+        UsageError: neither, or no such checkpoint in the run.
+    """
+    path = Path(path)
+    if (path / MANIFEST).exists() or (_old(path) / MANIFEST).exists():
+        return path
+    folder = path / "checkpoints"
+    numbered = sorted((int(entry.name), entry) for entry in _entries(folder) if entry.name.isdigit())
+    if which == "latest" and numbered:
+        return numbered[-1][1]
+    if which == "best" and (folder / "best" / MANIFEST).exists():
+        return folder / "best"
+    chosen = [entry for steps, entry in numbered if str(steps) == str(which)]
+    if chosen:
+        return chosen[0]
+    if not path.exists():
+        raise UsageError(f"no checkpoint or run directory at {str(path)!r}; give one such as runs/Pendulum-v1/1")
+    have = [entry.name for _, entry in numbered] + ["best"] * (folder / "best").exists()
+    raise UsageError(
+        f"{path} has no checkpoint {which!r}; it has {', '.join(have) if have else 'none'}"
+        + ("" if folder.exists() else ": it is not a run directory")
+    )
+
+
+def describe_space(space: gym.spaces.Box) -> dict[str, Any]:
+    """Return a Box as JSON values. Infinite bounds become ``null``."""
+
+    def bounds(values: np.ndarray) -> list:
+        return [float(value) if np.isfinite(value) else None for value in values.reshape(-1)]
+
+    return {
+        "type": "Box",
+        "shape": list(space.shape),
+        "dtype": str(space.dtype),
+        "low": bounds(space.low),
+        "high": bounds(space.high),
+    }
+
+
+def restore_space(description: dict[str, Any]) -> gym.spaces.Box:
+    """Return the Box of :func:`describe_space`."""
+    shape, dtype = tuple(description["shape"]), np.dtype(description["dtype"])
+    low = np.array([-np.inf if value is None else value for value in description["low"]]).reshape(shape)
+    high = np.array([np.inf if value is None else value for value in description["high"]]).reshape(shape)
+    return gym.spaces.Box(low.astype(dtype), high.astype(dtype), shape, dtype)
+
+
+def _read_manifest(path: Path) -> tuple[dict[str, Any], Path]:
+    if not (path / MANIFEST).exists() and (_old(path) / MANIFEST).exists():
+        path = _old(path)
+    try:
+        manifest = json.loads((path / MANIFEST).read_bytes())
+    except FileNotFoundError:
+        raise UsageError(f"no checkpoint at {str(path)!r}: it has no {MANIFEST}") from None
+    except (ValueError, NotADirectoryError) as error:
+        raise UsageError(f"{path / MANIFEST} is not readable as JSON ({error}); take another checkpoint") from None
+    if not isinstance(manifest, dict) or not isinstance(manifest.get("sha256"), dict):
+        raise UsageError(f"{path / MANIFEST} is not the manifest of a checkpoint")
+    if manifest.get("format") != FORMAT:
+        raise UsageError(
+            f"checkpoint {path} has format {manifest.get('format')!r}, this version reads {FORMAT}; "
+            "load it with the version of ddpg-paths that wrote it"
+        )
+    return manifest, path
+
+
+def _serialised(arrays: dict[str, np.ndarray]) -> bytes:
+    # safetensors writes the memory as it lies, whatever the strides say.
+    return safetensors.save({name: np.ascontiguousarray(array).reshape(array.shape) for name, array in arrays.items()})
+
+
+def _write_through(path: Path, data: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync_directory(path: Path) -> None:
+    if os.name == "nt":
+        return  # Windows has no handle for a directory; its renames are journalled
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _aside(path: Path) -> Path:
+    return path.with_name(f".{path.name}.writing")
+
+
+def _old(path: Path) -> Path:
+    return path.with_name(f".{path.name}.old")
+
+
+def _entries(folder: Path) -> list[Path]:
+    return [entry for entry in folder.iterdir() if (entry / MANIFEST).exists()] if folder.is_dir() else []

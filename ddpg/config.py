@@ -1,0 +1,183 @@
+"""One dataclass is the schema of a training run for Python, TOML files and command-line flags."""
+
+import dataclasses
+import json
+import sys
+import types
+import typing
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ddpg.errors import UsageError, did_you_mean
+from ddpg.noise import NOISES
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+
+def _option(default: Any, text: str) -> Any:
+    return dataclasses.field(default=default, metadata={"help": text})
+
+
+@dataclasses.dataclass(frozen=True)
+class DDPGConfig:
+    """What everyone tunes. Actions, their noise and their gradients are in units of [-1, 1].
+
+    Every field is a flag of ``ddpg train`` (``--batch-size 64``) and a key of a TOML file
+    (``batch_size = 64``). Fields that take a name also take a callable of one's own, in Python.
+
+    Raises:
+        UsageError: a value of the wrong type or outside its range.
+    """
+
+    hidden: tuple[int, ...] = _option((256, 256), "units of the hidden layers, of actor and critic")
+    activation: str = _option("relu", "activation of the hidden layers")
+    norm: str | None = _option(None, "normalisation of the hidden layers: batch, layer or none")
+    action_layer: int = _option(0, "hidden layer where the action enters the critic; 1 is the paper's")
+    gamma: float = _option(0.99, "discount factor")
+    tau: float = _option(0.005, "step of the target networks, in (0, 1]")
+    actor_learning_rate: float = _option(1e-3, "step size of the actor's Adam")
+    critic_learning_rate: float = _option(1e-3, "step size of the critic's Adam")
+    batch_size: int = _option(256, "transitions in a minibatch")
+    buffer_size: int = _option(1_000_000, "transitions the replay memory holds")
+    learning_starts: int = _option(1_000, "steps of uniform random actions before learning")
+    updates_per_step: float = _option(1.0, "gradient updates per environment step")
+    updates_per_call: int = _option(32, "gradient updates fused into one compiled call")
+    noise: str = _option("gaussian", f"exploration noise: {' or '.join(NOISES)}")
+    noise_scale: float = _option(0.1, "its scale, in half-ranges of the action box")
+    noise_theta: float = _option(0.15, "Ornstein-Uhlenbeck: pull towards 0 per unit of time")
+    noise_dt: float = _option(1.0, "Ornstein-Uhlenbeck: time per step")
+    bounding: str | tuple = _option("squashing", "squashing, inverting or zeroing")
+    policy_gradient: str | Callable = _option("chain_rule", "chain_rule, direct or surrogate")
+    td_target: str | Callable = _option("stop_gradient", "stop_gradient or placeholder")
+    action_gradient_clip: float | None = _option(None, "largest norm of each sample's action gradient, or none")
+    jit: bool = _option(True, "compile the updates with XLA")
+
+    def __post_init__(self):
+        for field in dataclasses.fields(self):
+            object.__setattr__(self, field.name, _coerced(field.name, getattr(self, field.name)))
+        self._check(bool(self.hidden) and min(self.hidden) >= 1, "hidden", "layers of at least 1 unit")
+        self._check(0 <= self.gamma <= 1, "gamma", "in [0, 1]")
+        self._check(0 < self.tau <= 1, "tau", "in (0, 1]")
+        for name in ("actor_learning_rate", "critic_learning_rate", "updates_per_step"):
+            self._check(0 < getattr(self, name) < np.inf, name, "a finite number > 0")
+        for name in ("batch_size", "buffer_size", "updates_per_call"):
+            self._check(getattr(self, name) >= 1, name, "at least 1")
+        self._check(self.learning_starts >= 0, "learning_starts", "at least 0")
+        self._check(self.noise in NOISES, "noise", f"one of {NOISES}{did_you_mean(self.noise, NOISES)}")
+        self._check(0 <= self.noise_scale < np.inf, "noise_scale", "a finite number >= 0")
+        if self.td_target == "placeholder":
+            self._check(
+                not self.jit and self.updates_per_call == 1,
+                "td_target",
+                "fused only without it: the target is fed from a session run of its own in the middle of every "
+                "update; set jit=False and updates_per_call=1 (--no-jit --updates-per-call 1), or use "
+                "stop_gradient, whose gradient is the same",
+            )
+
+    def _check(self, holds: bool, name: str, expected: str) -> None:
+        if not holds:
+            raise UsageError(f"{name}={getattr(self, name)!r} must be {expected}")
+
+    def replace(self, **changes: Any) -> "DDPGConfig":
+        """Return a copy with some fields changed.
+
+        Raises:
+            UsageError: an unknown field, or a bad value.
+        """
+        _known(changes, "DDPGConfig")
+        return dataclasses.replace(self, **changes)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields as JSON values; a callable as ``{"custom": its name}``."""
+        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return {name: _jsonable(value) for name, value in values.items()}
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> "DDPGConfig":
+        """Return the config of :meth:`to_json`.
+
+        Raises:
+            UsageError: an unknown field, a bad value, or a callable, which no file can hold.
+        """
+        _known(values, "the configuration")
+        for name, value in values.items():
+            if isinstance(value, dict) and "custom" in value:
+                raise UsageError(
+                    f"{name} was a callable of your own ({value['custom']}); files hold data, never code: "
+                    "pass the configuration again, DDPG.load(path, config=...)"
+                )
+        return cls(**values)
+
+
+def read_toml(path: str | Path) -> dict[str, Any]:
+    """Return the fields set in a TOML file, checked against :class:`DDPGConfig`'s names.
+
+    Raises:
+        UsageError: no such file, not TOML, or an unknown field.
+    """
+    try:
+        values = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UsageError(f"no configuration file {str(path)!r}; give the path of a TOML file") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} is not a TOML file: {error}") from None
+    _known(values, str(path))
+    return values
+
+
+def field_type(name: str) -> tuple[type, bool, bool]:
+    """Return a field's scalar type, whether it is a tuple of them, and whether it may be None."""
+    hint = typing.get_type_hints(DDPGConfig)[name]
+    optional = False
+    if isinstance(hint, types.UnionType):
+        parts = typing.get_args(hint)
+        optional = type(None) in parts
+        hint = parts[0]
+    if typing.get_origin(hint) is tuple:
+        return typing.get_args(hint)[0], True, optional
+    return hint, False, optional
+
+
+def _coerced(name: str, value: Any) -> Any:
+    kind, many, optional = field_type(name)
+    if value is None and optional:
+        return None
+    if kind is str and (isinstance(value, str) or (not isinstance(value, (int, float)) and value is not None)):
+        return value  # a name, or a value of one's own: whoever uses it checks it
+    try:
+        if many:
+            return tuple(_number(int, item) for item in value)
+        if kind is bool and isinstance(value, bool):
+            return value
+        if kind in (int, float):
+            return _number(kind, value)
+    except (TypeError, ValueError):
+        pass
+    described = f"a list of {kind.__name__}" if many else kind.__name__
+    raise UsageError(f"{name}={value!r} must be {described}{' or none' if optional else ''}")
+
+
+def _number(kind: type, value: Any) -> Any:
+    if isinstance(value, (bool, str)) or kind(value) != value:
+        raise ValueError
+    return kind(value)
+
+
+def _known(values: Mapping[str, Any], where: str) -> None:
+    names = [field.name for field in dataclasses.fields(DDPGConfig)]
+    for name in values:
+        if name not in names:
+            raise UsageError(f"{where} has no field {name!r}{did_you_mean(name, names)}; fields: {', '.join(names)}")
+
+
+def _jsonable(value: Any) -> Any:
+    try:
+        return json.loads(json.dumps(value))
+    except TypeError:
+        return {"custom": getattr(value, "__qualname__", repr(value))}

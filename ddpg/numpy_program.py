@@ -1,0 +1,103 @@
+"""A small straight-line program of NumPy calls: how a policy acts without TensorFlow.
+
+The program is plain data (op names and register numbers), so that it can be sent to a process that never
+imports TensorFlow. :mod:`ddpg.networks.mirror` reads it off a graph.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+
+class Step(NamedTuple):
+    """``registers[output] = OPERATIONS[operation](*registers[inputs])``."""
+
+    operation: str
+    inputs: tuple[int, ...]
+    output: int
+
+
+def _relu(x):
+    return np.maximum(x, np.float32(0))
+
+
+def _elu(x):
+    return np.where(x > 0, x, np.expm1(np.minimum(x, 0)))
+
+
+def _selu(x):
+    return np.float32(1.0507009873554805) * np.where(x > 0, x, np.float32(1.6732632423543772) * np.expm1(x))
+
+
+OPERATIONS: dict[str, Callable] = {
+    "MatMul": np.matmul,
+    "BiasAdd": np.add,
+    "AddV2": np.add,
+    "Sub": np.subtract,
+    "Mul": np.multiply,
+    "RealDiv": np.divide,
+    "Maximum": np.maximum,
+    "Minimum": np.minimum,
+    "Neg": np.negative,
+    "Square": np.square,
+    "Sqrt": np.sqrt,
+    "Rsqrt": lambda x: 1 / np.sqrt(x),
+    "Tanh": np.tanh,
+    "Sigmoid": lambda x: 1 / (1 + np.exp(-x)),
+    "Softplus": lambda x: np.logaddexp(x, np.float32(0)),
+    "Softsign": lambda x: x / (1 + np.abs(x)),
+    "Relu": _relu,
+    "Elu": _elu,
+    "Selu": _selu,
+    "Reshape": lambda x, shape: np.reshape(x, shape),
+    "Mean": lambda x, axis: np.mean(x, axis=tuple(np.atleast_1d(axis)), keepdims=True),
+}
+
+
+class NumpyProgram:
+    """A policy as a list of :class:`Step` over registers.
+
+    Args:
+        steps: in order of execution.
+        size: how many registers there are.
+        constants: ``{register: array}``.
+        parameters: the registers of the network's variables, in the order of :meth:`load`.
+        source: the register of the input, ``[B, *observation shape]``.
+        result: the register of the output, ``[B, A]``.
+    """
+
+    def __init__(
+        self,
+        steps: Sequence[Step],
+        size: int,
+        constants: dict[int, np.ndarray],
+        parameters: Sequence[int],
+        source: int,
+        result: int,
+    ):
+        self._registers: list = [None] * size
+        for register, value in constants.items():
+            self._registers[register] = value
+        self._parameters = list(parameters)
+        self._source, self._result = source, result
+        # Resolved and split by arity once: this loop is on the path of every environment step.
+        self._steps = [(OPERATIONS[step.operation], *step.inputs, step.output) for step in steps]
+
+    def load(self, arrays: Sequence[np.ndarray]) -> None:
+        """Set the variables' values."""
+        for register, array in zip(self._parameters, arrays, strict=True):
+            self._registers[register] = array
+
+    def __call__(self, observations: np.ndarray) -> np.ndarray:
+        """Return the program's output for ``[B, *observation shape]`` float32."""
+        registers = self._registers
+        registers[self._source] = observations
+        for step in self._steps:
+            if len(step) == 4:
+                operation, left, right, output = step
+                registers[output] = operation(registers[left], registers[right])
+            else:
+                operation, only, output = step
+                registers[output] = operation(registers[only])
+        return registers[self._result]

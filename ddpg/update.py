@@ -1,0 +1,82 @@
+"""One DDPG update, as ops: Lillicrap et al. 2015, Algorithm 1, from the minibatch on.
+
+| symbol | shape | meaning |
+|---|---|---|
+| batch | [B, ...] | transitions (s, a, r, s′, terminated) from the replay memory, see :class:`ddpg.replay.Batch` |
+| y | [B, 1] | the TD target |
+| q | [B, 1] | Q(s, a), the prediction |
+
+The steps are separate so that two drivers can use them: run one by one in a session to look inside, or
+chained (:func:`ddpg_update`) and fused into one compiled call. See :mod:`ddpg.learner`.
+"""
+
+import tensorflow as tf
+
+from ddpg.gradients import td
+from ddpg.networks.actor import ActorNetwork
+from ddpg.networks.critic import CriticNetwork
+from ddpg.replay import Batch
+
+Metrics = dict[str, tf.Tensor]
+
+
+def ddpg_update(actor: ActorNetwork, critic: CriticNetwork, batch: Batch, gamma: float) -> Metrics:
+    """Return the metrics of one whole update; fetching them runs it.
+
+    The control dependencies are the algorithm: each line reads what the line before it wrote.
+    """
+    y = td_target(actor, critic, batch, gamma)
+    critic_metrics = critic_step(critic, batch, y)
+    with tf.control_dependencies(list(critic_metrics.values())):
+        actor_metrics = actor_step(actor, critic, batch.observations)
+    with tf.control_dependencies(list(actor_metrics.values())):
+        moved = target_step(actor, critic)
+    with tf.control_dependencies([moved]):
+        return {name: tf.identity(value) for name, value in (critic_metrics | actor_metrics).items()}
+
+
+def td_target(actor: ActorNetwork, critic: CriticNetwork, batch: Batch, gamma: float) -> tf.Tensor:
+    """y = r + γ(1 − terminated)·Q′(s′, μ′(s′)), ``[B, 1]``.
+
+    Only *terminated* masks the bootstrap: where an episode was cut by a time limit, s′ still has a
+    value. μ′ is clipped to the box before Q′ sees it: a linear actor (inverting, zeroing) can stand
+    outside, where Q′ was never trained and max-like errors feed themselves.
+    """
+    next_actions = tf.clip_by_value(actor.target(batch.next_observations), actor.low, actor.high)
+    next_q = critic.target(batch.next_observations, next_actions)
+    return batch.rewards + gamma * (1.0 - batch.terminated) * next_q
+
+
+def critic_step(critic: CriticNetwork, batch: Batch, y: tf.Tensor) -> Metrics:
+    """Move Q(s, a) towards y by one optimiser step; the metrics are ready when it is done."""
+    q = critic(batch.observations, batch.actions, training=True)
+    metrics = {"critic_loss": td.mean_square(q, y), "q_value": tf.reduce_mean(q)}
+    return _after(critic, critic.td_gradients(q, y), metrics)
+
+
+def actor_step(actor: ActorNetwork, critic: CriticNetwork, states: tf.Tensor) -> Metrics:
+    """Move μ along ∇θJ by one optimiser step; only the actor's weights change.
+
+    The second application of critic and actor, for the metrics, costs nothing compiled: XLA merges equal
+    expressions.
+    """
+    actions = actor(states)
+    norms = tf.norm(critic.action_gradient(states, actions), axis=1)
+    metrics = {
+        "actor_loss": -tf.reduce_mean(critic(states, actions)),
+        "action_gradient_norm": tf.reduce_mean(norms),
+    }
+    return _after(actor, actor.policy_gradient(actor, critic, states), metrics)
+
+
+def target_step(actor: ActorNetwork, critic: CriticNetwork) -> tf.Operation:
+    """Move both targets by τ: θ′ ← τθ + (1 − τ)θ′."""
+    return tf.group(actor.target_update(), critic.target_update())
+
+
+def _after(network: ActorNetwork | CriticNetwork, gradients: list, metrics: Metrics) -> Metrics:
+    """Apply ``gradients``; return ``metrics``, taken before the step, in a form that waits for it."""
+    with tf.control_dependencies(list(metrics.values())):
+        step = network.apply_gradients(gradients)
+    with tf.control_dependencies([step]):
+        return {name: tf.identity(value) for name, value in metrics.items()}
