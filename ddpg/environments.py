@@ -1,0 +1,40 @@
+"""Making an environment from what stands on a command line."""
+
+import importlib
+
+import gymnasium as gym
+
+from ddpg.errors import UsageError, did_you_mean
+
+
+def make_env(env_id: str, **kwargs) -> gym.Env:
+    """Return ``gymnasium.make(env_id)``, with errors a user can act on.
+
+    Args:
+        env_id: a registered id; ``module:Id`` imports ``module`` first; ``ddpg_envs/...`` needs no import.
+        kwargs: for ``gymnasium.make``.
+
+    Raises:
+        UsageError: no such environment or module, or a dependency of it is missing.
+    """
+    module, _, name = env_id.rpartition(":")
+    if not module and name.startswith("ddpg_envs/"):
+        module = "ddpg_envs"
+    try:
+        if module:
+            importlib.import_module(module)
+        return gym.make(name, **kwargs)
+    except ModuleNotFoundError as error:
+        if module and error.name == module:
+            raise UsageError(f"no module {module!r} to import for environment {env_id!r}; install it first") from None
+        raise UsageError(f"environment {env_id!r} needs the package {error.name!r}; install it first") from None
+    except gym.error.DependencyNotInstalled as error:
+        hint = "pip install 'ddpg-paths[mujoco]'" if "mujoco" in str(error).lower() else "install it first"
+        raise UsageError(f"environment {env_id!r} lacks a dependency ({error}); {hint}") from None
+    except gym.error.Error as error:
+        hint = did_you_mean(name, gym.registry)
+        raise UsageError(f"cannot make environment {env_id!r}: {_first_line(error)}{hint}") from None
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0]

@@ -1,0 +1,45 @@
+"""Options that work, per environment: what ``ddpg train ENV`` uses where nothing else is said."""
+
+import dataclasses
+from typing import Any
+
+from ddpg.config import DDPGConfig
+
+
+@dataclasses.dataclass(frozen=True)
+class Preset:
+    """How long to train in an environment, and which options differ from :class:`DDPGConfig`'s."""
+
+    total_timesteps: int
+    options: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+
+_SMALL = {"hidden": (64, 64), "batch_size": 64, "gamma": 0.98}
+_LOCOMOTION = {"learning_starts": 5_000}
+
+PRESETS = {
+    "Pendulum-v1": Preset(10_000, _SMALL),
+    "ddpg_envs/LQR-v0": Preset(10_000, {"hidden": (64, 64), "batch_size": 64, "gamma": 0.95}),
+    "MountainCarContinuous-v0": Preset(100_000, {"noise": "ornstein_uhlenbeck", "noise_scale": 0.5}),
+    "InvertedPendulum-v5": Preset(50_000),
+    "InvertedDoublePendulum-v5": Preset(50_000),
+    "Reacher-v5": Preset(50_000, {"gamma": 0.98}),
+    "Swimmer-v5": Preset(300_000, {"gamma": 0.9999}),
+    "HalfCheetah-v5": Preset(1_000_000, _LOCOMOTION),
+    "Hopper-v5": Preset(1_000_000, _LOCOMOTION),
+    "Walker2d-v5": Preset(1_000_000, _LOCOMOTION),
+    "Ant-v5": Preset(1_000_000, _LOCOMOTION),
+    "Humanoid-v5": Preset(2_000_000, _LOCOMOTION),
+}
+
+_DEFAULT = Preset(100_000)
+
+
+def preset_for(env_id: str) -> Preset:
+    """Return the preset of ``env_id``, or the defaults where it has none."""
+    return PRESETS.get(env_id, _DEFAULT)
+
+
+def preset_config(env_id: str, **changes: Any) -> DDPGConfig:
+    """Return the preset's configuration with ``changes``."""
+    return DDPGConfig().replace(**preset_for(env_id).options | changes)
