@@ -64,9 +64,9 @@ class DDPG:
         self._action_size = spaces.flat_size(self.action_space)
         self.env = None if isinstance(env, (tuple, list)) else env
         self.seed = int(np.random.SeedSequence().entropy % 2**31) if seed is None else int(seed)
-        streams = np.random.SeedSequence(self.seed).spawn(4)
+        streams = np.random.SeedSequence(self.seed).spawn(3)
         self._exploration_rng, self._replay_rng = (np.random.default_rng(stream) for stream in streams[:2])
-        self._weights_seed, self._env_seed = (int(stream.generate_state(1)[0] >> 1) for stream in streams[2:])
+        self._weights_seed = _seed_from(streams[2])
         self.replay = ReplayBuffer(config.buffer_size, self.observation_space.shape, self._action_size)
         self.num_timesteps = 0
         self.num_updates = 0
@@ -74,6 +74,7 @@ class DDPG:
         self._interaction = None
         self._noise = self._make_noise(1)
         self._stop_requested = False
+        self._learner = None
         self._build(actor_network, critic_network)
 
     def _build(self, actor_network: Callable | None, critic_network: Callable | None) -> None:
@@ -103,7 +104,6 @@ class DDPG:
             self.global_variables = {variable.name: variable for variable in v1.global_variables()}
             self.session = v1.Session(config=v1.ConfigProto(gpu_options=v1.GPUOptions(allow_growth=True)))
             self._policy = make_policy(self.actor, self.session)
-            self._learner = None
             self.session.run(v1.global_variables_initializer())
         # The session holds threads and device memory: give them back with the agent.
         self._finalizer = weakref.finalize(self, self.session.close)
@@ -236,18 +236,24 @@ class DDPG:
     def _get_learner(self) -> FusedLearner | SteppedLearner:
         if self._learner is None:
             config = self.config
-            options = {"gamma": config.gamma, "batch_size": config.batch_size, "fetch": self._policy.variables}
+            options = {
+                "gamma": config.gamma,
+                "batch_size": config.batch_size,
+                "fetch": self._policy.variables,
+            }
             if config.td_target == "placeholder":
                 self._learner = SteppedLearner(self.actor, self.critic, **options)
             else:
                 self._learner = FusedLearner(
-                    self.actor, self.critic, **options, updates_per_call=config.updates_per_call, jit=config.jit
+                    self.actor,
+                    self.critic,
+                    **options,
+                    updates_per_call=config.updates_per_call,
+                    jit=config.jit,
                 )
         return self._learner
 
-    def learn(
-        self, total_timesteps: int, callbacks: Sequence[Callback] = (), progress_bar: bool = False
-    ) -> "DDPG":
+    def learn(self, total_timesteps: int, callbacks: Sequence[Callback] = (), progress_bar: bool = False) -> "DDPG":
         """Interact with the environment for ``total_timesteps`` more steps and learn from it.
 
         Two calls of 400 steps do exactly what one of 800 does: episode, noise and owed updates go on.
@@ -269,7 +275,9 @@ class DDPG:
             raise UsageError(f"total_timesteps={total_timesteps} must be at least 1")
         self._stop_requested = False
         if self._interaction is None:
-            self._interaction = make_interaction(self.env, self._env_seed)
+            # Not the first episodes over again where a loaded agent goes on.
+            env_seed = _seed_from(np.random.SeedSequence([self.seed, self.num_timesteps]))
+            self._interaction = make_interaction(self.env, env_seed)
             self._noise = self._make_noise(self._interaction.count)
         callbacks = [*callbacks, ProgressBar()] if progress_bar else list(callbacks)
         goal = self.num_timesteps + total_timesteps
@@ -351,11 +359,13 @@ class DDPG:
         manifest, groups = checkpoint.read(checkpoint.find(path, which))
         env = saving.check_spaces(manifest, env)
         config = config or DDPGConfig.from_json(manifest["config"])
-        agent = cls(
-            env, config, manifest["seed"], actor_network=actor_network, critic_network=critic_network
-        )
+        agent = cls(env, config, manifest["seed"], actor_network=actor_network, critic_network=critic_network)
         saving.restore(agent, manifest, groups)
         return agent
+
+
+def _seed_from(sequence: np.random.SeedSequence) -> int:
+    return int(sequence.generate_state(1)[0] >> 1)
 
 
 def _padded(field: np.ndarray, length: int) -> np.ndarray:

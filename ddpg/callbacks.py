@@ -42,7 +42,8 @@ class ProgressBar(Callback):
             initial=agent.num_timesteps,
             desc=self._description,
             unit="step",
-            bar_format="{desc}: {percentage:3.0f}%|{bar:24}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}, {rate_fmt}{postfix}]",
+            bar_format="{desc}: {percentage:3.0f}%|{bar:24}| {n_fmt}/{total_fmt} "
+            "[{elapsed}<{remaining}, {rate_fmt}{postfix}]",
         )
 
     def on_step(self, agent) -> None:

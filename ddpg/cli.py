@@ -144,7 +144,9 @@ def _parser() -> argparse.ArgumentParser:
     train.add_argument("--config", metavar="FILE", help="a TOML file with the options below; flags go before it")
     train.add_argument("--root", default="runs", metavar="DIR", help="where runs are kept (default: runs)")
     train.add_argument("--evaluation-interval", type=int, metavar="N", help="steps between evaluations and checkpoints")
-    train.add_argument("--evaluation-episodes", type=int, default=10, metavar="N", help="episodes of each (default: 10)")
+    train.add_argument(
+        "--evaluation-episodes", type=int, default=10, metavar="N", help="episodes of each (default: 10)"
+    )
     _add_output_flags(train)
     _add_config_flags(train)
     train.set_defaults(run_command=_train)

@@ -37,6 +37,4 @@ def choose(option: str, value: Any, table: Mapping[str, Any], own: str, is_own=c
         return value
     if isinstance(value, str) and value in table:
         return table[value]
-    raise UsageError(
-        f"{option}={value!r} is not one of {sorted(table)}, nor {own}{did_you_mean(value, table)}"
-    )
+    raise UsageError(f"{option}={value!r} is not one of {sorted(table)}, nor {own}{did_you_mean(value, table)}")

@@ -36,7 +36,12 @@ class Evaluation:
 
 
 def evaluate(
-    policy, env: gym.Env, episodes: int = 10, seed: int | None = None, deterministic: bool = True, progress_bar=False
+    policy,
+    env: gym.Env,
+    episodes: int = 10,
+    seed: int | None = None,
+    deterministic: bool = True,
+    progress_bar=False,
 ) -> Evaluation:
     """Run whole episodes of ``policy`` in ``env``.
 

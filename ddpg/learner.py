@@ -53,7 +53,10 @@ class FusedLearner:
                     metrics = update.ddpg_update(actor, critic, Batch(*(f[index] for f in fields)), gamma)
                     # The index waits for the update too, so that uncompiled iterations cannot overlap.
                     with tf.control_dependencies(list(metrics.values())):
-                        return [index + 1, *(total + metrics[m] for total, m in zip(sums, METRICS, strict=True))]
+                        return [
+                            index + 1,
+                            *(total + metrics[m] for total, m in zip(sums, METRICS, strict=True)),
+                        ]
 
                 start = [tf.constant(0), *(tf.constant(0.0) for _ in METRICS)]
                 _, *sums = tf.while_loop(lambda index, *_: index < count, one, start, parallel_iterations=1)
@@ -88,7 +91,13 @@ class SteppedLearner:
     updates_per_call = 1
 
     def __init__(
-        self, actor: ActorNetwork, critic: CriticNetwork, *, gamma: float, batch_size: int, fetch: Sequence = ()
+        self,
+        actor: ActorNetwork,
+        critic: CriticNetwork,
+        *,
+        gamma: float,
+        batch_size: int,
+        fetch: Sequence = (),
     ):
         with actor.graph.as_default(), v1.name_scope("stepped_learner/"):
             self._batch = _placeholders(actor, critic, (batch_size,))

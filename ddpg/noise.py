@@ -16,12 +16,6 @@ class Noise(Protocol):
     def reset(self, index: int) -> None:
         """Start afresh in environment ``index``: an episode began there."""
 
-    def state(self) -> np.ndarray:
-        """Return what :meth:`restore` needs to go on from here."""
-
-    def restore(self, state: np.ndarray) -> None:
-        """Go on from a saved state."""
-
 
 class GaussianNoise:
     """Independent N(0, scale²) at every step (TD3, Spinning Up)."""
@@ -35,13 +29,6 @@ class GaussianNoise:
         return self.scale * rng.standard_normal(self.shape, dtype=np.float32)
 
     def reset(self, index: int) -> None:
-        """Do nothing: the noise has no memory."""
-
-    def state(self) -> np.ndarray:
-        """Return an empty array: the noise has no memory."""
-        return np.zeros((0,), np.float32)
-
-    def restore(self, state: np.ndarray) -> None:
         """Do nothing: the noise has no memory."""
 
 
@@ -75,14 +62,6 @@ class OrnsteinUhlenbeckNoise:
     def reset(self, index: int) -> None:
         """Return environment ``index``'s process to 0."""
         self._x[index] = 0.0
-
-    def state(self) -> np.ndarray:
-        """Return the processes' values, ``[N, A]``."""
-        return self._x.copy()
-
-    def restore(self, state: np.ndarray) -> None:
-        """Set the processes' values, ``[N, A]``."""
-        self._x[...] = state
 
 
 NOISES = ("gaussian", "ornstein_uhlenbeck")

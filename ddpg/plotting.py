@@ -30,7 +30,12 @@ def plot_learning_curve(run: Path, title: str) -> Path:
         column = {name: np.array([float(row[name]) for row in evaluations]) for name in _EVALUATION}
         count = evaluations[-1]["episodes"]
         axes.fill_between(
-            column["timesteps"], column["ci95_low"], column["ci95_high"], color="tab:orange", alpha=0.25, linewidth=0
+            column["timesteps"],
+            column["ci95_low"],
+            column["ci95_high"],
+            color="tab:orange",
+            alpha=0.25,
+            linewidth=0,
         )
         axes.plot(
             column["timesteps"],
@@ -56,7 +61,7 @@ _EVALUATION = ("timesteps", "mean_return", "ci95_low", "ci95_high")
 
 
 def _running_mean(steps: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the mean over a window of a twentieth of the episodes, at most 100, at each window's end."""
-    window = int(np.clip(len(values) // 20, 1, 100))
+    """Return the mean over a window of a tenth of the episodes, 5 to 100 of them, at each window's end."""
+    window = min(len(values), int(np.clip(len(values) // 10, 5, 100)))
     means = np.convolve(values, np.full(window, 1 / window), mode="valid")
     return steps[window - 1 :], means

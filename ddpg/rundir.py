@@ -1,11 +1,11 @@
 """A run directory ``runs/<env>/<n>/``: what one training run leaves behind.
 
-    config.json           environment, seed, options, versions, command
-    metrics.csv           training, one row per logging interval
-    evaluations.csv       deterministic evaluations during training
-    events.out.tfevents.* the same for TensorBoard, under Stable-Baselines3's tags
-    checkpoints/<steps>/  the latest ones; checkpoints/best/
-    learning_curve.png
+config.json           environment, seed, options, versions, command
+metrics.csv           training, one row per logging interval
+evaluations.csv       deterministic evaluations during training
+events.out.tfevents.* the same for TensorBoard, under Stable-Baselines3's tags
+checkpoints/<steps>/  the latest ones; checkpoints/best/
+learning_curve.png
 """
 
 import csv
@@ -72,7 +72,9 @@ class Table:
 
     def add(self, row: dict[str, Any]) -> None:
         """Append a row."""
-        self._writer.writerow({name: f"{value:.6g}" if isinstance(value, float) else value for name, value in row.items()})
+        self._writer.writerow(
+            {name: f"{value:.6g}" if isinstance(value, float) else value for name, value in row.items()}
+        )
         self._file.flush()
 
     def close(self) -> None:

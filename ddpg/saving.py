@@ -14,10 +14,7 @@ if TYPE_CHECKING:
 
 def capture(agent: "DDPG", replay: bool) -> tuple[dict[str, Any], checkpoint.Groups]:
     """Return the manifest and the arrays of an agent: everything that learning reads or writes."""
-    groups = {
-        "variables": agent.session.run(agent.global_variables),
-        "noise": {"state": agent._noise.state()},
-    }
+    groups = {"variables": agent.session.run(agent.global_variables)}
     if replay:
         groups["replay"] = agent.replay.arrays()
     manifest = {
@@ -80,7 +77,6 @@ def restore(agent: "DDPG", manifest: dict[str, Any], groups: checkpoint.Groups) 
     agent.num_timesteps = manifest["num_timesteps"]
     agent.num_updates = manifest["num_updates"]
     agent._owed_updates = manifest["owed_updates"]
-    agent._saved_noise = groups["noise"]["state"]
     for name, generator in _generators(agent).items():
         generator.bit_generator.state = manifest["random_states"][name]
 

@@ -3,6 +3,8 @@
 NumPy and gymnasium only.
 """
 
+import math
+
 import numpy as np
 from gymnasium import spaces
 
@@ -52,7 +54,7 @@ def check_action_space(space: spaces.Space) -> spaces.Box:
 
 def flat_size(space: spaces.Box) -> int:
     """Return how many numbers one element of ``space`` holds."""
-    return int(np.prod(space.shape))
+    return math.prod(space.shape)
 
 
 def as_batch(space: spaces.Box, values, what: str) -> tuple[np.ndarray, bool]:
@@ -63,7 +65,7 @@ def as_batch(space: spaces.Box, values, what: str) -> tuple[np.ndarray, bool]:
     Raises:
         UsageError: another shape, or a NaN or infinite number in it.
     """
-    array = np.asarray(values, dtype=np.float32)
+    array = np.asarray(values, np.float32)
     shape, size = space.shape, flat_size(space)
     if array.shape in (shape, (size,)):
         single = True
@@ -83,8 +85,9 @@ def check_finite(array: np.ndarray, what: str) -> None:
     Raises:
         UsageError: ``array`` holds a NaN or an infinite number.
     """
-    # The sum is finite only if all terms are: one reduction, and the exact look only when in doubt.
-    if np.isfinite(np.add.reduce(array, axis=None)):
+    # A sum of squares is finite only if all terms are: one fast reduction, the exact look only in doubt.
+    flat = array.reshape(-1)
+    if math.isfinite(flat.dot(flat)):
         return
     bad = np.argwhere(~np.isfinite(array))
     if len(bad):
@@ -101,10 +104,10 @@ class ActionScaling:
     def __init__(self, space: spaces.Box):
         check_action_space(space)
         self.space = space
-        self._low = space.low.reshape(-1).astype(np.float32)
-        self._high = space.high.reshape(-1).astype(np.float32)
-        self._middle = (space.high.reshape(-1).astype(np.float64) + space.low.reshape(-1)) / 2
-        self._half_range = (space.high.reshape(-1).astype(np.float64) - space.low.reshape(-1)) / 2
+        self._low, self._high = (bound.reshape(-1).astype(np.float64) for bound in (space.low, space.high))
+        self._middle = (self._high + self._low) / 2
+        self._half_range = (self._high - self._low) / 2
+        self._one_dimensional = len(space.shape) == 1
 
     @property
     def unit_space(self) -> spaces.Box:
@@ -113,8 +116,10 @@ class ActionScaling:
 
     def to_env(self, action: np.ndarray) -> np.ndarray:
         """Map ``[..., A]`` from [-1, 1] to env units, ``[..., *space.shape]`` in the space's dtype."""
-        scaled = np.minimum(np.maximum(self._middle + self._half_range * action, self._low), self._high)
-        return scaled.astype(self.space.dtype).reshape(*action.shape[:-1], *self.space.shape)
+        scaled = np.minimum(np.maximum(self._half_range * action + self._middle, self._low), self._high)
+        # Bounds round the same way as what lies between them: the result is inside in any float type.
+        scaled = scaled.astype(self.space.dtype)
+        return scaled if self._one_dimensional else scaled.reshape(*action.shape[:-1], *self.space.shape)
 
     def to_unit(self, action: np.ndarray) -> np.ndarray:
         """Map ``[..., *space.shape]`` from env units to [-1, 1], ``[..., A]`` float32."""

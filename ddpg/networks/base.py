@@ -81,7 +81,7 @@ class Network:
 
     def get_network_params(self) -> list[np.ndarray]:
         """Return the trainable variables' values, in creation order."""
-        
+
         def read() -> list[tf.Tensor]:
             return [variable.read_value() for variable in self.trainable_variables]
 

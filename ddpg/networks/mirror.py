@@ -17,6 +17,9 @@ _REQUIRED = {
     "BiasAdd": {"data_format": b"NHWC"},
 }
 
+# Where a constant of this value changes nothing, as scaling to [-1, 1] from [-1, 1].
+_NEUTRAL = {"Mul": 1, "AddV2": 0}
+
 
 def mirror(output: tf.Tensor, source: tf.Tensor) -> tuple[NumpyProgram, list] | None:
     """Translate the graph between ``source`` and ``output``.
@@ -29,42 +32,75 @@ def mirror(output: tf.Tensor, source: tf.Tensor) -> tuple[NumpyProgram, list] | 
         The program and the variables whose values it loads (as the tensors of their handles), or ``None``
         if some op has no translation.
     """
-    registers: dict[str, int] = {source.name: 0}
-    constants: dict[int, np.ndarray] = {}
-    handles: dict[int, tf.Tensor] = {}
-    steps: list[Step] = []
-
-    def visit(tensor: tf.Tensor) -> int:
-        if tensor.name in registers:
-            return registers[tensor.name]
-        operation = tensor.op
-        if operation.type == "Identity":
-            registers[tensor.name] = visit(operation.inputs[0])
-            return registers[tensor.name]
-        if operation.type in OPERATIONS:
-            for attribute, expected in _REQUIRED.get(operation.type, {}).items():
-                if operation.get_attr(attribute) != expected:
-                    raise _NoTranslation
-            inputs = tuple(visit(source) for source in operation.inputs)
-            register = registers[tensor.name] = len(registers)
-            steps.append(Step(operation.type, inputs, register))
-            return register
-        if operation.type == "ReadVariableOp":
-            register = registers[tensor.name] = len(registers)
-            handles[register] = operation.inputs[0]
-            return register
-        if operation.type == "Const":
-            register = registers[tensor.name] = len(registers)
-            constants[register] = tf.make_ndarray(operation.get_attr("value"))
-            return register
-        raise _NoTranslation
-
+    translation = _Translation(source)
     try:
-        result = visit(output)
+        result = translation.visit(output)
     except _NoTranslation:
         return None
-    program = NumpyProgram(steps, len(registers), constants, list(handles), 0, result)
-    return program, list(handles.values())
+    program = NumpyProgram(
+        translation.steps,
+        translation.size,
+        translation.constants,
+        list(translation.handles),
+        source=0,
+        result=result,
+    )
+    return program, list(translation.handles.values())
+
+
+class _Translation:
+    """The program so far; registers are numbered as they appear, the source is register 0."""
+
+    def __init__(self, source: tf.Tensor):
+        self.size = 1
+        self.constants: dict[int, np.ndarray] = {}
+        self.handles: dict[int, tf.Tensor] = {}
+        self._registers = {source.name: 0}
+        self._shapes = {0: source.shape}
+        self.steps: list[Step] = []
+
+    def visit(self, tensor: tf.Tensor) -> int:
+        """Return the register that holds ``tensor``."""
+        if tensor.name not in self._registers:
+            self._registers[tensor.name] = self._translate(tensor)
+        return self._registers[tensor.name]
+
+    def _translate(self, tensor: tf.Tensor) -> int:
+        operation = tensor.op
+        if operation.type == "Identity":
+            return self.visit(operation.inputs[0])
+        if operation.type == "ReadVariableOp":
+            self.handles[self._new(tensor)] = operation.inputs[0]
+            return self.size - 1
+        if operation.type == "Const":
+            return self._constant(tensor, tf.make_ndarray(operation.get_attr("value")))
+        if operation.type == "Relu":
+            zero = self._constant(tensor, np.zeros((), tensor.dtype.as_numpy_dtype))
+            return self._step("Maximum", (self.visit(operation.inputs[0]), zero), tensor)
+        required = _REQUIRED.get(operation.type, {})
+        if operation.type not in OPERATIONS or any(operation.get_attr(name) != v for name, v in required.items()):
+            raise _NoTranslation
+        inputs = tuple(self.visit(source) for source in operation.inputs)
+        neutral = _NEUTRAL.get(operation.type)
+        for kept, other in (inputs, inputs[::-1]) if neutral is not None else ():
+            if self._shapes[kept] == tensor.shape and np.all(self.constants.get(other, np.nan) == neutral):
+                return kept
+        return self._step(operation.type, inputs, tensor)
+
+    def _step(self, operation: str, inputs: tuple[int, ...], tensor: tf.Tensor) -> int:
+        if tensor.shape.rank != 2:
+            raise _NoTranslation  # the program holds vectors as rows, which broadcasts alike in rank 2 only
+        self.steps.append(Step(operation, inputs, self._new(tensor)))
+        return self.size - 1
+
+    def _constant(self, tensor: tf.Tensor, value: np.ndarray) -> int:
+        self.constants[self._new(tensor)] = value
+        return self.size - 1
+
+    def _new(self, tensor: tf.Tensor) -> int:
+        self._shapes[self.size] = tensor.shape
+        self.size += 1
+        return self.size - 1
 
 
 class _NoTranslation(Exception):

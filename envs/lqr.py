@@ -1,0 +1,97 @@
+"""A linear-quadratic regulator: the environment whose optimal policy, value and ∇ₐQ are known exactly."""
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+from scipy import linalg
+
+
+class LQREnv(gym.Env):
+    """A damped cart pushed towards the origin, with a quadratic cost.
+
+        x′ = A x + B a        reward = −(xᵀ Q x + aᵀ R a)
+
+    | | | |
+    |---|---|---|
+    | observation x | [position (m), velocity (m/s)] | Box(−inf, inf, (2,)), float32 |
+    | action a | force (N), clipped to its box | Box(−5, 5, (1,)), float32 |
+    | reward | −(position² + 0.1 velocity² + 0.1 force²), of the state the action was taken in | ≤ 0 |
+    | start | position and velocity uniform in ±1 | |
+    | end | never terminates; 100 steps when made by ``gymnasium.make`` | |
+
+    The time step is 0.1 s, the mass 1 kg, the friction 0.5 N·s/m. Within the starting region the optimal
+    force stays inside the box for every discount γ ≤ 0.99, so the unconstrained optimum below is the
+    optimum. The Riccati equation is solved for the discounted problem (Bertsekas, Dynamic Programming and
+    Optimal Control, vol. 1, section 3.1): discounting by γ is the undiscounted problem of √γ·A, √γ·B.
+    """
+
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 10}  # noqa: RUF012 - gymnasium's own convention
+
+    dt = 0.1
+    A = np.array([[1.0, dt], [0.0, 1.0 - 0.5 * dt]])
+    B = np.array([[0.0], [dt]])
+    Q = np.diag([1.0, 0.1])
+    R = np.array([[0.1]])
+
+    def __init__(self, render_mode: str | None = None):
+        self.render_mode = render_mode
+        self.observation_space = spaces.Box(-np.inf, np.inf, (2,), np.float32)
+        self.action_space = spaces.Box(-5.0, 5.0, (1,), np.float32)
+        self._x = np.zeros(2)
+
+    def reset(self, *, seed: int | None = None, options: dict | None = None):
+        """Start at a uniform random state, or at ``options={"state": [position, velocity]}``."""
+        super().reset(seed=seed)
+        self._x = self.np_random.uniform(-1.0, 1.0, 2)
+        if options and "state" in options:
+            self._x = np.asarray(options["state"], np.float64)
+        return self._x.astype(np.float32), {}
+
+    def step(self, action):
+        """Apply a force for one time step."""
+        force = np.clip(np.asarray(action, np.float64), self.action_space.low, self.action_space.high)
+        reward = -float(self._x @ self.Q @ self._x + force @ self.R @ force)
+        self._x = self.A @ self._x + self.B @ force
+        return self._x.astype(np.float32), reward, False, False, {}
+
+    def render(self) -> np.ndarray | None:
+        """Draw the cart on its track, origin in the middle, ±2 m wide; an array [64, 256, 3]."""
+        if self.render_mode != "rgb_array":
+            return None
+        frame = np.full((64, 256, 3), 255, np.uint8)
+        frame[47:49] = 160
+        frame[40:56, 127:129] = (200, 60, 60)
+        column = int(np.clip(128 + 64 * self._x[0], 8, 247))
+        frame[32:47, column - 8 : column + 8] = (40, 90, 200)
+        return frame
+
+    # -- the exact optimum, for discount gamma --------------------------------------------------------
+
+    @classmethod
+    def riccati(cls, gamma: float) -> np.ndarray:
+        """Return P ``[2, 2]`` with V*(x) = −xᵀ P x."""
+        root = np.sqrt(gamma)
+        return linalg.solve_discrete_are(root * cls.A, root * cls.B, cls.Q, cls.R)
+
+    @classmethod
+    def optimal_gain(cls, gamma: float) -> np.ndarray:
+        """Return K ``[1, 2]`` with μ*(x) = −K x (N)."""
+        p = cls.riccati(gamma)
+        return gamma * np.linalg.solve(cls.R + gamma * cls.B.T @ p @ cls.B, cls.B.T @ p @ cls.A)
+
+    @classmethod
+    def value(cls, states: np.ndarray, gamma: float) -> np.ndarray:
+        """Return V*(x), ``[N]``, of states ``[N, 2]``."""
+        return -np.einsum("ni,ij,nj->n", states, cls.riccati(gamma), states)
+
+    @classmethod
+    def action_value(cls, states: np.ndarray, actions: np.ndarray, gamma: float) -> np.ndarray:
+        """Return Q*(x, a), ``[N]``, of states ``[N, 2]`` and forces ``[N, 1]`` (N)."""
+        cost = np.einsum("ni,ij,nj->n", states, cls.Q, states) + np.einsum("ni,ij,nj->n", actions, cls.R, actions)
+        return -cost + gamma * cls.value(states @ cls.A.T + actions @ cls.B.T, gamma)
+
+    @classmethod
+    def action_gradient(cls, states: np.ndarray, actions: np.ndarray, gamma: float) -> np.ndarray:
+        """Return ∇ₐQ*(x, a) = −2 (R a + γ Bᵀ P (A x + B a)), ``[N, 1]``, per newton."""
+        following = states @ cls.A.T + actions @ cls.B.T
+        return -2 * (actions @ cls.R + gamma * following @ cls.riccati(gamma) @ cls.B)
