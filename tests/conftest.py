@@ -1,0 +1,85 @@
+"""Fixtures: a graph with its session, small spaces, golden values."""
+
+import os
+from pathlib import Path
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import tensorflow as tf
+
+v1 = tf.compat.v1
+
+
+@pytest.fixture
+def graph():
+    """A fresh default graph, with v1 initialisers seeded."""
+    with tf.Graph().as_default() as graph:
+        v1.set_random_seed(0)
+        yield graph
+
+
+@pytest.fixture
+def session(graph):
+    """A default session on the fresh graph."""
+    with v1.Session().as_default() as session:
+        yield session
+
+
+@pytest.fixture
+def initialize(session):
+    """Initialise every variable made so far."""
+    return lambda: session.run(v1.global_variables_initializer())
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(0)
+
+
+@pytest.fixture
+def observation_space():
+    return gym.spaces.Box(-np.inf, np.inf, (3,), np.float32)
+
+
+@pytest.fixture
+def action_space():
+    """Asymmetric per dimension: [-1, 3] and [0.5, 1]."""
+    return gym.spaces.Box(np.array([-1.0, 0.5], np.float32), np.array([3.0, 1.0], np.float32))
+
+
+class Golden:
+    """A file of values that TensorFlow 1.15 and tflearn 0.5 computed."""
+
+    def __init__(self, name: str):
+        self._data = np.load(Path(__file__).parent / "golden" / f"{name}.npz")
+
+    def __getitem__(self, key: str) -> np.ndarray:
+        return self._data[key]
+
+    def list(self, key: str) -> list[np.ndarray]:
+        count = sum(name.rpartition("/")[0] == key for name in self._data)
+        return [self._data[f"{key}/{index}"] for index in range(count)]
+
+
+@pytest.fixture
+def golden():
+    return Golden
+
+
+def assert_golden(actual, expected):
+    """Equal to 1e-5 relative to the largest value of the array."""
+    if isinstance(expected, list):
+        assert len(actual) == len(expected) > 0
+        for one, other in zip(actual, expected, strict=True):
+            assert_golden(one, other)
+        return
+    np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-5 * np.abs(expected).max())
+
+
+def relative_difference(one, other) -> float:
+    """Largest difference of two lists of arrays, relative to the largest value of the second."""
+    scale = max(np.abs(array).max() for array in other)
+    return max(np.abs(a - b).max() for a, b in zip(one, other, strict=True)) / scale
