@@ -85,9 +85,8 @@ def check_finite(array: np.ndarray, what: str) -> None:
     Raises:
         UsageError: ``array`` holds a NaN or an infinite number.
     """
-    # A sum of squares is finite only if all terms are: one fast reduction, the exact look only in doubt.
-    flat = array.reshape(-1)
-    if math.isfinite(flat.dot(flat)):
+    # A sum is finite only if all its terms are: one fast reduction, and the exact look only in doubt.
+    if math.isfinite(np.add.reduce(array, axis=None)):
         return
     bad = np.argwhere(~np.isfinite(array))
     if len(bad):

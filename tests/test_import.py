@@ -1,0 +1,65 @@
+"""Importing has no side effects: each check runs in a fresh interpreter."""
+
+import subprocess
+import sys
+
+
+def run(code: str) -> subprocess.CompletedProcess:
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+
+def test_import_prints_nothing_and_is_lazy():
+    done = run("import ddpg, sys; assert 'tensorflow' not in sys.modules; assert 'DDPG' in dir(ddpg)")
+    assert (done.stdout, done.stderr) == ("", "")
+
+
+def test_everything_imported_leaves_tensorflow_as_it_was():
+    done = run(
+        """
+import tensorflow as tf
+from tensorflow.python.util import nest
+from PIL import Image
+v1 = tf.compat.v1
+import ddpg
+state = lambda: (
+    tf.executing_eagerly(), v1.resource_variables_enabled(), v1.control_flow_v2_enabled(),
+    hasattr(nest, "is_sequence"), hasattr(Image, "ANTIALIAS"), v1.disable_v2_behavior,
+)
+before = state()
+for name in ddpg.__all__:
+    getattr(ddpg, name)
+assert state() == before, (before, state())
+assert tf.executing_eagerly()
+assert v1.get_default_graph().get_operations() == []
+import tflearn
+assert tflearn.fully_connected
+v1.disable_v2_behavior()
+assert not tf.executing_eagerly()
+"""
+    )
+    assert done.stdout == ""
+
+
+def test_workers_parts_need_no_tensorflow():
+    modules = "ddpg.replay, ddpg.noise, ddpg.spaces, ddpg.numpy_program, ddpg.interaction, ddpg.config, ddpg_envs"
+    run(f"import {modules}, sys; assert 'tensorflow' not in sys.modules")
+
+
+def test_eager_code_keeps_working_beside_an_agent():
+    run(
+        """
+import gymnasium as gym, numpy as np, tensorflow as tf
+from ddpg import DDPG, DDPGConfig
+w = tf.Variable(3.0)
+model = tf.keras.Sequential([tf.keras.layers.Dense(1)])
+model.compile("sgd", "mse")
+env = gym.make("Pendulum-v1")
+agent = DDPG(env, DDPGConfig(hidden=(8,), batch_size=8, learning_starts=10, updates_per_call=4), seed=0)
+agent.learn(40)
+with tf.GradientTape() as tape:
+    loss = w * w
+assert float(tape.gradient(loss, w)) == 6.0
+model.fit(np.ones((4, 2)), np.ones((4, 1)), verbose=0)
+assert tf.executing_eagerly() and tf.compat.v1.get_default_graph().get_operations() == []
+"""
+    )
