@@ -185,11 +185,11 @@ def _sync_directory(path: Path) -> None:
 
 
 def _aside(path: Path) -> Path:
-    return path.with_name(f".{path.name}.writing")
+    return path.resolve().with_name(f".{path.resolve().name}.writing")
 
 
 def _old(path: Path) -> Path:
-    return path.with_name(f".{path.name}.old")
+    return path.resolve().with_name(f".{path.resolve().name}.old")
 
 
 def _entries(folder: Path) -> list[Path]:

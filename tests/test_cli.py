@@ -1,0 +1,210 @@
+"""The ``ddpg`` command: run directories, evaluation, resuming, interrupts, and one line for every mistake."""
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import tensorflow as tf
+
+from ddpg.cli import main
+
+v1 = tf.compat.v1
+TINY = ["--hidden", "8", "--batch-size", "8", "--learning-starts", "50", "--updates-per-call", "10"]
+RUN = ["--seed", "0", "--total-timesteps", "400", "--evaluation-interval", "200", "--evaluation-episodes", "2"]
+
+
+def command(*arguments, capsys):
+    status = main([str(argument) for argument in arguments])
+    captured = capsys.readouterr()
+    return status, captured.out, captured.err
+
+
+def rows(path):
+    with Path(path).open() as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    root = tmp_path_factory.mktemp("runs")
+    assert main(["train", "Pendulum-v1", *TINY, *RUN, "--root", str(root), "--no-progress-bar"]) == 0
+    return root / "Pendulum-v1" / "1"
+
+
+def test_run_directory(run):
+    config = json.loads((run / "config.json").read_text())
+    assert (config["env_id"], config["seed"], config["total_timesteps"]) == ("Pendulum-v1", 0, 400)
+    assert config["config"]["hidden"] == [8]
+    assert config["config"]["gamma"] == 0.98  # the preset's
+    assert sorted(path.name for path in (run / "checkpoints").iterdir()) == ["200", "400", "best"]
+    assert [row["timesteps"] for row in rows(run / "evaluations.csv")] == ["200", "400"]
+    assert [row["length"] for row in rows(run / "episodes.csv")] == ["200", "200"]
+    metrics = rows(run / "metrics.csv")
+    assert float(metrics[-1]["n_updates"]) == 350
+    assert float(metrics[-1]["critic_loss"]) > 0
+    assert float(metrics[-1]["fps"]) > 0
+    assert (run / "learning_curve.png").stat().st_size > 10_000
+
+
+def test_tensorboard_tags_are_stable_baselines3s(run):
+    tags = {
+        value.tag
+        for path in run.glob("events.out.tfevents.*")
+        for event in v1.train.summary_iterator(str(path))
+        for value in event.summary.value
+    }
+    expected = {"rollout/ep_rew_mean", "rollout/ep_len_mean", "time/fps", "train/critic_loss", "train/actor_loss"}
+    assert expected | {"eval/mean_reward", "eval/mean_ep_length", "train/n_updates"} <= tags
+
+
+def test_evaluate_json_is_alone_on_stdout(run, capsys):
+    status, out, _ = command("evaluate", run, "--episodes", 3, "--json", capsys=capsys)
+    summary = json.loads(out)
+    assert status == 0
+    assert (summary["episodes"], summary["timesteps"], summary["mean_length"]) == (3, 400, 200.0)
+    assert summary["ci95_low"] <= summary["mean_return"] <= summary["ci95_high"]
+    again = json.loads(command("evaluate", run, "--episodes", 3, "--json", capsys=capsys)[1])
+    assert again == summary
+    other = json.loads(command("evaluate", run, "--episodes", 3, "--json", "--seed", 5, capsys=capsys)[1])
+    assert other["mean_return"] != summary["mean_return"]
+    earlier = json.loads(command("evaluate", run, "--episodes", 3, "--json", "--checkpoint", 200, capsys=capsys)[1])
+    assert earlier["timesteps"] == 200
+
+
+def test_evaluate_for_people(run, capsys):
+    status, out, _ = command("evaluate", run, "--episodes", 2, capsys=capsys)
+    assert status == 0
+    assert "Pendulum-v1 after 400 steps: mean return" in out
+
+
+def test_training_is_reproducible_and_numbers_its_runs(run, tmp_path, capsys):
+    for number in (1, 2):
+        status, out, _ = command(
+            "train", "Pendulum-v1", *TINY, *RUN, "--root", tmp_path, "--json", "--no-progress-bar", capsys=capsys
+        )
+        assert status == 0
+        summary = json.loads(out)
+        assert Path(summary["run"]) == tmp_path / "Pendulum-v1" / str(number)
+        assert summary["finished"]
+        assert rows(Path(summary["run"]) / "evaluations.csv") == rows(run / "evaluations.csv")
+
+
+def test_toml_then_flags(tmp_path, capsys):
+    (tmp_path / "c.toml").write_text('hidden = [8]\ngamma = 0.5\nbatch_size = 8\nnorm = "layer"')
+    arguments = ["--config", tmp_path / "c.toml", "--gamma", 0.6, "--no-jit", "--updates-per-call", 1]
+    status, out, _ = command(
+        *("train", "Pendulum-v1", "--total-timesteps", 20, "--root", tmp_path, "--json", "--no-progress-bar"),
+        *("--evaluation-episodes", 1, *arguments),
+        capsys=capsys,
+    )
+    assert status == 0
+    config = json.loads((Path(json.loads(out)["run"]) / "config.json").read_text())["config"]
+    assert (config["hidden"], config["gamma"], config["norm"], config["jit"]) == ([8], 0.6, "layer", False)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["train", "Pendulun-v1"], "did you mean 'Pendulum-v1'?"),
+        (["train", "CartPole-v1"], "needs a DQN"),
+        (["train", "nomodule:X-v0"], "no module 'nomodule'"),
+        (["train", "Pendulum-v1", "--gamma", "2"], "gamma=2.0 must be in [0, 1]"),
+        (["train", "Pendulum-v1", "--noise", "gausian"], "did you mean 'gaussian'"),
+        (["train", "Pendulum-v1", "--bounding", "invert"], "did you mean 'inverting'"),
+        (["train", "Pendulum-v1", "--total-timesteps", "0"], "total_timesteps=0"),
+        (["train", "Pendulum-v1", "--td-target", "placeholder"], "set jit=False"),
+        (["train", "Pendulum-v1", "--config", "missing.toml"], "no configuration file"),
+        (["evaluate", "missing"], "no checkpoint or run directory"),
+        (["evaluate", "."], "not a run directory"),
+        (["resume", "missing"], "not a run directory"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_mistakes_end_in_one_line(arguments, message, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    status, out, err = command(*arguments, capsys=capsys)
+    assert status == 2
+    assert out == ""
+    assert err.count("\n") == 1
+    assert err.startswith("ddpg: error: ")
+    assert message in err
+    assert not (tmp_path / "runs").exists()  # nothing is left behind
+
+
+def test_nan_from_an_environment_ends_in_one_line(tmp_path, capsys, monkeypatch):
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    (tmp_path / "nan_env.py").write_text(
+        "import gymnasium as gym\nfrom environments import Counting\n"
+        "gym.register('Nan-v0', lambda **kwargs: Counting(nan_at=2), max_episode_steps=10)\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    status, _, err = command("train", "nan_env:Nan-v0", "--root", tmp_path, "--no-progress-bar", capsys=capsys)
+    assert status == 2
+    assert "observation holds nan" in err.splitlines()[-1]
+
+
+def test_evaluate_refuses_zero_episodes(run, capsys):
+    assert command("evaluate", run, "--episodes", 0, capsys=capsys)[0] == 2
+
+
+def test_damaged_checkpoint_is_one_line(run, tmp_path, capsys):
+    import shutil
+
+    copy = tmp_path / "run"
+    shutil.copytree(run, copy)
+    path = copy / "checkpoints" / "400" / "variables.safetensors"
+    path.write_bytes(path.read_bytes()[:-1] + b"x")
+    status, _, err = command("evaluate", copy, capsys=capsys)
+    assert status == 2
+    assert "does not match its checksum" in err
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupt_saves_and_resume_goes_on(tmp_path, number):
+    arguments = ["train", "Pendulum-v1", *TINY, "--seed", "0", "--total-timesteps", "1000000"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "ddpg.cli", *arguments, "--evaluation-episodes", "1"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"COLUMNS": "120"},
+    )
+    run = tmp_path / "runs" / "Pendulum-v1" / "1"
+    deadline = time.monotonic() + 120
+    while len(rows(run / "episodes.csv") if (run / "episodes.csv").exists() else []) < 3:
+        assert time.monotonic() < deadline
+        assert process.poll() is None
+        time.sleep(0.05)
+    process.send_signal(number)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    assert "Pendulum-v1:" in err  # the progress bar
+    assert "step/s" in err
+    assert "go on with: ddpg resume" in out
+    stopped = int(rows(run / "evaluations.csv")[-1]["timesteps"])
+    assert (run / "checkpoints" / str(stopped) / "manifest.json").exists()
+    assert (run / "learning_curve.png").exists()
+
+    assert main(["resume", str(run), "--total-timesteps", str(stopped + 100), "--no-progress-bar"]) == 0
+    steps = [int(row["timesteps"]) for row in rows(run / "evaluations.csv")]
+    assert steps == [stopped, stopped + 100]
+    timesteps = [int(row["timesteps"]) for row in rows(run / "metrics.csv")]
+    assert timesteps == sorted(timesteps)
+    assert timesteps[-1] == stopped + 100
+    assert main(["resume", str(run)]) == 2  # its goal is reached
+
+
+def test_help_needs_no_tensorflow():
+    code = (
+        "import sys\nfrom ddpg.cli import main\n"
+        "try: main(['train', '--help'])\nexcept SystemExit: pass\nassert 'tensorflow' not in sys.modules"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "--actor-learning-rate" in done.stdout

@@ -1,0 +1,84 @@
+"""The one schema of Python, TOML and flags."""
+
+import dataclasses
+
+import pytest
+
+from ddpg import DDPGConfig, UsageError
+from ddpg.config import read_toml
+from ddpg.presets import PRESETS, preset_config
+
+
+def test_json_round_trip():
+    config = DDPGConfig(hidden=(3, 4), gamma=0.5, norm="layer", jit=False)
+    assert DDPGConfig.from_json(config.to_json()) == config
+
+
+def test_toml(tmp_path):
+    path = tmp_path / "c.toml"
+    path.write_text('hidden = [3, 4]\ngamma = 1\nnoise = "ornstein_uhlenbeck"\njit = false\n')
+    config = DDPGConfig(**read_toml(path))
+    assert (config.hidden, config.gamma, config.noise, config.jit) == ((3, 4), 1.0, "ornstein_uhlenbeck", False)
+    assert isinstance(config.gamma, float)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("gama = 1", "no field 'gama'; did you mean 'gamma'"),
+        ("gamma = ", "not a TOML file"),
+        (None, "no configuration"),
+    ],
+)
+def test_bad_toml(tmp_path, text, message):
+    path = tmp_path / "c.toml"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(UsageError, match=message):
+        read_toml(path)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"hidden": ()}, "hidden="),
+        ({"hidden": (64.5,)}, r"hidden=\(64.5,\) must be a list of int"),
+        ({"hidden": 64}, "hidden=64 must be a list of int"),
+        ({"gamma": 1.1}, r"gamma=1.1 must be in \[0, 1\]"),
+        ({"gamma": float("nan")}, "gamma=nan"),
+        ({"gamma": "high"}, "gamma='high' must be float"),
+        ({"tau": 0}, "tau=0.0"),
+        ({"actor_learning_rate": 0}, "actor_learning_rate=0.0"),
+        ({"critic_learning_rate": float("inf")}, "critic_learning_rate=inf"),
+        ({"batch_size": 0}, "batch_size=0"),
+        ({"batch_size": 1.5}, "batch_size=1.5 must be int"),
+        ({"batch_size": True}, "batch_size=True must be int"),
+        ({"learning_starts": -1}, "learning_starts=-1"),
+        ({"noise": "gausian"}, "did you mean 'gaussian'"),
+        ({"noise_scale": -1}, "noise_scale=-1.0"),
+        ({"jit": "yes"}, "jit='yes' must be bool"),
+        ({"td_target": "placeholder"}, "set jit=False and updates_per_call=1"),
+        ({"learning_rate": 1}, "no field 'learning_rate'; did you mean"),
+    ],
+    ids=str,
+)
+def test_bad_values(change, message):
+    with pytest.raises(UsageError, match=message):
+        DDPGConfig().replace(**change)
+
+
+def test_frozen():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        DDPGConfig().gamma = 0.5
+
+
+@pytest.mark.parametrize("env_id", PRESETS)
+def test_presets_are_valid(env_id):
+    config = preset_config(env_id, tau=0.5)
+    assert config.tau == 0.5
+    for name, value in PRESETS[env_id].options.items():
+        assert getattr(config, name) == value
+
+
+def test_every_option_explains_itself():
+    assert all(field.metadata["help"] for field in dataclasses.fields(DDPGConfig))
