@@ -16,6 +16,7 @@ ratios taken side by side drift less.
 """
 
 import argparse
+import itertools
 import json
 import os
 import platform
@@ -151,7 +152,7 @@ def update_gigaflop(size: dict) -> float:
 
     def layers(inputs: int, outputs: int) -> list[int]:
         widths = [inputs, *hidden, outputs]
-        return [a * b for a, b in zip(widths[:-1], widths[1:], strict=True)]
+        return [a * b for a, b in itertools.pairwise(widths)]
 
     actor = layers(size["observations"], size["actions"])
     critic = layers(size["observations"] + size["actions"], 1)
