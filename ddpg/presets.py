@@ -19,7 +19,7 @@ _LOCOMOTION = {"learning_starts": 5_000}
 
 PRESETS = {
     "Pendulum-v1": Preset(10_000, _SMALL),
-    "ddpg_envs/LQR-v0": Preset(10_000, {"hidden": (64, 64), "batch_size": 64, "gamma": 0.95}),
+    "ddpg_envs/LQR-v0": Preset(10_000, {"hidden": (64, 64), "batch_size": 64, "gamma": 0.95, "activation": "tanh"}),
     "MountainCarContinuous-v0": Preset(100_000, {"noise": "ornstein_uhlenbeck", "noise_scale": 0.5}),
     "InvertedPendulum-v5": Preset(50_000),
     "InvertedDoublePendulum-v5": Preset(50_000),

@@ -7,36 +7,36 @@ from scipy import linalg
 
 
 class LQREnv(gym.Env):
-    """A damped cart pushed towards the origin, with a quadratic cost.
+    """A mass on a spring and a damper, pushed towards its rest position, with a quadratic cost.
 
         x′ = A x + B a        reward = −(xᵀ Q x + aᵀ R a)
 
     | | | |
     |---|---|---|
     | observation x | [position (m), velocity (m/s)] | Box(−inf, inf, (2,)), float32 |
-    | action a | force (N), clipped to its box | Box(−5, 5, (1,)), float32 |
-    | reward | −(position² + 0.1 velocity² + 0.1 force²), of the state the action was taken in | ≤ 0 |
+    | action a | force (N), clipped to its box | Box(−2.5, 2.5, (1,)), float32 |
+    | reward | −(position² + 0.1 velocity² + 0.2 force²), of the state the action was taken in | ≤ 0 |
     | start | position and velocity uniform in ±1 | |
     | end | never terminates; 100 steps when made by ``gymnasium.make`` | |
 
-    The time step is 0.1 s, the mass 1 kg, the friction 0.5 N·s/m. Within the starting region the optimal
-    force stays inside the box for every discount γ ≤ 0.99, so the unconstrained optimum below is the
-    optimum. The Riccati equation is solved for the discounted problem (Bertsekas, Dynamic Programming and
+    The time step is 0.1 s, the mass 1 kg, the spring 1 N/m, the damper 1 N·s/m: stable by itself, so random
+    forces cannot drive it far. From the starting region the optimal force stays inside the box for every
+    discount γ ≤ 0.99, so the unconstrained optimum below is the optimum. The Riccati equation is solved for the discounted problem (Bertsekas, Dynamic Programming and
     Optimal Control, vol. 1, section 3.1): discounting by γ is the undiscounted problem of √γ·A, √γ·B.
     """
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 10}  # noqa: RUF012 - gymnasium's own convention
 
     dt = 0.1
-    A = np.array([[1.0, dt], [0.0, 1.0 - 0.5 * dt]])
+    A = np.array([[1.0, dt], [-1.0 * dt, 1.0 - 1.0 * dt]])
     B = np.array([[0.0], [dt]])
     Q = np.diag([1.0, 0.1])
-    R = np.array([[0.1]])
+    R = np.array([[0.2]])
 
     def __init__(self, render_mode: str | None = None):
         self.render_mode = render_mode
         self.observation_space = spaces.Box(-np.inf, np.inf, (2,), np.float32)
-        self.action_space = spaces.Box(-5.0, 5.0, (1,), np.float32)
+        self.action_space = spaces.Box(-2.5, 2.5, (1,), np.float32)
         self._x = np.zeros(2)
 
     def reset(self, *, seed: int | None = None, options: dict | None = None):
@@ -55,7 +55,7 @@ class LQREnv(gym.Env):
         return self._x.astype(np.float32), reward, False, False, {}
 
     def render(self) -> np.ndarray | None:
-        """Draw the cart on its track, origin in the middle, ±2 m wide; an array [64, 256, 3]."""
+        """Draw the mass on its track, rest position in the middle, ±2 m wide; an array [64, 256, 3]."""
         if self.render_mode != "rgb_array":
             return None
         frame = np.full((64, 256, 3), 255, np.uint8)
