@@ -21,8 +21,9 @@ class LQREnv(gym.Env):
 
     The time step is 0.1 s, the mass 1 kg, the spring 1 N/m, the damper 1 N·s/m: stable by itself, so random
     forces cannot drive it far. From the starting region the optimal force stays inside the box for every
-    discount γ ≤ 0.99, so the unconstrained optimum below is the optimum. The Riccati equation is solved for the discounted problem (Bertsekas, Dynamic Programming and
-    Optimal Control, vol. 1, section 3.1): discounting by γ is the undiscounted problem of √γ·A, √γ·B.
+    discount γ ≤ 0.99, so the unconstrained optimum below is the optimum. The Riccati
+    equation is solved for the discounted problem: discounting by γ is the undiscounted problem of √γ·A, √γ·B
+    (Bertsekas, Dynamic Programming and Optimal Control).
     """
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 10}  # noqa: RUF012 - gymnasium's own convention
