@@ -256,7 +256,8 @@ class DDPG:
     def learn(self, total_timesteps: int, callbacks: Sequence[Callback] = (), progress_bar: bool = False) -> "DDPG":
         """Interact with the environment for ``total_timesteps`` more steps and learn from it.
 
-        Two calls of 400 steps do exactly what one of 800 does: episode, noise and owed updates go on.
+        Two calls of 400 steps do exactly what one of 800 does: episode, noise and owed updates go on (unless
+        ``learning_rate_schedule="linear"``, which falls to 0 towards the end of each call).
 
         Args:
             total_timesteps: environment steps, over all environments of a vector.
@@ -280,16 +281,21 @@ class DDPG:
             self._interaction = make_interaction(self.env, env_seed)
             self._noise = self._make_noise(self._interaction.count)
         callbacks = [*callbacks, ProgressBar()] if progress_bar else list(callbacks)
-        goal = self.num_timesteps + total_timesteps
+        self._goal = self.num_timesteps + total_timesteps
         for callback in callbacks:
-            callback.on_training_start(self, goal)
+            callback.on_training_start(self, self._goal)
         try:
-            while self.num_timesteps < goal and not self._stop_requested:
+            while self.num_timesteps < self._goal and not self._stop_requested:
                 self._step(callbacks)
         finally:
             for callback in callbacks:
                 callback.on_training_end(self)
         return self
+
+    def _scale_learning_rates(self, factor: float) -> None:
+        with self.session.as_default():
+            self.actor.set_learning_rate(factor * self.config.actor_learning_rate)
+            self.critic.set_learning_rate(factor * self.config.critic_learning_rate)
 
     def stop(self) -> None:
         """Ask :meth:`learn` to return after the current step."""
@@ -311,6 +317,8 @@ class DDPG:
             if self._owed_updates >= config.updates_per_call:
                 count = int(self._owed_updates)
                 self._owed_updates -= count
+                if config.learning_rate_schedule == "linear":
+                    self._scale_learning_rates(max(0.0, 1 - self.num_timesteps / self._goal))
                 metrics = self.update(count)
                 for callback in callbacks:
                     callback.on_update(self, metrics)

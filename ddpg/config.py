@@ -43,6 +43,7 @@ class DDPGConfig:
     tau: float = _option(0.005, "step of the target networks, in (0, 1]")
     actor_learning_rate: float = _option(1e-3, "step size of the actor's Adam")
     critic_learning_rate: float = _option(1e-3, "step size of the critic's Adam")
+    learning_rate_schedule: str = _option("constant", "constant, or linear: down to 0 at the end of learning")
     batch_size: int = _option(256, "transitions in a minibatch")
     buffer_size: int = _option(1_000_000, "transitions the replay memory holds")
     learning_starts: int = _option(1_000, "steps of uniform random actions before learning")
@@ -70,6 +71,12 @@ class DDPGConfig:
             self._check(getattr(self, name) >= 1, name, "at least 1")
         self._check(self.learning_starts >= 0, "learning_starts", "at least 0")
         self._check(self.noise in NOISES, "noise", f"one of {NOISES}{did_you_mean(self.noise, NOISES)}")
+        schedules = ("constant", "linear")
+        self._check(
+            self.learning_rate_schedule in schedules,
+            "learning_rate_schedule",
+            f"one of {schedules}{did_you_mean(self.learning_rate_schedule, schedules)}",
+        )
         self._check(0 <= self.noise_scale < np.inf, "noise_scale", "a finite number >= 0")
         if self.td_target == "placeholder":
             self._check(

@@ -31,7 +31,7 @@ def trained(config=SMALL, seed=0, steps=60, env=None):
 
 
 def same(one, other):
-    return all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
+    return all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))  # unequal shapes are unequal
 
 
 # -- types and shapes ---------------------------------------------------------------------------------
@@ -147,6 +147,7 @@ CHANGES = {
     "tau": 1.0,
     "actor_learning_rate": 1e-2,
     "critic_learning_rate": 1e-2,
+    "learning_rate_schedule": "linear",
     "batch_size": 9,
     "buffer_size": 25,
     "learning_starts": 30,
@@ -183,9 +184,20 @@ def test_every_option_changes_what_is_learned(field):
     elif field in ("hidden", "norm"):
         assert [a.shape for a in params(one)] != [a.shape for a in params(other)]
     else:
-        assert [a.shape for a in params(one)] != [a.shape for a in params(other)] or (
-            relative_difference(params(other), params(one)) > 1e-5
-        )
+        # The same options give the same bits (test_same_seed_same_bits...): any difference is the option's.
+        assert not same(params(one), params(other))
+
+
+def test_linear_schedule_falls_to_zero():
+    rates = []
+
+    class Recorder(Callback):
+        def on_update(self, agent, metrics):
+            rates.append(agent.session.run([agent.actor.learning_rate, agent.critic.learning_rate]))
+
+    config = SMALL.replace(learning_rate_schedule="linear", actor_learning_rate=1e-2, updates_per_call=20)
+    DDPG(gym.make("Pendulum-v1"), config, seed=0).learn(80, [Recorder()])
+    np.testing.assert_allclose(rates, [[5e-3, 5e-4], [2.5e-3, 2.5e-4], [0, 0]], rtol=1e-6)
 
 
 def test_update_counts_and_owed_updates_are_kept():

@@ -27,7 +27,6 @@ class Network:
             raise UsageError(f"learning_rate={learning_rate} of the {name} must be a finite number > 0")
         self.graph = v1.get_default_graph()
         self.name = name
-        self.learning_rate = learning_rate
         self._runs: dict[str, tuple] = {}
         self._variables: list = []
         with v1.variable_scope(None, default_name=name, use_resource=True) as self._scope:
@@ -36,7 +35,9 @@ class Network:
         if not self.trainable_variables:
             raise UsageError(f"the network of the {name} created no trainable variable; it could not learn")
         self._target = Target(self._variables, tau)
-        self.optimizer = optimizer(learning_rate)
+        with v1.variable_scope(self._scope, use_resource=True):
+            self.learning_rate = v1.get_variable("learning_rate", initializer=float(learning_rate), trainable=False)
+        self.optimizer = optimizer(self.learning_rate)
         # Slots are made when gradients are first applied: now, so that they are in the initialiser.
         self.apply_gradients([(tf.zeros_like(variable), variable) for variable in self.trainable_variables])
 
@@ -106,6 +107,14 @@ class Network:
             return tf.group(*[v.assign(value) for v, value in zip(variables, values, strict=True)])
 
         self._run("set_network_params", assign, *arrays)
+
+    def set_learning_rate(self, learning_rate: float) -> None:
+        """Set the optimiser's step size from the next step on."""
+
+        def assign(value: tf.Tensor) -> tf.Operation:
+            return self.learning_rate.assign(value[0])
+
+        self._run("set_learning_rate", assign, np.asarray([learning_rate], np.float32))
 
     # -- for subclasses -------------------------------------------------------------------------------
 
