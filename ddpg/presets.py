@@ -22,7 +22,8 @@ PRESETS = {
     "ddpg_envs/LQR-v0": Preset(10_000, {"hidden": (64, 64), "batch_size": 64, "gamma": 0.95, "activation": "tanh"}),
     "MountainCarContinuous-v0": Preset(100_000, {"noise": "ornstein_uhlenbeck", "noise_scale": 0.5}),
     "InvertedPendulum-v5": Preset(50_000),
-    "InvertedDoublePendulum-v5": Preset(50_000),
+    # tanh saturates here on some seeds and never recovers: inverting held 9000 on 19 of 20 seeds, squashing on 4 of 6.
+    "InvertedDoublePendulum-v5": Preset(50_000, {"hidden": (64, 64), "batch_size": 64, "bounding": "inverting"}),
     "Reacher-v5": Preset(50_000, {"gamma": 0.98}),
     "Swimmer-v5": Preset(300_000, {"gamma": 0.9999}),
     "HalfCheetah-v5": Preset(1_000_000, _LOCOMOTION),
