@@ -98,6 +98,7 @@ class DDPG:
                 unit_space,
                 network=critic_network or mlp(config.hidden, **layers, action_layer=config.action_layer),
                 td_target=config.td_target,
+                clip_delta=config.clip_delta,
                 learning_rate=config.critic_learning_rate,
                 tau=config.tau,
             )
@@ -241,7 +242,7 @@ class DDPG:
                 "batch_size": config.batch_size,
                 "fetch": self._policy.variables,
             }
-            if config.td_target == "placeholder":
+            if self.critic.td_path.feeds_target:
                 self._learner = SteppedLearner(self.actor, self.critic, **options)
             else:
                 self._learner = FusedLearner(

@@ -55,7 +55,11 @@ class DDPGConfig:
     noise_dt: float = _option(1.0, "Ornstein-Uhlenbeck: time per step")
     bounding: str | tuple = _option("squashing", "squashing, inverting or zeroing")
     policy_gradient: str | Callable = _option("chain_rule", "chain_rule, direct or surrogate")
-    td_target: str | Callable = _option("stop_gradient", "stop_gradient or placeholder")
+    td_target: str | Callable = _option(
+        "stop_gradient", "stop_gradient, placeholder, output_delta or residual_gradient"
+    )
+    clip_delta: float | None = _option(None, "output_delta: largest magnitude of target minus prediction, or none")
+    rescale_rewards: bool = _option(False, "divide rewards by the largest one seen (at least 1), as DQN 3.0")
     action_gradient_clip: float | None = _option(None, "largest norm of each sample's action gradient, or none")
     jit: bool = _option(True, "compile the updates with XLA")
 

@@ -40,10 +40,13 @@ def td_target(actor: ActorNetwork, critic: CriticNetwork, batch: Batch, gamma: f
 
     Only *terminated* masks the bootstrap: where an episode was cut by a time limit, s′ still has a
     value. μ′ is clipped to the box before Q′ sees it: a linear actor (inverting, zeroing) can stand
-    outside, where Q′ was never trained and max-like errors feed themselves.
+    outside, where Q′ was never trained and max-like errors feed themselves. ``residual_gradient`` takes
+    the online networks instead: only then does y depend on the weights it differentiates for.
     """
-    next_actions = tf.clip_by_value(actor.target(batch.next_observations), actor.low, actor.high)
-    next_q = critic.target(batch.next_observations, next_actions)
+    online = critic.td_path.bootstraps_online
+    policy, value = (actor, critic) if online else (actor.target, critic.target)
+    next_actions = tf.clip_by_value(policy(batch.next_observations), actor.low, actor.high)
+    next_q = value(batch.next_observations, next_actions)
     return batch.rewards + gamma * (1.0 - batch.terminated) * next_q
 
 

@@ -7,6 +7,7 @@ import tensorflow as tf
 from conftest import assert_golden
 
 from ddpg import ActorNetwork, CriticNetwork, mlp
+from ddpg.gradients import td
 from ddpg.learner import FusedLearner
 from ddpg.replay import Batch
 
@@ -133,3 +134,34 @@ def test_square(golden, graph, session):
     session.run(v1.global_variables_initializer())
     assert_golden(np.array(session.run(pair)), data["compute_gradients"])
     assert_golden(np.array(session.run(tf.gradients(y, [w]))), data["gradients"])
+
+
+# -- DQN: the taken action's value of a Q-network, on the same TD paths ---------------------------------
+
+
+def q_values(states, layers):
+    """A Q-network of two layers [W, b, W, b], by hand."""
+    hidden = tf.nn.relu(states @ layers[0] + layers[1])
+    return hidden @ layers[2] + layers[3]
+
+
+@pytest.mark.parametrize("clip", [None, 1.0])
+@pytest.mark.parametrize("r_max", [None, 2.5])
+def test_dqn3_output_delta(golden, graph, session, clip, r_max):
+    """Backward from the output with the delta; DQN 3.0's dw is the plain ascent sum: −B/2 times our gradient."""
+    data = golden("dqn3_output_delta")
+    case = f"clip_{clip}_rmax_{r_max}"
+    variables = [v1.get_variable(f"v{i}", initializer=array) for i, array in enumerate(data.list("init"))]
+    outputs = q_values(tf.constant(data["state"]), variables)
+    q = tf.gather(outputs, data["action"][:, None], batch_dims=1)
+    next_q = tf.reduce_max(q_values(tf.constant(data["next_state"]), data.list("init_target")), axis=1)
+    rewards = data["reward"] / (r_max or 1.0)
+    y = rewards + float(data["gamma"]) * (1 - data["terminal"]) * next_q
+    gradients = [gradient for gradient, _ in td.output_delta(q, y[:, None], variables, clip_delta=clip)]
+    batch_size = len(rewards)
+    start = tf.gradients(q, outputs, td.output_delta(q, y[:, None], [q], clip_delta=clip)[0][0])[0]
+    session.run(v1.global_variables_initializer())
+    assert_golden(session.run(next_q), data[f"{case}/q2_max"])
+    assert_golden([-batch_size / 2 * array for array in session.run(gradients)], data.list(f"{case}/dw"))
+    assert_golden(-batch_size / 2 * session.run(start), data[f"{case}/targets"])
+    assert_golden(session.run(start).sum(axis=1) * -batch_size / 2, data[f"{case}/delta"])

@@ -6,8 +6,12 @@ semi-gradient is
 
     ∂L/∂φ = 2/B Σ (q − y)·∂q/∂φ
 
-where y is treated as a number although it depends on weights. The paths differ in *how* y becomes a
-number. Each is ``(q, target, variables) -> [(gradient, variable)]``.
+where y is treated as a number although it depends on weights. The first three paths differ in *how* y
+becomes a number and give the same gradient; ``residual_gradient`` does not treat it as one. Each is
+``(q, target, variables) -> [(gradient, variable)]``, for Q-networks too, with q the taken action's value.
+
+The scale is written down once: every path has that of L. DQN 3.0's own ``dw`` is the plain sum
+Σ δ·∂q/∂φ with δ = y − q, added to the weights; that is −B/2 times the gradient here.
 """
 
 from collections.abc import Callable
@@ -19,19 +23,23 @@ from ddpg._tflearn import tflearn
 from ddpg.errors import UsageError, choose
 
 
-def gradients(loss: tf.Tensor, var_list: list) -> list:
+def gradients(loss: tf.Tensor, var_list: list, grad_loss: tf.Tensor | None = None) -> list:
     """``tf.gradients`` in the form of ``Optimizer.compute_gradients``: ``[(gradient, variable)]``."""
-    return list(zip(tf.gradients(loss, var_list), var_list, strict=True))
+    return list(zip(tf.gradients(loss, var_list, grad_ys=grad_loss), var_list, strict=True))
 
 
 def mean_square(q: tf.Tensor, target: tf.Tensor) -> tf.Tensor:
     """L = 1/B Σ (q − y)², tflearn's ``mean_square``, refusing ranks that would broadcast."""
+    _check_ranks(q, target)
+    return tflearn.mean_square(q, target)
+
+
+def _check_ranks(q: tf.Tensor, target: tf.Tensor) -> None:
     if q.shape.rank is None or q.shape.rank != target.shape.rank:
         raise UsageError(
             f"q has shape {q.shape} and target {target.shape}: [B] against [B, 1] broadcasts to [B, B]; "
             "give both as [B, 1]"
         )
-    return tflearn.mean_square(q, target)
 
 
 def stop_gradient(q: tf.Tensor, target: tf.Tensor, variables: list, compute_gradients=gradients) -> list:
@@ -73,14 +81,92 @@ def placeholder(q: tf.Tensor, target: tf.Tensor, variables: list, compute_gradie
     return compute_gradients(mean_square(q, target), var_list=variables)
 
 
-TD_TARGETS = {"stop_gradient": stop_gradient, "placeholder": placeholder}
+def output_delta(
+    q: tf.Tensor,
+    target: tf.Tensor,
+    variables: list,
+    compute_gradients=gradients,
+    clip_delta: float | None = None,
+) -> list:
+    """Start backward at the network's output with a given delta, as DQN 3.0 does; there is no loss.
+
+    δ = y − q is a number, so no path into y exists: ``gradients(q, φ, grad_ys=−2·δ/B)``. Where q is the
+    taken action's output of a Q-network, the other outputs get no delta. Having δ in one's hands is what
+    clipping it needs: δ clamped to ±c is the gradient of twice the Huber loss with threshold c (quadratic
+    within c, linear beyond); the clamp comes after the bootstrap, and is not a clipping of rewards.
+
+    Args:
+        q: predictions, ``[B, 1]``.
+        target: y, ``[B, 1]``, any tensor.
+        variables: the critic's trainable variables.
+        compute_gradients: as for :func:`stop_gradient`.
+        clip_delta: largest magnitude c of δ; ``None``: any.
+    """
+    _check_ranks(q, target)
+    delta = tf.stop_gradient(target - q)
+    if clip_delta is not None:
+        delta = tf.clip_by_value(delta, -clip_delta, clip_delta)
+    batch_size = tf.cast(tf.shape(q)[0], q.dtype)
+    return compute_gradients(q, var_list=variables, grad_loss=-2.0 * delta / batch_size)
 
 
-def resolve(td_target: str | Callable, compute_gradients=gradients) -> Callable:
-    """Return the path ``(q, target, variables) -> [(gradient, variable)]`` for a name or a callable.
+def residual_gradient(q: tf.Tensor, target: tf.Tensor, variables: list, compute_gradients=gradients) -> list:
+    """Let the gradient through the target: ∂L/∂φ = 2/B Σ (q − y)(∂q/∂φ − ∂y/∂φ) (Baird 1995, eq. 13).
+
+    With a target network's y this would change nothing, for y does not depend on φ; so the driver hands in
+    y of the *online* network, and this descends the mean squared Bellman residual itself. To study: it
+    converges where the others may diverge, slowly, and for random transitions to a biased solution (the
+    double-sampling problem).
+
+    Args:
+        q: predictions, ``[B, 1]``.
+        target: y computed from the same variables, ``[B, 1]``.
+        variables: the critic's trainable variables.
+        compute_gradients: as for :func:`stop_gradient`.
+    """
+    return compute_gradients(mean_square(q, target), var_list=variables)
+
+
+residual_gradient.bootstraps_online = True
+
+TD_TARGETS = {
+    "stop_gradient": stop_gradient,
+    "placeholder": placeholder,
+    "output_delta": output_delta,
+    "residual_gradient": residual_gradient,
+}
+
+
+class TDPath:
+    """A way to the critic's gradient, by name or by callable, bound to an optimiser.
+
+    Args:
+        td_target: a name, or a callable ``(q, target, variables) -> [(gradient, variable)]``. A callable
+            with a true attribute ``bootstraps_online`` gets y from the online networks.
+        compute_gradients: an optimiser's, for the supplied paths.
+        clip_delta: for ``output_delta``.
 
     Raises:
-        UsageError: an unknown name, or neither a name nor a callable.
+        UsageError: an unknown name, neither a name nor a callable, or ``clip_delta`` with another path.
     """
-    path = choose("td_target", td_target, TD_TARGETS, "a callable (q, target, variables) -> [(grad, var)]")
-    return path if path is td_target else partial(path, compute_gradients=compute_gradients)
+
+    def __init__(self, td_target: str | Callable, compute_gradients=gradients, clip_delta: float | None = None):
+        own = "a callable (q, target, variables) -> [(grad, var)]"
+        path = choose("td_target", td_target, TD_TARGETS, own)
+        self.bootstraps_online = getattr(path, "bootstraps_online", False)
+        self.feeds_target = path is placeholder
+        options = {} if path is td_target else {"compute_gradients": compute_gradients}
+        if clip_delta is not None:
+            if path is not output_delta:
+                raise UsageError(
+                    f"clip_delta={clip_delta} needs td_target='output_delta', got {td_target!r}: "
+                    "the other paths never hold the delta in their hands"
+                )
+            if not clip_delta > 0:
+                raise UsageError(f"clip_delta={clip_delta} must be > 0, or none for no clipping")
+            options["clip_delta"] = clip_delta
+        self._path = partial(path, **options)
+
+    def __call__(self, q: tf.Tensor, target: tf.Tensor, variables: list) -> list:
+        """Return ``[(gradient, variable)]``."""
+        return self._path(q, target, variables)

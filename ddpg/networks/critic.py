@@ -20,12 +20,13 @@ class CriticNetwork(Network):
         observation_space: a Box.
         action_space: a Box of floats with finite bounds; actions come in its units, flattened to A.
         network: hidden layers, ``(states, actions) -> features``; :func:`ddpg.mlp` or one's own.
-        td_target: ``"stop_gradient"``, ``"placeholder"``, or a callable
-            ``(q, target, variables) -> [(gradient, variable)]``.
+        td_target: ``"stop_gradient"``, ``"placeholder"``, ``"output_delta"``, ``"residual_gradient"``, or a
+            callable ``(q, target, variables) -> [(gradient, variable)]``.
         optimizer: a ``tf.compat.v1.train.Optimizer`` class, called with the learning rate.
         learning_rate: its step size.
         tau: step of the target network, in (0, 1].
         name: scope of its variables.
+        clip_delta: for ``output_delta``, the largest magnitude of δ = y − q; ``None``: any.
 
     Raises:
         UsageError: a space, name or number that cannot work.
@@ -42,14 +43,14 @@ class CriticNetwork(Network):
         learning_rate: float = 1e-3,
         tau: float = 0.005,
         name: str = "critic",
+        clip_delta: float | None = None,
     ):
         self.action_space = spaces.check_action_space(action_space)
         self.action_size = spaces.flat_size(action_space)
         self._network = network or mlp()
-        self.td_target = td_target
-        td.resolve(td_target)
+        td.TDPath(td_target, clip_delta=clip_delta)  # a bad name ends here, before anything is built
         super().__init__(observation_space, optimizer, learning_rate, tau, name)
-        self._td_path = td.resolve(td_target, self.optimizer.compute_gradients)
+        self.td_path = td.TDPath(td_target, self.optimizer.compute_gradients, clip_delta)
 
     # -- symbolic -------------------------------------------------------------------------------------
 
@@ -81,7 +82,7 @@ class CriticNetwork(Network):
 
     def td_gradients(self, q: tf.Tensor, targets: tf.Tensor) -> list:
         """Same as :meth:`compute_gradients`, from the prediction q = Q(s, a) ``[B, 1]``."""
-        return self._td_path(q, targets, self.trainable_variables)
+        return self.td_path(q, targets, self.trainable_variables)
 
     # -- numeric --------------------------------------------------------------------------------------
 
