@@ -11,9 +11,13 @@ __version__ = "0.1.0"
 _HOME = {
     "DDPG": "ddpg.agent",
     "DDPGConfig": "ddpg.config",
+    "DQN": "ddpg.dqn",
+    "DQNConfig": "ddpg.config",
     "ActorNetwork": "ddpg.networks.actor",
     "CriticNetwork": "ddpg.networks.critic",
+    "QNetwork": "ddpg.networks.q_network",
     "mlp": "ddpg.networks.layers",
+    "conv": "ddpg.networks.layers",
     "Bounding": "ddpg.gradients.bounding",
     "ReplayBuffer": "ddpg.replay",
     "Batch": "ddpg.replay",

@@ -120,8 +120,10 @@ def find(path: str | Path, which: str = "latest") -> Path:
     )
 
 
-def describe_space(space: gym.spaces.Box) -> dict[str, Any]:
-    """Return a Box as JSON values. Infinite bounds become ``null``."""
+def describe_space(space: gym.spaces.Space) -> dict[str, Any]:
+    """Return a Box or a Discrete space as JSON values. Infinite bounds become ``null``."""
+    if isinstance(space, gym.spaces.Discrete):
+        return {"type": "Discrete", "n": int(space.n), "start": int(space.start)}
 
     def bounds(values: np.ndarray) -> list:
         return [float(value) if np.isfinite(value) else None for value in values.reshape(-1)]
@@ -135,8 +137,10 @@ def describe_space(space: gym.spaces.Box) -> dict[str, Any]:
     }
 
 
-def restore_space(description: dict[str, Any]) -> gym.spaces.Box:
-    """Return the Box of :func:`describe_space`."""
+def restore_space(description: dict[str, Any]) -> gym.spaces.Space:
+    """Return the space of :func:`describe_space`."""
+    if description["type"] == "Discrete":
+        return gym.spaces.Discrete(description["n"], start=description["start"])
     shape, dtype = tuple(description["shape"]), np.dtype(description["dtype"])
     low = np.array([-np.inf if value is None else value for value in description["low"]]).reshape(shape)
     high = np.array([np.inf if value is None else value for value in description["high"]]).reshape(shape)

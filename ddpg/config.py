@@ -1,6 +1,7 @@
-"""One dataclass is the schema of a training run for Python, TOML files and command-line flags."""
+"""One dataclass per algorithm is the schema of a training run for Python, TOML files and command-line flags."""
 
 import dataclasses
+import functools
 import json
 import sys
 import types
@@ -25,8 +26,8 @@ def _option(default: Any, text: str) -> Any:
 
 
 @dataclasses.dataclass(frozen=True)
-class DDPGConfig:
-    """What everyone tunes. Actions, their noise and their gradients are in units of [-1, 1].
+class AgentConfig:
+    """What DDPG and DQN have in common.
 
     Every field is a flag of ``ddpg train`` (``--batch-size 64``) and a key of a TOML file
     (``batch_size = 64``). Fields that take a name also take a callable of one's own, in Python.
@@ -35,53 +36,35 @@ class DDPGConfig:
         UsageError: a value of the wrong type or outside its range.
     """
 
-    hidden: tuple[int, ...] = _option((256, 256), "units of the hidden layers, of actor and critic")
+    hidden: tuple[int, ...] = _option((256, 256), "units of the hidden layers")
     activation: str = _option("relu", "activation of the hidden layers")
     norm: str | None = _option(None, "normalisation of the hidden layers: batch, layer or none")
-    action_layer: int = _option(0, "hidden layer where the action enters the critic; 1 is the paper's")
     gamma: float = _option(0.99, "discount factor")
     tau: float = _option(0.005, "step of the target networks, in (0, 1]")
-    actor_learning_rate: float = _option(1e-3, "step size of the actor's Adam")
-    critic_learning_rate: float = _option(1e-3, "step size of the critic's Adam")
     learning_rate_schedule: str = _option("constant", "constant, or linear: down to 0 at the end of learning")
     batch_size: int = _option(256, "transitions in a minibatch")
     buffer_size: int = _option(1_000_000, "transitions the replay memory holds")
     learning_starts: int = _option(1_000, "steps of uniform random actions before learning")
     updates_per_step: float = _option(1.0, "gradient updates per environment step")
     updates_per_call: int = _option(32, "gradient updates fused into one compiled call")
-    noise: str = _option("gaussian", f"exploration noise: {' or '.join(NOISES)}")
-    noise_scale: float = _option(0.1, "its scale, in half-ranges of the action box")
-    noise_theta: float = _option(0.15, "Ornstein-Uhlenbeck: pull towards 0 per unit of time")
-    noise_dt: float = _option(1.0, "Ornstein-Uhlenbeck: time per step")
-    bounding: str | tuple = _option("squashing", "squashing, inverting or zeroing")
-    policy_gradient: str | Callable = _option("chain_rule", "chain_rule, direct or surrogate")
     td_target: str | Callable = _option(
         "stop_gradient", "stop_gradient, placeholder, output_delta or residual_gradient"
     )
     clip_delta: float | None = _option(None, "output_delta: largest magnitude of target minus prediction, or none")
     rescale_rewards: bool = _option(False, "divide rewards by the largest one seen (at least 1), as DQN 3.0")
-    action_gradient_clip: float | None = _option(None, "largest norm of each sample's action gradient, or none")
     jit: bool = _option(True, "compile the updates with XLA")
 
     def __post_init__(self):
         for field in dataclasses.fields(self):
-            object.__setattr__(self, field.name, _coerced(field.name, getattr(self, field.name)))
+            object.__setattr__(self, field.name, _coerced(type(self), field.name, getattr(self, field.name)))
         self._check(bool(self.hidden) and min(self.hidden) >= 1, "hidden", "layers of at least 1 unit")
         self._check(0 <= self.gamma <= 1, "gamma", "in [0, 1]")
         self._check(0 < self.tau <= 1, "tau", "in (0, 1]")
-        for name in ("actor_learning_rate", "critic_learning_rate", "updates_per_step"):
-            self._check(0 < getattr(self, name) < np.inf, name, "a finite number > 0")
+        self._check_positive("updates_per_step")
         for name in ("batch_size", "buffer_size", "updates_per_call"):
             self._check(getattr(self, name) >= 1, name, "at least 1")
         self._check(self.learning_starts >= 0, "learning_starts", "at least 0")
-        self._check(self.noise in NOISES, "noise", f"one of {NOISES}{did_you_mean(self.noise, NOISES)}")
-        schedules = ("constant", "linear")
-        self._check(
-            self.learning_rate_schedule in schedules,
-            "learning_rate_schedule",
-            f"one of {schedules}{did_you_mean(self.learning_rate_schedule, schedules)}",
-        )
-        self._check(0 <= self.noise_scale < np.inf, "noise_scale", "a finite number >= 0")
+        self._check_name("learning_rate_schedule", ("constant", "linear"))
         if self.td_target == "placeholder":
             self._check(
                 not self.jit and self.updates_per_call == 1,
@@ -95,13 +78,21 @@ class DDPGConfig:
         if not holds:
             raise UsageError(f"{name}={getattr(self, name)!r} must be {expected}")
 
-    def replace(self, **changes: Any) -> "DDPGConfig":
+    def _check_positive(self, *names: str) -> None:
+        for name in names:
+            self._check(0 < getattr(self, name) < np.inf, name, "a finite number > 0")
+
+    def _check_name(self, name: str, known: tuple[str, ...]) -> None:
+        value = getattr(self, name)
+        self._check(value in known, name, f"one of {known}{did_you_mean(value, known)}")
+
+    def replace(self, **changes: Any) -> "AgentConfig":
         """Return a copy with some fields changed.
 
         Raises:
             UsageError: an unknown field, or a bad value.
         """
-        _known(changes, "DDPGConfig")
+        _known(type(self), changes, type(self).__name__)
         return dataclasses.replace(self, **changes)
 
     def to_json(self) -> dict[str, Any]:
@@ -110,27 +101,71 @@ class DDPGConfig:
         return {name: _jsonable(value) for name, value in values.items()}
 
     @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> "DDPGConfig":
+    def from_json(cls, values: Mapping[str, Any]) -> "AgentConfig":
         """Return the config of :meth:`to_json`.
 
         Raises:
             UsageError: an unknown field, a bad value, or a callable, which no file can hold.
         """
-        _known(values, "the configuration")
+        _known(cls, values, "the configuration")
         for name, value in values.items():
             if isinstance(value, dict) and "custom" in value:
                 raise UsageError(
                     f"{name} was a callable of your own ({value['custom']}); files hold data, never code: "
-                    "pass the configuration again, DDPG.load(path, config=...)"
+                    "pass the configuration again, load(path, config=...)"
                 )
         return cls(**values)
 
 
+@dataclasses.dataclass(frozen=True)
+class DDPGConfig(AgentConfig):
+    """Options of :class:`ddpg.DDPG`. Actions, their noise and their gradients are in units of [-1, 1]."""
+
+    action_layer: int = _option(0, "hidden layer where the action enters the critic; 1 is the paper's")
+    actor_learning_rate: float = _option(1e-3, "step size of the actor's Adam")
+    critic_learning_rate: float = _option(1e-3, "step size of the critic's Adam")
+    noise: str = _option("gaussian", f"exploration noise: {' or '.join(NOISES)}")
+    noise_scale: float = _option(0.1, "its scale, in half-ranges of the action box")
+    noise_theta: float = _option(0.15, "Ornstein-Uhlenbeck: pull towards 0 per unit of time")
+    noise_dt: float = _option(1.0, "Ornstein-Uhlenbeck: time per step")
+    bounding: str | tuple = _option("squashing", "squashing, inverting or zeroing")
+    policy_gradient: str | Callable = _option("chain_rule", "chain_rule, direct or surrogate")
+    action_gradient_clip: float | None = _option(None, "largest norm of each sample's action gradient, or none")
+
+    def __post_init__(self):
+        super().__post_init__()
+        self._check_positive("actor_learning_rate", "critic_learning_rate")
+        self._check_name("noise", NOISES)
+        self._check(0 <= self.noise_scale < np.inf, "noise_scale", "a finite number >= 0")
+
+
+@dataclasses.dataclass(frozen=True)
+class DQNConfig(AgentConfig):
+    """Options of :class:`ddpg.DQN`."""
+
+    learning_rate: float = _option(1e-3, "step size of the Q-network's Adam")
+    double_q: bool = _option(False, "choose the next action online, value it with the target (van Hasselt 2016)")
+    target_update_interval: int = _option(0, "updates between hard copies of the target; 0: EMA with tau")
+    exploration_initial: float = _option(1.0, "share of random actions at the start")
+    exploration_final: float = _option(0.05, "share of random actions in the end")
+    exploration_steps: int = _option(10_000, "environment steps from the initial to the final share")
+    network: str = _option("mlp", "mlp, or conv for images")
+
+    def __post_init__(self):
+        super().__post_init__()
+        self._check_positive("learning_rate")
+        self._check(self.target_update_interval >= 0, "target_update_interval", "at least 0")
+        for name in ("exploration_initial", "exploration_final"):
+            self._check(0 <= getattr(self, name) <= 1, name, "in [0, 1]")
+        self._check(self.exploration_steps >= 1, "exploration_steps", "at least 1")
+        self._check_name("network", ("mlp", "conv"))
+
+
 def read_toml(path: str | Path) -> dict[str, Any]:
-    """Return the fields set in a TOML file, checked against :class:`DDPGConfig`'s names.
+    """Return the fields set in a TOML file.
 
     Raises:
-        UsageError: no such file, not TOML, or an unknown field.
+        UsageError: no such file, or not TOML.
     """
     try:
         values = tomllib.loads(Path(path).read_text(encoding="utf-8"))
@@ -138,13 +173,17 @@ def read_toml(path: str | Path) -> dict[str, Any]:
         raise UsageError(f"no configuration file {str(path)!r}; give the path of a TOML file") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} is not a TOML file: {error}") from None
-    _known(values, str(path))
     return values
 
 
-def field_type(name: str) -> tuple[type, bool, bool]:
+@functools.cache
+def _hints(config: type) -> dict[str, Any]:
+    return typing.get_type_hints(config)
+
+
+def field_type(config: type, name: str) -> tuple[type, bool, bool]:
     """Return a field's scalar type, whether it is a tuple of them, and whether it may be None."""
-    hint = typing.get_type_hints(DDPGConfig)[name]
+    hint = _hints(config)[name]
     optional = False
     if isinstance(hint, types.UnionType):
         parts = typing.get_args(hint)
@@ -155,8 +194,8 @@ def field_type(name: str) -> tuple[type, bool, bool]:
     return hint, False, optional
 
 
-def _coerced(name: str, value: Any) -> Any:
-    kind, many, optional = field_type(name)
+def _coerced(config: type, name: str, value: Any) -> Any:
+    kind, many, optional = field_type(config, name)
     if value is None and optional:
         return None
     if kind is str and (isinstance(value, str) or (not isinstance(value, (int, float)) and value is not None)):
@@ -180,8 +219,8 @@ def _number(kind: type, value: Any) -> Any:
     return kind(value)
 
 
-def _known(values: Mapping[str, Any], where: str) -> None:
-    names = [field.name for field in dataclasses.fields(DDPGConfig)]
+def _known(config: type, values: Mapping[str, Any], where: str) -> None:
+    names = [field.name for field in dataclasses.fields(config)]
     for name in values:
         if name not in names:
             raise UsageError(f"{where} has no field {name!r}{did_you_mean(name, names)}; fields: {', '.join(names)}")

@@ -26,8 +26,13 @@ class Batch(NamedTuple):
     terminated: np.ndarray
 
 
+def stored_dtype(space) -> np.dtype:
+    """Return how observations of a Box are stored: bytes (images) as bytes, everything else as float32."""
+    return np.dtype(np.uint8 if space.dtype == np.uint8 else np.float32)
+
+
 class ReplayBuffer:
-    """The last ``capacity`` transitions, float32, sampled uniformly with replacement.
+    """The last ``capacity`` transitions, float32 (images: bytes), sampled uniformly with replacement.
 
     ``truncated`` is stored apart from ``terminated`` and never masks a bootstrap; it marks where
     episodes were cut, for whoever reads trajectories out of the buffer.
@@ -35,15 +40,17 @@ class ReplayBuffer:
     Memory is claimed lazily by the operating system, so a large capacity costs only what is filled.
     """
 
-    def __init__(self, capacity: int, observation_shape: tuple[int, ...], action_size: int):
+    def __init__(
+        self, capacity: int, observation_shape: tuple[int, ...], action_size: int, observation_dtype=np.float32
+    ):
         if capacity < 1:
             raise UsageError(f"replay capacity {capacity} must be at least 1 transition")
         self.capacity = capacity
         self._fields = Batch(
-            observations=np.zeros((capacity, *observation_shape), np.float32),
+            observations=np.zeros((capacity, *observation_shape), observation_dtype),
             actions=np.zeros((capacity, action_size), np.float32),
             rewards=np.zeros((capacity, 1), np.float32),
-            next_observations=np.zeros((capacity, *observation_shape), np.float32),
+            next_observations=np.zeros((capacity, *observation_shape), observation_dtype),
             terminated=np.zeros((capacity, 1), np.float32),
         )
         self._truncated = np.zeros((capacity, 1), np.float32)

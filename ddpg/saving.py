@@ -3,22 +3,23 @@
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from gymnasium import spaces
 
 from ddpg import checkpoint
 from ddpg.errors import UsageError
 from ddpg.interaction import spaces_of
 
 if TYPE_CHECKING:
-    from ddpg.agent import DDPG
+    from ddpg.off_policy import OffPolicyAgent
 
 
-def capture(agent: "DDPG", replay: bool) -> tuple[dict[str, Any], checkpoint.Groups]:
+def capture(agent: "OffPolicyAgent", replay: bool) -> tuple[dict[str, Any], checkpoint.Groups]:
     """Return the manifest and the arrays of an agent: everything that learning reads or writes."""
     groups = {"variables": agent.session.run(agent.global_variables)}
     if replay:
         groups["replay"] = agent.replay.arrays()
     manifest = {
-        "kind": "DDPG",
+        "kind": type(agent).__name__,
         "config": agent.config.to_json(),
         "observation_space": checkpoint.describe_space(agent.observation_space),
         "action_space": checkpoint.describe_space(agent.action_space),
@@ -26,6 +27,7 @@ def capture(agent: "DDPG", replay: bool) -> tuple[dict[str, Any], checkpoint.Gro
         "num_timesteps": agent.num_timesteps,
         "num_updates": agent.num_updates,
         "owed_updates": agent._owed_updates,
+        "largest_reward": agent._largest_reward,
         "random_states": {name: rng.bit_generator.state for name, rng in _generators(agent).items()},
     }
     return manifest, groups
@@ -41,7 +43,7 @@ def check_spaces(manifest: dict[str, Any], env):
     if env is None:
         return saved
     for name, given, expected in zip(("observation", "action"), spaces_of(env), saved, strict=True):
-        if given.shape != expected.shape or not _same_bounds(given, expected):
+        if not _same(given, expected):
             raise UsageError(
                 f"the environment's {name} space is {given}, the checkpoint's is {expected}; "
                 "load it with the environment it was trained in"
@@ -49,7 +51,7 @@ def check_spaces(manifest: dict[str, Any], env):
     return env
 
 
-def restore(agent: "DDPG", manifest: dict[str, Any], groups: checkpoint.Groups) -> None:
+def restore(agent: "OffPolicyAgent", manifest: dict[str, Any], groups: checkpoint.Groups) -> None:
     """Set an agent, freshly made with the same options, to a captured state.
 
     Raises:
@@ -77,13 +79,16 @@ def restore(agent: "DDPG", manifest: dict[str, Any], groups: checkpoint.Groups) 
     agent.num_timesteps = manifest["num_timesteps"]
     agent.num_updates = manifest["num_updates"]
     agent._owed_updates = manifest["owed_updates"]
+    agent._largest_reward = manifest["largest_reward"]
     for name, generator in _generators(agent).items():
         generator.bit_generator.state = manifest["random_states"][name]
 
 
-def _generators(agent: "DDPG") -> dict[str, np.random.Generator]:
+def _generators(agent: "OffPolicyAgent") -> dict[str, np.random.Generator]:
     return {"exploration": agent._exploration_rng, "replay": agent._replay_rng}
 
 
-def _same_bounds(one, other) -> bool:
-    return np.allclose(one.low, other.low) and np.allclose(one.high, other.high)
+def _same(one, other) -> bool:
+    if isinstance(one, spaces.Box) and isinstance(other, spaces.Box):
+        return one.shape == other.shape and np.allclose(one.low, other.low) and np.allclose(one.high, other.high)
+    return one == other

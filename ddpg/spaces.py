@@ -52,6 +52,17 @@ def check_action_space(space: spaces.Space) -> spaces.Box:
     return space
 
 
+def check_discrete_space(space: spaces.Space) -> spaces.Discrete:
+    """Return ``space`` if it is Discrete.
+
+    Raises:
+        UsageError: another kind of space.
+    """
+    if not isinstance(space, spaces.Discrete):
+        raise UsageError(f"action space {space} is not Discrete; DQN chooses among actions, DDPG acts in boxes")
+    return space
+
+
 def flat_size(space: spaces.Box) -> int:
     """Return how many numbers one element of ``space`` holds."""
     return math.prod(space.shape)
@@ -77,6 +88,21 @@ def as_batch(space: spaces.Box, values, what: str) -> tuple[np.ndarray, bool]:
         )
     check_finite(array, what)
     return array.reshape(-1, *shape), single
+
+
+def as_column(values, count: int, what: str) -> np.ndarray:
+    """Return ``values`` as float32 ``[count, 1]``.
+
+    Raises:
+        UsageError: another shape, ``[B]`` too, or a NaN or infinite number in it.
+    """
+    column = np.asarray(values, np.float32)
+    if column.shape != (count, 1):
+        raise UsageError(
+            f"{what} has shape {column.shape}; expected [B, 1] = {[count, 1]}: [B] would broadcast to [B, B]"
+        )
+    check_finite(column, what)
+    return column
 
 
 def check_finite(array: np.ndarray, what: str) -> None:

@@ -10,10 +10,14 @@ The steps are separate so that two drivers can use them: run one by one in a ses
 chained (:func:`ddpg_update`) and fused into one compiled call. See :mod:`ddpg.learner`.
 """
 
+import dataclasses
+from typing import ClassVar
+
 import tensorflow as tf
 
 from ddpg.gradients import td
 from ddpg.networks.actor import ActorNetwork
+from ddpg.networks.base import Network
 from ddpg.networks.critic import CriticNetwork
 from ddpg.replay import Batch
 
@@ -54,7 +58,7 @@ def critic_step(critic: CriticNetwork, batch: Batch, y: tf.Tensor) -> Metrics:
     """Move Q(s, a) towards y by one optimiser step; the metrics are ready when it is done."""
     q = critic(batch.observations, batch.actions, training=True)
     metrics = {"critic_loss": td.mean_square(q, y), "q_value": tf.reduce_mean(q)}
-    return _after(critic, critic.td_gradients(q, y), metrics)
+    return after_step(critic, critic.td_gradients(q, y), metrics)
 
 
 def actor_step(actor: ActorNetwork, critic: CriticNetwork, states: tf.Tensor) -> Metrics:
@@ -69,7 +73,7 @@ def actor_step(actor: ActorNetwork, critic: CriticNetwork, states: tf.Tensor) ->
         "actor_loss": -tf.reduce_mean(critic(states, actions)),
         "action_gradient_norm": tf.reduce_mean(norms),
     }
-    return _after(actor, actor.policy_gradient(actor, critic, states), metrics)
+    return after_step(actor, actor.policy_gradient(actor, critic, states), metrics)
 
 
 def target_step(actor: ActorNetwork, critic: CriticNetwork) -> tf.Operation:
@@ -77,9 +81,46 @@ def target_step(actor: ActorNetwork, critic: CriticNetwork) -> tf.Operation:
     return tf.group(actor.target_update(), critic.target_update())
 
 
-def _after(network: ActorNetwork | CriticNetwork, gradients: list, metrics: Metrics) -> Metrics:
+def after_step(network: Network, gradients: list, metrics: Metrics) -> Metrics:
     """Apply ``gradients``; return ``metrics``, taken before the step, in a form that waits for it."""
     with tf.control_dependencies(list(metrics.values())):
         step = network.apply_gradients(gradients)
     with tf.control_dependencies([step]):
         return {name: tf.identity(value) for name, value in metrics.items()}
+
+
+@dataclasses.dataclass(frozen=True)
+class DDPGUpdate:
+    """The update of one actor and critic, whole and in its phases: what a driver needs to know."""
+
+    actor: ActorNetwork
+    critic: CriticNetwork
+    gamma: float
+
+    metrics: ClassVar[tuple[str, ...]] = ("critic_loss", "q_value", "actor_loss", "action_gradient_norm")
+
+    @property
+    def network(self) -> CriticNetwork:
+        """The network with the TD path."""
+        return self.critic
+
+    @property
+    def action_size(self) -> int:
+        """A: numbers in a stored action."""
+        return self.critic.action_size
+
+    def whole(self, batch: Batch) -> Metrics:
+        """See :func:`ddpg_update`."""
+        return ddpg_update(self.actor, self.critic, batch, self.gamma)
+
+    def target(self, batch: Batch) -> tf.Tensor:
+        """See :func:`td_target`."""
+        return td_target(self.actor, self.critic, batch, self.gamma)
+
+    def steps(self, batch: Batch, y: tf.Tensor) -> list[Metrics]:
+        """Return the optimiser steps' metrics; fetching one after the other takes the steps."""
+        return [critic_step(self.critic, batch, y), actor_step(self.actor, self.critic, batch.observations)]
+
+    def move(self) -> tf.Operation:
+        """See :func:`target_step`."""
+        return target_step(self.actor, self.critic)

@@ -160,6 +160,8 @@ CHANGES = {
     "bounding": "inverting",
     "policy_gradient": "direct",
     "td_target": "placeholder",
+    "clip_delta": 0.01,
+    "rescale_rewards": True,
     "action_gradient_clip": 1e-5,
     "jit": False,
 }
@@ -174,7 +176,13 @@ def test_every_option_changes_what_is_learned(field):
         base = base.replace(jit=False, updates_per_call=1)
     if field == "action_gradient_clip":
         base = base.replace(bounding="inverting")
-    one, other = trained(base), trained(base.replace(**{field: CHANGES[field]}))
+    if field == "clip_delta":
+        base = base.replace(td_target="output_delta")
+    rewarding = field == "rescale_rewards"  # Pendulum's rewards are all negative
+    one, other = (
+        trained(config, env=Counting(20) if rewarding else None)
+        for config in (base, base.replace(**{field: CHANGES[field]}))
+    )
     if field in ("policy_gradient", "td_target", "jit"):
         # The same mathematics by another way: equal but for rounding. That the way differs is shown by
         # test_jit_decides_whether_xla_must_compile, test_policy.py and SteppedLearner's own type.

@@ -12,7 +12,7 @@ from ddpg import ActorNetwork, Bounding, CriticNetwork, UsageError, mlp
 from ddpg.gradients import bounding, policy
 from ddpg.learner import FusedLearner
 from ddpg.replay import Batch
-from ddpg.update import td_target
+from ddpg.update import DDPGUpdate, td_target
 
 v1 = tf.compat.v1
 LOW, HIGH = np.array([-1.0, 0.5], np.float32), np.array([3.0, 1.0], np.float32)
@@ -235,7 +235,7 @@ def test_bounding_survives_compilation(name, jit, observation_space, action_spac
         optimizer=v1.train.GradientDescentOptimizer,
         learning_rate=1.0,
     )
-    learner = FusedLearner(actor, critic, gamma=0.9, batch_size=8, updates_per_call=1, jit=jit)
+    learner = FusedLearner(DDPGUpdate(actor, critic, 0.9), batch_size=8, updates_per_call=1, jit=jit)
     initialize()
     weights = actor.get_network_params()
     actor.set_network_params([*weights[:-1], np.array([1.2, -0.3])])

@@ -10,6 +10,7 @@ from ddpg import ActorNetwork, CriticNetwork, mlp
 from ddpg.gradients import td
 from ddpg.learner import FusedLearner
 from ddpg.replay import Batch
+from ddpg.update import DDPGUpdate
 
 v1 = tf.compat.v1
 
@@ -69,7 +70,11 @@ def test_chain_rule_step_by_step(chain_rule, session):
 def test_chain_rule_fused(chain_rule, session, jit):
     data, actor, critic = chain_rule
     learner = FusedLearner(
-        actor, critic, gamma=float(data["gamma"]), batch_size=16, updates_per_call=1, jit=jit, fetch=actor.variables
+        DDPGUpdate(actor, critic, float(data["gamma"])),
+        batch_size=16,
+        updates_per_call=1,
+        jit=jit,
+        fetch=actor.variables,
     )
     for t in range(int(data["steps"])):
         batch = Batch(*(field[None] for field in batch_of(data, t)))
@@ -83,7 +88,9 @@ def test_chain_rule_fused(chain_rule, session, jit):
 def test_all_five_updates_in_one_call(chain_rule, session, jit):
     data, actor, critic = chain_rule
     steps = int(data["steps"])
-    learner = FusedLearner(actor, critic, gamma=float(data["gamma"]), batch_size=16, updates_per_call=steps, jit=jit)
+    learner = FusedLearner(
+        DDPGUpdate(actor, critic, float(data["gamma"])), batch_size=16, updates_per_call=steps, jit=jit
+    )
     batch = Batch(*(np.stack(fields) for fields in zip(*(batch_of(data, t) for t in range(steps)), strict=True)))
     learner.update(session, batch, steps)
     assert_weights(data, steps - 1, actor, critic, session)

@@ -10,6 +10,7 @@ from conftest import relative_difference
 from ddpg import ActorNetwork, CriticNetwork, mlp
 from ddpg.learner import FusedLearner, SteppedLearner
 from ddpg.replay import Batch
+from ddpg.update import DDPGUpdate
 
 v1 = tf.compat.v1
 K, B = 6, 16
@@ -30,9 +31,11 @@ def train(driver, observation_space, action_space, calls, norm=None, td_target="
         actor = ActorNetwork(observation_space, action_space, **options)
         critic = CriticNetwork(observation_space, action_space, td_target=td_target, **options)
         if driver == "stepped":
-            learner = SteppedLearner(actor, critic, gamma=0.9, batch_size=B)
+            learner = SteppedLearner(DDPGUpdate(actor, critic, 0.9), batch_size=B)
         else:
-            learner = FusedLearner(actor, critic, gamma=0.9, batch_size=B, updates_per_call=K, jit=driver == "compiled")
+            learner = FusedLearner(
+                DDPGUpdate(actor, critic, 0.9), batch_size=B, updates_per_call=K, jit=driver == "compiled"
+            )
         variables = v1.global_variables()
         session.run(v1.global_variables_initializer())
         start = session.run(variables)
@@ -85,7 +88,7 @@ def test_same_start_same_bits(observation_space, action_space):
 def test_jit_decides_whether_xla_must_compile(jit, observation_space, action_space, graph):
     actor = ActorNetwork(observation_space, action_space, network=mlp((8,)))
     critic = CriticNetwork(observation_space, action_space, network=mlp((8,)))
-    FusedLearner(actor, critic, gamma=0.9, batch_size=4, updates_per_call=2, jit=jit)
+    FusedLearner(DDPGUpdate(actor, critic, 0.9), batch_size=4, updates_per_call=2, jit=jit)
     functions = graph.as_graph_def().library.function
     assert any(function.attr["_XlaMustCompile"].b for function in functions) == jit
 
@@ -94,8 +97,8 @@ def test_fused_learner_creates_no_variable(observation_space, action_space, grap
     actor = ActorNetwork(observation_space, action_space, network=mlp((8,), norm="batch"))
     critic = CriticNetwork(observation_space, action_space, network=mlp((8,), norm="batch"))
     count = len(v1.global_variables())
-    FusedLearner(actor, critic, gamma=0.9, batch_size=4, updates_per_call=2)
-    SteppedLearner(actor, critic, gamma=0.9, batch_size=4)
+    FusedLearner(DDPGUpdate(actor, critic, 0.9), batch_size=4, updates_per_call=2)
+    SteppedLearner(DDPGUpdate(actor, critic, 0.9), batch_size=4)
     assert len(v1.global_variables()) == count
 
 

@@ -135,10 +135,7 @@ class ActorNetwork(Network):
             actions = self(states, training=True)
             gradient = self.bound_action_gradient(action_gradients, actions)
             loss = -tf.reduce_mean(tf.reduce_sum(gradient * actions, axis=1))
-            with tf.control_dependencies([loss]):
-                step = self.apply_gradients(self.policy_gradients(actions, action_gradients))
-            with tf.control_dependencies([step]):
-                return tf.identity(loss)
+            return self._step_after(loss, self.policy_gradients(actions, action_gradients))
 
         return float(self._run("train", step, *self._inputs(states, action_gradients)))
 

@@ -152,6 +152,13 @@ class Network:
             )
         return variable
 
+    def _step_after(self, loss: tf.Tensor, gradients: Sequence) -> tf.Tensor:
+        """Apply ``gradients``; return ``loss``, taken before the step, in a form that waits for it."""
+        with tf.control_dependencies([loss]):
+            step = self.apply_gradients(gradients)
+        with tf.control_dependencies([step]):
+            return tf.identity(loss)
+
     def _observations(self, states) -> np.ndarray:
         return spaces.as_batch(self.observation_space, states, "states")[0]
 

@@ -105,7 +105,7 @@ class CriticNetwork(Network):
             return [gradient for gradient, _ in self.compute_gradients(*inputs)]
 
         inputs = self._inputs(states, actions)
-        return self._run("get_gradients", gradients, *inputs, self._targets(targets, len(inputs[0])))
+        return self._run("get_gradients", gradients, *inputs, spaces.as_column(targets, len(inputs[0]), "targets"))
 
     def train(self, states, actions, targets) -> float:
         """Move Q(s, a) towards ``targets`` by one optimiser step.
@@ -116,14 +116,10 @@ class CriticNetwork(Network):
 
         def step(states: tf.Tensor, actions: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
             q = self(states, actions, training=True)
-            loss = td.mean_square(q, targets)
-            with tf.control_dependencies([loss]):
-                step = self.apply_gradients(self.td_gradients(q, targets))
-            with tf.control_dependencies([step]):
-                return tf.identity(loss)
+            return self._step_after(td.mean_square(q, targets), self.td_gradients(q, targets))
 
         inputs = self._inputs(states, actions)
-        return float(self._run("train", step, *inputs, self._targets(targets, len(inputs[0]))))
+        return float(self._run("train", step, *inputs, spaces.as_column(targets, len(inputs[0]), "targets")))
 
     # -- inside ---------------------------------------------------------------------------------------
 
@@ -142,12 +138,3 @@ class CriticNetwork(Network):
         if len(states) != len(actions):
             raise UsageError(f"{len(states)} states but {len(actions)} actions; give one action per state")
         return states, actions
-
-    def _targets(self, targets, count: int) -> np.ndarray:
-        targets = np.asarray(targets, np.float32)
-        if targets.shape != (count, 1):
-            raise UsageError(
-                f"targets has shape {targets.shape}; expected [B, 1] = {[count, 1]}: [B] would broadcast to [B, B]"
-            )
-        spaces.check_finite(targets, "targets")
-        return targets

@@ -57,8 +57,7 @@ def mlp(
         raise UsageError(f"norm={norm!r} is not one of {NORMS}")
     if action_layer not in range(len(hidden)):
         raise UsageError(f"action_layer={action_layer} must be one of the layers 0 to {len(hidden) - 1}")
-    names = {name: getattr(tflearn.activations, name) for name in ACTIVATIONS}
-    activate = choose("activation", activation, names, "a callable tensor -> tensor")
+    activate = _activation(activation)
 
     def network(states: tf.Tensor, actions: tf.Tensor | None = None) -> tf.Tensor:
         size = states.shape[1:].num_elements()
@@ -86,6 +85,63 @@ def mlp(
         return layer
 
     return network
+
+
+def conv(
+    filters: Sequence[tuple[int, int, int]] = ((16, 3, 2), (32, 3, 2)),
+    dense: Sequence[int] = (128,),
+    activation: str | Callable = "relu",
+    scale: float = 1 / 255,
+) -> Callable[..., tf.Tensor]:
+    """Return a network of tflearn ``conv_2d`` layers followed by fully connected ones, for images.
+
+    Args:
+        filters: ``(channels, kernel size, stride)`` of each convolution.
+        dense: units of the fully connected layers behind them.
+        activation: as for :func:`mlp`.
+        scale: what observations are multiplied with; 1/255 for bytes.
+
+    Returns:
+        ``(states [B, height, width[, channels]][, actions [B, A]]) -> features [B, dense[-1]]``; an action
+        joins the flattened image features.
+
+    Raises:
+        UsageError: no convolution, a size or stride below 1, or observations that are not images.
+    """
+    filters = tuple(tuple(layer) for layer in filters)
+    if not filters or any(len(layer) != 3 or min(layer) < 1 for layer in filters):
+        raise UsageError(f"filters={filters!r} must list (channels, kernel size, stride) of each convolution, all >= 1")
+    activate = _activation(activation)
+    head = mlp(dense, activation)
+
+    def network(states: tf.Tensor, actions: tf.Tensor | None = None) -> tf.Tensor:
+        if states.shape.rank not in (3, 4):
+            raise UsageError(
+                f"conv layers need images [height, width] or [height, width, channels], got observations of shape "
+                f"{states.shape[1:]}; use mlp for vectors"
+            )
+        layer = scale * (states if states.shape.rank == 4 else states[..., None])
+        for index, (channels, size, stride) in enumerate(filters):
+            initializer = fan_in_uniform(size * size * int(layer.shape[-1]))
+            layer = tflearn.conv_2d(
+                layer,
+                channels,
+                size,
+                strides=stride,
+                weights_init=initializer,
+                bias_init=initializer,
+                scope=f"conv_{index}",
+                reuse=AUTO_REUSE,
+            )
+            layer = activate(layer)
+        return head(layer, actions)
+
+    return network
+
+
+def _activation(activation: str | Callable) -> Callable:
+    names = {name: getattr(tflearn.activations, name) for name in ACTIVATIONS}
+    return choose("activation", activation, names, "a callable tensor -> tensor")
 
 
 ACTIVATIONS = ("relu", "tanh", "elu", "selu", "leaky_relu", "sigmoid", "softplus", "softsign", "linear")
