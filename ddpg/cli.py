@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ddpg.config import DDPGConfig, field_type, read_toml
+from ddpg.config import AgentConfig, DDPGConfig, DQNConfig, field_type, read_toml
 from ddpg.errors import UsageError
 
 # TensorFlow is imported inside the commands: `ddpg --help` answers at once.
@@ -35,18 +35,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _train(options: argparse.Namespace) -> None:
     values = read_toml(options.config) if options.config else {}
-    values |= {name: getattr(options, name) for name in _option_names() if getattr(options, name) is not _UNSET}
-    DDPGConfig(**values)  # a bad value ends here, before seconds of importing
+    values |= {name: getattr(options, name) for name in _flags() if getattr(options, name) is not _UNSET}
     with _quiet_tensorflow():
         from ddpg import training
+        from ddpg.agents import agent_for
         from ddpg.environments import make_env
         from ddpg.presets import preset_config
     env = make_env(options.env)
     name = env.spec.id
+    config = preset_config(name, agent_for(env.action_space).config_class, **values)
     env.close()
     run = training.train(
         options.env,
-        preset_config(name, **values),
+        config,
         seed=options.seed,
         total_timesteps=options.total_timesteps,
         root=options.root,
@@ -69,13 +70,13 @@ def _resume(options: argparse.Namespace) -> None:
 def _evaluate(options: argparse.Namespace) -> None:
     with _quiet_tensorflow():
         from ddpg import checkpoint, rundir
-        from ddpg.agent import DDPG
+        from ddpg.agents import load_agent
         from ddpg.environments import make_env
         from ddpg.evaluation import evaluate
     path = checkpoint.find(options.run, options.checkpoint)
     document = rundir.read_config(options.run)
     env = make_env(document["env_id"])
-    agent = DDPG.load(path, env)
+    agent = load_agent(path, env)
     seed = document["seed"] + 2_000_000 if options.seed is None else options.seed
     result = evaluate(agent, env, options.episodes, seed, progress_bar=not options.json)
     env.close()
@@ -133,7 +134,7 @@ _UNSET = object()
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="ddpg", description="Deep deterministic policy gradient with pluggable gradient paths."
+        prog="ddpg", description="DDPG, and DQN for discrete actions, with pluggable gradient paths."
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
@@ -172,12 +173,21 @@ def _add_output_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-progress-bar", action="store_true", help="be quiet on stderr")
 
 
+def _flags() -> dict[str, tuple[dataclasses.Field, type[AgentConfig], str]]:
+    """Return every option of either algorithm by name, with the class it is read from and whose it is."""
+    flags = {}
+    for kind, whose in ((DQNConfig, "DQN"), (DDPGConfig, "DDPG")):
+        for field in dataclasses.fields(kind):
+            flags[field.name] = field, kind, "" if field.name in flags else f" [{whose}]"
+    return flags
+
+
 def _add_config_flags(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("options (defaults: the environment's preset)")
-    for field in dataclasses.fields(DDPGConfig):
-        kind, many, optional = field_type(field.name)
+    for field, config, whose in _flags().values():
+        kind, many, optional = field_type(config, field.name)
         flag = "--" + field.name.replace("_", "-")
-        options: dict[str, Any] = {"default": _UNSET, "dest": field.name, "help": field.metadata["help"]}
+        options: dict[str, Any] = {"default": _UNSET, "dest": field.name, "help": field.metadata["help"] + whose}
         if kind is bool:
             options["action"] = argparse.BooleanOptionalAction
         else:
@@ -194,10 +204,6 @@ def _or_none(kind: type, optional: bool):
 
     convert.__name__ = kind.__name__  # argparse names it in its message
     return convert
-
-
-def _option_names() -> list[str]:
-    return [field.name for field in dataclasses.fields(DDPGConfig)]
 
 
 def _one_line(error: Exception) -> str:

@@ -65,13 +65,11 @@ class AgentConfig:
             self._check(getattr(self, name) >= 1, name, "at least 1")
         self._check(self.learning_starts >= 0, "learning_starts", "at least 0")
         self._check_name("learning_rate_schedule", ("constant", "linear"))
-        if self.td_target == "placeholder":
-            self._check(
-                not self.jit and self.updates_per_call == 1,
-                "td_target",
-                "fused only without it: the target is fed from a session run of its own in the middle of every "
-                "update; set jit=False and updates_per_call=1 (--no-jit --updates-per-call 1), or use "
-                "stop_gradient, whose gradient is the same",
+        if self.td_target == "placeholder" and (self.jit or self.updates_per_call != 1):
+            raise UsageError(
+                "td_target='placeholder' cannot be fused: its target is fed from a session run of its own in the "
+                "middle of every update; set jit=False and updates_per_call=1 (--no-jit --updates-per-call 1), or "
+                "use 'stop_gradient', whose gradient is the same"
             )
 
     def _check(self, holds: bool, name: str, expected: str) -> None:

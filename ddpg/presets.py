@@ -3,12 +3,12 @@
 import dataclasses
 from typing import Any
 
-from ddpg.config import DDPGConfig
+from ddpg.config import AgentConfig, DDPGConfig
 
 
 @dataclasses.dataclass(frozen=True)
 class Preset:
-    """How long to train in an environment, and which options differ from :class:`DDPGConfig`'s."""
+    """How long to train in an environment, and which options differ from the defaults."""
 
     total_timesteps: int
     options: dict[str, Any] = dataclasses.field(default_factory=dict)
@@ -18,6 +18,7 @@ _SMALL = {"hidden": (64, 64), "batch_size": 64, "gamma": 0.98}
 _LOCOMOTION = {"learning_starts": 5_000}
 
 PRESETS = {
+    "CartPole-v1": Preset(100_000, {"hidden": (64, 64), "batch_size": 64, "learning_rate_schedule": "linear"}),
     "Pendulum-v1": Preset(10_000, _SMALL),
     "ddpg_envs/LQR-v0": Preset(10_000, {"hidden": (64, 64), "batch_size": 64, "gamma": 0.95, "activation": "tanh"}),
     "MountainCarContinuous-v0": Preset(100_000, {"noise": "ornstein_uhlenbeck", "noise_scale": 0.5}),
@@ -41,6 +42,10 @@ def preset_for(env_id: str) -> Preset:
     return PRESETS.get(env_id, _DEFAULT)
 
 
-def preset_config(env_id: str, **changes: Any) -> DDPGConfig:
-    """Return the preset's configuration with ``changes``."""
-    return DDPGConfig().replace(**preset_for(env_id).options | changes)
+def preset_config(env_id: str, kind: type[AgentConfig] = DDPGConfig, **changes: Any) -> AgentConfig:
+    """Return the preset's configuration with ``changes``.
+
+    Raises:
+        UsageError: an unknown field, or a bad value.
+    """
+    return kind().replace(**preset_for(env_id).options | changes)

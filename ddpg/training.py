@@ -16,14 +16,14 @@ from typing import Any
 import numpy as np
 
 from ddpg import rundir
-from ddpg.agent import DDPG
+from ddpg.agents import agent_for, load_agent
 from ddpg.callbacks import Callback, ProgressBar
-from ddpg.config import DDPGConfig
+from ddpg.config import AgentConfig
 from ddpg.environments import make_env
 from ddpg.errors import UsageError
 from ddpg.evaluation import evaluate
 from ddpg.interaction import Episode
-from ddpg.learner import METRICS
+from ddpg.off_policy import OffPolicyAgent
 from ddpg.plotting import plot_learning_curve
 from ddpg.presets import preset_config, preset_for
 
@@ -32,7 +32,6 @@ TAGS = {
     "ep_rew_mean": "rollout/ep_rew_mean",
     "ep_len_mean": "rollout/ep_len_mean",
     "fps": "time/fps",
-    **{name: f"train/{name}" for name in METRICS},
     "n_updates": "train/n_updates",
 }
 
@@ -41,7 +40,7 @@ KEEP_CHECKPOINTS = 2
 
 def train(
     env_id: str,
-    config: DDPGConfig | None = None,
+    config: AgentConfig | None = None,
     *,
     seed: int | None = None,
     total_timesteps: int | None = None,
@@ -50,7 +49,7 @@ def train(
     evaluation_episodes: int = 10,
     progress_bar: bool = True,
 ) -> Path:
-    """Train DDPG in ``env_id`` and leave everything in a new run directory.
+    """Train in ``env_id`` (DDPG, or DQN where actions are discrete) and leave everything in a new run directory.
 
     Args:
         env_id: as for ``gymnasium.make``, or ``module:Id``.
@@ -73,10 +72,12 @@ def train(
     total_timesteps = preset_for(name).total_timesteps if total_timesteps is None else total_timesteps
     if total_timesteps < 1:
         raise UsageError(f"total_timesteps={total_timesteps} must be at least 1")
-    agent = DDPG(env, config or preset_config(name), seed)
+    kind = agent_for(env.action_space)
+    agent = kind(env, config or preset_config(name, kind.config_class), seed)
     run = rundir.create(root, name)
     document = {
         "env_id": env_id,
+        "algorithm": kind.__name__,
         "seed": agent.seed,
         "total_timesteps": total_timesteps,
         "evaluation_interval": evaluation_interval or max(1, total_timesteps // 20),
@@ -102,7 +103,7 @@ def resume(run: str | Path, *, total_timesteps: int | None = None, progress_bar:
     document = rundir.read_config(run)
     if total_timesteps is not None:
         document["total_timesteps"] = total_timesteps
-    agent = DDPG.load(run, make_env(document["env_id"]))
+    agent = load_agent(run, make_env(document["env_id"]))
     if agent.num_timesteps >= document["total_timesteps"]:
         raise UsageError(
             f"{run} has reached its {document['total_timesteps']} steps; give --total-timesteps to train longer"
@@ -112,8 +113,8 @@ def resume(run: str | Path, *, total_timesteps: int | None = None, progress_bar:
     return run
 
 
-def _run(agent: DDPG, run: Path, document: dict[str, Any], progress_bar: bool) -> None:
-    recorder = _Recorder(run, document, resumed_at=agent.num_timesteps)
+def _run(agent: OffPolicyAgent, run: Path, document: dict[str, Any], progress_bar: bool) -> None:
+    recorder = _Recorder(run, document, agent)
     callbacks: list[Callback] = [recorder]
     if progress_bar:
         callbacks.append(ProgressBar(agent.env.spec.id))
@@ -125,13 +126,15 @@ def _run(agent: DDPG, run: Path, document: dict[str, Any], progress_bar: bool) -
     finally:
         recorder.close()
         agent.env.close()
-    plot_learning_curve(run, f"DDPG on {agent.env.spec.id}, seed {agent.seed}")
+    plot_learning_curve(run, f"{type(agent).__name__} on {agent.env.spec.id}, seed {agent.seed}")
 
 
 class _Recorder(Callback):
     """Writes a run directory while the agent learns."""
 
-    def __init__(self, run: Path, document: dict[str, Any], resumed_at: int):
+    def __init__(self, run: Path, document: dict[str, Any], agent: OffPolicyAgent):
+        resumed_at = agent.num_timesteps
+        self._tags = TAGS | {name: f"train/{name}" for name in agent.metrics}
         self._run = run
         self._interval = document["evaluation_interval"]
         self._episodes = document["evaluation_episodes"]
@@ -139,7 +142,7 @@ class _Recorder(Callback):
         self._env = make_env(document["env_id"])
         self._seed = document["seed"] + 1_000_000  # not an episode that training sees
         keep = resumed_at or None
-        columns = ["timesteps", "seconds", *TAGS]
+        columns = ["timesteps", "seconds", *self._tags]
         self._metrics = rundir.Table(run / "metrics.csv", columns, keep)
         self._episode_table = rundir.Table(run / "episodes.csv", ["timesteps", "return", "length"], keep)
         self._evaluations = rundir.Table(run / "evaluations.csv", ["timesteps", *_EVALUATION_COLUMNS], keep)
@@ -153,25 +156,25 @@ class _Recorder(Callback):
         self._aside_seconds = 0.0
         self._logged = self._evaluated = resumed_at
 
-    def on_training_start(self, agent: DDPG, total_timesteps: int) -> None:
+    def on_training_start(self, agent: OffPolicyAgent, total_timesteps: int) -> None:
         self._start, self._start_steps = time.perf_counter(), agent.num_timesteps
 
-    def on_episode_end(self, agent: DDPG, episode: Episode) -> None:
+    def on_episode_end(self, agent: OffPolicyAgent, episode: Episode) -> None:
         self._recent.append(episode)
         self._episode_table.add(
             {"timesteps": agent.num_timesteps, "return": episode.episode_return, "length": episode.length}
         )
 
-    def on_update(self, agent: DDPG, metrics: dict[str, float]) -> None:
+    def on_update(self, agent: OffPolicyAgent, metrics: dict[str, float]) -> None:
         self._updates.append(metrics)
 
-    def on_step(self, agent: DDPG) -> None:
+    def on_step(self, agent: OffPolicyAgent) -> None:
         if agent.num_timesteps - self._logged >= self._log_interval:
             self._log(agent)
         if agent.num_timesteps - self._evaluated >= self._interval:
             self._evaluate(agent)
 
-    def conclude(self, agent: DDPG) -> None:
+    def conclude(self, agent: OffPolicyAgent) -> None:
         """Log, evaluate and save where the run ended, unless that was just done."""
         if self._logged < agent.num_timesteps:
             self._log(agent)
@@ -186,7 +189,7 @@ class _Recorder(Callback):
     def _training_seconds(self) -> float:
         return time.perf_counter() - self._start - self._aside_seconds
 
-    def _log(self, agent: DDPG) -> None:
+    def _log(self, agent: OffPolicyAgent) -> None:
         self._logged = agent.num_timesteps
         seconds = self._training_seconds()
         row: dict[str, float] = {"fps": (agent.num_timesteps - self._start_steps) / seconds}
@@ -194,13 +197,13 @@ class _Recorder(Callback):
             row["ep_rew_mean"] = float(np.mean([episode.episode_return for episode in self._recent]))
             row["ep_len_mean"] = float(np.mean([episode.length for episode in self._recent]))
         if self._updates:
-            row |= {name: float(np.mean([update[name] for update in self._updates])) for name in METRICS}
+            row |= {name: float(np.mean([update[name] for update in self._updates])) for name in agent.metrics}
             row["n_updates"] = float(agent.num_updates)
             self._updates.clear()
         self._metrics.add({"timesteps": agent.num_timesteps, "seconds": self._seconds_before + seconds, **row})
-        self._events.add(agent.num_timesteps, {TAGS[name]: value for name, value in row.items()})
+        self._events.add(agent.num_timesteps, {self._tags[name]: value for name, value in row.items()})
 
-    def _evaluate(self, agent: DDPG) -> None:
+    def _evaluate(self, agent: OffPolicyAgent) -> None:
         """Evaluate and save; none of it counts as training time."""
         start = time.perf_counter()
         self._evaluated = agent.num_timesteps
@@ -225,7 +228,7 @@ _EVALUATION_COLUMNS = ["episodes", "mean_return", "std_return", "ci95_low", "ci9
 
 
 @contextlib.contextmanager
-def _stop_on_interrupt(agent: DDPG) -> Iterator[None]:
+def _stop_on_interrupt(agent: OffPolicyAgent) -> Iterator[None]:
     """Let the first Ctrl-C (or SIGTERM) end learning after the current step; a second one acts as usual."""
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -63,3 +63,35 @@ class Shaped(gym.Env):
         assert self.action_space.contains(action), action
         self.step_number += 1
         return self._observation(), -float(np.square(action).sum()), False, self.step_number >= 5, {}
+
+
+class Pixels(gym.Env):
+    """Catch: a pixel falls through a 10 × 10 image of bytes, a paddle of 3 at the bottom moves left or right.
+
+    Reward 1 for a catch, at the end of the fall; 9 steps an episode.
+    """
+
+    size = 10
+
+    def __init__(self):
+        self.observation_space = spaces.Box(0, 255, (self.size, self.size, 1), np.uint8)
+        self.action_space = spaces.Discrete(3)
+
+    def _observation(self):
+        image = np.zeros((self.size, self.size, 1), np.uint8)
+        image[self.row, self.column] = 255
+        image[-1, self.paddle - 1 : self.paddle + 2] = 128
+        return image
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.row, self.column = 0, int(self.np_random.integers(self.size))
+        self.paddle = int(self.np_random.integers(1, self.size - 1))
+        return self._observation(), {}
+
+    def step(self, action):
+        self.paddle = int(np.clip(self.paddle + int(action) - 1, 1, self.size - 2))
+        self.row += 1
+        done = self.row == self.size - 1
+        caught = done and abs(self.column - self.paddle) <= 1
+        return self._observation(), float(caught), done, False, {}

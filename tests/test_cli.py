@@ -112,7 +112,8 @@ def test_toml_then_flags(tmp_path, capsys):
     ("arguments", "message"),
     [
         (["train", "Pendulun-v1"], "did you mean 'Pendulum-v1'?"),
-        (["train", "CartPole-v1"], "needs a DQN"),
+        (["train", "CartPole-v1", "--noise-scale", "1"], "DQNConfig has no field 'noise_scale'"),
+        (["train", "Blackjack-v1"], "is not a Box"),
         (["train", "nomodule:X-v0"], "no module 'nomodule'"),
         (["train", "Pendulum-v1", "--gamma", "2"], "gamma=2.0 must be in [0, 1]"),
         (["train", "Pendulum-v1", "--noise", "gausian"], "did you mean 'gaussian'"),
@@ -199,6 +200,22 @@ def test_interrupt_saves_and_resume_goes_on(tmp_path, number):
     assert timesteps == sorted(timesteps)
     assert timesteps[-1] == stopped + 100
     assert main(["resume", str(run)]) == 2  # its goal is reached
+
+
+def test_discrete_actions_train_a_dqn(tmp_path, capsys):
+    arguments = ["--hidden", "8", "--batch-size", "8", "--learning-starts", "50", "--exploration-final", "0.2"]
+    status, out, _ = command(
+        *("train", "CartPole-v1", *RUN, *arguments, "--root", tmp_path, "--json", "--no-progress-bar"), capsys=capsys
+    )
+    assert status == 0
+    run = Path(json.loads(out)["run"])
+    config = json.loads((run / "config.json").read_text())
+    assert (config["algorithm"], config["config"]["exploration_final"]) == ("DQN", 0.2)
+    assert max(float(row["loss"] or 0) for row in rows(run / "metrics.csv")) > 0
+    status, out, _ = command("evaluate", run, "--episodes", 3, "--json", capsys=capsys)
+    assert status == 0
+    assert json.loads(out)["mean_return"] >= 8
+    assert main(["resume", str(run), "--total-timesteps", "450", "--no-progress-bar"]) == 0
 
 
 def test_help_needs_no_tensorflow():

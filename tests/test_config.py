@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from ddpg import DDPGConfig, UsageError
+from ddpg import DDPGConfig, DQNConfig, UsageError
 from ddpg.config import read_toml
 from ddpg.presets import PRESETS, preset_config
 
@@ -35,7 +35,7 @@ def test_bad_toml(tmp_path, text, message):
     if text is not None:
         path.write_text(text)
     with pytest.raises(UsageError, match=message):
-        read_toml(path)
+        DDPGConfig().replace(**read_toml(path))
 
 
 @pytest.mark.parametrize(
@@ -59,6 +59,7 @@ def test_bad_toml(tmp_path, text, message):
         ({"jit": "yes"}, "jit='yes' must be bool"),
         ({"td_target": "placeholder"}, "set jit=False and updates_per_call=1"),
         ({"learning_rate": 1}, "no field 'learning_rate'; did you mean"),
+        ({"learning_rate_schedule": "cosine"}, "learning_rate_schedule='cosine'"),
     ],
     ids=str,
 )
@@ -74,11 +75,30 @@ def test_frozen():
 
 @pytest.mark.parametrize("env_id", PRESETS)
 def test_presets_are_valid(env_id):
-    config = preset_config(env_id, tau=0.5)
+    kind = DQNConfig if env_id == "CartPole-v1" else DDPGConfig
+    config = preset_config(env_id, kind, tau=0.5)
     assert config.tau == 0.5
     for name, value in PRESETS[env_id].options.items():
         assert getattr(config, name) == value
 
 
-def test_every_option_explains_itself():
-    assert all(field.metadata["help"] for field in dataclasses.fields(DDPGConfig))
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"learning_rate": 0}, "learning_rate=0.0"),
+        ({"target_update_interval": -1}, "target_update_interval=-1"),
+        ({"exploration_final": 1.5}, r"exploration_final=1.5 must be in \[0, 1\]"),
+        ({"exploration_steps": 0}, "exploration_steps=0"),
+        ({"network": "rnn"}, "network='rnn'"),
+        ({"noise": "gaussian"}, "DQNConfig has no field 'noise'"),
+    ],
+    ids=str,
+)
+def test_bad_dqn_values(change, message):
+    with pytest.raises(UsageError, match=message):
+        DQNConfig().replace(**change)
+
+
+@pytest.mark.parametrize("kind", [DDPGConfig, DQNConfig])
+def test_every_option_explains_itself(kind):
+    assert all(field.metadata["help"] for field in dataclasses.fields(kind))
