@@ -21,6 +21,9 @@ else:
     import tomli as tomllib
 
 
+SCHEDULES = ("constant", "linear", "cooldown")
+
+
 def _option(default: Any, text: str) -> Any:
     return dataclasses.field(default=default, metadata={"help": text})
 
@@ -41,7 +44,9 @@ class AgentConfig:
     norm: str | None = _option(None, "normalisation of the hidden layers: batch, layer or none")
     gamma: float = _option(0.99, "discount factor")
     tau: float = _option(0.005, "step of the target networks, in (0, 1]")
-    learning_rate_schedule: str = _option("constant", "constant, or linear: down to 0 at the end of learning")
+    learning_rate_schedule: str = _option(
+        "constant", "constant; linear: down to 0 at the end of learning; cooldown: the same within its last fifth"
+    )
     batch_size: int = _option(256, "transitions in a minibatch")
     buffer_size: int = _option(1_000_000, "transitions the replay memory holds")
     learning_starts: int = _option(1_000, "steps of uniform random actions before learning")
@@ -64,7 +69,7 @@ class AgentConfig:
         for name in ("batch_size", "buffer_size", "updates_per_call"):
             self._check(getattr(self, name) >= 1, name, "at least 1")
         self._check(self.learning_starts >= 0, "learning_starts", "at least 0")
-        self._check_name("learning_rate_schedule", ("constant", "linear"))
+        self._check_name("learning_rate_schedule", SCHEDULES)
         if self.td_target == "placeholder" and (self.jit or self.updates_per_call != 1):
             raise UsageError(
                 "td_target='placeholder' cannot be fused: its target is fed from a session run of its own in the "

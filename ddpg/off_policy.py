@@ -21,6 +21,8 @@ from ddpg.replay import Batch, ReplayBuffer, stored_dtype
 
 v1 = tf.compat.v1
 
+COOLDOWN = 0.2  # of learning: where the schedule of that name lowers the learning rates
+
 
 class OffPolicyAgent(abc.ABC):
     """An agent that acts, remembers, and learns from its replay memory.
@@ -209,7 +211,7 @@ class OffPolicyAgent(abc.ABC):
         """Interact with the environment for ``total_timesteps`` more steps and learn from it.
 
         Two calls of 400 steps do exactly what one of 800 does: episode, noise and owed updates go on (unless
-        ``learning_rate_schedule="linear"``, which falls to 0 towards the end of each call).
+        ``learning_rate_schedule`` is not ``"constant"``: then the rates fall to 0 at the end of each call).
 
         Args:
             total_timesteps: environment steps, over all environments of a vector.
@@ -264,8 +266,10 @@ class OffPolicyAgent(abc.ABC):
             if self._owed_updates >= config.updates_per_call:
                 count = int(self._owed_updates)
                 self._owed_updates -= count
-                if config.learning_rate_schedule == "linear":
-                    self._scale_learning_rates(max(0.0, 1 - self.num_timesteps / self._goal))
+                if config.learning_rate_schedule != "constant":
+                    left = max(0.0, 1 - self.num_timesteps / self._goal)
+                    cooldown = config.learning_rate_schedule == "cooldown"
+                    self._scale_learning_rates(min(1.0, left / COOLDOWN) if cooldown else left)
                 metrics = self.update(count)
                 for callback in callbacks:
                     callback.on_update(self, metrics)

@@ -196,16 +196,20 @@ def test_every_option_changes_what_is_learned(field):
         assert not same(params(one), params(other))
 
 
-def test_linear_schedule_falls_to_zero():
-    rates = []
+@pytest.mark.parametrize(
+    ("schedule", "factors"), [("linear", [0.75, 0.5, 0.25, 0.1, 0]), ("cooldown", [1, 1, 1, 0.5, 0])]
+)
+def test_learning_rates_fall_to_zero(schedule, factors):
+    rates = {}
 
     class Recorder(Callback):
         def on_update(self, agent, metrics):
-            rates.append(agent.session.run([agent.actor.learning_rate, agent.critic.learning_rate]))
+            rates[agent.num_timesteps] = agent.session.run([agent.actor.learning_rate, agent.critic.learning_rate])
 
-    config = SMALL.replace(learning_rate_schedule="linear", actor_learning_rate=1e-2, updates_per_call=20)
-    DDPG(gym.make("Pendulum-v1"), config, seed=0).learn(80, [Recorder()])
-    np.testing.assert_allclose(rates, [[5e-3, 5e-4], [2.5e-3, 2.5e-4], [0, 0]], rtol=1e-6)
+    config = SMALL.replace(learning_rate_schedule=schedule, actor_learning_rate=1e-2, updates_per_call=1)
+    DDPG(gym.make("Pendulum-v1"), config, seed=0).learn(100, [Recorder()])
+    actual = [rates[step] for step in (25, 50, 75, 90, 100)]
+    np.testing.assert_allclose(actual, np.outer(factors, [1e-2, 1e-3]), rtol=1e-5)
 
 
 def test_update_counts_and_owed_updates_are_kept():
