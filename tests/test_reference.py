@@ -34,12 +34,12 @@ def test_weights_are_the_functions_argument(observation_space, action_space, ses
     np.testing.assert_allclose(function(weights, *inputs) - first, 1e-12, rtol=1e-2)
 
 
-def test_target_reads_the_shadows(observation_space, action_space, session, initialize, rng):
+def test_the_shadows_make_it_the_target(observation_space, action_space, session, initialize, rng):
     actor = ActorNetwork(observation_space, action_space, network=mlp((8,)))
     initialize()
     states = rng.normal(size=(4, 3))
     actor.set_network_params([value + 0.5 for value in actor.get_network_params()])
-    actions = float64_function(actor, target=True)(weights_of(session, actor.target_variables), states)
+    actions = float64_function(actor)(weights_of(session, actor.target_variables), states)
     np.testing.assert_allclose(actions, actor.predict_target(states), atol=1e-6)
     assert np.abs(actions - actor.predict(states)).max() > 0.01
 

@@ -9,22 +9,22 @@ from ddpg.networks.base import Network
 from ddpg.networks.mirror import mirror
 
 
-def float64_function(network: Network, target: bool = False) -> Callable:
+def float64_function(network: Network) -> Callable:
     """Return ``function(weights, *inputs) -> output``, the network computed in float64.
 
     Args:
         network: an actor or a critic.
-        target: read ``weights`` in the order of ``network.target_variables`` instead of ``network.variables``.
 
     Returns:
-        A function of a list of float64 arrays and of the network's inputs, ``[B, ...]`` float64.
+        A function of float64 arrays in the order of ``network.variables`` (or of ``network.target_variables``,
+        which makes it the target), and of the network's inputs ``[B, ...]``, float64.
 
     Raises:
         UsageError: the network has an op that NumPy cannot mirror, such as batch normalisation's conditional.
     """
     with network.graph.as_default(), tf.name_scope("reference"):
         inputs = network.placeholders()
-        output = network.target(*inputs) if target else network(*inputs)
+        output = network(*inputs)
     mirrored = mirror(output, *inputs)
     if mirrored is None:
         raise UsageError(
@@ -34,8 +34,7 @@ def float64_function(network: Network, target: bool = False) -> Callable:
         )
     program, handles = mirrored
     program.to_float64()
-    variables = network.target_variables if target else network.variables
-    places = {variable.handle.name: place for place, variable in enumerate(variables)}
+    places = {variable.handle.name: place for place, variable in enumerate(network.variables)}
     order = [places[handle.name] for handle in handles]
 
     def function(weights, *inputs):
