@@ -98,6 +98,26 @@ def _evaluate(options: argparse.Namespace) -> None:
         )
 
 
+def _paths(options: argparse.Namespace) -> None:
+    with _quiet_tensorflow():
+        from ddpg.environments import make_env
+        from ddpg.paths import compare_paths
+        from ddpg.paths_picture import draw_paths
+        from ddpg.paths_text import paths_text
+        from ddpg.presets import preset_config
+    env = make_env(options.env)
+    name = env.spec.id
+    with _quiet_tensorflow():
+        report = {"env_id": name, **compare_paths(env, preset_config(name), options.seed)}
+    env.close()
+    title = f"Where gradients flow in one update of DDPG: {name}, seed {report['seed']}"
+    report["picture"] = str(draw_paths(report, title, options.picture, options.bounding))
+    if options.json:
+        print(json.dumps(report))
+        return
+    print(f"{paths_text(report)}\nThe picture is in {report['picture']}")
+
+
 def _report(run, as_json: bool) -> None:
     from ddpg import rundir
 
@@ -165,6 +185,19 @@ def _parser() -> argparse.ArgumentParser:
     evaluate.add_argument("--checkpoint", default="latest", metavar="WHICH", help="latest, best or a number of steps")
     evaluate.add_argument("--json", action="store_true", help="print one JSON object on stdout and nothing else")
     evaluate.set_defaults(run_command=_evaluate)
+
+    paths = commands.add_parser("paths", help="the gradient paths side by side on one minibatch, with a picture")
+    paths.add_argument("env", metavar="ENV", help="a gymnasium id such as Pendulum-v1, or module:Id")
+    paths.add_argument("--seed", type=int, help="of weights, actions and minibatch (default: random)")
+    paths.add_argument("--picture", default="paths.png", metavar="FILE", help="the PNG to write (default: paths.png)")
+    paths.add_argument(
+        "--bounding",
+        default="inverting",
+        choices=("squashing", "inverting", "zeroing"),
+        help="the one the picture shows (default: inverting)",
+    )
+    paths.add_argument("--json", action="store_true", help="print one JSON object on stdout and nothing else")
+    paths.set_defaults(run_command=_paths)
     return parser
 
 

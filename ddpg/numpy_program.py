@@ -1,4 +1,4 @@
-"""A small straight-line program of NumPy calls: how a policy acts without TensorFlow.
+"""A small straight-line program of NumPy calls: how a policy acts, or a critic values, without TensorFlow.
 
 The program is plain data (op names and register numbers), so that it can be sent to a process that never
 imports TensorFlow. :mod:`ddpg.networks.mirror` reads it off a graph.
@@ -46,19 +46,20 @@ OPERATIONS: dict[str, Callable] = {
     "Elu": _elu,
     "Selu": _selu,
     "Reshape": lambda x, shape: np.reshape(x, shape),
+    "ConcatV2": lambda x, y, axis: np.concatenate((x, y), axis=int(axis)),
     "Mean": lambda x, axis: np.mean(x, axis=tuple(np.atleast_1d(axis)), keepdims=True),
 }
 
 
 class NumpyProgram:
-    """A policy as a list of :class:`Step` over registers.
+    """A network as a list of :class:`Step` over registers.
 
     Args:
         steps: in order of execution.
         size: how many registers there are.
         constants: ``{register: array}``.
         parameters: the registers of the network's variables, in the order of :meth:`load`.
-        source: the register of the input, ``[B, *observation shape]``.
+        sources: the registers of the inputs, in the order of a call: a policy has one, a critic two.
         result: the register of the output, ``[B, A]``.
     """
 
@@ -68,31 +69,49 @@ class NumpyProgram:
         size: int,
         constants: dict[int, np.ndarray],
         parameters: Sequence[int],
-        source: int,
+        sources: Sequence[int],
         result: int,
     ):
         self._registers: list = [None] * size
         for register, value in constants.items():
             self._registers[register] = _as_row(value) if value.dtype.kind == "f" else value
         self._parameters = list(parameters)
-        self._source, self._result = source, result
+        self._source, *self._other_sources = sources
+        self._result = result
         # Resolved once: this loop is on the path of every environment step.
         self._steps = [(OPERATIONS[step.operation], step.inputs, step.output) for step in steps]
 
     def load(self, arrays: Sequence[np.ndarray]) -> None:
-        """Set the variables' values."""
+        """Set the variables' values; float64 ones, after :meth:`to_float64`."""
         for register, array in zip(self._parameters, arrays, strict=True):
             self._registers[register] = _as_row(array)
 
-    def __call__(self, observations: np.ndarray) -> np.ndarray:
-        """Return the program's output for ``[B, *observation shape]`` float32."""
+    def to_float64(self) -> "NumpyProgram":
+        """Compute in float64 from now on: constants and loaded values are cast. Returns the program."""
+        for register, value in enumerate(self._registers):
+            if isinstance(value, np.ndarray) and value.dtype.kind == "f":
+                self._registers[register] = value.astype(np.float64)
+        return self
+
+    def __call__(self, observations: np.ndarray, *others: np.ndarray) -> np.ndarray:
+        """Return the program's output.
+
+        Args:
+            observations: the first input, ``[B, *observation shape]`` float32 (float64 after :meth:`to_float64`).
+            others: the further inputs, such as a critic's actions ``[B, A]``.
+        """
         registers = self._registers
         registers[self._source] = observations
+        if others:
+            for register, value in zip(self._other_sources, others, strict=True):
+                registers[register] = value
         for operation, inputs, output in self._steps:
             if len(inputs) == 2:
                 registers[output] = operation(registers[inputs[0]], registers[inputs[1]])
-            else:
+            elif len(inputs) == 1:
                 registers[output] = operation(registers[inputs[0]])
+            else:
+                registers[output] = operation(*[registers[register] for register in inputs])
         return registers[self._result]
 
 

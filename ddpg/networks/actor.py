@@ -145,7 +145,8 @@ class ActorNetwork(Network):
         pre_activation = output_layer(self._network(states), self.action_size)
         return self.bounding.head(pre_activation, self.low, self.high)
 
-    def _placeholders(self) -> list[tf.Tensor]:
+    def placeholders(self) -> list[tf.Tensor]:
+        """Return a fresh placeholder for the states."""
         return [v1.placeholder(tf.float32, [None, *self.observation_space.shape], name="states")]
 
     def _inputs(self, states, action_gradients) -> tuple[np.ndarray, np.ndarray]:

@@ -31,7 +31,7 @@ class Network:
         self._variables: list = []
         with v1.variable_scope(None, default_name=name, use_resource=True) as self._scope:
             pass
-        self._applying(self._record, self._placeholders(), training=False)
+        self._applying(self._record, self.placeholders(), training=False)
         if not self.trainable_variables:
             raise UsageError(f"the network of the {name} created no trainable variable; it could not learn")
         self._target = Target(self._variables, tau)
@@ -121,7 +121,7 @@ class Network:
     def _apply(self, *inputs: tf.Tensor) -> tf.Tensor:
         raise NotImplementedError
 
-    def _placeholders(self) -> list[tf.Tensor]:
+    def placeholders(self) -> list[tf.Tensor]:
         """Return fresh placeholders for the inputs of :meth:`_apply`."""
         raise NotImplementedError
 

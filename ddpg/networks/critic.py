@@ -126,7 +126,8 @@ class CriticNetwork(Network):
     def _apply(self, states: tf.Tensor, actions: tf.Tensor) -> tf.Tensor:
         return output_layer(self._network(states, actions), 1)
 
-    def _placeholders(self) -> list[tf.Tensor]:
+    def placeholders(self) -> list[tf.Tensor]:
+        """Return fresh placeholders for states and actions."""
         return [
             v1.placeholder(tf.float32, [None, *self.observation_space.shape], name="states"),
             v1.placeholder(tf.float32, [None, self.action_size], name="actions"),

@@ -5,6 +5,8 @@ Whatever it meets and cannot translate (a conditional, a convolution) makes the 
 caller runs the graph in its session instead.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 import tensorflow as tf
 
@@ -21,18 +23,18 @@ _REQUIRED = {
 _NEUTRAL = {"Mul": 1, "AddV2": 0}
 
 
-def mirror(output: tf.Tensor, source: tf.Tensor) -> tuple[NumpyProgram, list] | None:
-    """Translate the graph between ``source`` and ``output``.
+def mirror(output: tf.Tensor, *sources: tf.Tensor) -> tuple[NumpyProgram, list] | None:
+    """Translate the graph between ``sources`` and ``output``.
 
     Args:
         output: ``[B, A]``.
-        source: the placeholder it is computed from.
+        sources: the placeholders it is computed from, in the order of the program's inputs.
 
     Returns:
         The program and the variables whose values it loads (as the tensors of their handles), or ``None``
         if some op has no translation.
     """
-    translation = _Translation(source)
+    translation = _Translation(sources)
     try:
         result = translation.visit(output)
     except _NoTranslation:
@@ -42,21 +44,21 @@ def mirror(output: tf.Tensor, source: tf.Tensor) -> tuple[NumpyProgram, list] | 
         translation.size,
         translation.constants,
         list(translation.handles),
-        source=0,
+        sources=range(len(sources)),
         result=result,
     )
     return program, list(translation.handles.values())
 
 
 class _Translation:
-    """The program so far; registers are numbered as they appear, the source is register 0."""
+    """The program so far; registers are numbered as they appear, the sources are the first."""
 
-    def __init__(self, source: tf.Tensor):
-        self.size = 1
+    def __init__(self, sources: Sequence[tf.Tensor]):
+        self.size = len(sources)
         self.constants: dict[int, np.ndarray] = {}
         self.handles: dict[int, tf.Tensor] = {}
-        self._registers = {source.name: 0}
-        self._shapes = {0: source.shape}
+        self._registers = {source.name: register for register, source in enumerate(sources)}
+        self._shapes = {register: source.shape for register, source in enumerate(sources)}
         self.steps: list[Step] = []
 
     def visit(self, tensor: tf.Tensor) -> int:

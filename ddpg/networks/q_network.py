@@ -119,7 +119,8 @@ class QNetwork(Network):
     def _apply(self, states: tf.Tensor) -> tf.Tensor:
         return output_layer(self._network(states), self.actions)
 
-    def _placeholders(self) -> list[tf.Tensor]:
+    def placeholders(self) -> list[tf.Tensor]:
+        """Return a fresh placeholder for the states."""
         return [v1.placeholder(tf.float32, [None, *self.observation_space.shape], name="states")]
 
     def _inputs(self, states, actions, targets) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -1,0 +1,156 @@
+"""Where a gradient really flows: the backward pass of a path, traced on its graph.
+
+A path starts backward by one call of ``compute_gradients(loss, var_list, grad_loss)``. A :class:`Recorder`
+stands in that call's place and keeps it; :func:`trace` then finds which of the tensors one has named feed which,
+and asks ``tf.gradients``, edge by edge, whether a gradient passes.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from ddpg.errors import UsageError
+
+START = "start"
+
+
+class Start(NamedTuple):
+    """One call of ``compute_gradients``: the arguments backward started with."""
+
+    loss: tf.Tensor
+    grad_loss: tf.Tensor | None
+    variables: list
+
+
+class Recorder:
+    """Keeps how a path starts backward, and the tensors named on the way there.
+
+    Attributes:
+        nodes: ``{name: tensor}``, up to the start of backward.
+        start: the first call of the recorded ``compute_gradients``.
+    """
+
+    def __init__(self):
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget everything, for the next path."""
+        self.nodes: dict[str, tf.Tensor] = {}
+        self._start: Start | None = None
+
+    @property
+    def start(self) -> Start:
+        """How backward started.
+
+        Raises:
+            UsageError: the path never called the recorded ``compute_gradients``.
+        """
+        if self._start is None:
+            raise UsageError(
+                "the path did not start backward by the compute_gradients it was given, so its gradients cannot be "
+                "traced; call compute_gradients(loss, var_list=...) or, of a policy, actor.optimizer's"
+            )
+        return self._start
+
+    def name(self, name: str, tensor: tf.Tensor) -> tf.Tensor:
+        """Name a tensor and return it. What comes after the start of backward belongs to backward: it is not kept."""
+        if self._start is None:
+            self.nodes[name] = tensor
+        return tensor
+
+    def record(self, compute_gradients: Callable) -> Callable:
+        """Return ``compute_gradients``, recorded."""
+
+        def recorded(loss: tf.Tensor, var_list: list, grad_loss: tf.Tensor | None = None) -> list:
+            if self._start is None:
+                self._start = Start(loss, grad_loss, list(var_list))
+            return compute_gradients(loss, var_list=var_list, grad_loss=grad_loss)
+
+        return recorded
+
+
+class Edge(NamedTuple):
+    """``source`` feeds ``destination`` in the forward pass.
+
+    Attributes:
+        source: a node or a group of weights.
+        destination: a node, or :data:`START`.
+        gradients: what flows back along this edge alone, as ``tf.gradients`` finds it; ``None``: nothing.
+        stopped: a gradient arrives at ``destination`` and does not pass this edge.
+        trained: what flows here ends in variables that the path asked gradients for.
+    """
+
+    source: str
+    destination: str
+    gradients: list[tf.Tensor] | None
+    stopped: bool
+    trained: bool
+
+
+def trace(
+    nodes: Mapping[str, tf.Tensor],
+    weights: Mapping[str, Sequence],
+    start: Start,
+    fed: Mapping[str, str] | None = None,
+) -> list[Edge]:
+    """Find the forward edges between ``nodes``, and the gradient along each of them.
+
+    Args:
+        nodes: ``{name: tensor}``.
+        weights: ``{group: variables}``.
+        start: where backward starts.
+        fed: ``{node that is a placeholder: node whose value is fed to it}``: edges through NumPy.
+    """
+    fed = dict(fed or {})
+    names = {tensor.name: name for name, tensor in nodes.items()}
+    names |= {variable.handle.name: group for group, variables in weights.items() for variable in variables}
+    totals = tf.gradients(start.loss, list(nodes.values()), start.grad_loss)
+    arriving = {START: start.grad_loss} | dict(zip(nodes, totals, strict=True))
+    edges = []
+    for destination in [START, *nodes]:
+        if destination == START:
+            output, sources = start.loss, _feeding([start.loss, start.grad_loss], names)
+        else:
+            output = nodes[destination]
+            sources = _feeding(output.op.inputs, names) | ({fed[destination]} if destination in fed else set())
+        reached = destination == START or arriving[destination] is not None
+        inputs = {source: list(weights[source]) if source in weights else [nodes[source]] for source in sorted(sources)}
+        found = {}
+        if reached and inputs:
+            # What goes on through another node belongs to that node's edges: gradients stop there.
+            others = [tensor for name, tensor in nodes.items() if name != destination]
+            flat = tf.gradients(
+                output, tf.nest.flatten(list(inputs.values())), arriving[destination], stop_gradients=others
+            )
+            rest = iter(flat)
+            found = {source: [next(rest) for _ in tensors] for source, tensors in inputs.items()}
+        for source in inputs:
+            gradients = [gradient for gradient in found.get(source, []) if gradient is not None] or None
+            edges.append(Edge(source, destination, gradients, reached and gradients is None, False))
+    asked = {variable.handle.name for variable in start.variables}
+    trained = {group for group, variables in weights.items() if asked & {v.handle.name for v in variables}}
+    return _mark_trained(edges, trained)
+
+
+def _feeding(tensors: Sequence, names: Mapping[str, str]) -> set[str]:
+    """Return the named tensors that ``tensors`` are computed from without another named one between."""
+    found, seen = set(), set()
+    waiting = [tensor for tensor in tensors if tensor is not None]
+    while waiting:
+        tensor = waiting.pop()
+        if tensor.name in names:
+            found.add(names[tensor.name])
+        elif tensor.name not in seen:
+            seen.add(tensor.name)
+            waiting.extend(tensor.op.inputs)
+    return found
+
+
+def _mark_trained(edges: list[Edge], trained: set[str]) -> list[Edge]:
+    """Mark the edges from which a gradient goes on to a group of weights in ``trained``."""
+    leading, count = set(trained), -1
+    while len(leading) != count:
+        count = len(leading)
+        leading |= {edge.destination for edge in edges if edge.gradients is not None and edge.source in leading}
+    return [edge._replace(trained=edge.gradients is not None and edge.source in leading) for edge in edges]

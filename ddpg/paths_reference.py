@@ -1,0 +1,116 @@
+"""What the gradients of all paths ought to be: central differences in float64, at sampled coordinates.
+
+No automatic differentiation takes part: the networks are NumPy functions of their weights, y, ∇ₐQ and the
+bounding are written down again here.
+"""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from ddpg.gradients.check import finite_difference
+from ddpg.networks.actor import ActorNetwork
+from ddpg.networks.critic import CriticNetwork
+from ddpg.networks.reference import float64_function
+from ddpg.replay import Batch
+
+STEP = 1e-6
+
+# Two steps that differ by more than this, relative to the largest derivative, have a kink between them.
+SMOOTH = 1e-6
+
+# (∇ₐQ [B, A], action [B, A], low [A], high [A]) -> [B, A]
+BOUNDINGS: dict[str, Callable[..., np.ndarray]] = {
+    "squashing": lambda g, a, low, high: g,
+    "inverting": lambda g, a, low, high: g * np.where(g > 0, high - a, a - low) / (high - low),
+    "zeroing": lambda g, a, low, high: g * ((a > low) & (a < high)),
+}
+
+
+class Reference:
+    """The float64 losses of one minibatch, and their derivatives.
+
+    Args:
+        actor: μ; its action box is used for y and for the boundings.
+        critic: Q.
+        weights: of actor, critic, target actor, target critic: the values of ``variables`` and
+            ``target_variables``, by the names "actor", "critic", "target_actor", "target_critic".
+        batch: the minibatch.
+        gamma: discount factor γ.
+
+    Raises:
+        UsageError: a network that NumPy cannot mirror.
+    """
+
+    def __init__(self, actor: ActorNetwork, critic: CriticNetwork, weights: dict, batch: Batch, gamma: float):
+        self._q = float64_function(critic)
+        self._weights = {name: [array.astype(np.float64) for array in arrays] for name, arrays in weights.items()}
+        self._batch = Batch(*(field.astype(np.float64) for field in batch))
+        self._gamma = gamma
+        self._low, self._high = (bound.astype(np.float64) for bound in (actor.low, actor.high))
+        next_actions = {}
+        mu = float64_function(actor)
+        for name in ("actor", "target_actor"):
+            actions = mu(self._weights[name], self._batch.next_observations)
+            next_actions[name] = np.clip(actions, self._low, self._high)
+        self._next_actions = next_actions
+
+    def td(self, coordinates: Sequence[tuple[int, int]], online: bool) -> tuple[np.ndarray, np.ndarray]:
+        """Return the derivatives of L(φ) = 1/B Σ (Q(s, a; φ) − y)², and which of them can be believed.
+
+        Args:
+            coordinates: into the critic's variables.
+            online: y comes from the online networks and moves with φ; otherwise it is a number.
+        """
+        batch = self._batch
+
+        def target(name: str, weights: list) -> np.ndarray:
+            next_q = self._q(weights, batch.next_observations, self._next_actions[name])
+            return batch.rewards + self._gamma * (1 - batch.terminated) * next_q
+
+        fixed = None if online else target("target_actor", self._weights["target_critic"])
+
+        def loss(weights: list) -> float:
+            y = target("actor", weights) if online else fixed
+            return np.mean((self._q(weights, batch.observations, batch.actions) - y) ** 2)
+
+        return _believable(loss, self._weights["critic"], coordinates)
+
+    def policy(
+        self, actor: ActorNetwork, bounding: str, coordinates: Sequence[tuple[int, int]]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return the derivatives of −1/B Σ g·μ(s; θ), g the bounded ∇ₐQ as a number; and which can be believed.
+
+        Args:
+            actor: the policy with that bounding's head, on the weights "actor".
+            bounding: a key of :data:`BOUNDINGS`.
+            coordinates: into the actor's variables.
+        """
+        mu, states = float64_function(actor), self._batch.observations
+        actions = mu(self._weights["actor"], states)
+        bounded = BOUNDINGS[bounding](self._action_gradient(states, actions), actions, self._low, self._high)
+
+        def loss(weights: list) -> float:
+            return -np.sum(bounded * mu(weights, states)) / len(states)
+
+        return _believable(loss, self._weights["actor"], coordinates)
+
+    def _action_gradient(self, states: np.ndarray, actions: np.ndarray) -> np.ndarray:
+        """Return ∇ₐQ by central differences, every sample and dimension, ``[B, A]``."""
+
+        def difference(step: float) -> np.ndarray:
+            columns = []
+            for column in np.eye(actions.shape[1]) * step:
+                above, below = (self._q(self._weights["critic"], states, actions + c) for c in (column, -column))
+                columns.append((above - below) / (2 * step))
+            return np.concatenate(columns, axis=1)
+
+        wide = difference(STEP)
+        smooth = np.abs(wide - difference(STEP / 2)) <= SMOOTH * np.abs(wide).max()
+        # Samples cannot be dropped: a hundredth of the step very likely stays on one side of the kink.
+        return np.where(smooth, wide, difference(STEP / 100))
+
+
+def _believable(loss: Callable, weights: list, coordinates: Sequence) -> tuple[np.ndarray, np.ndarray]:
+    wide, narrow = (finite_difference(loss, weights, coordinates, step) for step in (STEP, STEP / 2))
+    return wide, np.abs(wide - narrow) <= SMOOTH * np.abs(wide).max()

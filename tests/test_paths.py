@@ -1,0 +1,221 @@
+"""The gradient laboratory: equal paths are equal, right, and seen to stop where they say."""
+
+import json
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
+from matplotlib.patches import FancyArrowPatch
+
+from ddpg import DDPGConfig, UsageError, paths_picture
+from ddpg.cli import main
+from ddpg.gradients import policy, td
+from ddpg.paths import compare_paths
+from ddpg.paths_text import paths_text
+
+CONFIG = DDPGConfig(hidden=(12, 8), batch_size=50, gamma=0.9)  # 1/50 rounds: equal paths differ in their last digits
+
+
+def compare(**paths):
+    none = {"td_targets": {}, "policy_gradients": {}}
+    with gym.make("Pendulum-v1") as env:
+        return compare_paths(env, CONFIG, seed=0, **(none | paths))
+
+
+@pytest.fixture(scope="module")
+def report():
+    with gym.make("Pendulum-v1") as env:
+        return compare_paths(env, CONFIG, seed=0)
+
+
+def edges(row):
+    return {(edge["source"], edge["destination"]): edge for edge in row["edges"]}
+
+
+def flowing(row):
+    return {pair for pair, edge in edges(row).items() if edge["norm"] is not None}
+
+
+def stopped(row):
+    return {pair for pair, edge in edges(row).items() if edge["stopped"]}
+
+
+def rows_of(report, path):
+    return [row for row in [*report["td"], *report["policy"]] if row["path"] == path]
+
+
+def test_every_combination_is_there(report):
+    assert [row["path"] for row in report["td"]] == list(td.TD_TARGETS)
+    assert {(row["path"], row["bounding"]) for row in report["policy"]} == {
+        (path, bounding) for path in policy.POLICY_GRADIENTS for bounding in ("squashing", "inverting", "zeroing")
+    }
+
+
+def test_equal_paths_are_equal_and_residual_gradient_is_not(report):
+    for row in [*report["td"], *report["policy"]]:
+        difference = row["difference"]
+        if row["path"] == "residual_gradient":
+            assert difference["max_relative"] > 0.01
+            assert not difference["equal"]
+        else:
+            assert difference["max_relative"] < 1e-5
+            assert difference["equal"]
+    assert any(row["difference"]["max_abs"] > 0 for row in report["policy"])  # computed apart
+
+
+def test_every_gradient_is_that_of_finite_differences(report):
+    for row in [*report["td"], *report["policy"]]:
+        found = row["finite_difference"]
+        assert found["max_relative"] < 1e-4
+        assert found["cosine"] > 0.999999
+        assert found["coordinates"] > 5 * found["dropped"]
+        assert found["coordinates"] + found["dropped"] >= 70
+        assert row["gradient_norm"] > 1e-3
+
+
+def test_boundings_matter(report):
+    """Some actions leave the box with a linear head, so the three gradients are three."""
+    assert report["outside"]["squashing"] == 0
+    assert 0.02 < report["outside"]["inverting"] == report["outside"]["zeroing"] < 0.6
+    norms = [row["gradient_norm"] for row in rows_of(report, "chain_rule")]
+    assert min(abs(a - b) / a for a, b in zip(norms, np.roll(norms, 1), strict=True)) > 0.01
+
+
+def test_only_the_fed_target_cannot_be_compiled(report):
+    for row in [*report["td"], *report["policy"]]:
+        assert row["milliseconds"] > 0
+        assert (row["milliseconds_compiled"] is None) == (row["path"] == "placeholder")
+
+
+def test_variables_reached(report):
+    none = {"actor": 0, "critic": 0, "target_actor": 0, "target_critic": 0}
+    for path, reached in {
+        "stop_gradient": {"critic": 6},
+        "placeholder": {"critic": 6},
+        "output_delta": {"critic": 6},
+        "residual_gradient": {"actor": 6, "critic": 6},
+        "chain_rule": {"actor": 6},
+        "direct": {"actor": 6, "critic": 6},
+        "surrogate": {"actor": 6},
+    }.items():
+        for row in rows_of(report, path):
+            assert row["reached"] == none | reached
+
+
+def test_where_the_supplied_td_paths_stop(report):
+    stops = {row["path"]: stopped(row) for row in report["td"]}
+    assert stops == {
+        "stop_gradient": {("y", "start")},
+        "placeholder": {("y", "fed_y")},
+        "output_delta": {("y", "start")},
+        "residual_gradient": set(),
+    }
+    for row in report["td"][:3]:
+        assert {("target_critic", "next_q"), ("next_q", "y")} <= edges(row).keys() - flowing(row)
+        assert edges(row)["critic", "q"]["trained"]
+    residual = edges(report["td"][3])
+    assert residual["critic", "next_q"]["trained"]
+    assert residual["actor", "next_mu"]["norm"] > 0
+    assert not residual["actor", "next_mu"]["trained"]  # reached, but nobody asked for it
+
+
+def test_where_the_policy_paths_flow(report):
+    for path in ("chain_rule", "surrogate"):
+        for row in rows_of(report, path):
+            assert stopped(row) == {("bounding", "start")}
+            assert {("mu", "start"), ("actor", "mu")} <= flowing(row)
+            assert {("critic", "action_gradient"), ("action_gradient", "bounding")} <= edges(row).keys() - flowing(row)
+    for row in rows_of(report, "direct"):
+        assert stopped(row) == set()
+        for pair in (("q", "start"), ("bounding", "q"), ("mu", "bounding"), ("actor", "mu")):
+            assert edges(row)[pair]["trained"]
+        assert not edges(row)["critic", "q"]["trained"]
+        bounded = edges(row)["mu", "bounding"]["norm"] / edges(row)["bounding", "q"]["norm"]
+        assert (bounded == pytest.approx(1)) == (row["bounding"] == "squashing")
+
+
+def test_the_gradient_on_the_edge_to_the_weights_is_the_paths(report):
+    for row in report["td"][:3]:
+        assert edges(row)["critic", "q"]["norm"] == pytest.approx(row["gradient_norm"], rel=1e-5)
+    for row in report["policy"]:
+        assert edges(row)["actor", "mu"]["norm"] == pytest.approx(row["gradient_norm"], rel=1e-5)
+
+
+@pytest.mark.parametrize("online", [False, True])
+def test_a_path_with_its_stop_removed_is_seen_to_leak(online):
+    """Into the target's shadows; into the critic itself, once more, where y comes from the online networks."""
+
+    def leaking(q, target, variables, compute_gradients=td.gradients):
+        return compute_gradients(td.mean_square(q, target), var_list=variables)  # stop_gradient without its stop
+
+    leaking.bootstraps_online = online
+    row = compare(td_targets={"leaking": leaking})["td"][0]
+    critic, actor = ("critic", "actor") if online else ("target_critic", "target_actor")
+    assert stopped(row) == set()
+    assert {("y", "start"), ("next_q", "y"), (critic, "next_q"), (actor, "next_mu")} <= flowing(row)
+    assert edges(row)["y", "start"]["trained"] == edges(row)[critic, "next_q"]["trained"] == online
+    assert row["reached"][critic] == row["reached"][actor] == 6
+
+
+def test_a_surrogate_with_its_stop_removed_is_seen_to_leak():
+    def leaking(actor, critic, states):
+        actions = actor(states, training=True)
+        gradient = actor.bound_action_gradient(critic.action_gradient(states, actions), actions)
+        loss = -(gradient * actions)
+        return actor.optimizer.compute_gradients(loss, var_list=actor.trainable_variables)
+
+    for row in compare(policy_gradients={"leaking": leaking})["policy"]:
+        assert {("bounding", "start"), ("action_gradient", "bounding"), ("critic", "action_gradient")} <= flowing(row)
+        assert row["reached"]["critic"] > 0
+        assert row["finite_difference"]["max_relative"] > 1e-4
+
+
+def test_a_path_that_cannot_be_traced_says_so():
+    def own(q, target, variables, compute_gradients):
+        return td.stop_gradient(q, target, variables)
+
+    with pytest.raises(UsageError, match="did not start backward by the compute_gradients"):
+        compare(td_targets={"own": own})
+
+
+def test_networks_without_a_numpy_counterpart_are_refused():
+    with gym.make("Pendulum-v1") as env, pytest.raises(UsageError, match="without a NumPy counterpart"):
+        compare_paths(env, CONFIG.replace(norm="batch"), seed=0)
+
+
+def test_the_picture_draws_every_flowing_edge_and_every_stop(report):
+    for row in [*report["td"], *report["policy"]]:
+        axes = Figure().add_subplot()
+        paths_picture.draw_panel(axes, row["edges"], row["path"])
+        colors = [to_hex(patch.get_edgecolor()) for patch in axes.patches if isinstance(patch, FancyArrowPatch)]
+        drawn = [e for e in row["edges"] if e["norm"] is not None and e["source"] not in paths_picture.DATA]
+        assert colors.count(paths_picture.TRAINED) == sum(edge["trained"] for edge in drawn)
+        assert colors.count(paths_picture.PASSING) == sum(not edge["trained"] for edge in drawn)
+        assert len(axes.lines) == len(stopped(row))
+        texts = [text.get_text() for text in axes.texts]
+        assert all(f"{edge['norm']:.3g}" in texts for edge in drawn)
+
+
+def test_command(tmp_path, capsys):
+    picture = tmp_path / "picture.png"
+    assert main(["paths", "Pendulum-v1", "--seed", "3", "--picture", str(picture), "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert (report["env_id"], report["seed"], report["batch_size"]) == ("Pendulum-v1", 3, 64)
+    assert report["picture"] == str(picture)
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert len(report["td"]) + len(report["policy"]) == 13
+
+
+def test_tables(report):
+    lines = paths_text(report).splitlines()
+    assert lines[0].split()[:3] == ["td_target", "norm", "difference"]
+    assert next(line for line in lines if line.startswith("residual_gradient")).split()[3] == "≠"
+    assert sum(line.startswith(("chain_rule", "direct", "surrogate")) for line in lines) == 9
+    assert next(line for line in lines if line.startswith("placeholder")).split()[7] == "-"
+
+
+def test_command_of_an_unknown_environment(capsys):
+    assert main(["paths", "Pendulum-v9"]) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1
