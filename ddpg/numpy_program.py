@@ -82,22 +82,15 @@ class NumpyProgram:
         self._steps = [(OPERATIONS[step.operation], step.inputs, step.output) for step in steps]
 
     def load(self, arrays: Sequence[np.ndarray]) -> None:
-        """Set the variables' values; float64 ones, after :meth:`to_float64`."""
+        """Set the variables' values; with float64 ones (and inputs) the program computes in float64."""
         for register, array in zip(self._parameters, arrays, strict=True):
             self._registers[register] = _as_row(array)
-
-    def to_float64(self) -> "NumpyProgram":
-        """Compute in float64 from now on: constants and loaded values are cast. Returns the program."""
-        for register, value in enumerate(self._registers):
-            if isinstance(value, np.ndarray) and value.dtype.kind == "f":
-                self._registers[register] = value.astype(np.float64)
-        return self
 
     def __call__(self, observations: np.ndarray, *others: np.ndarray) -> np.ndarray:
         """Return the program's output.
 
         Args:
-            observations: the first input, ``[B, *observation shape]`` float32 (float64 after :meth:`to_float64`).
+            observations: the first input, ``[B, *observation shape]`` float32 or float64.
             others: the further inputs, such as a critic's actions ``[B, A]``.
         """
         registers = self._registers

@@ -147,14 +147,12 @@ class Laboratory:
                 for name, actor in self._actors.items()
             }
 
-    def td(self, name: str, path: str | Callable) -> dict[str, Any]:
+    def td(self, name: str, path: Callable) -> dict[str, Any]:
         """Try a TD path: its row, and the gradient under ``gradients``."""
         actor, critic, batch = self._actors["squashing"], self._critic, self._batch
         record = self._recorder.record(critic.optimizer.compute_gradients)
-        if path in TD_TARGETS.values():
-            critic.td_path = TDPath(name, record)
-        else:
-            critic.td_path = TDPath(_recorded(path, record))
+        supplied = {function: key for key, function in TD_TARGETS.items()}
+        critic.td_path = TDPath(supplied[path], record) if path in supplied else TDPath(_recorded(path, record))
         feeds_target = critic.td_path.feeds_target
 
         def compute(*fields: tf.Tensor, y: tf.Tensor | None = None) -> list:

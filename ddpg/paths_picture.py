@@ -38,8 +38,8 @@ _TD = {
     "r": Box(0.4, 3.1, "r"),
     "next_s": Box(0.4, 1.4, "s′"),
     "q": Box(5.0, 5.0, "critic\nQ(s, a)"),
-    "next_mu": Box(2.6, 1.4, "actor\nμ(s′)"),
-    "next_q": Box(5.0, 1.4, "critic\nQ(s′, μ(s′))"),
+    "next_mu": Box(2.45, 1.4, "actor\nμ(s′)"),
+    "next_q": Box(5.25, 1.4, "critic\nQ(s′, μ(s′))"),
     "y": Box(7.3, 2.0, "y"),
     "fed_y": Box(8.5, 3.4, "fed y"),
     START: Box(9.5, 5.0, "start of\nbackward"),
@@ -47,7 +47,7 @@ _TD = {
 
 _POLICY = {
     "s": Box(0.4, 4.2, "s"),
-    "mu": Box(2.7, 4.2, "actor\na = μ(s)"),
+    "mu": Box(2.4, 4.2, "actor\na = μ(s)"),
     "action_gradient": Box(4.9, 1.6, "critic\n∇ₐQ(s, a)"),
     "bounding": Box(7.4, 1.6, "bounding\nof ∇ₐQ"),
     START: Box(9.5, 4.2, "start of\nbackward"),
@@ -55,8 +55,8 @@ _POLICY = {
 
 # Where Q(s, μ(s)) itself is differentiated, the bounding stands between μ and Q.
 _POLICY_THROUGH_Q = _POLICY | {
-    "bounding": Box(4.9, 4.2, "bounding,\nbackwards"),
-    "q": Box(7.3, 2.4, "critic\nQ(s, a)"),
+    "bounding": Box(5.0, 4.2, "bounding,\nbackwards"),
+    "q": Box(7.3, 1.8, "critic\nQ(s, a)"),
 }
 
 _NOTES = """Every arrow is tf.gradients' answer on the real graph, its number the norm over the minibatch.
@@ -169,20 +169,20 @@ def _draw_edge(axes: Axes, ends: Sequence[Box], patches: Sequence[Patch], edge: 
     if edge["norm"] is None or edge["source"] in DATA:
         return
     color, line = (TRAINED, "-") if edge["trained"] else (PASSING, (0, (3, 1.5)))
-    upright = abs(along[1]) > 0.8
-    outwards = across * (np.sign(across[0]) if upright else np.sign(across[1]))
+    beside = abs(across[0]) > 0.35  # a steep edge's number stands to its right, another's above it
+    outwards = across * np.sign(across[0] if beside else across[1])
     aside = 0.17 * outwards
     borders = {"patchA": patches[1], "patchB": patches[0]}
     look = {"mutation_scale": 14, "color": color, "linewidth": 2.2, "linestyle": line}
     axes.add_patch(FancyArrowPatch(end + aside, start + aside, **look, **style, **borders))
     axes.text(
-        *(middle + (0.3 if upright else 0.28) * outwards),
+        *(middle + 0.32 * outwards),
         f"{edge['norm']:.3g}",
         color=color,
         fontsize=10.5,
         fontweight="bold",
-        ha="center" if abs(outwards[0]) < 0.35 else "left" if outwards[0] > 0 else "right",
-        va="center" if upright else "bottom",
+        ha="left" if beside else "center",
+        va="center" if beside else "bottom",
         zorder=6,
     )
 

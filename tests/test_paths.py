@@ -151,7 +151,8 @@ def test_a_path_with_its_stop_removed_is_seen_to_leak(online):
         return compute_gradients(td.mean_square(q, target), var_list=variables)  # stop_gradient without its stop
 
     leaking.bootstraps_online = online
-    row = compare(td_targets={"leaking": leaking})["td"][0]
+    row, sound = compare(td_targets={"leaking": leaking, "sound": td.stop_gradient})["td"]
+    assert stopped(sound) == {("y", "start")}
     critic, actor = ("critic", "actor") if online else ("target_critic", "target_actor")
     assert stopped(row) == set()
     assert {("y", "start"), ("next_q", "y"), (critic, "next_q"), (actor, "next_mu")} <= flowing(row)

@@ -33,7 +33,6 @@ def float64_function(network: Network) -> Callable:
             "one of tflearn's activations"
         )
     program, handles = mirrored
-    program.to_float64()
     places = {variable.handle.name: place for place, variable in enumerate(network.variables)}
     order = [places[handle.name] for handle in handles]
 
