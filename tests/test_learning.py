@@ -38,3 +38,16 @@ def test_half_cheetah(seed, tmp_path, capsys):
 def test_inverted_double_pendulum(seed, tmp_path, capsys):
     pytest.importorskip("mujoco")
     assert train_and_evaluate("InvertedDoublePendulum-v5", seed, 50_000, tmp_path, capsys) >= 9000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("td_target", ["stop_gradient", "output_delta"])
+def test_cart_pole_on_four_of_five_seeds(td_target, tmp_path, capsys):
+    returns = []
+    for seed in range(5):
+        arguments = ["--seed", str(seed), "--td-target", td_target, "--root", str(tmp_path)]
+        assert main(["train", "CartPole-v1", *arguments, "--json", "--no-progress-bar"]) == 0
+        run = json.loads(capsys.readouterr().out)["run"]
+        assert main(["evaluate", run, "--episodes", "100", "--json"]) == 0
+        returns.append(json.loads(capsys.readouterr().out)["mean_return"])
+    assert sum(value >= 475 for value in returns) >= 4
