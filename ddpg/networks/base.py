@@ -1,5 +1,6 @@
 """What actor and critic share: variables, their target, their optimiser, and the numeric methods' runs."""
 
+import abc
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -13,7 +14,7 @@ from ddpg.networks.target import Target
 v1 = tf.compat.v1
 
 
-class Network:
+class Network(abc.ABC):
     """A network applied as often as needed on one set of variables, with an EMA target.
 
     Subclasses implement :meth:`_apply`. Variables, EMA shadows and optimiser slots are all created here,
@@ -118,12 +119,13 @@ class Network:
 
     # -- for subclasses -------------------------------------------------------------------------------
 
+    @abc.abstractmethod
     def _apply(self, *inputs: tf.Tensor) -> tf.Tensor:
-        raise NotImplementedError
+        """Build the network on ``inputs``."""
 
+    @abc.abstractmethod
     def placeholders(self) -> list[tf.Tensor]:
         """Return fresh placeholders for the inputs of :meth:`_apply`."""
-        raise NotImplementedError
 
     def _online(self, inputs: Sequence[tf.Tensor], training: bool) -> tf.Tensor:
         return self._applying(self._known_only, inputs, training)

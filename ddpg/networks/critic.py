@@ -8,12 +8,12 @@ from gymnasium import spaces as gym_spaces
 
 from ddpg import spaces
 from ddpg.errors import UsageError
-from ddpg.gradients import td
-from ddpg.networks.base import Network, v1
+from ddpg.networks.base import v1
 from ddpg.networks.layers import mlp, output_layer
+from ddpg.networks.value import ValueNetwork
 
 
-class CriticNetwork(Network):
+class CriticNetwork(ValueNetwork):
     """Action-value function Q(s, a), ``[B, *observation shape], [B, A] -> [B, 1]``.
 
     Args:
@@ -48,9 +48,7 @@ class CriticNetwork(Network):
         self.action_space = spaces.check_action_space(action_space)
         self.action_size = spaces.flat_size(action_space)
         self._network = network or mlp()
-        td.TDPath(td_target, clip_delta=clip_delta)  # a bad name ends here, before anything is built
-        super().__init__(observation_space, optimizer, learning_rate, tau, name)
-        self.td_path = td.TDPath(td_target, self.optimizer.compute_gradients, clip_delta)
+        super().__init__(observation_space, td_target, clip_delta, optimizer, learning_rate, tau, name)
 
     # -- symbolic -------------------------------------------------------------------------------------
 
@@ -70,19 +68,9 @@ class CriticNetwork(Network):
         """
         return tf.gradients(self(states, actions), actions)[0]
 
-    def compute_gradients(self, states: tf.Tensor, actions: tf.Tensor, targets: tf.Tensor) -> list:
-        """Return ``[(∂L/∂φ, variable)]`` of L = 1/B Σ (Q(s, a) − y)², the target kept out by ``td_target``.
-
-        Args:
-            states: ``[B, *observation shape]``.
-            actions: ``[B, A]``.
-            targets: y, ``[B, 1]``.
-        """
-        return self.td_gradients(self(states, actions, training=True), targets)
-
-    def td_gradients(self, q: tf.Tensor, targets: tf.Tensor) -> list:
-        """Same as :meth:`compute_gradients`, from the prediction q = Q(s, a) ``[B, 1]``."""
-        return self.td_path(q, targets, self.trainable_variables)
+    def prediction(self, states: tf.Tensor, actions: tf.Tensor) -> tf.Tensor:
+        """Return q = Q(s, a), ``[B, 1]``, in training mode."""
+        return self(states, actions, training=True)
 
     # -- numeric --------------------------------------------------------------------------------------
 
@@ -100,12 +88,7 @@ class CriticNetwork(Network):
 
     def get_gradients(self, states, actions, targets) -> list[np.ndarray]:
         """Return the gradients of :meth:`compute_gradients`, in the order of the trainable variables."""
-
-        def gradients(*inputs: tf.Tensor) -> list[tf.Tensor]:
-            return [gradient for gradient, _ in self.compute_gradients(*inputs)]
-
-        inputs = self._inputs(states, actions)
-        return self._run("get_gradients", gradients, *inputs, spaces.as_column(targets, len(inputs[0]), "targets"))
+        return self._get_gradients(*self._inputs(states, actions, targets))
 
     def train(self, states, actions, targets) -> float:
         """Move Q(s, a) towards ``targets`` by one optimiser step.
@@ -113,13 +96,7 @@ class CriticNetwork(Network):
         Returns:
             The mean squared error before the step.
         """
-
-        def step(states: tf.Tensor, actions: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
-            q = self(states, actions, training=True)
-            return self._step_after(td.mean_square(q, targets), self.td_gradients(q, targets))
-
-        inputs = self._inputs(states, actions)
-        return float(self._run("train", step, *inputs, spaces.as_column(targets, len(inputs[0]), "targets")))
+        return self._train(*self._inputs(states, actions, targets))
 
     # -- inside ---------------------------------------------------------------------------------------
 
@@ -133,9 +110,11 @@ class CriticNetwork(Network):
             v1.placeholder(tf.float32, [None, self.action_size], name="actions"),
         ]
 
-    def _inputs(self, states, actions) -> tuple[np.ndarray, np.ndarray]:
+    def _inputs(self, states, actions, targets=None) -> tuple[np.ndarray, ...]:
         states = self._observations(states)
         actions = spaces.as_batch(self.action_space, actions, "actions")[0].reshape(-1, self.action_size)
         if len(states) != len(actions):
             raise UsageError(f"{len(states)} states but {len(actions)} actions; give one action per state")
-        return states, actions
+        if targets is None:
+            return states, actions
+        return states, actions, spaces.as_column(targets, len(states), "targets")

@@ -8,12 +8,12 @@ from gymnasium import spaces as gym_spaces
 
 from ddpg import spaces
 from ddpg.errors import UsageError
-from ddpg.gradients import td
-from ddpg.networks.base import Network, v1
+from ddpg.networks.base import v1
 from ddpg.networks.layers import mlp, output_layer
+from ddpg.networks.value import ValueNetwork
 
 
-class QNetwork(Network):
+class QNetwork(ValueNetwork):
     """Action values Q(s, ·), ``[B, *observation shape] -> [B, n]``, on the same TD paths as the critic.
 
     Args:
@@ -47,9 +47,7 @@ class QNetwork(Network):
         self.action_space = spaces.check_discrete_space(action_space)
         self.actions = int(action_space.n)
         self._network = network or mlp()
-        td.TDPath(td_target, clip_delta=clip_delta)  # a bad name ends here, before anything is built
-        super().__init__(observation_space, optimizer, learning_rate, tau, name)
-        self.td_path = td.TDPath(td_target, self.optimizer.compute_gradients, clip_delta)
+        super().__init__(observation_space, td_target, clip_delta, optimizer, learning_rate, tau, name)
 
     # -- symbolic -------------------------------------------------------------------------------------
 
@@ -69,19 +67,9 @@ class QNetwork(Network):
         chosen = tf.one_hot(tf.cast(actions[:, 0], tf.int32), self.actions, dtype=values.dtype)
         return tf.reduce_sum(values * chosen, axis=1, keepdims=True)
 
-    def compute_gradients(self, states: tf.Tensor, actions: tf.Tensor, targets: tf.Tensor) -> list:
-        """Return ``[(∂L/∂φ, variable)]`` of L = 1/B Σ (Q(s, a) − y)², the target kept out by ``td_target``.
-
-        Args:
-            states: ``[B, *observation shape]``.
-            actions: ``[B, 1]``, 0 to n − 1.
-            targets: y, ``[B, 1]``.
-        """
-        return self.td_gradients(self.taken(self(states, training=True), actions), targets)
-
-    def td_gradients(self, q: tf.Tensor, targets: tf.Tensor) -> list:
-        """Same as :meth:`compute_gradients`, from the prediction q = Q(s, a) ``[B, 1]``."""
-        return self.td_path(q, targets, self.trainable_variables)
+    def prediction(self, states: tf.Tensor, actions: tf.Tensor) -> tf.Tensor:
+        """Return q = Q(s, a), ``[B, 1]``, in training mode."""
+        return self.taken(self(states, training=True), actions)
 
     # -- numeric --------------------------------------------------------------------------------------
 
@@ -95,11 +83,7 @@ class QNetwork(Network):
 
     def get_gradients(self, states, actions, targets) -> list[np.ndarray]:
         """Return the gradients of :meth:`compute_gradients`; actions ``[B]`` or ``[B, 1]``, targets ``[B, 1]``."""
-
-        def gradients(*inputs: tf.Tensor) -> list[tf.Tensor]:
-            return [gradient for gradient, _ in self.compute_gradients(*inputs)]
-
-        return self._run("get_gradients", gradients, *self._inputs(states, actions, targets))
+        return self._get_gradients(*self._inputs(states, actions, targets))
 
     def train(self, states, actions, targets) -> float:
         """Move Q(s, a) towards ``targets`` by one optimiser step.
@@ -107,12 +91,7 @@ class QNetwork(Network):
         Returns:
             The mean squared error before the step.
         """
-
-        def step(states: tf.Tensor, actions: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
-            q = self.taken(self(states, training=True), actions)
-            return self._step_after(td.mean_square(q, targets), self.td_gradients(q, targets))
-
-        return float(self._run("train", step, *self._inputs(states, actions, targets)))
+        return self._train(*self._inputs(states, actions, targets))
 
     # -- inside ---------------------------------------------------------------------------------------
 
