@@ -28,6 +28,7 @@ def main(trained: str, evaluated: str) -> None:
     runs = {}
     for line in [*Path(trained).read_text().splitlines(), *Path(evaluated).read_text().splitlines()]:
         result = json.loads(line)
+        # Evaluations name the run as it was given: of both paths, the end they share.
         key = Path(result["run"]).parts[-3:]
         # The evaluation's seed is the environment's; the run's own comes with its training.
         runs[key] = result | runs.get(key, {})

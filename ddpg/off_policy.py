@@ -150,7 +150,8 @@ class OffPolicyAgent(abc.ABC):
 
     def _count(self, rewards: np.ndarray) -> None:
         self.num_timesteps += len(rewards)
-        self._largest_reward = max(self._largest_reward, float(rewards.max()))
+        # Every environment of a vector may have been restarting: then nobody stepped.
+        self._largest_reward = float(np.max(rewards, initial=self._largest_reward))
 
     # -- learning -------------------------------------------------------------------------------------
 
