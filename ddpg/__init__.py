@@ -21,6 +21,7 @@ _HOME = {
     "Bounding": "ddpg.gradients.bounding",
     "ReplayBuffer": "ddpg.replay",
     "Batch": "ddpg.replay",
+    "FlattenParameterisedAction": "ddpg.parameterised",
     "GaussianNoise": "ddpg.noise",
     "OrnsteinUhlenbeckNoise": "ddpg.noise",
     "Callback": "ddpg.callbacks",

@@ -3,10 +3,12 @@
 from collections.abc import Callable
 
 import numpy as np
+from gymnasium import spaces as gym_spaces
 
 from ddpg import spaces
+from ddpg.actions import actions_of, first
 from ddpg.config import DDPGConfig
-from ddpg.errors import UsageError
+from ddpg.gradients.bounding import tanh_head
 from ddpg.interaction import spaces_of
 from ddpg.networks.actor import ActorNetwork
 from ddpg.networks.critic import CriticNetwork
@@ -20,11 +22,14 @@ class DDPG(OffPolicyAgent):
     """Deep deterministic policy gradient (Lillicrap et al. 2015, arXiv 1509.02971).
 
     Owns a private graph and session, so eager TensorFlow code and other agents in the process are
-    untouched. Trains in a [-1, 1] action space and rescales at the environment: every action that goes
-    in or out of a public method is in env units.
+    untouched. Trains in a flat [-1, 1] action space and translates at the environment: every action that
+    goes in or out of a public method is in env units. Parameterised actions, ``Tuple(Discrete(n),
+    Tuple(Box, ...))`` or ``OneOf(Box, ...)``, are n scores and all parameters (:mod:`ddpg.actions`).
 
     :meth:`update` returns ``critic_loss`` (mean squared TD error), ``q_value`` (mean Q of the minibatch),
-    ``actor_loss`` (−mean Q(s, μ(s))) and ``action_gradient_norm`` (mean ‖∇ₐQ‖ at μ(s), before bounding).
+    ``actor_loss`` (−mean Q(s, μ(s))), and of the numbers that make up μ(s) ``actions_outside`` (share
+    outside [-1, 1]), ``actions_saturated`` (share in the outer hundredth of the range, or outside),
+    ``action_gradient_norm`` (mean ‖∇ₐQ‖, before clipping and bounding) and ``bounded_gradient_norm`` (after).
 
     Args:
         env: a gymnasium ``Env``, a ``VectorEnv``, or a pair ``(observation_space, action_space)`` for a
@@ -39,6 +44,9 @@ class DDPG(OffPolicyAgent):
         replay: the replay memory.
         num_timesteps: environment steps taken or observed.
         num_updates: gradient updates made.
+        num_clipped_actions: steps, since this object was made, whose action with noise left the box and was
+            clipped to it.
+        num_clipped_predictions: the same for actions that :meth:`predict` returned.
 
     Raises:
         UsageError: a space or an option that cannot work.
@@ -55,15 +63,16 @@ class DDPG(OffPolicyAgent):
         actor_network: Callable | None = None,
         critic_network: Callable | None = None,
     ):
-        action_space = spaces_of(env)[1]
-        self._scaling = spaces.ActionScaling(action_space)
-        self._action_size = spaces.flat_size(action_space)
+        self._actions = actions_of(spaces_of(env)[1])
+        self._action_size = self._actions.size
         self._networks = actor_network, critic_network
+        self.num_clipped_actions = self.num_clipped_predictions = 0
         super().__init__(env, config, seed)
         self._start_exploring(1)
 
     def _build(self) -> tuple[DDPGUpdate, ActorNetwork]:
-        config, unit_space = self.config, self._scaling.unit_space
+        config = self.config
+        unit_space = gym_spaces.Box(-1.0, 1.0, (self._action_size,), np.float32)
         actor_network, critic_network = self._networks
         layers = {"activation": config.activation, "norm": config.norm}
         self.actor = ActorNetwork(
@@ -97,7 +106,8 @@ class DDPG(OffPolicyAgent):
             deterministic: μ(s); otherwise with exploration noise, drawn afresh (no OU memory).
 
         Returns:
-            Actions in env units, in the action space's shape and dtype, inside its bounds.
+            Actions in env units, in the action space's shape and dtype, inside its bounds; for a batch as a
+            vector environment takes them.
 
         Raises:
             UsageError: another shape, or NaN in the observation.
@@ -107,15 +117,36 @@ class DDPG(OffPolicyAgent):
         if not deterministic:
             scale = np.float32(self.config.noise_scale)
             actions = actions + scale * self._exploration_rng.standard_normal(actions.shape, np.float32)
-        actions = self._scaling.to_env(actions)
-        return (actions[0] if single else actions), None
+        if not deterministic or self.actor.bounding.head is not tanh_head:
+            self.num_clipped_predictions += _outside(actions)
+        actions = self._actions.to_env(actions)
+        return (first(actions) if single else actions), None
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """``clipped_actions``: see :attr:`num_clipped_actions`."""
+        return {"clipped_actions": self.num_clipped_actions}
+
+    @property
+    def _exploration_range(self) -> tuple[float, float]:
+        chosen = self.config.exploration_initial, self.config.exploration_final
+        usual = (1.0, 0.1) if self._actions.scores else (0.0, 0.0)
+        return tuple(ours if theirs is None else theirs for theirs, ours in zip(chosen, usual, strict=True))
 
     def _explore(self, observations: np.ndarray) -> np.ndarray:
-        shape = (len(observations), self._action_size)
+        rng, count = self._exploration_rng, len(observations)
         if self.num_timesteps < self.config.learning_starts:
-            return self._exploration_rng.uniform(-1.0, 1.0, shape).astype(np.float32)
-        noisy = self._policy(observations) + self._noise.sample(self._exploration_rng)
-        return np.minimum(np.maximum(noisy, np.float32(-1)), np.float32(1))
+            return self._random(count)
+        noisy = self._policy(observations) + self._noise.sample(rng)
+        self.num_clipped_actions += _outside(noisy)
+        actions = np.minimum(np.maximum(noisy, np.float32(-1)), np.float32(1))
+        if self.exploration > 0:
+            actions = np.where(rng.random((count, 1)) < self.exploration, self._random(count), actions)
+        return actions
+
+    def _random(self, count: int) -> np.ndarray:
+        # Scores too: the largest of equally distributed ones is any of them alike.
+        return self._exploration_rng.uniform(-1.0, 1.0, (count, self._action_size)).astype(np.float32)
 
     def _start_exploring(self, count: int) -> None:
         config = self.config
@@ -125,22 +156,18 @@ class DDPG(OffPolicyAgent):
     def _episode_ended(self, index: int) -> None:
         self._noise.reset(index)
 
-    def _to_env(self, actions: np.ndarray) -> np.ndarray:
-        return self._scaling.to_env(actions)
+    def _to_env(self, actions: np.ndarray):
+        return self._actions.to_env(actions)
 
     def _from_env(self, action) -> np.ndarray:
-        actions, _ = spaces.as_batch(self.action_space, action, "action")
-        if len(actions) != 1:
-            raise UsageError("observe stores one transition; call it once for each")
-        actions = self._scaling.to_unit(actions)
-        if np.abs(actions).max() > 1 + 1e-5:
-            raise UsageError(
-                f"action {np.asarray(action).tolist()} is outside the action space {self.action_space}; "
-                "store the action that was sent to the environment, clipped to its bounds"
-            )
-        return actions
+        return self._actions.to_flat(action)
 
     def _scale_learning_rates(self, factor: float) -> None:
         with self.session.as_default():
             self.actor.set_learning_rate(factor * self.config.actor_learning_rate)
             self.critic.set_learning_rate(factor * self.config.critic_learning_rate)
+
+
+def _outside(actions: np.ndarray) -> int:
+    """Return how many of the actions ``[N, A]`` leave [-1, 1] in some number."""
+    return int((np.abs(actions) > 1).any(axis=1).sum())

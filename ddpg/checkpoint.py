@@ -121,9 +121,11 @@ def find(path: str | Path, which: str = "latest") -> Path:
 
 
 def describe_space(space: gym.spaces.Space) -> dict[str, Any]:
-    """Return a Box or a Discrete space as JSON values. Infinite bounds become ``null``."""
+    """Return a Box, a Discrete, or a Tuple or OneOf of them as JSON values. Infinite bounds become ``null``."""
     if isinstance(space, gym.spaces.Discrete):
         return {"type": "Discrete", "n": int(space.n), "start": int(space.start)}
+    if isinstance(space, (gym.spaces.Tuple, gym.spaces.OneOf)):
+        return {"type": type(space).__name__, "spaces": [describe_space(part) for part in space.spaces]}
 
     def bounds(values: np.ndarray) -> list:
         return [float(value) if np.isfinite(value) else None for value in values.reshape(-1)]
@@ -141,6 +143,9 @@ def restore_space(description: dict[str, Any]) -> gym.spaces.Space:
     """Return the space of :func:`describe_space`."""
     if description["type"] == "Discrete":
         return gym.spaces.Discrete(description["n"], start=description["start"])
+    if description["type"] in ("Tuple", "OneOf"):
+        kind = gym.spaces.Tuple if description["type"] == "Tuple" else gym.spaces.OneOf
+        return kind([restore_space(part) for part in description["spaces"]])
     shape, dtype = tuple(description["shape"]), np.dtype(description["dtype"])
     low = np.array([-np.inf if value is None else value for value in description["low"]]).reshape(shape)
     high = np.array([np.inf if value is None else value for value in description["high"]]).reshape(shape)

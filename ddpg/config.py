@@ -52,6 +52,7 @@ class AgentConfig:
     learning_starts: int = _option(1_000, "steps of uniform random actions before learning")
     updates_per_step: float = _option(1.0, "gradient updates per environment step")
     updates_per_call: int = _option(32, "gradient updates fused into one compiled call")
+    exploration_steps: int = _option(10_000, "environment steps from the initial to the final share of random actions")
     td_target: str | Callable = _option(
         "stop_gradient", "stop_gradient, placeholder, output_delta or residual_gradient"
     )
@@ -69,6 +70,7 @@ class AgentConfig:
         for name in ("batch_size", "buffer_size", "updates_per_call"):
             self._check(getattr(self, name) >= 1, name, "at least 1")
         self._check(self.learning_starts >= 0, "learning_starts", "at least 0")
+        self._check(self.exploration_steps >= 1, "exploration_steps", "at least 1")
         self._check_name("learning_rate_schedule", SCHEDULES)
         if self.td_target == "placeholder" and (self.jit or self.updates_per_call != 1):
             raise UsageError(
@@ -84,6 +86,11 @@ class AgentConfig:
     def _check_positive(self, *names: str) -> None:
         for name in names:
             self._check(0 < getattr(self, name) < np.inf, name, "a finite number > 0")
+
+    def _check_shares(self, *names: str) -> None:
+        for name in names:
+            value = getattr(self, name)
+            self._check(value is None or 0 <= value <= 1, name, "in [0, 1]")
 
     def _check_name(self, name: str, known: tuple[str, ...]) -> None:
         value = getattr(self, name)
@@ -131,6 +138,12 @@ class DDPGConfig(AgentConfig):
     noise_scale: float = _option(0.1, "its scale, in half-ranges of the action box")
     noise_theta: float = _option(0.15, "Ornstein-Uhlenbeck: pull towards 0 per unit of time")
     noise_dt: float = _option(1.0, "Ornstein-Uhlenbeck: time per step")
+    exploration_initial: float | None = _option(
+        None, "share of uniform random actions at the start; none: 1 where actions are parameterised, else 0"
+    )
+    exploration_final: float | None = _option(
+        None, "share of uniform random actions in the end; none: 0.1 where actions are parameterised, else 0"
+    )
     bounding: str | tuple = _option("squashing", "squashing, inverting or zeroing")
     policy_gradient: str | Callable = _option("chain_rule", "chain_rule, direct or surrogate")
     action_gradient_clip: float | None = _option(None, "largest norm of each sample's action gradient, or none")
@@ -140,6 +153,7 @@ class DDPGConfig(AgentConfig):
         self._check_positive("actor_learning_rate", "critic_learning_rate")
         self._check_name("noise", NOISES)
         self._check(0 <= self.noise_scale < np.inf, "noise_scale", "a finite number >= 0")
+        self._check_shares("exploration_initial", "exploration_final")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -151,16 +165,13 @@ class DQNConfig(AgentConfig):
     target_update_interval: int = _option(0, "updates between hard copies of the target; 0: EMA with tau")
     exploration_initial: float = _option(1.0, "share of random actions at the start")
     exploration_final: float = _option(0.05, "share of random actions in the end")
-    exploration_steps: int = _option(10_000, "environment steps from the initial to the final share")
     network: str = _option("mlp", "mlp, or conv for images")
 
     def __post_init__(self):
         super().__post_init__()
         self._check_positive("learning_rate")
         self._check(self.target_update_interval >= 0, "target_update_interval", "at least 0")
-        for name in ("exploration_initial", "exploration_final"):
-            self._check(0 <= getattr(self, name) <= 1, name, "in [0, 1]")
-        self._check(self.exploration_steps >= 1, "exploration_steps", "at least 1")
+        self._check_shares("exploration_initial", "exploration_final")
         self._check_name("network", ("mlp", "conv"))
 
 

@@ -90,11 +90,8 @@ class DQN(OffPolicyAgent):
         return (actions[0] if single else actions), None
 
     @property
-    def exploration(self) -> float:
-        """The share ε of random actions now: linear from initial to final over ``exploration_steps``."""
-        config = self.config
-        done = min(1.0, self.num_timesteps / config.exploration_steps)
-        return config.exploration_initial + done * (config.exploration_final - config.exploration_initial)
+    def _exploration_range(self) -> tuple[float, float]:
+        return self.config.exploration_initial, self.config.exploration_final
 
     def _explore(self, observations: np.ndarray) -> np.ndarray:
         if self.num_timesteps < self.config.learning_starts:

@@ -13,10 +13,16 @@ from ddpg.errors import UsageError
 
 @dataclasses.dataclass(frozen=True)
 class Evaluation:
-    """Undiscounted returns (env units) and lengths (steps) of whole episodes."""
+    """Undiscounted returns (env units) and lengths (steps) of whole episodes.
+
+    ``clipped_actions`` counts the actions that the policy had to clip to their box.
+    ``successes`` tells, where the environment says it (``info["is_success"]`` at the end), which succeeded.
+    """
 
     returns: np.ndarray
     lengths: np.ndarray
+    clipped_actions: int = 0
+    successes: np.ndarray | None = None
 
     def summary(self) -> dict[str, Any]:
         """Return mean, spread and a 95 % confidence interval of the mean (Student's t)."""
@@ -32,6 +38,8 @@ class Evaluation:
             "min_return": float(self.returns.min()),
             "max_return": float(self.returns.max()),
             "mean_length": float(self.lengths.mean()),
+            "clipped_actions": self.clipped_actions,
+            **({} if self.successes is None else {"success_rate": float(self.successes.mean())}),
         }
 
 
@@ -58,16 +66,24 @@ def evaluate(
     """
     if episodes < 1:
         raise UsageError(f"episodes={episodes} must be at least 1")
-    returns, lengths = [], []
+    returns, lengths, successes = [], [], []
+    clipped_before = getattr(policy, "num_clipped_predictions", 0)
     for _ in tqdm(range(episodes), desc="evaluating", unit="episode", disable=not progress_bar):
         observation, _ = env.reset(seed=seed if not returns else None)
         total, length, done = 0.0, 0, False
         while not done:
             action, _ = policy.predict(observation, deterministic=deterministic)
-            observation, reward, terminated, truncated, _ = env.step(action)
+            observation, reward, terminated, truncated, info = env.step(action)
             total += float(reward)
             length += 1
             done = terminated or truncated
         returns.append(total)
         lengths.append(length)
-    return Evaluation(np.asarray(returns), np.asarray(lengths))
+        if "is_success" in info:
+            successes.append(bool(info["is_success"]))
+    return Evaluation(
+        np.asarray(returns),
+        np.asarray(lengths),
+        getattr(policy, "num_clipped_predictions", 0) - clipped_before,
+        np.asarray(successes) if len(successes) == episodes else None,
+    )

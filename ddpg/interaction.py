@@ -10,6 +10,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
+from ddpg.actions import first
 from ddpg.errors import UsageError
 
 
@@ -75,9 +76,9 @@ class SingleInteraction:
         return np.asarray(observation, np.float32)[None]
 
     def step(self, actions: np.ndarray) -> Transitions:
-        """Step with ``actions [1, *action shape]`` in env units; restart where the episode ended."""
+        """Step with the one of ``actions``, in env units; restart where the episode ended."""
         observations = self.observations
-        observation, reward, terminated, truncated, _ = self.env.step(actions[0])
+        observation, reward, terminated, truncated, _ = self.env.step(first(actions))
         next_observations = self.observations = self._row(observation)
         self._return += float(reward)
         self._length += 1
@@ -116,7 +117,7 @@ class VectorInteraction:
         self._lengths = np.zeros(self.count, int)
 
     def step(self, actions: np.ndarray) -> Transitions:
-        """Step with ``actions [N, *action shape]`` in env units."""
+        """Step with N ``actions`` as the vector environment takes them, in env units."""
         observations = self.observations
         # A copy: vector environments may write every step into the same array.
         returned, rewards, terminated, truncated, infos = self.env.step(actions)

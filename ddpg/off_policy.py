@@ -89,6 +89,11 @@ class OffPolicyAgent(abc.ABC):
     def _scale_learning_rates(self, factor: float) -> None:
         """Set the optimisers' step sizes to ``factor`` times the configured ones."""
 
+    @property
+    @abc.abstractmethod
+    def _exploration_range(self) -> tuple[float, float]:
+        """The share of uniform random actions at the start, and in the end."""
+
     def _start_exploring(self, count: int) -> None:
         """Prepare exploration in ``count`` environments."""
 
@@ -101,6 +106,17 @@ class OffPolicyAgent(abc.ABC):
 
     def _updated(self) -> None:
         """Take note that ``num_updates`` has grown."""
+
+    @property
+    def exploration(self) -> float:
+        """The share ε of uniform random actions now: linear from initial to final over ``exploration_steps``."""
+        initial, final = self._exploration_range
+        return initial + min(1.0, self.num_timesteps / self.config.exploration_steps) * (final - initial)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """What was counted while learning, since this object was made."""
+        return {}
 
     @property
     def metrics(self) -> tuple[str, ...]:

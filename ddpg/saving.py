@@ -89,6 +89,8 @@ def _generators(agent: "OffPolicyAgent") -> dict[str, np.random.Generator]:
 
 
 def _same(one, other) -> bool:
+    if isinstance(one, (spaces.Tuple, spaces.OneOf)) and type(one) is type(other):
+        return len(one.spaces) == len(other.spaces) and all(map(_same, one.spaces, other.spaces))
     if isinstance(one, spaces.Box) and isinstance(other, spaces.Box):
         return one.shape == other.shape and np.allclose(one.low, other.low) and np.allclose(one.high, other.high)
     return one == other

@@ -1,4 +1,4 @@
-"""Boxes: checking them, flattening them, and moving actions between env units and [-1, 1].
+"""Boxes: checking them, and what comes in for them.
 
 NumPy and gymnasium only.
 """
@@ -121,33 +121,3 @@ def check_finite(array: np.ndarray, what: str) -> None:
             f"{what} holds {array[place]} at index {list(place)}; expected finite numbers: one such value "
             "would turn every weight into NaN, so fix the environment or the observation"
         )
-
-
-class ActionScaling:
-    """Affine map between a Box in env units and ``[-1, 1]^A``, per dimension, asymmetric bounds too."""
-
-    def __init__(self, space: spaces.Box):
-        check_action_space(space)
-        self.space = space
-        self._low, self._high = (bound.reshape(-1).astype(np.float64) for bound in (space.low, space.high))
-        self._middle = (self._high + self._low) / 2
-        self._half_range = (self._high - self._low) / 2
-        self._one_dimensional = len(space.shape) == 1
-
-    @property
-    def unit_space(self) -> spaces.Box:
-        """The ``[-1, 1]`` box that DDPG trains in, flat: shape ``(A,)``."""
-        return spaces.Box(-1.0, 1.0, (flat_size(self.space),), np.float32)
-
-    def to_env(self, action: np.ndarray) -> np.ndarray:
-        """Map ``[..., A]`` from [-1, 1] to env units, ``[..., *space.shape]`` in the space's dtype."""
-        scaled = np.minimum(np.maximum(self._half_range * action + self._middle, self._low), self._high)
-        # Bounds round the same way as what lies between them: the result is inside in any float type.
-        scaled = scaled.astype(self.space.dtype)
-        return scaled if self._one_dimensional else scaled.reshape(*action.shape[:-1], *self.space.shape)
-
-    def to_unit(self, action: np.ndarray) -> np.ndarray:
-        """Map ``[..., *space.shape]`` from env units to [-1, 1], ``[..., A]`` float32."""
-        action = np.asarray(action, dtype=np.float64)
-        lead = action.shape[: action.ndim - len(self.space.shape)]
-        return ((action.reshape(*lead, -1) - self._middle) / self._half_range).astype(np.float32)

@@ -134,7 +134,12 @@ class _Recorder(Callback):
 
     def __init__(self, run: Path, document: dict[str, Any], agent: OffPolicyAgent):
         resumed_at = agent.num_timesteps
-        self._tags = TAGS | {name: f"train/{name}" for name in agent.metrics}
+        self._tags = (
+            TAGS
+            | {name: f"rollout/{name}" for name in agent.counts}
+            | {name: f"train/{name}" for name in agent.metrics}
+        )
+        self._counts = agent.counts
         self._run = run
         self._interval = document["evaluation_interval"]
         self._episodes = document["evaluation_episodes"]
@@ -196,6 +201,9 @@ class _Recorder(Callback):
         if self._recent:
             row["ep_rew_mean"] = float(np.mean([episode.episode_return for episode in self._recent]))
             row["ep_len_mean"] = float(np.mean([episode.length for episode in self._recent]))
+        counts = agent.counts
+        row |= {name: count - self._counts[name] for name, count in counts.items()}
+        self._counts = counts
         if self._updates:
             row |= {name: float(np.mean([update[name] for update in self._updates])) for name in agent.metrics}
             row["n_updates"] = float(agent.num_updates)
@@ -210,8 +218,7 @@ class _Recorder(Callback):
         summary = evaluate(agent, self._env, self._episodes, self._seed).summary()
         self._evaluations.add({"timesteps": agent.num_timesteps, **summary})
         self._events.add(
-            agent.num_timesteps,
-            {"eval/mean_reward": summary["mean_return"], "eval/mean_ep_length": summary["mean_length"]},
+            agent.num_timesteps, {tag: summary[name] for name, tag in _EVALUATION_TAGS.items() if name in summary}
         )
         folder = self._run / "checkpoints"
         agent.save(folder / str(agent.num_timesteps))
@@ -224,7 +231,16 @@ class _Recorder(Callback):
         self._aside_seconds += time.perf_counter() - start
 
 
-_EVALUATION_COLUMNS = ["episodes", "mean_return", "std_return", "ci95_low", "ci95_high", "mean_length"]
+_EVALUATION_COLUMNS = [
+    *("episodes", "mean_return", "std_return", "ci95_low", "ci95_high", "mean_length"),
+    *("clipped_actions", "success_rate"),
+]
+_EVALUATION_TAGS = {
+    "mean_return": "eval/mean_reward",
+    "mean_length": "eval/mean_ep_length",
+    "clipped_actions": "eval/clipped_actions",
+    "success_rate": "eval/success_rate",
+}
 
 
 @contextlib.contextmanager

@@ -23,6 +23,8 @@ from ddpg.replay import Batch
 
 Metrics = dict[str, tf.Tensor]
 
+SATURATED = 0.99  # half-ranges from the middle: there tanh passes on 2 % of its gradient
+
 
 def ddpg_update(actor: ActorNetwork, critic: CriticNetwork, batch: Batch, gamma: float) -> Metrics:
     """Return the metrics of one whole update; fetching them runs it.
@@ -68,10 +70,13 @@ def actor_step(actor: ActorNetwork, critic: CriticNetwork, states: tf.Tensor) ->
     expressions.
     """
     actions = actor(states)
-    norms = tf.norm(critic.action_gradient(states, actions), axis=1)
+    gradients = critic.action_gradient(states, actions)
     metrics = {
         "actor_loss": -tf.reduce_mean(critic(states, actions)),
-        "action_gradient_norm": tf.reduce_mean(norms),
+        "action_gradient_norm": _mean_norm(gradients),
+        "bounded_gradient_norm": _mean_norm(actor.bound_action_gradient(gradients, actions)),
+        "actions_outside": _share(actor, actions, beyond=1.0),
+        "actions_saturated": _share(actor, actions, beyond=SATURATED),
     }
     return after_step(actor, actor.policy_gradient(actor, critic, states), metrics)
 
@@ -79,6 +84,16 @@ def actor_step(actor: ActorNetwork, critic: CriticNetwork, states: tf.Tensor) ->
 def target_step(actor: ActorNetwork, critic: CriticNetwork) -> tf.Operation:
     """Move both targets by τ: θ′ ← τθ + (1 − τ)θ′."""
     return tf.group(actor.target_update(), critic.target_update())
+
+
+def _mean_norm(gradients: tf.Tensor) -> tf.Tensor:
+    return tf.reduce_mean(tf.norm(gradients, axis=1))
+
+
+def _share(actor: ActorNetwork, actions: tf.Tensor, beyond: float) -> tf.Tensor:
+    """Return the share of the numbers in ``actions`` more than ``beyond`` half-ranges from the middle."""
+    distance = tf.abs(actions - (actor.high + actor.low) / 2) / ((actor.high - actor.low) / 2)
+    return tf.reduce_mean(tf.cast(distance > beyond, tf.float32))
 
 
 def after_step(network: Network, gradients: list, metrics: Metrics) -> Metrics:
@@ -97,7 +112,15 @@ class DDPGUpdate:
     critic: CriticNetwork
     gamma: float
 
-    metrics: ClassVar[tuple[str, ...]] = ("critic_loss", "q_value", "actor_loss", "action_gradient_norm")
+    metrics: ClassVar[tuple[str, ...]] = (
+        "critic_loss",
+        "q_value",
+        "actor_loss",
+        "action_gradient_norm",
+        "bounded_gradient_norm",
+        "actions_outside",
+        "actions_saturated",
+    )
 
     @property
     def network(self) -> CriticNetwork:

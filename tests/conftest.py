@@ -9,6 +9,11 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import tensorflow as tf
+from hypothesis import settings
+
+# Correctness, not speed: a busy machine may take its time.
+settings.register_profile("unhurried", deadline=None)
+settings.load_profile("unhurried")
 
 v1 = tf.compat.v1
 

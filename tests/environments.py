@@ -95,3 +95,30 @@ class Pixels(gym.Env):
         done = self.row == self.size - 1
         caught = done and abs(self.column - self.paddle) <= 1
         return self._observation(), float(caught), done, False, {}
+
+
+class Aiming(gym.Env):
+    """Parameterised actions, one step an episode: aim(x in [0, 10]), or wave(y in [-1, 1]^2), or pass().
+
+    Reward: aim 1 - ((x - 7) / 5)^2, wave -||y||^2 / 2, pass 0. Best: aim(7), reward 1.
+    """
+
+    boxes = (spaces.Box(0.0, 10.0, (1,)), spaces.Box(-1.0, 1.0, (2,)), spaces.Box(0.0, 1.0, (0,)))
+    tuple_space = spaces.Tuple((spaces.Discrete(3), spaces.Tuple(boxes)))
+    one_of_space = spaces.OneOf(boxes)
+
+    def __init__(self, action_space=tuple_space):
+        self.observation_space = spaces.Box(-1.0, 1.0, (1,), np.float32)
+        self.action_space = action_space
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        assert self.action_space.contains(action), action
+        choice, parameters = action
+        if isinstance(self.action_space, spaces.Tuple):
+            parameters = parameters[choice]
+        reward = (1 - np.square((parameters - 7) / 5).sum(), -np.square(parameters).sum() / 2, 0.0)[choice]
+        return np.zeros(1, np.float32), float(reward), True, False, {"is_success": bool(reward > 0.9)}

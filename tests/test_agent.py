@@ -163,6 +163,9 @@ CHANGES = {
     "clip_delta": 0.01,
     "rescale_rewards": True,
     "action_gradient_clip": 1e-5,
+    "exploration_initial": 0.5,
+    "exploration_final": 0.5,
+    "exploration_steps": 25,
     "jit": False,
 }
 
@@ -178,6 +181,8 @@ def test_every_option_changes_what_is_learned(field):
         base = base.replace(bounding="inverting")
     if field == "clip_delta":
         base = base.replace(td_target="output_delta")
+    if field == "exploration_steps":
+        base = base.replace(exploration_initial=1.0)
     rewarding = field == "rescale_rewards"  # Pendulum's rewards are all negative
     one, other = (
         trained(config, env=Counting(20) if rewarding else None)
@@ -235,8 +240,50 @@ def test_own_loop():
     np.testing.assert_allclose(2 * stored["actions"][-1], action, rtol=1e-6)
     metrics = agent.update(10)
     assert agent.num_updates == 10
-    assert set(metrics) == {"critic_loss", "q_value", "actor_loss", "action_gradient_norm"}
+    assert set(metrics) == set(agent.metrics)
     assert metrics["critic_loss"] > 0
+
+
+@pytest.mark.parametrize(
+    ("bounding", "pre_activations", "outside", "factors"),
+    [
+        ("squashing", [0.5, 3, 4, -5], 0, [1, 1, 1, 1]),
+        ("inverting", [0.5, 0.995, 2, -3], 0.5, [0.25, 0.0025, -0.5, 2]),
+        ("zeroing", [0.5, 0.995, 2, -3], 0.5, [1, 1, 0, 0]),
+    ],
+)
+def test_how_actions_meet_their_bounds_is_measured(bounding, pre_activations, outside, factors):
+    """Weights set by hand: μ(s) does not depend on s, and Q = 0.1 * (sum of the actions)."""
+    box = gym.spaces.Box(-1.0, 1.0, (4,), np.float32)
+    config = SMALL.replace(hidden=(4,), bounding=bounding, actor_learning_rate=1e-9, critic_learning_rate=1e-9)
+    agent = DDPG((gym.spaces.Box(-1, 1, (1,), np.float32), box), config, seed=0)
+    with agent.session.as_default():
+        agent.actor.set_network_params([np.zeros((1, 4)), np.zeros(4), np.zeros((4, 4)), np.array(pre_activations)])
+        positive = np.concatenate([np.zeros((1, 4)), np.eye(4)])
+        agent.critic.set_network_params([positive, np.full(4, 10.0), np.full((4, 1), 0.1), np.zeros(1)])
+    agent.observe(np.zeros(1), np.zeros(4), 0.0, np.zeros(1), True, False)
+    metrics = agent.update(1)
+    assert metrics["actions_outside"] == outside
+    assert metrics["actions_saturated"] == 0.75
+    assert metrics["action_gradient_norm"] == pytest.approx(0.2, rel=1e-4)
+    assert metrics["bounded_gradient_norm"] == pytest.approx(0.1 * np.linalg.norm(factors), rel=1e-3)
+
+
+def test_actions_that_leave_the_box_are_counted():
+    agent = DDPG(gym.make("Pendulum-v1"), SMALL.replace(bounding="zeroing", noise_scale=0.0), seed=0)
+    with agent.session.as_default():
+        agent.actor.set_network_params([0 * p for p in agent.actor.get_network_params()[:-1]] + [np.array([1.5])])
+        agent._policy.load(agent.session.run(agent._policy.variables))
+    action, _ = agent.predict(np.zeros((3, 3)))
+    np.testing.assert_array_equal(action, np.full((3, 1), 2.0))
+    assert (agent.num_clipped_predictions, agent.num_clipped_actions) == (3, 0)
+    agent.learn(SMALL.learning_starts + 1)
+    assert agent.num_clipped_actions == 1  # random actions are inside
+    assert agent.counts == {"clipped_actions": 1}
+    inside = DDPG(gym.make("Pendulum-v1"), SMALL.replace(noise_scale=0.0), seed=0)
+    inside.learn(SMALL.learning_starts + 1)
+    inside.predict(np.zeros((3, 3)))
+    assert (inside.num_clipped_predictions, inside.num_clipped_actions) == (0, 0)
 
 
 def test_observe_refuses_bad_transitions():

@@ -5,10 +5,13 @@ transforms work per sample, before any reduction over the batch, with per-dimens
 units of ``action``.
 """
 
+import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
 import tensorflow as tf
+
+from ddpg.errors import UsageError
 
 
 class Bounding(NamedTuple):
@@ -98,6 +101,23 @@ def norm_clipping(action_gradient: tf.Tensor, max_norm: float) -> tf.Tensor:
 SQUASHING = Bounding(tanh_head, identity)
 INVERTING = Bounding(linear_head, inverting)
 ZEROING = Bounding(linear_head, zeroing)
+
+
+def check(bounding: Bounding) -> None:
+    """Refuse a bounding whose inversion sits on a tanh head: that damps the gradient twice.
+
+    Raises:
+        UsageError: it does.
+    """
+    transform = bounding.transform
+    while isinstance(transform, functools.partial):
+        transform = transform.func
+    if transform is inverting and bounding.head is tanh_head:
+        raise UsageError(
+            f"bounding={bounding} inverts gradients on a tanh head, which damps them twice, so that actions stop "
+            "short of the bounds; use a linear head: Bounding(linear_head, inverting), or bounding='inverting'"
+        )
+
 
 BOUNDINGS = {"squashing": SQUASHING, "inverting": INVERTING, "zeroing": ZEROING}
 

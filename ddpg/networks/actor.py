@@ -60,6 +60,7 @@ class ActorNetwork(Network):
             "a Bounding(head, transform)",
             is_own=lambda value: isinstance(value, boundings.Bounding),
         )
+        boundings.check(self.bounding)
         self.policy_gradient = choose(
             "policy_gradient",
             policy_gradient,

@@ -1,0 +1,114 @@
+"""DDPG on parameterised actions: Tuple(Discrete, Tuple(Box, ...)) and OneOf(Box, ...)."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from environments import Aiming
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+from ddpg import DDPG, Bounding, DDPGConfig, FlattenParameterisedAction, UsageError, evaluate
+from ddpg.gradients.bounding import inverting, tanh_head
+
+SPACES = {"Tuple": Aiming.tuple_space, "OneOf": Aiming.one_of_space}
+SMALL = DDPGConfig(
+    hidden=(32,),
+    batch_size=32,
+    learning_starts=200,
+    updates_per_call=10,
+    bounding="inverting",
+    exploration_steps=1_000,
+    actor_learning_rate=3e-3,
+    critic_learning_rate=3e-3,
+)
+
+
+@pytest.mark.parametrize("space", SPACES)
+def test_learns_what_to_do_and_how(space):
+    """The best is aim(7) with reward 1; uniformly random actions get about -0.1."""
+    env = Aiming(SPACES[space])
+    agent = DDPG(env, SMALL, seed=0)
+    agent.learn(2_000)
+    result = evaluate(agent, env, 5)
+    assert result.summary()["success_rate"] == 1
+    assert result.returns.mean() > 0.95
+
+
+@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
+@pytest.mark.parametrize("space", SPACES)
+def test_vector_of_environments(space, mode):
+    env = SyncVectorEnv([lambda: Aiming(SPACES[space])] * 3, autoreset_mode=mode)
+    agent = DDPG(env, SMALL.replace(learning_starts=20), seed=0)
+    agent.learn(60)
+    stored = agent.replay.arrays()
+    rewards = [1 - ((5 * row[3] + 5 - 7) / 5) ** 2 for row in stored["actions"] if row[:3].argmax() == 0]
+    chosen = stored["actions"][:, :3].argmax(axis=1)
+    np.testing.assert_allclose(stored["rewards"][chosen == 0, 0], rewards, atol=1e-5)
+    np.testing.assert_array_equal(stored["rewards"][chosen == 2], 0)
+    assert len(set(chosen)) == 3
+
+
+def test_same_learning_through_the_wrapper():
+    config = SMALL.replace(exploration_initial=1.0, exploration_final=0.1)
+    agents = [DDPG(env, config, seed=0) for env in (Aiming(), FlattenParameterisedAction(Aiming()))]
+    for agent in agents:
+        agent.learn(250)
+    direct, wrapped = (agent.replay.arrays() for agent in agents)
+    for name in direct:
+        np.testing.assert_allclose(direct[name], wrapped[name], atol=1e-6, err_msg=name)
+
+
+def test_exploration_is_epsilon_greedy_over_all_numbers():
+    agent = DDPG(Aiming(), SMALL.replace(noise_scale=0.0, learning_starts=0), seed=0)
+    assert agent.exploration == 1.0
+    policy = agent._policy(np.zeros((1, 1), np.float32))
+    shares = []
+    for steps in (0, 500, 1_000, 5_000):
+        agent.num_timesteps = steps
+        actions = np.concatenate([agent._explore(np.zeros((1, 1), np.float32)) for _ in range(2_000)])
+        random = (actions != policy).any(axis=1)
+        shares.append(random.mean())
+        spread = actions[random]
+        assert np.abs(spread.mean(axis=0)).max() < 0.2
+        np.testing.assert_allclose(spread.std(axis=0), 1 / np.sqrt(3), atol=0.1)
+        chosen = np.bincount(spread[:, :3].argmax(axis=1), minlength=3) / len(spread)
+        np.testing.assert_allclose(chosen, 1 / 3, atol=0.12)
+    np.testing.assert_allclose(shares, [1, 0.55, 0.1, 0.1], atol=0.04)
+
+
+def test_all_outputs_are_inverted():
+    """Scores and parameters alike: at twice the bound, a gradient outwards turns into one inwards."""
+    agent = DDPG(Aiming(), SMALL, seed=0)
+    with agent.graph.as_default():
+        gradient = agent.actor.bound_action_gradient(np.ones((1, 6), np.float32), np.full((1, 6), 2, np.float32))
+        np.testing.assert_array_equal(agent.session.run(gradient), np.full((1, 6), -0.5))
+
+
+def test_inverting_on_a_tanh_head_is_refused():
+    with pytest.raises(UsageError, match="damps them twice"):
+        DDPG(Aiming(), SMALL.replace(bounding=Bounding(tanh_head, inverting)))
+
+
+@pytest.mark.parametrize("space", SPACES)
+def test_checkpoint_keeps_the_space(space, tmp_path):
+    agent = DDPG(Aiming(SPACES[space]), SMALL, seed=0)
+    agent.learn(100)
+    agent.save(tmp_path / "checkpoint")
+    loaded = DDPG.load(tmp_path / "checkpoint")
+    assert loaded.action_space == SPACES[space]
+    assert str(loaded.predict([0.0])) == str(agent.predict([0.0]))
+    other = SPACES["OneOf" if space == "Tuple" else "Tuple"]
+    with pytest.raises(UsageError, match="action space"):
+        DDPG.load(tmp_path / "checkpoint", Aiming(other))
+
+
+def test_own_loop_stores_the_choice():
+    agent = DDPG(Aiming(), SMALL, seed=0)
+    agent.observe([0.0], (0, ([7.0], [0.0, 0.0], [])), 1.0, [0.0], True, False)
+    np.testing.assert_allclose(agent.replay.arrays()["actions"][0], [1, -1, -1, 0.4, 0, 0], rtol=1e-6)
+
+
+def test_zero_width_parameters_are_refused():
+    box = gym.spaces.Box(np.zeros(1, np.float32), np.zeros(1, np.float32))
+    space = gym.spaces.Tuple((gym.spaces.Discrete(1), gym.spaces.Tuple((box,))))
+    with pytest.raises(UsageError, match=r"parameters of action 0.*zero width"):
+        DDPG(Aiming(space))
