@@ -14,16 +14,24 @@ class LQREnv(gym.Env):
     | | | |
     |---|---|---|
     | observation x | [position (m), velocity (m/s)] | Box(−inf, inf, (2,)), float32 |
-    | action a | force (N), clipped to its box | Box(−2.5, 2.5, (1,)), float32 |
+    | action a | force (N), clipped to its box | Box(low, high, (1,)), float32: ±2.5 by default |
     | reward | −(position² + 0.1 velocity² + 0.2 force²), of the state the action was taken in | ≤ 0 |
     | start | position and velocity uniform in ±1 | |
     | end | never terminates; 100 steps when made by ``gymnasium.make`` | |
 
+    ``ddpg_envs/AsymmetricLQR-v0`` pushes to the right with up to 2.5 N and to the left with 0.5 N only: there
+    the bound binds, and the unconstrained optimum below is out of reach.
+
     The time step is 0.1 s, the mass 1 kg, the spring 1 N/m, the damper 1 N·s/m: stable by itself, so random
-    forces cannot drive it far. From the starting region the optimal force stays inside the box for every
+    forces cannot drive it far. From the starting region the optimal force stays inside ±2.5 N for every
     discount γ ≤ 0.99, so the unconstrained optimum below is the optimum. The Riccati
     equation is solved for the discounted problem: discounting by γ is the undiscounted problem of √γ·A, √γ·B
     (Bertsekas, Dynamic Programming and Optimal Control).
+
+    Args:
+        low: smallest force (N), below 0.
+        high: largest force (N), above 0.
+        render_mode: ``"rgb_array"`` or ``None``.
     """
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 10}  # noqa: RUF012 - gymnasium's own convention
@@ -34,10 +42,10 @@ class LQREnv(gym.Env):
     Q = np.diag([1.0, 0.1])
     R = np.array([[0.2]])
 
-    def __init__(self, render_mode: str | None = None):
+    def __init__(self, low: float = -2.5, high: float = 2.5, render_mode: str | None = None):
         self.render_mode = render_mode
         self.observation_space = spaces.Box(-np.inf, np.inf, (2,), np.float32)
-        self.action_space = spaces.Box(-2.5, 2.5, (1,), np.float32)
+        self.action_space = spaces.Box(low, high, (1,), np.float32)
         self._x = np.zeros(2)
 
     def reset(self, *, seed: int | None = None, options: dict | None = None):
@@ -49,11 +57,12 @@ class LQREnv(gym.Env):
         return self._x.astype(np.float32), {}
 
     def step(self, action):
-        """Apply a force for one time step."""
-        force = np.clip(np.asarray(action, np.float64), self.action_space.low, self.action_space.high)
+        """Apply a force for one time step; ``info["action_clipped"]`` tells whether it left its box."""
+        wanted = np.asarray(action, np.float64)
+        force = np.clip(wanted, self.action_space.low, self.action_space.high)
         reward = -float(self._x @ self.Q @ self._x + force @ self.R @ force)
         self._x = self.A @ self._x + self.B @ force
-        return self._x.astype(np.float32), reward, False, False, {}
+        return self._x.astype(np.float32), reward, False, False, {"action_clipped": bool((force != wanted).any())}
 
     def render(self) -> np.ndarray | None:
         """Draw the mass on its track, rest position in the middle, ±2 m wide; an array [64, 256, 3]."""
