@@ -27,7 +27,7 @@ PRESETS = {
     "InvertedDoublePendulum-v5": Preset(50_000, {"hidden": (64, 64), "batch_size": 64, "bounding": "inverting"}),
     "Reacher-v5": Preset(50_000, {"gamma": 0.98}),
     "Swimmer-v5": Preset(300_000, {"gamma": 0.9999}),
-    "HalfCheetah-v5": Preset(1_000_000, {**_LOCOMOTION, "learning_rate_schedule": "cooldown"}),
+    "HalfCheetah-v5": Preset(1_000_000, {**_LOCOMOTION, "norm": "layer", "learning_rate_schedule": "cooldown"}),
     "Hopper-v5": Preset(1_000_000, _LOCOMOTION),
     "Walker2d-v5": Preset(1_000_000, _LOCOMOTION),
     "Ant-v5": Preset(1_000_000, _LOCOMOTION),
