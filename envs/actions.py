@@ -50,8 +50,9 @@ class ParameterizedActions:
                     f"parameters {vector} of action {name!r} are not finite; expected numbers, those of actions not "
                     "chosen too: look where the policy that made them went to NaN"
                 )
-        parameters = [min(max(x, low), high) for x, (low, high) in zip(vectors[choice], self._limits[choice], strict=True)]
-        return choice, parameters, parameters != vectors[choice]
+        chosen = vectors[choice]
+        parameters = [min(max(x, low), high) for x, (low, high) in zip(chosen, self._limits[choice], strict=True)]
+        return choice, parameters, parameters != chosen
 
     def _error(self, action) -> UsageError:
         numbers = ", ".join(f"{name}: {len(limits)}" for name, limits in zip(self.names, self._limits, strict=True))

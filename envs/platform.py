@@ -148,21 +148,21 @@ class PlatformEnv(gym.Env):
         return np.array(features, np.float32)
 
     def render(self) -> np.ndarray | None:
-        """Draw the course, the player with the path of its last action, and the enemies: uint8 [184, 860, 3]."""
+        """Draw the course, the player with the path of its last action, and the enemies: uint8 [184, 880, 3]."""
         if self.render_mode != "rgb_array":
             return None
-        canvas = Canvas((-20.0, 0.0), (1055.0, 230.0), 0.8, SKY)
-        canvas.rectangle((-20.0, 0.0), (1055.0, 8.0), DEPTHS)
+        canvas = Canvas((-20.0, 0.0), (1080.0, 230.0), 0.8, SKY)
+        canvas.rectangle((-20.0, 0.0), (1080.0, 8.0), DEPTHS)
         for left, width in PLATFORMS:
             canvas.rectangle((left, 0.0), (left + width, GROUND), STONE)
         canvas.line([(TOTAL_WIDTH, GROUND), (TOTAL_WIDTH, GROUND + 75)], GREEN)
         canvas.text((TOTAL_WIDTH, GROUND + 85), "end", GREEN)
         world = self._world
-        for x, colour in [*((enemy.x, RED) for enemy in world.enemies), (None, BLUE)]:
-            corner = (world.x, world.y) if x is None else (x, GROUND)
-            canvas.rectangle(corner, (corner[0] + BODY_WIDTH, corner[1] + BODY_HEIGHT), colour)
-        middle = [(x + BODY_WIDTH / 2, y + BODY_HEIGHT / 2) for x, y in world.path]
-        if len(middle) > 1:
-            canvas.line(middle, BLUE, 1)
+        figures = [("enemy", enemy.x, GROUND, RED) for enemy in world.enemies]
+        for name, x, y, colour in [*figures, ("player", world.x, world.y, BLUE)]:
+            canvas.rectangle((x, y), (x + BODY_WIDTH, y + BODY_HEIGHT), colour)
+            canvas.text((x + BODY_WIDTH / 2, y + BODY_HEIGHT + 10), name, colour, size=12)
+        if len(world.path) > 1:
+            canvas.line([(x + BODY_WIDTH / 2, y + BODY_HEIGHT / 2) for x, y in world.path], BLUE, 1)
         canvas.text((-12.0, 222.0), self._caption, INK, anchor="la")
         return canvas.array()

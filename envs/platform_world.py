@@ -88,8 +88,8 @@ class PlatformWorld:
             self._move()
             self.path.append((self.x, self.y))
             substeps += 1
-            # The rest of a flight is the greater part of all substeps.
-            if self.y >= GROUND + BODY_HEIGHT and self.x < TOTAL_WIDTH:
+            # Most of a jump is higher than whatever could end it.
+            if action != RUN and self.y >= GROUND + BODY_HEIGHT and self.x < TOTAL_WIDTH:
                 continue
             self.outcome = self._outcome()
             landed = self.y == GROUND and self._above_platform()
