@@ -2,8 +2,12 @@
 
 from gymnasium import register
 
+from ddpg_envs.goal import GoalEnv
 from ddpg_envs.lqr import LQREnv
+from ddpg_envs.platform import PlatformEnv
 
-__all__ = ["LQREnv"]
+__all__ = ["GoalEnv", "LQREnv", "PlatformEnv"]
 
+register("ddpg_envs/Goal-v0", entry_point="ddpg_envs.goal:GoalEnv")
 register("ddpg_envs/LQR-v0", entry_point="ddpg_envs.lqr:LQREnv", max_episode_steps=100)
+register("ddpg_envs/Platform-v0", entry_point="ddpg_envs.platform:PlatformEnv", max_episode_steps=200)

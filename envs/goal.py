@@ -1,0 +1,191 @@
+"""The robot-soccer goal domain: dribble and shoot past a keeper."""
+
+import math
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+
+from ddpg.errors import UsageError
+from ddpg_envs.actions import ParameterizedActions
+from ddpg_envs.drawing import Canvas
+from ddpg_envs.draws import Draws
+from ddpg_envs.goal_world import (
+    CATCHABLE,
+    FIELD_LENGTH,
+    FIELD_WIDTH,
+    GOAL_AREA_LENGTH,
+    GOAL_AREA_WIDTH,
+    GOAL_DEPTH,
+    GOAL_WIDTH,
+    KICKABLE,
+    GoalWorld,
+    wrapped,
+)
+
+GRASS, LINE, NET = (60, 135, 70), (235, 240, 235), (180, 195, 185)
+BLUE, RED, WHITE, INK = (40, 90, 200), (200, 60, 60), (255, 255, 255), (20, 25, 20)
+
+_BODY_LOW, _BODY_HIGH = (0.0, -15.0, -1.0, -1.0, -math.pi), (20.0, 15.0, 1.0, 1.0, math.pi)
+LOW = np.array([*_BODY_LOW, *_BODY_LOW, 0.0, -15.0, -3.0, -3.0])
+HIGH = np.array([*_BODY_HIGH, *_BODY_HIGH, 20.0, 15.0, 3.0, 3.0])
+POSITIONS = [0, 1, 5, 6, 10, 11]
+
+
+class GoalEnv(gym.Env):
+    """Score against a keeper, from a random place on the far side of a half-size half pitch.
+
+    The field is 20 m long, x from 0 to the goal line at 20, and 30 m wide, y from −15 to 15; the goal, 14.02 m wide,
+    is in the middle of that line.
+
+    Action, ``Tuple(Discrete(3), Tuple(Box(2), Box(1), Box(1)))``: (choice, parameters of all three). Only the chosen
+    one's are used; they are clipped to their box, and ``info["action_clipped"]`` tells whether that changed them.
+
+    | choice | action | parameters | range | lasts |
+    |---|---|---|---|---|
+    | 0 | kick_to | x, y (m) to kick the ball to | 0 to 40, −15 to 15 | until the ball is slow and in reach again |
+    | 1 | shoot_goal_left | y (m) on the goal line | −7.01 to 7.01 | until the episode ends |
+    | 2 | shoot_goal_right | y (m) on the goal line | −7.01 to 7.01 | until the episode ends |
+
+    The two shots are one action twice, so that a policy can hold a parameter for either side. When the ball is out of
+    the striker's reach, the striker goes to it first, whatever the action.
+
+    Observation, float32 ``[14]``, each feature scaled so that its range becomes −1 to 1:
+
+    | index | feature | range |
+    |---|---|---|
+    | 0, 1 | striker x, y | 0 to 20 m, −15 to 15 m |
+    | 2, 3 | striker velocity | −1 to 1 m/substep |
+    | 4 | striker orientation | −π to π |
+    | 5 to 9 | keeper, likewise | |
+    | 10, 11 | ball x, y | 0 to 20 m, −15 to 15 m |
+    | 12, 13 | ball velocity | −3 to 3 m/substep |
+
+    Positions may pass the lines a little: their bounds in the space are ±1.5, and observations are clipped there.
+
+    Reward: at the end 50 for a goal, else minus the distance (m) of the ball from the goal; 0 before.
+    End: terminated when the ball is in the goal, within 2 m of the keeper or off the field, or at the 100th action,
+    which is not carried out; ``info["outcome"]`` is then "goal", "saved", "out" or "time".
+    Start: striker at x = 0 and uniform y, facing the goal, ball in reach, keeper between ball and goal; or at
+    ``reset(options={"state": [...]})``, the fourteen numbers of ``state``.
+
+    Physics, in short, per substep: a kick changes the ball's velocity to the one that would stop it at the target, as
+    far as the striker's strength goes; velocities decay, the ball's by 6 %, the players' by 60 %; bodies that overlap
+    are pushed apart with both velocities reversed. The keeper walks to where the ball will stop, or sprints across
+    its path if it will go in. Noise: the direction of every kick and every step by up to 5 % (ball) or 10 % (players)
+    of itself, and each part of the velocity by as much of the speed.
+
+    Source: Masson, Ranchod and Konidaris, Reinforcement Learning with Parameterized Actions, AAAI 2016 (arXiv
+    1509.01644), with the figures of the authors' program and of its port, gym-goal. Given the same random numbers
+    this gives the same episodes, with two things put right: there kick_to reads x for both coordinates and kicks
+    to (x, x), and a ball behind the goal line at y < −7.01 counts 14.02 m too far away.
+    """
+
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 2}  # noqa: RUF012 - gymnasium's own convention
+
+    half_goal = GOAL_WIDTH / 2
+    max_actions = 100
+    actions = ParameterizedActions(
+        {
+            "kick_to": [(0, 2 * FIELD_LENGTH), (-FIELD_WIDTH / 2, FIELD_WIDTH / 2)],
+            "shoot_goal_left": [(-half_goal, half_goal)],
+            "shoot_goal_right": [(-half_goal, half_goal)],
+        }
+    )
+
+    def __init__(self, render_mode: str | None = None):
+        self.render_mode = render_mode
+        bound = np.ones(14, np.float32)
+        bound[POSITIONS] = 1.5
+        self.observation_space = spaces.Box(-bound, bound)
+        self.action_space = self.actions.space
+        self._draws: Draws | None = None
+
+    def reset(self, *, seed: int | None = None, options: dict | None = None):
+        """Start at a random place, or at ``options={"state": [...]}``, as ``state`` gives it."""
+        super().reset(seed=seed)
+        if self._draws is None or self._draws.generator is not self.np_random:
+            self._draws = Draws(self.np_random, "random")
+        self._world = GoalWorld(self._draws)
+        self._taken = 0
+        self._caption = "start"
+        if options and "state" in options:
+            self.state = options["state"]
+        return self._observation(), {}
+
+    @property
+    def state(self) -> np.ndarray:
+        """The observation before scaling: metres, metres per substep and radians, float64 ``[14]``.
+
+        Setting it raises UsageError for anything but fourteen finite numbers whose observation is in the space.
+        """
+        world = self._world
+        players = [n for b in (world.striker, world.keeper) for n in (b.x, b.y, b.vx, b.vy, wrapped(b.orientation))]
+        return np.array([*players, world.ball.x, world.ball.y, world.ball.vx, world.ball.vy])
+
+    @state.setter
+    def state(self, state) -> None:
+        numbers = np.asarray(state, np.float64)
+        if numbers.shape != (14,) or not np.isfinite(numbers).all():
+            raise UsageError(f"state {state!r} is not fourteen finite numbers; see GoalEnv's description for them")
+        if (np.abs(self._scaled(numbers)) > self.observation_space.high).any():
+            raise UsageError(f"state {state!r} is outside the field; see the ranges in GoalEnv's description")
+        world = self._world
+        for body, values in zip((world.striker, world.keeper), (numbers[:5], numbers[5:10]), strict=True):
+            body.x, body.y, body.vx, body.vy, body.orientation = values.tolist()
+        ball = world.ball
+        ball.x, ball.y, ball.vx, ball.vy = numbers[10:].tolist()
+
+    def step(self, action):
+        """Kick or shoot to the end; ``action`` is (choice, ((x, y), (left,), (right,))).
+
+        Raises:
+            UsageError: another structure, or a NaN or infinite parameter.
+        """
+        choice, parameters, clipped = self.actions.read(action)
+        world = self._world
+        self._taken += 1
+        substeps, outcome = 0, "time"
+        if self._taken < self.max_actions:
+            substeps = world.kick_to(tuple(parameters)) if choice == 0 else world.shoot(parameters[0])
+            outcome = world.outcome
+        info = {"substeps": substeps, "action_clipped": clipped}
+        reward = 0.0
+        if outcome:
+            info["outcome"] = outcome
+            reward = 50.0 if outcome == "goal" else -world.ball.goal_distance()
+        numbers = ", ".join(f"{parameter:.1f}" for parameter in parameters)
+        self._caption = f"{self.actions.names[choice]}({numbers}): {outcome or 'in play'}"
+        return self._observation(), reward, outcome is not None, False, info
+
+    @staticmethod
+    def _scaled(state: np.ndarray) -> np.ndarray:
+        return 2 * (state - LOW) / (HIGH - LOW) - 1
+
+    def _observation(self) -> np.ndarray:
+        bounds = self.observation_space
+        return np.clip(self._scaled(self.state).astype(np.float32), bounds.low, bounds.high)
+
+    def render(self) -> np.ndarray | None:
+        """Draw the field, both players, the ball with the path of the last action: uint8 [528, 408, 3]."""
+        if self.render_mode != "rgb_array":
+            return None
+        world, half = self._world, FIELD_WIDTH / 2
+        canvas = Canvas((-1.5, -half - 1), (FIELD_LENGTH + GOAL_DEPTH + 1.56, half + 2), 16, GRASS)
+        canvas.rectangle((0, -half), (FIELD_LENGTH, half), outline=LINE)
+        area = GOAL_AREA_WIDTH / 2
+        canvas.rectangle((FIELD_LENGTH - GOAL_AREA_LENGTH, -area), (FIELD_LENGTH, area), outline=LINE)
+        canvas.rectangle((FIELD_LENGTH, -self.half_goal), (FIELD_LENGTH + GOAL_DEPTH, self.half_goal), NET, LINE)
+        canvas.text((FIELD_LENGTH + GOAL_DEPTH / 2, 0), "goal", INK)
+        players = (("striker", world.striker, BLUE, KICKABLE), ("keeper", world.keeper, RED, CATCHABLE))
+        for name, body, colour, reach in players:
+            canvas.circle((body.x, body.y), reach, outline=colour)
+            canvas.circle((body.x, body.y), body.radius, colour)
+            ahead = body.x + math.cos(body.orientation), body.y + math.sin(body.orientation)
+            canvas.line([(body.x, body.y), ahead], WHITE)
+            canvas.text((body.x, body.y - reach - 0.6), name, WHITE, size=12)
+        if len(world.path) > 1:
+            canvas.line(world.path, WHITE, 1)
+        canvas.circle((world.ball.x, world.ball.y), world.ball.radius, WHITE, INK)
+        canvas.text((-1.2, half + 1.7), self._caption, WHITE, anchor="la")
+        return canvas.array()

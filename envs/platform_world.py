@@ -1,0 +1,149 @@
+"""The rules of the platform domain: geometry, motion, collisions. See ``platform.PlatformEnv``."""
+
+from collections.abc import Callable
+
+PLATFORMS = ((0.0, 250.0), (475.0, 275.0), (985.0, 50.0))  # left edge and width of each
+TOTAL_WIDTH = 1035.0
+GROUND = 40.0  # height of a platform's top
+BODY_WIDTH, BODY_HEIGHT = 20.0, 30.0  # of the player and of the enemies; positions are their lower left corners
+
+DT = 0.05  # s
+GRAVITY = 9.8
+DECAY = 0.99  # of the player's horizontal speed, per substep
+MAX_PUSH = 30.0  # most that one substep adds to the horizontal speed
+MAX_SPEED = 70.0
+ENEMY_SPEED = 30.0
+SPEED_NOISE = 0.5 * DT  # standard deviation, per substep, of both player and enemies
+JUMP_NOISE = 1.0
+RUN_SUBSTEPS = 20  # one second
+
+SECOND_PLATFORM = PLATFORMS[1][0]
+
+RUN, HOP, LEAP = range(3)
+RISE = {HOP: 35.0, LEAP: 25.0}  # vertical speed at take-off
+
+
+class Enemy:
+    """Patrols its platform; turns at the edges."""
+
+    def __init__(self, platform: tuple[float, float]):
+        left, width = platform
+        self.left, self.right = left, left + width - BODY_WIDTH
+        self.x, self.speed = self.right, -ENEMY_SPEED
+
+    def move(self, noise: float) -> None:
+        """Move for one substep; ``noise`` is a standard normal number."""
+        x, speed = self.x, self.speed
+        if not self.left < x < self.right:
+            speed = -speed
+        # Comparisons in this loop, not min and max: they are the time it takes.
+        speed += SPEED_NOISE * noise
+        if speed > ENEMY_SPEED:
+            speed = ENEMY_SPEED
+        elif speed < -ENEMY_SPEED:
+            speed = -ENEMY_SPEED
+        x += speed * DT
+        if x > self.right:
+            x = self.right
+        elif x < self.left:
+            x = self.left
+        self.x, self.speed = x, speed
+
+
+class PlatformWorld:
+    """One player, two enemies, three platforms.
+
+    Args:
+        normal: gives one standard normal number a call.
+    """
+
+    def __init__(self, normal: Callable[[], float]):
+        self.normal = normal
+        self.x, self.y, self.vx, self.vy = 0.0, GROUND, 0.0, 0.0
+        self.enemies = [Enemy(platform) for platform in PLATFORMS[:2]]
+        self.outcome: str | None = None
+        self.path: list[tuple[float, float]] = []
+
+    @property
+    def enemy(self) -> Enemy:
+        """The enemy that matters where the player is; the other one stands still."""
+        return self.enemies[self.x > SECOND_PLATFORM]
+
+    def act(self, action: int, parameter: float) -> int:
+        """Run for a second, or jump until landing; return the number of substeps.
+
+        Where the player left the platform while running, every action falls. ``outcome`` is set when the
+        episode ends within the action; ``path`` is where the player was.
+        """
+        self.path = [(self.x, self.y)]
+        substeps = 0
+        while True:
+            if self.y == GROUND and self._above_platform():
+                self._push_off(action, parameter)
+            else:
+                self.vx -= SPEED_NOISE * abs(self.normal())
+                self.vy -= GRAVITY * DT
+            if self.vx < 0.0:
+                self.vx = 0.0
+            self._move()
+            self.path.append((self.x, self.y))
+            substeps += 1
+            # Most of a jump is higher than whatever could end it.
+            if action != RUN and self.y >= GROUND + BODY_HEIGHT and self.x < TOTAL_WIDTH:
+                continue
+            self.outcome = self._outcome()
+            landed = self.y == GROUND and self._above_platform()
+            if self.outcome or (substeps == RUN_SUBSTEPS if action == RUN else landed):
+                return substeps
+
+    def _move(self) -> None:
+        """Move the player and the enemy for one substep."""
+        enemy = self.enemy
+        self.x += self.vx * DT
+        self.y += self.vy * DT
+        self.vx *= DECAY
+        enemy.move(self.normal())
+        if self.x > TOTAL_WIDTH:
+            self.x = TOTAL_WIDTH
+        if self.y < GROUND:
+            self._land()
+
+    def _above_platform(self) -> bool:
+        return any(-BODY_WIDTH <= self.x - left <= width for left, width in PLATFORMS)
+
+    def _push_off(self, action: int, parameter: float) -> None:
+        """Gain speed: by a run's parameter, or by a jump that would carry as far, were there no friction.
+
+        Noise only ever slows down.
+        """
+        push = parameter
+        if action != RUN:
+            seconds = 2 * RISE[action] / GRAVITY + 1
+            push = parameter / seconds - self.vx - JUMP_NOISE * abs(self.normal())
+            self.vy += RISE[action] - JUMP_NOISE * abs(self.normal())
+        push = min(max(push, -MAX_PUSH), MAX_PUSH)
+        self.vx = min(self.vx + push - SPEED_NOISE * abs(self.normal()), MAX_SPEED)
+
+    def _land(self) -> None:
+        """Push a player who overlaps a platform out of it the shortest way: up onto it, or sideways into the gap."""
+        sink = GROUND - self.y
+        for left, width in PLATFORMS:
+            if not left - BODY_WIDTH < self.x < left + width:
+                continue
+            self.vx = 0.0
+            if self.x < left and self.x - (left - BODY_WIDTH) < sink:
+                self.x = left - BODY_WIDTH
+            elif self.x > left + width - BODY_WIDTH and left + width - self.x < sink:
+                self.x = left + width
+            else:
+                self.y, self.vy = GROUND, 0.0
+
+    def _outcome(self) -> str | None:
+        """Return how the episode ends here, or None: the end of the course counts before what happens at it."""
+        if self.x >= TOTAL_WIDTH:
+            return "finished"
+        if self.y < GROUND:
+            return "fell"
+        if self.y < GROUND + BODY_HEIGHT and any(abs(self.x - enemy.x) < BODY_WIDTH for enemy in self.enemies):
+            return "enemy"
+        return None
