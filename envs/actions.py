@@ -1,0 +1,62 @@
+"""Parameterised actions: a discrete choice, and a vector of parameters for each of the choices."""
+
+import math
+import operator
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from gymnasium import spaces
+
+from ddpg.errors import UsageError
+
+Bounds = Sequence[tuple[float, float]]
+
+
+class ParameterizedActions:
+    """The actions of an environment: their space, and how one is read.
+
+    The space is ``Tuple(Discrete(n), Tuple(Box, ...))``, one float32 Box an action (Masson et al. 2016).
+
+    Args:
+        bounds: for each action's name, (low, high) of each of its parameters, in env units.
+    """
+
+    def __init__(self, bounds: Mapping[str, Bounds]):
+        self.names = tuple(bounds)
+        boxes = [spaces.Box(*np.array(limits, np.float32).T) for limits in bounds.values()]
+        self.space = spaces.Tuple((spaces.Discrete(len(boxes)), spaces.Tuple(boxes)))
+        # Of the boxes, not of `bounds`: a sample of the space is never outside by rounding.
+        self._limits = [list(zip(box.low.tolist(), box.high.tolist(), strict=True)) for box in boxes]
+
+    def read(self, action) -> tuple[int, list[float], bool]:
+        """Return the choice, its parameters clipped to their box, and whether clipping changed them.
+
+        The parameters of the other actions are checked and not used.
+
+        Raises:
+            UsageError: another structure, an action that does not exist, or a NaN or infinite parameter.
+        """
+        try:
+            choice, vectors = action
+            choice = operator.index(choice)
+            vectors = [[float(value) for value in vector] for vector in vectors]
+        except (TypeError, ValueError):
+            raise self._error(action) from None
+        if not 0 <= choice < len(self.names) or [len(v) for v in vectors] != [len(v) for v in self._limits]:
+            raise self._error(action)
+        for name, vector in zip(self.names, vectors, strict=True):
+            if not all(map(math.isfinite, vector)):
+                raise UsageError(
+                    f"parameters {vector} of action {name!r} are not finite; expected numbers, those of actions not "
+                    "chosen too: look where the policy that made them went to NaN"
+                )
+        chosen = vectors[choice]
+        parameters = [min(max(x, low), high) for x, (low, high) in zip(chosen, self._limits[choice], strict=True)]
+        return choice, parameters, parameters != chosen
+
+    def _error(self, action) -> UsageError:
+        numbers = ", ".join(f"{name}: {len(limits)}" for name, limits in zip(self.names, self._limits, strict=True))
+        return UsageError(
+            f"action {action!r} is not (choice, parameters): expected a choice of 0 to {len(self.names) - 1} and, for "
+            f"every action, its vector of parameters ({numbers} numbers); see action_space.sample()"
+        )
