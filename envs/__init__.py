@@ -3,17 +3,23 @@
 from gymnasium import register
 
 from ddpg_envs.goal import GoalEnv
+from ddpg_envs.half_field import HalfFieldOffenseEnv
 from ddpg_envs.lqr import LQREnv
 from ddpg_envs.platform import PlatformEnv
 
-__all__ = ["GoalEnv", "LQREnv", "PlatformEnv"]
+__all__ = ["GoalEnv", "HalfFieldOffenseEnv", "LQREnv", "PlatformEnv"]
 
-register("ddpg_envs/Goal-v0", entry_point="ddpg_envs.goal:GoalEnv")
 register(
     "ddpg_envs/AsymmetricLQR-v0",
     entry_point="ddpg_envs.lqr:LQREnv",
     max_episode_steps=100,
     kwargs={"low": -0.5, "high": 2.5},
+)
+register("ddpg_envs/Goal-v0", entry_point="ddpg_envs.goal:GoalEnv")
+register(
+    "ddpg_envs/HalfFieldOffense-v0",
+    entry_point="ddpg_envs.half_field:HalfFieldOffenseEnv",
+    max_episode_steps=500,
 )
 register("ddpg_envs/LQR-v0", entry_point="ddpg_envs.lqr:LQREnv", max_episode_steps=100)
 register("ddpg_envs/Platform-v0", entry_point="ddpg_envs.platform:PlatformEnv", max_episode_steps=200)

@@ -12,7 +12,7 @@ from ddpg.errors import UsageError
 Bounds = Sequence[tuple[float, float]]
 
 
-class ParameterizedActions:
+class NamedActions:
     """The actions of an environment: their space, and how one is read.
 
     The space is ``Tuple(Discrete(n), Tuple(Box, ...))``, one float32 Box an action (Masson et al. 2016).

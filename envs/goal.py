@@ -7,7 +7,7 @@ import numpy as np
 from gymnasium import spaces
 
 from ddpg.errors import UsageError
-from ddpg_envs.actions import ParameterizedActions
+from ddpg_envs.actions import NamedActions
 from ddpg_envs.drawing import Canvas
 from ddpg_envs.draws import Draws
 from ddpg_envs.goal_world import (
@@ -85,7 +85,7 @@ class GoalEnv(gym.Env):
 
     half_goal = GOAL_WIDTH / 2
     max_actions = 100
-    actions = ParameterizedActions(
+    actions = NamedActions(
         {
             "kick_to": [(0, 2 * FIELD_LENGTH), (-FIELD_WIDTH / 2, FIELD_WIDTH / 2)],
             "shoot_goal_left": [(-half_goal, half_goal)],

@@ -5,7 +5,7 @@ import numpy as np
 from gymnasium import spaces
 
 from ddpg.errors import UsageError
-from ddpg_envs.actions import ParameterizedActions
+from ddpg_envs.actions import NamedActions
 from ddpg_envs.drawing import Canvas
 from ddpg_envs.draws import Draws
 from ddpg_envs.platform_world import (
@@ -68,7 +68,7 @@ class PlatformEnv(gym.Env):
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 2}  # noqa: RUF012 - gymnasium's own convention
 
-    actions = ParameterizedActions({"run": [(0, 30)], "hop": [(0, 720)], "leap": [(0, 430)]})
+    actions = NamedActions({"run": [(0, 30)], "hop": [(0, 720)], "leap": [(0, 430)]})
 
     def __init__(self, render_mode: str | None = None):
         self.render_mode = render_mode

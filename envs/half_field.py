@@ -1,0 +1,162 @@
+"""Half Field Offense with one attacker and an empty goal: soccer with parameterised actions."""
+
+import math
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+
+from ddpg.errors import UsageError
+from ddpg_envs.actions import NamedActions
+from ddpg_envs.half_field_features import FEATURES, MAX_DISTANCE, UNTOUCHED_LIMIT, features
+from ddpg_envs.half_field_physics import HALF_LENGTH, HALF_WIDTH, World
+from ddpg_envs.half_field_picture import draw
+
+_POWER, _DIRECTION = (0.0, 100.0), (-180.0, 180.0)
+BOUNDS = {"dash": [_POWER, _DIRECTION], "turn": [_DIRECTION], "tackle": [_DIRECTION], "kick": [_POWER, _DIRECTION]}
+
+DISTANCE_UNIT = MAX_DISTANCE / 2  # m: a distance in this unit is 1 − proximity
+
+# The attacker starts in one of these squares of 10.5 m, counted from the ball.
+_SQUARES = ((-1, -1), (-1, 1), (1, 1), (1, -1), (0, 2), (0, -2), (-2, -2), (-2, 2), (2, 2), (2, -2))
+_SQUARE = 10.5
+_BALL_START = ((5.23, 15.75), (-27.2, 27.2))
+
+
+class HalfFieldOffenseEnv(gym.Env):
+    """Run to the ball and score on an empty goal (Hausknecht and Stone 2016, arXiv 1511.04143).
+
+    | | | |
+    |---|---|---|
+    | observation | thirty egocentric features, ``FEATURES`` | Box(−1, 1, (30,)), float32 |
+    | action | ``(kind, (dash, turn, tackle, kick))``: the kind's own parameters act | see below |
+    | reward | d(a, b) − d′(a, b) + I_kick + 3 (d(b, g) − d′(b, g)) + 5 I_goal | the paper's section 2.3 |
+    | start | ball 5 to 16 m into the half, attacker up to 44 m from it, any heading | at rest |
+    | end | terminates on a goal, when the ball leaves the half, and after 100 steps out of reach of it | |
+    | | truncated after 500 steps when made by ``gymnasium.make`` | |
+    | info | ``is_success``: a goal; ``action_clipped``: a parameter was outside its range | every step |
+    | | ``outcome``: "goal", "out" or "untouched" | when terminated |
+
+    | kind | parameters | |
+    |---|---|---|
+    | 0 dash | power in [0, 100], direction in [−180, 180] | accelerate; weaker sideways and backwards |
+    | 1 turn | direction | turn the body; less when moving |
+    | 2 tackle | direction | hit a ball up to 2 m ahead, then lie still for nine steps |
+    | 3 kick | power, direction | hit a ball within 1.085 m |
+
+    Directions are degrees relative to the body, positive to the right. d is the distance, after (d′) and before the
+    step, between agent a, ball b and the goal's middle g, in units of 31.3 m, half the longest distance to the goal:
+    the paper does not name its unit; the authors' program takes 1 − proximity, which is this. I_kick is 1 the
+    first time in an episode that the step leaves the ball kickable. Physics: ``half_field_physics.py``.
+    """
+
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 10}  # noqa: RUF012 - gymnasium's own convention
+
+    def __init__(self, render_mode: str | None = None):
+        self.render_mode = render_mode
+        self.observation_space = spaces.Box(-1.0, 1.0, (len(FEATURES),), np.float32)
+        self._actions = NamedActions(BOUNDS)
+        self.action_space = self._actions.space
+        self._begin(World())
+
+    def reset(self, *, seed: int | None = None, options: dict | None = None):
+        """Place ball and attacker at random, or start at ``options={"state": [...]}``, as ``state`` gives it."""
+        super().reset(seed=seed)
+        self._begin(_random_world(self.np_random.random(6).tolist()))
+        if options and "state" in options:
+            self.state = options["state"]
+        return self._observation(), {}
+
+    def _begin(self, world: World, untouched: int = 0, kick_bonus_open: bool = True) -> None:
+        self._world, self._untouched, self._kick_bonus_open = world, untouched, kick_bonus_open
+        self._ball_distance, self._goal_distance = world.ball_distance(), world.goal_distance()
+
+    @property
+    def state(self) -> np.ndarray:
+        """All that the future depends on, float64 ``[12]``, in metres from the middle of the pitch and radians.
+
+        Player's x, y, vx, vy, heading; ball's x, y, vx, vy; coming steps frozen by a tackle, steps since the
+        ball was in reach, and 1 until I_kick has been paid. The goal is at x = 52.5, y = 0; y grows to the right of who
+        faces it. Setting it raises UsageError for anything but twelve finite numbers that can occur.
+        """
+        world = self._world
+        player = world.player_x, world.player_y, world.player_vx, world.player_vy, world.heading
+        ball = world.ball_x, world.ball_y, world.ball_vx, world.ball_vy
+        return np.array([*player, *ball, world.frozen, self._untouched, self._kick_bonus_open], np.float64)
+
+    @state.setter
+    def state(self, state) -> None:
+        numbers = np.asarray(state, np.float64)
+        if numbers.shape != (12,) or not np.isfinite(numbers).all():
+            raise UsageError(f"state {numbers.tolist()} is not twelve finite numbers; see HalfFieldOffenseEnv.state")
+        x, y, vx, vy, heading, ball_x, ball_y, ball_vx, ball_vy, frozen, untouched, bonus = numbers.tolist()
+        world = World(x, y, math.remainder(heading, math.tau), ball_x, ball_y)
+        world.player_vx, world.player_vy, world.ball_vx, world.ball_vy = vx, vy, ball_vx, ball_vy
+        world.frozen = int(frozen)
+        if not (world.can_occur() and 0 <= untouched < UNTOUCHED_LIMIT):
+            raise UsageError(
+                f"state {numbers.tolist()} cannot occur: expected the ball in the half, the player near it, neither "
+                f"faster than the physics allow, frozen in 0..9 and untouched in 0..{UNTOUCHED_LIMIT - 1}"
+            )
+        self._begin(world, int(untouched), bonus > 0)
+
+    def step(self, action):
+        """Let the attacker do one action for one cycle (0.1 s of the server).
+
+        Raises:
+            UsageError: an action of another structure, or a NaN or infinite number in it.
+        """
+        kind, parameters, clipped = self._actions.read(action)
+        world = self._world
+        if world.frozen:
+            world.frozen -= 1
+        else:
+            getattr(world, self._actions.names[kind])(*parameters)
+        before = world.ball_x, world.ball_y
+        world.advance()
+
+        goal = world.scored(*before)
+        reward = self._reward(goal)
+        info = {"is_success": goal, "action_clipped": clipped}
+        outcome = self._outcome(goal)
+        if outcome:
+            info["outcome"] = outcome
+        return self._observation(), reward, outcome is not None, False, info
+
+    def render(self) -> np.ndarray | None:
+        """Draw the half with player and ball; an array [624, 500, 3]."""
+        return draw(self._world) if self.render_mode == "rgb_array" else None
+
+    def _reward(self, goal: bool) -> float:
+        """Return r_t (paper, section 2.3), and keep count of what it and the end of the episode depend on."""
+        world = self._world
+        ball_distance, goal_distance = world.ball_distance(), world.goal_distance()
+        approach, towards_goal = self._ball_distance - ball_distance, self._goal_distance - goal_distance
+        self._ball_distance, self._goal_distance = ball_distance, goal_distance
+        reward = (approach + 3.0 * towards_goal) / DISTANCE_UNIT + 5.0 * goal
+        self._untouched += 1
+        if world.kickable():
+            self._untouched = 0
+            reward += self._kick_bonus_open
+            self._kick_bonus_open = False
+        return reward
+
+    def _outcome(self, goal: bool) -> str | None:
+        """Return what ended the episode, if it did; time apart, which ``gymnasium.make`` keeps."""
+        if goal:
+            return "goal"
+        if self._world.ball_out():
+            return "out"
+        return "untouched" if self._untouched >= UNTOUCHED_LIMIT else None
+
+    def _observation(self) -> np.ndarray:
+        return np.array(features(self._world, self._kick_bonus_open, self._untouched), np.float32)
+
+
+def _random_world(draws: list[float]) -> World:
+    """Return a start, from six numbers uniform in [0, 1)."""
+    ball_x, ball_y = (low + draw * (high - low) for draw, (low, high) in zip(draws[:2], _BALL_START, strict=True))
+    column, row = _SQUARES[int(draws[2] * len(_SQUARES))]
+    x = min(max(ball_x + _SQUARE * (column + draws[3]), 0.0), HALF_LENGTH)
+    y = min(max(ball_y + _SQUARE * (row + draws[4]), -HALF_WIDTH), HALF_WIDTH)
+    return World(x, y, math.tau * draws[5] - math.pi, ball_x, ball_y)

@@ -1,0 +1,46 @@
+"""The offensive half of the pitch as a picture, goal on the right; the attacker's left is above it."""
+
+import math
+
+import numpy as np
+
+from ddpg_envs.drawing import Canvas, Point
+from ddpg_envs.half_field_physics import HALF_GOAL, HALF_LENGTH, HALF_WIDTH, KICKABLE, MARGIN, World
+
+GRASS, LINE, NET, INK = (62, 130, 76), (235, 242, 235), (170, 200, 175), (30, 30, 40)
+PLAYER, NOSE, FROZEN, BALL = (40, 90, 200), (250, 215, 70), (120, 120, 130), (255, 255, 255)
+SCALE = 8  # pixels per metre
+BALL_RADIUS = 0.6  # m, seven times the ball's size, to be seen
+NOSE_LENGTH = 2.5  # m
+_PENALTY_AREA, _GOAL_AREA, _GOAL_DEPTH, _CIRCLE, _SPOT = (16.5, 20.16), (5.5, 9.16), 2.44, 9.15, 11.0
+
+
+def draw(world: World) -> np.ndarray:
+    """Return the half with player and ball, uint8 ``[624, 500, 3]``.
+
+    The player's disc is its reach: a ball whose centre lies in it can be kicked. The yellow line is where its body
+    points; the disc is grey while a tackle keeps it down.
+    """
+    canvas = Canvas((-MARGIN, -HALF_WIDTH - MARGIN), (HALF_LENGTH + MARGIN, HALF_WIDTH + MARGIN), SCALE, GRASS)
+    _draw_pitch(canvas)
+    place = _upwards(world.player_x, world.player_y)
+    nose = (place[0] + NOSE_LENGTH * math.cos(world.heading), place[1] - NOSE_LENGTH * math.sin(world.heading))
+    canvas.circle(place, KICKABLE, FROZEN if world.frozen else PLAYER, LINE)
+    canvas.line([place, nose], NOSE, 3)
+    canvas.circle(_upwards(world.ball_x, world.ball_y), BALL_RADIUS, BALL, INK)
+    return canvas.array()
+
+
+def _draw_pitch(canvas: Canvas) -> None:
+    canvas.rectangle((0.0, -HALF_WIDTH), (HALF_LENGTH, HALF_WIDTH), outline=LINE)
+    for length, half_width in (_PENALTY_AREA, _GOAL_AREA):
+        canvas.rectangle((HALF_LENGTH - length, -half_width), (HALF_LENGTH, half_width), outline=LINE)
+    canvas.rectangle((HALF_LENGTH, -HALF_GOAL), (HALF_LENGTH + _GOAL_DEPTH, HALF_GOAL), NET, LINE)
+    quarters = [math.radians(degrees) for degrees in range(-90, 91, 5)]
+    canvas.line([(_CIRCLE * math.cos(angle), _CIRCLE * math.sin(angle)) for angle in quarters], LINE)
+    canvas.circle((HALF_LENGTH - _SPOT, 0.0), 0.3, LINE)
+
+
+def _upwards(x: float, y: float) -> Point:
+    """Turn the server's y, which grows to the right of a player facing the goal, upwards as the canvas has it."""
+    return x, -y
