@@ -9,11 +9,11 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch
 
-from ddpg import DDPGConfig, UsageError, paths_picture
+from ddpg import DDPGConfig, UsageError, compare_paths
 from ddpg.cli import main
 from ddpg.gradients import policy, td
-from ddpg.paths import compare_paths
-from ddpg.paths_text import paths_text
+from ddpg.laboratory import picture
+from ddpg.laboratory.text import paths_text
 
 CONFIG = DDPGConfig(hidden=(12, 8), batch_size=50, gamma=0.9)  # 1/50 rounds: equal paths differ in their last digits
 
@@ -189,23 +189,23 @@ def test_networks_without_a_numpy_counterpart_are_refused():
 def test_the_picture_draws_every_flowing_edge_and_every_stop(report):
     for row in [*report["td"], *report["policy"]]:
         axes = Figure().add_subplot()
-        paths_picture.draw_panel(axes, row["edges"], row["path"])
+        picture.draw_panel(axes, row["edges"], row["path"])
         colors = [to_hex(patch.get_edgecolor()) for patch in axes.patches if isinstance(patch, FancyArrowPatch)]
-        drawn = [e for e in row["edges"] if e["norm"] is not None and e["source"] not in paths_picture.DATA]
-        assert colors.count(paths_picture.TRAINED) == sum(edge["trained"] for edge in drawn)
-        assert colors.count(paths_picture.PASSING) == sum(not edge["trained"] for edge in drawn)
+        drawn = [e for e in row["edges"] if e["norm"] is not None and e["source"] not in picture.DATA]
+        assert colors.count(picture.TRAINED) == sum(edge["trained"] for edge in drawn)
+        assert colors.count(picture.PASSING) == sum(not edge["trained"] for edge in drawn)
         assert len(axes.lines) == len(stopped(row))
         texts = [text.get_text() for text in axes.texts]
         assert all(f"{edge['norm']:.3g}" in texts for edge in drawn)
 
 
 def test_command(tmp_path, capsys):
-    picture = tmp_path / "picture.png"
-    assert main(["paths", "Pendulum-v1", "--seed", "3", "--picture", str(picture), "--json"]) == 0
+    file = tmp_path / "picture.png"
+    assert main(["paths", "Pendulum-v1", "--seed", "3", "--picture", str(file), "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert (report["env_id"], report["seed"], report["batch_size"]) == ("Pendulum-v1", 3, 64)
-    assert report["picture"] == str(picture)
-    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert report["picture"] == str(file)
+    assert file.read_bytes().startswith(b"\x89PNG")
     assert len(report["td"]) + len(report["policy"]) == 13
 
 
