@@ -115,7 +115,7 @@ def _paths(options: argparse.Namespace) -> None:
         report = {"env_id": name, **compare_paths(env, preset_config(name), options.seed)}
     env.close()
     title = f"Where gradients flow in one update of DDPG: {name}, seed {report['seed']}"
-    report["picture"] = str(draw_paths(report, title, options.picture, options.bounding))
+    report["picture"] = str(draw_paths(report, options.picture, options.bounding, title))
     if options.json:
         print(json.dumps(report))
         return
