@@ -104,7 +104,6 @@ def _tried(bench: Bench, trial: Trial, expected: Expected) -> dict[str, Any]:
             feeds[trial.fed_y] = session.run(nodes["y"], feeds)
             calls = [nodes["y"], tensors]
         gradients = session.run(tensors, feeds)
-        in_one_call = None if trial.fed_y is not None else compiled(trial.compute, trial.inputs)
         return {
             "path": trial.name,
             "gradients": gradients,
@@ -112,9 +111,15 @@ def _tried(bench: Bench, trial: Trial, expected: Expected) -> dict[str, Any]:
             "edges": _as_data(edges, session, feeds),
             "finite_difference": expected.against(gradients),
             "milliseconds": sum(milliseconds(session, call, feeds) for call in calls),
-            "milliseconds_compiled": None if in_one_call is None else milliseconds(session, in_one_call, feeds),
+            "milliseconds_compiled": _milliseconds_compiled(session, trial, feeds),
             "reached": reached,
         }
+
+
+def _milliseconds_compiled(session: tf.compat.v1.Session, trial: Trial, feeds: dict) -> float | None:
+    if trial.fed_y is not None:
+        return None
+    return milliseconds(session, compiled(trial.compute, trial.inputs), feeds)
 
 
 def _check_variables(network: Network, pairs: list) -> None:
