@@ -28,6 +28,8 @@ _HOME = {
     "ProgressBar": "ddpg.callbacks",
     "evaluate": "ddpg.evaluation",
     "train": "ddpg.training",
+    "compare_paths": "ddpg.laboratory.compare",
+    "draw_paths": "ddpg.laboratory.picture",
     "UsageError": "ddpg.errors",
 }
 

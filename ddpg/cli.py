@@ -105,9 +105,9 @@ def _evaluate(options: argparse.Namespace) -> None:
 def _paths(options: argparse.Namespace) -> None:
     with _quiet_tensorflow():
         from ddpg.environments import make_env
-        from ddpg.paths import compare_paths
-        from ddpg.paths_picture import draw_paths
-        from ddpg.paths_text import paths_text
+        from ddpg.laboratory.compare import compare_paths
+        from ddpg.laboratory.picture import draw_paths
+        from ddpg.laboratory.text import paths_text
         from ddpg.presets import preset_config
     env = make_env(options.env)
     name = env.spec.id
@@ -115,7 +115,7 @@ def _paths(options: argparse.Namespace) -> None:
         report = {"env_id": name, **compare_paths(env, preset_config(name), options.seed)}
     env.close()
     title = f"Where gradients flow in one update of DDPG: {name}, seed {report['seed']}"
-    report["picture"] = str(draw_paths(report, title, options.picture, options.bounding))
+    report["picture"] = str(draw_paths(report, options.picture, options.bounding, title))
     if options.json:
         print(json.dumps(report))
         return

@@ -17,6 +17,23 @@ settings.load_profile("unhurried")
 
 v1 = tf.compat.v1
 
+# A value other than the tests' for every option that DDPG and DQN share, that changes what is learned.
+SHARED_CHANGES = {
+    "activation": "tanh",
+    "norm": "layer",
+    "gamma": 0.1,
+    "tau": 1.0,
+    "learning_rate_schedule": "linear",
+    "batch_size": 9,
+    "buffer_size": 25,
+    "learning_starts": 30,
+    "updates_per_step": 2.0,
+    "updates_per_call": 3,
+    "clip_delta": 0.01,
+    "rescale_rewards": True,
+    "jit": False,
+}
+
 
 @pytest.fixture
 def graph():

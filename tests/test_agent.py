@@ -8,7 +8,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import relative_difference
+from conftest import SHARED_CHANGES, relative_difference
 from environments import Counting, Shaped
 
 from ddpg import DDPG, Callback, DDPGConfig, UsageError
@@ -138,21 +138,11 @@ def test_learning_in_two_calls_is_learning_in_one():
     assert same(params(trained(steps=60)), params(trained(steps=31).learn(29)))
 
 
-CHANGES = {
+CHANGES = SHARED_CHANGES | {
     "hidden": (9,),
-    "activation": "tanh",
-    "norm": "layer",
     "action_layer": 1,
-    "gamma": 0.1,
-    "tau": 1.0,
     "actor_learning_rate": 1e-2,
     "critic_learning_rate": 1e-2,
-    "learning_rate_schedule": "linear",
-    "batch_size": 9,
-    "buffer_size": 25,
-    "learning_starts": 30,
-    "updates_per_step": 2.0,
-    "updates_per_call": 3,
     "noise": "ornstein_uhlenbeck",
     "noise_scale": 0.5,
     "noise_theta": 0.9,
@@ -160,13 +150,10 @@ CHANGES = {
     "bounding": "inverting",
     "policy_gradient": "direct",
     "td_target": "placeholder",
-    "clip_delta": 0.01,
-    "rescale_rewards": True,
     "action_gradient_clip": 1e-5,
     "exploration_initial": 0.5,
     "exploration_final": 0.5,
     "exploration_steps": 25,
-    "jit": False,
 }
 
 

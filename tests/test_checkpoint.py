@@ -1,10 +1,10 @@
 """Checkpoints: complete, checked, safe to load, and never half-written."""
 
+import itertools
 import json
-import multiprocessing
-import os
 import signal
-import time
+import subprocess
+import sys
 
 import gymnasium as gym
 import numpy as np
@@ -99,27 +99,73 @@ def test_full_disk_leaves_the_old_one(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["c"]
 
 
-def _write_for_ever(path):
-    for number in range(10**9):
-        checkpoint.write(path, {"x": number}, {"big": {"a": np.full(100_000, number, np.float32)}})
+KILLED_AT_EVERY_STEP = """
+import itertools, os, signal, sys
+import numpy as np
+from ddpg import checkpoint
+
+path = sys.argv[1]
+STEPS = ("open", "os.mkdir", "os.rename", "os.remove", "os.rmdir")  # raised by Python before the file system is asked
 
 
-def test_kill_at_any_moment_leaves_a_whole_one(tmp_path):
-    context = multiprocessing.get_context("spawn")
-    seen = []
-    for attempt in range(6):
-        process = context.Process(target=_write_for_ever, args=(tmp_path / "c",))
-        process.start()
-        deadline = time.monotonic() + 60
-        while not (tmp_path / "c").exists() and time.monotonic() < deadline:
-            time.sleep(0.01)
-        time.sleep(0.05 + 0.013 * attempt)
-        os.kill(process.pid, signal.SIGKILL)
-        process.join()
-        manifest, groups = checkpoint.read(checkpoint.find(tmp_path / "c"))
-        assert (groups["big"]["a"] == manifest["x"]).all()
-        seen.append(manifest["x"])
-    assert len(seen) == 6
+def write(number):
+    checkpoint.write(path, {"x": number}, {"big": {"a": np.full(1000, number, np.float32)}})
+
+
+def kill_at(last):
+    steps = itertools.count()
+    return lambda event, _: event in STEPS and next(steps) == last and os.kill(os.getpid(), signal.SIGKILL)
+
+
+write(0)
+for number in itertools.count(1):
+    child = os.fork()
+    if child == 0:
+        sys.addaudithook(kill_at(number - 1))
+        write(number)
+        os._exit(0)
+    status = os.waitpid(child, 0)[1]
+    manifest, groups = checkpoint.read(checkpoint.find(path))
+    print(number, manifest["x"], set(groups["big"]["a"]) == {manifest["x"]})
+    if status == 0:
+        break
+"""
+
+
+def test_kill_before_any_step_leaves_a_whole_one(tmp_path):
+    """Before every opening, renaming and removing in turn, each on what the kills before have left."""
+    arguments = [sys.executable, "-c", KILLED_AT_EVERY_STEP, str(tmp_path / "c")]
+    done = subprocess.run(arguments, capture_output=True, text=True, check=True)
+    rows = [line.split() for line in done.stdout.splitlines()]
+    assert len(rows) > 8  # two files, their directories, two renames, and what is removed
+    assert all(whole == "True" for *_, whole in rows)
+    found = [0, *(int(x) for _, x, _ in rows)]
+    assert all(new in (old, number) for number, (old, new) in enumerate(itertools.pairwise(found), start=1))
+    assert found[-1] == len(rows)  # the last one was not killed
+    assert 0 < len(set(found) - {0}) < len(rows)  # some came too early, some after the new one was in place
+
+
+WRITING_FOR_EVER = """
+import itertools, sys
+import numpy as np
+from ddpg import checkpoint
+
+for number in itertools.count():
+    checkpoint.write(sys.argv[1], {"x": number}, {"big": {"a": np.full(300_000, number, np.float32)}})
+    print(number, flush=True)
+"""
+
+
+@pytest.mark.parametrize("writes", [1, 2, 5])
+def test_kill_in_the_midst_of_writing_leaves_a_whole_one(tmp_path, writes):
+    arguments = [sys.executable, "-c", WRITING_FOR_EVER, str(tmp_path / "c")]
+    with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) as process:
+        numbers = [process.stdout.readline() for _ in range(writes)]
+        process.kill()  # while the next one is being written
+    assert numbers == [f"{number}\n" for number in range(writes)]
+    manifest, groups = checkpoint.read(checkpoint.find(tmp_path / "c"))
+    assert manifest["x"] >= writes - 1
+    assert (groups["big"]["a"] == manifest["x"]).all()
 
 
 @pytest.mark.parametrize(

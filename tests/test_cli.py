@@ -3,10 +3,11 @@
 import csv
 import json
 import os
+import re
+import select
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,17 @@ def command(*arguments, capsys):
 def rows(path):
     with Path(path).open() as file:
         return list(csv.DictReader(file))
+
+
+def read_until(stream, pattern):
+    """Read from a pipe until ``pattern`` is there; fail where it is closed before, or silent for minutes."""
+    text = ""
+    while not re.search(pattern, text):
+        assert select.select([stream], [], [], 120)[0], f"silent after {text!r}"
+        data = os.read(stream.fileno(), 65536)
+        assert data, f"closed after {text!r}"
+        text += data.decode(errors="replace")
+    return text
 
 
 @pytest.fixture(scope="module")
@@ -178,13 +190,10 @@ def test_interrupt_saves_and_resume_goes_on(tmp_path, number):
         env=os.environ | {"COLUMNS": "120"},
     )
     run = tmp_path / "runs" / "Pendulum-v1" / "1"
-    deadline = time.monotonic() + 120
-    while len(rows(run / "episodes.csv") if (run / "episodes.csv").exists() else []) < 3:
-        assert time.monotonic() < deadline
-        assert process.poll() is None
-        time.sleep(0.05)
+    begun = read_until(process.stderr, r"([6-9]\d\d|\d{4,})/1000000 ")  # three episodes, on the progress bar
     process.send_signal(number)
     out, err = process.communicate(timeout=60)
+    err = begun + err
     assert process.returncode == 0, err
     assert "Pendulum-v1:" in err  # the progress bar
     assert "step/s" in err

@@ -6,7 +6,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import assert_golden, relative_difference
+from conftest import SHARED_CHANGES, assert_golden, relative_difference
 from environments import Counting, Pixels
 
 from ddpg import DDPG, DQN, CriticNetwork, DQNConfig, QNetwork, UsageError, conv, evaluate, mlp
@@ -236,23 +236,10 @@ def test_three_equal_paths_stay_alike_for_1000_updates():
 # -- the agent --------------------------------------------------------------------------------------------
 
 
-CHANGES = {
+CHANGES = SHARED_CHANGES | {
     "hidden": (9, 8),
-    "activation": "tanh",
-    "norm": "layer",
-    "gamma": 0.1,
-    "tau": 1.0,
     "learning_rate": 1e-2,
-    "learning_rate_schedule": "linear",
-    "batch_size": 9,
-    "buffer_size": 25,
-    "learning_starts": 30,
-    "updates_per_step": 2.0,
-    "updates_per_call": 3,
     "td_target": "residual_gradient",
-    "clip_delta": 0.01,
-    "rescale_rewards": True,
-    "jit": False,
     "double_q": True,
     "target_update_interval": 4,
     "exploration_initial": 0.0,

@@ -1,5 +1,6 @@
 """The gradient laboratory: equal paths are equal, right, and seen to stop where they say."""
 
+import itertools
 import json
 
 import gymnasium as gym
@@ -9,11 +10,11 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch
 
-from ddpg import DDPGConfig, UsageError, paths_picture
+from ddpg import DDPGConfig, UsageError, compare_paths, draw_paths
 from ddpg.cli import main
 from ddpg.gradients import policy, td
-from ddpg.paths import compare_paths
-from ddpg.paths_text import paths_text
+from ddpg.laboratory import picture
+from ddpg.laboratory.text import paths_text
 
 CONFIG = DDPGConfig(hidden=(12, 8), batch_size=50, gamma=0.9)  # 1/50 rounds: equal paths differ in their last digits
 
@@ -189,23 +190,46 @@ def test_networks_without_a_numpy_counterpart_are_refused():
 def test_the_picture_draws_every_flowing_edge_and_every_stop(report):
     for row in [*report["td"], *report["policy"]]:
         axes = Figure().add_subplot()
-        paths_picture.draw_panel(axes, row["edges"], row["path"])
+        picture.draw_panel(axes, row, "td_target")
         colors = [to_hex(patch.get_edgecolor()) for patch in axes.patches if isinstance(patch, FancyArrowPatch)]
-        drawn = [e for e in row["edges"] if e["norm"] is not None and e["source"] not in paths_picture.DATA]
-        assert colors.count(paths_picture.TRAINED) == sum(edge["trained"] for edge in drawn)
-        assert colors.count(paths_picture.PASSING) == sum(not edge["trained"] for edge in drawn)
+        drawn = [e for e in row["edges"] if e["norm"] is not None and e["source"] not in picture.DATA]
+        assert colors.count(picture.TRAINED) == sum(edge["trained"] for edge in drawn)
+        assert colors.count(picture.PASSING) == sum(not edge["trained"] for edge in drawn)
         assert len(axes.lines) == len(stopped(row))
         texts = [text.get_text() for text in axes.texts]
         assert all(f"{edge['norm']:.3g}" in texts for edge in drawn)
 
 
+@pytest.mark.parametrize("bounding", ["squashing", "inverting", "zeroing"])
+def test_no_text_of_the_picture_lies_on_another(report, bounding):
+    figure = picture.paths_figure(report, bounding, None)
+    for axes in figure.axes:
+        # A text's own extent, or that of the box around it.
+        extents = [(text.get_bbox_patch() or text).get_window_extent() for text in axes.texts]
+        assert all(axes.bbox.containsx(e.x0) and axes.bbox.containsx(e.x1) for e in extents)
+        pairs = itertools.combinations(zip(axes.texts, extents, strict=True), 2)
+        assert [(a.get_text(), b.get_text()) for (a, one), (b, other) in pairs if one.overlaps(other)] == []
+
+
+def test_the_picture_says_which_gradients_are_the_same(report):
+    texts = [text.get_text() for axes in picture.paths_figure(report, "zeroing", "T").axes for text in axes.texts]
+    assert texts.count("the same gradient as stop_gradient") == 2
+    assert texts.count("the same gradient as chain_rule") == 2
+    assert sum(text.startswith("not the gradient of stop_gradient: off by up to") for text in texts) == 1
+
+
+def test_a_bounding_that_was_not_measured_is_refused(report, tmp_path):
+    with pytest.raises(UsageError, match="bounding='invert' is not in the report, which has squashing, inverting"):
+        draw_paths(report, tmp_path / "p.png", "invert")
+
+
 def test_command(tmp_path, capsys):
-    picture = tmp_path / "picture.png"
-    assert main(["paths", "Pendulum-v1", "--seed", "3", "--picture", str(picture), "--json"]) == 0
+    file = tmp_path / "picture.png"
+    assert main(["paths", "Pendulum-v1", "--seed", "3", "--picture", str(file), "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert (report["env_id"], report["seed"], report["batch_size"]) == ("Pendulum-v1", 3, 64)
-    assert report["picture"] == str(picture)
-    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert report["picture"] == str(file)
+    assert file.read_bytes().startswith(b"\x89PNG")
     assert len(report["td"]) + len(report["policy"]) == 13
 
 

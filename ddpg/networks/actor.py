@@ -11,7 +11,7 @@ from ddpg.errors import UsageError, choose
 from ddpg.gradients import bounding as boundings
 from ddpg.gradients.policy import POLICY_GRADIENTS
 from ddpg.networks.base import Network, v1
-from ddpg.networks.layers import mlp, output_layer
+from ddpg.networks.layers import output_layer
 
 
 class ActorNetwork(Network):
@@ -70,8 +70,7 @@ class ActorNetwork(Network):
         if action_gradient_clip is not None and not action_gradient_clip > 0:
             raise UsageError(f"action_gradient_clip={action_gradient_clip} must be > 0, or None for no clipping")
         self.action_gradient_clip = action_gradient_clip
-        self._network = network or mlp()
-        super().__init__(observation_space, optimizer, learning_rate, tau, name)
+        super().__init__(observation_space, network, optimizer, learning_rate, tau, name)
 
     # -- symbolic -------------------------------------------------------------------------------------
 
@@ -119,11 +118,7 @@ class ActorNetwork(Network):
 
     def get_gradients(self, states, action_gradients) -> list[np.ndarray]:
         """Return the gradients of :meth:`compute_gradients`, in the order of the trainable variables."""
-
-        def gradients(*inputs: tf.Tensor) -> list[tf.Tensor]:
-            return [gradient for gradient, _ in self.compute_gradients(*inputs)]
-
-        return self._run("get_gradients", gradients, *self._inputs(states, action_gradients))
+        return self._get_gradients(*self._inputs(states, action_gradients))
 
     def train(self, states, action_gradients) -> float:
         """Apply ∇ₐQ ``[B, A]`` at a = μ(s) for one optimiser step.
@@ -145,10 +140,6 @@ class ActorNetwork(Network):
     def _apply(self, states: tf.Tensor) -> tf.Tensor:
         pre_activation = output_layer(self._network(states), self.action_size)
         return self.bounding.head(pre_activation, self.low, self.high)
-
-    def placeholders(self) -> list[tf.Tensor]:
-        """Return a fresh placeholder for the states."""
-        return [v1.placeholder(tf.float32, [None, *self.observation_space.shape], name="states")]
 
     def _inputs(self, states, action_gradients) -> tuple[np.ndarray, np.ndarray]:
         states = self._observations(states)

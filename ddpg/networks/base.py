@@ -3,12 +3,14 @@
 import abc
 from collections.abc import Callable, Sequence
 
+import gymnasium as gym
 import numpy as np
 import tensorflow as tf
 
 from ddpg import spaces
 from ddpg._tflearn import training_mode
 from ddpg.errors import UsageError
+from ddpg.networks.layers import mlp
 from ddpg.networks.target import Target
 
 v1 = tf.compat.v1
@@ -22,12 +24,21 @@ class Network(abc.ABC):
     function too) create none.
     """
 
-    def __init__(self, observation_space, optimizer, learning_rate: float, tau: float, name: str):
+    def __init__(
+        self,
+        observation_space: gym.spaces.Box,
+        network: Callable | None,
+        optimizer: Callable,
+        learning_rate: float,
+        tau: float,
+        name: str,
+    ):
         self.observation_space = spaces.check_observation_space(observation_space)
         if not (np.isfinite(learning_rate) and learning_rate > 0):
             raise UsageError(f"learning_rate={learning_rate} of the {name} must be a finite number > 0")
         self.graph = v1.get_default_graph()
         self.name = name
+        self._network = network or mlp()
         self._runs: dict[str, tuple] = {}
         self._variables: list = []
         with v1.variable_scope(None, default_name=name, use_resource=True) as self._scope:
@@ -121,11 +132,11 @@ class Network(abc.ABC):
 
     @abc.abstractmethod
     def _apply(self, *inputs: tf.Tensor) -> tf.Tensor:
-        """Build the network on ``inputs``."""
+        """Build the network on ``inputs``: ``self._network``'s hidden layers and an output layer."""
 
-    @abc.abstractmethod
     def placeholders(self) -> list[tf.Tensor]:
-        """Return fresh placeholders for the inputs of :meth:`_apply`."""
+        """Return fresh placeholders for the inputs of :meth:`_apply`: the states, unless a subclass adds to them."""
+        return [v1.placeholder(tf.float32, [None, *self.observation_space.shape], name="states")]
 
     def _online(self, inputs: Sequence[tf.Tensor], training: bool) -> tf.Tensor:
         return self._applying(self._known_only, inputs, training)
@@ -160,6 +171,14 @@ class Network(abc.ABC):
             step = self.apply_gradients(gradients)
         with tf.control_dependencies([step]):
             return tf.identity(loss)
+
+    def _get_gradients(self, *inputs: np.ndarray) -> list[np.ndarray]:
+        """Run the subclass's ``compute_gradients`` on ``inputs``."""
+
+        def gradients(*inputs: tf.Tensor) -> list[tf.Tensor]:
+            return [gradient for gradient, _ in self.compute_gradients(*inputs)]
+
+        return self._run("get_gradients", gradients, *inputs)
 
     def _observations(self, states) -> np.ndarray:
         return spaces.as_batch(self.observation_space, states, "states")[0]

@@ -1,15 +1,12 @@
 """The critic: an action-value function Q(s, a) that exposes ∇ₐQ."""
 
-from collections.abc import Callable
-
 import numpy as np
 import tensorflow as tf
-from gymnasium import spaces as gym_spaces
 
 from ddpg import spaces
 from ddpg.errors import UsageError
 from ddpg.networks.base import v1
-from ddpg.networks.layers import mlp, output_layer
+from ddpg.networks.layers import output_layer
 from ddpg.networks.value import ValueNetwork
 
 
@@ -25,30 +22,20 @@ class CriticNetwork(ValueNetwork):
         optimizer: a ``tf.compat.v1.train.Optimizer`` class, called with the learning rate.
         learning_rate: its step size.
         tau: step of the target network, in (0, 1].
-        name: scope of its variables.
+        name: scope of its variables; ``None``: "critic".
         clip_delta: for ``output_delta``, the largest magnitude of δ = y − q; ``None``: any.
 
     Raises:
         UsageError: a space, name or number that cannot work.
     """
 
-    def __init__(
-        self,
-        observation_space: gym_spaces.Box,
-        action_space: gym_spaces.Box,
-        *,
-        network: Callable | None = None,
-        td_target: str | Callable = "stop_gradient",
-        optimizer: Callable = v1.train.AdamOptimizer,
-        learning_rate: float = 1e-3,
-        tau: float = 0.005,
-        name: str = "critic",
-        clip_delta: float | None = None,
-    ):
-        self.action_space = spaces.check_action_space(action_space)
-        self.action_size = spaces.flat_size(action_space)
-        self._network = network or mlp()
-        super().__init__(observation_space, td_target, clip_delta, optimizer, learning_rate, tau, name)
+    default_name = "critic"
+    _check_action_space = staticmethod(spaces.check_action_space)
+
+    @property
+    def action_size(self) -> int:
+        """A: numbers in an action."""
+        return spaces.flat_size(self.action_space)
 
     # -- symbolic -------------------------------------------------------------------------------------
 
@@ -76,27 +63,15 @@ class CriticNetwork(ValueNetwork):
 
     def predict(self, states, actions) -> np.ndarray:
         """Return Q(s, a), ``[B, 1]``."""
-        return self._run("predict", self.__call__, *self._inputs(states, actions))
+        return self._run("predict", self.__call__, *self._state_actions(states, actions))
 
     def predict_target(self, states, actions) -> np.ndarray:
         """Return Q′(s, a), ``[B, 1]``."""
-        return self._run("predict_target", self.target, *self._inputs(states, actions))
+        return self._run("predict_target", self.target, *self._state_actions(states, actions))
 
     def action_gradients(self, states, actions) -> np.ndarray:
         """Return ∇ₐQ(s, a), ``[B, A]``: the direction that increases Q."""
-        return self._run("action_gradients", self.action_gradient, *self._inputs(states, actions))
-
-    def get_gradients(self, states, actions, targets) -> list[np.ndarray]:
-        """Return the gradients of :meth:`compute_gradients`, in the order of the trainable variables."""
-        return self._get_gradients(*self._inputs(states, actions, targets))
-
-    def train(self, states, actions, targets) -> float:
-        """Move Q(s, a) towards ``targets`` by one optimiser step.
-
-        Returns:
-            The mean squared error before the step.
-        """
-        return self._train(*self._inputs(states, actions, targets))
+        return self._run("action_gradients", self.action_gradient, *self._state_actions(states, actions))
 
     # -- inside ---------------------------------------------------------------------------------------
 
@@ -105,16 +80,15 @@ class CriticNetwork(ValueNetwork):
 
     def placeholders(self) -> list[tf.Tensor]:
         """Return fresh placeholders for states and actions."""
-        return [
-            v1.placeholder(tf.float32, [None, *self.observation_space.shape], name="states"),
-            v1.placeholder(tf.float32, [None, self.action_size], name="actions"),
-        ]
+        return [*super().placeholders(), v1.placeholder(tf.float32, [None, self.action_size], name="actions")]
 
-    def _inputs(self, states, actions, targets=None) -> tuple[np.ndarray, ...]:
+    def _state_actions(self, states, actions) -> tuple[np.ndarray, np.ndarray]:
         states = self._observations(states)
         actions = spaces.as_batch(self.action_space, actions, "actions")[0].reshape(-1, self.action_size)
         if len(states) != len(actions):
             raise UsageError(f"{len(states)} states but {len(actions)} actions; give one action per state")
-        if targets is None:
-            return states, actions
+        return states, actions
+
+    def _inputs(self, states, actions, targets) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        states, actions = self._state_actions(states, actions)
         return states, actions, spaces.as_column(targets, len(states), "targets")

@@ -1,15 +1,11 @@
 """The Q-network: action values of every discrete action at once."""
 
-from collections.abc import Callable
-
 import numpy as np
 import tensorflow as tf
-from gymnasium import spaces as gym_spaces
 
 from ddpg import spaces
 from ddpg.errors import UsageError
-from ddpg.networks.base import v1
-from ddpg.networks.layers import mlp, output_layer
+from ddpg.networks.layers import output_layer
 from ddpg.networks.value import ValueNetwork
 
 
@@ -20,34 +16,20 @@ class QNetwork(ValueNetwork):
         observation_space: a Box.
         action_space: ``Discrete(n)``; actions are counted from 0 here, whatever its ``start``.
         network: hidden layers, ``states -> features``; :func:`ddpg.mlp`, :func:`ddpg.conv` or one's own.
-        td_target: as for :class:`ddpg.CriticNetwork`.
-        optimizer: a ``tf.compat.v1.train.Optimizer`` class, called with the learning rate.
-        learning_rate: its step size.
-        tau: step of the target network, in (0, 1].
-        name: scope of its variables.
-        clip_delta: for ``output_delta``, the largest magnitude of δ = y − q; ``None``: any.
+        name: scope of its variables; ``None``: "q".
+        td_target, optimizer, learning_rate, tau, clip_delta: as for :class:`ddpg.CriticNetwork`.
 
     Raises:
         UsageError: a space, name or number that cannot work.
     """
 
-    def __init__(
-        self,
-        observation_space: gym_spaces.Box,
-        action_space: gym_spaces.Discrete,
-        *,
-        network: Callable | None = None,
-        td_target: str | Callable = "stop_gradient",
-        optimizer: Callable = v1.train.AdamOptimizer,
-        learning_rate: float = 1e-3,
-        tau: float = 0.005,
-        name: str = "q",
-        clip_delta: float | None = None,
-    ):
-        self.action_space = spaces.check_discrete_space(action_space)
-        self.actions = int(action_space.n)
-        self._network = network or mlp()
-        super().__init__(observation_space, td_target, clip_delta, optimizer, learning_rate, tau, name)
+    default_name = "q"
+    _check_action_space = staticmethod(spaces.check_discrete_space)
+
+    @property
+    def actions(self) -> int:
+        """n: how many actions there are."""
+        return int(self.action_space.n)
 
     # -- symbolic -------------------------------------------------------------------------------------
 
@@ -81,26 +63,10 @@ class QNetwork(ValueNetwork):
         """Return Q′(s, ·), ``[B, n]``."""
         return self._run("predict_target", self.target, self._observations(states))
 
-    def get_gradients(self, states, actions, targets) -> list[np.ndarray]:
-        """Return the gradients of :meth:`compute_gradients`; actions ``[B]`` or ``[B, 1]``, targets ``[B, 1]``."""
-        return self._get_gradients(*self._inputs(states, actions, targets))
-
-    def train(self, states, actions, targets) -> float:
-        """Move Q(s, a) towards ``targets`` by one optimiser step.
-
-        Returns:
-            The mean squared error before the step.
-        """
-        return self._train(*self._inputs(states, actions, targets))
-
     # -- inside ---------------------------------------------------------------------------------------
 
     def _apply(self, states: tf.Tensor) -> tf.Tensor:
         return output_layer(self._network(states), self.actions)
-
-    def placeholders(self) -> list[tf.Tensor]:
-        """Return a fresh placeholder for the states."""
-        return [v1.placeholder(tf.float32, [None, *self.observation_space.shape], name="states")]
 
     def _inputs(self, states, actions, targets) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         states = self._observations(states)

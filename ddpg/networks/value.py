@@ -1,24 +1,45 @@
 """What critic and Q-network share: a TD path to the gradient of their weights."""
 
 import abc
+from collections.abc import Callable
+from typing import ClassVar
 
+import gymnasium as gym
 import numpy as np
 import tensorflow as tf
 
 from ddpg.gradients import td
-from ddpg.networks.base import Network
+from ddpg.networks.base import Network, v1
 
 
 class ValueNetwork(Network):
-    """A network that learns action values from TD targets.
+    """A network that learns action values from TD targets; :class:`ddpg.CriticNetwork` explains the arguments.
 
-    Subclasses implement :meth:`prediction`, besides what :class:`Network` asks for.
+    Subclasses say what actions are: :attr:`default_name`, :meth:`_check_action_space`, :meth:`prediction` and
+    :meth:`_inputs`, besides what :class:`Network` asks for.
     """
 
-    def __init__(self, observation_space, td_target, clip_delta, optimizer, learning_rate, tau, name):
+    default_name: ClassVar[str]
+
+    def __init__(
+        self,
+        observation_space: gym.spaces.Box,
+        action_space: gym.Space,
+        *,
+        network: Callable | None = None,
+        td_target: str | Callable = "stop_gradient",
+        optimizer: Callable = v1.train.AdamOptimizer,
+        learning_rate: float = 1e-3,
+        tau: float = 0.005,
+        name: str | None = None,
+        clip_delta: float | None = None,
+    ):
+        self.action_space = self._check_action_space(action_space)
         td.TDPath(td_target, clip_delta=clip_delta)  # a bad name ends here, before anything is built
-        super().__init__(observation_space, optimizer, learning_rate, tau, name)
+        super().__init__(observation_space, network, optimizer, learning_rate, tau, name or self.default_name)
         self.td_path = td.TDPath(td_target, self.optimizer.compute_gradients, clip_delta)
+
+    # -- symbolic -------------------------------------------------------------------------------------
 
     @abc.abstractmethod
     def prediction(self, states: tf.Tensor, actions: tf.Tensor) -> tf.Tensor:
@@ -38,15 +59,35 @@ class ValueNetwork(Network):
         """Same as :meth:`compute_gradients`, from the prediction q = Q(s, a) ``[B, 1]``."""
         return self.td_path(q, targets, self.trainable_variables)
 
-    def _get_gradients(self, *inputs: np.ndarray) -> list[np.ndarray]:
-        def gradients(*inputs: tf.Tensor) -> list[tf.Tensor]:
-            return [gradient for gradient, _ in self.compute_gradients(*inputs)]
+    # -- numeric --------------------------------------------------------------------------------------
 
-        return self._run("get_gradients", gradients, *inputs)
+    def get_gradients(self, states, actions, targets) -> list[np.ndarray]:
+        """Return the gradients of :meth:`compute_gradients`, in the order of the trainable variables.
 
-    def _train(self, *inputs: np.ndarray) -> float:
+        A Q-network's actions may be ``[B]``, too.
+        """
+        return self._get_gradients(*self._inputs(states, actions, targets))
+
+    def train(self, states, actions, targets) -> float:
+        """Move Q(s, a) towards ``targets`` ``[B, 1]`` by one optimiser step.
+
+        Returns:
+            The mean squared error before the step.
+        """
+
         def step(states: tf.Tensor, actions: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
             q = self.prediction(states, actions)
             return self._step_after(td.mean_square(q, targets), self.td_gradients(q, targets))
 
-        return float(self._run("train", step, *inputs))
+        return float(self._run("train", step, *self._inputs(states, actions, targets)))
+
+    # -- for subclasses -------------------------------------------------------------------------------
+
+    @staticmethod
+    @abc.abstractmethod
+    def _check_action_space(space: gym.Space) -> gym.Space:
+        """Return ``space`` if the network can value its actions."""
+
+    @abc.abstractmethod
+    def _inputs(self, states, actions, targets) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Check a minibatch and return it as arrays ``[B, *observation shape]``, ``[B, A]`` and ``[B, 1]``."""

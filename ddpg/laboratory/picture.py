@@ -12,14 +12,18 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.gridspec import GridSpec
 from matplotlib.lines import Line2D
 from matplotlib.patches import FancyArrowPatch, Patch
 
+from ddpg.errors import UsageError
 from ddpg.gradients.flow import START
 
 FORWARD, TRAINED, PASSING, STOPPED = "0.72", "#1668b8", "#e08a1e", "#cc1f1f"
 
 DATA = ("s", "a", "r", "next_s")
+
+COLUMNS = 2
 
 
 class Box(NamedTuple):
@@ -33,93 +37,112 @@ class Box(NamedTuple):
 WEIGHTS = {"actor": "θ", "critic": "φ", "target_actor": "θ′", "target_critic": "φ′"}
 
 _TD = {
-    "s": Box(0.4, 5.6, "s"),
-    "a": Box(0.4, 4.4, "a"),
-    "r": Box(0.4, 3.1, "r"),
-    "next_s": Box(0.4, 1.4, "s′"),
-    "q": Box(5.0, 5.0, "critic\nQ(s, a)"),
-    "next_mu": Box(2.45, 1.4, "actor\nμ(s′)"),
-    "next_q": Box(5.25, 1.4, "critic\nQ(s′, μ(s′))"),
-    "y": Box(7.3, 2.0, "y"),
-    "fed_y": Box(8.5, 3.4, "fed y"),
-    START: Box(9.5, 5.0, "start of\nbackward"),
+    "s": Box(0.35, 5.4, "s"),
+    "a": Box(0.35, 4.0, "a"),
+    "next_s": Box(0.35, 0.9, "s′"),
+    "q": Box(4.9, 4.7, "critic\nQ(s, a)"),
+    "next_mu": Box(2.05, 0.9, "actor\nμ(s′)"),
+    "next_q": Box(5.3, 0.9, "critic\nQ(s′, μ(s′))"),
+    "r": Box(8.45, -1.1, "r"),
+    "y": Box(8.45, 0.9, "y"),
+    "fed_y": Box(8.8, 2.75, "fed y"),
+    START: Box(9.25, 4.7, "start of\nbackward"),
 }
 
 _POLICY = {
-    "s": Box(0.4, 4.2, "s"),
-    "mu": Box(2.4, 4.2, "actor\na = μ(s)"),
-    "action_gradient": Box(4.9, 1.6, "critic\n∇ₐQ(s, a)"),
-    "bounding": Box(7.4, 1.6, "bounding\nof ∇ₐQ"),
-    START: Box(9.5, 4.2, "start of\nbackward"),
+    "s": Box(0.35, 4.5, "s"),
+    "mu": Box(2.2, 4.5, "actor\na = μ(s)"),
+    "action_gradient": Box(4.7, 1.5, "critic\n∇ₐQ(s, a)"),
+    "bounding": Box(7.3, 1.5, "bounding\nof ∇ₐQ"),
+    START: Box(9.35, 4.5, "start of\nbackward"),
 }
 
 # Where Q(s, μ(s)) itself is differentiated, the bounding stands between μ and Q.
 _POLICY_THROUGH_Q = _POLICY | {
-    "bounding": Box(5.0, 4.2, "bounding,\nbackwards"),
-    "q": Box(7.3, 1.8, "critic\nQ(s, a)"),
+    "bounding": Box(6.0, 4.5, "bounding,\nbackwards"),
+    "q": Box(7.45, 1.5, "critic\nQ(s, a)"),
 }
 
-_NOTES = """Every arrow is tf.gradients' answer on the real graph, its number the norm over the minibatch.
+_NOTES = """An arrow back is tf.gradients' answer on the real graph. Its number is the
+L2 norm of the gradient with respect to the box or the weights that it
+points at, over the whole minibatch.
 
-A bar stands where a gradient arrives and does not pass: a stop, a fed value, a given start.
-Orange is what backward would reach, had the path asked gradients for those weights.
-Arrows into data (s, a, r, s′) are left out.
+A bar stands where a gradient arrives and does not pass: a stop, a fed
+value, a number given as the start. Orange is what backward would reach
+as well, had the path asked for it. Arrows into data are left out.
 
-θ, φ: weights of actor and critic; θ′, φ′: of their targets."""
+s, a, r, s′  data: state, action, reward, next state
+y  TD target; fed y: the same, through a placeholder
+Q, μ  critic and actor; φ, θ  their weights
+Q′, μ′, φ′, θ′  the same of their targets
+∇ₐQ  Q's gradient for the action; bounding keeps the action in its box"""
 
 
-def draw_paths(report: Mapping[str, Any], title: str, path: str | Path, bounding: str) -> Path:
-    """Draw a panel for every TD path, and one for every policy path under ``bounding``.
+def draw_paths(
+    report: Mapping[str, Any], path: str | Path, bounding: str = "inverting", title: str | None = None
+) -> Path:
+    """Draw a panel for every TD path, and one for every policy path under ``bounding``, into a PNG.
 
     Args:
-        report: what :func:`ddpg.paths.compare_paths` returned.
-        title: of the whole.
-        path: the PNG to write; 1400 pixels wide.
+        report: what :func:`ddpg.compare_paths` returned.
+        path: the file to write; 1400 pixels wide.
         bounding: which of the report's boundings.
+        title: of the whole; ``None``: what is shown, and the seed.
 
     Returns:
         ``path``.
+
+    Raises:
+        UsageError: a bounding that the report has not.
     """
-    td, policy = report["td"], [row for row in report["policy"] if row["bounding"] == bounding]
-    columns = 2
-    count = [-(-len(td) // columns), -(-(len(policy) + 1) // columns)]  # the last cell holds the notes
-    figure = Figure(figsize=(14, 1.1 + 3.9 * sum(count)), dpi=100)
-    FigureCanvasAgg(figure)
-    height = figure.get_figheight()
-    grid = figure.add_gridspec(
-        sum(count),
-        columns,
-        left=0.015,
-        right=0.985,
-        bottom=0.15 / height,
-        top=1 - 0.85 / height,
-        wspace=0.03,
-        hspace=0.1,
-    )
-    figure.suptitle(title, fontsize=15, y=1 - 0.25 / height)
-    figure.legend(
-        handles=_legend(), loc="upper center", bbox_to_anchor=(0.5, 1 - 0.42 / height), ncols=4, frameon=False
-    )
-    for rows, first, kind in ((td, 0, "td_target"), (policy, count[0], "policy_gradient")):
-        for index, row in enumerate(rows):
-            axes = figure.add_subplot(grid[first + index // columns, index % columns])
-            label = f"{kind} = {row['path']}" + (f", bounding = {row['bounding']}" if "bounding" in row else "")
-            draw_panel(axes, row["edges"], label)
-    notes = figure.add_subplot(grid[-1, -1], frame_on=False, xticks=[], yticks=[])
-    notes.text(0.04, 0.5, _NOTES, fontsize=11.5, va="center", wrap=True, linespacing=1.5)
-    figure.draw_without_rendering()  # arrows end at the boxes' borders, which only drawing places
-    figure.savefig(path)
+    paths_figure(report, bounding, title).savefig(path)
     return Path(path)
 
 
-def draw_panel(axes: Axes, edges: Sequence[Mapping[str, Any]], title: str) -> None:
-    """Draw the edges of one traced backward pass."""
-    axes.set(xlim=(-0.2, 10.5), ylim=(-0.9, 7.9))
-    axes.set_xticks([])
-    axes.set_yticks([])
+def paths_figure(report: Mapping[str, Any], bounding: str, title: str | None) -> Figure:
+    """Return the figure that :func:`draw_paths` writes."""
+    td, policy = report["td"], [row for row in report["policy"] if row["bounding"] == bounding]
+    if not policy:
+        measured = list(dict.fromkeys(row["bounding"] for row in report["policy"]))
+        raise UsageError(f"bounding={bounding!r} is not in the report, which has {', '.join(measured) or 'none'}")
+    td_rows, policy_rows = -(-len(td) // COLUMNS), -(-(len(policy) + 1) // COLUMNS)  # the last cell holds the notes
+    figure, grid = _canvas(td_rows + policy_rows, title or f"Where gradients flow, seed {report['seed']}")
+    for rows, first, kind in ((td, 0, "td_target"), (policy, td_rows, "policy_gradient")):
+        for index, row in enumerate(rows):
+            axes = figure.add_subplot(grid[first + index // COLUMNS, index % COLUMNS])
+            draw_panel(axes, row, kind)
+    notes = figure.add_subplot(grid[-1, -1], frame_on=False, xticks=[], yticks=[])
+    notes.text(0.02, 0.5, _NOTES, fontsize=10, va="center", linespacing=1.45)
+    figure.draw_without_rendering()  # arrows end at the boxes' borders, which only drawing places
+    return figure
+
+
+def _canvas(rows: int, title: str) -> tuple[Figure, GridSpec]:
+    """Return a figure with title and legend, and its grid of cells."""
+    height = 0.95 + 3.6 * rows
+    figure = Figure(figsize=(11.2, height), dpi=125)
+    FigureCanvasAgg(figure)
+    edges = {"left": 0.012, "right": 0.988, "bottom": 0.12 / height, "top": 1 - 0.83 / height}
+    grid = figure.add_gridspec(rows, COLUMNS, **edges, wspace=0.025, hspace=0.05)
+    figure.suptitle(title, fontsize=14, y=1 - 0.1 / height, va="top")
+    legend = {"loc": "upper center", "bbox_to_anchor": (0.5, 1 - 0.38 / height), "ncols": 4, "frameon": False}
+    figure.legend(handles=_legend(), fontsize=11, **legend)
+    return figure, grid
+
+
+def draw_panel(axes: Axes, row: Mapping[str, Any], kind: str) -> None:
+    """Draw the traced backward pass of one path.
+
+    Args:
+        axes: where.
+        row: the path's, of the report.
+        kind: the option that chooses the path.
+    """
+    axes.set(xlim=(-0.2, 10.5), ylim=(-1.85, 9.0), xticks=[], yticks=[])
     for spine in axes.spines.values():
-        spine.set_color("0.85")
-    axes.set_title(title, fontsize=12, loc="left", y=0.96, va="top", x=0.015, family="monospace")
+        spine.set_color("0.8")
+    _write_title(axes, row, kind)
+    edges = row["edges"]
     boxes = _boxes(edges)
     drawn = {}
     for edge in edges:
@@ -130,6 +153,21 @@ def draw_panel(axes: Axes, edges: Sequence[Mapping[str, Any]], title: str) -> No
     for edge in edges:
         ends = [_place(boxes, edge[end], edge["destination"]) for end in ("source", "destination")]
         _draw_edge(axes, ends, [drawn[place] for place in ends], edge)
+
+
+def _write_title(axes: Axes, row: Mapping[str, Any], kind: str) -> None:
+    """Name the path, and say whether its gradient is that of the path it was compared with."""
+    label = f"{kind} = {row['path']}" + (f", bounding = {row['bounding']}" if "bounding" in row else "")
+    axes.text(0.015, 0.965, label, transform=axes.transAxes, fontsize=11.5, va="top", family="monospace")
+    difference = row["difference"]
+    if difference["from"] == row["path"]:
+        return
+    if difference["equal"]:
+        verdict = f"the same gradient as {difference['from']}"
+    else:
+        share = difference["max_relative"]
+        verdict = f"not the gradient of {difference['from']}: off by up to {share:.0%} of its largest value"
+    axes.text(0.015, 0.885, verdict, transform=axes.transAxes, fontsize=10, va="top", color="0.25")
 
 
 def _boxes(edges: Sequence[Mapping[str, Any]]) -> dict[str, Box]:
@@ -150,7 +188,7 @@ def _place(boxes: Mapping[str, Box], name: str, destination: str) -> Box:
     if name not in WEIGHTS:
         return boxes[name]
     box = boxes[destination]
-    return Box(box.x, box.y + (1.75 if box.y > 3 else -1.75), WEIGHTS[name])
+    return Box(box.x, box.y + (2.1 if box.y > 3 else -2.1), WEIGHTS[name])
 
 
 def _draw_edge(axes: Axes, ends: Sequence[Box], patches: Sequence[Patch], edge: Mapping[str, Any]) -> None:
@@ -176,7 +214,7 @@ def _draw_edge(axes: Axes, ends: Sequence[Box], patches: Sequence[Patch], edge: 
     look = {"mutation_scale": 14, "color": color, "linewidth": 2.2, "linestyle": line}
     axes.add_patch(FancyArrowPatch(end + aside, start + aside, **look, **style, **borders))
     axes.text(
-        *(middle + 0.32 * outwards),
+        *(middle + (0.45 if beside else 0.36) * outwards),
         f"{edge['norm']:.3g}",
         color=color,
         fontsize=10.5,
@@ -191,7 +229,7 @@ def _write(axes: Axes, box: Box, name: str) -> Patch:
     face = "#f3f3f3" if name in DATA else "#fff3d6" if name == START else "#e4f0e2" if name in WEIGHTS else "white"
     shape = "circle,pad=0.25" if name in WEIGHTS else "round,pad=0.35"
     style = {"boxstyle": shape, "facecolor": face, "edgecolor": "0.35", "linewidth": 1}
-    text = axes.text(box.x, box.y, box.text, ha="center", va="center", fontsize=11, bbox=style, zorder=5)
+    text = axes.text(box.x, box.y, box.text, ha="center", va="center", fontsize=10.5, bbox=style, zorder=5)
     return text.get_bbox_patch()
 
 

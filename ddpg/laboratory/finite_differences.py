@@ -5,14 +5,18 @@ bounding are written down again here.
 """
 
 from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ddpg.gradients.check import finite_difference
 from ddpg.networks.actor import ActorNetwork
+from ddpg.networks.base import Network
 from ddpg.networks.critic import CriticNetwork
 from ddpg.networks.reference import float64_function
 from ddpg.replay import Batch
+
+COORDINATES = 150
 
 STEP = 1e-6
 
@@ -27,7 +31,42 @@ BOUNDINGS: dict[str, Callable[..., np.ndarray]] = {
 }
 
 
-class Reference:
+class Expected(NamedTuple):
+    """A gradient at sampled coordinates.
+
+    Attributes:
+        coordinates: ``[(place of the variable in ``network.variables``, index into it flattened)]``.
+        derivatives: float64, one for each coordinate.
+        believable: false where a kink spoils the central difference.
+    """
+
+    coordinates: Sequence[tuple[int, int]]
+    derivatives: np.ndarray
+    believable: np.ndarray
+
+    def against(self, gradients: Sequence[np.ndarray]) -> dict[str, Any]:
+        """Compare ``gradients``, one array for each variable, at the believable coordinates."""
+        found = np.array([gradients[which].reshape(-1)[index] for which, index in self.coordinates], np.float64)
+        found, expected = found[self.believable], self.derivatives[self.believable]
+        largest = np.abs(found - expected).max()
+        return {
+            "coordinates": len(expected),
+            "dropped": int((~self.believable).sum()),
+            "max_abs": float(largest),
+            "max_relative": float(largest / np.abs(expected).max()),
+            "cosine": float(found @ expected / (np.linalg.norm(found) * np.linalg.norm(expected))),
+        }
+
+
+def sample_coordinates(network: Network, rng: np.random.Generator) -> list[tuple[int, int]]:
+    """Sample some :data:`COORDINATES` coordinates of the trainable variables, evenly over the variables."""
+    places = [place for place, variable in enumerate(network.variables) if variable.trainable]
+    share = -(-COORDINATES // len(places))
+    sizes = [(place, network.variables[place].shape.num_elements()) for place in places]
+    return [(place, int(index)) for place, size in sizes for index in rng.choice(size, min(size, share), replace=False)]
+
+
+class FiniteDifferences:
     """The float64 losses of one minibatch, and their derivatives.
 
     Args:
@@ -55,8 +94,8 @@ class Reference:
             next_actions[name] = np.clip(actions, self._low, self._high)
         self._next_actions = next_actions
 
-    def td(self, coordinates: Sequence[tuple[int, int]], online: bool) -> tuple[np.ndarray, np.ndarray]:
-        """Return the derivatives of L(φ) = 1/B Σ (Q(s, a; φ) − y)², and which of them can be believed.
+    def td(self, coordinates: Sequence[tuple[int, int]], online: bool) -> Expected:
+        """Return the derivatives of L(φ) = 1/B Σ (Q(s, a; φ) − y)².
 
         Args:
             coordinates: into the critic's variables.
@@ -74,12 +113,10 @@ class Reference:
             y = target("actor", weights) if online else fixed
             return np.mean((self._q(weights, batch.observations, batch.actions) - y) ** 2)
 
-        return _believable(loss, self._weights["critic"], coordinates)
+        return _expected(loss, self._weights["critic"], coordinates)
 
-    def policy(
-        self, actor: ActorNetwork, bounding: str, coordinates: Sequence[tuple[int, int]]
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Return the derivatives of −1/B Σ g·μ(s; θ), g the bounded ∇ₐQ as a number; and which can be believed.
+    def policy(self, actor: ActorNetwork, bounding: str, coordinates: Sequence[tuple[int, int]]) -> Expected:
+        """Return the derivatives of −1/B Σ g·μ(s; θ), g the bounded ∇ₐQ as a number.
 
         Args:
             actor: the policy with that bounding's head, on the weights "actor".
@@ -93,7 +130,7 @@ class Reference:
         def loss(weights: list) -> float:
             return -np.sum(bounded * mu(weights, states)) / len(states)
 
-        return _believable(loss, self._weights["actor"], coordinates)
+        return _expected(loss, self._weights["actor"], coordinates)
 
     def _action_gradient(self, states: np.ndarray, actions: np.ndarray) -> np.ndarray:
         """Return ∇ₐQ by central differences, every sample and dimension, ``[B, A]``."""
@@ -111,6 +148,6 @@ class Reference:
         return np.where(smooth, wide, difference(STEP / 100))
 
 
-def _believable(loss: Callable, weights: list, coordinates: Sequence) -> tuple[np.ndarray, np.ndarray]:
+def _expected(loss: Callable, weights: list, coordinates: Sequence) -> Expected:
     wide, narrow = (finite_difference(loss, weights, coordinates, step) for step in (STEP, STEP / 2))
-    return wide, np.abs(wide - narrow) <= SMOOTH * np.abs(wide).max()
+    return Expected(coordinates, wide, np.abs(wide - narrow) <= SMOOTH * np.abs(wide).max())

@@ -11,7 +11,7 @@ reached: variables of actor, critic, target actor, target critic with a gradient
 
 
 def paths_text(report: Mapping[str, Any]) -> str:
-    """Return what :func:`ddpg.paths.compare_paths` measured: a table of TD paths, one of policy paths, a key."""
+    """Return what :func:`ddpg.compare_paths` measured: a table of TD paths, one of policy paths, a key."""
     return "\n\n".join([*(_table(kind, report[kind]) for kind in ("td", "policy")), _KEY])
 
 

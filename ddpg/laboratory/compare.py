@@ -1,0 +1,105 @@
+"""Every path and bounding side by side, on one real minibatch of an environment.
+
+On the same weights and the same transitions, each path's gradient is compared with its siblings' and with
+central differences in float64, timed, and its backward pass traced.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from ddpg.config import DDPGConfig
+from ddpg.gradients import check
+from ddpg.gradients.bounding import BOUNDINGS
+from ddpg.gradients.policy import POLICY_GRADIENTS
+from ddpg.gradients.td import TD_TARGETS
+from ddpg.laboratory.bench import Bench
+from ddpg.laboratory.trial import try_policy, try_td
+
+EQUAL = 1e-5  # of the gradient's largest value: float32 rounding
+
+
+def compare_paths(
+    env: gym.Env,
+    config: DDPGConfig,
+    seed: int | None = None,
+    *,
+    td_targets: Mapping[str, Callable] = TD_TARGETS,
+    policy_gradients: Mapping[str, Callable] = POLICY_GRADIENTS,
+) -> dict[str, Any]:
+    """Measure every TD path, and every policy path under every bounding.
+
+    Args:
+        env: where the minibatch comes from.
+        config: networks, discount, batch size; the paths named in it and its clippings are set aside.
+        seed: of weights, actions, minibatch and coordinates; ``None``: random.
+        td_targets: by name; the first is what the others are compared with. One's own take part if they accept
+            ``compute_gradients`` as the supplied ones do.
+        policy_gradients: by name; the first is what the others are compared with.
+
+    Returns:
+        What ``ddpg paths --json`` prints: ``seed``, ``batch_size``, ``hidden``; ``outside``, the share of actions
+        outside their box by bounding; ``td`` and ``policy``, lists of rows with
+
+        - ``gradient_norm``: over all weights, in float32;
+        - ``difference``: from the first path, over all weights: ``max_abs``, ``max_relative`` (to the largest
+          value there), and whether they are ``equal``;
+        - ``finite_difference``: the same from central differences, and the ``cosine``, at ``coordinates``
+          sampled weights;
+        - ``milliseconds``, ``milliseconds_compiled``: of one gradient, its target included; ``None`` where it
+          cannot be compiled;
+        - ``reached``: in how many variables of each group ``tf.gradients`` finds a gradient;
+        - ``edges``: the traced backward pass, see :class:`ddpg.gradients.flow.Edge`, with its ``norm``.
+
+    Raises:
+        UsageError: networks that NumPy cannot mirror, or a path whose start of backward cannot be seen.
+    """
+    bench = Bench(env, config, seed)
+    td = _td_rows(bench, td_targets)
+    policy = [row for bounding in BOUNDINGS for row in _policy_rows(bench, policy_gradients, bounding)]
+    return {
+        "seed": bench.seed,
+        "batch_size": config.batch_size,
+        "hidden": list(config.hidden),
+        "outside": bench.outside(),
+        "td": td,
+        "policy": policy,
+    }
+
+
+def _td_rows(bench: Bench, paths: Mapping[str, Callable]) -> list[dict[str, Any]]:
+    online = {name: getattr(path, "bootstraps_online", False) for name, path in paths.items()}
+    expected = {kind: bench.expected_td(kind) for kind in sorted(set(online.values()))}
+    return _compared([try_td(bench, name, path, expected[online[name]]) for name, path in paths.items()])
+
+
+def _policy_rows(bench: Bench, paths: Mapping[str, Callable], bounding: str) -> list[dict[str, Any]]:
+    if not paths:
+        return []
+    expected = bench.expected_policy(bounding)
+    rows = _compared([try_policy(bench, name, path, bounding, expected) for name, path in paths.items()])
+    return [{"bounding": bounding, **row} for row in rows]
+
+
+def _compared(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Replace the rows' gradients by their difference from the first row's."""
+    if not rows:
+        return []
+    gradients = {row["path"]: row.pop("gradients") for row in rows}
+    reference = rows[0]["path"]
+    largest = max(float(np.abs(array).max()) for array in gradients[reference])
+    differences = check.compare(gradients, reference)
+    return [
+        {
+            **row,
+            "difference": {
+                "from": reference,
+                "max_abs": differences[row["path"]],
+                "max_relative": differences[row["path"]] / largest,
+                "equal": differences[row["path"]] <= EQUAL * largest,
+            },
+        }
+        for row in rows
+    ]

@@ -1,0 +1,145 @@
+"""One path tried on the bench: its gradient, its time, and its backward pass."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from ddpg import update
+from ddpg.errors import UsageError
+from ddpg.gradients import check
+from ddpg.gradients.flow import Edge, trace
+from ddpg.gradients.td import TD_TARGETS, TDPath
+from ddpg.laboratory.bench import Bench
+from ddpg.laboratory.finite_differences import Expected
+from ddpg.laboratory.timing import compiled, milliseconds
+from ddpg.networks.base import Network
+from ddpg.replay import Batch
+
+FIELD_NAMES = {"observations": "s", "actions": "a", "rewards": "r", "next_observations": "next_s"}
+
+
+class Trial(NamedTuple):
+    """What is needed to try one path.
+
+    Attributes:
+        name: the path's.
+        network: whose gradient it forms.
+        compute: ``inputs -> [(gradient, variable)]``; names its tensors in the bench's recorder.
+        inputs: placeholders.
+        feeds: their values.
+        bounding: of the actor that takes part.
+        fed_y: a placeholder to which the value of the node ``y`` is fed; ``None``: y stays in the graph.
+    """
+
+    name: str
+    network: Network
+    compute: Callable
+    inputs: Sequence[tf.Tensor]
+    feeds: dict[tf.Tensor, np.ndarray]
+    bounding: str
+    fed_y: tf.Tensor | None = None
+
+
+def try_td(bench: Bench, name: str, path: Callable, expected: Expected) -> dict[str, Any]:
+    """Try a TD path.
+
+    Returns:
+        Its row as :func:`ddpg.compare_paths` has it, with ``gradients`` in place of ``difference``.
+    """
+    actor, critic, recorder = bench.actors["squashing"], bench.critic, bench.recorder
+    critic.td_path = _recorded(path, recorder.record(critic.optimizer.compute_gradients))
+    fed_y = bench.fed_y if critic.td_path.feeds_target else None
+
+    def compute(*fields: tf.Tensor) -> list:
+        recorder.clear()
+        batch = Batch(*fields)
+        for field, symbol in FIELD_NAMES.items():
+            recorder.name(symbol, getattr(batch, field))
+        y = recorder.name("y", update.td_target(actor, critic, batch, bench.gamma))
+        if fed_y is not None:
+            y = recorder.name("fed_y", fed_y)
+        return critic.td_gradients(critic.prediction(batch.observations, batch.actions), y)
+
+    feeds = dict(zip(bench.batch, bench.values, strict=True))
+    return _tried(bench, Trial(name, critic, compute, bench.batch, feeds, "squashing", fed_y), expected)
+
+
+def try_policy(bench: Bench, name: str, path: Callable, bounding: str, expected: Expected) -> dict[str, Any]:
+    """Try a policy path under a bounding; returns as :func:`try_td`."""
+    actor, recorder = bench.actors[bounding], bench.recorder
+
+    def compute(states: tf.Tensor) -> list:
+        recorder.clear()
+        return path(actor, bench.critic, recorder.name("s", states))
+
+    states = bench.batch.observations
+    feeds = {states: bench.values.observations}
+    return _tried(bench, Trial(name, actor, compute, [states], feeds, bounding), expected)
+
+
+def _recorded(path: Callable, compute_gradients: Callable) -> TDPath:
+    """Return ``path`` bound to ``compute_gradients``, one's own too."""
+    for name, supplied in TD_TARGETS.items():
+        if path is supplied:
+            return TDPath(name, compute_gradients)
+    own = partial(path, compute_gradients=compute_gradients)
+    own.bootstraps_online = getattr(path, "bootstraps_online", False)
+    return TDPath(own)
+
+
+def _tried(bench: Bench, trial: Trial, expected: Expected) -> dict[str, Any]:
+    session, feeds = bench.session, dict(trial.feeds)
+    with session.graph.as_default():
+        pairs = trial.compute(*trial.inputs)
+        _check_variables(trial.network, pairs)
+        tensors = [gradient for gradient, _ in pairs]
+        nodes, start, groups = dict(bench.recorder.nodes), bench.recorder.start, bench.groups(trial.bounding)
+        edges = trace(nodes, groups, start, {} if trial.fed_y is None else {"fed_y": "y"})
+        reached = {group: len(check.leaks(start.loss, variables)) for group, variables in groups.items()}
+        calls = [tensors]
+        if trial.fed_y is not None:
+            feeds[trial.fed_y] = session.run(nodes["y"], feeds)
+            calls = [nodes["y"], tensors]
+        gradients = session.run(tensors, feeds)
+        return {
+            "path": trial.name,
+            "gradients": gradients,
+            "gradient_norm": float(np.sqrt(sum(np.square(array, dtype=np.float64).sum() for array in gradients))),
+            "edges": _as_data(edges, session, feeds),
+            "finite_difference": expected.against(gradients),
+            "milliseconds": sum(milliseconds(session, call, feeds) for call in calls),
+            "milliseconds_compiled": _milliseconds_compiled(session, trial, feeds),
+            "reached": reached,
+        }
+
+
+def _milliseconds_compiled(session: tf.compat.v1.Session, trial: Trial, feeds: dict) -> float | None:
+    if trial.fed_y is not None:
+        return None
+    return milliseconds(session, compiled(trial.compute, trial.inputs), feeds)
+
+
+def _check_variables(network: Network, pairs: list) -> None:
+    if [variable.name for _, variable in pairs] != [variable.name for variable in network.trainable_variables]:
+        raise UsageError(f"a path must return a gradient for each trainable variable of the {network.name}")
+
+
+def _as_data(edges: Sequence[Edge], session: tf.compat.v1.Session, feeds: dict) -> list[dict[str, Any]]:
+    """Return the edges with the norms of their gradients in place of tensors."""
+    norms = {
+        place: tf.linalg.global_norm(edge.gradients) for place, edge in enumerate(edges) if edge.gradients is not None
+    }
+    values = session.run(norms, feeds)
+    return [
+        {
+            "source": edge.source,
+            "destination": edge.destination,
+            "norm": float(values[place]) if place in values else None,
+            "stopped": edge.stopped,
+            "trained": edge.trained,
+        }
+        for place, edge in enumerate(edges)
+    ]
