@@ -15,12 +15,17 @@ class Preset:
 
 
 _SMALL = {"hidden": (64, 64), "batch_size": 64, "gamma": 0.98}
+_LQR = {"hidden": (64, 64), "batch_size": 64, "gamma": 0.95, "activation": "tanh"}
 _LOCOMOTION = {"learning_starts": 10_000}
+_PARAMETERISED = {"hidden": (64, 64), "batch_size": 64, "bounding": "inverting"}
 
 PRESETS = {
     "CartPole-v1": Preset(100_000, {"hidden": (64, 64), "batch_size": 64, "learning_rate_schedule": "linear"}),
     "Pendulum-v1": Preset(10_000, _SMALL),
-    "ddpg_envs/LQR-v0": Preset(10_000, {"hidden": (64, 64), "batch_size": 64, "gamma": 0.95, "activation": "tanh"}),
+    "ddpg_envs/LQR-v0": Preset(10_000, _LQR),
+    "ddpg_envs/AsymmetricLQR-v0": Preset(10_000, _LQR),
+    "ddpg_envs/Platform-v0": Preset(50_000, _PARAMETERISED),
+    "ddpg_envs/Goal-v0": Preset(100_000, _PARAMETERISED),
     "MountainCarContinuous-v0": Preset(100_000, {"noise": "ornstein_uhlenbeck", "noise_scale": 0.5}),
     "InvertedPendulum-v5": Preset(50_000),
     # tanh saturates here on some seeds and never recovers: inverting held 9000 on 19 of 20 seeds, squashing on 4 of 6.

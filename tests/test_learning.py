@@ -51,3 +51,10 @@ def test_cart_pole_on_four_of_five_seeds(td_target, tmp_path, capsys):
         assert main(["evaluate", run, "--episodes", "100", "--json"]) == 0
         returns.append(json.loads(capsys.readouterr().out)["mean_return"])
     assert sum(value >= 475 for value in returns) >= 4
+
+
+@pytest.mark.slow
+def test_platform(tmp_path, capsys):
+    """PA-DDPG, the published baseline, returns 0.36 here."""
+    returns = [train_and_evaluate("ddpg_envs/Platform-v0", seed, 50_000, tmp_path, capsys) for seed in range(5)]
+    assert sum(returns) / 5 >= 0.36
