@@ -55,6 +55,14 @@ def test_finite_difference_by_hand():
     np.testing.assert_array_equal(arrays[0], [2, 5])
 
 
+def test_finite_difference_moves_one_coordinate_at_a_time():
+    """Of a₀·a₁ at (2, 5) with a large step: 5 and 2, since a₀ is put back before a₁ is moved."""
+    derivatives = check.finite_difference(
+        lambda arrays: arrays[0][0] * arrays[0][1], [np.array([2.0, 5.0])], [(0, 0), (0, 1)], step=0.5
+    )
+    np.testing.assert_allclose(derivatives, [5, 2])
+
+
 def test_finite_difference_is_central():
     """Of x³ at 1, the central difference errs by h² = 0.01, a one-sided one by 0.31."""
     cubed = check.finite_difference(lambda arrays: arrays[0][0] ** 3, [np.ones(1)], [(0, 0)], step=0.1)

@@ -267,6 +267,18 @@ def test_every_option_changes_what_is_learned(field):
         assert not all(np.array_equal(a, b) for a, b in pairs)
 
 
+@pytest.mark.parametrize(("rewards", "scaled"), [([0.5], 0.5), ([4.0, 2.0], 0.5), ([-8.0], -8.0)])
+def test_rescaled_rewards_by_hand(rewards, scaled, box):
+    """Divided by the largest reward seen, whether it is still remembered or not, and by at least 1."""
+    agent = DQN((box, gym.spaces.Discrete(3)), SMALL.replace(rescale_rewards=True, buffer_size=1, jit=False), seed=0)
+    state = np.ones(4)
+    for reward in rewards:
+        agent.observe(state, 1, reward, state, True, False)
+    with agent.session.as_default():
+        q = agent.q.predict(state[None])[0, 1]
+    assert agent.update(1)["loss"] == pytest.approx((q - scaled) ** 2, rel=1e-5)
+
+
 def test_exploration_schedule():
     agent = DQN(gym.make("CartPole-v1"), SMALL.replace(exploration_final=0.1, exploration_steps=100))
     shares = []

@@ -76,6 +76,12 @@ def test_every_gradient_is_that_of_finite_differences(report):
         assert row["gradient_norm"] > 1e-3
 
 
+def test_the_targets_are_not_the_online_networks(report):
+    """Else y would be the same number in every path."""
+    norms = [edges(rows_of(report, path)[0])["q", "start"]["norm"] for path in ("stop_gradient", "residual_gradient")]
+    assert abs(norms[0] - norms[1]) > 1e-3 * norms[0]
+
+
 def test_boundings_matter(report):
     """Some actions leave the box with a linear head, so the three gradients are three."""
     assert report["outside"]["squashing"] == 0

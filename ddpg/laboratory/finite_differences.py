@@ -66,6 +66,14 @@ def sample_coordinates(network: Network, rng: np.random.Generator) -> list[tuple
     return [(place, int(index)) for place, size in sizes for index in rng.choice(size, min(size, share), replace=False)]
 
 
+def central_differences(
+    loss: Callable[[list[np.ndarray]], float], weights: Sequence[np.ndarray], coordinates: Sequence[tuple[int, int]]
+) -> Expected:
+    """Differentiate ``loss`` of a list of float64 arrays; with two steps, to see which kinks they meet."""
+    wide, narrow = (finite_difference(loss, weights, coordinates, step) for step in (STEP, STEP / 2))
+    return Expected(coordinates, wide, np.abs(wide - narrow) <= SMOOTH * np.abs(wide).max())
+
+
 class FiniteDifferences:
     """The float64 losses of one minibatch, and their derivatives.
 
@@ -113,7 +121,7 @@ class FiniteDifferences:
             y = target("actor", weights) if online else fixed
             return np.mean((self._q(weights, batch.observations, batch.actions) - y) ** 2)
 
-        return _expected(loss, self._weights["critic"], coordinates)
+        return central_differences(loss, self._weights["critic"], coordinates)
 
     def policy(self, actor: ActorNetwork, bounding: str, coordinates: Sequence[tuple[int, int]]) -> Expected:
         """Return the derivatives of −1/B Σ g·μ(s; θ), g the bounded ∇ₐQ as a number.
@@ -130,7 +138,7 @@ class FiniteDifferences:
         def loss(weights: list) -> float:
             return -np.sum(bounded * mu(weights, states)) / len(states)
 
-        return _expected(loss, self._weights["actor"], coordinates)
+        return central_differences(loss, self._weights["actor"], coordinates)
 
     def _action_gradient(self, states: np.ndarray, actions: np.ndarray) -> np.ndarray:
         """Return ∇ₐQ by central differences, every sample and dimension, ``[B, A]``."""
@@ -146,8 +154,3 @@ class FiniteDifferences:
         smooth = np.abs(wide - difference(STEP / 2)) <= SMOOTH * np.abs(wide).max()
         # Samples cannot be dropped: a hundredth of the step very likely stays on one side of the kink.
         return np.where(smooth, wide, difference(STEP / 100))
-
-
-def _expected(loss: Callable, weights: list, coordinates: Sequence) -> Expected:
-    wide, narrow = (finite_difference(loss, weights, coordinates, step) for step in (STEP, STEP / 2))
-    return Expected(coordinates, wide, np.abs(wide - narrow) <= SMOOTH * np.abs(wide).max())

@@ -59,7 +59,8 @@ _POLICY = {
 
 # Where Q(s, μ(s)) itself is differentiated, the bounding stands between μ and Q.
 _POLICY_THROUGH_Q = _POLICY | {
-    "bounding": Box(6.0, 4.5, "bounding,\nbackwards"),
+    "mu": Box(1.95, 4.5, "actor\na = μ(s)"),
+    "bounding": Box(6.2, 4.5, "bounding,\nbackwards"),
     "q": Box(7.45, 1.5, "critic\nQ(s, a)"),
 }
 
