@@ -112,3 +112,21 @@ def test_learned_action_gradient_and_policy_are_the_exact_ones():
 
     optimum = evaluate(Optimal(), env, 50, seed=1).returns.mean()
     assert evaluate(agent, env, 50, seed=1).returns.mean() > 1.1 * optimum
+
+
+@pytest.mark.parametrize(
+    ("env_id", "force", "felt"),
+    [
+        ("ddpg_envs/LQR-v0", -3.0, -2.5),
+        ("ddpg_envs/LQR-v0", -2.0, -2.0),
+        ("ddpg_envs/AsymmetricLQR-v0", -2.0, -0.5),
+        ("ddpg_envs/AsymmetricLQR-v0", 2.0, 2.0),
+    ],
+)
+def test_forces_outside_the_box_are_clipped_and_reported(env_id, force, felt):
+    env = gym.make(env_id, disable_env_checker=True)
+    env.reset(seed=0, options={"state": [0.0, 0.0]})
+    observation, reward, _, _, info = env.step([force])
+    assert observation[1] == pytest.approx(0.1 * felt)  # Δv = dt · force / 1 kg
+    assert reward == pytest.approx(-0.2 * felt**2)
+    assert info["action_clipped"] == (felt != force)
