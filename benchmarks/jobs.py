@@ -4,6 +4,7 @@ Each job is what ``ddpg train`` (or, the next time, ``ddpg resume``) and ``ddpg 
 """
 
 import argparse
+import csv
 import dataclasses
 import json
 import os
@@ -90,8 +91,6 @@ def add_flags(parser: argparse.ArgumentParser, root: str) -> None:
 
 def write_csv(path: Path, rows: Sequence[dict[str, Any]], columns: Sequence[str]) -> None:
     """Write rows, numbers to six digits."""
-    import csv
-
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, columns, restval="", extrasaction="ignore", lineterminator="\n")

@@ -21,7 +21,7 @@ def jobs() -> list[Job]:
     return [
         *(Job("Pendulum-v1", "preset", seed, 10_000) for seed in range(10)),
         *(Job("InvertedDoublePendulum-v5", "preset", seed, 50_000) for seed in range(5)),
-        *(Job("HalfCheetah-v5", "preset", seed, 100_000) for seed in range(5)),
+        *(Job("HalfCheetah-v5", "preset", seed, 100_000) for seed in range(3)),
         *(Job("CartPole-v1", label, seed, 100_000, flags) for label, flags in deltas.items() for seed in range(5)),
     ]
 
