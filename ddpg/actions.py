@@ -65,6 +65,9 @@ class BoxActions:
         self._middle = (self._high + self._low) / 2
         self._half_range = (self._high - self._low) / 2
         self._one_dimensional = len(space.shape) == 1
+        # An action at a bound may come in as the nearest float32, outside by that rounding.
+        largest = np.maximum(np.abs(self._low), np.abs(self._high))
+        self._tolerance = 1e-5 + 2 * np.finfo(np.float32).eps * largest / self._half_range
 
     def to_env(self, actions: np.ndarray) -> np.ndarray:
         """Map ``[..., A]`` from [-1, 1] to env units, ``[..., *space.shape]`` in the space's dtype."""
@@ -82,13 +85,13 @@ class BoxActions:
         actions, _ = spaces.as_batch(self.space, action, "action")
         if len(actions) != 1:
             raise UsageError(f"action has shape {np.shape(action)}; expected one action, {self.space.shape}")
-        flat = ((actions.reshape(1, -1).astype(np.float64) - self._middle) / self._half_range).astype(np.float32)
-        if np.abs(flat).max() > 1 + 1e-5:
+        flat = (actions.reshape(1, -1).astype(np.float64) - self._middle) / self._half_range
+        if (np.abs(flat) > 1 + self._tolerance).any():
             raise UsageError(
                 f"action {np.asarray(action).tolist()} is outside the action space {self.space}; "
                 "use the action that was sent to the environment, clipped to its bounds"
             )
-        return flat
+        return np.minimum(np.maximum(flat, -1), 1).astype(np.float32)
 
 
 class ParameterisedActions:

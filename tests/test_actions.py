@@ -35,6 +35,15 @@ def test_boxes_stay_inside_and_come_back(low, width, action, dtype):
         np.testing.assert_allclose(actions.to_flat(row)[0], expected, atol=max(1e-5, resolution))
 
 
+def test_actions_at_the_bounds_of_a_narrow_box_far_from_zero_are_in_it():
+    """A float32 near 1000 has steps of 6e-5, a hundredth of this box's half-range."""
+    space = Box(np.array([1000.0]), np.array([1000.01]), dtype=np.float64)
+    for bound, expected in ((space.low, -1), (space.high, 1)):
+        np.testing.assert_allclose(BoxActions(space).to_flat(bound), [[expected]], atol=0.02)
+    with pytest.raises(UsageError, match="outside"):
+        BoxActions(space).to_flat(space.high + 0.001)
+
+
 def test_ends_and_middle_map_exactly():
     actions = BoxActions(Box(np.array([-1, 0.5], np.float32), np.array([3, 1], np.float32)))
     unit = np.array([[-1, -1], [0, 0], [1, 1]], np.float32)
