@@ -14,14 +14,12 @@ import numpy as np
 
 from ddpg.errors import UsageError, did_you_mean
 from ddpg.noise import NOISES
+from ddpg.schedules import SCHEDULES
 
 if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
-
-
-SCHEDULES = ("constant", "linear", "cooldown")
 
 
 def _option(default: Any, text: str) -> Any:
@@ -44,7 +42,7 @@ class AgentConfig:
     norm: str | None = _option(None, "normalisation of the hidden layers: batch, layer or none")
     gamma: float = _option(0.99, "discount factor")
     tau: float = _option(0.005, "step of the target networks, in (0, 1]")
-    learning_rate_schedule: str = _option(
+    learning_rate_schedule: str | Callable = _option(
         "constant", "constant; linear: down to 0 at the end of learning; cooldown: the same within its last fifth"
     )
     batch_size: int = _option(256, "transitions in a minibatch")
@@ -71,7 +69,8 @@ class AgentConfig:
             self._check(getattr(self, name) >= 1, name, "at least 1")
         self._check(self.learning_starts >= 0, "learning_starts", "at least 0")
         self._check(self.exploration_steps >= 1, "exploration_steps", "at least 1")
-        self._check_name("learning_rate_schedule", SCHEDULES)
+        if not callable(self.learning_rate_schedule):
+            self._check_name("learning_rate_schedule", tuple(SCHEDULES))
         if self.td_target == "placeholder" and (self.jit or self.updates_per_call != 1):
             raise UsageError(
                 "td_target='placeholder' cannot be fused: its target is fed from a session run of its own in the "

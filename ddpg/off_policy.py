@@ -17,11 +17,10 @@ from ddpg.interaction import Transitions, make_interaction, spaces_of
 from ddpg.learner import FusedLearner, SteppedLearner, Update
 from ddpg.networks.acting import make_policy
 from ddpg.networks.base import Network
-from ddpg.replay import Batch, ReplayBuffer, stored_dtype
+from ddpg.replay import ReplayBuffer, stored_dtype
+from ddpg.schedules import SCHEDULES, interpolate
 
 v1 = tf.compat.v1
-
-COOLDOWN = 0.2  # of learning: where the schedule of that name lowers the learning rates
 
 
 class OffPolicyAgent(abc.ABC):
@@ -110,8 +109,7 @@ class OffPolicyAgent(abc.ABC):
     @property
     def exploration(self) -> float:
         """The share ε of uniform random actions now: linear from initial to final over ``exploration_steps``."""
-        initial, final = self._exploration_range
-        return initial + min(1.0, self.num_timesteps / self.config.exploration_steps) * (final - initial)
+        return interpolate(*self._exploration_range, self.config.exploration_steps, self.num_timesteps)
 
     @property
     def counts(self) -> dict[str, int]:
@@ -195,7 +193,7 @@ class OffPolicyAgent(abc.ABC):
             if self.config.rescale_rewards:
                 batch = batch._replace(rewards=batch.rewards / np.float32(self._largest_reward))
             if count < learner.updates_per_call:
-                batch = Batch(*(_padded(field, learner.updates_per_call) for field in batch))
+                batch = batch.padded(learner.updates_per_call)
             metrics, weights = learner.update(self.session, batch, count)
             done += count
             self.num_updates += count
@@ -283,16 +281,19 @@ class OffPolicyAgent(abc.ABC):
             if self._owed_updates >= config.updates_per_call:
                 count = int(self._owed_updates)
                 self._owed_updates -= count
-                if config.learning_rate_schedule != "constant":
-                    left = max(0.0, 1 - self.num_timesteps / self._goal)
-                    cooldown = config.learning_rate_schedule == "cooldown"
-                    self._scale_learning_rates(min(1.0, left / COOLDOWN) if cooldown else left)
+                self._follow_schedule()
                 metrics = self.update(count)
                 for callback in callbacks:
                     callback.on_update(self, metrics)
         for callback in callbacks:
             if callback.on_step(self) is False:
                 self.stop()
+
+    def _follow_schedule(self) -> None:
+        schedule = self.config.learning_rate_schedule
+        schedule = SCHEDULES.get(schedule, schedule)
+        if schedule is not SCHEDULES["constant"]:
+            self._scale_learning_rates(schedule(max(0.0, 1 - self.num_timesteps / self._goal)))
 
     # -- saving ---------------------------------------------------------------------------------------
 
@@ -342,9 +343,3 @@ class OffPolicyAgent(abc.ABC):
 
 def _seed_from(sequence: np.random.SeedSequence) -> int:
     return int(sequence.generate_state(1)[0] >> 1)
-
-
-def _padded(field: np.ndarray, length: int) -> np.ndarray:
-    padded = np.zeros((length, *field.shape[1:]), field.dtype)
-    padded[: len(field)] = field
-    return padded

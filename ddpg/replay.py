@@ -25,6 +25,10 @@ class Batch(NamedTuple):
     next_observations: np.ndarray
     terminated: np.ndarray
 
+    def padded(self, length: int) -> "Batch":
+        """Return the K minibatches, and rows of zeros after them up to ``length``."""
+        return Batch(*(np.pad(field, [(0, length - len(field))] + [(0, 0)] * (field.ndim - 1)) for field in self))
+
 
 def stored_dtype(space) -> np.dtype:
     """Return how observations of a Box are stored: bytes (images) as bytes, everything else as float32."""

@@ -189,9 +189,14 @@ def test_every_option_changes_what_is_learned(field):
 
 
 @pytest.mark.parametrize(
-    ("schedule", "factors"), [("linear", [0.75, 0.5, 0.25, 0.1, 0]), ("cooldown", [1, 1, 1, 0.5, 0])]
+    ("schedule", "factors"),
+    [
+        ("linear", [0.75, 0.5, 0.25, 0.1, 0]),
+        ("cooldown", [1, 1, 1, 0.5, 0]),
+        (lambda left: left**2, [0.5625, 0.25, 0.0625, 0.01, 0]),
+    ],
 )
-def test_learning_rates_fall_to_zero(schedule, factors):
+def test_learning_rates_follow_the_schedule(schedule, factors):
     rates = {}
 
     class Recorder(Callback):

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ddpg import ReplayBuffer, UsageError
+from ddpg import Batch, ReplayBuffer, UsageError
 
 
 def fill(buffer, start, count):
@@ -76,3 +76,13 @@ def test_errors(rng):
         buffer.restore(large.arrays())
     with pytest.raises(UsageError, match="observations has shape"):
         ReplayBuffer(10, (3,), 1).restore(large.arrays())
+
+
+def test_padding_adds_rows_of_zeros():
+    batch = Batch(*(np.ones((2, 3, size), np.float32) for size in (4, 1, 1, 4, 1)))
+    padded = batch.padded(5)
+    for before, after in zip(batch, padded, strict=True):
+        np.testing.assert_array_equal(after[:2], before)
+        assert after.shape == (5, *before.shape[1:])
+        assert not after[2:].any()
+        assert after.dtype == before.dtype

@@ -1,0 +1,28 @@
+"""What changes in the course of learning: learning rates, and the share of random actions. Plain functions."""
+
+from collections.abc import Callable
+
+COOLDOWN = 0.2  # of learning: where the schedule of that name lowers the learning rates
+
+
+def constant(left: float) -> float:
+    """Return 1."""
+    return 1.0
+
+
+def linear(left: float) -> float:
+    """Return the share that is left: down to 0 at the end."""
+    return left
+
+
+def cooldown(left: float) -> float:
+    """Return 1, and within the last fifth go down to 0."""
+    return min(1.0, left / COOLDOWN)
+
+
+SCHEDULES: dict[str, Callable[[float], float]] = {"constant": constant, "linear": linear, "cooldown": cooldown}
+
+
+def interpolate(initial: float, final: float, steps: int, step: int) -> float:
+    """Return the value at ``step``: linear from ``initial`` to ``final`` over ``steps``, then ``final``."""
+    return initial + min(1.0, step / steps) * (final - initial)
