@@ -103,7 +103,8 @@ class DDPG(OffPolicyAgent):
             observation: the observation space's shape, or flat; or a batch ``[B, ...]`` of them.
             state: ignored; the policy has no memory.
             episode_start: ignored.
-            deterministic: μ(s); otherwise with exploration noise, drawn afresh (no OU memory).
+            deterministic: μ(s); otherwise with exploration noise, drawn afresh (no OU memory), and with the
+                current share ε of uniform random actions.
 
         Returns:
             Actions in env units, in the action space's shape and dtype, inside its bounds; for a batch as a
@@ -116,7 +117,8 @@ class DDPG(OffPolicyAgent):
         actions = self._policy(observations)
         if not deterministic:
             scale = np.float32(self.config.noise_scale)
-            actions = actions + scale * self._exploration_rng.standard_normal(actions.shape, np.float32)
+            noise = scale * self._exploration_rng.standard_normal(actions.shape, np.float32)
+            actions = self._mix_in_random(actions + noise)
         if not deterministic or self.actor.bounding.head is not tanh_head:
             self.num_clipped_predictions += _outside(actions)
         actions = self._actions.to_env(actions)
@@ -134,15 +136,18 @@ class DDPG(OffPolicyAgent):
         return tuple(ours if theirs is None else theirs for theirs, ours in zip(chosen, usual, strict=True))
 
     def _explore(self, observations: np.ndarray) -> np.ndarray:
-        rng, count = self._exploration_rng, len(observations)
         if self.num_timesteps < self.config.learning_starts:
-            return self._random(count)
-        noisy = self._policy(observations) + self._noise.sample(rng)
-        self.num_clipped_actions += _outside(noisy)
-        actions = np.minimum(np.maximum(noisy, np.float32(-1)), np.float32(1))
-        if self.exploration > 0:
-            actions = np.where(rng.random((count, 1)) < self.exploration, self._random(count), actions)
-        return actions
+            return self._random(len(observations))
+        noisy = self._policy(observations) + self._noise.sample(self._exploration_rng)
+        actions = self._mix_in_random(noisy)
+        self.num_clipped_actions += _outside(actions)
+        return np.minimum(np.maximum(actions, np.float32(-1)), np.float32(1))
+
+    def _mix_in_random(self, actions: np.ndarray) -> np.ndarray:
+        if self.exploration == 0:
+            return actions
+        explores = self._exploration_rng.random((len(actions), 1)) < self.exploration
+        return np.where(explores, self._random(len(actions)), actions)
 
     def _random(self, count: int) -> np.ndarray:
         # Scores too: the largest of equally distributed ones is any of them alike.

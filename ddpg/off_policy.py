@@ -226,7 +226,7 @@ class OffPolicyAgent(abc.ABC):
         """Interact with the environment for ``total_timesteps`` more steps and learn from it.
 
         Two calls of 400 steps do exactly what one of 800 does: episode, noise and owed updates go on (unless
-        ``learning_rate_schedule`` is not ``"constant"``: then the rates fall to 0 at the end of each call).
+        ``learning_rate_schedule`` is not ``"constant"``: then each call follows it from start to end).
 
         Args:
             total_timesteps: environment steps, over all environments of a vector.

@@ -75,6 +75,23 @@ def test_exploration_is_epsilon_greedy_over_all_numbers():
     np.testing.assert_allclose(shares, [1, 0.55, 0.1, 0.1], atol=0.04)
 
 
+def test_a_loop_of_ones_own_explores_alike():
+    agent = DDPG(Aiming(), SMALL.replace(noise_scale=0.0), seed=0)
+    policy, _ = agent.predict([0.0])
+    chosen = [agent.predict([0.0], deterministic=False)[0][0] for _ in range(300)]
+    np.testing.assert_allclose(np.bincount(chosen, minlength=3) / 300, 1 / 3, atol=0.1)
+    agent.num_timesteps = SMALL.exploration_steps
+    chosen = [agent.predict([0.0], deterministic=False)[0][0] for _ in range(300)]
+    assert np.mean(np.equal(chosen, policy[0])) > 0.85  # ε = 0.1
+
+
+def test_random_actions_are_never_counted_as_clipped():
+    agent = DDPG(Aiming(), SMALL.replace(noise_scale=100.0, learning_starts=0, exploration_final=1.0), seed=0)
+    for _ in range(100):
+        agent._explore(np.zeros((1, 1), np.float32))
+    assert agent.num_clipped_actions == 0
+
+
 def test_all_outputs_are_inverted():
     """Scores and parameters alike: at twice the bound, a gradient outwards turns into one inwards."""
     agent = DDPG(Aiming(), SMALL, seed=0)
