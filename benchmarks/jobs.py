@@ -1,6 +1,7 @@
 """Many training runs, a process each, that can be interrupted: what is done is kept, what was cut goes on.
 
-Each job is what ``ddpg train`` (or, the next time, ``ddpg resume``) and ``ddpg evaluate`` do.
+Each job is what ``ddpg train`` (or, the next time, ``ddpg resume``) and ``ddpg evaluate`` do. Jobs at the same time
+share the cores, so that none waits for another's threads.
 """
 
 import argparse
@@ -41,20 +42,20 @@ class Job:
         return self.folder(root) / self.env_id / "1"
 
 
-def run_job(job: Job, root: Path) -> dict[str, Any]:
-    """Return the job's result, doing what is left of it."""
+def run_job(job: Job, root: Path, threads: int | None = None) -> dict[str, Any]:
+    """Return the job's result, doing what is left of it, with at most ``threads`` threads to an operation."""
     run = job.run_directory(root)
     result = run / "result.json"
     if result.exists():
         return json.loads(result.read_text())
     if any(entry.name.isdigit() for entry in (run / "checkpoints").glob("*")):
-        trained = _ddpg("resume", str(run))
+        trained = _ddpg("resume", str(run), threads=threads)
     else:
         # Cut before its first checkpoint: nothing to go on from.
         if run.exists():
             run.rename(run.with_name(f"cut-{sum(1 for _ in run.parent.iterdir())}"))
         goal = ("--seed", str(job.seed), "--total-timesteps", str(job.total_timesteps))
-        trained = _ddpg("train", job.env_id, *goal, "--root", str(job.folder(root)), *job.flags)
+        trained = _ddpg("train", job.env_id, *goal, "--root", str(job.folder(root)), *job.flags, threads=threads)
     if not trained["finished"]:
         raise KeyboardInterrupt
     evaluated = _ddpg("evaluate", str(run), "--episodes", str(job.episodes), bar=False)
@@ -67,8 +68,9 @@ def run_job(job: Job, root: Path) -> dict[str, Any]:
 def run_jobs(jobs: Iterable[Job], root: Path, workers: int) -> list[dict[str, Any]]:
     """Run jobs, ``workers`` at a time; return their results, in order."""
     jobs = list(jobs)
+    threads = max(1, (os.cpu_count() or 1) // workers) if workers > 1 else None
     with ThreadPoolExecutor(workers) as pool, tqdm(total=len(jobs), unit="run") as bar:
-        futures = {pool.submit(run_job, job, root): job for job in jobs}
+        futures = {pool.submit(run_job, job, root, threads): job for job in jobs}
         try:
             for future in as_completed(futures):
                 row = future.result()
@@ -100,9 +102,12 @@ def write_csv(path: Path, rows: Sequence[dict[str, Any]], columns: Sequence[str]
     print(f"wrote {len(rows)} rows to {path}")
 
 
-def _ddpg(*arguments: str, bar: bool = True) -> dict[str, Any]:
+def _ddpg(*arguments: str, bar: bool = True, threads: int | None = None) -> dict[str, Any]:
     command = [*COMMAND, *arguments, "--json", *(["--no-progress-bar"] if bar else [])]
-    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"})
+    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
+    if threads is not None:
+        environment.setdefault("TF_NUM_INTRAOP_THREADS", str(threads))
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
     if done.returncode != 0:
         raise RuntimeError(f"{' '.join(command)} failed with status {done.returncode}:\n{done.stderr[-2000:]}")
     return json.loads(done.stdout)

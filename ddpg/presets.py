@@ -18,10 +18,12 @@ _SMALL = {"hidden": (64, 64), "batch_size": 64, "gamma": 0.98}
 _LQR = {"hidden": (64, 64), "batch_size": 64, "gamma": 0.95, "activation": "tanh"}
 _LOCOMOTION = {"learning_starts": 10_000}
 _PARAMETERISED = {"hidden": (64, 64), "batch_size": 64, "bounding": "inverting"}
-# With gamma 0.98 the policy ran to the ball and put the kick off for ever; at 0.9 it scores.
+# One update in ten steps: the memory sees more of the field. An actor ten times slower than the critic does not run
+# after its errors; at 3e-4 it scored, forgot, and scored again. With gamma 0.98 and 0.99 it put the kick off.
 _HALF_FIELD = {
-    **{"hidden": (128, 128), "batch_size": 128, "norm": "layer", "bounding": "inverting", "gamma": 0.9},
-    **{"actor_learning_rate": 3e-4, "learning_starts": 5_000, "updates_per_step": 0.5, "exploration_steps": 50_000},
+    **{"hidden": (128, 128), "batch_size": 128, "norm": "layer", "bounding": "inverting", "gamma": 0.95},
+    **{"actor_learning_rate": 1e-4, "learning_rate_schedule": "cooldown", "updates_per_step": 0.1},
+    **{"learning_starts": 10_000, "exploration_steps": 100_000},
 }
 
 PRESETS = {
@@ -31,7 +33,7 @@ PRESETS = {
     "ddpg_envs/AsymmetricLQR-v0": Preset(10_000, _LQR),
     "ddpg_envs/Platform-v0": Preset(50_000, _PARAMETERISED),
     "ddpg_envs/Goal-v0": Preset(100_000, _PARAMETERISED),
-    "ddpg_envs/HalfFieldOffense-v0": Preset(1_000_000, _HALF_FIELD),
+    "ddpg_envs/HalfFieldOffense-v0": Preset(1_500_000, _HALF_FIELD),
     "MountainCarContinuous-v0": Preset(100_000, {"noise": "ornstein_uhlenbeck", "noise_scale": 0.5}),
     "InvertedPendulum-v5": Preset(50_000),
     # tanh saturates here on some seeds and never recovers: inverting held 9000 on 19 of 20 seeds, squashing on 4 of 6.
