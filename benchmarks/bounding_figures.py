@@ -1,4 +1,4 @@
-"""Draw what benchmarks/bounding.py measured: a picture for each environment, means over seeds with 95 % bands.
+"""Show what benchmarks/bounding.py measured: a table, and a picture for each environment, with 95 % intervals.
 
 python benchmarks/bounding_figures.py [--out docs]
 """
@@ -14,7 +14,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from scipy import stats
 
-CURVES = Path(__file__).parent / "results" / "bounding_curves.csv"
+RESULTS = Path(__file__).parent / "results"
 COLOURS = {"squashing": "tab:blue", "inverting": "tab:orange", "zeroing": "tab:green"}
 
 Rows = list[dict[str, str]]
@@ -24,12 +24,46 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=Path("docs"), help="folder of the pictures (default: docs)")
     options = parser.parse_args()
-    with CURVES.open(newline="") as file:
-        rows = list(csv.DictReader(file))
+    print(table(_read("bounding.csv")))
+    rows = _read("bounding_curves.csv")
     for env_id in dict.fromkeys(row["env_id"] for row in rows):
         path = options.out / f"bounding_{env_id.rpartition('/')[2]}.png"
         draw(env_id, [row for row in rows if row["env_id"] == env_id]).savefig(path)
         print(f"wrote {path}")
+
+
+def table(rows: Rows) -> str:
+    """Return Markdown: Student's intervals of the mean over seeds, and Welch's of its difference to inverting's."""
+    lines = [
+        "| environment | bounding | mean return | inverting is better by | success | seeds |",
+        "|---|---|---|---|---|---|",
+    ]
+    for env_id in dict.fromkeys(row["env_id"] for row in rows):
+        runs = {
+            bounding: [row for row in rows if (row["env_id"], row["bounding"]) == (env_id, bounding)]
+            for bounding in COLOURS
+        }
+        returns = {bounding: [float(row["mean_return"]) for row in own] for bounding, own in runs.items()}
+        for bounding, own in returns.items():
+            mean = stats.ttest_1samp(own, 0)
+            cells = [env_id.rpartition("/")[2], bounding, _interval(np.mean(own), mean.confidence_interval())]
+            better = stats.ttest_ind(returns["inverting"], own, equal_var=False)
+            difference = np.mean(returns["inverting"]) - np.mean(own)
+            cells.append("" if bounding == "inverting" else _interval(difference, better.confidence_interval()))
+            goals = [float(row["success_rate"]) for row in runs[bounding] if row["success_rate"]]
+            cells.append(f"{np.median(goals):.0%}" if goals else "")
+            cells.append(" ".join(f"{value:.4g}" for value in own))
+            lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _interval(mean: float, interval: tuple[float, float]) -> str:
+    return f"{mean:.3g} ({interval[0]:.3g} to {interval[1]:.3g})"
+
+
+def _read(name: str) -> Rows:
+    with (RESULTS / name).open(newline="") as file:
+        return list(csv.DictReader(file))
 
 
 def draw(env_id: str, rows: Rows) -> Figure:

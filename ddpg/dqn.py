@@ -65,7 +65,7 @@ class DQN(OffPolicyAgent):
             tau=config.tau,
             clip_delta=config.clip_delta,
         )
-        return DQNUpdate(self.q, config.gamma, config.double_q, config.target_update_interval == 0), self.q
+        return DQNUpdate(self.q, config.gamma, config.double_q, config.target_update_interval), self.q
 
     def predict(self, observation, state=None, episode_start=None, deterministic: bool = True):
         """Return ``(action, None)`` for one observation or a batch (Stable-Baselines3's protocol).
@@ -112,16 +112,6 @@ class DQN(OffPolicyAgent):
         if not self._discrete.contains(action):
             raise UsageError(f"action {action!r} is outside the action space {self._discrete}")
         return np.asarray([[action - self._discrete.start]], np.float32)
-
-    def _updates_at_once(self, wanted: int) -> int:
-        interval = self.config.target_update_interval
-        return min(wanted, interval - self.num_updates % interval) if interval else wanted
-
-    def _updated(self) -> None:
-        interval = self.config.target_update_interval
-        if interval and self.num_updates % interval == 0:
-            with self.session.as_default():
-                self.q.sync_target_network()
 
     def _scale_learning_rates(self, factor: float) -> None:
         with self.session.as_default():

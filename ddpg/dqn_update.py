@@ -3,12 +3,15 @@
 import dataclasses
 from typing import ClassVar
 
+import numpy as np
 import tensorflow as tf
 
 from ddpg.gradients import td
 from ddpg.networks.q_network import QNetwork
 from ddpg.replay import Batch
 from ddpg.update import Metrics, after_step
+
+v1 = tf.compat.v1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,16 +22,25 @@ class DQNUpdate:
         network: the Q-network.
         gamma: discount factor γ.
         double_q: choose the next action by the online network, value it by the target.
-        moves_target: move the EMA target with every update; otherwise somebody copies it now and then.
+        target_update_interval: updates between copies of the network into its target; 0: move the target by τ with
+            every update.
     """
 
     network: QNetwork
     gamma: float
     double_q: bool = False
-    moves_target: bool = True
+    target_update_interval: int = 0
 
     metrics: ClassVar[tuple[str, ...]] = ("loss", "q_value")
     action_size: ClassVar[int] = 1
+
+    def __post_init__(self):
+        if not self.target_update_interval:
+            return
+        # A variable of the graph, so that fused updates can count by themselves and checkpoints know where they were.
+        with self.network.graph.as_default():
+            count = v1.get_variable("dqn_updates", initializer=np.int64(0), trainable=False, use_resource=True)
+        object.__setattr__(self, "_count", count)
 
     def whole(self, batch: Batch) -> Metrics:
         """Return the metrics of one whole update; fetching them runs it."""
@@ -61,5 +73,15 @@ class DQNUpdate:
         return [after_step(self.network, self.network.td_gradients(q, y), metrics)]
 
     def move(self) -> tf.Operation:
-        """Return the op that moves the target by τ, or one that does nothing."""
-        return self.network.target_update() if self.moves_target else tf.no_op()
+        """Return the op that moves the target: by τ, or all the way where the interval is over."""
+        if not self.target_update_interval:
+            return self.network.target_update()
+        count = self._count.assign_add(1, read_value=False)
+        with tf.control_dependencies([count]):
+            over = tf.equal(self._count.read_value() % self.target_update_interval, 0)
+        return tf.cond(over, lambda: _done(self.network.target_sync()), lambda: _done(tf.no_op())).op
+
+
+def _done(op: tf.Operation) -> tf.Tensor:
+    with tf.control_dependencies([op]):
+        return tf.constant(True)

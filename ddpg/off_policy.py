@@ -14,11 +14,12 @@ from ddpg.callbacks import Callback, ProgressBar
 from ddpg.config import AgentConfig
 from ddpg.errors import UsageError
 from ddpg.interaction import Transitions, make_interaction, spaces_of
-from ddpg.learner import FusedLearner, SteppedLearner, Update
+from ddpg.learner import Update
 from ddpg.networks.acting import make_policy
 from ddpg.networks.base import Network
 from ddpg.replay import ReplayBuffer, stored_dtype
 from ddpg.schedules import SCHEDULES, interpolate
+from ddpg.updater import Updater
 
 v1 = tf.compat.v1
 
@@ -46,16 +47,14 @@ class OffPolicyAgent(abc.ABC):
             config.buffer_size, self.observation_space.shape, self._action_size, stored_dtype(self.observation_space)
         )
         self.num_timesteps = 0
-        self.num_updates = 0
         self._owed_updates = 0.0
         self._largest_reward = 1.0
         self._interaction = None
         self._stop_requested = False
-        self._learner: FusedLearner | SteppedLearner | None = None
         self.graph = tf.Graph()
         with self.graph.as_default():
             v1.set_random_seed(_seed_from(streams[2]))
-            self._update, acting = self._build()
+            update, acting = self._build()
             self.global_variables = {variable.name: variable for variable in v1.global_variables()}
             self.session = v1.Session(config=v1.ConfigProto(gpu_options=v1.GPUOptions(allow_growth=True)))
             self._policy = make_policy(acting, self.session)
@@ -63,6 +62,8 @@ class OffPolicyAgent(abc.ABC):
         # The session holds threads and device memory: give them back with the agent.
         weakref.finalize(self, self.session.close)
         self._policy.load(self.session.run(self._policy.variables))
+        self.metrics = update.metrics
+        self._updater = Updater(update, config, self.replay, self._replay_rng, fetch=self._policy.variables)
 
     # -- what differs ---------------------------------------------------------------------------------
 
@@ -99,13 +100,6 @@ class OffPolicyAgent(abc.ABC):
     def _episode_ended(self, index: int) -> None:
         """Take note that an episode ended in environment ``index``."""
 
-    def _updates_at_once(self, wanted: int) -> int:
-        """Return how many of ``wanted`` updates to make before looking up."""
-        return wanted
-
-    def _updated(self) -> None:
-        """Take note that ``num_updates`` has grown."""
-
     @property
     def exploration(self) -> float:
         """The share ε of uniform random actions now: linear from initial to final over ``exploration_steps``."""
@@ -117,9 +111,9 @@ class OffPolicyAgent(abc.ABC):
         return {}
 
     @property
-    def metrics(self) -> tuple[str, ...]:
-        """Names of what :meth:`update` returns."""
-        return self._update.metrics
+    def num_updates(self) -> int:
+        """Gradient updates made."""
+        return self._updater.num_updates
 
     # -- remembering ----------------------------------------------------------------------------------
 
@@ -184,41 +178,10 @@ class OffPolicyAgent(abc.ABC):
         """
         if n < 1:
             raise UsageError(f"update(n={n}) must make at least 1 update")
-        learner = self._get_learner()
-        totals: dict[str, float] = {}
-        done = 0
-        while done < n:
-            count = self._updates_at_once(min(n - done, learner.updates_per_call))
-            batch = self.replay.sample(self._replay_rng, count, self.config.batch_size)
-            if self.config.rescale_rewards:
-                batch = batch._replace(rewards=batch.rewards / np.float32(self._largest_reward))
-            if count < learner.updates_per_call:
-                batch = batch.padded(learner.updates_per_call)
-            metrics, weights = learner.update(self.session, batch, count)
-            done += count
-            self.num_updates += count
-            self._updated()
-            totals = {name: totals.get(name, 0.0) + value * count / n for name, value in metrics.items()}
+        scale = self._largest_reward if self.config.rescale_rewards else 1.0
+        metrics, weights = self._updater.run(self.session, n, scale)
         self._policy.load(weights)
-        loss = totals[self.metrics[0]]
-        if not np.isfinite(loss):
-            raise FloatingPointError(
-                f"the loss is {loss} after {self.num_updates} updates: training diverged; "
-                "lower the learning rate, or scale the rewards down"
-            )
-        return totals
-
-    def _get_learner(self) -> FusedLearner | SteppedLearner:
-        if self._learner is None:
-            config = self.config
-            options = {"batch_size": config.batch_size, "fetch": self._policy.variables}
-            if self._update.network.td_path.feeds_target:
-                self._learner = SteppedLearner(self._update, **options)
-            else:
-                self._learner = FusedLearner(
-                    self._update, **options, updates_per_call=config.updates_per_call, jit=config.jit
-                )
-        return self._learner
+        return metrics
 
     def learn(
         self, total_timesteps: int, callbacks: Sequence[Callback] = (), progress_bar: bool = False

@@ -77,7 +77,7 @@ def restore(agent: "OffPolicyAgent", manifest: dict[str, Any], groups: checkpoin
     agent.session.run(list(initializers), {op.inputs[1]: value for op, value in initializers.items()})
     agent._policy.load(agent.session.run(agent._policy.variables))
     agent.num_timesteps = manifest["num_timesteps"]
-    agent.num_updates = manifest["num_updates"]
+    agent._updater.num_updates = manifest["num_updates"]
     agent._owed_updates = manifest["owed_updates"]
     agent._largest_reward = manifest["largest_reward"]
     for name, generator in _generators(agent).items():

@@ -179,8 +179,8 @@ def test_every_option_changes_what_is_learned(field):
         # The same mathematics by another way: equal but for rounding. That the way differs is shown by
         # test_jit_decides_whether_xla_must_compile, test_policy.py and SteppedLearner's own type.
         assert relative_difference(params(other), params(one)) < 1e-3
-        assert type(one._learner).__name__ == "FusedLearner"
-        assert type(other._learner).__name__ == ("SteppedLearner" if field == "td_target" else "FusedLearner")
+        assert type(one._updater.learner).__name__ == "FusedLearner"
+        assert type(other._updater.learner).__name__ == ("SteppedLearner" if field == "td_target" else "FusedLearner")
     elif field in ("hidden", "norm"):
         assert [a.shape for a in params(one)] != [a.shape for a in params(other)]
     else:

@@ -224,7 +224,7 @@ def test_three_equal_paths_stay_alike_for_1000_updates():
             agent.observe(state, int(rng.integers(3)), float(state[0]), following, bool(rng.random() < 0.1), False)
         # All minibatches are drawn alike, whatever the number of updates in a call.
         batch = agent.replay.sample(rng, 1000, 8)
-        learner = agent._get_learner()
+        learner = agent._updater.learner
         for first in range(0, 1000, learner.updates_per_call):
             rows = slice(first, first + learner.updates_per_call)
             learner.update(agent.session, Batch(*(field[rows] for field in batch)), learner.updates_per_call)

@@ -12,6 +12,7 @@ NAMES = [
     "3_output_delta",
     "4_chain_rule_or_direct",
     "5_ema_targets",
+    "6_inverting_gradients",
 ]
 
 
