@@ -322,7 +322,7 @@ def test_discrete_start_is_honoured():
 
 
 def test_save_and_load(tmp_path):
-    agent = trained(SMALL.replace(rescale_rewards=True))
+    agent = trained(SMALL.replace(rescale_rewards=True, target_update_interval=6))
     agent.save(tmp_path / "c")
     loaded = load_agent(tmp_path / "c")
     assert isinstance(loaded, DQN)
