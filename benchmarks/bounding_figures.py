@@ -35,7 +35,7 @@ def main() -> None:
 def table(rows: Rows) -> str:
     """Return Markdown: Student's intervals of the mean over seeds, and Welch's of its difference to inverting's."""
     lines = [
-        "| environment | bounding | mean return | inverting is better by | success | seeds |",
+        "| environment | bounding | return | inverting returns more by | goals, median seed | return per seed |",
         "|---|---|---|---|---|---|",
     ]
     for env_id in dict.fromkeys(row["env_id"] for row in rows):
@@ -45,20 +45,31 @@ def table(rows: Rows) -> str:
         }
         returns = {bounding: [float(row["mean_return"]) for row in own] for bounding, own in runs.items()}
         for bounding, own in returns.items():
-            mean = stats.ttest_1samp(own, 0)
-            cells = [env_id.rpartition("/")[2], bounding, _interval(np.mean(own), mean.confidence_interval())]
-            better = stats.ttest_ind(returns["inverting"], own, equal_var=False)
-            difference = np.mean(returns["inverting"]) - np.mean(own)
-            cells.append("" if bounding == "inverting" else _interval(difference, better.confidence_interval()))
+            better = "" if bounding == "inverting" else _interval(returns["inverting"], own)
             goals = [float(row["success_rate"]) for row in runs[bounding] if row["success_rate"]]
-            cells.append(f"{np.median(goals):.0%}" if goals else "")
-            cells.append(" ".join(f"{value:.4g}" for value in own))
-            lines.append(f"| {' | '.join(cells)} |")
+            success = f"{np.median(goals):.0%}" if goals else ""
+            values = " ".join(map(_short, own))
+            lines.append(
+                f"| {env_id.rpartition('/')[2]} | {bounding} | {_interval(own)} | {better} | {success} | {values} |"
+            )
     return "\n".join(lines)
 
 
-def _interval(mean: float, interval: tuple[float, float]) -> str:
-    return f"{mean:.3g} ({interval[0]:.3g} to {interval[1]:.3g})"
+def _interval(values: list[float], others: list[float] = ()) -> str:
+    """Return the mean, less that of ``others`` if given, and its 95 % interval (Welch's; Student's without others)."""
+    mean, variance, freedom = np.mean(values), np.var(values, ddof=1) / len(values), len(values) - 1
+    if len(others):
+        parts = variance, np.var(others, ddof=1) / len(others)
+        mean, variance = mean - np.mean(others), sum(parts)
+        if variance:
+            freedom = variance**2 / (parts[0] ** 2 / freedom + parts[1] ** 2 / (len(others) - 1))
+    half = stats.t.ppf(0.975, freedom) * np.sqrt(variance)
+    return f"{_short(mean)} ({_short(mean - half)} to {_short(mean + half)})"
+
+
+def _short(value: float) -> str:
+    """Return three digits, never as a power of ten."""
+    return f"{float(f'{value:.3g}'):.10g}"
 
 
 def _read(name: str) -> Rows:
@@ -67,8 +78,8 @@ def _read(name: str) -> Rows:
 
 
 def draw(env_id: str, rows: Rows) -> Figure:
-    """Return four panels: success, and the three ways in which actions meet their bounds."""
-    figure = Figure(figsize=(9.5, 7.2), dpi=110, layout="constrained")
+    """Return four panels: success, and how outputs and gradients meet the bounds."""
+    figure = Figure(figsize=(9.5, 7.4), dpi=110, layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots(2, 2, sharex=True)
     succeeds = any(row["success_rate"] for row in rows)
@@ -76,19 +87,19 @@ def draw(env_id: str, rows: Rows) -> Figure:
     for bounding, colour in COLOURS.items():
         own = [row for row in rows if row["bounding"] == bounding]
         goals = [_number(row, "success_rate") if succeeds else _number(row, "mean_return") for row in own]
-        _band(axes[0, 0], own, goals, colour, bounding)
-        _band(axes[0, 1], own, [_number(row, "actions_outside") for row in own], colour, bounding)
-        _band(axes[1, 0], own, [_number(row, "actions_saturated") for row in own], colour, bounding)
         passed = [_number(row, "bounded_gradient_norm") / _number(row, "action_gradient_norm") for row in own]
-        _band(axes[1, 1], own, passed, colour, bounding)
+        _band(axes[0, 0], own, goals, colour, bounding, most=1.0 if succeeds else None)
+        _band(axes[0, 1], own, [_number(row, "actions_outside") for row in own], colour, bounding, most=1.0)
+        _band(axes[1, 0], own, [_number(row, "actions_saturated") for row in own], colour, bounding, most=1.0)
+        _band(axes[1, 1], own, passed, colour, bounding, most=np.inf)
     _label(axes[0, 0], "Evaluation without noise", "share of episodes with success" if succeeds else "return")
-    _label(axes[0, 1], "Numbers of μ(s) outside the box", "share of the minibatch")
-    _label(axes[1, 0], "Numbers of μ(s) within 1 % of a bound, or outside", "share of the minibatch")
-    _label(axes[1, 1], "What bounding leaves of ∇ₐQ", "norm after / norm before")
+    _label(axes[0, 1], "Outputs μ(s) outside the box", "share of the minibatch")
+    _label(axes[1, 0], "Outputs μ(s) within 1 % of a bound, or outside", "share of the minibatch")
+    _label(axes[1, 1], "What bounding leaves of ∇ₐQ (tanh not counted)", "norm after / norm before")
     for panel in axes[1]:
-        panel.set_xlabel("environment steps")
-        panel.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-    axes[0, 0].legend(loc="best")
+        panel.set_xlabel("environment steps (thousands)")
+        panel.xaxis.set_major_formatter(lambda value, _: f"{value / 1000:g}")
+    figure.legend(*axes[0, 0].get_legend_handles_labels(), ncols=3, loc="outside lower center")
     figure.suptitle(f"{env_id}: three boundings, mean and 95 % band over {seeds} seeds")
     return figure
 
@@ -97,23 +108,26 @@ def _number(row: dict[str, str], name: str) -> float:
     return float(row[name]) if row[name] else np.nan
 
 
-def _band(axes: Axes, rows: Rows, values: Iterable[float], colour: str, label: str) -> None:
-    """Draw the mean over seeds at each evaluation, with Student's 95 % interval of it."""
+def _band(axes: Axes, rows: Rows, values: Iterable[float], colour: str, label: str, most: float | None) -> None:
+    """Draw the mean over seeds at each evaluation and Student's 95 % interval of it, within [0, ``most``] if given."""
     by_step: dict[int, list[float]] = {}
     for row, value in zip(rows, values, strict=True):
         if np.isfinite(value):
             by_step.setdefault(int(row["timesteps"]), []).append(value)
-    most = max(map(len, by_step.values()), default=0)
+    count = max(map(len, by_step.values()), default=0)
     # A vector's runs may end a few steps apart; a step that few seeds share has no interval.
-    steps = sorted(step for step, group in by_step.items() if len(group) == most)
+    steps = sorted(step for step, group in by_step.items() if len(group) == count)
     groups = np.array([by_step[step] for step in steps])
     if not steps:
         return
     means = groups.mean(axis=1)
     axes.plot(steps, means, color=colour, label=label)
-    if most > 1:
-        half = stats.t.ppf(0.975, most - 1) * groups.std(axis=1, ddof=1) / np.sqrt(most)
-        axes.fill_between(steps, means - half, means + half, color=colour, alpha=0.2, linewidth=0)
+    if count > 1:
+        half = stats.t.ppf(0.975, count - 1) * groups.std(axis=1, ddof=1) / np.sqrt(count)
+        low, high = means - half, means + half
+        if most is not None:
+            low, high = np.clip([low, high], 0.0, most)
+        axes.fill_between(steps, low, high, color=colour, alpha=0.2, linewidth=0)
 
 
 def _label(axes: Axes, title: str, unit: str) -> None:
