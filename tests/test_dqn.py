@@ -292,8 +292,12 @@ def test_exploration_schedule():
     assert (noisy != greedy).mean() == pytest.approx(0.05, abs=0.01)  # half the random actions are the greedy one
 
 
-def test_periodic_target_is_a_copy_every_interval():
-    agent = trained(SMALL.replace(target_update_interval=6))
+STEPPED = {"td_target": "placeholder", "jit": False, "updates_per_call": 1}
+
+
+@pytest.mark.parametrize("changes", [{}, {"jit": False}, STEPPED], ids=["compiled", "uncompiled", "stepped"])
+def test_periodic_target_is_a_copy_every_interval(changes):
+    agent = trained(SMALL.replace(target_update_interval=6, **changes))
     with agent.session.as_default():
         assert agent.num_updates == 40
 
