@@ -62,7 +62,6 @@ class OffPolicyAgent(abc.ABC):
         # The session holds threads and device memory: give them back with the agent.
         weakref.finalize(self, self.session.close)
         self._policy.load(self.session.run(self._policy.variables))
-        self.metrics = update.metrics
         self._updater = Updater(update, config, self.replay, self._replay_rng, fetch=self._policy.variables)
 
     # -- what differs ---------------------------------------------------------------------------------
@@ -109,6 +108,11 @@ class OffPolicyAgent(abc.ABC):
     def counts(self) -> dict[str, int]:
         """What was counted while learning, since this object was made."""
         return {}
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """Names of what :meth:`update` returns."""
+        return self._updater.metrics
 
     @property
     def num_updates(self) -> int:

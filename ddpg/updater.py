@@ -25,12 +25,13 @@ class Updater:
 
     Attributes:
         num_updates: gradient updates made.
+        metrics: names of what an update measures.
     """
 
     def __init__(
         self, update: Update, config: AgentConfig, replay: ReplayBuffer, rng: np.random.Generator, fetch: Sequence
     ):
-        self.num_updates = 0
+        self.num_updates, self.metrics = 0, update.metrics
         self._update, self._config, self._replay, self._rng, self._fetch = update, config, replay, rng, fetch
 
     @functools.cached_property
@@ -55,7 +56,7 @@ class Updater:
             FloatingPointError: a loss that is not finite.
         """
         learner = self.learner
-        totals = dict.fromkeys(self._update.metrics, 0.0)
+        totals = dict.fromkeys(self.metrics, 0.0)
         done = 0
         while done < n:
             count = min(n - done, learner.updates_per_call)
@@ -68,7 +69,7 @@ class Updater:
             done += count
             self.num_updates += count
             totals = {name: total + metrics[name] * count / n for name, total in totals.items()}
-        loss = totals[self._update.metrics[0]]
+        loss = totals[self.metrics[0]]
         if not np.isfinite(loss):
             raise FloatingPointError(
                 f"the loss is {loss} after {self.num_updates} updates: training diverged; "
