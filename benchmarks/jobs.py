@@ -65,10 +65,15 @@ def run_job(job: Job, root: Path, threads: int | None = None) -> dict[str, Any]:
     return row
 
 
+def threads_each(workers: int, cores: int) -> int | None:
+    """Return how many threads each of ``workers`` jobs may use; one alone is not limited."""
+    return max(1, cores // workers) if workers > 1 else None
+
+
 def run_jobs(jobs: Iterable[Job], root: Path, workers: int) -> list[dict[str, Any]]:
     """Run jobs, ``workers`` at a time; return their results, in order."""
     jobs = list(jobs)
-    threads = max(1, (os.cpu_count() or 1) // workers) if workers > 1 else None
+    threads = threads_each(workers, os.cpu_count() or 1)
     with ThreadPoolExecutor(workers) as pool, tqdm(total=len(jobs), unit="run") as bar:
         futures = {pool.submit(run_job, job, root, threads): job for job in jobs}
         try:

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
-from jobs import Job, run_jobs, write_csv
+import jobs
+from jobs import Job, run_jobs, threads_each, write_csv
 
 FLAGS = ("--hidden", "8", "--batch-size", "8", "--learning-starts", "50", "--no-jit")
 
@@ -47,3 +48,14 @@ def test_rows_without_a_value_stay_empty(tmp_path):
     path = tmp_path / "results" / "x.csv"
     write_csv(path, [{"a": 1, "b": 0.123456789}, {"a": 2, "c": "left out"}], ["a", "b"])
     assert path.read_text() == "a,b\n1,0.123457\n2,\n"
+
+
+def test_jobs_at_the_same_time_share_the_cores(monkeypatch):
+    assert [threads_each(workers, 8) for workers in (1, 2, 3, 16)] == [None, 4, 2, 1]
+    name = "TF_NUM_INTRAOP_THREADS"
+    monkeypatch.delenv(name, raising=False)
+    program = f"import json, os; print(json.dumps(os.environ.get({name!r})))"
+    monkeypatch.setattr(jobs, "COMMAND", [sys.executable, "-c", program])
+    assert [jobs._ddpg("train", threads=threads) for threads in (None, 3)] == [None, "3"]
+    monkeypatch.setenv(name, "5")
+    assert jobs._ddpg("train", threads=3) == "5"  # who sets it himself means it
