@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from jobs import Job, add_flags, run_jobs, write_csv
 
-from ddpg import rundir
-from ddpg.presets import preset_for
+from ddpg.runs import directory
+from ddpg.runs.presets import preset_for
 
 RESULTS = Path(__file__).parent / "results"
 BOUNDINGS = ("squashing", "inverting", "zeroing")
@@ -55,10 +55,10 @@ def jobs(env_id: str, seeds: int) -> list[Job]:
 def curve(job: Job, root: Path) -> list[dict[str, Any]]:
     """Return a row for each evaluation, with the diagnostics' means since the one before."""
     run = job.run_directory(root)
-    metrics = rundir.read_table(run / "metrics.csv")
+    metrics = directory.read_table(run / "metrics.csv")
     steps = np.array([float(row["timesteps"]) for row in metrics])
     rows, before = [], 0.0
-    for evaluation in rundir.read_table(run / "evaluations.csv"):
+    for evaluation in directory.read_table(run / "evaluations.csv"):
         now = float(evaluation["timesteps"])
         window = [row for row, step in zip(metrics, steps, strict=True) if before < step <= now]
         row = {"env_id": job.env_id, "bounding": job.label, "seed": job.seed, "timesteps": int(now)}

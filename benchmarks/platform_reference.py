@@ -1,7 +1,7 @@
 """Record what the published platform domain does, for ``tests/test_platform.py`` to compare with.
 
     pip install 'ddpg-paths[bench]'
-    python benchmarks/platform_reference.py > tests/data/platform_reference.json
+    python benchmarks/platform_reference.py > tests/envs/data/platform_reference.json
 
 Recorded from hybrid-platform 0.1.0: 2 000 episodes of the random policy as statistics, and trajectories of three
 kinds, each an episode from a given start and seed: the random policy from the usual start, the random policy from

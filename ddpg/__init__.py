@@ -1,7 +1,7 @@
 """DDPG actor-critic with pluggable gradient paths, on TensorFlow graphs and tflearn.
 
 Names are imported when first used, so that ``import ddpg`` is instant and a process that only needs
-``ddpg.replay``, ``ddpg.noise`` or ``ddpg.spaces`` never imports TensorFlow.
+``ddpg.experience.replay``, ``ddpg.acting.noise`` or ``ddpg.experience.spaces`` never imports TensorFlow.
 """
 
 import importlib as _importlib
@@ -9,9 +9,9 @@ import importlib as _importlib
 __version__ = "0.1.0"
 
 _HOME = {
-    "DDPG": "ddpg.agent",
+    "DDPG": "ddpg.agents.ddpg",
     "DDPGConfig": "ddpg.config",
-    "DQN": "ddpg.dqn",
+    "DQN": "ddpg.agents.dqn",
     "DQNConfig": "ddpg.config",
     "ActorNetwork": "ddpg.networks.actor",
     "CriticNetwork": "ddpg.networks.critic",
@@ -19,15 +19,15 @@ _HOME = {
     "mlp": "ddpg.networks.layers",
     "conv": "ddpg.networks.layers",
     "Bounding": "ddpg.gradients.bounding",
-    "ReplayBuffer": "ddpg.replay",
-    "Batch": "ddpg.replay",
-    "FlattenParameterisedAction": "ddpg.parameterised",
-    "GaussianNoise": "ddpg.noise",
-    "OrnsteinUhlenbeckNoise": "ddpg.noise",
-    "Callback": "ddpg.callbacks",
-    "ProgressBar": "ddpg.callbacks",
-    "evaluate": "ddpg.evaluation",
-    "train": "ddpg.training",
+    "ReplayBuffer": "ddpg.experience.replay",
+    "Batch": "ddpg.experience.replay",
+    "FlattenParameterisedAction": "ddpg.experience.wrappers",
+    "GaussianNoise": "ddpg.acting.noise",
+    "OrnsteinUhlenbeckNoise": "ddpg.acting.noise",
+    "Callback": "ddpg.agents.callbacks",
+    "ProgressBar": "ddpg.agents.callbacks",
+    "evaluate": "ddpg.runs.evaluation",
+    "train": "ddpg.runs.training",
     "compare_paths": "ddpg.laboratory.compare",
     "draw_paths": "ddpg.laboratory.picture",
     "UsageError": "ddpg.errors",

@@ -41,10 +41,10 @@ def _train(options: argparse.Namespace) -> None:
     values = read_toml(options.config) if options.config else {}
     values |= {name: getattr(options, name) for name in _flags() if getattr(options, name) is not _UNSET}
     with _quiet_tensorflow():
-        from ddpg import training
-        from ddpg.agents import agent_for
-        from ddpg.environments import make_env
-        from ddpg.presets import preset_config
+        from ddpg.agents.registry import agent_for
+        from ddpg.runs import training
+        from ddpg.runs.environments import make_env
+        from ddpg.runs.presets import preset_config
     env = make_env(options.env)
     name = env.spec.id
     config = preset_config(name, agent_for(env.action_space).config_class, **values)
@@ -64,7 +64,7 @@ def _train(options: argparse.Namespace) -> None:
 
 def _resume(options: argparse.Namespace) -> None:
     with _quiet_tensorflow():
-        from ddpg import training
+        from ddpg.runs import training
     run = training.resume(
         options.run, total_timesteps=options.total_timesteps, progress_bar=not options.no_progress_bar
     )
@@ -73,12 +73,13 @@ def _resume(options: argparse.Namespace) -> None:
 
 def _evaluate(options: argparse.Namespace) -> None:
     with _quiet_tensorflow():
-        from ddpg import checkpoint, rundir
-        from ddpg.agents import load_agent
-        from ddpg.environments import make_env
-        from ddpg.evaluation import evaluate
+        from ddpg.agents.registry import load_agent
+        from ddpg.runs import directory
+        from ddpg.runs.environments import make_env
+        from ddpg.runs.evaluation import evaluate
+        from ddpg.storage import checkpoint
     path = checkpoint.find(options.run, options.checkpoint)
-    document = rundir.read_config(options.run)
+    document = directory.read_config(options.run)
     env = make_env(document["env_id"])
     agent = load_agent(path, env)
     seed = document["seed"] + 2_000_000 if options.seed is None else options.seed
@@ -104,11 +105,11 @@ def _evaluate(options: argparse.Namespace) -> None:
 
 def _paths(options: argparse.Namespace) -> None:
     with _quiet_tensorflow():
-        from ddpg.environments import make_env
         from ddpg.laboratory.compare import compare_paths
         from ddpg.laboratory.picture import draw_paths
         from ddpg.laboratory.text import paths_text
-        from ddpg.presets import preset_config
+        from ddpg.runs.environments import make_env
+        from ddpg.runs.presets import preset_config
     env = make_env(options.env)
     name = env.spec.id
     with _quiet_tensorflow():
@@ -123,10 +124,10 @@ def _paths(options: argparse.Namespace) -> None:
 
 
 def _report(run, as_json: bool) -> None:
-    from ddpg import rundir
+    from ddpg.runs import directory
 
-    document = rundir.read_config(run)
-    last = {name: rundir.read_table(run / f"{name}.csv")[-1] for name in ("metrics", "evaluations")}
+    document = directory.read_config(run)
+    last = {name: directory.read_table(run / f"{name}.csv")[-1] for name in ("metrics", "evaluations")}
     timesteps = int(last["evaluations"]["timesteps"])
     summary = {
         "run": str(run),

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from ddpg.acting.noise import NOISES
+from ddpg.acting.schedules import SCHEDULES
 from ddpg.errors import UsageError, did_you_mean
-from ddpg.noise import NOISES
-from ddpg.schedules import SCHEDULES
 
 if sys.version_info >= (3, 11):
     import tomllib

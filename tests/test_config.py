@@ -6,7 +6,7 @@ import pytest
 
 from ddpg import DDPGConfig, DQNConfig, UsageError
 from ddpg.config import read_toml
-from ddpg.presets import PRESETS, preset_config
+from ddpg.runs.presets import PRESETS, preset_config
 
 
 def test_json_round_trip():

@@ -41,8 +41,9 @@ assert not tf.executing_eagerly()
 
 
 def test_workers_parts_need_no_tensorflow():
-    modules = "ddpg.replay, ddpg.noise, ddpg.spaces, ddpg.numpy_program, ddpg.interaction, ddpg.config, ddpg_envs"
-    run(f"import {modules}, sys; assert 'tensorflow' not in sys.modules")
+    rooms = {"experience": ("replay", "interaction", "spaces"), "acting": ("noise", "program")}
+    modules = ", ".join(f"ddpg.{room}.{name}" for room, names in rooms.items() for name in names)
+    run(f"import {modules}, ddpg.config, ddpg_envs, sys; assert 'tensorflow' not in sys.modules")
 
 
 def test_eager_code_keeps_working_beside_an_agent():

@@ -4,15 +4,15 @@ import gymnasium as gym
 import numpy as np
 import tensorflow as tf
 
-from ddpg.agent import DDPG
+from ddpg.agents.ddpg import DDPG
 from ddpg.config import DDPGConfig
+from ddpg.experience.replay import Batch
 from ddpg.gradients.bounding import BOUNDINGS
-from ddpg.gradients.flow import Recorder
 from ddpg.laboratory.finite_differences import Expected, FiniteDifferences, sample_coordinates
+from ddpg.laboratory.flow import Recorder
 from ddpg.laboratory.probed import ProbedActor, ProbedCritic
 from ddpg.networks.base import Network
 from ddpg.networks.layers import mlp
-from ddpg.replay import Batch
 
 v1 = tf.compat.v1
 

@@ -11,10 +11,10 @@ import gymnasium as gym
 import numpy as np
 
 from ddpg.config import DDPGConfig
-from ddpg.gradients import check
 from ddpg.gradients.bounding import BOUNDINGS
 from ddpg.gradients.policy import POLICY_GRADIENTS
 from ddpg.gradients.td import TD_TARGETS
+from ddpg.laboratory import check
 from ddpg.laboratory.bench import Bench
 from ddpg.laboratory.trial import try_policy, try_td
 
@@ -51,7 +51,7 @@ def compare_paths(
         - ``milliseconds``, ``milliseconds_compiled``: of one gradient, its target included; ``None`` where it
           cannot be compiled;
         - ``reached``: in how many variables of each group ``tf.gradients`` finds a gradient;
-        - ``edges``: the traced backward pass, see :class:`ddpg.gradients.flow.Edge`, with its ``norm``.
+        - ``edges``: the traced backward pass, see :class:`ddpg.laboratory.flow.Edge`, with its ``norm``.
 
     Raises:
         UsageError: networks that NumPy cannot mirror, or a path whose start of backward cannot be seen.

@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ddpg.gradients.check import finite_difference
+from ddpg.experience.replay import Batch
+from ddpg.laboratory.check import finite_difference
+from ddpg.laboratory.reference import float64_function
 from ddpg.networks.actor import ActorNetwork
 from ddpg.networks.base import Network
 from ddpg.networks.critic import CriticNetwork
-from ddpg.networks.reference import float64_function
-from ddpg.replay import Batch
 
 COORDINATES = 150
 

@@ -1,6 +1,6 @@
 """The gradient laboratory's picture: one update as a graph of boxes, once for every path.
 
-What is drawn comes from the traced edges alone (:func:`ddpg.gradients.flow.trace`): a forward edge where one
+What is drawn comes from the traced edges alone (:func:`ddpg.laboratory.flow.trace`): a forward edge where one
 tensor feeds another, an arrow back where ``tf.gradients`` finds a gradient, a bar where one arrives and stops.
 """
 
@@ -17,7 +17,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import FancyArrowPatch, Patch
 
 from ddpg.errors import UsageError
-from ddpg.gradients.flow import START
+from ddpg.laboratory.flow import START
 
 FORWARD, TRAINED, PASSING, STOPPED = "0.72", "#1668b8", "#e08a1e", "#cc1f1f"
 

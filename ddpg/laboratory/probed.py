@@ -10,7 +10,7 @@
 
 import tensorflow as tf
 
-from ddpg.gradients.flow import Recorder
+from ddpg.laboratory.flow import Recorder
 from ddpg.networks.actor import ActorNetwork
 from ddpg.networks.critic import CriticNetwork
 

@@ -7,16 +7,16 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from ddpg import update
 from ddpg.errors import UsageError
-from ddpg.gradients import check
-from ddpg.gradients.flow import Edge, trace
+from ddpg.experience.replay import Batch
 from ddpg.gradients.td import TD_TARGETS, TDPath
+from ddpg.laboratory import check
 from ddpg.laboratory.bench import Bench
 from ddpg.laboratory.finite_differences import Expected
+from ddpg.laboratory.flow import Edge, trace
 from ddpg.laboratory.timing import compiled, milliseconds
 from ddpg.networks.base import Network
-from ddpg.replay import Batch
+from ddpg.updates import ddpg as update
 
 FIELD_NAMES = {"observations": "s", "actions": "a", "rewards": "r", "next_observations": "next_s"}
 

@@ -6,8 +6,8 @@ import numpy as np
 import tensorflow as tf
 from gymnasium import spaces as gym_spaces
 
-from ddpg import spaces
 from ddpg.errors import UsageError, choose
+from ddpg.experience import spaces
 from ddpg.gradients import bounding as boundings
 from ddpg.gradients.policy import POLICY_GRADIENTS
 from ddpg.networks.base import Network, v1

@@ -7,9 +7,9 @@ import gymnasium as gym
 import numpy as np
 import tensorflow as tf
 
-from ddpg import spaces
 from ddpg._tflearn import training_mode
 from ddpg.errors import UsageError
+from ddpg.experience import spaces
 from ddpg.networks.layers import mlp
 from ddpg.networks.target import Target
 

@@ -3,8 +3,8 @@
 import numpy as np
 import tensorflow as tf
 
-from ddpg import spaces
 from ddpg.errors import UsageError
+from ddpg.experience import spaces
 from ddpg.networks.layers import output_layer
 from ddpg.networks.value import ValueNetwork
 

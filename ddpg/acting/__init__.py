@@ -1,0 +1,1 @@
+"""What to do in a state: policies as NumPy programs, noise, schedules."""

@@ -1,0 +1,109 @@
+"""Read a network's graph as a NumPy program.
+
+A network is described once, by the ops it builds; this walks them from the output back to the input.
+Whatever it meets and cannot translate (a conditional, a convolution) makes the answer ``None``, and the
+caller runs the graph in its session instead.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from ddpg.acting.program import OPERATIONS, NumpyProgram, Step
+
+# Attributes under which an op is what its NumPy counterpart does; any other value is not translated.
+_REQUIRED = {
+    "MatMul": {"transpose_a": False, "transpose_b": False},
+    "Mean": {"keep_dims": True},
+    "BiasAdd": {"data_format": b"NHWC"},
+}
+
+# Where a constant of this value changes nothing, as scaling to [-1, 1] from [-1, 1].
+_NEUTRAL = {"Mul": 1, "AddV2": 0}
+
+
+def mirror(output: tf.Tensor, *sources: tf.Tensor) -> tuple[NumpyProgram, list] | None:
+    """Translate the graph between ``sources`` and ``output``.
+
+    Args:
+        output: ``[B, A]``.
+        sources: the placeholders it is computed from, in the order of the program's inputs.
+
+    Returns:
+        The program and the variables whose values it loads (as the tensors of their handles), or ``None``
+        if some op has no translation.
+    """
+    translation = _Translation(sources)
+    try:
+        result = translation.visit(output)
+    except _NoTranslation:
+        return None
+    program = NumpyProgram(
+        translation.steps,
+        translation.size,
+        translation.constants,
+        list(translation.handles),
+        sources=range(len(sources)),
+        result=result,
+    )
+    return program, list(translation.handles.values())
+
+
+class _Translation:
+    """The program so far; registers are numbered as they appear, the sources are the first."""
+
+    def __init__(self, sources: Sequence[tf.Tensor]):
+        self.size = len(sources)
+        self.constants: dict[int, np.ndarray] = {}
+        self.handles: dict[int, tf.Tensor] = {}
+        self._registers = {source.name: register for register, source in enumerate(sources)}
+        self._shapes = {register: source.shape for register, source in enumerate(sources)}
+        self.steps: list[Step] = []
+
+    def visit(self, tensor: tf.Tensor) -> int:
+        """Return the register that holds ``tensor``."""
+        if tensor.name not in self._registers:
+            self._registers[tensor.name] = self._translate(tensor)
+        return self._registers[tensor.name]
+
+    def _translate(self, tensor: tf.Tensor) -> int:
+        operation = tensor.op
+        if operation.type == "Identity":
+            return self.visit(operation.inputs[0])
+        if operation.type == "ReadVariableOp":
+            self.handles[self._new(tensor)] = operation.inputs[0]
+            return self.size - 1
+        if operation.type == "Const":
+            return self._constant(tensor, tf.make_ndarray(operation.get_attr("value")))
+        if operation.type == "Relu":
+            zero = self._constant(tensor, np.zeros((), tensor.dtype.as_numpy_dtype))
+            return self._step("Maximum", (self.visit(operation.inputs[0]), zero), tensor)
+        required = _REQUIRED.get(operation.type, {})
+        if operation.type not in OPERATIONS or any(operation.get_attr(name) != v for name, v in required.items()):
+            raise _NoTranslation
+        inputs = tuple(self.visit(source) for source in operation.inputs)
+        neutral = _NEUTRAL.get(operation.type)
+        for kept, other in (inputs, inputs[::-1]) if neutral is not None else ():
+            if self._shapes[kept] == tensor.shape and np.all(self.constants.get(other, np.nan) == neutral):
+                return kept
+        return self._step(operation.type, inputs, tensor)
+
+    def _step(self, operation: str, inputs: tuple[int, ...], tensor: tf.Tensor) -> int:
+        if tensor.shape.rank != 2:
+            raise _NoTranslation  # the program holds vectors as rows, which broadcasts alike in rank 2 only
+        self.steps.append(Step(operation, inputs, self._new(tensor)))
+        return self.size - 1
+
+    def _constant(self, tensor: tf.Tensor, value: np.ndarray) -> int:
+        self.constants[self._new(tensor)] = value
+        return self.size - 1
+
+    def _new(self, tensor: tf.Tensor) -> int:
+        self._shapes[self.size] = tensor.shape
+        self.size += 1
+        return self.size - 1
+
+
+class _NoTranslation(Exception):
+    """An op without a NumPy counterpart."""

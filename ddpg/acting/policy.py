@@ -1,0 +1,53 @@
+"""Acting with an actor's current weights: in NumPy where its graph can be mirrored, else in its session."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from ddpg.acting.mirror import mirror
+from ddpg.networks.actor import ActorNetwork
+
+v1 = tf.compat.v1
+
+
+class NumpyPolicy:
+    """μ(s) from a NumPy copy of the weights: microseconds, where a session call takes a good 100."""
+
+    def __init__(self, program, variables: Sequence):
+        self.variables = list(variables)
+        self.load = program.load
+        self._program = program
+
+    def __call__(self, observations: np.ndarray) -> np.ndarray:
+        """Return μ(s), ``[B, A]``, of float32 observations ``[B, *observation shape]``."""
+        return self._program(observations)
+
+
+class SessionPolicy:
+    """μ(s) by one cached session call: for networks that NumPy cannot mirror."""
+
+    variables = ()
+
+    def __init__(self, session: v1.Session, states: tf.Tensor, actions: tf.Tensor):
+        self._call = session.make_callable(actions, feed_list=[states])
+
+    def load(self, arrays: Sequence[np.ndarray]) -> None:
+        """Do nothing: the session has the weights."""
+
+    def __call__(self, observations: np.ndarray) -> np.ndarray:
+        """Return μ(s), ``[B, A]``, of float32 observations ``[B, *observation shape]``."""
+        return self._call(observations)
+
+
+def make_policy(actor: ActorNetwork, session: v1.Session) -> NumpyPolicy | SessionPolicy:
+    """Return the fastest way to act; after learning, ``load`` it with the values of its ``variables``."""
+    with actor.graph.as_default(), v1.name_scope("acting/"):
+        states = v1.placeholder(tf.float32, [None, *actor.observation_space.shape], name="states")
+        actions = actor(states)
+    mirrored = mirror(actions, states)
+    if mirrored is None:
+        return SessionPolicy(session, states, actions)
+    program, handles = mirrored
+    owners = {variable.handle.name: variable for variable in actor.variables}
+    return NumpyPolicy(program, [owners[handle.name] for handle in handles])

@@ -1,0 +1,113 @@
+"""A small straight-line program of NumPy calls: how a policy acts, or a critic values, without TensorFlow.
+
+The program is plain data (op names and register numbers), so that it can be sent to a process that never
+imports TensorFlow. :mod:`ddpg.acting.mirror` reads it off a graph.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+
+class Step(NamedTuple):
+    """``registers[output] = OPERATIONS[operation](*registers[inputs])``."""
+
+    operation: str
+    inputs: tuple[int, ...]
+    output: int
+
+
+def _elu(x):
+    return np.where(x > 0, x, np.expm1(np.minimum(x, 0)))
+
+
+def _selu(x):
+    return np.float32(1.0507009873554805) * np.where(x > 0, x, np.float32(1.6732632423543772) * np.expm1(x))
+
+
+OPERATIONS: dict[str, Callable] = {
+    "MatMul": np.matmul,
+    "BiasAdd": np.add,
+    "AddV2": np.add,
+    "Sub": np.subtract,
+    "Mul": np.multiply,
+    "RealDiv": np.divide,
+    "Maximum": np.maximum,
+    "Minimum": np.minimum,
+    "Neg": np.negative,
+    "Square": np.square,
+    "Sqrt": np.sqrt,
+    "Rsqrt": lambda x: 1 / np.sqrt(x),
+    "Tanh": np.tanh,
+    "Sigmoid": lambda x: 1 / (1 + np.exp(-x)),
+    "Softplus": lambda x: np.logaddexp(x, np.float32(0)),
+    "Softsign": lambda x: x / (1 + np.abs(x)),
+    "Elu": _elu,
+    "Selu": _selu,
+    "Reshape": lambda x, shape: np.reshape(x, shape),
+    "ConcatV2": lambda x, y, axis: np.concatenate((x, y), axis=int(axis)),
+    "Mean": lambda x, axis: np.mean(x, axis=tuple(np.atleast_1d(axis)), keepdims=True),
+}
+
+
+class NumpyProgram:
+    """A network as a list of :class:`Step` over registers.
+
+    Args:
+        steps: in order of execution.
+        size: how many registers there are.
+        constants: ``{register: array}``.
+        parameters: the registers of the network's variables, in the order of :meth:`load`.
+        sources: the registers of the inputs, in the order of a call: a policy has one, a critic two.
+        result: the register of the output, ``[B, A]``.
+    """
+
+    def __init__(
+        self,
+        steps: Sequence[Step],
+        size: int,
+        constants: dict[int, np.ndarray],
+        parameters: Sequence[int],
+        sources: Sequence[int],
+        result: int,
+    ):
+        self._registers: list = [None] * size
+        for register, value in constants.items():
+            self._registers[register] = _as_row(value) if value.dtype.kind == "f" else value
+        self._parameters = list(parameters)
+        self._source, *self._other_sources = sources
+        self._result = result
+        # Resolved once: this loop is on the path of every environment step.
+        self._steps = [(OPERATIONS[step.operation], step.inputs, step.output) for step in steps]
+
+    def load(self, arrays: Sequence[np.ndarray]) -> None:
+        """Set the variables' values; with float64 ones (and inputs) the program computes in float64."""
+        for register, array in zip(self._parameters, arrays, strict=True):
+            self._registers[register] = _as_row(array)
+
+    def __call__(self, observations: np.ndarray, *others: np.ndarray) -> np.ndarray:
+        """Return the program's output.
+
+        Args:
+            observations: the first input, ``[B, *observation shape]`` float32 or float64.
+            others: the further inputs, such as a critic's actions ``[B, A]``.
+        """
+        registers = self._registers
+        registers[self._source] = observations
+        if others:
+            for register, value in zip(self._other_sources, others, strict=True):
+                registers[register] = value
+        for operation, inputs, output in self._steps:
+            if len(inputs) == 2:
+                registers[output] = operation(registers[inputs[0]], registers[inputs[1]])
+            elif len(inputs) == 1:
+                registers[output] = operation(registers[inputs[0]])
+            else:
+                registers[output] = operation(*[registers[register] for register in inputs])
+        return registers[self._result]
+
+
+def _as_row(array: np.ndarray) -> np.ndarray:
+    """Return ``[n]`` as ``[1, n]``: NumPy adds arrays of equal rank four times as fast as it broadcasts."""
+    return array[None] if array.ndim == 1 else array

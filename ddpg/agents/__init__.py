@@ -1,0 +1,1 @@
+"""What a user holds: agents that act, remember and learn."""

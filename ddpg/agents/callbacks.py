@@ -1,0 +1,60 @@
+"""What can be hooked into ``DDPG.learn``."""
+
+import collections
+
+import numpy as np
+from tqdm import tqdm
+
+from ddpg.experience.interaction import Episode
+
+
+class Callback:
+    """Base class: override what is needed. ``agent`` is the :class:`ddpg.DDPG` that learns."""
+
+    def on_training_start(self, agent, total_timesteps: int) -> None:
+        """Learning begins; ``total_timesteps`` is where ``agent.num_timesteps`` will end."""
+
+    def on_step(self, agent) -> bool | None:
+        """One step of every environment is done. Returning ``False`` ends learning after it."""
+
+    def on_episode_end(self, agent, episode: Episode) -> None:
+        """An episode ended."""
+
+    def on_update(self, agent, metrics: dict[str, float]) -> None:
+        """Gradient updates were made; ``metrics`` are their means."""
+
+    def on_training_end(self, agent) -> None:
+        """Learning ended, also by an interrupt or an error."""
+
+
+class ProgressBar(Callback):
+    """A bar on stderr: steps done, time left, steps/s and the mean return of the last ten episodes."""
+
+    def __init__(self, description: str = "training"):
+        self._description = description
+        self._returns: collections.deque[float] = collections.deque(maxlen=10)
+        self._bar: tqdm | None = None
+
+    def on_training_start(self, agent, total_timesteps: int) -> None:
+        """Draw the bar."""
+        self._bar = tqdm(
+            total=total_timesteps,
+            initial=agent.num_timesteps,
+            desc=self._description,
+            unit="step",
+            bar_format="{desc}: {percentage:3.0f}%|{bar:24}| {n_fmt}/{total_fmt} "
+            "[{elapsed}<{remaining}, {rate_fmt}{postfix}]",
+        )
+
+    def on_step(self, agent) -> None:
+        """Move it."""
+        self._bar.update(agent.num_timesteps - self._bar.n)
+
+    def on_episode_end(self, agent, episode: Episode) -> None:
+        """Show the mean return."""
+        self._returns.append(episode.episode_return)
+        self._bar.set_postfix_str(f"return {np.mean(self._returns):.1f}", refresh=False)
+
+    def on_training_end(self, agent) -> None:
+        """Leave the finished bar on the screen."""
+        self._bar.close()

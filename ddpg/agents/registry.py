@@ -1,0 +1,31 @@
+"""Which agent fits an environment, or a checkpoint."""
+
+from pathlib import Path
+
+import gymnasium as gym
+
+from ddpg.agents.ddpg import DDPG
+from ddpg.agents.dqn import DQN
+from ddpg.agents.off_policy import OffPolicyAgent
+from ddpg.errors import UsageError
+from ddpg.storage import checkpoint
+
+AGENTS: dict[str, type[OffPolicyAgent]] = {"DDPG": DDPG, "DQN": DQN}
+
+
+def agent_for(action_space: gym.Space) -> type[OffPolicyAgent]:
+    """Return the agent for an action space: DQN for a Discrete one, else DDPG (which says if it cannot)."""
+    return DQN if isinstance(action_space, gym.spaces.Discrete) else DDPG
+
+
+def load_agent(path: str | Path, env: gym.Env | None = None, which: str = "latest") -> OffPolicyAgent:
+    """Return the agent of a checkpoint or a run directory, of the class that saved it.
+
+    Raises:
+        UsageError: no checkpoint there, a damaged one, or one of an agent this version does not know.
+    """
+    path = checkpoint.find(path, which)
+    kind = checkpoint.read(path, only=set())[0]["kind"]
+    if kind not in AGENTS:
+        raise UsageError(f"{path} is a checkpoint of {kind!r}; this version knows {', '.join(AGENTS)}")
+    return AGENTS[kind].load(path, env)

@@ -1,0 +1,1 @@
+"""What happened: interaction, transitions, replay, and the spaces they live in. No TensorFlow."""

@@ -1,0 +1,197 @@
+"""What the flat actions in [-1, 1] that DDPG learns mean to an environment.
+
+NumPy and gymnasium only.
+
+| action space | flat action ``[A]`` |
+|---|---|
+| ``Box`` | its numbers, each rescaled to [-1, 1] |
+| ``Tuple(Discrete(n), Tuple(Box, ...))`` | n scores, then the numbers of the n boxes, in that order |
+| ``OneOf(Box, ...)`` | the same; the environment gets the chosen box only |
+
+The last two are parameterised actions (Masson, Ranchod & Konidaris 2016, arXiv 1509.01644), laid out as
+Hausknecht & Stone 2016 (arXiv 1511.04143) do: the environment takes the action with the largest score.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from gymnasium import spaces as gym_spaces
+
+from ddpg.errors import UsageError
+from ddpg.experience import spaces
+
+
+class Actions(Protocol):
+    """A translation between flat actions ``[N, A]`` in [-1, 1] and those of N environments."""
+
+    space: gym_spaces.Space
+    scores: int  # how many of the A numbers are scores of discrete actions: the first ones
+    size: int  # A
+
+    def to_env(self, actions: np.ndarray) -> Any:
+        """Translate ``[N, A]`` to what a vector of N environments takes; outside [-1, 1] counts as at the bound."""
+
+    def to_flat(self, action: Any) -> np.ndarray:
+        """Translate one action of one environment to ``[1, A]``; raises UsageError where it is none."""
+
+
+def actions_of(space: gym_spaces.Space) -> Actions:
+    """Return the translation for an action space.
+
+    Raises:
+        UsageError: a space that DDPG cannot act in.
+    """
+    if isinstance(space, (gym_spaces.Tuple, gym_spaces.OneOf)):
+        return ParameterisedActions(space)
+    return BoxActions(space)
+
+
+def first(actions: Any) -> Any:
+    """Return the action of the first environment, of what :meth:`Actions.to_env` returned."""
+    return tuple(map(first, actions)) if isinstance(actions, tuple) else actions[0]
+
+
+class BoxActions:
+    """Affine map between a Box in env units and ``[-1, 1]^A``, per dimension, asymmetric bounds too."""
+
+    scores = 0
+
+    def __init__(self, space: gym_spaces.Box):
+        spaces.check_action_space(space)
+        self.space = space
+        self.size = spaces.flat_size(space)
+        self._low, self._high = (bound.reshape(-1).astype(np.float64) for bound in (space.low, space.high))
+        self._middle = (self._high + self._low) / 2
+        self._half_range = (self._high - self._low) / 2
+        self._one_dimensional = len(space.shape) == 1
+        # An action at a bound may come in as the nearest float32, outside by that rounding.
+        largest = np.maximum(np.abs(self._low), np.abs(self._high))
+        self._tolerance = 1e-5 + 2 * np.finfo(np.float32).eps * largest / self._half_range
+
+    def to_env(self, actions: np.ndarray) -> np.ndarray:
+        """Map ``[..., A]`` from [-1, 1] to env units, ``[..., *space.shape]`` in the space's dtype."""
+        scaled = np.minimum(np.maximum(self._half_range * actions + self._middle, self._low), self._high)
+        # Bounds round the same way as what lies between them: the result is inside in any float type.
+        scaled = scaled.astype(self.space.dtype)
+        return scaled if self._one_dimensional else scaled.reshape(*actions.shape[:-1], *self.space.shape)
+
+    def to_flat(self, action: Any) -> np.ndarray:
+        """Map one action from env units to [-1, 1], ``[1, A]`` float32.
+
+        Raises:
+            UsageError: another shape, NaN, or an action outside the box.
+        """
+        actions, _ = spaces.as_batch(self.space, action, "action")
+        if len(actions) != 1:
+            raise UsageError(f"action has shape {np.shape(action)}; expected one action, {self.space.shape}")
+        flat = (actions.reshape(1, -1).astype(np.float64) - self._middle) / self._half_range
+        if (np.abs(flat) > 1 + self._tolerance).any():
+            raise UsageError(
+                f"action {np.asarray(action).tolist()} is outside the action space {self.space}; "
+                "use the action that was sent to the environment, clipped to its bounds"
+            )
+        return np.minimum(np.maximum(flat, -1), 1).astype(np.float32)
+
+
+class ParameterisedActions:
+    """n discrete actions with a box of parameters each, as ``[-1, 1]^A``: n scores, then all parameters.
+
+    A parameter box may be empty, ``Box(shape=(0,))``: an action without parameters.
+    """
+
+    def __init__(self, space: gym_spaces.Tuple | gym_spaces.OneOf):
+        self.space = space
+        self._one_of = isinstance(space, gym_spaces.OneOf)
+        boxes = space.spaces if self._one_of else _parameter_boxes(space)
+        self._start = 0 if self._one_of else int(space.spaces[0].start)
+        self.scores = len(boxes)
+        for index, box in enumerate(boxes):
+            _check_parameters(space, index, box)
+        self._boxes = [None if box.shape == (0,) else BoxActions(box) for box in boxes]
+        self._empty = [np.zeros((0,), box.dtype) for box in boxes]
+        ends = self.scores + np.cumsum([0 if box is None else box.size for box in self._boxes])
+        self._slices = [slice(*ends) for ends in zip([self.scores, *ends[:-1].tolist()], ends.tolist(), strict=True)]
+        self.size = int(ends[-1])
+
+    def to_env(self, actions: np.ndarray) -> tuple:
+        """Translate ``[N, A]``: the largest score chooses, every parameter is rescaled to its box.
+
+        Scores count as clipped to [-1, 1], so that an action chooses the same before and after it is stored;
+        among equal ones the first wins.
+
+        Returns:
+            For a Tuple ``(choices [N], (parameters [N, ...], ...))``; for a OneOf a list of N pairs
+            ``(choice, parameters)``.
+        """
+        scores = np.minimum(np.maximum(actions[:, : self.scores], -1), 1)
+        choices = scores.argmax(axis=1) + self._start
+        if self._one_of:
+            return [(choice, self._parameters(choice, row)) for choice, row in zip(choices, actions, strict=True)]
+        return choices, tuple(self._parameters(index, actions) for index in range(self.scores))
+
+    def to_flat(self, action: Any) -> np.ndarray:
+        """Translate one action to ``[1, A]`` float32: score 1 for the chosen action, -1 for the others.
+
+        The parameters that a OneOf leaves out become 0, the middle of their boxes.
+
+        Raises:
+            UsageError: not an action of the space.
+        """
+        if not (isinstance(action, (tuple, list)) and len(action) == 2):
+            raise UsageError(f"action {action!r} is not one of {self.space}; expected (choice, parameters)")
+        choice = self._choice(action[0])
+        flat = np.zeros((1, self.size), np.float32)
+        flat[0, : self.scores] = -1
+        flat[0, choice] = 1
+        given = {choice: action[1]} if self._one_of else dict(enumerate(action[1]))
+        if not self._one_of and len(given) != self.scores:
+            raise UsageError(f"action {action!r} has {len(given)} parameter arrays; expected {self.scores}")
+        for index, parameters in given.items():
+            if self._boxes[index] is not None:
+                flat[:, self._slices[index]] = self._boxes[index].to_flat(parameters)
+        return flat
+
+    def _choice(self, value: Any) -> int:
+        choice = np.asarray(value)
+        if (
+            choice.shape != ()
+            or not np.issubdtype(choice.dtype, np.integer)
+            or not 0 <= choice - self._start < self.scores
+        ):
+            raise UsageError(
+                f"choice {value!r} is not one of the {self.scores} discrete actions of {self.space}; "
+                f"expected an integer from {self._start} to {self._start + self.scores - 1}"
+            )
+        return int(choice) - self._start
+
+    def _parameters(self, index: int, actions: np.ndarray) -> np.ndarray:
+        box = self._boxes[index]
+        if box is None:
+            return np.broadcast_to(self._empty[index], (*actions.shape[:-1], 0))
+        return box.to_env(actions[..., self._slices[index]])
+
+
+def _parameter_boxes(space: gym_spaces.Tuple) -> Sequence[gym_spaces.Space]:
+    parts = space.spaces
+    if not (
+        len(parts) == 2
+        and isinstance(parts[0], gym_spaces.Discrete)
+        and isinstance(parts[1], gym_spaces.Tuple)
+        and len(parts[1].spaces) == parts[0].n
+    ):
+        raise UsageError(
+            f"action space {space} is not parameterised as DDPG knows it; expected Tuple(Discrete(n), Tuple(Box, ...)) "
+            "with one Box of parameters for each of the n actions (shape (0,) for none), or OneOf(Box, ...): "
+            "translate it in a gymnasium.ActionWrapper"
+        )
+    return parts[1].spaces
+
+
+def _check_parameters(space: gym_spaces.Space, index: int, box: gym_spaces.Space) -> None:
+    if isinstance(box, gym_spaces.Box) and box.shape == (0,):
+        return
+    try:
+        spaces.check_action_space(box)
+    except UsageError as error:
+        raise UsageError(f"parameters of action {index} in {space}: {error}") from None

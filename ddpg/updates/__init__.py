@@ -1,0 +1,1 @@
+"""How weights move: one algorithm a screen, and what drives it."""

@@ -1,0 +1,78 @@
+"""Gradient updates from a replay memory: minibatches drawn, driven in calls of up to K, metrics averaged."""
+
+import functools
+from collections.abc import Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from ddpg.config import AgentConfig
+from ddpg.experience.replay import ReplayBuffer
+from ddpg.updates.learner import FusedLearner, SteppedLearner, Update
+
+v1 = tf.compat.v1
+
+
+class Updater:
+    """Makes an agent's updates in its session.
+
+    Args:
+        update: the symbolic update.
+        config: the agent's.
+        replay: where minibatches are drawn from.
+        rng: draws them.
+        fetch: variables whose values :meth:`run` returns.
+
+    Attributes:
+        num_updates: gradient updates made.
+        metrics: names of what an update measures.
+    """
+
+    def __init__(
+        self, update: Update, config: AgentConfig, replay: ReplayBuffer, rng: np.random.Generator, fetch: Sequence
+    ):
+        self.num_updates, self.metrics = 0, update.metrics
+        self._update, self._config, self._replay, self._rng, self._fetch = update, config, replay, rng, fetch
+
+    @functools.cached_property
+    def learner(self) -> FusedLearner | SteppedLearner:
+        """The driver that the configuration asks for; its ops are built when they are first needed."""
+        config = self._config
+        options = {"batch_size": config.batch_size, "fetch": self._fetch}
+        if self._update.network.td_path.feeds_target:
+            return SteppedLearner(self._update, **options)
+        return FusedLearner(self._update, **options, updates_per_call=config.updates_per_call, jit=config.jit)
+
+    def run(
+        self, session: v1.Session, n: int, reward_scale: float = 1.0
+    ) -> tuple[dict[str, float], Sequence[np.ndarray]]:
+        """Make ``n`` ≥ 1 updates on minibatches with rewards divided by ``reward_scale``.
+
+        Returns:
+            Means of the metrics over the updates, and the fetched variables' values afterwards.
+
+        Raises:
+            UsageError: an empty replay memory.
+            FloatingPointError: a loss that is not finite.
+        """
+        learner = self.learner
+        totals = dict.fromkeys(self.metrics, 0.0)
+        done = 0
+        while done < n:
+            count = min(n - done, learner.updates_per_call)
+            batch = self._replay.sample(self._rng, count, self._config.batch_size)
+            if reward_scale != 1.0:
+                batch = batch._replace(rewards=batch.rewards / np.float32(reward_scale))
+            if count < learner.updates_per_call:
+                batch = batch.padded(learner.updates_per_call)
+            metrics, fetched = learner.update(session, batch, count)
+            done += count
+            self.num_updates += count
+            totals = {name: total + metrics[name] * count / n for name, total in totals.items()}
+        loss = totals[self.metrics[0]]
+        if not np.isfinite(loss):
+            raise FloatingPointError(
+                f"the loss is {loss} after {self.num_updates} updates: training diverged; "
+                "lower the learning rate, or scale the rewards down"
+            )
+        return totals, fetched

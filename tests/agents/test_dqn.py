@@ -1,0 +1,390 @@
+"""Q-networks and DQN: the TD paths on discrete actions, golden values, and what the agent does."""
+
+import dataclasses
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import tensorflow as tf
+from conftest import SHARED_CHANGES, assert_golden, relative_difference
+from environments import Counting, Pixels
+
+from ddpg import DDPG, DQN, CriticNetwork, DQNConfig, QNetwork, UsageError, conv, evaluate, mlp
+from ddpg.acting.policy import NumpyPolicy, SessionPolicy
+from ddpg.agents.registry import load_agent
+from ddpg.experience.replay import Batch
+from ddpg.updates.dqn import DQNUpdate
+from ddpg.updates.learner import FusedLearner, SteppedLearner
+
+v1 = tf.compat.v1
+SMALL = DQNConfig(hidden=(8, 8), batch_size=8, learning_starts=20, updates_per_call=4, buffer_size=100)
+
+
+@pytest.fixture
+def box():
+    return gym.spaces.Box(-np.inf, np.inf, (4,), np.float32)
+
+
+def params(agent):
+    with agent.session.as_default():
+        return agent.q.get_network_params()
+
+
+def trained(config=SMALL, seed=0, steps=60, env=None):
+    return DQN(env or gym.make("CartPole-v1"), config, seed=seed).learn(steps)
+
+
+# -- golden: three paths of a Q-network, RMSProp, the target never moves --------------------------------
+
+
+@pytest.mark.parametrize("path", ["stop_gradient", "placeholder", "output_delta"])
+def test_golden_targets(path, golden, box, session, initialize):
+    data = golden("dqn_targets")
+    network = QNetwork(
+        box,
+        gym.spaces.Discrete(3),
+        network=mlp((8,)),
+        td_target=path,
+        optimizer=v1.train.RMSPropOptimizer,
+        learning_rate=float(data["lr"]),
+    )
+    initialize()
+    network.set_network_params(data.list("init_next"))
+    network.sync_target_network()
+    network.set_network_params(data.list("init_eval"))
+    for t in range(int(data["steps"])):
+        states, actions = data[f"{t}/state"], data[f"{t}/action"]
+        next_q = network.predict_target(data[f"{t}/next_state"]).max(axis=1, keepdims=True)
+        y = data[f"{t}/reward"][:, None] + float(data["gamma"]) * next_q
+        expected = "placeholder" if path == "placeholder" else "stop_gradient"
+        assert_golden(network.get_gradients(states, actions, y), data.list(f"{expected}/{t}/grads"))
+        assert_golden(network.train(states, actions, y), data[f"{expected}/{t}/loss"])
+
+
+def test_golden_leak(golden, box, session, initialize):
+    """Without the stop, gradient reaches the target network: the golden file's third path."""
+    data = golden("dqn_targets")
+    network = QNetwork(box, gym.spaces.Discrete(3), network=mlp((8,)))
+    states, following = (v1.placeholder(tf.float32, [None, 4]) for _ in range(2))
+    actions, rewards = v1.placeholder(tf.int32, [None, 1]), v1.placeholder(tf.float32, [None, 1])
+    y = rewards + float(data["gamma"]) * tf.reduce_max(network.target(following), axis=1, keepdims=True)
+    loss = tf.reduce_mean(tf.square(network.taken(network(states), actions) - y))
+    leak = tf.gradients(loss, network.target_variables)
+    initialize()
+    network.set_network_params(data.list("init_next"))
+    network.sync_target_network()
+    network.set_network_params(data.list("init_eval"))
+    feeds = {
+        states: data["0/state"],
+        following: data["0/next_state"],
+        actions: data["0/action"][:, None],
+        rewards: data["0/reward"][:, None],
+    }
+    assert_golden(session.run(leak, feeds), data.list("leaking/0/target_net_grads"))
+
+
+def test_placeholder_and_stop_gradient_are_equal_to_the_last_bit(box, session, initialize, rng):
+    networks = [
+        QNetwork(box, gym.spaces.Discrete(3), network=mlp((8,)), td_target=path)
+        for path in ("stop_gradient", "placeholder")
+    ]
+    initialize()
+    networks[1].set_network_params(networks[0].get_network_params())
+    inputs = rng.normal(size=(16, 4)), rng.integers(0, 3, 16), rng.normal(size=(16, 1))
+    for one, other in zip(*(network.get_gradients(*inputs) for network in networks), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+# -- output_delta, on Q-networks and critics ------------------------------------------------------------
+
+
+def gradient_pair(kind, box, session, initialize, rng, jit, clip, other_loss):
+    """Gradients of output_delta and of ``other_loss(q, y)``, on the same network and minibatch."""
+    if kind == "q":
+        network = QNetwork(box, gym.spaces.Discrete(3), network=mlp((16,)), td_target="output_delta", clip_delta=clip)
+        actions = tf.constant(rng.integers(0, 3, (32, 1)), tf.float32)
+    else:
+        space = gym.spaces.Box(-1, 1, (2,))
+        network = CriticNetwork(box, space, network=mlp((16,)), td_target="output_delta", clip_delta=clip)
+        actions = tf.constant(rng.uniform(-1, 1, (32, 2)), tf.float32)
+    states, y = tf.constant(rng.normal(size=(32, 4)), tf.float32), tf.constant(3 * rng.normal(size=(32, 1)), tf.float32)
+
+    def both(states, actions, y):
+        delta = [gradient for gradient, _ in network.compute_gradients(states, actions, y)]
+        q = network.taken(network(states), actions) if kind == "q" else network(states, actions)
+        return delta, tf.gradients(other_loss(q, y), network.trainable_variables)
+
+    result = tf.function(both, jit_compile=jit, autograph=False)(states, actions, y)
+    initialize()
+    return session.run(result)
+
+
+@pytest.mark.parametrize("jit", [True, False])
+@pytest.mark.parametrize("kind", ["q", "critic"])
+def test_unclipped_delta_is_stop_gradient(kind, jit, box, session, initialize, rng):
+    def mean_square(q, y):
+        return tf.reduce_mean(tf.square(q - y))
+
+    delta, loss = gradient_pair(kind, box, session, initialize, rng, jit, None, mean_square)
+    assert relative_difference(delta, loss) < 1e-6
+
+
+@pytest.mark.parametrize("jit", [True, False])
+@pytest.mark.parametrize("kind", ["q", "critic"])
+def test_clipped_delta_is_twice_huber(kind, jit, box, session, initialize, rng):
+    def huber(q, y):
+        error = tf.abs(q - y)
+        return tf.reduce_mean(tf.where(error <= 1.0, 0.5 * tf.square(error), error - 0.5))
+
+    delta, loss = gradient_pair(kind, box, session, initialize, rng, jit, 1.0, huber)
+    assert relative_difference(delta, [2 * array for array in loss]) < 1e-6
+
+
+def test_clip_delta_needs_output_delta(box, graph):
+    with pytest.raises(UsageError, match=r"clip_delta=1\.0 needs td_target='output_delta'"):
+        QNetwork(box, gym.spaces.Discrete(3), clip_delta=1.0)
+    with pytest.raises(UsageError, match=r"clip_delta=0\.0 must be > 0"):
+        QNetwork(box, gym.spaces.Discrete(3), td_target="output_delta", clip_delta=0.0)
+
+
+# -- the update -----------------------------------------------------------------------------------------
+
+
+def batch_of(rng, size=8):
+    n = lambda *shape: rng.normal(size=(size, *shape)).astype(np.float32)  # noqa: E731
+    actions = rng.integers(0, 3, (size, 1)).astype(np.float32)
+    return Batch(n(4), actions, n(1), n(4), (rng.random((size, 1)) < 0.5).astype(np.float32))
+
+
+@pytest.mark.parametrize("double_q", [False, True])
+def test_target_by_hand(double_q, box, session, initialize, rng):
+    network = QNetwork(box, gym.spaces.Discrete(3), network=mlp((8,)))
+    initialize()
+    network.set_network_params([rng.normal(size=array.shape) for array in network.get_network_params()])
+    batch = batch_of(rng, 64)
+    update = DQNUpdate(network, 0.5, double_q)
+    y = session.run(update.target(Batch(*map(tf.constant, batch))))
+    online, target = network.predict(batch.next_observations), network.predict_target(batch.next_observations)
+    chosen = (online if double_q else target).argmax(axis=1)
+    expected = batch.rewards[:, 0] + 0.5 * (1 - batch.terminated[:, 0]) * target[np.arange(64), chosen]
+    np.testing.assert_allclose(y[:, 0], expected, rtol=1e-5)
+    assert (online.argmax(axis=1) != target.argmax(axis=1)).any()
+
+
+def test_residual_gradient_flows_through_the_target(box, session, initialize, rng):
+    network = QNetwork(box, gym.spaces.Discrete(3), network=mlp((8,)), td_target="residual_gradient")
+    update = DQNUpdate(network, 0.9)
+    batch = Batch(*map(tf.constant, batch_of(rng)))
+    y = update.target(batch)
+    assert all(gradient is not None for gradient in tf.gradients(y, network.trainable_variables))
+    q = network.taken(network(batch.observations), batch.actions)
+    residual = network.td_gradients(q, y)
+    stopped = tf.gradients(tf.reduce_mean(tf.square(q - tf.stop_gradient(y))), network.trainable_variables)
+    full = tf.gradients(tf.reduce_mean(tf.square(q - y)), network.trainable_variables)
+    initialize()
+    residual, stopped, full = session.run(([gradient for gradient, _ in residual], stopped, full))
+    assert relative_difference(residual, full) < 1e-6
+    assert relative_difference(residual, stopped) > 0.01
+
+
+@pytest.mark.parametrize("path", ["stop_gradient", "output_delta", "residual_gradient"])
+def test_drivers_agree(path, box):
+    """Compiled and uncompiled; and step by step, except for residual_gradient, whose y may not be fed."""
+    results = []
+    for driver in ("compiled", "uncompiled", "stepped"):
+        if driver == "stepped" and path == "residual_gradient":
+            continue
+        with tf.Graph().as_default(), v1.Session().as_default() as session:
+            v1.set_random_seed(0)
+            network = QNetwork(box, gym.spaces.Discrete(3), network=mlp((8,)), td_target=path, learning_rate=1e-2)
+            update = DQNUpdate(network, 0.9)
+            if driver == "stepped":
+                learner = SteppedLearner(update, batch_size=8)
+            else:
+                learner = FusedLearner(update, batch_size=8, updates_per_call=5, jit=driver == "compiled")
+            session.run(v1.global_variables_initializer())
+            rng = np.random.default_rng(0)
+            batch = Batch(*(np.stack(fields) for fields in zip(*(batch_of(rng) for _ in range(5)), strict=True)))
+            learner.update(session, batch, 5)
+            results.append(network.get_network_params() + session.run(network.target_variables))
+    for result in results[1:]:
+        assert relative_difference(result, results[0]) < 1e-5
+
+
+def test_three_equal_paths_stay_alike_for_1000_updates():
+    """Started alike, fed alike, under a step size at which rounding does not decide between actions."""
+    ends = {}
+    for path in ("stop_gradient", "output_delta", "placeholder"):
+        fused = {} if path != "placeholder" else {"jit": False, "updates_per_call": 1}
+        config = SMALL.replace(td_target=path, learning_rate=1e-4, **fused)
+        agent = DQN((gym.spaces.Box(-1, 1, (4,)), gym.spaces.Discrete(3)), config, seed=0)
+        rng = np.random.default_rng(0)
+        for _ in range(100):
+            state, following = rng.uniform(-1, 1, (2, 4))
+            agent.observe(state, int(rng.integers(3)), float(state[0]), following, bool(rng.random() < 0.1), False)
+        # All minibatches are drawn alike, whatever the number of updates in a call.
+        batch = agent.replay.sample(rng, 1000, 8)
+        learner = agent._updater.learner
+        for first in range(0, 1000, learner.updates_per_call):
+            rows = slice(first, first + learner.updates_per_call)
+            learner.update(agent.session, Batch(*(field[rows] for field in batch)), learner.updates_per_call)
+        ends[path] = params(agent)
+    assert relative_difference(ends["output_delta"], ends["stop_gradient"]) < 1e-4
+    assert relative_difference(ends["placeholder"], ends["stop_gradient"]) < 1e-4
+
+
+# -- the agent --------------------------------------------------------------------------------------------
+
+
+CHANGES = SHARED_CHANGES | {
+    "hidden": (9, 8),
+    "learning_rate": 1e-2,
+    "td_target": "residual_gradient",
+    "double_q": True,
+    "target_update_interval": 4,
+    "exploration_initial": 0.0,
+    "exploration_final": 1.0,
+    "exploration_steps": 25,
+}
+
+
+@pytest.mark.parametrize("field", [field.name for field in dataclasses.fields(DQNConfig) if field.name != "network"])
+def test_every_option_changes_what_is_learned(field):
+    base = SMALL.replace(td_target="output_delta") if field == "clip_delta" else SMALL
+    if field == "exploration_final":
+        base = base.replace(exploration_steps=25, exploration_initial=0.0, exploration_final=0.0)
+    if field == "double_q":
+        base = base.replace(learning_rate=0.1)
+    rewarding = field == "rescale_rewards"
+    one, other = (
+        trained(config, env=Counting(20, action_space=gym.spaces.Discrete(3)) if rewarding else None)
+        for config in (base, base.replace(**{field: CHANGES[field]}))
+    )
+    if field == "jit":
+        assert relative_difference(params(other), params(one)) < 1e-3
+    else:
+        pairs = zip(params(one), params(other), strict=False)
+        assert not all(np.array_equal(a, b) for a, b in pairs)
+
+
+@pytest.mark.parametrize(("rewards", "scaled"), [([0.5], 0.5), ([4.0, 2.0], 0.5), ([-8.0], -8.0)])
+def test_rescaled_rewards_by_hand(rewards, scaled, box):
+    """Divided by the largest reward seen, whether it is still remembered or not, and by at least 1."""
+    agent = DQN((box, gym.spaces.Discrete(3)), SMALL.replace(rescale_rewards=True, buffer_size=1, jit=False), seed=0)
+    state = np.ones(4)
+    for reward in rewards:
+        agent.observe(state, 1, reward, state, True, False)
+    with agent.session.as_default():
+        q = agent.q.predict(state[None])[0, 1]
+    assert agent.update(1)["loss"] == pytest.approx((q - scaled) ** 2, rel=1e-5)
+
+
+def test_exploration_schedule():
+    agent = DQN(gym.make("CartPole-v1"), SMALL.replace(exploration_final=0.1, exploration_steps=100))
+    shares = []
+    for agent.num_timesteps in (0, 50, 100, 1000):
+        shares.append(agent.exploration)
+    np.testing.assert_allclose(shares, [1.0, 0.55, 0.1, 0.1])
+    observations = np.zeros((10_000, 4))
+    greedy = agent.predict(observations)[0]
+    noisy = agent.predict(observations, deterministic=False)[0]
+    assert (greedy == greedy[0]).all()
+    assert (noisy != greedy).mean() == pytest.approx(0.05, abs=0.01)  # half the random actions are the greedy one
+
+
+STEPPED = {"td_target": "placeholder", "jit": False, "updates_per_call": 1}
+
+
+@pytest.mark.parametrize("changes", [{}, {"jit": False}, STEPPED], ids=["compiled", "uncompiled", "stepped"])
+def test_periodic_target_is_a_copy_every_interval(changes):
+    agent = trained(SMALL.replace(target_update_interval=6, **changes))
+    with agent.session.as_default():
+        assert agent.num_updates == 40
+
+        def distance():
+            target = agent.session.run([agent.q._target.variables])[0]
+            return max(np.abs(a - b).max() for a, b in zip(params(agent), target, strict=True))
+
+        assert distance() > 0  # 40 = 6·6 + 4
+        agent.update(2)
+        assert distance() == 0
+        agent.update(1)
+        before = agent.session.run(agent.q.target_variables)
+        agent.update(4)
+        for one, other in zip(agent.session.run(agent.q.target_variables), before, strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
+def test_discrete_start_is_honoured():
+    env = Counting(20, action_space=gym.spaces.Discrete(3, start=5))
+    agent = trained(env=env)
+    assert {int(action) for action in env.actions} == {5, 6, 7}
+    assert set(agent.replay.arrays()["actions"].ravel()) == {0.0, 1.0, 2.0}
+    assert agent.predict(np.zeros(2))[0] in (5, 6, 7)
+    with pytest.raises(UsageError, match="action 8 is outside"):
+        agent.observe(np.zeros(2), 8, 0.0, np.zeros(2), False, False)
+
+
+def test_save_and_load(tmp_path):
+    agent = trained(SMALL.replace(rescale_rewards=True, target_update_interval=6))
+    agent.save(tmp_path / "c")
+    loaded = load_agent(tmp_path / "c")
+    assert isinstance(loaded, DQN)
+    agent.update(3)
+    loaded.update(3)
+    for one, other in zip(params(agent), params(loaded), strict=True):
+        np.testing.assert_array_equal(one, other)
+    with pytest.raises(UsageError, match=r"a checkpoint of DQN; load it with DQN\.load"):
+        DDPG.load(tmp_path / "c")
+
+
+def test_learns_on_a_vector():
+    env = gym.make_vec("CartPole-v1", 3)
+    agent = trained(env=env)
+    assert agent.num_timesteps >= 60
+
+
+@pytest.mark.parametrize("space", [gym.spaces.Box(-1, 1, (2,)), gym.spaces.MultiBinary(2)])
+def test_other_action_spaces(space, box):
+    with pytest.raises(UsageError, match="is not Discrete"):
+        DQN((box, space))
+
+
+# -- images -----------------------------------------------------------------------------------------------
+
+
+def test_images_are_stored_as_bytes_and_acted_on_through_the_session():
+    agent = trained(SMALL.replace(network="conv"), env=Pixels())
+    assert agent.replay.arrays()["observations"].dtype == np.uint8
+    assert isinstance(agent._policy, SessionPolicy)
+    assert isinstance(trained()._policy, NumpyPolicy)
+    shapes = [array.shape for array in params(agent)]
+    assert shapes[0] == (3, 3, 1, 16)
+    assert shapes[2] == (3, 3, 16, 32)
+
+
+def test_conv_needs_images(box, graph):
+    with pytest.raises(UsageError, match="conv layers need images"):
+        QNetwork(box, gym.spaces.Discrete(2), network=conv())
+    with pytest.raises(UsageError, match="filters="):
+        conv(filters=((16, 0, 1),))
+
+
+def test_dqn_learns_from_pixels():
+    """Catch the falling pixel: random play catches a third; learned in seconds on a CPU."""
+    env = Pixels()
+    config = DQNConfig(
+        network="conv",
+        hidden=(32,),
+        batch_size=32,
+        learning_starts=200,
+        gamma=0.9,
+        exploration_steps=2_000,
+        buffer_size=5_000,
+    )
+    agent = DQN(env, config, seed=0)
+    before = evaluate(agent, env, 100, seed=1).returns.mean()
+    agent.learn(5_000)
+    after = evaluate(agent, env, 100, seed=1).returns.mean()
+    assert before < 0.6
+    assert after > 0.9

@@ -1,0 +1,283 @@
+"""Inverting, zeroing, squashing: the rule's table and every pitfall of the paper's formula."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import tensorflow as tf
+from conftest import relative_difference
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ddpg import ActorNetwork, Bounding, CriticNetwork, UsageError, mlp
+from ddpg.experience.replay import Batch
+from ddpg.gradients import bounding, policy
+from ddpg.updates.ddpg import DDPGUpdate, td_target
+from ddpg.updates.learner import FusedLearner
+
+v1 = tf.compat.v1
+LOW, HIGH = np.array([-1.0, 0.5], np.float32), np.array([3.0, 1.0], np.float32)
+
+
+def inverting(gradient, action, low=LOW, high=HIGH, **kwargs):
+    """Evaluate the rule on NumPy arrays, in a graph of its own."""
+    with tf.Graph().as_default() as graph, v1.Session(graph=graph) as session:
+        arrays = (tf.constant(np.asarray(array, np.float32)) for array in (gradient, action, low, high))
+        return session.run(bounding.inverting(*arrays, **kwargs))
+
+
+# -- the table: (below, inside, above) × (sign of g), worked out by hand ------------------------------
+# Dimension 0 spans [-1, 3] (width 4), dimension 1 spans [0.5, 1] (width 0.5).
+
+
+@pytest.mark.parametrize(
+    ("action", "gradient", "expected"),
+    [
+        # below: a = (-3, 0.25)
+        ((-3.0, 0.25), (2.0, 1.0), (2 * 6 / 4, 1 * 0.75 / 0.5)),  # inwards: amplified, 1.5 and 1.5
+        ((-3.0, 0.25), (-2.0, -1.0), (-2 * -2 / 4, -1 * -0.25 / 0.5)),  # outwards: turned round
+        # inside: a = (2, 0.6)
+        ((2.0, 0.6), (2.0, 1.0), (2 * 1 / 4, 1 * 0.4 / 0.5)),
+        ((2.0, 0.6), (-2.0, -1.0), (-2 * 3 / 4, -1 * 0.1 / 0.5)),
+        # above: a = (5, 1.5)
+        ((5.0, 1.5), (2.0, 1.0), (2 * -2 / 4, 1 * -0.5 / 0.5)),  # outwards: turned round
+        ((5.0, 1.5), (-2.0, -1.0), (-2 * 6 / 4, -1 * 1 / 0.5)),  # inwards: amplified
+    ],
+)
+def test_inverting_table(action, gradient, expected):
+    np.testing.assert_allclose(inverting([gradient], [action]), [expected], rtol=1e-5)
+
+
+@pytest.mark.parametrize(("bound", "sign"), [(HIGH, 1.0), (LOW, -1.0)])
+def test_inverting_vanishes_at_the_bound_it_points_to(bound, sign):
+    np.testing.assert_array_equal(inverting([[sign, sign]], [bound]), [[0, 0]])
+    np.testing.assert_allclose(inverting([[-sign, -sign]], [bound]), [[-sign, -sign]])
+
+
+def test_zeroing_and_identity():
+    action = tf.constant([[-1.5, 0.6], [3.0, 0.5], [0.0, 2.0]])
+    gradient = tf.constant([[1.0, -2.0], [3.0, 4.0], [-5.0, 6.0]])
+    zeroed = bounding.zeroing(gradient, action, LOW, HIGH).numpy()
+    np.testing.assert_array_equal(zeroed, [[0, -2], [0, 0], [-5, 0]])
+    np.testing.assert_array_equal(bounding.identity(gradient, action, LOW, HIGH), gradient)
+
+
+floats = st.floats(-100, 100, width=32)
+
+
+@given(st.tuples(floats, floats), st.tuples(floats, floats))
+def test_inverting_points_inwards_outside(action, gradient):
+    result = inverting([gradient], [action])[0]
+    for a, g, low, high in zip(action, result, LOW, HIGH, strict=True):
+        if a > high:
+            assert g <= 0
+        if a < low:
+            assert g >= 0
+
+
+@given(st.tuples(floats, floats), st.floats(0.5, 10))
+def test_max_factor_caps_the_amplification(action, cap):
+    result = np.abs(inverting([[1.0, -1.0]], [action], max_factor=cap))
+    assert (result <= np.float32(cap)).all()
+    assert np.abs(inverting([[-1.0, 0.0]], [[43.0, 0.7]])).max() == 11  # without the cap: (43 + 1)/4
+
+
+# -- pitfalls (a) to (h) ------------------------------------------------------------------------------
+
+
+def make_networks(observation_space, action_space, **actor_options):
+    actor = ActorNetwork(observation_space, action_space, network=mlp((16,)), **actor_options)
+    critic = CriticNetwork(observation_space, action_space, network=mlp((16,)))
+    return actor, critic
+
+
+def test_a_sign_convention_picks_the_branch():
+    """The rule on a descent-signed gradient pushes outwards near a bound: the branches are swapped."""
+    near_high = [[2.9, 0.99]]
+    ascent = inverting([[1.0, 1.0]], near_high)
+    wrong = -inverting([[-1.0, -1.0]], near_high)
+    assert (ascent < 0.03).all()
+    assert (wrong > 0.9).all()
+
+
+def test_b_per_sample_before_the_batch_mean():
+    gradients, actions = np.array([[1.0, 0], [-3.0, 0]], np.float32), np.array([[2.0, 0.7], [0.0, 0.7]], np.float32)
+    per_sample = inverting(gradients, actions).mean(axis=0)
+    averaged_first = inverting([gradients.mean(axis=0)], [actions.mean(axis=0)])[0]
+    np.testing.assert_allclose(per_sample[0], (1 * 1 / 4 - 3 * 1 / 4) / 2)
+    assert averaged_first[0] == -1 * 2 / 4
+    np.testing.assert_allclose(inverting(gradients / 2, actions), inverting(gradients, actions) / 2)  # 1/B commutes
+
+
+def test_b_actor_inverts_per_sample(observation_space, action_space, session, initialize, rng):
+    actor, _ = make_networks(observation_space, action_space, bounding="inverting")
+    initialize()
+    states, gradients = rng.normal(size=(2, 3)), np.array([[1.0, -2.0], [-3.0, 1.0]])
+    actions = actor.predict(states)
+    inverted = inverting(gradients, actions, actor.low, actor.high)
+    # The output layer's bias gradient is the mean of the pre-activation gradients: g·(half range).
+    expected = -(inverted * (actor.high - actor.low) / 2).mean(axis=0)
+    np.testing.assert_allclose(actor.get_gradients(states, gradients)[-1], expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["inverting", "zeroing", "squashing"])
+def test_c_actions_start_near_the_middle(name, observation_space, action_space, session, initialize, rng):
+    actor, _ = make_networks(observation_space, action_space, bounding=name)
+    initialize()
+    actions = actor.predict(rng.normal(size=(100, 3)))
+    middle, half = (actor.high + actor.low) / 2, (actor.high - actor.low) / 2
+    assert (np.abs(actions - middle) < 0.05 * half).all()
+
+
+def test_d_inverting_output_is_linear(observation_space, action_space, session, initialize):
+    actor, _ = make_networks(observation_space, action_space, bounding="inverting")
+    initialize()
+    weights = actor.get_network_params()
+    actor.set_network_params([*weights[:-2], 0 * weights[-2], np.array([3.0, -3.0])])
+    # middle + half·(±3), well outside: [1 + 2·3, 0.75 − 0.25·3]. tanh would have stopped at the bounds.
+    np.testing.assert_allclose(actor.predict(np.zeros((1, 3))), [[7.0, 0.0]], atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "word"),
+    [([-np.inf, 0], [1, 1], "infinite"), ([0, 0], [1, np.inf], "infinite"), ([0, 1], [1, 1], "zero width")],
+)
+def test_e_infinite_and_empty_bounds_are_refused(observation_space, low, high, word, graph):
+    space = gym.spaces.Box(np.array(low, np.float32), np.array(high, np.float32))
+    with pytest.raises(UsageError, match=word):
+        ActorNetwork(observation_space, space, bounding="inverting")
+
+
+def test_e_bounds_are_per_dimension():
+    result = inverting([[1.0, 1.0]], [[0.75, 0.75]])
+    np.testing.assert_allclose(result, [[2.25 / 4, 0.25 / 0.5]])
+
+
+def test_f_norm_clipping_does_not_commute_with_inverting_nor_with_the_batch_mean():
+    gradient, action = tf.constant([[6.0, 8.0]]), tf.constant([[2.0, 0.75]])
+    before = bounding.inverting(bounding.norm_clipping(gradient, 1.0), action, LOW, HIGH)
+    after = bounding.norm_clipping(bounding.inverting(gradient, action, LOW, HIGH), 1.0)
+    np.testing.assert_allclose(before, [[0.6 / 4, 0.8 / 2]], rtol=1e-5)
+    np.testing.assert_allclose(after, np.array([[1.5, 4.0]]) / np.hypot(1.5, 4.0), rtol=1e-5)
+    np.testing.assert_allclose(bounding.norm_clipping(gradient / 100, 1.0), gradient / 100)
+    np.testing.assert_allclose(bounding.norm_clipping(gradient, 1.0) / 100, [[0.006, 0.008]], rtol=1e-5)
+
+
+def test_f_actor_clips_before_the_bounding(observation_space, action_space, session, initialize, rng):
+    actor, _ = make_networks(observation_space, action_space, bounding="inverting", action_gradient_clip=1.0)
+    initialize()
+    states = rng.normal(size=(1, 3))
+    inverted = inverting([[0.6, 0.8]], actor.predict(states), actor.low, actor.high)
+    expected = -(inverted * (actor.high - actor.low) / 2)[0]
+    np.testing.assert_allclose(actor.get_gradients(states, [[6.0, 8.0]])[-1], expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["chain_rule", "direct", "surrogate"])
+def test_g_gradient_is_taken_at_the_policys_action(name, observation_space, action_space, session, initialize, rng):
+    """The policy gradient has no replayed action in it: it equals the numeric chain at a = μ(s)."""
+    actor, critic = make_networks(observation_space, action_space, bounding="inverting", policy_gradient=name)
+    initialize()
+    states = rng.normal(size=(8, 3)).astype(np.float32)
+    pairs = actor.policy_gradient(actor, critic, tf.constant(states))
+    at_policy = actor.get_gradients(states, critic.action_gradients(states, actor.predict(states)))
+    elsewhere = actor.get_gradients(states, critic.action_gradients(states, actor.predict(states) + 0.2))
+    actual = session.run([gradient for gradient, _ in pairs])
+    assert relative_difference(actual, at_policy) < 1e-5
+    assert relative_difference(actual, elsewhere) > 1e-4
+
+
+def test_h_target_action_is_clipped_before_the_target_critic(observation_space, action_space, session, initialize, rng):
+    actor, critic = make_networks(observation_space, action_space, bounding="inverting")
+    initialize()
+    weights = actor.get_network_params()
+    actor.set_network_params([*weights[:-1], np.array([5.0, -5.0])])  # far outside
+    actor.sync_target_network()
+    states = rng.normal(size=(4, 3)).astype(np.float32)
+    zeros = np.zeros((4, 1), np.float32)
+    batch = Batch(states, np.zeros((4, 2), np.float32), zeros, states, zeros)
+    y = session.run(td_target(actor, critic, Batch(*map(tf.constant, batch)), gamma=1.0))
+    outside = actor.predict_target(states)
+    assert (outside > actor.high).any(axis=1).all()
+    np.testing.assert_allclose(y, critic.predict_target(states, np.clip(outside, LOW, HIGH)), rtol=1e-5)
+    assert np.abs(y - critic.predict_target(states, outside)).max() > 1e-5
+
+
+# -- boundings as values ------------------------------------------------------------------------------
+
+
+def test_a_bounding_of_ones_own(observation_space, action_space, session, initialize, rng):
+    doubled = Bounding(bounding.tanh_head, lambda gradient, action, low, high: 2 * gradient)
+    own, _ = make_networks(observation_space, action_space, bounding=doubled)
+    initialize()
+    states, gradients = rng.normal(size=(4, 3)), rng.normal(size=(4, 2))
+    twice = own.get_gradients(states, gradients)
+    assert relative_difference(twice, own.get_gradients(states, 2 * gradients)) > 0.4
+    plain, _ = make_networks(observation_space, action_space)
+    initialize()
+    plain.set_network_params(own.get_network_params())
+    own_params = own.get_gradients(states, gradients)
+    assert relative_difference(own_params, plain.get_gradients(states, 2 * gradients)) < 1e-6
+
+
+@pytest.mark.parametrize("name", ["inverted", 3])
+def test_unknown_bounding(name, observation_space, action_space, graph):
+    with pytest.raises(UsageError, match=r"bounding=.* is not one of"):
+        ActorNetwork(observation_space, action_space, bounding=name)
+
+
+@pytest.mark.parametrize("name", ["squashing", "inverting", "zeroing"])
+@pytest.mark.parametrize("jit", [True, False])
+def test_bounding_survives_compilation(name, jit, observation_space, action_space, session, initialize, rng):
+    """One fused update equals one numeric step, under each bounding, from outside the box."""
+    actor, critic = make_networks(
+        observation_space,
+        action_space,
+        bounding=name,
+        optimizer=v1.train.GradientDescentOptimizer,
+        learning_rate=1.0,
+    )
+    learner = FusedLearner(DDPGUpdate(actor, critic, 0.9), batch_size=8, updates_per_call=1, jit=jit)
+    initialize()
+    weights = actor.get_network_params()
+    actor.set_network_params([*weights[:-1], np.array([1.2, -0.3])])
+    before = [actor.get_network_params(), critic.get_network_params()]
+    n = lambda *shape: rng.normal(size=shape).astype(np.float32)  # noqa: E731
+    batch = Batch(n(1, 8, 3), n(1, 8, 2), n(1, 8, 1), n(1, 8, 3), np.zeros((1, 8, 1), np.float32))
+    learner.update(session, batch, 1)
+    fused = actor.get_network_params()
+    actor.set_network_params(before[0])  # critic stays updated: the actor's step used it
+    states = batch.observations[0]
+    actor.train(states, critic.action_gradients(states, actor.predict(states)))
+    step = [one - other for one, other in zip(actor.get_network_params(), before[0], strict=True)]
+    fused_step = [one - other for one, other in zip(fused, before[0], strict=True)]
+    assert relative_difference(fused_step, step) < 1e-3
+    assert np.abs(step[-1]).max() > 0
+
+
+def test_policy_paths_use_the_actors_bounding():
+    """Guard for the three paths: a path that forgets the bounding would skip this hook."""
+    calls = []
+
+    class Actor:
+        def __call__(self, states, training=False):
+            return tf.zeros((2, 1))
+
+        def bound_action_gradient(self, gradient, actions):
+            calls.append(1)
+            return gradient
+
+        class optimizer:
+            @staticmethod
+            def compute_gradients(loss, var_list):
+                return []
+
+        trainable_variables = ()
+
+    class Critic:
+        def __call__(self, states, actions):
+            return actions
+
+        def action_gradient(self, states, actions):
+            return tf.ones((2, 1))
+
+    policy.surrogate(Actor(), Critic(), tf.zeros((2, 1)))
+    assert calls

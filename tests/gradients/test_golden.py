@@ -1,0 +1,174 @@
+"""What TensorFlow 1.15 and tflearn 0.5 computed, reproduced through the public classes."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import tensorflow as tf
+from conftest import assert_golden
+
+from ddpg import ActorNetwork, CriticNetwork, mlp
+from ddpg.experience.replay import Batch
+from ddpg.gradients import td
+from ddpg.updates.ddpg import DDPGUpdate
+from ddpg.updates.learner import FusedLearner
+
+v1 = tf.compat.v1
+
+
+def box(size, bound=np.inf):
+    bound = np.broadcast_to(np.asarray(bound, np.float32), (size,))
+    return gym.spaces.Box(-bound, bound)
+
+
+@pytest.fixture
+def chain_rule(golden, session, initialize):
+    """The actor and critic of ``ddpg_chain_rule``, with its initial weights."""
+    data = golden("ddpg_chain_rule")
+    tau = float(data["tau"])
+    spaces = box(4), box(2, data["bound"])
+    actor = ActorNetwork(*spaces, network=mlp((8, 6)), learning_rate=float(data["actor_lr"]), tau=tau)
+    critic = CriticNetwork(*spaces, network=mlp((8, 6)), learning_rate=float(data["critic_lr"]), tau=tau)
+    initialize()
+    actor.set_network_params(data.list("init_actor"))
+    critic.set_network_params(data.list("init_critic"))
+    actor.sync_target_network()
+    critic.sync_target_network()
+    return data, actor, critic
+
+
+def batch_of(data, t):
+    names = ("state", "action", "reward", "next_state", "terminal")
+    return Batch(*(data[f"{t}/{name}"] for name in names))
+
+
+def assert_weights(data, t, actor, critic, session):
+    assert_golden(actor.get_network_params(), data.list(f"{t}/actor"))
+    assert_golden(critic.get_network_params(), data.list(f"{t}/critic"))
+    assert_golden(session.run(actor.target_variables), data.list(f"{t}/actor_target"))
+    assert_golden(session.run(critic.target_variables), data.list(f"{t}/critic_target"))
+
+
+def test_chain_rule_step_by_step(chain_rule, session):
+    data, actor, critic = chain_rule
+    for t in range(int(data["steps"])):
+        batch = batch_of(data, t)
+        next_q = critic.predict_target(batch.next_observations, actor.predict_target(batch.next_observations))
+        y = batch.rewards + float(data["gamma"]) * (1 - batch.terminated) * next_q
+        assert_golden(y, data[f"{t}/y"])
+        assert_golden(critic.get_gradients(batch.observations, batch.actions, y), data.list(f"{t}/critic_grads"))
+        assert_golden(critic.train(batch.observations, batch.actions, y), data[f"{t}/loss"])
+        dqda = critic.action_gradients(batch.observations, actor.predict(batch.observations))
+        assert_golden(dqda, data[f"{t}/dqda"])
+        assert_golden(actor.get_gradients(batch.observations, dqda), data.list(f"{t}/actor_grads"))
+        actor.train(batch.observations, dqda)
+        actor.update_target_network()
+        critic.update_target_network()
+        assert_weights(data, t, actor, critic, session)
+
+
+@pytest.mark.parametrize("jit", [True, False])
+def test_chain_rule_fused(chain_rule, session, jit):
+    data, actor, critic = chain_rule
+    learner = FusedLearner(
+        DDPGUpdate(actor, critic, float(data["gamma"])),
+        batch_size=16,
+        updates_per_call=1,
+        jit=jit,
+        fetch=actor.variables,
+    )
+    for t in range(int(data["steps"])):
+        batch = Batch(*(field[None] for field in batch_of(data, t)))
+        metrics, weights = learner.update(session, batch, 1)
+        assert_golden(metrics["critic_loss"], data[f"{t}/loss"])
+        assert_golden(weights, data.list(f"{t}/actor"))
+        assert_weights(data, t, actor, critic, session)
+
+
+@pytest.mark.parametrize("jit", [True, False])
+def test_all_five_updates_in_one_call(chain_rule, session, jit):
+    data, actor, critic = chain_rule
+    steps = int(data["steps"])
+    learner = FusedLearner(
+        DDPGUpdate(actor, critic, float(data["gamma"])), batch_size=16, updates_per_call=steps, jit=jit
+    )
+    batch = Batch(*(np.stack(fields) for fields in zip(*(batch_of(data, t) for t in range(steps)), strict=True)))
+    learner.update(session, batch, steps)
+    assert_weights(data, steps - 1, actor, critic, session)
+
+
+def test_ema_targets(golden, session, initialize):
+    """The shadows of a linear critic: its one layer is the golden file's W [4, 2] and b [2], as actor's."""
+    data = golden("ema_targets")
+    actor = ActorNetwork(box(4), box(2, 1.0), network=lambda states: states, tau=float(data["tau"]))
+    initialize()
+    actor.set_network_params(data.list("init"))
+    actor.sync_target_network()
+    assert_golden(session.run(actor.target_variables), data.list("shadow_init"))
+    for t in range(int(data["steps"])):
+        changes = zip(actor.get_network_params(), data.list(f"{t}/delta"), strict=True)
+        actor.set_network_params([value + change for value, change in changes])
+        actor.update_target_network()
+        assert_golden(session.run(actor.target_variables), data.list(f"{t}/shadow"))
+
+
+def test_tflearn_critic(golden, session, initialize):
+    """A value network on 4 inputs: the critic with 3 observations and 1 action, joined at the input."""
+    data = golden("tflearn_critic")
+    critic = CriticNetwork(
+        box(3),
+        box(1, 10.0),
+        network=mlp((8, 6)),
+        optimizer=v1.train.RMSPropOptimizer,
+        learning_rate=float(data["lr"]),
+    )
+    initialize()
+    critic.set_network_params(data.list("init"))
+    for t in range(int(data["steps"])):
+        states, actions = np.split(data[f"{t}/state"], [3], axis=1)
+        y = data[f"{t}/y"]
+        assert_golden(y - critic.predict(states, actions), data[f"{t}/td"])
+        assert_golden(critic.get_gradients(states, actions, y), data.list(f"{t}/grads"))
+        assert_golden(critic.train(states, actions, y), data[f"{t}/loss"])
+        assert_golden(critic.get_network_params(), data.list(f"{t}/weights"))
+
+
+def test_square(golden, graph, session):
+    """compute_gradients returns (gradient, variable), gradients the gradient alone: y = w² + 2 at 10."""
+    data = golden("square")
+    w = v1.get_variable("w", initializer=10.0)
+    y = w**2 + 2
+    pair = v1.train.GradientDescentOptimizer(0.1).compute_gradients(y, [w])[0]
+    session.run(v1.global_variables_initializer())
+    assert_golden(np.array(session.run(pair)), data["compute_gradients"])
+    assert_golden(np.array(session.run(tf.gradients(y, [w]))), data["gradients"])
+
+
+# -- DQN: the taken action's value of a Q-network, on the same TD paths ---------------------------------
+
+
+def q_values(states, layers):
+    """A Q-network of two layers [W, b, W, b], by hand."""
+    hidden = tf.nn.relu(states @ layers[0] + layers[1])
+    return hidden @ layers[2] + layers[3]
+
+
+@pytest.mark.parametrize("clip", [None, 1.0])
+@pytest.mark.parametrize("r_max", [None, 2.5])
+def test_dqn3_output_delta(golden, graph, session, clip, r_max):
+    """Backward from the output with the delta; DQN 3.0's dw is the plain ascent sum: −B/2 times our gradient."""
+    data = golden("dqn3_output_delta")
+    case = f"clip_{clip}_rmax_{r_max}"
+    variables = [v1.get_variable(f"v{i}", initializer=array) for i, array in enumerate(data.list("init"))]
+    outputs = q_values(tf.constant(data["state"]), variables)
+    q = tf.gather(outputs, data["action"][:, None], batch_dims=1)
+    next_q = tf.reduce_max(q_values(tf.constant(data["next_state"]), data.list("init_target")), axis=1)
+    rewards = data["reward"] / (r_max or 1.0)
+    y = rewards + float(data["gamma"]) * (1 - data["terminal"]) * next_q
+    gradients = [gradient for gradient, _ in td.output_delta(q, y[:, None], variables, clip_delta=clip)]
+    batch_size = len(rewards)
+    start = tf.gradients(q, outputs, td.output_delta(q, y[:, None], [q], clip_delta=clip)[0][0])[0]
+    session.run(v1.global_variables_initializer())
+    assert_golden(session.run(next_q), data[f"{case}/q2_max"])
+    assert_golden([-batch_size / 2 * array for array in session.run(gradients)], data.list(f"{case}/dw"))
+    assert_golden(-batch_size / 2 * session.run(start), data[f"{case}/targets"])
+    assert_golden(session.run(start).sum(axis=1) * -batch_size / 2, data[f"{case}/delta"])

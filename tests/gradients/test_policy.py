@@ -1,0 +1,177 @@
+"""chain_rule, direct and surrogate are one gradient; none of them touches the critic or a target."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from conftest import relative_difference
+
+from ddpg import ActorNetwork, CriticNetwork, UsageError, mlp
+from ddpg.gradients import td
+from ddpg.gradients.policy import POLICY_GRADIENTS
+from ddpg.laboratory import check
+
+v1 = tf.compat.v1
+
+
+@pytest.fixture(params=["squashing", "inverting", "zeroing"])
+def bounding(request):
+    return request.param
+
+
+def networks(observation_space, action_space, **options):
+    actor = ActorNetwork(observation_space, action_space, network=mlp((32, 16)), **options)
+    return actor, CriticNetwork(observation_space, action_space, network=mlp((32, 16)))
+
+
+def gradients_of(path, actor, critic, states, jit):
+    def compute(states):
+        return [gradient for gradient, _ in path(actor, critic, states)]
+
+    return tf.function(compute, jit_compile=jit, autograph=False)(states)
+
+
+@pytest.mark.parametrize("jit", [True, False])
+@pytest.mark.parametrize("clip", [None, 1e-3])
+def test_three_paths_one_gradient(bounding, jit, clip, observation_space, action_space, session, initialize, rng):
+    actor, critic = networks(observation_space, action_space, bounding=bounding, action_gradient_clip=clip)
+    initialize()
+    weights = actor.get_network_params()
+    # Some outputs outside, some inside the box, in both directions.
+    actor.set_network_params([*weights[:-2], 1000 * weights[-2], weights[-1]])
+    states = 3 * rng.normal(size=(64, 3)).astype(np.float32)
+    if bounding != "squashing":
+        actions = actor.predict(states)
+        assert 0.05 < ((actions < actor.low) | (actions > actor.high)).mean() < 0.95
+    feed = tf.constant(states)
+    results = {
+        name: session.run(gradients_of(path, actor, critic, feed, jit)) for name, path in POLICY_GRADIENTS.items()
+    }
+    assert relative_difference(results["direct"], results["chain_rule"]) < 1e-6
+    assert relative_difference(results["surrogate"], results["chain_rule"]) < 1e-6
+    assert max(np.abs(array).max() for array in results["chain_rule"]) > 0
+
+
+def test_gradient_is_that_of_minus_mean_q(observation_space, action_space, session, initialize, rng):
+    """Against central differences of −mean Q(s, μ(s)) along a random direction."""
+    actor, critic = networks(observation_space, action_space)
+    initialize()
+    states = rng.normal(size=(16, 3)).astype(np.float32)
+    weights = actor.get_network_params()
+    weights = [*weights[:-2], 100 * weights[-2], weights[-1]]
+    actor.set_network_params(weights)
+    direction = [rng.normal(size=array.shape) for array in weights]
+    gradient = actor.get_gradients(states, critic.action_gradients(states, actor.predict(states)))
+
+    def loss(step):
+        actor.set_network_params([w + step * d for w, d in zip(weights, direction, strict=True)])
+        return -critic.predict(states, actor.predict(states)).astype(np.float64).mean()
+
+    numeric = (loss(1e-3) - loss(-1e-3)) / 2e-3
+    exact = sum((g * d).sum() for g, d in zip(gradient, direction, strict=True))
+    assert exact == pytest.approx(numeric, rel=0.02)
+
+
+@pytest.mark.parametrize("name", list(POLICY_GRADIENTS))
+def test_actor_step_moves_the_actor_alone(name, bounding, observation_space, action_space, session, initialize, rng):
+    actor, critic = networks(observation_space, action_space, bounding=bounding, policy_gradient=name)
+    states = tf.constant(rng.normal(size=(8, 3)).astype(np.float32))
+    pairs = actor.policy_gradient(actor, critic, states)
+    assert [variable.name for _, variable in pairs] == [variable.name for variable in actor.trainable_variables]
+    step = actor.apply_gradients(pairs)
+    initialize()
+    still = [*critic.variables, *critic.target_variables, *actor.target_variables]
+    before, moving = session.run(still), session.run(actor.variables)
+    session.run(step)
+    for one, other in zip(session.run(still), before, strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert any((one != other).any() for one, other in zip(session.run(actor.variables), moving, strict=True))
+
+
+def test_no_gradient_reaches_the_critic_in_the_surrogate_and_one_does_without_the_stop(
+    observation_space, action_space, graph
+):
+    actor, critic = networks(observation_space, action_space)
+    states = tf.zeros((4, 3))
+    actions = actor(states)
+    gradient = critic.action_gradient(states, actions)
+    stopped = tf.square(tf.stop_gradient(gradient) + (tf.stop_gradient(actions) - actions))
+    leaking = tf.square(gradient + (tf.stop_gradient(actions) - actions))
+    assert check.leaks(stopped, critic.trainable_variables) == []
+    assert "critic/hidden_0/W:0" in check.leaks(leaking, critic.trainable_variables)
+    assert "actor/hidden_0/W:0" in check.leaks(stopped, actor.trainable_variables)
+
+
+@pytest.mark.parametrize("stop", [True, False])
+def test_no_gradient_reaches_a_target_network(stop, observation_space, action_space, graph):
+    """On the real graph of the TD loss; removing the stop is seen."""
+    actor, critic = networks(observation_space, action_space)
+    states = tf.ones((4, 3))
+    y = 1.0 + 0.99 * critic.target(states, actor.target(states))
+    q = critic(states, tf.ones((4, 2)))
+    loss = td.mean_square(q, tf.stop_gradient(y) if stop else y)
+    leaks = check.leaks(loss, critic.target_variables + actor.target_variables)
+    if stop:
+        assert leaks == []
+    else:
+        assert "critic/output/W/ExponentialMovingAverage:0" in leaks
+        assert "actor/output/W/ExponentialMovingAverage:0" in leaks
+    assert check.leaks(loss, critic.trainable_variables)
+
+
+def test_critic_gradients_do_not_depend_on_the_target_graph(observation_space, action_space, session, initialize, rng):
+    """stop_gradient with a live target (sharing the online weights, even) equals the fed placeholder, bit for bit."""
+    actor, critic = networks(observation_space, action_space)
+    states, actions = tf.constant(rng.normal(size=(8, 3)), tf.float32), tf.ones((8, 2))
+    live = 1.0 + 0.99 * critic(states, actor(states))
+    fed = v1.placeholder(tf.float32, [None, 1])
+    q = critic(states, actions)
+    stopped = td.stop_gradient(q, live, critic.trainable_variables)
+    placeholder = td.placeholder(q, fed, critic.trainable_variables)
+    leaking = tf.gradients(td.mean_square(q, live), critic.trainable_variables)
+    initialize()
+    one = session.run([gradient for gradient, _ in stopped])
+    other = session.run([gradient for gradient, _ in placeholder], {fed: session.run(live)})
+    for a, b in zip(one, other, strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert relative_difference(session.run(leaking), one) > 0.01
+
+
+def test_placeholder_refuses_a_live_target(observation_space, action_space, graph):
+    critic = CriticNetwork(observation_space, action_space, network=mlp((8,)), td_target="placeholder")
+    states, actions = tf.ones((4, 3)), tf.ones((4, 2))
+    with pytest.raises(UsageError, match="fed through a placeholder"):
+        critic.compute_gradients(states, actions, critic.target(states, actions))
+
+
+def test_td_target_of_ones_own(observation_space, action_space, session, initialize, rng):
+    def double(q, target, variables):
+        return [(2 * gradient, variable) for gradient, variable in td.stop_gradient(q, target, variables)]
+
+    own = CriticNetwork(observation_space, action_space, network=mlp((8,)), td_target=double)
+    plain = CriticNetwork(observation_space, action_space, network=mlp((8,)))
+    initialize()
+    plain.set_network_params(own.get_network_params())
+    inputs = rng.normal(size=(4, 3)), rng.normal(size=(4, 2)), rng.normal(size=(4, 1))
+    expected = [2 * array for array in plain.get_gradients(*inputs)]
+    assert relative_difference(own.get_gradients(*inputs), expected) < 1e-6
+
+
+def test_flat_targets_are_refused(observation_space, action_space, session, initialize):
+    """[B] against [B, 1] would broadcast to [B, B] without a word."""
+    critic = CriticNetwork(observation_space, action_space, network=mlp((8,)))
+    with pytest.raises(UsageError, match="broadcasts to"):
+        td.stop_gradient(critic(tf.ones((4, 3)), tf.ones((4, 2))), tf.ones((4,)), critic.trainable_variables)
+    initialize()
+    with pytest.raises(UsageError, match=r"targets has shape \(4,\)"):
+        critic.train(np.ones((4, 3)), np.ones((4, 2)), np.ones(4))
+
+
+@pytest.mark.parametrize("option", [{"policy_gradient": "chainrule"}, {"policy_gradient": 1}])
+def test_unknown_policy_gradient(option, observation_space, action_space, graph):
+    with pytest.raises(UsageError, match="policy_gradient"):
+        ActorNetwork(observation_space, action_space, **option)
+
+
+def test_unknown_td_target_names_the_nearest(observation_space, action_space, graph):
+    with pytest.raises(UsageError, match="did you mean 'stop_gradient'"):
+        CriticNetwork(observation_space, action_space, td_target="stop_gradiant")

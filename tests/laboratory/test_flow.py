@@ -1,0 +1,51 @@
+"""Tracing a backward pass: what flows along each edge alone, and where it stops."""
+
+import tensorflow as tf
+
+from ddpg.laboratory.flow import Recorder, trace
+
+v1 = tf.compat.v1
+
+
+def traced(session, build, asked=("w",)):
+    """Trace ``build(a, b) -> loss`` with a = w and b = 2a + v, at w = 3 and v = 1; the norms by edge."""
+    groups = {
+        name: [v1.get_variable(name, initializer=value, use_resource=True)] for name, value in (("w", 3.0), ("v", 1.0))
+    }
+    recorder = Recorder()
+    a = recorder.name("a", tf.identity(groups["w"][0].read_value()))
+    b = recorder.name("b", 2 * a + groups["v"][0].read_value())
+    compute_gradients = recorder.record(v1.train.GradientDescentOptimizer(1.0).compute_gradients)
+    compute_gradients(build(a, b), var_list=[variable for name in asked for variable in groups[name]])
+    edges = trace(recorder.nodes, groups, recorder.start)
+    session.run(v1.global_variables_initializer())
+    return {
+        (edge.source, edge.destination): (edge.gradients and session.run(edge.gradients[0]), edge.stopped, edge.trained)
+        for edge in edges
+    }
+
+
+def test_an_edge_carries_what_flows_along_it_alone(session):
+    """L = a·b with b = 7: along a → L b = 7, and not also what goes through b; along b → L a = 3; in w they meet."""
+    assert traced(session, lambda a, b: a * b) == {
+        ("a", "start"): (7.0, False, True),
+        ("b", "start"): (3.0, False, True),
+        ("a", "b"): (6.0, False, True),
+        ("v", "b"): (3.0, False, False),
+        ("w", "a"): (13.0, False, True),
+    }
+
+
+def test_nothing_flows_behind_a_stop(session):
+    assert traced(session, lambda a, b: a * tf.stop_gradient(b)) == {
+        ("a", "start"): (7.0, False, True),
+        ("b", "start"): (None, True, False),
+        ("a", "b"): (None, False, False),
+        ("v", "b"): (None, False, False),
+        ("w", "a"): (7.0, False, True),
+    }
+
+
+def test_only_what_ends_in_variables_that_were_asked_for_is_trained(session):
+    edges = traced(session, lambda a, b: a * b, asked=("v",))
+    assert {pair for pair, (_, _, trained) in edges.items() if trained} == {("b", "start"), ("v", "b")}

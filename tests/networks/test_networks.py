@@ -1,0 +1,273 @@
+"""Networks, their layers, and their EMA targets."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import tensorflow as tf
+from conftest import relative_difference
+
+from ddpg import ActorNetwork, CriticNetwork, UsageError, mlp
+from ddpg._tflearn import tflearn, training_mode
+from ddpg.acting.policy import NumpyPolicy, SessionPolicy, make_policy
+
+v1 = tf.compat.v1
+
+
+def test_actions_honour_asymmetric_bounds(observation_space, action_space, session, initialize):
+    actor = ActorNetwork(observation_space, action_space)
+    initialize()
+    weights = actor.get_network_params()
+    for sign, bound in ((50.0, action_space.high), (-50.0, action_space.low)):
+        actor.set_network_params([*weights[:-1], np.full(2, sign)])
+        np.testing.assert_allclose(actor.predict(np.zeros((1, 3))), [bound])
+
+
+def test_target_starts_as_a_copy_moves_by_tau_and_syncs(observation_space, action_space, session, initialize):
+    critic = CriticNetwork(observation_space, action_space, network=mlp((8,)), tau=0.25)
+    initialize()
+    start = session.run(critic.variables)
+    for shadow, variable in zip(session.run(critic.target_variables), start, strict=True):
+        np.testing.assert_array_equal(shadow, variable)
+    critic.set_network_params([value + 1 for value in critic.get_network_params()])
+    critic.update_target_network()
+    for shadow, value in zip(session.run(critic.target_variables), start, strict=True):
+        np.testing.assert_allclose(shadow, value + 0.25, rtol=1e-5)
+    critic.sync_target_network()
+    for shadow, value in zip(session.run(critic.target_variables), start, strict=True):
+        np.testing.assert_allclose(shadow, value + 1, rtol=1e-6)
+
+
+def test_target_reads_the_shadows(observation_space, action_space, session, initialize, rng):
+    actor = ActorNetwork(observation_space, action_space, network=mlp((8,)))
+    initialize()
+    states = rng.normal(size=(4, 3))
+    before = actor.predict(states)
+    actor.set_network_params([value + 0.5 for value in actor.get_network_params()])
+    np.testing.assert_array_equal(actor.predict_target(states), before)
+    assert np.abs(actor.predict(states) - before).max() > 0.01
+
+
+def test_get_and_set_in_creation_order(observation_space, action_space, session, initialize, rng):
+    actor = ActorNetwork(observation_space, action_space, network=mlp((8, 5)))
+    initialize()
+    shapes = [array.shape for array in actor.get_network_params()]
+    assert shapes == [(3, 8), (8,), (8, 5), (5,), (5, 2), (2,)]
+    arrays = [rng.normal(size=shape).astype(np.float32) for shape in shapes]
+    actor.set_network_params(arrays)
+    for one, other in zip(actor.get_network_params(), arrays, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_wrong_shape_sets_nothing(observation_space, action_space, session, initialize):
+    actor = ActorNetwork(observation_space, action_space, network=mlp((8,)))
+    initialize()
+    before = actor.get_network_params()
+    arrays = [array + 1 for array in before]
+    with pytest.raises(UsageError, match=r"actor/output/b:0 has shape \(2,\), the array given \(3,\)"):
+        actor.set_network_params([*arrays[:-1], np.zeros(3)])
+    with pytest.raises(UsageError, match="3 arrays given for the 4"):
+        actor.set_network_params(arrays[:-1])
+    arrays[0][0, 0] = np.nan
+    with pytest.raises(UsageError, match="holds nan"):
+        actor.set_network_params(arrays)
+    for one, other in zip(actor.get_network_params(), before, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_two_networks_of_one_kind_do_not_share(observation_space, action_space, session, initialize):
+    one, other = (CriticNetwork(observation_space, action_space, network=mlp((8,))) for _ in range(2))
+    initialize()
+    assert {v.name for v in one.variables}.isdisjoint(v.name for v in other.variables)
+
+
+def test_users_layers_without_scopes_are_shared_between_applications(
+    observation_space, action_space, session, initialize, rng
+):
+    def network(states, actions=None):
+        features = states if actions is None else tf.concat([states, actions], 1)
+        features = tflearn.fully_connected(features, 7, activation="relu")
+        return tflearn.fully_connected(features, 5, activation="tanh")
+
+    critic = CriticNetwork(observation_space, action_space, network=network)
+    count = len(v1.global_variables())
+    states, actions = tf.ones((2, 3)), tf.ones((2, 2))
+    q, q_again, target = critic(states, actions), critic(states, actions), critic.target(states, actions)
+    initialize()
+    assert len(v1.global_variables()) == count
+    np.testing.assert_array_equal(*session.run([q, q_again]))
+    np.testing.assert_array_equal(*session.run([q, target]))
+
+
+def test_network_that_builds_other_layers_later_is_refused(observation_space, action_space, graph):
+    sizes = iter(range(4, 10))
+    network = lambda states: tflearn.fully_connected(states, 3, scope=f"layer_{next(sizes)}")  # noqa: E731
+    actor = ActorNetwork(observation_space, action_space, network=network)
+    with pytest.raises(UsageError, match="it would not be trained"):
+        actor(tf.ones((1, 3)))
+
+
+def test_network_without_variables_still_has_its_output_layer(observation_space, action_space, graph):
+    actor = ActorNetwork(observation_space, action_space, network=lambda states: states)
+    assert [tuple(v.shape) for v in actor.variables] == [(3, 2), (2,)]
+
+
+@pytest.mark.parametrize("action_layer", [0, 1])
+def test_action_enters_at_its_layer(action_layer, observation_space, action_space, session, initialize):
+    critic = CriticNetwork(observation_space, action_space, network=mlp((8, 6), action_layer=action_layer))
+    initialize()
+    rows = [array.shape[0] for array in critic.get_network_params()[::2]]
+    assert rows == ([5, 8, 6] if action_layer == 0 else [3, 10, 6])
+
+
+def test_initial_weights_are_the_papers(observation_space, action_space, session, initialize):
+    actor = ActorNetwork(observation_space, action_space, network=mlp((400, 300)))
+    initialize()
+    params = actor.get_network_params()
+    for array, fan_in in zip(params[:4], (3, 3, 400, 400), strict=True):
+        assert 0.95 * fan_in**-0.5 < np.abs(array).max() <= fan_in**-0.5
+    assert 2.9e-3 < np.abs(params[4]).max() <= 3e-3
+    assert 0 < np.abs(params[5]).max() <= 3e-3
+
+
+def test_layer_norm_by_hand(session, initialize, rng):
+    inputs = rng.normal(size=(4, 3)).astype(np.float32)
+    network = mlp((5,), activation="linear", norm="layer")
+    output = network(tf.constant(inputs))
+    initialize()
+    weights, bias = (session.run(v) for v in v1.trainable_variables()[:2])
+    linear = inputs @ weights + bias
+    expected = (linear - linear.mean(1, keepdims=True)) / np.sqrt(linear.var(1, keepdims=True) + 1e-5)
+    np.testing.assert_allclose(session.run(output), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_batch_norm_modes_and_target_statistics(observation_space, action_space, session, initialize, rng):
+    """Training moves the moving statistics, once a step; inference and the target only read them."""
+    critic = CriticNetwork(observation_space, action_space, network=mlp((8,), norm="batch"), tau=0.5)
+    initialize()
+    moving = [v for v in critic.variables if not v.trainable]
+    assert len(moving) == 4  # mean and variance, of the input and of the hidden layer
+    assert len(critic.target_variables) == len(critic.variables)
+    states, actions = 5 + rng.normal(size=(32, 3)), rng.uniform(-1, 1, size=(32, 2)) * [2, 0.25] + [1, 0.75]
+    before = session.run(moving)
+    critic.predict(states, actions)
+    critic.predict_target(states, actions)
+    critic.action_gradients(states, actions)
+    for one, other in zip(session.run(moving), before, strict=True):
+        np.testing.assert_array_equal(one, other)
+    critic.train(states, actions, np.zeros((32, 1)))
+    after = session.run(moving)
+    np.testing.assert_allclose(after[0], 0.1 * states.mean(axis=0), rtol=1e-4)  # decay 0.9, from 0
+    shadows = [critic.target_variables[index] for index, v in enumerate(critic.variables) if not v.trainable]
+    np.testing.assert_array_equal(session.run(shadows)[0], before[0])
+    critic.update_target_network()
+    np.testing.assert_allclose(session.run(shadows)[0], 0.05 * states.mean(axis=0), rtol=1e-4)
+
+
+def test_batch_norm_of_the_paper_stops_at_the_action(observation_space, action_space, graph):
+    critic = CriticNetwork(observation_space, action_space, network=mlp((8, 6, 4), norm="batch", action_layer=1))
+    scopes = {variable.name.split("/")[1] for variable in critic.variables}
+    assert {"input_norm", "norm_0"} <= scopes
+    assert not {"norm_1", "norm_2"} & scopes
+
+
+def test_training_mode_is_per_application(session, initialize, rng):
+    inputs = tf.constant(rng.normal(size=(16, 3)).astype(np.float32))
+    with training_mode(True):
+        online = tflearn.batch_normalization(inputs, scope="norm", reuse=v1.AUTO_REUSE)
+    with training_mode(False):
+        target = tflearn.batch_normalization(inputs, scope="norm", reuse=v1.AUTO_REUSE)
+    initialize()
+    np.testing.assert_allclose(session.run(target), session.run(inputs), atol=0.02)
+    assert np.abs(session.run(online).mean(axis=0)).max() < 1e-5
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"norm": "layer"},
+        *({"activation": name} for name in ("tanh", "elu", "selu", "sigmoid", "softplus", "softsign", "leaky_relu")),
+        {"activation": tf.nn.relu6},
+    ],
+    ids=str,
+)
+def test_numpy_policy_is_the_graph(options, observation_space, action_space, session, initialize, rng):
+    actor = ActorNetwork(observation_space, action_space, network=mlp((16, 8), **options))
+    policy = make_policy(actor, session)
+    initialize()
+    assert isinstance(policy, SessionPolicy if callable(options.get("activation")) else NumpyPolicy)
+    weights = [5 * value for value in actor.get_network_params()]
+    actor.set_network_params(weights)
+    policy.load(session.run(policy.variables))
+    states = rng.normal(size=(10, 3)).astype(np.float32)
+    np.testing.assert_allclose(policy(states), actor.predict(states), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(policy(states[:1]), actor.predict(states[:1]), rtol=1e-5, atol=1e-5)
+
+
+def test_batch_norm_acts_through_the_session(observation_space, action_space, session, initialize, rng):
+    actor = ActorNetwork(observation_space, action_space, network=mlp((8,), norm="batch"))
+    policy = make_policy(actor, session)
+    initialize()
+    assert isinstance(policy, SessionPolicy)
+    states = rng.normal(size=(2, 3)).astype(np.float32)
+    np.testing.assert_array_equal(policy(states), actor.predict(states))
+
+
+def test_observations_of_two_dimensions(action_space, session, initialize, rng):
+    space = gym.spaces.Box(-1, 1, (2, 3), np.float32)
+    actor = ActorNetwork(space, action_space, network=mlp((8,)))
+    initialize()
+    states = rng.normal(size=(4, 2, 3))
+    np.testing.assert_array_equal(actor.predict(states), actor.predict(states.reshape(4, 6)))
+
+
+def test_optimizer_and_learning_rate_are_used(observation_space, action_space, session, initialize, rng):
+    options = {"network": mlp((8,)), "optimizer": v1.train.GradientDescentOptimizer, "learning_rate": 0.5}
+    critic = CriticNetwork(observation_space, action_space, **options)
+    initialize()
+    inputs = rng.normal(size=(4, 3)), rng.normal(size=(4, 2)), rng.normal(size=(4, 1))
+    before, gradients = critic.get_network_params(), critic.get_gradients(*inputs)
+    critic.train(*inputs)
+    expected = [value - 0.5 * gradient for value, gradient in zip(before, gradients, strict=True)]
+    assert relative_difference(critic.get_network_params(), expected) < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"tau": 0.0}, "tau=0.0 must be in"),
+        ({"tau": 1.5}, "tau=1.5 must be in"),
+        ({"learning_rate": -1.0}, "learning_rate=-1.0"),
+        ({"action_gradient_clip": 0.0}, "action_gradient_clip=0.0"),
+    ],
+)
+def test_bad_numbers(options, message, observation_space, action_space, graph):
+    with pytest.raises(UsageError, match=message):
+        ActorNetwork(observation_space, action_space, **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"hidden": ()}, "at least one layer"),
+        ({"hidden": (0,)}, "at least 1 unit"),
+        ({"norm": "instance"}, "norm='instance'"),
+        ({"action_layer": 2}, "action_layer=2"),
+        ({"activation": "rellu"}, "did you mean 'relu'"),
+    ],
+)
+def test_bad_layers(options, message):
+    with pytest.raises(UsageError, match=message):
+        mlp(**options)
+
+
+def test_numeric_methods_need_a_default_session(observation_space, action_space, graph):
+    actor = ActorNetwork(observation_space, action_space)
+    with pytest.raises(UsageError, match="no default session"):
+        actor.predict(np.zeros((1, 3)))
+    with (
+        tf.Graph().as_default(),
+        v1.Session().as_default(),
+        pytest.raises(UsageError, match="another graph"),
+    ):
+        actor.predict(np.zeros((1, 3)))

@@ -1,0 +1,116 @@
+"""One symbolic update under its drivers: fused and compiled, fused, and step by step."""
+
+import itertools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from conftest import relative_difference
+
+from ddpg import ActorNetwork, CriticNetwork, mlp
+from ddpg.experience.replay import Batch
+from ddpg.updates.ddpg import DDPGUpdate
+from ddpg.updates.learner import FusedLearner, SteppedLearner
+
+v1 = tf.compat.v1
+K, B = 6, 16
+
+
+def minibatches(rng):
+    n = lambda *shape: rng.normal(size=(K, B, *shape)).astype(np.float32)  # noqa: E731
+    return Batch(n(3), n(2), n(1), n(3), (rng.random((K, B, 1)) < 0.3).astype(np.float32))
+
+
+def train(driver, observation_space, action_space, calls, norm=None, td_target="stop_gradient"):
+    """Return every variable after ``calls`` (numbers of updates) from the same start, and the metrics."""
+    with tf.Graph().as_default(), v1.Session().as_default() as session:
+        v1.set_random_seed(1)
+        # Normalisation makes some gradients exactly zero but for rounding, which Adam would blow up to full steps.
+        optimizer = v1.train.GradientDescentOptimizer if norm else v1.train.AdamOptimizer
+        options = {"network": mlp((16, 8), norm=norm), "optimizer": optimizer, "learning_rate": 1e-2, "tau": 0.1}
+        actor = ActorNetwork(observation_space, action_space, **options)
+        critic = CriticNetwork(observation_space, action_space, td_target=td_target, **options)
+        if driver == "stepped":
+            learner = SteppedLearner(DDPGUpdate(actor, critic, 0.9), batch_size=B)
+        else:
+            learner = FusedLearner(
+                DDPGUpdate(actor, critic, 0.9), batch_size=B, updates_per_call=K, jit=driver == "compiled"
+            )
+        variables = v1.global_variables()
+        session.run(v1.global_variables_initializer())
+        start = session.run(variables)
+        batch, metrics = minibatches(np.random.default_rng(0)), []
+        for first, count in zip(itertools.accumulate([0, *calls]), calls, strict=False):
+            rows = Batch(*(np.roll(field, -first, axis=0) for field in batch))
+            metrics.append(learner.update(session, rows, count)[0])
+        end = session.run(variables)
+        moved = np.mean([np.any(a != b) for a, b in zip(start, end, strict=True)])
+        assert moved > 0.6
+        return end, metrics
+
+
+@pytest.mark.parametrize("norm", [None, "batch", "layer"])
+def test_compiled_uncompiled_and_stepped_agree(norm, observation_space, action_space):
+    compiled, metrics = train("compiled", observation_space, action_space, [K], norm)
+    uncompiled, uncompiled_metrics = train("uncompiled", observation_space, action_space, [K], norm)
+    stepped, stepped_metrics = train("stepped", observation_space, action_space, [K], norm)
+    assert relative_difference(compiled, uncompiled) < 1e-5
+    assert relative_difference(stepped, uncompiled) < 1e-5
+    for name, value in metrics[0].items():
+        assert value == pytest.approx(uncompiled_metrics[0][name], rel=1e-2, abs=1e-4)
+        assert value == pytest.approx(stepped_metrics[0][name], rel=1e-2, abs=1e-4)
+
+
+@pytest.mark.parametrize("driver", ["compiled", "uncompiled"])
+def test_part_of_a_call_is_that_many_updates(driver, observation_space, action_space):
+    whole, _ = train(driver, observation_space, action_space, [K])
+    parts, _ = train(driver, observation_space, action_space, [2, 1, K - 3])
+    assert relative_difference(parts, whole) < 1e-6
+    fewer, _ = train(driver, observation_space, action_space, [2, 1])
+    assert relative_difference(fewer, whole) > 1e-3
+
+
+def test_placeholder_path_trains_alike_step_by_step(observation_space, action_space):
+    stopped, _ = train("stepped", observation_space, action_space, [K])
+    placeholder, _ = train("stepped", observation_space, action_space, [K], td_target="placeholder")
+    for one, other in zip(placeholder, stopped, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_same_start_same_bits(observation_space, action_space):
+    one, _ = train("compiled", observation_space, action_space, [K, K])
+    other, _ = train("compiled", observation_space, action_space, [K, K])
+    for a, b in zip(one, other, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("jit", [True, False])
+def test_jit_decides_whether_xla_must_compile(jit, observation_space, action_space, graph):
+    actor = ActorNetwork(observation_space, action_space, network=mlp((8,)))
+    critic = CriticNetwork(observation_space, action_space, network=mlp((8,)))
+    FusedLearner(DDPGUpdate(actor, critic, 0.9), batch_size=4, updates_per_call=2, jit=jit)
+    functions = graph.as_graph_def().library.function
+    assert any(function.attr["_XlaMustCompile"].b for function in functions) == jit
+
+
+def test_fused_learner_creates_no_variable(observation_space, action_space, graph):
+    actor = ActorNetwork(observation_space, action_space, network=mlp((8,), norm="batch"))
+    critic = CriticNetwork(observation_space, action_space, network=mlp((8,), norm="batch"))
+    count = len(v1.global_variables())
+    FusedLearner(DDPGUpdate(actor, critic, 0.9), batch_size=4, updates_per_call=2)
+    SteppedLearner(DDPGUpdate(actor, critic, 0.9), batch_size=4)
+    assert len(v1.global_variables()) == count
+
+
+def test_terminated_masks_the_bootstrap_and_gamma_scales_it(observation_space, action_space, session, initialize, rng):
+    from ddpg.updates.ddpg import td_target
+
+    actor = ActorNetwork(observation_space, action_space, network=mlp((8,)))
+    critic = CriticNetwork(observation_space, action_space, network=mlp((8,)))
+    initialize()
+    states = rng.normal(size=(2, 3)).astype(np.float32)
+    rewards, terminated = np.array([[2.0], [3.0]], np.float32), np.array([[0.0], [1.0]], np.float32)
+    batch = Batch(states, np.zeros((2, 2), np.float32), rewards, states, terminated)
+    y = session.run(td_target(actor, critic, Batch(*map(tf.constant, batch)), gamma=0.5))
+    next_q = critic.predict_target(states, actor.predict_target(states))
+    np.testing.assert_allclose(y, [rewards[0] + 0.5 * next_q[0], rewards[1]], rtol=1e-6)
