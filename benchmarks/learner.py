@@ -92,7 +92,7 @@ class Contender:
         shapes = Batch((size["observations"],), (size["actions"],), (1,), (size["observations"],), (1,))
         self.batch = Batch(*(rng.uniform(-1, 1, (*lead, *shape)).astype(np.float32) for shape in shapes))
         self.one = Batch(*(field[0] for field in self.batch))
-        self.learner = self.agent._updater.learner
+        self.learner = self.agent.updater.learner
 
     def fused(self) -> None:
         self.learner.update(self.agent.session, self.batch, self.size["updates_per_call"])

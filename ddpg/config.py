@@ -22,6 +22,10 @@ else:
     import tomli as tomllib
 
 
+OPTIMIZERS = ("adam", "rmsprop", "sgd", "momentum")
+TARGETS = ("ema", "online")
+
+
 def _option(default: Any, text: str) -> Any:
     return dataclasses.field(default=default, metadata={"help": text})
 
@@ -56,6 +60,10 @@ class AgentConfig:
     )
     clip_delta: float | None = _option(None, "output_delta: largest magnitude of target minus prediction, or none")
     rescale_rewards: bool = _option(False, "divide rewards by the largest one seen (at least 1), as DQN 3.0")
+    target: str = _option(
+        "ema", "networks of the bootstrapped target: ema, their moving averages; online: themselves, as they are"
+    )
+    optimizer: str | Callable = _option("adam", "adam, rmsprop, sgd or momentum (0.9)")
     jit: bool = _option(True, "compile the updates with XLA")
 
     def __post_init__(self):
@@ -69,6 +77,9 @@ class AgentConfig:
             self._check(getattr(self, name) >= 1, name, "at least 1")
         self._check(self.learning_starts >= 0, "learning_starts", "at least 0")
         self._check(self.exploration_steps >= 1, "exploration_steps", "at least 1")
+        self._check_name("target", TARGETS)
+        if not callable(self.optimizer):
+            self._check_name("optimizer", OPTIMIZERS)
         if not callable(self.learning_rate_schedule):
             self._check_name("learning_rate_schedule", tuple(SCHEDULES))
         if self.td_target == "placeholder" and (self.jit or self.updates_per_call != 1):
@@ -131,8 +142,8 @@ class DDPGConfig(AgentConfig):
     """Options of :class:`ddpg.DDPG`. Actions, their noise and their gradients are in units of [-1, 1]."""
 
     action_layer: int = _option(0, "hidden layer where the action enters the critic; 1 is the paper's")
-    actor_learning_rate: float = _option(1e-3, "step size of the actor's Adam")
-    critic_learning_rate: float = _option(1e-3, "step size of the critic's Adam")
+    actor_learning_rate: float = _option(1e-3, "step size of the actor's optimiser")
+    critic_learning_rate: float = _option(1e-3, "step size of the critic's optimiser")
     noise: str = _option("gaussian", f"exploration noise: {' or '.join(NOISES)}")
     noise_scale: float = _option(0.1, "its scale, in half-ranges of the action box")
     noise_theta: float = _option(0.15, "Ornstein-Uhlenbeck: pull towards 0 per unit of time")
@@ -159,7 +170,7 @@ class DDPGConfig(AgentConfig):
 class DQNConfig(AgentConfig):
     """Options of :class:`ddpg.DQN`."""
 
-    learning_rate: float = _option(1e-3, "step size of the Q-network's Adam")
+    learning_rate: float = _option(1e-3, "step size of the Q-network's optimiser")
     double_q: bool = _option(False, "choose the next action online, value it with the target (van Hasselt 2016)")
     target_update_interval: int = _option(0, "updates between hard copies of the target; 0: EMA with tau")
     exploration_initial: float = _option(1.0, "share of random actions at the start")
@@ -170,6 +181,11 @@ class DQNConfig(AgentConfig):
         super().__post_init__()
         self._check_positive("learning_rate")
         self._check(self.target_update_interval >= 0, "target_update_interval", "at least 0")
+        if self.target == "online" and self.target_update_interval:
+            raise UsageError(
+                f"target_update_interval={self.target_update_interval} copies into a target network, and "
+                "target='online' has none; set one of the two"
+            )
         self._check_shares("exploration_initial", "exploration_final")
         self._check_name("network", ("mlp", "conv"))
 

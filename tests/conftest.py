@@ -31,7 +31,9 @@ SHARED_CHANGES = {
     "updates_per_call": 3,
     "clip_delta": 0.01,
     "rescale_rewards": True,
-    "jit": False,
+    "target": "online",
+    "optimizer": "rmsprop",
+    "jit": True,
 }
 
 

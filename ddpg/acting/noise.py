@@ -67,7 +67,7 @@ class OrnsteinUhlenbeckNoise:
 NOISES = ("gaussian", "ornstein_uhlenbeck")
 
 
-def make_noise(kind: str, scale: float, shape: tuple[int, int], theta: float, dt: float) -> Noise:
+def make_noise(kind: str, scale: float, theta: float, dt: float, shape: tuple[int, int]) -> Noise:
     """Return the noise named by ``kind`` for ``shape = (N environments, A dimensions)``."""
     if kind == "gaussian":
         return GaussianNoise(scale, shape)

@@ -1,10 +1,13 @@
 """What can be hooked into ``DDPG.learn``."""
 
 import collections
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import numpy as np
 from tqdm import tqdm
 
+from ddpg.errors import UsageError
 from ddpg.experience.interaction import Episode
 
 
@@ -25,6 +28,41 @@ class Callback:
 
     def on_training_end(self, agent) -> None:
         """Learning ended, also by an interrupt or an error."""
+
+
+class AfterStep(Callback):
+    """A function ``f(agent)`` as a callback: called after every step; ``False`` ends learning."""
+
+    def __init__(self, function: Callable[[Any], bool | None]):
+        self._function = function
+
+    def on_step(self, agent) -> bool | None:
+        """Call it."""
+        return self._function(agent)
+
+
+def as_callbacks(callbacks: Any) -> list[Callback]:
+    """Return callbacks of a callback, a function, or several of them.
+
+    Raises:
+        UsageError: something that is neither.
+    """
+    if isinstance(callbacks, Callback) or callable(callbacks):
+        callbacks = [callbacks]
+    if not isinstance(callbacks, Iterable) or isinstance(callbacks, (str, bytes)):
+        raise UsageError(f"callbacks={callbacks!r}: expected ddpg.Callback objects or functions f(agent), or a list")
+    return [_as_callback(callback) for callback in callbacks]
+
+
+def _as_callback(callback: Any) -> Callback:
+    if isinstance(callback, Callback):
+        return callback
+    if callable(callback) and not isinstance(callback, type):
+        return AfterStep(callback)
+    raise UsageError(
+        f"callback {callback!r} is neither a ddpg.Callback object nor a function f(agent)"
+        + ("; it is a class: pass an object of it" if isinstance(callback, type) else "")
+    )
 
 
 class ProgressBar(Callback):

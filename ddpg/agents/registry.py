@@ -1,6 +1,7 @@
 """Which agent fits an environment, or a checkpoint."""
 
 from pathlib import Path
+from typing import Any
 
 import gymnasium as gym
 
@@ -18,8 +19,14 @@ def agent_for(action_space: gym.Space) -> type[OffPolicyAgent]:
     return DQN if isinstance(action_space, gym.spaces.Discrete) else DDPG
 
 
-def load_agent(path: str | Path, env: gym.Env | None = None, which: str = "latest") -> OffPolicyAgent:
+def load_agent(path: str | Path, env: Any = None, which: str = "latest", **options: Any) -> OffPolicyAgent:
     """Return the agent of a checkpoint or a run directory, of the class that saved it.
+
+    Args:
+        path: a checkpoint directory, or a run directory.
+        env: to go on learning in.
+        which: in a run directory, ``"latest"``, ``"best"`` or a number of timesteps.
+        options: ``config`` and networks of one's own, as for :meth:`OffPolicyAgent.load`.
 
     Raises:
         UsageError: no checkpoint there, a damaged one, or one of an agent this version does not know.
@@ -28,4 +35,4 @@ def load_agent(path: str | Path, env: gym.Env | None = None, which: str = "lates
     kind = checkpoint.read(path, only=set())[0]["kind"]
     if kind not in AGENTS:
         raise UsageError(f"{path} is a checkpoint of {kind!r}; this version knows {', '.join(AGENTS)}")
-    return AGENTS[kind].load(path, env)
+    return AGENTS[kind].load(path, env, **options)

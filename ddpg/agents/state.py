@@ -1,39 +1,76 @@
-"""What of an agent goes into a checkpoint, and how it comes back."""
+"""What of an agent is saved: plain values and arrays, taken out and put back.
 
-from typing import TYPE_CHECKING, Any
+Options come back as options, so learning rates are not among the variables; what learning reads or writes comes back
+as it was. The environment's state is not part of it: learning goes on with a new episode.
+"""
 
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium as gym
 import numpy as np
-from gymnasium import spaces
+from gymnasium import spaces as gym_spaces
 
+from ddpg.agents.base import Agent
+from ddpg.config import AgentConfig
 from ddpg.errors import UsageError
 from ddpg.experience.interaction import spaces_of
 from ddpg.storage import checkpoint
-
-if TYPE_CHECKING:
-    from ddpg.agents.off_policy import OffPolicyAgent
+from ddpg.updates.registry import ALGORITHMS, algorithm_of
 
 
-def capture(agent: "OffPolicyAgent", replay: bool) -> tuple[dict[str, Any], checkpoint.Groups]:
+def capture(agent: Any, replay: bool) -> tuple[dict[str, Any], checkpoint.Groups]:
     """Return the manifest and the arrays of an agent: everything that learning reads or writes."""
     groups = {"variables": agent.session.run(agent.global_variables)}
     if replay:
         groups["replay"] = agent.replay.arrays()
     manifest = {
         "kind": type(agent).__name__,
+        "algorithm": algorithm_of(agent.config),
         "config": agent.config.to_json(),
         "observation_space": checkpoint.describe_space(agent.observation_space),
         "action_space": checkpoint.describe_space(agent.action_space),
         "seed": agent.seed,
         "num_timesteps": agent.num_timesteps,
         "num_updates": agent.num_updates,
-        "owed_updates": agent._owed_updates,
-        "largest_reward": agent._largest_reward,
-        "random_states": {name: rng.bit_generator.state for name, rng in _generators(agent).items()},
+        "owed_updates": agent.loop.owed_updates,
+        "largest_reward": agent.largest_reward,
+        "random_states": {name: rng.bit_generator.state for name, rng in agent.generators.items()},
     }
     return manifest, groups
 
 
-def check_spaces(manifest: dict[str, Any], env):
+def restore(agent: Any, manifest: dict[str, Any], groups: checkpoint.Groups) -> None:
+    """Set an agent, freshly made with the same options, to a captured state.
+
+    Raises:
+        UsageError: its variables are not those of the checkpoint; nothing is set then.
+    """
+    _check_variables(agent.global_variables, groups["variables"])
+    if "replay" in groups:
+        agent.replay.restore(groups["replay"])
+    _restore_variables(agent, groups["variables"])
+    agent.num_timesteps = manifest["num_timesteps"]
+    agent.updater.num_updates = manifest["num_updates"]
+    agent.loop.owed_updates = manifest["owed_updates"]
+    agent.largest_reward = manifest["largest_reward"]
+    for name, generator in agent.generators.items():
+        generator.bit_generator.state = manifest["random_states"][name]
+
+
+def config_of(manifest: dict[str, Any]) -> AgentConfig:
+    """Return the options that were saved.
+
+    Raises:
+        UsageError: of an algorithm that this version does not know, or with a callable, which no file can hold.
+    """
+    name = manifest.get("algorithm", manifest["kind"])
+    if name not in ALGORITHMS:
+        raise UsageError(f"the checkpoint is one of algorithm {name!r}; this version knows {', '.join(ALGORITHMS)}")
+    return ALGORITHMS[name].config.from_json(manifest["config"])
+
+
+def fitting_env(manifest: dict[str, Any], env: Any) -> Any:
     """Return ``env`` if it has the saved spaces; the saved pair of spaces if it is None.
 
     Raises:
@@ -51,13 +88,12 @@ def check_spaces(manifest: dict[str, Any], env):
     return env
 
 
-def restore(agent: "OffPolicyAgent", manifest: dict[str, Any], groups: checkpoint.Groups) -> None:
-    """Set an agent, freshly made with the same options, to a captured state.
+def _check_variables(variables: Mapping[str, Any], values: Mapping[str, np.ndarray]) -> None:
+    """Refuse values that are not those of ``variables``, by name and shape.
 
     Raises:
-        UsageError: its variables are not those of the checkpoint; nothing is set then.
+        UsageError: some are missing, too many, or of another shape.
     """
-    variables, values = agent.global_variables, groups["variables"]
     if variables.keys() != values.keys():
         missing, extra = sorted(variables.keys() - values.keys()), sorted(values.keys() - variables.keys())
         raise UsageError(
@@ -70,27 +106,21 @@ def restore(agent: "OffPolicyAgent", manifest: dict[str, Any], groups: checkpoin
                 f"{name} has shape {values[name].shape} in the checkpoint and {tuple(variable.shape)} here; "
                 "pass the configuration and networks it was made with"
             )
-    if "replay" in groups:
-        agent.replay.restore(groups["replay"])
-    initializers = {variable.initializer: values[name] for name, variable in variables.items()}
+
+
+def _restore_variables(agent: Agent, values: Mapping[str, np.ndarray]) -> None:
+    initializers = {variable.initializer: values[name] for name, variable in agent.global_variables.items()}
     # A variable's initialiser assigns its second input: feeding that sets any value, without new ops.
     agent.session.run(list(initializers), {op.inputs[1]: value for op, value in initializers.items()})
-    agent._policy.load(agent.session.run(agent._policy.variables))
-    agent.num_timesteps = manifest["num_timesteps"]
-    agent._updater.num_updates = manifest["num_updates"]
-    agent._owed_updates = manifest["owed_updates"]
-    agent._largest_reward = manifest["largest_reward"]
-    for name, generator in _generators(agent).items():
-        generator.bit_generator.state = manifest["random_states"][name]
+    agent.refresh_policy()
 
 
-def _generators(agent: "OffPolicyAgent") -> dict[str, np.random.Generator]:
-    return {"exploration": agent._exploration_rng, "replay": agent._replay_rng}
-
-
-def _same(one, other) -> bool:
-    if isinstance(one, (spaces.Tuple, spaces.OneOf)) and type(one) is type(other):
-        return len(one.spaces) == len(other.spaces) and all(map(_same, one.spaces, other.spaces))
-    if isinstance(one, spaces.Box) and isinstance(other, spaces.Box):
+def _same(one: gym.Space, other: gym.Space) -> bool:
+    if isinstance(one, (gym_spaces.Tuple, gym_spaces.OneOf)) and isinstance(
+        other, (gym_spaces.Tuple, gym_spaces.OneOf)
+    ):
+        parts = zip(one.spaces, other.spaces, strict=False)
+        return type(one) is type(other) and len(one.spaces) == len(other.spaces) and all(_same(*pair) for pair in parts)
+    if isinstance(one, gym_spaces.Box) and isinstance(other, gym_spaces.Box):
         return one.shape == other.shape and np.allclose(one.low, other.low) and np.allclose(one.high, other.high)
-    return one == other
+    return bool(one == other)

@@ -172,6 +172,31 @@ class ParameterisedActions:
         return box.to_env(actions[..., self._slices[index]])
 
 
+class ChoiceActions:
+    """Discrete actions as ``[N, 1]``, counted from 0 whatever the space's ``start``."""
+
+    scores = 0
+    size = 1
+
+    def __init__(self, space: gym_spaces.Space):
+        self.space = spaces.check_discrete_space(space)
+        self.choices = int(self.space.n)
+
+    def to_env(self, actions: np.ndarray) -> np.ndarray:
+        """Map ``[N, 1]`` to ``[N]`` in the space's dtype and from its ``start``."""
+        return actions[:, 0].astype(self.space.dtype) + self.space.start
+
+    def to_flat(self, action: Any) -> np.ndarray:
+        """Map one action of the environment to ``[1, 1]`` float32.
+
+        Raises:
+            UsageError: not an action of the space.
+        """
+        if not self.space.contains(action):
+            raise UsageError(f"action {action!r} is outside the action space {self.space}")
+        return np.asarray([[action - self.space.start]], np.float32)
+
+
 def _parameter_boxes(space: gym_spaces.Tuple) -> Sequence[gym_spaces.Space]:
     parts = space.spaces
     if not (

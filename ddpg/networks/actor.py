@@ -25,11 +25,15 @@ class ActorNetwork(Network):
         bounding: ``"squashing"``, ``"inverting"``, ``"zeroing"``, or a :class:`ddpg.gradients.bounding.Bounding`.
         policy_gradient: ``"chain_rule"``, ``"direct"``, ``"surrogate"``, or a callable
             ``(actor, critic, states) -> [(gradient, variable)]``.
-        optimizer: a ``tf.compat.v1.train.Optimizer`` class, called with the learning rate.
+        optimizer: a ``tf.compat.v1.train.Optimizer`` class, called with the learning rate; or ``"adam"``,
+            ``"rmsprop"``, ``"sgd"``, ``"momentum"``.
         learning_rate: its step size.
         tau: step of the target network, in (0, 1].
         name: scope of its variables.
         action_gradient_clip: largest L2 norm of each sample's ∇ₐQ, before the bounding; ``None``: any.
+
+    Attributes:
+        times_bounded: how often a graph has been built that bounds ∇ₐQ; shows whether a policy path does.
 
     Raises:
         UsageError: a space, name or number that cannot work.
@@ -43,7 +47,7 @@ class ActorNetwork(Network):
         network: Callable | None = None,
         bounding: str | boundings.Bounding = "squashing",
         policy_gradient: str | Callable = "chain_rule",
-        optimizer: Callable = v1.train.AdamOptimizer,
+        optimizer: str | Callable = v1.train.AdamOptimizer,
         learning_rate: float = 1e-4,
         tau: float = 0.005,
         name: str = "actor",
@@ -61,6 +65,7 @@ class ActorNetwork(Network):
             is_own=lambda value: isinstance(value, boundings.Bounding),
         )
         boundings.check(self.bounding)
+        self.times_bounded = 0
         self.policy_gradient = choose(
             "policy_gradient",
             policy_gradient,
@@ -84,9 +89,15 @@ class ActorNetwork(Network):
 
     def bound_action_gradient(self, action_gradients: tf.Tensor, actions: tf.Tensor) -> tf.Tensor:
         """Clip and bound ∇ₐQ ``[B, A]`` taken at ``actions`` ``[B, A]``, as this actor's options say."""
+        self.times_bounded += 1
         if self.action_gradient_clip is not None:
             action_gradients = boundings.norm_clipping(action_gradients, self.action_gradient_clip)
         return self.bounding.transform(action_gradients, actions, self.low, self.high)
+
+    @property
+    def bounds_gradients(self) -> bool:
+        """Whether :meth:`bound_action_gradient` does anything to a gradient."""
+        return self.bounding.transform is not boundings.identity or self.action_gradient_clip is not None
 
     def compute_gradients(self, states: tf.Tensor, action_gradients: tf.Tensor) -> list:
         """Return ``[(−1/B Σ g·∇θμ(s), variable)]`` with g the bounded ``action_gradients``.

@@ -11,6 +11,7 @@ from ddpg._tflearn import training_mode
 from ddpg.errors import UsageError
 from ddpg.experience import spaces
 from ddpg.networks.layers import mlp
+from ddpg.networks.optimizers import make_optimizer
 from ddpg.networks.target import Target
 
 v1 = tf.compat.v1
@@ -28,12 +29,17 @@ class Network(abc.ABC):
         self,
         observation_space: gym.spaces.Box,
         network: Callable | None,
-        optimizer: Callable,
+        optimizer: str | Callable,
         learning_rate: float,
         tau: float,
         name: str,
     ):
         self.observation_space = spaces.check_observation_space(observation_space)
+        if tf.executing_eagerly():
+            raise UsageError(
+                f"the {name} was built in eager mode, where its gradients would have no graph to flow through; build "
+                "it inside `with tf.Graph().as_default():`"
+            )
         if not (np.isfinite(learning_rate) and learning_rate > 0):
             raise UsageError(f"learning_rate={learning_rate} of the {name} must be a finite number > 0")
         self.graph = v1.get_default_graph()
@@ -49,7 +55,7 @@ class Network(abc.ABC):
         self._target = Target(self._variables, tau)
         with v1.variable_scope(self._scope, use_resource=True):
             self.learning_rate = v1.get_variable("learning_rate", initializer=float(learning_rate), trainable=False)
-        self.optimizer = optimizer(self.learning_rate)
+        self.optimizer = make_optimizer(optimizer, self.learning_rate)
         # Slots are made when gradients are first applied: now, so that they are in the initialiser.
         self.apply_gradients([(tf.zeros_like(variable), variable) for variable in self.trainable_variables])
 

@@ -19,7 +19,8 @@ class CriticNetwork(ValueNetwork):
         network: hidden layers, ``(states, actions) -> features``; :func:`ddpg.mlp` or one's own.
         td_target: ``"stop_gradient"``, ``"placeholder"``, ``"output_delta"``, ``"residual_gradient"``, or a
             callable ``(q, target, variables) -> [(gradient, variable)]``.
-        optimizer: a ``tf.compat.v1.train.Optimizer`` class, called with the learning rate.
+        optimizer: a ``tf.compat.v1.train.Optimizer`` class, called with the learning rate; or ``"adam"``,
+            ``"rmsprop"``, ``"sgd"``, ``"momentum"``.
         learning_rate: its step size.
         tau: step of the target network, in (0, 1].
         name: scope of its variables; ``None``: "critic".

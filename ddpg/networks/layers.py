@@ -91,6 +91,7 @@ def conv(
     filters: Sequence[tuple[int, int, int]] = ((16, 3, 2), (32, 3, 2)),
     dense: Sequence[int] = (128,),
     activation: str | Callable = "relu",
+    norm: str | None = None,
     scale: float = 1 / 255,
 ) -> Callable[..., tf.Tensor]:
     """Return a network of tflearn ``conv_2d`` layers followed by fully connected ones, for images.
@@ -99,6 +100,8 @@ def conv(
         filters: ``(channels, kernel size, stride)`` of each convolution.
         dense: units of the fully connected layers behind them.
         activation: as for :func:`mlp`.
+        norm: as for :func:`mlp`, of the convolutions (per channel, ``"layer"`` over the whole image) and of the
+            layers behind them.
         scale: what observations are multiplied with; 1/255 for bytes.
 
     Returns:
@@ -112,7 +115,7 @@ def conv(
     if not filters or any(len(layer) != 3 or min(layer) < 1 for layer in filters):
         raise UsageError(f"filters={filters!r} must list (channels, kernel size, stride) of each convolution, all >= 1")
     activate = _activation(activation)
-    head = mlp(dense, activation)
+    head = mlp(dense, activation, norm)
 
     def network(states: tf.Tensor, actions: tf.Tensor | None = None) -> tf.Tensor:
         if states.shape.rank not in (3, 4):
@@ -133,6 +136,10 @@ def conv(
                 scope=f"conv_{index}",
                 reuse=AUTO_REUSE,
             )
+            if norm == "batch":
+                layer = tflearn.batch_normalization(layer, scope=f"conv_norm_{index}", reuse=AUTO_REUSE)
+            elif norm == "layer":
+                layer = layer_normalization(layer, scope=f"conv_norm_{index}")
             layer = activate(layer)
         return head(layer, actions)
 
@@ -148,7 +155,7 @@ ACTIVATIONS = ("relu", "tanh", "elu", "selu", "leaky_relu", "sigmoid", "softplus
 
 
 def layer_normalization(incoming: tf.Tensor, scope: str, epsilon: float = 1e-5) -> tf.Tensor:
-    """Normalise each sample of ``[B, n]`` over its features (Ba, Kiros & Hinton 2016, eq. 4).
+    """Normalise each sample of ``[B, ..., n]`` over all its features (Ba, Kiros & Hinton 2016, eq. 4).
 
     tflearn has no such layer. Unlike batch normalisation it has no mode and no moving statistics.
     """
@@ -156,6 +163,7 @@ def layer_normalization(incoming: tf.Tensor, scope: str, epsilon: float = 1e-5) 
         size = [int(incoming.shape[-1])]
         gain = tf.compat.v1.get_variable("gamma", size, initializer=tf.compat.v1.ones_initializer())
         bias = tf.compat.v1.get_variable("beta", size, initializer=tf.compat.v1.zeros_initializer())
-        centred = incoming - tf.reduce_mean(incoming, axis=1, keepdims=True)
-        variance = tf.reduce_mean(tf.square(centred), axis=1, keepdims=True)
+        axes = list(range(1, incoming.shape.rank))
+        centred = incoming - tf.reduce_mean(incoming, axis=axes, keepdims=True)
+        variance = tf.reduce_mean(tf.square(centred), axis=axes, keepdims=True)
         return centred * tf.math.rsqrt(variance + epsilon) * gain + bias

@@ -28,7 +28,7 @@ class ValueNetwork(Network):
         *,
         network: Callable | None = None,
         td_target: str | Callable = "stop_gradient",
-        optimizer: Callable = v1.train.AdamOptimizer,
+        optimizer: str | Callable = v1.train.AdamOptimizer,
         learning_rate: float = 1e-3,
         tau: float = 0.005,
         name: str | None = None,

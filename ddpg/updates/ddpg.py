@@ -6,50 +6,42 @@
 | y | [B, 1] | the TD target |
 | q | [B, 1] | Q(s, a), the prediction |
 
-The steps are separate so that two drivers can use them: run one by one in a session to look inside, or
-chained (:func:`ddpg_update`) and fused into one compiled call. See :mod:`ddpg.updates.learner`.
+The parts are separate so that two drivers can use them: one by one in a session to look inside, or chained
+(:meth:`ddpg.updates.base.Update.whole`) and fused into one compiled call (:mod:`ddpg.updates.learner`).
 """
 
 import dataclasses
+from collections.abc import Callable, Mapping
 from typing import ClassVar
 
+import gymnasium as gym
 import tensorflow as tf
 
+from ddpg.config import DDPGConfig
+from ddpg.errors import UsageError
 from ddpg.experience.replay import Batch
 from ddpg.gradients import td
 from ddpg.networks.actor import ActorNetwork
 from ddpg.networks.base import Network
 from ddpg.networks.critic import CriticNetwork
-
-Metrics = dict[str, tf.Tensor]
+from ddpg.networks.layers import mlp
+from ddpg.updates.base import Metrics, Step, Update, after_step, check_gradients
 
 SATURATED = 0.99  # half-ranges from the middle: there tanh passes on 2 % of its gradient
 
 
-def ddpg_update(actor: ActorNetwork, critic: CriticNetwork, batch: Batch, gamma: float) -> Metrics:
-    """Return the metrics of one whole update; fetching them runs it.
-
-    The control dependencies are the algorithm: each line reads what the line before it wrote.
-    """
-    y = td_target(actor, critic, batch, gamma)
-    critic_metrics = critic_step(critic, batch, y)
-    with tf.control_dependencies(list(critic_metrics.values())):
-        actor_metrics = actor_step(actor, critic, batch.observations)
-    with tf.control_dependencies(list(actor_metrics.values())):
-        moved = target_step(actor, critic)
-    with tf.control_dependencies([moved]):
-        return {name: tf.identity(value) for name, value in (critic_metrics | actor_metrics).items()}
-
-
-def td_target(actor: ActorNetwork, critic: CriticNetwork, batch: Batch, gamma: float) -> tf.Tensor:
+def td_target(
+    actor: ActorNetwork, critic: CriticNetwork, batch: Batch, gamma: float, online: bool = False
+) -> tf.Tensor:
     """y = r + γ(1 − terminated)·Q′(s′, μ′(s′)), ``[B, 1]``.
 
     Only *terminated* masks the bootstrap: where an episode was cut by a time limit, s′ still has a
     value. μ′ is clipped to the box before Q′ sees it: a linear actor (inverting, zeroing) can stand
-    outside, where Q′ was never trained and max-like errors feed themselves. ``residual_gradient`` takes
-    the online networks instead: only then does y depend on the weights it differentiates for.
+    outside, where Q′ was never trained and max-like errors feed themselves. With ``online``, Q and μ
+    stand in for Q′ and μ′; ``residual_gradient`` always wants that: only then does y depend on the
+    weights it differentiates for.
     """
-    online = critic.td_path.bootstraps_online
+    online = online or critic.td_path.bootstraps_online
     policy, value = (actor, critic) if online else (actor.target, critic.target)
     next_actions = tf.clip_by_value(policy(batch.next_observations), actor.low, actor.high)
     next_q = value(batch.next_observations, next_actions)
@@ -78,7 +70,26 @@ def actor_step(actor: ActorNetwork, critic: CriticNetwork, states: tf.Tensor) ->
         "actions_outside": _share(actor, actions, beyond=1.0),
         "actions_saturated": _share(actor, actions, beyond=SATURATED),
     }
-    return after_step(actor, actor.policy_gradient(actor, critic, states), metrics)
+    return after_step(actor, policy_gradients(actor, critic, states), metrics)
+
+
+def policy_gradients(actor: ActorNetwork, critic: CriticNetwork, states: tf.Tensor) -> list:
+    """Return the actor's ``policy_gradient``, checked: one of one's own may have forgotten something.
+
+    Raises:
+        UsageError: not one gradient for each of the actor's variables, or the bounding was left out.
+    """
+    bounded = actor.times_bounded
+    pairs = actor.policy_gradient(actor, critic, states)
+    name = getattr(actor.policy_gradient, "__name__", repr(actor.policy_gradient))
+    check_gradients(pairs, actor.trainable_variables, f"policy_gradient={name}")
+    if actor.bounds_gradients and actor.times_bounded == bounded:
+        raise UsageError(
+            f"policy_gradient={name} leaves out the bounding of the action gradient, so actions would leave their box; "
+            "hand the action gradient to actor.policy_gradients(actions, action_gradients), or bound it by "
+            "actor.bound_action_gradient(action_gradients, actions)"
+        )
+    return pairs
 
 
 def target_step(actor: ActorNetwork, critic: CriticNetwork) -> tf.Operation:
@@ -96,21 +107,19 @@ def _share(actor: ActorNetwork, actions: tf.Tensor, beyond: float) -> tf.Tensor:
     return tf.reduce_mean(tf.cast(distance > beyond, tf.float32))
 
 
-def after_step(network: Network, gradients: list, metrics: Metrics) -> Metrics:
-    """Apply ``gradients``; return ``metrics``, taken before the step, in a form that waits for it."""
-    with tf.control_dependencies(list(metrics.values())):
-        step = network.apply_gradients(gradients)
-    with tf.control_dependencies([step]):
-        return {name: tf.identity(value) for name, value in metrics.items()}
-
-
 @dataclasses.dataclass(frozen=True)
-class DDPGUpdate:
-    """The update of one actor and critic, whole and in its phases: what a driver needs to know."""
+class DDPGUpdate(Update):
+    """The update of one actor and critic.
+
+    Args:
+        actor: the policy μ.
+        critic: the action-value function Q.
+        config: the options: γ, the networks of y, the step sizes.
+    """
 
     actor: ActorNetwork
     critic: CriticNetwork
-    gamma: float
+    config: DDPGConfig
 
     metrics: ClassVar[tuple[str, ...]] = (
         "critic_loss",
@@ -122,28 +131,69 @@ class DDPGUpdate:
         "actions_saturated",
     )
 
+    @classmethod
+    def build(
+        cls, config: DDPGConfig, spaces: tuple[gym.Space, gym.Space], networks: Mapping[str, Callable | None]
+    ) -> "DDPGUpdate":
+        """See :meth:`Update.build`; ``networks`` are ``actor_network`` and ``critic_network``."""
+        layers = {"activation": config.activation, "norm": config.norm}
+        shared = {"tau": config.tau, "optimizer": config.optimizer}
+        actor = ActorNetwork(
+            *spaces,
+            network=networks["actor_network"] or mlp(config.hidden, **layers),
+            bounding=config.bounding,
+            policy_gradient=config.policy_gradient,
+            learning_rate=config.actor_learning_rate,
+            action_gradient_clip=config.action_gradient_clip,
+            **shared,
+        )
+        critic = CriticNetwork(
+            *spaces,
+            network=networks["critic_network"] or mlp(config.hidden, **layers, action_layer=config.action_layer),
+            td_target=config.td_target,
+            learning_rate=config.critic_learning_rate,
+            clip_delta=config.clip_delta,
+            **shared,
+        )
+        return cls(actor, critic, config)
+
     @property
-    def network(self) -> CriticNetwork:
-        """The network with the TD path."""
+    def policy(self) -> ActorNetwork:
+        """The actor."""
+        return self.actor
+
+    @property
+    def value(self) -> CriticNetwork:
+        """The critic."""
         return self.critic
+
+    @property
+    def learning_rates(self) -> list[tuple[Network, float]]:
+        """Those of actor and critic."""
+        return [(self.actor, self.config.actor_learning_rate), (self.critic, self.config.critic_learning_rate)]
 
     @property
     def action_size(self) -> int:
         """A: numbers in a stored action."""
         return self.critic.action_size
 
-    def whole(self, batch: Batch) -> Metrics:
-        """See :func:`ddpg_update`."""
-        return ddpg_update(self.actor, self.critic, batch, self.gamma)
+    @property
+    def steps(self) -> list[Step]:
+        """The critic's, then the actor's."""
+        return [self.critic_step, self.actor_step]
 
     def target(self, batch: Batch) -> tf.Tensor:
         """See :func:`td_target`."""
-        return td_target(self.actor, self.critic, batch, self.gamma)
+        return td_target(self.actor, self.critic, batch, self.config.gamma, self.config.target == "online")
 
-    def steps(self, batch: Batch, y: tf.Tensor) -> list[Metrics]:
-        """Return the optimiser steps' metrics; fetching one after the other takes the steps."""
-        return [critic_step(self.critic, batch, y), actor_step(self.actor, self.critic, batch.observations)]
+    def critic_step(self, batch: Batch, y: tf.Tensor) -> Metrics:
+        """See :func:`critic_step`."""
+        return critic_step(self.critic, batch, y)
+
+    def actor_step(self, batch: Batch, y: tf.Tensor) -> Metrics:
+        """See :func:`actor_step`."""
+        return actor_step(self.actor, self.critic, batch.observations)
 
     def move(self) -> tf.Operation:
-        """See :func:`target_step`."""
-        return target_step(self.actor, self.critic)
+        """See :func:`target_step`; nothing where y is of the online networks."""
+        return tf.no_op() if self.config.target == "online" else target_step(self.actor, self.critic)

@@ -1,35 +1,14 @@
 """Two drivers of one symbolic update: fused and compiled to train, step by step to look inside."""
 
 from collections.abc import Sequence
-from typing import Protocol
 
 import numpy as np
 import tensorflow as tf
 
 from ddpg.experience.replay import Batch, stored_dtype
-from ddpg.networks.base import Network
+from ddpg.updates.base import Update
 
 v1 = tf.compat.v1
-
-
-class Update(Protocol):
-    """One symbolic update, whole and in its phases; :class:`ddpg.updates.ddpg.DDPGUpdate` for one."""
-
-    metrics: tuple[str, ...]
-    network: Network
-    action_size: int
-
-    def whole(self, batch: Batch) -> dict[str, tf.Tensor]:
-        """Return the metrics of a whole update; fetching them runs it."""
-
-    def target(self, batch: Batch) -> tf.Tensor:
-        """Return the TD target y, ``[B, 1]``."""
-
-    def steps(self, batch: Batch, y: tf.Tensor) -> list[dict[str, tf.Tensor]]:
-        """Return the metrics of each optimiser step; fetching them takes it."""
-
-    def move(self) -> tf.Operation:
-        """Return the op that moves the targets."""
 
 
 class FusedLearner:
@@ -58,7 +37,7 @@ class FusedLearner:
     ):
         self.updates_per_call = updates_per_call
         self._metrics = update.metrics
-        with update.network.graph.as_default(), v1.name_scope("learner/"):
+        with update.value.graph.as_default(), v1.name_scope("learner/"):
             count = v1.placeholder(tf.int32, [], name="updates")
             minibatches = _placeholders(update, (updates_per_call, batch_size))
 
@@ -106,12 +85,12 @@ class SteppedLearner:
 
     def __init__(self, update: Update, *, batch_size: int, fetch: Sequence = ()):
         self._metrics = update.metrics
-        with update.network.graph.as_default(), v1.name_scope("stepped_learner/"):
+        with update.value.graph.as_default(), v1.name_scope("stepped_learner/"):
             self._batch = _placeholders(update, (batch_size,))
             self._y = v1.placeholder(tf.float32, [batch_size, 1], name="y")
             batch = _as_float(self._batch)
             self._target = update.target(batch)
-            self._steps = update.steps(batch, self._y)
+            self._steps = [step(batch, self._y) for step in update.steps]
             self._moved = update.move()
             self._fetch = [variable.read_value() for variable in fetch]
 
@@ -129,7 +108,7 @@ class SteppedLearner:
 
 
 def _placeholders(update: Update, lead: tuple[int, ...]) -> Batch:
-    space = update.network.observation_space
+    space = update.value.observation_space
     shapes = Batch(space.shape, (update.action_size,), (1,), space.shape, (1,))
     dtype = stored_dtype(space)
     dtypes = Batch(dtype, np.float32, np.float32, dtype, np.float32)

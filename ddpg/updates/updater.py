@@ -8,7 +8,8 @@ import tensorflow as tf
 
 from ddpg.config import AgentConfig
 from ddpg.experience.replay import ReplayBuffer
-from ddpg.updates.learner import FusedLearner, SteppedLearner, Update
+from ddpg.updates.base import Update
+from ddpg.updates.learner import FusedLearner, SteppedLearner
 
 v1 = tf.compat.v1
 
@@ -39,7 +40,7 @@ class Updater:
         """The driver that the configuration asks for; its ops are built when they are first needed."""
         config = self._config
         options = {"batch_size": config.batch_size, "fetch": self._fetch}
-        if self._update.network.td_path.feeds_target:
+        if self._update.value.td_path.feeds_target:
             return SteppedLearner(self._update, **options)
         return FusedLearner(self._update, **options, updates_per_call=config.updates_per_call, jit=config.jit)
 

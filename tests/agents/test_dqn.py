@@ -162,7 +162,7 @@ def test_target_by_hand(double_q, box, session, initialize, rng):
     initialize()
     network.set_network_params([rng.normal(size=array.shape) for array in network.get_network_params()])
     batch = batch_of(rng, 64)
-    update = DQNUpdate(network, 0.5, double_q)
+    update = DQNUpdate(network, DQNConfig(gamma=0.5, double_q=double_q))
     y = session.run(update.target(Batch(*map(tf.constant, batch))))
     online, target = network.predict(batch.next_observations), network.predict_target(batch.next_observations)
     chosen = (online if double_q else target).argmax(axis=1)
@@ -173,7 +173,7 @@ def test_target_by_hand(double_q, box, session, initialize, rng):
 
 def test_residual_gradient_flows_through_the_target(box, session, initialize, rng):
     network = QNetwork(box, gym.spaces.Discrete(3), network=mlp((8,)), td_target="residual_gradient")
-    update = DQNUpdate(network, 0.9)
+    update = DQNUpdate(network, DQNConfig(gamma=0.9))
     batch = Batch(*map(tf.constant, batch_of(rng)))
     y = update.target(batch)
     assert all(gradient is not None for gradient in tf.gradients(y, network.trainable_variables))
@@ -197,7 +197,7 @@ def test_drivers_agree(path, box):
         with tf.Graph().as_default(), v1.Session().as_default() as session:
             v1.set_random_seed(0)
             network = QNetwork(box, gym.spaces.Discrete(3), network=mlp((8,)), td_target=path, learning_rate=1e-2)
-            update = DQNUpdate(network, 0.9)
+            update = DQNUpdate(network, DQNConfig(gamma=0.9))
             if driver == "stepped":
                 learner = SteppedLearner(update, batch_size=8)
             else:
@@ -224,7 +224,7 @@ def test_three_equal_paths_stay_alike_for_1000_updates():
             agent.observe(state, int(rng.integers(3)), float(state[0]), following, bool(rng.random() < 0.1), False)
         # All minibatches are drawn alike, whatever the number of updates in a call.
         batch = agent.replay.sample(rng, 1000, 8)
-        learner = agent._updater.learner
+        learner = agent.updater.learner
         for first in range(0, 1000, learner.updates_per_call):
             rows = slice(first, first + learner.updates_per_call)
             learner.update(agent.session, Batch(*(field[rows] for field in batch)), learner.updates_per_call)
@@ -356,8 +356,8 @@ def test_other_action_spaces(space, box):
 def test_images_are_stored_as_bytes_and_acted_on_through_the_session():
     agent = trained(SMALL.replace(network="conv"), env=Pixels())
     assert agent.replay.arrays()["observations"].dtype == np.uint8
-    assert isinstance(agent._policy, SessionPolicy)
-    assert isinstance(trained()._policy, NumpyPolicy)
+    assert isinstance(agent.policy, SessionPolicy)
+    assert isinstance(trained().policy, NumpyPolicy)
     shapes = [array.shape for array in params(agent)]
     assert shapes[0] == (3, 3, 1, 16)
     assert shapes[2] == (3, 3, 16, 32)

@@ -57,14 +57,19 @@ def test_same_learning_through_the_wrapper():
         np.testing.assert_allclose(direct[name], wrapped[name], atol=1e-6, err_msg=name)
 
 
+def acting(agent):
+    """Return actions in one environment, and whether each was clipped."""
+    return agent.behaviour.act(agent.policy, np.zeros((1, 1), np.float32), agent.num_timesteps)
+
+
 def test_exploration_is_epsilon_greedy_over_all_numbers():
     agent = DDPG(Aiming(), SMALL.replace(noise_scale=0.0, learning_starts=0), seed=0)
     assert agent.exploration == 1.0
-    policy = agent._policy(np.zeros((1, 1), np.float32))
+    policy = agent.policy(np.zeros((1, 1), np.float32))
     shares = []
     for steps in (0, 500, 1_000, 5_000):
         agent.num_timesteps = steps
-        actions = np.concatenate([agent._explore(np.zeros((1, 1), np.float32)) for _ in range(2_000)])
+        actions = np.concatenate([acting(agent)[0] for _ in range(2_000)])
         random = (actions != policy).any(axis=1)
         shares.append(random.mean())
         spread = actions[random]
@@ -87,9 +92,7 @@ def test_a_loop_of_ones_own_explores_alike():
 
 def test_random_actions_are_never_counted_as_clipped():
     agent = DDPG(Aiming(), SMALL.replace(noise_scale=100.0, learning_starts=0, exploration_final=1.0), seed=0)
-    for _ in range(100):
-        agent._explore(np.zeros((1, 1), np.float32))
-    assert agent.num_clipped_actions == 0
+    assert not any(acting(agent)[1].any() for _ in range(100))
 
 
 def test_all_outputs_are_inverted():

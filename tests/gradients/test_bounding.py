@@ -8,7 +8,7 @@ from conftest import relative_difference
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ddpg import ActorNetwork, Bounding, CriticNetwork, UsageError, mlp
+from ddpg import ActorNetwork, Bounding, CriticNetwork, DDPGConfig, UsageError, mlp
 from ddpg.experience.replay import Batch
 from ddpg.gradients import bounding, policy
 from ddpg.updates.ddpg import DDPGUpdate, td_target
@@ -235,7 +235,7 @@ def test_bounding_survives_compilation(name, jit, observation_space, action_spac
         optimizer=v1.train.GradientDescentOptimizer,
         learning_rate=1.0,
     )
-    learner = FusedLearner(DDPGUpdate(actor, critic, 0.9), batch_size=8, updates_per_call=1, jit=jit)
+    learner = FusedLearner(DDPGUpdate(actor, critic, DDPGConfig(gamma=0.9)), batch_size=8, updates_per_call=1, jit=jit)
     initialize()
     weights = actor.get_network_params()
     actor.set_network_params([*weights[:-1], np.array([1.2, -0.3])])

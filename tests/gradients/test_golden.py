@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 from conftest import assert_golden
 
-from ddpg import ActorNetwork, CriticNetwork, mlp
+from ddpg import ActorNetwork, CriticNetwork, DDPGConfig, mlp
 from ddpg.experience.replay import Batch
 from ddpg.gradients import td
 from ddpg.updates.ddpg import DDPGUpdate
@@ -70,7 +70,7 @@ def test_chain_rule_step_by_step(chain_rule, session):
 def test_chain_rule_fused(chain_rule, session, jit):
     data, actor, critic = chain_rule
     learner = FusedLearner(
-        DDPGUpdate(actor, critic, float(data["gamma"])),
+        DDPGUpdate(actor, critic, DDPGConfig(gamma=float(data["gamma"]))),
         batch_size=16,
         updates_per_call=1,
         jit=jit,
@@ -89,7 +89,10 @@ def test_all_five_updates_in_one_call(chain_rule, session, jit):
     data, actor, critic = chain_rule
     steps = int(data["steps"])
     learner = FusedLearner(
-        DDPGUpdate(actor, critic, float(data["gamma"])), batch_size=16, updates_per_call=steps, jit=jit
+        DDPGUpdate(actor, critic, DDPGConfig(gamma=float(data["gamma"]))),
+        batch_size=16,
+        updates_per_call=steps,
+        jit=jit,
     )
     batch = Batch(*(np.stack(fields) for fields in zip(*(batch_of(data, t) for t in range(steps)), strict=True)))
     learner.update(session, batch, steps)

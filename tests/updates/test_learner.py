@@ -7,13 +7,14 @@ import pytest
 import tensorflow as tf
 from conftest import relative_difference
 
-from ddpg import ActorNetwork, CriticNetwork, mlp
+from ddpg import ActorNetwork, CriticNetwork, DDPGConfig, mlp
 from ddpg.experience.replay import Batch
 from ddpg.updates.ddpg import DDPGUpdate
 from ddpg.updates.learner import FusedLearner, SteppedLearner
 
 v1 = tf.compat.v1
 K, B = 6, 16
+CONFIG = DDPGConfig(gamma=0.9)
 
 
 def minibatches(rng):
@@ -31,10 +32,13 @@ def train(driver, observation_space, action_space, calls, norm=None, td_target="
         actor = ActorNetwork(observation_space, action_space, **options)
         critic = CriticNetwork(observation_space, action_space, td_target=td_target, **options)
         if driver == "stepped":
-            learner = SteppedLearner(DDPGUpdate(actor, critic, 0.9), batch_size=B)
+            learner = SteppedLearner(DDPGUpdate(actor, critic, CONFIG), batch_size=B)
         else:
             learner = FusedLearner(
-                DDPGUpdate(actor, critic, 0.9), batch_size=B, updates_per_call=K, jit=driver == "compiled"
+                DDPGUpdate(actor, critic, CONFIG),
+                batch_size=B,
+                updates_per_call=K,
+                jit=driver == "compiled",
             )
         variables = v1.global_variables()
         session.run(v1.global_variables_initializer())
@@ -88,7 +92,7 @@ def test_same_start_same_bits(observation_space, action_space):
 def test_jit_decides_whether_xla_must_compile(jit, observation_space, action_space, graph):
     actor = ActorNetwork(observation_space, action_space, network=mlp((8,)))
     critic = CriticNetwork(observation_space, action_space, network=mlp((8,)))
-    FusedLearner(DDPGUpdate(actor, critic, 0.9), batch_size=4, updates_per_call=2, jit=jit)
+    FusedLearner(DDPGUpdate(actor, critic, CONFIG), batch_size=4, updates_per_call=2, jit=jit)
     functions = graph.as_graph_def().library.function
     assert any(function.attr["_XlaMustCompile"].b for function in functions) == jit
 
@@ -97,8 +101,8 @@ def test_fused_learner_creates_no_variable(observation_space, action_space, grap
     actor = ActorNetwork(observation_space, action_space, network=mlp((8,), norm="batch"))
     critic = CriticNetwork(observation_space, action_space, network=mlp((8,), norm="batch"))
     count = len(v1.global_variables())
-    FusedLearner(DDPGUpdate(actor, critic, 0.9), batch_size=4, updates_per_call=2)
-    SteppedLearner(DDPGUpdate(actor, critic, 0.9), batch_size=4)
+    FusedLearner(DDPGUpdate(actor, critic, CONFIG), batch_size=4, updates_per_call=2)
+    SteppedLearner(DDPGUpdate(actor, critic, CONFIG), batch_size=4)
     assert len(v1.global_variables()) == count
 
 

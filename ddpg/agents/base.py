@@ -1,0 +1,128 @@
+"""What every agent has: a private graph and session with its networks, a policy to act by, a way to explore."""
+
+import abc
+import weakref
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+import gymnasium as gym
+import numpy as np
+import tensorflow as tf
+
+from ddpg.acting.exploration import Exploration
+from ddpg.acting.policy import make_policy
+from ddpg.config import AgentConfig
+from ddpg.errors import UsageError
+from ddpg.experience import spaces
+from ddpg.experience.actions import Actions, first
+from ddpg.experience.interaction import spaces_of
+from ddpg.experience.replay import ReplayBuffer, stored_dtype
+from ddpg.updates.registry import ALGORITHMS, algorithm_of
+from ddpg.updates.updater import Updater
+
+v1 = tf.compat.v1
+
+
+class Agent(abc.ABC):
+    """An agent that acts.
+
+    Owns a private graph and session, so eager TensorFlow code and other agents in the process are
+    untouched. Subclasses say what their actions and their exploration are; the update belongs to the
+    options (:mod:`ddpg.updates.registry`).
+    """
+
+    config_class: ClassVar[type[AgentConfig]]
+
+    def __init__(self, env: Any, config: AgentConfig | None, seed: int | None, networks: Mapping[str, Callable | None]):
+        self.config = config = config or self.config_class()
+        if not isinstance(config, self.config_class):
+            raise UsageError(f"{type(self).__name__} needs a {self.config_class.__name__}, got {config!r}")
+        self.observation_space, self.action_space = spaces_of(env)
+        spaces.check_observation_space(self.observation_space)
+        self.actions, learned_space = self._make_actions(self.action_space)
+        self.env = None if isinstance(env, (tuple, list)) else env
+        self.seed = int(np.random.SeedSequence().entropy % 2**31) if seed is None else int(seed)
+        streams = np.random.SeedSequence(self.seed).spawn(3)
+        self.generators = dict(zip(("exploration", "replay"), map(np.random.default_rng, streams[:2]), strict=True))
+        self.behaviour = self._make_behaviour(self.generators["exploration"])
+        self.replay = ReplayBuffer(
+            config.buffer_size, self.observation_space.shape, self.actions.size, stored_dtype(self.observation_space)
+        )
+        self.num_timesteps = 0
+        self.graph = tf.Graph()
+        with self.graph.as_default():
+            v1.set_random_seed(seed_from(streams[2]))
+            update = ALGORITHMS[algorithm_of(config)].update
+            self.symbolic_update = update.build(config, (self.observation_space, learned_space), networks)
+            rates = {network.learning_rate.name for network, _ in self.symbolic_update.learning_rates}
+            # Learning rates are options, not state: those of a loaded agent are its configuration's.
+            self.global_variables = {v.name: v for v in v1.global_variables() if v.name not in rates}
+            self.session = v1.Session(config=v1.ConfigProto(gpu_options=v1.GPUOptions(allow_growth=True)))
+            self.policy = make_policy(self.symbolic_update.policy, self.session)
+            self.session.run(v1.global_variables_initializer())
+        # The session holds threads and device memory: give them back with the agent.
+        weakref.finalize(self, self.session.close)
+        self.refresh_policy()
+        self.updater = Updater(
+            self.symbolic_update, config, self.replay, self.generators["replay"], fetch=self.policy.variables
+        )
+
+    # -- what differs ---------------------------------------------------------------------------------
+
+    @abc.abstractmethod
+    def _make_actions(self, space: gym.Space) -> tuple[Actions, gym.Space]:
+        """Return the translation of actions, and the space in which the networks learn them."""
+
+    @abc.abstractmethod
+    def _make_behaviour(self, rng: np.random.Generator) -> Exploration:
+        """Return the behaviour policy."""
+
+    def _note_predicted(self, actions: np.ndarray, deterministic: bool) -> None:
+        """Take note of what :meth:`predict` is about to translate, ``[N, A]``."""
+
+    # -- acting ---------------------------------------------------------------------------------------
+
+    def predict(self, observation, state=None, episode_start=None, deterministic: bool = True) -> tuple[Any, None]:
+        """Return ``(action, None)`` for one observation or a batch (Stable-Baselines3's protocol).
+
+        Args:
+            observation: the observation space's shape, or flat; or a batch ``[B, ...]`` of them.
+            state: ignored; the policy has no memory.
+            episode_start: ignored.
+            deterministic: the policy's action; otherwise an exploring one: with the current share ε of uniform
+                random actions, of DDPG with noise too, drawn afresh (no OU memory).
+
+        Returns:
+            Actions of the environment, in the action space's shape and dtype, inside its bounds; for a batch as a
+            vector environment takes them.
+
+        Raises:
+            UsageError: another shape, or NaN in the observation.
+        """
+        observations, single = spaces.as_batch(self.observation_space, observation, "observation")
+        outputs = self.policy(observations)
+        if deterministic:
+            actions = self.behaviour.greedy(outputs)
+        else:
+            actions = self.behaviour.around(outputs, self.num_timesteps)
+        self._note_predicted(actions, deterministic)
+        translated = self.to_env(actions)
+        return (first(translated) if single else translated), None
+
+    @property
+    def exploration(self) -> float:
+        """The share ε of uniform random actions now: linear from initial to final over ``exploration_steps``."""
+        return self.behaviour.epsilon(self.num_timesteps)
+
+    def to_env(self, actions: np.ndarray) -> Any:
+        """Translate stored actions ``[N, A]`` to what a vector of N environments takes."""
+        return self.actions.to_env(actions)
+
+    def refresh_policy(self) -> None:
+        """Act with the variables as they are in the session now; needed after setting them by hand."""
+        self.policy.load(self.session.run(list(self.policy.variables)))
+
+
+def seed_from(sequence: np.random.SeedSequence) -> int:
+    """Return a seed that environments and TensorFlow take, in [0, 2³¹)."""
+    return int(sequence.generate_state(1)[0] >> 1)

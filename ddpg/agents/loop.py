@@ -1,0 +1,119 @@
+"""The loop of acting and learning: what ``learn`` does, and what it carries from one call to the next."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from ddpg.acting.exploration import Exploration
+from ddpg.acting.schedules import SCHEDULES
+from ddpg.agents.base import seed_from
+from ddpg.agents.callbacks import Callback
+from ddpg.config import AgentConfig
+from ddpg.experience.interaction import SingleInteraction, Transitions, VectorInteraction, make_interaction
+
+
+class Learning(Protocol):
+    """What the loop needs of an agent; see :class:`ddpg.agents.off_policy.OffPolicyAgent`."""
+
+    env: Any
+    config: AgentConfig
+    seed: int
+    num_timesteps: int
+    policy: Callable[[np.ndarray], np.ndarray]
+    behaviour: Exploration
+
+    def to_env(self, actions: np.ndarray) -> Any:
+        """Translate stored actions to what the environments take."""
+
+    def store(self, transitions: Transitions, actions: np.ndarray, clipped: np.ndarray) -> None:
+        """Remember transitions, their actions, and which of these had to be clipped."""
+
+    def update(self, n: int) -> dict[str, float]:
+        """Make gradient updates."""
+
+    def scale_learning_rates(self, factor: float) -> None:
+        """Set the optimisers' step sizes to ``factor`` times the configured ones."""
+
+
+class Loop:
+    """Steps environments and owes updates for the steps.
+
+    Attributes:
+        owed_updates: updates that the steps so far have earned and that are not made yet.
+    """
+
+    def __init__(self):
+        self.owed_updates = 0.0
+        self._interaction: SingleInteraction | VectorInteraction | None = None
+        self._stop_requested = False
+
+    def stop(self) -> None:
+        """End :meth:`run` after the current step."""
+        self._stop_requested = True
+
+    def abandon_episode(self) -> None:
+        """Forget the episodes under way: somebody else has used the environment."""
+        self._interaction = None
+
+    def run(self, agent: Learning, goal: int, callbacks: Sequence[Callback]) -> None:
+        """Act and learn until the agent has taken ``goal`` steps in its life, or :meth:`stop`."""
+        self._stop_requested = False
+        interaction = self._interaction or self._start(agent)
+        for callback in callbacks:
+            callback.on_training_start(agent, goal)
+        try:
+            while agent.num_timesteps < goal and not self._stop_requested:
+                self._step(agent, interaction, goal, callbacks)
+        finally:
+            if _scheduled(agent.config):
+                agent.scale_learning_rates(1.0)
+            for callback in callbacks:
+                callback.on_training_end(agent)
+
+    def _start(self, agent: Learning) -> SingleInteraction | VectorInteraction:
+        # Of the step too: an agent that goes on does not see its first episodes over again.
+        seed = seed_from(np.random.SeedSequence([agent.seed, agent.num_timesteps]))
+        self._interaction = make_interaction(agent.env, seed)
+        agent.behaviour.start(self._interaction.count)
+        return self._interaction
+
+    def _step(
+        self,
+        agent: Learning,
+        interaction: SingleInteraction | VectorInteraction,
+        goal: int,
+        callbacks: Sequence[Callback],
+    ) -> None:
+        learning = agent.num_timesteps >= agent.config.learning_starts
+        actions, clipped = agent.behaviour.act(agent.policy, interaction.observations, agent.num_timesteps)
+        transitions = interaction.step(agent.to_env(actions))
+        agent.store(transitions, actions[transitions.environments], clipped[transitions.environments])
+        for episode in transitions.episodes:
+            agent.behaviour.end_episode(episode.index)
+            for callback in callbacks:
+                callback.on_episode_end(agent, episode)
+        if learning:
+            self._learn(agent, len(transitions.rewards), goal, callbacks)
+        for callback in callbacks:
+            if callback.on_step(agent) is False:
+                self.stop()
+
+    def _learn(self, agent: Learning, steps: int, goal: int, callbacks: Sequence[Callback]) -> None:
+        """Make the updates that are owed, once they fill a call."""
+        config = agent.config
+        self.owed_updates += steps * config.updates_per_step
+        if self.owed_updates < config.updates_per_call:
+            return
+        count = int(self.owed_updates)
+        self.owed_updates -= count
+        if _scheduled(config):
+            schedule = SCHEDULES.get(config.learning_rate_schedule, config.learning_rate_schedule)
+            agent.scale_learning_rates(schedule(max(0.0, 1 - agent.num_timesteps / goal)))
+        metrics = agent.update(count)
+        for callback in callbacks:
+            callback.on_update(agent, metrics)
+
+
+def _scheduled(config: AgentConfig) -> bool:
+    return config.learning_rate_schedule not in ("constant", SCHEDULES["constant"])

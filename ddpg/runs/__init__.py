@@ -1,0 +1,1 @@
+"""What a training run needs and leaves: environments, evaluation, files, pictures."""

@@ -1,0 +1,133 @@
+"""The house: rooms stand on rooms below them, no file goes in circles, files and classes stay readable.
+
+Read off the imports in the source; docs/architecture.md tells the same in words.
+"""
+
+import ast
+import functools
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+# From the ground up. A file may import from its own room and from lower ones.
+FLOORS = [
+    {"errors", "_tflearn"},
+    {"gradients", "experience", "storage"},
+    {"networks"},
+    {"acting"},
+    {"config"},
+    {"updates"},
+    {"agents"},
+    {"laboratory", "runs"},
+    {"cli"},
+]
+NEIGHBOURS = {"experience": set(), "storage": set(), "gradients": {"_tflearn"}}  # besides errors
+WITHOUT_TENSORFLOW = (
+    *("ddpg.experience", "ddpg.storage", "ddpg.config", "ddpg.errors", "ddpg_envs"),
+    *("ddpg.acting.noise", "ddpg.acting.schedules", "ddpg.acting.program", "ddpg.acting.exploration"),
+)
+
+
+def sources():
+    """Return ``{module: path}`` of the package and its environments."""
+    found = {}
+    for package, folder in (("ddpg", ROOT / "ddpg"), ("ddpg_envs", ROOT / "envs")):
+        for path in sorted(folder.rglob("*.py")):
+            parts = path.relative_to(folder).with_suffix("").parts
+            found[".".join((package, *parts)).removesuffix(".__init__")] = path
+    return found
+
+
+SOURCES = sources()
+
+
+@functools.cache
+def tree(module):
+    return ast.parse(SOURCES[module].read_text(encoding="utf-8"))
+
+
+@functools.cache
+def imports(module):
+    """Return every module that ``module`` imports, inside functions too, ours by their full names."""
+    found = set()
+    for node in ast.walk(tree(module)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{module} imports relatively"
+            for alias in node.names:
+                whole = f"{node.module}.{alias.name}"
+                found.add(whole if whole in SOURCES else node.module)
+    return found
+
+
+def own(module):
+    return {name for name in imports(module) if name in SOURCES and name not in ("ddpg", "ddpg_envs")}
+
+
+def room(module):
+    return module.split(".")[1]
+
+
+def floor(module):
+    return next(height for height, rooms in enumerate(FLOORS) if room(module) in rooms)
+
+
+def reached(module):
+    """Return ``module`` and all of ours that importing it imports."""
+    waiting, seen = [module], set()
+    while waiting:
+        name = waiting.pop()
+        if name not in seen:
+            seen.add(name)
+            waiting.extend(own(name))
+    return seen
+
+
+@pytest.mark.parametrize("module", [name for name in SOURCES if name.startswith("ddpg.")])
+def test_imports_run_downward(module):
+    for name in own(module):
+        assert name.startswith("ddpg."), f"{module} imports {name}"
+        if room(name) == room(module):
+            continue
+        assert floor(name) < floor(module), f"{module} imports {name}, which is not below it"
+        allowed = NEIGHBOURS.get(room(module))
+        assert allowed is None or room(name) in {"errors"} | allowed, f"{module} imports {name}"
+
+
+@pytest.mark.parametrize("module", [name for name in SOURCES if name.startswith("ddpg_envs")])
+def test_environments_stand_alone(module):
+    assert {name for name in own(module) if name.startswith("ddpg.")} <= {"ddpg.errors"}
+
+
+def test_no_file_goes_in_circles():
+    for module in SOURCES:
+        for name in own(module):
+            assert module not in reached(name), f"{module} imports {name}, which comes back to it"
+
+
+def test_what_workers_need_is_free_of_tensorflow():
+    modules = [m for m in SOURCES if m.startswith(WITHOUT_TENSORFLOW)]
+    assert len(modules) > 20
+    for module in modules:
+        for name in reached(module):
+            heavy = {i for i in imports(name) if i.split(".")[0] in ("tensorflow", "tflearn")}
+            assert not heavy, f"{module} imports {name}, which imports {heavy}"
+
+
+@pytest.mark.parametrize("module", list(SOURCES))
+def test_files_and_classes_are_short(module):
+    assert len(SOURCES[module].read_text(encoding="utf-8").splitlines()) <= 300, module
+    for node in ast.walk(tree(module)):
+        if isinstance(node, ast.ClassDef):
+            assert node.end_lineno - node.lineno + 1 <= 200, f"{module}.{node.name}"
+
+
+def test_every_folder_says_what_its_room_is_for():
+    for folder in (ROOT / "ddpg").iterdir():
+        if folder.is_dir() and any(folder.glob("*.py")):
+            (line,) = (folder / "__init__.py").read_text(encoding="utf-8").splitlines()
+            assert line.startswith('"""')
+            assert line.endswith('."""')
