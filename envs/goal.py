@@ -7,10 +7,11 @@ import numpy as np
 from gymnasium import spaces
 
 from ddpg.errors import UsageError
-from ddpg_envs.actions import NamedActions
-from ddpg_envs.drawing import Canvas
-from ddpg_envs.draws import Draws
-from ddpg_envs.goal_world import (
+
+from .actions import NamedActions
+from .drawing import Canvas
+from .draws import Draws
+from .goal_world import (
     CATCHABLE,
     FIELD_LENGTH,
     FIELD_WIDTH,

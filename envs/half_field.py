@@ -7,10 +7,11 @@ import numpy as np
 from gymnasium import spaces
 
 from ddpg.errors import UsageError
-from ddpg_envs.actions import NamedActions
-from ddpg_envs.half_field_features import FEATURES, MAX_DISTANCE, UNTOUCHED_LIMIT, features
-from ddpg_envs.half_field_physics import HALF_LENGTH, HALF_WIDTH, World
-from ddpg_envs.half_field_picture import draw
+
+from .actions import NamedActions
+from .half_field_features import FEATURES, MAX_DISTANCE, UNTOUCHED_LIMIT, features
+from .half_field_physics import HALF_LENGTH, HALF_WIDTH, World
+from .half_field_picture import draw
 
 _POWER, _DIRECTION = (0.0, 100.0), (-180.0, 180.0)
 BOUNDS = {"dash": [_POWER, _DIRECTION], "turn": [_DIRECTION], "tackle": [_DIRECTION], "kick": [_POWER, _DIRECTION]}

@@ -5,10 +5,11 @@ import numpy as np
 from gymnasium import spaces
 
 from ddpg.errors import UsageError
-from ddpg_envs.actions import NamedActions
-from ddpg_envs.drawing import Canvas
-from ddpg_envs.draws import Draws
-from ddpg_envs.platform_world import (
+
+from .actions import NamedActions
+from .drawing import Canvas
+from .draws import Draws
+from .platform_world import (
     BODY_HEIGHT,
     BODY_WIDTH,
     ENEMY_SPEED,
