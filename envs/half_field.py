@@ -1,6 +1,7 @@
 """Half Field Offense with one attacker and an empty goal: soccer with parameterised actions."""
 
 import math
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -51,6 +52,9 @@ class HalfFieldOffenseEnv(gym.Env):
     first time in an episode that the step leaves the ball kickable. Physics: ``half_field_physics.py``.
     """
 
+    observation_space: spaces.Box
+    action_space: spaces.Tuple
+
     metadata = {"render_modes": ["rgb_array"], "render_fps": 10}  # noqa: RUF012 - gymnasium's own convention
 
     def __init__(self, render_mode: str | None = None):
@@ -60,7 +64,7 @@ class HalfFieldOffenseEnv(gym.Env):
         self.action_space = self._actions.space
         self._begin(World())
 
-    def reset(self, *, seed: int | None = None, options: dict | None = None):
+    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[np.ndarray, dict[str, Any]]:
         """Place ball and attacker at random, or start at ``options={"state": [...]}``, as ``state`` gives it."""
         super().reset(seed=seed)
         self._begin(_random_world(self.np_random.random(6).tolist()))
@@ -101,7 +105,7 @@ class HalfFieldOffenseEnv(gym.Env):
             )
         self._begin(world, int(untouched), bonus > 0)
 
-    def step(self, action):
+    def step(self, action) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         """Let the attacker do one action for one cycle (0.1 s of the server).
 
         Raises:
@@ -118,7 +122,7 @@ class HalfFieldOffenseEnv(gym.Env):
 
         goal = world.scored(*before)
         reward = self._reward(goal)
-        info = {"is_success": goal, "action_clipped": clipped}
+        info: dict[str, Any] = {"is_success": goal, "action_clipped": clipped}
         outcome = self._outcome(goal)
         if outcome:
             info["outcome"] = outcome

@@ -13,13 +13,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 
 from ddpg.runs import directory
 from ddpg.agents.registry import agent_for, load_agent
 from ddpg.agents.callbacks import Callback, ProgressBar
 from ddpg.config import AgentConfig
-from ddpg.runs.environments import make_env
+from ddpg.runs.environments import id_of, make_env
 from ddpg.errors import UsageError
 from ddpg.runs.evaluation import evaluate
 from ddpg.experience.interaction import Episode
@@ -68,7 +69,7 @@ def train(
         UsageError: an environment or an option that cannot work.
     """
     env = make_env(env_id)
-    name = env.spec.id
+    name = id_of(env)
     total_timesteps = preset_for(name).total_timesteps if total_timesteps is None else total_timesteps
     if total_timesteps < 1:
         raise UsageError(f"total_timesteps={total_timesteps} must be at least 1")
@@ -87,7 +88,7 @@ def train(
         "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
     }
     directory.write_config(run, document)
-    _run(agent, run, document, progress_bar)
+    _run(agent, env, run, document, progress_bar)
     return run
 
 
@@ -103,21 +104,22 @@ def resume(run: str | Path, *, total_timesteps: int | None = None, progress_bar:
     document = directory.read_config(run)
     if total_timesteps is not None:
         document["total_timesteps"] = total_timesteps
-    agent = load_agent(run, make_env(document["env_id"]))
+    env = make_env(document["env_id"])
+    agent = load_agent(run, env)
     if agent.num_timesteps >= document["total_timesteps"]:
         raise UsageError(
             f"{run} has reached its {document['total_timesteps']} steps; give --total-timesteps to train longer"
         )
     directory.write_config(run, document)
-    _run(agent, run, document, progress_bar)
+    _run(agent, env, run, document, progress_bar)
     return run
 
 
-def _run(agent: OffPolicyAgent, run: Path, document: dict[str, Any], progress_bar: bool) -> None:
+def _run(agent: OffPolicyAgent, env: gym.Env, run: Path, document: dict[str, Any], progress_bar: bool) -> None:
     recorder = _Recorder(run, document, agent)
     callbacks: list[Callback] = [recorder]
     if progress_bar:
-        callbacks.append(ProgressBar(agent.env.spec.id))
+        callbacks.append(ProgressBar(id_of(env)))
     try:
         with _stop_on_interrupt(agent):
             agent.learn(document["total_timesteps"] - agent.num_timesteps, callbacks)
@@ -125,8 +127,8 @@ def _run(agent: OffPolicyAgent, run: Path, document: dict[str, Any], progress_ba
         recorder.conclude(agent)
     finally:
         recorder.close()
-        agent.env.close()
-    plot_learning_curve(run, f"{type(agent).__name__} on {agent.env.spec.id}, seed {agent.seed}")
+        env.close()
+    plot_learning_curve(run, f"{type(agent).__name__} on {id_of(env)}, seed {agent.seed}")
 
 
 class _Recorder(Callback):
