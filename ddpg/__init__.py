@@ -5,6 +5,7 @@ Names are imported when first used, so that ``import ddpg`` is instant and a pro
 """
 
 import importlib as _importlib
+import typing as _typing
 
 __version__ = "0.1.0"
 
@@ -28,6 +29,7 @@ _HOME = {
     "ProgressBar": "ddpg.agents.callbacks",
     "evaluate": "ddpg.runs.evaluation",
     "train": "ddpg.runs.training",
+    "resume": "ddpg.runs.training",
     "compare_paths": "ddpg.laboratory.compare",
     "draw_paths": "ddpg.laboratory.picture",
     "UsageError": "ddpg.errors",
@@ -35,12 +37,37 @@ _HOME = {
 
 __all__ = [*sorted(_HOME), "__version__"]
 
+if _typing.TYPE_CHECKING:  # the names of _HOME as type checkers read them
+    from ddpg.acting.noise import GaussianNoise as GaussianNoise
+    from ddpg.acting.noise import OrnsteinUhlenbeckNoise as OrnsteinUhlenbeckNoise
+    from ddpg.agents.callbacks import Callback as Callback
+    from ddpg.agents.callbacks import ProgressBar as ProgressBar
+    from ddpg.agents.ddpg import DDPG as DDPG
+    from ddpg.agents.dqn import DQN as DQN
+    from ddpg.config import DDPGConfig as DDPGConfig
+    from ddpg.config import DQNConfig as DQNConfig
+    from ddpg.errors import UsageError as UsageError
+    from ddpg.experience.replay import Batch as Batch
+    from ddpg.experience.replay import ReplayBuffer as ReplayBuffer
+    from ddpg.experience.wrappers import FlattenParameterisedAction as FlattenParameterisedAction
+    from ddpg.gradients.bounding import Bounding as Bounding
+    from ddpg.laboratory.compare import compare_paths as compare_paths
+    from ddpg.laboratory.picture import draw_paths as draw_paths
+    from ddpg.networks.actor import ActorNetwork as ActorNetwork
+    from ddpg.networks.critic import CriticNetwork as CriticNetwork
+    from ddpg.networks.layers import conv as conv
+    from ddpg.networks.layers import mlp as mlp
+    from ddpg.networks.q_network import QNetwork as QNetwork
+    from ddpg.runs.evaluation import evaluate as evaluate
+    from ddpg.runs.training import resume as resume
+    from ddpg.runs.training import train as train
+else:
 
-def __getattr__(name: str):
-    if name in _HOME:
-        value = globals()[name] = getattr(_importlib.import_module(_HOME[name]), name)
-        return value
-    raise AttributeError(f"module 'ddpg' has no attribute {name!r}")
+    def __getattr__(name: str):
+        if name in _HOME:
+            value = globals()[name] = getattr(_importlib.import_module(_HOME[name]), name)
+            return value
+        raise AttributeError(f"module 'ddpg' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

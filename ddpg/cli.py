@@ -8,6 +8,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 # Before NumPy reads it: our products are small, and on a busy machine a second BLAS thread that waits for its core
@@ -43,10 +44,10 @@ def _train(options: argparse.Namespace) -> None:
     with _quiet_tensorflow():
         from ddpg.agents.registry import agent_for
         from ddpg.runs import training
-        from ddpg.runs.environments import make_env
+        from ddpg.runs.environments import id_of, make_env
         from ddpg.runs.presets import preset_config
     env = make_env(options.env)
-    name = env.spec.id
+    name = id_of(env)
     config = preset_config(name, agent_for(env.action_space).config_class, **values)
     env.close()
     run = training.train(
@@ -108,10 +109,10 @@ def _paths(options: argparse.Namespace) -> None:
         from ddpg.laboratory.compare import compare_paths
         from ddpg.laboratory.picture import draw_paths
         from ddpg.laboratory.text import paths_text
-        from ddpg.runs.environments import make_env
+        from ddpg.runs.environments import id_of, make_env
         from ddpg.runs.presets import preset_config
     env = make_env(options.env)
-    name = env.spec.id
+    name = id_of(env)
     with _quiet_tensorflow():
         report = {"env_id": name, **compare_paths(env, preset_config(name), options.seed)}
     env.close()
@@ -123,7 +124,7 @@ def _paths(options: argparse.Namespace) -> None:
     print(f"{paths_text(report)}\nThe picture is in {report['picture']}")
 
 
-def _report(run, as_json: bool) -> None:
+def _report(run: Path, as_json: bool) -> None:
     from ddpg.runs import directory
 
     document = directory.read_config(run)
@@ -213,7 +214,7 @@ def _add_output_flags(parser: argparse.ArgumentParser) -> None:
 
 def _flags() -> dict[str, tuple[dataclasses.Field, type[AgentConfig], str]]:
     """Return every option of either algorithm by name, with the class it is read from and whose it is."""
-    flags = {}
+    flags: dict[str, tuple[dataclasses.Field, type[AgentConfig], str]] = {}
     for kind, whose in ((DQNConfig, "DQN"), (DDPGConfig, "DDPG")):
         for field in dataclasses.fields(kind):
             flags[field.name] = field, kind, "" if field.name in flags else f" [{whose}]"

@@ -8,7 +8,7 @@ import types
 import typing
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,6 +20,13 @@ if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from ddpg.gradients.bounding import Bounding
+else:
+    Bounding = tuple  # what it is; its module would import TensorFlow
 
 
 OPTIMIZERS = ("adam", "rmsprop", "sgd", "momentum")
@@ -106,7 +113,7 @@ class AgentConfig:
         value = getattr(self, name)
         self._check(value in known, name, f"one of {known}{did_you_mean(value, known)}")
 
-    def replace(self, **changes: Any) -> "AgentConfig":
+    def replace(self, **changes: Any) -> "Self":
         """Return a copy with some fields changed.
 
         Raises:
@@ -121,7 +128,7 @@ class AgentConfig:
         return {name: _jsonable(value) for name, value in values.items()}
 
     @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> "AgentConfig":
+    def from_json(cls, values: Mapping[str, Any]) -> "Self":
         """Return the config of :meth:`to_json`.
 
         Raises:
@@ -132,7 +139,7 @@ class AgentConfig:
             if isinstance(value, dict) and "custom" in value:
                 raise UsageError(
                     f"{name} was a callable of your own ({value['custom']}); files hold data, never code: "
-                    "pass the configuration again, load(path, config=...)"
+                    "pass the configuration again in Python, load(path, config=...) or ddpg.resume(run, config=...)"
                 )
         return cls(**values)
 
@@ -154,7 +161,7 @@ class DDPGConfig(AgentConfig):
     exploration_final: float | None = _option(
         None, "share of uniform random actions in the end; none: 0.1 where actions are parameterised, else 0"
     )
-    bounding: str | tuple = _option("squashing", "squashing, inverting or zeroing")
+    bounding: str | Bounding = _option("squashing", "squashing, inverting or zeroing")
     policy_gradient: str | Callable = _option("chain_rule", "chain_rule, direct or surrogate")
     action_gradient_clip: float | None = _option(None, "largest norm of each sample's action gradient, or none")
 

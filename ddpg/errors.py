@@ -1,7 +1,7 @@
 """The one exception for input this package cannot work with."""
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 
@@ -20,7 +20,9 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f"; did you mean {lowered[close[0]]!r}?" if close else ""
 
 
-def choose(option: str, value: Any, table: Mapping[str, Any], own: str, is_own=callable) -> Any:
+def choose(
+    option: str, value: Any, table: Mapping[str, Any], own: str, is_own: Callable[[Any], bool] = callable
+) -> Any:
     """Return ``table[value]`` for a name, or ``value`` itself where it is a user's own.
 
     Args:

@@ -2,10 +2,10 @@
 
 from gymnasium import register
 
-from ddpg_envs.goal import GoalEnv
-from ddpg_envs.half_field import HalfFieldOffenseEnv
-from ddpg_envs.lqr import LQREnv
-from ddpg_envs.platform import PlatformEnv
+from .goal import GoalEnv
+from .half_field import HalfFieldOffenseEnv
+from .lqr import LQREnv
+from .platform import PlatformEnv
 
 __all__ = ["GoalEnv", "HalfFieldOffenseEnv", "LQREnv", "PlatformEnv"]
 

@@ -1,16 +1,18 @@
 """The robot-soccer goal domain: dribble and shoot past a keeper."""
 
 import math
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
 from ddpg.errors import UsageError
-from ddpg_envs.actions import NamedActions
-from ddpg_envs.drawing import Canvas
-from ddpg_envs.draws import Draws
-from ddpg_envs.goal_world import (
+
+from .actions import NamedActions
+from .drawing import Canvas
+from .draws import Draws
+from .goal_world import (
     CATCHABLE,
     FIELD_LENGTH,
     FIELD_WIDTH,
@@ -81,6 +83,9 @@ class GoalEnv(gym.Env):
     to (x, x), and a ball behind the goal line at y < −7.01 counts 14.02 m too far away.
     """
 
+    observation_space: spaces.Box
+    action_space: spaces.Tuple
+
     metadata = {"render_modes": ["rgb_array"], "render_fps": 2}  # noqa: RUF012 - gymnasium's own convention
 
     half_goal = GOAL_WIDTH / 2
@@ -101,7 +106,7 @@ class GoalEnv(gym.Env):
         self.action_space = self.actions.space
         self._draws: Draws | None = None
 
-    def reset(self, *, seed: int | None = None, options: dict | None = None):
+    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[np.ndarray, dict[str, Any]]:
         """Start at a random place, or at ``options={"state": [...]}``, as ``state`` gives it."""
         super().reset(seed=seed)
         if self._draws is None or self._draws.generator is not self.np_random:
@@ -136,7 +141,7 @@ class GoalEnv(gym.Env):
         ball = world.ball
         ball.x, ball.y, ball.vx, ball.vy = numbers[10:].tolist()
 
-    def step(self, action):
+    def step(self, action) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         """Kick or shoot to the end; ``action`` is (choice, ((x, y), (left,), (right,))).
 
         Raises:
@@ -145,11 +150,12 @@ class GoalEnv(gym.Env):
         choice, parameters, clipped = self.actions.read(action)
         world = self._world
         self._taken += 1
-        substeps, outcome = 0, "time"
+        substeps = 0
+        outcome: str | None = "time"
         if self._taken < self.max_actions:
-            substeps = world.kick_to(tuple(parameters)) if choice == 0 else world.shoot(parameters[0])
+            substeps = world.kick_to((parameters[0], parameters[1])) if choice == 0 else world.shoot(parameters[0])
             outcome = world.outcome
-        info = {"substeps": substeps, "action_clipped": clipped}
+        info: dict[str, Any] = {"substeps": substeps, "action_clipped": clipped}
         reward = 0.0
         if outcome:
             info["outcome"] = outcome

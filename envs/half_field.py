@@ -1,16 +1,18 @@
 """Half Field Offense with one attacker and an empty goal: soccer with parameterised actions."""
 
 import math
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
 from ddpg.errors import UsageError
-from ddpg_envs.actions import NamedActions
-from ddpg_envs.half_field_features import FEATURES, MAX_DISTANCE, UNTOUCHED_LIMIT, features
-from ddpg_envs.half_field_physics import HALF_LENGTH, HALF_WIDTH, World
-from ddpg_envs.half_field_picture import draw
+
+from .actions import NamedActions
+from .half_field_features import FEATURES, MAX_DISTANCE, UNTOUCHED_LIMIT, features
+from .half_field_physics import HALF_LENGTH, HALF_WIDTH, World
+from .half_field_picture import draw
 
 _POWER, _DIRECTION = (0.0, 100.0), (-180.0, 180.0)
 BOUNDS = {"dash": [_POWER, _DIRECTION], "turn": [_DIRECTION], "tackle": [_DIRECTION], "kick": [_POWER, _DIRECTION]}
@@ -50,6 +52,9 @@ class HalfFieldOffenseEnv(gym.Env):
     first time in an episode that the step leaves the ball kickable. Physics: ``half_field_physics.py``.
     """
 
+    observation_space: spaces.Box
+    action_space: spaces.Tuple
+
     metadata = {"render_modes": ["rgb_array"], "render_fps": 10}  # noqa: RUF012 - gymnasium's own convention
 
     def __init__(self, render_mode: str | None = None):
@@ -59,7 +64,7 @@ class HalfFieldOffenseEnv(gym.Env):
         self.action_space = self._actions.space
         self._begin(World())
 
-    def reset(self, *, seed: int | None = None, options: dict | None = None):
+    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[np.ndarray, dict[str, Any]]:
         """Place ball and attacker at random, or start at ``options={"state": [...]}``, as ``state`` gives it."""
         super().reset(seed=seed)
         self._begin(_random_world(self.np_random.random(6).tolist()))
@@ -100,7 +105,7 @@ class HalfFieldOffenseEnv(gym.Env):
             )
         self._begin(world, int(untouched), bonus > 0)
 
-    def step(self, action):
+    def step(self, action) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         """Let the attacker do one action for one cycle (0.1 s of the server).
 
         Raises:
@@ -117,7 +122,7 @@ class HalfFieldOffenseEnv(gym.Env):
 
         goal = world.scored(*before)
         reward = self._reward(goal)
-        info = {"is_success": goal, "action_clipped": clipped}
+        info: dict[str, Any] = {"is_success": goal, "action_clipped": clipped}
         outcome = self._outcome(goal)
         if outcome:
             info["outcome"] = outcome

@@ -7,7 +7,7 @@ pair (sin, cos) of where a point is seen relative to the body, positive on the r
 
 import math
 
-from ddpg_envs.half_field_physics import (
+from .half_field_physics import (
     BALL_SPEED,
     HALF_GOAL,
     HALF_LENGTH,

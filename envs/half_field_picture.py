@@ -4,8 +4,8 @@ import math
 
 import numpy as np
 
-from ddpg_envs.drawing import Canvas, Point
-from ddpg_envs.half_field_physics import HALF_GOAL, HALF_LENGTH, HALF_WIDTH, KICKABLE, MARGIN, World
+from .drawing import Canvas, Point
+from .half_field_physics import HALF_GOAL, HALF_LENGTH, HALF_WIDTH, KICKABLE, MARGIN, World
 
 GRASS, LINE, NET, INK = (62, 130, 76), (235, 242, 235), (170, 200, 175), (30, 30, 40)
 PLAYER, NOSE, FROZEN, BALL = (40, 90, 200), (250, 215, 70), (120, 120, 130), (255, 255, 255)

@@ -1,5 +1,7 @@
 """A linear-quadratic regulator: the environment whose optimal policy, value and ∇ₐQ are known exactly."""
 
+from typing import Any
+
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
@@ -34,6 +36,9 @@ class LQREnv(gym.Env):
         render_mode: ``"rgb_array"`` or ``None``.
     """
 
+    observation_space: spaces.Box
+    action_space: spaces.Box
+
     metadata = {"render_modes": ["rgb_array"], "render_fps": 10}  # noqa: RUF012 - gymnasium's own convention
 
     dt = 0.1
@@ -48,7 +53,7 @@ class LQREnv(gym.Env):
         self.action_space = spaces.Box(low, high, (1,), np.float32)
         self._x = np.zeros(2)
 
-    def reset(self, *, seed: int | None = None, options: dict | None = None):
+    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[np.ndarray, dict[str, Any]]:
         """Start at a uniform random state, or at ``options={"state": [position, velocity]}``."""
         super().reset(seed=seed)
         self._x = self.np_random.uniform(-1.0, 1.0, 2)
@@ -56,7 +61,7 @@ class LQREnv(gym.Env):
             self._x = np.asarray(options["state"], np.float64)
         return self._x.astype(np.float32), {}
 
-    def step(self, action):
+    def step(self, action) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         """Apply a force for one time step; ``info["action_clipped"]`` tells whether it left its box."""
         wanted = np.asarray(action, np.float64)
         force = np.clip(wanted, self.action_space.low, self.action_space.high)

@@ -1,14 +1,17 @@
 """The platform domain: run, hop and leap over gaps and enemies, each by a chosen amount."""
 
+from typing import Any
+
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
 from ddpg.errors import UsageError
-from ddpg_envs.actions import NamedActions
-from ddpg_envs.drawing import Canvas
-from ddpg_envs.draws import Draws
-from ddpg_envs.platform_world import (
+
+from .actions import NamedActions
+from .drawing import Canvas
+from .draws import Draws
+from .platform_world import (
     BODY_HEIGHT,
     BODY_WIDTH,
     ENEMY_SPEED,
@@ -66,6 +69,9 @@ class PlatformEnv(gym.Env):
     here ``info["substeps"]``.
     """
 
+    observation_space: spaces.Box
+    action_space: spaces.Tuple
+
     metadata = {"render_modes": ["rgb_array"], "render_fps": 2}  # noqa: RUF012 - gymnasium's own convention
 
     actions = NamedActions({"run": [(0, 30)], "hop": [(0, 720)], "leap": [(0, 430)]})
@@ -77,7 +83,7 @@ class PlatformEnv(gym.Env):
         self._draws: Draws | None = None
         self._caption = ""
 
-    def reset(self, *, seed: int | None = None, options: dict | None = None):
+    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[np.ndarray, dict[str, Any]]:
         """Start at the left end, or at ``options={"state": [...]}``, as ``state`` gives it."""
         super().reset(seed=seed)
         if self._draws is None or self._draws.generator is not self.np_random:
@@ -112,7 +118,7 @@ class PlatformEnv(gym.Env):
         if not self.observation_space.contains(self._observation()):
             raise UsageError(f"state {state!r} is outside the course; see the ranges in PlatformEnv's description")
 
-    def step(self, action):
+    def step(self, action) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         """Run, hop or leap to the end; ``action`` is (choice, (parameter of run, of hop, of leap)).
 
         Raises:
@@ -122,7 +128,7 @@ class PlatformEnv(gym.Env):
         world = self._world
         start = world.x
         substeps = world.act(choice, parameter)
-        info = {"substeps": substeps, "action_clipped": clipped}
+        info: dict[str, Any] = {"substeps": substeps, "action_clipped": clipped}
         if world.outcome:
             info["outcome"] = world.outcome
         self._caption = f"{self.actions.names[choice]} {parameter:.1f}: {world.outcome or 'landed'}"

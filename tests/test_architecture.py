@@ -56,10 +56,12 @@ def imports(module):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{module} imports relatively"
+            assert node.level < 2, f"{module} imports from beyond its folder"
+            home = module if SOURCES[module].name == "__init__.py" else module.rpartition(".")[0]
+            folder = f"{home}." if node.level else ""
             for alias in node.names:
-                whole = f"{node.module}.{alias.name}"
-                found.add(whole if whole in SOURCES else node.module)
+                whole = f"{folder}{node.module}.{alias.name}"
+                found.add(whole if whole in SOURCES else f"{folder}{node.module}")
     return found
 
 

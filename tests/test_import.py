@@ -1,7 +1,11 @@
 """Importing has no side effects: each check runs in a fresh interpreter."""
 
+import ast
 import subprocess
 import sys
+from pathlib import Path
+
+import ddpg
 
 
 def run(code: str) -> subprocess.CompletedProcess:
@@ -64,3 +68,13 @@ model.fit(np.ones((4, 2)), np.ones((4, 1)), verbose=0)
 assert tf.executing_eagerly() and tf.compat.v1.get_default_graph().get_operations() == []
 """
     )
+
+
+def test_type_checkers_see_the_names_that_are_imported_when_first_used():
+    names = [
+        (alias.asname, node.module)
+        for node in ast.walk(ast.parse(Path(ddpg.__file__).read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    ]
+    assert sorted(names) == sorted(ddpg._HOME.items())

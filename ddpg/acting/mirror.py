@@ -6,6 +6,7 @@ caller runs the graph in its session instead.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -13,7 +14,7 @@ import tensorflow as tf
 from ddpg.acting.program import OPERATIONS, NumpyProgram, Step
 
 # Attributes under which an op is what its NumPy counterpart does; any other value is not translated.
-_REQUIRED = {
+_REQUIRED: dict[str, dict[str, Any]] = {
     "MatMul": {"transpose_a": False, "transpose_b": False},
     "Mean": {"keep_dims": True},
     "BiasAdd": {"data_format": b"NHWC"},

@@ -1,4 +1,4 @@
-"""Acting with an actor's current weights: in NumPy where its graph can be mirrored, else in its session."""
+"""Acting with a network's current weights: in NumPy where its graph can be mirrored, else in its session."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from ddpg.acting.mirror import mirror
-from ddpg.networks.actor import ActorNetwork
+from ddpg.networks.base import Network
 
 v1 = tf.compat.v1
 
@@ -29,7 +29,7 @@ class SessionPolicy:
 
     variables = ()
 
-    def __init__(self, session: v1.Session, states: tf.Tensor, actions: tf.Tensor):
+    def __init__(self, session: tf.compat.v1.Session, states: tf.Tensor, actions: tf.Tensor):
         self._call = session.make_callable(actions, feed_list=[states])
 
     def load(self, arrays: Sequence[np.ndarray]) -> None:
@@ -40,14 +40,14 @@ class SessionPolicy:
         return self._call(observations)
 
 
-def make_policy(actor: ActorNetwork, session: v1.Session) -> NumpyPolicy | SessionPolicy:
+def make_policy(network: Network, session: tf.compat.v1.Session) -> NumpyPolicy | SessionPolicy:
     """Return the fastest way to act; after learning, ``load`` it with the values of its ``variables``."""
-    with actor.graph.as_default(), v1.name_scope("acting/"):
-        states = v1.placeholder(tf.float32, [None, *actor.observation_space.shape], name="states")
-        actions = actor(states)
+    with network.graph.as_default(), v1.name_scope("acting/"):
+        states = v1.placeholder(tf.float32, [None, *network.observation_space.shape], name="states")
+        actions = network(states)
     mirrored = mirror(actions, states)
     if mirrored is None:
         return SessionPolicy(session, states, actions)
     program, handles = mirrored
-    owners = {variable.handle.name: variable for variable in actor.variables}
+    owners = {variable.handle.name: variable for variable in network.variables}
     return NumpyPolicy(program, [owners[handle.name] for handle in handles])

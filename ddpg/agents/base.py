@@ -37,11 +37,11 @@ class Agent(abc.ABC):
         self.config = config = config or self.config_class()
         if not isinstance(config, self.config_class):
             raise UsageError(f"{type(self).__name__} needs a {self.config_class.__name__}, got {config!r}")
-        self.observation_space, self.action_space = spaces_of(env)
-        spaces.check_observation_space(self.observation_space)
+        observation_space, self.action_space = spaces_of(env)
+        self.observation_space = spaces.check_observation_space(observation_space)
         self.actions, learned_space = self._make_actions(self.action_space)
         self.env = None if isinstance(env, (tuple, list)) else env
-        self.seed = int(np.random.SeedSequence().entropy % 2**31) if seed is None else int(seed)
+        self.seed = seed_from(np.random.SeedSequence()) if seed is None else int(seed)
         streams = np.random.SeedSequence(self.seed).spawn(3)
         self.generators = dict(zip(("exploration", "replay"), map(np.random.default_rng, streams[:2]), strict=True))
         self.behaviour = self._make_behaviour(self.generators["exploration"])

@@ -86,13 +86,16 @@ class ProgressBar(Callback):
 
     def on_step(self, agent) -> None:
         """Move it."""
-        self._bar.update(agent.num_timesteps - self._bar.n)
+        if self._bar is not None:
+            self._bar.update(agent.num_timesteps - self._bar.n)
 
     def on_episode_end(self, agent, episode: Episode) -> None:
         """Show the mean return."""
         self._returns.append(episode.episode_return)
-        self._bar.set_postfix_str(f"return {np.mean(self._returns):.1f}", refresh=False)
+        if self._bar is not None:
+            self._bar.set_postfix_str(f"return {np.mean(self._returns):.1f}", refresh=False)
 
     def on_training_end(self, agent) -> None:
         """Leave the finished bar on the screen."""
-        self._bar.close()
+        if self._bar is not None:
+            self._bar.close()

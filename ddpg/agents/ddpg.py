@@ -14,6 +14,7 @@ from ddpg.agents.off_policy import OffPolicyAgent
 from ddpg.config import DDPGConfig
 from ddpg.experience.actions import Actions, actions_of
 from ddpg.gradients.bounding import tanh_head
+from ddpg.updates.ddpg import DDPGUpdate
 
 
 class DDPG(OffPolicyAgent):
@@ -65,7 +66,8 @@ class DDPG(OffPolicyAgent):
         self.num_clipped_actions = self.num_clipped_predictions = 0
         networks = {"actor_network": actor_network, "critic_network": critic_network}
         super().__init__(env, config, seed, networks)
-        self.actor, self.critic = self.symbolic_update.policy, self.symbolic_update.value
+        assert isinstance(self.symbolic_update, DDPGUpdate)
+        self.actor, self.critic = self.symbolic_update.actor, self.symbolic_update.critic
         self._squashed = self.actor.bounding.head is tanh_head
 
     @property
@@ -81,11 +83,11 @@ class DDPG(OffPolicyAgent):
         config = self.config
         usual = (1.0, 0.1) if self.actions.scores else (0.0, 0.0)
         chosen = config.exploration_initial, config.exploration_final
-        shares = [ours if theirs is None else theirs for theirs, ours in zip(chosen, usual, strict=True)]
+        initial, final = (ours if theirs is None else theirs for theirs, ours in zip(chosen, usual, strict=True))
         return BoxExploration(
             rng,
             config.learning_starts,
-            partial(interpolate, *shares, config.exploration_steps),
+            partial(interpolate, initial, final, config.exploration_steps),
             size=self.actions.size,
             make_noise=partial(make_noise, config.noise, config.noise_scale, config.noise_theta, config.noise_dt),
             scale=config.noise_scale,

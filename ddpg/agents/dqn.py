@@ -11,7 +11,9 @@ from ddpg.acting.exploration import ChoiceExploration
 from ddpg.acting.schedules import interpolate
 from ddpg.agents.off_policy import OffPolicyAgent
 from ddpg.config import DQNConfig
+from ddpg.experience import spaces
 from ddpg.experience.actions import Actions, ChoiceActions
+from ddpg.updates.dqn import DQNUpdate
 
 
 class DQN(OffPolicyAgent):
@@ -43,9 +45,11 @@ class DQN(OffPolicyAgent):
         self, env: Any, config: DQNConfig | None = None, seed: int | None = None, *, q_network: Callable | None = None
     ):
         super().__init__(env, config, seed, {"q_network": q_network})
-        self.q = self.symbolic_update.value
+        assert isinstance(self.symbolic_update, DQNUpdate)
+        self.q = self.symbolic_update.network
 
     def _make_actions(self, space: gym.Space) -> tuple[Actions, gym.Space]:
+        space = spaces.check_discrete_space(space)
         return ChoiceActions(space), space
 
     def _make_behaviour(self, rng: np.random.Generator) -> ChoiceExploration:
@@ -54,5 +58,5 @@ class DQN(OffPolicyAgent):
             rng,
             config.learning_starts,
             partial(interpolate, config.exploration_initial, config.exploration_final, config.exploration_steps),
-            choices=self.actions.choices,
+            choices=int(spaces.check_discrete_space(self.action_space).n),
         )

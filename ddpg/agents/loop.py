@@ -1,6 +1,6 @@
 """The loop of acting and learning: what ``learn`` does, and what it carries from one call to the next."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -20,7 +20,7 @@ class Learning(Protocol):
     config: AgentConfig
     seed: int
     num_timesteps: int
-    policy: Callable[[np.ndarray], np.ndarray]
+    policy: Any
     behaviour: Exploration
 
     def to_env(self, actions: np.ndarray) -> Any:
@@ -108,7 +108,8 @@ class Loop:
         count = int(self.owed_updates)
         self.owed_updates -= count
         if _scheduled(config):
-            schedule = SCHEDULES.get(config.learning_rate_schedule, config.learning_rate_schedule)
+            chosen = config.learning_rate_schedule
+            schedule = SCHEDULES[chosen] if isinstance(chosen, str) else chosen
             agent.scale_learning_rates(schedule(max(0.0, 1 - agent.num_timesteps / goal)))
         metrics = agent.update(count)
         for callback in callbacks:

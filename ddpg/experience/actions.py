@@ -178,9 +178,8 @@ class ChoiceActions:
     scores = 0
     size = 1
 
-    def __init__(self, space: gym_spaces.Space):
-        self.space = spaces.check_discrete_space(space)
-        self.choices = int(self.space.n)
+    def __init__(self, space: gym_spaces.Discrete):
+        self.space = space
 
     def to_env(self, actions: np.ndarray) -> np.ndarray:
         """Map ``[N, 1]`` to ``[N]`` in the space's dtype and from its ``start``."""

@@ -9,12 +9,45 @@ that descends (so −∇θJ), with the actor's bounding applied to ∇ₐQ. All 
 ``actor`` is an ActorNetwork and ``critic`` a CriticNetwork, or anything with the methods used here.
 """
 
+from collections.abc import Callable
+from typing import Protocol
+
 import tensorflow as tf
 
 from ddpg.gradients.bounding import backward_through
+from ddpg.gradients.td import GradientsAndVariables
 
 
-def chain_rule(actor, critic, states: tf.Tensor) -> list:
+class Actor(Protocol):
+    """What is asked of an actor; :class:`ddpg.ActorNetwork` for one."""
+
+    optimizer: tf.compat.v1.train.Optimizer
+
+    @property
+    def trainable_variables(self) -> list[tf.Variable]:
+        """The weights θ."""
+
+    def __call__(self, states: tf.Tensor, training: bool = False) -> tf.Tensor:
+        """Return μ(s), ``[B, A]``."""
+
+    def bound_action_gradient(self, action_gradients: tf.Tensor, actions: tf.Tensor) -> tf.Tensor:
+        """Return ∇ₐQ ``[B, A]`` taken at ``actions`` ``[B, A]``, bounded."""
+
+    def policy_gradients(self, actions: tf.Tensor, action_gradients: tf.Tensor) -> GradientsAndVariables:
+        """Return −∇θJ from a = μ(s) ``[B, A]`` and ∇ₐQ ``[B, A]``, not bounded yet."""
+
+
+class Critic(Protocol):
+    """What is asked of a critic; :class:`ddpg.CriticNetwork` for one."""
+
+    def __call__(self, states: tf.Tensor, actions: tf.Tensor) -> tf.Tensor:
+        """Return Q(s, a), ``[B, 1]``."""
+
+    def action_gradient(self, states: tf.Tensor, actions: tf.Tensor) -> tf.Tensor:
+        """Return ∇ₐQ(s, a), ``[B, A]``."""
+
+
+def chain_rule(actor: Actor, critic: Critic, states: tf.Tensor) -> GradientsAndVariables:
     """Hand ∇ₐQ to ∇θμ: the two factors apart (Lillicrap et al. 2015, eq. 6).
 
     ``gradients(μ, θ, grad_ys=−g/B)`` is −1/B Σ g·∇θμ with g = ∇ₐQ: the product never has to be formed
@@ -29,7 +62,7 @@ def chain_rule(actor, critic, states: tf.Tensor) -> list:
     return actor.policy_gradients(actions, critic.action_gradient(states, actions))
 
 
-def direct(actor, critic, states: tf.Tensor) -> list:
+def direct(actor: Actor, critic: Critic, states: tf.Tensor) -> GradientsAndVariables:
     """Differentiate −mean Q(s, μ(s)) for θ (Lillicrap et al. 2015, section 3).
 
     The chain rule is autodiff's: ∂(−1/B Σ Q)/∂θ = −1/B Σ ∇ₐQ·∇θμ. Q's own weights are not in the
@@ -40,7 +73,7 @@ def direct(actor, critic, states: tf.Tensor) -> list:
     return actor.optimizer.compute_gradients(loss, var_list=actor.trainable_variables)
 
 
-def surrogate(actor, critic, states: tf.Tensor) -> list:
+def surrogate(actor: Actor, critic: Critic, states: tf.Tensor) -> GradientsAndVariables:
     """Regress μ(s) onto a slightly better action (the form of Acme and TF-Agents).
 
     L = 1/B Σ ½‖stop(a + g) − a‖² with a = μ(s): its derivative for a is −(a + g − a) = −g at every
@@ -55,4 +88,8 @@ def surrogate(actor, critic, states: tf.Tensor) -> list:
     return actor.optimizer.compute_gradients(loss, var_list=actor.trainable_variables)
 
 
-POLICY_GRADIENTS = {"chain_rule": chain_rule, "direct": direct, "surrogate": surrogate}
+POLICY_GRADIENTS: dict[str, Callable[[Actor, Critic, tf.Tensor], GradientsAndVariables]] = {
+    "chain_rule": chain_rule,
+    "direct": direct,
+    "surrogate": surrogate,
+}

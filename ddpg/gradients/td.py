@@ -16,14 +16,22 @@ The scale is written down once: every path has that of L. DQN 3.0's own ``dw`` i
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import tensorflow as tf
 
 from ddpg._tflearn import tflearn
 from ddpg.errors import UsageError, choose
 
+GradientsAndVariables = list[tuple[tf.Tensor, tf.Variable]]
 
-def gradients(loss: tf.Tensor, var_list: list, grad_loss: tf.Tensor | None = None) -> list:
+# (loss, var_list=variables[, grad_loss=...]) -> [(gradient, variable)]: `gradients` below, or an optimiser's.
+ComputeGradients = Callable[..., GradientsAndVariables]
+
+
+def gradients(
+    loss: tf.Tensor, var_list: list[tf.Variable], grad_loss: tf.Tensor | None = None
+) -> GradientsAndVariables:
     """``tf.gradients`` in the form of ``Optimizer.compute_gradients``: ``[(gradient, variable)]``."""
     return list(zip(tf.gradients(loss, var_list, grad_ys=grad_loss), var_list, strict=True))
 
@@ -42,7 +50,9 @@ def _check_ranks(q: tf.Tensor, target: tf.Tensor) -> None:
         )
 
 
-def stop_gradient(q: tf.Tensor, target: tf.Tensor, variables: list, compute_gradients=gradients) -> list:
+def stop_gradient(
+    q: tf.Tensor, target: tf.Tensor, variables: list[tf.Variable], compute_gradients: ComputeGradients = gradients
+) -> GradientsAndVariables:
     """Stop the target inside the graph: one run computes target, loss and gradient.
 
     ``tf.stop_gradient`` is the identity forwards and None backwards, whatever y was computed from.
@@ -57,7 +67,9 @@ def stop_gradient(q: tf.Tensor, target: tf.Tensor, variables: list, compute_grad
     return compute_gradients(mean_square(q, tf.stop_gradient(target)), var_list=variables)
 
 
-def placeholder(q: tf.Tensor, target: tf.Tensor, variables: list, compute_gradients=gradients) -> list:
+def placeholder(
+    q: tf.Tensor, target: tf.Tensor, variables: list[tf.Variable], compute_gradients: ComputeGradients = gradients
+) -> GradientsAndVariables:
     """Feed the target: it is computed in a session run of its own, so there is no path to stop.
 
     The same gradient as :func:`stop_gradient`, at the price of one more session call and a trip of y
@@ -84,10 +96,10 @@ def placeholder(q: tf.Tensor, target: tf.Tensor, variables: list, compute_gradie
 def output_delta(
     q: tf.Tensor,
     target: tf.Tensor,
-    variables: list,
-    compute_gradients=gradients,
+    variables: list[tf.Variable],
+    compute_gradients: ComputeGradients = gradients,
     clip_delta: float | None = None,
-) -> list:
+) -> GradientsAndVariables:
     """Start backward at the network's output with a given delta, as DQN 3.0 does; there is no loss.
 
     δ = y − q is a number, so no path into y exists: ``gradients(q, φ, grad_ys=−2·δ/B)``. Where q is the
@@ -110,7 +122,9 @@ def output_delta(
     return compute_gradients(q, var_list=variables, grad_loss=-2.0 * delta / batch_size)
 
 
-def residual_gradient(q: tf.Tensor, target: tf.Tensor, variables: list, compute_gradients=gradients) -> list:
+def residual_gradient(
+    q: tf.Tensor, target: tf.Tensor, variables: list[tf.Variable], compute_gradients: ComputeGradients = gradients
+) -> GradientsAndVariables:
     """Let the gradient through the target: ∂L/∂φ = 2/B Σ (q − y)(∂q/∂φ − ∂y/∂φ) (Baird 1995, eq. 13).
 
     With a target network's y this would change nothing, for y does not depend on φ; so the driver hands in
@@ -123,13 +137,24 @@ def residual_gradient(q: tf.Tensor, target: tf.Tensor, variables: list, compute_
         target: y computed from the same variables, ``[B, 1]``.
         variables: the critic's trainable variables.
         compute_gradients: as for :func:`stop_gradient`.
+
+    Raises:
+        UsageError: y does not depend on the variables (a fed number, a target network's): nothing would be left of
+            the path but ``stop_gradient``'s gradient.
     """
+    if all(gradient is None for gradient in tf.gradients(target, variables)):
+        raise UsageError(
+            "td_target='residual_gradient' needs a target computed from the variables it differentiates for, and this "
+            "one does not depend on them (the numeric train and get_gradients feed it as a number): compute y in the "
+            "graph from the online networks and call compute_gradients(states, actions, y), or choose "
+            "td_target='stop_gradient'"
+        )
     return compute_gradients(mean_square(q, target), var_list=variables)
 
 
-residual_gradient.bootstraps_online = True
+residual_gradient.bootstraps_online = True  # type: ignore[attr-defined]  # mypy knows no functions with attributes
 
-TD_TARGETS = {
+TD_TARGETS: dict[str, Callable[..., GradientsAndVariables]] = {
     "stop_gradient": stop_gradient,
     "placeholder": placeholder,
     "output_delta": output_delta,
@@ -150,12 +175,17 @@ class TDPath:
         UsageError: an unknown name, neither a name nor a callable, or ``clip_delta`` with another path.
     """
 
-    def __init__(self, td_target: str | Callable, compute_gradients=gradients, clip_delta: float | None = None):
+    def __init__(
+        self,
+        td_target: str | Callable,
+        compute_gradients: ComputeGradients = gradients,
+        clip_delta: float | None = None,
+    ):
         own = "a callable (q, target, variables) -> [(grad, var)]"
         path = choose("td_target", td_target, TD_TARGETS, own)
-        self.bootstraps_online = getattr(path, "bootstraps_online", False)
+        self.bootstraps_online: bool = getattr(path, "bootstraps_online", False)
         self.feeds_target = path is placeholder
-        options = {} if path is td_target else {"compute_gradients": compute_gradients}
+        options: dict[str, Any] = {} if path is td_target else {"compute_gradients": compute_gradients}
         if clip_delta is not None:
             if path is not output_delta:
                 raise UsageError(
@@ -167,6 +197,6 @@ class TDPath:
             options["clip_delta"] = clip_delta
         self._path = partial(path, **options)
 
-    def __call__(self, q: tf.Tensor, target: tf.Tensor, variables: list) -> list:
+    def __call__(self, q: tf.Tensor, target: tf.Tensor, variables: list[tf.Variable]) -> GradientsAndVariables:
         """Return ``[(gradient, variable)]``."""
         return self._path(q, target, variables)

@@ -69,7 +69,7 @@ class Bench:
             networks = self.actors["squashing"], self.critic
             self._differences = FiniteDifferences(*networks, weights, self.values, self.gamma)
 
-    def groups(self, bounding: str) -> dict[str, list]:
+    def groups(self, bounding: str) -> dict[str, list[tf.Variable]]:
         """Return the variables of the four networks, with the actor under ``bounding``."""
         actor, critic = self.actors[bounding], self.critic
         return {
@@ -99,12 +99,16 @@ class Bench:
             return self._differences.policy(actor, bounding, sample_coordinates(actor, self._rng))
 
     def _build(self, config: DDPGConfig) -> None:
-        layers = {"activation": config.activation, "norm": config.norm}
         spaces = self._agent.observation_space, self._agent.actor.action_space
-        joined = mlp(config.hidden, **layers, action_layer=config.action_layer)
+        joined = mlp(config.hidden, config.activation, config.norm, config.action_layer)
         self.critic = ProbedCritic(*spaces, network=joined, recorder=self.recorder)
         self.actors = {
-            name: ProbedActor(*spaces, network=mlp(config.hidden, **layers), bounding=name, recorder=self.recorder)
+            name: ProbedActor(
+                *spaces,
+                network=mlp(config.hidden, config.activation, config.norm),
+                bounding=name,
+                recorder=self.recorder,
+            )
             for name in BOUNDINGS
         }
         self.batch = Batch(*(v1.placeholder(tf.float32, field.shape) for field in self.values))
@@ -136,7 +140,7 @@ class Bench:
         _standardise(agent.critic, agent.critic.predict(values.observations, values.actions))
 
 
-def _all_variables(network: Network) -> list:
+def _all_variables(network: Network) -> list[tf.Variable]:
     return [*network.variables, *network.target_variables]
 
 

@@ -5,12 +5,13 @@ stands in that call's place and keeps it; :func:`trace` then finds which of the 
 and asks ``tf.gradients``, edge by edge, whether a gradient passes.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
 
 from ddpg.errors import UsageError
+from ddpg.gradients.td import ComputeGradients, GradientsAndVariables
 
 START = "start"
 
@@ -20,7 +21,7 @@ class Start(NamedTuple):
 
     loss: tf.Tensor
     grad_loss: tf.Tensor | None
-    variables: list
+    variables: list[tf.Variable]
 
 
 class Recorder:
@@ -59,10 +60,12 @@ class Recorder:
             self.nodes[name] = tensor
         return tensor
 
-    def record(self, compute_gradients: Callable) -> Callable:
+    def record(self, compute_gradients: ComputeGradients) -> ComputeGradients:
         """Return ``compute_gradients``, recorded."""
 
-        def recorded(loss: tf.Tensor, var_list: list, grad_loss: tf.Tensor | None = None) -> list:
+        def recorded(
+            loss: tf.Tensor, var_list: list[tf.Variable], grad_loss: tf.Tensor | None = None
+        ) -> GradientsAndVariables:
             if self._start is None:
                 self._start = Start(loss, grad_loss, list(var_list))
             return compute_gradients(loss, var_list=var_list, grad_loss=grad_loss)

@@ -126,8 +126,14 @@ def _canvas(rows: int, title: str) -> tuple[Figure, GridSpec]:
     edges = {"left": 0.012, "right": 0.988, "bottom": 0.12 / height, "top": 1 - 0.83 / height}
     grid = figure.add_gridspec(rows, COLUMNS, **edges, wspace=0.025, hspace=0.05)
     figure.suptitle(title, fontsize=14, y=1 - 0.1 / height, va="top")
-    legend = {"loc": "upper center", "bbox_to_anchor": (0.5, 1 - 0.38 / height), "ncols": 4, "frameon": False}
-    figure.legend(handles=_legend(), fontsize=11, **legend)
+    figure.legend(
+        handles=_legend(),
+        loc="upper center",
+        bbox_to_anchor=(0.5, 1 - 0.38 / height),
+        ncols=4,
+        frameon=False,
+        fontsize=11,
+    )
     return figure, grid
 
 
@@ -195,9 +201,7 @@ def _place(boxes: Mapping[str, Box], name: str, destination: str) -> Box:
 def _draw_edge(axes: Axes, ends: Sequence[Box], patches: Sequence[Patch], edge: Mapping[str, Any]) -> None:
     start, end = (np.array([box.x, box.y]) for box in ends)
     bend = 0.36 if (edge["source"], edge["destination"]) == ("next_s", "next_q") else 0.0  # over μ(s′)
-    style = {"connectionstyle": f"arc3,rad={-bend}", "shrinkA": 2, "shrinkB": 2, "arrowstyle": "-|>"}
-    borders = {"patchA": patches[0], "patchB": patches[1]}
-    axes.add_patch(FancyArrowPatch(start, end, mutation_scale=9, color=FORWARD, linewidth=1, **style, **borders))
+    axes.add_patch(_arrow(start, end, patches, bend, mutation_scale=9, color=FORWARD, linewidth=1))
     length = np.linalg.norm(end - start)
     along = (end - start) / length
     across = np.array([-along[1], along[0]])
@@ -211,11 +215,12 @@ def _draw_edge(axes: Axes, ends: Sequence[Box], patches: Sequence[Patch], edge: 
     beside = abs(across[0]) > 0.35  # a steep edge's number stands to its right, another's above it
     outwards = across * np.sign(across[0] if beside else across[1])
     aside = 0.17 * outwards
-    borders = {"patchA": patches[1], "patchB": patches[0]}
     look = {"mutation_scale": 14, "color": color, "linewidth": 2.2, "linestyle": line}
-    axes.add_patch(FancyArrowPatch(end + aside, start + aside, **look, **style, **borders))
+    axes.add_patch(_arrow(end + aside, start + aside, patches[::-1], bend, **look))
+    x, y = middle + (0.45 if beside else 0.36) * outwards
     axes.text(
-        *(middle + (0.45 if beside else 0.36) * outwards),
+        x,
+        y,
         f"{edge['norm']:.3g}",
         color=color,
         fontsize=10.5,
@@ -226,12 +231,29 @@ def _draw_edge(axes: Axes, ends: Sequence[Box], patches: Sequence[Patch], edge: 
     )
 
 
+def _arrow(tail: np.ndarray, head: np.ndarray, borders: Sequence[Patch], bend: float, **look: Any) -> FancyArrowPatch:
+    """Return an arrow from the border of one patch to that of the next, curved by ``bend``."""
+    return FancyArrowPatch(
+        (tail[0], tail[1]),
+        (head[0], head[1]),
+        patchA=borders[0],
+        patchB=borders[1],
+        connectionstyle=f"arc3,rad={-bend}",
+        shrinkA=2,
+        shrinkB=2,
+        arrowstyle="-|>",
+        **look,
+    )
+
+
 def _write(axes: Axes, box: Box, name: str) -> Patch:
     face = "#f3f3f3" if name in DATA else "#fff3d6" if name == START else "#e4f0e2" if name in WEIGHTS else "white"
     shape = "circle,pad=0.25" if name in WEIGHTS else "round,pad=0.35"
     style = {"boxstyle": shape, "facecolor": face, "edgecolor": "0.35", "linewidth": 1}
     text = axes.text(box.x, box.y, box.text, ha="center", va="center", fontsize=10.5, bbox=style, zorder=5)
-    return text.get_bbox_patch()
+    patch = text.get_bbox_patch()
+    assert patch is not None, "a text given a bbox has its patch"
+    return patch
 
 
 def _legend() -> list[Line2D]:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import tensorflow as tf
 
+from ddpg.gradients.td import GradientsAndVariables
+
 WARM_UP_CALLS = 2
 TIMED_CALLS = 10
 
@@ -21,7 +23,7 @@ def milliseconds(session: tf.compat.v1.Session, fetches, feeds: dict) -> float:
     return 1e3 * float(np.median(durations[WARM_UP_CALLS:]))
 
 
-def compiled(compute: Callable, inputs: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+def compiled(compute: Callable[..., GradientsAndVariables], inputs: Sequence[tf.Tensor]) -> list[tf.Tensor]:
     """Return the gradients of ``compute(*inputs) -> [(gradient, variable)]``, compiled by XLA."""
 
     def gradients(*inputs: tf.Tensor) -> list[tf.Tensor]:

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from ddpg.errors import UsageError
 from ddpg.experience.replay import Batch
-from ddpg.gradients.td import TD_TARGETS, TDPath
+from ddpg.gradients.td import TD_TARGETS, ComputeGradients, GradientsAndVariables, TDPath
 from ddpg.laboratory import check
 from ddpg.laboratory.bench import Bench
 from ddpg.laboratory.finite_differences import Expected
@@ -36,7 +36,7 @@ class Trial(NamedTuple):
 
     name: str
     network: Network
-    compute: Callable
+    compute: Callable[..., GradientsAndVariables]
     inputs: Sequence[tf.Tensor]
     feeds: dict[tf.Tensor, np.ndarray]
     bounding: str
@@ -53,7 +53,7 @@ def try_td(bench: Bench, name: str, path: Callable, expected: Expected) -> dict[
     critic.td_path = _recorded(path, recorder.record(critic.optimizer.compute_gradients))
     fed_y = bench.fed_y if critic.td_path.feeds_target else None
 
-    def compute(*fields: tf.Tensor) -> list:
+    def compute(*fields: tf.Tensor) -> GradientsAndVariables:
         recorder.clear()
         batch = Batch(*fields)
         for field, symbol in FIELD_NAMES.items():
@@ -71,7 +71,7 @@ def try_policy(bench: Bench, name: str, path: Callable, bounding: str, expected:
     """Try a policy path under a bounding; returns as :func:`try_td`."""
     actor, recorder = bench.actors[bounding], bench.recorder
 
-    def compute(states: tf.Tensor) -> list:
+    def compute(states: tf.Tensor) -> GradientsAndVariables:
         recorder.clear()
         return path(actor, bench.critic, recorder.name("s", states))
 
@@ -80,14 +80,14 @@ def try_policy(bench: Bench, name: str, path: Callable, bounding: str, expected:
     return _tried(bench, Trial(name, actor, compute, [states], feeds, bounding), expected)
 
 
-def _recorded(path: Callable, compute_gradients: Callable) -> TDPath:
+def _recorded(path: Callable, compute_gradients: ComputeGradients) -> TDPath:
     """Return ``path`` bound to ``compute_gradients``, one's own too."""
     for name, supplied in TD_TARGETS.items():
         if path is supplied:
             return TDPath(name, compute_gradients)
-    own = partial(path, compute_gradients=compute_gradients)
+    own = TDPath(partial(path, compute_gradients=compute_gradients))
     own.bootstraps_online = getattr(path, "bootstraps_online", False)
-    return TDPath(own)
+    return own
 
 
 def _tried(bench: Bench, trial: Trial, expected: Expected) -> dict[str, Any]:
@@ -122,7 +122,7 @@ def _milliseconds_compiled(session: tf.compat.v1.Session, trial: Trial, feeds: d
     return milliseconds(session, compiled(trial.compute, trial.inputs), feeds)
 
 
-def _check_variables(network: Network, pairs: list) -> None:
+def _check_variables(network: Network, pairs: GradientsAndVariables) -> None:
     if [variable.name for _, variable in pairs] != [variable.name for variable in network.trainable_variables]:
         raise UsageError(f"a path must return a gradient for each trainable variable of the {network.name}")
 

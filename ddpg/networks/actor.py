@@ -10,6 +10,7 @@ from ddpg.errors import UsageError, choose
 from ddpg.experience import spaces
 from ddpg.gradients import bounding as boundings
 from ddpg.gradients.policy import POLICY_GRADIENTS
+from ddpg.gradients.td import GradientsAndVariables
 from ddpg.networks.base import Network, v1
 from ddpg.networks.layers import output_layer
 
@@ -99,7 +100,7 @@ class ActorNetwork(Network):
         """Whether :meth:`bound_action_gradient` does anything to a gradient."""
         return self.bounding.transform is not boundings.identity or self.action_gradient_clip is not None
 
-    def compute_gradients(self, states: tf.Tensor, action_gradients: tf.Tensor) -> list:
+    def compute_gradients(self, states: tf.Tensor, action_gradients: tf.Tensor) -> GradientsAndVariables:
         """Return ``[(−1/B Σ g·∇θμ(s), variable)]`` with g the bounded ``action_gradients``.
 
         Args:
@@ -109,7 +110,7 @@ class ActorNetwork(Network):
         """
         return self.policy_gradients(self(states, training=True), action_gradients)
 
-    def policy_gradients(self, actions: tf.Tensor, action_gradients: tf.Tensor) -> list:
+    def policy_gradients(self, actions: tf.Tensor, action_gradients: tf.Tensor) -> GradientsAndVariables:
         """Same as :meth:`compute_gradients`, from the tensor a = μ(s) ``[B, A]`` at which ∇ₐQ was taken."""
         gradient = tf.stop_gradient(self.bound_action_gradient(action_gradients, actions))
         batch_size = tf.cast(tf.shape(actions)[0], actions.dtype)

@@ -1,7 +1,8 @@
-"""What actor and critic share: variables, their target, their optimiser, and the numeric methods' runs."""
+"""What actor and critic share: variables, their target, their optimiser, and the numeric methods."""
 
 import abc
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -10,7 +11,9 @@ import tensorflow as tf
 from ddpg._tflearn import training_mode
 from ddpg.errors import UsageError
 from ddpg.experience import spaces
+from ddpg.gradients.td import GradientsAndVariables
 from ddpg.networks.layers import mlp
+from ddpg.networks.numeric import NumericRuns
 from ddpg.networks.optimizers import make_optimizer
 from ddpg.networks.target import Target
 
@@ -20,9 +23,9 @@ v1 = tf.compat.v1
 class Network(abc.ABC):
     """A network applied as often as needed on one set of variables, with an EMA target.
 
-    Subclasses implement :meth:`_apply`. Variables, EMA shadows and optimiser slots are all created here,
-    in the default graph, so that one initialiser reaches them and later applications (inside a compiled
-    function too) create none.
+    Subclasses implement :meth:`_apply`, and say what their inputs are. Variables, EMA shadows and optimiser
+    slots are all created here, in the default graph, so that one initialiser reaches them and later
+    applications (inside a compiled function too) create none.
     """
 
     def __init__(
@@ -45,8 +48,8 @@ class Network(abc.ABC):
         self.graph = v1.get_default_graph()
         self.name = name
         self._network = network or mlp()
-        self._runs: dict[str, tuple] = {}
-        self._variables: list = []
+        self._run = NumericRuns(self.graph, name)
+        self._variables: list[tf.Variable] = []
         with v1.variable_scope(None, default_name=name, use_resource=True) as self._scope:
             pass
         self._applying(self._record, self.placeholders(), training=False)
@@ -61,22 +64,34 @@ class Network(abc.ABC):
 
     # -- symbolic -------------------------------------------------------------------------------------
 
+    @abc.abstractmethod
+    def __call__(self, *inputs: Any, **options: Any) -> tf.Tensor:
+        """Return the online network's output for ``inputs``; ``training=True``: in training mode."""
+
+    @abc.abstractmethod
+    def target(self, *inputs: Any, **options: Any) -> tf.Tensor:
+        """Return the target's output for ``inputs``."""
+
+    @abc.abstractmethod
+    def compute_gradients(self, *inputs: Any, **options: Any) -> GradientsAndVariables:
+        """Return ``[(gradient, variable)]`` for the trainable variables."""
+
     @property
-    def variables(self) -> list:
+    def variables(self) -> list[tf.Variable]:
         """All variables of the online network, in creation order; moving statistics too."""
         return list(self._variables)
 
     @property
-    def trainable_variables(self) -> list:
+    def trainable_variables(self) -> list[tf.Variable]:
         """The variables that gradients move, in creation order."""
         return [variable for variable in self._variables if variable.trainable]
 
     @property
-    def target_variables(self) -> list:
+    def target_variables(self) -> list[tf.Variable]:
         """The EMA shadows, in the order of :attr:`variables`."""
         return list(self._target.variables)
 
-    def apply_gradients(self, grads_and_vars: Sequence) -> tf.Operation:
+    def apply_gradients(self, grads_and_vars: Sequence[tuple[tf.Tensor, tf.Variable]]) -> tf.Operation:
         """Return the op of one optimiser step down ``[(gradient, variable)]``."""
         return self.optimizer.apply_gradients(grads_and_vars)
 
@@ -171,7 +186,7 @@ class Network(abc.ABC):
             )
         return variable
 
-    def _step_after(self, loss: tf.Tensor, gradients: Sequence) -> tf.Tensor:
+    def _step_after(self, loss: tf.Tensor, gradients: GradientsAndVariables) -> tf.Tensor:
         """Apply ``gradients``; return ``loss``, taken before the step, in a form that waits for it."""
         with tf.control_dependencies([loss]):
             step = self.apply_gradients(gradients)
@@ -188,21 +203,3 @@ class Network(abc.ABC):
 
     def _observations(self, states) -> np.ndarray:
         return spaces.as_batch(self.observation_space, states, "states")[0]
-
-    def _run(self, name: str, function: Callable, *arrays: np.ndarray):
-        """Run ``function(*placeholders)`` on ``arrays`` in the default session; built once per ``name``."""
-        session = v1.get_default_session()
-        if session is None:
-            raise UsageError(
-                f"no default session for the numeric methods of the {self.name}; call them inside "
-                "`with tf.compat.v1.Session().as_default():`, after global_variables_initializer()"
-            )
-        if session.graph is not self.graph:
-            raise UsageError(f"the default session runs another graph than the one the {self.name} was built in")
-        if name not in self._runs:
-            with self.graph.as_default(), v1.name_scope(f"{self.name}_numeric/{name}/"):
-                # Batches may differ in length from call to call: the first axis stays open.
-                inputs = [v1.placeholder(array.dtype, [None, *array.shape[1:]]) for array in arrays]
-                self._runs[name] = inputs, function(*inputs)
-        inputs, fetches = self._runs[name]
-        return session.run(fetches, dict(zip(inputs, arrays, strict=True)))

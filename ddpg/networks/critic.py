@@ -2,6 +2,7 @@
 
 import numpy as np
 import tensorflow as tf
+from gymnasium import spaces as gym_spaces
 
 from ddpg.errors import UsageError
 from ddpg.experience import spaces
@@ -29,6 +30,8 @@ class CriticNetwork(ValueNetwork):
     Raises:
         UsageError: a space, name or number that cannot work.
     """
+
+    action_space: gym_spaces.Box
 
     default_name = "critic"
     _check_action_space = staticmethod(spaces.check_action_space)

@@ -111,9 +111,11 @@ def conv(
     Raises:
         UsageError: no convolution, a size or stride below 1, or observations that are not images.
     """
-    filters = tuple(tuple(layer) for layer in filters)
-    if not filters or any(len(layer) != 3 or min(layer) < 1 for layer in filters):
-        raise UsageError(f"filters={filters!r} must list (channels, kernel size, stride) of each convolution, all >= 1")
+    convolutions: tuple[tuple[int, ...], ...] = tuple(tuple(layer) for layer in filters)
+    if not convolutions or any(len(layer) != 3 or min(layer) < 1 for layer in convolutions):
+        raise UsageError(
+            f"filters={convolutions!r} must list (channels, kernel size, stride) of each convolution, all >= 1"
+        )
     activate = _activation(activation)
     head = mlp(dense, activation, norm)
 
@@ -124,7 +126,7 @@ def conv(
                 f"{states.shape[1:]}; use mlp for vectors"
             )
         layer = scale * (states if states.shape.rank == 4 else states[..., None])
-        for index, (channels, size, stride) in enumerate(filters):
+        for index, (channels, size, stride) in enumerate(convolutions):
             initializer = fan_in_uniform(size * size * int(layer.shape[-1]))
             layer = tflearn.conv_2d(
                 layer,

@@ -17,7 +17,7 @@ OPTIMIZERS: dict[str, Callable] = {
 }
 
 
-def make_optimizer(optimizer: str | Callable, learning_rate: tf.Variable) -> train.Optimizer:
+def make_optimizer(optimizer: str | Callable, learning_rate: tf.Variable) -> tf.compat.v1.train.Optimizer:
     """Return the optimiser of a name, or of a ``tf.compat.v1.train.Optimizer`` class, with a step size.
 
     Raises:

@@ -2,6 +2,7 @@
 
 import numpy as np
 import tensorflow as tf
+from gymnasium import spaces as gym_spaces
 
 from ddpg.errors import UsageError
 from ddpg.experience import spaces
@@ -22,6 +23,8 @@ class QNetwork(ValueNetwork):
     Raises:
         UsageError: a space, name or number that cannot work.
     """
+
+    action_space: gym_spaces.Discrete
 
     default_name = "q"
     _check_action_space = staticmethod(spaces.check_discrete_space)

@@ -26,7 +26,7 @@ class Target:
         UsageError: τ outside (0, 1].
     """
 
-    def __init__(self, variables: list, tau: float):
+    def __init__(self, variables: list[tf.Variable], tau: float):
         if not 0 < tau <= 1:
             raise UsageError(f"tau={tau} must be in (0, 1]: the share of the online weights in each target update")
         self._online = list(variables)

@@ -45,7 +45,7 @@ class ValueNetwork(Network):
     def prediction(self, states: tf.Tensor, actions: tf.Tensor) -> tf.Tensor:
         """Return q = Q(s, a), ``[B, 1]``, in training mode."""
 
-    def compute_gradients(self, states: tf.Tensor, actions: tf.Tensor, targets: tf.Tensor) -> list:
+    def compute_gradients(self, states: tf.Tensor, actions: tf.Tensor, targets: tf.Tensor) -> td.GradientsAndVariables:
         """Return ``[(∂L/∂φ, variable)]`` of L = 1/B Σ (Q(s, a) − y)², the target kept out by ``td_target``.
 
         Args:
@@ -55,7 +55,7 @@ class ValueNetwork(Network):
         """
         return self.td_gradients(self.prediction(states, actions), targets)
 
-    def td_gradients(self, q: tf.Tensor, targets: tf.Tensor) -> list:
+    def td_gradients(self, q: tf.Tensor, targets: tf.Tensor) -> td.GradientsAndVariables:
         """Same as :meth:`compute_gradients`, from the prediction q = Q(s, a) ``[B, 1]``."""
         return self.td_path(q, targets, self.trainable_variables)
 

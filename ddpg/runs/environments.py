@@ -36,5 +36,11 @@ def make_env(env_id: str, **kwargs) -> gym.Env:
         raise UsageError(f"cannot make environment {env_id!r}: {_first_line(error)}{hint}") from None
 
 
+def id_of(env: gym.Env) -> str:
+    """Return the id that ``env`` was made by."""
+    assert env.spec is not None, "gymnasium.make gives every environment its spec"
+    return env.spec.id
+
+
 def _first_line(error: Exception) -> str:
     return str(error).strip().splitlines()[0]

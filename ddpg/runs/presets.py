@@ -1,9 +1,11 @@
 """Options that work, per environment: what ``ddpg train ENV`` uses where nothing else is said."""
 
 import dataclasses
-from typing import Any
+from typing import Any, TypeVar, overload
 
 from ddpg.config import AgentConfig, DDPGConfig
+
+_Config = TypeVar("_Config", bound=AgentConfig)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,6 +55,14 @@ _DEFAULT = Preset(100_000)
 def preset_for(env_id: str) -> Preset:
     """Return the preset of ``env_id``, or the defaults where it has none."""
     return PRESETS.get(env_id, _DEFAULT)
+
+
+@overload
+def preset_config(env_id: str, **changes: Any) -> DDPGConfig: ...
+
+
+@overload
+def preset_config(env_id: str, kind: type[_Config], **changes: Any) -> _Config: ...
 
 
 def preset_config(env_id: str, kind: type[AgentConfig] = DDPGConfig, **changes: Any) -> AgentConfig:

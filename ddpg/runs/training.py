@@ -1,41 +1,27 @@
 """A training run from start to finish: environment, agent, run directory, evaluations, checkpoints."""
 
-import collections
 import contextlib
 import importlib.metadata
 import platform
-import shutil
 import signal
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+import gymnasium as gym
 
-from ddpg.runs import directory
-from ddpg.agents.registry import agent_for, load_agent
 from ddpg.agents.callbacks import Callback, ProgressBar
-from ddpg.config import AgentConfig
-from ddpg.runs.environments import make_env
-from ddpg.errors import UsageError
-from ddpg.runs.evaluation import evaluate
-from ddpg.experience.interaction import Episode
 from ddpg.agents.off_policy import OffPolicyAgent
+from ddpg.agents.registry import agent_for, load_agent
+from ddpg.config import AgentConfig
+from ddpg.errors import UsageError
+from ddpg.runs import directory
+from ddpg.runs.environments import id_of, make_env
 from ddpg.runs.plotting import plot_learning_curve
 from ddpg.runs.presets import preset_config, preset_for
-
-# Stable-Baselines3's TensorBoard tags, so that its users find what they look for.
-TAGS = {
-    "ep_rew_mean": "rollout/ep_rew_mean",
-    "ep_len_mean": "rollout/ep_len_mean",
-    "fps": "time/fps",
-    "n_updates": "train/n_updates",
-}
-
-KEEP_CHECKPOINTS = 2
+from ddpg.runs.recorder import Recorder
 
 
 def train(
@@ -68,7 +54,7 @@ def train(
         UsageError: an environment or an option that cannot work.
     """
     env = make_env(env_id)
-    name = env.spec.id
+    name = id_of(env)
     total_timesteps = preset_for(name).total_timesteps if total_timesteps is None else total_timesteps
     if total_timesteps < 1:
         raise UsageError(f"total_timesteps={total_timesteps} must be at least 1")
@@ -87,37 +73,54 @@ def train(
         "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
     }
     directory.write_config(run, document)
-    _run(agent, run, document, progress_bar)
+    _run(agent, env, run, document, progress_bar)
     return run
 
 
-def resume(run: str | Path, *, total_timesteps: int | None = None, progress_bar: bool = True) -> Path:
+def resume(
+    run: str | Path,
+    *,
+    config: AgentConfig | None = None,
+    total_timesteps: int | None = None,
+    progress_bar: bool = True,
+) -> Path:
     """Go on with a run from its latest checkpoint, to its goal or to a new one.
 
     The episode that was under way when the checkpoint was written is not: the environment starts a new one.
 
+    Args:
+        run: the run directory.
+        config: instead of the run's, and noted in it: needed where that held callables of one's own.
+        total_timesteps: a new goal.
+        progress_bar: show one on stderr.
+
+    Returns:
+        The run directory.
+
     Raises:
-        UsageError: not a run directory, no checkpoint, or the goal was reached already.
+        UsageError: not a run directory, no checkpoint, options that files cannot hold, or the goal was reached already.
     """
     run = Path(run)
     document = directory.read_config(run)
     if total_timesteps is not None:
         document["total_timesteps"] = total_timesteps
-    agent = load_agent(run, make_env(document["env_id"]))
+    env = make_env(document["env_id"])
+    agent = load_agent(run, env, config=config)
+    document["config"] = agent.config.to_json()
     if agent.num_timesteps >= document["total_timesteps"]:
         raise UsageError(
             f"{run} has reached its {document['total_timesteps']} steps; give --total-timesteps to train longer"
         )
     directory.write_config(run, document)
-    _run(agent, run, document, progress_bar)
+    _run(agent, env, run, document, progress_bar)
     return run
 
 
-def _run(agent: OffPolicyAgent, run: Path, document: dict[str, Any], progress_bar: bool) -> None:
-    recorder = _Recorder(run, document, agent)
+def _run(agent: OffPolicyAgent, env: gym.Env, run: Path, document: dict[str, Any], progress_bar: bool) -> None:
+    recorder = Recorder(run, document, agent)
     callbacks: list[Callback] = [recorder]
     if progress_bar:
-        callbacks.append(ProgressBar(agent.env.spec.id))
+        callbacks.append(ProgressBar(id_of(env)))
     try:
         with _stop_on_interrupt(agent):
             agent.learn(document["total_timesteps"] - agent.num_timesteps, callbacks)
@@ -125,122 +128,8 @@ def _run(agent: OffPolicyAgent, run: Path, document: dict[str, Any], progress_ba
         recorder.conclude(agent)
     finally:
         recorder.close()
-        agent.env.close()
-    plot_learning_curve(run, f"{type(agent).__name__} on {agent.env.spec.id}, seed {agent.seed}")
-
-
-class _Recorder(Callback):
-    """Writes a run directory while the agent learns."""
-
-    def __init__(self, run: Path, document: dict[str, Any], agent: OffPolicyAgent):
-        resumed_at = agent.num_timesteps
-        self._tags = (
-            TAGS
-            | {name: f"rollout/{name}" for name in agent.counts}
-            | {name: f"train/{name}" for name in agent.metrics}
-        )
-        self._counts = agent.counts
-        self._run = run
-        self._interval = document["evaluation_interval"]
-        self._episodes = document["evaluation_episodes"]
-        self._log_interval = max(1, document["total_timesteps"] // 200)
-        self._env = make_env(document["env_id"])
-        self._seed = document["seed"] + 1_000_000  # not an episode that training sees
-        keep = resumed_at or None
-        columns = ["timesteps", "seconds", *self._tags]
-        self._metrics = directory.Table(run / "metrics.csv", columns, keep)
-        self._episode_table = directory.Table(run / "episodes.csv", ["timesteps", "return", "length"], keep)
-        self._evaluations = directory.Table(run / "evaluations.csv", ["timesteps", *_EVALUATION_COLUMNS], keep)
-        self._events = directory.Events(run)
-        rows = directory.read_table(run / "evaluations.csv")
-        self._best = max((float(row["mean_return"]) for row in rows), default=-np.inf)
-        metrics = directory.read_table(run / "metrics.csv")
-        self._seconds_before = float(metrics[-1]["seconds"]) if metrics else 0.0
-        self._recent: collections.deque[Episode] = collections.deque(maxlen=100)
-        self._updates: list[dict[str, float]] = []
-        self._aside_seconds = 0.0
-        self._logged = self._evaluated = resumed_at
-
-    def on_training_start(self, agent: OffPolicyAgent, total_timesteps: int) -> None:
-        self._start, self._start_steps = time.perf_counter(), agent.num_timesteps
-
-    def on_episode_end(self, agent: OffPolicyAgent, episode: Episode) -> None:
-        self._recent.append(episode)
-        self._episode_table.add(
-            {"timesteps": agent.num_timesteps, "return": episode.episode_return, "length": episode.length}
-        )
-
-    def on_update(self, agent: OffPolicyAgent, metrics: dict[str, float]) -> None:
-        self._updates.append(metrics)
-
-    def on_step(self, agent: OffPolicyAgent) -> None:
-        if agent.num_timesteps - self._logged >= self._log_interval:
-            self._log(agent)
-        if agent.num_timesteps - self._evaluated >= self._interval:
-            self._evaluate(agent)
-
-    def conclude(self, agent: OffPolicyAgent) -> None:
-        """Log, evaluate and save where the run ended, unless that was just done."""
-        if self._logged < agent.num_timesteps:
-            self._log(agent)
-        if self._evaluated < agent.num_timesteps:
-            self._evaluate(agent)
-
-    def close(self) -> None:
-        """Close the files."""
-        for file in (self._metrics, self._episode_table, self._evaluations, self._events, self._env):
-            file.close()
-
-    def _training_seconds(self) -> float:
-        return time.perf_counter() - self._start - self._aside_seconds
-
-    def _log(self, agent: OffPolicyAgent) -> None:
-        self._logged = agent.num_timesteps
-        seconds = self._training_seconds()
-        row: dict[str, float] = {"fps": (agent.num_timesteps - self._start_steps) / seconds}
-        if self._recent:
-            row["ep_rew_mean"] = float(np.mean([episode.episode_return for episode in self._recent]))
-            row["ep_len_mean"] = float(np.mean([episode.length for episode in self._recent]))
-        counts = agent.counts
-        row |= {name: count - self._counts[name] for name, count in counts.items()}
-        self._counts = counts
-        if self._updates:
-            row |= {name: float(np.mean([update[name] for update in self._updates])) for name in agent.metrics}
-            row["n_updates"] = float(agent.num_updates)
-            self._updates.clear()
-        self._metrics.add({"timesteps": agent.num_timesteps, "seconds": self._seconds_before + seconds, **row})
-        self._events.add(agent.num_timesteps, {self._tags[name]: value for name, value in row.items()})
-
-    def _evaluate(self, agent: OffPolicyAgent) -> None:
-        """Evaluate and save; none of it counts as training time."""
-        start = time.perf_counter()
-        self._evaluated = agent.num_timesteps
-        summary = evaluate(agent, self._env, self._episodes, self._seed).summary()
-        self._evaluations.add({"timesteps": agent.num_timesteps, **summary})
-        self._events.add(
-            agent.num_timesteps, {tag: summary[name] for name, tag in _EVALUATION_TAGS.items() if name in summary}
-        )
-        folder = self._run / "checkpoints"
-        agent.save(folder / str(agent.num_timesteps))
-        if summary["mean_return"] > self._best:
-            self._best = summary["mean_return"]
-            agent.save(folder / "best", replay=False)
-        numbered = sorted(int(entry.name) for entry in folder.iterdir() if entry.name.isdigit())
-        for steps in numbered[:-KEEP_CHECKPOINTS]:
-            shutil.rmtree(folder / str(steps))
-        self._aside_seconds += time.perf_counter() - start
-
-
-_EVALUATION_COLUMNS = [
-    *("episodes", "mean_return", "std_return", "ci95_low", "ci95_high", "mean_length"),
-    *("clipped_actions", "success_rate"),
-]
-_EVALUATION_TAGS = {
-    "mean_return": "eval/mean_reward",
-    "mean_length": "eval/mean_ep_length",
-    "clipped_actions": "eval/clipped_actions",
-    "success_rate": "eval/success_rate",
-}
+        env.close()
+    plot_learning_curve(run, f"{type(agent).__name__} on {id_of(env)}, seed {agent.seed}")
 
 
 @contextlib.contextmanager

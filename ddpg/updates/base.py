@@ -11,7 +11,6 @@ from typing import Any, ClassVar
 import gymnasium as gym
 import tensorflow as tf
 
-from ddpg.config import AgentConfig
 from ddpg.errors import UsageError
 from ddpg.experience.replay import Batch
 from ddpg.networks.base import Network
@@ -19,6 +18,7 @@ from ddpg.networks.value import ValueNetwork
 
 Metrics = dict[str, tf.Tensor]
 Step = Callable[[Batch, tf.Tensor], Metrics]
+Spaces = tuple[gym.spaces.Box, Any]
 
 
 class Update(abc.ABC):
@@ -32,13 +32,11 @@ class Update(abc.ABC):
 
     @classmethod
     @abc.abstractmethod
-    def build(
-        cls, config: AgentConfig, spaces: tuple[gym.Space, gym.Space], networks: Mapping[str, Callable | None]
-    ) -> "Update":
+    def build(cls, config: Any, spaces: Spaces, networks: Mapping[str, Callable | None]) -> "Update":
         """Build the networks in the default graph and return their update.
 
         Args:
-            config: the options.
+            config: the options, of the class that :mod:`ddpg.updates.registry` names beside this one.
             spaces: of observations, and of actions as they are learned: ``Box(-1, 1, (A,))`` or ``Discrete``.
             networks: hidden layers of one's own by the constructor's names; ``None``: those of ``config``.
         """

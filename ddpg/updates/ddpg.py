@@ -12,9 +12,8 @@ The parts are separate so that two drivers can use them: one by one in a session
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
-import gymnasium as gym
 import tensorflow as tf
 
 from ddpg.config import DDPGConfig
@@ -25,7 +24,7 @@ from ddpg.networks.actor import ActorNetwork
 from ddpg.networks.base import Network
 from ddpg.networks.critic import CriticNetwork
 from ddpg.networks.layers import mlp
-from ddpg.updates.base import Metrics, Step, Update, after_step, check_gradients
+from ddpg.updates.base import Metrics, Spaces, Step, Update, after_step, check_gradients
 
 SATURATED = 0.99  # half-ranges from the middle: there tanh passes on 2 % of its gradient
 
@@ -132,28 +131,27 @@ class DDPGUpdate(Update):
     )
 
     @classmethod
-    def build(
-        cls, config: DDPGConfig, spaces: tuple[gym.Space, gym.Space], networks: Mapping[str, Callable | None]
-    ) -> "DDPGUpdate":
+    def build(cls, config: Any, spaces: Spaces, networks: Mapping[str, Callable | None]) -> "DDPGUpdate":
         """See :meth:`Update.build`; ``networks`` are ``actor_network`` and ``critic_network``."""
-        layers = {"activation": config.activation, "norm": config.norm}
-        shared = {"tau": config.tau, "optimizer": config.optimizer}
+        layers = config.hidden, config.activation, config.norm
         actor = ActorNetwork(
             *spaces,
-            network=networks["actor_network"] or mlp(config.hidden, **layers),
+            network=networks["actor_network"] or mlp(*layers),
             bounding=config.bounding,
             policy_gradient=config.policy_gradient,
+            optimizer=config.optimizer,
             learning_rate=config.actor_learning_rate,
+            tau=config.tau,
             action_gradient_clip=config.action_gradient_clip,
-            **shared,
         )
         critic = CriticNetwork(
             *spaces,
-            network=networks["critic_network"] or mlp(config.hidden, **layers, action_layer=config.action_layer),
+            network=networks["critic_network"] or mlp(*layers, config.action_layer),
             td_target=config.td_target,
+            optimizer=config.optimizer,
             learning_rate=config.critic_learning_rate,
+            tau=config.tau,
             clip_delta=config.clip_delta,
-            **shared,
         )
         return cls(actor, critic, config)
 

@@ -2,9 +2,8 @@
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
-import gymnasium as gym
 import numpy as np
 import tensorflow as tf
 
@@ -14,12 +13,12 @@ from ddpg.gradients import td
 from ddpg.networks.base import Network
 from ddpg.networks.layers import conv, mlp
 from ddpg.networks.q_network import QNetwork
-from ddpg.updates.base import Metrics, Step, Update, after_step
+from ddpg.updates.base import Metrics, Spaces, Step, Update, after_step
 
 v1 = tf.compat.v1
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class DQNUpdate(Update):
     """The update of one Q-network.
 
@@ -32,20 +31,18 @@ class DQNUpdate(Update):
     config: DQNConfig
 
     metrics: ClassVar[tuple[str, ...]] = ("loss", "q_value")
-    action_size: ClassVar[int] = 1
+
+    _count: tf.Variable | None = dataclasses.field(init=False, default=None)
 
     def __post_init__(self):
         if not self.config.target_update_interval:
             return
         # A variable of the graph, so that fused updates can count by themselves and checkpoints know where they were.
         with self.network.graph.as_default():
-            count = v1.get_variable("dqn_updates", initializer=np.int64(0), trainable=False, use_resource=True)
-        object.__setattr__(self, "_count", count)
+            self._count = v1.get_variable("dqn_updates", initializer=np.int64(0), trainable=False, use_resource=True)
 
     @classmethod
-    def build(
-        cls, config: DQNConfig, spaces: tuple[gym.Space, gym.Space], networks: Mapping[str, Callable | None]
-    ) -> "DQNUpdate":
+    def build(cls, config: Any, spaces: Spaces, networks: Mapping[str, Callable | None]) -> "DQNUpdate":
         """See :meth:`Update.build`; ``networks`` is ``q_network``."""
         if config.network == "conv":
             supplied = conv(dense=config.hidden, activation=config.activation, norm=config.norm)
@@ -76,6 +73,11 @@ class DQNUpdate(Update):
     def learning_rates(self) -> list[tuple[Network, float]]:
         """The Q-network's."""
         return [(self.network, self.config.learning_rate)]
+
+    @property
+    def action_size(self) -> int:
+        """1: the number of the action taken."""
+        return 1
 
     @property
     def steps(self) -> list[Step]:
@@ -109,7 +111,7 @@ class DQNUpdate(Update):
         """Return the op that moves the target: by τ, or all the way where the interval is over."""
         if self.config.target == "online":
             return tf.no_op()
-        if not self.config.target_update_interval:
+        if self._count is None:
             return self.network.target_update()
         count = self._count.assign_add(1, read_value=False)
         with tf.control_dependencies([count]):

@@ -1,6 +1,7 @@
 """Two drivers of one symbolic update: fused and compiled to train, step by step to look inside."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -62,7 +63,9 @@ class FusedLearner:
         self._feeds = [count, *minibatches]
         self._session = None
 
-    def update(self, session: v1.Session, batch: Batch, updates: int) -> tuple[dict[str, float], list[np.ndarray]]:
+    def update(
+        self, session: tf.compat.v1.Session, batch: Batch, updates: int
+    ) -> tuple[dict[str, float], list[np.ndarray]]:
         """Run ``updates`` ≤ K updates on minibatches ``[K, B, ...]``.
 
         Returns:
@@ -94,7 +97,9 @@ class SteppedLearner:
             self._moved = update.move()
             self._fetch = [variable.read_value() for variable in fetch]
 
-    def update(self, session: v1.Session, batch: Batch, updates: int) -> tuple[dict[str, float], list[np.ndarray]]:
+    def update(
+        self, session: tf.compat.v1.Session, batch: Batch, updates: int
+    ) -> tuple[dict[str, float], list[np.ndarray]]:
         """Run ``updates`` updates on minibatches ``[K, B, ...]``; returns as :meth:`FusedLearner.update`."""
         totals = dict.fromkeys(self._metrics, 0.0)
         for index in range(updates):
@@ -109,14 +114,17 @@ class SteppedLearner:
 
 def _placeholders(update: Update, lead: tuple[int, ...]) -> Batch:
     space = update.value.observation_space
-    shapes = Batch(space.shape, (update.action_size,), (1,), space.shape, (1,))
-    dtype = stored_dtype(space)
-    dtypes = Batch(dtype, np.float32, np.float32, dtype, np.float32)
+    images = stored_dtype(space)
+
+    def placeholder(name: str, shape: Sequence[int], dtype: Any = np.float32) -> tf.Tensor:
+        return v1.placeholder(dtype, [*lead, *shape], name=name)
+
     return Batch(
-        *(
-            v1.placeholder(kind, [*lead, *shape], name=name)
-            for name, shape, kind in zip(Batch._fields, shapes, dtypes, strict=True)
-        )
+        observations=placeholder("observations", space.shape, images),
+        actions=placeholder("actions", [update.action_size]),
+        rewards=placeholder("rewards", [1]),
+        next_observations=placeholder("next_observations", space.shape, images),
+        terminated=placeholder("terminated", [1]),
     )
 
 

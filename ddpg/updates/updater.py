@@ -39,13 +39,18 @@ class Updater:
     def learner(self) -> FusedLearner | SteppedLearner:
         """The driver that the configuration asks for; its ops are built when they are first needed."""
         config = self._config
-        options = {"batch_size": config.batch_size, "fetch": self._fetch}
         if self._update.value.td_path.feeds_target:
-            return SteppedLearner(self._update, **options)
-        return FusedLearner(self._update, **options, updates_per_call=config.updates_per_call, jit=config.jit)
+            return SteppedLearner(self._update, batch_size=config.batch_size, fetch=self._fetch)
+        return FusedLearner(
+            self._update,
+            batch_size=config.batch_size,
+            updates_per_call=config.updates_per_call,
+            jit=config.jit,
+            fetch=self._fetch,
+        )
 
     def run(
-        self, session: v1.Session, n: int, reward_scale: float = 1.0
+        self, session: tf.compat.v1.Session, n: int, reward_scale: float = 1.0
     ) -> tuple[dict[str, float], Sequence[np.ndarray]]:
         """Make ``n`` ≥ 1 updates on minibatches with rewards divided by ``reward_scale``.
 
