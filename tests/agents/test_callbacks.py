@@ -1,0 +1,51 @@
+"""What can be given as a callback, and what cannot."""
+
+import pytest
+from environments import Counting
+
+from ddpg import DDPG, Callback, DDPGConfig, UsageError
+
+CONFIG = DDPGConfig(hidden=(4,), learning_starts=1_000, jit=False)
+
+
+@pytest.fixture(scope="module")
+def agent():
+    return DDPG(Counting(20), CONFIG, seed=0)
+
+
+@pytest.mark.parametrize("listed", [True, False])
+def test_a_function_is_called_after_every_step_and_can_stop(agent, listed):
+    start, steps = agent.num_timesteps, []
+
+    def stop_at_seven(agent):
+        steps.append(agent.num_timesteps - start)
+        return agent.num_timesteps - start < 7
+
+    agent.learn(50, [stop_at_seven] if listed else stop_at_seven)
+    assert steps == [1, 2, 3, 4, 5, 6, 7]
+
+
+def test_a_callback_alone_needs_no_list(agent):
+    class Stop(Callback):
+        def on_step(self, agent):
+            return False
+
+    before = agent.num_timesteps
+    agent.learn(50, Stop())
+    assert agent.num_timesteps == before + 1
+
+
+@pytest.mark.parametrize(
+    ("callbacks", "message"),
+    [
+        ([Callback], "it is a class: pass an object of it"),
+        ([3], "callback 3 is neither"),
+        (3, "callbacks=3: expected ddpg.Callback objects or functions"),
+        ("progress", "callbacks='progress'"),
+    ],
+)
+def test_anything_else_is_refused_before_a_step(agent, callbacks, message):
+    before = agent.num_timesteps
+    with pytest.raises(UsageError, match=message):
+        agent.learn(50, callbacks)
+    assert agent.num_timesteps == before

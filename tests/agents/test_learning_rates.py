@@ -1,0 +1,71 @@
+"""Learning rates are options: what a configuration says holds, whatever was saved or scheduled before."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from ddpg import DDPG, DQN, DDPGConfig, DQNConfig
+
+SMALL = DDPGConfig(hidden=(4,), batch_size=4, learning_starts=10, updates_per_call=5, buffer_size=100, jit=False)
+
+
+def rates(agent):
+    networks = [network for network, _ in agent.symbolic_update.learning_rates]
+    return agent.session.run([network.learning_rate for network in networks])
+
+
+def weights(agent):
+    with agent.session.as_default():
+        return agent.actor.get_network_params() + agent.critic.get_network_params()
+
+
+def moved(agent, updates=5):
+    before = weights(agent)
+    agent.update(updates)
+    return max(np.abs(a - b).max() for a, b in zip(before, weights(agent), strict=True))
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A checkpoint of an agent that followed a linear schedule to its end."""
+    config = SMALL.replace(learning_rate_schedule="linear")
+    return DDPG(gym.make("Pendulum-v1"), config, seed=0).learn(40).save(tmp_path_factory.mktemp("linear") / "c")
+
+
+def test_a_changed_configuration_changes_the_rates_of_a_loaded_agent(finished):
+    config = SMALL.replace(actor_learning_rate=0.02, critic_learning_rate=0.03)
+    np.testing.assert_allclose(rates(DDPG.load(finished, config=config)), [0.02, 0.03], rtol=1e-6)
+    np.testing.assert_allclose(rates(DDPG.load(finished)), [1e-3, 1e-3], rtol=1e-6)
+
+
+def test_a_finished_schedule_does_not_stop_a_constant_one(finished):
+    loaded = DDPG.load(finished, gym.make("Pendulum-v1"), config=SMALL)
+    before = weights(loaded)
+    loaded.learn(40)
+    change = max(np.abs(a - b).max() for a, b in zip(before, weights(loaded), strict=True))
+    assert change > 0.01  # 40 steps of Adam at 1e-3
+
+
+def test_updates_after_a_scheduled_learn_are_at_the_configured_rates():
+    config = SMALL.replace(learning_rate_schedule="linear", actor_learning_rate=0.02, critic_learning_rate=0.03)
+    agent = DDPG(gym.make("Pendulum-v1"), config, seed=0).learn(40)
+    np.testing.assert_allclose(rates(agent), [0.02, 0.03], rtol=1e-6)
+    assert moved(agent) > 0.01
+
+
+@pytest.mark.parametrize("kind", [DDPG, DQN])
+def test_a_second_call_goes_on_from_where_the_agent_stands(kind):
+    """The schedule runs from the agent's first step to the end of the call."""
+    env = gym.make("Pendulum-v1" if kind is DDPG else "CartPole-v1")
+    config = SMALL if kind is DDPG else DQNConfig(hidden=(4,), batch_size=4, learning_starts=10, jit=False)
+    agent = kind(env, config.replace(learning_rate_schedule="linear", updates_per_call=1), seed=0)
+    seen = {}
+
+    class Recorder:
+        def __call__(self, agent):
+            seen[agent.num_timesteps] = rates(agent)[0]
+
+    agent.learn(50, Recorder())
+    agent.learn(50, Recorder())
+    expected = {20: 0.6, 40: 0.2, 75: 0.25, 90: 0.1}
+    np.testing.assert_allclose([seen[step] for step in expected], [1e-3 * f for f in expected.values()], rtol=1e-5)

@@ -1,0 +1,141 @@
+"""Optimisers by name, and targets from the online network: values worked out by hand."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from ddpg import DDPG, DQN, DDPGConfig, DQNConfig, UsageError
+
+v1 = tf.compat.v1
+BOX = gym.spaces.Box(-1, 1, (1,), np.float32)
+STATE = np.array([0.5])
+
+
+def critic_steps(optimizer, updates=2):
+    """Return q's output bias before and after updates towards y = 1 from q = 0, with every weight zero.
+
+    The hidden layer is dead, so the bias alone moves; its gradient is 2 (q − 1) for every sample.
+    """
+    config = DDPGConfig(
+        hidden=(2,), batch_size=4, updates_per_call=1, jit=False, optimizer=optimizer, critic_learning_rate=0.1
+    )
+    agent = DDPG((BOX, BOX), config, seed=0)
+    with agent.session.as_default():
+        agent.critic.set_network_params([0 * array for array in agent.critic.get_network_params()])
+    agent.observe(STATE, [0.0], 1.0, STATE, True, False)
+    biases = []
+    for _ in range(updates):
+        agent.update(1)
+        with agent.session.as_default():
+            biases.append(float(agent.critic.get_network_params()[-1][0]))
+    return biases
+
+
+def momentum(rate=0.1, keep=0.9):
+    q, velocity, path = 0.0, 0.0, []
+    for _ in range(2):
+        velocity = keep * velocity + 2 * (q - 1)
+        q -= rate * velocity
+        path.append(q)
+    return path
+
+
+def rmsprop(rate=0.1, decay=0.9, epsilon=1e-10):
+    q, square, path = 0.0, 1.0, []  # TensorFlow's mean square starts at 1
+    for _ in range(2):
+        gradient = 2 * (q - 1)
+        square = decay * square + (1 - decay) * gradient**2
+        q -= rate * gradient / np.sqrt(square + epsilon)
+        path.append(q)
+    return path
+
+
+def adam(rate=0.1, beta1=0.9, beta2=0.999, epsilon=1e-8):
+    q, mean, square, path = 0.0, 0.0, 0.0, []
+    for step in (1, 2):
+        gradient = 2 * (q - 1)
+        mean, square = beta1 * mean + (1 - beta1) * gradient, beta2 * square + (1 - beta2) * gradient**2
+        q -= rate * mean / (1 - beta1**step) / (np.sqrt(square / (1 - beta2**step)) + epsilon)
+        path.append(q)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "expected"),
+    [
+        ("sgd", [0.2, 0.36]),
+        ("momentum", momentum()),
+        ("rmsprop", rmsprop()),
+        ("adam", adam()),
+        (v1.train.GradientDescentOptimizer, [0.2, 0.36]),
+    ],
+)
+def test_optimizers_by_hand(optimizer, expected):
+    np.testing.assert_allclose(critic_steps(optimizer), expected, atol=1e-5)
+
+
+def test_unknown_optimizer():
+    with pytest.raises(UsageError, match=r"optimizer='adm' must be one of .*did you mean 'adam'"):
+        DDPGConfig(optimizer="adm")
+
+
+def test_the_online_target_of_ddpg_is_bootstrapped_from_the_online_networks_and_stopped():
+    """y = r + γQ(s, μ(s)) of the weights as they are, where ema uses the older shadows."""
+    losses = {}
+    for target in ("ema", "online"):
+        config = DDPGConfig(hidden=(4,), batch_size=4, updates_per_call=1, jit=False, gamma=0.5, target=target)
+        agent = DDPG((BOX, BOX), config, seed=0)
+        with agent.session.as_default():
+            agent.critic.set_network_params([array + 0.3 for array in agent.critic.get_network_params()])
+            mu = agent.actor.predict(STATE[None])
+            q, q_next, q_shadow = (
+                agent.critic.predict(STATE[None], np.zeros((1, 1))),
+                agent.critic.predict(STATE[None], mu),
+                agent.critic.predict_target(STATE[None], mu),
+            )
+            shadows = agent.session.run(agent.critic.target_variables)
+        agent.observe(STATE, [0.0], 1.0, STATE, False, False)
+        losses[target] = agent.update(1)["critic_loss"]
+        bootstrap = {"ema": q_shadow, "online": q_next}[target]
+        assert losses[target] == pytest.approx(((1 + 0.5 * bootstrap - q) ** 2).item(), rel=1e-5)
+        after = agent.session.run(agent.critic.target_variables)
+        stayed = all(np.array_equal(a, b) for a, b in zip(shadows, after, strict=True))
+        assert stayed == (target == "online")
+    assert abs(losses["ema"] - losses["online"]) > 0.01
+
+
+@pytest.mark.parametrize("double_q", [False, True])
+def test_the_online_target_of_dqn_is_dqn3s_without_target_q(double_q):
+    config = DQNConfig(hidden=(4,), batch_size=4, updates_per_call=1, jit=False, target="online", double_q=double_q)
+    agent = DQN((BOX, gym.spaces.Discrete(3)), config, seed=0)
+    with agent.session.as_default():
+        agent.q.set_network_params([array + 0.3 for array in agent.q.get_network_params()])
+        q = agent.q.predict(STATE[None])[0]
+        shadow = agent.q.predict_target(STATE[None])[0]
+    agent.observe(STATE, 1, 1.0, STATE, False, False)
+    expected = (1 + 0.99 * q.max() - q[1]) ** 2
+    assert agent.update(1)["loss"] == pytest.approx(expected, rel=1e-5)
+    assert abs(q.max() - shadow.max()) > 0.1
+
+
+def test_no_hard_copies_into_a_target_that_is_not_used():
+    with pytest.raises(UsageError, match="target='online' has none"):
+        DQNConfig(target="online", target_update_interval=100)
+
+
+@pytest.mark.parametrize("norm", [None, "batch", "layer"])
+def test_convolutions_are_normalised(norm):
+    """DQNConfig(network="conv", norm=...) once ignored norm."""
+    space = gym.spaces.Box(0, 255, (8, 8, 1), np.uint8)
+    config = DQNConfig(hidden=(4,), network="conv", norm=norm, jit=False, batch_size=2, updates_per_call=1)
+    agent = DQN((space, gym.spaces.Discrete(2)), config, seed=0)
+    names = [name for name in agent.global_variables if "conv_norm" in name and "Adam" not in name]
+    assert bool(names) == (norm is not None)
+    image = np.random.default_rng(0).integers(0, 255, (8, 8, 1)).astype(np.uint8)
+    agent.observe(image, 1, 1.0, image, True, False)
+    assert agent.update(1)["loss"] > 0
+    if norm == "layer":
+        with agent.session.as_default():
+            one, other = agent.q.predict(image[None]), agent.q.predict(image[None] // 2)
+        np.testing.assert_allclose(one, other, atol=0.05)  # a darker image is normalised to nearly the same
