@@ -40,7 +40,7 @@ def test_single(truncate):
         (0, [0.0, 2.0], 3.0, [0.0, 3.0], not truncate, truncate),  # s′ is the true last observation
         (0, [1.0, 0.0], 1.0, [1.0, 1.0], False, False),
     ]
-    assert episodes == [(6.0, 3, 0)]
+    assert episodes == [(6.0, 3, 0, None)]
 
 
 @pytest.mark.parametrize("truncate", [True, False])
