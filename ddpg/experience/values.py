@@ -32,11 +32,16 @@ def as_numbers(values: Any, what: str) -> np.ndarray:
                 f"({str(error).splitlines()[0]})"
             ) from None
     if array.dtype.kind not in _REAL:
-        kind = f"a {type(values).__name__}".replace("a ndarray", "an array").replace("a NoneType", "None")
-        if array.ndim or kind == "an array":
-            kind += f" of {_KINDS.get(array.dtype.kind, f'dtype {array.dtype}')}"
-        raise UsageError(f"{what} is {kind}; expected an array of real numbers: translate it first")
+        raise UsageError(f"{what} is {_kind(values, array)}; expected an array of real numbers: translate it first")
     return array
+
+
+def _kind(values: Any, array: np.ndarray) -> str:
+    if values is None:
+        return "None"
+    name = "array" if values is array else type(values).__name__
+    holds = f" of {_KINDS.get(array.dtype.kind, f'dtype {array.dtype}')}" if array.ndim or values is array else ""
+    return f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}{holds}"
 
 
 def as_float32(values: Any, what: str) -> np.ndarray:
