@@ -122,3 +122,87 @@ class Aiming(gym.Env):
             parameters = parameters[choice]
         reward = (1 - np.square((parameters - 7) / 5).sum(), -np.square(parameters).sum() / 2, 0.0)[choice]
         return np.zeros(1, np.float32), float(reward), True, False, {"is_success": bool(reward > 0.9)}
+
+
+class Reusing(gym.Env):
+    """Writes every observation, [episode, step], into the one array that it returns; 3 steps an episode."""
+
+    def __init__(self, dtype=np.float32):
+        self.observation_space = spaces.Box(-np.inf, np.inf, (2,), dtype)
+        self.action_space = spaces.Box(-1.0, 1.0, (1,), np.float32)
+        self.observation = np.array([-1, 0], dtype)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.observation += [1, -self.observation[1]]
+        return self.observation, {}
+
+    def step(self, action):
+        self.observation[1] += 1
+        return self.observation, float(self.observation[1]), self.observation[1] == 3, False, {}
+
+
+class ReusingVector(gym.vector.VectorEnv):
+    """N times :class:`Reusing`, environment i ending after 3 + i steps; every array it returns is the same each time.
+
+    ``info["is_success"]``: the episode's number is even.
+    """
+
+    def __init__(self, mode, count=2, dtype=np.float32):
+        self.metadata = {"autoreset_mode": mode}
+        self.num_envs, self.mode = count, mode
+        self.single_observation_space = spaces.Box(-np.inf, np.inf, (2,), dtype)
+        self.single_action_space = spaces.Box(-1.0, 1.0, (1,), np.float32)
+        self.observations, self.last = np.zeros((count, 2), dtype), np.zeros((count, 2), dtype)
+        self.rewards = np.zeros(count, dtype)
+        self.terminated, self.truncated = np.zeros(count, bool), np.zeros(count, bool)
+
+    def reset(self, *, seed=None, options=None):
+        self.observations[:] = 0
+        self.terminated[:] = False
+        return self.observations, {}
+
+    def _next_episodes(self, ended):
+        self.observations[ended, 0] += 1
+        self.observations[ended, 1] = 0
+
+    def step(self, actions):
+        same_step = self.mode == gym.vector.AutoresetMode.SAME_STEP
+        starting = self.terminated.copy() if not same_step else np.zeros(self.num_envs, bool)
+        self.observations[:, 1] += 1
+        self._next_episodes(starting)
+        self.rewards[:] = self.observations[:, 1]
+        self.terminated[:] = (self.observations[:, 1] == 3 + np.arange(self.num_envs)) & ~starting
+        ended = self.terminated.copy()
+        infos = {"is_success": self.observations[:, 0] % 2 == 0, "_is_success": ended}
+        if same_step and ended.any():
+            self.last[:] = self.observations
+            infos = {"final_obs": self.last, "_final_obs": ended, "final_info": infos, "_final_info": ended}
+            self._next_episodes(ended)
+        return self.observations, self.rewards, self.terminated, self.truncated, infos
+
+
+class Walk(gym.Env):
+    """A seeded random walk whose length and rewards are drawn: what an episode was depends on the seed.
+
+    ``info["is_success"]`` at the end: the return is positive.
+    """
+
+    def __init__(self, says_success=True):
+        self.observation_space = spaces.Box(-np.inf, np.inf, (2,), np.float64)
+        self.action_space = spaces.Box(-1.0, 1.0, (1,), np.float32)
+        self.says_success = says_success
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.place, self.total = self.np_random.normal(size=2), 0.0
+        self.left = int(self.np_random.integers(2, 9))
+        return self.place, {}
+
+    def step(self, action):
+        self.place = self.place + self.np_random.normal(size=2)
+        reward = float(self.place[0] + action[0])
+        self.total += reward
+        self.left -= 1
+        info = {"is_success": self.total > 0} if self.says_success and not self.left else {}
+        return self.place, reward, not self.left, False, info

@@ -18,12 +18,21 @@ class Step(NamedTuple):
     output: int
 
 
+# Both branches of a `where` are computed: what goes into an exponential is bounded, so that none overflows.
+
+
 def _elu(x):
     return np.where(x > 0, x, np.expm1(np.minimum(x, 0)))
 
 
 def _selu(x):
-    return np.float32(1.0507009873554805) * np.where(x > 0, x, np.float32(1.6732632423543772) * np.expm1(x))
+    negative = np.float32(1.6732632423543772) * np.expm1(np.minimum(x, 0))
+    return np.float32(1.0507009873554805) * np.where(x > 0, x, negative)
+
+
+def _sigmoid(x):
+    decay = np.exp(-np.abs(x))
+    return np.where(x >= 0, np.float32(1), decay) / (1 + decay)
 
 
 OPERATIONS: dict[str, Callable] = {
@@ -40,7 +49,7 @@ OPERATIONS: dict[str, Callable] = {
     "Sqrt": np.sqrt,
     "Rsqrt": lambda x: 1 / np.sqrt(x),
     "Tanh": np.tanh,
-    "Sigmoid": lambda x: 1 / (1 + np.exp(-x)),
+    "Sigmoid": _sigmoid,
     "Softplus": lambda x: np.logaddexp(x, np.float32(0)),
     "Softsign": lambda x: x / (1 + np.abs(x)),
     "Elu": _elu,
@@ -53,6 +62,9 @@ OPERATIONS: dict[str, Callable] = {
 
 class NumpyProgram:
     """A network as a list of :class:`Step` over registers.
+
+    Threads may call it at the same time, and while another one loads: each call computes with the variables'
+    values that were there when it began.
 
     Args:
         steps: in order of execution.
@@ -83,8 +95,10 @@ class NumpyProgram:
 
     def load(self, arrays: Sequence[np.ndarray]) -> None:
         """Set the variables' values; with float64 ones (and inputs) the program computes in float64."""
+        registers = self._registers.copy()
         for register, array in zip(self._parameters, arrays, strict=True):
-            self._registers[register] = _as_row(array)
+            registers[register] = _as_row(array)
+        self._registers = registers  # all at once: a call that has begun goes on with the old ones
 
     def __call__(self, observations: np.ndarray, *others: np.ndarray) -> np.ndarray:
         """Return the program's output.
@@ -93,7 +107,7 @@ class NumpyProgram:
             observations: the first input, ``[B, *observation shape]`` float32 or float64.
             others: the further inputs, such as a critic's actions ``[B, A]``.
         """
-        registers = self._registers
+        registers = self._registers.copy()  # what a call computes is its own
         registers[self._source] = observations
         if others:
             for register, value in zip(self._other_sources, others, strict=True):

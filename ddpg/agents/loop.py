@@ -10,7 +10,8 @@ from ddpg.acting.schedules import SCHEDULES
 from ddpg.agents.base import seed_from
 from ddpg.agents.callbacks import Callback
 from ddpg.config import AgentConfig
-from ddpg.experience.interaction import SingleInteraction, Transitions, VectorInteraction, make_interaction
+from ddpg.experience.interaction import Interaction, make_interaction
+from ddpg.experience.transitions import Transitions
 
 
 class Learning(Protocol):
@@ -26,8 +27,8 @@ class Learning(Protocol):
     def to_env(self, actions: np.ndarray) -> Any:
         """Translate stored actions to what the environments take."""
 
-    def store(self, transitions: Transitions, actions: np.ndarray, clipped: np.ndarray) -> None:
-        """Remember transitions, their actions, and which of these had to be clipped."""
+    def store(self, transitions: Transitions, actions: np.ndarray, clipped: int = 0) -> None:
+        """Remember transitions and their actions, of which ``clipped`` had to be."""
 
     def update(self, n: int) -> dict[str, float]:
         """Make gradient updates."""
@@ -45,7 +46,7 @@ class Loop:
 
     def __init__(self):
         self.owed_updates = 0.0
-        self._interaction: SingleInteraction | VectorInteraction | None = None
+        self._interaction: Interaction | None = None
         self._stop_requested = False
 
     def stop(self) -> None:
@@ -59,36 +60,34 @@ class Loop:
     def run(self, agent: Learning, goal: int, callbacks: Sequence[Callback]) -> None:
         """Act and learn until the agent has taken ``goal`` steps in its life, or :meth:`stop`."""
         self._stop_requested = False
-        interaction = self._interaction or self._start(agent)
+        self._interaction = self._interaction or self._start(agent)
         for callback in callbacks:
             callback.on_training_start(agent, goal)
         try:
             while agent.num_timesteps < goal and not self._stop_requested:
-                self._step(agent, interaction, goal, callbacks)
+                self._step(agent, goal, callbacks)
         finally:
             if _scheduled(agent.config):
                 agent.scale_learning_rates(1.0)
             for callback in callbacks:
                 callback.on_training_end(agent)
 
-    def _start(self, agent: Learning) -> SingleInteraction | VectorInteraction:
+    def _start(self, agent: Learning) -> Interaction:
         # Of the step too: an agent that goes on does not see its first episodes over again.
         seed = seed_from(np.random.SeedSequence([agent.seed, agent.num_timesteps]))
-        self._interaction = make_interaction(agent.env, seed)
-        agent.behaviour.start(self._interaction.count)
-        return self._interaction
+        interaction = make_interaction(agent.env, seed)
+        agent.behaviour.start(interaction.count)
+        return interaction
 
-    def _step(
-        self,
-        agent: Learning,
-        interaction: SingleInteraction | VectorInteraction,
-        goal: int,
-        callbacks: Sequence[Callback],
-    ) -> None:
+    def _step(self, agent: Learning, goal: int, callbacks: Sequence[Callback]) -> None:
+        # A callback may have used the environment, and abandoned the episode.
+        interaction = self._interaction = self._interaction or self._start(agent)
         learning = agent.num_timesteps >= agent.config.learning_starts
         actions, clipped = agent.behaviour.act(agent.policy, interaction.observations, agent.num_timesteps)
         transitions = interaction.step(agent.to_env(actions))
-        agent.store(transitions, actions[transitions.environments], clipped[transitions.environments])
+        # Where an environment was restarting its action was ignored: neither stored nor counted.
+        rows = transitions.environments
+        agent.store(transitions, actions[rows], int(clipped[rows].sum()))
         for episode in transitions.episodes:
             agent.behaviour.end_episode(episode.index)
             for callback in callbacks:

@@ -12,8 +12,7 @@ from ddpg.agents.callbacks import Callback, ProgressBar, as_callbacks
 from ddpg.agents.loop import Loop
 from ddpg.config import AgentConfig
 from ddpg.errors import UsageError
-from ddpg.experience import spaces
-from ddpg.experience.interaction import Transitions
+from ddpg.experience.transitions import Transitions, checked_transition
 from ddpg.storage import checkpoint
 
 Self = TypeVar("Self", bound="OffPolicyAgent")
@@ -54,22 +53,17 @@ class OffPolicyAgent(Agent):
         Raises:
             UsageError: a wrong shape, NaN, or an action outside its space; nothing is stored then.
         """
-        observations, _ = spaces.as_batch(self.observation_space, observation, "observation")
-        next_observations, _ = spaces.as_batch(self.observation_space, next_observation, "next_observation")
-        if len(observations) != 1 or len(next_observations) != 1:
-            raise UsageError("observe stores one transition; call it once for each")
-        actions = self.actions.to_flat(action)
-        rewards = np.asarray([reward], np.float32)
-        spaces.check_finite(rewards, "reward")
-        self._remember(observations, actions, rewards, next_observations, [terminated], [truncated])
+        transition = observation, action, reward, next_observation, terminated, truncated
+        self.store(*checked_transition(self.observation_space, self.actions.to_flat, *transition))
 
-    def store(self, transitions: Transitions, actions: np.ndarray, clipped: np.ndarray) -> None:
-        """Store what an interaction returned; ``actions`` as stored, ``clipped``: which had left their box."""
-        spaces.check_finite(transitions.next_observations, "observation")
-        rewards = np.asarray(transitions.rewards, np.float32)
-        spaces.check_finite(rewards, "reward")
-        self._remember(transitions.observations, actions, rewards, *transitions[3:6])
-        self._note_clipped(int(clipped.sum()))
+    def store(self, transitions: Transitions, actions: np.ndarray, clipped: int = 0) -> None:
+        """Store checked transitions; ``actions`` as stored, of which ``clipped`` had left their box."""
+        _, observations, rewards, next_observations, terminated, truncated, _ = transitions
+        self.replay.add(observations, actions, rewards, next_observations, terminated, truncated)
+        self.num_timesteps += len(rewards)
+        # Every environment of a vector may have been restarting: then nobody stepped.
+        self.largest_reward = float(np.max(rewards, initial=self.largest_reward))
+        self._note_clipped(clipped)
 
     def _note_clipped(self, count: int) -> None:
         """Take note of actions that left their box while learning."""

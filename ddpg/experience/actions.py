@@ -20,12 +20,16 @@ from gymnasium import spaces as gym_spaces
 
 from ddpg.errors import UsageError
 from ddpg.experience import spaces
+from ddpg.experience.values import as_numbers
 
 
 class Actions(Protocol):
     """A translation between flat actions ``[N, A]`` in [-1, 1] and those of N environments."""
 
-    space: gym_spaces.Space
+    @property
+    def space(self) -> gym_spaces.Space:
+        """The environment's action space."""
+
     scores: int  # how many of the A numbers are scores of discrete actions: the first ones
     size: int  # A
 
@@ -44,7 +48,7 @@ def actions_of(space: gym_spaces.Space) -> Actions:
     """
     if isinstance(space, (gym_spaces.Tuple, gym_spaces.OneOf)):
         return ParameterisedActions(space)
-    return BoxActions(space)
+    return BoxActions(spaces.check_action_space(space))
 
 
 def first(actions: Any) -> Any:
@@ -103,18 +107,17 @@ class ParameterisedActions:
     def __init__(self, space: gym_spaces.Tuple | gym_spaces.OneOf):
         self.space = space
         self._one_of = isinstance(space, gym_spaces.OneOf)
-        boxes = space.spaces if self._one_of else _parameter_boxes(space)
-        self._start = 0 if self._one_of else int(space.spaces[0].start)
-        self.scores = len(boxes)
-        for index, box in enumerate(boxes):
-            _check_parameters(space, index, box)
+        start, parts = (0, space.spaces) if isinstance(space, gym_spaces.OneOf) else _parameter_boxes(space)
+        self._start = start
+        self.scores = len(parts)
+        boxes = [_check_parameters(space, index, part) for index, part in enumerate(parts)]
         self._boxes = [None if box.shape == (0,) else BoxActions(box) for box in boxes]
         self._empty = [np.zeros((0,), box.dtype) for box in boxes]
         ends = self.scores + np.cumsum([0 if box is None else box.size for box in self._boxes])
         self._slices = [slice(*ends) for ends in zip([self.scores, *ends[:-1].tolist()], ends.tolist(), strict=True)]
         self.size = int(ends[-1])
 
-    def to_env(self, actions: np.ndarray) -> tuple:
+    def to_env(self, actions: np.ndarray) -> tuple | list:
         """Translate ``[N, A]``: the largest score chooses, every parameter is rescaled to its box.
 
         Scores count as clipped to [-1, 1], so that an action chooses the same before and after it is stored;
@@ -144,16 +147,18 @@ class ParameterisedActions:
         flat = np.zeros((1, self.size), np.float32)
         flat[0, : self.scores] = -1
         flat[0, choice] = 1
+        if not self._one_of and not isinstance(action[1], (tuple, list)):
+            raise UsageError(f"parameters {action[1]!r} are not a tuple; expected {self.scores} arrays of them")
         given = {choice: action[1]} if self._one_of else dict(enumerate(action[1]))
         if not self._one_of and len(given) != self.scores:
             raise UsageError(f"action {action!r} has {len(given)} parameter arrays; expected {self.scores}")
         for index, parameters in given.items():
-            if self._boxes[index] is not None:
-                flat[:, self._slices[index]] = self._boxes[index].to_flat(parameters)
+            if (box := self._boxes[index]) is not None:
+                flat[:, self._slices[index]] = box.to_flat(parameters)
         return flat
 
     def _choice(self, value: Any) -> int:
-        choice = np.asarray(value)
+        choice = as_numbers(value, "choice")
         if (
             choice.shape != ()
             or not np.issubdtype(choice.dtype, np.integer)
@@ -196,26 +201,22 @@ class ChoiceActions:
         return np.asarray([[action - self.space.start]], np.float32)
 
 
-def _parameter_boxes(space: gym_spaces.Tuple) -> Sequence[gym_spaces.Space]:
-    parts = space.spaces
-    if not (
-        len(parts) == 2
-        and isinstance(parts[0], gym_spaces.Discrete)
-        and isinstance(parts[1], gym_spaces.Tuple)
-        and len(parts[1].spaces) == parts[0].n
-    ):
-        raise UsageError(
-            f"action space {space} is not parameterised as DDPG knows it; expected Tuple(Discrete(n), Tuple(Box, ...)) "
-            "with one Box of parameters for each of the n actions (shape (0,) for none), or OneOf(Box, ...): "
-            "translate it in a gymnasium.ActionWrapper"
-        )
-    return parts[1].spaces
+def _parameter_boxes(space: gym_spaces.Tuple) -> tuple[int, Sequence[gym_spaces.Space]]:
+    """Return the number of the first discrete action, and the space of each one's parameters."""
+    match space.spaces:
+        case [gym_spaces.Discrete() as choice, gym_spaces.Tuple() as parameters] if len(parameters) == choice.n:
+            return int(choice.start), parameters.spaces
+    raise UsageError(
+        f"action space {space} is not parameterised as DDPG knows it; expected Tuple(Discrete(n), Tuple(Box, ...)) "
+        "with one Box of parameters for each of the n actions (shape (0,) for none), or OneOf(Box, ...): "
+        "translate it in a gymnasium.ActionWrapper"
+    )
 
 
-def _check_parameters(space: gym_spaces.Space, index: int, box: gym_spaces.Space) -> None:
+def _check_parameters(space: gym_spaces.Space, index: int, box: gym_spaces.Space) -> gym_spaces.Box:
     if isinstance(box, gym_spaces.Box) and box.shape == (0,):
-        return
+        return box
     try:
-        spaces.check_action_space(box)
+        return spaces.check_action_space(box)
     except UsageError as error:
         raise UsageError(f"parameters of action {index} in {space}: {error}") from None

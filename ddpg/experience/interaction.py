@@ -1,40 +1,21 @@
-"""Stepping one environment, or a vector of them, as N environments whose episodes restart by themselves.
+"""What an agent learns from: an environment, or a vector of them, as transitions it can rely on.
 
-Gymnasium and NumPy only. What differs between a plain environment and the autoreset modes of vector
-environments is settled here; the learner sees transitions.
+Gymnasium and NumPy only. :mod:`ddpg.experience.stepping` steps; here observations are checked and copied, and put
+together to transitions.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.vector import AutoresetMode
 
 from ddpg.errors import UsageError
+from ddpg.experience import spaces
 from ddpg.experience.actions import first
-
-
-class Episode(NamedTuple):
-    """One finished episode: its undiscounted return (env units), its length (steps), its environment."""
-
-    episode_return: float
-    length: int
-    index: int
-
-
-class Transitions(NamedTuple):
-    """What one step gave: arrays ``[n, ...]`` of the n ≤ N environments that really stepped.
-
-    ``environments`` indexes those n among the N.
-    """
-
-    environments: slice | np.ndarray
-    observations: np.ndarray
-    rewards: np.ndarray
-    next_observations: np.ndarray
-    terminated: np.ndarray
-    truncated: np.ndarray
-    episodes: list[Episode]
+from ddpg.experience.stepping import SingleStepper, VectorStepper, make_stepper
+from ddpg.experience.transitions import Episode as Episode
+from ddpg.experience.transitions import Transitions
+from ddpg.experience.values import as_float32, as_numbers
 
 
 def spaces_of(env: Any) -> tuple[gym.Space, gym.Space]:
@@ -51,91 +32,93 @@ def spaces_of(env: Any) -> tuple[gym.Space, gym.Space]:
     )
 
 
-def make_interaction(env: gym.Env | gym.vector.VectorEnv, seed: int | None) -> "SingleInteraction | VectorInteraction":
+def make_interaction(env: gym.Env | gym.vector.VectorEnv, seed: int | None) -> "Interaction":
     """Reset ``env`` with ``seed`` and return it as N environments.
 
     Raises:
-        UsageError: a vector environment whose autoreset mode is neither NEXT_STEP nor SAME_STEP.
+        UsageError: no environment, one whose observation space is not a Box, a vector environment whose autoreset
+            mode is neither NEXT_STEP nor SAME_STEP, or a first observation that is not of its space.
     """
-    if isinstance(env, gym.vector.VectorEnv):
-        return VectorInteraction(env, seed)
-    return SingleInteraction(env, seed)
+    reader = ObservationReader(spaces.check_observation_space(spaces_of(env)[0]), getattr(env, "num_envs", 1))
+    return Interaction(make_stepper(env, seed, reader.one, reader.many))
 
 
-class SingleInteraction:
-    """A plain environment as one of N = 1."""
+class Interaction:
+    """N environments as a source of transitions; rewards, flags and observations are checked and its own.
 
-    def __init__(self, env: gym.Env, seed: int | None):
-        self.env = env
-        self.count = 1
-        self.observations = self._row(env.reset(seed=seed)[0])
-        self._return, self._length = 0.0, 0
-
-    @staticmethod
-    def _row(observation) -> np.ndarray:
-        return np.asarray(observation, np.float32)[None]
-
-    def step(self, actions: np.ndarray) -> Transitions:
-        """Step with the one of ``actions``, in env units; restart where the episode ended."""
-        observations = self.observations
-        observation, reward, terminated, truncated, _ = self.env.step(first(actions))
-        next_observations = self.observations = self._row(observation)
-        self._return += float(reward)
-        self._length += 1
-        episodes = []
-        if terminated or truncated:
-            episodes.append(Episode(self._return, self._length, 0))
-            self._return, self._length = 0.0, 0
-            self.observations = self._row(self.env.reset()[0])
-        everyone = slice(None)
-        return Transitions(everyone, observations, (reward,), next_observations, (terminated,), (truncated,), episodes)
-
-
-class VectorInteraction:
-    """A vector environment; NEXT_STEP and SAME_STEP autoreset.
-
-    NEXT_STEP: the step after an episode's end ignores the action and returns the first observation of the
-    next episode with reward 0. That row is no transition and is left out.
-
-    SAME_STEP: the step that ends an episode already returns the next one's first observation; the true
-    last one is in ``infos["final_obs"]``, and that is what the transition gets.
+    A step that raises loses the episodes under way: :attr:`observations` then are the first ones of new episodes.
     """
 
-    def __init__(self, env: gym.vector.VectorEnv, seed: int | None):
-        mode = env.metadata.get("autoreset_mode")
-        if mode not in (AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP):
+    def __init__(self, stepper: SingleStepper | VectorStepper):
+        self.env = stepper.env
+        self.count = stepper.count
+        self._stepper = stepper
+        self._single = isinstance(stepper, SingleStepper)
+
+    @property
+    def observations(self) -> np.ndarray:
+        """Where the environments are, ``[N, *observation shape]`` float32."""
+        return self._stepper.observations
+
+    def step(self, actions: Any) -> Transitions:
+        """Step with N ``actions`` as a vector environment takes them, in env units.
+
+        Raises:
+            UsageError: the environment returned what it may not: an observation of another shape or kind than its
+                space, NaN, a reward that is no number, flags that are none.
+        """
+        stepper = self._stepper
+        observations = stepper.observations
+        step = stepper.step(first(actions) if self._single else actions)
+        next_observations = stepper.observations
+        if step.last:
+            next_observations = next_observations.copy()
+            for index, row in step.last.items():
+                next_observations[index] = row[0]
+        rows = step.environments
+        return Transitions(
+            rows,
+            observations[rows],
+            step.rewards.astype(np.float32),
+            next_observations[rows],
+            step.terminated,
+            step.truncated,
+            step.episodes,
+        )
+
+
+class ObservationReader:
+    """Checks what ``count`` environments return as observations, and copies it to float32."""
+
+    def __init__(self, space: gym.spaces.Box, count: int):
+        self._shape, self._shape_of_all = space.shape, (count, *space.shape)
+        self._bytes = space.dtype == np.uint8
+
+    def one(self, observation: Any) -> np.ndarray:
+        """Return the observation of one environment as ``[1, *shape]``.
+
+        Raises:
+            UsageError: another shape, no real numbers, NaN, or what the space's bytes cannot hold.
+        """
+        return self._read(observation, self._shape)[None]
+
+    def many(self, observations: Any) -> np.ndarray:
+        """Return those of all environments, ``[N, *shape]``.
+
+        Raises:
+            UsageError: as for :meth:`one`.
+        """
+        return self._read(observations, self._shape_of_all)
+
+    def _read(self, values: Any, shape: tuple[int, ...]) -> np.ndarray:
+        array = as_numbers(values, "observation")
+        if array.shape != shape:
             raise UsageError(
-                f"vector environment {env} has autoreset_mode {mode}; expected AutoresetMode.NEXT_STEP or SAME_STEP, "
-                'declared in its metadata: gymnasium.make_vec(..., vector_kwargs={"autoreset_mode": "NextStep"})'
+                f"observation has shape {array.shape}; expected {shape}, as the observation space says: "
+                "fix the environment, or wrap it in gymnasium.wrappers.ReshapeObservation"
             )
-        self.env = env
-        self.count = env.num_envs
-        self._same_step = mode == AutoresetMode.SAME_STEP
-        self.observations = np.array(env.reset(seed=seed)[0], np.float32)
-        self._ended = np.zeros(self.count, bool)
-        self._returns = np.zeros(self.count)
-        self._lengths = np.zeros(self.count, int)
-
-    def step(self, actions: np.ndarray) -> Transitions:
-        """Step with N ``actions`` as the vector environment takes them, in env units."""
-        observations = self.observations
-        # A copy: vector environments may write every step into the same array.
-        returned, rewards, terminated, truncated, infos = self.env.step(actions)
-        self.observations = np.array(returned, np.float32)
-        done = terminated | truncated
-        next_observations = self.observations
-        if self._same_step and done.any():
-            next_observations = self.observations.copy()
-            for index in np.flatnonzero(done):
-                next_observations[index] = infos["final_obs"][index]
-        real = ~self._ended
-        self._returns[real] += rewards[real]
-        self._lengths[real] += 1
-        episodes = []
-        for index in np.flatnonzero(done & real):
-            episodes.append(Episode(float(self._returns[index]), int(self._lengths[index]), int(index)))
-            self._returns[index], self._lengths[index] = 0.0, 0
-        if not self._same_step:
-            self._ended = done
-        fields = (observations, rewards, next_observations, terminated, truncated)
-        return Transitions(real, *(field[real] for field in fields), episodes)
+        if self._bytes:
+            spaces.check_bytes(array, "observation")
+        numbers = as_float32(array, "observation")
+        # A copy: an environment may write every observation into the same array.
+        return numbers.copy() if numbers is array else numbers

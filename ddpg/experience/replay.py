@@ -67,6 +67,7 @@ class ReplayBuffer:
     def add(self, observations, actions, rewards, next_observations, terminated, truncated) -> None:
         """Store N transitions, overwriting the oldest: arrays ``[N, ...]``, the scalars as ``[N]``."""
         count = len(rewards)
+        rows: slice | np.ndarray
         if self._position + count <= self.capacity:
             rows = slice(self._position, self._position + count)
         else:

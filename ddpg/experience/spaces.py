@@ -4,11 +4,14 @@ NumPy and gymnasium only.
 """
 
 import math
+from typing import Any
 
 import numpy as np
 from gymnasium import spaces
 
 from ddpg.errors import UsageError
+from ddpg.experience.values import as_float32, as_numbers
+from ddpg.experience.values import check_finite as check_finite  # also for those who check arrays by themselves
 
 
 def check_observation_space(space: spaces.Space) -> spaces.Box:
@@ -68,15 +71,16 @@ def flat_size(space: spaces.Box) -> int:
     return math.prod(space.shape)
 
 
-def as_batch(space: spaces.Box, values, what: str) -> tuple[np.ndarray, bool]:
+def as_batch(space: spaces.Box, values: Any, what: str) -> tuple[np.ndarray, bool]:
     """Return ``values`` as float32 ``[B, *space.shape]``, and whether it was a single element.
 
     A single element has the space's shape or is flat, ``(n,)``; a batch has one axis more.
 
     Raises:
-        UsageError: another shape, or a NaN or infinite number in it.
+        UsageError: another shape, no real numbers, a NaN or infinite one, or an integer beyond ±2^24, which
+            float32 would round.
     """
-    array = np.asarray(values, np.float32)
+    array = as_numbers(values, what)
     shape, size = space.shape, flat_size(space)
     if array.shape in (shape, (size,)):
         single = True
@@ -86,38 +90,35 @@ def as_batch(space: spaces.Box, values, what: str) -> tuple[np.ndarray, bool]:
         raise UsageError(
             f"{what} has shape {array.shape}; expected {shape}, or a batch {('B', *shape)}".replace("'B'", "B")
         )
-    check_finite(array, what)
-    return array.reshape(-1, *shape), single
+    return as_float32(array, what).reshape(-1, *shape), single
 
 
-def as_column(values, count: int, what: str) -> np.ndarray:
+def as_column(values: Any, count: int, what: str) -> np.ndarray:
     """Return ``values`` as float32 ``[count, 1]``.
 
     Raises:
-        UsageError: another shape, ``[B]`` too, or a NaN or infinite number in it.
+        UsageError: another shape, ``[B]`` too, no real numbers, or a NaN or infinite one.
     """
-    column = np.asarray(values, np.float32)
+    column = as_numbers(values, what)
     if column.shape != (count, 1):
         raise UsageError(
             f"{what} has shape {column.shape}; expected [B, 1] = {[count, 1]}: [B] would broadcast to [B, B]"
         )
-    check_finite(column, what)
-    return column
+    return as_float32(column, what)
 
 
-def check_finite(array: np.ndarray, what: str) -> None:
-    """Refuse NaN and infinity, naming the first place.
+def check_bytes(array: np.ndarray, what: str) -> None:
+    """Refuse what an image of bytes cannot hold: the replay memory would cut it off.
 
     Raises:
-        UsageError: ``array`` holds a NaN or an infinite number.
+        UsageError: numbers that are not whole, or outside [0, 255].
     """
-    # A sum is finite only if all its terms are: one fast reduction, and the exact look only in doubt.
-    if math.isfinite(np.add.reduce(array, axis=None)):
+    if array.dtype.kind == "b" or array.dtype == np.uint8:
         return
-    bad = np.argwhere(~np.isfinite(array))
-    if len(bad):
-        place = tuple(bad[0].tolist())
+    bad = ~((array >= 0) & (array <= 255) & (array == np.floor(array)))
+    if bad.any():
+        place = tuple(np.argwhere(bad)[0].tolist())
         raise UsageError(
-            f"{what} holds {array[place]} at index {list(place)}; expected finite numbers: one such value "
-            "would turn every weight into NaN, so fix the environment or the observation"
+            f"{what} holds {array[place]} at index {list(place)}; its space is one of bytes: expected whole numbers "
+            "from 0 to 255, or a space of floats"
         )

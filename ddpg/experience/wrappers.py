@@ -35,7 +35,7 @@ class FlattenParameterisedAction(gym.ActionWrapper):
                 "or OneOf(Box, ...): a Box needs no wrapper"
             )
         self._actions = ParameterisedActions(env.action_space)
-        self.action_space = gym_spaces.Box(-1.0, 1.0, (self._actions.size,), np.float32)
+        self.action_space = self._flat_space = gym_spaces.Box(-1.0, 1.0, (self._actions.size,), np.float32)
         self.num_clipped_actions = 0
 
     def action(self, action: np.ndarray):
@@ -44,7 +44,7 @@ class FlattenParameterisedAction(gym.ActionWrapper):
         Raises:
             UsageError: another shape, or NaN.
         """
-        flat, single = spaces.as_batch(self.action_space, action, "action")
+        flat, single = spaces.as_batch(self._flat_space, action, "action")
         if not single:
             raise UsageError(f"action has shape {np.shape(action)}; expected {self.action_space.shape}")
         self.num_clipped_actions += int(np.abs(flat).max() > 1)

@@ -9,6 +9,8 @@ from scipy import stats
 from tqdm import tqdm
 
 from ddpg.errors import UsageError
+from ddpg.experience.stepping import SingleStepper, VectorStepper, make_stepper
+from ddpg.experience.transitions import Episode
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,46 +46,85 @@ class Evaluation:
 
 
 def evaluate(
-    policy,
-    env: gym.Env,
+    policy: Any,
+    env: gym.Env | gym.vector.VectorEnv,
     episodes: int = 10,
     seed: int | None = None,
     deterministic: bool = True,
-    progress_bar=False,
+    progress_bar: bool = False,
 ) -> Evaluation:
     """Run whole episodes of ``policy`` in ``env``.
 
+    In a vector of N environments, environment i (from 0) contributes its first ``(episodes + i) // N`` episodes, in
+    the order in which they end, as in Stable-Baselines3: taking whichever end first would prefer short ones.
+
+    Where ``policy`` is an agent that learns in the same environment (its ``env``, or one with the same
+    ``unwrapped``), the episode it was in the midst of is over: its ``abandon_episode()`` is called, if it has
+    one, so that its next step is not a transition from where it had been. Use an environment of its own instead
+    to leave its learning as it is.
+
     Args:
-        policy: anything with Stable-Baselines3's ``predict(observation, deterministic=) -> (action, state)``.
-        env: a plain environment; it is reset, not closed.
-        episodes: how many.
+        policy: anything with Stable-Baselines3's ``predict(observation, deterministic=) -> (action, state)``; it
+            gets observations as the environment returns them, for a vector all N at once.
+        env: an environment or a vector environment (autoreset NEXT_STEP or SAME_STEP); it is reset, not closed.
+        episodes: how many, over all environments of a vector.
         seed: of the first reset; the later ones go on from it.
         deterministic: without exploration noise.
         progress_bar: show one on stderr.
 
+    Returns:
+        Of each episode the return, the length, and whether it succeeded. Clipped actions are counted in every step,
+        of a vector also where an environment has contributed its episodes already.
+
     Raises:
-        UsageError: fewer than one episode.
+        UsageError: fewer than one episode, no policy, no environment, a vector with another autoreset mode, or rewards
+            or flags that are none.
     """
-    if episodes < 1:
-        raise UsageError(f"episodes={episodes} must be at least 1")
-    returns, lengths, successes = [], [], []
+    if isinstance(episodes, bool) or not isinstance(episodes, (int, np.integer)) or episodes < 1:
+        raise UsageError(f"episodes={episodes!r} must be a whole number, at least 1")
+    if not callable(getattr(policy, "predict", None)):
+        raise UsageError(
+            f"policy={policy!r} has no method predict(observation, deterministic=) -> (action, state); "
+            "give an agent, or an object of your own with that method"
+        )
     clipped_before = getattr(policy, "num_clipped_predictions", 0)
-    for _ in tqdm(range(episodes), desc="evaluating", unit="episode", disable=not progress_bar):
-        observation, _ = env.reset(seed=seed if not returns else None)
-        total, length, done = 0.0, 0, False
-        while not done:
-            action, _ = policy.predict(observation, deterministic=deterministic)
-            observation, reward, terminated, truncated, info = env.step(action)
-            total += float(reward)
-            length += 1
-            done = terminated or truncated
-        returns.append(total)
-        lengths.append(length)
-        if "is_success" in info:
-            successes.append(bool(info["is_success"]))
+    try:
+        stepper = make_stepper(env, seed)
+        with tqdm(total=episodes, desc="evaluating", unit="episode", disable=not progress_bar) as bar:
+            finished = _whole_episodes(policy, stepper, int(episodes), deterministic, bar)
+    finally:
+        if _learns_in(policy, env) and hasattr(policy, "abandon_episode"):
+            policy.abandon_episode()
+    successes = [episode.success for episode in finished]
     return Evaluation(
-        np.asarray(returns),
-        np.asarray(lengths),
+        np.array([episode.episode_return for episode in finished]),
+        np.array([episode.length for episode in finished]),
         getattr(policy, "num_clipped_predictions", 0) - clipped_before,
-        np.asarray(successes) if len(successes) == episodes else None,
+        None if None in successes else np.array(successes),
     )
+
+
+def _whole_episodes(
+    policy: Any, stepper: SingleStepper | VectorStepper, episodes: int, deterministic: bool, bar: tqdm
+) -> list[Episode]:
+    wanted = [(episodes + index) // stepper.count for index in range(stepper.count)]
+    finished: list[Episode] = []
+    while len(finished) < episodes:
+        actions, _ = policy.predict(stepper.observations, deterministic=deterministic)
+        for episode in stepper.step(actions).episodes:
+            if wanted[episode.index]:
+                wanted[episode.index] -= 1
+                finished.append(episode)
+                bar.update()
+    return finished
+
+
+def _learns_in(policy: Any, env: gym.Env | gym.vector.VectorEnv) -> bool:
+    """Whether stepping ``env`` steps the environment that ``policy`` says it learns in, or one in its vector."""
+    own = getattr(policy, "env", None)
+    return own is not None and not _innermost(own).isdisjoint(_innermost(env))
+
+
+def _innermost(env: Any) -> set[int]:
+    inner = getattr(env, "unwrapped", env)
+    return {id(inner), *(id(getattr(part, "unwrapped", part)) for part in getattr(inner, "envs", ()))}

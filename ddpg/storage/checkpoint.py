@@ -11,7 +11,6 @@ import hashlib
 import json
 import os
 import re
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -21,26 +20,32 @@ from safetensors import SafetensorError
 from safetensors import numpy as safetensors
 
 from ddpg.errors import UsageError
+from ddpg.storage import place
+from ddpg.storage.place import MANIFEST
 
 FORMAT = 1
-MANIFEST = "manifest.json"
 
 Groups = dict[str, dict[str, np.ndarray]]
 
 
 def write(path: str | Path, manifest: dict[str, Any], groups: Groups) -> Path:
-    """Write a checkpoint at ``path``, replacing one that is there.
+    """Write a checkpoint at ``path``: where nothing is, in an empty directory, or in place of a checkpoint.
 
     Everything is written to a directory beside it and flushed to the disk first, so a full disk or a kill
     leaves what was there before. Replacing takes two renames; between them :func:`read` finds the old one.
 
     Returns:
         The path.
+
+    Raises:
+        UsageError: anything else is at ``path``; nothing is written or removed then.
     """
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    aside, old = _aside(path), _old(path)
-    shutil.rmtree(aside, ignore_errors=True)
+    place.check(path)
+    target = path.resolve()  # a working directory that is replaced has no name for a moment
+    aside, old = place.aside(target), place.old(target)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    place.remove(aside)
     try:
         aside.mkdir()
         files = {f"{group}.safetensors": _serialised(arrays) for group, arrays in groups.items()}
@@ -50,15 +55,13 @@ def write(path: str | Path, manifest: dict[str, Any], groups: Groups) -> Path:
         for name, data in files.items():
             _write_through(aside / name, data)
         _sync_directory(aside)
+        place.check(target)  # what came there in the meantime stays, too
     except BaseException:
-        shutil.rmtree(aside, ignore_errors=True)
+        place.remove(aside)
         raise
-    if path.exists():
-        shutil.rmtree(old, ignore_errors=True)
-        path.rename(old)
-    aside.rename(path)
-    _sync_directory(path.parent)
-    shutil.rmtree(old, ignore_errors=True)
+    place.put(aside, target, old)
+    _sync_directory(target.parent)
+    place.remove(old)
     return path
 
 
@@ -100,13 +103,13 @@ def find(path: str | Path, which: str = "latest") -> Path:
         UsageError: neither, or no such checkpoint in the run.
     """
     path = Path(path)
-    if (path / MANIFEST).exists() or (_old(path) / MANIFEST).exists():
+    if _is_there(path):
         return path
     folder = path / "checkpoints"
     numbered = sorted((int(entry.name), entry) for entry in _entries(folder) if entry.name.isdigit())
     if which == "latest" and numbered:
         return numbered[-1][1]
-    if which == "best" and (folder / "best" / MANIFEST).exists():
+    if which == "best" and _is_there(folder / "best"):
         return folder / "best"
     chosen = [entry for steps, entry in numbered if str(steps) == str(which)]
     if chosen:
@@ -126,6 +129,8 @@ def describe_space(space: gym.spaces.Space) -> dict[str, Any]:
         return {"type": "Discrete", "n": int(space.n), "start": int(space.start)}
     if isinstance(space, (gym.spaces.Tuple, gym.spaces.OneOf)):
         return {"type": type(space).__name__, "spaces": [describe_space(part) for part in space.spaces]}
+    if not isinstance(space, gym.spaces.Box):
+        raise UsageError(f"space {space} is no Box, Discrete, Tuple or OneOf; a checkpoint cannot describe it")
 
     def bounds(values: np.ndarray) -> list:
         return [float(value) if np.isfinite(value) else None for value in values.reshape(-1)]
@@ -153,8 +158,8 @@ def restore_space(description: dict[str, Any]) -> gym.spaces.Space:
 
 
 def _read_manifest(path: Path) -> tuple[dict[str, Any], Path]:
-    if not (path / MANIFEST).exists() and (_old(path) / MANIFEST).exists():
-        path = _old(path)
+    if not (path / MANIFEST).exists() and (place.old(path) / MANIFEST).exists():
+        path = place.old(path)
     try:
         manifest = json.loads((path / MANIFEST).read_bytes())
     except FileNotFoundError:
@@ -193,12 +198,8 @@ def _sync_directory(path: Path) -> None:
         os.close(descriptor)
 
 
-def _aside(path: Path) -> Path:
-    return path.resolve().with_name(f".{path.resolve().name}.writing")
-
-
-def _old(path: Path) -> Path:
-    return path.resolve().with_name(f".{path.resolve().name}.old")
+def _is_there(path: Path) -> bool:
+    return (path / MANIFEST).exists() or (place.old(path) / MANIFEST).exists()
 
 
 def _entries(folder: Path) -> list[Path]:

@@ -3,7 +3,7 @@
 import gymnasium as gym
 import numpy as np
 import pytest
-from environments import Counting
+from environments import Counting, Pixels, Reusing, ReusingVector
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 from ddpg import DDPG, DDPGConfig, UsageError
@@ -40,7 +40,7 @@ def test_single(truncate):
         (0, [0.0, 2.0], 3.0, [0.0, 3.0], not truncate, truncate),  # s′ is the true last observation
         (0, [1.0, 0.0], 1.0, [1.0, 1.0], False, False),
     ]
-    assert episodes == [(6.0, 3, 0)]
+    assert episodes == [(6.0, 3, 0, None)]
 
 
 @pytest.mark.parametrize("truncate", [True, False])
@@ -97,3 +97,148 @@ def test_pair_of_spaces():
     assert env.action_space.contains(agent.predict(env.reset(seed=0)[0])[0])
     with pytest.raises(UsageError, match="made from spaces"):
         agent.learn(10)
+
+
+# -- what environments return -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_an_environment_that_reuses_its_array(dtype):
+    interaction = make_interaction(Reusing(dtype), seed=0)
+    steps = [interaction.step(np.zeros((1, 1), np.float32)) for _ in range(5)]
+    assert [step.observations.tolist() for step in steps] == [[[0, 0]], [[0, 1]], [[0, 2]], [[1, 0]], [[1, 1]]]
+    assert [step.next_observations.tolist() for step in steps] == [[[0, 1]], [[0, 2]], [[0, 3]], [[1, 1]], [[1, 2]]]
+    assert interaction.observations.tolist() == [[1, 2]]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
+def test_a_vector_that_reuses_its_arrays(mode, dtype):
+    interaction = make_interaction(ReusingVector(mode, dtype=dtype), seed=0)
+    steps = [interaction.step(np.zeros((2, 1), np.float32)) for _ in range(12)]  # looked at when all are made
+    for index, length in enumerate((3, 4)):
+        rows = []
+        for step in steps:
+            place = np.flatnonzero(np.arange(2)[step.environments] == index)
+            rows += [tuple(field[i].tolist() for field in step[1:-1]) for i in place]
+        expected = [
+            ([n // length, n % length], n % length + 1, [n // length, n % length + 1], n % length + 1 == length, False)
+            for n in range(len(rows))
+        ]
+        assert rows == expected
+        assert len(rows) >= 9
+    episodes = [episode for step in steps for episode in step.episodes]
+    assert [e.success for e in episodes if e.index == 0][:3] == [True, False, True]
+
+
+class Returning(Counting):
+    """Counting, but what it returns at its second step is exchanged."""
+
+    names = ("observation", "reward", "terminated", "truncated")
+
+    def __init__(self, value, name, **options):
+        super().__init__(9, **options)
+        self.value, self.place = value, self.names.index(name)
+        self.fails = True
+
+    def step(self, action):
+        values = list(super().step(action))
+        if self.fails and self.step_number == 2:
+            values[self.place] = self.value
+        return tuple(values)
+
+
+BAD = [
+    ("observation", np.zeros((1, 2)), r"observation has shape \(1, 2\); expected \(2,\)"),
+    ("observation", 1.0, r"observation has shape \(\); expected \(2,\)"),
+    ("observation", np.zeros(2, complex), "observation is an array of complex numbers"),
+    ("observation", [1j, 0], "observation is a list of complex numbers"),
+    ("observation", {"a": 1}, "observation is a dict"),
+    ("observation", np.array([0, 2**24 + 1]), "observation holds the integer 16777217"),
+    ("observation", np.array([0, 1e300]), r"observation holds 1e\+300"),
+    ("reward", None, "reward is None"),
+    ("reward", "1", "reward is a str"),
+    ("reward", np.array([1.0]), r"reward has shape \(1,\)"),
+    ("reward", np.nan, "reward holds nan"),
+    ("reward", 1e39, r"reward holds 1e\+39"),
+    ("terminated", None, "terminated=None is not a flag"),
+    ("truncated", np.nan, "truncated=nan is not a flag"),
+    ("terminated", np.array([True]), "terminated=.* is not a flag"),
+]
+
+
+@pytest.mark.parametrize(("name", "value", "message"), BAD)
+def test_what_an_environment_may_not_return(name, value, message):
+    env = Returning(value, name)
+    interaction = make_interaction(env, seed=0)
+    actions = np.zeros((1, 1), np.float32)
+    interaction.step(actions)
+    with pytest.raises(UsageError, match=message):
+        interaction.step(actions)
+    env.fails = False
+    step = interaction.step(actions)  # of a new episode: nothing leads over from the lost one
+    assert step.observations.tolist() == [[1, 0]]
+    assert step.next_observations.tolist() == [[1, 1]]
+
+
+class Faulty(ReusingVector):
+    """Exchanges one of the values that a step returns."""
+
+    def __init__(self, value, place):
+        super().__init__(AutoresetMode.NEXT_STEP)
+        self.value, self.place = value, place
+
+    def step(self, actions):
+        values = list(super().step(actions))
+        values[self.place] = self.value
+        return tuple(values)
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "message"),
+    [
+        (0, np.zeros((3, 2)), r"observation has shape \(3, 2\); expected \(2, 2\)"),
+        (0, None, "observation is None"),
+        (0, np.array([[0, 0], [0, np.nan]]), r"observation holds nan at index \[1, 1\]"),
+        (1, np.array([0, np.nan]), "reward of environment 1 holds nan"),
+        (1, np.zeros((2, 1)), r"reward has shape \(2, 1\)"),
+        (1, None, "reward is None"),
+        (2, np.array([0, np.nan]), "terminated=.* is not a flag"),
+        (3, None, "truncated is None"),
+    ],
+)
+def test_what_a_vector_may_not_return(place, value, message):
+    interaction = make_interaction(Faulty(value, place), seed=0)
+    with pytest.raises(UsageError, match=message):
+        interaction.step(np.zeros((2, 1), np.float32))
+
+
+def test_same_step_without_the_last_observation():
+    class Forgetting(ReusingVector):
+        def step(self, actions):
+            return (*super().step(actions)[:-1], {})
+
+    interaction = make_interaction(Forgetting(AutoresetMode.SAME_STEP), seed=0)
+    actions = np.zeros((2, 1), np.float32)
+    for _ in range(2):
+        interaction.step(actions)
+    with pytest.raises(UsageError, match="final_obs"):
+        interaction.step(actions)
+
+
+def test_images_stay_what_they_are():
+    interaction = make_interaction(env := Pixels(), seed=0)
+    for _ in range(12):
+        step = interaction.step(np.array([1]))
+        assert set(np.unique(step.next_observations)) <= {0, 128, 255}
+    env._observation = lambda: np.full((10, 10, 1), 0.5)
+    with pytest.raises(UsageError, match="its space is one of bytes"):
+        interaction.step(np.array([1]))
+
+
+def test_other_kinds_of_numbers_are_fine():
+    """Lists, and numbers of another kind than the space says, as long as nothing is lost."""
+    for value in ([1, 2], np.array([1, 2]), np.array([1, 2], np.float16), (True, 2.0)):
+        interaction = make_interaction(Returning(value, "observation"), seed=0)
+        interaction.step(np.zeros((1, 1), np.float32))
+        assert interaction.step(np.zeros((1, 1), np.float32)).next_observations.tolist() == [[1, 2]]

@@ -48,7 +48,7 @@ def test_replacing_leaves_only_the_new_one(tmp_path):
 
 def test_between_the_two_renames_the_old_one_is_found(tmp_path):
     checkpoint.write(tmp_path / "c", {"x": 1}, GROUPS)
-    (tmp_path / "c").rename(tmp_path / ".c.old")
+    (tmp_path / "c").rename(tmp_path / ".c.ddpg-old")
     assert checkpoint.read(checkpoint.find(tmp_path / "c"))[0]["x"] == 1
 
 
@@ -193,6 +193,8 @@ def test_find(tmp_path):
     assert checkpoint.find(tmp_path, "900").name == "900"
     with pytest.raises(UsageError, match="no checkpoint '7'; it has 900, 1000, best"):
         checkpoint.find(tmp_path, "7")
+    (tmp_path / "checkpoints" / "best").rename(tmp_path / "checkpoints" / ".best.ddpg-old")
+    assert checkpoint.read(checkpoint.find(tmp_path, "best"))
 
 
 # -- the agent ----------------------------------------------------------------------------------------

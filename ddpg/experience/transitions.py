@@ -1,0 +1,93 @@
+"""Transitions and episodes: what an interaction gives, and what a loop of one's own hands over."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from gymnasium import spaces as gym_spaces
+
+from ddpg.errors import UsageError
+from ddpg.experience import spaces
+from ddpg.experience.values import as_flag, as_reward
+
+
+class Episode(NamedTuple):
+    """One finished episode: its undiscounted return (env units), its length (steps), its environment.
+
+    ``success`` is what the environment said at the end in ``info["is_success"]``, ``None`` where it said nothing.
+    """
+
+    episode_return: float
+    length: int
+    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody asks of an episode
+    success: bool | None = None
+
+
+class Transitions(NamedTuple):
+    """What one step gave: arrays ``[n, ...]`` of the n ≤ N environments that really stepped.
+
+    | field | shape | units |
+    |---|---|---|
+    | environments | | indexes those n among the N |
+    | observations | [n, *observation shape] | env, float32 |
+    | rewards | [n] | env, float32 |
+    | next_observations | [n, *observation shape] | env, float32; the true last one where an episode ended |
+    | terminated, truncated | [n] | bool |
+    | episodes | | those that ended with this step |
+    """
+
+    environments: slice | np.ndarray
+    observations: np.ndarray
+    rewards: np.ndarray
+    next_observations: np.ndarray
+    terminated: np.ndarray
+    truncated: np.ndarray
+    episodes: list[Episode]
+
+
+EVERYONE = slice(None)
+
+
+def checked_transition(
+    observation_space: gym_spaces.Box,
+    to_flat: Callable[[Any], np.ndarray],
+    observation: Any,
+    action: Any,
+    reward: Any,
+    next_observation: Any,
+    terminated: Any,
+    truncated: Any,
+) -> tuple[Transitions, np.ndarray]:
+    """Check one transition of a user's own loop.
+
+    Args:
+        observation_space: where s and s′ belong.
+        to_flat: translates one action to ``[1, A]`` as stored, and refuses what is none.
+        observation: s, the space's shape, or flat.
+        action: a, as it was sent to the environment.
+        reward: r, a finite real number.
+        next_observation: s′.
+        terminated: a bool; 0 and 1 count as such.
+        truncated: the same.
+
+    Returns:
+        The transition, with a leading axis of 1, and the action as stored, ``[1, A]``.
+
+    Raises:
+        UsageError: several transitions at once, a wrong shape or kind of value, NaN, or no action of the space.
+    """
+    rows = []
+    for name, value in (("observation", observation), ("next_observation", next_observation)):
+        row, _ = spaces.as_batch(observation_space, value, name)
+        if len(row) != 1:
+            raise UsageError(
+                f"{name} has shape {np.shape(value)}, {len(row)} of them; observe stores one transition: "
+                "call it once for each"
+            )
+        if observation_space.dtype == np.uint8:
+            spaces.check_bytes(row, name)
+        rows.append(row)
+    actions = to_flat(action)
+    rewards = np.array([as_reward(reward)], np.float32)
+    flags = [np.array([as_flag(terminated, "terminated")]), np.array([as_flag(truncated, "truncated")])]
+    return Transitions(EVERYONE, rows[0], rewards, rows[1], flags[0], flags[1], []), actions

@@ -1,0 +1,162 @@
+"""Numbers, rewards and flags that come in from outside: what is taken, and how the rest is named. NumPy only."""
+
+from typing import Any
+
+import numpy as np
+
+from ddpg.errors import UsageError
+
+LARGEST = float(np.finfo(np.float32).max)
+_LARGEST = np.float32(LARGEST)
+LARGEST_EXACT = 2**24  # up to here float32 tells every integer from its neighbours
+
+_REAL = "biuf"
+_KINDS = {"c": "complex numbers", "U": "strings", "S": "bytes", "O": "objects", "M": "dates", "m": "durations"}
+
+
+def as_numbers(values: Any, what: str) -> np.ndarray:
+    """Return ``values`` as an array of booleans, integers or floats; one that is such an array as it is.
+
+    Raises:
+        UsageError: strings, complex numbers, ragged lists, or anything else that is no array of real numbers.
+    """
+    if isinstance(values, np.ndarray):
+        array = values
+    else:
+        try:
+            array = np.asarray(values)
+        except (ValueError, TypeError, OverflowError, RuntimeError) as error:
+            which = "with rows of different shapes" if isinstance(values, (list, tuple)) else "NumPy cannot read"
+            raise UsageError(
+                f"{what} is a {type(values).__name__} {which}; expected an array of real numbers "
+                f"({str(error).splitlines()[0]})"
+            ) from None
+    if array.dtype.kind not in _REAL:
+        raise UsageError(f"{what} is {_kind(values, array)}; expected an array of real numbers: translate it first")
+    return array
+
+
+def _kind(values: Any, array: np.ndarray) -> str:
+    if values is None:
+        return "None"
+    name = "array" if values is array else type(values).__name__
+    holds = f" of {_KINDS.get(array.dtype.kind, f'dtype {array.dtype}')}" if array.ndim or values is array else ""
+    return f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}{holds}"
+
+
+def as_float32(values: Any, what: str) -> np.ndarray:
+    """Return ``values`` as an array of float32, the very same one where it is.
+
+    Raises:
+        UsageError: no real numbers, a NaN or infinite one, one beyond float32, or an integer beyond ±2^24,
+            which float32 would round.
+    """
+    array = as_numbers(values, what)
+    kind = array.dtype.kind
+    if kind == "f":
+        check_finite(array, what)
+    elif kind != "b" and array.dtype.itemsize > 2:
+        _check_exact(array, what)
+    return np.asarray(array, np.float32)
+
+
+def check_finite(array: np.ndarray, what: str) -> None:
+    """Refuse NaN, infinity and what float32 cannot hold, naming the first place.
+
+    Raises:
+        UsageError: ``array`` holds such a number.
+    """
+    if array.dtype.kind != "f":
+        return
+    magnitudes = np.abs(array)
+    # The largest is NaN where one is: a single fast reduction that never warns.
+    if not np.maximum.reduce(magnitudes, axis=None, initial=0) <= _LARGEST:
+        good = magnitudes <= _LARGEST
+        place = tuple(np.argwhere(~good)[0].tolist())
+        raise UsageError(
+            f"{what} holds {array[place]} at index {list(place)}; expected finite numbers of float32: one such value "
+            "would turn every weight into NaN, so fix the environment or the observation"
+        )
+
+
+def as_reward(value: Any, what: str = "reward") -> float:
+    """Return one reward as a float.
+
+    Raises:
+        UsageError: not one finite real number: ``None``, a string, an array with an axis, NaN.
+    """
+    if type(value) is not float:
+        scalar = as_numbers(value, what)
+        if scalar.ndim:
+            raise UsageError(
+                f"{what} has shape {scalar.shape}; expected one real number: return float(reward) from the environment"
+            )
+        value = scalar.item()
+    if not -LARGEST <= value <= LARGEST:
+        raise UsageError(
+            f"{what} holds {value}; expected a finite number of float32: one such value would turn every weight "
+            "into NaN, so fix the environment"
+        )
+    return float(value)
+
+
+def as_rewards(values: Any, count: int, what: str = "reward") -> np.ndarray:
+    """Return the rewards of ``count`` environments as a float64 array ``[count]``; NaN is not looked for.
+
+    Raises:
+        UsageError: another shape, or no real numbers.
+    """
+    array = as_numbers(values, what)
+    _check_count(array, count, what)
+    return np.asarray(array, np.float64)
+
+
+def as_flag(value: Any, what: str) -> bool:
+    """Return ``terminated`` or ``truncated`` as a bool.
+
+    Raises:
+        UsageError: neither a bool, nor 0 or 1.
+    """
+    if value is True or value is False:
+        return value
+    if not isinstance(value, (np.bool_, np.ndarray, np.integer, int)) or np.ndim(value):
+        raise _no_flag(value, what)
+    return bool(_as_bools(np.asarray(value), value, what))
+
+
+def as_flags(values: Any, count: int, what: str) -> np.ndarray:
+    """Return the flags of ``count`` environments as an array of bools ``[count]``.
+
+    Raises:
+        UsageError: another shape, or anything but bools, 0 and 1.
+    """
+    if isinstance(values, np.ndarray) and values.dtype == np.bool_ and values.shape == (count,):
+        return values
+    array = as_numbers(values, what)
+    _check_count(array, count, what)
+    return _as_bools(array, values, what)
+
+
+def _as_bools(array: np.ndarray, given: Any, what: str) -> np.ndarray:
+    if array.dtype.kind not in "biu" or not ((array == 0) | (array == 1)).all():
+        raise _no_flag(given, what)
+    return array.astype(bool)
+
+
+def _no_flag(value: Any, what: str) -> UsageError:
+    return UsageError(f"{what}={value!r} is not a flag; expected True or False (or 1 or 0)")
+
+
+def _check_count(array: np.ndarray, count: int, what: str) -> None:
+    if array.shape != (count,):
+        raise UsageError(f"{what} has shape {array.shape}; expected {(count,)}: one for each of the environments")
+
+
+def _check_exact(array: np.ndarray, what: str) -> None:
+    if not array.size or -LARGEST_EXACT <= int(array.min()) <= int(array.max()) <= LARGEST_EXACT:
+        return
+    place = np.unravel_index(int(np.argmax(np.abs(array.astype(np.float64)))), array.shape)
+    raise UsageError(
+        f"{what} holds the integer {array[place]} at index {[int(index) for index in place]}; float32 rounds integers "
+        f"beyond {LARGEST_EXACT}: scale them in a wrapper, such as gymnasium.wrappers.TransformObservation"
+    )

@@ -1,0 +1,119 @@
+"""Numbers, rewards and flags: what is taken, and how the rest is named."""
+
+import warnings
+from decimal import Decimal
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from ddpg import UsageError
+from ddpg.experience import spaces, values
+
+Box = gym.spaces.Box
+
+
+@pytest.fixture(autouse=True)
+def no_warnings():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        yield
+
+
+NO_NUMBERS = [
+    ("abc", "x is a str; expected an array of real numbers"),
+    (["1", "2", "3"], "x is a list of strings"),
+    ({"a": 1}, "x is a dict; expected"),
+    (None, "x is None; expected"),
+    ([[1, 2], [3]], "x is a list with rows of different shapes"),
+    ([1 + 2j, 0, 0], "x is a list of complex numbers"),
+    (np.zeros(3, complex), "x is an array of complex numbers"),
+    (np.array([1, None, 2]), "x is an array of objects"),
+    ([Decimal(1), 2, 3], "x is a list of objects"),
+    ([10**30, 0, 0], "x is a list of objects"),
+    (np.zeros(3, "datetime64[s]"), "x is an array of dates"),
+]
+
+
+@pytest.mark.parametrize(("value", "message"), NO_NUMBERS)
+def test_no_numbers(value, message):
+    for refuse in (
+        lambda: values.as_float32(value, "x"),
+        lambda: spaces.as_batch(Box(-1, 1, (3,)), value, "x"),
+        lambda: spaces.as_column(value, 3, "x"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            refuse()
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64, np.uint64])
+def test_integers_that_float32_rounds(dtype):
+    exact = np.array([2**24, 0, 1], dtype)
+    np.testing.assert_array_equal(values.as_float32(exact, "x").astype(np.int64), exact.astype(np.int64))
+    with pytest.raises(UsageError, match=r"x holds the integer 16777217 at index \[2\].*scale them in a wrapper"):
+        values.as_float32(exact[::-1] + np.array([0, 0, 1], dtype), "x")
+    smallest = np.array([np.iinfo(np.int64).min])
+    with pytest.raises(UsageError, match="the integer -9223372036854775808"):
+        values.as_float32(smallest, "x")
+
+
+@pytest.mark.parametrize("value", [1e300, -1e39, np.inf, -np.inf, np.nan])
+def test_beyond_float32(value):
+    with pytest.raises(UsageError, match=r"x holds .* at index \[0, 1\]; expected finite numbers"):
+        values.as_float32([[0.0, value]], "x")
+    with pytest.raises(UsageError, match=r"reward holds .*; expected a finite number"):
+        values.as_reward(value)
+
+
+def test_what_is_within_float32_is_taken_as_it_is():
+    largest = np.full((2, 3), np.finfo(np.float32).max)
+    assert values.as_float32(largest, "x") is largest
+    for dtype in (bool, np.uint8, np.int16, np.float16, np.float64, np.longdouble):
+        found = values.as_float32(np.ones((2, 3), dtype), "x")
+        assert found.dtype == np.float32
+        assert (found == 1).all()
+    assert values.as_float32(np.full(3, 3e38), "x").dtype == np.float32
+    assert values.as_float32([], "x").shape == (0,)
+
+
+@pytest.mark.parametrize("value", [True, False, np.True_, np.False_, 0, 1, np.int64(1), np.array(True), np.array(0)])
+def test_flags(value):
+    assert values.as_flag(value, "x") is bool(value)
+    found = values.as_flags([value, False], 2, "x")
+    assert found.dtype == bool
+    assert found.tolist() == [bool(value), False]
+
+
+@pytest.mark.parametrize("value", [None, np.nan, 1.0, 2, -1, "True", np.array(1.0), [True], np.array([True]), {}])
+def test_no_flags(value):
+    with pytest.raises(UsageError, match=r"x=.* is not a flag; expected True or False"):
+        values.as_flag(value, "x")
+    with pytest.raises(UsageError, match="x"):
+        values.as_flags([value, value], 2, "x")
+
+
+def test_flags_of_another_count():
+    with pytest.raises(UsageError, match=r"x has shape \(3,\); expected \(2,\)"):
+        values.as_flags(np.zeros(3, bool), 2, "x")
+
+
+@pytest.mark.parametrize("value", [1, 1.0, True, np.float32(1), np.float64(1), np.int64(1), np.array(1.0), np.True_])
+def test_rewards(value):
+    found = values.as_reward(value)
+    assert (type(found), found) == (float, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (None, "reward is None"),
+        ("1", "reward is a str"),
+        (1j, "reward is a complex"),
+        (np.array([1.0]), r"reward has shape \(1,\)"),
+        ([1.0], r"reward has shape \(1,\)"),
+        (10**400, "reward is an int; expected"),
+    ],
+)
+def test_no_rewards(value, message):
+    with pytest.raises(UsageError, match=message):
+        values.as_reward(value)
