@@ -41,3 +41,32 @@ def test_value_and_gradient_differ_by_the_number_of_actions(session, rng, count)
         np.testing.assert_allclose(count * of_rows, of_taken, rtol=1e-6)
         if count in (2, 4):  # powers of two: not even rounded
             np.testing.assert_array_equal(count * of_rows, of_taken)
+
+
+@pytest.mark.parametrize("clip", [None, 1.0])
+def test_grad_loss_of_the_optimiser_starts_backward_as_dqn3_does(session, rng, clip):
+    """DQN 3.0's targets over all outputs, handed to compute_gradients: no patched tf.gradients is needed."""
+    weights = v1.get_variable("weights", initializer=rng.normal(size=(4, 3)).astype(np.float32))
+    outputs = tf.constant(rng.normal(size=(6, 4)).astype(np.float32)) @ weights
+    taken, y = rng.integers(0, 3, 6), 3 * rng.normal(size=(6, 1)).astype(np.float32)
+    q = tf.gather(outputs, taken[:, None], batch_dims=1)
+    (expected, _), *_ = td.output_delta(q, tf.constant(y), [weights], clip_delta=clip)
+    session.run(v1.global_variables_initializer())
+    delta = y - session.run(q)
+    assert np.abs(delta).max() > 1
+    targets = np.zeros((6, 3), np.float32)
+    targets[np.arange(6), taken] = (delta if clip is None else np.clip(delta, -clip, clip))[:, 0]
+    optimizer = v1.train.GradientDescentOptimizer(1.0)
+    (gradient, _), *_ = optimizer.compute_gradients(outputs, [weights], grad_loss=tf.constant(-2 / 6 * targets))
+    np.testing.assert_allclose(*session.run([gradient, expected]), rtol=1e-5, atol=1e-6)
+
+
+def test_a_delta_clipped_inside_the_loss_loses_the_samples_beyond(session):
+    """Deltas of 0.5 and 3, clipped to ±1: mean clip(δ)² starts with (−0.5, 0), output_delta with (−0.5, −1)."""
+    q = v1.get_variable("q", initializer=np.zeros((2, 1), np.float32)).read_value()
+    y = tf.constant([[0.5], [3.0]])
+    (start, _), *_ = td.output_delta(q, y, [q], clip_delta=1.0)
+    inside = tf.gradients(tf.reduce_mean(tf.square(tf.clip_by_value(y - q, -1.0, 1.0))), q)[0]
+    session.run(v1.global_variables_initializer())
+    np.testing.assert_allclose(session.run(start), [[-0.5], [-1.0]])
+    np.testing.assert_allclose(session.run(inside), [[-0.5], [0.0]])
