@@ -13,6 +13,7 @@ NAMES = [
     "4_chain_rule_or_direct",
     "5_ema_targets",
     "6_inverting_gradients",
+    "7_minimize",
 ]
 
 

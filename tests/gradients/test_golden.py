@@ -1,5 +1,9 @@
 """What TensorFlow 1.15 and tflearn 0.5 computed, reproduced through the public classes."""
 
+import subprocess
+import sys
+from pathlib import Path
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -144,6 +148,14 @@ def test_square(golden, graph, session):
     session.run(v1.global_variables_initializer())
     assert_golden(np.array(session.run(pair)), data["compute_gradients"])
     assert_golden(np.array(session.run(tf.gradients(y, [w]))), data["gradients"])
+
+
+def test_the_script_beside_the_files_reproduces_them():
+    """In a process of its own, for it switches eager mode off; under TensorFlow 1.15 its README tells the same."""
+    script = Path(__file__).parents[1] / "golden" / "make_golden.py"
+    done = subprocess.run([sys.executable, script, "verify"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("largest relative difference") == len(list(script.parent.glob("*.npz"))) == 6
 
 
 # -- DQN: the taken action's value of a Q-network, on the same TD paths ---------------------------------

@@ -23,21 +23,59 @@ def test_every_way_is_the_same_step(way, gate, session, rng):
     assert relative_difference(moved, taken.by_hand(inputs, start)) < 1e-5
 
 
-@pytest.mark.parametrize(("way", "gate"), [("gradients", "GATE_OP"), ("minimize", "GATE_NONE")])
-def test_ungated_gradients_of_reference_variables_race(way, gate):
-    """Counted in batches until one is seen: half of the tries are wrong on a machine of two cores."""
-    assert any(taken.count_races(way, gate, use_resource=False) > 0 for _ in range(10))
+UNGATED = [("gradients", "GATE_OP"), ("compute_gradients", "GATE_NONE"), ("minimize", "GATE_NONE")]
+GATED = [(way, gate) for way in ("compute_gradients", "minimize") for gate in ("GATE_OP", "GATE_GRAPH")]
 
 
-@pytest.mark.parametrize(
-    ("way", "gate", "use_resource"),
-    [
-        ("minimize", "GATE_OP", False),
-        ("minimize", "GATE_GRAPH", False),
-        ("compute_gradients", "GATE_OP", False),
-        ("gradients", "GATE_OP", True),
-        ("minimize", "GATE_NONE", True),
-    ],
-)
-def test_gates_and_resource_variables_never_race(way, gate, use_resource):
-    assert taken.count_races(way, gate, use_resource) == 0
+@pytest.fixture
+def problem(rng):
+    inputs = rng.normal(size=(5, 4)).astype(np.float32)
+    return inputs, [rng.normal(size=(4, 4)).astype(np.float32) for _ in range(2)]
+
+
+@pytest.mark.parametrize(("way", "gate"), UNGATED)
+def test_an_ungated_reader_of_a_reference_variable_sees_the_update(way, gate, problem):
+    moved = taken.gradient_in_order(way, gate, False, "update", *problem, learning_rate=0.5)
+    wrong = taken.after_update(*problem, learning_rate=0.5)
+    assert relative_difference([moved], [wrong]) < 1e-5
+    assert relative_difference([moved], taken.by_hand(*problem)[:1]) > 0.1
+
+
+@pytest.mark.parametrize(("way", "gate"), [*UNGATED, *GATED])
+@pytest.mark.parametrize("use_resource", [False, True])
+def test_a_reader_that_goes_first_is_right(way, gate, use_resource, problem):
+    moved = taken.gradient_in_order(way, gate, use_resource, "read", *problem, learning_rate=0.5)
+    assert relative_difference([moved], taken.by_hand(*problem)[:1]) < 1e-5
+
+
+@pytest.mark.parametrize(("way", "gate"), UNGATED)
+def test_a_reader_of_a_resource_variable_never_sees_the_update(way, gate, problem):
+    moved = taken.gradient_in_order(way, gate, True, "update", *problem, learning_rate=0.5)
+    assert relative_difference([moved], taken.by_hand(*problem)[:1]) < 1e-5
+
+
+@pytest.mark.parametrize(("way", "gate"), GATED)
+@pytest.mark.parametrize("use_resource", [False, True])
+def test_a_gate_forbids_the_update_to_go_first(way, gate, use_resource, problem):
+    with pytest.raises(ValueError, match="cycle"):
+        taken.gradient_in_order(way, gate, use_resource, "update", *problem)
+
+
+def test_after_update_by_hand():
+    """One weight each, x = 1, W1 = 0 so that h = 0: nothing moves W2; then h = tanh 1 and W2 = 2."""
+    assert taken.after_update(np.ones((1, 1)), [np.zeros((1, 1)), np.full((1, 1), 2.0)], 1.0) == 0
+    h = np.tanh(1.0)
+    expected = 2 * h * (2 - 0.1 * h * 2 * h) * (1 - h**2)
+    moved = taken.after_update(np.ones((1, 1)), [np.ones((1, 1)), np.full((1, 1), 2.0)], 0.1)
+    np.testing.assert_allclose(moved, [[expected]], rtol=1e-12)
+
+
+@pytest.mark.parametrize(("gate", "use_resource"), [("GATE_OP", False), ("GATE_GRAPH", False), ("GATE_NONE", True)])
+def test_what_cannot_race_is_counted_as_no_race(gate, use_resource):
+    assert taken.count_races("minimize", gate, use_resource, tries=5, size=100) == 0
+
+
+def test_every_wrong_step_is_counted(monkeypatch):
+    """Against the gradient of another problem every step is wrong."""
+    monkeypatch.setattr(taken, "by_hand", lambda inputs, start: [np.ones_like(start[0])])
+    assert taken.count_races("minimize", "GATE_OP", True, tries=4, size=10) == 4

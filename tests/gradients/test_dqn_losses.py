@@ -1,0 +1,72 @@
+"""The two losses of DQN tutorials: over all outputs with a fed row, and over the taken action's value."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from ddpg.gradients import td
+
+v1 = tf.compat.v1
+
+
+def both(session, outputs, taken, targets):
+    """Return (loss, gradient for the outputs) of the row loss and of the taken action's loss."""
+    count = outputs.shape[1]
+    rows = np.arange(len(outputs))
+    variable = v1.get_variable("outputs", initializer=outputs)
+    q_all = variable.read_value()
+    session.run(v1.global_variables_initializer())
+    row = session.run(q_all)  # as the tutorials do: the prediction, with one entry a row overwritten
+    row[rows, taken] = targets
+    q = tf.reduce_sum(q_all * tf.one_hot(taken, count), axis=1, keepdims=True)
+    losses = td.mean_square(q_all, tf.constant(row)), td.mean_square(q, tf.constant(targets[:, None]))
+    return [session.run([loss, tf.gradients(loss, q_all)[0]]) for loss in losses]
+
+
+def test_by_hand(session):
+    """Errors of 1 − 4 = −3 and 2 − 1 = 1: squares 9 and 1, over 6 entries or over 2."""
+    outputs = np.float32([[1.0, 7.0, 5.0], [3.0, 0.0, 2.0]])
+    row, taken = both(session, outputs, np.array([0, 2]), np.float32([4.0, 1.0]))
+    np.testing.assert_allclose(row[0], 10 / 6, rtol=1e-6)
+    np.testing.assert_allclose(taken[0], 10 / 2, rtol=1e-6)
+    np.testing.assert_allclose(row[1], [[-6 / 6, 0, 0], [0, 0, 2 / 6]], rtol=1e-6)
+    np.testing.assert_allclose(taken[1], [[-6 / 2, 0, 0], [0, 0, 2 / 2]], rtol=1e-6)
+
+
+@pytest.mark.parametrize("count", [2, 3, 4, 18])
+def test_value_and_gradient_differ_by_the_number_of_actions(session, rng, count):
+    outputs = rng.normal(size=(16, count)).astype(np.float32)
+    row, taken = both(session, outputs, rng.integers(0, count, 16), rng.normal(size=16).astype(np.float32))
+    for of_rows, of_taken in zip(row, taken, strict=True):
+        np.testing.assert_allclose(count * of_rows, of_taken, rtol=1e-6)
+        if count in (2, 4):  # powers of two: not even rounded
+            np.testing.assert_array_equal(count * of_rows, of_taken)
+
+
+@pytest.mark.parametrize("clip", [None, 1.0])
+def test_grad_loss_of_the_optimiser_starts_backward_as_dqn3_does(session, rng, clip):
+    """DQN 3.0's targets over all outputs, handed to compute_gradients: no patched tf.gradients is needed."""
+    weights = v1.get_variable("weights", initializer=rng.normal(size=(4, 3)).astype(np.float32))
+    outputs = tf.constant(rng.normal(size=(6, 4)).astype(np.float32)) @ weights
+    taken, y = rng.integers(0, 3, 6), 3 * rng.normal(size=(6, 1)).astype(np.float32)
+    q = tf.gather(outputs, taken[:, None], batch_dims=1)
+    (expected, _), *_ = td.output_delta(q, tf.constant(y), [weights], clip_delta=clip)
+    session.run(v1.global_variables_initializer())
+    delta = y - session.run(q)
+    assert np.abs(delta).max() > 1
+    targets = np.zeros((6, 3), np.float32)
+    targets[np.arange(6), taken] = (delta if clip is None else np.clip(delta, -clip, clip))[:, 0]
+    optimizer = v1.train.GradientDescentOptimizer(1.0)
+    (gradient, _), *_ = optimizer.compute_gradients(outputs, [weights], grad_loss=tf.constant(-2 / 6 * targets))
+    np.testing.assert_allclose(*session.run([gradient, expected]), rtol=1e-5, atol=1e-6)
+
+
+def test_a_delta_clipped_inside_the_loss_loses_the_samples_beyond(session):
+    """Deltas of 0.5 and 3, clipped to ±1: mean clip(δ)² starts with (−0.5, 0), output_delta with (−0.5, −1)."""
+    q = v1.get_variable("q", initializer=np.zeros((2, 1), np.float32)).read_value()
+    y = tf.constant([[0.5], [3.0]])
+    (start, _), *_ = td.output_delta(q, y, [q], clip_delta=1.0)
+    inside = tf.gradients(tf.reduce_mean(tf.square(tf.clip_by_value(y - q, -1.0, 1.0))), q)[0]
+    session.run(v1.global_variables_initializer())
+    np.testing.assert_allclose(session.run(start), [[-0.5], [-1.0]])
+    np.testing.assert_allclose(session.run(inside), [[-0.5], [0.0]])

@@ -1,0 +1,106 @@
+"""What tf.train.ExponentialMovingAverage does to variables and to tensors, worked out by hand."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+v1 = tf.compat.v1
+DECAY = 0.9
+FED = (4.0, 8.0, 8.0)
+
+# shadow ← 0.9·shadow + 0.1·value, from 0: 0.4, 0.9·0.4 + 0.8, 0.9·1.16 + 0.8
+FROM_ZERO = (0.4, 1.16, 1.844)
+# the same divided by 1 − 0.9ⁿ: a weighted mean of what was fed, whose weights add up to 1
+DEBIASED = (0.4 / 0.1, 1.16 / 0.19, 1.844 / 0.271)
+# from the initial value 10, while the variable is set to what is fed: 0.9·10 + 0.4, ...
+FROM_INITIAL = (9.4, 9.26, 9.134)
+
+
+@pytest.fixture
+def tensor(graph):
+    return v1.placeholder(tf.float32, [], name="value")
+
+
+@pytest.fixture
+def variable(graph):
+    return v1.get_variable("weight", initializer=10.0, use_resource=True)
+
+
+def history(session, average, move, of, feeds):
+    """Return the shadow's value after every move."""
+    shadow = average.average(of)
+    session.run(v1.global_variables_initializer())
+    values = [session.run(shadow)]
+    for feed in feeds:
+        session.run(move, feed)
+        values.append(session.run(shadow))
+    return values
+
+
+@pytest.mark.parametrize("zero_debias", [False, True])
+def test_a_variables_shadow_starts_at_its_initial_value(session, variable, zero_debias):
+    average = tf.train.ExponentialMovingAverage(DECAY, zero_debias=zero_debias)
+    move = average.apply([variable])
+    session.run(v1.global_variables_initializer())
+    assert session.run(average.average(variable)) == 10.0
+    for fed, expected in zip(FED, FROM_INITIAL, strict=True):
+        session.run(variable.assign(fed))
+        session.run(move)
+        np.testing.assert_allclose(session.run(average.average(variable)), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize(("zero_debias", "expected"), [(False, FROM_ZERO), (True, DEBIASED)])
+def test_a_tensors_shadow_starts_at_zero_and_is_debiased_if_asked(session, tensor, zero_debias, expected):
+    average = tf.train.ExponentialMovingAverage(DECAY, zero_debias=zero_debias)
+    move = average.apply([tensor])
+    values = history(session, average, move, tensor, [{tensor: fed} for fed in FED])
+    np.testing.assert_allclose(values, (0.0, *expected), rtol=1e-6)
+
+
+def test_debiasing_is_off_by_default(session, tensor):
+    average = tf.train.ExponentialMovingAverage(DECAY)
+    values = history(session, average, average.apply([tensor]), tensor, [{tensor: FED[0]}])
+    np.testing.assert_allclose(values, (0.0, FROM_ZERO[0]), rtol=1e-6)
+
+
+def test_only_the_first_apply_debiases_a_tensor(session, tensor):
+    average = tf.train.ExponentialMovingAverage(DECAY, zero_debias=True)
+    average.apply([tensor])
+    again = average.apply([tensor])
+    values = history(session, average, again, tensor, [{tensor: fed} for fed in FED])
+    np.testing.assert_allclose(values, (0.0, *FROM_ZERO), rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["ExponentialMovingAverage", "slow"])
+def test_average_name_is_the_shadows_name_without_the_output(tensor, variable, name):
+    average = tf.train.ExponentialMovingAverage(DECAY, name=name)
+    before = [average.average_name(of) for of in (variable, tensor)]
+    assert [average.average(of) for of in (variable, tensor)] == [None, None]
+    average.apply([variable, tensor])
+    names = [average.average_name(of) for of in (variable, tensor)]
+    assert names == before == [f"weight/{name}", f"value/{name}"]
+    assert [average.average(of).name for of in (variable, tensor)] == [f"{shadow}:0" for shadow in names]
+
+
+def test_average_name_after_apply_is_right_in_a_scope_too(graph):
+    """Before ``apply`` it is a guess, which a name scope misleads."""
+    average = tf.train.ExponentialMovingAverage(DECAY)
+    with tf.name_scope("outer"):
+        variable = v1.get_variable("weight", initializer=10.0, use_resource=True)
+        before = average.average_name(variable)
+        average.apply([variable])
+    assert before == "outer/weight/ExponentialMovingAverage"
+    assert average.average_name(variable) == "weight/ExponentialMovingAverage"
+    assert average.average(variable).name == "weight/ExponentialMovingAverage:0"
+
+
+def test_saver_finds_the_shadow_under_average_name(session, variable, tmp_path):
+    """What average_name is for: restoring the average into the variable."""
+    average = tf.train.ExponentialMovingAverage(DECAY)
+    move = average.apply([variable])
+    session.run(v1.global_variables_initializer())
+    session.run(variable.assign(0.0))
+    session.run(move)
+    path = v1.train.Saver().save(session, str(tmp_path / "model"))
+    v1.train.Saver({average.average_name(variable): variable}).restore(session, path)
+    np.testing.assert_allclose(session.run(variable), 9.0, rtol=1e-6)
