@@ -48,11 +48,23 @@ def tree(module):
     return ast.parse(SOURCES[module].read_text(encoding="utf-8"))
 
 
+def is_for_type_checkers(node):
+    return isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING")
+
+
 @functools.cache
-def imports(module):
-    """Return every module that ``module`` imports, inside functions too, ours by their full names."""
-    found = set()
+def imports(module, typing=True):
+    """Return every module that ``module`` imports, inside functions too, ours by their full names.
+
+    ``typing``: those that only type checkers import, too.
+    """
+    found, skipped = set(), set()
     for node in ast.walk(tree(module)):
+        if not typing and is_for_type_checkers(node):
+            skipped |= {id(child) for statement in node.body for child in ast.walk(statement)}
+    for node in ast.walk(tree(module)):
+        if id(node) in skipped:
+            continue
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -65,8 +77,8 @@ def imports(module):
     return found
 
 
-def own(module):
-    return {name for name in imports(module) if name in SOURCES and name not in ("ddpg", "ddpg_envs")}
+def own(module, typing=True):
+    return {name for name in imports(module, typing) if name in SOURCES and name not in ("ddpg", "ddpg_envs")}
 
 
 def room(module):
@@ -77,14 +89,14 @@ def floor(module):
     return next(height for height, rooms in enumerate(FLOORS) if room(module) in rooms)
 
 
-def reached(module):
+def reached(module, typing=True):
     """Return ``module`` and all of ours that importing it imports."""
     waiting, seen = [module], set()
     while waiting:
         name = waiting.pop()
         if name not in seen:
             seen.add(name)
-            waiting.extend(own(name))
+            waiting.extend(own(name, typing))
     return seen
 
 
@@ -114,8 +126,8 @@ def test_what_workers_need_is_free_of_tensorflow():
     modules = [m for m in SOURCES if m.startswith(WITHOUT_TENSORFLOW)]
     assert len(modules) > 20
     for module in modules:
-        for name in reached(module):
-            heavy = {i for i in imports(name) if i.split(".")[0] in ("tensorflow", "tflearn")}
+        for name in reached(module, typing=False):
+            heavy = {i for i in imports(name, typing=False) if i.split(".")[0] in ("tensorflow", "tflearn")}
             assert not heavy, f"{module} imports {name}, which imports {heavy}"
 
 

@@ -1,0 +1,195 @@
+"""Whole episodes of a policy, in one environment or a vector of them."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from environments import Counting, ReusingVector, Walk
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+
+from ddpg import UsageError
+from ddpg.runs.evaluation import evaluate
+
+MODES = [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP]
+
+
+class Linear:
+    """Acts on the sum of an observation, for one or a batch; remembers whether it was asked to be deterministic."""
+
+    def __init__(self, env=None):
+        self.env = env
+        self.asked = set()
+        self.num_clipped_predictions = 0
+
+    def predict(self, observation, deterministic=False):
+        self.asked.add(deterministic)
+        self.num_clipped_predictions += 1
+        return np.tanh(np.asarray(observation).sum(axis=-1, keepdims=True)).astype(np.float32), None
+
+
+class Learner(Linear):
+    """Stands in for an agent that learns in ``env``."""
+
+    abandoned = 0
+
+    def abandon_episode(self):
+        self.abandoned += 1
+
+
+def by_hand(env, episodes, seed):
+    """Return (return, length, success) of each episode, from a loop without anything of ours."""
+    rows, policy = [], Linear()
+    for number in range(episodes):
+        observation, _ = env.reset(seed=seed) if number == 0 else env.reset()
+        rewards, done = [], False
+        while not done:
+            observation, reward, terminated, truncated, info = env.step(policy.predict(observation)[0])
+            rewards.append(reward)
+            done = terminated or truncated
+        rows.append((sum(rewards), len(rewards), info["is_success"]))
+    return rows
+
+
+def rows_of(result):
+    return list(zip(result.returns.tolist(), result.lengths.tolist(), result.successes.tolist(), strict=True))
+
+
+def test_one_environment_as_by_hand():
+    """The first reset is seeded and no other: every episode is another one."""
+    expected = by_hand(Walk(), 6, seed=3)
+    assert len(set(expected)) == 6
+    policy = Linear()
+    result = evaluate(policy, Walk(), 6, seed=3)
+    assert rows_of(result) == expected
+    assert policy.asked == {True}
+    assert result.clipped_actions == result.lengths.sum()
+    assert rows_of(evaluate(policy, Walk(), 6, seed=4)) != expected
+    evaluate(policy, Walk(), 1, deterministic=False)
+    assert policy.asked == {True, False}
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("kind", [SyncVectorEnv, AsyncVectorEnv])
+@pytest.mark.parametrize("episodes", [1, 2, 7])
+def test_each_environment_of_a_vector_contributes_its_first_episodes(mode, kind, episodes):
+    """Environment i of N is seeded with seed + i, by gymnasium."""
+    env = kind([Walk] * 3, autoreset_mode=mode)
+    result = evaluate(Linear(), env, episodes, seed=3)
+    env.close()
+    expected = [row for index in range(3) for row in by_hand(Walk(), (episodes + index) // 3, seed=3 + index)]
+    assert len(expected) == episodes
+    found = sorted(rows_of(result))
+    np.testing.assert_allclose(found, sorted(expected), rtol=1e-12)
+
+
+def test_short_episodes_are_not_preferred():
+    env = SyncVectorEnv([lambda: Counting(2), lambda: Counting(20)])
+    lengths = evaluate(Constant(), env, 6).lengths
+    assert sorted(lengths) == [2, 2, 2, 20, 20, 20]
+
+
+class Constant:
+    def predict(self, observation, deterministic=True):
+        return np.zeros((*np.shape(observation)[:-1], 1), np.float32), None
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_vector_that_reuses_its_arrays(mode):
+    result = evaluate(Constant(), ReusingVector(mode), 5)
+    assert sorted(rows_of(result)) == sorted([(6, 3, True), (6, 3, False), *[(10, 4, n % 2 == 0) for n in range(3)]])
+
+
+def test_success_is_told_only_where_every_episode_tells_it():
+    assert evaluate(Constant(), Counting(3), 2).successes is None
+    env = SyncVectorEnv([Walk, lambda: Walk(says_success=False)])
+    assert evaluate(Constant(), env, 2).successes is None
+    result = evaluate(Linear(), SyncVectorEnv([Walk] * 2), 8, seed=1)
+    assert result.summary()["success_rate"] == (result.returns > 0).mean()
+    assert 0 < result.summary()["success_rate"] < 1
+
+
+def test_infos_of_each_environment_as_a_list():
+    """As some vector environments of one's own give them."""
+
+    class Listing(ReusingVector):
+        def step(self, actions):
+            *rest, infos = super().step(actions)
+            if "final_info" in infos:
+                told = infos["final_info"]["is_success"]
+                ended = infos["_final_info"]
+                infos["final_info"] = [{"is_success": told[i]} if ended[i] else None for i in range(self.num_envs)]
+            return *rest, infos
+
+    successes = evaluate(Constant(), Listing(AutoresetMode.SAME_STEP), 4).successes
+    assert sorted(successes) == [False, False, True, True]
+
+
+def test_any_observation_space():
+    env = gym.make("FrozenLake-v1", is_slippery=False)
+
+    class Right:
+        def predict(self, observation, deterministic=True):
+            assert observation in env.observation_space
+            return 2, None
+
+    assert evaluate(Right(), env, 2, seed=0).lengths.max() <= 100
+
+
+# -- the environment of an agent that learns ----------------------------------------------------------
+
+
+@pytest.mark.parametrize("wrap", [lambda env: env, gym.wrappers.ClipAction, lambda env: env.unwrapped])
+def test_evaluating_where_the_policy_learns_abandons_its_episode(wrap):
+    policy = Learner(gym.wrappers.TimeLimit(Walk(), 5))
+    evaluate(policy, wrap(policy.env), 2)
+    assert policy.abandoned == 1
+    evaluate(policy, SyncVectorEnv([lambda: policy.env]), 2)
+    assert policy.abandoned == 2
+
+
+def test_the_same_for_vectors():
+    vector = SyncVectorEnv([Walk] * 2)
+    policy = Learner(vector)
+    evaluate(policy, vector, 2)
+    evaluate(policy, vector.envs[1], 1)
+    evaluate(policy, gym.wrappers.vector.RecordEpisodeStatistics(vector), 1)
+    assert policy.abandoned == 3
+
+
+def test_also_when_evaluating_fails():
+    class Failing(Learner):
+        def predict(self, observation, deterministic=True):
+            raise RuntimeError("no action")
+
+    policy = Failing(Walk())
+    with pytest.raises(RuntimeError, match="no action"):
+        evaluate(policy, policy.env, 2)
+    assert policy.abandoned == 1
+
+
+def test_evaluating_elsewhere_leaves_the_episode_alone():
+    policy = Learner(Walk())
+    evaluate(policy, Walk(), 2)
+    evaluate(policy, SyncVectorEnv([Walk] * 2), 2)
+    evaluate(Learner(None), Walk(), 2)
+    assert policy.abandoned == 0
+    evaluate(Linear(env := Walk()), env, 1)  # it has no abandon_episode
+
+
+# -- errors -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("policy", "env", "options", "message"),
+    [
+        (Linear(), Walk(), {"episodes": 0}, "episodes=0 must be"),
+        (Linear(), Walk(), {"episodes": 2.5}, r"episodes=2\.5 must be"),
+        (lambda observation: 0, Walk(), {}, "has no method predict"),
+        (Linear(), "Pendulum-v1", {}, "env='Pendulum-v1' is neither a gymnasium Env nor a VectorEnv"),
+        (Linear(), (Walk().observation_space, Walk().action_space), {}, "neither a gymnasium Env nor a VectorEnv"),
+        (Linear(), SyncVectorEnv([Walk], autoreset_mode=AutoresetMode.DISABLED), {}, "autoreset_mode"),
+        (Constant(), Counting(3, nan_reward_at=2), {}, "reward holds nan"),
+    ],
+)
+def test_errors(policy, env, options, message):
+    with pytest.raises(UsageError, match=message):
+        evaluate(policy, env, **options)
