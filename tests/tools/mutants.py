@@ -9,9 +9,11 @@ pass on the unbroken copy, are errors: exit status 1. ``--only`` takes names, or
 
 import argparse
 import concurrent.futures
+import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -368,45 +370,73 @@ def stale(mutant: Mutant, root: Path = ROOT) -> str | None:
     return None if count == 1 else f"{mutant.old!r} occurs {count} times in {mutant.file}"
 
 
+# Importing TensorFlow takes longer than most tests: done once for each copy, and every run of tests is a fork of that.
+SERVER = """
+import json, os, signal, sys
+import gymnasium, matplotlib.pyplot, numpy, pytest, safetensors.numpy, scipy.stats, tensorflow.compat.v1
+
+root = os.getcwd() + os.sep
+for line in sys.stdin:
+    tests, timeout, output = json.loads(line)
+    child = os.fork()
+    if child == 0:
+        signal.alarm(int(timeout))
+        descriptor = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        os.dup2(descriptor, 1)
+        os.dup2(descriptor, 2)
+        status = int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", *tests]))
+        import ddpg, ddpg_envs
+        for package in (ddpg, ddpg_envs):
+            if not package.__file__.startswith(root):
+                print("not of the copy:", package.__file__)
+                status = 99
+        sys.stdout.flush()
+        os._exit(status)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+"""
+
+
 class Copy:
     """A copy of the tree, whose packages its tests import."""
 
     def __init__(self, folder: Path):
-        self.root = folder
+        self.root = folder.resolve()
         skipped = shutil.ignore_patterns("__pycache__", ".*")
         for name in ("ddpg", "envs", "tests"):
             shutil.copytree(ROOT / name, folder / name, ignore=skipped)
         shutil.copytree(ROOT / "envs", folder / "ddpg_envs", ignore=skipped)  # its name where it is installed
         shutil.copy(ROOT / "pyproject.toml", folder)
         # No bytecode: a mutant and its original may have the same size and the same second of modification.
-        self._environment = os.environ | {"PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
-        code = "import ddpg, ddpg_envs; print(ddpg.__file__); print(ddpg_envs.__file__)"
-        for path in self._python("-c", code, timeout=300).stdout.split():
-            if not Path(path).resolve().is_relative_to(folder.resolve()):
-                raise SystemExit(f"the copy's tests would import {path}, not the copy in {folder}")
-
-    def _python(self, *arguments: str, timeout: float) -> subprocess.CompletedProcess:
-        return subprocess.run(
-            [sys.executable, *arguments],
+        self._server = subprocess.Popen(
+            [sys.executable, "-c", SERVER],
             cwd=self.root,
-            env=self._environment,
-            capture_output=True,
+            env=os.environ
+            | {"PYTHONPATH": str(self.root), "PYTHONDONTWRITEBYTECODE": "1"}
+            | {"TF_CPP_MIN_LOG_LEVEL": "3", "MPLBACKEND": "agg"},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
             text=True,
-            timeout=timeout,
-            check=False,
         )
+
+    def close(self) -> None:
+        """End the process."""
+        self._server.stdin.close()
+        self._server.wait()
 
     def failure(self, tests: list[str], timeout: float) -> str | None:
         """Run ``tests`` until the first one fails; return its name, or ``None`` where all pass."""
-        try:
-            done = self._python("-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests, timeout=timeout)
-        except subprocess.TimeoutExpired:
-            return f"(no end within {timeout:.0f} s)"
-        if done.returncode == 0:
+        output = self.root / "output"
+        print(json.dumps([tests, timeout, str(output)]), file=self._server.stdin, flush=True)
+        status = int(self._server.stdout.readline() or 98)
+        if status == 0:
             return None
-        if done.returncode != 1:
-            raise SystemExit(f"pytest could not run {' '.join(tests)}:\n{done.stdout}{done.stderr}")
-        failed = re.search(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.MULTILINE)
+        if status == -signal.SIGALRM:
+            return f"(no end within {timeout:.0f} s)"
+        text = output.read_text(encoding="utf-8") if output.exists() else ""
+        if status != 1:
+            raise SystemExit(f"pytest could not run {' '.join(tests)}, status {status}:\n{text}")
+        failed = re.search(r"^(?:FAILED|ERROR) (\S+)", text, re.MULTILINE)
         return failed.group(1).rpartition("/")[2] if failed else "(unnamed)"
 
     def failure_under(self, mutant: Mutant, timeout: float) -> str | None:
@@ -440,7 +470,8 @@ def main(arguments: list[str] | None = None) -> int:
     if not chosen:
         raise SystemExit("\n".join(f"error: {error}" for error in errors))
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
-        free = [Copy(Path(folder) / str(number)) for number in range(options.jobs)]
+        copies = [Copy(Path(folder) / str(number)) for number in range(options.jobs)]
+        free = list(copies)
 
         def with_copy(what):
             copy = free.pop()
@@ -453,8 +484,7 @@ def main(arguments: list[str] | None = None) -> int:
         tests = list(dict.fromkeys(mutant.tests for mutant in chosen))
         failed, seconds = with_copy(lambda copy: copy.failure(tests, options.timeout))
         if failed is not None:
-            print(f"error: the named tests do not pass on the unbroken source: {failed}", file=sys.stderr)
-            return 1
+            raise SystemExit(f"error: the named tests do not pass on the unbroken source: {failed}")
         print(f"{len(tests)} named tests pass unbroken, {seconds:.0f} s", flush=True)
         print(f"{'mutant':36} {'':8} {'':>5}    test that failed", flush=True)
         with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
@@ -468,6 +498,8 @@ def main(arguments: list[str] | None = None) -> int:
                 print(f"{mutant.name:36} {verdict:8} {seconds:5.0f} s  {failed or ''}", flush=True)
                 if failed is None:
                     errors.append(f"{mutant.name} survived {mutant.tests}")
+        for copy in copies:
+            copy.close()
     for error in errors:
         print(f"error: {error}", file=sys.stderr)
     return 1 if errors else 0
