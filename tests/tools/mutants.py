@@ -58,6 +58,7 @@ VALUE = f"{_RESUME}value_after_a_cut_is_learned_from"
 
 BATCH_NORM = "tests/updates/test_batch_norm.py"
 UPDATER = "tests/updates/test_updater.py"
+DRIVERS = "tests/updates/test_learner.py::test_compiled_uncompiled_and_stepped_agree[None]"
 NOISE = "tests/acting/test_noise_reset.py"
 INTERACTION = "tests/experience/test_interaction.py"
 POLICY = "tests/gradients/test_policy.py::test_scale_does_not_depend_on_the_number_of_actions"
@@ -212,7 +213,7 @@ MUTANTS = [
     Mutant(
         "metrics-summed-in-a-call", "ddpg/updates/learner.py", "total / tf.cast(count, tf.float32)", "total", UPDATER
     ),
-    Mutant("metrics-summed-step-by-step", "ddpg/updates/learner.py", "total / updates for", "total for", UPDATER),
+    Mutant("metrics-summed-step-by-step", "ddpg/updates/learner.py", "total / updates for", "total for", DRIVERS),
     # -- when an agent learns
     Mutant(
         "owed-fraction-dropped",

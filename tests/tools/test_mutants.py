@@ -18,7 +18,7 @@ def test_mutant_is_not_stale(mutant):
     source = (mutants.ROOT / mutant.file).read_text(encoding="utf-8")
     compile(source.replace(mutant.old, mutant.new), mutant.file, "exec")
     file, _, test = mutant.tests.partition("::")
-    assert f"def {test}" in (mutants.ROOT / file).read_text(encoding="utf-8")
+    assert f"def {test.partition('[')[0]}" in (mutants.ROOT / file).read_text(encoding="utf-8")
 
 
 def test_names_are_unique():
