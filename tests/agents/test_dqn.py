@@ -338,10 +338,34 @@ def test_save_and_load(tmp_path):
         DDPG.load(tmp_path / "c")
 
 
+class Matching(gym.Env):
+    """Two steps; reward 1 at the end for the action that the observation names, else 0."""
+
+    def __init__(self, name):
+        self.name = name
+        self.observation_space = gym.spaces.Box(-1.0, 1.0, (2,), np.float32)
+        self.action_space = gym.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.last = False
+        return np.array([self.name, 0.0], np.float32), {}
+
+    def step(self, action):
+        ended, self.last = self.last, True
+        reward = float(ended and action == self.name)
+        return np.array([self.name, 1.0], np.float32), reward, ended, False, {}
+
+
 def test_learns_on_a_vector():
-    env = gym.make_vec("CartPole-v1", 3)
-    agent = trained(env=env)
-    assert agent.num_timesteps >= 60
+    """Values by hand: at the end 1 for the right action and 0 for the other, a step before it γ for both."""
+    env = gym.vector.SyncVectorEnv([lambda name=name: Matching(name) for name in (0, 1)])
+    options = {"learning_rate": 1e-2, "tau": 0.05, "gamma": 0.5, "exploration_final": 1.0, "learning_starts": 50}
+    config = DQNConfig(hidden=(16,), batch_size=32, updates_per_call=50, jit=False, **options)
+    agent = DQN(env, config, seed=0).learn(600)
+    with agent.session.as_default():
+        q = agent.q.predict(np.array([[0, 1], [1, 1], [0, 0], [1, 0]]))
+    np.testing.assert_allclose(q, [[1, 0], [0, 1], [0.5, 0.5], [0.5, 0.5]], atol=0.1)
 
 
 @pytest.mark.parametrize("space", [gym.spaces.Box(-1, 1, (2,)), gym.spaces.MultiBinary(2)])

@@ -71,9 +71,23 @@ def test_other_modes_are_refused():
 
 
 @pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
-def test_agent_learns_on_a_vector(mode):
+def test_rows_survive_a_vector_that_writes_into_one_array(mode):
+    """``copy=False``: every step returns the same array, with other contents."""
+    space = gym.spaces.Box(-np.inf, np.inf, (2,), np.float32)
+    makers = [lambda length=length: Counting(length, observation_space=space) for length in LENGTHS]
+    env = SyncVectorEnv(makers, copy=False, autoreset_mode=mode)
+    rows, _ = collect(env, 12)
+    assert np.shares_memory(env.reset()[0], env.step(np.zeros((2, 1), np.float32))[0])
+    for number, length in enumerate(LENGTHS):
+        mine = [(0, *row[1:]) for row in rows if row[0] == number]
+        assert mine == collect(Counting(length), len(mine))[0]
+
+
+@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
+def test_agent_stores_what_it_did_on_a_vector(mode):
     env = vector(mode)
-    agent = DDPG(env, DDPGConfig(hidden=(8,), batch_size=4, learning_starts=10, updates_per_call=4), seed=0)
+    config = DDPGConfig(hidden=(8,), batch_size=4, learning_starts=10, updates_per_call=4, jit=False)
+    agent = DDPG(env, config, seed=0)
     agent.learn(60)
     stored = agent.replay.arrays()
     assert len(agent.replay) == agent.num_timesteps >= 60
@@ -84,6 +98,45 @@ def test_agent_learns_on_a_vector(mode):
     # The action that was sent is the action that is stored, in [-1, 1]; the box is [-2, 4].
     sent = np.array([a for e in env.envs for a in e.unwrapped.actions])
     assert {round(float(a), 4) for a in stored["actions"][:, 0] * 3 + 1} <= {round(float(a), 4) for a in sent[:, 0]}
+
+
+class Calling(gym.Env):
+    """Reward at the end of 2 steps: 1 − (a − call/2)², of the last action; every environment has a call of its own."""
+
+    def __init__(self, call):
+        self.call = call
+        self.observation_space = gym.spaces.Box(-1.0, 1.0, (2,), np.float32)
+        self.action_space = gym.spaces.Box(-1.0, 1.0, (1,), np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.last = False
+        return np.array([self.call, 0.0], np.float32), {}
+
+    def step(self, action):
+        ended, self.last = self.last, True
+        reward = 1 - float((action[0] - self.call / 2) ** 2) if ended else 0.0
+        return np.array([self.call, 1.0], np.float32), reward, ended, False, {}
+
+
+@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
+def test_agent_learns_on_a_vector(mode):
+    """What to do at every call, and the values by hand: γ a step before the end, 1 − (a − call/2)² at it."""
+    calls = np.array([-1.0, 0.0, 1.0])
+    env = SyncVectorEnv([lambda call=call: Calling(call) for call in calls], autoreset_mode=mode)
+    config = DDPGConfig(
+        **{"hidden": (32,), "activation": "tanh", "batch_size": 32, "learning_starts": 300, "updates_per_call": 50},
+        **{"critic_learning_rate": 1e-2, "tau": 0.05, "gamma": 0.5, "noise_scale": 0.5, "jit": False},
+    )
+    agent = DDPG(env, config, seed=0).learn(1500)
+    ends = np.stack([calls, np.ones(3)], axis=1)
+    np.testing.assert_allclose(agent.predict(ends)[0][:, 0], calls / 2, atol=0.15)
+    with agent.session.as_default():
+        for action in (-0.5, 0.0, 0.5):
+            q = agent.critic.predict(ends, np.full((3, 1), action))[:, 0]
+            np.testing.assert_allclose(q, 1 - (action - calls / 2) ** 2, atol=0.15)
+        begun = agent.critic.predict(np.stack([calls, np.zeros(3)], axis=1), np.zeros((3, 1)))[:, 0]
+    np.testing.assert_allclose(begun, 0.5, atol=0.1)
 
 
 def test_not_an_environment():

@@ -253,31 +253,18 @@ def test_bounding_survives_compilation(name, jit, observation_space, action_spac
     assert np.abs(step[-1]).max() > 0
 
 
-def test_policy_paths_use_the_actors_bounding():
-    """Guard for the three paths: a path that forgets the bounding would skip this hook."""
-    calls = []
-
-    class Actor:
-        def __call__(self, states, training=False):
-            return tf.zeros((2, 1))
-
-        def bound_action_gradient(self, gradient, actions):
-            calls.append(1)
-            return gradient
-
-        class optimizer:
-            @staticmethod
-            def compute_gradients(loss, var_list):
-                return []
-
-        trainable_variables = ()
-
-    class Critic:
-        def __call__(self, states, actions):
-            return actions
-
-        def action_gradient(self, states, actions):
-            return tf.ones((2, 1))
-
-    policy.surrogate(Actor(), Critic(), tf.zeros((2, 1)))
-    assert calls
+@pytest.mark.parametrize("name", list(policy.POLICY_GRADIENTS))
+def test_policy_paths_use_the_actors_bounding(name, observation_space, action_space, session, initialize, rng):
+    """Every path on its own, under a bounding that trebles one number's gradient and drops the other's."""
+    chosen = Bounding(bounding.tanh_head, lambda gradient, action, low, high: gradient * [3.0, 0.0])
+    bounded, critic = make_networks(observation_space, action_space, bounding=chosen)
+    plain, _ = make_networks(observation_space, action_space)
+    states = tf.constant(rng.normal(size=(16, 3)), tf.float32)
+    path = policy.POLICY_GRADIENTS[name]
+    gradients = [[gradient for gradient, _ in path(actor, critic, states)] for actor in (bounded, plain)]
+    initialize()
+    plain.set_network_params(bounded.get_network_params())
+    own, free = session.run(gradients)
+    assert np.abs(free[-1]).min() > 0
+    # The last is that of the output's biases, one for each number of the action.
+    np.testing.assert_allclose(own[-1], free[-1] * [3, 0], rtol=1e-4)

@@ -1,5 +1,6 @@
 """chain_rule, direct and surrogate are one gradient; none of them touches the critic or a target."""
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -69,6 +70,22 @@ def test_gradient_is_that_of_minus_mean_q(observation_space, action_space, sessi
     numeric = (loss(1e-3) - loss(-1e-3)) / 2e-3
     exact = sum((g * d).sum() for g, d in zip(gradient, direction, strict=True))
     assert exact == pytest.approx(numeric, rel=0.02)
+
+
+@pytest.mark.parametrize("size", [1, 3])
+@pytest.mark.parametrize("name", list(POLICY_GRADIENTS))
+def test_scale_does_not_depend_on_the_number_of_actions(name, size, observation_space, session, initialize, rng):
+    """By hand: μ = W·s + b inside [-1, 1], so ∂μ/∂b = 1 and the gradient for b is −mean ∇ₐQ, to the factor."""
+    space = gym.spaces.Box(-1.0, 1.0, (size,), np.float32)
+    actor = ActorNetwork(observation_space, space, network=lambda states: states, bounding="zeroing")
+    critic = CriticNetwork(observation_space, space, network=mlp((16,)))
+    states = rng.normal(size=(8, 3)).astype(np.float32)
+    pairs = POLICY_GRADIENTS[name](actor, critic, tf.constant(states))
+    initialize()
+    weights, biases = session.run([gradient for gradient, _ in pairs])
+    slopes = critic.action_gradients(states, actor.predict(states))
+    np.testing.assert_allclose(biases, -slopes.mean(axis=0), rtol=1e-4)
+    np.testing.assert_allclose(weights, -states.T @ slopes / 8, rtol=1e-4, atol=1e-9)
 
 
 @pytest.mark.parametrize("name", list(POLICY_GRADIENTS))

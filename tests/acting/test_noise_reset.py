@@ -1,0 +1,56 @@
+"""Ornstein-Uhlenbeck noise starts anew with an episode, and only where that episode is.
+
+Two agents of one seed draw the same numbers z: one whose episodes never end gives them away, x′ = (1 − θ)x + σz, and
+what the other one's noise must have been follows by hand.
+"""
+
+import numpy as np
+from environments import Counting
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+from ddpg import DDPG, DDPGConfig
+
+STEPS, DECAY = 12, 1 - 0.15
+CONFIG = DDPGConfig(
+    hidden=(8,), noise="ornstein_uhlenbeck", noise_scale=0.05, learning_starts=0, updates_per_call=1000, jit=False
+)
+
+
+def noise(env, count):
+    """Return the noise in the actions that an agent took, ``[steps, environments]``; it learns nothing meanwhile."""
+    agent = DDPG(env, CONFIG, seed=0)
+    agent.learn(STEPS * count)
+    assert agent.num_updates == 0
+    stored = agent.replay.arrays()
+    policy = (agent.predict(stored["observations"])[0] - 1) / 3  # the box is [-2, 4]
+    return (stored["actions"] - policy).reshape(STEPS, count)
+
+
+def restarted(endless, every):
+    """Return the noise that the draws of ``endless`` give where it starts at 0 every so many steps."""
+    draws = endless - DECAY * np.concatenate([[0], endless[:-1]])
+    values, x = [], 0.0
+    for step, draw in enumerate(draws):
+        x = draw + (0.0 if step % every == 0 else DECAY * x)
+        values.append(x)
+    return values
+
+
+def test_noise_starts_anew_with_an_episode():
+    endless = noise(Counting(1000), 1)[:, 0]
+    ended = noise(Counting(5), 1)[:, 0]
+    np.testing.assert_allclose(ended, restarted(endless, 5), atol=1e-5)
+    assert np.abs(ended - endless).max() > 1e-3
+
+
+def vector(*lengths):
+    return SyncVectorEnv(
+        [lambda length=length: Counting(length) for length in lengths], autoreset_mode=AutoresetMode.SAME_STEP
+    )
+
+
+def test_noise_of_the_other_environments_goes_on():
+    endless = noise(vector(1000, 1000), 2)
+    ended = noise(vector(1000, 4), 2)
+    np.testing.assert_allclose(ended[:, 0], endless[:, 0], atol=1e-5)
+    np.testing.assert_allclose(ended[:, 1], restarted(endless[:, 1], 4), atol=1e-5)

@@ -1,0 +1,186 @@
+"""From which step on an agent learns, what it owes, and what a loaded one goes on with: counters, seeds, memory."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from environments import Counting
+
+from ddpg import DDPG, DQN, Callback, DDPGConfig, DQNConfig
+
+BOX = gym.spaces.Box(-np.inf, np.inf, (2,), np.float32)
+SPACES = {DDPG: gym.spaces.Box(-1.0, 1.0, (1,), np.float32), DQN: gym.spaces.Discrete(3)}
+SMALL = {
+    DDPG: DDPGConfig(hidden=(8,), batch_size=4, buffer_size=50, jit=False),
+    DQN: DQNConfig(
+        hidden=(8,), batch_size=4, buffer_size=50, exploration_initial=0.0, exploration_final=0.0, jit=False
+    ),
+}
+BOTH = pytest.mark.parametrize("kind", [DDPG, DQN])
+
+
+def make(kind, length=7, seed=0, **changes):
+    return kind(Counting(length, action_space=SPACES[kind]), SMALL[kind].replace(**changes), seed=seed)
+
+
+class Updates(Callback):
+    """Notes the number of updates after every step."""
+
+    def __init__(self):
+        self.made = []
+
+    def on_step(self, agent):
+        self.made.append(agent.num_updates)
+
+
+# -- when ---------------------------------------------------------------------------------------------
+
+
+@BOTH
+def test_learning_starts_with_the_step_after_learning_starts(kind):
+    updates = Updates()
+    make(kind, learning_starts=10, updates_per_call=1).learn(13, [updates])
+    assert updates.made == [*[0] * 10, 1, 2, 3]
+
+
+@BOTH
+def test_actions_are_random_until_learning_starts(kind):
+    options = {"learning_starts": 10, "updates_per_call": 1, **({"noise_scale": 0.0} if kind is DDPG else {})}
+    policy = make(kind, **options)  # as it is until the first update, which comes after the action of step 11
+    agent = make(kind, **options).learn(11)
+    stored = agent.replay.arrays()
+    chosen = np.reshape(policy.predict(stored["observations"])[0], (11, 1))
+    assert stored["actions"][10] == pytest.approx(chosen[10], abs=1e-6)
+    differ = np.abs(stored["actions"] - chosen).max(axis=1) > 1e-3
+    # Of three actions, a random one may be the greedy one.
+    assert differ[:10].all() if kind is DDPG else differ[:10].sum() >= 3
+
+
+def test_fractions_of_updates_stay_owed(tmp_path):
+    """0.75 a step, made two at a time: 0.75, 1.5, 2.25 | 1, 1.75, 2.5 | 1.25, 2 |."""
+    updates = Updates()
+    agent = make(DDPG, learning_starts=0, updates_per_step=0.75, updates_per_call=2)
+    agent.learn(5, [updates])
+    agent.save(tmp_path / "c")
+    agent.learn(3, [updates])
+    assert updates.made == [0, 0, 2, 2, 2, 4, 4, 6]
+    resumed = Updates()
+    DDPG.load(tmp_path / "c", Counting(7, action_space=SPACES[DDPG])).learn(3, [resumed])
+    assert resumed.made == [4, 4, 6]
+
+
+# -- seeds --------------------------------------------------------------------------------------------
+
+
+class Seeded(Counting):
+    """Remembers the seeds it was reset with."""
+
+    def __init__(self):
+        super().__init__(7, action_space=SPACES[DDPG])
+        self.seeds = []
+
+    def reset(self, *, seed=None, options=None):
+        self.seeds.append(seed)
+        return super().reset(seed=seed, options=options)
+
+
+def first_seed(agent, steps):
+    agent.learn(steps)
+    seed, *later = agent.env.seeds
+    assert later == [None] * len(later)  # the generator goes on from episode to episode
+    return seed
+
+
+def test_environment_is_seeded_by_the_agents_seed_and_by_how_far_it_is(tmp_path):
+    seeds = [first_seed(DDPG(Seeded(), SMALL[DDPG], seed=1), 10)]
+    agent = DDPG(Seeded(), SMALL[DDPG], seed=0)
+    seeds.append(first_seed(agent, 10))
+    for steps in (10, 20):
+        agent.save(tmp_path / str(steps))
+        seeds.append(first_seed(DDPG.load(tmp_path / str(steps), Seeded()), 1))
+        agent.learn(10)
+    assert None not in seeds
+    assert len(set(seeds)) == 4  # a loaded agent does not meet the first episodes again
+
+
+# -- what a checkpoint brings back ----------------------------------------------------------------------
+
+
+def observed(kind, rewards, **changes):
+    """Return an agent without environment that remembers transitions numbered by their rewards."""
+    agent = kind((BOX, SPACES[kind]), SMALL[kind].replace(**changes), seed=0)
+    observe(agent, rewards)
+    return agent
+
+
+def observe(agent, rewards):
+    action = 1 if isinstance(agent, DQN) else np.zeros(1, np.float32)
+    for reward in rewards:
+        agent.observe(np.full(2, reward), action, reward, np.full(2, reward + 1), False, False)
+
+
+@pytest.mark.parametrize("replay", [True, False])
+def test_largest_reward_outlives_the_memory_of_it(replay, tmp_path):
+    agent = observed(DQN, [4.0, 2.0], rescale_rewards=True, buffer_size=1, gamma=0.0)
+    agent.save(tmp_path / "c", replay=replay)
+    loaded = DQN.load(tmp_path / "c")
+    observe(loaded, [2.0])
+    with loaded.session.as_default():
+        q = loaded.q.predict(np.full((1, 2), 2.0))[0, 1]
+    assert loaded.update(1)["loss"] == pytest.approx((q - 2 / 4) ** 2, rel=1e-5)
+
+
+@BOTH
+def test_loaded_ring_overwrites_its_oldest(kind, tmp_path):
+    agent = observed(kind, range(7), buffer_size=5)
+    agent.save(tmp_path / "c")
+    loaded = kind.load(tmp_path / "c")
+    observe(loaded, [7])
+    np.testing.assert_array_equal(loaded.replay.arrays()["rewards"][:, 0], [5, 6, 7, 3, 4])
+    observe(agent, [7])
+    for name, array in agent.replay.arrays().items():
+        np.testing.assert_array_equal(loaded.replay.arrays()[name], array)
+
+
+@BOTH
+def test_loaded_agent_draws_what_the_saved_one_would_have_drawn(kind, tmp_path):
+    exploring = {"exploration_initial": 0.5, "exploration_final": 0.5}
+    agent = observed(kind, range(40), **exploring)
+    observations = np.random.default_rng(0).normal(size=(100, 2))
+    fresh_actions = agent.predict(observations, deterministic=False)[0]
+    fresh_metrics = agent.update(3)
+    agent.save(tmp_path / "c")
+    loaded = kind.load(tmp_path / "c")
+    # Noise and random actions; not those of the beginning, which the seed alone would give.
+    actions = agent.predict(observations, deterministic=False)[0]
+    np.testing.assert_array_equal(loaded.predict(observations, deterministic=False)[0], actions)
+    assert (actions != fresh_actions).any()
+    metrics = agent.update(3)
+    assert loaded.update(3) == metrics != fresh_metrics
+    assert loaded.num_updates == agent.num_updates == 6
+
+
+# -- truncation ----------------------------------------------------------------------------------------
+
+
+@BOTH
+@pytest.mark.parametrize("truncate", [True, False])
+def test_a_cut_is_not_an_end_in_memory(kind, truncate):
+    env = Counting(3, truncate=truncate, action_space=SPACES[kind])
+    agent = kind(env, SMALL[kind], seed=0).learn(9)
+    stored = agent.replay.arrays()
+    ends = [0, 0, 1] * 3
+    np.testing.assert_array_equal(stored["truncated"][:, 0], ends if truncate else 0)
+    np.testing.assert_array_equal(stored["terminated"][:, 0], 0 if truncate else ends)
+
+
+@pytest.mark.parametrize("terminated", [True, False])
+def test_value_after_a_cut_is_learned_from(terminated):
+    """One transition, so every minibatch is that; the critic's values are set by hand: Q = 3 everywhere."""
+    agent = DDPG((BOX, SPACES[DDPG]), SMALL[DDPG].replace(gamma=0.5), seed=0)
+    with agent.session.as_default():
+        weights = [0 * array for array in agent.critic.get_network_params()]
+        agent.critic.set_network_params([*weights[:-1], np.array([3.0])])
+        agent.critic.sync_target_network()
+    agent.observe(np.zeros(2), np.zeros(1), 10.0, np.ones(2), terminated, True)
+    y = 10.0 if terminated else 10.0 + 0.5 * 3.0
+    assert agent.update(1)["critic_loss"] == pytest.approx((3.0 - y) ** 2, rel=1e-6)

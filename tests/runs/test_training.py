@@ -1,0 +1,129 @@
+"""What a training run leaves behind: the best checkpoint, the latest ones, rows, and on what it was evaluated."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from ddpg import DDPG, DDPGConfig, train
+from ddpg.runs.directory import read_table
+from ddpg.runs.training import resume
+
+TINY = DDPGConfig(
+    hidden=(8,), batch_size=8, learning_starts=50, updates_per_step=0.1, updates_per_call=10, buffer_size=500, jit=False
+)
+
+
+class Scripted(gym.Env):
+    """The k-th episode of every instance returns ``returns[k]``, whatever is done; 10 steps each.
+
+    Every reset is noted: the instance, its seed, and the number that was drawn.
+    """
+
+    returns = (0.0,)
+    resets = ()
+
+    def __init__(self):
+        self.observation_space = gym.spaces.Box(-1.0, 1.0, (2,), np.float32)
+        self.action_space = gym.spaces.Box(-1.0, 1.0, (1,), np.float32)
+        self.episode = -1
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.episode += 1
+        self.step_number = 0
+        self.start = float(self.np_random.uniform(-1, 1))
+        type(self).resets = (*self.resets, (self, seed, self.start))
+        return self._observation(), {}
+
+    def _observation(self):
+        return np.array([self.start, self.step_number / 10], np.float32)
+
+    def step(self, action):
+        self.step_number += 1
+        done = self.step_number == 10
+        reward = self.returns[min(self.episode, len(self.returns) - 1)] if done else 0.0
+        return self._observation(), reward, False, done, {}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def registered():
+    gym.register("Scripted-v0", entry_point=Scripted)
+    yield
+    del gym.registry["Scripted-v0"]
+
+
+@pytest.fixture(scope="module")
+def finished(registered, tmp_path_factory):
+    """A run of four evaluations, of one episode each; the second is the best."""
+    Scripted.returns, Scripted.resets = (1.0, 3.0, 2.0, 2.5), ()
+    run = train(
+        "Scripted-v0",
+        TINY,
+        seed=7,
+        total_timesteps=1200,
+        root=tmp_path_factory.mktemp("runs"),
+        evaluation_interval=300,
+        evaluation_episodes=1,
+        progress_bar=False,
+    )
+    return run, Scripted.resets
+
+
+def column(run, table, name="timesteps"):
+    return [float(row[name]) for row in read_table(run / f"{table}.csv")]
+
+
+def kept(run):
+    return sorted(path.name for path in (run / "checkpoints").iterdir())
+
+
+def test_best_checkpoint_is_that_of_the_best_evaluation(finished):
+    run, _ = finished
+    assert column(run, "evaluations", "mean_return") == [1, 3, 2, 2.5]
+    assert DDPG.load(run, which="best").num_timesteps == 600
+
+
+def test_latest_two_checkpoints_are_kept_by_number_not_by_name(finished):
+    run, _ = finished
+    assert kept(run) == ["1200", "900", "best"]
+    assert DDPG.load(run).num_timesteps == 1200
+
+
+def test_evaluations_are_alike_and_not_of_what_was_trained_on(finished):
+    _, resets = finished
+    trained, evaluated = ([(seed, start) for env, seed, start in resets if env is one] for one in instances(resets))
+    assert len(trained) > len(evaluated) == 4
+    assert len(set(evaluated)) == 1  # the same episode at every evaluation: returns can be compared
+    (seed, start), *_ = evaluated
+    assert seed is not None
+    assert seed not in (7, *(other for other, _ in trained))  # nor the run's own, of which others are derived
+    assert start not in [other for _, other in trained]
+
+
+def instances(resets):
+    """Return the environment that was trained in, and the one of the evaluations: the one with fewer episodes."""
+    envs = list({id(env): env for env, *_ in resets}.values())
+    return sorted(envs, key=lambda env: -sum(other is env for other, *_ in resets))
+
+
+def test_resume_drops_what_the_checkpoint_has_not_seen(finished, tmp_path):
+    """As after a kill between 900 and 1200 steps: rows go further than the checkpoint that there is."""
+    import shutil
+
+    run = tmp_path / "run"
+    shutil.copytree(finished[0], run)
+    shutil.rmtree(run / "checkpoints" / "1200")
+    before = {table: column(run, table) for table in ("metrics", "episodes", "evaluations")}
+    seconds = max(float(row["seconds"]) for row in read_table(run / "metrics.csv") if float(row["timesteps"]) <= 900)
+    Scripted.returns = (2.75,)
+    resume(run, progress_bar=False)
+    for table, steps in before.items():
+        assert max(steps) == 1200
+        assert column(run, table) == steps, table
+    assert column(run, "evaluations", "mean_return") == [1, 3, 2, 2.75]
+    # The best so far is still known, time goes on, and so does the number of checkpoints.
+    assert DDPG.load(run, which="best").num_timesteps == 600
+    assert kept(run) == ["1200", "900", "best"]
+    times = column(run, "metrics", "seconds")
+    assert times == sorted(times)
+    assert times[-1] > seconds

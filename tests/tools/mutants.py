@@ -1,0 +1,510 @@
+"""Break the package on purpose, one line at a time, and see that a test turns red.
+
+    .venv/bin/python tests/tools/mutants.py [--list] [--jobs N] [--only NAME...]
+
+Each mutant replaces a text that occurs exactly once in a file of the source, in a copy of the tree, and runs the
+tests that must then fail. A mutant that survives, a text that is not there exactly once, or named tests that do not
+pass on the unbroken copy, are errors: exit status 1. ``--only`` takes names, or beginnings of them.
+"""
+
+import argparse
+import concurrent.futures
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Mutant(NamedTuple):
+    """One change to the source: its name, the file, what stands there, what will, and the tests that must fail."""
+
+    name: str
+    file: str
+    old: str
+    new: str
+    tests: str
+
+
+_TRAINING = "tests/runs/test_training.py::test_"
+BEST = f"{_TRAINING}best_checkpoint_is_that_of_the_best_evaluation"
+LATEST = f"{_TRAINING}latest_two_checkpoints_are_kept_by_number_not_by_name"
+EVALUATED = f"{_TRAINING}evaluations_are_alike_and_not_of_what_was_trained_on"
+RESUMED = f"{_TRAINING}resume_drops_what_the_checkpoint_has_not_seen"
+
+_STATISTICS = "tests/runs/test_evaluation_statistics.py::test_"
+SUMMARY = f"{_STATISTICS}summary_by_hand"
+STARTS = f"{_STATISTICS}every_episode_has_a_start_of_its_own_and_a_seed_repeats_them_all"
+GREEDY = f"{_STATISTICS}evaluation_explores_only_where_it_is_asked_to"
+
+_RESUME = "tests/agents/test_seeds_and_resume.py::test_"
+STARTING = f"{_RESUME}learning_starts_with_the_step_after_learning_starts"
+RANDOM = f"{_RESUME}actions_are_random_until_learning_starts"
+OWED = f"{_RESUME}fractions_of_updates_stay_owed"
+SEEDED = f"{_RESUME}environment_is_seeded_by_the_agents_seed_and_by_how_far_it_is"
+LARGEST = f"{_RESUME}largest_reward_outlives_the_memory_of_it"
+RING = f"{_RESUME}loaded_ring_overwrites_its_oldest"
+DRAWS = f"{_RESUME}loaded_agent_draws_what_the_saved_one_would_have_drawn"
+CUT = f"{_RESUME}a_cut_is_not_an_end_in_memory"
+VALUE = f"{_RESUME}value_after_a_cut_is_learned_from"
+
+BATCH_NORM = "tests/updates/test_batch_norm.py"
+UPDATER = "tests/updates/test_updater.py"
+DRIVERS = "tests/updates/test_learner.py::test_compiled_uncompiled_and_stepped_agree[None]"
+NOISE = "tests/acting/test_noise_reset.py"
+INTERACTION = "tests/experience/test_interaction.py"
+POLICY = "tests/gradients/test_policy.py::test_scale_does_not_depend_on_the_number_of_actions"
+BOUNDING = "tests/gradients/test_bounding.py::test_policy_paths_use_the_actors_bounding"
+SHARED_ARRAY = f"{INTERACTION}::test_rows_survive_a_vector_that_writes_into_one_array"
+
+MUTANTS = [
+    # -- runs: the best checkpoint, the latest ones, rows, seeds of evaluations
+    Mutant(
+        "best-is-worst",
+        "ddpg/runs/training.py",
+        '["mean_return"] > self._best',
+        '["mean_return"] < self._best',
+        BEST,
+    ),
+    Mutant(
+        "best-is-latest",
+        "ddpg/runs/training.py",
+        'if summary["mean_return"] > self._best:',
+        "if True:",
+        BEST,
+    ),
+    Mutant(
+        "best-forgotten-on-resume",
+        "ddpg/runs/training.py",
+        'max((float(row["mean_return"]) for row in rows), default=-np.inf)',
+        "-np.inf",
+        RESUMED,
+    ),
+    Mutant(
+        "evaluation-on-the-runs-seed",
+        "ddpg/runs/training.py",
+        'document["seed"] + 1_000_000',
+        'document["seed"]',
+        EVALUATED,
+    ),
+    Mutant(
+        "evaluation-on-what-is-trained-on",
+        "ddpg/runs/training.py",
+        'document["seed"] + 1_000_000',
+        'int(np.random.SeedSequence([document["seed"], 0]).generate_state(1)[0] >> 1)',
+        EVALUATED,
+    ),
+    Mutant(
+        "evaluations-unseeded", "ddpg/runs/training.py", "self._episodes, self._seed)", "self._episodes)", EVALUATED
+    ),
+    Mutant("newest-checkpoints-deleted", "ddpg/runs/training.py", "numbered[:-KEEP", "numbered[KEEP", LATEST),
+    Mutant(
+        "checkpoints-sorted-as-text",
+        "ddpg/runs/training.py",
+        "if entry.name.isdigit())",
+        "if entry.name.isdigit()); numbered.sort(key=str)",
+        LATEST,
+    ),
+    Mutant("all-checkpoints-kept", "ddpg/runs/training.py", "numbered[:-KEEP_CHECKPOINTS]", "[]", LATEST),
+    Mutant(
+        "rows-beyond-the-checkpoint-kept",
+        "ddpg/runs/directory.py",
+        'if float(row["timesteps"]) <= keep_until',
+        "",
+        RESUMED,
+    ),
+    Mutant("row-of-the-checkpoint-lost", "ddpg/runs/directory.py", "<= keep_until", "< keep_until", RESUMED),
+    Mutant("seconds-start-anew", "ddpg/runs/training.py", 'float(metrics[-1]["seconds"])', "0.0", RESUMED),
+    # -- evaluation
+    Mutant("every-episode-alike", "ddpg/runs/evaluation.py", "seed=seed if not returns else None", "seed=seed", STARTS),
+    Mutant("evaluation-ignores-its-seed", "ddpg/runs/evaluation.py", "seed=seed if not returns else None", "", STARTS),
+    Mutant("ninety-percent-interval", "ddpg/runs/evaluation.py", "ppf(0.975", "ppf(0.95", SUMMARY),
+    Mutant(
+        "normal-interval",
+        "ddpg/runs/evaluation.py",
+        "stats.t.ppf(0.975, count - 1)",
+        "stats.norm.ppf(0.975)",
+        SUMMARY,
+    ),
+    Mutant(
+        "deviation-of-a-population",
+        "ddpg/runs/evaluation.py",
+        "error = float(self.returns.std(ddof=1)",
+        "error = float(self.returns.std()",
+        SUMMARY,
+    ),
+    Mutant(
+        "evaluation-explores",
+        "ddpg/runs/evaluation.py",
+        "deterministic=deterministic)",
+        "deterministic=False)",
+        GREEDY,
+    ),
+    Mutant(
+        "evaluation-never-explores",
+        "ddpg/runs/evaluation.py",
+        "deterministic=deterministic)",
+        "deterministic=True)",
+        GREEDY,
+    ),
+    Mutant("ddpg-always-explores", "ddpg/agents/ddpg.py", "        if not deterministic:", "        if True:", GREEDY),
+    Mutant("dqn-always-explores", "ddpg/agents/dqn.py", "        if not deterministic:", "        if True:", GREEDY),
+    # -- batch normalisation in the update
+    Mutant(
+        "critic-step-in-inference-mode",
+        "ddpg/updates/ddpg.py",
+        "critic(batch.observations, batch.actions, training=True)",
+        "critic(batch.observations, batch.actions)",
+        BATCH_NORM,
+    ),
+    Mutant(
+        "chain-rule-in-inference-mode",
+        "ddpg/gradients/policy.py",
+        "    actions = actor(states, training=True)\n    return",
+        "    actions = actor(states)\n    return",
+        BATCH_NORM,
+    ),
+    Mutant(
+        "direct-in-inference-mode",
+        "ddpg/gradients/policy.py",
+        "bound_action_gradient, actor(states, training=True))",
+        "bound_action_gradient, actor(states))",
+        BATCH_NORM,
+    ),
+    Mutant(
+        "surrogate-in-inference-mode",
+        "ddpg/gradients/policy.py",
+        "    actions = actor(states, training=True)\n    gradient",
+        "    actions = actor(states)\n    gradient",
+        BATCH_NORM,
+    ),
+    Mutant(
+        "action-gradient-moves-the-statistics",
+        "ddpg/networks/critic.py",
+        "tf.gradients(self(states, actions), actions)",
+        "tf.gradients(self(states, actions, training=True), actions)",
+        BATCH_NORM,
+    ),
+    Mutant(
+        "statistics-not-in-the-target",
+        "ddpg/networks/target.py",
+        "return self._average.apply(self._online)",
+        "return self._average.apply([variable for variable in self._online if variable.trainable])",
+        BATCH_NORM,
+    ),
+    # -- metrics of several calls
+    Mutant("metrics-unweighted", "ddpg/updates/updater.py", "* count / n for", "/ n for", UPDATER),
+    Mutant("metrics-summed", "ddpg/updates/updater.py", "* count / n for", "* count for", UPDATER),
+    Mutant(
+        "metrics-of-the-last-call",
+        "ddpg/updates/updater.py",
+        "total + metrics[name] * count / n",
+        "metrics[name]",
+        UPDATER,
+    ),
+    Mutant(
+        "metrics-summed-in-a-call", "ddpg/updates/learner.py", "total / tf.cast(count, tf.float32)", "total", UPDATER
+    ),
+    Mutant("metrics-summed-step-by-step", "ddpg/updates/learner.py", "total / updates for", "total for", DRIVERS),
+    # -- when an agent learns
+    Mutant(
+        "owed-fraction-dropped",
+        "ddpg/agents/off_policy.py",
+        "self._owed_updates -= count",
+        "self._owed_updates = 0",
+        OWED,
+    ),
+    Mutant(
+        "learning-starts-late",
+        "ddpg/agents/off_policy.py",
+        "self.num_timesteps >= config",
+        "self.num_timesteps > config",
+        STARTING,
+    ),
+    Mutant(
+        "learning-starts-early",
+        "ddpg/agents/off_policy.py",
+        "self.num_timesteps >= config",
+        "self.num_timesteps + 1 >= config",
+        STARTING,
+    ),
+    Mutant(
+        "ddpg-random-too-long", "ddpg/agents/ddpg.py", "self.num_timesteps < self", "self.num_timesteps <= self", RANDOM
+    ),
+    Mutant(
+        "ddpg-random-too-short",
+        "ddpg/agents/ddpg.py",
+        "self.num_timesteps < self",
+        "self.num_timesteps + 1 < self",
+        RANDOM,
+    ),
+    Mutant(
+        "dqn-random-too-long", "ddpg/agents/dqn.py", "self.num_timesteps < self", "self.num_timesteps <= self", RANDOM
+    ),
+    # -- seeds, and what a checkpoint brings back
+    Mutant("environment-seed-constant", "ddpg/agents/off_policy.py", "[self.seed, self.num_timesteps]", "[0]", SEEDED),
+    Mutant(
+        "environment-seed-of-the-beginning",
+        "ddpg/agents/off_policy.py",
+        "[self.seed, self.num_timesteps]",
+        "[self.seed]",
+        SEEDED,
+    ),
+    Mutant(
+        "environment-seed-of-the-steps",
+        "ddpg/agents/off_policy.py",
+        "[self.seed, self.num_timesteps]",
+        "[self.num_timesteps]",
+        SEEDED,
+    ),
+    Mutant(
+        "largest-reward-forgotten",
+        "ddpg/agents/state.py",
+        'agent._largest_reward = manifest["largest_reward"]',
+        "pass",
+        LARGEST,
+    ),
+    Mutant(
+        "owed-updates-forgotten",
+        "ddpg/agents/state.py",
+        'agent._owed_updates = manifest["owed_updates"]',
+        "pass",
+        OWED,
+    ),
+    Mutant("exploration-state-forgotten", "ddpg/agents/state.py", '"exploration": agent._exploration_rng, ', "", DRAWS),
+    Mutant("replay-state-forgotten", "ddpg/agents/state.py", ', "replay": agent._replay_rng', "", DRAWS),
+    Mutant(
+        "replay-position-forgotten",
+        "ddpg/experience/replay.py",
+        "self._position = position % self.capacity if size == self.capacity else size",
+        "self._position = size % self.capacity",
+        RING,
+    ),
+    # -- truncation
+    Mutant(
+        "a-cut-is-an-end",
+        "ddpg/agents/off_policy.py",
+        "            transitions.terminated,",
+        "            np.logical_or(transitions.terminated, transitions.truncated),",
+        CUT,
+    ),
+    Mutant(
+        "an-observed-cut-is-an-end",
+        "ddpg/agents/off_policy.py",
+        "next_observations, [terminated], [truncated])",
+        "next_observations, [terminated or truncated], [truncated])",
+        VALUE,
+    ),
+    Mutant("an-end-has-a-value", "ddpg/updates/ddpg.py", "gamma * (1.0 - batch.terminated) *", "gamma *", VALUE),
+    # -- noise
+    Mutant("noise-goes-on", "ddpg/agents/ddpg.py", "self._noise.reset(index)", "pass", NOISE),
+    Mutant("noise-reset-everywhere", "ddpg/acting/noise.py", "self._x[index] = 0.0", "self._x[:] = 0.0", NOISE),
+    Mutant("noise-reset-in-the-first", "ddpg/acting/noise.py", "self._x[index] = 0.0", "self._x[0] = 0.0", NOISE),
+    # -- vectors of environments
+    Mutant(
+        "step-not-copied",
+        "ddpg/experience/interaction.py",
+        "np.array(returned, np.float32)",
+        "np.asarray(returned, np.float32)",
+        SHARED_ARRAY,
+    ),
+    Mutant(
+        "reset-not-copied",
+        "ddpg/experience/interaction.py",
+        "np.array(env.reset(seed=seed)[0], np.float32)",
+        "np.asarray(env.reset(seed=seed)[0], np.float32)",
+        SHARED_ARRAY,
+    ),
+    Mutant(
+        "restarts-are-transitions",
+        "ddpg/experience/interaction.py",
+        "            self._ended = done",
+        "            self._ended = np.zeros_like(done)",
+        f"{INTERACTION}::test_agent_learns_on_a_vector",
+    ),
+    # -- the policy gradient's scale and bounding
+    Mutant(
+        "surrogate-averages-actions",
+        "ddpg/gradients/policy.py",
+        "tf.reduce_sum(tf.square(difference), axis=1) / 2",
+        "tf.reduce_mean(tf.square(difference), axis=1)",
+        POLICY,
+    ),
+    Mutant(
+        "direct-unbounded",
+        "ddpg/gradients/policy.py",
+        "backward_through(actor.bound_action_gradient, actor(states, training=True))",
+        "actor(states, training=True)",
+        BOUNDING,
+    ),
+    Mutant(
+        "surrogate-unbounded",
+        "ddpg/gradients/policy.py",
+        "gradient = actor.bound_action_gradient(critic.action_gradient(states, actions), actions)",
+        "gradient = critic.action_gradient(states, actions)",
+        BOUNDING,
+    ),
+    Mutant(
+        "chain-rule-unbounded",
+        "ddpg/networks/actor.py",
+        "tf.stop_gradient(self.bound_action_gradient(action_gradients, actions))",
+        "tf.stop_gradient(action_gradients)",
+        BOUNDING,
+    ),
+]
+
+
+def stale(mutant: Mutant, root: Path = ROOT) -> str | None:
+    """Say what is wrong with a mutant's text in the source under ``root``; ``None`` where nothing is."""
+    path = root / mutant.file
+    if not path.exists():
+        return f"{mutant.file} does not exist"
+    count = path.read_text(encoding="utf-8").count(mutant.old)
+    return None if count == 1 else f"{mutant.old!r} occurs {count} times in {mutant.file}"
+
+
+# Importing TensorFlow takes longer than most tests: done once for each copy, and every run of tests is a fork of that.
+SERVER = """
+import json, os, signal, sys
+import gymnasium, matplotlib.pyplot, numpy, pytest, safetensors.numpy, scipy.stats, tensorflow.compat.v1
+
+root = os.getcwd() + os.sep
+for line in sys.stdin:
+    tests, timeout, output = json.loads(line)
+    child = os.fork()
+    if child == 0:
+        signal.alarm(int(timeout))
+        descriptor = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        os.dup2(descriptor, 1)
+        os.dup2(descriptor, 2)
+        status = int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", *tests]))
+        import ddpg, ddpg_envs
+        for package in (ddpg, ddpg_envs):
+            if not package.__file__.startswith(root):
+                print("not of the copy:", package.__file__)
+                status = 99
+        sys.stdout.flush()
+        os._exit(status)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+"""
+
+
+class Copy:
+    """A copy of the tree, whose packages its tests import."""
+
+    def __init__(self, folder: Path):
+        self.root = folder.resolve()
+        skipped = shutil.ignore_patterns("__pycache__", ".*")
+        for name in ("ddpg", "envs", "tests"):
+            shutil.copytree(ROOT / name, folder / name, ignore=skipped)
+        shutil.copytree(ROOT / "envs", folder / "ddpg_envs", ignore=skipped)  # its name where it is installed
+        shutil.copy(ROOT / "pyproject.toml", folder)
+        # No bytecode: a mutant and its original may have the same size and the same second of modification.
+        self._server = subprocess.Popen(
+            [sys.executable, "-c", SERVER],
+            cwd=self.root,
+            env=os.environ
+            | {"PYTHONPATH": str(self.root), "PYTHONDONTWRITEBYTECODE": "1"}
+            | {"TF_CPP_MIN_LOG_LEVEL": "3", "MPLBACKEND": "agg"},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+
+    def close(self) -> None:
+        """End the process."""
+        self._server.stdin.close()
+        self._server.wait()
+
+    def failure(self, tests: list[str], timeout: float) -> str | None:
+        """Run ``tests`` until the first one fails; return its name, or ``None`` where all pass."""
+        output = self.root / "output"
+        print(json.dumps([tests, timeout, str(output)]), file=self._server.stdin, flush=True)
+        status = int(self._server.stdout.readline() or 98)
+        if status == 0:
+            return None
+        if status == -signal.SIGALRM:
+            return f"(no end within {timeout:.0f} s)"
+        text = output.read_text(encoding="utf-8") if output.exists() else ""
+        if status != 1:
+            raise SystemExit(f"pytest could not run {' '.join(tests)}, status {status}:\n{text}")
+        failed = re.search(r"^(?:FAILED|ERROR) (\S+)", text, re.MULTILINE)
+        return failed.group(1).rpartition("/")[2] if failed else "(unnamed)"
+
+    def failure_under(self, mutant: Mutant, timeout: float) -> str | None:
+        """Run a mutant's tests on the copy with the mutant in it; take it out again."""
+        path = self.root / mutant.file
+        source = path.read_text(encoding="utf-8")
+        path.write_text(source.replace(mutant.old, mutant.new), encoding="utf-8")
+        try:
+            return self.failure([mutant.tests], timeout)
+        finally:
+            path.write_text(source, encoding="utf-8")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the mutants that are asked for; return 1 if one survived, is stale, or has tests that do not pass."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="mutants of these names, or beginnings of names")
+    parser.add_argument("--list", action="store_true", help="print the mutants and do nothing")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="how many at a time; default: 1")
+    parser.add_argument("--timeout", type=float, default=600, metavar="S", help="of one run of tests; default: 600")
+    options = parser.parse_args(arguments)
+    chosen = [m for m in MUTANTS if not options.only or m.name.startswith(tuple(options.only))]
+    if not chosen:
+        parser.error(f"no mutant begins with {' or '.join(options.only)}; --list names them")
+    if options.list:
+        for mutant in chosen:
+            print(f"{mutant.name:36} {mutant.file:34} {mutant.tests}")
+        return 0
+    errors = [f"{mutant.name}: {problem}" for mutant in chosen if (problem := stale(mutant))]
+    chosen = [mutant for mutant in chosen if not stale(mutant)]
+    if not chosen:
+        raise SystemExit("\n".join(f"error: {error}" for error in errors))
+    with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
+        copies = [Copy(Path(folder) / str(number)) for number in range(options.jobs)]
+        free = list(copies)
+
+        def with_copy(what):
+            copy = free.pop()
+            start = time.perf_counter()
+            try:
+                return what(copy), time.perf_counter() - start
+            finally:
+                free.append(copy)
+
+        tests = list(dict.fromkeys(mutant.tests for mutant in chosen))
+        failed, seconds = with_copy(lambda copy: copy.failure(tests, options.timeout))
+        if failed is not None:
+            raise SystemExit(f"error: the named tests do not pass on the unbroken source: {failed}")
+        print(f"{len(tests)} named tests pass unbroken, {seconds:.0f} s", flush=True)
+        print(f"{'mutant':36} {'':8} {'':>5}    test that failed", flush=True)
+        with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+            trials = [
+                pool.submit(with_copy, lambda copy, mutant=mutant: copy.failure_under(mutant, options.timeout))
+                for mutant in chosen
+            ]
+            for mutant, trial in zip(chosen, trials, strict=True):
+                failed, seconds = trial.result()
+                verdict = "SURVIVED" if failed is None else "killed"
+                print(f"{mutant.name:36} {verdict:8} {seconds:5.0f} s  {failed or ''}", flush=True)
+                if failed is None:
+                    errors.append(f"{mutant.name} survived {mutant.tests}")
+        for copy in copies:
+            copy.close()
+    for error in errors:
+        print(f"error: {error}", file=sys.stderr)
+    return 1 if errors else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
