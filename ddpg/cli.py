@@ -67,7 +67,11 @@ def _resume(options: argparse.Namespace) -> None:
     with _quiet_tensorflow():
         from ddpg.runs import training
     run = training.resume(
-        options.run, total_timesteps=options.total_timesteps, progress_bar=not options.no_progress_bar
+        options.run,
+        total_timesteps=options.total_timesteps,
+        which=options.checkpoint,
+        allow_import=options.allow_import,
+        progress_bar=not options.no_progress_bar,
     )
     _report(run, options.json)
 
@@ -76,11 +80,12 @@ def _evaluate(options: argparse.Namespace) -> None:
     with _quiet_tensorflow():
         from ddpg.agents.registry import load_agent
         from ddpg.runs import directory
-        from ddpg.runs.environments import make_env
+        from ddpg.runs.environments import check_import, make_env
         from ddpg.runs.evaluation import evaluate
         from ddpg.storage import checkpoint
     path = checkpoint.find(options.run, options.checkpoint)
     document = directory.read_config(options.run)
+    check_import(document["env_id"], options.run, options.allow_import)
     env = make_env(document["env_id"])
     agent = load_agent(path, env)
     seed = document["seed"] + 2_000_000 if options.seed is None else options.seed
@@ -181,6 +186,10 @@ def _parser() -> argparse.ArgumentParser:
     resume = commands.add_parser("resume", help="go on with an interrupted run")
     resume.add_argument("run", metavar="RUN", help="a run directory, e.g. runs/Pendulum-v1/1")
     resume.add_argument("--total-timesteps", type=int, metavar="N", help="a new goal")
+    resume.add_argument(
+        "--checkpoint", default="latest", metavar="N", help="go back to the checkpoint of N steps (default: latest)"
+    )
+    _add_import_flag(resume)
     _add_output_flags(resume)
     resume.set_defaults(run_command=_resume)
 
@@ -189,6 +198,7 @@ def _parser() -> argparse.ArgumentParser:
     evaluate.add_argument("--episodes", type=int, default=100, metavar="N", help="default: 100")
     evaluate.add_argument("--seed", type=int, help="of the environment (default: from the run's)")
     evaluate.add_argument("--checkpoint", default="latest", metavar="WHICH", help="latest, best or a number of steps")
+    _add_import_flag(evaluate)
     evaluate.add_argument("--json", action="store_true", help="print one JSON object on stdout and nothing else")
     evaluate.set_defaults(run_command=_evaluate)
 
@@ -205,6 +215,16 @@ def _parser() -> argparse.ArgumentParser:
     paths.add_argument("--json", action="store_true", help="print one JSON object on stdout and nothing else")
     paths.set_defaults(run_command=_paths)
     return parser
+
+
+def _add_import_flag(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--allow-import",
+        action="append",
+        default=[],
+        metavar="MODULE",
+        help="let the run's environment, module:Id, import MODULE",
+    )
 
 
 def _add_output_flags(parser: argparse.ArgumentParser) -> None:

@@ -11,6 +11,7 @@ from ddpg.agents.base import seed_from
 from ddpg.agents.callbacks import Callback
 from ddpg.config import AgentConfig
 from ddpg.experience.interaction import Interaction, make_interaction
+from ddpg.experience.replay import ReplayBuffer
 from ddpg.experience.transitions import Transitions
 
 
@@ -23,6 +24,7 @@ class Learning(Protocol):
     num_timesteps: int
     policy: Any
     behaviour: Exploration
+    replay: ReplayBuffer
 
     def to_env(self, actions: np.ndarray) -> Any:
         """Translate stored actions to what the environments take."""
@@ -82,7 +84,10 @@ class Loop:
     def _step(self, agent: Learning, goal: int, callbacks: Sequence[Callback]) -> None:
         # A callback may have used the environment, and abandoned the episode.
         interaction = self._interaction = self._interaction or self._start(agent)
-        learning = agent.num_timesteps >= agent.config.learning_starts
+        starts = agent.config.learning_starts
+        # A memory that was not saved is refilled first, by the policy that was.
+        refilled = len(agent.replay) >= min(starts, agent.replay.capacity)
+        learning = agent.num_timesteps >= starts and refilled
         actions, clipped = agent.behaviour.act(agent.policy, interaction.observations, agent.num_timesteps)
         transitions = interaction.step(agent.to_env(actions))
         # Where an environment was restarting its action was ignored: neither stored nor counted.

@@ -1,6 +1,8 @@
 """Making an environment from what stands on a command line."""
 
 import importlib
+from collections.abc import Sequence
+from pathlib import Path
 
 import gymnasium as gym
 
@@ -34,6 +36,21 @@ def make_env(env_id: str, **kwargs) -> gym.Env:
     except gym.error.Error as error:
         hint = did_you_mean(name, gym.registry)
         raise UsageError(f"cannot make environment {env_id!r}: {_first_line(error)}{hint}") from None
+
+
+def check_import(env_id: str, run: str | Path, allowed: Sequence[str]) -> None:
+    """Refuse the environment of a file that would import a module nobody has allowed.
+
+    Raises:
+        UsageError: ``env_id`` is ``module:Id`` and ``module`` is not among ``allowed``.
+    """
+    module = env_id.rpartition(":")[0]
+    if module and module not in allowed:
+        raise UsageError(
+            f"{run} names the environment {env_id!r}, for which the module {module!r} would be imported, and a file "
+            f"never makes this package import code by itself; if you trust it, allow it: --allow-import {module}, in "
+            f"Python allow_import=[{module!r}]"
+        )
 
 
 def id_of(env: gym.Env) -> str:

@@ -6,7 +6,8 @@ import platform
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+import warnings
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,12 @@ from ddpg.agents.registry import agent_for, load_agent
 from ddpg.config import AgentConfig
 from ddpg.errors import UsageError
 from ddpg.runs import directory
-from ddpg.runs.environments import id_of, make_env
+from ddpg.runs.environments import check_import, id_of, make_env
+from ddpg.runs.ownership import owned
 from ddpg.runs.plotting import plot_learning_curve
 from ddpg.runs.presets import preset_config, preset_for
 from ddpg.runs.recorder import Recorder
+from ddpg.storage import checkpoint, place
 
 
 def train(
@@ -72,8 +75,9 @@ def train(
         "versions": _versions(),
         "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
     }
-    directory.write_config(run, document)
-    _run(agent, env, run, document, progress_bar)
+    with owned(run):
+        directory.write_config(run, document)
+        _run(agent, env, run, document, progress_bar)
     return run
 
 
@@ -82,38 +86,66 @@ def resume(
     *,
     config: AgentConfig | None = None,
     total_timesteps: int | None = None,
+    which: str = "latest",
+    allow_import: Sequence[str] = (),
     progress_bar: bool = True,
 ) -> Path:
     """Go on with a run from its latest checkpoint, to its goal or to a new one.
 
-    The episode that was under way when the checkpoint was written is not: the environment starts a new one.
+    On the same machine, with the same versions, the run ends as if it had never been interrupted
+    (docs/reliability.md). A damaged checkpoint is passed over for the one before it, with a warning.
 
     Args:
         run: the run directory.
         config: instead of the run's, and noted in it: needed where that held callables of one's own.
         total_timesteps: a new goal.
+        which: ``"latest"``, or the timesteps of a checkpoint to go back to; later ones are removed.
+        allow_import: modules that an environment named ``module:Id`` in the run's file may import.
         progress_bar: show one on stderr.
 
     Returns:
         The run directory.
 
     Raises:
-        UsageError: not a run directory, no checkpoint, options that files cannot hold, or the goal was reached already.
+        UsageError: not a run directory, one that another process is writing, no checkpoint, options that files cannot
+            hold, a module that is not allowed, or the goal was reached already.
     """
     run = Path(run)
     document = directory.read_config(run)
     if total_timesteps is not None:
         document["total_timesteps"] = total_timesteps
-    env = make_env(document["env_id"])
-    agent = load_agent(run, env, config=config)
-    document["config"] = agent.config.to_json()
-    if agent.num_timesteps >= document["total_timesteps"]:
-        raise UsageError(
-            f"{run} has reached its {document['total_timesteps']} steps; give --total-timesteps to train longer"
-        )
-    directory.write_config(run, document)
-    _run(agent, env, run, document, progress_bar)
+    check_import(document["env_id"], run, allow_import)
+    with owned(run):
+        env = make_env(document["env_id"])
+        agent = _load(run, env, which, config)
+        document["config"] = agent.config.to_json()
+        if agent.num_timesteps >= document["total_timesteps"]:
+            raise UsageError(
+                f"{run} has reached its {document['total_timesteps']} steps; give --total-timesteps to train longer"
+            )
+        if agent.num_timesteps and not len(agent.replay):
+            warnings.warn(f"{run}: the checkpoint has no replay memory; it is refilled first", stacklevel=2)
+        for path in directory.checkpoints(run):
+            if int(path.name) > agent.num_timesteps:
+                place.remove(path)
+        directory.write_config(run, document)
+        _run(agent, env, run, document, progress_bar)
     return run
+
+
+def _load(run: Path, env: gym.Env, which: str, config: AgentConfig | None) -> OffPolicyAgent:
+    """Return the agent of the newest checkpoint that is whole."""
+    paths = directory.checkpoints(run)[::-1]
+    if which != "latest" or not paths:
+        paths = [checkpoint.find(run, which)]
+    for path in paths[:-1]:
+        try:
+            checkpoint.read(path)
+        except UsageError as error:
+            warnings.warn(f"{error}; going back to the checkpoint before it", stacklevel=3)
+        else:
+            return load_agent(path, env, config=config)
+    return load_agent(paths[-1], env, config=config)
 
 
 def _run(agent: OffPolicyAgent, env: gym.Env, run: Path, document: dict[str, Any], progress_bar: bool) -> None:
