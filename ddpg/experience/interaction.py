@@ -70,8 +70,8 @@ class Interaction:
         stepper = self._stepper
         observations = stepper.observations
         step = stepper.step(first(actions) if self._single else actions)
-        next_observations = stepper.observations
-        if step.last:
+        next_observations = step.last[0] if self._single and step.last else stepper.observations
+        if step.last and not self._single:
             next_observations = next_observations.copy()
             for index, row in step.last.items():
                 next_observations[index] = row[0]

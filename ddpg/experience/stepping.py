@@ -78,13 +78,13 @@ class SingleStepper:
 
     @property
     def observations(self) -> Any:
-        """What was read where the environment is now; after a step that raised, that is a new episode's start."""
+        """What was read where the environment is now; a new episode's start after one ended, or a step raised."""
         if self._observations is None:
             self._restart()
         return self._observations
 
     def step(self, action: Any) -> Step:
-        """Step with one ``action``, in env units; restart where the episode ended."""
+        """Step with one ``action``, in env units."""
         self._observations = None  # should anything below raise, the episode is lost
         observation, reward, terminated, truncated, info = self.env.step(action)
         # Read before anything else: the environment may write its next observation into the same array.
@@ -97,7 +97,8 @@ class SingleStepper:
         if terminated or truncated:
             episodes.append(Episode(self._return, self._length, 0, _success(info)))
             last[0] = current
-            self._restart()
+            # The next episode begins when somebody looks: after the last of an evaluation nobody does.
+            self._return, self._length = 0.0, 0
         else:
             self._observations = current
         return Step(EVERYONE, np.array([reward]), np.array([terminated]), np.array([truncated]), last, episodes)
