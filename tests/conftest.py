@@ -4,6 +4,8 @@ import os
 from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+# Before NumPy reads it, as ddpg.cli does: a second BLAS thread that waits for its core costs more than it computes.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import gymnasium as gym
 import numpy as np

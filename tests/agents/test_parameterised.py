@@ -19,6 +19,7 @@ SMALL = DDPGConfig(
     exploration_steps=1_000,
     actor_learning_rate=3e-3,
     critic_learning_rate=3e-3,
+    jit=False,
 )
 
 
@@ -26,7 +27,7 @@ SMALL = DDPGConfig(
 def test_learns_what_to_do_and_how(space):
     """The best is aim(7) with reward 1; uniformly random actions get about -0.1."""
     env = Aiming(SPACES[space])
-    agent = DDPG(env, SMALL, seed=0)
+    agent = DDPG(env, SMALL.replace(jit=True), seed=0)
     agent.learn(2_000)
     result = evaluate(agent, env, 5)
     assert result.summary()["success_rate"] == 1

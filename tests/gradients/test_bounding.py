@@ -1,5 +1,7 @@
 """Inverting, zeroing, squashing: the rule's table and every pitfall of the paper's formula."""
 
+import functools
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -18,11 +20,19 @@ v1 = tf.compat.v1
 LOW, HIGH = np.array([-1.0, 0.5], np.float32), np.array([3.0, 1.0], np.float32)
 
 
-def inverting(gradient, action, low=LOW, high=HIGH, **kwargs):
-    """Evaluate the rule on NumPy arrays, in a graph of its own."""
-    with tf.Graph().as_default() as graph, v1.Session(graph=graph) as session:
-        arrays = (tf.constant(np.asarray(array, np.float32)) for array in (gradient, action, low, high))
-        return session.run(bounding.inverting(*arrays, **kwargs))
+@functools.cache
+def inverting_in_a_session(capped):
+    """Return the rule as a function of NumPy arrays, in a graph of its own; the last one is max_factor."""
+    with tf.Graph().as_default() as graph:
+        inputs = [v1.placeholder(tf.float32, shape) for shape in ([None, 2], [None, 2], [2], [2], [])]
+        inverted = bounding.inverting(*inputs[:4], max_factor=inputs[4] if capped else None)
+        return v1.Session(graph=graph).make_callable(inverted, inputs)
+
+
+def inverting(gradient, action, low=LOW, high=HIGH, max_factor=None):
+    """Evaluate the rule on NumPy arrays."""
+    arrays = (np.asarray(array, np.float32) for array in (gradient, action, low, high, max_factor or 0))
+    return inverting_in_a_session(max_factor is not None)(*arrays)
 
 
 # -- the table: (below, inside, above) × (sign of g), worked out by hand ------------------------------

@@ -14,7 +14,8 @@ from environments import Counting
 from ddpg import DDPG, DDPGConfig, UsageError
 from ddpg.storage import checkpoint
 
-SMALL = DDPGConfig(hidden=(8,), batch_size=8, learning_starts=20, updates_per_call=4, buffer_size=100)
+# Not compiled where compiling is not the point.
+SMALL = DDPGConfig(hidden=(8,), batch_size=8, learning_starts=20, updates_per_call=4, buffer_size=100, jit=False)
 GROUPS = {"numbers": {"a": np.arange(6.0, dtype=np.float32).reshape(2, 3).T, "b": np.asarray(3)}}
 
 
@@ -200,7 +201,7 @@ def test_find(tmp_path):
 # -- the agent ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("options", [{}, {"norm": "batch"}, {"bounding": "inverting"}])
+@pytest.mark.parametrize("options", [{"jit": True}, {"norm": "batch"}, {"bounding": "inverting"}])
 def test_loaded_agent_is_the_saved_one(tmp_path, options):
     agent = agent_and_env(SMALL.replace(**options)).learn(60)
     agent.save(tmp_path / "c")

@@ -1,7 +1,9 @@
 """One symbolic update under its drivers: fused and compiled, fused, and step by step."""
 
+import functools
 import itertools
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -15,6 +17,8 @@ from ddpg.updates.learner import FusedLearner, SteppedLearner
 v1 = tf.compat.v1
 K, B = 6, 16
 CONFIG = DDPGConfig(gamma=0.9)
+OBSERVATIONS = gym.spaces.Box(-np.inf, np.inf, (3,), np.float32)
+ACTIONS = gym.spaces.Box(np.array([-1.0, 0.5], np.float32), np.array([3.0, 1.0], np.float32))
 
 
 def minibatches(rng):
@@ -22,42 +26,51 @@ def minibatches(rng):
     return Batch(n(3), n(2), n(1), n(3), (rng.random((K, B, 1)) < 0.3).astype(np.float32))
 
 
-def train(driver, observation_space, action_space, calls, norm=None, td_target="stop_gradient"):
-    """Return every variable after ``calls`` (numbers of updates) from the same start, and the metrics."""
-    with tf.Graph().as_default(), v1.Session().as_default() as session:
-        v1.set_random_seed(1)
-        # Normalisation makes some gradients exactly zero but for rounding, which Adam would blow up to full steps.
-        optimizer = v1.train.GradientDescentOptimizer if norm else v1.train.AdamOptimizer
-        options = {"network": mlp((16, 8), norm=norm), "optimizer": optimizer, "learning_rate": 1e-2, "tau": 0.1}
-        actor = ActorNetwork(observation_space, action_space, **options)
-        critic = CriticNetwork(observation_space, action_space, td_target=td_target, **options)
-        if driver == "stepped":
-            learner = SteppedLearner(DDPGUpdate(actor, critic, CONFIG), batch_size=B)
-        else:
-            learner = FusedLearner(
-                DDPGUpdate(actor, critic, CONFIG),
-                batch_size=B,
-                updates_per_call=K,
-                jit=driver == "compiled",
-            )
-        variables = v1.global_variables()
-        session.run(v1.global_variables_initializer())
-        start = session.run(variables)
-        batch, metrics = minibatches(np.random.default_rng(0)), []
-        for first, count in zip(itertools.accumulate([0, *calls]), calls, strict=False):
-            rows = Batch(*(np.roll(field, -first, axis=0) for field in batch))
-            metrics.append(learner.update(session, rows, count)[0])
-        end = session.run(variables)
-        moved = np.mean([np.any(a != b) for a, b in zip(start, end, strict=True)])
+class Driven:
+    """Networks and their driver, in a graph of their own."""
+
+    def __init__(self, driver, norm=None, td_target="stop_gradient"):
+        self.graph = tf.Graph()
+        self.session = v1.Session(graph=self.graph)
+        with self.graph.as_default():
+            v1.set_random_seed(1)
+            # Normalisation makes some gradients exactly zero but for rounding, which Adam would blow up to full steps.
+            optimizer = v1.train.GradientDescentOptimizer if norm else v1.train.AdamOptimizer
+            options = {"network": mlp((16, 8), norm=norm), "optimizer": optimizer, "learning_rate": 1e-2, "tau": 0.1}
+            actor = ActorNetwork(OBSERVATIONS, ACTIONS, **options)
+            critic = CriticNetwork(OBSERVATIONS, ACTIONS, td_target=td_target, **options)
+            update = DDPGUpdate(actor, critic, CONFIG)
+            if driver == "stepped":
+                self.learner = SteppedLearner(update, batch_size=B)
+            else:
+                self.learner = FusedLearner(update, batch_size=B, updates_per_call=K, jit=driver == "compiled")
+            self.variables = v1.global_variables()
+            self.session.run(v1.global_variables_initializer())
+            self.start = self.session.run(self.variables)
+
+    def train(self, calls):
+        """Return every variable after ``calls`` (numbers of updates) from the start, and the metrics."""
+        with self.graph.as_default(), self.session.as_default() as session:
+            initializers = [variable.initializer for variable in self.variables]
+            session.run(initializers, {i.inputs[1]: value for i, value in zip(initializers, self.start, strict=True)})
+            batch, metrics = minibatches(np.random.default_rng(0)), []
+            for first, count in zip(itertools.accumulate([0, *calls]), calls, strict=False):
+                rows = Batch(*(np.roll(field, -first, axis=0) for field in batch))
+                metrics.append(self.learner.update(session, rows, count)[0])
+            end = session.run(self.variables)
+        moved = np.mean([np.any(a != b) for a, b in zip(self.start, end, strict=True)])
         assert moved > 0.6
         return end, metrics
 
 
+driven = functools.cache(Driven)
+
+
 @pytest.mark.parametrize("norm", [None, "batch", "layer"])
-def test_compiled_uncompiled_and_stepped_agree(norm, observation_space, action_space):
-    compiled, metrics = train("compiled", observation_space, action_space, [K], norm)
-    uncompiled, uncompiled_metrics = train("uncompiled", observation_space, action_space, [K], norm)
-    stepped, stepped_metrics = train("stepped", observation_space, action_space, [K], norm)
+def test_compiled_uncompiled_and_stepped_agree(norm):
+    compiled, metrics = driven("compiled", norm).train([K])
+    uncompiled, uncompiled_metrics = driven("uncompiled", norm).train([K])
+    stepped, stepped_metrics = driven("stepped", norm).train([K])
     assert relative_difference(compiled, uncompiled) < 1e-5
     assert relative_difference(stepped, uncompiled) < 1e-5
     for name, value in metrics[0].items():
@@ -66,24 +79,24 @@ def test_compiled_uncompiled_and_stepped_agree(norm, observation_space, action_s
 
 
 @pytest.mark.parametrize("driver", ["compiled", "uncompiled"])
-def test_part_of_a_call_is_that_many_updates(driver, observation_space, action_space):
-    whole, _ = train(driver, observation_space, action_space, [K])
-    parts, _ = train(driver, observation_space, action_space, [2, 1, K - 3])
+def test_part_of_a_call_is_that_many_updates(driver):
+    whole, _ = driven(driver, None).train([K])
+    parts, _ = driven(driver, None).train([2, 1, K - 3])
     assert relative_difference(parts, whole) < 1e-6
-    fewer, _ = train(driver, observation_space, action_space, [2, 1])
+    fewer, _ = driven(driver, None).train([2, 1])
     assert relative_difference(fewer, whole) > 1e-3
 
 
-def test_placeholder_path_trains_alike_step_by_step(observation_space, action_space):
-    stopped, _ = train("stepped", observation_space, action_space, [K])
-    placeholder, _ = train("stepped", observation_space, action_space, [K], td_target="placeholder")
+def test_placeholder_path_trains_alike_step_by_step():
+    stopped, _ = driven("stepped", None).train([K])
+    placeholder, _ = Driven("stepped", td_target="placeholder").train([K])
     for one, other in zip(placeholder, stopped, strict=True):
         np.testing.assert_array_equal(one, other)
 
 
-def test_same_start_same_bits(observation_space, action_space):
-    one, _ = train("compiled", observation_space, action_space, [K, K])
-    other, _ = train("compiled", observation_space, action_space, [K, K])
+def test_same_start_same_bits():
+    one, _ = driven("compiled", None).train([K, K])
+    other, _ = Driven("compiled").train([K, K])
     for a, b in zip(one, other, strict=True):
         np.testing.assert_array_equal(a, b)
 
