@@ -123,7 +123,7 @@ MUTANTS = [
     Mutant(
         "rows-beyond-the-checkpoint-kept",
         "ddpg/runs/directory.py",
-        'if float(row["timesteps"]) <= keep_until',
+        '["timesteps"]) <= keep_until',
         "",
         RESUMED,
     ),
