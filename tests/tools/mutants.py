@@ -481,10 +481,10 @@ MUTANTS = [
     # -- evaluating where an agent learns; episodes that are lost
     Mutant("evaluation-does-not-abandon", "ddpg/runs/evaluation.py", "policy.abandon_episode()", "pass", ABANDONED),
     Mutant(
-        "evaluation-abandons-only-after-success",
+        "failed-evaluation-does-not-abandon",
         "ddpg/runs/evaluation.py",
         "    finally:",
-        "    except ZeroDivisionError:",
+        "    except ZeroDivisionError:\n        raise\n    else:",
         f"{_EVALUATION}also_when_evaluating_fails",
     ),
     Mutant(
@@ -542,7 +542,7 @@ MUTANTS = [
         f"{INTERACTION}::test_an_environment_that_reuses_its_array",
     ),
     Mutant(
-        "last-observation-is-the-next-ones-first",
+        "last-observation-is-the-next-first",
         "ddpg/experience/interaction.py",
         "if step.last:",
         "if False:",
