@@ -845,7 +845,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--only", nargs="+", metavar="NAME", help="mutants of these names, or beginnings of names")
     parser.add_argument("--list", action="store_true", help="print the mutants and do nothing")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="how many at a time; default: 1")
-    parser.add_argument("--timeout", type=float, default=600, metavar="S", help="of one run of tests; default: 600")
+    parser.add_argument(
+        "--timeout", type=float, default=600, metavar="S", help="of the tests of one mutant; default: 600"
+    )
     options = parser.parse_args(arguments)
     chosen = [m for m in MUTANTS if not options.only or m.name.startswith(tuple(options.only))]
     if not chosen:
@@ -871,7 +873,7 @@ def main(arguments: list[str] | None = None) -> int:
                 free.append(copy)
 
         tests = list(dict.fromkeys(mutant.tests for mutant in chosen))
-        failed, seconds = with_copy(lambda copy: copy.failure(tests, options.timeout))
+        failed, seconds = with_copy(lambda copy: copy.failure(tests, options.timeout * len(tests)))
         if failed is not None:
             raise SystemExit(f"error: the named tests do not pass on the unbroken source: {failed}")
         print(f"{len(tests)} named tests pass unbroken, {seconds:.0f} s", flush=True)
