@@ -266,6 +266,21 @@ def test_what_a_vector_may_not_return(place, value, message):
         interaction.step(np.zeros((2, 1), np.float32))
 
 
+@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
+def test_nothing_leads_over_from_what_a_vector_lost(mode):
+    makers = [lambda: Returning(np.nan, "reward"), lambda: Counting(9)]
+    env = SyncVectorEnv(makers, autoreset_mode=mode)
+    interaction = make_interaction(env, seed=0)
+    actions = np.zeros((2, 1), np.float32)
+    interaction.step(actions)
+    with pytest.raises(UsageError, match="reward of environment 0 holds nan"):
+        interaction.step(actions)
+    env.envs[0].fails = False
+    step = interaction.step(actions)
+    assert step.observations.tolist() == [[1, 0], [1, 0]]
+    assert step.next_observations.tolist() == [[1, 1], [1, 1]]
+
+
 def test_same_step_without_the_last_observation():
     class Forgetting(ReusingVector):
         def step(self, actions):

@@ -261,6 +261,14 @@ def test_bad_layers(options, message):
         mlp(**options)
 
 
+def test_networks_are_built_in_a_graph(observation_space, action_space):
+    assert tf.executing_eagerly()
+    with pytest.raises(UsageError, match=r"the actor was built in eager mode.*tf\.Graph\(\)\.as_default\(\)"):
+        ActorNetwork(observation_space, action_space)
+    with pytest.raises(UsageError, match="the critic was built in eager mode"):
+        CriticNetwork(observation_space, action_space)
+
+
 def test_numeric_methods_need_a_default_session(observation_space, action_space, graph):
     actor = ActorNetwork(observation_space, action_space)
     with pytest.raises(UsageError, match="no default session"):

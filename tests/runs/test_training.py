@@ -4,8 +4,8 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from ddpg import DDPG, DDPGConfig, train
-from ddpg.runs.directory import read_table
+from ddpg import DDPG, DDPGConfig, UsageError, train
+from ddpg.runs.directory import read_config, read_table
 from ddpg.runs.training import resume
 
 TINY = DDPGConfig(
@@ -16,7 +16,7 @@ TINY = DDPGConfig(
 class Scripted(gym.Env):
     """The k-th episode of every instance returns ``returns[k]``, whatever is done; 10 steps each.
 
-    Every reset is noted: the instance, its seed, and the number that was drawn.
+    Every reset that a step followed is noted: the instance, its seed, and the number that was drawn.
     """
 
     returns = (0.0,)
@@ -29,16 +29,17 @@ class Scripted(gym.Env):
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
-        self.episode += 1
         self.step_number = 0
-        self.start = float(self.np_random.uniform(-1, 1))
-        type(self).resets = (*self.resets, (self, seed, self.start))
+        self.seed, self.start = seed, float(self.np_random.uniform(-1, 1))
         return self._observation(), {}
 
     def _observation(self):
         return np.array([self.start, self.step_number / 10], np.float32)
 
     def step(self, action):
+        if self.step_number == 0:
+            self.episode += 1
+            type(self).resets = (*self.resets, (self, self.seed, self.start))
         self.step_number += 1
         done = self.step_number == 10
         reward = self.returns[min(self.episode, len(self.returns) - 1)] if done else 0.0
@@ -127,3 +128,22 @@ def test_resume_drops_what_the_checkpoint_has_not_seen(finished, tmp_path):
     times = column(run, "metrics", "seconds")
     assert times == sorted(times)
     assert times[-1] > seconds
+
+
+def halved(left):
+    """A schedule of one's own."""
+    return left / 2
+
+
+def test_resume_takes_the_configuration_that_a_file_cannot_hold(registered, tmp_path):
+    config = TINY.replace(learning_rate_schedule=halved)
+    Scripted.returns = (1.0,)
+    options = {"evaluation_interval": 100, "evaluation_episodes": 1, "progress_bar": False}
+    run = train("Scripted-v0", config, seed=0, total_timesteps=100, root=tmp_path, **options)
+    with pytest.raises(UsageError, match=r"learning_rate_schedule was a callable.*ddpg\.resume\(run, config=\.\.\.\)"):
+        resume(run, total_timesteps=200, progress_bar=False)
+    assert kept(run) == ["100", "best"]
+    resume(run, config=config.replace(gamma=0.5), total_timesteps=200, progress_bar=False)
+    assert kept(run) == ["100", "200", "best"]
+    noted = read_config(run)["config"]
+    assert (noted["gamma"], noted["learning_rate_schedule"]) == (0.5, config.to_json()["learning_rate_schedule"])

@@ -65,67 +65,112 @@ POLICY = "tests/gradients/test_policy.py::test_scale_does_not_depend_on_the_numb
 BOUNDING = "tests/gradients/test_bounding.py::test_policy_paths_use_the_actors_bounding"
 SHARED_ARRAY = f"{INTERACTION}::test_rows_survive_a_vector_that_writes_into_one_array"
 
+_PLACE = "tests/storage/test_place.py::test_"
+STAYS = f"{_PLACE}what_is_there_stays"
+CWD = f"{_PLACE}the_working_directory_is_refused"
+
+_EVALUATION = "tests/runs/test_evaluation.py::test_"
+_RATES = "tests/agents/test_learning_rates.py::test_"
+_OPTIONS = "tests/updates/test_options.py::test_"
+_OWN_PATHS = "tests/updates/test_own_paths.py::test_"
+_PROGRAM = "tests/acting/test_program.py::test_"
+_VALUES = "tests/experience/test_values.py::test_"
+ABANDONED = "tests/agents/test_abandoned_episodes.py"
+CLIPPED = "tests/agents/test_clipped_actions.py"
+CONFIGURED = f"{_TRAINING}resume_takes_the_configuration_that_a_file_cannot_hold"
+FORGOTTEN = f"{_OWN_PATHS}what_a_policy_gradient_can_forget"
+OVERFLOW = f"{_PROGRAM}activations_never_overflow"
+LOADING = f"{_PROGRAM}weights_that_do_not_fit_change_nothing"
+RETURNED = f"{INTERACTION}::test_what_an_environment_may_not_return"
+NO_FLAGS = f"{_VALUES}no_flags"
+ONLINE = f"{_OPTIONS}the_online_target_of_ddpg_is_bootstrapped_from_the_online_networks_and_stopped"
+OPTIMIZERS = f"{_OPTIONS}every_network_has_the_optimizer"
+
 MUTANTS = [
     # -- runs: the best checkpoint, the latest ones, rows, seeds of evaluations
     Mutant(
         "best-is-worst",
-        "ddpg/runs/training.py",
+        "ddpg/runs/recorder.py",
         '["mean_return"] > self._best',
         '["mean_return"] < self._best',
         BEST,
     ),
     Mutant(
         "best-is-latest",
-        "ddpg/runs/training.py",
+        "ddpg/runs/recorder.py",
         'if summary["mean_return"] > self._best:',
         "if True:",
         BEST,
     ),
     Mutant(
         "best-forgotten-on-resume",
-        "ddpg/runs/training.py",
+        "ddpg/runs/recorder.py",
         'max((float(row["mean_return"]) for row in rows), default=-np.inf)',
         "-np.inf",
         RESUMED,
     ),
     Mutant(
         "evaluation-on-the-runs-seed",
-        "ddpg/runs/training.py",
+        "ddpg/runs/recorder.py",
         'document["seed"] + 1_000_000',
         'document["seed"]',
         EVALUATED,
     ),
     Mutant(
         "evaluation-on-what-is-trained-on",
-        "ddpg/runs/training.py",
+        "ddpg/runs/recorder.py",
         'document["seed"] + 1_000_000',
         'int(np.random.SeedSequence([document["seed"], 0]).generate_state(1)[0] >> 1)',
         EVALUATED,
     ),
     Mutant(
-        "evaluations-unseeded", "ddpg/runs/training.py", "self._episodes, self._seed)", "self._episodes)", EVALUATED
+        "evaluations-unseeded", "ddpg/runs/recorder.py", "self._episodes, self._seed)", "self._episodes)", EVALUATED
     ),
-    Mutant("newest-checkpoints-deleted", "ddpg/runs/training.py", "numbered[:-KEEP", "numbered[KEEP", LATEST),
+    Mutant(
+        "newest-checkpoints-deleted",
+        "ddpg/runs/recorder.py",
+        "numbered[:-KEEP_CHECKPOINTS]",
+        "numbered[KEEP_CHECKPOINTS:]",
+        LATEST,
+    ),
     Mutant(
         "checkpoints-sorted-as-text",
-        "ddpg/runs/training.py",
+        "ddpg/runs/recorder.py",
         "if entry.name.isdigit())",
         "if entry.name.isdigit()); numbered.sort(key=str)",
         LATEST,
     ),
-    Mutant("all-checkpoints-kept", "ddpg/runs/training.py", "numbered[:-KEEP_CHECKPOINTS]", "[]", LATEST),
+    Mutant("all-checkpoints-kept", "ddpg/runs/recorder.py", "numbered[:-KEEP_CHECKPOINTS]", "[]", LATEST),
     Mutant(
         "rows-beyond-the-checkpoint-kept",
         "ddpg/runs/directory.py",
-        'if float(row["timesteps"]) <= keep_until',
-        "",
+        '["timesteps"]) <= keep_until',
+        '["timesteps"]) <= keep_until or True',
         RESUMED,
     ),
-    Mutant("row-of-the-checkpoint-lost", "ddpg/runs/directory.py", "<= keep_until", "< keep_until", RESUMED),
-    Mutant("seconds-start-anew", "ddpg/runs/training.py", 'float(metrics[-1]["seconds"])', "0.0", RESUMED),
+    Mutant(
+        "row-of-the-checkpoint-lost",
+        "ddpg/runs/directory.py",
+        '["timesteps"]) <= keep_until',
+        '["timesteps"]) < keep_until',
+        RESUMED,
+    ),
+    Mutant("seconds-start-anew", "ddpg/runs/recorder.py", 'float(metrics[-1]["seconds"])', "0.0", RESUMED),
     # -- evaluation
-    Mutant("every-episode-alike", "ddpg/runs/evaluation.py", "seed=seed if not returns else None", "seed=seed", STARTS),
-    Mutant("evaluation-ignores-its-seed", "ddpg/runs/evaluation.py", "seed=seed if not returns else None", "", STARTS),
+    Mutant(
+        "every-episode-alike",
+        "ddpg/experience/stepping.py",
+        "last[0] = current\n            self._restart()",
+        "last[0] = current\n            self._restart(0)",
+        STARTS,
+    ),
+    Mutant(
+        "evaluation-ignores-its-seed",
+        "ddpg/runs/evaluation.py",
+        "make_stepper(env, seed)",
+        "make_stepper(env, None)",
+        STARTS,
+    ),
     Mutant("ninety-percent-interval", "ddpg/runs/evaluation.py", "ppf(0.975", "ppf(0.95", SUMMARY),
     Mutant(
         "normal-interval",
@@ -155,8 +200,8 @@ MUTANTS = [
         "deterministic=True)",
         GREEDY,
     ),
-    Mutant("ddpg-always-explores", "ddpg/agents/ddpg.py", "        if not deterministic:", "        if True:", GREEDY),
-    Mutant("dqn-always-explores", "ddpg/agents/dqn.py", "        if not deterministic:", "        if True:", GREEDY),
+    Mutant("ddpg-always-explores", "ddpg/agents/base.py", "if deterministic:", "if False:", f"{GREEDY}[DDPG]"),
+    Mutant("dqn-always-explores", "ddpg/agents/base.py", "if deterministic:", "if False:", f"{GREEDY}[DQN]"),
     # -- batch normalisation in the update
     Mutant(
         "critic-step-in-inference-mode",
@@ -215,72 +260,86 @@ MUTANTS = [
     ),
     Mutant("metrics-summed-step-by-step", "ddpg/updates/learner.py", "total / updates for", "total for", DRIVERS),
     # -- when an agent learns
-    Mutant(
-        "owed-fraction-dropped",
-        "ddpg/agents/off_policy.py",
-        "self._owed_updates -= count",
-        "self._owed_updates = 0",
-        OWED,
-    ),
+    Mutant("owed-fraction-dropped", "ddpg/agents/loop.py", "self.owed_updates -= count", "self.owed_updates = 0", OWED),
     Mutant(
         "learning-starts-late",
-        "ddpg/agents/off_policy.py",
-        "self.num_timesteps >= config",
-        "self.num_timesteps > config",
+        "ddpg/agents/loop.py",
+        "agent.num_timesteps >= agent.config",
+        "agent.num_timesteps > agent.config",
         STARTING,
     ),
     Mutant(
         "learning-starts-early",
-        "ddpg/agents/off_policy.py",
-        "self.num_timesteps >= config",
-        "self.num_timesteps + 1 >= config",
+        "ddpg/agents/loop.py",
+        "agent.num_timesteps >= agent.config",
+        "agent.num_timesteps + 1 >= agent.config",
         STARTING,
     ),
     Mutant(
-        "ddpg-random-too-long", "ddpg/agents/ddpg.py", "self.num_timesteps < self", "self.num_timesteps <= self", RANDOM
+        "ddpg-random-too-long",
+        "ddpg/acting/exploration.py",
+        "step < self.random_steps",
+        "step <= self.random_steps",
+        f"{RANDOM}[DDPG]",
     ),
     Mutant(
         "ddpg-random-too-short",
-        "ddpg/agents/ddpg.py",
-        "self.num_timesteps < self",
-        "self.num_timesteps + 1 < self",
-        RANDOM,
+        "ddpg/acting/exploration.py",
+        "step < self.random_steps",
+        "step + 1 < self.random_steps",
+        f"{RANDOM}[DDPG]",
     ),
     Mutant(
-        "dqn-random-too-long", "ddpg/agents/dqn.py", "self.num_timesteps < self", "self.num_timesteps <= self", RANDOM
+        "dqn-random-too-long",
+        "ddpg/acting/exploration.py",
+        "step < self.random_steps",
+        "step <= self.random_steps",
+        f"{RANDOM}[DQN]",
     ),
     # -- seeds, and what a checkpoint brings back
-    Mutant("environment-seed-constant", "ddpg/agents/off_policy.py", "[self.seed, self.num_timesteps]", "[0]", SEEDED),
+    Mutant("environment-seed-constant", "ddpg/agents/loop.py", "[agent.seed, agent.num_timesteps]", "[0]", SEEDED),
     Mutant(
         "environment-seed-of-the-beginning",
-        "ddpg/agents/off_policy.py",
-        "[self.seed, self.num_timesteps]",
-        "[self.seed]",
+        "ddpg/agents/loop.py",
+        "[agent.seed, agent.num_timesteps]",
+        "[agent.seed]",
         SEEDED,
     ),
     Mutant(
         "environment-seed-of-the-steps",
-        "ddpg/agents/off_policy.py",
-        "[self.seed, self.num_timesteps]",
-        "[self.num_timesteps]",
+        "ddpg/agents/loop.py",
+        "[agent.seed, agent.num_timesteps]",
+        "[agent.num_timesteps]",
         SEEDED,
     ),
     Mutant(
         "largest-reward-forgotten",
         "ddpg/agents/state.py",
-        'agent._largest_reward = manifest["largest_reward"]',
+        'agent.largest_reward = manifest["largest_reward"]',
         "pass",
         LARGEST,
     ),
     Mutant(
         "owed-updates-forgotten",
         "ddpg/agents/state.py",
-        'agent._owed_updates = manifest["owed_updates"]',
+        'agent.loop.owed_updates = manifest["owed_updates"]',
         "pass",
         OWED,
     ),
-    Mutant("exploration-state-forgotten", "ddpg/agents/state.py", '"exploration": agent._exploration_rng, ', "", DRAWS),
-    Mutant("replay-state-forgotten", "ddpg/agents/state.py", ', "replay": agent._replay_rng', "", DRAWS),
+    Mutant(
+        "exploration-state-forgotten",
+        "ddpg/agents/state.py",
+        "for name, generator in agent.generators.items()",
+        'for name, generator in [("replay", agent.generators["replay"])]',
+        DRAWS,
+    ),
+    Mutant(
+        "replay-state-forgotten",
+        "ddpg/agents/state.py",
+        "for name, generator in agent.generators.items()",
+        'for name, generator in [("exploration", agent.generators["exploration"])]',
+        DRAWS,
+    ),
     Mutant(
         "replay-position-forgotten",
         "ddpg/experience/replay.py",
@@ -292,43 +351,43 @@ MUTANTS = [
     Mutant(
         "a-cut-is-an-end",
         "ddpg/agents/off_policy.py",
-        "            transitions.terminated,",
-        "            np.logical_or(transitions.terminated, transitions.truncated),",
+        "terminated, truncated, _ = transitions",
+        "terminated, truncated, _ = transitions; terminated = terminated | truncated",
         CUT,
     ),
     Mutant(
         "an-observed-cut-is-an-end",
-        "ddpg/agents/off_policy.py",
-        "next_observations, [terminated], [truncated])",
-        "next_observations, [terminated or truncated], [truncated])",
+        "ddpg/experience/transitions.py",
+        'as_flag(terminated, "terminated")',
+        'as_flag(terminated or truncated, "terminated")',
         VALUE,
     ),
     Mutant("an-end-has-a-value", "ddpg/updates/ddpg.py", "gamma * (1.0 - batch.terminated) *", "gamma *", VALUE),
     # -- noise
-    Mutant("noise-goes-on", "ddpg/agents/ddpg.py", "self._noise.reset(index)", "pass", NOISE),
+    Mutant("noise-goes-on", "ddpg/acting/exploration.py", "self._noise.reset(index)", "pass", NOISE),
     Mutant("noise-reset-everywhere", "ddpg/acting/noise.py", "self._x[index] = 0.0", "self._x[:] = 0.0", NOISE),
     Mutant("noise-reset-in-the-first", "ddpg/acting/noise.py", "self._x[index] = 0.0", "self._x[0] = 0.0", NOISE),
     # -- vectors of environments
     Mutant(
         "step-not-copied",
-        "ddpg/experience/interaction.py",
-        "np.array(returned, np.float32)",
-        "np.asarray(returned, np.float32)",
+        "ddpg/experience/stepping.py",
+        "self._read_all(observations)",
+        "np.asarray(observations, np.float32)",
         SHARED_ARRAY,
     ),
     Mutant(
         "reset-not-copied",
-        "ddpg/experience/interaction.py",
-        "np.array(env.reset(seed=seed)[0], np.float32)",
-        "np.asarray(env.reset(seed=seed)[0], np.float32)",
+        "ddpg/experience/stepping.py",
+        "self._read_all(self.env.reset(seed=seed)[0])",
+        "np.asarray(self.env.reset(seed=seed)[0], np.float32)",
         SHARED_ARRAY,
     ),
     Mutant(
         "restarts-are-transitions",
-        "ddpg/experience/interaction.py",
+        "ddpg/experience/stepping.py",
         "            self._ended = done",
         "            self._ended = np.zeros_like(done)",
-        f"{INTERACTION}::test_agent_learns_on_a_vector",
+        f"{INTERACTION}::test_vector_stores_what_single_environments_do",
     ),
     # -- the policy gradient's scale and bounding
     Mutant(
@@ -358,6 +417,335 @@ MUTANTS = [
         "tf.stop_gradient(self.bound_action_gradient(action_gradients, actions))",
         "tf.stop_gradient(action_gradients)",
         BOUNDING,
+    ),
+    # -- where a checkpoint may be written
+    Mutant("place-not-checked", "ddpg/storage/checkpoint.py", "place.check(path)", "pass", STAYS),
+    Mutant(
+        "place-not-checked-again",
+        "ddpg/storage/checkpoint.py",
+        "place.check(target)",
+        "pass",
+        f"{_PLACE}what_arrives_while_writing_stays",
+    ),
+    Mutant("link-followed", "ddpg/storage/place.py", "if path.is_symlink():", "if False:", STAYS),
+    Mutant(
+        "any-directory-replaced", "ddpg/storage/place.py", "        _check_directory(path)\n", "        pass\n", STAYS
+    ),
+    Mutant("foreign-files-replaced", "ddpg/storage/place.py", "    if foreign:", "    if False:", STAYS),
+    Mutant("linked-files-replaced", "ddpg/storage/place.py", " or not _is_file(path / name)]", "]", STAYS),
+    Mutant(
+        "any-manifest-is-ours",
+        "ddpg/storage/place.py",
+        "if ours and all(map(_FILE.fullmatch, names))",
+        "if ours",
+        STAYS,
+    ),
+    Mutant(
+        "sides-not-checked",
+        "ddpg/storage/place.py",
+        "for side in (aside(target), old(target)):",
+        "for side in ():",
+        STAYS,
+    ),
+    Mutant("working-directory-replaced", "ddpg/storage/place.py", "if path.samefile(os.curdir):", "if False:", CWD),
+    Mutant(
+        "working-directory-left",
+        "ddpg/storage/place.py",
+        "    if here:",
+        "    if False:",
+        f"{_PLACE}an_empty_working_directory_is_filled_and_stays_it",
+    ),
+    # -- learning rates are options
+    Mutant(
+        "learning-rates-restored",
+        "ddpg/agents/base.py",
+        " if v.name not in rates}",
+        "}",
+        f"{_RATES}a_changed_configuration_changes_the_rates_of_a_loaded_agent",
+    ),
+    Mutant(
+        "learning-rates-not-reset",
+        "ddpg/agents/loop.py",
+        "agent.scale_learning_rates(1.0)",
+        "pass",
+        f"{_RATES}updates_after_a_scheduled_learn_are_at_the_configured_rates",
+    ),
+    Mutant(
+        "schedule-starts-anew",
+        "ddpg/agents/loop.py",
+        "1 - agent.num_timesteps / goal",
+        '1 - (agent.num_timesteps - (start := (starts := vars(self).setdefault("starts", {0: 0}))'
+        ".setdefault(goal, max(starts)))) / (goal - start)",
+        f"{_RATES}a_second_call_goes_on_from_where_the_agent_stands",
+    ),
+    # -- evaluating where an agent learns; episodes that are lost
+    Mutant("evaluation-does-not-abandon", "ddpg/runs/evaluation.py", "policy.abandon_episode()", "pass", ABANDONED),
+    Mutant(
+        "failed-evaluation-does-not-abandon",
+        "ddpg/runs/evaluation.py",
+        "    finally:",
+        "    except ZeroDivisionError:\n        raise\n    else:",
+        f"{_EVALUATION}also_when_evaluating_fails",
+    ),
+    Mutant(
+        "evaluation-knows-no-wrappers",
+        "ddpg/runs/evaluation.py",
+        "not _innermost(own).isdisjoint(_innermost(env))",
+        "own is env",
+        f"{_EVALUATION}evaluating_where_the_policy_learns_abandons_its_episode",
+    ),
+    Mutant(
+        "evaluation-knows-no-vectors",
+        "ddpg/runs/evaluation.py",
+        'for part in getattr(inner, "envs", ())',
+        "for part in ()",
+        f"{_EVALUATION}the_same_for_vectors",
+    ),
+    Mutant("abandoned-episode-goes-on", "ddpg/agents/loop.py", "self._interaction = None", "pass", ABANDONED),
+    Mutant(
+        "lost-episode-goes-on",
+        "ddpg/experience/stepping.py",
+        "self._observations = None  # should anything below raise, the episode is lost",
+        "pass",
+        RETURNED,
+    ),
+    Mutant(
+        "lost-episodes-of-a-vector-go-on",
+        "ddpg/experience/stepping.py",
+        "self._observations = None  # should anything below raise, the episodes are lost",
+        "pass",
+        f"{INTERACTION}::test_nothing_leads_over_from_what_a_vector_lost",
+    ),
+    Mutant("noise-of-one-for-all", "ddpg/agents/loop.py", "agent.behaviour.start(interaction.count)", "pass", NOISE),
+    Mutant("ignored-actions-counted", "ddpg/agents/loop.py", "clipped[rows].sum()", "clipped.sum()", CLIPPED),
+    # -- evaluation of vectors
+    Mutant(
+        "short-episodes-preferred",
+        "ddpg/runs/evaluation.py",
+        "if wanted[episode.index]:",
+        "if len(finished) < episodes:",
+        f"{_EVALUATION}short_episodes_are_not_preferred",
+    ),
+    Mutant(
+        "quota-rounded-up",
+        "ddpg/runs/evaluation.py",
+        "(episodes + index) // stepper.count",
+        "-(-episodes // stepper.count)",
+        f"{_EVALUATION}each_environment_of_a_vector_contributes_its_first_episodes",
+    ),
+    # -- what environments return
+    Mutant(
+        "observation-not-copied",
+        "ddpg/experience/interaction.py",
+        "numbers.copy() if numbers is array else numbers",
+        "numbers",
+        f"{INTERACTION}::test_an_environment_that_reuses_its_array",
+    ),
+    Mutant(
+        "last-observation-is-the-next-first",
+        "ddpg/experience/interaction.py",
+        "if step.last:",
+        "if False:",
+        f"{INTERACTION}::test_single",
+    ),
+    Mutant(
+        "observation-of-any-shape",
+        "ddpg/experience/interaction.py",
+        "if array.shape != shape:",
+        "if array.size != np.prod(shape):",
+        RETURNED,
+    ),
+    Mutant(
+        "bytes-cut-off",
+        "ddpg/experience/interaction.py",
+        "if self._bytes:",
+        "if False:",
+        f"{INTERACTION}::test_images_stay_what_they_are",
+    ),
+    Mutant(
+        "nan-reward-of-a-vector",
+        "ddpg/experience/stepping.py",
+        "_check_rewards(step.rewards, np.flatnonzero(stepped))",
+        "pass",
+        f"{INTERACTION}::test_what_a_vector_may_not_return",
+    ),
+    Mutant("complex-numbers-taken", "ddpg/experience/values.py", '"biuf"', '"biufc"', f"{_VALUES}no_numbers"),
+    Mutant(
+        "integers-rounded",
+        "ddpg/experience/values.py",
+        'elif kind != "b" and array.dtype.itemsize > 2:',
+        "elif False:",
+        f"{_VALUES}integers_that_float32_rounds",
+    ),
+    Mutant(
+        "integers-of-32-bits-rounded",
+        "ddpg/experience/values.py",
+        "array.dtype.itemsize > 2:",
+        "array.dtype.itemsize > 4:",
+        f"{_VALUES}integers_that_float32_rounds",
+    ),
+    Mutant(
+        "infinite-observation",
+        "ddpg/experience/values.py",
+        "        check_finite(array, what)\n",
+        "        pass\n",
+        f"{_VALUES}beyond_float32",
+    ),
+    Mutant(
+        "nan-is-a-flag",
+        "ddpg/experience/values.py",
+        "if value is True or value is False:",
+        "if isinstance(value, (bool, float)):",
+        NO_FLAGS,
+    ),
+    Mutant("floats-are-flags", "ddpg/experience/values.py", 'not in "biu" or', 'not in "biuf" or', NO_FLAGS),
+    Mutant(
+        "any-integer-is-a-flag",
+        "ddpg/experience/values.py",
+        " or not ((array == 0) | (array == 1)).all()",
+        "",
+        NO_FLAGS,
+    ),
+    # -- what is asked for is what is done
+    Mutant(
+        "conv-ignores-norm",
+        "ddpg/updates/dqn.py",
+        ", norm=config.norm)",
+        ")",
+        f"{_OPTIONS}convolutions_are_normalised",
+    ),
+    Mutant("ddpg-target-always-ema", "ddpg/updates/ddpg.py", ', self.config.target == "online")', ")", ONLINE),
+    Mutant("ddpg-unused-target-moves", "ddpg/updates/ddpg.py", "tf.no_op() if", "tf.no_op() if False and", ONLINE),
+    Mutant(
+        "dqn-target-always-ema",
+        "ddpg/updates/dqn.py",
+        ' or self.config.target == "online"',
+        "",
+        f"{_OPTIONS}the_online_target_of_dqn_is_dqn3s_without_target_q",
+    ),
+    Mutant(
+        "optimizer-always-adam",
+        "ddpg/networks/optimizers.py",
+        'choose("optimizer", optimizer,',
+        'choose("optimizer", "adam",',
+        f"{_OPTIONS}optimizers_by_hand",
+    ),
+    Mutant(
+        "another-momentum",
+        "ddpg/networks/optimizers.py",
+        "momentum=0.9",
+        "momentum=0.8",
+        f"{_OPTIONS}optimizers_by_hand",
+    ),
+    Mutant(
+        "critic-ignores-optimizer",
+        "ddpg/updates/ddpg.py",
+        "td_target=config.td_target,\n            optimizer=config.optimizer,",
+        "td_target=config.td_target,",
+        OPTIMIZERS,
+    ),
+    Mutant(
+        "actor-ignores-optimizer",
+        "ddpg/updates/ddpg.py",
+        "policy_gradient=config.policy_gradient,\n            optimizer=config.optimizer,",
+        "policy_gradient=config.policy_gradient,",
+        OPTIMIZERS,
+    ),
+    Mutant("dqn-ignores-optimizer", "ddpg/updates/dqn.py", "optimizer=config.optimizer,", "", OPTIMIZERS),
+    Mutant(
+        "resume-ignores-config",
+        "ddpg/runs/training.py",
+        "load_agent(run, env, config=config)",
+        "load_agent(run, env)",
+        CONFIGURED,
+    ),
+    Mutant(
+        "resume-does-not-note-config",
+        "ddpg/runs/training.py",
+        'document["config"] = agent.config.to_json()',
+        "pass",
+        CONFIGURED,
+    ),
+    Mutant("error-does-not-name-resume", "ddpg/config.py", "or ddpg.resume(run, config=...)", "", CONFIGURED),
+    # -- gradient paths that forget something
+    Mutant(
+        "fed-residual-accepted",
+        "ddpg/gradients/td.py",
+        "if all(gradient is None for gradient in tf.gradients(target, variables)):",
+        "if False:",
+        f"{_OWN_PATHS}residual_gradient_refuses_a_fed_target",
+    ),
+    Mutant(
+        "unbounded-accepted",
+        "ddpg/updates/ddpg.py",
+        "if actor.bounds_gradients and actor.times_bounded == bounded:",
+        "if False:",
+        FORGOTTEN,
+    ),
+    Mutant(
+        "unclipped-accepted",
+        "ddpg/networks/actor.py",
+        "is not boundings.identity or self.action_gradient_clip is not None",
+        "is not boundings.identity",
+        f"{_OWN_PATHS}without_a_bounding_there_is_none_to_forget",
+    ),
+    Mutant("no-gradients-accepted", "ddpg/updates/base.py", "    if empty:", "    if False:", FORGOTTEN),
+    Mutant(
+        "other-variables-accepted",
+        "ddpg/updates/base.py",
+        "    if sorted(given) != sorted(variable.name for variable in variables):",
+        "    if False:",
+        FORGOTTEN,
+    ),
+    Mutant(
+        "eager-networks-accepted",
+        "ddpg/networks/base.py",
+        "if tf.executing_eagerly():",
+        "if False:",
+        "tests/networks/test_networks.py::test_networks_are_built_in_a_graph",
+    ),
+    # -- acting in NumPy
+    Mutant(
+        "registers-shared",
+        "ddpg/acting/program.py",
+        "self._registers.copy()  # what",
+        "self._registers  # what",
+        f"{_PROGRAM}threads_get_their_own_results",
+    ),
+    Mutant(
+        "load-in-place",
+        "ddpg/acting/program.py",
+        "registers = self._registers.copy()\n        for",
+        "registers = self._registers\n        for",
+        LOADING,
+    ),
+    Mutant(
+        "load-in-the-midst-of-a-call",
+        "ddpg/acting/program.py",
+        "registers[register] = _as_row(array)",
+        "self._registers[register] = registers[register] = _as_row(array)",
+        f"{_PROGRAM}a_call_computes_with_weights_of_one_loading",
+    ),
+    Mutant(
+        "sigmoid-overflows",
+        "ddpg/acting/program.py",
+        "np.where(x >= 0, np.float32(1), decay) / (1 + decay)",
+        "1 / (1 + np.exp(-x))",
+        OVERFLOW,
+    ),
+    Mutant(
+        "selu-overflows",
+        "ddpg/acting/program.py",
+        "1.6732632423543772) * np.expm1(np.minimum(x, 0))",
+        "1.6732632423543772) * np.expm1(x)",
+        OVERFLOW,
+    ),
+    Mutant(
+        "elu-overflows",
+        "ddpg/acting/program.py",
+        "np.where(x > 0, x, np.expm1(np.minimum(x, 0)))",
+        "np.where(x > 0, x, np.expm1(x))",
+        OVERFLOW,
     ),
 ]
 
@@ -457,7 +845,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--only", nargs="+", metavar="NAME", help="mutants of these names, or beginnings of names")
     parser.add_argument("--list", action="store_true", help="print the mutants and do nothing")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="how many at a time; default: 1")
-    parser.add_argument("--timeout", type=float, default=600, metavar="S", help="of one run of tests; default: 600")
+    parser.add_argument(
+        "--timeout", type=float, default=600, metavar="S", help="of the tests of one mutant; default: 600"
+    )
     options = parser.parse_args(arguments)
     chosen = [m for m in MUTANTS if not options.only or m.name.startswith(tuple(options.only))]
     if not chosen:
@@ -483,7 +873,7 @@ def main(arguments: list[str] | None = None) -> int:
                 free.append(copy)
 
         tests = list(dict.fromkeys(mutant.tests for mutant in chosen))
-        failed, seconds = with_copy(lambda copy: copy.failure(tests, options.timeout))
+        failed, seconds = with_copy(lambda copy: copy.failure(tests, options.timeout * len(tests)))
         if failed is not None:
             raise SystemExit(f"error: the named tests do not pass on the unbroken source: {failed}")
         print(f"{len(tests)} named tests pass unbroken, {seconds:.0f} s", flush=True)

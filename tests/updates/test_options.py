@@ -75,6 +75,15 @@ def test_optimizers_by_hand(optimizer, expected):
     np.testing.assert_allclose(critic_steps(optimizer), expected, atol=1e-5)
 
 
+def test_every_network_has_the_optimizer():
+    """Whose steps are by hand above; DQN's only network, and both of DDPG's."""
+    expected = v1.train.MomentumOptimizer
+    agent = DDPG((BOX, BOX), DDPGConfig(hidden=(2,), optimizer="momentum", jit=False), seed=0)
+    assert (type(agent.actor.optimizer), type(agent.critic.optimizer)) == (expected, expected)
+    config = DQNConfig(hidden=(2,), optimizer="momentum", jit=False)
+    assert type(DQN((BOX, gym.spaces.Discrete(2)), config, seed=0).q.optimizer) is expected
+
+
 def test_unknown_optimizer():
     with pytest.raises(UsageError, match=r"optimizer='adm' must be one of .*did you mean 'adam'"):
         DDPGConfig(optimizer="adm")
