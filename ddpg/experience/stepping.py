@@ -97,9 +97,7 @@ class SingleStepper:
         if terminated or truncated:
             episodes.append(Episode(self._return, self._length, 0, _success(info)))
             last[0] = current
-            # The next episode begins when somebody looks: after the last of an evaluation nobody does.
-            self._return, self._length = 0.0, 0
-        else:
+        else:  # a next episode begins when somebody looks: after the last one of an evaluation nobody does
             self._observations = current
         return Step(EVERYONE, np.array([reward]), np.array([terminated]), np.array([truncated]), last, episodes)
 

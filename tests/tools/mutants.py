@@ -56,6 +56,9 @@ DRAWS = f"{_RESUME}loaded_agent_draws_what_the_saved_one_would_have_drawn"
 CUT = f"{_RESUME}a_cut_is_not_an_end_in_memory"
 VALUE = f"{_RESUME}value_after_a_cut_is_learned_from"
 
+GOING_ON = "tests/runs/test_resume.py::test_"
+EXACT = f"{GOING_ON}interrupted_twice_is_never_interrupted[dqn]"
+
 BATCH_NORM = "tests/updates/test_batch_norm.py"
 UPDATER = "tests/updates/test_updater.py"
 DRIVERS = "tests/updates/test_learner.py::test_compiled_uncompiled_and_stepped_agree[None]"
@@ -129,18 +132,20 @@ MUTANTS = [
     Mutant(
         "newest-checkpoints-deleted",
         "ddpg/runs/recorder.py",
-        "numbered[:-KEEP_CHECKPOINTS]",
-        "numbered[KEEP_CHECKPOINTS:]",
+        "(self._run)[:-KEEP_CHECKPOINTS]",
+        "(self._run)[KEEP_CHECKPOINTS:]",
         LATEST,
     ),
     Mutant(
         "checkpoints-sorted-as-text",
-        "ddpg/runs/recorder.py",
-        "if entry.name.isdigit())",
-        "if entry.name.isdigit()); numbered.sort(key=str)",
+        "ddpg/runs/directory.py",
+        "key=lambda entry: int(entry.name)",
+        "key=lambda entry: entry.name",
         LATEST,
     ),
-    Mutant("all-checkpoints-kept", "ddpg/runs/recorder.py", "numbered[:-KEEP_CHECKPOINTS]", "[]", LATEST),
+    Mutant(
+        "all-checkpoints-kept", "ddpg/runs/recorder.py", "(self._run)[:-KEEP_CHECKPOINTS]", "(self._run)[:0]", LATEST
+    ),
     Mutant(
         "rows-beyond-the-checkpoint-kept",
         "ddpg/runs/directory.py",
@@ -160,8 +165,8 @@ MUTANTS = [
     Mutant(
         "every-episode-alike",
         "ddpg/experience/stepping.py",
-        "last[0] = current\n            self._restart()",
-        "last[0] = current\n            self._restart(0)",
+        "is None:\n            self._restart()\n        return self._observations\n\n    def step(self, action: Any)",
+        "is None:\n            self._restart(0)\n        return self._observations\n\n    def step(self, action: Any)",
         STARTS,
     ),
     Mutant(
@@ -264,15 +269,15 @@ MUTANTS = [
     Mutant(
         "learning-starts-late",
         "ddpg/agents/loop.py",
-        "agent.num_timesteps >= agent.config",
-        "agent.num_timesteps > agent.config",
+        "agent.num_timesteps >= starts",
+        "agent.num_timesteps > starts",
         STARTING,
     ),
     Mutant(
         "learning-starts-early",
         "ddpg/agents/loop.py",
-        "agent.num_timesteps >= agent.config",
-        "agent.num_timesteps + 1 >= agent.config",
+        "agent.num_timesteps >= starts",
+        "agent.num_timesteps + 1 >= starts",
         STARTING,
     ),
     Mutant(
@@ -544,8 +549,8 @@ MUTANTS = [
     Mutant(
         "last-observation-is-the-next-first",
         "ddpg/experience/interaction.py",
-        "if step.last:",
-        "if False:",
+        "step.last[0] if self._single and step.last else stepper.observations",
+        "stepper.observations",
         f"{INTERACTION}::test_single",
     ),
     Mutant(
@@ -652,11 +657,71 @@ MUTANTS = [
         OPTIMIZERS,
     ),
     Mutant("dqn-ignores-optimizer", "ddpg/updates/dqn.py", "optimizer=config.optimizer,", "", OPTIMIZERS),
+    # -- going on exactly --
+    Mutant("episode-goes-on-after-a-checkpoint", "ddpg/runs/recorder.py", "agent.abandon_episode()", "pass", EXACT),
+    Mutant("recent-episodes-forgotten", "ddpg/runs/recorder.py", "[-100:]", "[:0]", EXACT),
+    Mutant("events-not-cut", "ddpg/runs/directory.py", ".step <= keep_until", ".step >= 0", EXACT),
+    Mutant(
+        "evaluations-off-their-grid",
+        "ddpg/runs/recorder.py",
+        "(timesteps // self._interval + 1) *",
+        "1 + timesteps +",
+        EXACT,
+    ),
+    Mutant(
+        "nothing-to-resume-at-first",
+        "ddpg/runs/recorder.py",
+        "if not self._folder.exists():",
+        "if False:",
+        f"{GOING_ON}something_to_resume_from_exists_at_once",
+    ),
+    Mutant(
+        "missing-best-not-made",
+        "ddpg/runs/recorder.py",
+        "        self._keep_best(agent, rows)\n",
+        "",
+        f"{GOING_ON}best_is_made_where_a_kill_came_before_it",
+    ),
+    Mutant(
+        "torn-row-read",
+        "ddpg/runs/directory.py",
+        'text[: text.rfind("\\n") + 1]',
+        "text",
+        f"{GOING_ON}a_torn_last_row_is_left_out_and_cut",
+    ),
+    Mutant(
+        "damaged-checkpoint-not-passed-over",
+        "ddpg/runs/training.py",
+        "for path in paths[:-1]:",
+        "for path in []:",
+        f"{GOING_ON}a_damaged_newest_checkpoint_is_passed_over",
+    ),
+    Mutant(
+        "two-owners",
+        "ddpg/runs/ownership.py",
+        "lock.acquire(timeout=0)",
+        "lock",
+        f"{GOING_ON}a_second_owner_is_told_which_the_first_is",
+    ),
+    Mutant(
+        "a-file-imports",
+        "ddpg/runs/environments.py",
+        "if module and module not in allowed:",
+        "if False:",
+        f"{GOING_ON}a_file_never_imports_a_module",
+    ),
+    Mutant(
+        "memory-not-refilled",
+        "ddpg/agents/loop.py",
+        ">= starts and refilled",
+        ">= starts",
+        f"{GOING_ON}a_memory_that_was_not_saved_is_refilled_before_learning_goes_on",
+    ),
     Mutant(
         "resume-ignores-config",
         "ddpg/runs/training.py",
-        "load_agent(run, env, config=config)",
-        "load_agent(run, env)",
+        "load_agent(paths[-1], env, config=config)",
+        "load_agent(paths[-1], env)",
         CONFIGURED,
     ),
     Mutant(
