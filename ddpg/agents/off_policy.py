@@ -68,12 +68,6 @@ class OffPolicyAgent(Agent):
     def _note_clipped(self, count: int) -> None:
         """Take note of actions that left their box while learning."""
 
-    def _remember(self, observations, actions, rewards, next_observations, terminated, truncated) -> None:
-        self.replay.add(observations, actions, rewards, next_observations, terminated, truncated)
-        self.num_timesteps += len(rewards)
-        # Every environment of a vector may have been restarting: then nobody stepped.
-        self.largest_reward = float(np.max(rewards, initial=self.largest_reward))
-
     # -- learning -------------------------------------------------------------------------------------
 
     @property
