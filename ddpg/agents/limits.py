@@ -7,16 +7,17 @@ passed in Python are not held to them.
 
 import itertools
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 
-from ddpg.config import AgentConfig
+from ddpg.config import AgentConfig, DDPGConfig
 from ddpg.errors import UsageError
+from ddpg.storage.document import brief
 
-LAYERS = 64
-NUMBERS = 1 << 20  # in networks that are always built: what does not fit them is then refused by name and shape
+LAYERS, NUMBERS = 4, 1 << 20  # networks up to these are always built; then what does not fit is refused by name
 UPDATES_PER_STEP = 10_000
 MINIBATCHES = 4 << 30  # bytes of the minibatches of one call
 REPLAY = 1 << 40  # bytes of a full replay memory, of which what is not filled takes none
@@ -26,7 +27,11 @@ _OVER = "pass config=... if that is meant, or take another checkpoint"
 
 
 def check(
-    path: Any, config: AgentConfig, spaces: tuple[gym.Space, gym.Space], numbers: int, own_networks: Collection[str]
+    path: Any,
+    config: AgentConfig,
+    spaces: tuple[gym.Space, gym.Space],
+    variables: Mapping[str, np.ndarray],
+    own_networks: Collection[str],
 ) -> None:
     """Refuse options of a file that ask for more than its arrays or the bounds above justify.
 
@@ -34,7 +39,7 @@ def check(
         path: the checkpoint, for the message.
         config: the options that it holds.
         spaces: of observations and actions.
-        numbers: how many its variables have.
+        variables: its arrays.
         own_networks: names of the networks that the caller passes, which ``config.hidden`` does not describe.
 
     Raises:
@@ -42,15 +47,18 @@ def check(
     """
 
     def refuse(name: str, why: str) -> UsageError:
-        return UsageError(f"checkpoint {path}: {name}={getattr(config, name)!r} {why}; {_OVER}")
+        return UsageError(f"checkpoint {path}: {name}={brief(getattr(config, name))} {why}; {_OVER}")
 
     observations, actions = map(_size, spaces)
     row = 4 * (2 * observations + actions + 3)
-    if len(config.hidden) > LAYERS:
-        raise UsageError(
-            f"checkpoint {path}: hidden has {len(config.hidden)} layers, expected at most {LAYERS}; {_OVER}"
-        )
     if not own_networks:
+        # A layer is weights and biases, and a target has them too; DDPG has two networks.
+        layers = max(LAYERS, len(variables) // (8 if isinstance(config, DDPGConfig) else 4))
+        if len(config.hidden) > layers:
+            raise refuse(
+                "hidden", f"has {len(config.hidden)} layers; its {len(variables)} variables make at most {layers}"
+            )
+        numbers = sum(array.size for array in variables.values())
         asked = _weights(config, spaces[0], observations, actions)
         if asked > max(NUMBERS, numbers):
             raise refuse(

@@ -205,8 +205,7 @@ class OffPolicyAgent(Agent):
         spaces = state.fitting_env(manifest, env)
         if config is None:
             config = state.config_of(manifest)
-            numbers = sum(array.size for array in groups.get("variables", {}).values())
-            limits.check(found, config, spaces_of(spaces), numbers, list(networks))
+            limits.check(found, config, spaces_of(spaces), groups.get("variables", {}), list(networks))
         try:
             agent = cls(spaces, config, manifest["seed"], **networks)
         except MemoryError as error:

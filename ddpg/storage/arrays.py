@@ -5,7 +5,7 @@ import json
 import math
 import os
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -21,7 +21,7 @@ _CODES = {"float32": "F32", "float64": "F64", "uint8": "U8", "int32": "I32", "in
 
 
 class _Entry(msgspec.Struct, forbid_unknown_fields=True):
-    dtype: Literal["F32", "F64", "U8", "I32", "I64"]
+    dtype: str
     shape: list[int]
     data_offsets: tuple[int, int]
 
@@ -59,9 +59,9 @@ def read(path: Path, table: Table, checksum: str) -> dict[str, np.ndarray]:
     header = 1024 + sum(len(json.dumps(name)) + 256 for name in table)
     with document.opened(path) as (file, size):
         if not expected <= size <= expected + header:
-            raise refusal(f"{path}: its size", f"{size} bytes", f"{expected} and a header, as the manifest says")
+            raise refusal(f"{path}: its size in bytes", size, f"{expected} and a header, as the manifest says")
         if size > (memory := _memory()):
-            raise refusal(f"{path}: its size", f"{size} bytes", f"no more than the memory of this machine, {memory}")
+            raise refusal(f"{path}: its size in bytes", size, f"no more than the memory of this machine, {memory}")
         data = bytearray(size)
         if file.readinto(data) != size:
             raise UsageError(f"{path} became shorter while it was read; take another checkpoint")
@@ -70,7 +70,7 @@ def read(path: Path, table: Table, checksum: str) -> dict[str, np.ndarray]:
     arrays = _views(path, data, table)
     for name, array in arrays.items():
         if (place := _not_finite(array)) is not None:
-            raise refusal(f"{path}: {document.brief(name)}{list(place)}", array[place], "a finite number")
+            raise refusal(f"{path}: {name!r}{list(place)}", array[place], "a finite number")
     return arrays
 
 
@@ -87,21 +87,21 @@ def check_position(path: Path, arrays: dict[str, np.ndarray], capacity: int) -> 
 def _views(path: Path, data: bytearray, table: Table) -> dict[str, np.ndarray]:
     start = 8 + int.from_bytes(data[:8], "little")
     if len(data) < 8 or start > len(data):
-        raise refusal(f"{path}: its header", f"{start - 8} bytes", f"no more than the file, {len(data)}")
+        raise refusal(f"{path}: its header in bytes", start - 8, f"no more than the file, {len(data)}")
     entries = document.parse(f"{path}: its header", bytes(data[8:start]))
     if not isinstance(entries, dict) or entries.keys() != table.keys():
-        raise refusal(f"{path}: its arrays", list(entries), f"those of the manifest, {document.brief(list(table))}")
-    found = {name: converted(f"{path}: {document.brief(name)}", entry, _Entry) for name, entry in entries.items()}
+        raise refusal(f"{path}: its arrays", entries, f"those of the manifest, {document.brief(list(table))}")
+    found = {name: converted(f"{path}: {name!r}", entry, _Entry) for name, entry in entries.items()}
     end = 0
     for name, entry in sorted(found.items(), key=lambda item: item[1].data_offsets):
-        spec, place = table[name], f"{path}: {document.brief(name)}"
+        spec, place = table[name], f"{path}: {name!r}"
         if (entry.dtype, entry.shape) != (_CODES[spec.dtype], spec.shape):
             raise refusal(place, f"{entry.dtype} {entry.shape}", f"{_CODES[spec.dtype]} {spec.shape} by the manifest")
         if entry.data_offsets != (end, end + spec.nbytes):
             raise refusal(f"{place}.data_offsets", entry.data_offsets, f"{(end, end + spec.nbytes)}")
         end += spec.nbytes
     if start + end != len(data):
-        raise refusal(f"{path}: its size", f"{len(data)} bytes", f"{start + end}, where the last array ends")
+        raise refusal(f"{path}: its size in bytes", len(data), f"{start + end}, where the last array ends")
     return {name: _view(data, start + found[name].data_offsets[0], spec) for name, spec in table.items()}
 
 

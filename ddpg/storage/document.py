@@ -12,7 +12,7 @@ from typing import Any
 
 from ddpg.errors import UsageError
 
-LARGEST = 2 << 20  # bytes of a manifest: one of ten thousand arrays is half of that; parsed it takes < 100 MB
+LARGEST = 1 << 20  # bytes of a manifest: room for ten thousand arrays; parsed it takes less than 50 MB
 DEPTH = 12  # a manifest is 7 deep: a shape, of a box, in a tuple, in a tuple
 DIGITS = 39  # of 2^128 - 1, the largest number in the state of a random generator
 
@@ -25,18 +25,22 @@ _brief.maxstring = _brief.maxother = _brief.maxlong = 60
 
 def refusal(where: str, value: Any, expected: str) -> UsageError:
     """Return the error of a value that is not what a checkpoint holds there, in one line."""
-    return UsageError(f"{where} is {brief(value)}, expected {expected}; {ADVICE}")
+    return UsageError(f"{printable(where)} is {brief(value)}, expected {expected}; {ADVICE}")
 
 
 def brief(value: Any) -> str:
     """Return ``repr(value)``, shortened where it is long."""
-    return one_line(_brief.repr(value))
+    return printable(_brief.repr(value))
 
 
 def one_line(text: str) -> str:
-    """Return ``text`` without anything a terminal could not print, shortened where it is long."""
-    shortened = text if len(text) <= 300 else f"{text[:300]}..."
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in shortened)
+    """Return what a message says of a file: printable, shortened where it is long."""
+    return printable(text if len(text) <= 300 else f"{text[:300]}...")
+
+
+def printable(text: str) -> str:
+    """Return ``text`` with everything escaped that is no letter, sign or space: line breaks, control sequences."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 @contextlib.contextmanager
@@ -83,13 +87,17 @@ def parse(where: str, data: bytes) -> Any:
     """
     try:
         _check_nesting(data)
-        return json.loads(
-            data.decode(),
+        text = data.decode()
+        document = json.loads(
+            text,
             object_pairs_hook=_unique,
             parse_constant=_no_number,
             parse_float=_finite,
             parse_int=_whole,
         )
+        if "\\ud" in text.lower():  # half of a character may be written, but is no text
+            json.dumps(document, ensure_ascii=False).encode()
+        return document
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{where} is not readable as JSON ({one_line(str(error))}); {ADVICE}") from None
 

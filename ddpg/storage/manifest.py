@@ -25,7 +25,7 @@ import msgspec
 from ddpg.errors import UsageError
 from ddpg.storage import document
 from ddpg.storage.document import brief, refusal
-from ddpg.storage.schema import converted
+from ddpg.storage.schema import converted, one_of
 from ddpg.storage.spaces import Box, check_space
 
 FORMAT = 2
@@ -45,7 +45,7 @@ _PerCall: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=2**20)]
 class Array(msgspec.Struct, forbid_unknown_fields=True):
     """What an array is made of."""
 
-    dtype: Literal["float32", "float64", "uint8", "int32", "int64"]
+    dtype: one_of("float32", "float64", "uint8", "int32", "int64")  # type: ignore[valid-type]
     shape: Annotated[list[Annotated[int, msgspec.Meta(ge=0, le=2**40)]], msgspec.Meta(max_length=16)]
 
     @property
@@ -63,7 +63,7 @@ class _Words(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class _RandomState(msgspec.Struct, forbid_unknown_fields=True):
-    bit_generator: Literal["PCG64"]
+    bit_generator: one_of("PCG64")  # type: ignore[valid-type]
     state: _Words
     has_uint32: Annotated[int, msgspec.Meta(ge=0, le=1)]
     uinteger: Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)]
@@ -146,13 +146,13 @@ def check(where: str, found: Any) -> dict[str, Table]:
             f"{where} has format {brief(found.get('format'))}, this version reads {FORMAT}; "
             "load it with the version of ddpg-paths that wrote it"
         )
-    whole = converted(where, found, _Manifest)
+    whole = converted(f"{where}:", found, _Manifest)
     tables = _tables(where, whole)
     _check_values(where, whole)
-    observation_space = check_space(f"{where}.observation_space", whole.observation_space)
-    check_space(f"{where}.action_space", whole.action_space)
+    observation_space = check_space(f"{where}: observation_space", whole.observation_space)
+    check_space(f"{where}: action_space", whole.action_space)
     if "replay" in tables:
-        _check_replay(f"{where}.arrays['replay']", tables["replay"], observation_space, whole.config["buffer_size"])
+        _check_replay(f"{where}: arrays['replay']", tables["replay"], observation_space, whole.config["buffer_size"])
     rest = {name: value for name, value in found.items() if name != DIGEST}
     if hashlib.sha256(document.canonical(rest)).hexdigest() != whole.manifest_sha256:
         raise UsageError(
@@ -165,14 +165,14 @@ def _tables(where: str, whole: _Manifest) -> dict[str, Table]:
     for name, checksum in whole.sha256.items():
         if not _FILE.fullmatch(name):
             raise UsageError(f"{where} names a file {brief(name)} outside itself; it was tampered with")
-        converted(f"{where}.sha256[{brief(name)}]", checksum, _Sha256)
+        converted(f"{where}: sha256[{name!r}]", checksum, _Sha256)
     files = {f"{group}.safetensors" for group in whole.arrays}
     if files != whole.sha256.keys():
-        raise refusal(f"{where}.arrays", sorted(whole.arrays), f"one group for each of {sorted(whole.sha256)}")
+        raise refusal(f"{where}: arrays", sorted(whole.arrays), f"one group for each of {sorted(whole.sha256)}")
     tables: dict[str, Table] = {}
     for group, arrays in whole.arrays.items():
-        place = f"{where}.arrays[{brief(group)}]"
-        tables[group] = {name: converted(f"{place}[{brief(name)}]", spec, Array) for name, spec in arrays.items()}
+        place = f"{where}: arrays[{group!r}]"
+        tables[group] = {name: converted(f"{place}[{name!r}]", spec, Array) for name, spec in arrays.items()}
         if "__metadata__" in arrays:
             raise refusal(place, "__metadata__", "another name for an array: safetensors keeps that one")
     return tables
@@ -180,16 +180,16 @@ def _tables(where: str, whole: _Manifest) -> dict[str, Table]:
 
 def _check_values(where: str, whole: _Manifest) -> None:
     for name, value in whole.config.items():
-        converted(f"{where}.config[{brief(name)}]", value, _Option)
+        converted(f"{where}: config[{name!r}]", value, _Option)
     for name, kind in (("buffer_size", _Rows), ("updates_per_call", _PerCall)):
-        converted(f"{where}.config[{name!r}]", whole.config.get(name), kind)
+        converted(f"{where}: config[{name!r}]", whole.config.get(name), kind)
     per_call = whole.config["updates_per_call"]
     if not whole.owed_updates < per_call:  # what fills a call is made at once: see ddpg.agents.loop
-        raise refusal(f"{where}.owed_updates", whole.owed_updates, f"less than updates_per_call, {per_call}")
+        raise refusal(f"{where}: owed_updates", whole.owed_updates, f"less than updates_per_call, {per_call}")
     if whole.largest_reward > 3.4028235e38:
-        raise refusal(f"{where}.largest_reward", whole.largest_reward, "a number of float32")
+        raise refusal(f"{where}: largest_reward", whole.largest_reward, "a number of float32")
     for name, value in whole.random_states.items():
-        place = f"{where}.random_states[{brief(name)}]"
+        place = f"{where}: random_states[{name!r}]"
         words = converted(place, value, _RandomState).state
         for part in ("state", "inc"):
             if getattr(words, part) >= 2**128:

@@ -1,12 +1,12 @@
 """Values checked against types with ranges, by msgspec; what is wrong is named by its place."""
 
 import re
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
 from ddpg.errors import UsageError
-from ddpg.storage.document import brief, one_line
+from ddpg.storage.document import ADVICE, brief, one_line, printable
 
 
 def converted(where: str, value: Any, kind: Any) -> Any:
@@ -21,8 +21,13 @@ def converted(where: str, value: Any, kind: Any) -> Any:
         text, _, place = str(error).partition(" - at `$")
         place = place.rstrip("`")
         found = brief(_at(value, place))
-        expected = one_line(text[:1].lower() + text[1:])
-        raise UsageError(f"{where}{one_line(place)} is {found}: {expected}; take another checkpoint") from None
+        field = printable(where) + one_line(place.replace(".", " ", 1) if where.endswith(":") else place)
+        raise UsageError(f"{field} is {found}: {one_line(text[:1].lower() + text[1:])}; {ADVICE}") from None
+
+
+def one_of(*names: str) -> Any:
+    """Return the type of one of these words; what is wrong is then told with all of them."""
+    return Annotated[str, msgspec.Meta(pattern=rf"^({'|'.join(names)})\Z")]
 
 
 def _at(value: Any, place: str) -> Any:

@@ -1,7 +1,7 @@
 """Spaces as JSON values, and back: what they may be is checked before anything of their size is made."""
 
 import math
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import gymnasium as gym
 import msgspec
@@ -9,7 +9,7 @@ import numpy as np
 
 from ddpg.errors import UsageError
 from ddpg.storage.document import refusal
-from ddpg.storage.schema import converted
+from ddpg.storage.schema import converted, one_of
 
 LARGEST = 8 << 20  # bytes of one element: 1080p frames of three bytes a pixel fit
 _SAFE = 2**53
@@ -26,7 +26,7 @@ class Box(msgspec.Struct, tag="Box", tag_field="type", forbid_unknown_fields=Tru
     """``low`` and ``high`` are a list of all bounds in order, or one number for all; ``null`` is infinite."""
 
     shape: Annotated[list[Annotated[int, msgspec.Meta(ge=0, le=LARGEST)]], msgspec.Meta(max_length=32)]
-    dtype: Literal[DTYPES]  # type: ignore[valid-type]
+    dtype: one_of(*DTYPES)  # type: ignore[valid-type]
     low: list[Bounds] | Bounds
     high: list[Bounds] | Bounds
 
