@@ -202,6 +202,7 @@ def test_every_field_with_every_wrong_value(sound):
             ("observation_space", "low"),
             ("observation_space", "high"),
             ("observation_space", "low", 0),
+            ("action_space", "shape"),  # [] is a box of one number
             ("action_space", "low"),
             ("action_space", "high"),
         ), (path, value)
