@@ -6,12 +6,13 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ddpg.agents import state
+from ddpg.agents import limits, state
 from ddpg.agents.base import Agent
 from ddpg.agents.callbacks import Callback, ProgressBar, as_callbacks
 from ddpg.agents.loop import Loop
 from ddpg.config import AgentConfig
 from ddpg.errors import UsageError
+from ddpg.experience.interaction import spaces_of
 from ddpg.experience.transitions import Transitions, checked_transition
 from ddpg.storage import checkpoint
 
@@ -188,11 +189,20 @@ class OffPolicyAgent(Agent):
             networks: those of one's own that it was made with, if any, by the constructor's names.
 
         Raises:
-            UsageError: no checkpoint there, a damaged one, or one that does not fit ``env`` or the networks.
+            UsageError: no checkpoint there, a damaged one, one that asks for more than its arrays justify
+                (:mod:`ddpg.agents.limits`), or one that does not fit ``env`` or the networks.
         """
-        manifest, groups = checkpoint.read(checkpoint.find(path, which))
+        found = checkpoint.find(path, which)
+        manifest, groups = checkpoint.read(found)
         if manifest["kind"] != cls.__name__:
             raise UsageError(f"{path} is a checkpoint of {manifest['kind']}; load it with {manifest['kind']}.load")
-        agent = cls(state.fitting_env(manifest, env), config or state.config_of(manifest), manifest["seed"], **networks)
+        spaces = state.fitting_env(manifest, env)
+        if config is None:
+            config = state.config_of(manifest)
+            limits.check(found, config, spaces_of(spaces), groups.get("variables", {}), list(networks))
+        try:
+            agent = cls(spaces, config, manifest["seed"], **networks)
+        except MemoryError as error:
+            raise UsageError(f"checkpoint {found} asks for more memory than there is ({error})") from None
         state.restore(agent, manifest, groups)
         return agent

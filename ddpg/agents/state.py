@@ -44,9 +44,14 @@ def restore(agent: Any, manifest: dict[str, Any], groups: checkpoint.Groups) -> 
     """Set an agent, freshly made with the same options, to a captured state.
 
     Raises:
-        UsageError: its variables are not those of the checkpoint; nothing is set then.
+        UsageError: its variables or random generators are not those of the checkpoint; nothing is set then.
     """
-    _check_variables(agent.global_variables, groups["variables"])
+    _check_variables(agent.global_variables, groups.get("variables", {}))
+    if agent.generators.keys() != manifest["random_states"].keys():
+        raise UsageError(
+            f"the checkpoint has random states of {sorted(manifest['random_states'])}, expected those of "
+            f"{sorted(agent.generators)}; take another checkpoint"
+        )
     if "replay" in groups:
         agent.replay.restore(groups["replay"])
     _restore_variables(agent, groups["variables"])
@@ -64,7 +69,7 @@ def config_of(manifest: dict[str, Any]) -> AgentConfig:
     Raises:
         UsageError: of an algorithm that this version does not know, or with a callable, which no file can hold.
     """
-    name = manifest.get("algorithm", manifest["kind"])
+    name = manifest["algorithm"]
     if name not in ALGORITHMS:
         raise UsageError(f"the checkpoint is one of algorithm {name!r}; this version knows {', '.join(ALGORITHMS)}")
     return ALGORITHMS[name].config.from_json(manifest["config"])
@@ -89,10 +94,10 @@ def fitting_env(manifest: dict[str, Any], env: Any) -> Any:
 
 
 def _check_variables(variables: Mapping[str, Any], values: Mapping[str, np.ndarray]) -> None:
-    """Refuse values that are not those of ``variables``, by name and shape.
+    """Refuse values that are not those of ``variables``, by name, shape and dtype.
 
     Raises:
-        UsageError: some are missing, too many, or of another shape.
+        UsageError: some are missing, too many, or of another shape or dtype.
     """
     if variables.keys() != values.keys():
         missing, extra = sorted(variables.keys() - values.keys()), sorted(values.keys() - variables.keys())
@@ -105,6 +110,11 @@ def _check_variables(variables: Mapping[str, Any], values: Mapping[str, np.ndarr
             raise UsageError(
                 f"{name} has shape {values[name].shape} in the checkpoint and {tuple(variable.shape)} here; "
                 "pass the configuration and networks it was made with"
+            )
+        if values[name].dtype != variable.dtype.base_dtype.as_numpy_dtype:
+            raise UsageError(
+                f"{name} has dtype {values[name].dtype} in the checkpoint and {variable.dtype.base_dtype.name} here; "
+                "pass the networks it was made with"
             )
 
 

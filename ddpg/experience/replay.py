@@ -102,7 +102,7 @@ class ReplayBuffer:
         """Take back what :meth:`arrays` returned.
 
         Raises:
-            UsageError: more transitions than this buffer holds, or other shapes.
+            UsageError: more transitions than this buffer holds, or other shapes or dtypes.
         """
         stored = [*self._fields._asdict().items(), ("truncated", self._truncated)]
         size = len(arrays["rewards"])
@@ -113,6 +113,8 @@ class ReplayBuffer:
                 raise UsageError(
                     f"replay field {name} has shape {arrays[name].shape}, expected {(size, *field.shape[1:])}"
                 )
+            if arrays[name].dtype != field.dtype:
+                raise UsageError(f"replay field {name} has dtype {arrays[name].dtype}, expected {field.dtype}")
         position = int(arrays["position"])
         # A full ring keeps its order, so that a resumed run draws the same rows. One that was full at a
         # smaller capacity is unrolled: its oldest row first, the next write behind its newest.

@@ -1,29 +1,28 @@
 """Checkpoints: a directory of plain data, written aside and renamed into place.
 
-    manifest.json           what it is, the configuration, the spaces, counters, SHA-256 of every file
+    manifest.json           what it is, the configuration, the spaces, counters, tables of arrays, SHA-256 of every file
     <group>.safetensors     arrays by name
 
 Reading one executes nothing: safetensors and JSON hold data only. A kill at any moment leaves either the
-old directory or the new one; a flipped byte is refused by its checksum.
+old directory or the new one; a flipped byte is refused by its checksum, in the manifest by its own. What
+:mod:`ddpg.storage.manifest` says of types, ranges and sizes holds for whatever :func:`read` returns.
 """
 
 import hashlib
-import json
 import os
-import re
 from pathlib import Path
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
-from safetensors import SafetensorError
-from safetensors import numpy as safetensors
 
 from ddpg.errors import UsageError
+from ddpg.storage import arrays as array_files
+from ddpg.storage import manifest as manifests
 from ddpg.storage import place
-from ddpg.storage.place import MANIFEST
-
-FORMAT = 1
+from ddpg.storage.manifest import FORMAT as FORMAT
+from ddpg.storage.manifest import MANIFEST
+from ddpg.storage.spaces import describe_space as describe_space
+from ddpg.storage.spaces import restore_space as restore_space
 
 Groups = dict[str, dict[str, np.ndarray]]
 
@@ -37,21 +36,27 @@ def write(path: str | Path, manifest: dict[str, Any], groups: Groups) -> Path:
     Returns:
         The path.
 
+    Args:
+        path: where.
+        manifest: the fields of :mod:`ddpg.storage.manifest` but those that tell of the files.
+        groups: arrays by the name of their file.
+
     Raises:
-        UsageError: anything else is at ``path``; nothing is written or removed then.
+        UsageError: anything else is at ``path``, or :func:`read` would refuse what is to be written: a field out of
+            its range, NaN in an array. Nothing is written or removed then.
     """
     path = Path(path)
     place.check(path)
+    files = {f"{group}.safetensors": array_files.serialised(group, arrays) for group, arrays in groups.items()}
+    tables = {group: array_files.describe(arrays) for group, arrays in groups.items()}
+    checksums = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
+    files[MANIFEST] = manifests.sealed({**manifest, "arrays": tables, "sha256": checksums})
     target = path.resolve()  # a working directory that is replaced has no name for a moment
     aside, old = place.aside(target), place.old(target)
     target.parent.mkdir(parents=True, exist_ok=True)
     place.remove(aside)
     try:
         aside.mkdir()
-        files = {f"{group}.safetensors": _serialised(arrays) for group, arrays in groups.items()}
-        checksums = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
-        document = {"format": FORMAT, **manifest, "sha256": checksums}
-        files[MANIFEST] = json.dumps(document, indent=1).encode()
         for name, data in files.items():
             _write_through(aside / name, data)
         _sync_directory(aside)
@@ -69,26 +74,21 @@ def read(path: str | Path, *, only: set[str] | None = None) -> tuple[dict[str, A
     """Read the checkpoint at ``path``; of its groups, only those named.
 
     Raises:
-        UsageError: nothing there, not a checkpoint, a newer format, or a damaged file.
+        UsageError: nothing there, not a checkpoint, another format, a damaged file, or one that says what no agent
+            would have saved.
     """
-    manifest, path = _read_manifest(Path(path))
+    manifest, tables, path = _read_manifest(Path(path))
     groups = {}
-    for name, expected in manifest["sha256"].items():
-        group = name.removesuffix(".safetensors")
+    for group, table in tables.items():
         if only is not None and group not in only:
             continue
-        if not re.fullmatch(r"[\w.-]+\.safetensors", name):
-            raise UsageError(f"checkpoint {path} names a file {name!r} outside itself; it was tampered with")
+        file = path / f"{group}.safetensors"
         try:
-            data = (path / name).read_bytes()
+            groups[group] = array_files.read(file, table, manifest["sha256"][file.name])
         except FileNotFoundError:
-            raise UsageError(f"checkpoint {path} lacks its file {name}; take another checkpoint") from None
-        if hashlib.sha256(data).hexdigest() != expected:
-            raise UsageError(f"checkpoint {path} is damaged: {name} does not match its checksum; take another one")
-        try:
-            groups[group] = safetensors.load(data)
-        except SafetensorError as error:
-            raise UsageError(f"checkpoint {path} is damaged: {name} is not safetensors ({error})") from None
+            raise UsageError(f"checkpoint {path} lacks its file {file.name}; take another checkpoint") from None
+        if group == "replay":
+            array_files.check_position(file, groups[group], manifest["config"]["buffer_size"])
     return manifest, groups
 
 
@@ -106,7 +106,7 @@ def find(path: str | Path, which: str = "latest") -> Path:
     if _is_there(path):
         return path
     folder = path / "checkpoints"
-    numbered = sorted((int(entry.name), entry) for entry in _entries(folder) if entry.name.isdigit())
+    numbered = sorted((int(entry.name), entry) for entry in _entries(folder) if entry.name.isdecimal())
     if which == "latest" and numbered:
         return numbered[-1][1]
     if which == "best" and _is_there(folder / "best"):
@@ -123,62 +123,13 @@ def find(path: str | Path, which: str = "latest") -> Path:
     )
 
 
-def describe_space(space: gym.spaces.Space) -> dict[str, Any]:
-    """Return a Box, a Discrete, or a Tuple or OneOf of them as JSON values. Infinite bounds become ``null``."""
-    if isinstance(space, gym.spaces.Discrete):
-        return {"type": "Discrete", "n": int(space.n), "start": int(space.start)}
-    if isinstance(space, (gym.spaces.Tuple, gym.spaces.OneOf)):
-        return {"type": type(space).__name__, "spaces": [describe_space(part) for part in space.spaces]}
-    if not isinstance(space, gym.spaces.Box):
-        raise UsageError(f"space {space} is no Box, Discrete, Tuple or OneOf; a checkpoint cannot describe it")
-
-    def bounds(values: np.ndarray) -> list:
-        return [float(value) if np.isfinite(value) else None for value in values.reshape(-1)]
-
-    return {
-        "type": "Box",
-        "shape": list(space.shape),
-        "dtype": str(space.dtype),
-        "low": bounds(space.low),
-        "high": bounds(space.high),
-    }
-
-
-def restore_space(description: dict[str, Any]) -> gym.spaces.Space:
-    """Return the space of :func:`describe_space`."""
-    if description["type"] == "Discrete":
-        return gym.spaces.Discrete(description["n"], start=description["start"])
-    if description["type"] in ("Tuple", "OneOf"):
-        kind = gym.spaces.Tuple if description["type"] == "Tuple" else gym.spaces.OneOf
-        return kind([restore_space(part) for part in description["spaces"]])
-    shape, dtype = tuple(description["shape"]), np.dtype(description["dtype"])
-    low = np.array([-np.inf if value is None else value for value in description["low"]]).reshape(shape)
-    high = np.array([np.inf if value is None else value for value in description["high"]]).reshape(shape)
-    return gym.spaces.Box(low.astype(dtype), high.astype(dtype), shape, dtype)
-
-
-def _read_manifest(path: Path) -> tuple[dict[str, Any], Path]:
+def _read_manifest(path: Path) -> tuple[dict[str, Any], dict[str, manifests.Table], Path]:
     if not (path / MANIFEST).exists() and (place.old(path) / MANIFEST).exists():
         path = place.old(path)
     try:
-        manifest = json.loads((path / MANIFEST).read_bytes())
+        return *manifests.read(path / MANIFEST), path
     except FileNotFoundError:
         raise UsageError(f"no checkpoint at {str(path)!r}: it has no {MANIFEST}") from None
-    except (ValueError, NotADirectoryError) as error:
-        raise UsageError(f"{path / MANIFEST} is not readable as JSON ({error}); take another checkpoint") from None
-    if not isinstance(manifest, dict) or not isinstance(manifest.get("sha256"), dict):
-        raise UsageError(f"{path / MANIFEST} is not the manifest of a checkpoint")
-    if manifest.get("format") != FORMAT:
-        raise UsageError(
-            f"checkpoint {path} has format {manifest.get('format')!r}, this version reads {FORMAT}; "
-            "load it with the version of ddpg-paths that wrote it"
-        )
-    return manifest, path
-
-
-def _serialised(arrays: dict[str, np.ndarray]) -> bytes:
-    # safetensors writes the memory as it lies, whatever the strides say.
-    return safetensors.save({name: np.ascontiguousarray(array).reshape(array.shape) for name, array in arrays.items()})
 
 
 def _write_through(path: Path, data: bytes) -> None:

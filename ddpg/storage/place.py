@@ -1,13 +1,12 @@
 """Where a checkpoint may be written, and the directories beside it: nothing that is not ours is ever removed."""
 
-import json
 import os
 import re
 from pathlib import Path
 
 from ddpg.errors import UsageError
-
-MANIFEST = "manifest.json"
+from ddpg.storage import document
+from ddpg.storage.manifest import MANIFEST
 
 _ALLOWED = "a checkpoint is written to a path where nothing is, to an empty directory, or over another checkpoint"
 _FILE = re.compile(r"[\w.-]+\.safetensors")
@@ -97,10 +96,10 @@ def _check_directory(path: Path) -> None:
 def _listed(path: Path) -> set[str] | None:
     """Return the names of a checkpoint's files, or ``None`` where the manifest is none of ours."""
     try:
-        manifest = json.loads((path / MANIFEST).read_bytes())
+        manifest = document.read(path / MANIFEST)
         names = set(manifest["sha256"])
         ours = isinstance(manifest["format"], int) and isinstance(manifest["sha256"], dict)
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError):  # a UsageError, too
         return None
     return names | {MANIFEST} if ours and all(map(_FILE.fullmatch, names)) else None
 

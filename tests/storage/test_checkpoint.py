@@ -9,6 +9,7 @@ import sys
 import gymnasium as gym
 import numpy as np
 import pytest
+from checkpoints import fields, sealed
 from environments import Counting
 
 from ddpg import DDPG, DDPGConfig, UsageError
@@ -16,7 +17,7 @@ from ddpg.storage import checkpoint
 
 # Not compiled where compiling is not the point.
 SMALL = DDPGConfig(hidden=(8,), batch_size=8, learning_starts=20, updates_per_call=4, buffer_size=100, jit=False)
-GROUPS = {"numbers": {"a": np.arange(6.0, dtype=np.float32).reshape(2, 3).T, "b": np.asarray(3)}}
+GROUPS = {"variables": {"a": np.arange(6.0, dtype=np.float32).reshape(2, 3).T, "b": np.asarray(3)}}
 
 
 def agent_and_env(config=SMALL, **options):
@@ -31,31 +32,31 @@ def state(agent):
 
 
 def test_arrays_come_back_as_they_were(tmp_path):
-    checkpoint.write(tmp_path / "c", {"x": 1}, GROUPS)
+    checkpoint.write(tmp_path / "c", fields(num_timesteps=1), GROUPS)
     manifest, groups = checkpoint.read(tmp_path / "c")
-    assert manifest["x"] == 1
-    for name, array in GROUPS["numbers"].items():
-        np.testing.assert_array_equal(groups["numbers"][name], array)
-        assert groups["numbers"][name].shape == array.shape
+    assert manifest["num_timesteps"] == 1
+    for name, array in GROUPS["variables"].items():
+        np.testing.assert_array_equal(groups["variables"][name], array)
+        assert groups["variables"][name].shape == array.shape
     assert sorted(path.name for path in tmp_path.iterdir()) == ["c"]
 
 
 def test_replacing_leaves_only_the_new_one(tmp_path):
-    checkpoint.write(tmp_path / "c", {"x": 1}, GROUPS)
-    checkpoint.write(tmp_path / "c", {"x": 2}, GROUPS)
-    assert checkpoint.read(tmp_path / "c")[0]["x"] == 2
+    checkpoint.write(tmp_path / "c", fields(num_timesteps=1), GROUPS)
+    checkpoint.write(tmp_path / "c", fields(num_timesteps=2), GROUPS)
+    assert checkpoint.read(tmp_path / "c")[0]["num_timesteps"] == 2
     assert sorted(path.name for path in tmp_path.iterdir()) == ["c"]
 
 
 def test_between_the_two_renames_the_old_one_is_found(tmp_path):
-    checkpoint.write(tmp_path / "c", {"x": 1}, GROUPS)
+    checkpoint.write(tmp_path / "c", fields(num_timesteps=1), GROUPS)
     (tmp_path / "c").rename(tmp_path / ".c.ddpg-old")
-    assert checkpoint.read(checkpoint.find(tmp_path / "c"))[0]["x"] == 1
+    assert checkpoint.read(checkpoint.find(tmp_path / "c"))[0]["num_timesteps"] == 1
 
 
 @pytest.mark.parametrize("position", [0, 100, -1])
 def test_a_flipped_byte_is_refused(tmp_path, position):
-    path = checkpoint.write(tmp_path / "c", {}, GROUPS) / "numbers.safetensors"
+    path = checkpoint.write(tmp_path / "c", fields(), GROUPS) / "variables.safetensors"
     data = bytearray(path.read_bytes())
     data[position] ^= 1
     path.write_bytes(data)
@@ -66,18 +67,22 @@ def test_a_flipped_byte_is_refused(tmp_path, position):
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda path: (path / "numbers.safetensors").unlink(), "lacks its file"),
+        (lambda path: (path / "variables.safetensors").unlink(), "lacks its file"),
         (lambda path: (path / "manifest.json").write_text("{"), "not readable as JSON"),
         (lambda path: (path / "manifest.json").write_text("[]"), "not the manifest"),
         (lambda path: (path / "manifest.json").write_text('{"sha256": {}, "format": 99}'), "has format 99"),
         (
-            lambda path: (path / "manifest.json").write_text('{"sha256": {"../x.safetensors": ""}, "format": 1}'),
+            lambda path: (path / "manifest.json").write_text('{"sha256": {"variables.safetensors": ""}, "format": 1}'),
+            "has format 1, this version reads 2; load it with the version of ddpg-paths that wrote it",
+        ),
+        (
+            lambda path: sealed(path, sha256={"../x.safetensors": "0" * 64}, arrays={"../x": {}}),
             "outside itself",
         ),
     ],
 )
 def test_damage_is_named(tmp_path, damage, message):
-    path = checkpoint.write(tmp_path / "c", {}, GROUPS)
+    path = checkpoint.write(tmp_path / "c", fields(), GROUPS)
     damage(path)
     with pytest.raises(UsageError, match=message):
         checkpoint.read(path)
@@ -87,31 +92,31 @@ def test_full_disk_leaves_the_old_one(tmp_path):
     """A limit on file sizes stands for the full disk: the kernel refuses the write either way."""
     import resource
 
-    checkpoint.write(tmp_path / "c", {"x": 1}, GROUPS)
+    checkpoint.write(tmp_path / "c", fields(num_timesteps=1), GROUPS)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
     try:
         with pytest.raises(OSError, match="File too large"):
-            checkpoint.write(tmp_path / "c", {"x": 2}, {"big": {"a": np.zeros(10_000)}})
+            checkpoint.write(tmp_path / "c", fields(num_timesteps=2), {"variables": {"a": np.zeros(10_000)}})
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
         signal.signal(signal.SIGXFSZ, handler)
-    assert checkpoint.read(tmp_path / "c")[0]["x"] == 1
+    assert checkpoint.read(tmp_path / "c")[0]["num_timesteps"] == 1
     assert sorted(path.name for path in tmp_path.iterdir()) == ["c"]
 
 
 KILLED_AT_EVERY_STEP = """
-import itertools, os, signal, sys
+import itertools, json, os, signal, sys
 import numpy as np
 from ddpg.storage import checkpoint
 
-path = sys.argv[1]
+path, fields = sys.argv[1], json.loads(sys.argv[2])
 STEPS = ("open", "os.mkdir", "os.rename", "os.remove", "os.rmdir")  # raised by Python before the file system is asked
 
 
 def write(number):
-    checkpoint.write(path, {"x": number}, {"big": {"a": np.full(1000, number, np.float32)}})
+    checkpoint.write(path, {**fields, "num_timesteps": number}, {"variables": {"a": np.full(1000, number, np.float32)}})
 
 
 def kill_at(last):
@@ -128,7 +133,7 @@ for number in itertools.count(1):
         os._exit(0)
     status = os.waitpid(child, 0)[1]
     manifest, groups = checkpoint.read(checkpoint.find(path))
-    print(number, manifest["x"], set(groups["big"]["a"]) == {manifest["x"]})
+    print(number, manifest["num_timesteps"], set(groups["variables"]["a"]) == {manifest["num_timesteps"]})
     if status == 0:
         break
 """
@@ -136,7 +141,7 @@ for number in itertools.count(1):
 
 def test_kill_before_any_step_leaves_a_whole_one(tmp_path):
     """Before every opening, renaming and removing in turn, each on what the kills before have left."""
-    arguments = [sys.executable, "-c", KILLED_AT_EVERY_STEP, str(tmp_path / "c")]
+    arguments = [sys.executable, "-c", KILLED_AT_EVERY_STEP, str(tmp_path / "c"), json.dumps(fields())]
     done = subprocess.run(arguments, capture_output=True, text=True, check=True)
     rows = [line.split() for line in done.stdout.splitlines()]
     assert len(rows) > 8  # two files, their directories, two renames, and what is removed
@@ -148,26 +153,28 @@ def test_kill_before_any_step_leaves_a_whole_one(tmp_path):
 
 
 WRITING_FOR_EVER = """
-import itertools, sys
+import itertools, json, sys
 import numpy as np
 from ddpg.storage import checkpoint
 
+fields = json.loads(sys.argv[2])
 for number in itertools.count():
-    checkpoint.write(sys.argv[1], {"x": number}, {"big": {"a": np.full(300_000, number, np.float32)}})
+    arrays = {"a": np.full(300_000, number, np.float32)}
+    checkpoint.write(sys.argv[1], {**fields, "num_timesteps": number}, {"variables": arrays})
     print(number, flush=True)
 """
 
 
 @pytest.mark.parametrize("writes", [1, 2, 5])
 def test_kill_in_the_midst_of_writing_leaves_a_whole_one(tmp_path, writes):
-    arguments = [sys.executable, "-c", WRITING_FOR_EVER, str(tmp_path / "c")]
+    arguments = [sys.executable, "-c", WRITING_FOR_EVER, str(tmp_path / "c"), json.dumps(fields())]
     with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) as process:
         numbers = [process.stdout.readline() for _ in range(writes)]
         process.kill()  # while the next one is being written
     assert numbers == [f"{number}\n" for number in range(writes)]
     manifest, groups = checkpoint.read(checkpoint.find(tmp_path / "c"))
-    assert manifest["x"] >= writes - 1
-    assert (groups["big"]["a"] == manifest["x"]).all()
+    assert manifest["num_timesteps"] >= writes - 1
+    assert (groups["variables"]["a"] == manifest["num_timesteps"]).all()
 
 
 @pytest.mark.parametrize(
@@ -188,7 +195,7 @@ def test_find(tmp_path):
     with pytest.raises(UsageError, match="not a run directory"):
         checkpoint.find(tmp_path)
     for name in ("900", "1000", "best"):
-        checkpoint.write(tmp_path / "checkpoints" / name, {}, GROUPS)
+        checkpoint.write(tmp_path / "checkpoints" / name, fields(), GROUPS)
     assert checkpoint.find(tmp_path).name == "1000"
     assert checkpoint.find(tmp_path, "best").name == "best"
     assert checkpoint.find(tmp_path, "900").name == "900"

@@ -6,11 +6,12 @@ import re
 
 import numpy as np
 import pytest
+from checkpoints import fields
 
 from ddpg import UsageError
 from ddpg.storage import checkpoint
 
-GROUPS = {"numbers": {"a": np.arange(6.0, dtype=np.float32)}}
+GROUPS = {"variables": {"a": np.arange(6.0, dtype=np.float32)}}
 
 
 def tree(root):
@@ -31,7 +32,7 @@ def make_file(path):
 
 def make_link_to_directory(path):
     target = path.with_name("target")
-    checkpoint.write(target, {}, GROUPS)
+    checkpoint.write(target, fields(), GROUPS)
     path.symlink_to(target)
 
 
@@ -50,23 +51,23 @@ def make_hidden_only(path):
 
 
 def make_run(path):
-    checkpoint.write(path / "checkpoints" / "100", {}, GROUPS)
+    checkpoint.write(path / "checkpoints" / "100", fields(), GROUPS)
     (path / "config.json").write_text("{}")
 
 
 def make_shared(path):
-    checkpoint.write(path, {}, GROUPS)
+    checkpoint.write(path, fields(), GROUPS)
     (path / "notes.txt").write_text("mine")
 
 
 def make_linked_array(path):
-    checkpoint.write(path, {}, GROUPS)
-    (path / "numbers.safetensors").rename(path.with_name("elsewhere"))
-    (path / "numbers.safetensors").symlink_to(path.with_name("elsewhere"))
+    checkpoint.write(path, fields(), GROUPS)
+    (path / "variables.safetensors").rename(path.with_name("elsewhere"))
+    (path / "variables.safetensors").symlink_to(path.with_name("elsewhere"))
 
 
 def make_unlisted(path):
-    checkpoint.write(path, {}, GROUPS)
+    checkpoint.write(path, fields(), GROUPS)
     (path / "other.safetensors").write_text("mine")
 
 
@@ -88,7 +89,7 @@ def make_side_of_others(path):
 
 
 def make_side_link(path):
-    checkpoint.write(path, {}, GROUPS)
+    checkpoint.write(path, fields(), GROUPS)
     target = path.with_name("target")
     target.mkdir()
     (target / "manifest.json").write_text("mine")
@@ -105,7 +106,7 @@ def make_side_link(path):
         (make_hidden_only, r"is a directory that holds '\.git'"),
         (make_run, "is a run directory: it holds 'config.json'.*outside it"),
         (make_shared, "is a checkpoint with something else in it, 'notes.txt'"),
-        (make_linked_array, "something else in it, 'numbers.safetensors'"),
+        (make_linked_array, "something else in it, 'variables.safetensors'"),
         (make_unlisted, "something else in it, 'other.safetensors'"),
         (make_foreign_manifest, "is a directory that holds 'manifest.json'"),
         (make_manifest_of_everything, "is a directory that holds 'manifest.json'"),
@@ -118,7 +119,7 @@ def test_what_is_there_stays(tmp_path, make, message):
     make(path)
     before = tree(tmp_path)
     with pytest.raises(UsageError, match=message) as caught:
-        checkpoint.write(path, {}, GROUPS)
+        checkpoint.write(path, fields(), GROUPS)
     assert str(tmp_path) in str(caught.value)
     assert tree(tmp_path) == before
 
@@ -126,13 +127,13 @@ def test_what_is_there_stays(tmp_path, make, message):
 def test_not_below_a_file(tmp_path):
     (tmp_path / "file").write_text("mine")
     with pytest.raises(UsageError, match=rf"cannot be made, since .*{re.escape('file')}' is a file"):
-        checkpoint.write(tmp_path / "file" / "a" / "c", {}, GROUPS)
+        checkpoint.write(tmp_path / "file" / "a" / "c", fields(), GROUPS)
 
 
 def test_an_empty_directory_is_filled(tmp_path):
     (tmp_path / "c").mkdir()
-    checkpoint.write(tmp_path / "c", {"x": 1}, GROUPS)
-    assert checkpoint.read(tmp_path / "c")[0]["x"] == 1
+    checkpoint.write(tmp_path / "c", fields(num_timesteps=1), GROUPS)
+    assert checkpoint.read(tmp_path / "c")[0]["num_timesteps"] == 1
     assert sorted(path.name for path in tmp_path.iterdir()) == ["c"]
 
 
@@ -143,11 +144,11 @@ def test_the_working_directory_is_refused(tmp_path, monkeypatch, name, holds):
     if holds == "a file":
         make_project(here)
     else:
-        checkpoint.write(here, {}, GROUPS)
+        checkpoint.write(here, fields(), GROUPS)
     monkeypatch.chdir(here)
     before = tree(tmp_path)
     with pytest.raises(UsageError, match="is the working directory and holds"):
-        checkpoint.write(here if name == "absolute" else name, {}, GROUPS)
+        checkpoint.write(here if name == "absolute" else name, fields(), GROUPS)
     assert tree(tmp_path) == before
 
 
@@ -155,8 +156,8 @@ def test_an_empty_working_directory_is_filled_and_stays_it(tmp_path, monkeypatch
     here = tmp_path / "here"
     here.mkdir()
     monkeypatch.chdir(here)
-    checkpoint.write(".", {"x": 1}, GROUPS)
-    assert checkpoint.read(".")[0]["x"] == 1
+    checkpoint.write(".", fields(num_timesteps=1), GROUPS)
+    assert checkpoint.read(".")[0]["num_timesteps"] == 1
     assert here.samefile(os.curdir)
 
 
@@ -164,28 +165,28 @@ def test_a_link_above_is_followed(tmp_path):
     (tmp_path / "disk").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "disk")
     for number in range(2):
-        checkpoint.write(tmp_path / "link" / "c", {"x": number}, GROUPS)
-    assert checkpoint.read(tmp_path / "disk" / "c")[0]["x"] == 1
+        checkpoint.write(tmp_path / "link" / "c", fields(num_timesteps=number), GROUPS)
+    assert checkpoint.read(tmp_path / "disk" / "c")[0]["num_timesteps"] == 1
     assert (tmp_path / "link").is_symlink()
 
 
 def test_a_damaged_checkpoint_may_be_replaced(tmp_path):
-    path = checkpoint.write(tmp_path / "c", {}, GROUPS)
-    (path / "numbers.safetensors").unlink()
-    checkpoint.write(path, {"x": 1}, GROUPS)
-    assert checkpoint.read(path)[0]["x"] == 1
+    path = checkpoint.write(tmp_path / "c", fields(), GROUPS)
+    (path / "variables.safetensors").unlink()
+    checkpoint.write(path, fields(num_timesteps=1), GROUPS)
+    assert checkpoint.read(path)[0]["num_timesteps"] == 1
 
 
 def test_what_a_kill_left_is_removed(tmp_path):
     for role in ("writing", "old"):
-        checkpoint.write(tmp_path / f".c.ddpg-{role}", {}, GROUPS)
+        checkpoint.write(tmp_path / f".c.ddpg-{role}", fields(), GROUPS)
     (tmp_path / ".c.ddpg-old" / "manifest.json").unlink()
-    checkpoint.write(tmp_path / "c", {}, GROUPS)
+    checkpoint.write(tmp_path / "c", fields(), GROUPS)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["c"]
 
 
 def test_what_arrives_while_writing_stays(tmp_path, monkeypatch):
-    path = checkpoint.write(tmp_path / "c", {"x": 1}, GROUPS)
+    path = checkpoint.write(tmp_path / "c", fields(num_timesteps=1), GROUPS)
     write_through = checkpoint._write_through
 
     def slowly(*arguments):
@@ -194,7 +195,7 @@ def test_what_arrives_while_writing_stays(tmp_path, monkeypatch):
 
     monkeypatch.setattr(checkpoint, "_write_through", slowly)
     with pytest.raises(UsageError, match=r"notes\.txt"):
-        checkpoint.write(path, {"x": 2}, GROUPS)
+        checkpoint.write(path, fields(num_timesteps=2), GROUPS)
     assert (path / "notes.txt").read_text() == "mine"
-    assert checkpoint.read(path)[0]["x"] == 1
+    assert checkpoint.read(path)[0]["num_timesteps"] == 1
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["c"]

@@ -1,0 +1,95 @@
+"""What the options and spaces in a file may ask for, before anything of that size is made.
+
+A number in a small file can ask for any amount of memory or time. So the networks that it describes may not hold
+more numbers than its arrays do, and the rest stays below bounds that no sensible run comes near. Options that are
+passed in Python are not held to them.
+"""
+
+import itertools
+import math
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from ddpg.config import AgentConfig, DDPGConfig
+from ddpg.errors import UsageError
+from ddpg.storage.document import brief
+
+LAYERS, NUMBERS = 4, 1 << 20  # networks up to these are always built; then what does not fit is refused by name
+UPDATES_PER_STEP = 10_000
+MINIBATCHES = 4 << 30  # bytes of the minibatches of one call
+REPLAY = 1 << 40  # bytes of a full replay memory, of which what is not filled takes none
+INTEGER = 2**31 - 1  # TensorFlow counts in int32
+
+_OVER = "pass config=... if that is meant, or take another checkpoint"
+
+
+def check(
+    path: Any,
+    config: AgentConfig,
+    spaces: tuple[gym.Space, gym.Space],
+    variables: Mapping[str, np.ndarray],
+    own_networks: Collection[str],
+) -> None:
+    """Refuse options of a file that ask for more than its arrays or the bounds above justify.
+
+    Args:
+        path: the checkpoint, for the message.
+        config: the options that it holds.
+        spaces: of observations and actions.
+        variables: its arrays.
+        own_networks: names of the networks that the caller passes, which ``config.hidden`` does not describe.
+
+    Raises:
+        UsageError: they do.
+    """
+
+    def refuse(name: str, why: str) -> UsageError:
+        return UsageError(f"checkpoint {path}: {name}={brief(getattr(config, name))} {why}; {_OVER}")
+
+    observations, actions = map(_size, spaces)
+    row = 4 * (2 * observations + actions + 3)
+    if not own_networks:
+        # A layer is weights and biases, and a target has them too; DDPG has two networks.
+        layers = max(LAYERS, len(variables) // (8 if isinstance(config, DDPGConfig) else 4))
+        if len(config.hidden) > layers:
+            raise refuse(
+                "hidden", f"has {len(config.hidden)} layers; its {len(variables)} variables make at most {layers}"
+            )
+        numbers = sum(array.size for array in variables.values())
+        asked = _weights(config, spaces[0], observations, actions)
+        if asked > max(NUMBERS, numbers):
+            raise refuse(
+                "hidden",
+                f"makes a network of at least {asked} numbers in these spaces, but its variables are {numbers} in all",
+            )
+    if config.updates_per_step > UPDATES_PER_STEP:
+        raise refuse("updates_per_step", f"is more than {UPDATES_PER_STEP}")
+    if config.batch_size * config.updates_per_call * row > MINIBATCHES:
+        size = f"{config.updates_per_call} minibatches of {config.batch_size} transitions of {row} bytes"
+        raise refuse("batch_size", f"makes calls of {size}, more than {MINIBATCHES} bytes")
+    if config.buffer_size * row > REPLAY:
+        raise refuse("buffer_size", f"transitions of {row} bytes are more than {REPLAY} bytes")
+    for name, value in vars(config).items():
+        if type(value) is int and abs(value) > INTEGER and name != "buffer_size":
+            raise refuse(name, f"is more than {INTEGER}")
+
+
+def _size(space: gym.Space) -> int:
+    if isinstance(space, gym.spaces.Box):
+        return math.prod(space.shape)
+    if isinstance(space, gym.spaces.Discrete):
+        return int(space.n)
+    return sum(map(_size, getattr(space, "spaces", ())))
+
+
+def _weights(config: AgentConfig, space: gym.Space, observations: int, actions: int) -> int:
+    """Return a lower bound of the numbers of a network of hidden layers, for these sizes."""
+    features = observations
+    if getattr(config, "network", "mlp") == "conv":
+        height, width = (*(space.shape or ()), 1, 1)[:2]
+        features = 32 * (height // 4) * (width // 4)  # behind the layers of ddpg.networks.layers.conv
+    layers = [features, *config.hidden, actions]
+    return sum(inputs * outputs for inputs, outputs in itertools.pairwise(layers))

@@ -1,0 +1,153 @@
+"""Files that others may have made: regular ones only, no larger than expected, and JSON that is safe to parse."""
+
+import contextlib
+import json
+import os
+import reprlib
+import stat
+from collections.abc import Iterator
+from io import BufferedReader
+from pathlib import Path
+from typing import Any
+
+from ddpg.errors import UsageError
+
+LARGEST = 1 << 20  # bytes of a manifest: room for ten thousand arrays; parsed it takes less than 50 MB
+DEPTH = 12  # a manifest is 7 deep: a shape, of a box, in a tuple, in a tuple
+DIGITS = 39  # of 2^128 - 1, the largest number in the state of a random generator
+
+ADVICE = "take another checkpoint"
+_ALL_BUT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+
+_brief = reprlib.Repr()
+_brief.maxstring = _brief.maxother = _brief.maxlong = 60
+
+
+def refusal(where: str, value: Any, expected: str) -> UsageError:
+    """Return the error of a value that is not what a checkpoint holds there, in one line."""
+    return UsageError(f"{printable(where)} is {brief(value)}, expected {expected}; {ADVICE}")
+
+
+def brief(value: Any) -> str:
+    """Return ``repr(value)``, shortened where it is long."""
+    return printable(_brief.repr(value))
+
+
+def one_line(text: str) -> str:
+    """Return what a message says of a file: printable, shortened where it is long."""
+    return printable(text if len(text) <= 300 else f"{text[:300]}...")
+
+
+def printable(text: str) -> str:
+    """Return ``text`` with everything escaped that is no letter, sign or space: line breaks, control sequences."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+@contextlib.contextmanager
+def opened(path: Path) -> Iterator[tuple[BufferedReader, int]]:
+    """Open a regular file and yield it with its size: no link, device or pipe, which may block or never end.
+
+    Raises:
+        UsageError: something else is there, or it cannot be read.
+        FileNotFoundError: nothing is there.
+    """
+    try:
+        expected = os.lstat(path)
+        _check_regular(path, expected)
+        flags = ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY")  # not every system has all of them
+        descriptor = os.open(path, os.O_RDONLY | sum(getattr(os, name, 0) for name in flags))
+        with os.fdopen(descriptor, "rb") as file:
+            found = os.fstat(descriptor)
+            _check_regular(path, found)
+            yield file, found.st_size
+    except (FileNotFoundError, NotADirectoryError):
+        raise FileNotFoundError(str(path)) from None
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read ({error.strerror}); {ADVICE}") from None
+
+
+def read(path: Path) -> Any:
+    """Return what the JSON file at ``path`` holds.
+
+    Raises:
+        UsageError: not a regular file, a large one, or not JSON as :func:`parse` takes it.
+        FileNotFoundError: nothing is there.
+    """
+    with opened(path) as (file, size):
+        if size > LARGEST:
+            raise UsageError(f"{path} has {size} bytes, expected at most {LARGEST}; {ADVICE}")
+        return parse(str(path), file.read(LARGEST))
+
+
+def parse(where: str, data: bytes) -> Any:
+    """Return the values of UTF-8 JSON: finite numbers, no key twice, a dozen levels.
+
+    Raises:
+        UsageError: it is something else.
+    """
+    try:
+        _check_nesting(data)
+        text = data.decode()
+        document = json.loads(
+            text,
+            object_pairs_hook=_unique,
+            parse_constant=_no_number,
+            parse_float=_finite,
+            parse_int=_whole,
+        )
+        if "\\ud" in text.lower():  # half of a character may be written, but is no text
+            json.dumps(document, ensure_ascii=False).encode()
+        return document
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{where} is not readable as JSON ({one_line(str(error))}); {ADVICE}") from None
+
+
+def canonical(document: Any) -> bytes:
+    """Return JSON values as the bytes that stand for them, whatever their order and spacing in a file."""
+    return json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+
+
+def _check_regular(path: Path, status: os.stat_result) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        raise UsageError(f"{path} is a {_kind(status.st_mode)}, expected a regular file; {ADVICE}")
+
+
+def _kind(mode: int) -> str:
+    kinds = {stat.S_IFLNK: "symbolic link", stat.S_IFDIR: "directory", stat.S_IFIFO: "pipe", stat.S_IFSOCK: "socket"}
+    return kinds.get(stat.S_IFMT(mode), "device")
+
+
+def _check_nesting(data: bytes) -> None:
+    """Refuse deep nesting before anything is parsed, with a few passes over the bytes."""
+    strings = data.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
+    brackets = b"".join(strings[::2]).translate(None, _ALL_BUT_BRACKETS)
+    for _ in range(DEPTH):
+        brackets = brackets.replace(b"[]", b"").replace(b"{}", b"")
+    if brackets:
+        raise ValueError(f"its brackets do not match, or are nested deeper than {DEPTH}")
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    document = dict(pairs)
+    if len(document) < len(pairs):
+        seen: set[str] = set()
+        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+        raise ValueError(f"it has the key {brief(twice)} twice")
+    return document
+
+
+def _no_number(name: str) -> None:
+    raise ValueError(f"{name} is no number")
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if value in (float("inf"), -float("inf")):
+        raise ValueError(f"{brief(text)} is beyond the range of floats")
+    return value
+
+
+def _whole(text: str) -> int:
+    if len(text.lstrip("-")) > DIGITS:
+        raise ValueError(f"the number {brief(text)} has more than {DIGITS} digits")
+    return int(text)

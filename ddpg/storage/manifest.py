@@ -1,0 +1,220 @@
+"""The manifest of a checkpoint: what it may say, checked before anything is made of it.
+
+| field | what it says |
+|---|---|
+| ``format`` | 2 |
+| ``kind``, ``algorithm``, ``config`` | the class of the agent, the algorithm and its options |
+| ``observation_space``, ``action_space`` | as :mod:`ddpg.storage.spaces` describes them |
+| ``seed``, ``num_timesteps``, ``num_updates``, ``owed_updates``, ``largest_reward`` | counters |
+| ``random_states`` | the state of every random generator, by name: PCG64 |
+| ``arrays`` | dtype and shape of every array, by file and name |
+| ``sha256`` | of every file of arrays |
+| ``manifest_sha256`` | of all the other fields, as JSON with sorted keys and no spaces |
+
+The checksums tell damage, not forgery: who changes a field and its checksum is held to the ranges alone.
+"""
+
+import hashlib
+import math
+import re
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeAlias
+
+import msgspec
+
+from ddpg.errors import UsageError
+from ddpg.storage import document
+from ddpg.storage.document import brief, refusal
+from ddpg.storage.schema import converted, one_of
+from ddpg.storage.spaces import Box, check_space
+
+FORMAT = 2
+MANIFEST = "manifest.json"
+DIGEST = "manifest_sha256"
+REPLAY = ("observations", "actions", "rewards", "next_observations", "terminated", "truncated", "position")
+
+_FILE = re.compile(r"[\w.-]+\.safetensors")
+
+_Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+_Name: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^[\w.-]+\Z", max_length=200)]
+_Sha256: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}\Z")]
+_Rows: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=2**40)]
+_PerCall: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=2**20)]
+
+
+class Array(msgspec.Struct, forbid_unknown_fields=True):
+    """What an array is made of."""
+
+    dtype: one_of("float32", "float64", "uint8", "int32", "int64")  # type: ignore[valid-type]
+    shape: Annotated[list[Annotated[int, msgspec.Meta(ge=0, le=2**40)]], msgspec.Meta(max_length=16)]
+
+    @property
+    def nbytes(self) -> int:
+        """Its bytes, in memory and in a file."""
+        return math.prod(self.shape) * {"float32": 4, "float64": 8, "uint8": 1, "int32": 4, "int64": 8}[self.dtype]
+
+
+Table: TypeAlias = dict[str, Array]
+
+
+class _Words(msgspec.Struct, forbid_unknown_fields=True):
+    state: Annotated[int, msgspec.Meta(ge=0)]
+    inc: Annotated[int, msgspec.Meta(ge=0)]
+
+
+class _RandomState(msgspec.Struct, forbid_unknown_fields=True):
+    bit_generator: one_of("PCG64")  # type: ignore[valid-type]
+    state: _Words
+    has_uint32: Annotated[int, msgspec.Meta(ge=0, le=1)]
+    uinteger: Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)]
+
+
+class _Custom(msgspec.Struct, forbid_unknown_fields=True):
+    custom: str
+
+
+_Option: TypeAlias = (
+    Annotated[int, msgspec.Meta(ge=-(2**53), le=2**53)]
+    | Annotated[list[Annotated[int, msgspec.Meta(ge=-(2**53), le=2**53)]], msgspec.Meta(max_length=64)]
+    | float
+    | bool
+    | str
+    | _Custom
+    | None
+)
+
+
+class _Manifest(msgspec.Struct, forbid_unknown_fields=True):
+    format: Literal[2]
+    kind: _Name
+    algorithm: _Name
+    config: dict[str, Any]
+    observation_space: dict[str, Any]
+    action_space: dict[str, Any]
+    seed: Annotated[int, msgspec.Meta(ge=0)]
+    num_timesteps: _Count
+    num_updates: _Count
+    owed_updates: Annotated[float, msgspec.Meta(ge=0)]
+    largest_reward: Annotated[float, msgspec.Meta(ge=1)]
+    random_states: dict[str, Any]
+    arrays: dict[str, dict[str, Any]]
+    sha256: dict[str, Any]
+    manifest_sha256: _Sha256
+
+
+def sealed(fields: dict[str, Any]) -> bytes:
+    """Return the file of a manifest with these fields, its format and its checksum added.
+
+    Raises:
+        UsageError: :func:`read` would refuse it.
+    """
+    whole: dict[str, Any] = {"format": FORMAT, **fields}
+    try:
+        whole[DIGEST] = hashlib.sha256(document.canonical(whole)).hexdigest()
+        lines = (f" {document.canonical(name).decode()}: {document.canonical(whole[name]).decode()}" for name in whole)
+        data = ("{\n" + ",\n".join(lines) + "\n}\n").encode()
+        if len(data) > document.LARGEST:
+            raise UsageError(f"{MANIFEST} would have {len(data)} bytes, more than the {document.LARGEST} that are read")
+        check(MANIFEST, document.parse(MANIFEST, data))
+    except (ValueError, TypeError) as error:  # NaN, or what JSON has no word for; and all that reading would refuse
+        reason = str(error).removesuffix(f"; {document.ADVICE}")
+        raise UsageError(f"this cannot be saved, since it could not be read again: {reason}") from None
+    return data
+
+
+def read(path: Path) -> tuple[dict[str, Any], dict[str, Table]]:
+    """Return the manifest at ``path``, a file, checked; and its tables of arrays, by group.
+
+    Raises:
+        UsageError: none that this version can rely on.
+        FileNotFoundError: nothing is there.
+    """
+    found = document.read(path)
+    return found, check(str(path), found)
+
+
+def check(where: str, found: Any) -> dict[str, Table]:
+    """Return the tables of arrays of a manifest that holds to all of the above.
+
+    Raises:
+        UsageError: it does not; ``where`` names the file.
+    """
+    if not isinstance(found, dict) or not isinstance(found.get("sha256"), dict):
+        raise UsageError(f"{where} is not the manifest of a checkpoint")
+    if found.get("format") != FORMAT:
+        raise UsageError(
+            f"{where} has format {brief(found.get('format'))}, this version reads {FORMAT}; "
+            "load it with the version of ddpg-paths that wrote it"
+        )
+    whole = converted(f"{where}:", found, _Manifest)
+    tables = _tables(where, whole)
+    _check_values(where, whole)
+    observation_space = check_space(f"{where}: observation_space", whole.observation_space)
+    check_space(f"{where}: action_space", whole.action_space)
+    if "replay" in tables:
+        _check_replay(f"{where}: arrays['replay']", tables["replay"], observation_space, whole.config["buffer_size"])
+    rest = {name: value for name, value in found.items() if name != DIGEST}
+    if hashlib.sha256(document.canonical(rest)).hexdigest() != whole.manifest_sha256:
+        raise UsageError(
+            f"{where} does not match its own checksum, {DIGEST}: it was edited or damaged; take another checkpoint"
+        )
+    return tables
+
+
+def _tables(where: str, whole: _Manifest) -> dict[str, Table]:
+    for name, checksum in whole.sha256.items():
+        if not _FILE.fullmatch(name):
+            raise UsageError(f"{where} names a file {brief(name)} outside itself; it was tampered with")
+        converted(f"{where}: sha256[{name!r}]", checksum, _Sha256)
+    files = {f"{group}.safetensors" for group in whole.arrays}
+    if files != whole.sha256.keys():
+        raise refusal(f"{where}: arrays", sorted(whole.arrays), f"one group for each of {sorted(whole.sha256)}")
+    tables: dict[str, Table] = {}
+    for group, arrays in whole.arrays.items():
+        place = f"{where}: arrays[{group!r}]"
+        tables[group] = {name: converted(f"{place}[{name!r}]", spec, Array) for name, spec in arrays.items()}
+        if "__metadata__" in arrays:
+            raise refusal(place, "__metadata__", "another name for an array: safetensors keeps that one")
+    return tables
+
+
+def _check_values(where: str, whole: _Manifest) -> None:
+    for name, value in whole.config.items():
+        converted(f"{where}: config[{name!r}]", value, _Option)
+    for name, kind in (("buffer_size", _Rows), ("updates_per_call", _PerCall)):
+        converted(f"{where}: config[{name!r}]", whole.config.get(name), kind)
+    per_call = whole.config["updates_per_call"]
+    if not whole.owed_updates < per_call:  # what fills a call is made at once: see ddpg.agents.loop
+        raise refusal(f"{where}: owed_updates", whole.owed_updates, f"less than updates_per_call, {per_call}")
+    if whole.largest_reward > 3.4028235e38:
+        raise refusal(f"{where}: largest_reward", whole.largest_reward, "a number of float32")
+    for name, value in whole.random_states.items():
+        place = f"{where}: random_states[{name!r}]"
+        words = converted(place, value, _RandomState).state
+        for part in ("state", "inc"):
+            if getattr(words, part) >= 2**128:
+                raise refusal(f"{place}.state.{part}", getattr(words, part), "less than 2^128")
+        if words.inc % 2 == 0:
+            raise refusal(f"{place}.state.inc", words.inc, "an odd number")
+
+
+def _check_replay(where: str, table: Table, observation_space: Any, capacity: int) -> None:
+    if set(table) != set(REPLAY):
+        raise refusal(where, sorted(table), f"the arrays {sorted(REPLAY)}")
+    if not isinstance(observation_space, Box):
+        raise refusal(where, observation_space, "a Box as observation space")
+    rows = table["rewards"].shape[0] if table["rewards"].shape else 0
+    if rows > capacity:
+        raise refusal(f"{where}['rewards'].shape", table["rewards"].shape, f"at most buffer_size rows, {capacity}")
+    observations = "uint8" if observation_space.dtype == "uint8" else "float32", [rows, *observation_space.shape]
+    column = "float32", [rows, 1]
+    expected = {"observations": observations, "next_observations": observations}
+    expected |= dict.fromkeys(("rewards", "terminated", "truncated"), column)
+    for name, (dtype, shape) in expected.items():
+        if (table[name].dtype, table[name].shape) != (dtype, shape):
+            raise refusal(f"{where}['{name}']", f"{table[name].dtype} {table[name].shape}", f"{dtype} {shape}")
+    actions, position = table["actions"], table["position"]
+    if actions.dtype != "float32" or len(actions.shape) != 2 or actions.shape[0] != rows:
+        raise refusal(f"{where}['actions']", f"{actions.dtype} {actions.shape}", f"float32 [{rows}, A]")
+    if position.dtype not in ("int32", "int64") or position.shape:
+        raise refusal(f"{where}['position']", f"{position.dtype} {position.shape}", "one int64")

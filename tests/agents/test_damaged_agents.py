@@ -1,0 +1,177 @@
+"""Crafted checkpoints of an agent: what a file says of options, spaces and arrays is refused in one line, or works.
+
+Their checksums fit: somebody wrote them on purpose. One agent is made; of its checkpoint, copies are changed.
+"""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+from checkpoints import sealed
+from environments import Counting
+
+from ddpg import DDPG, DDPGConfig, DQNConfig, UsageError
+from ddpg.agents import limits, state
+from ddpg.storage import checkpoint
+
+SMALL = DDPGConfig(hidden=(4,), batch_size=8, learning_starts=20, updates_per_call=4, buffer_size=100, jit=False)
+BOX = {"type": "Box", "shape": [], "dtype": "float32", "low": -1, "high": 1}
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    return DDPG(Counting(7), SMALL, seed=0).learn(30).save(tmp_path_factory.mktemp("saved") / "c")
+
+
+@pytest.fixture
+def path(saved, tmp_path):
+    return shutil.copytree(saved, tmp_path / "c")
+
+
+def manifest(path):
+    return json.loads((path / "manifest.json").read_text())
+
+
+def with_options(path, **options):
+    sealed(path, config={**manifest(path)["config"], **options})
+
+
+def refused(path, match=""):
+    with pytest.raises(UsageError, match=match) as caught:
+        DDPG.load(path)
+    message = str(caught.value)
+    assert message.isprintable()
+    assert len(message) < 1000
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"hidden": [10**9]}, r"hidden=\(1000000000,\) makes a network of at least 3000000000 numbers .* are 1\d\d in"),
+        ({"hidden": [2**53] * 3}, "hidden=.* makes a network"),
+        ({"hidden": [1] * 5}, r"has 5 layers; its \d\d variables make at most 4"),
+        ({"hidden": [1] * 64}, "has 64 layers"),
+        ({"hidden": [1] * 65}, "length <= 64"),
+        ({"hidden": [5]}, r"has shape \(2, 4\) in the checkpoint and \(2, 5\) here"),
+        ({"hidden": []}, r"hidden=\(\) must be layers of at least 1 unit"),
+        ({"hidden": [True]}, "hidden"),
+        ({"hidden": "4"}, "hidden='4' must be a list of int"),
+        ({"buffer_size": 2**40}, "buffer_size=1099511627776 transitions of 32 bytes are more than 1099511627776 bytes"),
+        ({"batch_size": 2**30}, "batch_size=1073741824 makes calls of 4 minibatches of 1073741824 transitions"),
+        ({"updates_per_step": 1e12}, r"updates_per_step=1000000000000\.0 is more than 10000"),
+        ({"updates_per_call": 2**20, "batch_size": 2**20}, "batch_size=1048576 makes calls of 1048576 minibatches"),
+        ({"exploration_steps": 2**52}, "exploration_steps=4503599627370496 is more than 2147483647"),
+        ({"gamma": 1.5}, r"gamma=1\.5 must be in \[0, 1\]"),
+        ({"gamma": "high"}, "gamma='high' must be float"),
+        ({"activation": "exec"}, "activation='exec'"),
+        ({"activation": [1]}, "activation"),
+        ({"td_target": []}, "td_target"),
+        ({"norm": "b\nad"}, "norm"),
+        ({"optimizer": None}, "optimizer"),
+        ({"bounding": "x"}, "bounding"),
+        ({"noise": [1]}, "noise"),
+        ({"jit": 1}, "jit=1 must be bool"),
+        ({"gammma": 0.9}, "no field 'gammma'; did you mean 'gamma'"),
+        ({"bounding": {"custom": "mine"}}, "bounding was a callable of your own"),
+    ],
+)
+def test_options_are_refused(path, options, match):
+    with_options(path, **options)
+    refused(path, match)
+
+
+@pytest.mark.parametrize(
+    ("changes", "match"),
+    [
+        ({"owed_updates": 1e12}, "owed_updates is 1000000000000.0, expected less than updates_per_call, 4"),
+        ({"kind": "DQN"}, "load it with DQN.load"),
+        ({"algorithm": "DQN"}, "the configuration has no field 'action_gradient_clip'"),
+        ({"algorithm": "PPO"}, "algorithm 'PPO'; this version knows DDPG, DQN"),
+        ({"random_states": {}}, r"random states of \[\], expected those of \['exploration', 'replay'\]"),
+        ({"action_space": {"type": "Discrete", "n": 3, "start": 0}}, "action space Discrete"),
+        (
+            {"action_space": BOX | {"shape": [1], "low": None}},
+            "infinite bounds",
+        ),
+        ({"action_space": BOX | {"shape": [2]}}, "has shape"),
+        ({"action_space": BOX}, "at least one"),
+        ({"action_space": {"type": "Tuple", "spaces": [{"type": "Discrete", "n": 2, "start": 0}]}}, "parameterised"),
+        ({"observation_space": {"type": "Discrete", "n": 2, "start": 0}}, "a Box"),
+    ],
+)
+def test_fields_are_refused(path, changes, match):
+    sealed(path, **changes)
+    refused(path, match)
+
+
+def rewritten(path, group, name, change):
+    """Write the checkpoint anew with one array changed."""
+    found, groups = checkpoint.read(path)
+    if change is None:
+        del groups[group][name]
+    else:
+        groups[group][name] = change(groups[group][name])
+    added = ("format", "arrays", "sha256", "manifest_sha256")
+    checkpoint.write(path, {name: value for name, value in found.items() if name not in added}, groups)
+
+
+@pytest.mark.parametrize(
+    ("group", "name", "change", "match"),
+    [
+        ("variables", "actor/output/b:0", lambda b: b.astype(np.float64), "has dtype float64 in the checkpoint"),
+        ("variables", "actor/output/b:0", lambda b: np.concatenate([b, b]), "has shape"),
+        ("variables", "actor/output/b:0", None, "it lacks"),
+        ("replay", "actions", lambda a: np.tile(a, 2), r"replay field actions has shape \(30, 2\)"),
+    ],
+)
+def test_arrays_are_refused(path, group, name, change, match):
+    rewritten(path, group, name, change)
+    refused(path, match)
+
+
+def test_without_variables_is_refused(path):
+    arrays, checksums = manifest(path)["arrays"], manifest(path)["sha256"]
+    file = "replay.safetensors"
+    sealed(path, arrays={"replay": arrays["replay"]}, sha256={file: checksums[file]})
+    refused(path, "it lacks")
+
+
+def test_what_is_within_the_limits_loads(path):
+    with_options(path, gamma=0.5, buffer_size=31)
+    assert DDPG.load(path).config.gamma == 0.5
+
+
+def test_options_passed_in_python_are_not_held_to_the_limits(path):
+    config = SMALL.replace(updates_per_step=20_000.0, exploration_steps=2**40)
+    assert DDPG.load(path, config=config).config == config
+
+
+NUMBERS = (True, -1, 0, 0.5, 1e300, -1e300, 2**53, -(2**53))
+WRONG = (*NUMBERS, None, "", "x", "\N{SNOWMAN}\n", [], [0], [2**53], {"custom": ""})
+
+
+def test_any_option_is_refused_or_within_the_limits(path):
+    """Without the networks, which take their time: what makes an agent is checked before any is made."""
+    found = manifest(path)
+    spaces = state.fitting_env(found, None)
+    for name in found["config"]:
+        for value in WRONG:
+            try:
+                config = state.config_of({**found, "config": {**found["config"], name: value}})
+                limits.check(path, config, spaces, {"W": np.zeros(156)}, ())
+            except UsageError:
+                continue
+            kinds = type(getattr(SMALL, name)), float, type(None)
+            assert name == "norm" or str in kinds or type(getattr(config, name)) in kinds, (name, value)
+
+
+def test_images_of_convolutions_are_held_to_their_variables(path):
+    frames = {"type": "Box", "shape": [2800, 2800], "dtype": "uint8", "low": 0, "high": 255}
+    choices = {"type": "Discrete", "n": 2, "start": 0}
+    spaces = checkpoint.restore_space(frames), checkpoint.restore_space(choices)
+    config = DQNConfig(network="conv", hidden=(128,), buffer_size=10, batch_size=1)
+    with pytest.raises(UsageError, match=r"hidden=\(128,\) makes a network"):
+        limits.check(path, config, spaces, {"W": np.zeros(1000)}, ())
+    claimed = np.broadcast_to(np.float32(0), 32 * 700 * 700 * 128 + 256)  # of one number's memory
+    limits.check(path, config, spaces, {"W": claimed}, ())
