@@ -59,7 +59,7 @@ w = tf.Variable(3.0)
 model = tf.keras.Sequential([tf.keras.layers.Dense(1)])
 model.compile("sgd", "mse")
 env = gym.make("Pendulum-v1")
-agent = DDPG(env, DDPGConfig(hidden=(8,), batch_size=8, learning_starts=10, updates_per_call=4), seed=0)
+agent = DDPG(env, DDPGConfig(hidden=(8,), batch_size=8, learning_starts=10, updates_per_call=4, jit=False), seed=0)
 agent.learn(40)
 with tf.GradientTape() as tape:
     loss = w * w

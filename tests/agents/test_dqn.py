@@ -413,7 +413,7 @@ def test_dqn_learns_from_pixels():
     )
     agent = DQN(env, config, seed=0)
     before = evaluate(agent, env, 100, seed=1).returns.mean()
-    agent.learn(5_000)
+    agent.learn(3_000)
     after = evaluate(agent, env, 100, seed=1).returns.mean()
     assert before < 0.6
     assert after > 0.9

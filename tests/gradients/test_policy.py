@@ -20,8 +20,8 @@ def bounding(request):
 
 
 def networks(observation_space, action_space, **options):
-    actor = ActorNetwork(observation_space, action_space, network=mlp((32, 16)), **options)
-    return actor, CriticNetwork(observation_space, action_space, network=mlp((32, 16)))
+    actor = ActorNetwork(observation_space, action_space, network=mlp((16,)), **options)
+    return actor, CriticNetwork(observation_space, action_space, network=mlp((16,)))
 
 
 def gradients_of(path, actor, critic, states, jit):

@@ -36,7 +36,8 @@ class Driven:
             v1.set_random_seed(1)
             # Normalisation makes some gradients exactly zero but for rounding, which Adam would blow up to full steps.
             optimizer = v1.train.GradientDescentOptimizer if norm else v1.train.AdamOptimizer
-            options = {"network": mlp((16, 8), norm=norm), "optimizer": optimizer, "learning_rate": 1e-2, "tau": 0.1}
+            network = mlp((8,) if norm else (16, 8), norm=norm)
+            options = {"network": network, "optimizer": optimizer, "learning_rate": 1e-2, "tau": 0.1}
             actor = ActorNetwork(OBSERVATIONS, ACTIONS, **options)
             critic = CriticNetwork(OBSERVATIONS, ACTIONS, td_target=td_target, **options)
             update = DDPGUpdate(actor, critic, CONFIG)
