@@ -142,7 +142,7 @@ def test_resume_takes_the_configuration_that_a_file_cannot_hold(registered, tmp_
     run = train("Scripted-v0", config, seed=0, total_timesteps=100, root=tmp_path, **options)
     with pytest.raises(UsageError, match=r"learning_rate_schedule was a callable.*ddpg\.resume\(run, config=\.\.\.\)"):
         resume(run, total_timesteps=200, progress_bar=False)
-    assert kept(run) == ["100", "best"]
+    assert kept(run) == ["0", "100", "best"]
     resume(run, config=config.replace(gamma=0.5), total_timesteps=200, progress_bar=False)
     assert kept(run) == ["100", "200", "best"]
     noted = read_config(run)["config"]
