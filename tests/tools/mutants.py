@@ -866,7 +866,7 @@ class Copy:
             cwd=self.root,
             env=os.environ
             | {"PYTHONPATH": str(self.root), "PYTHONDONTWRITEBYTECODE": "1"}
-            | {"TF_CPP_MIN_LOG_LEVEL": "3", "MPLBACKEND": "agg"},
+            | {"TF_CPP_MIN_LOG_LEVEL": "3", "MPLBACKEND": "agg", "OPENBLAS_NUM_THREADS": "1"},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
