@@ -838,7 +838,7 @@ for line in sys.stdin:
         descriptor = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.dup2(descriptor, 1)
         os.dup2(descriptor, 2)
-        status = int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", *tests]))
+        status = int(pytest.main(["-x", "-q", "-n0", "-p", "no:cacheprovider", *tests]))
         import ddpg, ddpg_envs
         for package in (ddpg, ddpg_envs):
             if not package.__file__.startswith(root):
