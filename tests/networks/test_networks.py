@@ -189,7 +189,7 @@ def test_training_mode_is_per_application(session, initialize, rng):
         *({"activation": name} for name in ("tanh", "elu", "selu", "sigmoid", "softplus", "softsign", "leaky_relu")),
         {"activation": tf.nn.relu6},
     ],
-    ids=str,
+    ids=lambda options: "-".join(getattr(value, "__name__", value) for value in options.values()) or "plain",
 )
 def test_numpy_policy_is_the_graph(options, observation_space, action_space, session, initialize, rng):
     actor = ActorNetwork(observation_space, action_space, network=mlp((16, 8), **options))
