@@ -276,8 +276,8 @@ MUTANTS = [
     Mutant(
         "learning-starts-early",
         "ddpg/agents/loop.py",
-        "agent.num_timesteps >= starts",
-        "agent.num_timesteps + 1 >= starts",
+        "starts = agent.config.learning_starts",
+        "starts = agent.config.learning_starts - 1",
         STARTING,
     ),
     Mutant(
