@@ -135,7 +135,8 @@ def test_interrupted_twice_is_never_interrupted(case, straight, tmp_path, monkey
         np.testing.assert_array_equal(actual[name], value, err_msg=name)
     steps = [int(row["timesteps"]) for row in expected["evaluations"]]
     assert [step // 50 for step in steps] == [1, 2, 3, 4, 5, 5][: len(steps)]  # on the grid, at the end of an episode
-    assert all(step in {int(row["timesteps"]) for row in expected["episodes"]} for step in steps[:-1])
+    ends = [int(row["timesteps"]) for row in expected["episodes"]]
+    assert steps[:-1] == [min(end for end in ends if end >= 50 * k) for k in range(1, len(steps))]
 
 
 def test_something_to_resume_from_exists_at_once(tmp_path, monkeypatch):
@@ -194,7 +195,7 @@ def test_a_torn_last_row_is_left_out_and_cut(tmp_path):
     path = tmp_path / "t.csv"
     for torn in ("30,5", "30,5.25,\n30,6.5", "3"):
         path.write_text(f"timesteps,value\n10,1.5\n20,2.5\n{torn}")
-        assert [row["timesteps"] for row in directory.read_table(path)][:2] == ["10", "20"]
+        assert [row["timesteps"] for row in directory.read_table(path)] == ["10", "20"]
         table = directory.Table(path, ["timesteps", "value"], keep_until=20)
         table.add({"timesteps": 40, "value": 0.1})
         table.close()

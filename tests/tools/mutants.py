@@ -720,8 +720,8 @@ MUTANTS = [
     Mutant(
         "resume-ignores-config",
         "ddpg/runs/training.py",
-        "load_agent(paths[-1], env, config=config)",
-        "load_agent(paths[-1], env)",
+        "return load_agent(path, env, config=config)",
+        "return load_agent(path, env)",
         CONFIGURED,
     ),
     Mutant(
