@@ -412,7 +412,6 @@ def test_only_regular_files_are_opened(path, make, kind, name):
     refused(path, rf"{name} is a {kind}, expected a regular file; take another checkpoint")
 
 
-@pytest.mark.skipif(not os.path.exists("/dev/zero"), reason="no such device")
 def test_a_device_is_named():
     with pytest.raises(UsageError, match="/dev/zero is a device"), document.opened(document.Path("/dev/zero")):
         pass
