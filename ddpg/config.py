@@ -31,6 +31,7 @@ else:
 
 OPTIMIZERS = ("adam", "rmsprop", "sgd", "momentum")
 TARGETS = ("ema", "online")
+COMPILERS = ("auto", "native", "xla")
 
 
 def _option(default: Any, text: str) -> Any:
@@ -71,7 +72,10 @@ class AgentConfig:
         "ema", "networks of the bootstrapped target: ema, their moving averages; online: themselves, as they are"
     )
     optimizer: str | Callable = _option("adam", "adam, rmsprop, sgd or momentum (0.9)")
-    jit: bool = _option(True, "compile the updates with XLA")
+    jit: bool = _option(True, "compile the updates")
+    compiler: str = _option(
+        "auto", "of compiled updates: native, our own, on a CPU; xla; auto: native where it can translate them"
+    )
 
     def __post_init__(self):
         for field in dataclasses.fields(self):
@@ -85,6 +89,7 @@ class AgentConfig:
         self._check(self.learning_starts >= 0, "learning_starts", "at least 0")
         self._check(self.exploration_steps >= 1, "exploration_steps", "at least 1")
         self._check_name("target", TARGETS)
+        self._check_name("compiler", COMPILERS)
         if not callable(self.optimizer):
             self._check_name("optimizer", OPTIMIZERS)
         if not callable(self.learning_rate_schedule):

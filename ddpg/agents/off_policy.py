@@ -103,9 +103,8 @@ class OffPolicyAgent(Agent):
 
     def scale_learning_rates(self, factor: float) -> None:
         """Set the optimisers' step sizes to ``factor`` times the configured ones."""
-        with self.session.as_default():
-            for network, rate in self.symbolic_update.learning_rates:
-                network.set_learning_rate(factor * rate)
+        for network, rate in self.symbolic_update.learning_rates:
+            self.updater.set_rate(self.session, network, factor * rate)
 
     def learn(
         self: Self,

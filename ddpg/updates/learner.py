@@ -40,7 +40,7 @@ class FusedLearner:
         self._metrics = update.metrics
         with update.value.graph.as_default(), v1.name_scope("learner/"):
             count = v1.placeholder(tf.int32, [], name="updates")
-            minibatches = _placeholders(update, (updates_per_call, batch_size))
+            minibatches = placeholders(update, (updates_per_call, batch_size))
 
             def updates(count: tf.Tensor, *fields: tf.Tensor) -> list[tf.Tensor]:
                 def one(index: tf.Tensor, *sums: tf.Tensor) -> list[tf.Tensor]:
@@ -89,7 +89,7 @@ class SteppedLearner:
     def __init__(self, update: Update, *, batch_size: int, fetch: Sequence = ()):
         self._metrics = update.metrics
         with update.value.graph.as_default(), v1.name_scope("stepped_learner/"):
-            self._batch = _placeholders(update, (batch_size,))
+            self._batch = placeholders(update, (batch_size,))
             self._y = v1.placeholder(tf.float32, [batch_size, 1], name="y")
             batch = _as_float(self._batch)
             self._target = update.target(batch)
@@ -112,7 +112,8 @@ class SteppedLearner:
         return {name: total / updates for name, total in totals.items()}, session.run(self._fetch)
 
 
-def _placeholders(update: Update, lead: tuple[int, ...]) -> Batch:
+def placeholders(update: Update, lead: tuple[int, ...]) -> Batch:
+    """Return placeholders for minibatches with the leading axes ``lead``, in the types in which they are stored."""
     space = update.value.observation_space
     images = stored_dtype(space)
 

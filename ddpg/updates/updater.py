@@ -7,9 +7,13 @@ import numpy as np
 import tensorflow as tf
 
 from ddpg.config import AgentConfig
+from ddpg.errors import UsageError
 from ddpg.experience.replay import ReplayBuffer
+from ddpg.native.program import NoTranslation
+from ddpg.networks.base import Network
 from ddpg.updates.base import Update
 from ddpg.updates.learner import FusedLearner, SteppedLearner
+from ddpg.updates.native import NativeLearner
 
 v1 = tf.compat.v1
 
@@ -36,11 +40,15 @@ class Updater:
         self._update, self._config, self._replay, self._rng, self._fetch = update, config, replay, rng, fetch
 
     @functools.cached_property
-    def learner(self) -> FusedLearner | SteppedLearner:
+    def learner(self) -> FusedLearner | NativeLearner | SteppedLearner:
         """The driver that the configuration asks for; its ops are built when they are first needed."""
         config = self._config
         if self._update.value.td_path.feeds_target:
             return SteppedLearner(self._update, batch_size=config.batch_size, fetch=self._fetch)
+        if config.jit and config.compiler != "xla":
+            native = self._native()
+            if native:
+                return native
         return FusedLearner(
             self._update,
             batch_size=config.batch_size,
@@ -48,6 +56,32 @@ class Updater:
             jit=config.jit,
             fetch=self._fetch,
         )
+
+    def _native(self) -> NativeLearner | None:
+        """Return the native driver; None where it was not asked for by name and does not fit."""
+        asked = self._config.compiler == "native"
+        if not asked and tf.config.list_physical_devices("GPU"):
+            return None
+        try:
+            return NativeLearner(
+                self._update,
+                batch_size=self._config.batch_size,
+                updates_per_call=self._config.updates_per_call,
+                fetch=self._fetch,
+            )
+        except NoTranslation as reason:
+            if asked:
+                raise UsageError(
+                    f"compiler='native' cannot translate this update: {reason}; use 'auto' or 'xla'"
+                ) from None
+            return None
+
+    def set_rate(self, session: tf.compat.v1.Session, network: Network, rate: float) -> None:
+        """Set a network's step size from the next update on."""
+        native = self.__dict__.get("learner")
+        if not (isinstance(native, NativeLearner) and native.set_rate(network.learning_rate, rate)):
+            with session.as_default():
+                network.set_learning_rate(rate)
 
     def run(
         self, session: tf.compat.v1.Session, n: int, reward_scale: float = 1.0

@@ -1,0 +1,70 @@
+"""Where a program's numbers live: one block, in which what is no longer read makes room."""
+
+import dataclasses
+from collections.abc import Sequence
+
+from ddpg.native.program import Program, Value
+from ddpg.native.schedule import Step, arguments_of, in_memory, members_of
+
+ALIGNMENT = 16  # floats: a cache line, and the widest vector
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """Offsets in floats.
+
+    Attributes:
+        variables: of each variable, in its order.
+        values: of tables and computed values, by ``id``.
+        size: of the block.
+    """
+
+    variables: tuple[int, ...]
+    values: dict[int, int]
+    size: int
+
+
+def lay_out(steps: Sequence[Step], outputs: Sequence[Value], sizes: Sequence[int]) -> Layout:
+    """Place variables of ``sizes``, tables, and what ``steps`` leave in memory."""
+    top = 0
+    variables = []
+    for size in sizes:
+        variables.append(top)
+        top += _rounded(size)
+    values: dict[int, int] = {}
+    last: dict[int, int] = {}
+    for index, step in enumerate(steps):
+        for item in members_of(step):
+            for argument in (argument.base for argument in arguments_of(item)):
+                last[id(argument)] = index
+                if argument.kind == "table" and id(argument) not in values:
+                    values[id(argument)] = top
+                    top += _rounded(argument.size)
+    last |= {id(output.base): len(steps) for output in outputs}
+    kept = {id(value) for value in in_memory(steps, outputs)}
+    free: dict[int, list[int]] = {}
+    ending: dict[int, list[Value]] = {}
+    for index, step in enumerate(steps):
+        for value in members_of(step):
+            if not isinstance(value, Value) or id(value) not in kept:
+                continue
+            size = _rounded(value.size)
+            if free.get(size):
+                values[id(value)] = free[size].pop()
+            else:
+                values[id(value)] = top
+                top += size
+            ending.setdefault(last[id(value)], []).append(value)
+        # Only now: no two arguments of one step share memory.
+        for value in ending.pop(index, ()):
+            free.setdefault(_rounded(value.size), []).append(values[id(value)])
+    return Layout(tuple(variables), values, top)
+
+
+def tables(program: Program, layout: Layout) -> list[tuple[int, Value]]:
+    """Return the constant matrices that are read, and where they live."""
+    return [(layout.values[id(value)], value) for value in program.tables if id(value) in layout.values]
+
+
+def _rounded(size: int) -> int:
+    return -(-size // ALIGNMENT) * ALIGNMENT
