@@ -4,94 +4,103 @@ from collections.abc import Sequence
 
 from ddpg.native.functions import DECLARATIONS, FLAGS, FUNCTIONS, ZERO, Lines, number
 from ddpg.native.memory import Layout
+from ddpg.native.product import ProductFunction, Registers
 from ddpg.native.program import ALL, COLUMNS, ROWS, Item, Shape, Value, Write
 from ddpg.native.schedule import Loop, Step
 
 ENTRY = "run"
-PRODUCT = "ddpg_sgemm"  # BLAS, by the conventions of Fortran
 
 
-def emit(steps: Sequence[Step], layout: Layout, fields: Sequence[tuple[str, int]], outputs: Sequence[Value]) -> str:
-    """Return a module with ``void run(int64 count, float* block, float* field..., float* sums)``.
+class Module:
+    """A program as text: ``void run(int64 count, float* block, float* field..., float* sums)``.
 
     Args:
         steps: of one update.
         layout: of the block.
         fields: names of the minibatch's parts, and how many numbers of each an update reads.
         outputs: scalars, of which ``sums`` gets the sums over the updates.
+        machine: what its registers hold.
+
+    Attributes:
+        text: the module.
+        scratch: floats that products need, behind the layout's block.
     """
-    functions: list[str] = []
-    main = Lines()
-    names = [f"%field{index}" for index in range(len(fields))]
-    arguments = ["i64 %count", "ptr %block", *(f"ptr {name}" for name in names), "ptr %sums"]
-    main.label("entry")
-    main.do("br label %update")
-    main.label("update")
-    main.do("%k = phi i64 [0, %entry], [%next, %update]")
-    places: dict[str, str] = {}
-    for name, (field, size) in zip(names, fields, strict=True):
-        offset = main.add(f"mul nuw nsw i64 %k, {size}")
-        places[f"field {field}"] = main.add(f"getelementptr float, ptr {name}, i64 {offset}")
 
-    def place(value: Value) -> str:
-        key = memory_of(value.base)
-        if key not in places:
-            offset = (
-                layout.variables[value.base.detail[0]] if value.base.kind == "stored" else layout.values[id(value.base)]
-            )
-            places[key] = main.add(f"getelementptr float, ptr %block, i64 {offset}")
-        return places[key]
+    def __init__(
+        self,
+        steps: Sequence[Step],
+        layout: Layout,
+        fields: Sequence[tuple[str, int]],
+        outputs: Sequence[Value],
+        machine: Registers,
+    ):
+        self._layout, self._machine = layout, machine
+        self._functions: list[str] = []
+        self._products: dict[tuple, ProductFunction] = {}
+        self._places: dict[str, str] = {}
+        self._main = main = Lines()
+        names = [f"%field{index}" for index in range(len(fields))]
+        arguments = ["i64 %count", "ptr %block", *(f"ptr {name}" for name in names), "ptr %sums"]
+        main.label("entry")
+        main.do("br label %update")
+        main.label("update")
+        main.do("%k = phi i64 [0, %entry], [%next, %update]")
+        main.do(f"%scratch = getelementptr float, ptr %block, i64 {layout.size}")
+        for name, (field, size) in zip(names, fields, strict=True):
+            offset = main.add(f"mul nuw nsw i64 %k, {size}")
+            self._places[f"field {field}"] = main.add(f"getelementptr float, ptr {name}, i64 {offset}")
+        for index, step in enumerate(steps):
+            self._step(step, index)
+        for index, output in enumerate(outputs):
+            self._add_up(output, index)
+        main.do("%next = add nuw nsw i64 %k, 1")
+        main.do("%over = icmp eq i64 %next, %count")
+        main.do("br i1 %over, label %end, label %update")
+        main.label("end")
+        main.do("ret void")
+        body = "\n".join(main.lines)
+        entry = f"define void @{ENTRY}({', '.join(arguments)}) nounwind {{\n{body}\n}}"
+        products = [function.text for function in self._products.values()]
+        self.text = "\n\n".join([DECLARATIONS, *self._functions, *products, entry])
+        self.scratch = max((function.scratch for function in self._products.values()), default=0)
 
-    def place_of_variable(variable: int) -> str:
-        key = f"variable {variable}"
-        if key not in places:
-            places[key] = main.add(f"getelementptr float, ptr %block, i64 {layout.variables[variable]}")
-        return places[key]
-
-    for number_, step in enumerate(steps):
+    def _step(self, step: Step, index: int) -> None:
         if isinstance(step, Loop):
-            loop = LoopFunction(f"loop{number_}", step, layout)
-            functions.append(loop.text)
-            given = [
-                place_of_variable(int(key.split()[1])) if key.startswith("variable") else place(value)
-                for key, value in loop.parameters.items()
-            ]
-            main.do(f"call void @loop{number_}({', '.join(f'ptr {pointer}' for pointer in given)})")
-        elif step.kind == "product":
-            _call_product(main, step, place)
-        else:
-            functions.append(_join_function(f"join{number_}", step))
-            given = [*map(place, step.arguments), place(step)]
-            main.do(f"call void @join{number_}({', '.join(f'ptr {pointer}' for pointer in given)})")
-    for index, output in enumerate(outputs):
-        value = number(output.detail) if output.kind == "literal" else main.add(f"load float, ptr {place(output)}")
+            loop = LoopFunction(f"loop{index}", step, self._layout)
+            self._functions.append(loop.text)
+            self._call(f"loop{index}", [self._place(key, value) for key, value in loop.parameters.items()])
+            return
+        given = [self._place(memory_of(value.base), value) for value in (*step.arguments, step)]
+        if step.kind == "join":
+            self._functions.append(_join_function(f"join{index}", step))
+            self._call(f"join{index}", given)
+            return
+        shape = *step.shape, step.arguments[0].shape[0 if step.detail[0] else 1]
+        key = shape, step.detail
+        if key not in self._products:
+            self._products[key] = ProductFunction(f"product{len(self._products)}", shape, step.detail, self._machine)
+        self._call(f"product{list(self._products).index(key)}", [*given, "%scratch"])
+
+    def _add_up(self, output: Value, index: int) -> None:
+        main = self._main
         total = main.add(f"getelementptr float, ptr %sums, i64 {index}")
+        if output.kind == "literal":
+            value = number(output.detail)
+        else:
+            value = main.add(f"load float, ptr {self._place(memory_of(output.base), output)}")
         before = main.add(f"load float, ptr {total}")
         main.do(f"store float {main.add(f'fadd float {before}, {value}')}, ptr {total}")
-    main.do("%next = add nuw nsw i64 %k, 1")
-    main.do("%over = icmp eq i64 %next, %count")
-    main.do("br i1 %over, label %end, label %update")
-    main.label("end")
-    main.do("ret void")
-    body = "\n".join(main.lines)
-    thirteen = ", ".join(["ptr"] * 13)
-    numbers = sorted(
-        {size for step in steps if isinstance(step, Value) for part in (step, *step.arguments) for size in part.shape}
-    )
-    constants = [
-        *(f"@n{size} = private unnamed_addr constant i32 {size}" for size in numbers),
-        *(f"@{letter} = private unnamed_addr constant i8 {ord(letter)}" for letter in "NT"),
-        f"@one = private unnamed_addr constant float {number(1)}",
-        f"@zero = private unnamed_addr constant float {ZERO}",
-    ]
-    return "\n\n".join(
-        [
-            "\n".join(constants),
-            DECLARATIONS + f"\ndeclare void @{PRODUCT}({thirteen})",
-            *functions,
-            f"define void @{ENTRY}({', '.join(arguments)}) nounwind {{\n{body}\n}}",
-        ]
-    )
+
+    def _call(self, name: str, pointers: Sequence[str]) -> None:
+        self._main.do(f"call void @{name}({', '.join(f'ptr {pointer}' for pointer in pointers)})")
+
+    def _place(self, key: str, value: Value) -> str:
+        """Return the address of the memory that is called ``key``, and where ``value`` lives."""
+        if key not in self._places:
+            kind, _, rest = key.partition(" ")
+            offset = self._layout.variables[int(rest)] if kind == "variable" else self._layout.values[id(value.base)]
+            self._places[key] = self._main.add(f"getelementptr float, ptr %block, i64 {offset}")
+        return self._places[key]
 
 
 def memory_of(base: Value) -> str:
@@ -99,28 +108,6 @@ def memory_of(base: Value) -> str:
     if base.kind == "stored":
         return f"variable {base.detail[0]}"
     return f"field {base.detail}" if base.kind == "field" else f"value {id(base)}"
-
-
-def _call_product(main: Lines, step: Value, place) -> None:
-    """Call BLAS: what lies in rows here lies in columns there, so it computes the transposed product."""
-    one, other = step.arguments
-    one_transposed, other_transposed = step.detail
-    rows, columns = step.shape
-    inner = one.shape[0] if one_transposed else one.shape[1]
-    arguments = [
-        f"@{'NT'[other_transposed]}",
-        f"@{'NT'[one_transposed]}",
-        *(f"@n{size}" for size in (columns, rows, inner)),
-        "@one",
-        place(other),
-        f"@n{other.shape[1]}",
-        place(one),
-        f"@n{one.shape[1]}",
-        "@zero",
-        place(step),
-        f"@n{columns}",
-    ]
-    main.do(f"call void @{PRODUCT}({', '.join(f'ptr {argument}' for argument in arguments)})")
 
 
 def _join_function(name: str, step: Value) -> str:

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import tensorflow as tf
 
-from ddpg.native.emit import emit
-from ddpg.native.engine import Compiled
+from ddpg.native.emit import Module
+from ddpg.native.engine import Compiled, machine
 from ddpg.native.memory import ALIGNMENT, lay_out, tables
 from ddpg.native.schedule import schedule
 from ddpg.native.translate import translate
@@ -34,8 +34,9 @@ class Kernel:
         shapes = [tuple(variable.shape) for variable in variables]
         layout = lay_out(steps, outputs, [math.prod(shape) for shape in shapes])
         sizes = [(name, math.prod(placeholder.shape)) for name, placeholder in fields.items()]
-        self._compiled = Compiled(emit(steps, layout, sizes, outputs), pointers=len(sizes) + 2)
-        self._block = _aligned(layout.size)
+        module = Module(steps, layout, sizes, outputs, machine())
+        self._compiled = Compiled(module.text, pointers=len(sizes) + 2)
+        self._block = _aligned(layout.size + module.scratch)
         for offset, table in tables(program, layout):
             self._block[offset : offset + table.size] = table.detail.array.ravel()
         self.values = [
