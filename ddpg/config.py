@@ -76,6 +76,9 @@ class AgentConfig:
     compiler: str = _option(
         "auto", "of compiled updates: native, our own, on a CPU; xla; auto: native where it can translate them"
     )
+    threads: int | None = _option(
+        None, "that share a native update; none: by its size, at most as many as there are cores for this process"
+    )
 
     def __post_init__(self):
         for field in dataclasses.fields(self):
@@ -90,6 +93,7 @@ class AgentConfig:
         self._check(self.exploration_steps >= 1, "exploration_steps", "at least 1")
         self._check_name("target", TARGETS)
         self._check_name("compiler", COMPILERS)
+        self._check(self.threads is None or self.threads >= 1, "threads", "at least 1, or none")
         if not callable(self.optimizer):
             self._check_name("optimizer", OPTIMIZERS)
         if not callable(self.learning_rate_schedule):

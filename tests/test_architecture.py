@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 # From the ground up. A file may import from its own room and from lower ones.
 FLOORS = [
     {"errors", "_tflearn"},
-    {"gradients", "experience", "storage"},
+    {"gradients", "experience", "storage", "native"},
     {"networks"},
     {"acting"},
     {"config"},
@@ -23,7 +23,7 @@ FLOORS = [
     {"laboratory", "runs"},
     {"cli"},
 ]
-NEIGHBOURS = {"experience": set(), "storage": set(), "gradients": {"_tflearn"}}  # besides errors
+NEIGHBOURS = {"experience": set(), "storage": set(), "native": set(), "gradients": {"_tflearn"}}  # besides errors
 WITHOUT_TENSORFLOW = (
     *("ddpg.experience", "ddpg.storage", "ddpg.config", "ddpg.errors", "ddpg_envs"),
     *("ddpg.acting.noise", "ddpg.acting.schedules", "ddpg.acting.program", "ddpg.acting.exploration"),

@@ -20,7 +20,7 @@ def machine() -> Registers:
 
 
 class Compiled:
-    """A module's entry as a function of a count and addresses; it runs without Python's lock."""
+    """A module's entry as a function of a count, a worker's number and addresses; it runs without Python's lock."""
 
     def __init__(self, text: str, pointers: int):
         llvm = _llvm()
@@ -36,7 +36,7 @@ class Compiled:
         passes.getModulePassManager().run(module, passes)
         self._engine = llvm.create_mcjit_compiler(module, target)  # the code lives as long as this
         self._engine.finalize_object()
-        prototype = ctypes.CFUNCTYPE(None, ctypes.c_int64, *[ctypes.c_void_p] * pointers)
+        prototype = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, *[ctypes.c_void_p] * pointers)
         self.run: Callable[..., None] = prototype(self._engine.get_function_address(ENTRY))
 
 

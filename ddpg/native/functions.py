@@ -2,51 +2,7 @@
 
 from collections.abc import Callable
 
-import numpy as np
-
-# Sums may be taken in any order, and products contracted; what is not a number stays what it is.
-FLAGS = "reassoc nsz arcp contract"
-
-
-class Lines:
-    """Instructions of one function, each with a name of its own."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-        self._count = 0
-
-    def add(self, instruction: str) -> str:
-        """Add an instruction; return its result's name."""
-        self._count += 1
-        self.lines.append(f"  %v{self._count} = {instruction}")
-        return f"%v{self._count}"
-
-    def do(self, instruction: str) -> None:
-        """Add an instruction without a result."""
-        self.lines.append(f"  {instruction}")
-
-    def label(self, name: str) -> None:
-        """Begin a block."""
-        self.lines.append(f"{name}:")
-
-    def binary(self, operation: str, one: str, other: str) -> str:
-        """Return a binary operation's result: fadd, fsub, fmul or fdiv."""
-        return self.add(f"{operation} {FLAGS} float {one}, {other}")
-
-    def call(self, name: str, *arguments: str) -> str:
-        """Return what an intrinsic of floats makes of ``arguments``."""
-        return self.add(f"call {FLAGS} float @llvm.{name}.f32({', '.join(f'float {a}' for a in arguments)})")
-
-    def choose(self, comparison: str, one: str, other: str, then: str, otherwise: str) -> str:
-        """Return ``then`` where the comparison holds, else ``otherwise``; with NaN only u... comparisons hold."""
-        holds = self.add(f"fcmp {comparison} float {one}, {other}")
-        return self.add(f"select i1 {holds}, float {then}, float {otherwise}")
-
-
-def number(value: float) -> str:
-    """Return a float32 as LLVM writes it: its double's bits."""
-    return f"0x{int(np.float64(np.float32(value)).view(np.uint64)):016X}"
-
+from ddpg.native.text import Lines, number
 
 ZERO, ONE, TWO = number(0), number(1), number(2)
 
@@ -104,6 +60,11 @@ def _tanh(lines: Lines, x: str) -> str:
     return lines.call("copysign", lines.choose("olt", size, number(0.625), small, large), x)
 
 
+def _sign(lines: Lines, x: str) -> str:
+    negative = lines.choose("olt", x, ZERO, number(-1), x)  # what is neither stays: 0, or not a number
+    return lines.choose("ogt", x, ZERO, ONE, negative)
+
+
 def _relu_gradient(lines: Lines, gradient: str, feature: str) -> str:
     return lines.choose("ogt", feature, ZERO, gradient, ZERO)
 
@@ -129,6 +90,7 @@ FUNCTIONS: dict[str, Callable[..., str]] = {
     "relu": lambda lines, x: lines.choose("olt", x, ZERO, ZERO, x),
     "neg": lambda lines, x: lines.add(f"fneg float {x}"),
     "abs": lambda lines, x: lines.call("fabs", x),
+    "sign": _sign,
     "square": lambda lines, x: lines.binary("fmul", x, x),
     "sqrt": lambda lines, x: lines.call("sqrt", x),
     "rsqrt": _rsqrt,
@@ -149,6 +111,7 @@ DECLARATIONS = "\n".join(
         *(f"declare float @llvm.{name}.f32(float)" for name in ("sqrt", "fabs", "nearbyint")),
         "declare float @llvm.copysign.f32(float, float)",
         "declare i32 @llvm.fptosi.sat.i32.f32(float)",
+        "declare i64 @llvm.smin.i64(i64, i64)",
         "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)",
     ]
 )

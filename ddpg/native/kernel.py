@@ -1,7 +1,9 @@
 """An update as a function of NumPy arrays: translated, scheduled, compiled."""
 
 import math
+import os
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import tensorflow as tf
@@ -9,8 +11,11 @@ import tensorflow as tf
 from ddpg.native.emit import Module
 from ddpg.native.engine import Compiled, machine
 from ddpg.native.memory import ALIGNMENT, lay_out, tables
-from ddpg.native.schedule import schedule
+from ddpg.native.program import Value
+from ddpg.native.schedule import Step, schedule
 from ddpg.native.translate import translate
+
+WORTH = 15_000_000  # floating-point operations of an update, for each thread that shares it
 
 
 class Kernel:
@@ -20,6 +25,7 @@ class Kernel:
         metrics: scalars; fetching them in a session runs one update.
         fields: the placeholders of the minibatch, by name.
         variables: all that the update reads or writes.
+        workers: threads that share an update; ``None``: by its size and the cores that there are.
 
     Attributes:
         values: the variables' values, in their order: views into the kernel's memory, read and written in place.
@@ -28,15 +34,24 @@ class Kernel:
         NoTranslation: the update has an op, a shape or an order that this compiler does not know.
     """
 
-    def __init__(self, metrics: Sequence[tf.Tensor], fields: Mapping[str, tf.Tensor], variables: Sequence):
+    def __init__(
+        self,
+        metrics: Sequence[tf.Tensor],
+        fields: Mapping[str, tf.Tensor],
+        variables: Sequence,
+        workers: int | None = None,
+    ):
         program, outputs = translate(metrics, fields, variables)
         steps = schedule(program, outputs)
         shapes = [tuple(variable.shape) for variable in variables]
         layout = lay_out(steps, outputs, [math.prod(shape) for shape in shapes])
+        workers = workers or _workers(steps)
         sizes = [(name, math.prod(placeholder.shape)) for name, placeholder in fields.items()]
-        module = Module(steps, layout, sizes, outputs, machine())
+        module = Module(steps, layout, sizes, outputs, machine(), workers)
         self._compiled = Compiled(module.text, pointers=len(sizes) + 2)
-        self._block = _aligned(layout.size + module.scratch)
+        self._block = _aligned(module.size)
+        self._helpers = ThreadPoolExecutor(workers - 1, "ddpg-update") if workers > 1 else None
+        self._workers = workers
         for offset, table in tables(program, layout):
             self._block[offset : offset + table.size] = table.detail.array.ravel()
         self.values = [
@@ -49,10 +64,33 @@ class Kernel:
         """Make ``count`` ≥ 1 updates on minibatches ``[K, B, ...]``, K ≥ ``count``; return the metrics' means."""
         arrays = [np.ascontiguousarray(field, np.float32) for field in fields]
         self._sums.fill(0)
-        self._compiled.run(
-            count, self._block.ctypes.data, *(array.ctypes.data for array in arrays), self._sums.ctypes.data
-        )
+        given = self._block.ctypes.data, *(array.ctypes.data for array in arrays), self._sums.ctypes.data
+        helping = [
+            self._helpers.submit(self._compiled.run, count, worker, *given)
+            for worker in range(1, self._workers)
+            if self._helpers
+        ]
+        self._compiled.run(count, 0, *given)
+        for helper in helping:
+            helper.result()
         return self._sums / np.float32(count)
+
+
+def _workers(steps: Sequence[Step]) -> int:
+    """Return how many threads pay: a meeting of two costs as much as some thousand products of numbers."""
+    products = [step for step in steps if isinstance(step, Value) and step.kind == "product"]
+    work = sum(2 * step.size * step.arguments[0].size // step.shape[0] for step in products)
+    return min(available_cores(), max(1, work // WORTH))
+
+
+def available_cores() -> int:
+    """Return the cores that this process may use; jobs side by side share them by TensorFlow's own setting."""
+    try:
+        cores = len(os.sched_getaffinity(0))
+    except AttributeError:  # not on every system
+        cores = os.cpu_count() or 1
+    asked = os.environ.get("TF_NUM_INTRAOP_THREADS", "")
+    return min(cores, int(asked)) if asked.isdigit() and int(asked) else cores
 
 
 def _aligned(size: int) -> np.ndarray:

@@ -30,7 +30,7 @@ def lay_out(steps: Sequence[Step], outputs: Sequence[Value], sizes: Sequence[int
     variables = []
     for size in sizes:
         variables.append(top)
-        top += _rounded(size)
+        top += rounded(size)
     values: dict[int, int] = {}
     last: dict[int, int] = {}
     for index, step in enumerate(steps):
@@ -39,7 +39,7 @@ def lay_out(steps: Sequence[Step], outputs: Sequence[Value], sizes: Sequence[int
                 last[id(argument)] = index
                 if argument.kind == "table" and id(argument) not in values:
                     values[id(argument)] = top
-                    top += _rounded(argument.size)
+                    top += rounded(argument.size)
     last |= {id(output.base): len(steps) for output in outputs}
     kept = {id(value) for value in in_memory(steps, outputs)}
     free: dict[int, list[int]] = {}
@@ -48,7 +48,7 @@ def lay_out(steps: Sequence[Step], outputs: Sequence[Value], sizes: Sequence[int
         for value in members_of(step):
             if not isinstance(value, Value) or id(value) not in kept:
                 continue
-            size = _rounded(value.size)
+            size = rounded(value.size)
             if free.get(size):
                 values[id(value)] = free[size].pop()
             else:
@@ -57,7 +57,7 @@ def lay_out(steps: Sequence[Step], outputs: Sequence[Value], sizes: Sequence[int
             ending.setdefault(last[id(value)], []).append(value)
         # Only now: no two arguments of one step share memory.
         for value in ending.pop(index, ()):
-            free.setdefault(_rounded(value.size), []).append(values[id(value)])
+            free.setdefault(rounded(value.size), []).append(values[id(value)])
     return Layout(tuple(variables), values, top)
 
 
@@ -66,5 +66,6 @@ def tables(program: Program, layout: Layout) -> list[tuple[int, Value]]:
     return [(layout.values[id(value)], value) for value in program.tables if id(value) in layout.values]
 
 
-def _rounded(size: int) -> int:
+def rounded(size: int) -> int:
+    """Return a size in whole cache lines."""
     return -(-size // ALIGNMENT) * ALIGNMENT

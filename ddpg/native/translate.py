@@ -22,6 +22,7 @@ _MAPS = {
     "Minimum": "min",
     "Neg": "neg",
     "Abs": "abs",
+    "Sign": "sign",
     "Square": "square",
     "Sqrt": "sqrt",
     "Rsqrt": "rsqrt",
@@ -147,6 +148,10 @@ class _Translation:
         if kind == "ReadVariableOp":
             index = self.variable(operation.inputs[0])
             self._values[operation.outputs[0].name] = self.program.stored(index, self._shapes[index])
+            return
+        if kind == "IdentityN":
+            for given, output in zip(operation.inputs, operation.outputs, strict=True):
+                self._values[output.name] = self.value(given)
             return
         if len(operation.outputs) != 1:
             raise NoTranslation(f"{kind} ({operation.name})")

@@ -24,20 +24,30 @@ class NativeLearner:
         update: the symbolic update; its networks' graph is extended.
         batch_size: B.
         updates_per_call: K.
+        threads: that share an update; ``None``: by its size and the cores that there are.
         fetch: variables to read after the last update.
 
     Raises:
         NoTranslation: an update that cannot be translated.
     """
 
-    def __init__(self, update: Update, *, batch_size: int, updates_per_call: int, fetch: Sequence = ()):
+    def __init__(
+        self,
+        update: Update,
+        *,
+        batch_size: int,
+        updates_per_call: int,
+        threads: int | None = None,
+        fetch: Sequence = (),
+    ):
         self.updates_per_call = updates_per_call
         self._metrics = update.metrics
         with update.value.graph.as_default(), v1.name_scope("native_learner/"):
             batch = placeholders(update, (batch_size,))
             metrics = update.whole(batch)
             self._variables = [v for v in v1.global_variables() if v.dtype.base_dtype == tf.float32]
-        self._kernel = Kernel([metrics[name] for name in update.metrics], batch._asdict(), self._variables)
+        fetches = [metrics[name] for name in update.metrics]
+        self._kernel = Kernel(fetches, batch._asdict(), self._variables, threads)
         places = {variable.name: place for place, variable in enumerate(self._variables)}
         self._fetched = [self._kernel.values[places[variable.name]] for variable in fetch]
         self._places = places

@@ -67,6 +67,7 @@ class Updater:
                 self._update,
                 batch_size=self._config.batch_size,
                 updates_per_call=self._config.updates_per_call,
+                threads=self._config.threads,
                 fetch=self._fetch,
             )
         except NoTranslation as reason:

@@ -1,0 +1,152 @@
+"""A scheduled loop as a function: what each place reads, computes and writes."""
+
+from collections.abc import Sequence
+
+from ddpg.native.functions import FUNCTIONS, ZERO
+from ddpg.native.memory import Layout
+from ddpg.native.program import ALL, COLUMNS, ROWS, Item, Shape, Value, Write
+from ddpg.native.schedule import Loop
+from ddpg.native.text import FLAGS, Lines, number
+
+
+def memory_of(base: Value) -> str:
+    """Return a name for the memory of a value: one variable has one, whatever its version."""
+    if base.kind == "stored":
+        return f"variable {base.detail[0]}"
+    return f"field {base.detail}" if base.kind == "field" else f"value {id(base)}"
+
+
+class LoopFunction:
+    """A loop as a function of the memories that it touches, and of the part of it to do.
+
+    Where rows and columns do not matter it goes through all places in a row; else it is parted by rows.
+
+    Attributes:
+        parameters: those memories in order, by name, with a value that lives there.
+        length: places, or rows, to part it by.
+        totals: sums over its parts: each needs memory of its own for each of them.
+        text: the function.
+    """
+
+    def __init__(self, name: str, loop: Loop, layout: Layout):
+        self.parameters: dict[str, Value] = {}
+        self._layout = layout
+        self._registers: dict[int, str] = {}
+        self._written: dict[tuple[int, int], str] = {}
+        self._flat = _is_flat(loop)
+        self._columns = 1 if self._flat else loop.space[1]
+        self._shape = loop.space
+        self.length = loop.space[0] * loop.space[1] if self._flat else loop.space[0]
+        self._sums = [member for member in loop.members if isinstance(member, Value) and member.kind == "sums"]
+        self.totals = [total for total in self._sums if total.detail != COLUMNS]
+        self._lines = lines = Lines()
+        for index, total in enumerate(self._sums):
+            if total.detail == ROWS:
+                zeroed = f"ptr {self._pointer(total)}, i8 0, i64 {4 * total.size}, i1 false"
+                lines.do(f"call void @llvm.memset.p0.i64({zeroed})")
+            else:
+                lines.do(f"%sum{index} = alloca float")
+                lines.store(ZERO, f"%sum{index}", 0)
+        self._body(loop)
+        for index, total in enumerate(self._sums):
+            if total.detail == ALL:
+                lines.store(lines.load(f"%sum{index}", 0), self._pointer(total), 0)
+        pointers = [f"p{index}" for index in range(len(self.parameters))]
+        self.text = lines.function(name, pointers, ("low", "high"))
+
+    def _body(self, loop: Loop) -> None:
+        lines = self._lines
+        with lines.loop("%low", "%high") as self._i:
+            if self._flat:
+                self._j, self._at = "0", self._i
+                self._members(loop.members)
+                return
+            row = lines.times(self._i, self._columns)
+            by_row = [(index, total) for index, total in enumerate(self._sums) if total.detail == COLUMNS]
+            for index, _ in by_row:
+                lines.store(ZERO, f"%sum{index}", 0)
+            with lines.loop(0, self._columns) as self._j:
+                self._at = lines.add(f"add nsw i64 {row}, {self._j}")
+                self._members(loop.members)
+            for index, total in by_row:
+                lines.store(lines.load(f"%sum{index}", 0), self._pointer(total), self._i)
+
+    def _members(self, members: Sequence[Item]) -> None:
+        for member in members:
+            if isinstance(member, Write):
+                value = self._read(member.value)
+                self._written[member.variable, member.version + 1] = value
+                self._lines.store(value, self._parameter(f"variable {member.variable}", member.value), self._at)
+            elif member.kind == "sums":
+                self._sum(member)
+            else:
+                self._map(member)
+
+    def _sum(self, member: Value) -> None:
+        lines, value = self._lines, self._read(member.arguments[0])
+        if member.detail == ROWS:
+            total = lines.at(self._pointer(member), self._j)
+        else:
+            total = f"%sum{next(index for index, other in enumerate(self._sums) if other is member)}"
+        lines.store(lines.add(f"fadd {FLAGS} float {lines.load(total, 0)}, {value}"), total, 0)
+
+    def _map(self, member: Value) -> None:
+        if member.kind == "window":
+            value = self._window(member)
+        else:
+            value = FUNCTIONS[member.detail](self._lines, *map(self._read, member.arguments))
+        self._registers[id(member)] = value
+        if id(member) in self._layout.values:
+            self._lines.store(value, self._pointer(member), self._at)
+
+    def _window(self, member: Value) -> str:
+        (source,), (row, column) = member.arguments, member.detail
+        lines = self._lines
+        start = lines.times(lines.add(f"add i64 {self._i}, {row}"), source.shape[1])
+        return lines.load(self._pointer(source), start, column, self._j)
+
+    def _read(self, value: Value) -> str:
+        if value.kind == "literal":
+            return number(value.detail)
+        if value.kind == "stored" and value.detail in self._written:
+            return self._written[value.detail]
+        if id(value) not in self._registers:
+            self._registers[id(value)] = self._lines.load(self._pointer(value), self._place(value.shape))
+        return self._registers[id(value)]
+
+    def _place(self, shape: Shape) -> str:
+        if shape == (1, 1):
+            return "0"
+        if shape == self._shape:
+            return self._at
+        return self._j if shape[0] == 1 else self._i
+
+    def _pointer(self, value: Value) -> str:
+        return self._parameter(memory_of(value.base), value)
+
+    def _parameter(self, key: str, value: Value) -> str:
+        self.parameters.setdefault(key, value)
+        return f"%p{list(self.parameters).index(key)}"
+
+
+def join_function(name: str, step: Value) -> str:
+    """Return the function of matrices side by side; its last pointer is the result's."""
+    lines, before = Lines(), 0
+    for index, part in enumerate(step.arguments):
+        rows, columns = part.shape
+        with lines.loop(0, rows) as row, lines.loop(0, columns) as column:
+            value = lines.load(f"%p{index}", lines.times(row, columns), column)
+            lines.store(value, "%out", lines.times(row, step.shape[1]), before, column)
+        before += columns
+    return lines.function(name, [*(f"p{index}" for index in range(len(step.arguments))), "out"])
+
+
+def _is_flat(loop: Loop) -> bool:
+    """Tell whether every place stands for itself: rows and columns do not matter then."""
+    for member in loop.members:
+        arguments = (member.value,) if isinstance(member, Write) else member.arguments
+        if isinstance(member, Value) and (member.kind == "window" or (member.kind == "sums" and member.detail != ALL)):
+            return False
+        if any(argument.shape not in (loop.space, (1, 1)) for argument in arguments):
+            return False
+    return True

@@ -1,0 +1,191 @@
+"""A kernel does what a session does with the same ops: functions, reductions, products, optimisers, orders."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ddpg.native.kernel import Kernel
+from ddpg.native.program import NoTranslation
+
+v1 = tf.compat.v1
+
+
+def both(session, metrics, fields, arrays, updates=1):
+    """Return what a kernel and the session make of ``updates`` equal updates: metrics' means, then variables."""
+    variables = v1.global_variables()
+    session.run(v1.global_variables_initializer())
+    kernel = Kernel(metrics, fields, variables, 1)
+    for value, start in zip(kernel.values, session.run(variables), strict=True):
+        value[...] = start
+    means = kernel.run(updates, [np.stack([array] * updates) for array in arrays])
+    feeds = dict(zip(fields.values(), arrays, strict=True))
+    expected = np.mean([session.run(metrics, feeds) for _ in range(updates)], axis=0)
+    return (means, [value.copy() for value in kernel.values]), (expected, session.run(variables))
+
+
+def assert_alike(ours, theirs, tolerance=2e-6):
+    np.testing.assert_allclose(ours[0], theirs[0], rtol=tolerance, atol=tolerance)
+    for one, other in zip(ours[1], theirs[1], strict=True):
+        np.testing.assert_allclose(one, other, rtol=tolerance, atol=tolerance)
+
+
+FUNCTIONS = {
+    "add": lambda x, y: x + y,
+    "sub": lambda x, y: x - y,
+    "mul": lambda x, y: x * y,
+    "div": lambda x, y: x / (tf.abs(y) + 0.5),
+    "max": tf.maximum,
+    "min": tf.minimum,
+    "neg": lambda x, y: -x,
+    "abs": lambda x, y: tf.abs(x),
+    "sign": lambda x, y: tf.sign(x) + tf.sign(tf.maximum(x, 0.0)),
+    "square": lambda x, y: tf.square(x),
+    "sqrt": lambda x, y: tf.sqrt(tf.abs(x)),
+    "rsqrt": lambda x, y: tf.math.rsqrt(tf.abs(x) + 0.1),
+    "exp": lambda x, y: tf.exp(x),
+    "tanh": lambda x, y: tf.tanh(x),
+    "relu": lambda x, y: tf.nn.relu(x),
+    "compare": lambda x, y: tf.cast(x > y, tf.float32) - 2.0 * tf.cast(x <= 0.1, tf.float32),
+    "both": lambda x, y: tf.cast(tf.logical_and(x >= 0.0, y < 0.0), tf.float32),
+    "where": lambda x, y: tf.where(x > 0.0, y, 3.0 * x),
+    "squared_difference": tf.math.squared_difference,
+    "tanh_gradient": lambda x, y: tf.gradients(tf.tanh(x), x, y)[0],
+    "rsqrt_gradient": lambda x, y: tf.gradients(tf.math.rsqrt(tf.abs(x) + 0.1), x, y)[0],
+    "relu_gradient": lambda x, y: tf.gradients(tf.nn.relu(x), x, y)[0],
+}
+
+
+@pytest.fixture(scope="module")
+def values():
+    rng = np.random.default_rng(0)
+    return rng.normal(0, 3, (5, 7)).astype(np.float32), rng.normal(0, 3, (5, 7)).astype(np.float32)
+
+
+def test_functions_of_numbers(session, values):
+    x, y = (v1.placeholder(tf.float32, [5, 7]) for _ in range(2))
+    weights = tf.constant(np.random.default_rng(1).normal(size=(5, 7)), tf.float32)  # so that no two places are alike
+    metrics = [tf.reduce_sum(weights * function(x, y)) for function in FUNCTIONS.values()]
+    ours, theirs = both(session, metrics, {"x": x, "y": y}, values)
+    scale = np.abs(theirs[0]) + 1
+    worst = {name: gap for name, gap in zip(FUNCTIONS, np.abs(ours[0] - theirs[0]) / scale, strict=True) if gap > 3e-6}
+    assert worst == {}
+
+
+@settings(max_examples=30)
+@given(x=st.floats(-87, 88, width=32))
+def test_exp_and_tanh_to_rounding(functions_of_one, x):
+    ours = functions_of_one.run(1, [np.full((1, 1), x, np.float32)])
+    np.testing.assert_allclose(ours, [np.exp(np.float64(x)), np.tanh(np.float64(x))], rtol=4e-7)
+
+
+@pytest.fixture(scope="module")
+def functions_of_one():
+    with tf.Graph().as_default():
+        x = v1.placeholder(tf.float32, [1])
+        return Kernel([tf.reduce_sum(tf.exp(x)), tf.reduce_sum(tf.tanh(x))], {"x": x}, [], 1)
+
+
+def test_what_is_not_a_number_stays_none(graph):
+    """Training that diverges must be seen, not clipped away."""
+    x = v1.placeholder(tf.float32, [2])
+    outputs = [tf.nn.relu(x), tf.clip_by_value(x, -1.0, 1.0), tf.tanh(x), tf.exp(x), tf.sqrt(x), x * 0.0]
+    kernel = Kernel([tf.reduce_sum(output) for output in outputs], {"x": x}, [], 1)
+    assert np.isnan(kernel.run(1, [np.array([[np.nan, 1.0]], np.float32)])).all()
+
+
+def test_reductions_and_broadcasts(session, values):
+    x, y = (v1.placeholder(tf.float32, [5, 7]) for _ in range(2))
+    rows, columns = tf.reduce_sum(x, axis=0), tf.reduce_mean(x, axis=1, keepdims=True)
+    metrics = [
+        tf.reduce_sum(tf.square(y + rows)),
+        tf.reduce_sum(tf.square(y * columns)),
+        tf.reduce_mean(tf.square(x - tf.reduce_mean(x))),
+        tf.reduce_sum(tf.norm(x, axis=1)),
+        tf.reduce_sum(tf.square(tf.concat([x, y, columns], 1) * tf.range(15.0))),
+        tf.reduce_sum(tf.square(tf.slice(x, [1, 2], [3, 4]) - 1.0)),
+        tf.reduce_sum(tf.square(tf.reshape(x, [7, 5]) - tf.reshape(y, [7, 5]) * tf.range(5.0))),
+        tf.reduce_sum(tf.tile(columns, [1, 3]) * tf.range(3.0)),
+        tf.add_n([tf.reduce_sum(x), tf.reduce_sum(y), tf.constant(2.0)]),
+    ]
+    ours, theirs = both(session, metrics, {"x": x, "y": y}, values)
+    assert_alike(ours, theirs, 5e-6)
+
+
+@pytest.mark.parametrize(
+    ("shape", "workers"),
+    [((5, 3, 7), 1), ((64, 40, 9), 2), ((13, 37, 20), 1), ((7, 1, 8), 1), ((33, 17, 1), 1), ((70, 64, 65), 3)],
+)
+@pytest.mark.parametrize("transposed", [(False, False), (True, False), (False, True), (True, True)])
+def test_products(graph, shape, workers, transposed):
+    """Every remainder of tiles, panels and blocks, and every worker's part of them."""
+    rows, columns, inner = shape
+    rng = np.random.default_rng(0)
+    one = rng.normal(size=(inner, rows) if transposed[0] else (rows, inner)).astype(np.float32)
+    other = rng.normal(size=(columns, inner) if transposed[1] else (inner, columns)).astype(np.float32)
+    x, y = v1.placeholder(tf.float32, one.shape), v1.placeholder(tf.float32, other.shape)
+    product = tf.matmul(x, y, transpose_a=transposed[0], transpose_b=transposed[1])
+    result = v1.get_variable("result", [rows, columns], use_resource=True)
+    with tf.control_dependencies([result.assign(product)]):
+        done = tf.identity(tf.constant(0.0))
+    kernel = Kernel([done], {"x": x, "y": y}, [result], workers)
+    kernel.run(1, [one[None], other[None]])
+    exact = (one.T if transposed[0] else one).astype(float) @ (other.T if transposed[1] else other)
+    np.testing.assert_allclose(kernel.values[0], exact, atol=3e-6 * inner**0.5)
+
+
+OPTIMIZERS = {
+    "adam": lambda: v1.train.AdamOptimizer(0.01, beta1=0.8, epsilon=1e-5),
+    "rmsprop": lambda: v1.train.RMSPropOptimizer(0.01, momentum=0.3),
+    "sgd": lambda: v1.train.GradientDescentOptimizer(0.1),
+    "momentum": lambda: v1.train.MomentumOptimizer(0.1, 0.9),
+}
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_optimizers_and_averages(session, values, name):
+    """Three updates: step, moving average of what the step has left, and a metric from before the step."""
+    x = v1.placeholder(tf.float32, [5, 7])
+    w = v1.get_variable("w", [7, 2], use_resource=True, initializer=v1.glorot_uniform_initializer(seed=0))
+    loss = tf.reduce_mean(tf.square(tf.matmul(x, w) - 1.0))
+    step = OPTIMIZERS[name]().minimize(loss)
+    average = tf.train.ExponentialMovingAverage(0.9)
+    with tf.control_dependencies([loss]), tf.control_dependencies([step]):
+        move = average.apply([w])
+    with tf.control_dependencies([move]):
+        metrics = [tf.identity(loss)]
+    ours, theirs = both(session, metrics, {"x": x}, values[:1], updates=3)
+    assert_alike(ours, theirs)
+
+
+def test_every_update_has_its_own_minibatch(session):
+    x = v1.placeholder(tf.float32, [2, 1])
+    total = v1.get_variable("total", [], use_resource=True, initializer=v1.zeros_initializer())
+    with tf.control_dependencies([total.assign_add(tf.reduce_sum(x))]):
+        metric = total.read_value()
+    kernel = Kernel([metric], {"x": x}, [total], 1)
+    kernel.values[0][...] = 0
+    means = kernel.run(2, [np.array([[[1.0], [2.0]], [[3.0], [4.0]], [[9.0], [9.0]]], np.float32)])
+    assert kernel.values[0] == 10
+    assert means == (3 + 10) / 2
+
+
+@pytest.mark.parametrize(
+    ("make", "named"),
+    [
+        (lambda x: tf.reduce_sum(tf.sin(x)), "Sin"),
+        (lambda x: tf.cond(tf.reduce_sum(x) > 0, lambda: x[0, 0], lambda: x[1, 1]), "If"),
+        (lambda x: tf.reduce_sum(tf.reshape(tf.concat([x, x], 0), [-1])), "last of two"),
+    ],
+)
+def test_what_it_does_not_know_it_names(graph, make, named):
+    x = v1.placeholder(tf.float32, [2, 3])
+    with pytest.raises(NoTranslation, match=named):
+        Kernel([make(x)], {"x": x}, [], 1)
+
+
+def test_only_floats(graph):
+    x = v1.placeholder(tf.uint8, [2, 3])
+    with pytest.raises(NoTranslation, match="x of uint8"):
+        Kernel([tf.reduce_sum(tf.cast(x, tf.float32))], {"x": x}, [], 1)

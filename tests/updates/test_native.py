@@ -1,0 +1,123 @@
+"""The native driver: the numbers of the uncompiled graph, and weights that are where one looks for them."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from ddpg import DDPG, DDPGConfig, UsageError
+from ddpg.updates.learner import FusedLearner
+from ddpg.updates.native import NativeLearner
+
+SPACES = (gym.spaces.Box(-1, 1, (3,), np.float32), gym.spaces.Box(np.float32([-2, 0]), np.float32([2, 1])))
+OPTIONS = {
+    "plain": {},
+    "layer norm and tanh": {"norm": "layer", "activation": "tanh"},
+    "inverting, rmsprop": {"bounding": "inverting", "optimizer": "rmsprop", "action_gradient_clip": 0.1},
+    "surrogate, output delta, momentum": {
+        "policy_gradient": "surrogate",
+        "td_target": "output_delta",
+        "clip_delta": 0.5,
+        "optimizer": "momentum",
+    },
+    "direct, zeroing, sgd, online": {
+        "policy_gradient": "direct",
+        "bounding": "zeroing",
+        "optimizer": "sgd",
+        "target": "online",
+    },
+    "residual gradient": {"td_target": "residual_gradient", "action_layer": 1},
+}
+
+
+def agent_with(**options):
+    """An agent with a filled memory."""
+    config = DDPGConfig(hidden=(10, 9), batch_size=11, updates_per_call=4, tau=0.1, **options)
+    agent = DDPG(SPACES, config, seed=0)
+    rng = np.random.default_rng(0)
+    for _ in range(40):
+        observation, other = rng.uniform(-1, 1, (2, 3)).astype(np.float32)
+        action = rng.uniform(SPACES[1].low, SPACES[1].high).astype(np.float32)
+        agent.observe(observation, action, rng.normal(), other, rng.random() < 0.2, False)
+    return agent
+
+
+def weights(agent):
+    return agent.session.run(list(agent.global_variables.values()))
+
+
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
+def test_the_numbers_of_the_uncompiled_graph(options):
+    native, plain = agent_with(**options, compiler="native"), agent_with(**options, jit=False)
+    metrics, expected = native.update(6), plain.update(6)
+    assert isinstance(native.updater.learner, NativeLearner)
+    for name, value in expected.items():
+        assert metrics[name] == pytest.approx(value, rel=1e-4, abs=1e-6)
+    for one, other in zip(weights(native), weights(plain), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-3, atol=2e-5)
+
+
+@pytest.fixture(scope="module")
+def agent():
+    return agent_with(compiler="native", threads=1)
+
+
+def test_the_session_has_the_weights(agent):
+    before = weights(agent)
+    agent.update(3)
+    after = weights(agent)
+    assert any((one != other).any() for one, other in zip(before, after, strict=True))
+    with agent.session.as_default():
+        np.testing.assert_allclose(
+            agent.policy(np.ones((1, 3), np.float32)), agent.actor.predict(np.ones((1, 3))), rtol=1e-5
+        )
+
+
+def test_weights_set_in_the_session_are_learned_from(agent):
+    agent.update(1)
+    with agent.session.as_default():
+        agent.critic.set_network_params([np.zeros_like(array) for array in agent.critic.get_network_params()])
+    assert agent.update(1)["q_value"] == 0
+    assert agent.update(1)["q_value"] != 0
+
+
+def test_a_rate_is_set_wherever_the_weights_are(agent):
+    agent.update(1)
+    for here in (True, False):
+        if not here:
+            weights(agent)
+        agent.scale_learning_rates(1e-12)
+        before = agent.policy(np.ones((1, 3), np.float32))
+        agent.update(2)
+        np.testing.assert_allclose(agent.policy(np.ones((1, 3), np.float32)), before, atol=1e-7)
+    agent.scale_learning_rates(1.0)
+
+
+def test_a_saved_agent_goes_on_as_if_it_had_not_been(agent, tmp_path):
+    agent.update(2)
+    loaded = DDPG.load(agent.save(tmp_path / "checkpoint"))
+    agent.update(5)
+    loaded.update(5)
+    for one, other in zip(weights(agent), weights(loaded), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_threads_share_an_update(agent):
+    """Sums are taken in another order, so that the last bits may differ."""
+    one, shared = agent_with(compiler="native", threads=1), agent_with(compiler="native", threads=3)
+    one.update(5), shared.update(5)
+    for ours, theirs in zip(weights(one), weights(shared), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-6)
+
+
+def test_what_cannot_be_translated_is_compiled_by_xla():
+    agent = agent_with(norm="batch")
+    assert isinstance(agent.updater.learner, FusedLearner)
+    with pytest.raises(UsageError, match="compiler='native' cannot translate this update: If"):
+        agent_with(norm="batch", compiler="native").update()
+    assert isinstance(agent_with(compiler="xla").updater.learner, FusedLearner)
+
+
+def test_divergence_is_seen():
+    agent = agent_with(critic_learning_rate=1e30, compiler="native")
+    with pytest.raises(FloatingPointError, match="diverged"):
+        agent.update(20)
