@@ -6,14 +6,16 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from ddpg.acting.schedules import interpolate
 from ddpg.agents import limits, state
 from ddpg.agents.base import Agent
 from ddpg.agents.callbacks import Callback, ProgressBar, as_callbacks
 from ddpg.agents.loop import Loop
+from ddpg.agents.memory import DEMONSTRATIONS
 from ddpg.config import AgentConfig
 from ddpg.errors import UsageError
 from ddpg.experience.interaction import spaces_of
-from ddpg.experience.transitions import Transitions, checked_transition
+from ddpg.experience.transitions import Transitions, checked_transition, checked_transitions
 from ddpg.storage import checkpoint
 
 Self = TypeVar("Self", bound="OffPolicyAgent")
@@ -23,7 +25,8 @@ class OffPolicyAgent(Agent):
     """An agent that acts, remembers, and learns from its replay memory.
 
     Attributes:
-        replay: the replay memory.
+        memory: the replay memory, and what is made of it.
+        replay: the replay memory itself.
         largest_reward: the largest one seen, at least 1.
         loop: what :meth:`learn` carries from one call to the next.
     """
@@ -60,11 +63,42 @@ class OffPolicyAgent(Agent):
     def store(self, transitions: Transitions, actions: np.ndarray, clipped: int = 0) -> None:
         """Store checked transitions; ``actions`` as stored, of which ``clipped`` had left their box."""
         _, observations, rewards, next_observations, terminated, truncated, _ = transitions
-        self.replay.add(observations, actions, rewards, next_observations, terminated, truncated)
+        self.memory.add(observations, actions, rewards, next_observations, terminated, truncated, transitions.lanes)
         self.num_timesteps += len(rewards)
         # Every environment of a vector may have been restarting: then nobody stepped.
         self.largest_reward = float(np.max(rewards, initial=self.largest_reward))
         self._note_clipped(clipped)
+
+    def remember(self, observations, actions, rewards, next_observations, terminated, truncated) -> None:
+        """Store N transitions of somebody else, such as demonstrations or an earlier run's, in env units.
+
+        They count as what was seen (priorities, running statistics, the largest reward), and not as steps of the agent:
+        ``num_timesteps`` stays. Transitions in a row, where s is the s′ of the one before and nothing ended, are one
+        episode, as n-step returns want to know. Of more than ``buffer_size`` the last ones stay.
+
+        Args:
+            observations: s, ``[N, *observation shape]``, or flat, ``[N, n]``.
+            actions: a, as they were sent to the environment: a sequence of N that the action space contains.
+            rewards: r, ``[N]``.
+            next_observations: s′, as s: the true ones, also where an episode ended.
+            terminated: s′ is terminal, ``[N]``.
+            truncated: the episode was cut short at s′, ``[N]``.
+
+        Raises:
+            UsageError: a wrong shape, NaN, or an action outside its space; nothing is stored then.
+        """
+        fields = observations, actions, rewards, next_observations, terminated, truncated
+        observations, flat, rewards, next_observations, terminated, truncated = checked_transitions(
+            self.observation_space, self.actions.to_flat, *fields
+        )
+        lanes = [DEMONSTRATIONS] * len(rewards)
+        self.memory.add(observations, flat, rewards, next_observations, terminated, truncated, lanes)
+        self.memory.end_episodes(DEMONSTRATIONS)
+        self.largest_reward = float(np.max(rewards, initial=self.largest_reward))
+
+    def begin_episodes(self) -> None:
+        """What is stored next does not follow what was stored before: every environment was reset."""
+        self.memory.end_episodes()
 
     def _note_clipped(self, count: int) -> None:
         """Take note of actions that left their box while learning."""
@@ -96,8 +130,12 @@ class OffPolicyAgent(Agent):
         """
         if n < 1:
             raise UsageError(f"update(n={n}) must make at least 1 update")
-        scale = self.largest_reward if self.config.rescale_rewards else 1.0
-        metrics, weights = self.updater.run(self.session, n, scale)
+        config = self.config
+        scale = self.largest_reward if config.rescale_rewards else 1.0
+        if self.memory.rewards is not None:
+            scale = self.memory.rewards.scale
+        correction = interpolate(config.priority_correction, 1.0, config.priority_correction_steps, self.num_timesteps)
+        metrics, weights = self.updater.run(self.session, n, scale, correction)
         self.policy.load(weights)
         return metrics
 

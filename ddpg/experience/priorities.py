@@ -1,9 +1,9 @@
 """Prioritised replay: how likely a transition is to be drawn, and what that does to its weight. NumPy only.
 
-| kind | priority p of a TD error δ | weight in the loss |
-|---|---|---|
-| ``proportional`` | (|δ| + ε)^α, α = 0.6 (Schaul et al. 2016, eq. 1) | (N·P)^−β, over the minibatch's largest (section 3.4) |
-| ``lap`` | max(|δ|, 1)^α, α = 0.4 (Fujimoto et al. 2020, eq. 6) | 1, with the Huber loss |
+| kind | priority p of a TD error δ | weight in the loss | source |
+|---|---|---|---|
+| ``proportional`` | (|δ| + ε)^α, α = 0.6 | (N·P)^−β, over the minibatch's largest | Schaul et al. 2016, 3.3 and 3.4 |
+| ``lap`` | max(|δ|, 1)^α, α = 0.4 | 1, with the Huber loss | Fujimoto, Meger & Precup 2020, arXiv 2007.06049 |
 
 A transition is drawn with P = p / Σp, independently of the others in its minibatch (Schaul et al. take one from each
 of B equal segments of Σp). New ones get the largest priority so far, at first 1.

@@ -89,7 +89,7 @@ class ReplayBuffer:
         if count > self.capacity:
             for start in range(0, count, self.capacity):
                 part = slice(start, start + self.capacity)
-                self.add(*(array[part] for array in arrays), lanes[part])
+                self.add(*(array[part] for array in arrays), lanes=lanes[part])
             return
         rows: slice | np.ndarray
         if self._position + count <= self.capacity:
@@ -108,9 +108,10 @@ class ReplayBuffer:
         self._size = min(self._size + count, self.capacity)
         self.added += count
 
-    def end_episodes(self) -> None:
-        """What is stored next begins new episodes, in every lane."""
-        self._open.clear()
+    def end_episodes(self, lane: int | None = None) -> None:
+        """What is stored next, in one lane or in all, begins new episodes."""
+        for ended in [*self._open] if lane is None else [lane]:
+            self._open.pop(ended, None)
 
     def _connect(self, row: int, lane: int, next_observation: np.ndarray, ended: bool) -> None:
         """Make ``row`` the successor of its lane's newest row if it is that, and keep its own s′ in a slot."""

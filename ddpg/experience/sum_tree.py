@@ -8,7 +8,7 @@ class SumTree:
 
     The tree is one array: node 1 is the root, the children of node i are 2i and 2i + 1, and the numbers are the last
     level. A sum is always that of its two children as they are, never corrected by a difference, so that it depends on
-    the numbers alone and not on how they came about. Setting and drawing n of them walk the levels once, all n together.
+    the numbers alone and not on how they came about. Setting or drawing n of them walks the levels once.
 
     Args:
         count: how many numbers; all 0 at first.
