@@ -84,12 +84,12 @@ class ReplayBuffer:
             lanes: of each transition, the environment that made it, or another number; in a lane, transitions whose
                 s is the s′ of the one before are one episode, until it ends. 0 to N - 1 by default.
         """
-        count, arrays = len(rewards), (observations, actions, rewards, next_observations, terminated, truncated)
+        count = len(rewards)
         lanes = range(count) if lanes is None else lanes
         if count > self.capacity:
+            arrays = observations, actions, rewards, next_observations, terminated, truncated, lanes
             for start in range(0, count, self.capacity):
-                part = slice(start, start + self.capacity)
-                self.add(*(array[part] for array in arrays), lanes=lanes[part])
+                self.add(*(array[start : start + self.capacity] for array in arrays))
             return
         rows: slice | np.ndarray
         if self._position + count <= self.capacity:

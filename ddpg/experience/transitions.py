@@ -130,7 +130,7 @@ def checked_transitions(
     try:
         chosen = [to_flat(action) for action in actions]
     except TypeError:
-        raise UsageError(f"actions is a {type(actions).__name__}; expected a sequence of {count} actions") from None
+        raise UsageError(f"actions={actions!r} is no sequence; expected one of {count} actions") from None
     if len(chosen) != count:
         raise UsageError(f"{count} observations but {len(chosen)} actions; give one for each transition")
     flat = np.concatenate(chosen) if chosen else np.zeros((0, 1), np.float32)
