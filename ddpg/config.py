@@ -69,6 +69,7 @@ class AgentConfig(Options):
     )
     priority_correction: float = option(0.4, "proportional: exponent of the importance weights at the start, in [0, 1]")
     priority_correction_steps: int = option(100_000, "proportional: environment steps until that exponent is 1")
+    hindsight: int = option(0, "goal environments: transitions relabelled with goals reached later, for each real one")
     normalize_observations: bool = option(False, "learn and act on observations of running mean 0 and deviation 1")
     normalize_rewards: bool = option(False, "divide rewards by the running scale of the discounted return")
     optimizer: str | Callable = option("adam", "adam, rmsprop, sgd or momentum (0.9)")
@@ -110,6 +111,12 @@ class AgentConfig(Options):
             raise UsageError(
                 f"clip_delta={self.clip_delta} would clip again what prioritised='lap' clips by its Huber loss, with "
                 "threshold 1; set one of the two"
+            )
+        self._check(self.hindsight >= 0, "hindsight", "at least 0")
+        if self.hindsight and (self.n_steps > 1 or self.prioritised is not None):
+            raise UsageError(
+                f"hindsight={self.hindsight} relabels single steps that are drawn uniformly; set n_steps=1 and "
+                "prioritised=None beside it"
             )
         if self.normalize_rewards and self.rescale_rewards:
             raise UsageError("normalize_rewards and rescale_rewards both divide rewards; set one of the two")

@@ -45,7 +45,7 @@ class Agent(abc.ABC):
         streams = np.random.SeedSequence(self.seed).spawn(3)
         self.generators = dict(zip(("exploration", "replay"), map(np.random.default_rng, streams[:2]), strict=True))
         self.behaviour = self._make_behaviour(self.generators["exploration"])
-        self.memory = Memory(config, self.observation_space, self.actions.size)
+        self.memory = Memory(config, self.observation_space, self.actions.size, self.env)
         self.replay = self.memory.replay
         self.num_timesteps = 0
         self.graph = tf.Graph()

@@ -1,12 +1,14 @@
 """What an agent remembers, and how it looks at it: replay memory, priorities, running statistics."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
 
 from ddpg.config import AgentConfig
 from ddpg.errors import UsageError
+from ddpg.experience.hindsight import hindsight_of
 from ddpg.experience.normalisers import ObservationNormaliser, RewardNormaliser
 from ddpg.experience.priorities import Priorities
 from ddpg.experience.replay import ReplayBuffer, stored_dtype
@@ -22,6 +24,7 @@ class Memory:
         config: the options.
         space: of observations.
         action_size: A: numbers in a stored action.
+        env: the environment, for ``hindsight``.
 
     Attributes:
         replay: the transitions.
@@ -30,10 +33,10 @@ class Memory:
         rewards: the scale of returns; ``None`` without ``normalize_rewards``.
 
     Raises:
-        UsageError: observations that are images, to be normalised.
+        UsageError: observations that are images, to be normalised; ``hindsight`` in an environment without goals.
     """
 
-    def __init__(self, config: AgentConfig, space: gym.spaces.Box, action_size: int):
+    def __init__(self, config: AgentConfig, space: gym.spaces.Box, action_size: int, env: Any = None):
         dtype = stored_dtype(space)
         if config.normalize_observations and dtype == np.uint8:
             raise UsageError(
@@ -44,7 +47,8 @@ class Memory:
         priorities = None
         if config.prioritised is not None:
             priorities = Priorities(config.prioritised, config.priority_exponent, config.buffer_size)
-        self.sampler = Sampler(self.replay, config.n_steps, config.gamma, priorities)
+        relabel = hindsight_of(env, self.replay, config.hindsight) if config.hindsight else None
+        self.sampler = Sampler(self.replay, config.n_steps, config.gamma, priorities, relabel)
         self.observations = ObservationNormaliser(space.shape) if config.normalize_observations else None
         self.rewards = RewardNormaliser(config.gamma) if config.normalize_rewards else None
 

@@ -179,10 +179,14 @@ class ReplayBuffer:
             self._observations.take(rows, axis=0),
             self._actions.take(rows, axis=0),
             rewards,
-            self._observations.take(self._successors.take(last), axis=0),
+            self.after(last),
             self._terminated.take(last, axis=0).astype(np.float32),
             discounts,
         )
+
+    def after(self, rows: np.ndarray) -> np.ndarray:
+        """Return the s′ of ``rows`` ``[...]``, ``[..., *observation shape]``."""
+        return self._observations.take(self._successors.take(rows), axis=0)
 
     def following(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the rows after ``rows`` in their episodes, and where there is one; elsewhere the rows themselves."""

@@ -1,6 +1,6 @@
 """Drawing minibatches from memory: uniformly or by priority, one step or n of them. NumPy only."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -18,10 +18,19 @@ class Sampler:
         n_steps: n of the n-step returns.
         gamma: γ.
         priorities: of the memory's rows; ``None``: all are as likely.
+        relabel: changes what was drawn, ``(batch, rows, rng) -> batch``; without priorities.
     """
 
-    def __init__(self, replay: ReplayBuffer, n_steps: int, gamma: float, priorities: Priorities | None):
+    def __init__(
+        self,
+        replay: ReplayBuffer,
+        n_steps: int,
+        gamma: float,
+        priorities: Priorities | None,
+        relabel: Callable[[Batch, np.ndarray, np.random.Generator], Batch] | None = None,
+    ):
         self._replay, self._n_steps, self._gamma, self._priorities = replay, n_steps, gamma, priorities
+        self._relabel = relabel
         self._seen = 0  # of replay.added
 
     def sample(
@@ -44,7 +53,8 @@ class Sampler:
         replay, priorities = self._replay, self._priorities
         if priorities is None:
             rows = replay.draw(rng, updates, batch_size)
-            return replay.gather(rows, self._n_steps, self._gamma), rows
+            batch = replay.gather(rows, self._n_steps, self._gamma)
+            return (batch if self._relabel is None else self._relabel(batch, rows, rng)), rows
         if not len(replay):
             raise UsageError("the replay buffer is empty; store transitions before sampling")
         self._add()

@@ -33,7 +33,7 @@ def constant_critic(agent, value):
 
 
 def test_three_step_returns_of_an_agent():
-    """γ = 0.5, Q = Q′ = 8. Rewards 1, 2, 3 and the end: y = 1 + 1 + 0.75, 2 + 1.5, 3; before a cut there is Q′ besides."""
+    """γ = 0.5, Q = Q′ = 8. Rewards 1, 2, 3 and the end: y = 1 + 1 + 0.75, 2 + 1.5, 3; before a cut also Q′."""
     agent = agent_of(n_steps=3, prioritised="proportional", priority_exponent=1.0, batch_size=64)
     constant_critic(agent, 8.0)
     for terminated in (True, False):
@@ -242,7 +242,7 @@ def test_more_demonstrations_than_there_is_room():
         ({"next_observations": np.zeros((3, 2))}, "4 observations but 3 next_observations"),
         ({"next_observations": np.full((4, 2), np.nan)}, "next_observations holds nan"),
         ({"actions": [[0.0]] * 3}, "4 observations but 3 actions"),
-        ({"actions": 1}, "actions=1 is no sequence; expected one of a sequence of 4"),
+        ({"actions": 1}, "actions=1 is no sequence; expected one of 4 actions"),
         ({"actions": [[0.0], [0.0], [9.0], [0.0]]}, "outside the action space"),
         ({"rewards": [1, 2, 3]}, r"rewards has shape \(3,\)"),
         ({"rewards": [1, 2, np.nan, 4]}, "rewards holds nan"),
