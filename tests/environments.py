@@ -209,9 +209,9 @@ class Walk(gym.Env):
 
 
 class Reaching(gym.Env):
-    """A goal on a line of whole numbers; an action moves by its sign. Reward 0 at the goal, else −1; ``length`` steps.
+    """A goal on a line of whole numbers; an action beyond ±1/2 moves by its sign. Reward 0 at the goal, else −1; ``length`` steps.
 
-    Observations, before they are made flat: achieved goal [x], desired goal [g], observation [step, x].
+    Observations, before they are made flat: observation [step, x], achieved goal [x], desired goal [g].
     """
 
     def __init__(self, length=6, reach=3):
@@ -235,7 +235,7 @@ class Reaching(gym.Env):
 
     def step(self, action):
         self.step_number += 1
-        self.place += int(np.sign(np.round(action[0], 1)))
+        self.place += round(float(action[0]))
         observation = self._observation()
         reward = self.compute_reward(observation["achieved_goal"], observation["desired_goal"], {})
         success = {"is_success": reward == 0}

@@ -70,7 +70,7 @@ class Memory:
             self.rewards.update(rewards, terminated | truncated, lanes)
 
     def end_episodes(self, lane: int | None = None) -> None:
-        """What is added next, in one lane or in all, begins new episodes."""
+        """Let what is added next, in one lane or in all, begin new episodes."""
         self.replay.end_episodes(lane)
         if self.rewards is not None:
             self.rewards.end_episodes(lane)

@@ -46,7 +46,7 @@ class Hindsight:
             UsageError: the environment's ``compute_reward`` does not take many goals at once.
         """
         chosen = rng.random(rows.shape) < self._share
-        goals = self._replay.after(self._later(rows[chosen], rng))[:, self._achieved]
+        goals = self._replay.observations.after(self._later(rows[chosen], rng))[:, self._achieved]
         batch.observations[chosen, self._desired] = goals
         batch.next_observations[chosen, self._desired] = goals
         rewards = np.asarray(self._compute_reward(batch.next_observations[chosen][:, self._achieved], goals, {}))
@@ -63,7 +63,7 @@ class Hindsight:
         picked, last, under_way = rows.copy(), rows, np.arange(len(rows))
         seen = 1
         while len(under_way):
-            following, goes_on = self._replay.following(last)
+            following, goes_on = self._replay.observations.following(last)
             under_way, last = under_way[goes_on], following[goes_on]
             seen += 1
             # The n-th that is met takes the place with chance 1/n: in the end each has the same.
@@ -91,7 +91,7 @@ def hindsight_of(
             f"and which has compute_reward; {inner} has {space}, or it lives in another process"
         )
     flat = env.single_observation_space if isinstance(env, gym.vector.VectorEnv) else env.observation_space
-    if gym_spaces.flatdim(space) != np.prod(flat.shape):
+    if gym_spaces.flatdim(space) != gym_spaces.flatdim(flat):
         raise UsageError(
             "hindsight needs all of the observation: wrap it in gymnasium.wrappers.FlattenObservation only"
         )

@@ -6,8 +6,6 @@ import numpy as np
 
 from ddpg.errors import UsageError
 
-ROWS = ("observations", "actions", "rewards", "terminated", "truncated")
-
 
 def check_rows(arrays: Mapping[str, np.ndarray], fields: Mapping[str, np.ndarray]) -> None:
     """Refuse arrays that are not rows of ``fields``, the buffer's own.
@@ -26,8 +24,8 @@ def check_rows(arrays: Mapping[str, np.ndarray], fields: Mapping[str, np.ndarray
             raise UsageError(f"replay field {name} holds {arrays[name].max()}, expected flags, 0 or 1")
 
 
-def check_successors(arrays: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Return which rows have no successor.
+def check_successors(arrays: Mapping[str, np.ndarray]) -> None:
+    """Refuse successors that rows of a ring cannot have.
 
     Raises:
         UsageError: a successor that is no row, that is not newer than its row, that has two rows before it, or that
@@ -54,7 +52,6 @@ def check_successors(arrays: Mapping[str, np.ndarray]) -> np.ndarray:
         )
     if len(np.unique(following)) != len(following):
         raise UsageError("a replay row is the successor of two rows, expected of one at most")
-    return alone
 
 
 def _check(name: str, array: np.ndarray, shape: tuple[int, ...], dtype: np.dtype) -> None:

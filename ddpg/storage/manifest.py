@@ -211,8 +211,6 @@ def _check_replay(where: str, table: Table, observation_space: Any, capacity: in
         raise refusal(f"{where}['rewards'].shape", table["rewards"].shape, f"at most buffer_size rows, {capacity}")
     kind, shape = "uint8" if observation_space.dtype == "uint8" else "float32", observation_space.shape
     last = table["last_observations"].shape[:1]
-    if last and last[0] > rows:
-        raise refusal(f"{where}['last_observations'].shape", table["last_observations"].shape, f"at most {rows} rows")
     expected = {"observations": (kind, [rows, *shape]), "last_observations": (kind, [*last, *shape])}
     expected |= {"rewards": ("float32", [rows, 1])}
     expected |= dict.fromkeys(("terminated", "truncated"), ("uint8", [rows, 1]))
@@ -221,6 +219,8 @@ def _check_replay(where: str, table: Table, observation_space: Any, capacity: in
     for name, (dtype, shape) in expected.items():
         if (table[name].dtype, table[name].shape) != (dtype, shape):
             raise refusal(f"{where}['{name}']", f"{table[name].dtype} {table[name].shape}", f"{dtype} {shape}")
+    if last and last[0] > rows:
+        raise refusal(f"{where}['last_observations'].shape", table["last_observations"].shape, f"at most {rows} rows")
     actions, position, successors = table["actions"], table["position"], table["successors"]
     if actions.dtype != "float32" or len(actions.shape) != 2 or actions.shape[0] != rows:
         raise refusal(f"{where}['actions']", f"{actions.dtype} {actions.shape}", f"float32 [{rows}, A]")

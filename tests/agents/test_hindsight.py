@@ -13,7 +13,7 @@ from ddpg.experience.hindsight import hindsight_of
 from ddpg.runs.environments import make_env
 
 SMALL = DDPGConfig(hidden=(8,), batch_size=8, learning_starts=20, updates_per_call=4, hindsight=4, jit=False)
-ACHIEVED, DESIRED, STEP, PLACE = 0, 1, 2, 3  # the flat observation: the parts in alphabetical order
+STEP, PLACE, ACHIEVED, DESIRED = 0, 1, 2, 3  # the flat observation: the parts in the order of the Dict
 
 
 def goals(length=6):
@@ -22,7 +22,7 @@ def goals(length=6):
 
 def walked(places, goal=9.0):
     """A memory of one episode that went through ``places``, and what relabels it."""
-    path = np.array([[place, goal, step, place] for step, place in enumerate(places)], np.float32)
+    path = np.array([[step, place, place, goal] for step, place in enumerate(places)], np.float32)
     count = len(places) - 1
     buffer = ReplayBuffer(50, (4,), 1)
     no, cut = np.zeros(count, bool), np.arange(count) == count - 1
@@ -53,7 +53,9 @@ def test_goals_are_those_reached_later_each_as_often(rng):
     assert reached.any()
     for name in ("observations", "next_observations"):  # the rest is as it was, and so is memory
         raw = buffer.arrays()[name]
-        np.testing.assert_array_equal(getattr(batch, name)[..., [ACHIEVED, STEP, PLACE]], raw[rows][..., [0, 2, 3]])
+        np.testing.assert_array_equal(
+            getattr(batch, name)[..., [ACHIEVED, STEP, PLACE]], raw[rows][..., [ACHIEVED, STEP, PLACE]]
+        )
         assert (raw[:, DESIRED] == 9).all()
 
 
@@ -94,7 +96,7 @@ def test_where_there_are_no_goals():
             hindsight_of(env, buffer, 4)
         env.close()
     with pytest.raises(UsageError, match="FlattenObservation only"):
-        hindsight_of(gym.wrappers.TimeAwareObservation(goals()), buffer, 4)
+        hindsight_of(gym.wrappers.TimeAwareObservation(gym.wrappers.TimeLimit(goals(), 5)), buffer, 4)
     one_at_a_time = goals()
     one_at_a_time.unwrapped.compute_reward = lambda achieved, desired, info: 0.0
     rows = np.zeros((2, 8), int)

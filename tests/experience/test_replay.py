@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from ddpg import Batch, ReplayBuffer, UsageError
 
@@ -198,8 +198,8 @@ class Ring(RuleBasedStateMachine):
                     assert batch.discounts[index, 0] == self.gamma ** len(path)
 
 
-Ring.TestCase.settings = settings(max_examples=60, stateful_step_count=12, deadline=None)
-TestRing = Ring.TestCase
+def test_ring_is_a_list_whatever_happens():
+    run_state_machine_as_test(Ring, settings=settings(max_examples=60, stateful_step_count=12, deadline=None))
 
 
 def test_returns_end_where_episodes_do(rng):

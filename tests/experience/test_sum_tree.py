@@ -3,7 +3,14 @@
 import numpy as np
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 from scipy import stats
 
 from ddpg.experience.sum_tree import SumTree
@@ -44,8 +51,8 @@ class Tree(RuleBasedStateMachine):
         np.testing.assert_array_equal(self.tree.find(places[:, None]), expected[:, None])
 
 
-Tree.TestCase.settings = settings(max_examples=50, stateful_step_count=10, deadline=None)
-TestTree = Tree.TestCase
+def test_tree_is_an_array_whatever_happens():
+    run_state_machine_as_test(Tree, settings=settings(max_examples=50, stateful_step_count=10, deadline=None))
 
 
 def test_frequencies(rng):

@@ -93,32 +93,32 @@ _REPLAY = "tests/experience/test_replay.py::"
 _PRIORITIES = "tests/experience/test_priorities.py::test_"
 _EMPHASIS = "tests/updates/test_emphasis.py::test_"
 _MEMORY = "tests/agents/test_memory_options.py::test_"
-RING_MODEL = f"{_REPLAY}TestRing"
-TREE_MODEL = "tests/experience/test_sum_tree.py::TestTree"
+RING_MODEL = f"{_REPLAY}test_ring_is_a_list_whatever_happens"
+TREE_MODEL = "tests/experience/test_sum_tree.py::test_tree_is_an_array_whatever_happens"
 HINDSIGHT = "tests/agents/test_hindsight.py::test_goals_are_those_reached_later_each_as_often"
 
 MUTANTS = [
     # -- memory: each observation once, n steps, priorities, statistics, hindsight
     Mutant(
         "any-next-row-is-the-successor",
-        "ddpg/experience/replay.py",
-        " and observations[slot].tobytes() == observations[row].tobytes():",
+        "ddpg/experience/linked.py",
+        " and values[slot].tobytes() == values[row].tobytes():",
         ":",
         RING_MODEL,
     ),
     Mutant(
-        "ended-episodes-go-on", "ddpg/experience/replay.py", "        if not ended:\n", "        if True:\n", RING_MODEL
+        "ended-episodes-go-on", "ddpg/experience/linked.py", "        if not ended:\n", "        if True:\n", RING_MODEL
     ),
     Mutant(
         "overwritten-rows-stay-open",
-        "ddpg/experience/replay.py",
+        "ddpg/experience/linked.py",
         "            del self._open[lane]\n",
         "            pass\n",
         RING_MODEL,
     ),
     Mutant(
         "one-slot-too-many-is-kept",
-        "ddpg/experience/replay.py",
+        "ddpg/experience/linked.py",
         "        self._free.append(slot)\n",
         "",
         RING_MODEL,
@@ -132,7 +132,7 @@ MUTANTS = [
     ),
     Mutant(
         "lanes-of-a-vector-ignored",
-        "ddpg/agents/off_policy.py",
+        "ddpg/agents/remembering.py",
         "terminated, truncated, transitions.lanes)",
         "terminated, truncated, [0] * len(rewards))",
         f"{_MEMORY}returns_of_a_vector_stay_in_their_environment",
@@ -492,7 +492,7 @@ MUTANTS = [
         'as_flag(terminated or truncated, "terminated")',
         VALUE,
     ),
-    Mutant("an-end-has-a-value", "ddpg/updates/ddpg.py", "gamma * (1.0 - batch.terminated) *", "gamma *", VALUE),
+    Mutant("an-end-has-a-value", "ddpg/updates/base.py", " * (1.0 - batch.terminated) *", " *", VALUE),
     # -- noise
     Mutant("noise-goes-on", "ddpg/acting/exploration.py", "self._noise.reset(index)", "pass", NOISE),
     Mutant("noise-reset-everywhere", "ddpg/acting/noise.py", "self._x[index] = 0.0", "self._x[:] = 0.0", NOISE),
