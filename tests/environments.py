@@ -209,7 +209,7 @@ class Walk(gym.Env):
 
 
 class Reaching(gym.Env):
-    """A goal on a line of whole numbers; an action beyond ±1/2 moves by its sign. Reward 0 at the goal, else −1; ``length`` steps.
+    """A goal on a line of whole numbers; an action beyond ±1/2 moves by its sign. Reward 0 at the goal, else −1.
 
     Observations, before they are made flat: observation [step, x], achieved goal [x], desired goal [g].
     """

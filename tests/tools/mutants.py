@@ -480,7 +480,7 @@ MUTANTS = [
     # -- truncation
     Mutant(
         "a-cut-is-an-end",
-        "ddpg/agents/off_policy.py",
+        "ddpg/agents/remembering.py",
         "terminated, truncated, _ = transitions",
         "terminated, truncated, _ = transitions; terminated = terminated | truncated",
         CUT,
