@@ -45,6 +45,9 @@ SHARED_CHANGES = {
     "jit": True,
 }
 
+# What another test changes: goals are in environments of their own, tests/agents/test_hindsight.py.
+ELSEWHERE = ("hindsight",)
+
 
 def without_the_change(base, field):
     """Return the options beside which that field's change is tried: what it needs to matter is set."""
