@@ -34,9 +34,10 @@ def replay(rows=3, position=None):
         "observations": rng.normal(size=(rows, 2)).astype(np.float32),
         "actions": rng.uniform(-1, 1, (rows, 1)).astype(np.float32),
         "rewards": np.ones((rows, 1), np.float32),
-        "next_observations": rng.normal(size=(rows, 2)).astype(np.float32),
-        "terminated": np.zeros((rows, 1), np.float32),
-        "truncated": np.zeros((rows, 1), np.float32),
+        "last_observations": rng.normal(size=(rows, 2)).astype(np.float32),
+        "successors": np.full(rows, -1, np.int32),
+        "terminated": np.zeros((rows, 1), np.uint8),
+        "truncated": np.zeros((rows, 1), np.uint8),
         "position": np.asarray(rows if position is None else position),
     }
 

@@ -33,10 +33,27 @@ SHARED_CHANGES = {
     "updates_per_call": 3,
     "clip_delta": 0.01,
     "rescale_rewards": True,
+    "n_steps": 3,
+    "prioritised": "proportional",
+    "priority_exponent": 2.0,
+    "priority_correction": 1.0,
+    "priority_correction_steps": 20,
+    "normalize_observations": True,
+    "normalize_rewards": True,
     "target": "online",
     "optimizer": "rmsprop",
     "jit": True,
 }
+
+# What another test changes: goals are in environments of their own, tests/agents/test_hindsight.py.
+ELSEWHERE = ("hindsight",)
+
+
+def without_the_change(base, field):
+    """Return the options beside which that field's change is tried: what it needs to matter is set."""
+    if field == "clip_delta":
+        return base.replace(td_target="output_delta")
+    return base.replace(prioritised="proportional") if field.startswith("priority_") else base
 
 
 @pytest.fixture

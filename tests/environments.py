@@ -206,3 +206,37 @@ class Walk(gym.Env):
         self.left -= 1
         info = {"is_success": self.total > 0} if self.says_success and not self.left else {}
         return self.place, reward, not self.left, False, info
+
+
+class Reaching(gym.Env):
+    """A goal on a line of whole numbers; an action beyond ±1/2 moves by its sign. Reward 0 at the goal, else −1.
+
+    Observations, before they are made flat: observation [step, x], achieved goal [x], desired goal [g].
+    """
+
+    def __init__(self, length=6, reach=3):
+        box = lambda size: spaces.Box(-np.inf, np.inf, (size,), np.float64)  # noqa: E731
+        self.observation_space = spaces.Dict(observation=box(2), achieved_goal=box(1), desired_goal=box(1))
+        self.action_space = spaces.Box(-1.0, 1.0, (1,), np.float32)
+        self.length, self.reach = length, reach
+
+    def _observation(self):
+        parts = {"observation": [self.step_number, self.place], "achieved_goal": [self.place]}
+        return {name: np.array(part, float) for name, part in {**parts, "desired_goal": [self.goal]}.items()}
+
+    def compute_reward(self, achieved, desired, info):
+        return -(np.linalg.norm(achieved - desired, axis=-1) > 0.5).astype(np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.step_number = self.place = 0
+        self.goal = int(self.np_random.integers(-self.reach, self.reach + 1))
+        return self._observation(), {}
+
+    def step(self, action):
+        self.step_number += 1
+        self.place += round(float(action[0]))
+        observation = self._observation()
+        reward = self.compute_reward(observation["achieved_goal"], observation["desired_goal"], {})
+        success = {"is_success": reward == 0}
+        return observation, float(reward), False, self.step_number >= self.length, success

@@ -6,6 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from ddpg.acting.mirror import mirror
+from ddpg.experience.normalisers import ObservationNormaliser
 from ddpg.networks.base import Network
 
 v1 = tf.compat.v1
@@ -40,8 +41,32 @@ class SessionPolicy:
         return self._call(observations)
 
 
-def make_policy(network: Network, session: tf.compat.v1.Session) -> NumpyPolicy | SessionPolicy:
+class NormalisedPolicy:
+    """A policy that sees observations normalised.
+
+    Attributes:
+        normaliser: the running statistics, which acting leaves as they are.
+        inner: the policy of normalised observations.
+    """
+
+    def __init__(self, inner: NumpyPolicy | SessionPolicy, normaliser: ObservationNormaliser):
+        self.inner, self.normaliser = inner, normaliser
+        self.variables, self.load = inner.variables, inner.load
+
+    def __call__(self, observations: np.ndarray) -> np.ndarray:
+        """Return μ(s), ``[B, A]``, of float32 observations ``[B, *observation shape]`` as the environment gave them."""
+        return self.inner(self.normaliser(observations))
+
+
+def make_policy(
+    network: Network, session: tf.compat.v1.Session, normaliser: ObservationNormaliser | None = None
+) -> NumpyPolicy | SessionPolicy | NormalisedPolicy:
     """Return the fastest way to act; after learning, ``load`` it with the values of its ``variables``."""
+    policy = _make_policy(network, session)
+    return policy if normaliser is None else NormalisedPolicy(policy, normaliser)
+
+
+def _make_policy(network: Network, session: tf.compat.v1.Session) -> NumpyPolicy | SessionPolicy:
     with network.graph.as_default(), v1.name_scope("acting/"):
         states = v1.placeholder(tf.float32, [None, *network.observation_space.shape], name="states")
         actions = network(states)

@@ -11,12 +11,12 @@ import tensorflow as tf
 
 from ddpg.acting.exploration import Exploration
 from ddpg.acting.policy import make_policy
+from ddpg.agents.memory import Memory
 from ddpg.config import AgentConfig
 from ddpg.errors import UsageError
 from ddpg.experience import spaces
 from ddpg.experience.actions import Actions, first
 from ddpg.experience.interaction import spaces_of
-from ddpg.experience.replay import ReplayBuffer, stored_dtype
 from ddpg.updates.registry import ALGORITHMS, algorithm_of
 from ddpg.updates.session import LendingSession
 from ddpg.updates.updater import Updater
@@ -46,9 +46,8 @@ class Agent(abc.ABC):
         streams = np.random.SeedSequence(self.seed).spawn(3)
         self.generators = dict(zip(("exploration", "replay"), map(np.random.default_rng, streams[:2]), strict=True))
         self.behaviour = self._make_behaviour(self.generators["exploration"])
-        self.replay = ReplayBuffer(
-            config.buffer_size, self.observation_space.shape, self.actions.size, stored_dtype(self.observation_space)
-        )
+        self.memory = Memory(config, self.observation_space, self.actions.size, self.env)
+        self.replay = self.memory.replay
         self.num_timesteps = 0
         self.graph = tf.Graph()
         with self.graph.as_default():
@@ -59,13 +58,18 @@ class Agent(abc.ABC):
             # Learning rates are options, not state: those of a loaded agent are its configuration's.
             self.global_variables = {v.name: v for v in v1.global_variables() if v.name not in rates}
             self.session = LendingSession(config=v1.ConfigProto(gpu_options=v1.GPUOptions(allow_growth=True)))
-            self.policy = make_policy(self.symbolic_update.policy, self.session)
+            self.policy = make_policy(self.symbolic_update.policy, self.session, self.memory.observations)
             self.session.run(v1.global_variables_initializer())
         # The session holds threads and device memory: give them back with the agent.
         weakref.finalize(self, self.session.close)
         self.refresh_policy()
         self.updater = Updater(
-            self.symbolic_update, config, self.replay, self.generators["replay"], fetch=self.policy.variables
+            self.symbolic_update,
+            config,
+            self.memory.sampler,
+            self.generators["replay"],
+            fetch=self.policy.variables,
+            normaliser=self.memory.observations,
         )
 
     # -- what differs ---------------------------------------------------------------------------------

@@ -32,6 +32,9 @@ class Learning(Protocol):
     def store(self, transitions: Transitions, actions: np.ndarray, clipped: int = 0) -> None:
         """Remember transitions and their actions, of which ``clipped`` had to be."""
 
+    def begin_episodes(self) -> None:
+        """Take note that every environment was reset."""
+
     def update(self, n: int) -> dict[str, float]:
         """Make gradient updates."""
 
@@ -78,6 +81,7 @@ class Loop:
         # Of the step too: an agent that goes on does not see its first episodes over again.
         seed = seed_from(np.random.SeedSequence([agent.seed, agent.num_timesteps]))
         interaction = make_interaction(agent.env, seed)
+        agent.begin_episodes()
         agent.behaviour.start(interaction.count)
         return interaction
 

@@ -1,73 +1,37 @@
-"""What DDPG and DQN share beyond acting: remembering, learning, saving."""
+"""What DDPG and DQN share beyond acting and remembering: learning, saving."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-import numpy as np
-
+from ddpg.acting.schedules import interpolate
 from ddpg.agents import limits, state
-from ddpg.agents.base import Agent
 from ddpg.agents.callbacks import Callback, ProgressBar, as_callbacks
 from ddpg.agents.loop import Loop
+from ddpg.agents.remembering import RememberingAgent
 from ddpg.config import AgentConfig
 from ddpg.errors import UsageError
 from ddpg.experience.interaction import spaces_of
-from ddpg.experience.transitions import Transitions, checked_transition
 from ddpg.storage import checkpoint
 
 Self = TypeVar("Self", bound="OffPolicyAgent")
 
 
-class OffPolicyAgent(Agent):
+class OffPolicyAgent(RememberingAgent):
     """An agent that acts, remembers, and learns from its replay memory.
 
     Attributes:
-        replay: the replay memory.
-        largest_reward: the largest one seen, at least 1.
         loop: what :meth:`learn` carries from one call to the next.
     """
 
     def __init__(self, *args: Any, **options: Any):
         super().__init__(*args, **options)
-        self.largest_reward = 1.0
         self.loop = Loop()
 
     @property
     def counts(self) -> dict[str, int]:
         """What was counted while learning, since this object was made."""
         return {}
-
-    # -- remembering ----------------------------------------------------------------------------------
-
-    def observe(self, observation, action, reward, next_observation, terminated, truncated) -> None:
-        """Store one transition, in env units; for a loop of one's own, together with :meth:`update`.
-
-        Args:
-            observation: s, the observation space's shape.
-            action: a, as it was sent to the environment, one that the action space contains.
-            reward: r.
-            next_observation: s′: the true one, also where the episode ended.
-            terminated: s′ is terminal: its value is 0.
-            truncated: the episode was cut short; s′ still has a value.
-
-        Raises:
-            UsageError: a wrong shape, NaN, or an action outside its space; nothing is stored then.
-        """
-        transition = observation, action, reward, next_observation, terminated, truncated
-        self.store(*checked_transition(self.observation_space, self.actions.to_flat, *transition))
-
-    def store(self, transitions: Transitions, actions: np.ndarray, clipped: int = 0) -> None:
-        """Store checked transitions; ``actions`` as stored, of which ``clipped`` had left their box."""
-        _, observations, rewards, next_observations, terminated, truncated, _ = transitions
-        self.replay.add(observations, actions, rewards, next_observations, terminated, truncated)
-        self.num_timesteps += len(rewards)
-        # Every environment of a vector may have been restarting: then nobody stepped.
-        self.largest_reward = float(np.max(rewards, initial=self.largest_reward))
-        self._note_clipped(clipped)
-
-    def _note_clipped(self, count: int) -> None:
-        """Take note of actions that left their box while learning."""
 
     # -- learning -------------------------------------------------------------------------------------
 
@@ -96,8 +60,12 @@ class OffPolicyAgent(Agent):
         """
         if n < 1:
             raise UsageError(f"update(n={n}) must make at least 1 update")
-        scale = self.largest_reward if self.config.rescale_rewards else 1.0
-        metrics, weights = self.updater.run(self.session, n, scale)
+        config = self.config
+        scale = self.largest_reward if config.rescale_rewards else 1.0
+        if self.memory.rewards is not None:
+            scale = self.memory.rewards.scale
+        correction = interpolate(config.priority_correction, 1.0, config.priority_correction_steps, self.num_timesteps)
+        metrics, weights = self.updater.run(self.session, n, scale, correction)
         self.policy.load(weights)
         return metrics
 

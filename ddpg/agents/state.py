@@ -23,7 +23,9 @@ def capture(agent: Any, replay: bool) -> tuple[dict[str, Any], checkpoint.Groups
     """Return the manifest and the arrays of an agent: everything that learning reads or writes."""
     groups = {"variables": agent.session.run(agent.global_variables)}
     if replay:
-        groups["replay"] = agent.replay.arrays()
+        groups["replay"] = agent.memory.sampler.state()
+    if statistics := agent.memory.statistics():
+        groups["statistics"] = statistics
     manifest = {
         "kind": type(agent).__name__,
         "algorithm": algorithm_of(agent.config),
@@ -53,7 +55,8 @@ def restore(agent: Any, manifest: dict[str, Any], groups: checkpoint.Groups) -> 
             f"{sorted(agent.generators)}; take another checkpoint"
         )
     if "replay" in groups:
-        agent.replay.restore(groups["replay"])
+        agent.memory.sampler.restore(groups["replay"])
+    agent.memory.restore_statistics(groups.get("statistics", {}))
     _restore_variables(agent, groups["variables"])
     agent.num_timesteps = manifest["num_timesteps"]
     agent.updater.num_updates = manifest["num_updates"]

@@ -1,47 +1,31 @@
 """Replay memory: a ring of transitions in NumPy. No TensorFlow here."""
 
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from ddpg.errors import UsageError
-
-
-class Batch(NamedTuple):
-    """Transitions. Leading axes ``[...]`` are ``[B]``, or ``[K, B]`` for K minibatches.
-
-    | field | shape | units |
-    |---|---|---|
-    | observations | [..., *observation shape] | env |
-    | actions | [..., A] | [-1, 1] |
-    | rewards | [..., 1] | env |
-    | next_observations | [..., *observation shape] | env; the true last one where an episode ended |
-    | terminated | [..., 1] | 1.0 where the episode reached a terminal state, else 0.0 |
-    """
-
-    observations: np.ndarray
-    actions: np.ndarray
-    rewards: np.ndarray
-    next_observations: np.ndarray
-    terminated: np.ndarray
-
-    def padded(self, length: int) -> "Batch":
-        """Return the K minibatches, and rows of zeros after them up to ``length``."""
-        return Batch(*(np.pad(field, [(0, length - len(field))] + [(0, 0)] * (field.ndim - 1)) for field in self))
-
-
-def stored_dtype(space) -> np.dtype:
-    """Return how observations of a Box are stored: bytes (images) as bytes, everything else as float32."""
-    return np.dtype(np.uint8 if space.dtype == np.uint8 else np.float32)
+from ddpg.experience.batch import Batch as Batch
+from ddpg.experience.batch import stored_dtype as stored_dtype
+from ddpg.experience.linked import LinkedObservations
+from ddpg.experience.replay_state import check_rows, check_successors
+from ddpg.experience.returns import n_step_returns
 
 
 class ReplayBuffer:
-    """The last ``capacity`` transitions, float32 (images: bytes), sampled uniformly with replacement.
+    """The last ``capacity`` transitions, observations as float32 (images: bytes), sampled uniformly with replacement.
 
+    Every observation is stored once (:mod:`ddpg.experience.linked`).
+    A transition takes 4·(numbers of s and a) + 10 bytes, and an episode one s more: about 102 for HalfCheetah-v5.
     ``truncated`` is stored apart from ``terminated`` and never masks a bootstrap; it marks where
     episodes were cut, for whoever reads trajectories out of the buffer.
 
     Memory is claimed lazily by the operating system, so a large capacity costs only what is filled.
+
+    Attributes:
+        capacity: transitions it can hold.
+        added: transitions stored so far, overwritten ones too.
+        observations: theirs, and which follows which.
     """
 
     def __init__(
@@ -50,37 +34,77 @@ class ReplayBuffer:
         if capacity < 1:
             raise UsageError(f"replay capacity {capacity} must be at least 1 transition")
         self.capacity = capacity
-        self._fields = Batch(
-            observations=np.zeros((capacity, *observation_shape), observation_dtype),
-            actions=np.zeros((capacity, action_size), np.float32),
-            rewards=np.zeros((capacity, 1), np.float32),
-            next_observations=np.zeros((capacity, *observation_shape), observation_dtype),
-            terminated=np.zeros((capacity, 1), np.float32),
-        )
-        self._truncated = np.zeros((capacity, 1), np.float32)
+        self.added = 0
+        self.observations = LinkedObservations(capacity, observation_shape, observation_dtype)
+        self._actions = np.zeros((capacity, action_size), np.float32)
+        self._rewards = np.zeros((capacity, 1), np.float32)
+        self._terminated = np.zeros((capacity, 1), np.uint8)
+        self._truncated = np.zeros((capacity, 1), np.uint8)
         self._position = 0
         self._size = 0
 
     def __len__(self) -> int:
         return self._size
 
-    def add(self, observations, actions, rewards, next_observations, terminated, truncated) -> None:
-        """Store N transitions, overwriting the oldest: arrays ``[N, ...]``, the scalars as ``[N]``."""
+    @property
+    def nbytes(self) -> int:
+        """Bytes that hold something."""
+        fields = (self._actions, self._rewards, self._terminated, self._truncated)
+        return self.observations.nbytes(self._size) + self._size * sum(field[0].nbytes for field in fields)
+
+    # -- storing --------------------------------------------------------------------------------------
+
+    def add(
+        self,
+        observations,
+        actions,
+        rewards,
+        next_observations,
+        terminated,
+        truncated,
+        lanes: Sequence[int] | None = None,
+    ) -> None:
+        """Store N transitions, overwriting the oldest: arrays ``[N, ...]``, the scalars as ``[N]``.
+
+        Args:
+            observations: s.
+            actions: a, as the networks see them.
+            rewards: r.
+            next_observations: s′: the true one, also where the episode ended.
+            terminated: s′ is terminal.
+            truncated: the episode was cut at s′.
+            lanes: of each transition, the environment that made it, or another number; in a lane, transitions whose
+                s is the s′ of the one before are one episode, until it ends. 0 to N - 1 by default.
+        """
         count = len(rewards)
+        lanes = range(count) if lanes is None else lanes
+        if count > self.capacity:
+            arrays = observations, actions, rewards, next_observations, terminated, truncated, lanes
+            for start in range(0, count, self.capacity):
+                self.add(*(array[start : start + self.capacity] for array in arrays))
+            return
         rows: slice | np.ndarray
         if self._position + count <= self.capacity:
             rows = slice(self._position, self._position + count)
         else:
             rows = np.arange(self._position, self._position + count) % self.capacity
-        fields = self._fields
-        fields.observations[rows] = observations
-        fields.actions[rows] = actions
-        fields.rewards[rows, 0] = rewards
-        fields.next_observations[rows] = next_observations
-        fields.terminated[rows, 0] = terminated
+        self.observations.rows[rows] = observations
+        self._actions[rows] = actions
+        self._rewards[rows, 0] = rewards
+        self._terminated[rows, 0] = terminated
         self._truncated[rows, 0] = truncated
+        for index, lane in enumerate(lanes):
+            ended = terminated[index] or truncated[index]
+            self.observations.connect((self._position + index) % self.capacity, lane, next_observations[index], ended)
         self._position = (self._position + count) % self.capacity
         self._size = min(self._size + count, self.capacity)
+        self.added += count
+
+    def end_episodes(self, lane: int | None = None) -> None:
+        """Let what is stored next, in one lane or in all, begin new episodes."""
+        self.observations.end_episodes(lane)
+
+    # -- drawing --------------------------------------------------------------------------------------
 
     def sample(self, rng: np.random.Generator, updates: int, batch_size: int) -> Batch:
         """Draw ``updates`` minibatches at once: a :class:`Batch` with leading axes ``[K, B]``.
@@ -88,38 +112,93 @@ class ReplayBuffer:
         Raises:
             UsageError: the buffer is empty.
         """
+        return self.gather(self.draw(rng, updates, batch_size))
+
+    def draw(self, rng: np.random.Generator, updates: int, batch_size: int) -> np.ndarray:
+        """Draw the rows ``[K, B]`` of ``updates`` minibatches.
+
+        Raises:
+            UsageError: the buffer is empty.
+        """
         if self._size == 0:
             raise UsageError("the replay buffer is empty; store transitions before sampling")
-        rows = rng.integers(0, self._size, size=(updates, batch_size))
-        return Batch(*(field.take(rows, axis=0) for field in self._fields))
+        return rng.integers(0, self._size, size=(updates, batch_size))
+
+    def gather(self, rows: np.ndarray, n_steps: int = 1, gamma: float = 1.0) -> Batch:
+        """Return the transitions of ``rows`` ``[...]``, or the returns that begin there (:func:`n_step_returns`).
+
+        Args:
+            rows: numbers of rows, below ``len(self)``.
+            n_steps: n.
+            gamma: γ; read where n > 1 only.
+        """
+        last, rewards, discounts = rows, self._rewards.take(rows, axis=0), None
+        if n_steps > 1:
+            last, rewards, discounts = n_step_returns(self._rewards, self.observations, rows, n_steps, gamma)
+        return Batch(
+            self.observations.before(rows),
+            self._actions.take(rows, axis=0),
+            rewards,
+            self.observations.after(last),
+            self._terminated.take(last, axis=0).astype(np.float32),
+            discounts,
+        )
+
+    def newest(self, count: int) -> np.ndarray:
+        """Return the rows of the last ``count`` transitions, the oldest first."""
+        return np.arange(self._position - count, self._position) % self.capacity
+
+    # -- reading and saving ---------------------------------------------------------------------------
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return the filled part by field name, in storage order, and ``position`` of the next write."""
-        filled = {name: field[: self._size] for name, field in self._fields._asdict().items()}
-        return filled | {"truncated": self._truncated[: self._size], "position": np.asarray(self._position)}
+        size = self._size
+        return {
+            "observations": self.observations.rows[:size],
+            "actions": self._actions[:size],
+            "rewards": self._rewards[:size],
+            "next_observations": self.observations.after(np.arange(size)),
+            "terminated": self._terminated[:size],
+            "truncated": self._truncated[:size],
+            "position": np.asarray(self._position),
+        }
 
-    def restore(self, arrays: dict[str, np.ndarray]) -> None:
-        """Take back what :meth:`arrays` returned.
+    def state(self) -> dict[str, np.ndarray]:
+        """Return what :meth:`restore` takes: the rows, and by row the number of its successor or -1 for none.
+
+        The s′ of those with none are ``last_observations``, in the rows' order.
+        """
+        arrays = self.arrays()
+        del arrays["next_observations"]
+        return arrays | self.observations.state(self._size)
+
+    def restore(self, arrays: Mapping[str, np.ndarray]) -> int:
+        """Take back what :meth:`state` returned; what is stored next begins new episodes.
+
+        Returns:
+            By how many rows they were rolled, so that row i is row i less that now.
 
         Raises:
-            UsageError: more transitions than this buffer holds, or other shapes or dtypes.
+            UsageError: more transitions than this buffer holds, or none that it could have returned.
         """
-        stored = [*self._fields._asdict().items(), ("truncated", self._truncated)]
-        size = len(arrays["rewards"])
+        size, position = len(arrays["rewards"]), int(arrays["position"])
         if size > self.capacity:
             raise UsageError(f"{size} stored transitions do not fit a replay buffer of {self.capacity}")
-        for name, field in stored:
-            if arrays[name].shape != (size, *field.shape[1:]):
-                raise UsageError(
-                    f"replay field {name} has shape {arrays[name].shape}, expected {(size, *field.shape[1:])}"
-                )
-            if arrays[name].dtype != field.dtype:
-                raise UsageError(f"replay field {name} has dtype {arrays[name].dtype}, expected {field.dtype}")
-        position = int(arrays["position"])
+        fields = {
+            "observations": self.observations.rows,
+            "actions": self._actions,
+            "rewards": self._rewards,
+            "terminated": self._terminated,
+            "truncated": self._truncated,
+        }
+        check_rows(arrays, fields)
+        check_successors(arrays)
         # A full ring keeps its order, so that a resumed run draws the same rows. One that was full at a
         # smaller capacity is unrolled: its oldest row first, the next write behind its newest.
         unroll = position if size < self.capacity and position < size else 0
-        for name, field in stored:
+        for name, field in fields.items():
             field[:size] = np.roll(arrays[name], -unroll, axis=0)
-        self._size = size
+        self.observations.restore(arrays, size, unroll)
+        self._size = self.added = size
         self._position = position % self.capacity if size == self.capacity else size
+        return unroll

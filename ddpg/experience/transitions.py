@@ -1,6 +1,6 @@
 """Transitions and episodes: what an interaction gives, and what a loop of one's own hands over."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -8,7 +8,7 @@ from gymnasium import spaces as gym_spaces
 
 from ddpg.errors import UsageError
 from ddpg.experience import spaces
-from ddpg.experience.values import as_flag, as_reward
+from ddpg.experience.values import as_flag, as_flags, as_float32, as_reward, as_rewards
 
 
 class Episode(NamedTuple):
@@ -28,7 +28,7 @@ class Transitions(NamedTuple):
 
     | field | shape | units |
     |---|---|---|
-    | environments | | indexes those n among the N |
+    | environments | | those n among the N: all of them, or a mask ``[N]`` |
     | observations | [n, *observation shape] | env, float32 |
     | rewards | [n] | env, float32 |
     | next_observations | [n, *observation shape] | env, float32; the true last one where an episode ended |
@@ -44,8 +44,16 @@ class Transitions(NamedTuple):
     truncated: np.ndarray
     episodes: list[Episode]
 
+    @property
+    def lanes(self) -> Sequence[int]:
+        """The numbers, from 0, of the n environments."""
+        if isinstance(self.environments, slice):
+            return range(len(self.rewards))
+        return self.environments.nonzero()[0].tolist()
+
 
 EVERYONE = slice(None)
+Columns = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 
 def checked_transition(
@@ -91,3 +99,48 @@ def checked_transition(
     rewards = np.array([as_reward(reward)], np.float32)
     flags = [np.array([as_flag(terminated, "terminated")]), np.array([as_flag(truncated, "truncated")])]
     return Transitions(EVERYONE, rows[0], rewards, rows[1], flags[0], flags[1], []), actions
+
+
+def checked_transitions(
+    observation_space: gym_spaces.Box,
+    to_flat: Callable[[Any], np.ndarray],
+    observations: Any,
+    actions: Any,
+    rewards: Any,
+    next_observations: Any,
+    terminated: Any,
+    truncated: Any,
+) -> Columns:
+    """Check N transitions of somebody else's; arguments as for :func:`checked_transition`, each of them N.
+
+    Returns:
+        s, a as stored ``[N, A]``, r, s′, terminated and truncated.
+
+    Raises:
+        UsageError: other shapes, a wrong kind of value, NaN, or no action of the space.
+    """
+    before = _checked_rows(observation_space, observations, "observations")
+    after = _checked_rows(observation_space, next_observations, "next_observations")
+    count = len(before)
+    if len(after) != count:
+        raise UsageError(f"{count} observations but {len(after)} next_observations; give one for each transition")
+    numbers = as_rewards(rewards, count, "rewards")
+    as_float32(numbers, "rewards")
+    flags = [as_flags(values, count, name) for values, name in ((terminated, "terminated"), (truncated, "truncated"))]
+    try:
+        chosen = [to_flat(action) for action in actions]
+    except TypeError:
+        raise UsageError(f"actions={actions!r} is no sequence; expected one of {count} actions") from None
+    if len(chosen) != count:
+        raise UsageError(f"{count} observations but {len(chosen)} actions; give one for each transition")
+    flat = np.concatenate(chosen) if chosen else np.zeros((0, 1), np.float32)
+    return before, flat, numbers.astype(np.float32), after, flags[0], flags[1]
+
+
+def _checked_rows(space: gym_spaces.Box, values: Any, name: str) -> np.ndarray:
+    rows, single = spaces.as_batch(space, values, name)
+    if single:
+        raise UsageError(f"{name} has shape {np.shape(values)}; expected N of them, {('N', *space.shape)}")
+    if space.dtype == np.uint8:
+        spaces.check_bytes(rows, name)
+    return rows

@@ -64,7 +64,7 @@ def try_td(bench: Bench, name: str, path: Callable, expected: Expected) -> dict[
         return critic.td_gradients(critic.prediction(batch.observations, batch.actions), y)
 
     feeds = dict(zip(bench.batch, bench.values, strict=True))
-    return _tried(bench, Trial(name, critic, compute, bench.batch, feeds, "squashing", fed_y), expected)
+    return _tried(bench, Trial(name, critic, compute, list(bench.batch), feeds, "squashing", fed_y), expected)
 
 
 def try_policy(bench: Bench, name: str, path: Callable, bounding: str, expected: Expected) -> dict[str, Any]:

@@ -51,13 +51,13 @@ go:
 
 
 class Module:
-    """A program as text: ``void run(int64 count, int64 worker, float* block, float* field..., float* sums)``.
+    """A program as text: ``void run(int64 count, int64 worker, float* block, float* field..., float* sums, float* kept...)``.
 
     Args:
         steps: of one update.
         layout: of the block.
         fields: names of the minibatch's parts, and how many numbers of each an update reads.
-        outputs: scalars, of which ``sums`` gets the sums over the updates.
+        outputs: scalars, of which ``sums`` gets the sums over the updates, and what is ``kept`` of each update.
         machine: what its registers hold.
         workers: how many run it at the same time.
 
@@ -71,7 +71,7 @@ class Module:
         steps: Sequence[Step],
         layout: Layout,
         fields: Sequence[tuple[str, int]],
-        outputs: Sequence[Value],
+        outputs: tuple[Sequence[Value], Sequence[Value]],
         machine: Registers,
         workers: int = 1,
     ):
@@ -105,9 +105,12 @@ class Module:
                 else:
                     self._matrix(step, index)
             with main.when("icmp eq i64 %worker, 0"):
-                for index, output in enumerate(outputs):
+                for index, output in enumerate(outputs[0]):
                     self._add_up(output, index)
+                for index, output in enumerate(outputs[1]):
+                    self._keep(output, index, update)
         pointers = ["%block", *(f"%field{index}" for index in range(len(fields))), "%sums"]
+        pointers += [f"%kept{index}" for index in range(len(outputs[1]))]
         head = f"define void @{ENTRY}(i64 %count, i64 %worker, {', '.join(f'ptr {pointer}' for pointer in pointers)})"
         entry = "\n".join([f"{head} nounwind {{", *main.lines, "  ret void", "}"])
         products = [functions.text for functions in self._products.values()]
@@ -175,6 +178,11 @@ class Module:
         else:
             value = main.load(self._place(memory_of(output.base), output), 0)
         main.store(main.add(f"fadd float {main.load('%sums', index)}, {value}"), "%sums", index)
+
+    def _keep(self, output: Value, index: int, update: str) -> None:
+        main, source = self._main, self._place(memory_of(output.base), output)
+        with main.loop(0, output.size) as place:
+            main.store(main.load(source, place), f"%kept{index}", main.times(update, output.size), place)
 
     # -- calls ----------------------------------------------------------------------------------------
 

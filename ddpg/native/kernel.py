@@ -23,6 +23,7 @@ class Kernel:
 
     Args:
         metrics: scalars; fetching them in a session runs one update.
+        kept: tensors of which every update's values are kept, not their mean.
         fields: the placeholders of the minibatch, by name.
         variables: all that the update reads or writes.
         workers: threads that share an update; ``None``: by its size and the cores that there are.
@@ -41,14 +42,14 @@ class Kernel:
         variables: Sequence,
         workers: int | None = None,
     ):
-        program, outputs = translate(metrics, fields, variables)
+        program, outputs = translate([*metrics, *kept], fields, variables)
         steps = schedule(program, outputs)
         shapes = [tuple(variable.shape) for variable in variables]
         layout = lay_out(steps, outputs, [math.prod(shape) for shape in shapes])
         workers = workers or _workers(steps)
         sizes = [(name, math.prod(placeholder.shape)) for name, placeholder in fields.items()]
-        module = Module(steps, layout, sizes, outputs, machine(), workers)
-        self._compiled = Compiled(module.text, pointers=len(sizes) + 2)
+        module = Module(steps, layout, sizes, (outputs[: len(metrics)], outputs[len(metrics) :]), machine(), workers)
+        self._compiled = Compiled(module.text, pointers=len(sizes) + 2 + len(kept))
         self._block = _aligned(module.size)
         self._helpers = ThreadPoolExecutor(workers - 1, "ddpg-update") if workers > 1 else None
         self._workers = workers
@@ -58,13 +59,19 @@ class Kernel:
             self._block[offset : offset + math.prod(shape)].reshape(shape)
             for offset, shape in zip(layout.variables, shapes, strict=True)
         ]
-        self._sums = np.zeros(len(outputs), np.float32)
+        self._sums = np.zeros(len(metrics), np.float32)
+        self._kept = [tuple(tensor.shape) for tensor in kept]
 
-    def run(self, count: int, fields: Sequence[np.ndarray]) -> np.ndarray:
-        """Make ``count`` ≥ 1 updates on minibatches ``[K, B, ...]``, K ≥ ``count``; return the metrics' means."""
+    def run(self, count: int, fields: Sequence[np.ndarray]) -> tuple[np.ndarray, list[np.ndarray]]:
+        """Make ``count`` ≥ 1 updates on minibatches ``[K, B, ...]``, K ≥ ``count``.
+
+        Returns:
+            The metrics' means, and what is kept, ``[count, ...]`` each.
+        """
         arrays = [np.ascontiguousarray(field, np.float32) for field in fields]
         self._sums.fill(0)
-        given = self._block.ctypes.data, *(array.ctypes.data for array in arrays), self._sums.ctypes.data
+        kept = [np.empty((count, *shape), np.float32) for shape in self._kept]
+        given = [array.ctypes.data for array in (self._block, *arrays, self._sums, *kept)]
         helping = [
             self._helpers.submit(self._compiled.run, count, worker, *given)
             for worker in range(1, self._workers)
@@ -73,7 +80,7 @@ class Kernel:
         self._compiled.run(count, 0, *given)
         for helper in helping:
             helper.result()
-        return self._sums / np.float32(count)
+        return self._sums / np.float32(count), kept
 
 
 def _workers(steps: Sequence[Step]) -> int:

@@ -5,12 +5,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import gymnasium as gym
+from gymnasium.wrappers import FlattenObservation
 
 from ddpg.errors import UsageError, did_you_mean
 
 
 def make_env(env_id: str, **kwargs) -> gym.Env:
-    """Return ``gymnasium.make(env_id)``, with errors a user can act on.
+    """Return ``gymnasium.make(env_id)``, observations that are a Dict made flat, with errors a user can act on.
 
     Args:
         env_id: a registered id; ``module:Id`` imports ``module`` first; ``ddpg_envs/...`` needs no import.
@@ -25,7 +26,8 @@ def make_env(env_id: str, **kwargs) -> gym.Env:
     try:
         if module:
             importlib.import_module(module)
-        return gym.make(name, **kwargs)
+        env = gym.make(name, **kwargs)
+        return FlattenObservation(env) if isinstance(env.observation_space, gym.spaces.Dict) else env
     except ModuleNotFoundError as error:
         if module and error.name == module:
             raise UsageError(f"no module {module!r} to import for environment {env_id!r}; install it first") from None

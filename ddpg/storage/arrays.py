@@ -76,7 +76,7 @@ def read(path: Path, table: Table, checksum: str) -> dict[str, np.ndarray]:
 
 def check_position(path: Path, arrays: dict[str, np.ndarray], capacity: int) -> None:
     """Refuse a replay memory whose next write is not behind its newest row: its end, unless it is full."""
-    assert set(arrays) == set(REPLAY)
+    assert set(arrays) >= set(REPLAY)
     rows, position = len(arrays["rewards"]), int(arrays["position"])
     if rows < capacity and position != rows:
         raise refusal(f"{path}: position", position, f"{rows}, behind the last of the rows")

@@ -2,7 +2,7 @@
 
 | field | what it says |
 |---|---|
-| ``format`` | 2 |
+| ``format`` | 3 |
 | ``kind``, ``algorithm``, ``config`` | the class of the agent, the algorithm and its options |
 | ``observation_space``, ``action_space`` | as :mod:`ddpg.storage.spaces` describes them |
 | ``seed``, ``num_timesteps``, ``num_updates``, ``owed_updates``, ``largest_reward`` | counters |
@@ -28,10 +28,13 @@ from ddpg.storage.document import brief, refusal
 from ddpg.storage.schema import converted, one_of
 from ddpg.storage.spaces import Box, check_space
 
-FORMAT = 2
+FORMAT = 3
 MANIFEST = "manifest.json"
 DIGEST = "manifest_sha256"
-REPLAY = ("observations", "actions", "rewards", "next_observations", "terminated", "truncated", "position")
+REPLAY = (
+    *("observations", "last_observations", "successors", "actions", "rewards", "terminated", "truncated", "position"),
+)
+PRIORITIES = ("priorities", "largest_priority")  # of the rows, where there are any
 
 _FILE = re.compile(r"[\w.-]+\.safetensors")
 
@@ -85,7 +88,7 @@ _Option: TypeAlias = (
 
 
 class _Manifest(msgspec.Struct, forbid_unknown_fields=True):
-    format: Literal[2]
+    format: Literal[3]
     kind: _Name
     algorithm: _Name
     config: dict[str, Any]
@@ -199,22 +202,29 @@ def _check_values(where: str, whole: _Manifest) -> None:
 
 
 def _check_replay(where: str, table: Table, observation_space: Any, capacity: int) -> None:
-    if set(table) != set(REPLAY):
-        raise refusal(where, sorted(table), f"the arrays {sorted(REPLAY)}")
+    if set(table) not in (set(REPLAY), {*REPLAY, *PRIORITIES}):
+        raise refusal(where, sorted(table), f"the arrays {sorted(REPLAY)}, and {sorted(PRIORITIES)} or neither")
     if not isinstance(observation_space, Box):
         raise refusal(where, observation_space, "a Box as observation space")
     rows = table["rewards"].shape[0] if table["rewards"].shape else 0
     if rows > capacity:
         raise refusal(f"{where}['rewards'].shape", table["rewards"].shape, f"at most buffer_size rows, {capacity}")
-    observations = "uint8" if observation_space.dtype == "uint8" else "float32", [rows, *observation_space.shape]
-    column = "float32", [rows, 1]
-    expected = {"observations": observations, "next_observations": observations}
-    expected |= dict.fromkeys(("rewards", "terminated", "truncated"), column)
+    kind, shape = "uint8" if observation_space.dtype == "uint8" else "float32", observation_space.shape
+    last = table["last_observations"].shape[:1]
+    expected = {"observations": (kind, [rows, *shape]), "last_observations": (kind, [*last, *shape])}
+    expected |= {"rewards": ("float32", [rows, 1])}
+    expected |= dict.fromkeys(("terminated", "truncated"), ("uint8", [rows, 1]))
+    if "priorities" in table:
+        expected |= {"priorities": ("float64", [rows]), "largest_priority": ("float64", [])}
     for name, (dtype, shape) in expected.items():
         if (table[name].dtype, table[name].shape) != (dtype, shape):
             raise refusal(f"{where}['{name}']", f"{table[name].dtype} {table[name].shape}", f"{dtype} {shape}")
-    actions, position = table["actions"], table["position"]
+    if last and last[0] > rows:
+        raise refusal(f"{where}['last_observations'].shape", table["last_observations"].shape, f"at most {rows} rows")
+    actions, position, successors = table["actions"], table["position"], table["successors"]
     if actions.dtype != "float32" or len(actions.shape) != 2 or actions.shape[0] != rows:
         raise refusal(f"{where}['actions']", f"{actions.dtype} {actions.shape}", f"float32 [{rows}, A]")
+    if successors.dtype not in ("int32", "int64") or successors.shape != [rows]:
+        raise refusal(f"{where}['successors']", f"{successors.dtype} {successors.shape}", f"int32 [{rows}]")
     if position.dtype not in ("int32", "int64") or position.shape:
         raise refusal(f"{where}['position']", f"{position.dtype} {position.shape}", "one int64")

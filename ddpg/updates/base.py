@@ -26,9 +26,11 @@ class Update(abc.ABC):
 
     Attributes:
         metrics: names of what an update measures; the first is the loss that tells whether training diverged.
+        config: the options.
     """
 
     metrics: ClassVar[tuple[str, ...]]
+    config: Any
 
     @classmethod
     @abc.abstractmethod
@@ -75,7 +77,7 @@ class Update(abc.ABC):
         """Return the op that moves the target networks."""
 
     def whole(self, batch: Batch) -> Metrics:
-        """Return the metrics of one whole update; fetching them runs it.
+        """Return the metrics of one whole update, and ``td_errors`` where priorities want them; fetching runs it.
 
         The control dependencies are the algorithm: each part reads what the part before it wrote.
         """
@@ -88,6 +90,15 @@ class Update(abc.ABC):
             moved = self.move()
         with tf.control_dependencies([moved]):
             return {name: tf.identity(value) for name, value in metrics.items()}
+
+
+def bootstrapped(batch: Batch, gamma: float, next_q: tf.Tensor) -> tf.Tensor:
+    """Return y = r + γ(1 − terminated)·``next_q``, ``[B, 1]``.
+
+    Of n-step returns: y = Σ_{k<m} γ^k·r_k + γ^m(1 − terminated)·``next_q``, where the m ≤ n steps end sooner with the
+    episode. The batch brings the sum as its rewards, s_m as its next observations, and γ^m as its discounts.
+    """
+    return batch.rewards + (gamma if batch.discounts is None else batch.discounts) * (1.0 - batch.terminated) * next_q
 
 
 def after_step(network: Network, gradients: list, metrics: Metrics) -> Metrics:

@@ -24,7 +24,8 @@ from ddpg.networks.actor import ActorNetwork
 from ddpg.networks.base import Network
 from ddpg.networks.critic import CriticNetwork
 from ddpg.networks.layers import mlp
-from ddpg.updates.base import Metrics, Spaces, Step, Update, after_step, check_gradients
+from ddpg.updates.base import Metrics, Spaces, Step, Update, after_step, bootstrapped, check_gradients
+from ddpg.updates.emphasis import emphasised, td_errors
 
 SATURATED = 0.99  # half-ranges from the middle: there tanh passes on 2 % of its gradient
 
@@ -32,7 +33,7 @@ SATURATED = 0.99  # half-ranges from the middle: there tanh passes on 2 % of its
 def td_target(
     actor: ActorNetwork, critic: CriticNetwork, batch: Batch, gamma: float, online: bool = False
 ) -> tf.Tensor:
-    """y = r + γ(1 − terminated)·Q′(s′, μ′(s′)), ``[B, 1]``.
+    """y = r + γ(1 − terminated)·Q′(s′, μ′(s′)), ``[B, 1]``; of n steps see :func:`ddpg.updates.base.bootstrapped`.
 
     Only *terminated* masks the bootstrap: where an episode was cut by a time limit, s′ still has a
     value. μ′ is clipped to the box before Q′ sees it: a linear actor (inverting, zeroing) can stand
@@ -44,14 +45,17 @@ def td_target(
     policy, value = (actor, critic) if online else (actor.target, critic.target)
     next_actions = tf.clip_by_value(policy(batch.next_observations), actor.low, actor.high)
     next_q = value(batch.next_observations, next_actions)
-    return batch.rewards + gamma * (1.0 - batch.terminated) * next_q
+    return bootstrapped(batch, gamma, next_q)
 
 
-def critic_step(critic: CriticNetwork, batch: Batch, y: tf.Tensor) -> Metrics:
-    """Move Q(s, a) towards y by one optimiser step; the metrics are ready when it is done."""
+def critic_step(critic: CriticNetwork, batch: Batch, y: tf.Tensor, prioritised: str | None = None) -> Metrics:
+    """Move Q(s, a) towards y by one optimiser step; the metrics are ready when it is done.
+
+    ``critic_loss`` is the mean squared TD error, whatever weighs the samples.
+    """
     q = critic(batch.observations, batch.actions, training=True)
-    metrics = {"critic_loss": td.mean_square(q, y), "q_value": tf.reduce_mean(q)}
-    return after_step(critic, critic.td_gradients(q, y), metrics)
+    metrics = {"critic_loss": td.mean_square(q, y), "q_value": tf.reduce_mean(q)} | td_errors(q, y, prioritised)
+    return after_step(critic, critic.td_gradients(*emphasised(critic, batch, q, y, prioritised)), metrics)
 
 
 def actor_step(actor: ActorNetwork, critic: CriticNetwork, states: tf.Tensor) -> Metrics:
@@ -186,7 +190,7 @@ class DDPGUpdate(Update):
 
     def critic_step(self, batch: Batch, y: tf.Tensor) -> Metrics:
         """See :func:`critic_step`."""
-        return critic_step(self.critic, batch, y)
+        return critic_step(self.critic, batch, y, self.config.prioritised)
 
     def actor_step(self, batch: Batch, y: tf.Tensor) -> Metrics:
         """See :func:`actor_step`."""

@@ -13,7 +13,8 @@ from ddpg.gradients import td
 from ddpg.networks.base import Network
 from ddpg.networks.layers import conv, mlp
 from ddpg.networks.q_network import QNetwork
-from ddpg.updates.base import Metrics, Spaces, Step, Update, after_step
+from ddpg.updates.base import Metrics, Spaces, Step, Update, after_step, bootstrapped
+from ddpg.updates.emphasis import emphasised, td_errors
 
 v1 = tf.compat.v1
 
@@ -99,13 +100,15 @@ class DQNUpdate(Update):
             next_q = self.network.taken(values, chosen)
         else:
             next_q = tf.reduce_max(values, axis=1, keepdims=True)
-        return batch.rewards + self.config.gamma * (1.0 - batch.terminated) * next_q
+        return bootstrapped(batch, self.config.gamma, next_q)
 
     def step(self, batch: Batch, y: tf.Tensor) -> Metrics:
         """Move the taken actions' values towards y by one optimiser step."""
         q = self.network.taken(self.network(batch.observations, training=True), batch.actions)
-        metrics = {"loss": td.mean_square(q, y), "q_value": tf.reduce_mean(q)}
-        return after_step(self.network, self.network.td_gradients(q, y), metrics)
+        prioritised = self.config.prioritised
+        metrics = {"loss": td.mean_square(q, y), "q_value": tf.reduce_mean(q)} | td_errors(q, y, prioritised)
+        gradients = self.network.td_gradients(*emphasised(self.network, batch, q, y, prioritised))
+        return after_step(self.network, gradients, metrics)
 
     def move(self) -> tf.Operation:
         """Return the op that moves the target: by τ, or all the way where the interval is over."""

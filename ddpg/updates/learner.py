@@ -1,15 +1,30 @@
 """Two drivers of one symbolic update: fused and compiled to train, step by step to look inside."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 from ddpg.experience.replay import Batch, stored_dtype
 from ddpg.updates.base import Update
+from ddpg.updates.emphasis import TD_ERRORS
 
 v1 = tf.compat.v1
+
+
+class Updated(NamedTuple):
+    """What a driver returns of some updates.
+
+    Attributes:
+        metrics: means over the updates.
+        fetched: values of the variables to fetch, after the last update.
+        td_errors: |y − q| of every sample, ``[updates, B]``, where priorities want them; else ``None``.
+    """
+
+    metrics: dict[str, float]
+    fetched: list[np.ndarray]
+    td_errors: np.ndarray | None
 
 
 class FusedLearner:
@@ -38,44 +53,40 @@ class FusedLearner:
     ):
         self.updates_per_call = updates_per_call
         self._metrics = update.metrics
+        prioritised = int(update.config.prioritised is not None)
         with update.value.graph.as_default(), v1.name_scope("learner/"):
             count = v1.placeholder(tf.int32, [], name="updates")
             minibatches = placeholders(update, (updates_per_call, batch_size))
 
-            def updates(count: tf.Tensor, *fields: tf.Tensor) -> list[tf.Tensor]:
-                def one(index: tf.Tensor, *sums: tf.Tensor) -> list[tf.Tensor]:
+            def updates(count: tf.Tensor, *fields: tf.Tensor) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
+                def one(index: tf.Tensor, sums: list[tf.Tensor], errors: list) -> tuple:
                     metrics = update.whole(_as_float(Batch(*(f[index] for f in fields))))
                     # The index waits for the update too, so that uncompiled iterations cannot overlap.
                     with tf.control_dependencies(list(metrics.values())):
-                        return [
-                            index + 1,
-                            *(total + metrics[m] for total, m in zip(sums, update.metrics, strict=True)),
-                        ]
+                        sums = [total + metrics[m] for total, m in zip(sums, update.metrics, strict=True)]
+                        return index + 1, sums, [array.write(index, metrics[TD_ERRORS][:, 0]) for array in errors]
 
-                start = [tf.constant(0), *(tf.constant(0.0) for _ in update.metrics)]
-                _, *sums = tf.while_loop(lambda index, *_: index < count, one, start, parallel_iterations=1)
-                return [total / tf.cast(count, tf.float32) for total in sums]
+                # Each sample's TD error, where priorities want them.
+                errors = [tf.TensorArray(tf.float32, updates_per_call, element_shape=[batch_size])] * prioritised
+                start = tf.constant(0), [tf.constant(0.0) for _ in update.metrics], errors
+                _, sums, errors = tf.while_loop(lambda index, *_: index < count, one, start, parallel_iterations=1)
+                return [total / tf.cast(count, tf.float32) for total in sums], [array.stack() for array in errors]
 
             function = tf.function(updates, jit_compile=jit, autograph=False)
-            means = function(count, *minibatches)
+            means, errors = function(count, *minibatches)
             with tf.control_dependencies(means):
-                self._fetches = [means, [variable.read_value() for variable in fetch]]
+                self._fetches = [means, [variable.read_value() for variable in fetch], errors]
         self._feeds = [count, *minibatches]
         self._session = None
 
-    def update(
-        self, session: tf.compat.v1.Session, batch: Batch, updates: int
-    ) -> tuple[dict[str, float], list[np.ndarray]]:
-        """Run ``updates`` ≤ K updates on minibatches ``[K, B, ...]``.
-
-        Returns:
-            Metrics averaged over the updates, and the values of the fetched variables afterwards.
-        """
+    def update(self, session: tf.compat.v1.Session, batch: Batch, updates: int) -> Updated:
+        """Run ``updates`` ≤ K updates on minibatches ``[K, B, ...]``."""
         if session is not self._session:
             self._call = session.make_callable(self._fetches, feed_list=self._feeds)
             self._session = session
-        means, fetched = self._call(np.int32(updates), *batch)
-        return dict(zip(self._metrics, map(float, means), strict=True)), fetched
+        means, fetched, errors = self._call(np.int32(updates), *batch)
+        metrics = dict(zip(self._metrics, map(float, means), strict=True))
+        return Updated(metrics, fetched, errors[0][:updates] if errors else None)
 
 
 class SteppedLearner:
@@ -97,19 +108,22 @@ class SteppedLearner:
             self._moved = update.move()
             self._fetch = [variable.read_value() for variable in fetch]
 
-    def update(
-        self, session: tf.compat.v1.Session, batch: Batch, updates: int
-    ) -> tuple[dict[str, float], list[np.ndarray]]:
+    def update(self, session: tf.compat.v1.Session, batch: Batch, updates: int) -> Updated:
         """Run ``updates`` updates on minibatches ``[K, B, ...]``; returns as :meth:`FusedLearner.update`."""
         totals = dict.fromkeys(self._metrics, 0.0)
+        errors = []
         for index in range(updates):
             feeds = {placeholder: field[index] for placeholder, field in zip(self._batch, batch, strict=True)}
             feeds[self._y] = session.run(self._target, feeds)
             for step in self._steps:
                 for name, value in session.run(step, feeds).items():
-                    totals[name] += float(value)
+                    if name == TD_ERRORS:
+                        errors.append(value[:, 0])
+                    else:
+                        totals[name] += float(value)
             session.run(self._moved)
-        return {name: total / updates for name, total in totals.items()}, session.run(self._fetch)
+        means = {name: total / updates for name, total in totals.items()}
+        return Updated(means, session.run(self._fetch), np.stack(errors) if errors else None)
 
 
 def placeholders(update: Update, lead: tuple[int, ...]) -> Batch:
@@ -120,15 +134,19 @@ def placeholders(update: Update, lead: tuple[int, ...]) -> Batch:
     def placeholder(name: str, shape: Sequence[int], dtype: Any = np.float32) -> tf.Tensor:
         return v1.placeholder(dtype, [*lead, *shape], name=name)
 
+    config = update.config
+    weighted = config.prioritised == "proportional"
     return Batch(
         observations=placeholder("observations", space.shape, images),
         actions=placeholder("actions", [update.action_size]),
         rewards=placeholder("rewards", [1]),
         next_observations=placeholder("next_observations", space.shape, images),
         terminated=placeholder("terminated", [1]),
+        discounts=placeholder("discounts", [1]) if weighted or config.n_steps > 1 else None,
+        weights=placeholder("weights", [1]) if weighted else None,
     )
 
 
 def _as_float(batch: Batch) -> Batch:
     """Images cross into the session as they are stored, a byte a pixel, and become float32 there."""
-    return Batch(*(tf.cast(field, tf.float32) for field in batch))
+    return batch.map(lambda field: tf.cast(field, tf.float32))

@@ -5,10 +5,11 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-from ddpg.experience.replay import Batch
+from ddpg.experience.batch import Batch
 from ddpg.native.kernel import Kernel
 from ddpg.updates.base import Update
-from ddpg.updates.learner import placeholders
+from ddpg.updates.emphasis import TD_ERRORS
+from ddpg.updates.learner import Updated, placeholders
 from ddpg.updates.session import LendingSession
 
 v1 = tf.compat.v1
@@ -47,23 +48,25 @@ class NativeLearner:
             metrics = update.whole(batch)
             self._variables = [v for v in v1.global_variables() if v.dtype.base_dtype == tf.float32]
         fetches = [metrics[name] for name in update.metrics]
-        self._kernel = Kernel(fetches, batch._asdict(), self._variables, threads)
+        errors = [metrics[name] for name in (TD_ERRORS,) if name in metrics]
+        self._kernel = Kernel(fetches, batch.named(), self._variables, threads, errors)
         places = {variable.name: place for place, variable in enumerate(self._variables)}
         self._fetched = [self._kernel.values[places[variable.name]] for variable in fetch]
         self._places = places
         self._session: LendingSession | None = None
         self._current = self._ahead = False
 
-    def update(self, session: LendingSession, batch: Batch, updates: int) -> tuple[dict[str, float], list[np.ndarray]]:
-        """Run ``updates`` ≤ K updates on minibatches ``[K, B, ...]``; returns as :meth:`FusedLearner.update`."""
+    def update(self, session: LendingSession, batch: Batch, updates: int) -> Updated:
+        """Run ``updates`` ≤ K updates on minibatches ``[K, B, ...]``."""
         if session is not self._session:
             self._session, session.reclaim = session, self._give_back
             self._current = False
         if not self._current:
             self._borrow(session)
-        means = self._kernel.run(updates, batch)
+        means, errors = self._kernel.run(updates, list(batch))
         self._ahead = True
-        return dict(zip(self._metrics, map(float, means), strict=True)), [value.copy() for value in self._fetched]
+        named = dict(zip(self._metrics, map(float, means), strict=True))
+        return Updated(named, [value.copy() for value in self._fetched], errors[0][..., 0] if errors else None)
 
     def set_rate(self, variable: tf.Variable, value: float) -> bool:
         """Set a scalar where the weights are now; tell whether they are here."""

@@ -8,9 +8,10 @@ import tensorflow as tf
 
 from ddpg.config import AgentConfig
 from ddpg.errors import UsageError
-from ddpg.experience.replay import ReplayBuffer
 from ddpg.native.program import NoTranslation
 from ddpg.networks.base import Network
+from ddpg.experience.normalisers import ObservationNormaliser
+from ddpg.experience.sampling import Sampler
 from ddpg.updates.base import Update
 from ddpg.updates.learner import FusedLearner, SteppedLearner
 from ddpg.updates.native import NativeLearner
@@ -24,8 +25,9 @@ class Updater:
     Args:
         update: the symbolic update.
         config: the agent's.
-        replay: where minibatches are drawn from.
+        sampler: draws minibatches.
         rng: draws them.
+        normaliser: of the observations in minibatches, if any.
         fetch: variables whose values :meth:`run` returns.
 
     Attributes:
@@ -34,10 +36,17 @@ class Updater:
     """
 
     def __init__(
-        self, update: Update, config: AgentConfig, replay: ReplayBuffer, rng: np.random.Generator, fetch: Sequence
+        self,
+        update: Update,
+        config: AgentConfig,
+        sampler: Sampler,
+        rng: np.random.Generator,
+        fetch: Sequence,
+        normaliser: ObservationNormaliser | None = None,
     ):
         self.num_updates, self.metrics = 0, update.metrics
-        self._update, self._config, self._replay, self._rng, self._fetch = update, config, replay, rng, fetch
+        self._update, self._config, self._sampler, self._rng, self._fetch = update, config, sampler, rng, fetch
+        self._normaliser = normaliser
 
     @functools.cached_property
     def learner(self) -> FusedLearner | NativeLearner | SteppedLearner:
@@ -85,9 +94,18 @@ class Updater:
                 network.set_learning_rate(rate)
 
     def run(
-        self, session: tf.compat.v1.Session, n: int, reward_scale: float = 1.0
+        self, session: tf.compat.v1.Session, n: int, reward_scale: float = 1.0, correction: float = 1.0
     ) -> tuple[dict[str, float], Sequence[np.ndarray]]:
         """Make ``n`` ≥ 1 updates on minibatches with rewards divided by ``reward_scale``.
+
+        Observations are normalised by the statistics as they are now. Priorities follow after each call of up to K
+        updates, so those that a call draws by know nothing of its own updates.
+
+        Args:
+            session: where.
+            n: how many.
+            reward_scale: as above.
+            correction: β of the importance-sampling weights, where there are any.
 
         Returns:
             Means of the metrics over the updates, and the fetched variables' values afterwards.
@@ -101,12 +119,18 @@ class Updater:
         done = 0
         while done < n:
             count = min(n - done, learner.updates_per_call)
-            batch = self._replay.sample(self._rng, count, self._config.batch_size)
+            batch, rows = self._sampler.sample(self._rng, count, self._config.batch_size, correction)
             if reward_scale != 1.0:
-                batch = batch._replace(rewards=batch.rewards / np.float32(reward_scale))
+                batch = batch.replace(rewards=batch.rewards / np.float32(reward_scale))
+            if (normaliser := self._normaliser) is not None:
+                batch = batch.replace(
+                    observations=normaliser(batch.observations), next_observations=normaliser(batch.next_observations)
+                )
             if count < learner.updates_per_call:
                 batch = batch.padded(learner.updates_per_call)
-            metrics, fetched = learner.update(session, batch, count)
+            metrics, fetched, errors = learner.update(session, batch, count)
+            if errors is not None:
+                self._sampler.update(rows, errors)
             done += count
             self.num_updates += count
             totals = {name: total + metrics[name] * count / n for name, total in totals.items()}

@@ -7,7 +7,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import SHARED_CHANGES, assert_golden, relative_difference
+from conftest import ELSEWHERE, SHARED_CHANGES, assert_golden, relative_difference, without_the_change
 from environments import Counting, Pixels
 
 from ddpg import DDPG, DQN, CriticNetwork, DQNConfig, QNetwork, UsageError, conv, evaluate, mlp
@@ -256,9 +256,11 @@ CHANGES = SHARED_CHANGES | {
 }
 
 
-@pytest.mark.parametrize("field", [field.name for field in dataclasses.fields(DQNConfig) if field.name != "network"])
+@pytest.mark.parametrize(
+    "field", [f.name for f in dataclasses.fields(DQNConfig) if f.name not in ("network", *ELSEWHERE)]
+)
 def test_every_option_changes_what_is_learned(field):
-    base = SMALL.replace(td_target="output_delta") if field == "clip_delta" else SMALL
+    base = without_the_change(SMALL, field)
     if field == "exploration_final":
         base = base.replace(exploration_steps=25, exploration_initial=0.0, exploration_final=0.0)
     if field == "double_q":

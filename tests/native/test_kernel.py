@@ -19,7 +19,7 @@ def both(session, metrics, fields, arrays, updates=1):
     kernel = Kernel(metrics, fields, variables, 1)
     for value, start in zip(kernel.values, session.run(variables), strict=True):
         value[...] = start
-    means = kernel.run(updates, [np.stack([array] * updates) for array in arrays])
+    means, _ = kernel.run(updates, [np.stack([array] * updates) for array in arrays])
     feeds = dict(zip(fields.values(), arrays, strict=True))
     expected = np.mean([session.run(metrics, feeds) for _ in range(updates)], axis=0)
     return (means, [value.copy() for value in kernel.values]), (expected, session.run(variables))
@@ -76,7 +76,7 @@ def test_functions_of_numbers(session, values):
 @settings(max_examples=30)
 @given(x=st.floats(-87, 88, width=32))
 def test_exp_and_tanh_to_rounding(functions_of_one, x):
-    ours = functions_of_one.run(1, [np.full((1, 1), x, np.float32)])
+    ours, _ = functions_of_one.run(1, [np.full((1, 1), x, np.float32)])
     np.testing.assert_allclose(ours, [np.exp(np.float64(x)), np.tanh(np.float64(x))], rtol=4e-7)
 
 
@@ -92,7 +92,7 @@ def test_what_is_not_a_number_stays_none(graph):
     x = v1.placeholder(tf.float32, [2])
     outputs = [tf.nn.relu(x), tf.clip_by_value(x, -1.0, 1.0), tf.tanh(x), tf.exp(x), tf.sqrt(x), x * 0.0]
     kernel = Kernel([tf.reduce_sum(output) for output in outputs], {"x": x}, [], 1)
-    assert np.isnan(kernel.run(1, [np.array([[np.nan, 1.0]], np.float32)])).all()
+    assert np.isnan(kernel.run(1, [np.array([[np.nan, 1.0]], np.float32)])[0]).all()
 
 
 def test_reductions_and_broadcasts(session, values):
@@ -164,11 +164,12 @@ def test_every_update_has_its_own_minibatch(session):
     total = v1.get_variable("total", [], use_resource=True, initializer=v1.zeros_initializer())
     with tf.control_dependencies([total.assign_add(tf.reduce_sum(x))]):
         metric = total.read_value()
-    kernel = Kernel([metric], {"x": x}, [total], 1)
+    kernel = Kernel([metric], {"x": x}, [total], 1, kept=[x])
     kernel.values[0][...] = 0
-    means = kernel.run(2, [np.array([[[1.0], [2.0]], [[3.0], [4.0]], [[9.0], [9.0]]], np.float32)])
+    means, (kept,) = kernel.run(2, [np.array([[[1.0], [2.0]], [[3.0], [4.0]], [[9.0], [9.0]]], np.float32)])
     assert kernel.values[0] == 10
     assert means == (3 + 10) / 2
+    np.testing.assert_array_equal(kept, [[[1], [2]], [[3], [4]]])
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,19 @@ CASES = {
         ),
     ),
     "dqn": ("FuseChoice-v0", DQNConfig(**SHARED, target_update_interval=7, exploration_steps=200)),
-    "parameters": ("FuseParameters-v0", DDPGConfig(**SHARED, bounding="inverting", exploration_steps=200)),
+    "parameters": (
+        "FuseParameters-v0",
+        DDPGConfig(
+            **SHARED,
+            bounding="inverting",
+            exploration_steps=200,
+            n_steps=3,
+            prioritised="proportional",
+            priority_correction_steps=200,
+            normalize_observations=True,
+            normalize_rewards=True,
+        ),
+    ),
 }
 RUN = {"seed": 5, "total_timesteps": 260, "evaluation_interval": 50, "evaluation_episodes": 2, "progress_bar": False}
 

@@ -73,7 +73,7 @@ def test_a_flipped_byte_is_refused(tmp_path, position):
         (lambda path: (path / "manifest.json").write_text('{"sha256": {}, "format": 99}'), "has format 99"),
         (
             lambda path: (path / "manifest.json").write_text('{"sha256": {"variables.safetensors": ""}, "format": 1}'),
-            "has format 1, this version reads 2; load it with the version of ddpg-paths that wrote it",
+            "has format 1, this version reads 3; load it with the version of ddpg-paths that wrote it",
         ),
         (
             lambda path: sealed(path, sha256={"../x.safetensors": "0" * 64}, arrays={"../x": {}}),

@@ -99,7 +99,7 @@ def test_order_and_spaces_are_free(path):
         ({"sha256": {"variables.safetensors": "0" * 63, "replay.safetensors": "0" * 64}}, r"sha256\['variables"),
         ({"sha256": {"../x.safetensors": "0" * 64}}, "outside itself"),
         ({"sha256": []}, "not the manifest of a checkpoint"),
-        ({"format": 1}, "has format 1, this version reads 2"),
+        ({"format": 2}, "has format 2, this version reads 3; load it with the version of ddpg-paths that wrote it"),
         ({"format": [[[]]]}, "has format"),
         ({"random_states": {"replay": 1}}, r"random_states\['replay'\] is 1: expected `object`, got `int`"),
     ],
@@ -242,6 +242,12 @@ def table(path, group, name, **changes):
         ("replay", "rewards", {"shape": []}, "expected float32"),
         ("replay", "actions", {"shape": [2, 1]}, r"'actions'\].* expected float32 \[3, A\]"),
         ("replay", "observations", {"dtype": "uint8"}, r"'observations'\] is 'uint8"),
+        ("replay", "terminated", {"dtype": "float32"}, r"'terminated'\] is 'float32 .* expected uint8 \[3, 1\]"),
+        ("replay", "last_observations", {"shape": [4, 2]}, r"'last_observations'\]\.shape is .* at most 3 rows"),
+        ("replay", "last_observations", {"shape": [2, 1]}, r"'last_observations'\] is .* expected float32 \[2, 2\]"),
+        ("replay", "last_observations", {"shape": []}, r"'last_observations'\] is .* expected float32 \[2\]"),
+        ("replay", "successors", {"shape": [3, 1]}, r"'successors'\] is .* expected int32 \[3\]"),
+        ("replay", "successors", {"dtype": "float32"}, r"'successors'\] is .* expected int32 \[3\]"),
         ("replay", "position", {"shape": [1]}, r"'position'\].* expected one int64"),
         ("replay", "position", {"dtype": "float64"}, r"'position'\].* expected one int64"),
     ],
@@ -261,6 +267,19 @@ def test_other_replay_arrays_are_refused(path):
     tables["replay"]["actoins"] = tables["replay"].pop("actions")
     sealed(path, arrays=tables)
     refused(path, r"arrays\['replay'\] is .* expected the arrays")
+
+
+@pytest.mark.parametrize(
+    ("arrays", "match"),
+    [
+        ({"priorities": np.ones(3)}, "or neither"),
+        ({"priorities": np.ones((3, 1)), "largest_priority": np.asarray(1.0)}, r"'priorities'\] is .* float64 \[3\]"),
+        ({"priorities": np.ones(3), "largest_priority": np.ones(1)}, r"'largest_priority'\] is .* float64 \[\]"),
+    ],
+)
+def test_a_table_of_priorities_is_refused(tmp_path, arrays, match):
+    with pytest.raises(UsageError, match=match):
+        checkpoint.write(tmp_path / "c", fields(), {"replay": replay() | arrays})
 
 
 @pytest.mark.parametrize(("rows", "position"), [(3, 2), (3, 4), (3, 0), (5, 5), (5, -1), (5, 2**40)])
@@ -447,7 +466,7 @@ def test_a_file_larger_than_memory_is_not_read(path):
         (b'{"a": 1e999}', "'1e999' is beyond the range of floats"),
         (b'{"a": ' + b"9" * 100_000 + b"}", "more than 39 digits"),
         (b'{"a": ["\\uD800"]}', "surrogates not allowed"),
-        (b'{"sha256": {"\\ud800": 1}, "format": 2, "\\ud800": 1}', "surrogates not allowed"),
+        (b'{"sha256": {"\\ud800": 1}, "format": 3, "\\ud800": 1}', "surrogates not allowed"),
         (b'{"sha256": {}, "format": "\\ud83d\\ude00\\n"}', "has format"),
         (b"[" + b"[]," * 340_000 + b"0]", "not the manifest"),
         (b"[" + b"{}," * 340_000 + b"0]", "not the manifest"),

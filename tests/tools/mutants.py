@@ -89,7 +89,132 @@ NO_FLAGS = f"{_VALUES}no_flags"
 ONLINE = f"{_OPTIONS}the_online_target_of_ddpg_is_bootstrapped_from_the_online_networks_and_stopped"
 OPTIMIZERS = f"{_OPTIONS}every_network_has_the_optimizer"
 
+_REPLAY = "tests/experience/test_replay.py::"
+_PRIORITIES = "tests/experience/test_priorities.py::test_"
+_EMPHASIS = "tests/updates/test_emphasis.py::test_"
+_MEMORY = "tests/agents/test_memory_options.py::test_"
+RING_MODEL = f"{_REPLAY}test_ring_is_a_list_whatever_happens"
+TREE_MODEL = "tests/experience/test_sum_tree.py::test_tree_is_an_array_whatever_happens"
+HINDSIGHT = "tests/agents/test_hindsight.py::test_goals_are_those_reached_later_each_as_often"
+
 MUTANTS = [
+    # -- memory: each observation once, n steps, priorities, statistics, hindsight
+    Mutant(
+        "any-next-row-is-the-successor",
+        "ddpg/experience/linked.py",
+        " and values[slot].tobytes() == values[row].tobytes():",
+        ":",
+        RING_MODEL,
+    ),
+    Mutant(
+        "ended-episodes-go-on", "ddpg/experience/linked.py", "        if not ended:\n", "        if True:\n", RING_MODEL
+    ),
+    Mutant(
+        "overwritten-rows-stay-open",
+        "ddpg/experience/linked.py",
+        "            del self._open[lane]\n",
+        "            pass\n",
+        RING_MODEL,
+    ),
+    Mutant(
+        "one-slot-too-many-is-kept",
+        "ddpg/experience/linked.py",
+        "        self._free.append(slot)\n",
+        "",
+        RING_MODEL,
+    ),
+    Mutant(
+        "returns-cross-a-reset",
+        "ddpg/agents/loop.py",
+        "        agent.begin_episodes()\n",
+        "",
+        f"{_MEMORY}nothing_leads_over_to_the_episode_of_another_learn",
+    ),
+    Mutant(
+        "lanes-of-a-vector-ignored",
+        "ddpg/agents/remembering.py",
+        "terminated, truncated, transitions.lanes)",
+        "terminated, truncated, [0] * len(rewards))",
+        f"{_MEMORY}returns_of_a_vector_stay_in_their_environment",
+    ),
+    Mutant(
+        "discount-of-one-step-for-all",
+        "ddpg/updates/base.py",
+        "(gamma if batch.discounts is None else batch.discounts)",
+        "gamma",
+        f"{_EMPHASIS}n_step_discounts",
+    ),
+    Mutant(
+        "weights-left-out",
+        "ddpg/gradients/weighting.py",
+        "(gradient * weights, None)",
+        "(gradient, None)",
+        f"{_EMPHASIS}weights_multiply_each_samples_loss",
+    ),
+    Mutant(
+        "target-is-not-weighed",
+        "ddpg/updates/emphasis.py",
+        "weighted(y, weights) if through else y",
+        "y",
+        f"{_EMPHASIS}weights_where_the_target_is_differentiated",
+    ),
+    Mutant(
+        "lap-without-huber",
+        "ddpg/gradients/weighting.py",
+        "tf.maximum(tf.abs(tf.stop_gradient(target - q)), threshold)",
+        "tf.ones_like(q)",
+        f"{_EMPHASIS}lap_brings_the_huber_loss",
+    ),
+    Mutant(
+        "sums-half-updated",
+        "ddpg/experience/sum_tree.py",
+        "sums[nodes] = sums[2 * nodes] + sums[2 * nodes + 1]",
+        "sums[nodes] = sums[2 * nodes]",
+        TREE_MODEL,
+    ),
+    Mutant(
+        "new-ones-get-the-priority-of-today",
+        "ddpg/experience/priorities.py",
+        "max(self.largest, float(priorities.max()))",
+        "float(priorities.max())",
+        f"{_PRIORITIES}priorities_of_errors",
+    ),
+    Mutant(
+        "largest-priority-not-saved",
+        "ddpg/experience/priorities.py",
+        "        self.largest = largest\n",
+        "",
+        f"{_PRIORITIES}a_restored_memory_draws_what_the_saved_one_draws",
+    ),
+    Mutant(
+        "priorities-not-unrolled",
+        "ddpg/experience/priorities.py",
+        "np.roll(priorities, -unroll)",
+        "priorities",
+        f"{_PRIORITIES}a_restored_memory_draws_what_the_saved_one_draws",
+    ),
+    Mutant(
+        "next-observations-not-normalised",
+        "ddpg/updates/updater.py",
+        "next_observations=normaliser(batch.next_observations)",
+        "next_observations=batch.next_observations",
+        f"{_MEMORY}acting_and_learning_see_the_same_numbers",
+    ),
+    Mutant(
+        "returns-go-on-after-an-end",
+        "ddpg/experience/normalisers.py",
+        "0.0 if ended[index] else returns[index]",
+        "returns[index]",
+        "tests/experience/test_normalisers.py::test_scale_of_returns_by_hand",
+    ),
+    Mutant(
+        "rewards-not-computed-anew",
+        "ddpg/experience/hindsight.py",
+        "batch.rewards[chosen, 0] = rewards",
+        "pass",
+        HINDSIGHT,
+    ),
+    Mutant("later-goals-are-the-last", "ddpg/experience/hindsight.py", "* seen < 1", "< 2", HINDSIGHT),
     # -- runs: the best checkpoint, the latest ones, rows, seeds of evaluations
     Mutant(
         "best-is-worst",
@@ -355,7 +480,7 @@ MUTANTS = [
     # -- truncation
     Mutant(
         "a-cut-is-an-end",
-        "ddpg/agents/off_policy.py",
+        "ddpg/agents/remembering.py",
         "terminated, truncated, _ = transitions",
         "terminated, truncated, _ = transitions; terminated = terminated | truncated",
         CUT,
@@ -367,7 +492,7 @@ MUTANTS = [
         'as_flag(terminated or truncated, "terminated")',
         VALUE,
     ),
-    Mutant("an-end-has-a-value", "ddpg/updates/ddpg.py", "gamma * (1.0 - batch.terminated) *", "gamma *", VALUE),
+    Mutant("an-end-has-a-value", "ddpg/updates/base.py", " * (1.0 - batch.terminated) *", " *", VALUE),
     # -- noise
     Mutant("noise-goes-on", "ddpg/acting/exploration.py", "self._noise.reset(index)", "pass", NOISE),
     Mutant("noise-reset-everywhere", "ddpg/acting/noise.py", "self._x[index] = 0.0", "self._x[:] = 0.0", NOISE),
@@ -731,7 +856,7 @@ MUTANTS = [
         "pass",
         CONFIGURED,
     ),
-    Mutant("error-does-not-name-resume", "ddpg/config.py", "or ddpg.resume(run, config=...)", "", CONFIGURED),
+    Mutant("error-does-not-name-resume", "ddpg/options.py", "or ddpg.resume(run, config=...)", "", CONFIGURED),
     # -- gradient paths that forget something
     Mutant(
         "fed-residual-accepted",

@@ -1,0 +1,83 @@
+"""An agent that remembers what was done: its own steps, those of a loop of one's own, demonstrations."""
+
+from typing import Any
+
+import numpy as np
+
+from ddpg.agents.base import Agent
+from ddpg.agents.memory import DEMONSTRATIONS
+from ddpg.experience.transitions import Transitions, checked_transition, checked_transitions
+
+
+class RememberingAgent(Agent):
+    """An agent that acts and remembers.
+
+    Attributes:
+        memory: the replay memory, and what is made of it.
+        replay: the replay memory itself.
+        largest_reward: the largest one seen, at least 1.
+    """
+
+    def __init__(self, *args: Any, **options: Any):
+        super().__init__(*args, **options)
+        self.largest_reward = 1.0
+
+    def observe(self, observation, action, reward, next_observation, terminated, truncated) -> None:
+        """Store one transition, in env units; for a loop of one's own, together with :meth:`update`.
+
+        Args:
+            observation: s, the observation space's shape.
+            action: a, as it was sent to the environment, one that the action space contains.
+            reward: r.
+            next_observation: s′: the true one, also where the episode ended.
+            terminated: s′ is terminal: its value is 0.
+            truncated: the episode was cut short; s′ still has a value.
+
+        Raises:
+            UsageError: a wrong shape, NaN, or an action outside its space; nothing is stored then.
+        """
+        transition = observation, action, reward, next_observation, terminated, truncated
+        self.store(*checked_transition(self.observation_space, self.actions.to_flat, *transition))
+
+    def store(self, transitions: Transitions, actions: np.ndarray, clipped: int = 0) -> None:
+        """Store checked transitions; ``actions`` as stored, of which ``clipped`` had left their box."""
+        _, observations, rewards, next_observations, terminated, truncated, _ = transitions
+        self.memory.add(observations, actions, rewards, next_observations, terminated, truncated, transitions.lanes)
+        self.num_timesteps += len(rewards)
+        # Every environment of a vector may have been restarting: then nobody stepped.
+        self.largest_reward = float(np.max(rewards, initial=self.largest_reward))
+        self._note_clipped(clipped)
+
+    def remember(self, observations, actions, rewards, next_observations, terminated, truncated) -> None:
+        """Store N transitions of somebody else, such as demonstrations or an earlier run's, in env units.
+
+        They count as what was seen (priorities, running statistics, the largest reward), and not as steps of the agent:
+        ``num_timesteps`` stays. Transitions in a row, where s is the s′ of the one before and nothing ended, are one
+        episode, as n-step returns want to know. Of more than ``buffer_size`` the last ones stay.
+
+        Args:
+            observations: s, ``[N, *observation shape]``, or flat, ``[N, n]``.
+            actions: a, as they were sent to the environment: a sequence of N that the action space contains.
+            rewards: r, ``[N]``.
+            next_observations: s′, as s: the true ones, also where an episode ended.
+            terminated: s′ is terminal, ``[N]``.
+            truncated: the episode was cut short at s′, ``[N]``.
+
+        Raises:
+            UsageError: a wrong shape, NaN, or an action outside its space; nothing is stored then.
+        """
+        fields = observations, actions, rewards, next_observations, terminated, truncated
+        observations, flat, rewards, next_observations, terminated, truncated = checked_transitions(
+            self.observation_space, self.actions.to_flat, *fields
+        )
+        lanes = [DEMONSTRATIONS] * len(rewards)
+        self.memory.add(observations, flat, rewards, next_observations, terminated, truncated, lanes)
+        self.memory.end_episodes(DEMONSTRATIONS)
+        self.largest_reward = float(np.max(rewards, initial=self.largest_reward))
+
+    def begin_episodes(self) -> None:
+        """Take note that every environment was reset: what is stored next does not follow what was stored before."""
+        self.memory.end_episodes()
+
+    def _note_clipped(self, count: int) -> None:
+        """Take note of actions that left their box while learning."""

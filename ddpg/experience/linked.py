@@ -1,0 +1,107 @@
+"""Observations of a ring of transitions, each stored once. NumPy only.
+
+Row i holds the s of transition i; its s′ is the s of the row that follows it in the same episode, and the row knows
+which that is. Where no row follows, because the episode ended or was cut or its next step is yet to come, s′ is stored
+in addition, in a slot behind the rows. A successor is always newer than its row, so a ring overwrites the row first,
+and s′ is never torn off.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+
+class LinkedObservations:
+    """The observations of ``capacity`` rows, and which row follows which.
+
+    A lane is a sequence of transitions, such as those of one environment of a vector: in it, a row whose s is the s′
+    of the one before belongs to the same episode, until that ends.
+    """
+
+    def __init__(self, capacity: int, shape: tuple[int, ...], dtype):
+        self._capacity = capacity
+        # The s of every row, then slots for every s′ that is no row's s: at most one for each row.
+        self._values = np.zeros((2 * capacity, *shape), dtype)
+        self._successors = np.zeros(capacity, np.int32 if 2 * capacity <= 2**31 else np.int64)
+        self._open: dict[int, int] = {}  # by lane, the newest row of an episode that may go on
+        self._free: list[int] = []
+        self._used = 0  # slots, the free ones too
+
+    @property
+    def rows(self) -> np.ndarray:
+        """The s of all rows, ``[capacity, ...]``."""
+        return self._values[: self._capacity]
+
+    def nbytes(self, size: int) -> int:
+        """Return the bytes that hold something where ``size`` rows are filled."""
+        return (size + self._used) * self._values[0].nbytes + size * self._successors.itemsize
+
+    # -- storing: the s of the rows is written to ``rows`` first ---------------------------------------
+
+    def connect(self, row: int, lane: int, next_observation: np.ndarray, ended: bool) -> None:
+        """Make ``row`` the successor of its lane's newest row if it is that, and keep its own s′ in a slot."""
+        values, successors = self._values, self._successors
+        self._release(row)
+        previous = self._open.pop(lane, None)
+        slot = None if previous is None else int(successors[previous])
+        if slot is not None and values[slot].tobytes() == values[row].tobytes():
+            successors[previous] = row  # what the slot held is the row's s: the slot is free for its s′
+        elif self._free:
+            slot = self._free.pop()
+        else:
+            slot = self._capacity + self._used
+            self._used += 1
+        values[slot] = next_observation
+        successors[row] = slot
+        if not ended:
+            self._open[lane] = row
+
+    def end_episodes(self, lane: int | None = None) -> None:
+        """Let what is connected next, in one lane or in all, begin new episodes."""
+        for ended in [*self._open] if lane is None else [lane]:
+            self._open.pop(ended, None)
+
+    def _release(self, row: int) -> None:
+        """Give back the slot of a row that is overwritten, if it has one."""
+        slot = int(self._successors[row])
+        if slot < self._capacity:
+            return
+        self._free.append(slot)
+        for lane in [lane for lane, newest in self._open.items() if newest == row]:
+            del self._open[lane]
+
+    # -- reading --------------------------------------------------------------------------------------
+
+    def before(self, rows: np.ndarray) -> np.ndarray:
+        """Return the s of ``rows`` ``[...]``, ``[..., *observation shape]``."""
+        return self._values.take(rows, axis=0)
+
+    def after(self, rows: np.ndarray) -> np.ndarray:
+        """Return their s′."""
+        return self._values.take(self._successors.take(rows), axis=0)
+
+    def following(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the rows after ``rows`` in their episodes, and where there is one; elsewhere the rows themselves."""
+        successors = self._successors.take(rows)
+        goes_on = successors < self._capacity
+        return np.where(goes_on, successors, rows), goes_on
+
+    # -- saving ---------------------------------------------------------------------------------------
+
+    def state(self, size: int) -> dict[str, np.ndarray]:
+        """Return for the first ``size`` rows the number of each's successor, -1 for none, and the s′ of those."""
+        successors = self._successors[:size]
+        alone = successors >= self._capacity
+        last = self._values.take(successors[alone], axis=0)
+        return {"successors": np.where(alone, np.int32(-1), successors), "last_observations": last}
+
+    def restore(self, arrays: Mapping[str, np.ndarray], size: int, unroll: int) -> None:
+        """Take back what :meth:`state` returned, rolled by ``unroll`` rows."""
+        successors = arrays["successors"].astype(np.int64)
+        alone = successors == -1
+        slots = self._capacity + np.cumsum(alone) - 1
+        successors = np.where(alone, slots, (successors - unroll) % max(1, size))
+        self._successors[:size] = np.roll(successors, -unroll)
+        self._used, self._free = int(alone.sum()), []
+        self._values[self._capacity : self._capacity + self._used] = arrays["last_observations"]
+        self.end_episodes()

@@ -1,0 +1,109 @@
+"""Transitions relabelled with goals that were reached later."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from environments import Counting, Reaching
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+from gymnasium.wrappers import FlattenObservation
+from scipy import stats
+
+from ddpg import DDPG, DDPGConfig, ReplayBuffer, UsageError, evaluate
+from ddpg.experience.hindsight import hindsight_of
+from ddpg.runs.environments import make_env
+
+SMALL = DDPGConfig(hidden=(8,), batch_size=8, learning_starts=20, updates_per_call=4, hindsight=4, jit=False)
+STEP, PLACE, ACHIEVED, DESIRED = 0, 1, 2, 3  # the flat observation: the parts in the order of the Dict
+
+
+def goals(length=6):
+    return FlattenObservation(Reaching(length))
+
+
+def walked(places, goal=9.0):
+    """A memory of one episode that went through ``places``, and what relabels it."""
+    path = np.array([[step, place, place, goal] for step, place in enumerate(places)], np.float32)
+    count = len(places) - 1
+    buffer = ReplayBuffer(50, (4,), 1)
+    no, cut = np.zeros(count, bool), np.arange(count) == count - 1
+    buffer.add(path[:-1], np.zeros((count, 1)), np.full(count, -1.0), path[1:], no, cut, [0] * count)
+    return buffer, hindsight_of(goals(), buffer, 4)
+
+
+def relabelled(buffer, relabel, rows):
+    rng = np.random.default_rng(0)
+    batch = relabel(buffer.gather(rows), rows, rng)
+    return batch, batch.observations[..., DESIRED] != 9
+
+
+def test_goals_are_those_reached_later_each_as_often(rng):
+    """From place 0 through 10, 20, 30, 40: step 1 can become one towards 20, 30 or 40."""
+    buffer, relabel = walked([0, 10, 20, 30, 40])
+    rows = np.tile(np.arange(4), (100, 100))
+    batch, changed = relabelled(buffer, relabel, rows)
+    assert changed.mean() == pytest.approx(0.8, abs=0.02)
+    for row in range(4):
+        new = batch.observations[..., DESIRED][changed & (rows == row)]
+        values, counts = np.unique(new, return_counts=True)
+        assert values.tolist() == [10 * step for step in range(row + 1, 5)]
+        assert len(counts) == 1 or stats.chisquare(counts).pvalue > 0.001
+    np.testing.assert_array_equal(batch.next_observations[..., DESIRED], batch.observations[..., DESIRED])
+    reached = batch.next_observations[..., ACHIEVED] == batch.next_observations[..., DESIRED]
+    np.testing.assert_array_equal(batch.rewards[..., 0], np.where(reached, 0, -1))
+    assert reached.any()
+    for name in ("observations", "next_observations"):  # the rest is as it was, and so is memory
+        raw = buffer.arrays()[name]
+        np.testing.assert_array_equal(getattr(batch, name)[..., :DESIRED], raw[rows][..., :DESIRED])
+        assert (raw[:, DESIRED] == 9).all()
+
+
+def test_goals_are_of_the_same_episode():
+    """Two environments by turns and several episodes; the step's number tells how long one goes on."""
+    env = SyncVectorEnv([lambda: goals(3), lambda: goals(5)], autoreset_mode=AutoresetMode.SAME_STEP)
+    agent = DDPG(env, SMALL, seed=0).learn(60)
+    after = agent.replay.arrays()["next_observations"]
+    relabel = hindsight_of(env, agent.replay, 4)
+    rows = np.arange(60)
+    for _ in range(20):
+        later = relabel._later(rows, np.random.default_rng(_))
+        assert ((later - rows) % 2 == 0).all()  # rows alternate between the two
+        assert (after[later, STEP] >= after[rows, STEP]).all()
+        assert (after[later, STEP] - after[rows, STEP] == (later - rows) / 2).all()
+
+
+def test_an_agent_learns_to_reach(tmp_path):
+    """Six steps, a goal up to three away, and reward only there."""
+    gym.register("Reaching-v0", Reaching)
+    env = make_env("Reaching-v0")
+    config = SMALL.replace(
+        **{"hidden": (32,), "batch_size": 32, "learning_starts": 200, "gamma": 0.8, "tau": 0.05, "noise_scale": 0.5}
+    )
+    agent = DDPG(env, config, seed=0).learn(1000)
+    assert evaluate(agent, make_env("Reaching-v0"), 20, seed=1).summary()["success_rate"] >= 0.9
+    loaded = DDPG.load(agent.save(tmp_path / "c"))
+    with pytest.raises(UsageError, match="hindsight asks the environment for rewards, and this agent has none"):
+        loaded.update(1)
+    resumed = DDPG.load(tmp_path / "c", env)
+    assert resumed.update(4) == agent.update(4)
+
+
+def test_where_there_are_no_goals():
+    buffer = ReplayBuffer(5, (4,), 1)
+    for env in (Counting(), AsyncVectorEnv([goals])):
+        with pytest.raises(UsageError, match="hindsight=4 needs an environment with goals"):
+            hindsight_of(env, buffer, 4)
+        env.close()
+    with pytest.raises(UsageError, match="FlattenObservation only"):
+        hindsight_of(gym.wrappers.TimeAwareObservation(gym.wrappers.TimeLimit(goals(), 5)), buffer, 4)
+    one_at_a_time = goals()
+    one_at_a_time.unwrapped.compute_reward = lambda achieved, desired, info: 0.0
+    rows = np.zeros((2, 8), int)
+    walk, _ = walked([0, 1, 2])
+    with pytest.raises(UsageError, match=r"returned shape \(\) for .* goals; expected one reward for each"):
+        hindsight_of(one_at_a_time, walk, 4)(walk.gather(rows), rows, np.random.default_rng(0))
+
+
+@pytest.mark.parametrize("options", [{"n_steps": 2}, {"prioritised": "lap"}])
+def test_beside_other_ways_to_draw(options):
+    with pytest.raises(UsageError, match="hindsight=4 relabels single steps that are drawn uniformly"):
+        SMALL.replace(**options)

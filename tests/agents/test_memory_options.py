@@ -1,0 +1,261 @@
+"""What an agent makes of its memory: n-step returns, priorities, normalised inputs, demonstrations."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from environments import Counting, ReusingVector
+from gymnasium.vector import AutoresetMode
+
+from ddpg import DDPG, DQN, DDPGConfig, DQNConfig, UsageError, evaluate
+from ddpg.storage import checkpoint
+
+BOX = gym.spaces.Box(-np.inf, np.inf, (2,), np.float32)
+ACTIONS = gym.spaces.Box(-2.0, 4.0, (1,), np.float32)
+SMALL = DDPGConfig(
+    hidden=(4,), batch_size=8, learning_starts=4, updates_per_call=4, buffer_size=40, gamma=0.5, jit=False
+)
+EVERYTHING = {"n_steps": 3, "prioritised": "proportional", "normalize_observations": True, "normalize_rewards": True}
+
+
+def agent_of(**options):
+    return DDPG((BOX, ACTIONS), SMALL.replace(**options), seed=0)
+
+
+def constant_critic(agent, value):
+    """Let Q and Q′ be ``value`` everywhere."""
+    with agent.session.as_default():
+        weights = [0 * array for array in agent.critic.get_network_params()]
+        agent.critic.set_network_params([*weights[:-1], np.array([value])])
+        agent.critic.sync_target_network()
+
+
+# -- n-step returns -----------------------------------------------------------------------------------
+
+
+def test_three_step_returns_of_an_agent():
+    """γ = 0.5, Q = Q′ = 8. Rewards 1, 2, 3 and the end: y = 1 + 1 + 0.75, 2 + 1.5, 3; before a cut also Q′."""
+    agent = agent_of(n_steps=3, prioritised="proportional", priority_exponent=1.0, batch_size=64)
+    constant_critic(agent, 8.0)
+    for terminated in (True, False):
+        for step in range(3):
+            last = step == 2
+            state = np.full(2, step)
+            agent.observe(state, [0.0], step + 1.0, state + 1, last and terminated, last and not terminated)
+    agent.update(1)  # 64 draws of six rows: each is drawn
+    errors = agent.memory.sampler.state()["priorities"]
+    expected = np.array([2.75, 3.5, 3, 2.75 + 1, 3.5 + 2, 3 + 4])
+    np.testing.assert_allclose(errors, np.abs(8 - expected), rtol=1e-4)
+
+
+@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
+def test_returns_of_a_vector_stay_in_their_environment(mode):
+    """Observations are [episode, step], rewards the step; environment i ends after 3 + i steps. A ring that wraps."""
+    agent = DDPG(ReusingVector(mode), SMALL, seed=0).learn(100)
+    stored = agent.replay.arrays()
+    assert len(agent.replay) == agent.replay.capacity == 40
+    batch = agent.replay.gather(np.arange(40), 3, 0.5)
+    first, after = stored["observations"][:, 1], batch.next_observations[:, 1]
+    steps = np.round(np.log2(1 / batch.discounts[:, 0])).astype(int)
+    np.testing.assert_array_equal(after, first + steps)
+    np.testing.assert_array_equal(batch.next_observations[:, 0], stored["observations"][:, 0])
+    for start, length, total in zip(first, steps, batch.rewards[:, 0], strict=True):
+        assert total == sum(0.5**k * (start + 1 + k) for k in range(length))
+    short = (steps < 3) & (batch.terminated[:, 0] == 0)
+    assert short.sum() <= 4  # the newest two of each
+    assert (steps == 3).sum() >= 10
+
+
+def test_nothing_leads_over_to_the_episode_of_another_learn():
+    """Where every observation is the same, only the reset tells that the episode is another."""
+
+    class Still(Counting):
+        def _observation(self):
+            return np.zeros(2)
+
+    env = Still(length=100)
+    agent = DDPG(env, SMALL, seed=0).learn(3)
+    evaluate(agent, env, 1)
+    agent.learn(3)
+    batch = agent.replay.gather(np.arange(6), 3, 0.5)
+    assert batch.discounts[:, 0].tolist() == [0.125, 0.25, 0.5] * 2
+
+
+# -- priorities ---------------------------------------------------------------------------------------
+
+
+def test_correction_goes_to_one_with_the_steps(monkeypatch):
+    agent = agent_of(prioritised="proportional", priority_correction=0.2, priority_correction_steps=8)
+    seen = []
+    sample = agent.memory.sampler.sample
+
+    def watching(rng, updates, batch_size, correction):
+        seen.append(correction)
+        return sample(rng, updates, batch_size, correction)
+
+    monkeypatch.setattr(agent.memory.sampler, "sample", watching)
+    for step in range(10):
+        agent.observe(np.zeros(2), [0.0], float(step), np.ones(2), False, False)
+        if step % 3 == 0:
+            agent.update(1)
+    np.testing.assert_allclose(seen, [0.3, 0.6, 0.9, 1.0])
+
+
+def test_priorities_follow_the_errors_of_every_update_of_a_call():
+    """Rewards 0 to 9, ended, and Q = 0: |δ| is the reward, but for what steps of 1e-12 change."""
+    rates = {"actor_learning_rate": 1e-12, "critic_learning_rate": 1e-12}
+    agent = agent_of(prioritised="lap", priority_exponent=1.0, batch_size=64, **rates)
+    constant_critic(agent, 0.0)
+    for reward in range(10):
+        agent.observe(np.zeros(2), [0.0], float(reward), np.ones(2), True, False)
+    agent.update(6)
+    np.testing.assert_allclose(agent.memory.sampler.state()["priorities"], np.maximum(np.arange(10), 1), rtol=1e-4)
+
+
+# -- normalised inputs --------------------------------------------------------------------------------
+
+
+def test_acting_and_learning_see_the_same_numbers():
+    """Observations [0, 1] and [4, 3]: normalised ±1 each. The critic and the actor then know nothing of the scale."""
+    agent, plain = agent_of(normalize_observations=True), agent_of()
+    for other, states in ((agent, [[0, 1], [4, 3]]), (plain, [[-1, -1], [1, 1]])):
+        for before, after in (states, states[::-1]):
+            other.observe(before, [1.0], 1.0, after, False, False)
+        other.update(8)
+    query = np.array([[6.0, 2.0], [4.0, 1e9]])
+    np.testing.assert_allclose(agent.predict(query)[0], plain.predict([[2.0, 0.0], [1.0, 10.0]])[0], atol=1e-4)
+    np.testing.assert_array_equal(agent.replay.arrays()["observations"], [[0, 1], [4, 3]])  # as they were
+    state = agent.policy.normaliser.state()
+    assert state["count"] == 2
+    evaluate(agent, Counting(5), 2)
+    np.testing.assert_array_equal(agent.policy.normaliser.state()["mean"], state["mean"])
+
+
+def test_rewards_are_divided_by_the_scale_of_returns():
+    """One transition of reward −6, ended: G = −6, so the scale is 6 / 5 and r becomes −5."""
+    agent = agent_of(normalize_rewards=True)
+    constant_critic(agent, 0.0)
+    agent.observe(np.zeros(2), [0.0], -6.0, np.ones(2), True, False)
+    assert agent.update(1)["critic_loss"] == pytest.approx(25, rel=1e-5)
+    assert agent.replay.arrays()["rewards"].tolist() == [[-6]]
+
+
+def test_returns_are_those_of_each_environment_of_a_vector():
+    """γ = 0.5, rewards 1, 2, 3 and 1, 2, 3, 4: the returns are 1, 2.5, 4.25, and 6.125 at the fourth step."""
+    agent = DDPG(ReusingVector(AutoresetMode.SAME_STEP), SMALL.replace(normalize_rewards=True), seed=0).learn(24)
+    seen = [[1, 2.5, 4.25], [1, 2.5, 4.25, 6.125]]
+    assert agent.memory.rewards.scale == pytest.approx(np.std(seen[0] * 4 + seen[1] * 3))
+
+
+def test_images_are_not_normalised():
+    space = gym.spaces.Box(0, 255, (4, 4, 1), np.uint8)
+    with pytest.raises(UsageError, match=r"normalize_observations is for numbers.*leave it off"):
+        DQN((space, gym.spaces.Discrete(2)), DQNConfig(normalize_observations=True))
+
+
+# -- saving -------------------------------------------------------------------------------------------
+
+
+def test_a_loaded_agent_goes_on_with_everything(tmp_path):
+    agent = DDPG(Counting(7), SMALL.replace(**EVERYTHING), seed=0).learn(30)
+    assert checkpoint.read(agent.save(tmp_path / "best", replay=False))[1].keys() == {"variables", "statistics"}
+    loaded = DDPG.load(agent.save(tmp_path / "c"), Counting(7))
+    query = np.random.default_rng(0).normal(size=(5, 2)) * 10
+    np.testing.assert_array_equal(loaded.predict(query)[0], agent.predict(query)[0])
+    assert loaded.memory.rewards.scale == agent.memory.rewards.scale != 1
+    for made in (agent, loaded):
+        made.begin_episodes()
+        for step in range(5):
+            made.observe(np.full(2, step), [0.0], 1.0, np.full(2, step + 1), False, False)
+    assert loaded.update(5) == agent.update(5)
+
+
+def test_a_checkpoint_without_statistics(tmp_path):
+    path = DDPG((BOX, ACTIONS), SMALL, seed=0).save(tmp_path / "c")
+    with pytest.raises(UsageError, match="count of the observation statistics is nothing"):
+        DDPG.load(path, config=SMALL.replace(normalize_observations=True))
+
+
+# -- what is refused, and what is not -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"n_steps": 0}, "n_steps=0 must be at least 1"),
+        ({"prioritised": "rank"}, r"prioritised='rank' must be one of \('proportional', 'lap'\), or none"),
+        ({"priority_exponent": 0.5}, "priority_exponent=0.5 needs priorities"),
+        ({"prioritised": "lap", "priority_exponent": -1.0}, "priority_exponent=-1.0"),
+        ({"priority_correction": 1.5}, r"priority_correction=1.5 must be in \[0, 1\]"),
+        ({"priority_correction_steps": 0}, "priority_correction_steps=0"),
+        ({"prioritised": "lap", "td_target": "output_delta", "clip_delta": 1.0}, "clip_delta=1.0 would clip again"),
+        ({"normalize_rewards": True, "rescale_rewards": True}, "both divide rewards"),
+    ],
+)
+def test_options_that_do_not_go_together(options, message):
+    with pytest.raises(UsageError, match=message):
+        SMALL.replace(**options)
+
+
+# -- demonstrations -----------------------------------------------------------------------------------
+
+DEMONSTRATED = {
+    "observations": np.array([[0, 0], [0, 1], [0, 2], [1, 0]]),
+    "actions": [[1.0], [4.0], [-2.0], [1.0]],
+    "rewards": [1, 2, 3, 9],
+    "next_observations": np.array([[0, 1], [0, 2], [0, 3], [1, 1]]),
+    "terminated": [0, 0, 1, 0],
+    "truncated": np.zeros(4, bool),
+}
+
+
+def test_demonstrations_are_remembered():
+    agent = agent_of(n_steps=2, normalize_observations=True, normalize_rewards=True)
+    agent.remember(**DEMONSTRATED)
+    stored = agent.replay.arrays()
+    assert stored["actions"][:, 0].tolist() == [0, 1, -1, 0]  # the box is [-2, 4]
+    for name in ("observations", "next_observations"):
+        np.testing.assert_array_equal(stored[name], DEMONSTRATED[name])
+    assert agent.replay.gather(np.arange(4), 2, 0.5).discounts[:, 0].tolist() == [0.25, 0.25, 0.5, 0.5]
+    assert agent.num_timesteps == 0
+    assert agent.largest_reward == 9
+    assert agent.policy.normaliser.state()["count"] == 4
+    assert agent.memory.rewards.scale == pytest.approx(np.std([1, 2.5, 4.25, 9]))
+    agent.remember([[1, 1]], [[1.0]], [0], [[1, 2]], [True], [False])  # another's: not the end of the last one
+    assert agent.replay.gather(np.arange(5), 2, 0.5).discounts[:, 0].tolist() == [0.25, 0.25, 0.5, 0.5, 0.5]
+    none = np.zeros(0, bool)
+    agent.remember(np.zeros((0, 2)), [], [], np.zeros((0, 2)), none, none)
+    assert len(agent.replay) == 5
+    agent.update(2)
+
+
+def test_more_demonstrations_than_there_is_room():
+    agent = agent_of(buffer_size=3)
+    agent.remember(**DEMONSTRATED)
+    assert agent.replay.arrays()["rewards"][:, 0].tolist() == [9, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"observations": np.zeros((4, 3))}, r"observations has shape \(4, 3\)"),
+        ({"observations": np.zeros(2)}, r"observations has shape \(2,\); expected N of them"),
+        ({"next_observations": np.zeros((3, 2))}, "4 observations but 3 next_observations"),
+        ({"next_observations": np.full((4, 2), np.nan)}, "next_observations holds nan"),
+        ({"actions": [[0.0]] * 3}, "4 observations but 3 actions"),
+        ({"actions": 1}, "actions=1 is no sequence; expected one of 4 actions"),
+        ({"actions": [[0.0], [0.0], [9.0], [0.0]]}, "outside the action space"),
+        ({"rewards": [1, 2, 3]}, r"rewards has shape \(3,\)"),
+        ({"rewards": [1, 2, np.nan, 4]}, "rewards holds nan"),
+        ({"terminated": [0, 0, 2, 0]}, "is not a flag"),
+        ({"truncated": [0]}, "truncated has shape"),
+    ],
+)
+def test_what_is_no_demonstration(refusing, changes, message):
+    with pytest.raises(UsageError, match=message):
+        refusing.remember(**(DEMONSTRATED | changes))
+    assert len(refusing.replay) == 0
+
+
+@pytest.fixture(scope="module")
+def refusing():
+    return agent_of()
