@@ -15,8 +15,9 @@ from typing import Any
 # makes `ddpg paths` five times as slow. TensorFlow's threads are others.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-from ddpg.config import AgentConfig, DDPGConfig, DQNConfig, field_type, read_toml
+from ddpg.config import AgentConfig, DDPGConfig, DQNConfig, read_toml
 from ddpg.errors import UsageError
+from ddpg.options import field_type
 
 # TensorFlow is imported inside the commands: `ddpg --help` answers at once.
 

@@ -1,12 +1,8 @@
 """One dataclass per algorithm is the schema of a training run for Python, TOML files and command-line flags."""
 
 import dataclasses
-import functools
-import json
 import sys
-import types
-import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +10,8 @@ import numpy as np
 
 from ddpg.acting.noise import NOISES
 from ddpg.acting.schedules import SCHEDULES
-from ddpg.errors import UsageError, did_you_mean
+from ddpg.errors import UsageError
+from ddpg.options import Options, option
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -22,8 +19,6 @@ else:
     import tomli as tomllib
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
-
     from ddpg.gradients.bounding import Bounding
 else:
     Bounding = tuple  # what it is; its module would import TensorFlow
@@ -33,12 +28,8 @@ OPTIMIZERS = ("adam", "rmsprop", "sgd", "momentum")
 TARGETS = ("ema", "online")
 
 
-def _option(default: Any, text: str) -> Any:
-    return dataclasses.field(default=default, metadata={"help": text})
-
-
 @dataclasses.dataclass(frozen=True)
-class AgentConfig:
+class AgentConfig(Options):
     """What DDPG and DQN have in common.
 
     Every field is a flag of ``ddpg train`` (``--batch-size 64``) and a key of a TOML file
@@ -48,34 +39,31 @@ class AgentConfig:
         UsageError: a value of the wrong type or outside its range.
     """
 
-    hidden: tuple[int, ...] = _option((256, 256), "units of the hidden layers")
-    activation: str = _option("relu", "activation of the hidden layers")
-    norm: str | None = _option(None, "normalisation of the hidden layers: batch, layer or none")
-    gamma: float = _option(0.99, "discount factor")
-    tau: float = _option(0.005, "step of the target networks, in (0, 1]")
-    learning_rate_schedule: str | Callable = _option(
+    hidden: tuple[int, ...] = option((256, 256), "units of the hidden layers")
+    activation: str = option("relu", "activation of the hidden layers")
+    norm: str | None = option(None, "normalisation of the hidden layers: batch, layer or none")
+    gamma: float = option(0.99, "discount factor")
+    tau: float = option(0.005, "step of the target networks, in (0, 1]")
+    learning_rate_schedule: str | Callable = option(
         "constant", "constant; linear: down to 0 at the end of learning; cooldown: the same within its last fifth"
     )
-    batch_size: int = _option(256, "transitions in a minibatch")
-    buffer_size: int = _option(1_000_000, "transitions the replay memory holds")
-    learning_starts: int = _option(1_000, "steps of uniform random actions before learning")
-    updates_per_step: float = _option(1.0, "gradient updates per environment step")
-    updates_per_call: int = _option(32, "gradient updates fused into one compiled call")
-    exploration_steps: int = _option(10_000, "environment steps from the initial to the final share of random actions")
-    td_target: str | Callable = _option(
-        "stop_gradient", "stop_gradient, placeholder, output_delta or residual_gradient"
-    )
-    clip_delta: float | None = _option(None, "output_delta: largest magnitude of target minus prediction, or none")
-    rescale_rewards: bool = _option(False, "divide rewards by the largest one seen (at least 1), as DQN 3.0")
-    target: str = _option(
+    batch_size: int = option(256, "transitions in a minibatch")
+    buffer_size: int = option(1_000_000, "transitions the replay memory holds")
+    learning_starts: int = option(1_000, "steps of uniform random actions before learning")
+    updates_per_step: float = option(1.0, "gradient updates per environment step")
+    updates_per_call: int = option(32, "gradient updates fused into one compiled call")
+    exploration_steps: int = option(10_000, "environment steps from the initial to the final share of random actions")
+    td_target: str | Callable = option("stop_gradient", "stop_gradient, placeholder, output_delta or residual_gradient")
+    clip_delta: float | None = option(None, "output_delta: largest magnitude of target minus prediction, or none")
+    rescale_rewards: bool = option(False, "divide rewards by the largest one seen (at least 1), as DQN 3.0")
+    target: str = option(
         "ema", "networks of the bootstrapped target: ema, their moving averages; online: themselves, as they are"
     )
-    optimizer: str | Callable = _option("adam", "adam, rmsprop, sgd or momentum (0.9)")
-    jit: bool = _option(True, "compile the updates with XLA")
+    optimizer: str | Callable = option("adam", "adam, rmsprop, sgd or momentum (0.9)")
+    jit: bool = option(True, "compile the updates with XLA")
 
     def __post_init__(self):
-        for field in dataclasses.fields(self):
-            object.__setattr__(self, field.name, _coerced(type(self), field.name, getattr(self, field.name)))
+        super().__post_init__()
         self._check(bool(self.hidden) and min(self.hidden) >= 1, "hidden", "layers of at least 1 unit")
         self._check(0 <= self.gamma <= 1, "gamma", "in [0, 1]")
         self._check(0 < self.tau <= 1, "tau", "in (0, 1]")
@@ -96,74 +84,27 @@ class AgentConfig:
                 "use 'stop_gradient', whose gradient is the same"
             )
 
-    def _check(self, holds: bool, name: str, expected: str) -> None:
-        if not holds:
-            raise UsageError(f"{name}={getattr(self, name)!r} must be {expected}")
-
-    def _check_positive(self, *names: str) -> None:
-        for name in names:
-            self._check(0 < getattr(self, name) < np.inf, name, "a finite number > 0")
-
-    def _check_shares(self, *names: str) -> None:
-        for name in names:
-            value = getattr(self, name)
-            self._check(value is None or 0 <= value <= 1, name, "in [0, 1]")
-
-    def _check_name(self, name: str, known: tuple[str, ...]) -> None:
-        value = getattr(self, name)
-        self._check(value in known, name, f"one of {known}{did_you_mean(value, known)}")
-
-    def replace(self, **changes: Any) -> "Self":
-        """Return a copy with some fields changed.
-
-        Raises:
-            UsageError: an unknown field, or a bad value.
-        """
-        _known(type(self), changes, type(self).__name__)
-        return dataclasses.replace(self, **changes)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the fields as JSON values; a callable as ``{"custom": its name}``."""
-        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        return {name: _jsonable(value) for name, value in values.items()}
-
-    @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> "Self":
-        """Return the config of :meth:`to_json`.
-
-        Raises:
-            UsageError: an unknown field, a bad value, or a callable, which no file can hold.
-        """
-        _known(cls, values, "the configuration")
-        for name, value in values.items():
-            if isinstance(value, dict) and "custom" in value:
-                raise UsageError(
-                    f"{name} was a callable of your own ({value['custom']}); files hold data, never code: "
-                    "pass the configuration again in Python, load(path, config=...) or ddpg.resume(run, config=...)"
-                )
-        return cls(**values)
-
 
 @dataclasses.dataclass(frozen=True)
 class DDPGConfig(AgentConfig):
     """Options of :class:`ddpg.DDPG`. Actions, their noise and their gradients are in units of [-1, 1]."""
 
-    action_layer: int = _option(0, "hidden layer where the action enters the critic; 1 is the paper's")
-    actor_learning_rate: float = _option(1e-3, "step size of the actor's optimiser")
-    critic_learning_rate: float = _option(1e-3, "step size of the critic's optimiser")
-    noise: str = _option("gaussian", f"exploration noise: {' or '.join(NOISES)}")
-    noise_scale: float = _option(0.1, "its scale, in half-ranges of the action box")
-    noise_theta: float = _option(0.15, "Ornstein-Uhlenbeck: pull towards 0 per unit of time")
-    noise_dt: float = _option(1.0, "Ornstein-Uhlenbeck: time per step")
-    exploration_initial: float | None = _option(
+    action_layer: int = option(0, "hidden layer where the action enters the critic; 1 is the paper's")
+    actor_learning_rate: float = option(1e-3, "step size of the actor's optimiser")
+    critic_learning_rate: float = option(1e-3, "step size of the critic's optimiser")
+    noise: str = option("gaussian", f"exploration noise: {' or '.join(NOISES)}")
+    noise_scale: float = option(0.1, "its scale, in half-ranges of the action box")
+    noise_theta: float = option(0.15, "Ornstein-Uhlenbeck: pull towards 0 per unit of time")
+    noise_dt: float = option(1.0, "Ornstein-Uhlenbeck: time per step")
+    exploration_initial: float | None = option(
         None, "share of uniform random actions at the start; none: 1 where actions are parameterised, else 0"
     )
-    exploration_final: float | None = _option(
+    exploration_final: float | None = option(
         None, "share of uniform random actions in the end; none: 0.1 where actions are parameterised, else 0"
     )
-    bounding: str | Bounding = _option("squashing", "squashing, inverting or zeroing")
-    policy_gradient: str | Callable = _option("chain_rule", "chain_rule, direct or surrogate")
-    action_gradient_clip: float | None = _option(None, "largest norm of each sample's action gradient, or none")
+    bounding: str | Bounding = option("squashing", "squashing, inverting or zeroing")
+    policy_gradient: str | Callable = option("chain_rule", "chain_rule, direct or surrogate")
+    action_gradient_clip: float | None = option(None, "largest norm of each sample's action gradient, or none")
 
     def __post_init__(self):
         super().__post_init__()
@@ -177,12 +118,12 @@ class DDPGConfig(AgentConfig):
 class DQNConfig(AgentConfig):
     """Options of :class:`ddpg.DQN`."""
 
-    learning_rate: float = _option(1e-3, "step size of the Q-network's optimiser")
-    double_q: bool = _option(False, "choose the next action online, value it with the target (van Hasselt 2016)")
-    target_update_interval: int = _option(0, "updates between hard copies of the target; 0: EMA with tau")
-    exploration_initial: float = _option(1.0, "share of random actions at the start")
-    exploration_final: float = _option(0.05, "share of random actions in the end")
-    network: str = _option("mlp", "mlp, or conv for images")
+    learning_rate: float = option(1e-3, "step size of the Q-network's optimiser")
+    double_q: bool = option(False, "choose the next action online, value it with the target (van Hasselt 2016)")
+    target_update_interval: int = option(0, "updates between hard copies of the target; 0: EMA with tau")
+    exploration_initial: float = option(1.0, "share of random actions at the start")
+    exploration_final: float = option(0.05, "share of random actions in the end")
+    network: str = option("mlp", "mlp, or conv for images")
 
     def __post_init__(self):
         super().__post_init__()
@@ -210,60 +151,3 @@ def read_toml(path: str | Path) -> dict[str, Any]:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} is not a TOML file: {error}") from None
     return values
-
-
-@functools.cache
-def _hints(config: type) -> dict[str, Any]:
-    return typing.get_type_hints(config)
-
-
-def field_type(config: type, name: str) -> tuple[type, bool, bool]:
-    """Return a field's scalar type, whether it is a tuple of them, and whether it may be None."""
-    hint = _hints(config)[name]
-    optional = False
-    if isinstance(hint, types.UnionType):
-        parts = typing.get_args(hint)
-        optional = type(None) in parts
-        hint = parts[0]
-    if typing.get_origin(hint) is tuple:
-        return typing.get_args(hint)[0], True, optional
-    return hint, False, optional
-
-
-def _coerced(config: type, name: str, value: Any) -> Any:
-    kind, many, optional = field_type(config, name)
-    if value is None and optional:
-        return None
-    if kind is str and (isinstance(value, str) or (not isinstance(value, (int, float)) and value is not None)):
-        return value  # a name, or a value of one's own: whoever uses it checks it
-    try:
-        if many:
-            return tuple(_number(int, item) for item in value)
-        if kind is bool and isinstance(value, bool):
-            return value
-        if kind in (int, float):
-            return _number(kind, value)
-    except (TypeError, ValueError):
-        pass
-    described = f"a list of {kind.__name__}" if many else kind.__name__
-    raise UsageError(f"{name}={value!r} must be {described}{' or none' if optional else ''}")
-
-
-def _number(kind: type, value: Any) -> Any:
-    if isinstance(value, (bool, str)) or kind(value) != value:
-        raise ValueError
-    return kind(value)
-
-
-def _known(config: type, values: Mapping[str, Any], where: str) -> None:
-    names = [field.name for field in dataclasses.fields(config)]
-    for name in values:
-        if name not in names:
-            raise UsageError(f"{where} has no field {name!r}{did_you_mean(name, names)}; fields: {', '.join(names)}")
-
-
-def _jsonable(value: Any) -> Any:
-    try:
-        return json.loads(json.dumps(value))
-    except TypeError:
-        return {"custom": getattr(value, "__qualname__", repr(value))}

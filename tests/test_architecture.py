@@ -14,6 +14,7 @@ ROOT = Path(__file__).parents[1]
 # From the ground up. A file may import from its own room and from lower ones.
 FLOORS = [
     {"errors", "_tflearn"},
+    {"options"},
     {"gradients", "experience", "storage"},
     {"networks"},
     {"acting"},
@@ -25,7 +26,7 @@ FLOORS = [
 ]
 NEIGHBOURS = {"experience": set(), "storage": set(), "gradients": {"_tflearn"}}  # besides errors
 WITHOUT_TENSORFLOW = (
-    *("ddpg.experience", "ddpg.storage", "ddpg.config", "ddpg.errors", "ddpg_envs"),
+    *("ddpg.experience", "ddpg.storage", "ddpg.config", "ddpg.options", "ddpg.errors", "ddpg_envs"),
     *("ddpg.acting.noise", "ddpg.acting.schedules", "ddpg.acting.program", "ddpg.acting.exploration"),
 )
 

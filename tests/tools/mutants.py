@@ -731,7 +731,7 @@ MUTANTS = [
         "pass",
         CONFIGURED,
     ),
-    Mutant("error-does-not-name-resume", "ddpg/config.py", "or ddpg.resume(run, config=...)", "", CONFIGURED),
+    Mutant("error-does-not-name-resume", "ddpg/options.py", "or ddpg.resume(run, config=...)", "", CONFIGURED),
     # -- gradient paths that forget something
     Mutant(
         "fed-residual-accepted",
