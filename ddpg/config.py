@@ -86,7 +86,26 @@ class AgentConfig(Options):
 
 
 @dataclasses.dataclass(frozen=True)
-class DDPGConfig(AgentConfig):
+class TD3Options(Options):
+    """What TD3 adds to DDPG (Fujimoto et al. 2018): :mod:`ddpg.updates.td3`."""
+
+    n_critics: int = option(1, "critics, of whose targets the least value counts (TD3: 2)")
+    policy_delay: int = option(1, "updates of the critics for one of the actor and of all targets (TD3: 2)")
+    target_policy_noise: float = option(
+        0.0, "deviation of the noise on the target's action, in half-ranges of the action box (TD3: 0.2)"
+    )
+    target_noise_clip: float = option(0.5, "largest magnitude of that noise, in half-ranges")
+
+    def __post_init__(self):
+        super().__post_init__()
+        for name in ("n_critics", "policy_delay"):
+            self._check(getattr(self, name) >= 1, name, "at least 1")
+        self._check(0 <= self.target_policy_noise < np.inf, "target_policy_noise", "a finite number >= 0")
+        self._check_positive("target_noise_clip")
+
+
+@dataclasses.dataclass(frozen=True)
+class DDPGConfig(TD3Options, AgentConfig):
     """Options of :class:`ddpg.DDPG`. Actions, their noise and their gradients are in units of [-1, 1]."""
 
     action_layer: int = option(0, "hidden layer where the action enters the critic; 1 is the paper's")

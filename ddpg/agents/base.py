@@ -17,7 +17,7 @@ from ddpg.experience import spaces
 from ddpg.experience.actions import Actions, first
 from ddpg.experience.interaction import spaces_of
 from ddpg.experience.replay import ReplayBuffer, stored_dtype
-from ddpg.updates.registry import ALGORITHMS, algorithm_of
+from ddpg.updates.registry import update_of
 from ddpg.updates.updater import Updater
 
 v1 = tf.compat.v1
@@ -52,8 +52,7 @@ class Agent(abc.ABC):
         self.graph = tf.Graph()
         with self.graph.as_default():
             v1.set_random_seed(seed_from(streams[2]))
-            update = ALGORITHMS[algorithm_of(config)].update
-            self.symbolic_update = update.build(config, (self.observation_space, learned_space), networks)
+            self.symbolic_update = update_of(config).build(config, (self.observation_space, learned_space), networks)
             rates = {network.learning_rate.name for network, _ in self.symbolic_update.learning_rates}
             # Learning rates are options, not state: those of a loaded agent are its configuration's.
             self.global_variables = {v.name: v for v in v1.global_variables() if v.name not in rates}

@@ -40,6 +40,7 @@ class DDPG(OffPolicyAgent):
 
     Attributes:
         actor, critic: the networks, in :attr:`graph`; run them inside ``with agent.session.as_default():``.
+        critics: the critic, which the actor follows, and those that ``n_critics`` adds.
         replay: the replay memory.
         num_timesteps: environment steps taken or observed.
         num_updates: gradient updates made.
@@ -67,7 +68,8 @@ class DDPG(OffPolicyAgent):
         networks = {"actor_network": actor_network, "critic_network": critic_network}
         super().__init__(env, config, seed, networks)
         assert isinstance(self.symbolic_update, DDPGUpdate)
-        self.actor, self.critic = self.symbolic_update.actor, self.symbolic_update.critic
+        self.actor, self.critics = self.symbolic_update.actor, self.symbolic_update.critics
+        self.critic = self.symbolic_update.critic
         self._squashed = self.actor.bounding.head is tanh_head
 
     @property

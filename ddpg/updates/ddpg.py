@@ -26,6 +26,14 @@ from ddpg.networks.critic import CriticNetwork
 from ddpg.networks.layers import mlp
 from ddpg.updates.base import Metrics, Spaces, Step, Update, after_step, check_gradients
 
+ACTOR_METRICS = (
+    "actor_loss",
+    "action_gradient_norm",
+    "bounded_gradient_norm",
+    "actions_outside",
+    "actions_saturated",
+)
+
 SATURATED = 0.99  # half-ranges from the middle: there tanh passes on 2 % of its gradient
 
 
@@ -41,9 +49,23 @@ def td_target(
     weights it differentiates for.
     """
     online = online or critic.td_path.bootstraps_online
-    policy, value = (actor, critic) if online else (actor.target, critic.target)
-    next_actions = tf.clip_by_value(policy(batch.next_observations), actor.low, actor.high)
-    next_q = value(batch.next_observations, next_actions)
+    return bootstrapped(batch, gamma, next_value(critic, batch, next_actions(actor, batch, online), online))
+
+
+def next_actions(actor: ActorNetwork, batch: Batch, online: bool) -> tf.Tensor:
+    """Return μ′(s′), or μ(s′) if ``online``, clipped to the box, ``[B, A]``."""
+    policy = actor if online else actor.target
+    return tf.clip_by_value(policy(batch.next_observations), actor.low, actor.high)
+
+
+def next_value(critic: CriticNetwork, batch: Batch, actions: tf.Tensor, online: bool) -> tf.Tensor:
+    """Return Q′(s′, a), or Q(s′, a) if ``online``, of ``actions`` ``[B, A]``, ``[B, 1]``."""
+    value = critic if online else critic.target
+    return value(batch.next_observations, actions)
+
+
+def bootstrapped(batch: Batch, gamma: float, next_q: tf.Tensor) -> tf.Tensor:
+    """Return r + γ(1 − terminated)·``next_q``, ``[B, 1]``."""
     return batch.rewards + gamma * (1.0 - batch.terminated) * next_q
 
 
@@ -91,9 +113,37 @@ def policy_gradients(actor: ActorNetwork, critic: CriticNetwork, states: tf.Tens
     return pairs
 
 
-def target_step(actor: ActorNetwork, critic: CriticNetwork) -> tf.Operation:
-    """Move both targets by τ: θ′ ← τθ + (1 − τ)θ′."""
-    return tf.group(actor.target_update(), critic.target_update())
+def target_step(*networks: Network) -> tf.Operation:
+    """Move the targets of actor and critics by τ: θ′ ← τθ + (1 − τ)θ′."""
+    return tf.group(*[network.target_update() for network in networks])
+
+
+def make_actor(config: DDPGConfig, spaces: Spaces, networks: Mapping[str, Callable | None]) -> ActorNetwork:
+    """Build the actor that ``config`` describes; arguments as for :meth:`Update.build`."""
+    return ActorNetwork(
+        *spaces,
+        network=networks["actor_network"] or mlp(config.hidden, config.activation, config.norm),
+        bounding=config.bounding,
+        policy_gradient=config.policy_gradient,
+        optimizer=config.optimizer,
+        learning_rate=config.actor_learning_rate,
+        tau=config.tau,
+        action_gradient_clip=config.action_gradient_clip,
+    )
+
+
+def make_critic(config: DDPGConfig, spaces: Spaces, networks: Mapping[str, Callable | None]) -> CriticNetwork:
+    """Build a critic as ``config`` describes it; arguments as for :meth:`Update.build`."""
+    supplied = mlp(config.hidden, config.activation, config.norm, config.action_layer)
+    return CriticNetwork(
+        *spaces,
+        network=networks["critic_network"] or supplied,
+        td_target=config.td_target,
+        optimizer=config.optimizer,
+        learning_rate=config.critic_learning_rate,
+        tau=config.tau,
+        clip_delta=config.clip_delta,
+    )
 
 
 def _mean_norm(gradients: tf.Tensor) -> tf.Tensor:
@@ -120,40 +170,12 @@ class DDPGUpdate(Update):
     critic: CriticNetwork
     config: DDPGConfig
 
-    metrics: ClassVar[tuple[str, ...]] = (
-        "critic_loss",
-        "q_value",
-        "actor_loss",
-        "action_gradient_norm",
-        "bounded_gradient_norm",
-        "actions_outside",
-        "actions_saturated",
-    )
+    metrics: ClassVar[tuple[str, ...]] = ("critic_loss", "q_value", *ACTOR_METRICS)
 
     @classmethod
     def build(cls, config: Any, spaces: Spaces, networks: Mapping[str, Callable | None]) -> "DDPGUpdate":
         """See :meth:`Update.build`; ``networks`` are ``actor_network`` and ``critic_network``."""
-        layers = config.hidden, config.activation, config.norm
-        actor = ActorNetwork(
-            *spaces,
-            network=networks["actor_network"] or mlp(*layers),
-            bounding=config.bounding,
-            policy_gradient=config.policy_gradient,
-            optimizer=config.optimizer,
-            learning_rate=config.actor_learning_rate,
-            tau=config.tau,
-            action_gradient_clip=config.action_gradient_clip,
-        )
-        critic = CriticNetwork(
-            *spaces,
-            network=networks["critic_network"] or mlp(*layers, config.action_layer),
-            td_target=config.td_target,
-            optimizer=config.optimizer,
-            learning_rate=config.critic_learning_rate,
-            tau=config.tau,
-            clip_delta=config.clip_delta,
-        )
-        return cls(actor, critic, config)
+        return cls(make_actor(config, spaces, networks), make_critic(config, spaces, networks), config)
 
     @property
     def policy(self) -> ActorNetwork:
@@ -166,9 +188,20 @@ class DDPGUpdate(Update):
         return self.critic
 
     @property
+    def critics(self) -> tuple[CriticNetwork, ...]:
+        """The critic, and those that a variant adds."""
+        return (self.critic,)
+
+    @property
+    def online(self) -> bool:
+        """Whether y is of the online networks."""
+        return self.config.target == "online" or self.critic.td_path.bootstraps_online
+
+    @property
     def learning_rates(self) -> list[tuple[Network, float]]:
-        """Those of actor and critic."""
-        return [(self.actor, self.config.actor_learning_rate), (self.critic, self.config.critic_learning_rate)]
+        """Those of actor and critics."""
+        critics = [(critic, self.config.critic_learning_rate) for critic in self.critics]
+        return [(self.actor, self.config.actor_learning_rate), *critics]
 
     @property
     def action_size(self) -> int:
@@ -182,7 +215,7 @@ class DDPGUpdate(Update):
 
     def target(self, batch: Batch) -> tf.Tensor:
         """See :func:`td_target`."""
-        return td_target(self.actor, self.critic, batch, self.config.gamma, self.config.target == "online")
+        return td_target(self.actor, self.critic, batch, self.config.gamma, self.online)
 
     def critic_step(self, batch: Batch, y: tf.Tensor) -> Metrics:
         """See :func:`critic_step`."""
@@ -194,4 +227,4 @@ class DDPGUpdate(Update):
 
     def move(self) -> tf.Operation:
         """See :func:`target_step`; nothing where y is of the online networks."""
-        return tf.no_op() if self.config.target == "online" else target_step(self.actor, self.critic)
+        return tf.no_op() if self.config.target == "online" else target_step(self.actor, *self.critics)

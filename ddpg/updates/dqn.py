@@ -4,7 +4,6 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
-import numpy as np
 import tensorflow as tf
 
 from ddpg.config import DQNConfig
@@ -14,8 +13,7 @@ from ddpg.networks.base import Network
 from ddpg.networks.layers import conv, mlp
 from ddpg.networks.q_network import QNetwork
 from ddpg.updates.base import Metrics, Spaces, Step, Update, after_step
-
-v1 = tf.compat.v1
+from ddpg.updates.counting import UpdateCount
 
 
 @dataclasses.dataclass
@@ -32,14 +30,12 @@ class DQNUpdate(Update):
 
     metrics: ClassVar[tuple[str, ...]] = ("loss", "q_value")
 
-    _count: tf.Variable | None = dataclasses.field(init=False, default=None)
+    _count: UpdateCount | None = dataclasses.field(init=False, default=None)
 
     def __post_init__(self):
-        if not self.config.target_update_interval:
-            return
-        # A variable of the graph, so that fused updates can count by themselves and checkpoints know where they were.
-        with self.network.graph.as_default():
-            self._count = v1.get_variable("dqn_updates", initializer=np.int64(0), trainable=False, use_resource=True)
+        if self.config.target_update_interval:
+            with self.network.graph.as_default():
+                self._count = UpdateCount("dqn_updates")
 
     @classmethod
     def build(cls, config: Any, spaces: Spaces, networks: Mapping[str, Callable | None]) -> "DQNUpdate":
@@ -113,12 +109,4 @@ class DQNUpdate(Update):
             return tf.no_op()
         if self._count is None:
             return self.network.target_update()
-        count = self._count.assign_add(1, read_value=False)
-        with tf.control_dependencies([count]):
-            over = tf.equal(self._count.read_value() % self.config.target_update_interval, 0)
-        return tf.cond(over, lambda: _done(self.network.target_sync()), lambda: _done(tf.no_op())).op
-
-
-def _done(op: tf.Operation) -> tf.Tensor:
-    with tf.control_dependencies([op]):
-        return tf.constant(True)
+        return self._count.move(self.config.target_update_interval, self.network.target_sync)
