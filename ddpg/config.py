@@ -42,6 +42,10 @@ class AgentConfig(Options):
     hidden: tuple[int, ...] = option((256, 256), "units of the hidden layers")
     activation: str = option("relu", "activation of the hidden layers")
     norm: str | None = option(None, "normalisation of the hidden layers: batch, layer or none")
+    block: str = option(
+        "plain",
+        "plain layers; residual: SimBa's blocks, whose width hidden tells, and again for every block",
+    )
     gamma: float = option(0.99, "discount factor")
     tau: float = option(0.005, "step of the target networks, in (0, 1]")
     learning_rate_schedule: str | Callable = option(
@@ -59,7 +63,10 @@ class AgentConfig(Options):
     target: str = option(
         "ema", "networks of the bootstrapped target: ema, their moving averages; online: themselves, as they are"
     )
+    critic_loss: str | Callable = option("mse", "of the critic or Q-network: mse, or huber with threshold 1")
     optimizer: str | Callable = option("adam", "adam, rmsprop, sgd or momentum (0.9)")
+    adam_beta1: float = option(0.9, "adam: decay of its first moment, in [0, 1)")
+    max_gradient_norm: float | None = option(None, "largest norm of each network's gradients in a step, or none")
     jit: bool = option(True, "compile the updates with XLA")
 
     def __post_init__(self):
@@ -75,6 +82,15 @@ class AgentConfig(Options):
         self._check_name("target", TARGETS)
         if not callable(self.optimizer):
             self._check_name("optimizer", OPTIMIZERS)
+        self._check_name("block", ("plain", "residual"))
+        if not callable(self.critic_loss):
+            self._check_name("critic_loss", ("mse", "huber"))
+        self._check(0 <= self.adam_beta1 < 1, "adam_beta1", "in [0, 1)")
+        if self.adam_beta1 != 0.9 and self.optimizer != "adam":
+            raise UsageError(f"adam_beta1={self.adam_beta1} needs optimizer='adam', got {self.optimizer!r}")
+        self._check(
+            self.max_gradient_norm is None or self.max_gradient_norm > 0, "max_gradient_norm", "> 0, or none for any"
+        )
         if not callable(self.learning_rate_schedule):
             self._check_name("learning_rate_schedule", tuple(SCHEDULES))
         if self.td_target == "placeholder" and (self.jit or self.updates_per_call != 1):
@@ -109,6 +125,11 @@ class DDPGConfig(TD3Options, AgentConfig):
     """Options of :class:`ddpg.DDPG`. Actions, their noise and their gradients are in units of [-1, 1]."""
 
     action_layer: int = option(0, "hidden layer where the action enters the critic; 1 is the paper's")
+    critic_norm: str | None = option("same", "normalisation of the critics' hidden layers: same as norm, or another")
+    critic_l2: float = option(0.0, "decay of the critics' weights, as an L2 term of their loss (the paper's: 1e-2)")
+    pre_activation_penalty: float = option(
+        0.0, "squashing: times the mean square of what tanh squashes, added to the actor's loss (MR.Q's: 1e-5)"
+    )
     actor_learning_rate: float = option(1e-3, "step size of the actor's optimiser")
     critic_learning_rate: float = option(1e-3, "step size of the critic's optimiser")
     noise: str = option("gaussian", f"exploration noise: {' or '.join(NOISES)}")
@@ -129,6 +150,8 @@ class DDPGConfig(TD3Options, AgentConfig):
         super().__post_init__()
         self._check_positive("actor_learning_rate", "critic_learning_rate")
         self._check_name("noise", NOISES)
+        for name in ("critic_l2", "pre_activation_penalty"):
+            self._check(0 <= getattr(self, name) < np.inf, name, "a finite number >= 0")
         self._check(0 <= self.noise_scale < np.inf, "noise_scale", "a finite number >= 0")
         self._check_shares("exploration_initial", "exploration_final")
 

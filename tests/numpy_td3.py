@@ -59,7 +59,9 @@ def normal(shape, seed, count):
     words = [threefry((seed, 0), (place, count)) for place in range((size + 1) // 2)]
     one, other = ((np.array(words) >> 8) + 1).T * 2.0**-24
     radius = np.sqrt(-2 * np.log(one))
-    return np.concatenate([radius * np.cos(2 * np.pi * other), radius * np.sin(2 * np.pi * other)])[:size].reshape(shape)
+    return np.concatenate([radius * np.cos(2 * np.pi * other), radius * np.sin(2 * np.pi * other)])[:size].reshape(
+        shape
+    )
 
 
 class TD3:

@@ -12,7 +12,7 @@ from ddpg.laboratory.finite_differences import Expected, FiniteDifferences, samp
 from ddpg.laboratory.flow import Recorder
 from ddpg.laboratory.probed import ProbedActor, ProbedCritic
 from ddpg.networks.base import Network
-from ddpg.networks.layers import mlp
+from ddpg.updates.ddpg import actor_layers, critic_layers
 
 v1 = tf.compat.v1
 
@@ -100,12 +100,11 @@ class Bench:
 
     def _build(self, config: DDPGConfig) -> None:
         spaces = self._agent.observation_space, self._agent.actor.action_space
-        joined = mlp(config.hidden, config.activation, config.norm, config.action_layer)
-        self.critic = ProbedCritic(*spaces, network=joined, recorder=self.recorder)
+        self.critic = ProbedCritic(*spaces, network=critic_layers(config), recorder=self.recorder)
         self.actors = {
             name: ProbedActor(
                 *spaces,
-                network=mlp(config.hidden, config.activation, config.norm),
+                network=actor_layers(config),
                 bounding=name,
                 recorder=self.recorder,
             )

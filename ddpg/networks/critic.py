@@ -26,6 +26,9 @@ class CriticNetwork(ValueNetwork):
         tau: step of the target network, in (0, 1].
         name: scope of its variables; ``None``: "critic".
         clip_delta: for ``output_delta``, the largest magnitude of δ = y − q; ``None``: any.
+        loss: ``"mse"``, ``"huber"`` or a callable ``(q, target) -> L``; see :mod:`ddpg.gradients.td`.
+        l2: decay of the layers' weights, added to their gradients (Lillicrap et al. 2015, section 7: 1e-2).
+        max_gradient_norm: largest L2 norm of all gradients of a step together; ``None``: any.
 
     Raises:
         UsageError: a space, name or number that cannot work.

@@ -19,11 +19,11 @@ import tensorflow as tf
 from ddpg.config import DDPGConfig
 from ddpg.errors import UsageError
 from ddpg.experience.replay import Batch
-from ddpg.gradients import td
 from ddpg.networks.actor import ActorNetwork
 from ddpg.networks.base import Network
 from ddpg.networks.critic import CriticNetwork
-from ddpg.networks.layers import mlp
+from ddpg.networks.layers import BLOCKS
+from ddpg.networks.optimizers import with_beta1
 from ddpg.updates.base import Metrics, Spaces, Step, Update, after_step, check_gradients
 
 ACTOR_METRICS = (
@@ -72,7 +72,7 @@ def bootstrapped(batch: Batch, gamma: float, next_q: tf.Tensor) -> tf.Tensor:
 def critic_step(critic: CriticNetwork, batch: Batch, y: tf.Tensor) -> Metrics:
     """Move Q(s, a) towards y by one optimiser step; the metrics are ready when it is done."""
     q = critic(batch.observations, batch.actions, training=True)
-    metrics = {"critic_loss": td.mean_square(q, y), "q_value": tf.reduce_mean(q)}
+    metrics = {"critic_loss": critic.td_path.loss(q, y), "q_value": tf.reduce_mean(q)}
     return after_step(critic, critic.td_gradients(q, y), metrics)
 
 
@@ -118,31 +118,46 @@ def target_step(*networks: Network) -> tf.Operation:
     return tf.group(*[network.target_update() for network in networks])
 
 
+def actor_layers(config: DDPGConfig) -> Callable:
+    """Return the actor's hidden layers as ``config`` describes them."""
+    return BLOCKS[config.block](config.hidden, config.activation, config.norm)
+
+
+def critic_layers(config: DDPGConfig) -> Callable:
+    """Return a critic's hidden layers as ``config`` describes them."""
+    norm = config.norm if config.critic_norm == "same" else config.critic_norm
+    return BLOCKS[config.block](config.hidden, config.activation, norm, config.action_layer)
+
+
 def make_actor(config: DDPGConfig, spaces: Spaces, networks: Mapping[str, Callable | None]) -> ActorNetwork:
     """Build the actor that ``config`` describes; arguments as for :meth:`Update.build`."""
     return ActorNetwork(
         *spaces,
-        network=networks["actor_network"] or mlp(config.hidden, config.activation, config.norm),
+        network=networks["actor_network"] or actor_layers(config),
         bounding=config.bounding,
         policy_gradient=config.policy_gradient,
-        optimizer=config.optimizer,
+        optimizer=with_beta1(config.optimizer, config.adam_beta1),
         learning_rate=config.actor_learning_rate,
         tau=config.tau,
         action_gradient_clip=config.action_gradient_clip,
+        pre_activation_penalty=config.pre_activation_penalty,
+        max_gradient_norm=config.max_gradient_norm,
     )
 
 
 def make_critic(config: DDPGConfig, spaces: Spaces, networks: Mapping[str, Callable | None]) -> CriticNetwork:
     """Build a critic as ``config`` describes it; arguments as for :meth:`Update.build`."""
-    supplied = mlp(config.hidden, config.activation, config.norm, config.action_layer)
     return CriticNetwork(
         *spaces,
-        network=networks["critic_network"] or supplied,
+        network=networks["critic_network"] or critic_layers(config),
         td_target=config.td_target,
-        optimizer=config.optimizer,
+        optimizer=with_beta1(config.optimizer, config.adam_beta1),
         learning_rate=config.critic_learning_rate,
         tau=config.tau,
         clip_delta=config.clip_delta,
+        loss=config.critic_loss,
+        l2=config.critic_l2,
+        max_gradient_norm=config.max_gradient_norm,
     )
 
 

@@ -8,9 +8,9 @@ import tensorflow as tf
 
 from ddpg.config import DQNConfig
 from ddpg.experience.replay import Batch
-from ddpg.gradients import td
 from ddpg.networks.base import Network
-from ddpg.networks.layers import conv, mlp
+from ddpg.networks.layers import BLOCKS, conv
+from ddpg.networks.optimizers import with_beta1
 from ddpg.networks.q_network import QNetwork
 from ddpg.updates.base import Metrics, Spaces, Step, Update, after_step
 from ddpg.updates.counting import UpdateCount
@@ -41,17 +41,19 @@ class DQNUpdate(Update):
     def build(cls, config: Any, spaces: Spaces, networks: Mapping[str, Callable | None]) -> "DQNUpdate":
         """See :meth:`Update.build`; ``networks`` is ``q_network``."""
         if config.network == "conv":
-            supplied = conv(dense=config.hidden, activation=config.activation, norm=config.norm)
+            supplied = conv(dense=config.hidden, activation=config.activation, norm=config.norm, block=config.block)
         else:
-            supplied = mlp(config.hidden, config.activation, config.norm)
+            supplied = BLOCKS[config.block](config.hidden, config.activation, config.norm)
         network = QNetwork(
             *spaces,
             network=networks["q_network"] or supplied,
             td_target=config.td_target,
-            optimizer=config.optimizer,
+            optimizer=with_beta1(config.optimizer, config.adam_beta1),
             learning_rate=config.learning_rate,
             tau=config.tau,
             clip_delta=config.clip_delta,
+            loss=config.critic_loss,
+            max_gradient_norm=config.max_gradient_norm,
         )
         return cls(network, config)
 
@@ -100,7 +102,7 @@ class DQNUpdate(Update):
     def step(self, batch: Batch, y: tf.Tensor) -> Metrics:
         """Move the taken actions' values towards y by one optimiser step."""
         q = self.network.taken(self.network(batch.observations, training=True), batch.actions)
-        metrics = {"loss": td.mean_square(q, y), "q_value": tf.reduce_mean(q)}
+        metrics = {"loss": self.network.td_path.loss(q, y), "q_value": tf.reduce_mean(q)}
         return after_step(self.network, self.network.td_gradients(q, y), metrics)
 
     def move(self) -> tf.Operation:

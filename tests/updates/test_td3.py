@@ -6,24 +6,16 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import tensorflow as tf
+from driven import SEED, Driven, K, difference, minibatches
 from numpy_td3 import TD3, normal, threefry
 
 from ddpg import DDPG, DDPGConfig, UsageError
-from ddpg.experience.replay import Batch
 from ddpg.updates import noise
 from ddpg.updates.ddpg import DDPGUpdate
-from ddpg.updates.learner import FusedLearner, SteppedLearner
 from ddpg.updates.registry import ALGORITHMS, Algorithm
-from ddpg.updates.td3 import TD3Update
 
-v1 = tf.compat.v1
-K, B, SEED = 5, 7, 11
-OBSERVATIONS = gym.spaces.Box(-np.inf, np.inf, (3,), np.float32)
-ACTIONS = gym.spaces.Box(-1, 1, (2,), np.float32)
-NO_NETWORKS = {"actor_network": None, "critic_network": None}
 CONFIG = DDPGConfig(
     hidden=(8, 6),
-    batch_size=B,
     gamma=0.9,
     tau=0.1,
     actor_learning_rate=1e-2,
@@ -35,48 +27,14 @@ CONFIG = DDPGConfig(
 )
 
 
-def minibatches():
-    rng = np.random.default_rng(0)
-    n = lambda *shape: rng.normal(size=(K, B, *shape)).astype(np.float32)  # noqa: E731
-    return Batch(n(3), np.tanh(n(2)), n(1), n(3), (rng.random((K, B, 1)) < 0.3).astype(np.float32))
-
-
-class Driven:
-    """A TD3 update with weights and targets of its own, driven."""
-
-    def __init__(self, driver, config=CONFIG):
-        self.graph, self.driver = tf.Graph(), driver
-        with self.graph.as_default():
-            v1.set_random_seed(SEED)
-            self.update = update = TD3Update.build(config, (OBSERVATIONS, ACTIONS), NO_NETWORKS)
-            if driver == "stepped":
-                self.learner = SteppedLearner(update, batch_size=B)
-            else:
-                self.learner = FusedLearner(update, batch_size=B, updates_per_call=K, jit=driver == "compiled")
-            self.networks = [update.actor, *update.critics]
-            self.session = v1.Session()
-            self.session.run(v1.global_variables_initializer())
-            rng = np.random.default_rng(1)
-            for network in self.networks:
-                variables = [*network.variables, *network.target_variables]
-                values = [0.5 * rng.normal(size=variable.shape) for variable in variables]
-                self.session.run([v.assign(value) for v, value in zip(variables, values, strict=True)])
-
-    def weights(self):
-        """Return the weights of actor and critics, and of their targets."""
-        online = self.session.run([network.variables for network in self.networks])
-        return online, self.session.run([network.target_variables for network in self.networks])
-
-    def train(self, updates, first=0):
-        rows = Batch(*(np.roll(field, -first, axis=0) for field in minibatches()))
-        return self.learner.update(self.session, rows, updates)[0]
+driven = functools.partial(functools.cache(Driven), config=CONFIG)
 
 
 @pytest.fixture(scope="module")
 def by_hand():
     """The weights after 0 to K updates in NumPy."""
     as_float64 = functools.partial(tf.nest.map_structure, lambda array: array.astype(np.float64))
-    (actor, *critics), targets = as_float64(Driven("stepped").weights())
+    (actor, *critics), targets = as_float64(driven("stepped").start().weights())
     agent, path = TD3(actor, critics, targets, CONFIG, SEED), []
     for fields in zip(*minibatches(), strict=True):
         path.append(([list(w) for w in (agent.actor, *agent.critics)], [list(w) for w in agent.targets]))
@@ -84,35 +42,31 @@ def by_hand():
     return [*path, ([agent.actor, *agent.critics], agent.targets)]
 
 
-def difference(one, other):
-    pairs = zip(tf.nest.flatten(list(one)), tf.nest.flatten(list(other)), strict=True)
-    return max(np.abs(a - b).max() for a, b in pairs)
-
-
 @pytest.mark.parametrize("driver", ["compiled", "uncompiled", "stepped"])
 def test_updates_equal_numpys(driver, by_hand):
     """One update, two more, two more: the delay is counted across calls, the noise is of the update's number."""
-    driven = Driven(driver)
+    learner = driven(driver).start()
     for first, count in ((0, 1), (1, 2), (3, 2)):
-        driven.train(count, first)
-        assert difference(driven.weights(), by_hand[first + count]) < 1e-5
+        learner.train(count, first)
+        assert difference(learner.weights(), by_hand[first + count]) < 1e-5
     assert difference(by_hand[0], by_hand[K]) > 1e-2
+    apart = learner.session.run(learner.all_variables)
+    learner.start().train(K)
+    assert difference(apart, learner.session.run(learner.all_variables)) == 0
 
 
 def test_actor_and_targets_stand_still_in_between():
     """Updates 1 and 3 move critics alone: no weight, no moment and no power of β of the actor moves."""
-    driven = Driven("uncompiled")
-    with driven.graph.as_default():
-        actors = [v for v in v1.global_variables() if v.name.startswith("actor/")]
-        others = [v for network in driven.networks for v in network.target_variables]
-        metrics = []
-        for first, moves in enumerate((False, True, False, True)):
-            before, critics = driven.session.run([actors, others]), driven.weights()[0][1:]
-            metrics.append(driven.train(1, first))
-            after = driven.session.run([actors, others])
-            for one, other in zip(before, after, strict=True):
-                assert any(not np.array_equal(a, b) for a, b in zip(one, other, strict=True)) == moves
-            assert all(difference([a], [b]) > 1e-3 for a, b in zip(critics, driven.weights()[0][1:], strict=True))
+    learner = driven("uncompiled").start()
+    actors = [v for v in learner.all_variables if v.name.startswith("actor/")]
+    groups = [actors, *(network.target_variables for network in learner.networks)]
+    metrics = []
+    for first, moves in enumerate((False, True, False, True)):
+        before, critics = learner.session.run(groups), learner.weights()[0][1:]
+        metrics.append(learner.train(1, first))
+        for one, other in zip(before, learner.session.run(groups), strict=True):
+            assert (difference(one, other) > 0) == moves
+        assert all(difference(*pair) > 1e-3 for pair in zip(critics, learner.weights()[0][1:], strict=True))
     assert metrics[0]["actor_loss"] == 0 != metrics[1]["actor_loss"] == metrics[2]["actor_loss"]
     assert metrics[3]["actor_loss"] != metrics[2]["actor_loss"]
 
@@ -169,19 +123,18 @@ def test_the_least_of_the_critics_counts():
     assert metrics["actor_loss"] == pytest.approx(-3, abs=0.01)  # of the first critic, after its step
 
 
-@pytest.mark.parametrize("clip", [0.25, 10.0])
-def test_noise_on_the_target_action_is_clipped_and_stays_in_the_box(clip):
-    """Q = 10·relu(a): with σ = 100 the noise is ±clip, and μ′ = 0 becomes clip or 0, or the bound 1."""
-    config = SMALL.replace(target_policy_noise=100.0, target_noise_clip=clip, hidden=(1,), batch_size=8)
+def test_noise_on_the_target_action_is_clipped():
+    """Q = 10·relu(a): with σ = 100 the noise is ±0.25, and μ′ = 0 becomes 0.25 or has no value."""
+    config = SMALL.replace(target_policy_noise=100.0, target_noise_clip=0.25, hidden=(1,), batch_size=8)
     agent = DDPG((BOX, BOX), config, seed=0)
     constant(agent, actor=0.0)
     with agent.session.as_default():
         agent.critic.set_network_params([[[0.0], [1.0]], [0.0], [[10.0]], [0.0]])
         agent.critic.sync_target_network()
     agent.observe([0.0], [-1.0], 0.0, [0.0], False, False)
-    loss = agent.update(1)["critic_loss"] / (0.5 * 10 * min(clip, 1.0)) ** 2
-    assert loss == pytest.approx(np.round(8 * loss) / 8, rel=1e-5)  # a number of eighths
-    assert 0 < loss < 1
+    share = agent.update(1)["critic_loss"] / (0.5 * 10 * 0.25) ** 2
+    assert share == pytest.approx(np.round(8 * share) / 8, rel=1e-5)  # a number of eighths
+    assert 0 < share < 1
 
 
 def test_networks_begin_as_plain_ddpgs():
@@ -195,39 +148,16 @@ def test_networks_begin_as_plain_ddpgs():
     assert difference(first, second) > 0
 
 
-def learned(**changes):
-    config = SMALL.replace(**{name: getattr(CONFIG, name) for name in ("n_critics", "policy_delay")})
-    agent = DDPG((BOX, BOX), config.replace(target_policy_noise=0.2, **changes), seed=0)
-    for number in range(9):
-        agent.observe([number / 9], [0.0], number, [0.0], False, False)
-    return agent
-
-
-def test_saved_in_the_middle_of_a_delay(tmp_path):
-    agent = learned()
-    agent.update(3)
-    agent.save(tmp_path / "c")
-    loaded = DDPG.load(tmp_path / "c")
-    for _ in range(3):
-        assert loaded.update(1) == agent.update(1)
-    assert difference(*(a.session.run([list(a.global_variables.values())]) for a in (loaded, agent))) == 0
-
-
-def test_calls_of_any_length_draw_the_same_noise():
-    """Minibatches apart: one transition, so that every minibatch is that."""
-    agents = [DDPG((BOX, BOX), learned().config.replace(updates_per_call=calls), seed=0) for calls in (1, 4)]
-    for agent in agents:
-        agent.observe([0.5], [0.0], 1.0, [0.0], False, False)
-        agent.update(7)
-    one, other = (list(agent.global_variables.values()) for agent in agents)
-    assert difference(agents[0].session.run([one]), agents[1].session.run([other])) == 0
-
-
-@pytest.mark.parametrize("td_target", ["placeholder", "output_delta", "residual_gradient"])
-def test_with_every_td_path(td_target):
-    losses = [learned(td_target=path).update(1)["critic_loss"] for path in ("stop_gradient", td_target)]
-    # Of the online networks, which begin as their targets.
-    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+def test_residual_gradient_goes_through_the_least():
+    """y is of the online networks: of two critics that say 3 and −1 the second's bias is in both targets."""
+    agent = DDPG((BOX, BOX), SMALL.replace(n_critics=2, td_target="residual_gradient", optimizer="sgd"), seed=0)
+    constant(agent, critic_0=3.0, critic_1=-1.0)
+    agent.observe([0.0], [0.0], 1.0, [0.0], False, False)
+    agent.update(1)
+    first, second = (agent.session.run(critic.variables[-1])[0] for critic in agent.critics)
+    # Residuals 3 − (1 − 0.5) = 2.5, whose y does not move with the first bias, and −1 − (1 − 0.5) = −1.5.
+    assert first == pytest.approx(3 - 1e-3 * 2 * 2.5, rel=1e-6)
+    assert second == pytest.approx(-1 + 1e-3 * 2 * 1.5 * (1 - 0.5), rel=1e-6)
 
 
 def test_a_variant_of_ddpg_that_knows_no_twins_does_not_ignore_them(monkeypatch):
