@@ -9,6 +9,7 @@ from driven import Driven, K, difference
 from ddpg import DDPG, DQN, ActorNetwork, CriticNetwork, DDPGConfig, DQNConfig, UsageError
 from ddpg.acting.policy import NumpyPolicy
 from ddpg.gradients import policy, td
+from ddpg.updates.registry import update_of
 
 v1 = tf.compat.v1
 BOX = gym.spaces.Box(-1, 1, (1,), np.float32)
@@ -152,20 +153,32 @@ def test_beta1_by_hand():
         mean, square = 0.5 * mean + 0.5 * gradient, 0.999 * square + 0.001 * gradient**2
         q -= 0.1 * mean / (1 - 0.5**step) / np.sqrt(square / (1 - 0.999**step))
         assert agent.session.run(agent.critic.variables[-1])[0] == pytest.approx(q, rel=1e-5)
-    assert float(agent.session.run(agent.actor.optimizer._beta1_power)) == pytest.approx(0.5**3)
 
 
-def test_critics_can_be_normalised_alone():
-    agent = DDPG((BOX, BOX), SMALL.replace(critic_norm="layer"), seed=0)
-    assert ["norm" in " ".join(v.name for v in n.variables) for n in (agent.actor, agent.critic)] == [False, True]
+def built(config):
+    space = BOX if isinstance(config, DDPGConfig) else gym.spaces.Discrete(2)
+    networks = dict.fromkeys(("actor_network", "critic_network", "q_network"))
+    return update_of(config).build(config, (BOX, space), networks)
+
+
+def test_options_reach_their_networks(graph):
+    """What they do there is shown above."""
+    shared = {"hidden": (4,), "max_gradient_norm": 0.5, "adam_beta1": 0.25, "critic_loss": "huber"}
+    options = {"n_critics": 2, "critic_l2": 0.125, "pre_activation_penalty": 2.0, "critic_norm": "layer"}
+    ddpg, dqn = built(DDPGConfig(**shared, **options)), built(DQNConfig(**shared))
+    for network in (ddpg.actor, *ddpg.critics, dqn.network):
+        assert network.max_gradient_norm == 0.5
+        assert network.optimizer._beta1 == 0.25
+    for network in (*ddpg.critics, dqn.network):
+        assert network.td_path.loss is td.huber
+    assert [critic.l2 for critic in ddpg.critics] == [0.125, 0.125]
+    assert ddpg.actor.pre_activation_penalty == 2
+    normalised = ["norm" in " ".join(v.name for v in n.variables) for n in (ddpg.actor, *ddpg.critics)]
+    assert normalised == [False, True, True]
 
 
 ALL = DDPGConfig(
-    hidden=(8, 8),
-    block="residual",
-    n_critics=2,
-    policy_delay=3,
-    target_policy_noise=0.2,
+    hidden=(8,),
     critic_loss="huber",
     critic_l2=0.1,
     max_gradient_norm=0.5,
@@ -175,7 +188,7 @@ ALL = DDPGConfig(
 )
 
 
-def test_drivers_agree_with_everything_on():
+def test_drivers_agree_on_all_of_them():
     ends = []
     for driver in ("stepped", "uncompiled", "compiled"):
         driven = Driven(driver, ALL).start()
