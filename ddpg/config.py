@@ -46,7 +46,9 @@ class AgentConfig(Options):
         "plain",
         "plain layers; residual: SimBa's blocks, whose width hidden tells, and again for every block",
     )
-    gamma: float = option(0.99, "discount factor")
+    gamma: float | None = option(
+        0.99, "discount factor; none: 1 - 5/T within [0.95, 0.995], T the environment's longest episode"
+    )
     tau: float = option(0.005, "step of the target networks, in (0, 1]")
     learning_rate_schedule: str | Callable = option(
         "constant", "constant; linear: down to 0 at the end of learning; cooldown: the same within its last fifth"
@@ -72,7 +74,7 @@ class AgentConfig(Options):
     def __post_init__(self):
         super().__post_init__()
         self._check(bool(self.hidden) and min(self.hidden) >= 1, "hidden", "layers of at least 1 unit")
-        self._check(0 <= self.gamma <= 1, "gamma", "in [0, 1]")
+        self._check_shares("gamma")
         self._check(0 < self.tau <= 1, "tau", "in (0, 1]")
         self._check_positive("updates_per_step")
         for name in ("batch_size", "buffer_size", "updates_per_call"):
@@ -99,6 +101,17 @@ class AgentConfig(Options):
                 "middle of every update; set jit=False and updates_per_call=1 (--no-jit --updates-per-call 1), or "
                 "use 'stop_gradient', whose gradient is the same"
             )
+
+    @property
+    def discount(self) -> float:
+        """γ as a number.
+
+        Raises:
+            UsageError: it is to be taken from an environment, and no agent has done so.
+        """
+        if self.gamma is None:
+            raise UsageError("gamma=none is taken from an agent's environment; without one, give it a number")
+        return self.gamma
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,8 +145,12 @@ class DDPGConfig(TD3Options, AgentConfig):
     )
     actor_learning_rate: float = option(1e-3, "step size of the actor's optimiser")
     critic_learning_rate: float = option(1e-3, "step size of the critic's optimiser")
+    actor_learning_rate_schedule: str | Callable | None = option(None, "of the actor's alone; none: as both's")
+    critic_learning_rate_schedule: str | Callable | None = option(None, "of the critics' alone; none: as both's")
     noise: str = option("gaussian", f"exploration noise: {' or '.join(NOISES)}")
     noise_scale: float = option(0.1, "its scale, in half-ranges of the action box")
+    noise_schedule: str = option("constant", "constant; linear: from noise_scale to noise_final in exploration_steps")
+    noise_final: float = option(0.0, "linear schedule: scale of the noise in the end")
     noise_theta: float = option(0.15, "Ornstein-Uhlenbeck: pull towards 0 per unit of time")
     noise_dt: float = option(1.0, "Ornstein-Uhlenbeck: time per step")
     exploration_initial: float | None = option(
@@ -152,7 +169,14 @@ class DDPGConfig(TD3Options, AgentConfig):
         self._check_name("noise", NOISES)
         for name in ("critic_l2", "pre_activation_penalty"):
             self._check(0 <= getattr(self, name) < np.inf, name, "a finite number >= 0")
-        self._check(0 <= self.noise_scale < np.inf, "noise_scale", "a finite number >= 0")
+        self._check_name("noise_schedule", ("constant", "linear"))
+        for name in ("noise_scale", "noise_final"):
+            self._check(0 <= getattr(self, name) < np.inf, name, "a finite number >= 0")
+        if self.noise_schedule == "linear" and self.noise_scale == 0:
+            raise UsageError("noise_schedule='linear' lowers a noise_scale > 0, got 0; set one of the two")
+        for name in ("actor_learning_rate_schedule", "critic_learning_rate_schedule"):
+            if isinstance(getattr(self, name), str):
+                self._check_name(name, tuple(SCHEDULES))
         self._check_shares("exploration_initial", "exploration_final")
 
 

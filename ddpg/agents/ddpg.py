@@ -93,7 +93,11 @@ class DDPG(OffPolicyAgent):
             size=self.actions.size,
             make_noise=partial(make_noise, config.noise, config.noise_scale, config.noise_theta, config.noise_dt),
             scale=config.noise_scale,
+            share=None if config.noise_schedule == "constant" else self._noise_share,
         )
+
+    def _noise_share(self, step: int) -> float:
+        return interpolate(1.0, self.config.noise_final / self.config.noise_scale, self.config.exploration_steps, step)
 
     def _note_predicted(self, actions: np.ndarray, deterministic: bool) -> None:
         if not (deterministic and self._squashed):

@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from ddpg.acting.schedules import schedule_of
 from ddpg.agents import limits, state
 from ddpg.agents.base import Agent
 from ddpg.agents.callbacks import Callback, ProgressBar, as_callbacks
@@ -104,8 +105,14 @@ class OffPolicyAgent(Agent):
     def scale_learning_rates(self, factor: float) -> None:
         """Set the optimisers' step sizes to ``factor`` times the configured ones."""
         with self.session.as_default():
-            for network, rate in self.symbolic_update.learning_rates:
+            for network, rate, _ in self.symbolic_update.learning_rates:
                 network.set_learning_rate(factor * rate)
+
+    def schedule_learning_rates(self, left: float) -> None:
+        """Set each optimiser's step size to what its schedule says where the share ``left`` of learning is left."""
+        with self.session.as_default():
+            for network, rate, schedule in self.symbolic_update.learning_rates:
+                network.set_learning_rate(schedule_of(schedule)(left) * rate)
 
     def learn(
         self: Self,

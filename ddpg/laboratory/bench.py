@@ -57,7 +57,7 @@ class Bench:
         )
         self._agent = DDPG(env, config, seed)  # its session lives as long as it does
         self._agent.learn(RANDOM_STEPS)
-        self.seed, self.session, self.gamma = self._agent.seed, self._agent.session, config.gamma
+        self.seed, self.session, self.gamma = self._agent.seed, self._agent.session, self._agent.config.discount
         self._rng = np.random.default_rng(self.seed)
         fields = self._agent.replay.sample(self._rng, 1, config.batch_size)
         self.values = Batch(*(field[0] for field in fields))

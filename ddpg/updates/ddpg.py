@@ -24,7 +24,7 @@ from ddpg.networks.base import Network
 from ddpg.networks.critic import CriticNetwork
 from ddpg.networks.layers import BLOCKS
 from ddpg.networks.optimizers import with_beta1
-from ddpg.updates.base import Metrics, Spaces, Step, Update, after_step, check_gradients
+from ddpg.updates.base import Metrics, Spaces, Step, StepSize, Update, after_step, check_gradients
 
 ACTOR_METRICS = (
     "actor_loss",
@@ -213,10 +213,13 @@ class DDPGUpdate(Update):
         return self.config.target == "online" or self.critic.td_path.bootstraps_online
 
     @property
-    def learning_rates(self) -> list[tuple[Network, float]]:
+    def learning_rates(self) -> list[StepSize]:
         """Those of actor and critics."""
-        critics = [(critic, self.config.critic_learning_rate) for critic in self.critics]
-        return [(self.actor, self.config.actor_learning_rate), *critics]
+        config, shared = self.config, self.config.learning_rate_schedule
+        rate, schedule = config.critic_learning_rate, config.critic_learning_rate_schedule or shared
+        critics = [StepSize(critic, rate, schedule) for critic in self.critics]
+        schedule = config.actor_learning_rate_schedule or shared
+        return [StepSize(self.actor, config.actor_learning_rate, schedule), *critics]
 
     @property
     def action_size(self) -> int:
@@ -230,7 +233,7 @@ class DDPGUpdate(Update):
 
     def target(self, batch: Batch) -> tf.Tensor:
         """See :func:`td_target`."""
-        return td_target(self.actor, self.critic, batch, self.config.gamma, self.online)
+        return td_target(self.actor, self.critic, batch, self.config.discount, self.online)
 
     def critic_step(self, batch: Batch, y: tf.Tensor) -> Metrics:
         """See :func:`critic_step`."""

@@ -8,11 +8,10 @@ import tensorflow as tf
 
 from ddpg.config import DQNConfig
 from ddpg.experience.replay import Batch
-from ddpg.networks.base import Network
 from ddpg.networks.layers import BLOCKS, conv
 from ddpg.networks.optimizers import with_beta1
 from ddpg.networks.q_network import QNetwork
-from ddpg.updates.base import Metrics, Spaces, Step, Update, after_step
+from ddpg.updates.base import Metrics, Spaces, Step, StepSize, Update, after_step
 from ddpg.updates.counting import UpdateCount
 
 
@@ -68,9 +67,9 @@ class DQNUpdate(Update):
         return self.network
 
     @property
-    def learning_rates(self) -> list[tuple[Network, float]]:
+    def learning_rates(self) -> list[StepSize]:
         """The Q-network's."""
-        return [(self.network, self.config.learning_rate)]
+        return [StepSize(self.network, self.config.learning_rate, self.config.learning_rate_schedule)]
 
     @property
     def action_size(self) -> int:
@@ -97,7 +96,7 @@ class DQNUpdate(Update):
             next_q = self.network.taken(values, chosen)
         else:
             next_q = tf.reduce_max(values, axis=1, keepdims=True)
-        return batch.rewards + self.config.gamma * (1.0 - batch.terminated) * next_q
+        return batch.rewards + self.config.discount * (1.0 - batch.terminated) * next_q
 
     def step(self, batch: Batch, y: tf.Tensor) -> Metrics:
         """Move the taken actions' values towards y by one optimiser step."""

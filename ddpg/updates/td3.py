@@ -73,7 +73,7 @@ class TD3Update(ddpg.DDPGUpdate):
         """
         actions = self._smoothed(ddpg.next_actions(self.actor, batch, self.online))
         values = [ddpg.next_value(critic, batch, actions, self.online) for critic in self.critics]
-        return ddpg.bootstrapped(batch, self.config.gamma, functools.reduce(tf.minimum, values))
+        return ddpg.bootstrapped(batch, self.config.discount, functools.reduce(tf.minimum, values))
 
     def critic_step(self, batch: Batch, y: tf.Tensor) -> Metrics:
         """Move every critic towards the one y; the metrics are means over the critics."""
