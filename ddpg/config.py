@@ -25,7 +25,7 @@ else:
 
 
 OPTIMIZERS = ("adam", "rmsprop", "sgd", "momentum")
-TARGETS = ("ema", "online")
+TARGETS = ("ema", "online", "none")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,7 +41,7 @@ class AgentConfig(Options):
 
     hidden: tuple[int, ...] = option((256, 256), "units of the hidden layers")
     activation: str = option("relu", "activation of the hidden layers")
-    norm: str | None = option(None, "normalisation of the hidden layers: batch, layer or none")
+    norm: str | None = option(None, "normalisation of the hidden layers: batch, layer, renorm (CrossQ's) or none")
     block: str = option(
         "plain",
         "plain layers; residual: SimBa's blocks, whose width hidden tells, and again for every block",
@@ -63,7 +63,8 @@ class AgentConfig(Options):
     clip_delta: float | None = option(None, "output_delta: largest magnitude of target minus prediction, or none")
     rescale_rewards: bool = option(False, "divide rewards by the largest one seen (at least 1), as DQN 3.0")
     target: str = option(
-        "ema", "networks of the bootstrapped target: ema, their moving averages; online: themselves, as they are"
+        "ema",
+        "networks of y: ema, their moving averages; online: themselves, as they are; none: CrossQ's joint pass",
     )
     critic_loss: str | Callable = option("mse", "of the critic or Q-network: mse, or huber with threshold 1")
     optimizer: str | Callable = option("adam", "adam, rmsprop, sgd or momentum (0.9)")
@@ -138,6 +139,10 @@ class DDPGConfig(TD3Options, AgentConfig):
     """Options of :class:`ddpg.DDPG`. Actions, their noise and their gradients are in units of [-1, 1]."""
 
     action_layer: int = option(0, "hidden layer where the action enters the critic; 1 is the paper's")
+    critic: str = option("scalar", "scalar, or categorical: Q as the mean of a distribution, learned by cross-entropy")
+    atoms: int = option(101, "categorical: values that the distribution is over")
+    v_min: float = option(-10.0, "categorical: least value of Q")
+    v_max: float = option(10.0, "categorical: largest value of Q")
     critic_norm: str | None = option("same", "normalisation of the critics' hidden layers: same as norm, or another")
     critic_l2: float = option(0.0, "decay of the critics' weights, as an L2 term of their loss (the paper's: 1e-2)")
     pre_activation_penalty: float = option(
@@ -166,6 +171,24 @@ class DDPGConfig(TD3Options, AgentConfig):
     def __post_init__(self):
         super().__post_init__()
         self._check_positive("actor_learning_rate", "critic_learning_rate")
+        if self.target == "none" and (self.norm if self.critic_norm == "same" else self.critic_norm) != "renorm":
+            raise UsageError(
+                "target='none' stands on batch renormalisation of the critics, which sees (s, a) and (s', a') at once; "
+                "set critic_norm='renorm' with it, or target='online'"
+            )
+        if self.target == "none" and self.td_target == "residual_gradient":
+            raise UsageError("target='none' stops y, and td_target='residual_gradient' does not; set one of the two")
+        self._check_name("critic", ("scalar", "categorical"))
+        self._check(self.atoms >= 2, "atoms", "at least 2")
+        self._check(-np.inf < self.v_min < self.v_max < np.inf, "v_min", f"finite and below v_max={self.v_max!r}")
+        if self.critic == "categorical" and (
+            self.critic_loss != "mse" or self.td_target not in ("stop_gradient", "placeholder")
+        ):
+            raise UsageError(
+                f"critic='categorical' has a loss of its own, the cross-entropy with a stopped target, but got "
+                f"critic_loss={self.critic_loss!r} and td_target={self.td_target!r}; leave critic_loss at 'mse' and "
+                "td_target at 'stop_gradient' or 'placeholder'"
+            )
         self._check_name("noise", NOISES)
         for name in ("critic_l2", "pre_activation_penalty"):
             self._check(0 <= getattr(self, name) < np.inf, name, "a finite number >= 0")
@@ -195,6 +218,8 @@ class DQNConfig(AgentConfig):
         super().__post_init__()
         self._check_positive("learning_rate")
         self._check(self.target_update_interval >= 0, "target_update_interval", "at least 0")
+        if self.target == "none":
+            raise UsageError("target='none' joins the critic's (s, a) and (s', a'), and DQN has no such; set 'online'")
         if self.target == "online" and self.target_update_interval:
             raise UsageError(
                 f"target_update_interval={self.target_update_interval} copies into a target network, and "

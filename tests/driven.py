@@ -35,7 +35,13 @@ class Driven:
                 self.learner = FusedLearner(update, batch_size=B, updates_per_call=K, jit=driver == "compiled")
             self.networks = [update.actor, *update.critics]
             self.session = v1.Session()
-            variables = [v for network in self.networks for v in (*network.variables, *network.target_variables)]
+            variables = [
+                moved
+                for network in self.networks
+                for group in (network.variables, network.target_variables)
+                for moved, online in zip(group, network.variables, strict=True)
+                if online.trainable
+            ]
             rng = np.random.default_rng(1)
             values = [0.5 * rng.normal(size=variable.shape) for variable in variables]
             start = [v.assign(value) for v, value in zip(variables, values, strict=True)]

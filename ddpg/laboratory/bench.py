@@ -51,6 +51,8 @@ class Bench:
             policy_gradient="chain_rule",
             clip_delta=None,
             action_gradient_clip=None,
+            critic="scalar",
+            critic_loss="mse",
             learning_starts=RANDOM_STEPS,
             updates_per_call=1,
             jit=False,

@@ -62,6 +62,17 @@ class CriticNetwork(ValueNetwork):
         """
         return tf.gradients(self(states, actions), actions)[0]
 
+    def joint(
+        self, states: tf.Tensor, actions: tf.Tensor, next_states: tf.Tensor, next_actions: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Return Q(s, a) and Q(s′, a′), ``[B, 1]`` each, of one forward pass in training mode.
+
+        Batch statistics are then those of both: replayed actions and the policy's (CrossQ: Bhatt et al. 2024,
+        arXiv 1902.05605, section 3.2).
+        """
+        both = self(tf.concat([states, next_states], axis=0), tf.concat([actions, next_actions], axis=0), training=True)
+        return tuple(tf.split(both, 2))
+
     def prediction(self, states: tf.Tensor, actions: tf.Tensor) -> tf.Tensor:
         """Return q = Q(s, a), ``[B, 1]``, in training mode."""
         return self(states, actions, training=True)

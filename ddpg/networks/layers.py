@@ -6,8 +6,9 @@ import tensorflow as tf
 
 from ddpg._tflearn import tflearn
 from ddpg.errors import UsageError, choose
+from ddpg.networks.renorm import batch_renormalization
 
-NORMS = (None, "batch", "layer")
+NORMS = (None, "batch", "layer", "renorm")
 
 AUTO_REUSE = tf.compat.v1.AUTO_REUSE
 
@@ -38,7 +39,8 @@ def mlp(
         activation: a tflearn activation's name, or a callable on tensors.
         norm: ``None``; ``"batch"``: the observation and every layer before the action's entry are batch
             normalised (Lillicrap et al. 2015, section 3), every hidden layer where no action enters or it
-            enters with the observation; ``"layer"``: layer normalisation of every hidden layer.
+            enters with the observation; ``"layer"``: layer normalisation of every hidden layer; ``"renorm"``:
+            batch renormalisation of what enters each layer, the output's too, as in CrossQ.
         action_layer: the layer whose input the action joins (critics only). 0: with the observation;
             1: the paper's critic.
 
@@ -67,6 +69,8 @@ def mlp(
         for index, units in enumerate(hidden):
             if actions is not None and index == action_layer:
                 layer = tf.concat([layer, actions], axis=1)
+            if norm == "renorm":
+                layer = batch_renormalization(layer, scope=f"norm_{index}")
             initializer = fan_in_uniform(int(layer.shape[1]))
             layer = tflearn.fully_connected(
                 layer,
@@ -81,7 +85,7 @@ def mlp(
             elif norm == "layer":
                 layer = layer_normalization(layer, scope=f"norm_{index}")
             layer = activate(layer)
-        return layer
+        return batch_renormalization(layer, scope="norm") if norm == "renorm" else layer
 
     return network
 

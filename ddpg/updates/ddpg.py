@@ -21,6 +21,7 @@ from ddpg.errors import UsageError
 from ddpg.experience.replay import Batch
 from ddpg.networks.actor import ActorNetwork
 from ddpg.networks.base import Network
+from ddpg.networks.categorical import CategoricalCritic
 from ddpg.networks.critic import CriticNetwork
 from ddpg.networks.layers import BLOCKS
 from ddpg.networks.optimizers import with_beta1
@@ -71,7 +72,11 @@ def bootstrapped(batch: Batch, gamma: float, next_q: tf.Tensor) -> tf.Tensor:
 
 def critic_step(critic: CriticNetwork, batch: Batch, y: tf.Tensor) -> Metrics:
     """Move Q(s, a) towards y by one optimiser step; the metrics are ready when it is done."""
-    q = critic(batch.observations, batch.actions, training=True)
+    return regression_step(critic, critic(batch.observations, batch.actions, training=True), y)
+
+
+def regression_step(critic: CriticNetwork, q: tf.Tensor, y: tf.Tensor) -> Metrics:
+    """Same as :func:`critic_step`, from the prediction q ``[B, 1]``."""
     metrics = {"critic_loss": critic.td_path.loss(q, y), "q_value": tf.reduce_mean(q)}
     return after_step(critic, critic.td_gradients(q, y), metrics)
 
@@ -147,18 +152,19 @@ def make_actor(config: DDPGConfig, spaces: Spaces, networks: Mapping[str, Callab
 
 def make_critic(config: DDPGConfig, spaces: Spaces, networks: Mapping[str, Callable | None]) -> CriticNetwork:
     """Build a critic as ``config`` describes it; arguments as for :meth:`Update.build`."""
-    return CriticNetwork(
-        *spaces,
-        network=networks["critic_network"] or critic_layers(config),
-        td_target=config.td_target,
-        optimizer=with_beta1(config.optimizer, config.adam_beta1),
-        learning_rate=config.critic_learning_rate,
-        tau=config.tau,
-        clip_delta=config.clip_delta,
-        loss=config.critic_loss,
-        l2=config.critic_l2,
-        max_gradient_norm=config.max_gradient_norm,
-    )
+    options: dict[str, Any] = {
+        "network": networks["critic_network"] or critic_layers(config),
+        "td_target": config.td_target,
+        "optimizer": with_beta1(config.optimizer, config.adam_beta1),
+        "learning_rate": config.critic_learning_rate,
+        "tau": config.tau,
+        "clip_delta": config.clip_delta,
+        "l2": config.critic_l2,
+        "max_gradient_norm": config.max_gradient_norm,
+    }
+    if config.critic == "categorical":
+        return CategoricalCritic(*spaces, atoms=config.atoms, v_min=config.v_min, v_max=config.v_max, **options)
+    return CriticNetwork(*spaces, loss=config.critic_loss, **options)
 
 
 def _mean_norm(gradients: tf.Tensor) -> tf.Tensor:
@@ -210,7 +216,7 @@ class DDPGUpdate(Update):
     @property
     def online(self) -> bool:
         """Whether y is of the online networks."""
-        return self.config.target == "online" or self.critic.td_path.bootstraps_online
+        return self.config.target != "ema" or self.critic.td_path.bootstraps_online
 
     @property
     def learning_rates(self) -> list[StepSize]:
@@ -245,4 +251,4 @@ class DDPGUpdate(Update):
 
     def move(self) -> tf.Operation:
         """See :func:`target_step`; nothing where y is of the online networks."""
-        return tf.no_op() if self.config.target == "online" else target_step(self.actor, *self.critics)
+        return tf.no_op() if self.config.target != "ema" else target_step(self.actor, *self.critics)

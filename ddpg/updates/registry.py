@@ -5,6 +5,7 @@ from typing import NamedTuple
 from ddpg.config import AgentConfig, DDPGConfig, DQNConfig
 from ddpg.errors import UsageError
 from ddpg.updates.base import Update
+from ddpg.updates.crossq import CrossQUpdate
 from ddpg.updates.ddpg import DDPGUpdate
 from ddpg.updates.dqn import DQNUpdate
 from ddpg.updates.td3 import TD3Update
@@ -22,7 +23,7 @@ ALGORITHMS = {
     "DQN": Algorithm(DQNConfig, DQNUpdate),
 }
 
-VARIANTS = (TD3Update,)  # of an algorithm's update, where options ask for them
+VARIANTS = (CrossQUpdate, TD3Update)  # of an algorithm's update, where options ask for them
 
 
 def algorithm_of(config: AgentConfig) -> str:

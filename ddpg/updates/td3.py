@@ -11,7 +11,7 @@ The actor follows the first critic, ∇ₐQ₁, as there.
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -73,12 +73,11 @@ class TD3Update(ddpg.DDPGUpdate):
         """
         actions = self._smoothed(ddpg.next_actions(self.actor, batch, self.online))
         values = [ddpg.next_value(critic, batch, actions, self.online) for critic in self.critics]
-        return ddpg.bootstrapped(batch, self.config.discount, functools.reduce(tf.minimum, values))
+        return self._from_least(batch, values)
 
     def critic_step(self, batch: Batch, y: tf.Tensor) -> Metrics:
         """Move every critic towards the one y; the metrics are means over the critics."""
-        steps = [ddpg.critic_step(critic, batch, y) for critic in self.critics]
-        return {name: tf.add_n([step[name] for step in steps]) / len(steps) for name in steps[0]}
+        return means([ddpg.critic_step(critic, batch, y) for critic in self.critics])
 
     def actor_step(self, batch: Batch, y: tf.Tensor) -> Metrics:
         """Move the actor in every d-th update. In between its metrics are those of its last step (0 before the first).
@@ -101,6 +100,9 @@ class TD3Update(ddpg.DDPGUpdate):
         """Move all targets in every d-th update, and count it."""
         return self._count.move(self.config.policy_delay, super().move)
 
+    def _from_least(self, batch: Batch, values: Sequence[tf.Tensor]) -> tf.Tensor:
+        return ddpg.bootstrapped(batch, self.config.discount, functools.reduce(tf.minimum, values))
+
     def _smoothed(self, actions: tf.Tensor) -> tf.Tensor:
         sigma, clip = self.config.target_policy_noise, self.config.target_noise_clip
         if sigma == 0:
@@ -109,3 +111,8 @@ class TD3Update(ddpg.DDPGUpdate):
         half_range = (self.actor.high - self.actor.low) / 2
         disturbed = actions + tf.clip_by_value(noise, -clip, clip) * half_range
         return tf.clip_by_value(disturbed, self.actor.low, self.actor.high)
+
+
+def means(steps: Sequence[Metrics]) -> Metrics:
+    """Return the means of metrics of the same names."""
+    return {name: tf.add_n([step[name] for step in steps]) / len(steps) for name in steps[0]}

@@ -171,8 +171,9 @@ CHANGES = SHARED_CHANGES | {
 }
 
 
-# What tests/updates/test_td3.py, test_terms.py, tests/networks/test_residual.py and test_schedules.py show by hand.
+# What tests/updates/test_td3.py, test_terms.py, test_schedules.py and tests/networks show by hand.
 BY_HAND = {
+    *("critic", "atoms", "v_min", "v_max"),
     *("noise_schedule", "noise_final", "actor_learning_rate_schedule", "critic_learning_rate_schedule"),
     *("n_critics", "policy_delay", "target_policy_noise", "target_noise_clip"),
     *("block", "critic_norm", "critic_loss", "critic_l2", "pre_activation_penalty", "max_gradient_norm", "adam_beta1"),

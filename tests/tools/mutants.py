@@ -649,8 +649,8 @@ MUTANTS = [
     Mutant(
         "critic-ignores-optimizer",
         "ddpg/updates/ddpg.py",
-        "td_target=config.td_target,\n        optimizer=with_beta1(config.optimizer, config.adam_beta1),",
-        "td_target=config.td_target,",
+        '"optimizer": with_beta1(config.optimizer, config.adam_beta1),',
+        "",
         OPTIMIZERS,
     ),
     Mutant(
@@ -704,7 +704,7 @@ MUTANTS = [
     Mutant(
         "critics-do-not-decay",
         "ddpg/updates/ddpg.py",
-        "l2=config.critic_l2,",
+        '"l2": config.critic_l2,',
         "",
         f"{_TERMS}options_reach_their_networks",
     ),
