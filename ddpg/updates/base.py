@@ -99,6 +99,11 @@ class Update(abc.ABC):
             return {name: tf.identity(value) for name, value in metrics.items()}
 
 
+def bootstrapped(batch: Batch, gamma: float, next_q: tf.Tensor) -> tf.Tensor:
+    """Return y = r + γ(1 − terminated)·``next_q``, ``[B, 1]``."""
+    return batch.rewards + gamma * (1.0 - batch.terminated) * next_q
+
+
 def after_step(network: Network, gradients: list, metrics: Metrics) -> Metrics:
     """Apply ``gradients``; return ``metrics``, taken before the step, in a form that waits for it.
 

@@ -25,7 +25,7 @@ from ddpg.networks.categorical import CategoricalCritic
 from ddpg.networks.critic import CriticNetwork
 from ddpg.networks.layers import BLOCKS
 from ddpg.networks.optimizers import with_beta1
-from ddpg.updates.base import Metrics, Spaces, Step, StepSize, Update, after_step, check_gradients
+from ddpg.updates.base import Metrics, Spaces, Step, StepSize, Update, after_step, bootstrapped, check_gradients
 
 ACTOR_METRICS = (
     "actor_loss",
@@ -63,11 +63,6 @@ def next_value(critic: CriticNetwork, batch: Batch, actions: tf.Tensor, online: 
     """Return Q′(s′, a), or Q(s′, a) if ``online``, of ``actions`` ``[B, A]``, ``[B, 1]``."""
     value = critic if online else critic.target
     return value(batch.next_observations, actions)
-
-
-def bootstrapped(batch: Batch, gamma: float, next_q: tf.Tensor) -> tf.Tensor:
-    """Return r + γ(1 − terminated)·``next_q``, ``[B, 1]``."""
-    return batch.rewards + gamma * (1.0 - batch.terminated) * next_q
 
 
 def critic_step(critic: CriticNetwork, batch: Batch, y: tf.Tensor) -> Metrics:

@@ -11,7 +11,7 @@ from ddpg.experience.replay import Batch
 from ddpg.networks.layers import BLOCKS, conv
 from ddpg.networks.optimizers import with_beta1
 from ddpg.networks.q_network import QNetwork
-from ddpg.updates.base import Metrics, Spaces, Step, StepSize, Update, after_step
+from ddpg.updates.base import Metrics, Spaces, Step, StepSize, Update, after_step, bootstrapped
 from ddpg.updates.counting import UpdateCount
 
 
@@ -96,7 +96,7 @@ class DQNUpdate(Update):
             next_q = self.network.taken(values, chosen)
         else:
             next_q = tf.reduce_max(values, axis=1, keepdims=True)
-        return batch.rewards + self.config.discount * (1.0 - batch.terminated) * next_q
+        return bootstrapped(batch, self.config.discount, next_q)
 
     def step(self, batch: Batch, y: tf.Tensor) -> Metrics:
         """Move the taken actions' values towards y by one optimiser step."""

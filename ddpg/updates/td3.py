@@ -19,7 +19,7 @@ import tensorflow as tf
 from ddpg.experience.replay import Batch
 from ddpg.networks.critic import CriticNetwork
 from ddpg.updates import ddpg
-from ddpg.updates.base import Metrics, Spaces
+from ddpg.updates.base import Metrics, Spaces, bootstrapped
 from ddpg.updates.counting import UpdateCount
 from ddpg.updates.noise import standard_normal
 
@@ -101,7 +101,7 @@ class TD3Update(ddpg.DDPGUpdate):
         return self._count.move(self.config.policy_delay, super().move)
 
     def _from_least(self, batch: Batch, values: Sequence[tf.Tensor]) -> tf.Tensor:
-        return ddpg.bootstrapped(batch, self.config.discount, functools.reduce(tf.minimum, values))
+        return bootstrapped(batch, self.config.discount, functools.reduce(tf.minimum, values))
 
     def _smoothed(self, actions: tf.Tensor) -> tf.Tensor:
         sigma, clip = self.config.target_policy_noise, self.config.target_noise_clip

@@ -371,7 +371,7 @@ MUTANTS = [
         'as_flag(terminated or truncated, "terminated")',
         VALUE,
     ),
-    Mutant("an-end-has-a-value", "ddpg/updates/ddpg.py", "gamma * (1.0 - batch.terminated) *", "gamma *", VALUE),
+    Mutant("an-end-has-a-value", "ddpg/updates/base.py", "gamma * (1.0 - batch.terminated) *", "gamma *", VALUE),
     # -- noise
     Mutant("noise-goes-on", "ddpg/acting/exploration.py", "self._noise.reset(index)", "pass", NOISE),
     Mutant("noise-reset-everywhere", "ddpg/acting/noise.py", "self._x[index] = 0.0", "self._x[:] = 0.0", NOISE),
