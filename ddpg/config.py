@@ -11,6 +11,7 @@ import numpy as np
 from ddpg.acting.noise import NOISES
 from ddpg.acting.schedules import SCHEDULES
 from ddpg.errors import UsageError
+from ddpg.family import CriticOptions, TD3Options
 from ddpg.options import Options, option
 
 if sys.version_info >= (3, 11):
@@ -116,35 +117,10 @@ class AgentConfig(Options):
 
 
 @dataclasses.dataclass(frozen=True)
-class TD3Options(Options):
-    """What TD3 adds to DDPG (Fujimoto et al. 2018): :mod:`ddpg.updates.td3`."""
-
-    n_critics: int = option(1, "critics, of whose targets the least value counts (TD3: 2)")
-    policy_delay: int = option(1, "updates of the critics for one of the actor and of all targets (TD3: 2)")
-    target_policy_noise: float = option(
-        0.0, "deviation of the noise on the target's action, in half-ranges of the action box (TD3: 0.2)"
-    )
-    target_noise_clip: float = option(0.5, "largest magnitude of that noise, in half-ranges")
-
-    def __post_init__(self):
-        super().__post_init__()
-        for name in ("n_critics", "policy_delay"):
-            self._check(getattr(self, name) >= 1, name, "at least 1")
-        self._check(0 <= self.target_policy_noise < np.inf, "target_policy_noise", "a finite number >= 0")
-        self._check_positive("target_noise_clip")
-
-
-@dataclasses.dataclass(frozen=True)
-class DDPGConfig(TD3Options, AgentConfig):
+class DDPGConfig(TD3Options, CriticOptions, AgentConfig):
     """Options of :class:`ddpg.DDPG`. Actions, their noise and their gradients are in units of [-1, 1]."""
 
     action_layer: int = option(0, "hidden layer where the action enters the critic; 1 is the paper's")
-    critic: str = option("scalar", "scalar, or categorical: Q as the mean of a distribution, learned by cross-entropy")
-    atoms: int = option(101, "categorical: values that the distribution is over")
-    v_min: float = option(-10.0, "categorical: least value of Q")
-    v_max: float = option(10.0, "categorical: largest value of Q")
-    critic_norm: str | None = option("same", "normalisation of the critics' hidden layers: same as norm, or another")
-    critic_l2: float = option(0.0, "decay of the critics' weights, as an L2 term of their loss (the paper's: 1e-2)")
     pre_activation_penalty: float = option(
         0.0, "squashing: times the mean square of what tanh squashes, added to the actor's loss (MR.Q's: 1e-5)"
     )
@@ -168,19 +144,21 @@ class DDPGConfig(TD3Options, AgentConfig):
     policy_gradient: str | Callable = option("chain_rule", "chain_rule, direct or surrogate")
     action_gradient_clip: float | None = option(None, "largest norm of each sample's action gradient, or none")
 
+    @property
+    def norm_of_critics(self) -> str | None:
+        """``critic_norm``, or ``norm`` where that is the same."""
+        return self.norm if self.critic_norm == "same" else self.critic_norm
+
     def __post_init__(self):
         super().__post_init__()
         self._check_positive("actor_learning_rate", "critic_learning_rate")
-        if self.target == "none" and (self.norm if self.critic_norm == "same" else self.critic_norm) != "renorm":
+        if self.target == "none" and self.norm_of_critics != "renorm":
             raise UsageError(
                 "target='none' stands on batch renormalisation of the critics, which sees (s, a) and (s', a') at once; "
                 "set critic_norm='renorm' with it, or target='online'"
             )
         if self.target == "none" and self.td_target == "residual_gradient":
             raise UsageError("target='none' stops y, and td_target='residual_gradient' does not; set one of the two")
-        self._check_name("critic", ("scalar", "categorical"))
-        self._check(self.atoms >= 2, "atoms", "at least 2")
-        self._check(-np.inf < self.v_min < self.v_max < np.inf, "v_min", f"finite and below v_max={self.v_max!r}")
         if self.critic == "categorical" and (
             self.critic_loss != "mse" or self.td_target not in ("stop_gradient", "placeholder")
         ):
@@ -190,10 +168,8 @@ class DDPGConfig(TD3Options, AgentConfig):
                 "td_target at 'stop_gradient' or 'placeholder'"
             )
         self._check_name("noise", NOISES)
-        for name in ("critic_l2", "pre_activation_penalty"):
-            self._check(0 <= getattr(self, name) < np.inf, name, "a finite number >= 0")
         self._check_name("noise_schedule", ("constant", "linear"))
-        for name in ("noise_scale", "noise_final"):
+        for name in ("noise_scale", "noise_final", "pre_activation_penalty"):
             self._check(0 <= getattr(self, name) < np.inf, name, "a finite number >= 0")
         if self.noise_schedule == "linear" and self.noise_scale == 0:
             raise UsageError("noise_schedule='linear' lowers a noise_scale > 0, got 0; set one of the two")

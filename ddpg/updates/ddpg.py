@@ -125,8 +125,7 @@ def actor_layers(config: DDPGConfig) -> Callable:
 
 def critic_layers(config: DDPGConfig) -> Callable:
     """Return a critic's hidden layers as ``config`` describes them."""
-    norm = config.norm if config.critic_norm == "same" else config.critic_norm
-    return BLOCKS[config.block](config.hidden, config.activation, norm, config.action_layer)
+    return BLOCKS[config.block](config.hidden, config.activation, config.norm_of_critics, config.action_layer)
 
 
 def make_actor(config: DDPGConfig, spaces: Spaces, networks: Mapping[str, Callable | None]) -> ActorNetwork:
