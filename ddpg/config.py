@@ -12,6 +12,7 @@ from ddpg.acting.noise import NOISES
 from ddpg.acting.schedules import SCHEDULES
 from ddpg.errors import UsageError
 from ddpg.experience.priorities import KINDS
+from ddpg.family import CriticOptions, TD3Options
 from ddpg.options import Options, option
 
 if sys.version_info >= (3, 11):
@@ -26,8 +27,8 @@ else:
 
 
 OPTIMIZERS = ("adam", "rmsprop", "sgd", "momentum")
-TARGETS = ("ema", "online")
 COMPILERS = ("auto", "native", "xla")
+TARGETS = ("ema", "online", "none")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,8 +44,14 @@ class AgentConfig(Options):
 
     hidden: tuple[int, ...] = option((256, 256), "units of the hidden layers")
     activation: str = option("relu", "activation of the hidden layers")
-    norm: str | None = option(None, "normalisation of the hidden layers: batch, layer or none")
-    gamma: float = option(0.99, "discount factor")
+    norm: str | None = option(None, "normalisation of the hidden layers: batch, layer, renorm (CrossQ's) or none")
+    block: str = option(
+        "plain",
+        "plain layers; residual: SimBa's blocks, whose width hidden tells, and again for every block",
+    )
+    gamma: float | None = option(
+        0.99, "discount factor; none: 1 - 5/T within [0.95, 0.995], T the environment's longest episode"
+    )
     tau: float = option(0.005, "step of the target networks, in (0, 1]")
     learning_rate_schedule: str | Callable = option(
         "constant", "constant; linear: down to 0 at the end of learning; cooldown: the same within its last fifth"
@@ -59,9 +66,13 @@ class AgentConfig(Options):
     clip_delta: float | None = option(None, "output_delta: largest magnitude of target minus prediction, or none")
     rescale_rewards: bool = option(False, "divide rewards by the largest one seen (at least 1), as DQN 3.0")
     target: str = option(
-        "ema", "networks of the bootstrapped target: ema, their moving averages; online: themselves, as they are"
+        "ema",
+        "networks of y: ema, their moving averages; online: themselves, as they are; none: CrossQ's joint pass",
     )
+    critic_loss: str | Callable = option("mse", "of the critic or Q-network: mse, or huber with threshold 1")
     optimizer: str | Callable = option("adam", "adam, rmsprop, sgd or momentum (0.9)")
+    adam_beta1: float = option(0.9, "adam: decay of its first moment, in [0, 1)")
+    max_gradient_norm: float | None = option(None, "largest norm of each network's gradients in a step, or none")
     jit: bool = option(True, "compile the updates")
     compiler: str = option(
         "auto", "of compiled updates: native, our own, on a CPU; xla; auto: native where it can translate them"
@@ -85,7 +96,7 @@ class AgentConfig(Options):
     def __post_init__(self):
         super().__post_init__()
         self._check(bool(self.hidden) and min(self.hidden) >= 1, "hidden", "layers of at least 1 unit")
-        self._check(0 <= self.gamma <= 1, "gamma", "in [0, 1]")
+        self._check_shares("gamma")
         self._check(0 < self.tau <= 1, "tau", "in (0, 1]")
         self._check_positive("updates_per_step")
         for name in ("batch_size", "buffer_size", "updates_per_call"):
@@ -97,6 +108,15 @@ class AgentConfig(Options):
         self._check(self.threads is None or self.threads >= 1, "threads", "at least 1, or none")
         if not callable(self.optimizer):
             self._check_name("optimizer", OPTIMIZERS)
+        self._check_name("block", ("plain", "residual"))
+        if not callable(self.critic_loss):
+            self._check_name("critic_loss", ("mse", "huber"))
+        self._check(0 <= self.adam_beta1 < 1, "adam_beta1", "in [0, 1)")
+        if self.adam_beta1 != 0.9 and self.optimizer != "adam":
+            raise UsageError(f"adam_beta1={self.adam_beta1} needs optimizer='adam', got {self.optimizer!r}")
+        self._check(
+            self.max_gradient_norm is None or self.max_gradient_norm > 0, "max_gradient_norm", "> 0, or none for any"
+        )
         if not callable(self.learning_rate_schedule):
             self._check_name("learning_rate_schedule", tuple(SCHEDULES))
         self._check_memory()
@@ -116,6 +136,10 @@ class AgentConfig(Options):
         self._check(self.priority_correction_steps >= 1, "priority_correction_steps", "at least 1")
         if exponent is not None and self.prioritised is None:
             raise UsageError(f"priority_exponent={exponent} needs priorities; set prioritised to one of {KINDS}")
+        if self.prioritised == "lap" and self.critic_loss != "mse":
+            raise UsageError(
+                f"prioritised='lap' brings the Huber loss; leave critic_loss={self.critic_loss!r} at 'mse'"
+            )
         if self.prioritised == "lap" and self.clip_delta is not None:
             raise UsageError(
                 f"clip_delta={self.clip_delta} would clip again what prioritised='lap' clips by its Huber loss, with "
@@ -130,16 +154,34 @@ class AgentConfig(Options):
         if self.normalize_rewards and self.rescale_rewards:
             raise UsageError("normalize_rewards and rescale_rewards both divide rewards; set one of the two")
 
+    @property
+    def discount(self) -> float:
+        """γ as a number.
+
+        Raises:
+            UsageError: it is to be taken from an environment, and no agent has done so.
+        """
+        if self.gamma is None:
+            raise UsageError("gamma=none is taken from an agent's environment; without one, give it a number")
+        return self.gamma
+
 
 @dataclasses.dataclass(frozen=True)
-class DDPGConfig(AgentConfig):
+class DDPGConfig(TD3Options, CriticOptions, AgentConfig):
     """Options of :class:`ddpg.DDPG`. Actions, their noise and their gradients are in units of [-1, 1]."""
 
     action_layer: int = option(0, "hidden layer where the action enters the critic; 1 is the paper's")
+    pre_activation_penalty: float = option(
+        0.0, "squashing: times the mean square of what tanh squashes, added to the actor's loss (MR.Q's: 1e-5)"
+    )
     actor_learning_rate: float = option(1e-3, "step size of the actor's optimiser")
     critic_learning_rate: float = option(1e-3, "step size of the critic's optimiser")
+    actor_learning_rate_schedule: str | Callable | None = option(None, "of the actor's alone; none: as both's")
+    critic_learning_rate_schedule: str | Callable | None = option(None, "of the critics' alone; none: as both's")
     noise: str = option("gaussian", f"exploration noise: {' or '.join(NOISES)}")
     noise_scale: float = option(0.1, "its scale, in half-ranges of the action box")
+    noise_schedule: str = option("constant", "constant; linear: from noise_scale to noise_final in exploration_steps")
+    noise_final: float = option(0.0, "linear schedule: scale of the noise in the end")
     noise_theta: float = option(0.15, "Ornstein-Uhlenbeck: pull towards 0 per unit of time")
     noise_dt: float = option(1.0, "Ornstein-Uhlenbeck: time per step")
     exploration_initial: float | None = option(
@@ -152,11 +194,43 @@ class DDPGConfig(AgentConfig):
     policy_gradient: str | Callable = option("chain_rule", "chain_rule, direct or surrogate")
     action_gradient_clip: float | None = option(None, "largest norm of each sample's action gradient, or none")
 
+    @property
+    def norm_of_critics(self) -> str | None:
+        """``critic_norm``, or ``norm`` where that is the same."""
+        return self.norm if self.critic_norm == "same" else self.critic_norm
+
     def __post_init__(self):
         super().__post_init__()
         self._check_positive("actor_learning_rate", "critic_learning_rate")
+        if self.target == "none" and self.norm_of_critics != "renorm":
+            raise UsageError(
+                "target='none' stands on batch renormalisation of the critics, which sees (s, a) and (s', a') at once; "
+                "set critic_norm='renorm' with it, or target='online'"
+            )
+        if self.target == "none" and self.td_target == "residual_gradient":
+            raise UsageError("target='none' stops y, and td_target='residual_gradient' does not; set one of the two")
+        if self.critic == "categorical" and (
+            self.critic_loss != "mse" or self.td_target not in ("stop_gradient", "placeholder")
+        ):
+            raise UsageError(
+                f"critic='categorical' has a loss of its own, the cross-entropy with a stopped target, but got "
+                f"critic_loss={self.critic_loss!r} and td_target={self.td_target!r}; leave critic_loss at 'mse' and "
+                "td_target at 'stop_gradient' or 'placeholder'"
+            )
+        if self.critic == "categorical" and self.prioritised is not None:
+            raise UsageError(
+                f"prioritised={self.prioritised!r} weighs a scalar critic's TD errors; set critic='scalar', or prioritised "
+                "to none"
+            )
         self._check_name("noise", NOISES)
-        self._check(0 <= self.noise_scale < np.inf, "noise_scale", "a finite number >= 0")
+        self._check_name("noise_schedule", ("constant", "linear"))
+        for name in ("noise_scale", "noise_final", "pre_activation_penalty"):
+            self._check(0 <= getattr(self, name) < np.inf, name, "a finite number >= 0")
+        if self.noise_schedule == "linear" and self.noise_scale == 0:
+            raise UsageError("noise_schedule='linear' lowers a noise_scale > 0, got 0; set one of the two")
+        for name in ("actor_learning_rate_schedule", "critic_learning_rate_schedule"):
+            if isinstance(getattr(self, name), str):
+                self._check_name(name, tuple(SCHEDULES))
         self._check_shares("exploration_initial", "exploration_final")
 
 
@@ -175,6 +249,8 @@ class DQNConfig(AgentConfig):
         super().__post_init__()
         self._check_positive("learning_rate")
         self._check(self.target_update_interval >= 0, "target_update_interval", "at least 0")
+        if self.target == "none":
+            raise UsageError("target='none' joins the critic's (s, a) and (s', a'), and DQN has no such; set 'online'")
         if self.target == "online" and self.target_update_interval:
             raise UsageError(
                 f"target_update_interval={self.target_update_interval} copies into a target network, and "

@@ -15,6 +15,7 @@ ROOT = Path(__file__).parents[1]
 FLOORS = [
     {"errors", "_tflearn"},
     {"options"},
+    {"family"},
     {"gradients", "experience", "storage", "native"},
     {"networks"},
     {"acting"},
@@ -26,7 +27,7 @@ FLOORS = [
 ]
 NEIGHBOURS = {"experience": set(), "storage": set(), "native": set(), "gradients": {"_tflearn"}}  # besides errors
 WITHOUT_TENSORFLOW = (
-    *("ddpg.experience", "ddpg.storage", "ddpg.config", "ddpg.options", "ddpg.errors", "ddpg_envs"),
+    *("ddpg.experience", "ddpg.storage", "ddpg.config", "ddpg.family", "ddpg.options", "ddpg.errors", "ddpg_envs"),
     *("ddpg.acting.noise", "ddpg.acting.schedules", "ddpg.acting.program", "ddpg.acting.exploration"),
 )
 

@@ -39,11 +39,11 @@ class Exploration(abc.ABC):
         """
         if step < self.random_steps:
             return self._random(len(observations)), np.zeros(len(observations), bool)
-        return self._inside(self._mixed(self._disturbed(policy(observations)), step))
+        return self._inside(self._mixed(self._disturbed(policy(observations), step), step))
 
     def around(self, outputs: np.ndarray, step: int) -> np.ndarray:
         """Return exploring actions ``[N, A]`` around the policy's ``outputs`` in any states; they may leave the box."""
-        return self._mixed(self._freshly_disturbed(outputs), step)
+        return self._mixed(self._freshly_disturbed(outputs, step), step)
 
     @abc.abstractmethod
     def greedy(self, outputs: np.ndarray) -> np.ndarray:
@@ -55,11 +55,11 @@ class Exploration(abc.ABC):
     def _random(self, count: int) -> np.ndarray:
         """Draw uniformly random actions."""
 
-    def _disturbed(self, outputs: np.ndarray) -> np.ndarray:
+    def _disturbed(self, outputs: np.ndarray, step: int) -> np.ndarray:
         """Return the next actions of the environments under way."""
         return self.greedy(outputs)
 
-    def _freshly_disturbed(self, outputs: np.ndarray) -> np.ndarray:
+    def _freshly_disturbed(self, outputs: np.ndarray, step: int) -> np.ndarray:
         """Return actions that do not belong to the episodes under way."""
         return self.greedy(outputs)
 
@@ -82,6 +82,7 @@ class BoxExploration(Exploration):
         size: A.
         make_noise: from ``(N, A)`` to the noise of N environments.
         scale: standard deviation of the noise that :meth:`around` draws afresh, in half-ranges.
+        share: of all noise at an environment step; ``None``: 1 at every step.
     """
 
     def __init__(
@@ -93,9 +94,10 @@ class BoxExploration(Exploration):
         size: int,
         make_noise: Callable[[tuple[int, int]], Noise],
         scale: float,
+        share: Callable[[int], float] | None = None,
     ):
         super().__init__(rng, random_steps, epsilon)
-        self._size, self._make_noise, self._scale = size, make_noise, np.float32(scale)
+        self._size, self._make_noise, self._scale, self._share = size, make_noise, np.float32(scale), share
         self.start(1)
 
     def start(self, count: int) -> None:
@@ -114,11 +116,14 @@ class BoxExploration(Exploration):
         # Scores of parameterised actions too: the largest of equally distributed ones is any of them alike.
         return self.rng.uniform(-1.0, 1.0, (count, self._size)).astype(np.float32)
 
-    def _disturbed(self, outputs: np.ndarray) -> np.ndarray:
-        return outputs + self._noise.sample(self.rng)
+    def _disturbed(self, outputs: np.ndarray, step: int) -> np.ndarray:
+        return outputs + self._scheduled(self._noise.sample(self.rng), step)
 
-    def _freshly_disturbed(self, outputs: np.ndarray) -> np.ndarray:
-        return outputs + self._scale * self.rng.standard_normal(outputs.shape, np.float32)
+    def _freshly_disturbed(self, outputs: np.ndarray, step: int) -> np.ndarray:
+        return outputs + self._scheduled(self._scale * self.rng.standard_normal(outputs.shape, np.float32), step)
+
+    def _scheduled(self, noise: np.ndarray, step: int) -> np.ndarray:
+        return noise if self._share is None else np.float32(self._share(step)) * noise
 
     def _inside(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return np.minimum(np.maximum(actions, np.float32(-1)), np.float32(1)), outside(actions)

@@ -72,6 +72,8 @@ class _Translation:
         operation = tensor.op
         if operation.type == "Identity":
             return self.visit(operation.inputs[0])
+        if operation.type == "IdentityN":  # of a value with a backward pass of its own
+            return self.visit(operation.inputs[tensor.value_index])
         if operation.type == "ReadVariableOp":
             self.handles[self._new(tensor)] = operation.inputs[0]
             return self.size - 1

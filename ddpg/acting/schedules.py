@@ -23,6 +23,11 @@ def cooldown(left: float) -> float:
 SCHEDULES: dict[str, Callable[[float], float]] = {"constant": constant, "linear": linear, "cooldown": cooldown}
 
 
+def schedule_of(schedule: str | Callable[[float], float]) -> Callable[[float], float]:
+    """Return the schedule of a name, or one's own."""
+    return SCHEDULES[schedule] if isinstance(schedule, str) else schedule
+
+
 def interpolate(initial: float, final: float, steps: int, step: int) -> float:
     """Return the value at ``step``: linear from ``initial`` to ``final`` over ``steps``, then ``final``."""
     return initial + min(1.0, step / steps) * (final - initial)

@@ -17,7 +17,7 @@ from ddpg.errors import UsageError
 from ddpg.experience import spaces
 from ddpg.experience.actions import Actions, first
 from ddpg.experience.interaction import spaces_of
-from ddpg.updates.registry import ALGORITHMS, algorithm_of
+from ddpg.updates.registry import update_of
 from ddpg.updates.session import LendingSession
 from ddpg.updates.updater import Updater
 
@@ -38,6 +38,7 @@ class Agent(abc.ABC):
         self.config = config = config or self.config_class()
         if not isinstance(config, self.config_class):
             raise UsageError(f"{type(self).__name__} needs a {self.config_class.__name__}, got {config!r}")
+        self.config = config = _discounting(config, env)
         observation_space, self.action_space = spaces_of(env)
         self.observation_space = spaces.check_observation_space(observation_space)
         self.actions, learned_space = self._make_actions(self.action_space)
@@ -52,9 +53,8 @@ class Agent(abc.ABC):
         self.graph = tf.Graph()
         with self.graph.as_default():
             v1.set_random_seed(seed_from(streams[2]))
-            update = ALGORITHMS[algorithm_of(config)].update
-            self.symbolic_update = update.build(config, (self.observation_space, learned_space), networks)
-            rates = {network.learning_rate.name for network, _ in self.symbolic_update.learning_rates}
+            self.symbolic_update = update_of(config).build(config, (self.observation_space, learned_space), networks)
+            rates = {network.learning_rate.name for network, *_ in self.symbolic_update.learning_rates}
             # Learning rates are options, not state: those of a loaded agent are its configuration's.
             self.global_variables = {v.name: v for v in v1.global_variables() if v.name not in rates}
             self.session = LendingSession(config=v1.ConfigProto(gpu_options=v1.GPUOptions(allow_growth=True)))
@@ -126,6 +126,24 @@ class Agent(abc.ABC):
     def refresh_policy(self) -> None:
         """Act with the variables as they are in the session now; needed after setting them by hand."""
         self.policy.load(self.session.run(list(self.policy.variables)))
+
+
+def _discounting(config: AgentConfig, env: Any) -> AgentConfig:
+    """Return ``config`` with γ = 1 − 5/T within [0.95, 0.995] where it has none, T the steps of an episode.
+
+    The rule of Hansen, Su & Wang 2024 (TD-MPC2, arXiv 2310.16828, appendix): a fifth of the episode is the horizon.
+
+    Raises:
+        UsageError: an environment without a limit of steps that tells.
+    """
+    if config.gamma is not None:
+        return config
+    steps = getattr(getattr(env, "spec", None), "max_episode_steps", None)
+    if not steps:
+        raise UsageError(
+            "gamma=none is taken from the environment's max_episode_steps, and there is none here; give gamma a number"
+        )
+    return config.replace(gamma=min(max(1 - 5 / steps, 0.95), 0.995))
 
 
 def seed_from(sequence: np.random.SeedSequence) -> int:

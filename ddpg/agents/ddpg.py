@@ -40,6 +40,7 @@ class DDPG(OffPolicyAgent):
 
     Attributes:
         actor, critic: the networks, in :attr:`graph`; run them inside ``with agent.session.as_default():``.
+        critics: the critic, which the actor follows, and those that ``n_critics`` adds.
         replay: the replay memory.
         num_timesteps: environment steps taken or observed.
         num_updates: gradient updates made.
@@ -67,7 +68,8 @@ class DDPG(OffPolicyAgent):
         networks = {"actor_network": actor_network, "critic_network": critic_network}
         super().__init__(env, config, seed, networks)
         assert isinstance(self.symbolic_update, DDPGUpdate)
-        self.actor, self.critic = self.symbolic_update.actor, self.symbolic_update.critic
+        self.actor, self.critics = self.symbolic_update.actor, self.symbolic_update.critics
+        self.critic = self.symbolic_update.critic
         self._squashed = self.actor.bounding.head is tanh_head
 
     @property
@@ -91,7 +93,11 @@ class DDPG(OffPolicyAgent):
             size=self.actions.size,
             make_noise=partial(make_noise, config.noise, config.noise_scale, config.noise_theta, config.noise_dt),
             scale=config.noise_scale,
+            share=None if config.noise_schedule == "constant" else self._noise_share,
         )
+
+    def _noise_share(self, step: int) -> float:
+        return interpolate(1.0, self.config.noise_final / self.config.noise_scale, self.config.exploration_steps, step)
 
     def _note_predicted(self, actions: np.ndarray, deterministic: bool) -> None:
         if not (deterministic and self._squashed):

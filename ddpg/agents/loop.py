@@ -41,6 +41,9 @@ class Learning(Protocol):
     def scale_learning_rates(self, factor: float) -> None:
         """Set the optimisers' step sizes to ``factor`` times the configured ones."""
 
+    def schedule_learning_rates(self, left: float) -> None:
+        """Set the optimisers' step sizes to what their schedules say."""
+
 
 class Loop:
     """Steps environments and owes updates for the steps.
@@ -116,13 +119,12 @@ class Loop:
         count = int(self.owed_updates)
         self.owed_updates -= count
         if _scheduled(config):
-            chosen = config.learning_rate_schedule
-            schedule = SCHEDULES[chosen] if isinstance(chosen, str) else chosen
-            agent.scale_learning_rates(schedule(max(0.0, 1 - agent.num_timesteps / goal)))
+            agent.schedule_learning_rates(max(0.0, 1 - agent.num_timesteps / goal))
         metrics = agent.update(count)
         for callback in callbacks:
             callback.on_update(agent, metrics)
 
 
 def _scheduled(config: AgentConfig) -> bool:
-    return config.learning_rate_schedule not in ("constant", SCHEDULES["constant"])
+    names = ("learning_rate_schedule", "actor_learning_rate_schedule", "critic_learning_rate_schedule")
+    return any(getattr(config, name, None) not in (None, "constant", SCHEDULES["constant"]) for name in names)

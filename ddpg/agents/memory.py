@@ -48,9 +48,9 @@ class Memory:
         if config.prioritised is not None:
             priorities = Priorities(config.prioritised, config.priority_exponent, config.buffer_size)
         relabel = hindsight_of(env, self.replay, config.hindsight) if config.hindsight else None
-        self.sampler = Sampler(self.replay, config.n_steps, config.gamma, priorities, relabel)
+        self.sampler = Sampler(self.replay, config.n_steps, config.discount, priorities, relabel)
         self.observations = ObservationNormaliser(space.shape) if config.normalize_observations else None
-        self.rewards = RewardNormaliser(config.gamma) if config.normalize_rewards else None
+        self.rewards = RewardNormaliser(config.discount) if config.normalize_rewards else None
 
     def add(
         self,

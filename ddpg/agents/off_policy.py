@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ddpg.acting.schedules import interpolate
+from ddpg.acting.schedules import interpolate, schedule_of
 from ddpg.agents import limits, state
 from ddpg.agents.callbacks import Callback, ProgressBar, as_callbacks
 from ddpg.agents.loop import Loop
@@ -71,8 +71,13 @@ class OffPolicyAgent(RememberingAgent):
 
     def scale_learning_rates(self, factor: float) -> None:
         """Set the optimisers' step sizes to ``factor`` times the configured ones."""
-        for network, rate in self.symbolic_update.learning_rates:
+        for network, rate, _ in self.symbolic_update.learning_rates:
             self.updater.set_rate(self.session, network, factor * rate)
+
+    def schedule_learning_rates(self, left: float) -> None:
+        """Set each optimiser's step size to what its schedule says where the share ``left`` of learning is left."""
+        for network, rate, schedule in self.symbolic_update.learning_rates:
+            self.updater.set_rate(self.session, network, schedule_of(schedule)(left) * rate)
 
     def learn(
         self: Self,

@@ -144,3 +144,26 @@ def backward_through(transform: Callable[[tf.Tensor, tf.Tensor], tf.Tensor], act
         return tf.identity(value), backward
 
     return forward(action)
+
+
+def penalised(pre_activation: tf.Tensor, coefficient: float) -> tf.Tensor:
+    """Return p = ``pre_activation`` ``[B, A]`` unchanged, with c·mean(p²) added to whatever is differentiated.
+
+    tanh passes on less and less of ∇ₐQ the larger |p|, so that an action once at its bound stays there. The penalty
+    pulls back (the actor's loss of MR.Q, Fujimoto et al. 2025, arXiv 2501.16142: 1e-5).
+    Standing in the backward pass, as 2c·p/(BA), it is the same for every policy path, and no second forward pass is
+    needed.
+
+    Args:
+        pre_activation: ``[B, A]``.
+        coefficient: c.
+    """
+
+    @tf.custom_gradient
+    def forward(value: tf.Tensor):
+        def backward(upstream: tf.Tensor) -> tf.Tensor:
+            return upstream + 2 * coefficient * value / tf.cast(tf.size(value), value.dtype)
+
+        return tf.identity(value), backward
+
+    return forward(pre_activation)

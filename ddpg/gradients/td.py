@@ -42,6 +42,22 @@ def mean_square(q: tf.Tensor, target: tf.Tensor) -> tf.Tensor:
     return tflearn.mean_square(q, target)
 
 
+def huber(q: tf.Tensor, target: tf.Tensor) -> tf.Tensor:
+    """L = 1/B Σ δ² where |δ| ≤ 1, 2|δ| − 1 beyond, δ = y − q: twice Huber's loss (1964) with threshold 1.
+
+    Twice, so that its gradient is ``mean_square``'s within the threshold, and ``output_delta``'s with
+    ``clip_delta=1`` everywhere. It is the loss that goes with sampling by max(|δ|, 1)^α (Fujimoto, Meger & Precup
+    2020, arXiv 2007.06049, section 4).
+    """
+    _check_ranks(q, target)
+    size = tf.abs(target - q)
+    within = tf.minimum(size, 1.0)
+    return tf.reduce_mean(within * (2 * size - within))
+
+
+LOSSES: dict[str, Callable[[tf.Tensor, tf.Tensor], tf.Tensor]] = {"mse": mean_square, "huber": huber}
+
+
 def _check_ranks(q: tf.Tensor, target: tf.Tensor) -> None:
     if q.shape.rank is None or q.shape.rank != target.shape.rank:
         raise UsageError(
@@ -51,7 +67,11 @@ def _check_ranks(q: tf.Tensor, target: tf.Tensor) -> None:
 
 
 def stop_gradient(
-    q: tf.Tensor, target: tf.Tensor, variables: list[tf.Variable], compute_gradients: ComputeGradients = gradients
+    q: tf.Tensor,
+    target: tf.Tensor,
+    variables: list[tf.Variable],
+    compute_gradients: ComputeGradients = gradients,
+    loss: Callable = mean_square,
 ) -> GradientsAndVariables:
     """Stop the target inside the graph: one run computes target, loss and gradient.
 
@@ -63,12 +83,17 @@ def stop_gradient(
         variables: the critic's trainable variables.
         compute_gradients: ``(loss, var_list) -> [(gradient, variable)]``; an optimiser's, for one
             that scales or gates its gradients.
+        loss: ``(q, target) -> L``, one of :data:`LOSSES`.
     """
-    return compute_gradients(mean_square(q, tf.stop_gradient(target)), var_list=variables)
+    return compute_gradients(loss(q, tf.stop_gradient(target)), var_list=variables)
 
 
 def placeholder(
-    q: tf.Tensor, target: tf.Tensor, variables: list[tf.Variable], compute_gradients: ComputeGradients = gradients
+    q: tf.Tensor,
+    target: tf.Tensor,
+    variables: list[tf.Variable],
+    compute_gradients: ComputeGradients = gradients,
+    loss: Callable = mean_square,
 ) -> GradientsAndVariables:
     """Feed the target: it is computed in a session run of its own, so there is no path to stop.
 
@@ -79,7 +104,7 @@ def placeholder(
         q: predictions, ``[B, 1]``.
         target: a placeholder, ``[B, 1]``.
         variables: the critic's trainable variables.
-        compute_gradients: as for :func:`stop_gradient`.
+        compute_gradients, loss: as for :func:`stop_gradient`.
 
     Raises:
         UsageError: ``target`` is not a placeholder, so a gradient could flow through it.
@@ -90,7 +115,7 @@ def placeholder(
             f"td_target='placeholder' needs its target fed through a placeholder, got the output of {kind!r}; "
             "compute the target in its own session run and feed it, or choose td_target='stop_gradient'"
         )
-    return compute_gradients(mean_square(q, target), var_list=variables)
+    return compute_gradients(loss(q, target), var_list=variables)
 
 
 def output_delta(
@@ -123,7 +148,11 @@ def output_delta(
 
 
 def residual_gradient(
-    q: tf.Tensor, target: tf.Tensor, variables: list[tf.Variable], compute_gradients: ComputeGradients = gradients
+    q: tf.Tensor,
+    target: tf.Tensor,
+    variables: list[tf.Variable],
+    compute_gradients: ComputeGradients = gradients,
+    loss: Callable = mean_square,
 ) -> GradientsAndVariables:
     """Let the gradient through the target: ∂L/∂φ = 2/B Σ (q − y)(∂q/∂φ − ∂y/∂φ) (Baird 1995, eq. 13).
 
@@ -136,7 +165,7 @@ def residual_gradient(
         q: predictions, ``[B, 1]``.
         target: y computed from the same variables, ``[B, 1]``.
         variables: the critic's trainable variables.
-        compute_gradients: as for :func:`stop_gradient`.
+        compute_gradients, loss: as for :func:`stop_gradient`.
 
     Raises:
         UsageError: y does not depend on the variables (a fed number, a target network's): nothing would be left of
@@ -149,7 +178,7 @@ def residual_gradient(
             "graph from the online networks and call compute_gradients(states, actions, y), or choose "
             "td_target='stop_gradient'"
         )
-    return compute_gradients(mean_square(q, target), var_list=variables)
+    return compute_gradients(loss(q, target), var_list=variables)
 
 
 residual_gradient.bootstraps_online = True  # type: ignore[attr-defined]  # mypy knows no functions with attributes
@@ -170,9 +199,14 @@ class TDPath:
             with a true attribute ``bootstraps_online`` gets y from the online networks.
         compute_gradients: an optimiser's, for the supplied paths.
         clip_delta: for ``output_delta``.
+        loss: a key of :data:`LOSSES`, or a callable ``(q, target) -> L``.
+
+    Attributes:
+        loss: what the path descends, ``(q, target) -> L``; where it has no loss, the one with its scale.
 
     Raises:
-        UsageError: an unknown name, neither a name nor a callable, or ``clip_delta`` with another path.
+        UsageError: an unknown name, neither a name nor a callable, or ``clip_delta`` or ``loss`` with a path that
+            has no use for it.
     """
 
     def __init__(
@@ -180,6 +214,7 @@ class TDPath:
         td_target: str | Callable,
         compute_gradients: ComputeGradients = gradients,
         clip_delta: float | None = None,
+        loss: str | Callable = "mse",
     ):
         own = "a callable (q, target, variables) -> [(grad, var)]"
         path = choose("td_target", td_target, TD_TARGETS, own)
@@ -195,6 +230,12 @@ class TDPath:
             if not clip_delta > 0:
                 raise UsageError(f"clip_delta={clip_delta} must be > 0, or none for no clipping")
             options["clip_delta"] = clip_delta
+        self.loss = choose("critic_loss", loss, LOSSES, "a callable (q, target) -> loss")
+        if self.loss is not mean_square:
+            if path is td_target or path is output_delta:
+                hint = "clip_delta=1 is the same gradient there" if path is output_delta else "your path has its own"
+                raise UsageError(f"critic_loss={loss!r} is not for td_target={td_target!r}: {hint}; leave it at 'mse'")
+            options["loss"] = self.loss
         self._path = partial(path, **options)
 
     def __call__(self, q: tf.Tensor, target: tf.Tensor, variables: list[tf.Variable]) -> GradientsAndVariables:

@@ -12,7 +12,7 @@ from ddpg.laboratory.finite_differences import Expected, FiniteDifferences, samp
 from ddpg.laboratory.flow import Recorder
 from ddpg.laboratory.probed import ProbedActor, ProbedCritic
 from ddpg.networks.base import Network
-from ddpg.networks.layers import mlp
+from ddpg.updates.ddpg import actor_layers, critic_layers
 
 v1 = tf.compat.v1
 
@@ -56,13 +56,15 @@ class Bench:
             priority_exponent=None,
             normalize_observations=False,
             normalize_rewards=False,
+            critic="scalar",
+            critic_loss="mse",
             learning_starts=RANDOM_STEPS,
             updates_per_call=1,
             jit=False,
         )
         self._agent = DDPG(env, config, seed)  # its session lives as long as it does
         self._agent.learn(RANDOM_STEPS)
-        self.seed, self.session, self.gamma = self._agent.seed, self._agent.session, config.gamma
+        self.seed, self.session, self.gamma = self._agent.seed, self._agent.session, self._agent.config.discount
         self._rng = np.random.default_rng(self.seed)
         fields = self._agent.replay.sample(self._rng, 1, config.batch_size)
         self.values = Batch(*(field[0] for field in fields))
@@ -105,12 +107,11 @@ class Bench:
 
     def _build(self, config: DDPGConfig) -> None:
         spaces = self._agent.observation_space, self._agent.actor.action_space
-        joined = mlp(config.hidden, config.activation, config.norm, config.action_layer)
-        self.critic = ProbedCritic(*spaces, network=joined, recorder=self.recorder)
+        self.critic = ProbedCritic(*spaces, network=critic_layers(config), recorder=self.recorder)
         self.actors = {
             name: ProbedActor(
                 *spaces,
-                network=mlp(config.hidden, config.activation, config.norm),
+                network=actor_layers(config),
                 bounding=name,
                 recorder=self.recorder,
             )

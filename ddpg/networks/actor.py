@@ -32,6 +32,9 @@ class ActorNetwork(Network):
         tau: step of the target network, in (0, 1].
         name: scope of its variables.
         action_gradient_clip: largest L2 norm of each sample's ∇ₐQ, before the bounding; ``None``: any.
+        pre_activation_penalty: c of c·mean(p²), added to what is descended, with p the numbers that tanh squashes:
+            against saturation. See :func:`ddpg.gradients.bounding.penalised`.
+        max_gradient_norm: largest L2 norm of all gradients of a step together; ``None``: any.
 
     Attributes:
         times_bounded: how often a graph has been built that bounds ∇ₐQ; shows whether a policy path does.
@@ -53,6 +56,8 @@ class ActorNetwork(Network):
         tau: float = 0.005,
         name: str = "actor",
         action_gradient_clip: float | None = None,
+        pre_activation_penalty: float = 0.0,
+        max_gradient_norm: float | None = None,
     ):
         self.action_space = spaces.check_action_space(action_space)
         self.action_size = spaces.flat_size(action_space)
@@ -76,7 +81,13 @@ class ActorNetwork(Network):
         if action_gradient_clip is not None and not action_gradient_clip > 0:
             raise UsageError(f"action_gradient_clip={action_gradient_clip} must be > 0, or None for no clipping")
         self.action_gradient_clip = action_gradient_clip
-        super().__init__(observation_space, network, optimizer, learning_rate, tau, name)
+        if pre_activation_penalty and self.bounding.head is not boundings.tanh_head:
+            raise UsageError(
+                f"pre_activation_penalty={pre_activation_penalty} is for bounding='squashing': the linear head of "
+                f"bounding={bounding!r} has no tanh to saturate; leave it at 0"
+            )
+        self.pre_activation_penalty = pre_activation_penalty
+        super().__init__(observation_space, network, optimizer, learning_rate, tau, name, max_gradient_norm)
 
     # -- symbolic -------------------------------------------------------------------------------------
 
@@ -151,6 +162,8 @@ class ActorNetwork(Network):
 
     def _apply(self, states: tf.Tensor) -> tf.Tensor:
         pre_activation = output_layer(self._network(states), self.action_size)
+        if self.pre_activation_penalty:
+            pre_activation = boundings.penalised(pre_activation, self.pre_activation_penalty)
         return self.bounding.head(pre_activation, self.low, self.high)
 
     def _inputs(self, states, action_gradients) -> tuple[np.ndarray, np.ndarray]:

@@ -36,6 +36,7 @@ class Network(abc.ABC):
         learning_rate: float,
         tau: float,
         name: str,
+        max_gradient_norm: float | None = None,
     ):
         self.observation_space = spaces.check_observation_space(observation_space)
         if tf.executing_eagerly():
@@ -45,6 +46,9 @@ class Network(abc.ABC):
             )
         if not (np.isfinite(learning_rate) and learning_rate > 0):
             raise UsageError(f"learning_rate={learning_rate} of the {name} must be a finite number > 0")
+        if max_gradient_norm is not None and not max_gradient_norm > 0:
+            raise UsageError(f"max_gradient_norm={max_gradient_norm} of the {name} must be > 0, or None for any")
+        self.max_gradient_norm = max_gradient_norm
         self.graph = v1.get_default_graph()
         self.name = name
         self._network = network or mlp()
@@ -92,7 +96,15 @@ class Network(abc.ABC):
         return list(self._target.variables)
 
     def apply_gradients(self, grads_and_vars: Sequence[tuple[tf.Tensor, tf.Variable]]) -> tf.Operation:
-        """Return the op of one optimiser step down ``[(gradient, variable)]``."""
+        """Return the op of one optimiser step down ``[(gradient, variable)]``.
+
+        Where all gradients together are longer than ``max_gradient_norm`` they are scaled to it (Pascanu, Mikolov &
+        Bengio 2013, Algorithm 1).
+        """
+        if self.max_gradient_norm is not None:
+            gradients, variables = zip(*grads_and_vars, strict=True)
+            gradients, _ = tf.clip_by_global_norm(gradients, self.max_gradient_norm)
+            grads_and_vars = list(zip(gradients, variables, strict=True))
         return self.optimizer.apply_gradients(grads_and_vars)
 
     def target_update(self) -> tf.Operation:

@@ -26,6 +26,9 @@ class CriticNetwork(ValueNetwork):
         tau: step of the target network, in (0, 1].
         name: scope of its variables; ``None``: "critic".
         clip_delta: for ``output_delta``, the largest magnitude of δ = y − q; ``None``: any.
+        loss: ``"mse"``, ``"huber"`` or a callable ``(q, target) -> L``; see :mod:`ddpg.gradients.td`.
+        l2: decay of the layers' weights, added to their gradients (Lillicrap et al. 2015, section 7: 1e-2).
+        max_gradient_norm: largest L2 norm of all gradients of a step together; ``None``: any.
 
     Raises:
         UsageError: a space, name or number that cannot work.
@@ -58,6 +61,17 @@ class CriticNetwork(ValueNetwork):
         is every sample's own gradient.
         """
         return tf.gradients(self(states, actions), actions)[0]
+
+    def joint(
+        self, states: tf.Tensor, actions: tf.Tensor, next_states: tf.Tensor, next_actions: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Return Q(s, a) and Q(s′, a′), ``[B, 1]`` each, of one forward pass in training mode.
+
+        Batch statistics are then those of both: replayed actions and the policy's (CrossQ: Bhatt et al. 2024,
+        arXiv 1902.05605, section 3.2).
+        """
+        both = self(tf.concat([states, next_states], axis=0), tf.concat([actions, next_actions], axis=0), training=True)
+        return tuple(tf.split(both, 2))
 
     def prediction(self, states: tf.Tensor, actions: tf.Tensor) -> tf.Tensor:
         """Return q = Q(s, a), ``[B, 1]``, in training mode."""

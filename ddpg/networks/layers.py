@@ -6,8 +6,9 @@ import tensorflow as tf
 
 from ddpg._tflearn import tflearn
 from ddpg.errors import UsageError, choose
+from ddpg.networks.renorm import batch_renormalization
 
-NORMS = (None, "batch", "layer")
+NORMS = (None, "batch", "layer", "renorm")
 
 AUTO_REUSE = tf.compat.v1.AUTO_REUSE
 
@@ -38,7 +39,8 @@ def mlp(
         activation: a tflearn activation's name, or a callable on tensors.
         norm: ``None``; ``"batch"``: the observation and every layer before the action's entry are batch
             normalised (Lillicrap et al. 2015, section 3), every hidden layer where no action enters or it
-            enters with the observation; ``"layer"``: layer normalisation of every hidden layer.
+            enters with the observation; ``"layer"``: layer normalisation of every hidden layer; ``"renorm"``:
+            batch renormalisation of what enters each layer, the output's too, as in CrossQ.
         action_layer: the layer whose input the action joins (critics only). 0: with the observation;
             1: the paper's critic.
 
@@ -60,14 +62,15 @@ def mlp(
     activate = _activation(activation)
 
     def network(states: tf.Tensor, actions: tf.Tensor | None = None) -> tf.Tensor:
-        size = states.shape[1:].num_elements()
-        layer = tf.reshape(states, [-1, size]) if states.shape.rank != 2 else states
+        layer = _flat(states)
         batch_norm_until = len(hidden) if actions is None or action_layer == 0 else action_layer
         if norm == "batch":
             layer = tflearn.batch_normalization(layer, scope="input_norm", reuse=AUTO_REUSE)
         for index, units in enumerate(hidden):
             if actions is not None and index == action_layer:
                 layer = tf.concat([layer, actions], axis=1)
+            if norm == "renorm":
+                layer = batch_renormalization(layer, scope=f"norm_{index}")
             initializer = fan_in_uniform(int(layer.shape[1]))
             layer = tflearn.fully_connected(
                 layer,
@@ -82,9 +85,75 @@ def mlp(
             elif norm == "layer":
                 layer = layer_normalization(layer, scope=f"norm_{index}")
             layer = activate(layer)
-        return layer
+        return batch_renormalization(layer, scope="norm") if norm == "renorm" else layer
 
     return network
+
+
+EXPANSION = 4  # of the hidden layer in a residual block: SimBa's
+
+
+def residual(
+    hidden: Sequence[int] = (256, 256),
+    activation: str | Callable = "relu",
+    norm: str | None = None,
+    action_layer: int = 0,
+) -> Callable[..., tf.Tensor]:
+    """Return a network of pre-normalised residual blocks (SimBa: Lee et al. 2024, arXiv 2410.09754, section 4).
+
+        x ← W·[s, a] + b;  x ← x + W₂·relu(W₁·LN(x) + b₁) + b₂ for each block;  features = LN(x)
+
+    From input to output there is always a linear way, which favours simple functions. W₁ has four times as many
+    units as x. Initial weights are SimBa's: orthogonal, and He's in the blocks; biases 0.
+
+    Args:
+        hidden: the width of x, and the same number again for every block: ``(256, 256)`` is one block.
+        activation: as for :func:`mlp`.
+        norm: ``None``: the layer normalisation is part of the blocks.
+        action_layer: 0: the action enters with the observation.
+
+    Returns:
+        As :func:`mlp`, features ``[B, width]``.
+
+    Raises:
+        UsageError: fewer than two numbers in ``hidden``, or different ones; a norm, an action layer or an unknown
+            activation.
+    """
+    width, *blocks = hidden
+    if width < 1 or not blocks or any(units != width for units in blocks):
+        raise UsageError(
+            f"hidden={tuple(hidden)} does not describe residual blocks: give their width, and it again for every "
+            "block, such as (256, 256) for one"
+        )
+    if norm is not None or action_layer != 0:
+        raise UsageError(
+            f"block='residual' with norm={norm!r} and action_layer={action_layer}: its blocks have layer normalisation "
+            "of their own and take the action with the observation; leave norm at none and action_layer at 0"
+        )
+    activate = _activation(activation)
+    he = tf.compat.v1.variance_scaling_initializer(scale=2.0)
+
+    def dense(layer: tf.Tensor, units: int, initializer: Callable, scope: str) -> tf.Tensor:
+        zeros = tf.compat.v1.zeros_initializer()
+        return tflearn.fully_connected(
+            layer, units, weights_init=initializer, bias_init=zeros, scope=scope, reuse=AUTO_REUSE
+        )
+
+    def network(states: tf.Tensor, actions: tf.Tensor | None = None) -> tf.Tensor:
+        layer = _flat(states)
+        if actions is not None:
+            layer = tf.concat([layer, actions], axis=1)
+        layer = dense(layer, width, tf.compat.v1.orthogonal_initializer(), "embedding")
+        for index in range(len(blocks)):
+            inner = layer_normalization(layer, scope=f"norm_{index}")
+            inner = activate(dense(inner, EXPANSION * width, he, f"expansion_{index}"))
+            layer = layer + dense(inner, width, he, f"projection_{index}")
+        return layer_normalization(layer, scope="norm")
+
+    return network
+
+
+BLOCKS: dict[str, Callable[..., Callable[..., tf.Tensor]]] = {"plain": mlp, "residual": residual}
 
 
 def conv(
@@ -93,6 +162,7 @@ def conv(
     activation: str | Callable = "relu",
     norm: str | None = None,
     scale: float = 1 / 255,
+    block: str = "plain",
 ) -> Callable[..., tf.Tensor]:
     """Return a network of tflearn ``conv_2d`` layers followed by fully connected ones, for images.
 
@@ -103,6 +173,7 @@ def conv(
         norm: as for :func:`mlp`, of the convolutions (per channel, ``"layer"`` over the whole image) and of the
             layers behind them.
         scale: what observations are multiplied with; 1/255 for bytes.
+        block: of the layers behind the convolutions, ``"plain"`` or ``"residual"``.
 
     Returns:
         ``(states [B, height, width[, channels]][, actions [B, A]]) -> features [B, dense[-1]]``; an action
@@ -117,7 +188,7 @@ def conv(
             f"filters={convolutions!r} must list (channels, kernel size, stride) of each convolution, all >= 1"
         )
     activate = _activation(activation)
-    head = mlp(dense, activation, norm)
+    head = BLOCKS[block](dense, activation, norm)
 
     def network(states: tf.Tensor, actions: tf.Tensor | None = None) -> tf.Tensor:
         if states.shape.rank not in (3, 4):
@@ -146,6 +217,10 @@ def conv(
         return head(layer, actions)
 
     return network
+
+
+def _flat(states: tf.Tensor) -> tf.Tensor:
+    return tf.reshape(states, [-1, states.shape[1:].num_elements()]) if states.shape.rank != 2 else states
 
 
 def _activation(activation: str | Callable) -> Callable:

@@ -18,7 +18,8 @@ class QNetwork(ValueNetwork):
         action_space: ``Discrete(n)``; actions are counted from 0 here, whatever its ``start``.
         network: hidden layers, ``states -> features``; :func:`ddpg.mlp`, :func:`ddpg.conv` or one's own.
         name: scope of its variables; ``None``: "q".
-        td_target, optimizer, learning_rate, tau, clip_delta: as for :class:`ddpg.CriticNetwork`.
+        td_target, optimizer, learning_rate, tau, clip_delta, loss, l2, max_gradient_norm: as for
+            :class:`ddpg.CriticNetwork`.
 
     Raises:
         UsageError: a space, name or number that cannot work.

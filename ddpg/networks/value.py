@@ -33,11 +33,16 @@ class ValueNetwork(Network):
         tau: float = 0.005,
         name: str | None = None,
         clip_delta: float | None = None,
+        loss: str | Callable = "mse",
+        l2: float = 0.0,
+        max_gradient_norm: float | None = None,
     ):
         self.action_space = self._check_action_space(action_space)
-        td.TDPath(td_target, clip_delta=clip_delta)  # a bad name ends here, before anything is built
-        super().__init__(observation_space, network, optimizer, learning_rate, tau, name or self.default_name)
-        self.td_path = td.TDPath(td_target, self.optimizer.compute_gradients, clip_delta)
+        td.TDPath(td_target, clip_delta=clip_delta, loss=loss)  # a bad name ends here, before anything is built
+        name = name or self.default_name
+        super().__init__(observation_space, network, optimizer, learning_rate, tau, name, max_gradient_norm)
+        self.td_path = td.TDPath(td_target, self.optimizer.compute_gradients, clip_delta, loss)
+        self.l2 = l2
 
     # -- symbolic -------------------------------------------------------------------------------------
 
@@ -46,7 +51,9 @@ class ValueNetwork(Network):
         """Return q = Q(s, a), ``[B, 1]``, in training mode."""
 
     def compute_gradients(self, states: tf.Tensor, actions: tf.Tensor, targets: tf.Tensor) -> td.GradientsAndVariables:
-        """Return ``[(∂L/∂φ, variable)]`` of L = 1/B Σ (Q(s, a) − y)², the target kept out by ``td_target``.
+        """Return ``[(∂L/∂φ, variable)]`` of the loss L, by default 1/B Σ (Q(s, a) − y)², and of the decay ``l2``.
+
+        The target is kept out by ``td_target``.
 
         Args:
             states: ``[B, *observation shape]``.
@@ -57,7 +64,8 @@ class ValueNetwork(Network):
 
     def td_gradients(self, q: tf.Tensor, targets: tf.Tensor) -> td.GradientsAndVariables:
         """Same as :meth:`compute_gradients`, from the prediction q = Q(s, a) ``[B, 1]``."""
-        return self.td_path(q, targets, self.trainable_variables)
+        pairs = self.td_path(q, targets, self.trainable_variables)
+        return [self._decayed(*pair) for pair in pairs] if self.l2 and pairs else pairs
 
     # -- numeric --------------------------------------------------------------------------------------
 
@@ -72,16 +80,21 @@ class ValueNetwork(Network):
         """Move Q(s, a) towards ``targets`` ``[B, 1]`` by one optimiser step.
 
         Returns:
-            The mean squared error before the step.
+            The loss before the step, without ``l2``: the mean squared error, unless ``loss`` is another.
         """
 
         def step(states: tf.Tensor, actions: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
             q = self.prediction(states, actions)
-            return self._step_after(td.mean_square(q, targets), self.td_gradients(q, targets))
+            return self._step_after(self.td_path.loss(q, targets), self.td_gradients(q, targets))
 
         return float(self._run("train", step, *self._inputs(states, actions, targets)))
 
     # -- for subclasses -------------------------------------------------------------------------------
+
+    def _decayed(self, gradient: tf.Tensor | None, variable: tf.Variable) -> tuple[tf.Tensor | None, tf.Variable]:
+        """Add ``l2`` times the weights: the gradient of ``l2``/2·‖W‖². Biases, and gains of norms, do not decay."""
+        decays = gradient is not None and variable.shape.rank > 1
+        return (gradient + self.l2 * variable if decays else gradient), variable
 
     @staticmethod
     @abc.abstractmethod

@@ -6,7 +6,7 @@ term. :mod:`ddpg.updates.registry` gives it a name and its options.
 
 import abc
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import gymnasium as gym
 import tensorflow as tf
@@ -15,6 +15,15 @@ from ddpg.errors import UsageError
 from ddpg.experience.replay import Batch
 from ddpg.networks.base import Network
 from ddpg.networks.value import ValueNetwork
+
+
+class StepSize(NamedTuple):
+    """What an optimiser's steps are like: whose, how large, and how that changes in the course of learning."""
+
+    network: Network
+    rate: float
+    schedule: str | Callable
+
 
 Metrics = dict[str, tf.Tensor]
 Step = Callable[[Batch, tf.Tensor], Metrics]
@@ -55,8 +64,8 @@ class Update(abc.ABC):
 
     @property
     @abc.abstractmethod
-    def learning_rates(self) -> list[tuple[Network, float]]:
-        """Every network with an optimiser, and its configured step size."""
+    def learning_rates(self) -> list[StepSize]:
+        """Every network with an optimiser, its configured step size and the schedule of that."""
 
     @property
     @abc.abstractmethod

@@ -19,13 +19,22 @@ import tensorflow as tf
 from ddpg.config import DDPGConfig
 from ddpg.errors import UsageError
 from ddpg.experience.replay import Batch
-from ddpg.gradients import td
 from ddpg.networks.actor import ActorNetwork
 from ddpg.networks.base import Network
+from ddpg.networks.categorical import CategoricalCritic
 from ddpg.networks.critic import CriticNetwork
-from ddpg.networks.layers import mlp
-from ddpg.updates.base import Metrics, Spaces, Step, Update, after_step, bootstrapped, check_gradients
+from ddpg.networks.layers import BLOCKS
+from ddpg.networks.optimizers import with_beta1
+from ddpg.updates.base import Metrics, Spaces, Step, StepSize, Update, after_step, bootstrapped, check_gradients
 from ddpg.updates.emphasis import emphasised, td_errors
+
+ACTOR_METRICS = (
+    "actor_loss",
+    "action_gradient_norm",
+    "bounded_gradient_norm",
+    "actions_outside",
+    "actions_saturated",
+)
 
 SATURATED = 0.99  # half-ranges from the middle: there tanh passes on 2 % of its gradient
 
@@ -42,19 +51,34 @@ def td_target(
     weights it differentiates for.
     """
     online = online or critic.td_path.bootstraps_online
-    policy, value = (actor, critic) if online else (actor.target, critic.target)
-    next_actions = tf.clip_by_value(policy(batch.next_observations), actor.low, actor.high)
-    next_q = value(batch.next_observations, next_actions)
-    return bootstrapped(batch, gamma, next_q)
+    return bootstrapped(batch, gamma, next_value(critic, batch, next_actions(actor, batch, online), online))
+
+
+def next_actions(actor: ActorNetwork, batch: Batch, online: bool) -> tf.Tensor:
+    """Return μ′(s′), or μ(s′) if ``online``, clipped to the box, ``[B, A]``."""
+    policy = actor if online else actor.target
+    return tf.clip_by_value(policy(batch.next_observations), actor.low, actor.high)
+
+
+def next_value(critic: CriticNetwork, batch: Batch, actions: tf.Tensor, online: bool) -> tf.Tensor:
+    """Return Q′(s′, a), or Q(s′, a) if ``online``, of ``actions`` ``[B, A]``, ``[B, 1]``."""
+    value = critic if online else critic.target
+    return value(batch.next_observations, actions)
 
 
 def critic_step(critic: CriticNetwork, batch: Batch, y: tf.Tensor, prioritised: str | None = None) -> Metrics:
     """Move Q(s, a) towards y by one optimiser step; the metrics are ready when it is done.
 
-    ``critic_loss`` is the mean squared TD error, whatever weighs the samples.
+    ``critic_loss`` is the loss's mean, whatever weighs the samples.
     """
-    q = critic(batch.observations, batch.actions, training=True)
-    metrics = {"critic_loss": td.mean_square(q, y), "q_value": tf.reduce_mean(q)} | td_errors(q, y, prioritised)
+    return regression_step(critic, critic(batch.observations, batch.actions, training=True), batch, y, prioritised)
+
+
+def regression_step(
+    critic: CriticNetwork, q: tf.Tensor, batch: Batch, y: tf.Tensor, prioritised: str | None
+) -> Metrics:
+    """Same as :func:`critic_step`, from the prediction q ``[B, 1]``."""
+    metrics = {"critic_loss": critic.td_path.loss(q, y), "q_value": tf.reduce_mean(q)} | td_errors(q, y, prioritised)
     return after_step(critic, critic.td_gradients(*emphasised(critic, batch, q, y, prioritised)), metrics)
 
 
@@ -95,9 +119,52 @@ def policy_gradients(actor: ActorNetwork, critic: CriticNetwork, states: tf.Tens
     return pairs
 
 
-def target_step(actor: ActorNetwork, critic: CriticNetwork) -> tf.Operation:
-    """Move both targets by τ: θ′ ← τθ + (1 − τ)θ′."""
-    return tf.group(actor.target_update(), critic.target_update())
+def target_step(*networks: Network) -> tf.Operation:
+    """Move the targets of actor and critics by τ: θ′ ← τθ + (1 − τ)θ′."""
+    return tf.group(*[network.target_update() for network in networks])
+
+
+def actor_layers(config: DDPGConfig) -> Callable:
+    """Return the actor's hidden layers as ``config`` describes them."""
+    return BLOCKS[config.block](config.hidden, config.activation, config.norm)
+
+
+def critic_layers(config: DDPGConfig) -> Callable:
+    """Return a critic's hidden layers as ``config`` describes them."""
+    return BLOCKS[config.block](config.hidden, config.activation, config.norm_of_critics, config.action_layer)
+
+
+def make_actor(config: DDPGConfig, spaces: Spaces, networks: Mapping[str, Callable | None]) -> ActorNetwork:
+    """Build the actor that ``config`` describes; arguments as for :meth:`Update.build`."""
+    return ActorNetwork(
+        *spaces,
+        network=networks["actor_network"] or actor_layers(config),
+        bounding=config.bounding,
+        policy_gradient=config.policy_gradient,
+        optimizer=with_beta1(config.optimizer, config.adam_beta1),
+        learning_rate=config.actor_learning_rate,
+        tau=config.tau,
+        action_gradient_clip=config.action_gradient_clip,
+        pre_activation_penalty=config.pre_activation_penalty,
+        max_gradient_norm=config.max_gradient_norm,
+    )
+
+
+def make_critic(config: DDPGConfig, spaces: Spaces, networks: Mapping[str, Callable | None]) -> CriticNetwork:
+    """Build a critic as ``config`` describes it; arguments as for :meth:`Update.build`."""
+    options: dict[str, Any] = {
+        "network": networks["critic_network"] or critic_layers(config),
+        "td_target": config.td_target,
+        "optimizer": with_beta1(config.optimizer, config.adam_beta1),
+        "learning_rate": config.critic_learning_rate,
+        "tau": config.tau,
+        "clip_delta": config.clip_delta,
+        "l2": config.critic_l2,
+        "max_gradient_norm": config.max_gradient_norm,
+    }
+    if config.critic == "categorical":
+        return CategoricalCritic(*spaces, atoms=config.atoms, v_min=config.v_min, v_max=config.v_max, **options)
+    return CriticNetwork(*spaces, loss=config.critic_loss, **options)
 
 
 def _mean_norm(gradients: tf.Tensor) -> tf.Tensor:
@@ -124,40 +191,12 @@ class DDPGUpdate(Update):
     critic: CriticNetwork
     config: DDPGConfig
 
-    metrics: ClassVar[tuple[str, ...]] = (
-        "critic_loss",
-        "q_value",
-        "actor_loss",
-        "action_gradient_norm",
-        "bounded_gradient_norm",
-        "actions_outside",
-        "actions_saturated",
-    )
+    metrics: ClassVar[tuple[str, ...]] = ("critic_loss", "q_value", *ACTOR_METRICS)
 
     @classmethod
     def build(cls, config: Any, spaces: Spaces, networks: Mapping[str, Callable | None]) -> "DDPGUpdate":
         """See :meth:`Update.build`; ``networks`` are ``actor_network`` and ``critic_network``."""
-        layers = config.hidden, config.activation, config.norm
-        actor = ActorNetwork(
-            *spaces,
-            network=networks["actor_network"] or mlp(*layers),
-            bounding=config.bounding,
-            policy_gradient=config.policy_gradient,
-            optimizer=config.optimizer,
-            learning_rate=config.actor_learning_rate,
-            tau=config.tau,
-            action_gradient_clip=config.action_gradient_clip,
-        )
-        critic = CriticNetwork(
-            *spaces,
-            network=networks["critic_network"] or mlp(*layers, config.action_layer),
-            td_target=config.td_target,
-            optimizer=config.optimizer,
-            learning_rate=config.critic_learning_rate,
-            tau=config.tau,
-            clip_delta=config.clip_delta,
-        )
-        return cls(actor, critic, config)
+        return cls(make_actor(config, spaces, networks), make_critic(config, spaces, networks), config)
 
     @property
     def policy(self) -> ActorNetwork:
@@ -170,9 +209,23 @@ class DDPGUpdate(Update):
         return self.critic
 
     @property
-    def learning_rates(self) -> list[tuple[Network, float]]:
-        """Those of actor and critic."""
-        return [(self.actor, self.config.actor_learning_rate), (self.critic, self.config.critic_learning_rate)]
+    def critics(self) -> tuple[CriticNetwork, ...]:
+        """The critic, and those that a variant adds."""
+        return (self.critic,)
+
+    @property
+    def online(self) -> bool:
+        """Whether y is of the online networks."""
+        return self.config.target != "ema" or self.critic.td_path.bootstraps_online
+
+    @property
+    def learning_rates(self) -> list[StepSize]:
+        """Those of actor and critics."""
+        config, shared = self.config, self.config.learning_rate_schedule
+        rate, schedule = config.critic_learning_rate, config.critic_learning_rate_schedule or shared
+        critics = [StepSize(critic, rate, schedule) for critic in self.critics]
+        schedule = config.actor_learning_rate_schedule or shared
+        return [StepSize(self.actor, config.actor_learning_rate, schedule), *critics]
 
     @property
     def action_size(self) -> int:
@@ -186,7 +239,7 @@ class DDPGUpdate(Update):
 
     def target(self, batch: Batch) -> tf.Tensor:
         """See :func:`td_target`."""
-        return td_target(self.actor, self.critic, batch, self.config.gamma, self.config.target == "online")
+        return td_target(self.actor, self.critic, batch, self.config.discount, self.online)
 
     def critic_step(self, batch: Batch, y: tf.Tensor) -> Metrics:
         """See :func:`critic_step`."""
@@ -198,4 +251,4 @@ class DDPGUpdate(Update):
 
     def move(self) -> tf.Operation:
         """See :func:`target_step`; nothing where y is of the online networks."""
-        return tf.no_op() if self.config.target == "online" else target_step(self.actor, self.critic)
+        return tf.no_op() if self.config.target != "ema" else target_step(self.actor, *self.critics)

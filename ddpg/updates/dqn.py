@@ -4,19 +4,16 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
-import numpy as np
 import tensorflow as tf
 
 from ddpg.config import DQNConfig
 from ddpg.experience.replay import Batch
-from ddpg.gradients import td
-from ddpg.networks.base import Network
-from ddpg.networks.layers import conv, mlp
+from ddpg.networks.layers import BLOCKS, conv
+from ddpg.networks.optimizers import with_beta1
 from ddpg.networks.q_network import QNetwork
-from ddpg.updates.base import Metrics, Spaces, Step, Update, after_step, bootstrapped
+from ddpg.updates.base import Metrics, Spaces, Step, StepSize, Update, after_step, bootstrapped
+from ddpg.updates.counting import UpdateCount
 from ddpg.updates.emphasis import emphasised, td_errors
-
-v1 = tf.compat.v1
 
 
 @dataclasses.dataclass
@@ -33,30 +30,30 @@ class DQNUpdate(Update):
 
     metrics: ClassVar[tuple[str, ...]] = ("loss", "q_value")
 
-    _count: tf.Variable | None = dataclasses.field(init=False, default=None)
+    _count: UpdateCount | None = dataclasses.field(init=False, default=None)
 
     def __post_init__(self):
-        if not self.config.target_update_interval:
-            return
-        # A variable of the graph, so that fused updates can count by themselves and checkpoints know where they were.
-        with self.network.graph.as_default():
-            self._count = v1.get_variable("dqn_updates", initializer=np.int64(0), trainable=False, use_resource=True)
+        if self.config.target_update_interval:
+            with self.network.graph.as_default():
+                self._count = UpdateCount("dqn_updates")
 
     @classmethod
     def build(cls, config: Any, spaces: Spaces, networks: Mapping[str, Callable | None]) -> "DQNUpdate":
         """See :meth:`Update.build`; ``networks`` is ``q_network``."""
         if config.network == "conv":
-            supplied = conv(dense=config.hidden, activation=config.activation, norm=config.norm)
+            supplied = conv(dense=config.hidden, activation=config.activation, norm=config.norm, block=config.block)
         else:
-            supplied = mlp(config.hidden, config.activation, config.norm)
+            supplied = BLOCKS[config.block](config.hidden, config.activation, config.norm)
         network = QNetwork(
             *spaces,
             network=networks["q_network"] or supplied,
             td_target=config.td_target,
-            optimizer=config.optimizer,
+            optimizer=with_beta1(config.optimizer, config.adam_beta1),
             learning_rate=config.learning_rate,
             tau=config.tau,
             clip_delta=config.clip_delta,
+            loss=config.critic_loss,
+            max_gradient_norm=config.max_gradient_norm,
         )
         return cls(network, config)
 
@@ -71,9 +68,9 @@ class DQNUpdate(Update):
         return self.network
 
     @property
-    def learning_rates(self) -> list[tuple[Network, float]]:
+    def learning_rates(self) -> list[StepSize]:
         """The Q-network's."""
-        return [(self.network, self.config.learning_rate)]
+        return [StepSize(self.network, self.config.learning_rate, self.config.learning_rate_schedule)]
 
     @property
     def action_size(self) -> int:
@@ -100,15 +97,15 @@ class DQNUpdate(Update):
             next_q = self.network.taken(values, chosen)
         else:
             next_q = tf.reduce_max(values, axis=1, keepdims=True)
-        return bootstrapped(batch, self.config.gamma, next_q)
+        return bootstrapped(batch, self.config.discount, next_q)
 
     def step(self, batch: Batch, y: tf.Tensor) -> Metrics:
         """Move the taken actions' values towards y by one optimiser step."""
         q = self.network.taken(self.network(batch.observations, training=True), batch.actions)
         prioritised = self.config.prioritised
-        metrics = {"loss": td.mean_square(q, y), "q_value": tf.reduce_mean(q)} | td_errors(q, y, prioritised)
+        metrics = {"loss": self.network.td_path.loss(q, y), "q_value": tf.reduce_mean(q)}
         gradients = self.network.td_gradients(*emphasised(self.network, batch, q, y, prioritised))
-        return after_step(self.network, gradients, metrics)
+        return after_step(self.network, gradients, metrics | td_errors(q, y, prioritised))
 
     def move(self) -> tf.Operation:
         """Return the op that moves the target: by τ, or all the way where the interval is over."""
@@ -116,12 +113,4 @@ class DQNUpdate(Update):
             return tf.no_op()
         if self._count is None:
             return self.network.target_update()
-        count = self._count.assign_add(1, read_value=False)
-        with tf.control_dependencies([count]):
-            over = tf.equal(self._count.read_value() % self.config.target_update_interval, 0)
-        return tf.cond(over, lambda: _done(self.network.target_sync()), lambda: _done(tf.no_op())).op
-
-
-def _done(op: tf.Operation) -> tf.Tensor:
-    with tf.control_dependencies([op]):
-        return tf.constant(True)
+        return self._count.move(self.config.target_update_interval, self.network.target_sync)

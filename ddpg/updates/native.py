@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-import numpy as np
 import tensorflow as tf
 
 from ddpg.experience.batch import Batch

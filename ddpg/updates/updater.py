@@ -8,10 +8,10 @@ import tensorflow as tf
 
 from ddpg.config import AgentConfig
 from ddpg.errors import UsageError
-from ddpg.native.program import NoTranslation
-from ddpg.networks.base import Network
 from ddpg.experience.normalisers import ObservationNormaliser
 from ddpg.experience.sampling import Sampler
+from ddpg.native.program import NoTranslation
+from ddpg.networks.base import Network
 from ddpg.updates.base import Update
 from ddpg.updates.learner import FusedLearner, SteppedLearner
 from ddpg.updates.native import NativeLearner

@@ -10,7 +10,7 @@ SMALL = DDPGConfig(hidden=(4,), batch_size=4, learning_starts=10, updates_per_ca
 
 
 def rates(agent):
-    networks = [network for network, _ in agent.symbolic_update.learning_rates]
+    networks = [network for network, *_ in agent.symbolic_update.learning_rates]
     return agent.session.run([network.learning_rate for network in networks])
 
 

@@ -87,6 +87,10 @@ LOADING = f"{_PROGRAM}weights_that_do_not_fit_change_nothing"
 RETURNED = f"{INTERACTION}::test_what_an_environment_may_not_return"
 NO_FLAGS = f"{_VALUES}no_flags"
 ONLINE = f"{_OPTIONS}the_online_target_of_ddpg_is_bootstrapped_from_the_online_networks_and_stopped"
+_TD3 = "tests/updates/test_td3.py::test_"
+_TERMS = "tests/updates/test_terms.py::test_"
+LEAST = f"{_TD3}the_least_of_the_critics_counts"
+NUMPY = f"{_TD3}updates_equal_numpys[uncompiled]"
 OPTIMIZERS = f"{_OPTIONS}every_network_has_the_optimizer"
 
 _REPLAY = "tests/experience/test_replay.py::"
@@ -740,11 +744,11 @@ MUTANTS = [
     Mutant(
         "conv-ignores-norm",
         "ddpg/updates/dqn.py",
-        ", norm=config.norm)",
-        ")",
+        ", norm=config.norm, block",
+        ", block",
         f"{_OPTIONS}convolutions_are_normalised",
     ),
-    Mutant("ddpg-target-always-ema", "ddpg/updates/ddpg.py", ', self.config.target == "online")', ")", ONLINE),
+    Mutant("ddpg-target-always-ema", "ddpg/updates/ddpg.py", "discount, self.online)", "discount, False)", ONLINE),
     Mutant("ddpg-unused-target-moves", "ddpg/updates/ddpg.py", "tf.no_op() if", "tf.no_op() if False and", ONLINE),
     Mutant(
         "dqn-target-always-ema",
@@ -770,18 +774,89 @@ MUTANTS = [
     Mutant(
         "critic-ignores-optimizer",
         "ddpg/updates/ddpg.py",
-        "td_target=config.td_target,\n            optimizer=config.optimizer,",
-        "td_target=config.td_target,",
+        '"optimizer": with_beta1(config.optimizer, config.adam_beta1),',
+        "",
         OPTIMIZERS,
     ),
     Mutant(
         "actor-ignores-optimizer",
         "ddpg/updates/ddpg.py",
-        "policy_gradient=config.policy_gradient,\n            optimizer=config.optimizer,",
+        "policy_gradient=config.policy_gradient,\n        optimizer=with_beta1(config.optimizer, config.adam_beta1),",
         "policy_gradient=config.policy_gradient,",
         OPTIMIZERS,
     ),
-    Mutant("dqn-ignores-optimizer", "ddpg/updates/dqn.py", "optimizer=config.optimizer,", "", OPTIMIZERS),
+    Mutant(
+        "dqn-ignores-optimizer",
+        "ddpg/updates/dqn.py",
+        "optimizer=with_beta1(config.optimizer, config.adam_beta1),",
+        "",
+        OPTIMIZERS,
+    ),
+    # -- the family: what an option adds to an update
+    Mutant("the-largest-critic-counts", "ddpg/updates/td3.py", "tf.minimum, values", "tf.maximum, values", LEAST),
+    Mutant(
+        "target-noise-not-clipped",
+        "ddpg/updates/td3.py",
+        "tf.clip_by_value(noise, -clip, clip) * half",
+        "noise * half",
+        f"{_TD3}noise_on_the_target_action_is_clipped",
+    ),
+    Mutant(
+        "target-noise-repeats", "ddpg/updates/td3.py", "0, self._count.made())", "0, tf.zeros([], tf.int64))", NUMPY
+    ),
+    Mutant(
+        "delayed-actor-too-early",
+        "ddpg/updates/counting.py",
+        "(self.made() + 1) % interval",
+        "self.made() % interval",
+        NUMPY,
+    ),
+    Mutant("targets-not-delayed", "ddpg/updates/td3.py", "move(self.config.policy_delay,", "move(1,", NUMPY),
+    Mutant(
+        "penalty-halved",
+        "ddpg/gradients/bounding.py",
+        "2 * coefficient * value",
+        "coefficient * value",
+        f"{_TERMS}penalty_is_the_same_on_every_policy_path",
+    ),
+    Mutant(
+        "biases-decay",
+        "ddpg/networks/value.py",
+        "and variable.shape.rank > 1",
+        "",
+        f"{_TERMS}weights_decay_on_every_td_path",
+    ),
+    Mutant(
+        "critics-do-not-decay",
+        "ddpg/updates/ddpg.py",
+        '"l2": config.critic_l2,',
+        "",
+        f"{_TERMS}options_reach_their_networks",
+    ),
+    Mutant(
+        "gradients-never-clipped",
+        "ddpg/networks/base.py",
+        "if self.max_gradient_norm is not None:",
+        "if False:",
+        f"{_TERMS}a_step_is_clipped_by_the_norm_of_all_gradients",
+    ),
+    Mutant(
+        "huber-without-its-line", "ddpg/gradients/td.py", "(2 * size - within)", "size", f"{_TERMS}hubers_loss_by_hand"
+    ),
+    Mutant(
+        "blocks-not-normalised",
+        "ddpg/networks/layers.py",
+        'inner = layer_normalization(layer, scope=f"norm_{index}")',
+        "inner = layer",
+        "tests/networks/test_residual.py::test_forward_by_hand_and_in_numpy",
+    ),
+    Mutant(
+        "noise-schedule-ignored",
+        "ddpg/acting/exploration.py",
+        "return noise if self._share is None else",
+        "return noise if True else",
+        "tests/agents/test_schedules.py::test_noise_follows_its_share",
+    ),
     # -- going on exactly --
     Mutant("episode-goes-on-after-a-checkpoint", "ddpg/runs/recorder.py", "agent.abandon_episode()", "pass", EXACT),
     Mutant("recent-episodes-forgotten", "ddpg/runs/recorder.py", "[-100:]", "[:0]", EXACT),

@@ -1,0 +1,97 @@
+"""What changes in the course of learning apart from the shared rates: noise, each network's rate; γ of the horizon."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from ddpg import DDPG, DDPGConfig, UsageError
+from ddpg.acting.exploration import BoxExploration
+from ddpg.acting.noise import GaussianNoise
+
+SMALL = DDPGConfig(hidden=(4,), batch_size=4, learning_starts=10, updates_per_call=1, buffer_size=100, jit=False)
+BOX = gym.spaces.Box(-1, 1, (1,), np.float32)
+
+
+def actions(share):
+    """Return exploring actions at environment steps 0, 1, 2, ..., of an environment and in any states."""
+    rng = np.random.default_rng(0)
+    exploration = BoxExploration(
+        rng, 0, lambda step: 0.0, size=2, make_noise=lambda shape: GaussianNoise(0.01, shape), scale=0.01, share=share
+    )
+    states = np.zeros((1, 2), np.float32)
+    taken = [exploration.act(lambda states: states, states, step)[0] for step in range(5)]
+    return np.stack([*taken, *(exploration.around(states, step) for step in range(5))])
+
+
+def test_noise_follows_its_share():
+    scale = np.array([1, 0.5, 0.25, 0, 2.0])
+    scheduled = actions(lambda step: scale[step])
+    np.testing.assert_allclose(scheduled, np.tile(scale, 2)[:, None, None] * actions(None), rtol=1e-6)
+
+
+@pytest.fixture(scope="module")
+def learned():
+    """An agent after 40 steps, and the rates of actor and critic that it learned with, by its steps."""
+    config = SMALL.replace(
+        gamma=None,
+        actor_learning_rate_schedule="linear",
+        critic_learning_rate_schedule=lambda left: left**2,
+        noise_schedule="linear",
+        noise_scale=0.1,
+        noise_final=0.02,
+        exploration_steps=80,
+    )
+    agent, rates = DDPG(gym.make("Pendulum-v1"), config, seed=0), {}
+
+    def record(agent):
+        rates[agent.num_timesteps] = agent.session.run([agent.actor.learning_rate, agent.critic.learning_rate])
+
+    return agent.learn(40, record), rates
+
+
+def test_each_network_has_a_schedule_of_its_own(learned):
+    agent, rates = learned
+    np.testing.assert_allclose(rates[20], [0.5e-3, 0.25e-3], rtol=1e-5)
+    np.testing.assert_allclose(rates[30], [0.25e-3, 0.0625e-3], rtol=1e-5)
+    after = agent.session.run([agent.actor.learning_rate, agent.critic.learning_rate])
+    np.testing.assert_allclose(after, [1e-3, 1e-3], rtol=1e-5)
+
+
+def test_noise_decays_between_its_scales(learned):
+    """Half-way from 0.1 to 0.02, at step 40 of 80: 0.06 half-ranges of 2."""
+    agent, _ = learned
+    observations = np.zeros((20_000, 3), np.float32)
+    difference = agent.predict(observations, deterministic=False)[0] - agent.predict(observations)[0]
+    assert difference.std() == pytest.approx(2 * 0.06, rel=0.03)
+
+
+def test_gamma_is_of_the_horizon(learned):
+    """Pendulum's episodes are 200 steps: 1 − 5/200."""
+    agent, _ = learned
+    assert agent.config.gamma == pytest.approx(0.975)
+
+
+@pytest.mark.parametrize(("steps", "gamma"), [(50, 0.95), (500, 0.99), (10_000, 0.995)])
+def test_gamma_stays_within_its_bounds(steps, gamma):
+    env = gym.make("Pendulum-v1", max_episode_steps=steps)
+    assert DDPG(env, SMALL.replace(gamma=None), seed=0).config.gamma == pytest.approx(gamma)
+
+
+def test_gamma_of_no_horizon_is_refused():
+    with pytest.raises(UsageError, match="there is none here; give gamma a number"):
+        DDPG((BOX, BOX), SMALL.replace(gamma=None))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"noise_schedule": "cosine"}, "noise_schedule='cosine'"),
+        ({"noise_final": -1.0}, "noise_final=-1.0"),
+        ({"noise_schedule": "linear", "noise_scale": 0.0}, "lowers a noise_scale > 0"),
+        ({"actor_learning_rate_schedule": "linnear"}, "did you mean 'linear'"),
+    ],
+    ids=str,
+)
+def test_bad_values(change, message):
+    with pytest.raises(UsageError, match=message):
+        SMALL.replace(**change)

@@ -1,0 +1,69 @@
+"""The critic that classifies: its target, loss and gradient by hand, in an agent, and what it refuses."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from ddpg import DDPG, DDPGConfig, UsageError
+from ddpg.networks.categorical import CategoricalCritic
+
+v1 = tf.compat.v1
+BOX = gym.spaces.Box(-1, 1, (1,), np.float32)
+SMALL = DDPGConfig(hidden=(4,), batch_size=2, updates_per_call=1, jit=False, critic="categorical")
+
+
+def test_two_hot_and_gradient_by_hand(session, initialize):
+    """Values −2, 0 and 2: y = 0.5 is a quarter of the way from 0 to 2; the gradient for the outputs is (p − t)/B."""
+    critic = CategoricalCritic(BOX, BOX, network=lambda s, a: tf.concat([s, a], axis=1), atoms=3, v_min=-2.0, v_max=2.0)
+    initialize()
+    targets = np.array([[0.5], [-1.0], [9.0], [-3.0]], np.float32)
+    two_hot = np.array([[0, 0.75, 0.25], [0.5, 0.5, 0], [0, 0, 1], [1, 0, 0]])
+    np.testing.assert_allclose(session.run(critic.two_hot(tf.constant(targets))), two_hot, atol=1e-6)
+    rng = np.random.default_rng(0)
+    weights, bias = rng.normal(size=(2, 3)), rng.normal(size=3)
+    critic.set_network_params([weights, bias])
+    states, actions = rng.normal(size=(4, 1)), rng.uniform(-1, 1, (4, 1))
+    joined = np.concatenate([states, actions], axis=1)
+    p = np.exp(joined @ weights + bias)
+    p /= p.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(critic.predict(states, actions), p @ [[-2], [0], [2]], rtol=1e-5)
+    gradients = critic.get_gradients(states, actions, targets)
+    np.testing.assert_allclose(gradients[0], joined.T @ (p - two_hot) / 4, atol=1e-6)
+    np.testing.assert_allclose(gradients[1], (p - two_hot).sum(axis=0) / 4, atol=1e-6)
+    assert critic.train(states, actions, targets) == pytest.approx(-np.mean((two_hot * np.log(p)).sum(axis=1)))
+
+
+@pytest.mark.parametrize("td_target", ["stop_gradient", "placeholder"])
+def test_in_an_agent(td_target):
+    """With all outputs 0 p is uniform: Q is the middle of the range and the loss log n, whatever y."""
+    config = SMALL.replace(atoms=5, v_min=-1.0, v_max=3.0, n_critics=2, critic_learning_rate=0.05, td_target=td_target)
+    agent = DDPG((BOX, BOX), config, seed=0)
+    with agent.session.as_default():
+        for critic in agent.critics:
+            critic.set_network_params([0 * array for array in critic.get_network_params()])
+    agent.observe([0.5], [0.0], 2.5, [0.5], True, False)
+    metrics = agent.update(1)
+    assert metrics["q_value"] == pytest.approx(1, abs=1e-5)
+    assert metrics["critic_loss"] == pytest.approx(np.log(5), rel=1e-5)
+    for _ in range(60):
+        metrics = agent.update(1)
+    assert metrics["q_value"] == pytest.approx(2.5, abs=0.2)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"critic": "normal"}, "critic='normal'"),
+        ({"atoms": 1}, "atoms=1"),
+        ({"v_min": 3.0, "v_max": 3.0}, "v_min=3.0"),
+        ({"critic_loss": "huber"}, "critic='categorical' has a loss of its own"),
+        ({"td_target": "output_delta"}, "critic='categorical' has a loss of its own"),
+        ({"td_target": "residual_gradient"}, "critic='categorical' has a loss of its own"),
+        ({"td_target": lambda q, target, variables: None}, "critic='categorical' has a loss of its own"),
+    ],
+    ids=str,
+)
+def test_what_is_refused(change, message):
+    with pytest.raises(UsageError, match=message):
+        SMALL.replace(**change)

@@ -1,0 +1,109 @@
+"""No target networks: the joint forward pass by hand, its statistics, its drivers, and what it refuses."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import tensorflow as tf
+from driven import Driven, K, difference, minibatches
+
+from ddpg import DDPG, DDPGConfig, DQNConfig, UsageError
+from ddpg._tflearn import training_mode
+from ddpg.acting.policy import NumpyPolicy
+from ddpg.networks.renorm import batch_renormalization, statistics_stay
+
+v1 = tf.compat.v1
+CONFIG = DDPGConfig(
+    # Adam would blow the rounding of gradients that a normalisation makes zero up to full steps.
+    hidden=(8,),
+    gamma=0.9,
+    target="none",
+    norm="renorm",
+    n_critics=2,
+    policy_delay=3,
+    optimizer="sgd",
+)
+
+
+def normalised(x, gain, bias):
+    return (x - x.mean(axis=0)) / np.sqrt(x.var(axis=0) + 1e-3) * gain + bias
+
+
+def joint(weights, inputs):
+    """Q of all rows, each layer's inputs normalised over them."""
+    g0, b0, w1, b1, g1, c1, w2, b2 = weights
+    hidden = np.maximum(normalised(inputs, g0, b0) @ w1 + b1, 0)
+    return normalised(hidden, g1, c1) @ w2 + b2
+
+
+def test_joint_pass_by_hand_with_every_driver():
+    ends = []
+    for driver in ("stepped", "uncompiled", "compiled"):
+        driven = Driven(driver, CONFIG).start()
+        batch = minibatches()
+        with driven.session.as_default(), driven.graph.as_default():
+            mu = driven.update.actor.predict(batch.next_observations[0])
+            weights = [critic.get_network_params() for critic in driven.update.critics]
+            moving = [next(v for v in c.variables if "norm_0/moving_mean" in v.name) for c in driven.update.critics]
+        shadows = driven.weights()[1]
+        metrics = driven.train(1)
+        rows = np.concatenate(
+            [
+                np.concatenate([batch.observations[0], batch.actions[0]], axis=1),
+                np.concatenate([batch.next_observations[0], mu], axis=1),
+            ]
+        )
+        q, next_q = np.split(np.array([joint(w, rows) for w in weights]), 2, axis=1)
+        y = batch.rewards[0] + 0.9 * (1 - batch.terminated[0]) * next_q.min(axis=0)
+        assert metrics["critic_loss"] == pytest.approx(np.mean((q - y) ** 2), rel=1e-4)
+        for mean in driven.session.run(moving):
+            np.testing.assert_allclose(mean, 0.01 * rows.mean(axis=0), atol=1e-6)  # moved once
+        driven.train(K - 1, first=1)
+        assert difference(shadows, driven.weights()[1]) == 0
+        ends.append(driven.weights()[0])
+    assert difference(ends[0], ends[1]) < 1e-5
+    assert difference(ends[0], ends[2]) < 1e-5
+
+
+def test_renormalisation_by_hand(session):
+    """Averages of 0 and 1: a batch of mean 2 and deviation 0.1 is scaled by r = 1/3 and shifted by d = 2."""
+    x = np.array([[1.9], [2.1]], np.float32)
+    with v1.variable_scope("here", use_resource=True):
+        with training_mode(True), statistics_stay():
+            settled, warming = (batch_renormalization(tf.constant(x), "one", warm_up=n, epsilon=0.0) for n in (0, 9))
+        with training_mode(False):
+            inference = batch_renormalization(tf.constant(x), "one", epsilon=0.0)
+        with training_mode(True):
+            moving = batch_renormalization(tf.constant(x), "one", epsilon=0.0)
+    session.run(v1.global_variables_initializer())
+    np.testing.assert_allclose(session.run(settled)[:, 0], [2 - 1 / 3, 2 + 1 / 3], rtol=1e-4)
+    np.testing.assert_allclose(session.run(warming)[:, 0], [-1, 1], rtol=1e-4)
+    np.testing.assert_allclose(session.run(inference), x)  # nothing has moved
+    session.run(moving)
+    mean, deviation = 0.01 * 2, np.sqrt(0.99 + 0.01 * 0.01)
+    np.testing.assert_allclose(session.run(inference), (x - mean) / deviation, rtol=1e-5)
+
+
+def test_a_renormalised_actor_acts_in_numpy():
+    box = gym.spaces.Box(-1, 1, (1,))
+    agent = DDPG((box, box), CONFIG.replace(batch_size=2, updates_per_call=1, jit=False), seed=0)
+    for number in range(4):
+        agent.observe([number / 4], [0.0], 1.0, [0.5], False, False)
+    agent.update(3)  # the actor's first step
+    assert isinstance(agent.policy, NumpyPolicy)
+    with agent.session.as_default():
+        expected = agent.actor.predict([[0.3]])
+    np.testing.assert_allclose(agent.predict(np.array([0.3], np.float32))[0], expected[0], rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: DDPGConfig(target="none"), "set critic_norm='renorm' with it"),
+        (lambda: DDPGConfig(target="none", norm="renorm", critic_norm="layer"), "set critic_norm='renorm' with it"),
+        (lambda: CONFIG.replace(td_target="residual_gradient"), "target='none' stops y"),
+        (lambda: DQNConfig(target="none"), "DQN has no such"),
+    ],
+)
+def test_what_is_refused(make, message):
+    with pytest.raises(UsageError, match=message):
+        make()
