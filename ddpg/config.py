@@ -219,8 +219,8 @@ class DDPGConfig(TD3Options, CriticOptions, AgentConfig):
             )
         if self.critic == "categorical" and self.prioritised is not None:
             raise UsageError(
-                f"prioritised={self.prioritised!r} weighs a scalar critic's TD errors; set critic='scalar', or prioritised "
-                "to none"
+                f"prioritised={self.prioritised!r} weighs TD errors of a scalar critic; set critic='scalar', or "
+                "prioritised to none"
             )
         self._check_name("noise", NOISES)
         self._check_name("noise_schedule", ("constant", "linear"))

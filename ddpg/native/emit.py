@@ -51,7 +51,7 @@ go:
 
 
 class Module:
-    """A program as text: ``void run(int64 count, int64 worker, float* block, float* field..., float* sums, float* kept...)``.
+    """A program as text: ``void run(count, worker, float* block, float* field..., float* sums, float* kept...)``.
 
     Args:
         steps: of one update.

@@ -41,6 +41,7 @@ class Kernel:
         fields: Mapping[str, tf.Tensor],
         variables: Sequence,
         workers: int | None = None,
+        kept: Sequence[tf.Tensor] = (),
     ):
         program, outputs = translate([*metrics, *kept], fields, variables)
         steps = schedule(program, outputs)

@@ -113,7 +113,7 @@ class Program:
 
     def map(self, operation: str, *arguments: Value) -> Value:
         """Return a function of each place's numbers."""
-        shape = tuple(max(argument.shape[axis] for argument in arguments) for axis in (0, 1))
+        shape = max(argument.shape[0] for argument in arguments), max(argument.shape[1] for argument in arguments)
         simple = _simplified(operation, arguments, shape)
         return simple or self._value("map", shape, arguments, operation)
 

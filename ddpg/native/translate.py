@@ -222,8 +222,8 @@ def _bias_gradient(translation: _Translation, operation: tf.Operation, output: t
 
 
 def _matrix_product(translation: _Translation, operation: tf.Operation, output: tf.Tensor) -> Value:
-    transposed = operation.get_attr("transpose_a"), operation.get_attr("transpose_b")
-    return translation.program.product(*map(translation.whole, operation.inputs), *transposed)
+    one, other = map(translation.whole, operation.inputs)
+    return translation.program.product(one, other, operation.get_attr("transpose_a"), operation.get_attr("transpose_b"))
 
 
 def _join(translation: _Translation, operation: tf.Operation, output: tf.Tensor) -> Value:

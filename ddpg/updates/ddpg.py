@@ -75,7 +75,7 @@ def critic_step(critic: CriticNetwork, batch: Batch, y: tf.Tensor, prioritised: 
 
 
 def regression_step(
-    critic: CriticNetwork, q: tf.Tensor, batch: Batch, y: tf.Tensor, prioritised: str | None
+    critic: CriticNetwork, q: tf.Tensor, batch: Batch, y: tf.Tensor, prioritised: str | None = None
 ) -> Metrics:
     """Same as :func:`critic_step`, from the prediction q ``[B, 1]``."""
     metrics = {"critic_loss": critic.td_path.loss(q, y), "q_value": tf.reduce_mean(q)} | td_errors(q, y, prioritised)
