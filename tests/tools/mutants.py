@@ -851,6 +851,20 @@ MUTANTS = [
         "tests/networks/test_residual.py::test_forward_by_hand_and_in_numpy",
     ),
     Mutant(
+        "two-hot-too-wide",
+        "ddpg/networks/categorical.py",
+        "(clipped - self.values) / width",
+        "(clipped - self.values) / (2 * width)",
+        "tests/networks/test_categorical.py::test_two_hot_and_gradient_by_hand",
+    ),
+    Mutant(
+        "statistics-never-stay",
+        "ddpg/networks/renorm.py",
+        "if not v1.get_default_graph().get_collection(_STAYING):",
+        "if True:",
+        "tests/updates/test_crossq.py::test_renormalisation_by_hand",
+    ),
+    Mutant(
         "noise-schedule-ignored",
         "ddpg/acting/exploration.py",
         "return noise if self._share is None else",
