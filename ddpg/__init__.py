@@ -30,6 +30,7 @@ _HOME = {
     "evaluate": "ddpg.runs.evaluation",
     "train": "ddpg.runs.training",
     "resume": "ddpg.runs.training",
+    "record": "ddpg.runs.video",
     "load_policy": "ddpg.exports.loaded",
     "compare_paths": "ddpg.laboratory.compare",
     "draw_paths": "ddpg.laboratory.picture",
@@ -63,6 +64,7 @@ if _typing.TYPE_CHECKING:  # the names of _HOME as type checkers read them
     from ddpg.runs.evaluation import evaluate as evaluate
     from ddpg.runs.training import resume as resume
     from ddpg.runs.training import train as train
+    from ddpg.runs.video import record as record
 else:
 
     def __getattr__(name: str):

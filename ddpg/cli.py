@@ -13,7 +13,7 @@ from typing import Any
 # makes `ddpg paths` five times as slow. TensorFlow's threads are others.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-from ddpg.commands import export
+from ddpg.commands import export, watching
 from ddpg.commands.quiet import quiet_tensorflow
 from ddpg.config import AgentConfig, DDPGConfig, DQNConfig, field_type, read_toml
 from ddpg.errors import UsageError
@@ -216,6 +216,7 @@ def _parser() -> argparse.ArgumentParser:
     paths.set_defaults(run_command=_paths)
 
     export.add(commands)
+    watching.add(commands)
     return parser
 
 
