@@ -13,7 +13,7 @@ from typing import Any
 # makes `ddpg paths` five times as slow. TensorFlow's threads are others.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-from ddpg.commands import export, watching
+from ddpg.commands import comparing, export, watching
 from ddpg.commands.quiet import quiet_tensorflow
 from ddpg.config import AgentConfig, DDPGConfig, DQNConfig, field_type, read_toml
 from ddpg.errors import UsageError
@@ -217,6 +217,7 @@ def _parser() -> argparse.ArgumentParser:
 
     export.add(commands)
     watching.add(commands)
+    comparing.add(commands)
     return parser
 
 

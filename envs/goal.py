@@ -167,7 +167,7 @@ class GoalEnv(gym.Env):
         bounds = self.observation_space
         return np.clip(self._scaled(self.state).astype(np.float32), bounds.low, bounds.high)
 
-    def render(self) -> np.ndarray | list[np.ndarray] | None:
+    def render(self) -> np.ndarray | list[Any] | None:
         """Draw the field, both players, the ball with the path of the last action: uint8 [560, 408, 3].
 
         In the mode "rgb_array_list": all that has happened since the last call, a picture for every substep.

@@ -153,7 +153,7 @@ class PlatformEnv(gym.Env):
         ]
         return np.array(features, np.float32)
 
-    def render(self) -> np.ndarray | list[np.ndarray] | None:
+    def render(self) -> np.ndarray | list[Any] | None:
         """Draw the course, the player with the path of its last action, and the enemies: uint8 [208, 880, 3].
 
         In the mode "rgb_array_list": all that has happened since the last call, a picture for every 0.2 s.

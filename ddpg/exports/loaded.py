@@ -1,5 +1,6 @@
 """A policy that was exported to files, acting in NumPy alone: TensorFlow is not imported."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ class LoadedPolicy:
         self.observation_space, self.action_space = observation_space, action_space
         self._program = program
         self._actions: Actions
+        self._meaning: Callable[[np.ndarray], np.ndarray]
         if isinstance(action_space, gym.spaces.Discrete):
             self._actions, self._meaning = ChoiceActions(action_space), largest
         else:
