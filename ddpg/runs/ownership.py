@@ -42,7 +42,7 @@ def is_owned(run: Path) -> bool:
         return False
     lock = filelock.FileLock(run / _LOCK)
     try:
-        lock.acquire(timeout=0)
+        lock.acquire(blocking=False)
     except filelock.Timeout:
         return True
     lock.release()
