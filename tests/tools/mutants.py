@@ -866,13 +866,6 @@ MUTANTS = [
         f"{_VIDEO}gif_holds_every_picture_at_the_environments_speed",
     ),
     Mutant(
-        "all-substeps-look-like-the-first",
-        "envs/platform.py",
-        "world.moments[end - 1]",
-        "world.moments[0]",
-        "tests/envs/test_platform.py::test_an_action_is_drawn_as_it_happens",
-    ),
-    Mutant(
         "mean-for-interquartile-mean",
         "ddpg/runs/curves.py",
         'cut = 0.25 if measure == "iqm" else 0.0',
