@@ -3,7 +3,7 @@
     python benchmarks/memory.py [--transitions 1000000] [--repeats 30] [--json FILE]
 
 In the shapes of HalfCheetah-v5 (17 observations, 6 actions, episodes of 1000 steps), 32 minibatches of 256 at once.
-Everything is measured alternately, and medians are reported: of the CPU time where one thread does it all, of the wall's
+Everything is measured alternately, and medians are reported: of the CPU time where one thread does it all, of the
 where the update is part of it. Beside it stands a plain ring that stores s and s′ of
 every transition, as Stable-Baselines3's does (308 bytes there: its observations are float64).
 """

@@ -30,6 +30,8 @@ _HOME = {
     "evaluate": "ddpg.runs.evaluation",
     "train": "ddpg.runs.training",
     "resume": "ddpg.runs.training",
+    "record": "ddpg.runs.video",
+    "load_policy": "ddpg.exports.loaded",
     "compare_paths": "ddpg.laboratory.compare",
     "draw_paths": "ddpg.laboratory.picture",
     "UsageError": "ddpg.errors",
@@ -50,6 +52,7 @@ if _typing.TYPE_CHECKING:  # the names of _HOME as type checkers read them
     from ddpg.experience.replay import Batch as Batch
     from ddpg.experience.replay import ReplayBuffer as ReplayBuffer
     from ddpg.experience.wrappers import FlattenParameterisedAction as FlattenParameterisedAction
+    from ddpg.exports.loaded import load_policy as load_policy
     from ddpg.gradients.bounding import Bounding as Bounding
     from ddpg.laboratory.compare import compare_paths as compare_paths
     from ddpg.laboratory.picture import draw_paths as draw_paths
@@ -61,6 +64,7 @@ if _typing.TYPE_CHECKING:  # the names of _HOME as type checkers read them
     from ddpg.runs.evaluation import evaluate as evaluate
     from ddpg.runs.training import resume as resume
     from ddpg.runs.training import train as train
+    from ddpg.runs.video import record as record
 else:
 
     def __getattr__(name: str):

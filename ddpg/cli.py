@@ -1,13 +1,11 @@
 """The ``ddpg`` command."""
 
 import argparse
-import contextlib
 import dataclasses
 import json
 import os
 import sys
-import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +13,8 @@ from typing import Any
 # makes `ddpg paths` five times as slow. TensorFlow's threads are others.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
+from ddpg.commands import comparing, export, watching
+from ddpg.commands.quiet import quiet_tensorflow
 from ddpg.config import AgentConfig, DDPGConfig, DQNConfig, read_toml
 from ddpg.errors import UsageError
 from ddpg.options import field_type
@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _train(options: argparse.Namespace) -> None:
     values = read_toml(options.config) if options.config else {}
     values |= {name: getattr(options, name) for name in _flags() if getattr(options, name) is not _UNSET}
-    with _quiet_tensorflow():
+    with quiet_tensorflow():
         from ddpg.agents.registry import agent_for
         from ddpg.runs import training
         from ddpg.runs.environments import id_of, make_env
@@ -65,7 +65,7 @@ def _train(options: argparse.Namespace) -> None:
 
 
 def _resume(options: argparse.Namespace) -> None:
-    with _quiet_tensorflow():
+    with quiet_tensorflow():
         from ddpg.runs import training
     run = training.resume(
         options.run,
@@ -78,7 +78,7 @@ def _resume(options: argparse.Namespace) -> None:
 
 
 def _evaluate(options: argparse.Namespace) -> None:
-    with _quiet_tensorflow():
+    with quiet_tensorflow():
         from ddpg.agents.registry import load_agent
         from ddpg.runs import directory
         from ddpg.runs.environments import check_import, make_env
@@ -111,7 +111,7 @@ def _evaluate(options: argparse.Namespace) -> None:
 
 
 def _paths(options: argparse.Namespace) -> None:
-    with _quiet_tensorflow():
+    with quiet_tensorflow():
         from ddpg.laboratory.compare import compare_paths
         from ddpg.laboratory.picture import draw_paths
         from ddpg.laboratory.text import paths_text
@@ -119,7 +119,7 @@ def _paths(options: argparse.Namespace) -> None:
         from ddpg.runs.presets import preset_config
     env = make_env(options.env)
     name = id_of(env)
-    with _quiet_tensorflow():
+    with quiet_tensorflow():
         report = {"env_id": name, **compare_paths(env, preset_config(name), options.seed)}
     env.close()
     title = f"Where gradients flow in one update of DDPG: {name}, seed {report['seed']}"
@@ -215,6 +215,10 @@ def _parser() -> argparse.ArgumentParser:
     )
     paths.add_argument("--json", action="store_true", help="print one JSON object on stdout and nothing else")
     paths.set_defaults(run_command=_paths)
+
+    export.add(commands)
+    watching.add(commands)
+    comparing.add(commands)
     return parser
 
 
@@ -268,31 +272,6 @@ def _or_none(kind: type, optional: bool):
 
 def _one_line(error: Exception) -> str:
     return " ".join(str(error).split())
-
-
-@contextlib.contextmanager
-def _quiet_tensorflow() -> Iterator[None]:
-    """Keep TensorFlow's start-up notices off the terminal; an exception shows what was held back.
-
-    They are written by C++ straight to file descriptor 2, before any log level is read.
-    """
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    sys.stderr.flush()
-    kept = os.dup(2)
-    with tempfile.TemporaryFile() as notices:
-        os.dup2(notices.fileno(), 2)
-        try:
-            import tensorflow as tf
-
-            tf.get_logger().setLevel("ERROR")
-            yield
-        except BaseException:
-            notices.seek(0)
-            os.write(kept, notices.read())
-            raise
-        finally:
-            os.dup2(kept, 2)
-            os.close(kept)
 
 
 if __name__ == "__main__":

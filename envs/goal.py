@@ -10,23 +10,9 @@ from gymnasium import spaces
 from ddpg.errors import UsageError
 
 from .actions import NamedActions
-from .drawing import Canvas
 from .draws import Draws
-from .goal_world import (
-    CATCHABLE,
-    FIELD_LENGTH,
-    FIELD_WIDTH,
-    GOAL_AREA_LENGTH,
-    GOAL_AREA_WIDTH,
-    GOAL_DEPTH,
-    GOAL_WIDTH,
-    KICKABLE,
-    GoalWorld,
-    wrapped,
-)
-
-GRASS, LINE, NET = (60, 135, 70), (235, 240, 235), (180, 195, 185)
-BLUE, RED, WHITE, INK = (40, 90, 200), (200, 60, 60), (255, 255, 255), (20, 25, 20)
+from .goal_picture import draw
+from .goal_world import FIELD_LENGTH, FIELD_WIDTH, GOAL_WIDTH, GoalWorld, wrapped
 
 _BODY_LOW, _BODY_HIGH = (0.0, -15.0, -1.0, -1.0, -math.pi), (20.0, 15.0, 1.0, 1.0, math.pi)
 LOW = np.array([*_BODY_LOW, *_BODY_LOW, 0.0, -15.0, -3.0, -3.0])
@@ -86,7 +72,7 @@ class GoalEnv(gym.Env):
     observation_space: spaces.Box
     action_space: spaces.Tuple
 
-    metadata = {"render_modes": ["rgb_array"], "render_fps": 2}  # noqa: RUF012 - gymnasium's own convention
+    metadata = {"render_modes": ["rgb_array", "rgb_array_list"], "render_fps": 2}  # noqa: RUF012 - gymnasium's own convention
 
     half_goal = GOAL_WIDTH / 2
     max_actions = 100
@@ -100,6 +86,9 @@ class GoalEnv(gym.Env):
 
     def __init__(self, render_mode: str | None = None):
         self.render_mode = render_mode
+        self._pictures: list[np.ndarray] = []
+        if render_mode == "rgb_array_list":
+            self.metadata = {**self.metadata, "render_fps": 15}
         bound = np.ones(14, np.float32)
         bound[POSITIONS] = 1.5
         self.observation_space = spaces.Box(-bound, bound)
@@ -116,6 +105,9 @@ class GoalEnv(gym.Env):
         self._caption = "start"
         if options and "state" in options:
             self.state = options["state"]
+        if self.render_mode == "rgb_array_list":
+            self._world.moments, self._pictures = [], []
+            self._watch(self._caption)
         return self._observation(), {}
 
     @property
@@ -161,7 +153,10 @@ class GoalEnv(gym.Env):
             info["outcome"] = outcome
             reward = 50.0 if outcome == "goal" else -world.ball.goal_distance()
         numbers = ", ".join(f"{parameter:.1f}" for parameter in parameters)
-        self._caption = f"{self.actions.names[choice]}({numbers}): {outcome or 'in play'}"
+        doing = f"{self.actions.names[choice]}({numbers})"
+        self._caption = f"{doing}: {outcome or 'in play'}"
+        if world.moments is not None:
+            self._watch(doing)
         return self._observation(), reward, outcome is not None, False, info
 
     @staticmethod
@@ -172,26 +167,23 @@ class GoalEnv(gym.Env):
         bounds = self.observation_space
         return np.clip(self._scaled(self.state).astype(np.float32), bounds.low, bounds.high)
 
-    def render(self) -> np.ndarray | None:
-        """Draw the field, both players, the ball with the path of the last action: uint8 [528, 408, 3]."""
-        if self.render_mode != "rgb_array":
+    def render(self) -> np.ndarray | list[Any] | None:
+        """Draw the field, both players, the ball with the path of the last action: uint8 [560, 408, 3].
+
+        In the mode "rgb_array_list": all that has happened since the last call, a picture for every substep.
+        """
+        if self.render_mode == "rgb_array":
+            return draw(self._world.moment, self._world.path, self._caption)
+        if self.render_mode != "rgb_array_list":
             return None
-        world, half = self._world, FIELD_WIDTH / 2
-        canvas = Canvas((-1.5, -half - 1), (FIELD_LENGTH + GOAL_DEPTH + 1.56, half + 2), 16, GRASS)
-        canvas.rectangle((0, -half), (FIELD_LENGTH, half), outline=LINE)
-        area = GOAL_AREA_WIDTH / 2
-        canvas.rectangle((FIELD_LENGTH - GOAL_AREA_LENGTH, -area), (FIELD_LENGTH, area), outline=LINE)
-        canvas.rectangle((FIELD_LENGTH, -self.half_goal), (FIELD_LENGTH + GOAL_DEPTH, self.half_goal), NET, LINE)
-        canvas.text((FIELD_LENGTH + GOAL_DEPTH / 2, 0), "goal", INK)
-        players = (("striker", world.striker, BLUE, KICKABLE), ("keeper", world.keeper, RED, CATCHABLE))
-        for name, body, colour, reach in players:
-            canvas.circle((body.x, body.y), reach, outline=colour)
-            canvas.circle((body.x, body.y), body.radius, colour)
-            ahead = body.x + math.cos(body.orientation), body.y + math.sin(body.orientation)
-            canvas.line([(body.x, body.y), ahead], WHITE)
-            canvas.text((body.x, body.y - reach - 0.6), name, WHITE, size=12)
-        if len(world.path) > 1:
-            canvas.line(world.path, WHITE, 1)
-        canvas.circle((world.ball.x, world.ball.y), world.ball.radius, WHITE, INK)
-        canvas.text((-1.2, half + 1.7), self._caption, WHITE, anchor="la")
-        return canvas.array()
+        pictures, self._pictures = self._pictures, []
+        return pictures
+
+    def _watch(self, doing: str) -> None:
+        """Draw what was watched of an action, or the start."""
+        world = self._world
+        assert world.moments is not None
+        for end, moment in enumerate(world.moments[:-1], start=1):
+            self._pictures.append(draw(moment, world.path[: end + 1], doing))
+        self._pictures.append(draw(world.moment, world.path, self._caption))
+        world.moments.clear()

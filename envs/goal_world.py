@@ -17,6 +17,7 @@ FACING = math.pi / 8
 SLOW = 0.1  # speed of a ball that counts as stopped
 
 Point = tuple[float, float]
+Moment = tuple[tuple[float, float, float], tuple[float, float, float], Point]  # striker, keeper: x, y, angle; ball
 
 
 def wrapped(angle: float) -> float:
@@ -156,6 +157,13 @@ class GoalWorld:
         self.keeper.orientation = self.keeper.angle_to((self.ball.x, self.ball.y))
         self.outcome: str | None = None
         self.path: list[Point] = []
+        self.moments: list[Moment] | None = None  # a list, where somebody watches: every substep is added to it
+
+    @property
+    def moment(self) -> Moment:
+        """Where everybody is."""
+        striker, keeper = ((body.x, body.y, body.orientation) for body in (self.striker, self.keeper))
+        return striker, keeper, (self.ball.x, self.ball.y)
 
     def kick_to(self, target: Point) -> int:
         """Kick until the ball is slow and in reach again, or the episode ends; return the number of substeps."""
@@ -181,6 +189,8 @@ class GoalWorld:
             striker.collide(ball)
             keeper.collide(ball)
             self.path.append((ball.x, ball.y))
+            if self.moments is not None:
+                self.moments.append(self.moment)
             self.outcome = self._outcome()
             if self.outcome or enough():
                 return len(self.path) - 1

@@ -75,6 +75,7 @@ class HalfFieldOffenseEnv(gym.Env):
     def _begin(self, world: World, untouched: int = 0, kick_bonus_open: bool = True) -> None:
         self._world, self._untouched, self._kick_bonus_open = world, untouched, kick_bonus_open
         self._ball_distance, self._goal_distance = world.ball_distance(), world.goal_distance()
+        self._last: tuple[int, list[float], str | None] | None = None
 
     @property
     def state(self) -> np.ndarray:
@@ -124,13 +125,21 @@ class HalfFieldOffenseEnv(gym.Env):
         reward = self._reward(goal)
         info: dict[str, Any] = {"is_success": goal, "action_clipped": clipped}
         outcome = self._outcome(goal)
+        self._last = kind, parameters, outcome
         if outcome:
             info["outcome"] = outcome
         return self._observation(), reward, outcome is not None, False, info
 
     def render(self) -> np.ndarray | None:
-        """Draw the half with player and ball; an array [624, 500, 3]."""
-        return draw(self._world) if self.render_mode == "rgb_array" else None
+        """Draw the half with player and ball; an array [664, 500, 3]."""
+        if self.render_mode != "rgb_array":
+            return None
+        caption = "start"
+        if self._last:
+            kind, parameters, outcome = self._last
+            numbers = ", ".join(f"{number:.0f}" for number in parameters)
+            caption = f"{self._actions.names[kind]}({numbers}): {outcome or 'in play'}"
+        return draw(self._world, caption)
 
     def _reward(self, goal: bool) -> float:
         """Return r_t (paper, section 2.3), and keep count of what it and the end of the episode depend on."""

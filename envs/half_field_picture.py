@@ -10,24 +10,32 @@ from .half_field_physics import HALF_GOAL, HALF_LENGTH, HALF_WIDTH, KICKABLE, MA
 GRASS, LINE, NET, INK = (62, 130, 76), (235, 242, 235), (170, 200, 175), (30, 30, 40)
 PLAYER, NOSE, FROZEN, BALL = (40, 90, 200), (250, 215, 70), (120, 120, 130), (255, 255, 255)
 SCALE = 8  # pixels per metre
+BANNER = 5.0  # m above the pitch, for words
 BALL_RADIUS = 0.6  # m, seven times the ball's size, to be seen
 NOSE_LENGTH = 2.5  # m
 _PENALTY_AREA, _GOAL_AREA, _GOAL_DEPTH, _CIRCLE, _SPOT = (16.5, 20.16), (5.5, 9.16), 2.44, 9.15, 11.0
 
 
-def draw(world: World) -> np.ndarray:
-    """Return the half with player and ball, uint8 ``[624, 500, 3]``.
+TITLE = "Half Field Offense: run to the ball and score"
+
+
+def draw(world: World, caption: str) -> np.ndarray:
+    """Return the half with player and ball, uint8 ``[664, 500, 3]``; ``caption`` is the last action.
 
     The player's disc is its reach: a ball whose centre lies in it can be kicked. The yellow line is where its body
     points; the disc is grey while a tackle keeps it down.
     """
-    canvas = Canvas((-MARGIN, -HALF_WIDTH - MARGIN), (HALF_LENGTH + MARGIN, HALF_WIDTH + MARGIN), SCALE, GRASS)
+    canvas = Canvas((-MARGIN, -HALF_WIDTH - MARGIN), (HALF_LENGTH + MARGIN, HALF_WIDTH + MARGIN + BANNER), SCALE, GRASS)
     _draw_pitch(canvas)
     place = _upwards(world.player_x, world.player_y)
     nose = (place[0] + NOSE_LENGTH * math.cos(world.heading), place[1] - NOSE_LENGTH * math.sin(world.heading))
     canvas.circle(place, KICKABLE, FROZEN if world.frozen else PLAYER, LINE)
     canvas.line([place, nose], NOSE, 3)
     canvas.circle(_upwards(world.ball_x, world.ball_y), BALL_RADIUS, BALL, INK)
+    canvas.text(_upwards(world.ball_x, world.ball_y - 1.8), "ball", LINE, 12)
+    canvas.text((place[0], place[1] - 2.4), "down after a tackle" if world.frozen else "attacker", LINE, 12)
+    canvas.text((-MARGIN + 1, HALF_WIDTH + MARGIN + BANNER - 0.8), TITLE, LINE, anchor="la")
+    canvas.text((-MARGIN + 1, HALF_WIDTH + MARGIN + BANNER - 3.4), caption, LINE, anchor="la")
     return canvas.array()
 
 
@@ -39,6 +47,9 @@ def _draw_pitch(canvas: Canvas) -> None:
     quarters = [math.radians(degrees) for degrees in range(-90, 91, 5)]
     canvas.line([(_CIRCLE * math.cos(angle), _CIRCLE * math.sin(angle)) for angle in quarters], LINE)
     canvas.circle((HALF_LENGTH - _SPOT, 0.0), 0.3, LINE)
+    canvas.text((HALF_LENGTH + 0.6, HALF_GOAL + 1.3), "goal", LINE, 12, "lm")
+    canvas.text((0.5, -HALF_WIDTH - 1.5), "halfway line", LINE, 12, "lm")
+    canvas.text((HALF_LENGTH, -HALF_WIDTH - 1.5), "goal line, 52.5 m away", LINE, 12, "rm")
 
 
 def _upwards(x: float, y: float) -> Point:

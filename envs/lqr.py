@@ -7,6 +7,8 @@ import numpy as np
 from gymnasium import spaces
 from scipy import linalg
 
+from .lqr_picture import draw
+
 
 class LQREnv(gym.Env):
     """A mass on a spring and a damper, pushed towards its rest position, with a quadratic cost.
@@ -52,11 +54,13 @@ class LQREnv(gym.Env):
         self.observation_space = spaces.Box(-np.inf, np.inf, (2,), np.float32)
         self.action_space = spaces.Box(low, high, (1,), np.float32)
         self._x = np.zeros(2)
+        self._force = 0.0
 
     def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[np.ndarray, dict[str, Any]]:
         """Start at a uniform random state, or at ``options={"state": [position, velocity]}``."""
         super().reset(seed=seed)
         self._x = self.np_random.uniform(-1.0, 1.0, 2)
+        self._force = 0.0
         if options and "state" in options:
             self._x = np.asarray(options["state"], np.float64)
         return self._x.astype(np.float32), {}
@@ -67,18 +71,15 @@ class LQREnv(gym.Env):
         force = np.clip(wanted, self.action_space.low, self.action_space.high)
         reward = -float(self._x @ self.Q @ self._x + force @ self.R @ force)
         self._x = self.A @ self._x + self.B @ force
+        self._force = float(force[0])
         return self._x.astype(np.float32), reward, False, False, {"action_clipped": bool((force != wanted).any())}
 
     def render(self) -> np.ndarray | None:
-        """Draw the mass on its track, rest position in the middle, ±2 m wide; an array [64, 256, 3]."""
+        """Draw the mass between spring and force on a track of ±2 m; uint8 [176, 640, 3]."""
         if self.render_mode != "rgb_array":
             return None
-        frame = np.full((64, 256, 3), 255, np.uint8)
-        frame[47:49] = 160
-        frame[40:56, 127:129] = (200, 60, 60)
-        column = int(np.clip(128 + 64 * self._x[0], 8, 247))
-        frame[32:47, column - 8 : column + 8] = (40, 90, 200)
-        return frame
+        largest = float(max(-self.action_space.low[0], self.action_space.high[0]))
+        return draw(float(self._x[0]), float(self._x[1]), self._force, largest)
 
     # -- the exact optimum, for discount gamma --------------------------------------------------------
 

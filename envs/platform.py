@@ -9,20 +9,11 @@ from gymnasium import spaces
 from ddpg.errors import UsageError
 
 from .actions import NamedActions
-from .drawing import Canvas
 from .draws import Draws
-from .platform_world import (
-    BODY_HEIGHT,
-    BODY_WIDTH,
-    ENEMY_SPEED,
-    GROUND,
-    PLATFORMS,
-    TOTAL_WIDTH,
-    PlatformWorld,
-)
+from .platform_picture import draw
+from .platform_world import BODY_WIDTH, ENEMY_SPEED, PLATFORMS, TOTAL_WIDTH, PlatformWorld
 
-SKY, STONE, DEPTHS = (235, 242, 250), (110, 100, 90), (215, 90, 70)
-BLUE, RED, GREEN, INK = (40, 90, 200), (200, 60, 60), (40, 140, 70), (50, 50, 60)
+WATCHED_SUBSTEPS = 4  # of 0.05 s, between two pictures of an action
 
 
 class PlatformEnv(gym.Env):
@@ -72,12 +63,15 @@ class PlatformEnv(gym.Env):
     observation_space: spaces.Box
     action_space: spaces.Tuple
 
-    metadata = {"render_modes": ["rgb_array"], "render_fps": 2}  # noqa: RUF012 - gymnasium's own convention
+    metadata = {"render_modes": ["rgb_array", "rgb_array_list"], "render_fps": 2}  # noqa: RUF012 - gymnasium's own convention
 
     actions = NamedActions({"run": [(0, 30)], "hop": [(0, 720)], "leap": [(0, 430)]})
 
     def __init__(self, render_mode: str | None = None):
         self.render_mode = render_mode
+        self._pictures: list[np.ndarray] = []
+        if render_mode == "rgb_array_list":
+            self.metadata = {**self.metadata, "render_fps": 20}  # four times as fast as it happens
         self.observation_space = spaces.Box(0.0, 1.0, (9,), np.float32)
         self.action_space = self.actions.space
         self._draws: Draws | None = None
@@ -92,6 +86,9 @@ class PlatformEnv(gym.Env):
         self._caption = "start"
         if options and "state" in options:
             self.state = options["state"]
+        if self.render_mode == "rgb_array_list":
+            self._world.moments, self._pictures = [], []
+            self._watch(self._caption)
         return self._observation(), {}
 
     @property
@@ -131,7 +128,10 @@ class PlatformEnv(gym.Env):
         info: dict[str, Any] = {"substeps": substeps, "action_clipped": clipped}
         if world.outcome:
             info["outcome"] = world.outcome
-        self._caption = f"{self.actions.names[choice]} {parameter:.1f}: {world.outcome or 'landed'}"
+        doing = f"{self.actions.names[choice]} {parameter:.1f}"
+        self._caption = f"{doing}: {world.outcome or 'done'}"
+        if world.moments is not None:
+            self._watch(doing)
         return self._observation(), (world.x - start) / TOTAL_WIDTH, world.outcome is not None, False, info
 
     def _observation(self) -> np.ndarray:
@@ -153,22 +153,23 @@ class PlatformEnv(gym.Env):
         ]
         return np.array(features, np.float32)
 
-    def render(self) -> np.ndarray | None:
-        """Draw the course, the player with the path of its last action, and the enemies: uint8 [184, 880, 3]."""
-        if self.render_mode != "rgb_array":
+    def render(self) -> np.ndarray | list[Any] | None:
+        """Draw the course, the player with the path of its last action, and the enemies: uint8 [208, 880, 3].
+
+        In the mode "rgb_array_list": all that has happened since the last call, a picture for every 0.2 s.
+        """
+        if self.render_mode == "rgb_array":
+            return draw(self._world.moment, self._world.path, self._caption)
+        if self.render_mode != "rgb_array_list":
             return None
-        canvas = Canvas((-20.0, 0.0), (1080.0, 230.0), 0.8, SKY)
-        canvas.rectangle((-20.0, 0.0), (1080.0, 8.0), DEPTHS)
-        for left, width in PLATFORMS:
-            canvas.rectangle((left, 0.0), (left + width, GROUND), STONE)
-        canvas.line([(TOTAL_WIDTH, GROUND), (TOTAL_WIDTH, GROUND + 75)], GREEN)
-        canvas.text((TOTAL_WIDTH, GROUND + 85), "end", GREEN)
+        pictures, self._pictures = self._pictures, []
+        return pictures
+
+    def _watch(self, doing: str) -> None:
+        """Draw what was watched of an action, or the start."""
         world = self._world
-        figures = [("enemy", enemy.x, GROUND, RED) for enemy in world.enemies]
-        for name, x, y, colour in [*figures, ("player", world.x, world.y, BLUE)]:
-            canvas.rectangle((x, y), (x + BODY_WIDTH, y + BODY_HEIGHT), colour)
-            canvas.text((x + BODY_WIDTH / 2, y + BODY_HEIGHT + 10), name, colour, size=12)
-        if len(world.path) > 1:
-            canvas.line([(x + BODY_WIDTH / 2, y + BODY_HEIGHT / 2) for x, y in world.path], BLUE, 1)
-        canvas.text((-12.0, 222.0), self._caption, INK, anchor="la")
-        return canvas.array()
+        assert world.moments is not None
+        ends = range(WATCHED_SUBSTEPS, len(world.moments), WATCHED_SUBSTEPS)
+        self._pictures += [draw(world.moments[end - 1], world.path[: end + 1], doing) for end in ends]
+        self._pictures.append(draw(world.moment, world.path, self._caption))
+        world.moments.clear()

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 
+Moment = tuple[float, float, float, float]  # the player's x and y, and the enemies' x
+
 PLATFORMS = ((0.0, 250.0), (475.0, 275.0), (985.0, 50.0))  # left edge and width of each
 TOTAL_WIDTH = 1035.0
 GROUND = 40.0  # height of a platform's top
@@ -63,6 +65,13 @@ class PlatformWorld:
         self.enemies = [Enemy(platform) for platform in PLATFORMS[:2]]
         self.outcome: str | None = None
         self.path: list[tuple[float, float]] = []
+        self.moments: list[Moment] | None = None  # a list, where somebody watches: every substep is added to it
+
+    @property
+    def moment(self) -> Moment:
+        """Where everybody is."""
+        first, second = self.enemies
+        return self.x, self.y, first.x, second.x
 
     @property
     def enemy(self) -> Enemy:
@@ -87,6 +96,8 @@ class PlatformWorld:
                 self.vx = 0.0
             self._move()
             self.path.append((self.x, self.y))
+            if self.moments is not None:
+                self.moments.append(self.moment)
             substeps += 1
             # Most of a jump is higher than whatever could end it.
             if action != RUN and self.y >= GROUND + BODY_HEIGHT and self.x < TOTAL_WIDTH:

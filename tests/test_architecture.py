@@ -20,14 +20,16 @@ FLOORS = [
     {"networks"},
     {"acting"},
     {"config"},
-    {"updates"},
+    {"updates", "exports"},
     {"agents"},
     {"laboratory", "runs"},
+    {"commands"},
     {"cli"},
 ]
 NEIGHBOURS = {"experience": set(), "storage": set(), "native": set(), "gradients": {"_tflearn"}}  # besides errors
 WITHOUT_TENSORFLOW = (
     *("ddpg.experience", "ddpg.storage", "ddpg.config", "ddpg.family", "ddpg.options", "ddpg.errors", "ddpg_envs"),
+    *("ddpg.exports.loaded", "ddpg.exports.policy_file", "ddpg.exports.place", "ddpg.exports.widths"),
     *("ddpg.acting.noise", "ddpg.acting.schedules", "ddpg.acting.program", "ddpg.acting.exploration"),
 )
 

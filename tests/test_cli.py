@@ -10,9 +10,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
+import ddpg
 from ddpg.cli import main
 
 v1 = tf.compat.v1
@@ -96,6 +98,43 @@ def test_evaluate_for_people(run, capsys):
     assert "Pendulum-v1 after 400 steps: mean return" in out
 
 
+def test_policy_leaves_the_run(run, tmp_path, capsys):
+    policy = tmp_path / "policy"
+    status, out, _ = command("export", run, "-o", policy, "--checkpoint", "200", "--json", capsys=capsys)
+    summary = json.loads(out)
+    assert status == 0
+    assert (summary["path"], summary["format"], summary["timesteps"]) == (str(policy), "numpy", 200)
+    assert 0 <= summary["difference"] < 1e-5
+    observation = np.full(3, 0.3, np.float32)
+    expected = ddpg.DDPG.load(run, which="200").predict(observation)[0]
+    np.testing.assert_array_equal(ddpg.load_policy(policy).predict(observation)[0], expected)
+    status, out, err = command("export", run, "-o", policy, "--format", "pickle", capsys=capsys)
+    assert (status, err.count("\n")) == (2, 1)
+    assert "format='pickle' is not one of numpy, savedmodel, tflite, onnx" in err
+    assert "say where to write" in command("export", run / "checkpoints" / "200", capsys=capsys)[2]
+    assert command("export", run, capsys=capsys)[0] == 0
+    assert (run / "policy" / "policy.safetensors").exists()
+
+
+def test_runs_are_recorded_listed_and_plotted(run, tmp_path, capsys):
+    pytest.importorskip("pygame")
+    video = tmp_path / "a.gif"
+    status, out, _ = command("record", run, "-o", video, "--json", "--seed", 3, capsys=capsys)
+    summary = json.loads(out)
+    assert status == 0
+    assert (summary["path"], summary["timesteps"], summary["seed"]) == (str(video), 400, 3)
+    assert video.read_bytes()[:3] == b"GIF"
+    (row,) = json.loads(command("runs", run, "--json", capsys=capsys)[1])["runs"]
+    assert (row["run"], row["state"], row["timesteps"]) == (str(run), "finished", 400)
+    assert row["options"]["hidden"] == [8]
+    assert f"{run}  DDPG" in command("runs", run, capsys=capsys)[1]
+    picture = tmp_path / "a.png"
+    (curve,) = json.loads(command("plot", run, "-o", picture, "--json", capsys=capsys)[1])["curves"]
+    assert (curve["label"], curve["times"]) == ("DDPG", [200, 400])
+    assert curve["centre"] == [float(row["mean_return"]) for row in rows(run / "evaluations.csv")]
+    assert f"The picture is in {picture}" in command("plot", run, "-o", picture, capsys=capsys)[1]
+
+
 def test_training_is_reproducible_and_numbers_its_runs(run, capsys):
     """``run`` is the first in its folder."""
     root = run.parents[1]
@@ -140,6 +179,11 @@ def test_toml_then_flags(tmp_path, capsys):
         (["evaluate", "missing"], "no checkpoint or run directory"),
         (["evaluate", "."], "not a run directory"),
         (["resume", "missing"], "not a run directory"),
+        (["export", "missing"], "no checkpoint or run directory"),
+        (["record", "missing"], "no checkpoint or run directory"),
+        (["watch", "missing"], "no checkpoint or run directory"),
+        (["plot", "missing"], "no run at 'missing'"),
+        (["runs", "missing"], "no directory 'missing'"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

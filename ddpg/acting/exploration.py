@@ -143,10 +143,15 @@ class ChoiceExploration(Exploration):
 
     def greedy(self, outputs: np.ndarray) -> np.ndarray:
         """Return the action of the largest value, ``[N, 1]``."""
-        return outputs.argmax(axis=1)[:, None].astype(np.float32)
+        return largest(outputs)
 
     def _random(self, count: int) -> np.ndarray:
         return self.rng.integers(0, self._choices, (count, 1)).astype(np.float32)
+
+
+def largest(values: np.ndarray) -> np.ndarray:
+    """Return the number of each row's largest value, the first of equal ones: ``[N, n]`` to ``[N, 1]`` float32."""
+    return values.argmax(axis=1)[:, None].astype(np.float32)
 
 
 def outside(actions: np.ndarray) -> np.ndarray:

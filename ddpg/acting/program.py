@@ -73,6 +73,9 @@ class NumpyProgram:
         parameters: the registers of the network's variables, in the order of :meth:`load`.
         sources: the registers of the inputs, in the order of a call: a policy has one, a critic two.
         result: the register of the output, ``[B, A]``.
+
+    Attributes:
+        steps, size, sources, result: as given.
     """
 
     def __init__(
@@ -84,14 +87,15 @@ class NumpyProgram:
         sources: Sequence[int],
         result: int,
     ):
+        self.steps = tuple(steps)
+        self.size, self.sources, self.result = size, tuple(sources), result
         self._registers: list = [None] * size
         for register, value in constants.items():
             self._registers[register] = _as_row(value) if value.dtype.kind == "f" else value
         self._parameters = list(parameters)
         self._source, *self._other_sources = sources
-        self._result = result
         # Resolved once: this loop is on the path of every environment step.
-        self._steps = [(OPERATIONS[step.operation], step.inputs, step.output) for step in steps]
+        self._calls = [(OPERATIONS[step.operation], step.inputs, step.output) for step in steps]
 
     def load(self, arrays: Sequence[np.ndarray]) -> None:
         """Set the variables' values; with float64 ones (and inputs) the program computes in float64."""
@@ -99,6 +103,10 @@ class NumpyProgram:
         for register, array in zip(self._parameters, arrays, strict=True):
             registers[register] = _as_row(array)
         self._registers = registers  # all at once: a call that has begun goes on with the old ones
+
+    def arrays(self) -> dict[int, np.ndarray]:
+        """Return the constants and the variables' values, by register."""
+        return {register: value for register, value in enumerate(self._registers) if value is not None}
 
     def __call__(self, observations: np.ndarray, *others: np.ndarray) -> np.ndarray:
         """Return the program's output.
@@ -112,14 +120,14 @@ class NumpyProgram:
         if others:
             for register, value in zip(self._other_sources, others, strict=True):
                 registers[register] = value
-        for operation, inputs, output in self._steps:
+        for operation, inputs, output in self._calls:
             if len(inputs) == 2:
                 registers[output] = operation(registers[inputs[0]], registers[inputs[1]])
             elif len(inputs) == 1:
                 registers[output] = operation(registers[inputs[0]])
             else:
                 registers[output] = operation(*[registers[register] for register in inputs])
-        return registers[self._result]
+        return registers[self.result]
 
 
 def _as_row(array: np.ndarray) -> np.ndarray:

@@ -3,6 +3,7 @@
 import abc
 import weakref
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, ClassVar
 
 import gymnasium as gym
@@ -17,6 +18,8 @@ from ddpg.errors import UsageError
 from ddpg.experience import spaces
 from ddpg.experience.actions import Actions, first
 from ddpg.experience.interaction import spaces_of
+from ddpg.exports.export import export
+from ddpg.exports.graph import Acting
 from ddpg.updates.registry import update_of
 from ddpg.updates.session import LendingSession
 from ddpg.updates.updater import Updater
@@ -113,6 +116,27 @@ class Agent(abc.ABC):
         self._note_predicted(actions, deterministic)
         translated = self.to_env(actions)
         return (first(translated) if single else translated), None
+
+    def export(self, path: str | Path, format: str = "numpy") -> Path:
+        """Write the policy for use without this package: observations in, actions in env units out.
+
+        What was written is compared with the agent first: a policy that differs by more than 1e-5 of the actions'
+        half-ranges is not left behind. docs/export.md tells how each format is loaded.
+
+        Args:
+            path: a directory for ``"numpy"`` and ``"savedmodel"``, a file for ``"tflite"`` and ``"onnx"``: where
+                nothing is, an empty directory, or another exported policy, which is replaced.
+            format: ``"numpy"`` (for :func:`ddpg.load_policy`), ``"savedmodel"``, ``"tflite"`` or ``"onnx"``.
+
+        Returns:
+            The path.
+
+        Raises:
+            UsageError: an unknown format, something else at ``path``, a network that the format cannot hold, or a
+                package that is missing. Nothing is written then.
+        """
+        export(path, format, Acting.of(self))
+        return Path(path)
 
     @property
     def exploration(self) -> float:

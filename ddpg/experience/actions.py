@@ -73,6 +73,11 @@ class BoxActions:
         largest = np.maximum(np.abs(self._low), np.abs(self._high))
         self._tolerance = 1e-5 + 2 * np.finfo(np.float32).eps * largest / self._half_range
 
+    @property
+    def bounds(self) -> tuple[np.ndarray, np.ndarray]:
+        """The box's bounds, each ``[A]`` float64."""
+        return self._low, self._high
+
     def to_env(self, actions: np.ndarray) -> np.ndarray:
         """Map ``[..., A]`` from [-1, 1] to env units, ``[..., *space.shape]`` in the space's dtype."""
         scaled = np.minimum(np.maximum(self._half_range * actions + self._middle, self._low), self._high)
@@ -116,6 +121,14 @@ class ParameterisedActions:
         ends = self.scores + np.cumsum([0 if box is None else box.size for box in self._boxes])
         self._slices = [slice(*ends) for ends in zip([self.scores, *ends[:-1].tolist()], ends.tolist(), strict=True)]
         self.size = int(ends[-1])
+
+    @property
+    def bounds(self) -> tuple[np.ndarray, np.ndarray]:
+        """-1 and 1 for the scores, then the bounds of all boxes, each ``[A]`` float64."""
+        boxes = [box.bounds for box in self._boxes if box is not None]
+        scores = np.ones(self.scores)
+        low, high = zip((-scores, scores), *boxes, strict=True)
+        return np.concatenate(low), np.concatenate(high)
 
     def to_env(self, actions: np.ndarray) -> tuple | list:
         """Translate ``[N, A]``: the largest score chooses, every parameter is rescaled to its box.

@@ -87,6 +87,11 @@ class ObservationNormaliser:
         scaled = (observations - self._mean) * self._factor
         return np.minimum(np.maximum(scaled, np.float32(-CLIP), out=scaled), np.float32(CLIP), out=scaled)
 
+    @property
+    def transformation(self) -> tuple[np.ndarray, np.ndarray]:
+        """What is subtracted, and what multiplied with then, before clipping; float32."""
+        return self._mean, self._factor
+
     def state(self) -> dict[str, np.ndarray]:
         """Return what :meth:`restore` takes."""
         return self._moments.state()

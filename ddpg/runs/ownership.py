@@ -36,6 +36,19 @@ def owned(run: Path) -> Iterator[None]:
         lock.release()
 
 
+def is_owned(run: Path) -> bool:
+    """Tell whether a process owns ``run`` now."""
+    if not (run / _OWNER).exists():
+        return False
+    lock = filelock.FileLock(run / _LOCK)
+    try:
+        lock.acquire(blocking=False)
+    except filelock.Timeout:
+        return True
+    lock.release()
+    return False
+
+
 def _owner(run: Path) -> str:
     try:
         about = json.loads((run / _OWNER).read_text(encoding="utf-8"))

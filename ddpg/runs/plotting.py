@@ -1,12 +1,63 @@
 """Pictures of training runs."""
 
+import math
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from ddpg.errors import UsageError
 from ddpg.runs import directory
+from ddpg.runs.curves import MEASURES, Curve
+
+# Okabe and Ito's: told apart by the colour-blind, too.
+COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#000000", "#B8A800")
+
+
+def plot_curves(curves: Sequence[Curve], path: str | Path, against: str = "steps", measure: str = "iqm") -> Path:
+    """Draw learning curves, a panel for every environment, into a picture; its path is returned.
+
+    Args:
+        curves: of :func:`ddpg.runs.curves.learning_curves`.
+        path: a ``.png``, ``.pdf`` or ``.svg``.
+        against, measure: what the curves were made with.
+
+    Raises:
+        UsageError: another kind of file, or no directory for it.
+    """
+    path = Path(path)
+    if path.suffix.lower() not in (".png", ".pdf", ".svg") or not path.absolute().parent.is_dir():
+        raise UsageError(f"{str(path)!r} must be a .png, .pdf or .svg in a directory that exists")
+    names = list(dict.fromkeys(curve.env_id for curve in curves))
+    columns = min(3, len(names))
+    rows = math.ceil(len(names) / columns)
+    figure = Figure(figsize=(2.4 + 4.8 * columns, 0.6 + 3.6 * rows), dpi=150, layout="constrained")
+    FigureCanvasAgg(figure)
+    panels = figure.subplots(rows, columns, squeeze=False).flatten()
+    for axes, name in zip(panels, names, strict=False):
+        for colour, curve in zip(_endless(COLOURS), [c for c in curves if c.env_id == name], strict=False):
+            axes.fill_between(curve.times, curve.low, curve.high, color=colour, alpha=0.2, linewidth=0)
+            seeds = "1 seed" if curve.seeds == 1 else f"{curve.seeds} seeds"
+            axes.plot(curve.times, curve.centre, color=colour, linewidth=1.6, label=f"{curve.label} ({seeds})")
+        axes.set_title(name)
+        axes.set_xlabel("environment steps" if against == "steps" else "seconds of training")
+        axes.set_ylabel("evaluation return")
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}" if abs(value) >= 10 else f"{value:g}")
+        axes.grid(alpha=0.3)
+        axes.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.2))  # below the curves, never on them
+    for axes in panels[len(names) :]:
+        axes.set_axis_off()
+    if any(curve.seeds > 1 for curve in curves):
+        figure.supxlabel(f"line: {MEASURES[measure]} of the seeds; band: its 95 % bootstrap interval", fontsize=8)
+    figure.savefig(path)
+    return path
+
+
+def _endless(colours: Sequence[str]) -> Iterator[str]:
+    while True:
+        yield from colours
 
 
 def plot_learning_curve(run: Path, title: str) -> Path:
@@ -27,12 +78,16 @@ def plot_learning_curve(run: Path, title: str) -> Path:
         axes.plot(mean_steps, means, color="tab:blue", linewidth=1.5, label="training, running mean")
     evaluations = directory.read_table(run / "evaluations.csv")
     if evaluations:
-        column = {name: np.array([float(row[name]) for row in evaluations]) for name in _EVALUATION}
+        column = {name: _numbers(evaluations, name) for name in _EVALUATION}
         count = evaluations[-1]["episodes"]
+        low, high = column["ci95_low"], column["ci95_high"]
+        if "min_return" in evaluations[-1]:  # not of runs of older versions
+            least, most = (_numbers(evaluations, name) for name in ("min_return", "max_return"))
+            low, high = np.fmax(low, least), np.fmin(high, most)  # no mean is beyond what was returned
         axes.fill_between(
             column["timesteps"],
-            column["ci95_low"],
-            column["ci95_high"],
+            low,
+            high,
             color="tab:orange",
             alpha=0.25,
             linewidth=0,
@@ -58,6 +113,10 @@ def plot_learning_curve(run: Path, title: str) -> Path:
 
 
 _EVALUATION = ("timesteps", "mean_return", "ci95_low", "ci95_high")
+
+
+def _numbers(rows: Sequence[dict[str, str]], name: str) -> np.ndarray:
+    return np.array([float(row[name] or "nan") for row in rows])
 
 
 def _running_mean(steps: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

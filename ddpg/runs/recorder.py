@@ -174,8 +174,8 @@ class Recorder(Callback):
 
 
 _EVALUATION_COLUMNS = [
-    *("episodes", "mean_return", "std_return", "ci95_low", "ci95_high", "mean_length"),
-    *("clipped_actions", "success_rate"),
+    *("episodes", "mean_return", "std_return", "ci95_low", "ci95_high", "min_return", "max_return"),
+    *("mean_length", "clipped_actions", "success_rate"),
 ]
 _EVALUATION_TAGS = {
     "mean_return": "eval/mean_reward",

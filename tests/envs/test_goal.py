@@ -287,13 +287,34 @@ def test_render_shows_players_ball_and_goal():
     env = gym.make(ENV_ID, render_mode="rgb_array")
     env.reset(options={"state": [5.0, -5, 0, 0, 0, 15, 0, 0, 0, 0, 10, 10, 0, 0]})
     frame = env.render()
-    assert frame.shape == (528, 408, 3)
+    assert frame.shape == (560, 408, 3)
 
     def colour(x, y):
-        return tuple(frame[round((17 - y) * 16), round((x + 1.5) * 16)].tolist())
+        return tuple(frame[round((18 - y) * 16), round((x + 1.5) * 16)].tolist())
 
     assert colour(4.6, -5) == (40, 90, 200)  # beside the line that shows where it faces
     assert colour(14.6, 0) == (200, 60, 60)
     assert colour(10, 10) == (255, 255, 255)
     assert colour(21, 4) == colour(21, -4) == (180, 195, 185)
     assert colour(3, 3) == (60, 135, 70)
+
+
+def test_an_action_is_drawn_as_it_happens():
+    env = gym.make("ddpg_envs/Goal-v0", render_mode="rgb_array_list")
+    env.reset(seed=3)
+    assert len(env.render()) == 1
+    info = env.step((0, ([10.0, 3.0], [0.0], [0.0])))[4]
+    pictures = env.render()
+    assert len(pictures) == info["substeps"] > 10
+    # The ball is drawn where it was: on its way from picture to picture.
+    inside = [(picture[48:528, 24:344] == (255, 255, 255)).all(axis=-1).sum() for picture in pictures]
+    assert inside[0] < inside[-1]  # its path grows
+    assert env.render() == []
+    assert (pictures[-1] == _drawn_once(3, (0, ([10.0, 3.0], [0.0], [0.0])))).all()
+
+
+def _drawn_once(seed, action):
+    env = gym.make("ddpg_envs/Goal-v0", render_mode="rgb_array")
+    env.reset(seed=seed)
+    env.step(action)
+    return env.render()

@@ -23,10 +23,19 @@ def test_check_env():
 def test_render_shows_the_mass():
     env = gym.make(ENV_ID, render_mode="rgb_array")
     env.reset(options={"state": [1.0, 0.0]})
-    frame = env.render()
-    blue = np.argwhere((frame == (40, 90, 200)).all(axis=-1))
-    assert frame.shape == (64, 256, 3)
-    assert blue[:, 1].mean() == pytest.approx(192, abs=1)  # 1 m right of the middle
+
+    def columns(colour):
+        mass_and_arrow = env.render()[60:]  # below the words
+        return np.argwhere((mass_and_arrow == colour).all(axis=-1))[:, 1]
+
+    assert env.render().shape == (176, 640, 3)
+    assert columns((40, 90, 200)).mean() == pytest.approx(320 + 128, abs=1)  # 1 m right of the middle
+    assert len(columns((200, 60, 60))) == 0
+    env.step(np.array([-2.5], np.float32))  # the largest: an arrow of 0.6 m to the left, from where it is now
+    assert columns((200, 60, 60)).min() == pytest.approx(448 - 0.6 * 128, abs=3)
+    assert columns((200, 60, 60)).max() == pytest.approx(448, abs=3)
+    env.reset(options={"state": [9.0, 0.0]})
+    assert columns((40, 90, 200)).mean() == pytest.approx(320 + 256, abs=1)
 
 
 @given(st.integers(0, 1000), st.lists(st.floats(-100, 100, width=32), min_size=1, max_size=20))

@@ -189,14 +189,38 @@ def test_render_shows_player_enemies_platforms_and_gaps():
     env = gym.make(ENV_ID, render_mode="rgb_array")
     env.reset(options={"state": [100.0, 40, 0, 0, 200, -30, 600, -30]})
     frame = env.render()
-    assert frame.shape == (184, 880, 3)
+    assert frame.shape == (208, 880, 3)
 
     def columns(colour, row):
         return set(np.flatnonzero((frame[row] == colour).all(axis=-1)))
 
-    # 0.8 pixels a unit from x = −20 and y = 230; bodies stand between rows 128 and 152, platforms below.
-    assert columns((40, 90, 200), 140) == set(range(96, 113))
-    assert columns((200, 60, 60), 140) == set(range(176, 193)) | set(range(496, 513))
-    stone = columns((110, 100, 90), 160)
+    # 0.8 pixels a unit from x = −20 and y = 260; bodies stand between rows 152 and 176, platforms below.
+    assert columns((40, 90, 200), 164) == set(range(96, 112))
+    assert columns((200, 60, 60), 164) == set(range(176, 192)) | set(range(496, 512))
+    stone = columns((110, 100, 90), 180)
     assert {20, 215, 400, 610, 810, 840} <= stone
     assert not stone & {10, 220, 390, 620, 800, 850}
+
+
+def test_an_action_is_drawn_as_it_happens():
+    """A picture for every four substeps and one for the end; the player's moves on in each."""
+    env = gym.make(ENV_ID, render_mode="rgb_array_list")
+    env.reset(seed=0)
+    (start,) = env.render()
+    info = env.step((0, ([10.0], [0.0], [0.0])))[4]  # run: 20 substeps
+    pictures = env.render()
+    assert info["substeps"] == 20
+    assert len(pictures) == 5
+
+    def player(picture):
+        return np.flatnonzero((picture[156] == (40, 90, 200)).all(axis=-1)).mean()
+
+    places = [player(picture) for picture in (start, *pictures)]
+    assert (np.diff(places) > 1).all()
+    assert places[-1] == pytest.approx(16 + 8 + 0.8 * env.unwrapped.state[0], abs=1)
+    assert env.render() == []
+    assert env.metadata["render_fps"] == 20
+    env.step((0, ([0.0], [0.0], [0.0])))
+    env.reset(seed=0)
+    assert len(env.render()) == 1
+    assert gym.make(ENV_ID, render_mode="rgb_array").metadata["render_fps"] == 2

@@ -80,6 +80,9 @@ _PROGRAM = "tests/acting/test_program.py::test_"
 _VALUES = "tests/experience/test_values.py::test_"
 ABANDONED = "tests/agents/test_abandoned_episodes.py"
 CLIPPED = "tests/agents/test_clipped_actions.py"
+_EXPORT = "tests/exports/test_export.py::test_"
+_VIDEO = "tests/runs/test_video.py::test_"
+_CURVES = "tests/runs/test_curves.py::test_"
 CONFIGURED = f"{_TRAINING}resume_takes_the_configuration_that_a_file_cannot_hold"
 FORGOTTEN = f"{_OWN_PATHS}what_a_policy_gradient_can_forget"
 OVERFLOW = f"{_PROGRAM}activations_never_overflow"
@@ -1025,6 +1028,84 @@ MUTANTS = [
         "np.where(x > 0, x, np.expm1(np.minimum(x, 0)))",
         "np.where(x > 0, x, np.expm1(x))",
         OVERFLOW,
+    ),
+    # -- exports, videos, curves
+    Mutant(
+        "wrong-exports-left-behind",
+        "ddpg/exports/export.py",
+        "if not difference <= TOLERANCE:",
+        "if False:",
+        f"{_EXPORT}a_wrong_file_is_not_left_behind",
+    ),
+    Mutant(
+        "exports-not-clipped",
+        "ddpg/exports/graph.py",
+        "tf.maximum(tf.minimum(scaled, high.astype(np.float32)), low.astype(np.float32))",
+        "scaled",
+        f"{_EXPORT}files_mean_what_the_agent_does[inverting-savedmodel]",
+    ),
+    Mutant(
+        "exports-beside-other-files-replaced",
+        "ddpg/exports/place.py",
+        "if not ours or foreign:",
+        "if not ours:",
+        f"{_EXPORT}what_is_no_export_stays",
+    ),
+    Mutant(
+        "programs-may-grow",
+        "ddpg/exports/widths.py",
+        "if not 1 <= width <= LARGEST:",
+        "if not 1 <= width:",
+        "tests/exports/test_widths.py::test_nothing_grows_without_bound",
+    ),
+    Mutant(
+        "edited-policies-are-read",
+        "ddpg/exports/policy_file.py",
+        "!= whole.policy_sha256",
+        "== whole.arrays_sha256",
+        f"{_EXPORT}damage_is_told",
+    ),
+    Mutant(
+        "gifs-not-thinned",
+        "ddpg/runs/pictures.py",
+        "if self._count % self._stride == 0:",
+        "if True:",
+        f"{_VIDEO}long_and_fast_gifs_are_thinned_at_true_speed",
+    ),
+    Mutant(
+        "start-not-recorded",
+        "ddpg/runs/video.py",
+        "        yield from _drawn(env)\n        over",
+        "        over",
+        f"{_VIDEO}gif_holds_every_picture_at_the_environments_speed",
+    ),
+    Mutant(
+        "mean-for-interquartile-mean",
+        "ddpg/runs/curves.py",
+        'cut = 0.25 if measure == "iqm" else 0.0',
+        "cut = 0.0",
+        f"{_CURVES}seeds_of_a_configuration_are_one_curve",
+    ),
+    Mutant(
+        "seeds-extrapolated",
+        "ddpg/runs/curves.py",
+        "(grid <= min(t[-1] for t in times))",
+        "(grid <= max(t[-1] for t in times))",
+        f"{_CURVES}seeds_are_compared_where_all_of_them_have_been",
+    ),
+    Mutant(
+        "band-beyond-what-was-returned",
+        "ddpg/runs/plotting.py",
+        "np.fmin(high, most)",
+        "high",
+        f"{_CURVES}learning_curve_of_a_run_never_leaves_what_was_returned",
+    ),
+    Mutant(
+        "running-runs-look-interrupted",
+        "ddpg/runs/ownership.py",
+        "    except filelock.Timeout:\n        return True",
+        "    except filelock.Timeout:\n        return False",
+        f"{_CURVES}list_of_runs",
     ),
 ]
 

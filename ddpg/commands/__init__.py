@@ -1,0 +1,1 @@
+"""What stands behind single commands of ``ddpg``: their flags, and what they print."""

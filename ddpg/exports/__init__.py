@@ -1,0 +1,1 @@
+"""A trained policy as files that act without this package: NumPy, SavedModel, TFLite, ONNX."""

@@ -1,0 +1,104 @@
+"""Exporting a policy: written aside, compared with the agent, and only then put in its place."""
+
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
+
+from ddpg.errors import UsageError, choose
+from ddpg.experience.actions import BoxActions, ParameterisedActions
+from ddpg.exports import formats, graph, place, policy_file
+from ddpg.exports.graph import ACTIONS, VALUES, Acting
+
+FORMATS = ("numpy", "savedmodel", "tflite", "onnx")
+TOLERANCE = 1e-5
+SAMPLES = 64
+
+_WRITERS = {
+    "savedmodel": (formats.write_savedmodel, formats.run_savedmodel),
+    "tflite": (formats.write_tflite, formats.run_tflite),
+    "onnx": (formats.write_onnx, formats.run_onnx),
+}
+
+
+def export(path: str | Path, kind: str, acting: Acting) -> float:
+    """Write a policy at ``path``: where nothing is, in an empty directory, or in place of another export.
+
+    Args:
+        path: a directory for ``"numpy"`` and ``"savedmodel"``, a file for ``"tflite"`` and ``"onnx"``.
+        kind: one of :data:`FORMATS`.
+        acting: what of the agent acts.
+
+    Returns:
+        The largest difference, on ``SAMPLES`` observations, between what was written and what the agent does: of
+        actions in half-ranges of their bounds, of DQN's values relative to the largest.
+
+    Raises:
+        UsageError: an unknown format, something else at ``path``, a network that the format cannot hold, a package
+            that is missing, or a difference of more than ``TOLERANCE``; nothing is left at ``path`` then.
+    """
+    path = Path(path)
+    choose("format", kind, dict.fromkeys(FORMATS), "another format", is_own=lambda _: False)
+    place.check(path)
+    observation_space, action_space = acting.network.observation_space, acting.actions.space
+    observations = sample(observation_space)
+    with place.aside(path) as aside:
+        if kind == "numpy":
+            program = graph.numpy_program(acting)
+            if program is None:
+                raise UsageError(
+                    "format='numpy' cannot hold this network: it has an op that NumPy does not mirror, such as a "
+                    "convolution or batch normalisation; use savedmodel, tflite or onnx"
+                )
+            policy_file.write(aside, program, observation_space, action_space)
+            found = policy_file.read(aside)[0](observations)
+            difference = _difference(found, _outputs(acting, observations))
+        else:
+            write, run = _WRITERS[kind]
+            write(aside, graph.function(acting), policy_file.about(kind, observation_space, action_space))
+            difference = _compared(run(aside)(observations), acting, _outputs(acting, observations))
+        if not difference <= TOLERANCE:
+            raise UsageError(
+                f"the {kind} export differs from the agent by {difference:.2g}, more than {TOLERANCE:g}; it was not "
+                "written: please report this with the configuration of the agent"
+            )
+    return difference
+
+
+def sample(space: gym.spaces.Box) -> np.ndarray:
+    """Return observations to compare on, float32 ``[SAMPLES, *shape]``: standard normal numbers inside the bounds.
+
+    Where both bounds of a number are finite it is uniform between them; images are whole numbers.
+    """
+    rng = np.random.default_rng(0)
+    low, high = space.low.astype(np.float64), space.high.astype(np.float64)
+    bounded = (low > -1e6) & (high < 1e6)
+    uniform = rng.uniform(np.where(bounded, low, 0), np.where(bounded, high, 1), (SAMPLES, *space.shape))
+    normal = np.clip(rng.standard_normal((SAMPLES, *space.shape)), low, high)
+    drawn = np.where(bounded, uniform, normal)
+    return (drawn if space.dtype.kind == "f" else np.floor(drawn)).astype(np.float32)
+
+
+def _outputs(acting: Acting, observations: np.ndarray) -> np.ndarray:
+    """Return what the network puts out in the agent's own session, ``[B, ...]``."""
+    if acting.normaliser is not None:
+        observations = acting.normaliser(observations)
+    with acting.session.as_default(), acting.network.graph.as_default():
+        return acting.network.predict(observations)  # type: ignore[attr-defined] # of actor and Q-network
+
+
+def _compared(found: formats.Outputs, acting: Acting, outputs: np.ndarray) -> float:
+    actions = acting.actions
+    if not isinstance(actions, (BoxActions, ParameterisedActions)):
+        chosen = outputs[np.arange(len(outputs)), found[ACTIONS] - actions.space.start]  # type: ignore[attr-defined]
+        # Among values that are as good as equal either choice is right.
+        return max(_difference(found[VALUES], outputs), _difference(chosen, outputs.max(axis=1)))
+    low, high = actions.bounds
+    half, middle = (high - low) / 2, (high + low) / 2
+    expected = np.clip(outputs.astype(np.float64), -1, 1)
+    return float(np.abs((found[ACTIONS].reshape(len(outputs), -1) - middle) / half - expected).max())
+
+
+def _difference(found: np.ndarray, expected: np.ndarray) -> float:
+    """Return the largest difference, relative to the largest number where that is above 1."""
+    return float(np.abs(found.astype(np.float64) - expected).max() / max(1.0, np.abs(expected).max()))

@@ -1,0 +1,90 @@
+"""Writing a policy's function for the runtimes that others have, and running what was written."""
+
+import json
+import warnings
+import zipfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from ddpg.errors import UsageError
+from ddpg.exports.graph import INPUT
+from ddpg.exports.place import ABOUT
+
+Outputs = dict[str, np.ndarray]
+Runner = Callable[[np.ndarray], Outputs]
+
+_OPSET = 17
+
+
+def write_savedmodel(path: Path, function: Any, about: Mapping[str, Any]) -> None:
+    """Write a SavedModel directory with the one signature ``serving_default``."""
+    module = tf.Module()
+    module.policy = function
+    tf.saved_model.save(module, str(path), signatures=function)
+    (path / ABOUT).write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
+
+
+def run_savedmodel(path: Path) -> Runner:
+    """Return the signature of a SavedModel, on NumPy arrays."""
+    signature = tf.saved_model.load(str(path)).signatures["serving_default"]
+    return lambda observations: {
+        name: value.numpy() for name, value in signature(**{INPUT: tf.constant(observations)}).items()
+    }
+
+
+def write_tflite(path: Path, function: Any, about: Mapping[str, Any]) -> None:
+    """Write a TFLite file; what it says of itself is a zip archive at its end, as TFLite's associated files are.
+
+    Raises:
+        UsageError: an op that TFLite lacks.
+    """
+    module = tf.Module()
+    module.policy = function
+    converter = tf.lite.TFLiteConverter.from_concrete_functions([function.get_concrete_function()], module)
+    try:
+        path.write_bytes(converter.convert())
+    except Exception as error:  # the converter raises a class of its own for everything
+        raise UsageError(f"TFLite cannot hold this network ({str(error).splitlines()[0]}); use savedmodel") from None
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr(ABOUT, json.dumps(about))
+
+
+def run_tflite(path: Path) -> Runner:
+    """Return the signature of a TFLite file, on NumPy arrays."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # that another package will replace it
+        runner = tf.lite.Interpreter(str(path)).get_signature_runner()
+    return lambda observations: runner(**{INPUT: observations})
+
+
+def write_onnx(path: Path, function: Any, about: Mapping[str, Any]) -> None:
+    """Write an ONNX file, with what it says of itself among its metadata.
+
+    Raises:
+        UsageError: tf2onnx or onnxruntime is not installed.
+    """
+    try:
+        import onnx
+        import onnxruntime  # noqa: F401 - what was written is checked with it
+        import tf2onnx
+    except ModuleNotFoundError as error:
+        raise UsageError(f"format='onnx' needs the package {error.name!r}; install the extra 'export'") from None
+    signature = function.input_signature
+    model, _ = tf2onnx.convert.from_function(function, signature, opset=_OPSET)
+    model.producer_name = "ddpg-paths"
+    onnx.helper.set_model_props(model, {ABOUT: json.dumps(about)})
+    onnx.checker.check_model(model, full_check=True)
+    onnx.save(model, str(path))
+
+
+def run_onnx(path: Path) -> Runner:
+    """Return the model of an ONNX file, on NumPy arrays."""
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    names = [output.name for output in session.get_outputs()]
+    return lambda observations: dict(zip(names, session.run(names, {INPUT: observations}), strict=True))

@@ -1,0 +1,85 @@
+"""Where an export may go: nothing is ever replaced but another export, and only by one that is complete."""
+
+import contextlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ddpg.errors import UsageError
+from ddpg.storage import document
+
+MARK = "ddpg-paths policy"  # in every export, so that it can be told from other files
+ABOUT = "policy.json"
+
+_LARGEST = 1 << 30  # bytes of a file that is searched for the mark
+_NAMES = {ABOUT, "policy.safetensors", "saved_model.pb", "fingerprint.pb", "variables", "assets"}
+
+
+def check(path: Path) -> None:
+    """Refuse a path where something else than an export would be lost, or stand in the way.
+
+    Raises:
+        UsageError: a symbolic link, a file or a directory that is no export, or a file where a folder is needed.
+    """
+    if path.is_symlink():
+        raise _refusal(path, f"is a symbolic link to {os.readlink(path)!r}")
+    if path.is_dir():
+        _check_directory(path)
+    elif path.exists() and not _is_marked_file(path):
+        raise _refusal(path, "is a file of something else")
+    for parent in path.absolute().parents:
+        if parent.exists():
+            if not parent.is_dir():
+                raise _refusal(path, f"cannot be made, since {str(parent)!r} is a file")
+            break
+
+
+@contextlib.contextmanager
+def aside(path: Path) -> Iterator[Path]:
+    """Yield a path beside ``path`` to write to; what is there when the block ends takes the place of ``path``.
+
+    Where the block raises, what it wrote is removed and ``path`` stays as it was.
+    """
+    target = path.resolve()
+    target.parent.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix=f".{target.name}.ddpg-", dir=target.parent))
+    try:
+        yield folder / target.name
+        check(path)  # what came there in the meantime stays, too
+        if target.exists():
+            target.rename(folder / "old")
+        (folder / target.name).rename(target)
+    finally:
+        shutil.rmtree(folder)
+
+
+def made_by_us(about: Any) -> bool:
+    """Tell whether the values of a :data:`ABOUT` are those of an export."""
+    return isinstance(about, dict) and about.get("made_by") == MARK
+
+
+def _check_directory(path: Path) -> None:
+    names = sorted(os.listdir(path))
+    if not names:
+        return
+    try:
+        ours = made_by_us(document.read(path / ABOUT))
+    except (OSError, UsageError):
+        ours = False
+    foreign = [name for name in names if name not in _NAMES]
+    if not ours or foreign:
+        raise _refusal(path, f"is a directory that holds {(foreign or names)[0]!r}")
+
+
+def _is_marked_file(path: Path) -> bool:
+    return path.is_file() and path.stat().st_size <= _LARGEST and MARK.encode() in path.read_bytes()
+
+
+def _refusal(path: Path, what: str) -> UsageError:
+    return UsageError(
+        f"{str(path)!r} {what}; a policy is written to a path where nothing is, to an empty directory, or over another "
+        "exported policy: name a new one"
+    )

@@ -1,0 +1,178 @@
+"""Learning curves of many runs: which belong together, and what their seeds say together."""
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+from ddpg.errors import UsageError
+from ddpg.runs import directory
+
+AGAINST = ("steps", "seconds")
+MEASURES = {"iqm": "interquartile mean", "mean": "mean"}
+_POINTS = 200  # of a curve whose seeds were evaluated at different times
+_RESAMPLES = 2000
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """A run as far as it got.
+
+    Attributes:
+        path: its directory.
+        document: its ``config.json``.
+        rows: of its ``evaluations.csv``.
+    """
+
+    path: Path
+    document: dict[str, Any]
+    rows: list[dict[str, str]]
+
+    @property
+    def env_id(self) -> str:
+        """The environment's id, without a module before it."""
+        return str(self.document["env_id"]).rpartition(":")[2]
+
+    @property
+    def steps(self) -> np.ndarray:
+        """Environment steps at every evaluation."""
+        return np.array([float(row["timesteps"]) for row in self.rows])
+
+    @property
+    def returns(self) -> np.ndarray:
+        """The mean return of every evaluation."""
+        return np.array([float(row["mean_return"]) for row in self.rows])
+
+    def times(self, against: str) -> np.ndarray:
+        """Return when every evaluation was: in ``"steps"``, or in ``"seconds"`` of training, evaluations left out."""
+        if against == "steps":
+            return self.steps
+        metrics = directory.read_table(self.path / "metrics.csv")
+        logged = [[float(row[name]) for row in metrics] for name in ("timesteps", "seconds")]
+        return np.interp(self.steps, [0.0, *logged[0]], [0.0, *logged[1]])
+
+
+@dataclasses.dataclass(frozen=True)
+class Curve:
+    """What the seeds of one configuration in one environment say together.
+
+    Attributes:
+        env_id: the environment's id.
+        label: what tells the configuration from the others.
+        seeds: how many runs.
+        times: when, ``[T]``.
+        centre: the mean or interquartile mean of the seeds' returns, ``[T]``.
+        low, high: its 95 % bootstrap interval over seeds, ``[T]``; of one seed, the curve itself.
+    """
+
+    env_id: str
+    label: str
+    seeds: int
+    times: np.ndarray
+    centre: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+
+
+def find_runs(paths: Sequence[str | Path]) -> list[Run]:
+    """Return the runs among ``paths`` and below them.
+
+    Raises:
+        UsageError: a path with no run at it or below it.
+    """
+    found: dict[Path, Run] = {}
+    for path in map(Path, paths):
+        places = (
+            [path] if (path / directory.CONFIG).exists() else [file.parent for file in path.rglob(directory.CONFIG)]
+        )
+        if not places:
+            raise UsageError(f"no run at {str(path)!r} or below it; give one such as runs/Pendulum-v1/1")
+        for place in sorted(places, key=_in_order):
+            rows = directory.read_table(place / "evaluations.csv")
+            found[place.resolve()] = Run(place, directory.read_config(place), rows)
+    return list(found.values())
+
+
+def learning_curves(runs: Sequence[Run], against: str = "steps", measure: str = "iqm") -> list[Curve]:
+    """Return a curve for every environment and configuration among ``runs``; those not evaluated yet are left out.
+
+    Seeds are compared where all of them have been: between their evaluations each is taken as linear. The interval is
+    the percentile bootstrap of the seeds (Agarwal et al. 2021, arXiv 2108.13264): it never leaves the range of their
+    returns.
+
+    Args:
+        runs: of :func:`find_runs`.
+        against: ``"steps"`` or ``"seconds"``.
+        measure: ``"iqm"``, the mean without the lowest and the highest quarter of the seeds, or ``"mean"``.
+
+    Raises:
+        UsageError: an unknown name, or no run with an evaluation.
+    """
+    for name, value, known in (("against", against, AGAINST), ("measure", measure, tuple(MEASURES))):
+        if value not in known:
+            raise UsageError(f"{name}={value!r} is not one of {', '.join(known)}")
+    groups: dict[tuple[str, str], list[Run]] = {}
+    evaluated = [run for run in runs if run.rows]
+    for run, label in zip(evaluated, labels(evaluated), strict=True):
+        groups.setdefault((run.env_id, label), []).append(run)
+    if not groups:
+        raise UsageError("none of these runs has been evaluated yet; there is nothing to draw")
+    return [_curve(env_id, label, members, against, measure) for (env_id, label), members in groups.items()]
+
+
+def labels(runs: Sequence[Run]) -> list[str]:
+    """Return of each run what of its algorithm and options differs within its environment; if nothing, the algorithm.
+
+    An option that some of the runs do not have, as those of another algorithm, tells nothing apart.
+    """
+    found = []
+    for run in runs:
+        own, others = _options(run), [_options(other) for other in runs if other.env_id == run.env_id]
+        differing = [name for name in own if any(other.get(name, own[name]) != own[name] for other in others)]
+        words = [f"{name}={shown(own[name])}" for name in differing if name != "algorithm"]
+        if "algorithm" in differing or not words:
+            words.insert(0, str(own["algorithm"]))
+        found.append(", ".join(words))
+    return found
+
+
+def shown(value: Any) -> str:
+    """Return an option's value in few signs."""
+    if isinstance(value, list):
+        return "×".join(map(str, value))
+    if isinstance(value, dict):
+        return str(value.get("custom", value))
+    return str(value) if isinstance(value, str) else json.dumps(value)
+
+
+def centre_and_interval(values: np.ndarray, measure: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the measure of ``[seeds, T]`` and the ends of its 95 % bootstrap interval, each ``[T]``."""
+    cut = 0.25 if measure == "iqm" else 0.0
+    chosen = np.random.default_rng(0).integers(0, len(values), (_RESAMPLES, len(values)))
+    resampled = stats.trim_mean(values[chosen], cut, axis=1)
+    low, high = np.percentile(resampled, [2.5, 97.5], axis=0)
+    return stats.trim_mean(values, cut, axis=0), low, high
+
+
+def _curve(env_id: str, label: str, runs: Sequence[Run], against: str, measure: str) -> Curve:
+    times = [run.times(against) for run in runs]
+    grid = np.unique(np.concatenate(times))
+    grid = grid[(grid >= max(t[0] for t in times)) & (grid <= min(t[-1] for t in times))]
+    if len(grid) > _POINTS:
+        grid = np.linspace(grid[0], grid[-1], _POINTS)
+    if not len(grid):  # no time that all have seen: the first evaluation of the slowest
+        grid = np.array([max(t[0] for t in times)])
+    values = np.stack([np.interp(grid, t, run.returns) for t, run in zip(times, runs, strict=True)])
+    return Curve(env_id, label, len(runs), grid, *centre_and_interval(values, measure))
+
+
+def _options(run: Run) -> dict[str, Any]:
+    return {"algorithm": run.document.get("algorithm"), **run.document.get("config", {})}
+
+
+def _in_order(path: Path) -> tuple[str, int, str]:
+    return str(path.parent), int(path.name) if path.name.isdecimal() else -1, path.name

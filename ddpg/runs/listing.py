@@ -1,0 +1,89 @@
+"""What runs there are."""
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ddpg.agents.registry import AGENTS
+from ddpg.errors import UsageError
+from ddpg.runs import directory
+from ddpg.runs.curves import Run, find_runs, shown
+from ddpg.runs.ownership import is_owned
+from ddpg.runs.presets import preset_config
+
+COLUMNS = ("run", "algorithm", "steps", "last", "best", "age", "state", "options")
+
+
+def list_runs(root: str | Path = "runs") -> list[dict[str, Any]]:
+    """Return what is known of every run below ``root``.
+
+    Returns:
+        Of each ``run``, ``env_id``, ``algorithm``, ``seed``, ``options`` (those that differ from the environment's
+        preset), ``timesteps``, ``total_timesteps``, ``last_return``, ``best_return`` (``None`` before the first
+        evaluation), ``age_seconds`` since something was written, and ``state``: running, finished or interrupted.
+
+    Raises:
+        UsageError: no such directory.
+    """
+    if not Path(root).is_dir():
+        raise UsageError(f"no directory {str(root)!r}; train something, or name the one that holds runs")
+    if not any(Path(root).rglob(directory.CONFIG)):
+        return []
+    return [_about(run) for run in find_runs([root])]
+
+
+def runs_text(rows: Sequence[dict[str, Any]]) -> str:
+    """Return the runs as a table for people."""
+    if not rows:
+        return "no runs yet"
+    cells = [COLUMNS, *map(_cells, rows)]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(COLUMNS))]
+    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in cells)
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _about(run: Run) -> dict[str, Any]:
+    metrics = directory.read_table(run.path / "metrics.csv")
+    steps = [int(float(rows[-1]["timesteps"])) for rows in (metrics, run.rows) if rows]
+    total = run.document["total_timesteps"]
+    timesteps = max(steps, default=0)
+    running = is_owned(run.path)
+    returns = run.returns.tolist()
+    written = max(path.stat().st_mtime for path in run.path.iterdir() if path.suffix in (".csv", ".json"))
+    return {
+        "run": str(run.path),
+        "env_id": run.env_id,
+        "algorithm": run.document["algorithm"],
+        "seed": run.document["seed"],
+        "options": _changed(run),
+        "timesteps": timesteps,
+        "total_timesteps": total,
+        "last_return": returns[-1] if returns else None,
+        "best_return": max(returns, default=None),
+        "age_seconds": max(0.0, time.time() - written),
+        "state": "running" if running else "finished" if timesteps >= total else "interrupted",
+    }
+
+
+def _changed(run: Run) -> dict[str, Any]:
+    """Return the options that differ from the preset of the run's environment."""
+    kind = AGENTS.get(run.document["algorithm"])
+    if kind is None:
+        return {}
+    preset = preset_config(run.env_id, kind.config_class).to_json()
+    return {name: value for name, value in run.document["config"].items() if preset.get(name) != value}
+
+
+def _cells(row: dict[str, Any]) -> tuple[str, ...]:
+    options = ", ".join(f"{name}={shown(value)}" for name, value in row["options"].items())
+    steps = f"{row['timesteps']:,}/{row['total_timesteps']:,}"
+    returns = ("" if row[name] is None else f"{row[name]:.4g}" for name in ("last_return", "best_return"))
+    return row["run"], row["algorithm"], steps, *returns, _age(row["age_seconds"]), row["state"], options
+
+
+def _age(seconds: float) -> str:
+    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= size:
+            return f"{seconds // size:.0f} {unit}"
+    return f"{seconds:.0f} s"

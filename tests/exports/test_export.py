@@ -1,0 +1,347 @@
+"""Exports do what the agent does; what is not an export stays, and what is no policy is refused."""
+
+import json
+import subprocess
+import sys
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+import ddpg
+from ddpg import DDPG, DQN, DDPGConfig, DQNConfig, UsageError, conv
+from ddpg.exports import export as exporting
+from ddpg.exports import formats
+from ddpg.exports.export import FORMATS
+
+FILES = [kind for kind in FORMATS if kind != "numpy"]
+BOX = gym.spaces.Box(np.array([[-1.0, 0.5], [0, -30]], np.float32), np.array([[3.0, 1.0], [1, 30]], np.float32))
+MOVES = gym.spaces.Tuple(
+    (
+        gym.spaces.Discrete(3, start=1),
+        gym.spaces.Tuple(
+            (gym.spaces.Box(0, 30, (1,)), gym.spaces.Box(0, 1, (0,)), gym.spaces.Box(-2, 9, (2,), np.float64))
+        ),
+    )
+)
+OBSERVATIONS = gym.spaces.Box(-np.inf, np.inf, (2, 3), np.float64)
+SPACES = {"box": BOX, "moves": MOVES, "choice": gym.spaces.Discrete(4, start=-1)}
+
+
+def made(action_space, observation_space=OBSERVATIONS, seed=0, **options):
+    """An agent whose actions reach and leave their bounds."""
+    small = {"hidden": (8, 8), "jit": False, **options}
+    if isinstance(action_space, gym.spaces.Discrete):
+        agent = DQN((observation_space, action_space), DQNConfig(**small), seed)
+        network = agent.q
+    else:
+        agent = DDPG((observation_space, action_space), DDPGConfig(**small), seed)
+        network = agent.actor
+    with agent.session.as_default():
+        network.set_network_params(
+            [4 * np.sign(value) * np.abs(value) ** 0.5 for value in network.get_network_params()]
+        )
+    agent.refresh_policy()
+    return agent
+
+
+@pytest.fixture(scope="module")
+def agents():
+    """Of each kind of actions one; of boxes also one whose actions leave it."""
+    return {
+        "box": made(BOX),
+        "inverting": made(BOX, bounding="inverting", norm="layer"),
+        "moves": made(MOVES, bounding="inverting", activation="elu"),
+        "choice": made(SPACES["choice"]),
+    }
+
+
+def observations(count=40):
+    return np.random.default_rng(1).normal(size=(count, 2, 3))
+
+
+def assert_same_actions(found, expected):
+    if isinstance(expected, tuple):
+        for one, other in zip(found, expected, strict=True):
+            assert_same_actions(one, other)
+        return
+    assert found.dtype == expected.dtype
+    np.testing.assert_array_equal(found, expected)
+
+
+def assert_meant(agent, outputs, expected):
+    """The export's outputs mean the actions that ``predict`` returned for the batch, to 1e-5 of their half-ranges."""
+    if isinstance(agent, DQN):
+        np.testing.assert_array_equal(outputs["actions"], expected)
+        return
+    low, high = agent.actions.bounds
+    found = outputs["actions"]
+    if isinstance(expected, tuple):
+        choices, parameters = expected
+        assert np.abs(found[:, :3]).max() <= 1
+        np.testing.assert_array_equal(found[:, :3].argmax(axis=1) + 1, choices)
+        found, expected, low, high = found[:, 3:], np.concatenate(parameters, axis=1), low[3:], high[3:]
+    assert found.shape == expected.shape
+    differences = np.abs(found - expected).reshape(len(found), -1) / ((high - low) / 2)
+    assert differences.max() < 1e-5
+
+
+@pytest.mark.parametrize("name", ["box", "inverting", "moves", "choice"])
+def test_loaded_policy_acts_as_the_agent(name, agents, tmp_path):
+    agent = agents[name]
+    assert agent.export(tmp_path / "policy", "numpy") == tmp_path / "policy"
+    policy = ddpg.load_policy(tmp_path / "policy")
+    batch = observations()
+    assert_same_actions(policy.predict(batch)[0], agent.predict(batch)[0])
+    assert_same_actions(policy.predict(batch[3])[0], agent.predict(batch[3])[0])
+    assert policy.action_space.contains(policy.predict(batch[3])[0])
+    assert (policy.observation_space, policy.action_space) == (OBSERVATIONS, agent.action_space)
+    if name == "inverting":  # the bounds are tested
+        assert (np.abs(agent.policy(batch.astype(np.float32))) > 1).any()
+
+
+@pytest.mark.parametrize("kind", FILES)
+@pytest.mark.parametrize("name", ["inverting", "moves", "choice"])
+def test_files_mean_what_the_agent_does(name, kind, agents, tmp_path):
+    if kind == "onnx":
+        pytest.importorskip("tf2onnx")
+    path = agents[name].export(tmp_path / "deep" / "policy", kind)
+    outputs = exporting._WRITERS[kind][1](path)(observations().astype(np.float32))
+    assert_meant(agents[name], outputs, agents[name].predict(observations())[0])
+    if name == "choice":
+        np.testing.assert_allclose(outputs["values"], agents[name].policy(observations().astype(np.float32)), atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["numpy", "savedmodel"])
+def test_normalisation_goes_along(tmp_path, kind):
+    """Observations far from 0: without the statistics the policy would saturate."""
+    spaces = gym.spaces.Box(-np.inf, np.inf, (3,)), gym.spaces.Box(-1, 1, (2,))
+    agent = DDPG(spaces, DDPGConfig(hidden=(4,), normalize_observations=True), seed=0)
+    rng = np.random.default_rng(0)
+    seen = (rng.normal(size=(50, 3)) * [1, 20, 0.1] + [100, -40, 3]).astype(np.float32)
+    agent.remember(seen, np.zeros((50, 2)), np.zeros(50), seen, np.zeros(50, bool), np.zeros(50, bool))
+    agent.export(tmp_path / "policy", kind)
+    expected = agent.predict(seen)[0]
+    if kind == "numpy":
+        found = load_policy(tmp_path / "policy").predict(seen)[0]
+    else:
+        found = tf.saved_model.load(str(tmp_path / "policy")).signatures["serving_default"](tf.constant(seen))[
+            "actions"
+        ]
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    assert np.ptp(expected, axis=0).min() > 0.01
+
+
+def test_images_and_batch_normalisation_leave_by_tensorflow_alone(tmp_path):
+    images = gym.spaces.Box(0, 255, (8, 8, 1), np.uint8)
+    agent = DDPG((images, BOX), DDPGConfig(hidden=(8,), jit=False), 0, actor_network=conv(((4, 3, 2),), (8,)))
+    with pytest.raises(UsageError, match="format='numpy' cannot hold this network"):
+        agent.export(tmp_path / "policy", "numpy")
+    assert list(tmp_path.iterdir()) == []
+    normalised = made(BOX, norm="batch")
+    moved = [variable.initializer for variable in normalised.actor.variables if not variable.trainable]
+    normalised.session.run(moved, {op.inputs[1]: np.full(op.inputs[1].shape, 0.7, np.float32) for op in moved})
+    pictures = np.random.default_rng(0).integers(0, 255, (5, 8, 8, 1))
+    for one, batch in ((agent, pictures), (normalised, observations())):
+        run = formats.run_savedmodel(one.export(tmp_path / "policy", "savedmodel"))
+        assert_meant(one, run(batch.astype(np.float32)), one.predict(batch)[0])
+
+
+def test_policy_acts_without_tensorflow_and_without_an_agent(agents, tmp_path):
+    agents["moves"].export(tmp_path / "policy")
+    code = f"""
+import sys, numpy as np, ddpg
+policy = ddpg.load_policy({str(tmp_path / "policy")!r})
+choice, parameters = policy.predict(np.full((2, 3), 0.5))[0]
+assert "tensorflow" not in sys.modules
+print([int(choice), *map(float, np.concatenate(parameters))])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    choice, parameters = agents["moves"].predict(np.full((2, 3), 0.5))[0]
+    assert json.loads(done.stdout) == [choice, *map(float, np.concatenate(parameters))]
+
+
+def test_a_wrong_file_is_not_left_behind(agents, tmp_path, monkeypatch):
+    before = agents["box"].export(tmp_path / "policy", "savedmodel")
+    monkeypatch.setattr(exporting, "TOLERANCE", -1.0)
+    for kind in ("numpy", "savedmodel"):
+        with pytest.raises(UsageError, match="differs from the agent by"):
+            agents["moves"].export(tmp_path / "policy", kind)
+        with pytest.raises(UsageError, match="differs from the agent by"):
+            agents["moves"].export(tmp_path / "other", kind)
+    assert list(tmp_path.iterdir()) == [before]
+    assert json.loads((before / "policy.json").read_text())["action_space"]["type"] == "Box"
+
+
+@pytest.mark.parametrize("change", ["scale", "offset"])
+def test_comparison_sees_a_wrong_bound(change, agents, tmp_path, monkeypatch):
+    """1 % of a range, of one number."""
+    right = exporting.graph._translated
+
+    def wrong(actions, outputs):
+        where = np.array([0, 0, 0.01, 0], np.float32)
+        return right(actions, outputs * (1 + where) if change == "scale" else outputs + where)
+
+    monkeypatch.setattr(exporting.graph, "_translated", wrong)
+    with pytest.raises(UsageError, match="savedmodel export differs from the agent"):
+        agents["box"].export(tmp_path / "policy", "savedmodel")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_sample_is_inside_the_space():
+    space = gym.spaces.Box(np.array([-1, -np.inf, 0], np.float32), np.array([1, np.inf, np.inf], np.float32))
+    drawn = exporting.sample(space)
+    assert drawn.shape == (64, 3)
+    assert (space.low <= drawn).all()
+    assert (drawn <= space.high).all()
+    assert drawn.std(axis=0).min() > 0.3
+    whole = exporting.sample(gym.spaces.Box(0, 255, (4,), np.uint8))
+    assert (whole == np.floor(whole)).all()
+    assert whole.max() > 200
+
+
+def test_what_is_no_export_stays(agents, tmp_path):
+    agent = agents["box"]
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "file").write_text("mine")
+    mixed = agent.export(tmp_path / "mixed")
+    (mixed / "notes.txt").write_text("mine")
+    (tmp_path / "link").symlink_to(mixed)
+    expected = {
+        "file": "is a file of something else",
+        "folder": "is a directory that holds 'file'",
+        "mixed": "holds 'notes.txt'",
+        "link": "is a symbolic link",
+        "file/policy": "is a file",
+    }
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    for name, message in expected.items():
+        with pytest.raises(UsageError, match=message):
+            agent.export(tmp_path / name)
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+    with pytest.raises(UsageError, match=r"format='npz' is not one of.*did you mean|format='npz'"):
+        agent.export(tmp_path / "new", "npz")
+
+
+def test_an_export_replaces_another_of_any_format(agents, tmp_path):
+    (tmp_path / "policy").mkdir()
+    for kind in ("savedmodel", "numpy", "tflite", "numpy"):
+        path = agents["box"].export(tmp_path / "policy", kind)
+    assert sorted(entry.name for entry in path.iterdir()) == ["policy.json", "policy.safetensors"]
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_without_the_extra_onnx_says_so(agents, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tf2onnx", None)
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    with pytest.raises(UsageError, match=r"needs the package '(tf2)?onnx'; install the extra 'export'"):
+        agents["box"].export(tmp_path / "policy", "onnx")
+
+
+# -- what load_policy refuses --------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def exported(agents, tmp_path_factory):
+    return agents["box"].export(tmp_path_factory.mktemp("exported") / "policy")
+
+
+def resealed(exported, folder, change):
+    """Write a policy whose values were changed, with a checksum to fit."""
+    from ddpg.exports.policy_file import _DIGEST, ABOUT, ARRAYS, document, hashlib
+
+    folder.mkdir()
+    whole = json.loads((exported / ABOUT).read_text())
+    change(whole)
+    whole.pop(_DIGEST)
+    whole[_DIGEST] = hashlib.sha256(document.canonical(whole)).hexdigest()
+    (folder / ABOUT).write_text(json.dumps(whole))
+    (folder / ARRAYS).write_bytes((exported / ARRAYS).read_bytes())
+    return folder
+
+
+def grow(whole):
+    """Join what goes in with itself, again and again."""
+    program, axis = whole["program"], next(name for name, spec in whole["arrays"].items() if spec["shape"] == [2])
+    start = program["size"]
+    program["steps"] += [
+        {"operation": "AddV2", "inputs": [program["result"]] * 2, "output": start},
+        {"operation": "ConcatV2", "inputs": [start, start, int(axis)], "output": start + 1},
+    ]
+    program["size"] += 2
+    program["result"] = start + 1
+
+
+FORGED = {
+    "an unknown operation": (lambda w: w["program"]["steps"][0].update(operation="eval"), "operation is 'eval'"),
+    "a register ahead": (lambda w: w["program"]["steps"][0].update(inputs=[9, 1]), "is no flattening|not set"),
+    "a register twice": (lambda w: w["program"]["steps"][1].update(output=w["program"]["steps"][0]["output"]), "again"),
+    "no such register": (lambda w: w["program"].update(result=99), "expected more than register 99"),
+    "another space": (lambda w: w["action_space"].update(shape=[2, 1], low=0.0, high=1.0), "puts out 4 numbers"),
+    "wider observations": (lambda w: w["observation_space"].update(shape=[7]), "is no flattening|no matrix"),
+    "a field more": (lambda w: w.update(code="import os"), "unknown field"),
+    "growth": (grow, "joins something else than rows"),
+    "kind": (lambda w: w.update(kind="onnx"), "is a 'onnx' export"),
+    "format": (lambda w: w.update(format=2), "has format 2"),
+    "array": (lambda w: w["arrays"].popitem(), "expected|arrays"),
+}
+
+
+@pytest.mark.parametrize("name", FORGED)
+def test_forged_policies_are_refused(name, exported, tmp_path):
+    change, message = FORGED[name]
+    with pytest.raises(UsageError, match=message):
+        ddpg.load_policy(resealed(exported, tmp_path / "forged", change))
+    assert ddpg.load_policy(resealed(exported, tmp_path / "same", lambda whole: None)).predict(observations())
+
+
+def test_damage_is_told(exported, tmp_path):
+    folder = resealed(exported, tmp_path / "damaged", lambda whole: None)
+    about = folder / "policy.json"
+    text = about.read_text()
+    about.write_text(text.replace('"size": ', '"size": 1'))
+    with pytest.raises(UsageError, match=r"does not match its own checksum: .*; export the policy again"):
+        ddpg.load_policy(folder)
+    about.write_text(text)
+    data = (folder / "policy.safetensors").read_bytes()
+    (folder / "policy.safetensors").write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    with pytest.raises(UsageError, match=r"does not match its checksum; export the policy again"):
+        ddpg.load_policy(folder)
+    with pytest.raises(UsageError, match="is no policy: it lacks"):
+        ddpg.load_policy(tmp_path)
+    with pytest.raises(UsageError, match="does not explore"):
+        ddpg.load_policy(exported).predict(observations(), deterministic=False)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize("name", ["box", "inverting", "moves", "choice"])
+def test_a_thousand_observations_in_a_process_without_this_package(name, kind, agents, tmp_path):
+    batch = observations(1000).astype(np.float32)
+    np.save(tmp_path / "observations.npy", batch)
+    path = agents[name].export(tmp_path / "policy", kind)
+    loads = {
+        "numpy": "import ddpg; policy = ddpg.load_policy(path); act = lambda x: {'actions': policy._program(x)}",
+        "savedmodel": "import tensorflow as tf; s = tf.saved_model.load(path).signatures['serving_default']\n"
+        "act = lambda x: {k: v.numpy() for k, v in s(observations=tf.constant(x)).items()}",
+        "tflite": "import tensorflow as tf; s = tf.lite.Interpreter(path).get_signature_runner()\n"
+        "act = lambda x: s(observations=x)",
+        "onnx": "import onnxruntime; s = onnxruntime.InferenceSession(path)\n"
+        "act = lambda x: dict(zip([o.name for o in s.get_outputs()], s.run(None, {'observations': x})))",
+    }
+    absent = "tensorflow" if kind == "numpy" else "ddpg"
+    code = (
+        f"import sys, numpy as np; path = {str(path)!r}\n{loads[kind]}\n"
+        f"np.savez({str(tmp_path / 'out.npz')!r}, **act(np.load({str(tmp_path / 'observations.npy')!r})))\n"
+        f"assert {absent!r} not in sys.modules"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    outputs = dict(np.load(tmp_path / "out.npz"))
+    if kind == "numpy":
+        np.testing.assert_array_equal(outputs["actions"], agents[name].policy(batch))
+        assert_same_actions(ddpg.load_policy(path).predict(batch)[0], agents[name].predict(batch)[0])
+    else:
+        assert_meant(agents[name], outputs, agents[name].predict(batch)[0])

@@ -1,0 +1,198 @@
+"""Learning curves of many runs, and the list of them, from run directories written by hand."""
+
+import json
+import os
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from matplotlib.figure import Figure
+from scipy import stats
+
+from ddpg import UsageError
+from ddpg.runs import curves, listing, plotting
+from ddpg.runs.curves import centre_and_interval, find_runs, labels, learning_curves
+from ddpg.runs.ownership import owned
+from ddpg.runs.presets import preset_config
+
+
+def write_run(root, number, returns, env_id="Pendulum-v1", seed=0, steps=None, total=300, algorithm="DDPG", **options):
+    """A run evaluated every 100 steps, trained at 50 steps a second."""
+    run = root / env_id.rpartition(":")[2] / str(number)
+    run.mkdir(parents=True)
+    config = preset_config(env_id.rpartition(":")[2]).to_json() | options
+    document = {"env_id": env_id, "algorithm": algorithm, "seed": seed, "total_timesteps": total, "config": config}
+    (run / "config.json").write_text(json.dumps(document))
+    steps = steps or [100 * (index + 1) for index in range(len(returns))]
+    rows = [f"{step},{value}" for step, value in zip(steps, returns, strict=True)]
+    (run / "evaluations.csv").write_text("\n".join(["timesteps,mean_return", *rows, ""]))
+    rows = [f"{step},{step / 50}" for step in steps]
+    (run / "metrics.csv").write_text("\n".join(["timesteps,seconds", *rows, ""]))
+    return run
+
+
+def test_seeds_of_a_configuration_are_one_curve(tmp_path):
+    """Of four seeds the interquartile mean leaves out the lowest and the highest: here, of 0, 1, 2, 30 it is 1.5."""
+    for seed, last in enumerate((0.0, 2.0, 30.0, 1.0)):
+        write_run(tmp_path, seed, [5.0, last], seed=seed)
+    for seed in range(2):
+        write_run(tmp_path, 10 + seed, [7.0, 9.0], seed=seed, gamma=0.5)
+    write_run(tmp_path, 1, [3.0], env_id="Other-v0")
+    found = learning_curves(find_runs([tmp_path]))
+    assert {(curve.env_id, curve.label, curve.seeds) for curve in found} == {
+        ("Pendulum-v1", "gamma=0.98", 4),
+        ("Pendulum-v1", "gamma=0.5", 2),
+        ("Other-v0", "DDPG", 1),
+    }
+    curve = next(curve for curve in found if curve.seeds == 4)
+    assert curve.times.tolist() == [100, 200]
+    assert curve.centre.tolist() == [5.0, 1.5]
+    mean = next(curve for curve in learning_curves(find_runs([tmp_path]), measure="mean") if curve.seeds == 4)
+    assert mean.centre.tolist() == [5.0, 8.25]
+
+
+def test_against_seconds_of_training(tmp_path):
+    write_run(tmp_path, 1, [1.0, 2.0, 4.0])
+    (curve,) = learning_curves(find_runs([tmp_path]), "seconds")
+    assert curve.times.tolist() == [2.0, 4.0, 6.0]
+    assert curve.centre.tolist() == [1.0, 2.0, 4.0]
+
+
+def test_seeds_are_compared_where_all_of_them_have_been(tmp_path):
+    write_run(tmp_path, 1, [0.0, 10.0, 20.0], seed=1)
+    write_run(tmp_path, 2, [4.0, 8.0], seed=2, steps=[150, 250])
+    (curve,) = learning_curves(find_runs([tmp_path]), measure="mean")
+    assert curve.times.tolist() == [150, 200, 250]
+    assert curve.centre.tolist() == [(5 + 4) / 2, (10 + 6) / 2, (15 + 8) / 2]
+
+
+@settings(max_examples=25)
+@given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=7), st.sampled_from(["iqm", "mean"]))
+def test_band_stays_within_the_seeds(values, measure):
+    column = np.array(values)[:, None]
+    centre, low, high = centre_and_interval(column, measure)
+    tiny = 1e-9 * (1 + np.abs(column).max())
+    assert column.min() - tiny <= low[0] <= high[0] <= column.max() + tiny
+    assert column.min() - tiny <= centre[0] <= column.max() + tiny
+
+
+def test_interval_is_that_of_scipy():
+    values = np.random.default_rng(0).normal(size=(12, 1))
+    _, low, high = centre_and_interval(values, "iqm")
+    expected = stats.bootstrap(
+        (values[:, 0],), lambda x, axis: stats.trim_mean(x, 0.25, axis=axis), n_resamples=9999, method="percentile"
+    ).confidence_interval
+    np.testing.assert_allclose([low[0], high[0]], expected, atol=0.1)
+    _, mean_low, mean_high = centre_and_interval(values, "mean")
+    assert (mean_low[0], mean_high[0]) != (low[0], high[0])
+
+
+def test_labels_name_what_differs(tmp_path):
+    write_run(tmp_path, 1, [1.0], hidden=[64, 64], norm="layer")
+    write_run(tmp_path, 2, [1.0], hidden=[8], norm="layer")
+    write_run(tmp_path, 3, [1.0], algorithm="DQN", hidden=[8], norm=None, double_q=True)
+    assert labels(find_runs([tmp_path])) == [
+        "DDPG, hidden=64×64, norm=layer",
+        "DDPG, hidden=8, norm=layer",
+        "DQN, hidden=8, norm=null",
+    ]
+
+
+def test_runs_are_found_once_and_in_order(tmp_path):
+    for number in (10, 2, 1):
+        write_run(tmp_path, number, [1.0])
+    run = tmp_path / "Pendulum-v1" / "2"
+    assert [found.path.name for found in find_runs([run, tmp_path])] == ["2", "1", "10"]
+
+
+def test_what_there_is_not(tmp_path):
+    with pytest.raises(UsageError, match="no run at"):
+        find_runs([tmp_path])
+    run = find_runs([write_run(tmp_path, 1, [])])
+    with pytest.raises(UsageError, match="none of these runs has been evaluated"):
+        learning_curves(run)
+    with pytest.raises(UsageError, match="against='episodes' is not one of steps, seconds"):
+        learning_curves(run, "episodes")
+    with pytest.raises(UsageError, match="measure='median' is not one of iqm, mean"):
+        learning_curves(run, measure="median")
+    with pytest.raises(UsageError, match="no directory"):
+        listing.list_runs(tmp_path / "missing")
+    (tmp_path / "empty").mkdir()
+    assert listing.list_runs(tmp_path / "empty") == []
+    with pytest.raises(UsageError, match=r"must be a .png"):
+        plotting.plot_curves([], tmp_path / "a.txt")
+
+
+def test_figure_has_a_panel_an_environment_and_a_line_a_configuration(tmp_path, monkeypatch):
+    for number, gamma in enumerate((0.5, 0.5, 0.9)):
+        write_run(tmp_path, number, [float(number), 3.0 * number], seed=number, gamma=gamma)
+    write_run(tmp_path, 1, [3.0, 2.0], env_id="mine:Other-v0")
+    figures = []
+    savefig = Figure.savefig
+    monkeypatch.setattr(Figure, "savefig", lambda self, path: figures.append(self) or savefig(self, path))
+    found = learning_curves(find_runs([tmp_path]), "seconds", "mean")
+    path = plotting.plot_curves(found, tmp_path / "a.png", "seconds", "mean")
+    assert path.stat().st_size > 10_000
+    other, pendulum = sorted(figures[0].axes, key=lambda axes: axes.get_title())
+    assert (other.get_title(), pendulum.get_title()) == ("Other-v0", "Pendulum-v1")
+    assert pendulum.get_xlabel() == "seconds of training"
+    assert [text.get_text() for text in pendulum.get_legend().texts] == ["gamma=0.5 (2 seeds)", "gamma=0.9 (1 seed)"]
+    assert pendulum.lines[0].get_ydata().tolist() == [0.5, 1.5]
+    assert pendulum.lines[0].get_color() != pendulum.lines[1].get_color()
+    band = pendulum.collections[0].get_paths()[0].vertices[:, 1]
+    assert (band.min(), band.max()) == (0.0, 3.0)
+    assert "mean of the seeds" in figures[0]._supxlabel.get_text()
+
+
+def test_learning_curve_of_a_run_never_leaves_what_was_returned(tmp_path, monkeypatch):
+    run = write_run(tmp_path, 1, [])
+    (run / "evaluations.csv").write_text(
+        "timesteps,episodes,mean_return,ci95_low,ci95_high,min_return,max_return\n"
+        "100,10,0.9,0.7,1.1,0.5,1.0\n"
+        "200,10,0.9,0.7,1.1,,\n"
+    )
+    figures = []
+    monkeypatch.setattr(Figure, "savefig", lambda self, path: figures.append(self))
+    plotting.plot_learning_curve(run, "title")
+    band = figures[0].axes[0].collections[0].get_paths()[0].vertices
+    assert band[band[:, 0] == 100, 1].max() == 1.0
+    assert band[band[:, 0] == 100, 1].min() == 0.7
+    assert band[band[:, 0] == 200, 1].max() == 1.1  # an older version did not write it down
+
+
+def test_list_of_runs(tmp_path):
+    finished = write_run(tmp_path, 1, [-3.0, -1.0, -2.0], gamma=0.5, hidden=[64, 64])
+    cut = write_run(tmp_path, 2, [-3.0], seed=4)
+    begun = write_run(tmp_path, 3, [])
+    other = write_run(tmp_path, 1, [1.0, 2.0, 3.0], env_id="mine:Other-v0", algorithm="Unknown")
+    for path in cut.iterdir():
+        os.utime(path, times=(0, time.time() - 7300))
+    with owned(begun):
+        rows = {row["run"]: row for row in listing.list_runs(tmp_path)}
+        text = listing.runs_text(list(rows.values()))
+    states = {path: rows[str(path)]["state"] for path in (finished, cut, begun, other)}
+    assert states == {finished: "finished", cut: "interrupted", begun: "running", other: "finished"}
+    row = rows[str(finished)]
+    assert (row["last_return"], row["best_return"], row["timesteps"]) == (-2.0, -1.0, 300)
+    assert row["options"] == {"gamma": 0.5}  # hidden is the preset's
+    assert (rows[str(cut)]["seed"], rows[str(cut)]["options"]) == (4, {})
+    assert rows[str(begun)]["best_return"] is None
+    assert rows[str(other)]["options"] == {}
+    assert 7290 < rows[str(cut)]["age_seconds"] < 7400
+    lines = text.splitlines()
+    assert len(lines) == 5
+    line = next(line for line in lines if line.startswith(str(cut)))
+    assert line.split()[1:] == ["DDPG", "100/300", "-3", "-3", "2", "h", "interrupted"]
+    assert "gamma=0.5" in next(line for line in lines if line.startswith(str(finished)))
+    assert {row["state"] for row in listing.list_runs(tmp_path)} == {"finished", "interrupted"}
+    assert listing.runs_text([]) == "no runs yet"
+
+
+def test_resampling_is_repeatable():
+    values = np.random.default_rng(0).normal(size=(5, 3))
+    assert [a.tolist() for a in centre_and_interval(values, "iqm")] == [
+        a.tolist() for a in centre_and_interval(values, "iqm")
+    ]
+    assert curves.shown({"custom": "mine"}) == "mine"

@@ -1,0 +1,174 @@
+"""Recording and watching: every picture in its order, files of bounded size, one line where nothing can be drawn."""
+
+import os
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from environments import Counting
+from PIL import Image
+
+import ddpg
+import ddpg_envs  # noqa: F401 - registers
+from ddpg import UsageError
+from ddpg.runs import pictures, video
+from ddpg.runs.pictures import Gif
+
+
+class Drawn(Counting):
+    """Draws the step's number as a shade: 10 a step, 100 an episode."""
+
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 10}  # noqa: RUF012
+
+    render_mode = "rgb_array"
+
+    def render(self):
+        return np.full((20, 30, 3), 100 * self.episode + 10 * self.step_number, np.uint8)
+
+
+class Still:
+    def predict(self, observation, deterministic):
+        assert deterministic
+        return np.zeros(1, np.float32), None
+
+
+def shades(path):
+    with Image.open(path) as image:
+        frames = []
+        for index in range(image.n_frames):
+            image.seek(index)
+            frames.append((int(np.array(image.convert("RGB")).mean().round()), image.info["duration"]))
+        return frames
+
+
+def test_gif_holds_every_picture_at_the_environments_speed(tmp_path):
+    env = Drawn(length=3)
+    path = ddpg.record(Still(), env, tmp_path / "a.gif", episodes=2, seed=0)
+    assert path == tmp_path / "a.gif"
+    frames = shades(path)
+    assert [shade for shade, _ in frames] == [0, 10, 20, 30, 100, 110, 120, 130]
+    assert [duration for _, duration in frames] == [100] * 7 + [1100]
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_seed_decides_the_episode(tmp_path):
+    def first(seed):
+        env = gym.make("ddpg_envs/LQR-v0", render_mode="rgb_array", max_episode_steps=2)
+        ddpg.record(Still(), env, tmp_path / "a.gif", seed=seed)
+        return (tmp_path / "a.gif").read_bytes()
+
+    assert first(1) == first(1)
+    assert first(1) != first(2)
+
+
+def test_long_and_fast_gifs_are_thinned_at_true_speed(tmp_path, monkeypatch):
+    monkeypatch.setattr(pictures, "LONGEST_GIF", 8)
+    with Gif(tmp_path / "a.gif", 50.0) as gif:  # more than 25 a second
+        for number in range(40):
+            assert gif.add(np.full((4, 4, 3), 6 * number, np.uint8))
+    frames = shades(tmp_path / "a.gif")
+    assert len(frames) <= 8
+    steps = np.diff([shade for shade, _ in frames])
+    assert (steps == steps[0]).all()
+    seconds = steps[0] / 6 / 50
+    assert [duration for _, duration in frames[:-1]] == pytest.approx([1000 * seconds] * (len(frames) - 1), abs=10)
+
+
+def test_large_gifs_are_made_smaller(tmp_path, monkeypatch):
+    noise = np.random.default_rng(0).integers(0, 255, (300, 600, 3), np.uint8)
+    with Gif(tmp_path / "a.gif", 10.0) as gif:
+        gif.add(noise)
+    with Image.open(tmp_path / "a.gif") as image:
+        assert image.size == (480, 240)
+    before = (tmp_path / "a.gif").stat().st_size
+    monkeypatch.setattr(pictures, "LARGEST_GIF", before // 3)
+    with Gif(tmp_path / "a.gif", 10.0) as gif:
+        gif.add(noise)
+    assert (tmp_path / "a.gif").stat().st_size < before / 3
+
+
+def test_what_fails_leaves_the_older_file(tmp_path):
+    ddpg.record(Still(), Drawn(length=2), tmp_path / "a.gif")
+    before = (tmp_path / "a.gif").read_bytes()
+    env = Drawn(length=2)
+    env.step = lambda action: 1 / 0
+    with pytest.raises(ZeroDivisionError):
+        ddpg.record(Still(), env, tmp_path / "a.gif")
+    assert (tmp_path / "a.gif").read_bytes() == before
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_substeps_are_in_the_video(tmp_path):
+    class Running:
+        def predict(self, observation, deterministic):
+            return (0, (np.array([10.0]), np.zeros(1), np.zeros(1))), None
+
+    env = video.drawn_env("ddpg_envs/Platform-v0")
+    env.reset(seed=0)
+    env.render()
+    for _ in range(2):
+        env.step(Running().predict(None, True)[0])
+    assert len(env.render()) > 5
+    ddpg.record(Running(), env, tmp_path / "a.gif", seed=0)
+    with Image.open(tmp_path / "a.gif") as image:
+        assert image.n_frames > 10
+        assert image.info["duration"] == 50  # 20 a second
+
+
+def test_mp4(tmp_path):
+    imageio_ffmpeg = pytest.importorskip("imageio_ffmpeg")
+    env = Drawn(length=12)
+    env.render = lambda: np.full((21, 31, 3), 15 * env.step_number, np.uint8)  # odd sizes lose a row and a column
+    ddpg.record(Still(), env, tmp_path / "a.mp4")
+    assert list(tmp_path.iterdir()) == [tmp_path / "a.mp4"]
+    frames = imageio_ffmpeg.read_frames(str(tmp_path / "a.mp4"))
+    about = next(frames)
+    assert about["size"] == (30, 20)
+    assert about["fps"] == 10
+    means = [np.frombuffer(frame, np.uint8).mean() for frame in frames]
+    assert len(means) == 13
+    np.testing.assert_allclose(means, 15 * np.arange(13), atol=5)
+
+
+def test_window_shows_every_picture_until_it_is_closed(monkeypatch):
+    pygame = pytest.importorskip("pygame")
+    monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
+    shown = []
+    flip = pygame.display.flip
+    monkeypatch.setattr(pygame.display, "flip", lambda: shown.append(surface().get_at((5, 5)).r) or flip())
+    surface = pygame.display.get_surface
+    env = Drawn(length=4)
+    env.metadata = {"render_fps": 1000}
+    video.watch(Still(), env)
+    assert shown == [0, 10, 20, 30, 40]
+    assert not pygame.display.get_init()
+    shown.clear()
+    monkeypatch.setattr(pygame.event, "get", lambda: [pygame.event.Event(pygame.QUIT)] if len(shown) == 2 else [])
+    video.watch(Still(), env)
+    assert len(shown) == 2
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"path": "a.png"}, r"ends in '.png'; expected .gif or .mp4"),
+        ({"path": "missing/a.gif"}, "is no place for a file"),
+        ({"episodes": 0}, "episodes=0 must be a whole number"),
+        ({"env": Counting()}, "render_mode=None; make it with"),
+    ],
+    ids=["suffix", "folder", "episodes", "mode"],
+)
+def test_what_cannot_be_recorded(change, message, tmp_path):
+    given = {"env": Drawn(), "path": "a.gif", "episodes": 1} | change
+    with pytest.raises(UsageError, match=message):
+        ddpg.record(Still(), given["env"], tmp_path / given["path"], episodes=given["episodes"])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_no_display_is_one_line(monkeypatch):
+    pytest.importorskip("pygame")
+    for name in ("DISPLAY", "WAYLAND_DISPLAY", "SDL_VIDEODRIVER"):
+        monkeypatch.delitem(os.environ, name, raising=False)
+    monkeypatch.setattr(pictures.sys, "platform", "linux")
+    with pytest.raises(UsageError, match=r"no display here .* use ddpg record RUN instead"):
+        video.watch(Still(), Drawn())
