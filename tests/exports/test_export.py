@@ -123,11 +123,9 @@ def test_normalisation_goes_along(tmp_path, kind):
     agent.export(tmp_path / "policy", kind)
     expected = agent.predict(seen)[0]
     if kind == "numpy":
-        found = load_policy(tmp_path / "policy").predict(seen)[0]
+        found = ddpg.load_policy(tmp_path / "policy").predict(seen)[0]
     else:
-        found = tf.saved_model.load(str(tmp_path / "policy")).signatures["serving_default"](tf.constant(seen))[
-            "actions"
-        ]
+        found = formats.run_savedmodel(tmp_path / "policy")(seen)["actions"]
     np.testing.assert_allclose(found, expected, atol=1e-5)
     assert np.ptp(expected, axis=0).min() > 0.01
 
