@@ -29,6 +29,7 @@ else:
     Bounding = tuple  # what it is; its module would import TensorFlow
 
 
+ON_BAD_TRANSITION = ("raise", "drop")
 OPTIMIZERS = ("adam", "rmsprop", "sgd", "momentum")
 TARGETS = ("ema", "online")
 
@@ -71,6 +72,12 @@ class AgentConfig:
         "ema", "networks of the bootstrapped target: ema, their moving averages; online: themselves, as they are"
     )
     optimizer: str | Callable = _option("adam", "adam, rmsprop, sgd or momentum (0.9)")
+    on_bad_transition: str = _option(
+        "raise", "what no environment may return, such as NaN: raise; or drop it and abandon the episode"
+    )
+    step_timeout: float | None = _option(
+        None, "seconds for a step of a vector whose environments are processes of their own, or none"
+    )
     jit: bool = _option(True, "compile the updates with XLA")
 
     def __post_init__(self):
@@ -85,6 +92,9 @@ class AgentConfig:
         self._check(self.learning_starts >= 0, "learning_starts", "at least 0")
         self._check(self.exploration_steps >= 1, "exploration_steps", "at least 1")
         self._check_name("target", TARGETS)
+        self._check_name("on_bad_transition", ON_BAD_TRANSITION)
+        if self.step_timeout is not None:
+            self._check_positive("step_timeout")
         if not callable(self.optimizer):
             self._check_name("optimizer", OPTIMIZERS)
         if not callable(self.learning_rate_schedule):
@@ -169,7 +179,9 @@ class DDPGConfig(AgentConfig):
         super().__post_init__()
         self._check_positive("actor_learning_rate", "critic_learning_rate")
         self._check_name("noise", NOISES)
-        self._check(0 <= self.noise_scale < np.inf, "noise_scale", "a finite number >= 0")
+        self._check_positive("noise_dt")
+        for name in ("noise_scale", "noise_theta"):
+            self._check(0 <= getattr(self, name) < np.inf, name, "a finite number >= 0")
         self._check_shares("exploration_initial", "exploration_final")
 
 
@@ -201,12 +213,14 @@ def read_toml(path: str | Path) -> dict[str, Any]:
     """Return the fields set in a TOML file.
 
     Raises:
-        UsageError: no such file, or not TOML.
+        UsageError: no such file, one that cannot be read, or not TOML.
     """
     try:
         values = tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise UsageError(f"no configuration file {str(path)!r}; give the path of a TOML file") from None
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read ({error.strerror}); give the path of a TOML file") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} is not a TOML file: {error}") from None
     return values

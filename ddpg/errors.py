@@ -1,4 +1,4 @@
-"""The one exception for input this package cannot work with."""
+"""The exceptions for input, and for environments, that this package cannot work with."""
 
 import difflib
 from collections.abc import Callable, Iterable, Mapping
@@ -10,6 +10,10 @@ class UsageError(ValueError):
 
     The command line prints it as one line and exits with status 2.
     """
+
+
+class EnvironmentFault(UsageError):
+    """The environment failed: an exception of its own, a value no environment may return, a hang."""
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

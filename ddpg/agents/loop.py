@@ -22,6 +22,7 @@ class Learning(Protocol):
     config: AgentConfig
     seed: int
     num_timesteps: int
+    num_dropped_transitions: int
     policy: Any
     behaviour: Exploration
     replay: ReplayBuffer
@@ -77,7 +78,8 @@ class Loop:
     def _start(self, agent: Learning) -> Interaction:
         # Of the step too: an agent that goes on does not see its first episodes over again.
         seed = seed_from(np.random.SeedSequence([agent.seed, agent.num_timesteps]))
-        interaction = make_interaction(agent.env, seed)
+        config = agent.config
+        interaction = make_interaction(agent.env, seed, config.on_bad_transition, config.step_timeout)
         agent.behaviour.start(interaction.count)
         return interaction
 
@@ -93,6 +95,9 @@ class Loop:
         # Where an environment was restarting its action was ignored: neither stored nor counted.
         rows = transitions.environments
         agent.store(transitions, actions[rows], int(clipped[rows].sum()))
+        for index in interaction.dropped:
+            agent.num_dropped_transitions += 1
+            agent.behaviour.end_episode(index)
         for episode in transitions.episodes:
             agent.behaviour.end_episode(episode.index)
             for callback in callbacks:

@@ -26,17 +26,20 @@ class OffPolicyAgent(Agent):
         replay: the replay memory.
         largest_reward: the largest one seen, at least 1.
         loop: what :meth:`learn` carries from one call to the next.
+        num_dropped_transitions: steps, since this object was made, that were no transition (``on_bad_transition``).
     """
 
     def __init__(self, *args: Any, **options: Any):
         super().__init__(*args, **options)
         self.largest_reward = 1.0
+        self.num_dropped_transitions = 0
         self.loop = Loop()
 
     @property
     def counts(self) -> dict[str, int]:
         """What was counted while learning, since this object was made."""
-        return {}
+        drops = self.config.on_bad_transition == "drop"
+        return {"dropped_transitions": self.num_dropped_transitions} if drops else {}
 
     # -- remembering ----------------------------------------------------------------------------------
 
@@ -130,7 +133,8 @@ class OffPolicyAgent(Agent):
             The agent.
 
         Raises:
-            UsageError: no environment, ``total_timesteps`` < 1, or NaN from the environment.
+            UsageError: no environment, or ``total_timesteps`` < 1.
+            EnvironmentFault: the environment raised, hung, or returned NaN or whatever else it may not.
         """
         if self.env is None:
             raise UsageError("this agent was made from spaces; give it an environment, or use observe() and update()")

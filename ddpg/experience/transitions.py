@@ -1,6 +1,6 @@
 """Transitions and episodes: what an interaction gives, and what a loop of one's own hands over."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,6 +21,24 @@ class Episode(NamedTuple):
     length: int
     index: int  # type: ignore[assignment]  # hides tuple.index, which nobody asks of an episode
     success: bool | None = None
+
+
+class Step(NamedTuple):
+    """What one step gave, of the n ≤ N environments that really stepped and whose step is a transition.
+
+    ``rewards`` (float64, env units), ``terminated`` and ``truncated`` (bool) are ``[n]``; ``environments``
+    indexes those n among the N. ``last`` holds, by environment, the true last observation of an episode that
+    ended where the stepper's ``observations`` are already the first of the next one. ``dropped`` are the
+    environments that stepped to no transition: see :class:`ddpg.experience.faults.Tolerance`.
+    """
+
+    environments: slice | np.ndarray
+    rewards: np.ndarray
+    terminated: np.ndarray
+    truncated: np.ndarray
+    last: dict[int, Any]
+    episodes: list[Episode]
+    dropped: Sequence[int] = ()
 
 
 class Transitions(NamedTuple):
