@@ -11,12 +11,14 @@ import tensorflow as tf
 
 from ddpg.acting.exploration import Exploration
 from ddpg.acting.policy import make_policy
+from ddpg.agents import limits
 from ddpg.config import AgentConfig
 from ddpg.errors import UsageError
 from ddpg.experience import spaces
 from ddpg.experience.actions import Actions, first
 from ddpg.experience.interaction import spaces_of
 from ddpg.experience.replay import ReplayBuffer, stored_dtype
+from ddpg.experience.values import as_whole
 from ddpg.updates.registry import ALGORITHMS, algorithm_of
 from ddpg.updates.updater import Updater
 
@@ -41,7 +43,9 @@ class Agent(abc.ABC):
         self.observation_space = spaces.check_observation_space(observation_space)
         self.actions, learned_space = self._make_actions(self.action_space)
         self.env = None if isinstance(env, (tuple, list)) else env
-        self.seed = seed_from(np.random.SeedSequence()) if seed is None else int(seed)
+        self.seed = seed_from(np.random.SeedSequence()) if seed is None else as_whole(seed, "seed", at_least=0)
+        self.own_networks = [name for name, network in networks.items() if network is not None]
+        limits.check_memory(config, (self.observation_space, self.action_space), self.own_networks)
         streams = np.random.SeedSequence(self.seed).spawn(3)
         self.generators = dict(zip(("exploration", "replay"), map(np.random.default_rng, streams[:2]), strict=True))
         self.behaviour = self._make_behaviour(self.generators["exploration"])

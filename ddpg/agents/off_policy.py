@@ -14,6 +14,8 @@ from ddpg.config import AgentConfig
 from ddpg.errors import UsageError
 from ddpg.experience.interaction import spaces_of
 from ddpg.experience.transitions import Transitions, checked_transition
+from ddpg.experience.values import as_whole
+from ddpg.experience.workers import check_timeout
 from ddpg.storage import checkpoint
 
 Self = TypeVar("Self", bound="OffPolicyAgent")
@@ -133,16 +135,26 @@ class OffPolicyAgent(Agent):
             The agent.
 
         Raises:
-            UsageError: no environment, or ``total_timesteps`` < 1.
+            UsageError: no environment, ``total_timesteps`` < 1, a ``step_timeout`` that nothing can keep, or more to
+                remember than this machine has memory for.
             EnvironmentFault: the environment raised, hung, or returned NaN or whatever else it may not.
         """
-        if self.env is None:
-            raise UsageError("this agent was made from spaces; give it an environment, or use observe() and update()")
-        if total_timesteps < 1:
-            raise UsageError(f"total_timesteps={total_timesteps} must be at least 1")
+        self.check_learning(total_timesteps)
         bars = [ProgressBar()] if progress_bar else []
         self.loop.run(self, self.num_timesteps + total_timesteps, [*as_callbacks(callbacks), *bars])
         return self
+
+    def check_learning(self, total_timesteps: int) -> None:
+        """Refuse what :meth:`learn` could not do, before anything is stepped or written.
+
+        Raises:
+            UsageError: as for :meth:`learn`.
+        """
+        if self.env is None:
+            raise UsageError("this agent was made from spaces; give it an environment, or use observe() and update()")
+        rows = len(self.replay) + as_whole(total_timesteps, "total_timesteps", at_least=1)
+        limits.check_memory(self.config, (self.observation_space, self.action_space), self.own_networks, rows)
+        check_timeout(self.env, self.config.step_timeout)
 
     def stop(self) -> None:
         """Ask :meth:`learn` to return after the current step."""

@@ -39,6 +39,20 @@ def create(root: str | Path, env_id: str) -> Path:
             number += 1
 
 
+def check_root(root: str | Path) -> None:
+    """Refuse a ``root`` where no run directory could be made, before anything is.
+
+    Raises:
+        UsageError: it, or the nearest directory above it that exists, is none or cannot be written to.
+    """
+    path = Path(root).absolute()
+    there = next(folder for folder in (path, *path.parents) if os.path.lexists(folder))
+    if not there.is_dir():
+        raise UsageError(f"root={str(root)!r}: {str(there)!r} is not a directory; name another one")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise UsageError(f"root={str(root)!r}: {str(there)!r} is not yours to write to; name another one")
+
+
 def write_config(run: Path, document: dict[str, Any]) -> None:
     """Write ``config.json``."""
     atomic.write_text(run / CONFIG, json.dumps(document, indent=2) + "\n")

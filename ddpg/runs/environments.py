@@ -6,7 +6,8 @@ from pathlib import Path
 
 import gymnasium as gym
 
-from ddpg.errors import UsageError, did_you_mean
+from ddpg.errors import EnvironmentFault, UsageError, did_you_mean
+from ddpg.experience.faults import said
 
 
 def make_env(env_id: str, **kwargs) -> gym.Env:
@@ -18,6 +19,7 @@ def make_env(env_id: str, **kwargs) -> gym.Env:
 
     Raises:
         UsageError: no such environment or module, or a dependency of it is missing.
+        EnvironmentFault: its module or its constructor raised.
     """
     module, _, name = env_id.rpartition(":")
     if not module and name.startswith("ddpg_envs/"):
@@ -25,7 +27,8 @@ def make_env(env_id: str, **kwargs) -> gym.Env:
     try:
         if module:
             importlib.import_module(module)
-        return gym.make(name, **kwargs)
+        # Its checker only warns of what stepping refuses, in lines of its own.
+        return gym.make(name, **{"disable_env_checker": True, **kwargs})
     except ModuleNotFoundError as error:
         if module and error.name == module:
             raise UsageError(f"no module {module!r} to import for environment {env_id!r}; install it first") from None
@@ -36,6 +39,8 @@ def make_env(env_id: str, **kwargs) -> gym.Env:
     except gym.error.Error as error:
         hint = did_you_mean(name, gym.registry)
         raise UsageError(f"cannot make environment {env_id!r}: {_first_line(error)}{hint}") from None
+    except Exception as error:
+        raise EnvironmentFault(f"environment {env_id!r} failed while it was made: {said(error)}") from error
 
 
 def check_import(env_id: str, run: str | Path, allowed: Sequence[str]) -> None:

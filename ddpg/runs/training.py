@@ -18,6 +18,7 @@ from ddpg.agents.off_policy import OffPolicyAgent
 from ddpg.agents.registry import agent_for, load_agent
 from ddpg.config import AgentConfig
 from ddpg.errors import UsageError
+from ddpg.experience.values import as_whole
 from ddpg.runs import directory
 from ddpg.runs.environments import check_import, id_of, make_env
 from ddpg.runs.ownership import owned
@@ -54,23 +55,32 @@ def train(
         The run directory.
 
     Raises:
-        UsageError: an environment or an option that cannot work.
+        UsageError: an environment or an option that cannot work; nothing is written then.
+        EnvironmentFault: the environment failed.
     """
+    for value, what, at_least in (
+        (seed, "seed", 0),
+        (total_timesteps, "total_timesteps", 1),
+        (evaluation_interval, "evaluation_interval", 1),
+        (evaluation_episodes, "evaluation_episodes", 1),
+    ):
+        if value is not None or what == "evaluation_episodes":
+            as_whole(value, what, at_least)
+    directory.check_root(root)
     env = make_env(env_id)
     name = id_of(env)
-    total_timesteps = preset_for(name).total_timesteps if total_timesteps is None else total_timesteps
-    if total_timesteps < 1:
-        raise UsageError(f"total_timesteps={total_timesteps} must be at least 1")
+    total_timesteps = preset_for(name).total_timesteps if total_timesteps is None else int(total_timesteps)
     kind = agent_for(env.action_space)
     agent = kind(env, config or preset_config(name, kind.config_class), seed)
+    agent.check_learning(total_timesteps)
     run = directory.create(root, name)
     document = {
         "env_id": env_id,
         "algorithm": kind.__name__,
         "seed": agent.seed,
         "total_timesteps": total_timesteps,
-        "evaluation_interval": evaluation_interval or max(1, total_timesteps // 20),
-        "evaluation_episodes": evaluation_episodes,
+        "evaluation_interval": int(evaluation_interval or 0) or max(1, total_timesteps // 20),
+        "evaluation_episodes": int(evaluation_episodes),
         "config": agent.config.to_json(),
         "versions": _versions(),
         "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
