@@ -16,16 +16,19 @@ from typing import Any
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from ddpg.config import AgentConfig, DDPGConfig, DQNConfig, field_type, read_toml
-from ddpg.errors import UsageError
+from ddpg.errors import EnvironmentFault, UsageError
 
 # TensorFlow is imported inside the commands: `ddpg --help` answers at once.
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; return its exit status: 0, or 2 for bad input, or 1 where training diverged."""
+    """Run the command line; return its exit status: 0; 1 training diverged; 2 bad input; 3 the environment failed."""
     options = _parser().parse_args(arguments)
     try:
         options.run_command(options)
+    except EnvironmentFault as error:
+        print(f"ddpg: error: {_one_line(error)}", file=sys.stderr)
+        return 3
     except UsageError as error:
         print(f"ddpg: error: {_one_line(error)}", file=sys.stderr)
         return 2

@@ -38,6 +38,9 @@ SHARED_CHANGES = {
     "jit": True,
 }
 
+# Options that tell what becomes of environments that fail: tests/experience/test_faults.py shows what they do.
+OF_ENVIRONMENTS = ("on_bad_transition", "step_timeout")
+
 
 @pytest.fixture
 def graph():

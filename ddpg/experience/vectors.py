@@ -182,7 +182,7 @@ class VectorStepper:
         step = self._lengths[index]
         when = f"in step {step} of" if step else "in the reset to"
         return EnvironmentFault(
-            f"{which} {name_of(self.env)} failed {when} episode {self._episodes[index]} since the vector's reset "
+            f"{which} ({name_of(self.env)}) failed {when} episode {self._episodes[index]} since the vector's reset "
             f"{seeded(self._seed)}: {what}"
         )
 

@@ -63,10 +63,11 @@ def explained(env: Any, error: Exception, seconds: float | None) -> tuple[int | 
         return (silent[0] if silent else None), f"no answer within {seconds} s (step_timeout)"
     if isinstance(error, (EOFError, OSError)):
         # The pipe of a process breaks a moment before the process is gone.
-        multiprocessing.connection.wait([process.sentinel for process in inner.processes], timeout=1)
+        gone = multiprocessing.connection.wait([process.sentinel for process in inner.processes], timeout=5)
         for index, process in enumerate(inner.processes):
-            if process.exitcode is not None:
-                return index, f"its process ended with exit code {process.exitcode} ({said(error)})"
+            if process.sentinel in gone:
+                process.join(timeout=5)
+                return index, f"its process ended with exit code {process.exitcode} ({type(error).__name__})"
     return None, said(error)
 
 

@@ -1,13 +1,12 @@
 """Q-networks and DQN: the TD paths on discrete actions, golden values, and what the agent does."""
 
-import dataclasses
 import functools
 
 import gymnasium as gym
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import SHARED_CHANGES, assert_golden, relative_difference
+from conftest import OF_ENVIRONMENTS, SHARED_CHANGES, assert_golden, relative_difference
 from environments import Counting, Pixels
 
 from ddpg import DDPG, DQN, CriticNetwork, DQNConfig, QNetwork, UsageError, conv, evaluate, mlp
@@ -256,7 +255,7 @@ CHANGES = SHARED_CHANGES | {
 }
 
 
-@pytest.mark.parametrize("field", [field.name for field in dataclasses.fields(DQNConfig) if field.name != "network"])
+@pytest.mark.parametrize("field", [name for name in vars(DQNConfig()) if name not in ("network", *OF_ENVIRONMENTS)])
 def test_every_option_changes_what_is_learned(field):
     base = SMALL.replace(td_target="output_delta") if field == "clip_delta" else SMALL
     if field == "exploration_final":
