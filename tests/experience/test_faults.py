@@ -120,11 +120,12 @@ def test_processes_that_fail_are_named_and_ended(fault, what):
 def test_a_reset_that_hangs():
     class Sleeping(Faulty):
         def reset(self, *, seed=None, options=None):
-            time.sleep(60)
+            time.sleep(20)
 
     env = AsyncVectorEnv([Sleeping], shared_memory=False)
     with pytest.raises(EnvironmentFault, match=r"environment 0 of 1 .* failed in the reset to episode 1 .*0\.5 s"):
         make_interaction(env, 7, step_timeout=0.5)
+    assert [process.exitcode for process in env.processes] == [-9]  # nobody waited for it
 
 
 def test_a_timeout_harms_nobody_who_is_in_time():
