@@ -96,6 +96,7 @@ class OffPolicyAgent(Agent):
         """
         if n < 1:
             raise UsageError(f"update(n={n}) must make at least 1 update")
+        self.check_process()
         scale = self.largest_reward if self.config.rescale_rewards else 1.0
         metrics, weights = self.updater.run(self.session, n, scale)
         self.policy.load(weights)
@@ -132,6 +133,7 @@ class OffPolicyAgent(Agent):
         Raises:
             UsageError: no environment, ``total_timesteps`` < 1, or NaN from the environment.
         """
+        self.check_process()
         if self.env is None:
             raise UsageError("this agent was made from spaces; give it an environment, or use observe() and update()")
         if total_timesteps < 1:
@@ -167,6 +169,7 @@ class OffPolicyAgent(Agent):
         Raises:
             UsageError: something else is at ``path``; it is left as it is.
         """
+        self.check_process()
         return checkpoint.write(path, *state.capture(self, replay))
 
     @classmethod

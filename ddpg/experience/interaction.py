@@ -47,13 +47,17 @@ class Interaction:
     """N environments as a source of transitions; rewards, flags and observations are checked and its own.
 
     A step that raises loses the episodes under way: :attr:`observations` then are the first ones of new episodes.
+
+    Attributes:
+        count: N.
+        single: whether this is a plain environment, none of a vector.
     """
 
     def __init__(self, stepper: SingleStepper | VectorStepper):
         self.env = stepper.env
         self.count = stepper.count
         self._stepper = stepper
-        self._single = isinstance(stepper, SingleStepper)
+        self.single = isinstance(stepper, SingleStepper)
 
     @property
     def observations(self) -> np.ndarray:
@@ -69,9 +73,9 @@ class Interaction:
         """
         stepper = self._stepper
         observations = stepper.observations
-        step = stepper.step(first(actions) if self._single else actions)
-        next_observations = step.last[0] if self._single and step.last else stepper.observations
-        if step.last and not self._single:
+        step = stepper.step(first(actions) if self.single else actions)
+        next_observations = step.last[0] if self.single and step.last else stepper.observations
+        if step.last and not self.single:
             next_observations = next_observations.copy()
             for index, row in step.last.items():
                 next_observations[index] = row[0]

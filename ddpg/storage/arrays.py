@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 from safetensors import numpy as safetensors
 
-from ddpg.errors import UsageError
+from ddpg.errors import FileFault, UsageError
 from ddpg.storage import document
 from ddpg.storage.document import refusal
 from ddpg.storage.manifest import REPLAY, Array, Table
@@ -64,9 +64,9 @@ def read(path: Path, table: Table, checksum: str) -> dict[str, np.ndarray]:
             raise refusal(f"{path}: its size in bytes", size, f"no more than the memory of this machine, {memory}")
         data = bytearray(size)
         if file.readinto(data) != size:
-            raise UsageError(f"{path} became shorter while it was read; take another checkpoint")
+            raise FileFault(f"{path} became shorter while it was read; take another checkpoint")
     if hashlib.sha256(data).hexdigest() != checksum:
-        raise UsageError(f"{path} is damaged: it does not match its checksum; take another checkpoint")
+        raise FileFault(f"{path} is damaged: it does not match its checksum; take another checkpoint")
     arrays = _views(path, data, table)
     for name, array in arrays.items():
         if (place := _not_finite(array)) is not None:
