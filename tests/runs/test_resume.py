@@ -7,8 +7,8 @@ import sys
 import gymnasium as gym
 import numpy as np
 import pytest
-import tensorflow as tf
 from environments import Aiming, Counting
+from remains import assert_same, what_is_left
 
 from ddpg import DDPGConfig, DQNConfig, UsageError, resume, train
 from ddpg.cli import main
@@ -16,7 +16,6 @@ from ddpg.runs import description, directory
 from ddpg.runs.ownership import owned
 from ddpg.storage import checkpoint
 
-v1 = tf.compat.v1
 SHARED = {"hidden": (4,), "batch_size": 4, "learning_starts": 20, "updates_per_call": 3, "jit": False}
 
 
@@ -80,26 +79,6 @@ def run_of(case):
     return RUN | ({"n_envs": 4} if case == "vector" else {})
 
 
-def what_is_left(run):
-    """Return everything of a run directory that must not depend on whether it was interrupted."""
-    manifest, groups = checkpoint.read(checkpoint.find(run))
-    left = {f"{group}/{name}": array for group, arrays in groups.items() for name, array in arrays.items()}
-    del left["run/seconds"]
-    left |= {name: manifest[name] for name in ("num_timesteps", "num_updates", "owed_updates", "random_states")}
-    for name in ("metrics", "episodes", "evaluations"):
-        rows = directory.read_table(run / f"{name}.csv")
-        left[name] = [{key: cell for key, cell in row.items() if key not in ("seconds", "fps")} for row in rows]
-    left["events"] = sorted(
-        (event.step, value.tag)
-        for path in run.glob("events.out.tfevents.*")
-        for event in v1.train.summary_iterator(str(path))
-        for value in event.summary.value
-    )
-    left["best"] = checkpoint.read(run / "checkpoints" / "best")[0]["num_timesteps"]
-    left["files"] = sorted(path.name for path in (run / "checkpoints").iterdir())
-    return left
-
-
 def unsealed(manifest):
     """Return what was given to ``checkpoint.write``, without what that adds."""
     added = {"format", "arrays", "sha256", "manifest_sha256"}
@@ -123,13 +102,6 @@ def straight(tmp_path_factory):
         return made[case]
 
     return make
-
-
-def assert_same(run, other):
-    actual, expected = what_is_left(run), what_is_left(other)
-    assert actual.keys() == expected.keys()
-    for name, value in expected.items():
-        np.testing.assert_array_equal(actual[name], value, err_msg=name)
 
 
 @pytest.mark.parametrize("case", CASES)
