@@ -23,8 +23,8 @@ class FileFault(UsageError):
 
 
 @contextlib.contextmanager
-def file_faults(advice: str) -> Iterator[None]:
-    """Let what the operating system refuses be one line: the path, why, its errno, and ``advice``.
+def file_faults(advice: str | Callable[[], str]) -> Iterator[None]:
+    """Let what the operating system refuses be one line: the path, why, its errno, and ``advice``, or what it returns.
 
     Raises:
         FileFault: for an ``OSError``.
@@ -34,7 +34,9 @@ def file_faults(advice: str) -> Iterator[None]:
     except OSError as error:
         name = errno.errorcode.get(error.errno or 0, type(error).__name__)
         where = f"{error.filename}: " if error.filename is not None else ""
-        raise FileFault(f"{where}{error.strerror or error} ({name}); {advice}") from error
+        raise FileFault(
+            f"{where}{error.strerror or error} ({name}); {advice if isinstance(advice, str) else advice()}"
+        ) from error
 
 
 @contextlib.contextmanager

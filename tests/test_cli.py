@@ -223,14 +223,16 @@ def test_interrupt_saves_and_resume_goes_on(tmp_path, number):
 
 
 def test_signals_are_answered_while_tensorflow_compiles_and_a_second_one_ends_the_run(tmp_path):
-    # Nothing of Python runs in the main thread for as long as this update is compiled.
-    slow = ["--hidden", *["64"] * 40, "--updates-per-call", "1", "--learning-starts", "10", "--batch-size", "8"]
+    # Nothing of Python runs in the main thread while the first update is compiled.
+    slow = ["--hidden", *["64"] * 8, "--updates-per-call", "1", "--learning-starts", "0", "--batch-size", "8"]
     process = started("Pendulum-v1", *slow, "--seed", "0", folder=tmp_path)
-    read_until(process.stderr, r"1[01]/10000 ")
+    read_until(process.stderr, r" 0/10000 ")
+    time.sleep(0.5)
     process.send_signal(signal.SIGTERM)
     read_until(process.stderr, r"SIGTERM: the run will be saved")
     process.send_signal(signal.SIGINT)
-    said = process.communicate(timeout=5)[1]
+    said = process.communicate(timeout=20)[1]
+    assert not re.search(r" [1-9]\d*/10000 ", said)
     assert "SIGINT again: ended at once; go on from step 0 with: ddpg resume runs/Pendulum-v1/1" in said
     assert process.returncode == 130
     assert [path.name for path in directory.checkpoints(tmp_path / "runs" / "Pendulum-v1" / "1")] == ["0"]

@@ -46,7 +46,10 @@ def run_to_goal(
     """
     request.resumable = lambda: how_to_go_on(run)
     goal = document["total_timesteps"]
-    advice = f"what was saved before is as it was; with that put right, {how_to_go_on(run)}"
+
+    def advice() -> str:
+        return f"what was saved before is as it was; with that put right, {how_to_go_on(run)}"
+
     with file_faults(advice), _environments(agent, document) as evaluation_env:
         name = id_of(evaluation_env)
         with contextlib.closing(Recorder(run, document, agent, evaluation_env, ledger)) as recorder:
