@@ -17,7 +17,7 @@ import gymnasium as gym
 import numpy as np
 
 from ddpg.config import AgentConfig, DDPGConfig
-from ddpg.errors import UsageError
+from ddpg.errors import FileFault, UsageError
 from ddpg.experience.replay import stored_dtype
 from ddpg.storage import machine
 from ddpg.storage.document import brief
@@ -50,11 +50,11 @@ def check(
         own_networks: names of the networks that the caller passes, which ``config.hidden`` does not describe.
 
     Raises:
-        UsageError: they do.
+        FileFault: they do.
     """
 
-    def refuse(name: str, why: str) -> UsageError:
-        return UsageError(f"checkpoint {path}: {name}={brief(getattr(config, name))} {why}; {_OVER}")
+    def refuse(name: str, why: str) -> FileFault:
+        return FileFault(f"checkpoint {path}: {name}={brief(getattr(config, name))} {why}; {_OVER}")
 
     observations, actions = map(_size, spaces)
     row = _row(spaces)

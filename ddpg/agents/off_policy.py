@@ -14,8 +14,6 @@ from ddpg.config import AgentConfig
 from ddpg.errors import UsageError
 from ddpg.experience.interaction import spaces_of
 from ddpg.experience.transitions import Transitions, checked_transition
-from ddpg.experience.values import as_whole
-from ddpg.experience.workers import check_timeout
 from ddpg.storage import checkpoint
 
 Self = TypeVar("Self", bound="OffPolicyAgent")
@@ -101,6 +99,7 @@ class OffPolicyAgent(Agent):
         """
         if n < 1:
             raise UsageError(f"update(n={n}) must make at least 1 update")
+        self.check_process()
         scale = self.largest_reward if self.config.rescale_rewards else 1.0
         metrics, weights = self.updater.run(self.session, n, scale)
         self.policy.load(weights)
@@ -139,22 +138,11 @@ class OffPolicyAgent(Agent):
                 remember than this machine has memory for.
             EnvironmentFault: the environment raised, hung, or returned NaN or whatever else it may not.
         """
+        self.check_process()
         self.check_learning(total_timesteps)
         bars = [ProgressBar()] if progress_bar else []
         self.loop.run(self, self.num_timesteps + total_timesteps, [*as_callbacks(callbacks), *bars])
         return self
-
-    def check_learning(self, total_timesteps: int) -> None:
-        """Refuse what :meth:`learn` could not do, before anything is stepped or written.
-
-        Raises:
-            UsageError: as for :meth:`learn`.
-        """
-        if self.env is None:
-            raise UsageError("this agent was made from spaces; give it an environment, or use observe() and update()")
-        rows = len(self.replay) + as_whole(total_timesteps, "total_timesteps", at_least=1)
-        limits.check_memory(self.config, (self.observation_space, self.action_space), self.own_networks, rows)
-        check_timeout(self.env, self.config.step_timeout)
 
     def stop(self) -> None:
         """Ask :meth:`learn` to return after the current step."""
@@ -183,6 +171,7 @@ class OffPolicyAgent(Agent):
         Raises:
             UsageError: something else is at ``path``; it is left as it is.
         """
+        self.check_process()
         return checkpoint.write(path, *state.capture(self, replay))
 
     @classmethod

@@ -62,6 +62,8 @@ class Interaction:
     A step that raises loses the episodes under way: :attr:`observations` then are the first ones of new episodes.
 
     Attributes:
+        count: N.
+        single: whether this is a plain environment, none of a vector.
         dropped: the environments whose last step was no transition, and whose episode is abandoned.
     """
 
@@ -69,7 +71,7 @@ class Interaction:
         self.env = stepper.env
         self.count = stepper.count
         self._stepper = stepper
-        self._single = isinstance(stepper, SingleStepper)
+        self.single = isinstance(stepper, SingleStepper)
         self.dropped: Sequence[int] = ()
 
     @property
@@ -86,10 +88,10 @@ class Interaction:
         """
         stepper = self._stepper
         observations = stepper.observations
-        step = stepper.step(first(actions) if self._single else actions)
+        step = stepper.step(first(actions) if self.single else actions)
         self.dropped = step.dropped
-        next_observations = step.last[0] if self._single and step.last else stepper.observations
-        if step.last and not self._single:
+        next_observations = step.last[0] if self.single and step.last else stepper.observations
+        if step.last and not self.single:
             next_observations = next_observations.copy()
             for index, row in step.last.items():
                 next_observations[index] = row[0]

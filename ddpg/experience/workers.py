@@ -28,7 +28,8 @@ def check_timeout(env: Any, seconds: float | None) -> None:
     if seconds is not None and processes_of(env) is None:
         raise UsageError(
             f"step_timeout={seconds} needs environments in processes of their own, since one in this process cannot "
-            "be ended: make a vector of one or more, gymnasium.make_vec(ID, num_envs=1, vectorization_mode='async')"
+            "be ended: give --n-envs 2 (or more) --vectorization async, in Python train(..., n_envs=2, "
+            "vectorization='async') or an environment gymnasium.make_vec(ID, num_envs=1, vectorization_mode='async')"
         )
 
 

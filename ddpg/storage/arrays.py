@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from ddpg.errors import UsageError
+from ddpg.errors import FileFault, UsageError, about
 from ddpg.storage import document, machine
 from ddpg.storage.document import refusal
 from ddpg.storage.manifest import REPLAY, Array, Table
@@ -66,7 +66,7 @@ def write(path: Path, arrays: dict[str, np.ndarray]) -> str:
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     checksum = hashlib.sha256()
-    with path.open("wb") as file:
+    with about(path), path.open("wb") as file:
         for piece in itertools.chain((len(text).to_bytes(8, "little"), text), *map(_bytes, dict(ordered).values())):
             checksum.update(piece)
             file.write(piece)
@@ -79,7 +79,7 @@ def read(path: Path, table: Table, checksum: str) -> dict[str, np.ndarray]:
     """Return the arrays of a file that are what ``table`` says, and finite.
 
     Raises:
-        UsageError: they are not, or the file is none of ours.
+        FileFault: they are not, or the file is none of ours.
         FileNotFoundError: nothing is there.
     """
     expected = sum(array.nbytes for array in table.values())
@@ -103,7 +103,7 @@ def read(path: Path, table: Table, checksum: str) -> dict[str, np.ndarray]:
         while piece := file.read(CHUNK):
             found.update(piece)
     if found.hexdigest() != checksum:
-        raise UsageError(f"{path} is damaged: it does not match its checksum; take another checkpoint")
+        raise FileFault(f"{path} is damaged: it does not match its checksum; take another checkpoint")
     if refused is not None:
         raise refused
     for name, array in arrays.items():
@@ -155,7 +155,7 @@ def _filled(path: Path, file: BufferedReader, spec: Array, checksum: Any) -> np.
     for start in range(0, len(data), CHUNK):
         piece = data[start : start + CHUNK].data
         if file.readinto(piece) != len(piece):
-            raise UsageError(f"{path} became shorter while it was read; take another checkpoint")
+            raise FileFault(f"{path} became shorter while it was read; take another checkpoint")
         checksum.update(piece)
     dtype = np.dtype(spec.dtype)
     return np.asarray(data.view(dtype.newbyteorder("<")).reshape(spec.shape), dtype)

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ddpg.errors import UsageError
+from ddpg.errors import FileFault, UsageError, about
 from ddpg.storage import arrays as array_files
 from ddpg.storage import manifest as manifests
 from ddpg.storage import place
@@ -86,7 +86,7 @@ def read(path: str | Path, *, only: set[str] | None = None) -> tuple[dict[str, A
         try:
             groups[group] = array_files.read(file, table, manifest["sha256"][file.name])
         except FileNotFoundError:
-            raise UsageError(f"checkpoint {path} lacks its file {file.name}; take another checkpoint") from None
+            raise FileFault(f"checkpoint {path} lacks its file {file.name}; take another checkpoint") from None
         if group == "replay":
             array_files.check_position(file, groups[group], manifest["config"]["buffer_size"])
     return manifest, groups
@@ -133,7 +133,7 @@ def _read_manifest(path: Path) -> tuple[dict[str, Any], dict[str, manifests.Tabl
 
 
 def _write_through(path: Path, data: bytes) -> None:
-    with path.open("wb") as file:
+    with about(path), path.open("wb") as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())

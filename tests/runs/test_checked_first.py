@@ -58,9 +58,7 @@ def test_options(tmp_path, change, message):
 
 
 def test_constructors():
-    with pytest.raises(
-        EnvironmentFault, match=r"'faulty/Constructor-v0' failed while it was made: KeyError: .*no licence"
-    ):
+    with pytest.raises(EnvironmentFault, match=r"'faulty/Constructor-v0' could not be made: KeyError: .*no licence"):
         make_env("faulty/Constructor-v0")
 
 

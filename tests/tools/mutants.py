@@ -554,7 +554,7 @@ MUTANTS = [
     Mutant(
         "last-observation-is-the-next-first",
         "ddpg/experience/interaction.py",
-        "step.last[0] if self._single and step.last else stepper.observations",
+        "step.last[0] if self.single and step.last else stepper.observations",
         "stepper.observations",
         f"{INTERACTION}::test_single",
     ),
