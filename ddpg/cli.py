@@ -1,12 +1,14 @@
 """The ``ddpg`` command."""
 
 import argparse
+import contextlib
 import dataclasses
 import json
 import os
+import signal
 import sys
+import warnings
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 # Before NumPy reads it: our products are small, and on a busy machine a second BLAS thread that waits for its core
@@ -16,27 +18,42 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 from ddpg.commands import comparing, export, watching
 from ddpg.commands.quiet import quiet_tensorflow
 from ddpg.config import AgentConfig, DDPGConfig, DQNConfig, read_toml
-from ddpg.errors import UsageError
+from ddpg.errors import EnvironmentFault, FileFault, UsageError, file_faults
 from ddpg.options import field_type
+from ddpg.runs import signals
 
 # TensorFlow is imported inside the commands: `ddpg --help` answers at once.
 
+EXIT_STATUS = """\
+exit status:
+  0    done
+  1    training diverged
+  2    bad input
+  3    the environment failed
+  4    a file is damaged, or the disk refused
+  130  ended by SIGINT (Ctrl-C); what there is to go on from was said
+  143  the same by SIGTERM
+"""
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; return its exit status: 0, or 2 for bad input, or 1 where training diverged."""
+    """Run the command line; return its exit status, of :data:`EXIT_STATUS`."""
     options = _parser().parse_args(arguments)
+    request = signals.Request()
+    warnings.filterwarnings("ignore", r".*ERROR: ")  # gymnasium's, of a process whose exception we say in one line
     try:
-        options.run_command(options)
-    except UsageError as error:
+        with contextlib.ExitStack() as stack:
+            if options.run_command in (_train, _resume):
+                request = stack.enter_context(signals.watching(ends_process=True))
+            with file_faults("nothing else was changed"):
+                options.run_command(options)
+    except (UsageError, FloatingPointError) as error:
         print(f"ddpg: error: {_one_line(error)}", file=sys.stderr)
-        return 2
-    except FloatingPointError as error:
-        print(f"ddpg: error: {_one_line(error)}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("ddpg: interrupted", file=sys.stderr)
-        return 130
-    return 0
+        return {FloatingPointError: 1, EnvironmentFault: 3, FileFault: 4}.get(type(error), 2)
+    except KeyboardInterrupt as error:
+        print(f"ddpg: interrupted{': ' * bool(error.args)}{_one_line(error)}", file=sys.stderr)
+        return 128 + (request.number or signal.SIGINT)
+    return request.status
 
 
 def _train(options: argparse.Namespace) -> None:
@@ -47,6 +64,7 @@ def _train(options: argparse.Namespace) -> None:
         from ddpg.runs import training
         from ddpg.runs.environments import id_of, make_env
         from ddpg.runs.presets import preset_config
+        from ddpg.runs.report import print_report
     env = make_env(options.env)
     name = id_of(env)
     config = preset_config(name, agent_for(env.action_space).config_class, **values)
@@ -59,14 +77,17 @@ def _train(options: argparse.Namespace) -> None:
         root=options.root,
         evaluation_interval=options.evaluation_interval,
         evaluation_episodes=options.evaluation_episodes,
+        n_envs=options.n_envs,
+        vectorization=options.vectorization,
         progress_bar=not options.no_progress_bar,
     )
-    _report(run, options.json)
+    print_report(run, options.json)
 
 
 def _resume(options: argparse.Namespace) -> None:
     with quiet_tensorflow():
         from ddpg.runs import training
+        from ddpg.runs.report import print_report
     run = training.resume(
         options.run,
         total_timesteps=options.total_timesteps,
@@ -74,7 +95,7 @@ def _resume(options: argparse.Namespace) -> None:
         allow_import=options.allow_import,
         progress_bar=not options.no_progress_bar,
     )
-    _report(run, options.json)
+    print_report(run, options.json)
 
 
 def _evaluate(options: argparse.Namespace) -> None:
@@ -130,35 +151,6 @@ def _paths(options: argparse.Namespace) -> None:
     print(f"{paths_text(report)}\nThe picture is in {report['picture']}")
 
 
-def _report(run: Path, as_json: bool) -> None:
-    from ddpg.runs import directory
-
-    document = directory.read_config(run)
-    last = {name: directory.read_table(run / f"{name}.csv")[-1] for name in ("metrics", "evaluations")}
-    timesteps = int(last["evaluations"]["timesteps"])
-    summary = {
-        "run": str(run),
-        "env_id": document["env_id"],
-        "seed": document["seed"],
-        "timesteps": timesteps,
-        "finished": timesteps >= document["total_timesteps"],
-        "steps_per_second": float(last["metrics"]["fps"]),
-        "training_seconds": float(last["metrics"]["seconds"]),
-        "evaluation_mean_return": float(last["evaluations"]["mean_return"]),
-        "evaluation_episodes": int(last["evaluations"]["episodes"]),
-    }
-    if as_json:
-        print(json.dumps(summary))
-        return
-    if not summary["finished"]:
-        print(f"Stopped at {timesteps:,} of {document['total_timesteps']:,} steps; go on with: ddpg resume {run}")
-    print(
-        f"{summary['env_id']}: evaluation return {summary['evaluation_mean_return']:.1f} after {timesteps:,} steps, "
-        f"{summary['steps_per_second']:,.0f} steps/s, {summary['training_seconds']:.1f} s of training\n"
-        f"Everything is in {run}; evaluate it with: ddpg evaluate {run}"
-    )
-
-
 # -- parsing ------------------------------------------------------------------------------------------
 
 _UNSET = object()
@@ -166,7 +158,10 @@ _UNSET = object()
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="ddpg", description="DDPG, and DQN for discrete actions, with pluggable gradient paths."
+        prog="ddpg",
+        description="DDPG, and DQN for discrete actions, with pluggable gradient paths.",
+        epilog=EXIT_STATUS,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
@@ -179,6 +174,12 @@ def _parser() -> argparse.ArgumentParser:
     train.add_argument("--evaluation-interval", type=int, metavar="N", help="steps between evaluations and checkpoints")
     train.add_argument(
         "--evaluation-episodes", type=int, default=10, metavar="N", help="episodes of each (default: 10)"
+    )
+    train.add_argument(
+        "--n-envs", type=int, default=1, metavar="N", help="environments to act in at the same time (default: 1)"
+    )
+    train.add_argument(
+        "--vectorization", default="sync", help="of several: sync, in this process, or async, in a process each"
     )
     _add_output_flags(train)
     _add_config_flags(train)
@@ -270,7 +271,7 @@ def _or_none(kind: type, optional: bool):
     return convert
 
 
-def _one_line(error: Exception) -> str:
+def _one_line(error: BaseException) -> str:
     return " ".join(str(error).split())
 
 

@@ -26,6 +26,7 @@ else:
     Bounding = tuple  # what it is; its module would import TensorFlow
 
 
+ON_BAD_TRANSITION = ("raise", "drop")
 OPTIMIZERS = ("adam", "rmsprop", "sgd", "momentum")
 COMPILERS = ("auto", "native", "xla")
 TARGETS = ("ema", "online", "none")
@@ -92,6 +93,12 @@ class AgentConfig(Options):
     hindsight: int = option(0, "goal environments: transitions relabelled with goals reached later, for each real one")
     normalize_observations: bool = option(False, "learn and act on observations of running mean 0 and deviation 1")
     normalize_rewards: bool = option(False, "divide rewards by the running scale of the discounted return")
+    on_bad_transition: str = option(
+        "raise", "what no environment may return, such as NaN: raise; or drop it and abandon the episode"
+    )
+    step_timeout: float | None = option(
+        None, "seconds for a step of a vector whose environments are processes of their own, or none"
+    )
 
     def __post_init__(self):
         super().__post_init__()
@@ -106,6 +113,9 @@ class AgentConfig(Options):
         self._check_name("target", TARGETS)
         self._check_name("compiler", COMPILERS)
         self._check(self.threads is None or self.threads >= 1, "threads", "at least 1, or none")
+        self._check_name("on_bad_transition", ON_BAD_TRANSITION)
+        if self.step_timeout is not None:
+            self._check_positive("step_timeout")
         if not callable(self.optimizer):
             self._check_name("optimizer", OPTIMIZERS)
         self._check_name("block", ("plain", "residual"))
@@ -224,13 +234,14 @@ class DDPGConfig(TD3Options, CriticOptions, AgentConfig):
             )
         self._check_name("noise", NOISES)
         self._check_name("noise_schedule", ("constant", "linear"))
-        for name in ("noise_scale", "noise_final", "pre_activation_penalty"):
+        for name in ("noise_scale", "noise_theta", "noise_final", "pre_activation_penalty"):
             self._check(0 <= getattr(self, name) < np.inf, name, "a finite number >= 0")
         if self.noise_schedule == "linear" and self.noise_scale == 0:
             raise UsageError("noise_schedule='linear' lowers a noise_scale > 0, got 0; set one of the two")
         for name in ("actor_learning_rate_schedule", "critic_learning_rate_schedule"):
             if isinstance(getattr(self, name), str):
                 self._check_name(name, tuple(SCHEDULES))
+        self._check_positive("noise_dt")
         self._check_shares("exploration_initial", "exploration_final")
 
 
@@ -264,12 +275,14 @@ def read_toml(path: str | Path) -> dict[str, Any]:
     """Return the fields set in a TOML file.
 
     Raises:
-        UsageError: no such file, or not TOML.
+        UsageError: no such file, one that cannot be read, or not TOML.
     """
     try:
         values = tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise UsageError(f"no configuration file {str(path)!r}; give the path of a TOML file") from None
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read ({error.strerror}); give the path of a TOML file") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} is not a TOML file: {error}") from None
     return values

@@ -1,7 +1,9 @@
-"""The one exception for input this package cannot work with."""
+"""The exceptions of what is not this package's doing: bad input, an environment that fails, files and disks."""
 
+import contextlib
 import difflib
-from collections.abc import Callable, Iterable, Mapping
+import errno
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 
@@ -10,6 +12,42 @@ class UsageError(ValueError):
 
     The command line prints it as one line and exits with status 2.
     """
+
+
+class EnvironmentFault(UsageError):
+    """The environment failed: an exception of its own, a value no environment may return, a hang."""
+
+
+class FileFault(UsageError):
+    """A file is damaged, or the disk refuses."""
+
+
+@contextlib.contextmanager
+def file_faults(advice: str | Callable[[], str]) -> Iterator[None]:
+    """Let what the operating system refuses be one line: the path, why, its errno, and ``advice``, or what it returns.
+
+    Raises:
+        FileFault: for an ``OSError``.
+    """
+    try:
+        yield
+    except OSError as error:
+        name = errno.errorcode.get(error.errno or 0, type(error).__name__)
+        where = f"{error.filename}: " if error.filename is not None else ""
+        raise FileFault(
+            f"{where}{error.strerror or error} ({name}); {advice if isinstance(advice, str) else advice()}"
+        ) from error
+
+
+@contextlib.contextmanager
+def about(path: Any) -> Iterator[None]:
+    """Let an ``OSError`` that names no file name ``path``: writing to an open file knows none."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            error.filename = str(path)
+        raise
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -45,8 +45,8 @@ SHARED_CHANGES = {
     "jit": True,
 }
 
-# What another test changes: goals are in environments of their own, tests/agents/test_hindsight.py.
-ELSEWHERE = ("hindsight", "compiler", "threads")
+# What other tests change: test_hindsight, test_native, test_faults.
+ELSEWHERE = ("hindsight", "compiler", "threads", "on_bad_transition", "step_timeout")
 
 
 def without_the_change(base, field):

@@ -8,6 +8,7 @@ import select
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ import tensorflow as tf
 
 import ddpg
 from ddpg.cli import main
+from ddpg.runs import directory
 
 v1 = tf.compat.v1
 # Not compiled, but for test_discrete_actions_train_a_dqn.
@@ -222,41 +224,74 @@ def test_damaged_checkpoint_is_one_line(run, tmp_path, capsys):
     path = copy / "checkpoints" / "400" / "variables.safetensors"
     path.write_bytes(path.read_bytes()[:-1] + b"x")
     status, _, err = command("evaluate", copy, capsys=capsys)
-    assert status == 2
+    assert status == 4
     assert "does not match its checksum" in err
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_interrupt_saves_and_resume_goes_on(tmp_path, number):
-    arguments = ["train", "Pendulum-v1", *TINY, "--seed", "0", "--total-timesteps", "1000000"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "ddpg.cli", *arguments, "--evaluation-episodes", "1"],
-        cwd=tmp_path,
+def started(*arguments, folder):
+    return subprocess.Popen(
+        [sys.executable, "-m", "ddpg.cli", "train", *arguments],
+        cwd=folder,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         env=os.environ | {"COLUMNS": "120"},
     )
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupt_saves_and_resume_goes_on(tmp_path, number):
+    arguments = ["Pendulum-v1", *TINY, "--seed", "0", "--total-timesteps", "1000000", "--evaluation-episodes", "1"]
+    process = started(*arguments, folder=tmp_path)
     run = tmp_path / "runs" / "Pendulum-v1" / "1"
     begun = read_until(process.stderr, r"([6-9]\d\d|\d{4,})/1000000 ")  # three episodes, on the progress bar
     process.send_signal(number)
     out, err = process.communicate(timeout=60)
     err = begun + err
-    assert process.returncode == 0, err
+    assert process.returncode == 128 + number, err
     assert "Pendulum-v1:" in err  # the progress bar
     assert "step/s" in err
-    assert "go on with: ddpg resume" in out
-    stopped = int(rows(run / "evaluations.csv")[-1]["timesteps"])
-    assert (run / "checkpoints" / str(stopped) / "manifest.json").exists()
+    assert f"ddpg: {number.name}: the run will be saved" in err
+    stopped = int(directory.checkpoints(run)[-1].name)
+    assert f"saved at {stopped:,} of 1,000,000 steps; it goes on as if it had not been interrupted" in err
+    assert f"Stopped at {stopped:,} of 1,000,000 steps; go on with: ddpg resume" in out
+    assert stopped % 200 == 0
     assert (run / "learning_curve.png").exists()
 
     assert main(["resume", str(run), "--total-timesteps", str(stopped + 100), "--no-progress-bar"]) == 0
-    steps = [int(row["timesteps"]) for row in rows(run / "evaluations.csv")]
-    assert steps == [stopped, stopped + 100]
+    assert [int(row["timesteps"]) for row in rows(run / "evaluations.csv")] == [stopped + 100]
     timesteps = [int(row["timesteps"]) for row in rows(run / "metrics.csv")]
     assert timesteps == sorted(timesteps)
     assert timesteps[-1] == stopped + 100
     assert main(["resume", str(run)]) == 2  # its goal is reached
+
+
+def test_signals_are_answered_while_tensorflow_compiles_and_a_second_one_ends_the_run(tmp_path):
+    # Nothing of Python runs in the main thread while the first update is compiled.
+    slow = ["--hidden", *["64"] * 8, "--updates-per-call", "1", "--learning-starts", "0", "--batch-size", "8"]
+    process = started("Pendulum-v1", *slow, "--seed", "0", folder=tmp_path)
+    read_until(process.stderr, r" 0/10000 ")
+    time.sleep(0.5)
+    process.send_signal(signal.SIGTERM)
+    read_until(process.stderr, r"SIGTERM: the run will be saved")
+    process.send_signal(signal.SIGINT)
+    said = process.communicate(timeout=20)[1]
+    assert not re.search(r" [1-9]\d*/10000 ", said)
+    assert "SIGINT again: ended at once; go on from step 0 with: ddpg resume runs/Pendulum-v1/1" in said
+    assert process.returncode == 130
+    assert [path.name for path in directory.checkpoints(tmp_path / "runs" / "Pendulum-v1" / "1")] == ["0"]
+
+
+def test_a_signal_during_the_start_leaves_nothing(tmp_path):
+    process = started("Pendulum-v1", folder=tmp_path)
+    time.sleep(1.5)
+    process.send_signal(signal.SIGINT)
+    said = process.communicate(timeout=120)[1]
+    assert process.returncode == 130
+    assert "Traceback" not in said
+    if "SIGINT: the run will be saved" in said:  # not where it came before anybody could take it
+        assert "ddpg: interrupted: nothing was begun" in said
+    assert not (tmp_path / "runs").exists()
 
 
 def test_discrete_actions_train_a_dqn(tmp_path, capsys):

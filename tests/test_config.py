@@ -38,6 +38,14 @@ def test_bad_toml(tmp_path, text, message):
         DDPGConfig().replace(**read_toml(path))
 
 
+def test_what_is_no_toml_file(tmp_path):
+    with pytest.raises(UsageError, match=r"cannot be read \(Is a directory\); give the path of a TOML file"):
+        read_toml(tmp_path)
+    (tmp_path / "latin").write_bytes(b"activation = '\xe9'")
+    with pytest.raises(UsageError, match="is not a TOML file: 'utf-8'"):
+        read_toml(tmp_path / "latin")
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -56,6 +64,12 @@ def test_bad_toml(tmp_path, text, message):
         ({"learning_starts": -1}, "learning_starts=-1"),
         ({"noise": "gausian"}, "did you mean 'gaussian'"),
         ({"noise_scale": -1}, "noise_scale=-1.0"),
+        ({"noise_dt": -1}, "noise_dt=-1.0 must be a finite number > 0"),
+        ({"noise_dt": float("inf")}, "noise_dt=inf"),
+        ({"noise_theta": -0.1}, "noise_theta=-0.1 must be a finite number >= 0"),
+        ({"noise_theta": float("nan")}, "noise_theta=nan"),
+        ({"on_bad_transition": "dropp"}, "on_bad_transition='dropp' must be one of .* did you mean 'drop'"),
+        ({"step_timeout": 0}, "step_timeout=0.0 must be a finite number > 0"),
         ({"jit": "yes"}, "jit='yes' must be bool"),
         ({"td_target": "placeholder"}, "set jit=False and updates_per_call=1"),
         ({"learning_rate": 1}, "no field 'learning_rate'; did you mean"),

@@ -1,6 +1,7 @@
 """What every agent has: a private graph and session with its networks, a policy to act by, a way to explore."""
 
 import abc
+import os
 import weakref
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -12,12 +13,15 @@ import tensorflow as tf
 
 from ddpg.acting.exploration import Exploration
 from ddpg.acting.policy import make_policy
+from ddpg.agents import limits
 from ddpg.agents.memory import Memory
 from ddpg.config import AgentConfig
 from ddpg.errors import UsageError
 from ddpg.experience import spaces
 from ddpg.experience.actions import Actions, first
 from ddpg.experience.interaction import spaces_of
+from ddpg.experience.values import as_whole
+from ddpg.experience.workers import check_timeout
 from ddpg.exports.export import export
 from ddpg.exports.graph import Acting
 from ddpg.updates.registry import update_of
@@ -46,13 +50,16 @@ class Agent(abc.ABC):
         self.observation_space = spaces.check_observation_space(observation_space)
         self.actions, learned_space = self._make_actions(self.action_space)
         self.env = None if isinstance(env, (tuple, list)) else env
-        self.seed = seed_from(np.random.SeedSequence()) if seed is None else int(seed)
+        self.seed = seed_from(np.random.SeedSequence()) if seed is None else as_whole(seed, "seed", at_least=0)
+        self.own_networks = [name for name, network in networks.items() if network is not None]
+        limits.check_memory(config, (self.observation_space, self.action_space), self.own_networks)
         streams = np.random.SeedSequence(self.seed).spawn(3)
         self.generators = dict(zip(("exploration", "replay"), map(np.random.default_rng, streams[:2]), strict=True))
         self.behaviour = self._make_behaviour(self.generators["exploration"])
         self.memory = Memory(config, self.observation_space, self.actions.size, self.env)
         self.replay = self.memory.replay
         self.num_timesteps = 0
+        self._process = os.getpid()
         self.graph = tf.Graph()
         with self.graph.as_default():
             v1.set_random_seed(seed_from(streams[2]))
@@ -64,7 +71,7 @@ class Agent(abc.ABC):
             self.policy = make_policy(self.symbolic_update.policy, self.session, self.memory.observations)
             self.session.run(v1.global_variables_initializer())
         # The session holds threads and device memory: give them back with the agent.
-        weakref.finalize(self, self.session.close)
+        weakref.finalize(self, _close, self.session, self._process)
         self.refresh_policy()
         self.updater = Updater(
             self.symbolic_update,
@@ -107,6 +114,7 @@ class Agent(abc.ABC):
         Raises:
             UsageError: another shape, or NaN in the observation.
         """
+        self.check_process()
         observations, single = spaces.as_batch(self.observation_space, observation, "observation")
         outputs = self.policy(observations)
         if deterministic:
@@ -150,6 +158,49 @@ class Agent(abc.ABC):
     def refresh_policy(self) -> None:
         """Act with the variables as they are in the session now; needed after setting them by hand."""
         self.policy.load(self.session.run(list(self.policy.variables)))
+
+    # -- where it lives ---------------------------------------------------------------------------------
+
+    def check_process(self) -> None:
+        """Refuse to work in a fork of the process that made this agent: TensorFlow's threads are not in it.
+
+        Raises:
+            UsageError: this is one.
+        """
+        if os.getpid() != self._process:
+            raise UsageError(
+                f"this agent was made in process {self._process}, and its threads do not exist in the fork "
+                f"{os.getpid()}, where it would hang; make it after the fork, or save it and load it here"
+            )
+
+    def check_learning(self, total_timesteps: int) -> None:
+        """Refuse what cannot be learned from, before anything is stepped or written.
+
+        Raises:
+            UsageError: no environment, less than one step, more to remember than there is memory for, or a
+                ``step_timeout`` that nothing can keep.
+        """
+        if self.env is None:
+            raise UsageError("this agent was made from spaces; give it an environment, or use observe() and update()")
+        rows = len(self.replay) + as_whole(total_timesteps, "total_timesteps", at_least=1)
+        limits.check_memory(self.config, (self.observation_space, self.action_space), self.own_networks, rows)
+        check_timeout(self.env, self.config.step_timeout)
+
+    def __reduce__(self):
+        """Refuse pickling and copying: a session belongs to its process.
+
+        Raises:
+            UsageError: always.
+        """
+        name = type(self).__name__
+        raise UsageError(
+            f"a {name} cannot be pickled or copied; use save and load: agent.save(path), {name}.load(path, env)"
+        )
+
+
+def _close(session: tf.compat.v1.Session, process: int) -> None:
+    if os.getpid() == process:  # in a fork, closing waits for threads that are not there
+        session.close()
 
 
 def _discounting(config: AgentConfig, env: Any) -> AgentConfig:

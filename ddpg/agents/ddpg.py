@@ -74,8 +74,8 @@ class DDPG(OffPolicyAgent):
 
     @property
     def counts(self) -> dict[str, int]:
-        """``clipped_actions``: see :attr:`num_clipped_actions`."""
-        return {"clipped_actions": self.num_clipped_actions}
+        """``clipped_actions``: see :attr:`num_clipped_actions`; and where they may be, ``dropped_transitions``."""
+        return {"clipped_actions": self.num_clipped_actions, **super().counts}
 
     def _make_actions(self, space: gym.Space) -> tuple[Actions, gym.Space]:
         actions = actions_of(space)

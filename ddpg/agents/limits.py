@@ -1,8 +1,11 @@
-"""What the options and spaces in a file may ask for, before anything of that size is made.
+"""What options and spaces may ask for, before anything of that size is made.
 
 A number in a small file can ask for any amount of memory or time. So the networks that it describes may not hold
 more numbers than its arrays do, and the rest stays below bounds that no sensible run comes near. Options that are
-passed in Python are not held to them.
+passed in Python are not held to them, but to the memory of this machine.
+
+The replay memory takes its memory as it fills. What is held against the machine's is therefore what a run will fill:
+a million rows, the default, are refused to nobody who trains for ten thousand steps.
 """
 
 import itertools
@@ -14,7 +17,9 @@ import gymnasium as gym
 import numpy as np
 
 from ddpg.config import AgentConfig, DDPGConfig
-from ddpg.errors import UsageError
+from ddpg.errors import FileFault, UsageError
+from ddpg.experience.replay import stored_dtype
+from ddpg.storage import machine
 from ddpg.storage.document import brief
 
 LAYERS, NUMBERS = 4, 1 << 20  # networks up to these are always built; then what does not fit is refused by name
@@ -22,6 +27,8 @@ UPDATES_PER_STEP = 10_000
 MINIBATCHES = 4 << 30  # bytes of the minibatches of one call
 REPLAY = 1 << 40  # bytes of a full replay memory, of which what is not filled takes none
 INTEGER = 2**31 - 1  # TensorFlow counts in int32
+
+_SLOTS = {"adam": 2, "rmsprop": 2, "momentum": 1}  # numbers that an optimiser keeps for each weight
 
 _OVER = "pass config=... if that is meant, or take another checkpoint"
 
@@ -43,14 +50,14 @@ def check(
         own_networks: names of the networks that the caller passes, which ``config.hidden`` does not describe.
 
     Raises:
-        UsageError: they do.
+        FileFault: they do.
     """
 
-    def refuse(name: str, why: str) -> UsageError:
-        return UsageError(f"checkpoint {path}: {name}={brief(getattr(config, name))} {why}; {_OVER}")
+    def refuse(name: str, why: str) -> FileFault:
+        return FileFault(f"checkpoint {path}: {name}={brief(getattr(config, name))} {why}; {_OVER}")
 
     observations, actions = map(_size, spaces)
-    row = 4 * (2 * observations + actions + 3)
+    row = _row(spaces)
     if not own_networks:
         # A layer is weights and biases, and a target has them too; DDPG has two networks.
         layers = max(LAYERS, len(variables) // (8 if isinstance(config, DDPGConfig) else 4))
@@ -81,6 +88,60 @@ def check(
     for name, value in vars(config).items():
         if type(value) is int and abs(value) > INTEGER and name != "buffer_size":
             raise refuse(name, f"is more than {INTEGER}")
+
+
+def check_memory(
+    config: AgentConfig, spaces: tuple[gym.Space, gym.Space], own_networks: Collection[str] = (), rows: int = 0
+) -> None:
+    """Refuse options that need more memory than this machine has, by lower bounds of what they need.
+
+    Args:
+        config: the options.
+        spaces: of observations and actions.
+        own_networks: names of the networks that the caller passes, which ``config.hidden`` does not describe.
+        rows: how many transitions will be stored; 0 where nothing is learned yet.
+
+    Raises:
+        UsageError: they do; says what they need, what there is, and which option to lower.
+    """
+    there = machine.memory()
+    networks = 0 if own_networks else _network_bytes(config, spaces, learning=rows > 0)
+    row, capacity = _row(spaces), config.buffer_size
+    stored = row * min(rows, capacity)
+    if networks > there:
+        raise _too_much(config, "hidden", "networks and what learns them", networks, there)
+    memory = f"a replay memory of {row} bytes a transition"
+    if row * capacity > max(REPLAY, there):
+        raise _too_much(config, "buffer_size", memory, row * capacity, there)
+    if networks + stored > there:
+        what = f"{memory}, of which {min(rows, capacity)} will be filled, and the networks"
+        raise _too_much(config, "buffer_size", what, networks + stored, there)
+
+
+def _too_much(config: AgentConfig, name: str, what: str, needed: int, there: int) -> UsageError:
+    return UsageError(
+        f"{name}={brief(getattr(config, name))} needs at least {needed / 1e9:,.1f} GB for {what}, and this machine has "
+        f"{there / 1e9:,.1f} GB; lower {name}"
+    )
+
+
+def _row(spaces: tuple[gym.Space, gym.Space]) -> int:
+    """Return the bytes of a stored transition."""
+    observations, actions = map(_size, spaces)
+    return 2 * observations * stored_dtype(spaces[0]).itemsize + 4 * (actions + 3)
+
+
+def _network_bytes(config: AgentConfig, spaces: tuple[gym.Space, gym.Space], learning: bool) -> int:
+    """Return a lower bound of the bytes of all networks and, where they learn, of what an update makes."""
+    observations, actions = map(_size, spaces)
+    count = 2 if isinstance(config, DDPGConfig) else 1
+    slots = _SLOTS.get(config.optimizer, 0) if isinstance(config.optimizer, str) else 0
+    copies = 2 + slots  # the network itself, and its moving average
+    weights = _weights(config, spaces[0], observations, actions) * count
+    if not learning:
+        return 4 * weights * copies
+    # Its gradients; and of a minibatch the outputs of every layer, and the gradients by them.
+    return 4 * (weights * (copies + 1) + 2 * config.batch_size * sum(config.hidden) * count)
 
 
 def _size(space: gym.Space) -> int:

@@ -1,4 +1,8 @@
-"""The loop of acting and learning: what ``learn`` does, and what it carries from one call to the next."""
+"""The loop of acting and learning: what ``learn`` does, and what it carries from one call to the next.
+
+Every episode of a single environment is seeded by the agent's seed and the step at which it begins, and so are those
+of a vector where they begin together. What was learned up to such a place is all that the next steps depend on.
+"""
 
 from collections.abc import Sequence
 from typing import Any, Protocol
@@ -22,6 +26,7 @@ class Learning(Protocol):
     config: AgentConfig
     seed: int
     num_timesteps: int
+    num_dropped_transitions: int
     policy: Any
     behaviour: Exploration
     replay: ReplayBuffer
@@ -61,14 +66,18 @@ class Loop:
         """End :meth:`run` after the current step."""
         self._stop_requested = True
 
+    @property
+    def stopping(self) -> bool:
+        """Whether :meth:`run` ends after the current step."""
+        return self._stop_requested
+
     def abandon_episode(self) -> None:
-        """Forget the episodes under way: somebody else has used the environment."""
+        """Begin new episodes with the next step: these are over, or somebody else has used the environment."""
         self._interaction = None
 
     def run(self, agent: Learning, goal: int, callbacks: Sequence[Callback]) -> None:
         """Act and learn until the agent has taken ``goal`` steps in its life, or :meth:`stop`."""
         self._stop_requested = False
-        self._interaction = self._interaction or self._start(agent)
         for callback in callbacks:
             callback.on_training_start(agent, goal)
         try:
@@ -83,13 +92,14 @@ class Loop:
     def _start(self, agent: Learning) -> Interaction:
         # Of the step too: an agent that goes on does not see its first episodes over again.
         seed = seed_from(np.random.SeedSequence([agent.seed, agent.num_timesteps]))
-        interaction = make_interaction(agent.env, seed)
+        config = agent.config
+        interaction = make_interaction(agent.env, seed, config.on_bad_transition, config.step_timeout)
         agent.begin_episodes()
         agent.behaviour.start(interaction.count)
         return interaction
 
     def _step(self, agent: Learning, goal: int, callbacks: Sequence[Callback]) -> None:
-        # A callback may have used the environment, and abandoned the episode.
+        # None at first, after an episode's end, and where a callback has abandoned the episode.
         interaction = self._interaction = self._interaction or self._start(agent)
         starts = agent.config.learning_starts
         # A memory that was not saved is refilled first, by the policy that was.
@@ -100,10 +110,15 @@ class Loop:
         # Where an environment was restarting its action was ignored: neither stored nor counted.
         rows = transitions.environments
         agent.store(transitions, actions[rows], int(clipped[rows].sum()))
+        for index in interaction.dropped:
+            agent.num_dropped_transitions += 1
+            agent.behaviour.end_episode(index)
         for episode in transitions.episodes:
             agent.behaviour.end_episode(episode.index)
             for callback in callbacks:
                 callback.on_episode_end(agent, episode)
+        if transitions.episodes and interaction.single:
+            self.abandon_episode()
         if learning:
             self._learn(agent, len(transitions.rewards), goal, callbacks)
         for callback in callbacks:

@@ -22,16 +22,19 @@ class OffPolicyAgent(RememberingAgent):
 
     Attributes:
         loop: what :meth:`learn` carries from one call to the next.
+        num_dropped_transitions: steps, since this object was made, that were no transition (``on_bad_transition``).
     """
 
     def __init__(self, *args: Any, **options: Any):
         super().__init__(*args, **options)
+        self.num_dropped_transitions = 0
         self.loop = Loop()
 
     @property
     def counts(self) -> dict[str, int]:
         """What was counted while learning, since this object was made."""
-        return {}
+        drops = self.config.on_bad_transition == "drop"
+        return {"dropped_transitions": self.num_dropped_transitions} if drops else {}
 
     # -- learning -------------------------------------------------------------------------------------
 
@@ -60,6 +63,7 @@ class OffPolicyAgent(RememberingAgent):
         """
         if n < 1:
             raise UsageError(f"update(n={n}) must make at least 1 update")
+        self.check_process()
         config = self.config
         scale = self.largest_reward if config.rescale_rewards else 1.0
         if self.memory.rewards is not None:
@@ -102,12 +106,12 @@ class OffPolicyAgent(RememberingAgent):
             The agent.
 
         Raises:
-            UsageError: no environment, ``total_timesteps`` < 1, or NaN from the environment.
+            UsageError: no environment, ``total_timesteps`` < 1, a ``step_timeout`` that nothing can keep, or more to
+                remember than this machine has memory for.
+            EnvironmentFault: the environment raised, hung, or returned NaN or whatever else it may not.
         """
-        if self.env is None:
-            raise UsageError("this agent was made from spaces; give it an environment, or use observe() and update()")
-        if total_timesteps < 1:
-            raise UsageError(f"total_timesteps={total_timesteps} must be at least 1")
+        self.check_process()
+        self.check_learning(total_timesteps)
         bars = [ProgressBar()] if progress_bar else []
         self.loop.run(self, self.num_timesteps + total_timesteps, [*as_callbacks(callbacks), *bars])
         return self
@@ -139,6 +143,7 @@ class OffPolicyAgent(RememberingAgent):
         Raises:
             UsageError: something else is at ``path``; it is left as it is.
         """
+        self.check_process()
         return checkpoint.write(path, *state.capture(self, replay))
 
     @classmethod

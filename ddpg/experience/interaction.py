@@ -1,9 +1,10 @@
 """What an agent learns from: an environment, or a vector of them, as transitions it can rely on.
 
-Gymnasium and NumPy only. :mod:`ddpg.experience.stepping` steps; here observations are checked and copied, and put
-together to transitions.
+Gymnasium and NumPy only. :mod:`ddpg.experience.stepping` steps; here what it gives is put together
+to transitions.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -12,10 +13,10 @@ import numpy as np
 from ddpg.errors import UsageError
 from ddpg.experience import spaces
 from ddpg.experience.actions import first
+from ddpg.experience.reading import ObservationReader
 from ddpg.experience.stepping import SingleStepper, VectorStepper, make_stepper
 from ddpg.experience.transitions import Episode as Episode
 from ddpg.experience.transitions import Transitions
-from ddpg.experience.values import as_float32, as_numbers
 
 
 def spaces_of(env: Any) -> tuple[gym.Space, gym.Space]:
@@ -32,28 +33,46 @@ def spaces_of(env: Any) -> tuple[gym.Space, gym.Space]:
     )
 
 
-def make_interaction(env: gym.Env | gym.vector.VectorEnv, seed: int | None) -> "Interaction":
+def make_interaction(
+    env: gym.Env | gym.vector.VectorEnv,
+    seed: int | None,
+    on_bad_transition: str = "raise",
+    step_timeout: float | None = None,
+) -> "Interaction":
     """Reset ``env`` with ``seed`` and return it as N environments.
+
+    Args:
+        env: one environment, or a vector.
+        seed: of this reset; later episodes go on from it.
+        on_bad_transition: ``"raise"`` what no environment may return, or ``"drop"`` the transitions it belongs to.
+        step_timeout: seconds that a step or a reset of a vector of processes may take.
 
     Raises:
         UsageError: no environment, one whose observation space is not a Box, a vector environment whose autoreset
-            mode is neither NEXT_STEP nor SAME_STEP, or a first observation that is not of its space.
+            mode is neither NEXT_STEP nor SAME_STEP, or a timeout for environments in this process.
+        EnvironmentFault: the reset failed, or gave a first observation that is not of its space.
     """
     reader = ObservationReader(spaces.check_observation_space(spaces_of(env)[0]), getattr(env, "num_envs", 1))
-    return Interaction(make_stepper(env, seed, reader.one, reader.many))
+    return Interaction(make_stepper(env, seed, reader, on_bad_transition, step_timeout))
 
 
 class Interaction:
     """N environments as a source of transitions; rewards, flags and observations are checked and its own.
 
     A step that raises loses the episodes under way: :attr:`observations` then are the first ones of new episodes.
+
+    Attributes:
+        count: N.
+        single: whether this is a plain environment, none of a vector.
+        dropped: the environments whose last step was no transition, and whose episode is abandoned.
     """
 
     def __init__(self, stepper: SingleStepper | VectorStepper):
         self.env = stepper.env
         self.count = stepper.count
         self._stepper = stepper
-        self._single = isinstance(stepper, SingleStepper)
+        self.single = isinstance(stepper, SingleStepper)
+        self.dropped: Sequence[int] = ()
 
     @property
     def observations(self) -> np.ndarray:
@@ -64,14 +83,15 @@ class Interaction:
         """Step with N ``actions`` as a vector environment takes them, in env units.
 
         Raises:
-            UsageError: the environment returned what it may not: an observation of another shape or kind than its
-                space, NaN, a reward that is no number, flags that are none.
+            EnvironmentFault: the environment raised, hung, or returned what it may not: an observation of another
+                shape or kind than its space, NaN, a reward that is no number, flags that are none.
         """
         stepper = self._stepper
         observations = stepper.observations
-        step = stepper.step(first(actions) if self._single else actions)
-        next_observations = step.last[0] if self._single and step.last else stepper.observations
-        if step.last and not self._single:
+        step = stepper.step(first(actions) if self.single else actions)
+        self.dropped = step.dropped
+        next_observations = step.last[0] if self.single and step.last else stepper.observations
+        if step.last and not self.single:
             next_observations = next_observations.copy()
             for index, row in step.last.items():
                 next_observations[index] = row[0]
@@ -85,40 +105,3 @@ class Interaction:
             step.truncated,
             step.episodes,
         )
-
-
-class ObservationReader:
-    """Checks what ``count`` environments return as observations, and copies it to float32."""
-
-    def __init__(self, space: gym.spaces.Box, count: int):
-        self._shape, self._shape_of_all = space.shape, (count, *space.shape)
-        self._bytes = space.dtype == np.uint8
-
-    def one(self, observation: Any) -> np.ndarray:
-        """Return the observation of one environment as ``[1, *shape]``.
-
-        Raises:
-            UsageError: another shape, no real numbers, NaN, or what the space's bytes cannot hold.
-        """
-        return self._read(observation, self._shape)[None]
-
-    def many(self, observations: Any) -> np.ndarray:
-        """Return those of all environments, ``[N, *shape]``.
-
-        Raises:
-            UsageError: as for :meth:`one`.
-        """
-        return self._read(observations, self._shape_of_all)
-
-    def _read(self, values: Any, shape: tuple[int, ...]) -> np.ndarray:
-        array = as_numbers(values, "observation")
-        if array.shape != shape:
-            raise UsageError(
-                f"observation has shape {array.shape}; expected {shape}, as the observation space says: "
-                "fix the environment, or wrap it in gymnasium.wrappers.ReshapeObservation"
-            )
-        if self._bytes:
-            spaces.check_bytes(array, "observation")
-        numbers = as_float32(array, "observation")
-        # A copy: an environment may write every observation into the same array.
-        return numbers.copy() if numbers is array else numbers

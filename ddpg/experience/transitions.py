@@ -23,6 +23,24 @@ class Episode(NamedTuple):
     success: bool | None = None
 
 
+class Step(NamedTuple):
+    """What one step gave, of the n ≤ N environments that really stepped and whose step is a transition.
+
+    ``rewards`` (float64, env units), ``terminated`` and ``truncated`` (bool) are ``[n]``; ``environments``
+    indexes those n among the N. ``last`` holds, by environment, the true last observation of an episode that
+    ended where the stepper's ``observations`` are already the first of the next one. ``dropped`` are the
+    environments that stepped to no transition: see :class:`ddpg.experience.faults.Tolerance`.
+    """
+
+    environments: slice | np.ndarray
+    rewards: np.ndarray
+    terminated: np.ndarray
+    truncated: np.ndarray
+    last: dict[int, Any]
+    episodes: list[Episode]
+    dropped: Sequence[int] = ()
+
+
 class Transitions(NamedTuple):
     """What one step gave: arrays ``[n, ...]`` of the n ≤ N environments that really stepped.
 

@@ -111,6 +111,18 @@ def as_rewards(values: Any, count: int, what: str = "reward") -> np.ndarray:
     return np.asarray(array, np.float64)
 
 
+def as_whole(value: Any, what: str, at_least: int) -> int:
+    """Return a whole number, of whatever type, as an int.
+
+    Raises:
+        UsageError: no whole number, or one less than ``at_least``.
+    """
+    whole = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+    if not whole or not np.isfinite(value) or value != int(value) or value < at_least:
+        raise UsageError(f"{what}={value!r} must be a whole number, at least {at_least}")
+    return int(value)
+
+
 def as_flag(value: Any, what: str) -> bool:
     """Return ``terminated`` or ``truncated`` as a bool.
 

@@ -77,17 +77,16 @@ def write(folder: Path, program: NumpyProgram, observation_space: gym.Space, act
         UsageError: its arrays hold NaN or infinity.
     """
     arrays = {str(register): array for register, array in program.arrays().items()}
-    data = array_files.serialised("policy", arrays)
+    array_files.check_finite("policy", arrays)
     steps = [step._asdict() for step in program.steps]
+    folder.mkdir()
     whole = {
         **about("numpy", observation_space, action_space),
         "program": {"size": program.size, "result": program.result, "steps": steps},
         "arrays": array_files.describe(arrays),
-        "arrays_sha256": hashlib.sha256(data).hexdigest(),
+        "arrays_sha256": array_files.write(folder / ARRAYS, arrays),
     }
     whole[_DIGEST] = hashlib.sha256(document.canonical(whole)).hexdigest()
-    folder.mkdir()
-    (folder / ARRAYS).write_bytes(data)
     (folder / ABOUT).write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")
 
 

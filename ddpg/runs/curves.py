@@ -10,7 +10,7 @@ import numpy as np
 from scipy import stats
 
 from ddpg.errors import UsageError
-from ddpg.runs import directory
+from ddpg.runs import description, directory
 
 AGAINST = ("steps", "seconds")
 MEASURES = {"iqm": "interquartile mean", "mean": "mean"}
@@ -87,7 +87,7 @@ def find_runs(paths: Sequence[str | Path]) -> list[Run]:
     found: dict[Path, Run] = {}
     for path in map(Path, paths):
         places = (
-            [path] if (path / directory.CONFIG).exists() else [file.parent for file in path.rglob(directory.CONFIG)]
+            [path] if (path / description.CONFIG).exists() else [file.parent for file in path.rglob(description.CONFIG)]
         )
         if not places:
             raise UsageError(f"no run at {str(path)!r} or below it; give one such as runs/Pendulum-v1/1")

@@ -2,89 +2,158 @@
 
 config.json           environment, seed, options, versions, command
 metrics.csv           training, one row per logging interval
+episodes.csv          every episode of training
 evaluations.csv       deterministic evaluations during training
 events.out.tfevents.* the same for TensorBoard, under Stable-Baselines3's tags
 checkpoints/<steps>/  the latest ones; checkpoints/best/
 learning_curve.png
 """
 
+import contextlib
 import csv
+import errno
 import io
-import json
 import os
-from collections.abc import Iterator
+import re
+import shutil
+import time
+import uuid
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import tensorflow as tf
+from ddpg.errors import FileFault, UsageError, about
+from ddpg.runs import description
+from ddpg.storage import atomic, document, place
 
-from ddpg.errors import UsageError
-from ddpg.storage import atomic, place
-
-v1 = tf.compat.v1
-
-CONFIG = "config.json"
+_BEGUN = ".ddpg-begun-"
+_LEFT = re.compile(r"\.(?P<name>.+)\.ddpg-(writing|old)")
+_ABANDONED = 24 * 3600  # seconds; making a run directory takes a few
 
 
-def create(root: str | Path, env_id: str) -> Path:
-    """Make and return the next free ``root/env_id/<n>``; safe against another process doing the same."""
+def create(root: str | Path, env_id: str, config: dict[str, Any], save: Callable[[Path], Any]) -> Path:
+    """Make and return the next free ``root/env_id/<n>``; safe against another process doing the same.
+
+    It is made aside and renamed: whoever sees it finds its ``config.json`` and the checkpoint that ``save(path)``
+    writes, of 0 steps.
+    """
     parent = Path(root) / env_id
     parent.mkdir(parents=True, exist_ok=True)
-    number = 1 + max((int(entry.name) for entry in parent.iterdir() if entry.name.isdigit()), default=0)
+    _sweep_abandoned(parent)
+    aside = parent / f"{_BEGUN}{uuid.uuid4().hex}"
+    aside.mkdir()
+    try:
+        description.write(aside, config)
+        save(aside / "checkpoints" / "0")
+        return _numbered(aside)
+    except BaseException:
+        shutil.rmtree(aside, ignore_errors=True)
+        raise
+
+
+def _numbered(aside: Path) -> Path:
+    parent = aside.parent
+    number = 1 + max((int(entry.name) for entry in parent.iterdir() if entry.name.isdecimal()), default=0)
     while True:
         try:
-            (parent / str(number)).mkdir()
-            return parent / str(number)
-        except FileExistsError:
+            return aside.rename(parent / str(number))
+        except OSError as error:
+            if error.errno not in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR):
+                raise
             number += 1
 
 
-def write_config(run: Path, document: dict[str, Any]) -> None:
-    """Write ``config.json``."""
-    atomic.write_text(run / CONFIG, json.dumps(document, indent=2) + "\n")
+def check_root(root: str | Path) -> None:
+    """Refuse a ``root`` where no run directory could be made, before anything is.
+
+    Raises:
+        FileFault: it, or the nearest directory above it that exists, is none or cannot be written to.
+    """
+    path = Path(root).absolute()
+    there = next(folder for folder in (path, *path.parents) if os.path.lexists(folder))
+    if not there.is_dir():
+        raise FileFault(f"root={str(root)!r}: {str(there)!r} is not a directory; name another one")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise FileFault(f"root={str(root)!r}: {str(there)!r} is not yours to write to; name another one")
+
+
+def _sweep_abandoned(parent: Path) -> None:
+    for entry in parent.glob(f"{_BEGUN}*"):
+        with contextlib.suppress(FileNotFoundError):  # whose was it has renamed it by now
+            if not entry.is_symlink() and time.time() - entry.lstat().st_mtime > _ABANDONED:
+                shutil.rmtree(entry, ignore_errors=True)
 
 
 def read_config(run: str | Path) -> dict[str, Any]:
     """Read ``config.json``.
 
     Raises:
-        UsageError: ``run`` is not a run directory.
+        UsageError: ``run`` is not a run directory; a :class:`FileFault` where the file is damaged.
     """
     try:
-        document = json.loads((Path(run) / CONFIG).read_text(encoding="utf-8"))
-        document["env_id"]
-    except (OSError, ValueError, KeyError, TypeError):
+        return description.read(Path(run))
+    except FileNotFoundError:
         raise UsageError(
-            f"{str(run)!r} is not a run directory: it has no readable {CONFIG}; give one such as runs/Pendulum-v1/1"
+            f"{str(run)!r} is not a run directory: it has no {description.CONFIG}; give one such as runs/Pendulum-v1/1"
         ) from None
-    return document
 
 
 def checkpoints(run: str | Path) -> list[Path]:
     """Return the numbered checkpoints of a run, the oldest first."""
     folder = Path(run) / "checkpoints"
     entries = folder.iterdir() if folder.is_dir() else ()
-    found = [entry for entry in entries if entry.name.isdigit() and (entry / place.MANIFEST).exists()]
+    found = [entry for entry in entries if entry.name.isdecimal() and (entry / place.MANIFEST).exists()]
     return sorted(found, key=lambda entry: int(entry.name))
+
+
+def sweep(run: Path) -> None:
+    """Remove what a kill has left unfinished in a run directory; bring back what it was about to replace."""
+    for entry in [*run.glob(".*.ddpg-writing")]:
+        if entry.is_file() and not entry.is_symlink():
+            entry.unlink()
+    folder = run / "checkpoints"
+    if not folder.is_dir() or folder.is_symlink():
+        return
+    for entry in sorted(folder.iterdir()):
+        left = _LEFT.fullmatch(entry.name)
+        if left is None:
+            # One that was being removed has lost its manifest first, and is in the way of the next of its name.
+            if entry.name.isdecimal() and not (entry / place.MANIFEST).exists():
+                place.remove(entry)
+            continue
+        target = folder / left["name"]
+        if entry == place.old(target) and not target.exists() and (entry / place.MANIFEST).exists():
+            entry.rename(target)
+        else:
+            place.remove(entry)
 
 
 class Table:
     """A CSV file that grows by rows and is readable after every one of them."""
 
-    def __init__(self, path: Path, columns: list[str], keep_until: int | None = None):
-        """Open ``path``; rows already there stay up to ``keep_until`` timesteps (``None``: none stays)."""
-        kept = [] if keep_until is None else [row for row in read_table(path) if int(row["timesteps"]) <= keep_until]
+    def __init__(self, path: Path, columns: list[str], keep_until: int):
+        """Open ``path``; rows already there stay up to ``keep_until`` timesteps."""
+        self._path, self._columns = path, columns
+        kept = [row for row in read_table(path) if int(row["timesteps"]) <= keep_until]
         text = io.StringIO(newline="")
         _writer(text, columns).writeheader()
         _writer(text, columns).writerows(kept)
         atomic.write_text(path, text.getvalue())
-        self._file = path.open("a", newline="", encoding="utf-8")
-        self._writer = _writer(self._file, columns)
+        self._file = path.open("ab", buffering=0)
 
     def add(self, row: dict[str, Any]) -> None:
-        """Append a row."""
-        self._writer.writerow({name: _cell(value) for name, value in row.items()})
-        self._file.flush()
+        """Append a row, or nothing of it where the disk refuses."""
+        text = io.StringIO(newline="")
+        _writer(text, self._columns).writerow({name: _cell(value) for name, value in row.items()})
+        data, end = text.getvalue().encode(), os.fstat(self._file.fileno()).st_size
+        with about(self._path):
+            try:
+                while data:
+                    data = data[self._file.write(data) :]
+            except OSError:
+                with contextlib.suppress(OSError):
+                    self._file.truncate(end)
+                raise
 
     def close(self) -> None:
         """Close the file."""
@@ -101,51 +170,34 @@ def _cell(value: Any) -> Any:
 
 
 def read_table(path: Path) -> list[dict[str, str]]:
-    """Return a CSV file's rows; none where it does not exist. A last row that a kill cut short is left out."""
-    if not path.exists():
-        return []
-    text = path.read_text(encoding="utf-8", errors="replace")
-    whole = text[: text.rfind("\n") + 1]
-    return [row for row in csv.DictReader(io.StringIO(whole)) if None not in row and None not in row.values()]
+    """Return a CSV file's rows; none where it does not exist. A last row that a kill cut short is left out.
 
-
-class Events:
-    """A TensorBoard event file, written by TensorFlow itself (the tensorboard package is not needed)."""
-
-    def __init__(self, run: Path, keep_until: int | None = None):
-        """Open a file in ``run``; of those there, events stay up to step ``keep_until`` (``None``: all stay)."""
-        if keep_until is not None:
-            _cut_events(run, keep_until)
-        with tf.Graph().as_default():  # the v1 writer refuses to start in eager mode
-            self._writer = v1.summary.FileWriter(str(run))
-
-    def add(self, step: int, scalars: dict[str, float]) -> None:
-        """Write scalars by tag."""
-        values = [v1.Summary.Value(tag=tag, simple_value=value) for tag, value in scalars.items()]
-        self._writer.add_summary(v1.Summary(value=values), step)
-
-    def flush(self) -> None:
-        """Let what was added be on the disk."""
-        self._writer.flush()
-
-    def close(self) -> None:
-        """Flush and close the file."""
-        self._writer.close()
-
-
-def _cut_events(run: Path, keep_until: int) -> None:
-    """Rewrite the event files without what comes after ``keep_until``; aside, and renamed into place."""
-    for path in sorted(run.glob("events.out.tfevents.*")):
-        aside = path.with_name(f".{path.name}.ddpg-writing")
-        with tf.io.TFRecordWriter(str(aside)) as writer:
-            for record in _records(path):
-                if v1.Event.FromString(record).step <= keep_until:
-                    writer.write(record)
-        os.replace(aside, path)
-
-
-def _records(path: Path) -> Iterator[bytes]:
+    Raises:
+        FileFault: not a regular file, or not a table of ours: a cell that is no number, steps that go back.
+    """
     try:
-        yield from v1.io.tf_record_iterator(str(path))
-    except tf.errors.DataLossError:
-        return  # a kill cut the last one short
+        with document.opened(path) as (file, _):
+            text = file.read().decode(errors="replace")
+    except FileNotFoundError:
+        return []
+    except FileFault as error:
+        raise FileFault(f"{str(error).removesuffix(document.ADVICE)}move it away") from None
+    rows: list[dict[str, str]] = []
+    try:
+        for row in csv.DictReader(io.StringIO(text[: text.rfind("\n") + 1], newline="")):
+            if None not in row and None not in row.values():
+                _check_row(row, rows)
+                rows.append(row)
+    except (ValueError, KeyError, csv.Error) as error:
+        where = f"{path} line {len(rows) + 2}"
+        raise FileFault(f"{where} is damaged ({document.one_line(str(error))}); mend the line, or remove it") from None
+    return rows
+
+
+def _check_row(row: dict[str, str], before: list[dict[str, str]]) -> None:
+    timesteps = int(row["timesteps"])
+    if (before and timesteps < int(before[-1]["timesteps"])) or timesteps < 0:
+        raise ValueError(f"timesteps {timesteps} after {before[-1]['timesteps'] if before else 0}")
+    for cell in row.values():
+        if cell:
+            float(cell)

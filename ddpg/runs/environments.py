@@ -1,13 +1,19 @@
 """Making an environment from what stands on a command line."""
 
+import contextlib
+import functools
 import importlib
-from collections.abc import Sequence
+import signal
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import gymnasium as gym
 from gymnasium.wrappers import FlattenObservation
 
-from ddpg.errors import UsageError, did_you_mean
+from ddpg.errors import EnvironmentFault, UsageError, did_you_mean
+from ddpg.experience.faults import said
+
+VECTORIZATIONS = ("sync", "async")
 
 
 def make_env(env_id: str, **kwargs) -> gym.Env:
@@ -19,6 +25,7 @@ def make_env(env_id: str, **kwargs) -> gym.Env:
 
     Raises:
         UsageError: no such environment or module, or a dependency of it is missing.
+        EnvironmentFault: its module or its constructor raised something of its own.
     """
     module, _, name = env_id.rpartition(":")
     if not module and name.startswith("ddpg_envs/"):
@@ -26,7 +33,8 @@ def make_env(env_id: str, **kwargs) -> gym.Env:
     try:
         if module:
             importlib.import_module(module)
-        env = gym.make(name, **kwargs)
+        # Its checker only warns of what stepping refuses, in lines of its own.
+        env = gym.make(name, **{"disable_env_checker": True, **kwargs})
         return FlattenObservation(env) if isinstance(env.observation_space, gym.spaces.Dict) else env
     except ModuleNotFoundError as error:
         if module and error.name == module:
@@ -38,6 +46,51 @@ def make_env(env_id: str, **kwargs) -> gym.Env:
     except gym.error.Error as error:
         hint = did_you_mean(name, gym.registry)
         raise UsageError(f"cannot make environment {env_id!r}: {_first_line(error)}{hint}") from None
+    except Exception as error:
+        raise EnvironmentFault(f"environment {env_id!r} could not be made: {said(error)}") from error
+
+
+def make_training_env(env_id: str, n_envs: int = 1, vectorization: str = "sync") -> gym.Env | gym.vector.VectorEnv:
+    """Return one environment, or a vector of ``n_envs`` (autoreset NEXT_STEP).
+
+    Args:
+        env_id: as for :func:`make_env`.
+        n_envs: 1: a plain environment.
+        vectorization: ``"sync"``: in this process, one after another; ``"async"``: in a process each.
+
+    Raises:
+        UsageError: an unknown vectorization, fewer than one environment, one environment in a process of its own; and
+            as :func:`make_env`.
+    """
+    if isinstance(n_envs, bool) or not isinstance(n_envs, int) or not 1 <= n_envs <= 1024:
+        raise UsageError(f"n_envs={n_envs!r} must be a whole number from 1 to 1024")
+    if vectorization not in VECTORIZATIONS:
+        hint = did_you_mean(vectorization, VECTORIZATIONS)
+        raise UsageError(f"vectorization={vectorization!r} is not one of {list(VECTORIZATIONS)}{hint}")
+    if n_envs == 1:
+        if vectorization == "async":
+            raise UsageError("vectorization='async' is for several environments; give --n-envs 2 or more, or leave it")
+        return make_env(env_id)
+    makers = [functools.partial(make_env, env_id)] * n_envs
+    if vectorization == "sync":
+        return gym.vector.SyncVectorEnv(makers)
+    with _sigint_blocked():
+        # Spawned, not forked: a fork keeps the run's lock and its siblings' pipes open when this process is killed,
+        # and TensorFlow's threads are not in it. Shared memory: without it the first step after a reset is lost.
+        return gym.vector.AsyncVectorEnv(makers, context="spawn", shared_memory=True)
+
+
+@contextlib.contextmanager
+def _sigint_blocked() -> Iterator[None]:
+    """Let processes that are started here never see Ctrl-C, which a terminal sends to all of them."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def check_import(env_id: str, run: str | Path, allowed: Sequence[str]) -> None:
@@ -62,4 +115,4 @@ def id_of(env: gym.Env) -> str:
 
 
 def _first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0]
+    return next(iter(str(error).strip().splitlines()), "")

@@ -9,8 +9,11 @@ from scipy import stats
 from tqdm import tqdm
 
 from ddpg.errors import UsageError
+from ddpg.experience.interaction import spaces_of
+from ddpg.experience.reading import AsReturned
 from ddpg.experience.stepping import SingleStepper, VectorStepper, make_stepper
 from ddpg.experience.transitions import Episode
+from ddpg.experience.values import as_whole
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,11 +80,13 @@ def evaluate(
         of a vector also where an environment has contributed its episodes already.
 
     Raises:
-        UsageError: fewer than one episode, no policy, no environment, a vector with another autoreset mode, or rewards
-            or flags that are none.
+        UsageError: fewer than one episode, no policy, no environment, or a vector with another autoreset mode.
+        EnvironmentFault: the environment raised, or returned what it may not: NaN, rewards or flags that are none.
     """
     if isinstance(episodes, bool) or not isinstance(episodes, (int, np.integer)) or episodes < 1:
         raise UsageError(f"episodes={episodes!r} must be a whole number, at least 1")
+    if seed is not None:
+        seed = as_whole(seed, "seed", at_least=0)
     if not callable(getattr(policy, "predict", None)):
         raise UsageError(
             f"policy={policy!r} has no method predict(observation, deterministic=) -> (action, state); "
@@ -89,7 +94,7 @@ def evaluate(
         )
     clipped_before = getattr(policy, "num_clipped_predictions", 0)
     try:
-        stepper = make_stepper(env, seed)
+        stepper = make_stepper(env, seed, AsReturned(spaces_of(env)[0], getattr(env, "num_envs", 1)))
         with tqdm(total=episodes, desc="evaluating", unit="episode", disable=not progress_bar) as bar:
             finished = _whole_episodes(policy, stepper, int(episodes), deterministic, bar)
     finally:

@@ -7,7 +7,7 @@ from typing import Any
 
 from ddpg.agents.registry import AGENTS
 from ddpg.errors import UsageError
-from ddpg.runs import directory
+from ddpg.runs import description, directory
 from ddpg.runs.curves import Run, find_runs, shown
 from ddpg.runs.ownership import is_owned
 from ddpg.runs.presets import preset_config
@@ -28,7 +28,7 @@ def list_runs(root: str | Path = "runs") -> list[dict[str, Any]]:
     """
     if not Path(root).is_dir():
         raise UsageError(f"no directory {str(root)!r}; train something, or name the one that holds runs")
-    if not any(Path(root).rglob(directory.CONFIG)):
+    if not any(Path(root).rglob(description.CONFIG)):
         return []
     return [_about(run) for run in find_runs([root])]
 

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import filelock
 
-from ddpg.errors import UsageError
+from ddpg.errors import UsageError, about
+from ddpg.storage import document
 
 _LOCK, _OWNER = ".lock", ".owner.json"
 
@@ -28,11 +29,13 @@ def owned(run: Path) -> Iterator[None]:
     except filelock.Timeout:
         raise UsageError(f"{run} is in use by {_owner(run)}; wait until it ends, or stop it") from None
     try:
-        about = {"pid": os.getpid(), "command": " ".join(sys.argv), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
-        (run / _OWNER).write_text(json.dumps(about), encoding="utf-8")
+        owner = {"pid": os.getpid(), "command": " ".join(sys.argv), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
+        with about(run / _OWNER):
+            (run / _OWNER).write_text(json.dumps(owner), encoding="utf-8")
         yield
     finally:
-        (run / _OWNER).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # a disk that has become read-only
+            (run / _OWNER).unlink(missing_ok=True)
         lock.release()
 
 
@@ -51,7 +54,7 @@ def is_owned(run: Path) -> bool:
 
 def _owner(run: Path) -> str:
     try:
-        about = json.loads((run / _OWNER).read_text(encoding="utf-8"))
-        return f"process {about['pid']} since {about['since']} ({about['command']})"
+        owner = document.read(run / _OWNER)
+        return document.one_line(f"process {owner['pid']} since {owner['since']} ({owner['command']})")
     except (OSError, ValueError, KeyError, TypeError):
         return "another process"

@@ -1,6 +1,6 @@
 """Writing a run directory while an agent learns: tables, TensorBoard events, evaluations, checkpoints."""
 
-import collections
+import contextlib
 import time
 from pathlib import Path
 from typing import Any
@@ -8,12 +8,14 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
+from ddpg.agents import state
 from ddpg.agents.callbacks import Callback
 from ddpg.agents.off_policy import OffPolicyAgent
 from ddpg.experience.interaction import Episode
 from ddpg.runs import directory
-from ddpg.runs.environments import make_env
 from ddpg.runs.evaluation import evaluate
+from ddpg.runs.events import Events
+from ddpg.runs.ledger import Ledger
 from ddpg.storage import checkpoint, place
 
 # Stable-Baselines3's TensorBoard tags, so that its users find what they look for.
@@ -25,6 +27,7 @@ TAGS = {
 }
 
 KEEP_CHECKPOINTS = 2
+LEDGER = "run"  # the group of arrays in a checkpoint
 
 
 class Recorder(Callback):
@@ -38,52 +41,59 @@ class Recorder(Callback):
     Args:
         run: the directory.
         document: its ``config.json``.
-        agent: who learns; where it stands tells which rows of a resumed run stay.
+        agent: who learns.
+        env: one to evaluate in.
+        ledger: what the checkpoint remembers of the run; it tells which rows stay.
     """
 
-    def __init__(self, run: Path, document: dict[str, Any], agent: OffPolicyAgent):
-        resumed_at = agent.num_timesteps
+    def __init__(self, run: Path, document: dict[str, Any], agent: OffPolicyAgent, env: gym.Env, ledger: Ledger):
         self._tags = (
             TAGS
             | {name: f"rollout/{name}" for name in agent.counts}
             | {name: f"train/{name}" for name in agent.metrics}
         )
-        self._counts = agent.counts
         self._run, self._folder = run, run / "checkpoints"
         self._interval = document["evaluation_interval"]
         self._episodes = document["evaluation_episodes"]
         self._log_interval = max(1, document["total_timesteps"] // 200)
-        self._env = make_env(document["env_id"])
+        self._env = env
         self._seed = document["seed"] + 1_000_000  # not an episode that training sees
-        keep = resumed_at if resumed_at or (run / "checkpoints" / "0").exists() else None
-        columns = ["timesteps", "seconds", *self._tags]
-        self._metrics = directory.Table(run / "metrics.csv", columns, keep)
-        self._episode_table = directory.Table(run / "episodes.csv", ["timesteps", "return", "length"], keep)
-        self._evaluations = directory.Table(run / "evaluations.csv", ["timesteps", *_EVALUATION_COLUMNS], keep)
-        self._events = directory.Events(run, keep)
-        rows = directory.read_table(run / "evaluations.csv")
-        self._best = max((float(row["mean_return"]) for row in rows), default=-np.inf)
-        metrics = directory.read_table(run / "metrics.csv")
-        self._seconds_before = float(metrics[-1]["seconds"]) if metrics else 0.0
-        past = directory.read_table(run / "episodes.csv")[-100:]
-        self._keep_best(agent, rows)
-        self._recent = collections.deque(((float(row["return"]), int(row["length"])) for row in past), maxlen=100)
-        self._updates: list[dict[str, float]] = []
-        self._aside_seconds = 0.0
-        self._logged = self._evaluated = resumed_at
-        self._due = self._next_due(resumed_at)
+        self._ledger = ledger
         self._vector = isinstance(agent.env, gym.vector.VectorEnv)
+        self._begun_at = self._start_steps = agent.num_timesteps
         self._episode_ended_at = -1
+        self._evaluation_seconds = self._aside_seconds = 0.0
+        self._start = time.perf_counter()
+        self._open(agent)
+
+    def _open(self, agent: OffPolicyAgent) -> None:
+        """Open the files, without what comes after the checkpoint that the run goes on from."""
+        ledger, now = self._ledger, agent.num_timesteps
+        with contextlib.ExitStack() as opened:
+
+            def table(name: str, columns: list[str], keep_until: int) -> directory.Table:
+                return opened.enter_context(
+                    contextlib.closing(directory.Table(self._run / f"{name}.csv", columns, keep_until))
+                )
+
+            self._metrics = table("metrics", ["timesteps", "seconds", *self._tags], ledger.logged)
+            self._episode_table = table("episodes", ["timesteps", "return", "length"], now)
+            self._evaluations = table("evaluations", ["timesteps", *_EVALUATION_COLUMNS], ledger.evaluated)
+            kept = {True: ledger.evaluated, False: ledger.logged}
+            events = Events(self._run, lambda step, tag: step <= kept[tag.startswith("eval/")])
+            self._events = opened.enter_context(contextlib.closing(events))
+            self._keep_best(agent)
+            self._files = opened.pop_all()
 
     def on_training_start(self, agent: OffPolicyAgent, total_timesteps: int) -> None:
-        """Start the clock; leave something to resume from."""
-        if not self._folder.exists():
-            self._save(agent)
+        """Start the clock; make an evaluation that a run owes which was left where it was due."""
         self._start, self._start_steps = time.perf_counter(), agent.num_timesteps
+        if agent.num_timesteps >= self._due:
+            self._evaluate(agent)
 
     def on_episode_end(self, agent: OffPolicyAgent, episode: Episode) -> None:
         """Write the episode down."""
-        self._recent.append((episode.episode_return, episode.length))
+        self._ledger.recent.append((episode.episode_return, episode.length))
         self._episode_ended_at = agent.num_timesteps
         self._episode_table.add(
             {"timesteps": agent.num_timesteps, "return": episode.episode_return, "length": episode.length}
@@ -91,84 +101,107 @@ class Recorder(Callback):
 
     def on_update(self, agent: OffPolicyAgent, metrics: dict[str, float]) -> None:
         """Keep the metrics for the next row."""
-        self._updates.append(metrics)
+        self._ledger.note_update(metrics)
 
     def on_step(self, agent: OffPolicyAgent) -> None:
         """Log where its interval is over; evaluate where it is due and every environment can be reset."""
         now = agent.num_timesteps
-        if now - self._logged >= self._log_interval:
+        if now - self._ledger.logged >= self._log_interval:
             self._log(agent)
-        if now < self._due:
-            return
-        if self._vector or now == self._episode_ended_at or now >= self._due + self._interval:
+        if self._breaks_at(now) and not agent.loop.stopping:
             self._evaluate(agent)
 
-    def _next_due(self, timesteps: int) -> int:
-        """Return the next multiple of the interval: evaluations stay on their grid, whatever came between."""
-        return (timesteps // self._interval + 1) * self._interval
+    def _breaks_at(self, now: int) -> bool:
+        """Whether an evaluation is due and every environment can be reset."""
+        if now < self._due:
+            return False
+        return self._vector or now == self._episode_ended_at or now >= self._due + self._interval
+
+    @property
+    def _due(self) -> int:
+        """The next multiple of the interval: evaluations stay on their grid, whatever came between."""
+        return (self._ledger.evaluated // self._interval + 1) * self._interval
 
     def conclude(self, agent: OffPolicyAgent) -> None:
         """Log, evaluate and save where the run ended, unless that was just done."""
-        if self._logged < agent.num_timesteps:
-            self._log(agent)
-        if self._evaluated < agent.num_timesteps:
+        if self._ledger.evaluated < agent.num_timesteps:
             self._evaluate(agent)
+
+    def leave(self, agent: OffPolicyAgent) -> tuple[Path, bool]:
+        """Save where the run is before its goal, without a row that a run which goes on would not have.
+
+        Returns:
+            The checkpoint, and whether the run goes on from it as if it had never been left.
+        """
+        now = agent.num_timesteps
+        if now > self._begun_at:
+            self._save(agent)
+        anew = now in (self._begun_at, self._ledger.evaluated) or self._breaks_at(now)
+        return self._folder / str(now), anew or (now == self._episode_ended_at and not self._vector)
+
+    def evaluate_aside(self, agent: OffPolicyAgent, at_most: float) -> dict[str, Any] | None:
+        """Return an evaluation that leaves no trace, or nothing where the last one took longer than ``at_most`` s."""
+        if self._evaluation_seconds > at_most:
+            return None
+        return evaluate(agent, self._env, self._episodes, self._seed).summary()
 
     def close(self) -> None:
         """Close the files."""
-        for file in (self._metrics, self._episode_table, self._evaluations, self._events, self._env):
-            file.close()
+        self._files.close()
 
     def _training_seconds(self) -> float:
-        return time.perf_counter() - self._start - self._aside_seconds
+        return self._ledger.seconds + time.perf_counter() - self._start - self._aside_seconds
 
     def _log(self, agent: OffPolicyAgent) -> None:
-        self._logged = agent.num_timesteps
+        ledger, now = self._ledger, agent.num_timesteps
         seconds = self._training_seconds()
-        row: dict[str, float] = {"fps": (agent.num_timesteps - self._start_steps) / seconds}
-        if self._recent:
-            returns, lengths = zip(*self._recent, strict=True)
+        row: dict[str, float] = {"fps": (now - self._start_steps) / max(seconds - ledger.seconds, 1e-9)}
+        if ledger.recent:
+            returns, lengths = zip(*ledger.recent, strict=True)
             row |= {"ep_rew_mean": float(np.mean(returns)), "ep_len_mean": float(np.mean(lengths))}
-        counts = agent.counts
-        row |= {name: count - self._counts[name] for name, count in counts.items()}
-        self._counts = counts
-        if self._updates:
-            row |= {name: float(np.mean([update[name] for update in self._updates])) for name in agent.metrics}
-            row["n_updates"] = float(agent.num_updates)
-            self._updates.clear()
-        self._metrics.add({"timesteps": agent.num_timesteps, "seconds": self._seconds_before + seconds, **row})
-        self._events.add(agent.num_timesteps, {self._tags[name]: value for name, value in row.items()})
+        row |= {name: count - ledger.counts[name] for name, count in agent.counts.items()}
+        if means := ledger.means():
+            row |= means | {"n_updates": float(agent.num_updates)}
+        ledger.logged, ledger.counts = now, agent.counts
+        self._metrics.add({"timesteps": now, "seconds": seconds, **row})
+        self._events.add(now, {self._tags[name]: value for name, value in row.items()})
+        self._events.flush()
 
     def _evaluate(self, agent: OffPolicyAgent) -> None:
         """Evaluate and save; none of it counts as training time."""
-        if self._logged < agent.num_timesteps:
+        ledger, now = self._ledger, agent.num_timesteps
+        if ledger.logged < now:
             self._log(agent)
         start = time.perf_counter()
-        self._evaluated, self._due = agent.num_timesteps, self._next_due(agent.num_timesteps)
         summary = evaluate(agent, self._env, self._episodes, self._seed).summary()
-        self._evaluations.add({"timesteps": agent.num_timesteps, **summary})
-        self._events.add(
-            agent.num_timesteps, {tag: summary[name] for name, tag in _EVALUATION_TAGS.items() if name in summary}
-        )
-        self._events.flush()
+        self._evaluation_seconds = time.perf_counter() - start
+        self._evaluations.add({"timesteps": now, **summary})
+        self._events.add(now, {tag: summary[name] for name, tag in _EVALUATION_TAGS.items() if name in summary})
+        ledger.evaluated = now
+        if is_best := summary["mean_return"] > ledger.best:
+            ledger.best, ledger.best_at = summary["mean_return"], now
         agent.abandon_episode()
+        self._aside_seconds += time.perf_counter() - start
+        start = time.perf_counter()
         self._save(agent)
-        if summary["mean_return"] > self._best:
-            self._best = summary["mean_return"]
+        if is_best:
             agent.save(self._folder / "best", replay=False)
         self._aside_seconds += time.perf_counter() - start
 
-    def _keep_best(self, agent: OffPolicyAgent, rows: list[dict[str, str]]) -> None:
+    def _keep_best(self, agent: OffPolicyAgent) -> None:
         """Save the best where a kill came between its evaluation and its being saved."""
-        if not rows or max(rows, key=lambda row: float(row["mean_return"]))["timesteps"] != str(agent.num_timesteps):
-            return
         best = self._folder / "best"
+        if self._ledger.best_at != agent.num_timesteps:
+            return
         if not best.exists() or checkpoint.read(best, only=set())[0]["num_timesteps"] != agent.num_timesteps:
             agent.save(best, replay=False)
 
     def _save(self, agent: OffPolicyAgent) -> None:
         """Write a checkpoint to resume from, and let go of the oldest."""
-        agent.save(self._folder / str(agent.num_timesteps))
+        self._events.flush()
+        manifest, groups = state.capture(agent, replay=True)
+        groups[LEDGER] = self._ledger.arrays(agent.counts, self._training_seconds())
+        checkpoint.write(self._folder / str(agent.num_timesteps), manifest, groups)
         for path in directory.checkpoints(self._run)[:-KEEP_CHECKPOINTS]:
             place.remove(path)
 

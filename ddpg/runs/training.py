@@ -1,29 +1,27 @@
 """A training run from start to finish: environment, agent, run directory, evaluations, checkpoints."""
 
-import contextlib
 import importlib.metadata
 import platform
-import signal
 import sys
-import threading
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 
-from ddpg.agents.callbacks import Callback, ProgressBar
 from ddpg.agents.off_policy import OffPolicyAgent
 from ddpg.agents.registry import agent_for, load_agent
 from ddpg.config import AgentConfig
-from ddpg.errors import UsageError
-from ddpg.runs import directory
-from ddpg.runs.environments import check_import, id_of, make_env
+from ddpg.errors import UsageError, file_faults
+from ddpg.experience.interaction import spaces_of
+from ddpg.experience.values import as_whole
+from ddpg.runs import description, directory, signals, underway
+from ddpg.runs.environments import check_import, id_of, make_env, make_training_env
+from ddpg.runs.ledger import Ledger
 from ddpg.runs.ownership import owned
-from ddpg.runs.plotting import plot_learning_curve
 from ddpg.runs.presets import preset_config, preset_for
-from ddpg.runs.recorder import Recorder
+from ddpg.runs.recorder import LEDGER
 from ddpg.storage import checkpoint, place
 
 
@@ -36,48 +34,70 @@ def train(
     root: str | Path = "runs",
     evaluation_interval: int | None = None,
     evaluation_episodes: int = 10,
+    n_envs: int = 1,
+    vectorization: str = "sync",
     progress_bar: bool = True,
 ) -> Path:
     """Train in ``env_id`` (DDPG, or DQN where actions are discrete) and leave everything in a new run directory.
+
+    The first SIGINT or SIGTERM saves the run and returns, where this is Python's main thread; before there is a run
+    it is a ``KeyboardInterrupt``.
 
     Args:
         env_id: as for ``gymnasium.make``, or ``module:Id``.
         config: the options; the environment's preset by default.
         seed: ``None``: a random one, noted in ``config.json``.
-        total_timesteps: environment steps; the preset's by default.
+        total_timesteps: environment steps, over all environments; the preset's by default.
         root: where run directories are kept.
         evaluation_interval: steps between evaluations (and checkpoints); a twentieth of the run by default.
         evaluation_episodes: episodes of each.
+        n_envs: environments to act in at the same time; evaluations are in one.
+        vectorization: of several: ``"sync"``, in this process, or ``"async"``, in a process each, which imports the
+            main module (so a script of one's own says ``if __name__ == "__main__":``).
         progress_bar: show one on stderr.
 
     Returns:
         The run directory.
 
     Raises:
-        UsageError: an environment or an option that cannot work.
+        UsageError: an environment or an option that cannot work; nothing is written then.
+        EnvironmentFault: the environment failed; what was learned until then is saved.
+        FileFault: the disk refused.
     """
-    env = make_env(env_id)
-    name = id_of(env)
-    total_timesteps = preset_for(name).total_timesteps if total_timesteps is None else total_timesteps
-    if total_timesteps < 1:
-        raise UsageError(f"total_timesteps={total_timesteps} must be at least 1")
-    kind = agent_for(env.action_space)
-    agent = kind(env, config or preset_config(name, kind.config_class), seed)
-    run = directory.create(root, name)
-    document = {
-        "env_id": env_id,
-        "algorithm": kind.__name__,
-        "seed": agent.seed,
-        "total_timesteps": total_timesteps,
-        "evaluation_interval": evaluation_interval or max(1, total_timesteps // 20),
-        "evaluation_episodes": evaluation_episodes,
-        "config": agent.config.to_json(),
-        "versions": _versions(),
-        "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
-    }
-    with owned(run):
-        directory.write_config(run, document)
-        _run(agent, env, run, document, progress_bar)
+    for value, what, at_least in (
+        (seed, "seed", 0),
+        (total_timesteps, "total_timesteps", 1),
+        (evaluation_interval, "evaluation_interval", 1),
+        (evaluation_episodes, "evaluation_episodes", 1),
+    ):
+        if value is not None or what == "evaluation_episodes":
+            as_whole(value, what, at_least)
+    directory.check_root(root)
+    env, name = _environment(env_id, n_envs, vectorization)
+    total_timesteps = preset_for(name).total_timesteps if total_timesteps is None else int(total_timesteps)
+    kind = agent_for(spaces_of(env)[1])
+    with signals.watching() as request:
+        agent = kind(env, config or preset_config(name, kind.config_class), seed)
+        agent.check_learning(total_timesteps)
+        document = {
+            "env_id": env_id,
+            "algorithm": kind.__name__,
+            "seed": agent.seed,
+            "total_timesteps": total_timesteps,
+            "evaluation_interval": int(evaluation_interval or 0) or max(1, total_timesteps // 20),
+            "evaluation_episodes": int(evaluation_episodes),
+            "n_envs": n_envs,
+            "vectorization": vectorization,
+            "config": agent.config.to_json(),
+            "versions": _versions(),
+            "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
+        }
+        if request.number is not None:
+            raise KeyboardInterrupt(request.resumable())
+        with file_faults("nothing was begun"):
+            run = directory.create(root, name, document, agent.save)
+        with owned(run):
+            underway.run_to_goal(run, document, agent, Ledger.begun(agent.metrics, agent.counts), request, progress_bar)
     return run
 
 
@@ -109,15 +129,18 @@ def resume(
     Raises:
         UsageError: not a run directory, one that another process is writing, no checkpoint, options that files cannot
             hold, a module that is not allowed, or the goal was reached already.
+        EnvironmentFault: the environment failed; what was learned until then is saved.
+        FileFault: a file is damaged, or the disk refused.
     """
     run = Path(run)
     document = directory.read_config(run)
     if total_timesteps is not None:
         document["total_timesteps"] = total_timesteps
     check_import(document["env_id"], run, allow_import)
-    with owned(run):
-        env = make_env(document["env_id"])
-        agent = _load(run, env, which, config)
+    with signals.watching() as request, file_faults("nothing was begun"), owned(run):
+        directory.sweep(run)
+        env, _ = _environment(document["env_id"], document["n_envs"], document["vectorization"])
+        agent, ledger = _load(run, env, which, config)
         document["config"] = agent.config.to_json()
         if agent.num_timesteps >= document["total_timesteps"]:
             raise UsageError(
@@ -128,13 +151,24 @@ def resume(
         for path in directory.checkpoints(run):
             if int(path.name) > agent.num_timesteps:
                 place.remove(path)
-        directory.write_config(run, document)
-        _run(agent, env, run, document, progress_bar)
+        description.write(run, document)
+        underway.run_to_goal(run, document, agent, ledger, request, progress_bar)
     return run
 
 
-def _load(run: Path, env: gym.Env, which: str, config: AgentConfig | None) -> OffPolicyAgent:
-    """Return the agent of the newest checkpoint that is whole."""
+def _environment(env_id: str, n_envs: int, vectorization: str) -> tuple[gym.Env | gym.vector.VectorEnv, str]:
+    """Return the environment to train in, and its id without a module."""
+    if n_envs == 1:
+        env = make_training_env(env_id, n_envs, vectorization)
+        assert isinstance(env, gym.Env)
+        return env, id_of(env)
+    one = make_env(env_id)
+    one.close()
+    return make_training_env(env_id, n_envs, vectorization), id_of(one)
+
+
+def _load(run: Path, env: Any, which: str, config: AgentConfig | None) -> tuple[OffPolicyAgent, Ledger]:
+    """Return the agent of the newest checkpoint that is whole, and what that remembers of the run."""
     paths = directory.checkpoints(run)[::-1]
     if which != "latest" or not paths:
         paths = [checkpoint.find(run, which)]
@@ -144,48 +178,17 @@ def _load(run: Path, env: gym.Env, which: str, config: AgentConfig | None) -> Of
         except UsageError as error:
             warnings.warn(f"{error}; going back to the checkpoint before it", stacklevel=3)
         else:
-            return load_agent(path, env, config=config)
-    return load_agent(paths[-1], env, config=config)
+            return _loaded(path, env, config)
+    return _loaded(paths[-1], env, config)
 
 
-def _run(agent: OffPolicyAgent, env: gym.Env, run: Path, document: dict[str, Any], progress_bar: bool) -> None:
-    recorder = Recorder(run, document, agent)
-    callbacks: list[Callback] = [recorder]
-    if progress_bar:
-        callbacks.append(ProgressBar(id_of(env)))
-    try:
-        with _stop_on_interrupt(agent):
-            agent.learn(document["total_timesteps"] - agent.num_timesteps, callbacks)
-        # Where the run ended, evaluated: at its goal, or where it was interrupted.
-        recorder.conclude(agent)
-    finally:
-        recorder.close()
-        env.close()
-    plot_learning_curve(run, f"{type(agent).__name__} on {id_of(env)}, seed {agent.seed}")
-
-
-@contextlib.contextmanager
-def _stop_on_interrupt(agent: OffPolicyAgent) -> Iterator[None]:
-    """Let the first Ctrl-C (or SIGTERM) end learning after the current step; a second one acts as usual."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-
-    def restore() -> None:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-    def stop(number, frame) -> None:
-        restore()
-        agent.stop()
-
-    for number in before:
-        signal.signal(number, stop)
-    try:
-        yield
-    finally:
-        restore()
+def _loaded(path: Path, env: Any, config: AgentConfig | None) -> tuple[OffPolicyAgent, Ledger]:
+    agent = load_agent(path, env, config=config)
+    _, groups = checkpoint.read(path, only={LEDGER})
+    if LEDGER in groups:
+        where = f"{path / LEDGER}.safetensors"
+        return agent, Ledger.from_arrays(where, groups[LEDGER], agent.metrics, agent.counts)
+    return agent, Ledger.begun(agent.metrics, agent.counts, agent.num_timesteps)
 
 
 def _versions() -> dict[str, str]:

@@ -1,21 +1,30 @@
-"""Arrays in safetensors files, held to what the manifest says of them before they are read."""
+"""Arrays in safetensors files, held to what the manifest says of them before they are read.
+
+A file is eight bytes with the length of a header, the header (JSON: dtype, shape and place of every array), and the
+arrays one after another, little-endian (https://huggingface.co/docs/safetensors). Its own library writes such files
+too; here they are written and read piece by piece, so that a replay memory is never held twice, its checksum is made on
+the way, and what a disk says stays an ``OSError``.
+"""
 
 import hashlib
+import itertools
 import json
-import math
 import os
+from collections.abc import Iterator
+from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
-from safetensors import numpy as safetensors
 
-from ddpg.errors import UsageError
-from ddpg.storage import document
+from ddpg.errors import FileFault, UsageError, about
+from ddpg.storage import document, machine
 from ddpg.storage.document import refusal
 from ddpg.storage.manifest import REPLAY, Array, Table
 from ddpg.storage.schema import converted
+
+CHUNK = 1 << 22  # bytes that are checked, written or read at a time
 
 _CODES = {"float32": "F32", "float64": "F64", "uint8": "U8", "int32": "I32", "int64": "I64"}
 
@@ -31,11 +40,11 @@ def describe(arrays: dict[str, np.ndarray]) -> dict[str, dict[str, Any]]:
     return {name: {"dtype": array.dtype.name, "shape": list(array.shape)} for name, array in arrays.items()}
 
 
-def serialised(group: str, arrays: dict[str, np.ndarray]) -> bytes:
-    """Return the file of some arrays.
+def check_finite(group: str, arrays: dict[str, np.ndarray]) -> None:
+    """Refuse what :func:`read` would refuse.
 
     Raises:
-        UsageError: one holds NaN or infinity, which :func:`read` would refuse.
+        UsageError: an array holds NaN or infinity.
     """
     for name, array in arrays.items():
         if (place := _not_finite(array)) is not None:
@@ -43,31 +52,60 @@ def serialised(group: str, arrays: dict[str, np.ndarray]) -> bytes:
                 f"{group} {name}{list(place)} is {array[place]}, which a checkpoint does not hold: training diverged; "
                 "go back to an earlier checkpoint, and lower the learning rate or scale the rewards down"
             )
-    # safetensors writes the memory as it lies, whatever the strides say.
-    return safetensors.save({name: np.ascontiguousarray(array).reshape(array.shape) for name, array in arrays.items()})
+
+
+def write(path: Path, arrays: dict[str, np.ndarray]) -> str:
+    """Write some arrays to a new file, down to the disk, and return its SHA-256."""
+    # The widest first: so each begins at a whole number of its words.
+    ordered = sorted(arrays.items(), key=lambda item: (-item[1].itemsize, item[0]))
+    ends = list(itertools.accumulate(array.nbytes for _, array in ordered))
+    header = {
+        name: {"dtype": _CODES[array.dtype.name], "shape": list(array.shape), "data_offsets": [end - array.nbytes, end]}
+        for (name, array), end in zip(ordered, ends, strict=True)
+    }
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    checksum = hashlib.sha256()
+    with about(path), path.open("wb") as file:
+        for piece in itertools.chain((len(text).to_bytes(8, "little"), text), *map(_bytes, dict(ordered).values())):
+            checksum.update(piece)
+            file.write(piece)
+        file.flush()
+        os.fsync(file.fileno())
+    return checksum.hexdigest()
 
 
 def read(path: Path, table: Table, checksum: str) -> dict[str, np.ndarray]:
     """Return the arrays of a file that are what ``table`` says, and finite.
 
     Raises:
-        UsageError: they are not, or the file is none of ours.
+        FileFault: they are not, or the file is none of ours.
         FileNotFoundError: nothing is there.
     """
     expected = sum(array.nbytes for array in table.values())
     # A header is one JSON object with a line for each array; it is padded to whole words.
-    header = 1024 + sum(len(json.dumps(name)) + 256 for name in table)
+    longest = 1024 + sum(len(json.dumps(name)) + 256 for name in table)
     with document.opened(path) as (file, size):
-        if not expected <= size <= expected + header:
+        if not expected <= size <= expected + longest:
             raise refusal(f"{path}: its size in bytes", size, f"{expected} and a header, as the manifest says")
-        if size > (memory := _memory()):
+        if size > (memory := machine.memory()):
             raise refusal(f"{path}: its size in bytes", size, f"no more than the memory of this machine, {memory}")
-        data = bytearray(size)
-        if file.readinto(data) != size:
-            raise UsageError(f"{path} became shorter while it was read; take another checkpoint")
-    if hashlib.sha256(data).hexdigest() != checksum:
-        raise UsageError(f"{path} is damaged: it does not match its checksum; take another checkpoint")
-    arrays = _views(path, data, table)
+        found = hashlib.sha256()
+        head = file.read(8)
+        header = file.read(min(int.from_bytes(head, "little"), longest))
+        found.update(head + header)
+        refused, places = None, []
+        try:
+            places = _places(path, head, header, size, table)
+        except UsageError as error:  # said unless it is the checksum's fault
+            refused = error
+        arrays = {name: _filled(path, file, table[name], found) for name in places}
+        while piece := file.read(CHUNK):
+            found.update(piece)
+    if found.hexdigest() != checksum:
+        raise FileFault(f"{path} is damaged: it does not match its checksum; take another checkpoint")
+    if refused is not None:
+        raise refused
     for name, array in arrays.items():
         if (place := _not_finite(array)) is not None:
             raise refusal(f"{path}: {name!r}{list(place)}", array[place], "a finite number")
@@ -84,43 +122,66 @@ def check_position(path: Path, arrays: dict[str, np.ndarray], capacity: int) -> 
         raise refusal(f"{path}: position", position, f"one of the {rows} rows")
 
 
-def _views(path: Path, data: bytearray, table: Table) -> dict[str, np.ndarray]:
-    start = 8 + int.from_bytes(data[:8], "little")
-    if len(data) < 8 or start > len(data):
-        raise refusal(f"{path}: its header in bytes", start - 8, f"no more than the file, {len(data)}")
-    entries = document.parse(f"{path}: its header", bytes(data[8:start]))
+def _places(path: Path, head: bytes, header: bytes, size: int, table: Table) -> list[str]:
+    """Return the names of the arrays in the order in which they lie in the file.
+
+    Raises:
+        UsageError: the header is not that of ``table``'s arrays, one behind the other.
+    """
+    length = int.from_bytes(head, "little")
+    if len(head) < 8 or length != len(header):
+        raise refusal(f"{path}: its header in bytes", length, f"no more than {len(header)}, as its arrays need")
+    entries = document.parse(f"{path}: its header", header)
     if not isinstance(entries, dict) or entries.keys() != table.keys():
         raise refusal(f"{path}: its arrays", entries, f"those of the manifest, {document.brief(list(table))}")
     found = {name: converted(f"{path}: {name!r}", entry, _Entry) for name, entry in entries.items()}
     end = 0
-    for name, entry in sorted(found.items(), key=lambda item: item[1].data_offsets):
+    ordered = sorted(found.items(), key=lambda item: item[1].data_offsets)
+    for name, entry in ordered:
         spec, place = table[name], f"{path}: {name!r}"
         if (entry.dtype, entry.shape) != (_CODES[spec.dtype], spec.shape):
             raise refusal(place, f"{entry.dtype} {entry.shape}", f"{_CODES[spec.dtype]} {spec.shape} by the manifest")
         if entry.data_offsets != (end, end + spec.nbytes):
             raise refusal(f"{place}.data_offsets", entry.data_offsets, f"{(end, end + spec.nbytes)}")
         end += spec.nbytes
-    if start + end != len(data):
-        raise refusal(f"{path}: its size in bytes", len(data), f"{start + end}, where the last array ends")
-    return {name: _view(data, start + found[name].data_offsets[0], spec) for name, spec in table.items()}
+    if 8 + length + end != size:
+        raise refusal(f"{path}: its size in bytes", size, f"{8 + length + end}, where the last array ends")
+    return [name for name, _ in ordered]
 
 
-def _view(data: bytearray, offset: int, spec: Array) -> np.ndarray:
-    dtype = np.dtype(spec.dtype).newbyteorder("<")
-    array = np.frombuffer(data, dtype, math.prod(spec.shape), offset).reshape(spec.shape)
-    return np.require(array, np.dtype(spec.dtype), "A")  # whole numbers of words from the start, for TensorFlow
+def _filled(path: Path, file: BufferedReader, spec: Array, checksum: Any) -> np.ndarray:
+    """Return the next array of a file; its bytes count towards ``checksum``."""
+    data = np.empty(spec.nbytes, np.uint8)
+    for start in range(0, len(data), CHUNK):
+        piece = data[start : start + CHUNK].data
+        if file.readinto(piece) != len(piece):
+            raise FileFault(f"{path} became shorter while it was read; take another checkpoint")
+        checksum.update(piece)
+    dtype = np.dtype(spec.dtype)
+    return np.asarray(data.view(dtype.newbyteorder("<")).reshape(spec.shape), dtype)
+
+
+def _pieces(array: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+    """Yield an array's rows by the chunk, and the number of the first one of each."""
+    if array.size:
+        count = max(1, CHUNK * len(array) // array.nbytes)
+        for start in range(0, len(array), count):
+            yield start, array[start : start + count]
+
+
+def _bytes(array: np.ndarray) -> Iterator[bytes | memoryview]:
+    """Yield what lies in a file for an array: its memory, row by row, whatever the strides say, little-endian."""
+    for _, piece in _pieces(np.atleast_1d(array)):
+        yield np.ascontiguousarray(piece, array.dtype.newbyteorder("<")).reshape(-1).view(np.uint8).data
 
 
 def _not_finite(array: np.ndarray) -> tuple[int, ...] | None:
     """Return the index of the first NaN or infinity, if any."""
-    if array.dtype.kind != "f" or np.isfinite(array).all():
+    if array.dtype.kind != "f":
         return None
-    return tuple(np.argwhere(~np.isfinite(array))[0].tolist())
-
-
-def _memory() -> int:
-    """Return the bytes of memory of this machine, or more than any file has where nobody says."""
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):
-        return 1 << 62
+    for start, piece in _pieces(np.atleast_1d(array)):
+        finite = np.isfinite(piece)
+        if not finite.all():
+            first, *rest = np.argwhere(~finite)[0].tolist()
+            return (start + first, *rest)[: array.ndim]
+    return None

@@ -3,12 +3,14 @@
 import os
 from pathlib import Path
 
+from ddpg.errors import about
+
 
 def write_text(path: Path, text: str) -> None:
     """Replace the file at ``path`` by ``text``; a kill or a full disk leaves the old one or the new one."""
     aside = path.with_name(f".{path.name}.ddpg-writing")
     try:
-        with aside.open("w", encoding="utf-8", newline="") as file:
+        with about(path), aside.open("w", encoding="utf-8", newline="") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())

@@ -8,14 +8,13 @@ old directory or the new one; a flipped byte is refused by its checksum, in the 
 :mod:`ddpg.storage.manifest` says of types, ranges and sizes holds for whatever :func:`read` returns.
 """
 
-import hashlib
 import os
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ddpg.errors import UsageError
+from ddpg.errors import FileFault, UsageError, about
 from ddpg.storage import arrays as array_files
 from ddpg.storage import manifest as manifests
 from ddpg.storage import place
@@ -30,8 +29,8 @@ Groups = dict[str, dict[str, np.ndarray]]
 def write(path: str | Path, manifest: dict[str, Any], groups: Groups) -> Path:
     """Write a checkpoint at ``path``: where nothing is, in an empty directory, or in place of a checkpoint.
 
-    Everything is written to a directory beside it and flushed to the disk first, so a full disk or a kill
-    leaves what was there before. Replacing takes two renames; between them :func:`read` finds the old one.
+    Everything is written to a directory beside it, array by array, and flushed to the disk first, so a full disk or
+    a kill leaves what was there before. Replacing takes two renames; between them :func:`read` finds the old one.
 
     Returns:
         The path.
@@ -47,18 +46,19 @@ def write(path: str | Path, manifest: dict[str, Any], groups: Groups) -> Path:
     """
     path = Path(path)
     place.check(path)
-    files = {f"{group}.safetensors": array_files.serialised(group, arrays) for group, arrays in groups.items()}
-    tables = {group: array_files.describe(arrays) for group, arrays in groups.items()}
-    checksums = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
-    files[MANIFEST] = manifests.sealed({**manifest, "arrays": tables, "sha256": checksums})
+    for group, arrays in groups.items():
+        array_files.check_finite(group, arrays)
+    files = {f"{group}.safetensors": arrays for group, arrays in groups.items()}
+    manifest = {**manifest, "arrays": {group: array_files.describe(arrays) for group, arrays in groups.items()}}
+    manifests.sealed({**manifest, "sha256": dict.fromkeys(files, "0" * 64)})  # refuses what cannot be read again
     target = path.resolve()  # a working directory that is replaced has no name for a moment
     aside, old = place.aside(target), place.old(target)
     target.parent.mkdir(parents=True, exist_ok=True)
     place.remove(aside)
     try:
         aside.mkdir()
-        for name, data in files.items():
-            _write_through(aside / name, data)
+        checksums = {name: array_files.write(aside / name, arrays) for name, arrays in files.items()}
+        _write_through(aside / MANIFEST, manifests.sealed({**manifest, "sha256": checksums}))
         _sync_directory(aside)
         place.check(target)  # what came there in the meantime stays, too
     except BaseException:
@@ -86,7 +86,7 @@ def read(path: str | Path, *, only: set[str] | None = None) -> tuple[dict[str, A
         try:
             groups[group] = array_files.read(file, table, manifest["sha256"][file.name])
         except FileNotFoundError:
-            raise UsageError(f"checkpoint {path} lacks its file {file.name}; take another checkpoint") from None
+            raise FileFault(f"checkpoint {path} lacks its file {file.name}; take another checkpoint") from None
         if group == "replay":
             array_files.check_position(file, groups[group], manifest["config"]["buffer_size"])
     return manifest, groups
@@ -133,7 +133,7 @@ def _read_manifest(path: Path) -> tuple[dict[str, Any], dict[str, manifests.Tabl
 
 
 def _write_through(path: Path, data: bytes) -> None:
-    with path.open("wb") as file:
+    with about(path), path.open("wb") as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())

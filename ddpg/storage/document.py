@@ -10,7 +10,7 @@ from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
-from ddpg.errors import UsageError
+from ddpg.errors import FileFault
 
 LARGEST = 1 << 20  # bytes of a manifest: room for ten thousand arrays; parsed it takes less than 50 MB
 DEPTH = 12  # a manifest is 7 deep: a shape, of a box, in a tuple, in a tuple
@@ -23,9 +23,9 @@ _brief = reprlib.Repr()
 _brief.maxstring = _brief.maxother = _brief.maxlong = 60
 
 
-def refusal(where: str, value: Any, expected: str) -> UsageError:
+def refusal(where: str, value: Any, expected: str) -> FileFault:
     """Return the error of a value that is not what a checkpoint holds there, in one line."""
-    return UsageError(f"{printable(where)} is {brief(value)}, expected {expected}; {ADVICE}")
+    return FileFault(f"{printable(where)} is {brief(value)}, expected {expected}; {ADVICE}")
 
 
 def brief(value: Any) -> str:
@@ -48,7 +48,7 @@ def opened(path: Path) -> Iterator[tuple[BufferedReader, int]]:
     """Open a regular file and yield it with its size: no link, device or pipe, which may block or never end.
 
     Raises:
-        UsageError: something else is there, or it cannot be read.
+        FileFault: something else is there, or it cannot be read.
         FileNotFoundError: nothing is there.
     """
     try:
@@ -63,19 +63,19 @@ def opened(path: Path) -> Iterator[tuple[BufferedReader, int]]:
     except (FileNotFoundError, NotADirectoryError):
         raise FileNotFoundError(str(path)) from None
     except OSError as error:
-        raise UsageError(f"{path} cannot be read ({error.strerror}); {ADVICE}") from None
+        raise FileFault(f"{path} cannot be read ({error.strerror}); {ADVICE}") from None
 
 
 def read(path: Path) -> Any:
     """Return what the JSON file at ``path`` holds.
 
     Raises:
-        UsageError: not a regular file, a large one, or not JSON as :func:`parse` takes it.
+        FileFault: not a regular file, a large one, or not JSON as :func:`parse` takes it.
         FileNotFoundError: nothing is there.
     """
     with opened(path) as (file, size):
         if size > LARGEST:
-            raise UsageError(f"{path} has {size} bytes, expected at most {LARGEST}; {ADVICE}")
+            raise FileFault(f"{path} has {size} bytes, expected at most {LARGEST}; {ADVICE}")
         return parse(str(path), file.read(LARGEST))
 
 
@@ -83,7 +83,7 @@ def parse(where: str, data: bytes) -> Any:
     """Return the values of UTF-8 JSON: finite numbers, no key twice, a dozen levels.
 
     Raises:
-        UsageError: it is something else.
+        FileFault: it is something else.
     """
     try:
         _check_nesting(data)
@@ -99,7 +99,7 @@ def parse(where: str, data: bytes) -> Any:
             json.dumps(document, ensure_ascii=False).encode()
         return document
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"{where} is not readable as JSON ({one_line(str(error))}); {ADVICE}") from None
+        raise FileFault(f"{where} is not readable as JSON ({one_line(str(error))}); {ADVICE}") from None
 
 
 def canonical(document: Any) -> bytes:
@@ -109,7 +109,7 @@ def canonical(document: Any) -> bytes:
 
 def _check_regular(path: Path, status: os.stat_result) -> None:
     if not stat.S_ISREG(status.st_mode):
-        raise UsageError(f"{path} is a {_kind(status.st_mode)}, expected a regular file; {ADVICE}")
+        raise FileFault(f"{path} is a {_kind(status.st_mode)}, expected a regular file; {ADVICE}")
 
 
 def _kind(mode: int) -> str:

@@ -22,7 +22,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 
-from ddpg.errors import UsageError
+from ddpg.errors import FileFault, UsageError
 from ddpg.storage import document
 from ddpg.storage.document import brief, refusal
 from ddpg.storage.schema import converted, one_of
@@ -39,7 +39,7 @@ PRIORITIES = ("priorities", "largest_priority")  # of the rows, where there are 
 _FILE = re.compile(r"[\w.-]+\.safetensors")
 
 _Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
-_Name: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^[\w.-]+\Z", max_length=200)]
+Name: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^[\w.-]+\Z", max_length=200)]
 _Sha256: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}\Z")]
 _Rows: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=2**40)]
 _PerCall: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=2**20)]
@@ -76,7 +76,7 @@ class _Custom(msgspec.Struct, forbid_unknown_fields=True):
     custom: str
 
 
-_Option: TypeAlias = (
+Option: TypeAlias = (
     Annotated[int, msgspec.Meta(ge=-(2**53), le=2**53)]
     | Annotated[list[Annotated[int, msgspec.Meta(ge=-(2**53), le=2**53)]], msgspec.Meta(max_length=64)]
     | float
@@ -89,8 +89,8 @@ _Option: TypeAlias = (
 
 class _Manifest(msgspec.Struct, forbid_unknown_fields=True):
     format: Literal[3]
-    kind: _Name
-    algorithm: _Name
+    kind: Name
+    algorithm: Name
     config: dict[str, Any]
     observation_space: dict[str, Any]
     action_space: dict[str, Any]
@@ -129,7 +129,7 @@ def read(path: Path) -> tuple[dict[str, Any], dict[str, Table]]:
     """Return the manifest at ``path``, a file, checked; and its tables of arrays, by group.
 
     Raises:
-        UsageError: none that this version can rely on.
+        FileFault: none that this version can rely on.
         FileNotFoundError: nothing is there.
     """
     found = document.read(path)
@@ -140,12 +140,12 @@ def check(where: str, found: Any) -> dict[str, Table]:
     """Return the tables of arrays of a manifest that holds to all of the above.
 
     Raises:
-        UsageError: it does not; ``where`` names the file.
+        FileFault: it does not; ``where`` names the file.
     """
     if not isinstance(found, dict) or not isinstance(found.get("sha256"), dict):
-        raise UsageError(f"{where} is not the manifest of a checkpoint")
+        raise FileFault(f"{where} is not the manifest of a checkpoint")
     if found.get("format") != FORMAT:
-        raise UsageError(
+        raise FileFault(
             f"{where} has format {brief(found.get('format'))}, this version reads {FORMAT}; "
             "load it with the version of ddpg-paths that wrote it"
         )
@@ -158,7 +158,7 @@ def check(where: str, found: Any) -> dict[str, Table]:
         _check_replay(f"{where}: arrays['replay']", tables["replay"], observation_space, whole.config["buffer_size"])
     rest = {name: value for name, value in found.items() if name != DIGEST}
     if hashlib.sha256(document.canonical(rest)).hexdigest() != whole.manifest_sha256:
-        raise UsageError(
+        raise FileFault(
             f"{where} does not match its own checksum, {DIGEST}: it was edited or damaged; take another checkpoint"
         )
     return tables
@@ -167,7 +167,7 @@ def check(where: str, found: Any) -> dict[str, Table]:
 def _tables(where: str, whole: _Manifest) -> dict[str, Table]:
     for name, checksum in whole.sha256.items():
         if not _FILE.fullmatch(name):
-            raise UsageError(f"{where} names a file {brief(name)} outside itself; it was tampered with")
+            raise FileFault(f"{where} names a file {brief(name)} outside itself; it was tampered with")
         converted(f"{where}: sha256[{name!r}]", checksum, _Sha256)
     files = {f"{group}.safetensors" for group in whole.arrays}
     if files != whole.sha256.keys():
@@ -183,7 +183,7 @@ def _tables(where: str, whole: _Manifest) -> dict[str, Table]:
 
 def _check_values(where: str, whole: _Manifest) -> None:
     for name, value in whole.config.items():
-        converted(f"{where}: config[{name!r}]", value, _Option)
+        converted(f"{where}: config[{name!r}]", value, Option)
     for name, kind in (("buffer_size", _Rows), ("updates_per_call", _PerCall)):
         converted(f"{where}: config[{name!r}]", whole.config.get(name), kind)
     per_call = whole.config["updates_per_call"]

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from ddpg.errors import UsageError
+from ddpg.errors import FileFault
 from ddpg.storage.document import ADVICE, brief, one_line, printable
 
 
@@ -13,7 +13,7 @@ def converted(where: str, value: Any, kind: Any) -> Any:
     """Return ``value`` as ``kind``, of which it must be exactly: no text for a number, no unknown field.
 
     Raises:
-        UsageError: it is not; names the field below ``where``, its value, and what was expected.
+        FileFault: it is not; names the field below ``where``, its value, and what was expected.
     """
     try:
         return msgspec.convert(value, kind, strict=True)
@@ -22,7 +22,7 @@ def converted(where: str, value: Any, kind: Any) -> Any:
         place = place.rstrip("`")
         found = brief(_at(value, place))
         field = printable(where) + one_line(place.replace(".", " ", 1) if where.endswith(":") else place)
-        raise UsageError(f"{field} is {found}: {one_line(text[:1].lower() + text[1:])}; {ADVICE}") from None
+        raise FileFault(f"{field} is {found}: {one_line(text[:1].lower() + text[1:])}; {ADVICE}") from None
 
 
 def one_of(*names: str) -> Any:

@@ -83,23 +83,24 @@ class Seeded(Counting):
         return super().reset(seed=seed, options=options)
 
 
-def first_seed(agent, steps):
+def seeds_of(agent, steps):
     agent.learn(steps)
-    seed, *later = agent.env.seeds
-    assert later == [None] * len(later)  # the generator goes on from episode to episode
-    return seed
+    return agent.env.seeds
 
 
-def test_environment_is_seeded_by_the_agents_seed_and_by_how_far_it_is(tmp_path):
-    seeds = [first_seed(DDPG(Seeded(), SMALL[DDPG], seed=1), 10)]
+def test_every_episode_is_seeded_by_the_agents_seed_and_by_the_step_at_which_it_begins(tmp_path):
+    other = seeds_of(DDPG(Seeded(), SMALL[DDPG], seed=1), 20)
     agent = DDPG(Seeded(), SMALL[DDPG], seed=0)
-    seeds.append(first_seed(agent, 10))
-    for steps in (10, 20):
-        agent.save(tmp_path / str(steps))
-        seeds.append(first_seed(DDPG.load(tmp_path / str(steps), Seeded()), 1))
-        agent.learn(10)
+    seeds = list(seeds_of(agent, 20))  # they begin at 0, 7, 14
+    assert len(set(seeds + other)) == 6
     assert None not in seeds
-    assert len(set(seeds)) == 4  # a loaded agent does not meet the first episodes again
+    agent.save(tmp_path / "20")
+    loaded = DDPG.load(tmp_path / "20", Seeded())  # in the midst of an episode, so it begins one at 20, and one at 27
+    agent.learn(8)  # one begins at 21
+    assert not set(seeds_of(loaded, 8)) & set(agent.env.seeds)
+    exact = DDPG(Seeded(), SMALL[DDPG], seed=0).learn(14)
+    exact.save(tmp_path / "14")
+    assert seeds_of(DDPG.load(tmp_path / "14", Seeded()), 14) == agent.env.seeds[2:4]  # an end is a place to go on from
 
 
 # -- what a checkpoint brings back ----------------------------------------------------------------------

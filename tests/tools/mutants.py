@@ -103,6 +103,10 @@ _MEMORY = "tests/agents/test_memory_options.py::test_"
 RING_MODEL = f"{_REPLAY}test_ring_is_a_list_whatever_happens"
 TREE_MODEL = "tests/experience/test_sum_tree.py::test_tree_is_an_array_whatever_happens"
 HINDSIGHT = "tests/agents/test_hindsight.py::test_goals_are_those_reached_later_each_as_often"
+FAULTS = "tests/experience/test_faults.py::test_"
+DROPPED = "tests/agents/test_dropped_transitions.py::test_dropped_transitions_are_counted_and_never_stored"
+MEMORY = "tests/agents/test_memory.py::test_"
+ARRAYS = "tests/storage/test_arrays.py::test_"
 
 MUTANTS = [
     # -- memory: each observation once, n steps, priorities, statistics, hindsight
@@ -304,8 +308,8 @@ MUTANTS = [
     Mutant(
         "evaluation-ignores-its-seed",
         "ddpg/runs/evaluation.py",
-        "make_stepper(env, seed)",
-        "make_stepper(env, None)",
+        "make_stepper(env, seed, ",
+        "make_stepper(env, None, ",
         STARTS,
     ),
     Mutant("ninety-percent-interval", "ddpg/runs/evaluation.py", "ppf(0.975", "ppf(0.95", SUMMARY),
@@ -507,21 +511,21 @@ MUTANTS = [
     # -- vectors of environments
     Mutant(
         "step-not-copied",
-        "ddpg/experience/stepping.py",
-        "self._read_all(observations)",
-        "np.asarray(observations, np.float32)",
+        "ddpg/experience/vectors.py",
+        "current, unread = self._read(observations)",
+        "current, unread = np.asarray(observations, np.float32), set()",
         SHARED_ARRAY,
     ),
     Mutant(
         "reset-not-copied",
-        "ddpg/experience/stepping.py",
-        "self._read_all(self.env.reset(seed=seed)[0])",
-        "np.asarray(self.env.reset(seed=seed)[0], np.float32)",
+        "ddpg/experience/vectors.py",
+        "self._observations, self._lost = self._read(observations)",
+        "self._observations, self._lost = np.asarray(observations, np.float32), set()",
         SHARED_ARRAY,
     ),
     Mutant(
         "restarts-are-transitions",
-        "ddpg/experience/stepping.py",
+        "ddpg/experience/vectors.py",
         "            self._ended = done",
         "            self._ended = np.zeros_like(done)",
         f"{INTERACTION}::test_vector_stores_what_single_environments_do",
@@ -648,7 +652,7 @@ MUTANTS = [
     ),
     Mutant(
         "lost-episodes-of-a-vector-go-on",
-        "ddpg/experience/stepping.py",
+        "ddpg/experience/vectors.py",
         "self._observations = None  # should anything below raise, the episodes are lost",
         "pass",
         f"{INTERACTION}::test_nothing_leads_over_from_what_a_vector_lost",
@@ -673,7 +677,7 @@ MUTANTS = [
     # -- what environments return
     Mutant(
         "observation-not-copied",
-        "ddpg/experience/interaction.py",
+        "ddpg/experience/reading.py",
         "numbers.copy() if numbers is array else numbers",
         "numbers",
         f"{INTERACTION}::test_an_environment_that_reuses_its_array",
@@ -681,30 +685,134 @@ MUTANTS = [
     Mutant(
         "last-observation-is-the-next-first",
         "ddpg/experience/interaction.py",
-        "step.last[0] if self._single and step.last else stepper.observations",
+        "step.last[0] if self.single and step.last else stepper.observations",
         "stepper.observations",
         f"{INTERACTION}::test_single",
     ),
     Mutant(
         "observation-of-any-shape",
-        "ddpg/experience/interaction.py",
+        "ddpg/experience/reading.py",
         "if array.shape != shape:",
         "if array.size != np.prod(shape):",
         RETURNED,
     ),
     Mutant(
         "bytes-cut-off",
-        "ddpg/experience/interaction.py",
+        "ddpg/experience/reading.py",
         "if self._bytes:",
         "if False:",
         f"{INTERACTION}::test_images_stay_what_they_are",
     ),
     Mutant(
         "nan-reward-of-a-vector",
-        "ddpg/experience/stepping.py",
-        "_check_rewards(step.rewards, np.flatnonzero(stepped))",
+        "ddpg/experience/vectors.py",
+        "faults |= self._bad_rewards(rewards, stepped)",
         "pass",
         f"{INTERACTION}::test_what_a_vector_may_not_return",
+    ),
+    # -- environments that fail
+    Mutant(
+        "interrupts-swallowed",
+        "ddpg/experience/stepping.py",
+        "info = self.env.step(action)\n        except Exception",
+        "info = self.env.step(action)\n        except BaseException",
+        f"{FAULTS}an_interrupt_is_no_fault",
+    ),
+    Mutant(
+        "dropped-episode-goes-on",
+        "ddpg/experience/vectors.py",
+        "(self._lost | set(faults)",
+        "(set(faults)",
+        f"{FAULTS}a_vector_drops_what_is_left_of_the_episode",
+    ),
+    Mutant(
+        "next-episode-dropped-too",
+        "ddpg/experience/vectors.py",
+        "self._lost = (dropped - over) | unread",
+        "self._lost = dropped | unread",
+        f"{FAULTS}a_vector_drops_what_is_left_of_the_episode",
+    ),
+    Mutant(
+        "bad-start-forgotten",
+        "ddpg/experience/vectors.py",
+        "self._lost = (dropped - over) | unread",
+        "self._lost = dropped - over",
+        f"{FAULTS}a_first_observation_that_is_bad",
+    ),
+    Mutant(
+        "lost-vector-never-reset",
+        "ddpg/experience/vectors.py",
+        "if len(self._lost) < self.count:",
+        "if True:",
+        f"{FAULTS}a_vector_that_is_lost_altogether_is_reset",
+    ),
+    Mutant(
+        "dropped-for-ever",
+        "ddpg/experience/faults.py",
+        "self._in_a_row >= PATIENCE",
+        "False",
+        f"{FAULTS}nothing_is_dropped_for_ever",
+    ),
+    Mutant(
+        "faults-never-forgiven",
+        "ddpg/experience/stepping.py",
+        "self._tolerance.forgive()",
+        "pass",
+        f"{FAULTS}nothing_is_dropped_for_ever",
+    ),
+    Mutant(
+        "processes-left-alone", "ddpg/experience/workers.py", "process.kill()", "pass", f"{FAULTS}a_reset_that_hangs"
+    ),
+    Mutant(
+        "dropped-uncounted",
+        "ddpg/agents/loop.py",
+        "agent.num_dropped_transitions += 1",
+        "pass",
+        DROPPED,
+    ),
+    Mutant(
+        "noise-of-a-dropped-episode",
+        "ddpg/agents/loop.py",
+        "+= 1\n            agent.behaviour.end_episode(index)",
+        "+= 1",
+        DROPPED,
+    ),
+    # -- what is checked before anything is made
+    Mutant(
+        "a-full-ring-must-fit",
+        "ddpg/agents/limits.py",
+        "stored = row * min(rows, capacity)",
+        "stored = row * capacity",
+        f"{MEMORY}what_a_run_fills_must_fit",
+    ),
+    Mutant(
+        "minibatches-weigh-nothing",
+        "ddpg/agents/limits.py",
+        "2 * config.batch_size * sum(config.hidden) * count",
+        "0",
+        f"{MEMORY}networks_must_fit",
+    ),
+    Mutant(
+        "container-limit-ignored",
+        "ddpg/storage/machine.py",
+        "min(_physical(), _of_container(), _of_process())",
+        "min(_physical(), _of_process())",
+        "tests/storage/test_machine.py::test_the_least_of_what_there_is",
+    ),
+    # -- files of arrays, piece by piece
+    Mutant(
+        "widest-array-last",
+        "ddpg/storage/arrays.py",
+        "(-item[1].itemsize, item[0])",
+        "(item[1].itemsize, item[0])",
+        f"{ARRAYS}arrays_begin_at_whole_words",
+    ),
+    Mutant(
+        "pieces-of-any-size",
+        "ddpg/storage/arrays.py",
+        "count = max(1, CHUNK * len(array) // array.nbytes)",
+        "count = len(array)",
+        f"{ARRAYS}nothing_is_held_twice",
     ),
     Mutant("complex-numbers-taken", "ddpg/experience/values.py", '"biuf"', '"biufc"', f"{_VALUES}no_numbers"),
     Mutant(

@@ -1,0 +1,202 @@
+"""Stepping a vector of environments, in either autoreset mode; see :mod:`ddpg.experience.stepping`."""
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.vector import AutoresetMode
+
+from ddpg.errors import EnvironmentFault, UsageError
+from ddpg.experience import workers
+from ddpg.experience.faults import Tolerance, name_of, seeded
+from ddpg.experience.reading import Reader
+from ddpg.experience.transitions import Episode, Step
+from ddpg.experience.values import LARGEST, as_flags, as_reward, as_rewards
+
+
+class VectorStepper:
+    """A vector environment; NEXT_STEP and SAME_STEP autoreset.
+
+    NEXT_STEP: the step after an episode's end ignores the action and returns the first observation of the
+    next episode with reward 0. That row is no transition and is left out.
+
+    SAME_STEP: the step that ends an episode already returns the next one's first observation; the true
+    last one is in ``infos["final_obs"]``, and that is what ``last`` gets.
+
+    A vector cannot restart one of its environments alone. Where bad transitions are dropped, all those of the
+    episode that are still to come are left out with them; once that is so in every environment, all are reset.
+    """
+
+    def __init__(
+        self, env: gym.vector.VectorEnv, seed: int | None, reader: Reader, tolerance: Tolerance, timeout: float | None
+    ):
+        mode = env.metadata.get("autoreset_mode")
+        if mode not in (AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP):
+            raise UsageError(
+                f"vector environment {env} has autoreset_mode {mode}; expected AutoresetMode.NEXT_STEP or SAME_STEP, "
+                'declared in its metadata: gymnasium.make_vec(..., vector_kwargs={"autoreset_mode": "NextStep"})'
+            )
+        self.env = env
+        self.count = env.num_envs
+        self._same_step = mode == AutoresetMode.SAME_STEP
+        self._reader, self._tolerance = reader, tolerance
+        self._timeout = timeout
+        self._limit = contextlib.nullcontext() if timeout is None else workers.Limit(env, timeout)
+        self._lost: set[int] = set()  # whose episode is abandoned, and not over
+        self._seed, self._episodes = seed, np.zeros(self.count, int)
+        self._restart(seed)
+
+    def _restart(self, seed: int | None = None) -> None:
+        self._ended = np.zeros(self.count, bool)
+        self._returns = np.zeros(self.count)
+        self._lengths = np.zeros(self.count, int)
+        self._episodes += 1
+        observations, _ = self._call(self.env.reset, seed=seed)
+        self._observations, self._lost = self._read(observations)
+
+    @property
+    def observations(self) -> Any:
+        """What was read where the environments are now; after a step that raised, those are new episodes' starts."""
+        if self._observations is None:
+            self._restart()
+        return self._observations
+
+    def step(self, actions: Any) -> Step:
+        """Step with N ``actions`` as the vector environment takes them, in env units.
+
+        Raises:
+            EnvironmentFault: an environment failed.
+        """
+        self._observations = None  # should anything below raise, the episodes are lost
+        stepped = ~self._ended
+        self._lengths[stepped] += 1
+        observations, rewards, terminated, truncated, infos = self._call(self.env.step, actions)
+        current, unread = self._read(observations)
+        try:
+            rewards = as_rewards(rewards, self.count)
+            terminated = as_flags(terminated, self.count, "terminated")
+            truncated = as_flags(truncated, self.count, "truncated")
+        except UsageError as error:
+            raise self._fault(str(error)) from None
+        done = terminated | truncated
+        ended = [int(index) for index in np.flatnonzero(done & stepped)]
+        last, faults = self._last_of(ended, infos) if self._same_step else ({}, {})
+        faults |= self._bad_rewards(rewards, stepped)
+        dropped: list[int] = []
+        if unread or faults or self._lost:
+            dropped = self._dropped(stepped, set(ended), unread, faults)
+            stepped[dropped] = False
+        # Indexing by a mask copies: the environment may write the next step into the same arrays.
+        step = Step(stepped, rewards[stepped], terminated[stepped], truncated[stepped], last, [], dropped)
+        if step.rewards.size:
+            self._tolerance.forgive()
+        self._returns[stepped] += step.rewards
+        for index in ended:
+            if index not in dropped:
+                success = _vector_success(infos, index, self._same_step)
+                step.episodes.append(Episode(float(self._returns[index]), int(self._lengths[index]), index, success))
+            self._returns[index], self._lengths[index] = 0.0, 0
+            self._episodes[index] += 1
+        if not self._same_step:
+            self._ended = done
+        if len(self._lost) < self.count:
+            self._observations = current
+        return step
+
+    def _call(self, function: Callable, *arguments: Any, **options: Any) -> Any:
+        try:
+            with self._limit:
+                return function(*arguments, **options)
+        except Exception as error:
+            index, what = workers.explained(self.env, error, self._timeout)
+            workers.end(self.env)
+            raise self._fault(what, index) from error
+
+    def _read(self, observations: Any) -> tuple[Any, set[int]]:
+        """Return what was read, and the environments whose observation could not be."""
+        try:
+            return self._reader.many(observations), set()
+        except UsageError as error:
+            message = str(error)
+        try:
+            current, unread = self._reader.salvaged(observations)
+        except UsageError as error:
+            raise self._fault(str(error)) from None
+        self._tolerance.meet(self._fault(message, min(unread)))
+        return current, unread
+
+    def _last_of(self, ended: list[int], infos: dict[str, Any]) -> tuple[dict[int, Any], dict[int, str]]:
+        """Return the last observations of episodes that ended, by environment, and what is wrong with others."""
+        last, faults = {}, {}
+        for index in ended:
+            if "final_obs" not in infos:
+                raise self._fault(
+                    'the vector environment ended a SAME_STEP episode without infos["final_obs"], its last '
+                    "observation; return it there, as gymnasium's own vector environments do, or use "
+                    "AutoresetMode.NEXT_STEP",
+                    index,
+                )
+            try:
+                last[index] = self._reader.one(infos["final_obs"][index])
+            except UsageError as error:
+                faults[index] = str(error)
+        return last, faults
+
+    def _bad_rewards(self, rewards: np.ndarray, stepped: np.ndarray) -> dict[int, str]:
+        good = np.abs(rewards) <= LARGEST
+        if good.all():
+            return {}
+        faults = {}
+        for index in map(int, np.flatnonzero(~good & stepped)):
+            try:
+                as_reward(float(rewards[index]), f"reward of environment {index}")
+            except UsageError as error:
+                faults[index] = str(error)
+        return faults
+
+    def _dropped(self, stepped: np.ndarray, ended: set[int], unread: set[int], faults: dict[int, str]) -> list[int]:
+        """Return the environments whose step is no transition, and remember whose episode is abandoned.
+
+        Args:
+            stepped: who stepped at all, ``[N]``; the others have just begun an episode.
+            ended: whose episode ended.
+            unread: whose current observation could not be read.
+            faults: what else is wrong, by environment.
+        """
+        for index in sorted(faults):
+            self._tolerance.meet(self._fault(faults[index], index))
+        rows = set(np.flatnonzero(stepped).tolist())
+        over = ended if self._same_step else set()  # whose current observation is of another episode already
+        dropped = rows & (self._lost | set(faults) | (unread - over))
+        self._lost = (dropped - over) | unread
+        return sorted(dropped)
+
+    def _fault(self, what: str, index: int | None = None) -> EnvironmentFault:
+        if index is None and self.count > 1:
+            which, index = f"one of the {self.count} environments", int(np.argmax(self._lengths))
+        else:
+            index = index or 0
+            which = f"environment {index} of {self.count}"
+        step = self._lengths[index]
+        when = f"in step {step} of" if step else "in the reset to"
+        return EnvironmentFault(
+            f"{which} ({name_of(self.env)}) failed {when} episode {self._episodes[index]} since the vector's reset "
+            f"{seeded(self._seed)}: {what}"
+        )
+
+
+def success_of(info: dict[str, Any]) -> bool | None:
+    """Return what an environment said of its episode that ended in ``info["is_success"]``, if anything."""
+    return bool(info["is_success"]) if info.get("is_success") is not None else None
+
+
+def _vector_success(infos: dict[str, Any], index: int, same_step: bool) -> bool | None:
+    """Return what environment ``index`` said of its episode that ended; in SAME_STEP mode that is in ``final_info``."""
+    if same_step:
+        infos = infos.get("final_info", {})
+        if not isinstance(infos, dict):  # an info for each environment
+            return success_of(infos[index] or {})
+    values, said = infos.get("is_success"), infos.get("_is_success")
+    return bool(values[index]) if values is not None and (said is None or said[index]) else None

@@ -1,0 +1,69 @@
+"""``config.json`` of a run directory: what was asked for; checked before anything is made of it."""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from ddpg.errors import FileFault
+from ddpg.storage import atomic, document
+from ddpg.storage.manifest import Name, Option
+from ddpg.storage.schema import converted, one_of
+
+CONFIG = "config.json"
+FORMAT = 1
+_DIGEST = "config_sha256"
+_ADVICE = "take another run directory, or bring back this file"
+
+_Steps = Annotated[int, msgspec.Meta(ge=1, le=2**53)]
+_Text = Annotated[str, msgspec.Meta(max_length=1 << 16)]
+
+
+class _Description(msgspec.Struct, forbid_unknown_fields=True):
+    format: Literal[1]
+    env_id: Annotated[str, msgspec.Meta(min_length=1, max_length=500)]
+    algorithm: Name
+    seed: Annotated[int, msgspec.Meta(ge=0)]
+    total_timesteps: _Steps
+    evaluation_interval: _Steps
+    evaluation_episodes: Annotated[int, msgspec.Meta(ge=1, le=100_000)]
+    n_envs: Annotated[int, msgspec.Meta(ge=1, le=1024)]
+    vectorization: one_of("sync", "async")  # type: ignore[valid-type]
+    config: dict[Name, Option]
+    versions: dict[Name, _Text]
+    command: list[_Text]
+    config_sha256: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}\Z")]
+
+
+def write(run: Path, fields: dict[str, Any]) -> None:
+    """Write ``config.json`` of a run directory, with its format and its checksum."""
+    whole = {"format": FORMAT, **fields}
+    whole[_DIGEST] = _checksum(whole)
+    atomic.write_text(run / CONFIG, json.dumps(whole, indent=2) + "\n")
+
+
+def read(run: Path) -> dict[str, Any]:
+    """Return the fields of a run directory's ``config.json``.
+
+    Raises:
+        FileFault: it is not as this version writes it: damaged, edited, of another format, not a regular file.
+        FileNotFoundError: there is none.
+    """
+    path = run / CONFIG
+    try:
+        found = document.read(path)
+        if not isinstance(found, dict) or found.get("format") != FORMAT:
+            raise FileFault(f"{path} is not the config.json of a run, of format {FORMAT}; {document.ADVICE}")
+        converted(f"{path}:", found, _Description)
+    except FileFault as error:
+        raise FileFault(f"{str(error).removesuffix(document.ADVICE)}{_ADVICE}") from None
+    if found.pop(_DIGEST) != _checksum(found):
+        raise FileFault(f"{path} does not match its own checksum: it was edited or damaged; {_ADVICE}")
+    del found["format"]
+    return found
+
+
+def _checksum(fields: dict[str, Any]) -> str:
+    return hashlib.sha256(document.canonical(fields)).hexdigest()

@@ -1,0 +1,39 @@
+"""What a run ended with, for people or as one JSON object."""
+
+import json
+from pathlib import Path
+
+from ddpg.runs import directory
+
+
+def print_report(run: Path, as_json: bool) -> None:
+    """Print where a run is, its speed, and its last evaluation."""
+    document = directory.read_config(run)
+    # None yet where a run was left early.
+    metrics, evaluation = (
+        (directory.read_table(run / f"{name}.csv") or [{}])[-1] for name in ("metrics", "evaluations")
+    )
+    timesteps = int(directory.checkpoints(run)[-1].name)
+    summary = {
+        "run": str(run),
+        "env_id": document["env_id"],
+        "seed": document["seed"],
+        "timesteps": timesteps,
+        "finished": timesteps >= document["total_timesteps"],
+        "steps_per_second": float(metrics.get("fps", 0)),
+        "training_seconds": float(metrics.get("seconds", 0)),
+        "evaluation_mean_return": float(evaluation["mean_return"]) if evaluation else None,
+        "evaluation_episodes": int(evaluation.get("episodes", 0)),
+    }
+    if as_json:
+        print(json.dumps(summary))
+        return
+    if not summary["finished"]:
+        print(f"Stopped at {timesteps:,} of {document['total_timesteps']:,} steps; go on with: ddpg resume {run}")
+    if evaluation:
+        print(
+            f"{summary['env_id']}: evaluation return {summary['evaluation_mean_return']:.1f} after "
+            f"{int(evaluation['timesteps']):,} steps, {summary['steps_per_second']:,.0f} steps/s, "
+            f"{summary['training_seconds']:.1f} s of training"
+        )
+    print(f"Everything is in {run}; evaluate it with: ddpg evaluate {run}")

@@ -1,0 +1,137 @@
+"""SIGINT and SIGTERM while a run is under way: the first is a request, a second one ends it at once.
+
+A signal's Python handler waits until the interpreter runs again, which while TensorFlow starts or compiles takes many
+seconds. So a thread reads the signals from a pipe that the system writes to, and answers in the meantime.
+"""
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+_ANSWER = (
+    "the run will be saved and ended: at the end of the episode if that takes a few seconds at most, after "
+    "TensorFlow's start-up or compiling if that is under way; a second signal ends it at once"
+)
+
+
+class Request:
+    """A wish to end.
+
+    Attributes:
+        number: the first signal, ``None`` as long as there is none.
+        left: whether a run was left before its goal because of it.
+        resumable: says what can be gone on with.
+    """
+
+    def __init__(self) -> None:
+        self.number: int | None = None
+        self.left = False
+        self.resumable: Callable[[], str] = lambda: "nothing was begun"
+
+    @property
+    def status(self) -> int:
+        """The exit status that this makes: 128 and the signal's number, as shells say it; 0 for a run that ended."""
+        return 128 + self.number if self.left and self.number is not None else 0
+
+    def say(self, text: str) -> None:
+        """Write a line to the terminal."""
+        print(f"ddpg: {text}", file=sys.stderr, flush=True)
+
+
+class _Watched(Request):
+    """A request that a thread of its own takes."""
+
+    def __init__(self, ends_process: bool):
+        super().__init__()
+        self._ends_process = ends_process
+        # Of its own: what TensorFlow says at its start is held back from descriptor 2.
+        self._terminal = os.dup(2) if sys.stderr is sys.__stderr__ else None
+        self._count = 0
+        self._before = {number: signal.getsignal(number) for number in SIGNALS}
+
+    def say(self, text: str) -> None:
+        if self._terminal is None:
+            super().say(text)
+        else:
+            begin = "\n" if os.isatty(self._terminal) else ""  # behind a progress bar
+            os.write(self._terminal, f"{begin}ddpg: {text}\n".encode())
+
+    @contextlib.contextmanager
+    def taken(self) -> Iterator[None]:
+        """Take the signals until the block ends; one that was ignored, as ``nohup`` does, stays so."""
+        taken = [n for n, handler in self._before.items() if handler not in (signal.SIG_IGN, None)]
+        read, write = os.pipe()
+        os.set_blocking(write, False)
+        thread = threading.Thread(target=self._watch, args=(read,), name="ddpg-signals", daemon=True)
+        thread.start()
+        for number in taken:
+            signal.signal(number, self._handle)
+        self._forward_to = signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+        try:
+            yield
+        finally:
+            signal.set_wakeup_fd(self._forward_to)
+            for number in taken:
+                signal.signal(number, self._before[number])
+            os.close(write)
+            thread.join()
+            os.close(read)
+            if self._terminal is not None:
+                os.close(self._terminal)
+
+    def _watch(self, read: int) -> None:
+        while data := os.read(read, 64):
+            for number in data:
+                if number in SIGNALS:
+                    self._arrived(number)
+            if self._forward_to != -1:  # whoever had asked for them before
+                os.write(self._forward_to, data)
+
+    def _arrived(self, number: int) -> None:
+        name = signal.Signals(number).name
+        if self.number is None:
+            self.number = number
+            self.say(f"{name}: {_ANSWER}")
+            return
+        self.say(f"{name} again: ended at once; {self.resumable()}")
+        if self._ends_process:
+            os._exit(128 + number)
+
+    def _handle(self, number: int, frame: object) -> None:
+        """Let a second signal act as it would without us, where the process is not ours to end."""
+        self._count += 1
+        if self._count > 1 and not self._ends_process:
+            for each, handler in self._before.items():
+                signal.signal(each, handler)
+            signal.raise_signal(number)
+
+
+_watching: _Watched | None = None
+
+
+@contextlib.contextmanager
+def watching(ends_process: bool = False) -> Iterator[Request]:
+    """Take SIGINT and SIGTERM as a request until the block ends; within another such block, as its request.
+
+    Only Python's main thread can: in any other one the request never comes.
+
+    Args:
+        ends_process: a second signal ends the process at once; otherwise it acts as it did before this block.
+    """
+    global _watching
+    if threading.current_thread() is not threading.main_thread():
+        yield Request()
+    elif _watching is not None:
+        yield _watching
+    else:
+        _watching = request = _Watched(ends_process)
+        try:
+            with request.taken():
+                yield request
+        finally:
+            _watching = None

@@ -1,0 +1,38 @@
+"""Ending a run at a signal: where it can go on exactly, if that is near."""
+
+import time
+
+import gymnasium as gym
+
+from ddpg.agents.callbacks import Callback
+from ddpg.agents.off_policy import OffPolicyAgent
+from ddpg.experience.interaction import Episode
+from ddpg.runs.signals import Request
+
+PATIENCE = 5.0  # seconds that an episode may take to its end
+
+
+class StopAtRequest(Callback):
+    """Ends learning at the end of the episode under way, or where it stands if that does not come in time.
+
+    The episodes of a vector do not end together, so nothing is waited for there.
+    """
+
+    def __init__(self, request: Request, patience: float = PATIENCE):
+        self._request, self._patience = request, patience
+        self._ended_at = -1
+        self._waiting_since: float | None = None
+
+    def on_episode_end(self, agent: OffPolicyAgent, episode: Episode) -> None:
+        """Note where."""
+        self._ended_at = agent.num_timesteps
+
+    def on_step(self, agent: OffPolicyAgent) -> bool | None:
+        """End learning here, if it was asked for."""
+        if self._request.number is None:
+            return None
+        if self._ended_at == agent.num_timesteps or isinstance(agent.env, gym.vector.VectorEnv):
+            return False
+        # Not since the signal: what was compiled in the meantime is no part of the episode.
+        self._waiting_since = self._waiting_since or time.monotonic()
+        return False if time.monotonic() - self._waiting_since >= self._patience else None

@@ -1,0 +1,127 @@
+"""A run under way: to its goal, or to where it is left, by a signal or because its environment failed."""
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+
+from ddpg.agents.callbacks import Callback, ProgressBar
+from ddpg.agents.off_policy import OffPolicyAgent
+from ddpg.errors import EnvironmentFault, UsageError, file_faults
+from ddpg.runs import directory
+from ddpg.runs.environments import id_of, make_env
+from ddpg.runs.ledger import Ledger
+from ddpg.runs.plotting import plot_learning_curve
+from ddpg.runs.recorder import Recorder
+from ddpg.runs.signals import Request
+from ddpg.runs.stopping import StopAtRequest
+
+LAST_EVALUATION = 10.0  # seconds that the one before may have taken for one to be made where a run is left
+
+
+def run_to_goal(
+    run: Path,
+    document: dict[str, Any],
+    agent: OffPolicyAgent,
+    ledger: Ledger,
+    request: Request,
+    progress_bar: bool,
+) -> None:
+    """Let an agent learn until its goal, or until ``request``; save it either way, and close its environment.
+
+    Args:
+        run: the run directory, which this process owns.
+        document: its ``config.json``.
+        agent: who learns.
+        ledger: what the run remembers besides.
+        request: to end earlier; its ``left`` tells whether that was so.
+        progress_bar: show one on stderr.
+
+    Raises:
+        EnvironmentFault: the environment failed; names it, the step and the seed, and what was saved.
+        FileFault: the disk refused.
+        FloatingPointError: learning diverged.
+    """
+    request.resumable = lambda: how_to_go_on(run)
+    goal = document["total_timesteps"]
+
+    def advice() -> str:
+        return f"what was saved before is as it was; with that put right, {how_to_go_on(run)}"
+
+    with file_faults(advice), _environments(agent, document) as evaluation_env:
+        name = id_of(evaluation_env)
+        with contextlib.closing(Recorder(run, document, agent, evaluation_env, ledger)) as recorder:
+            callbacks: list[Callback] = [StopAtRequest(request), recorder]
+            if progress_bar:
+                callbacks.append(ProgressBar(name))
+            try:
+                if request.number is None:
+                    agent.learn(goal - agent.num_timesteps, callbacks)
+                if agent.num_timesteps >= goal:
+                    recorder.conclude(agent)
+                else:
+                    _leave(run, goal, agent, recorder, request)
+            except EnvironmentFault as error:
+                if request.number is None:
+                    raise _located(error, name, run, agent, recorder) from error
+                # A signal to all processes has ended those of a vector, too.
+                _leave(run, goal, agent, recorder, request)
+        plot_learning_curve(run, f"{type(agent).__name__} on {name}, seed {agent.seed}")
+
+
+def how_to_go_on(run: Path) -> str:
+    """Say from where a run can be resumed, and how."""
+    newest = directory.checkpoints(run)[-1:]
+    return f"go on from step {newest[0].name} with: ddpg resume {run}" if newest else "it has no checkpoint"
+
+
+@contextlib.contextmanager
+def _environments(agent: OffPolicyAgent, document: dict[str, Any]) -> Iterator[gym.Env]:
+    """Yield an environment to evaluate in; close it in the end, and the agent's."""
+    env = agent.env
+    assert env is not None
+    try:
+        evaluation_env = make_env(document["env_id"])
+        try:
+            yield evaluation_env
+        finally:
+            evaluation_env.close()
+    except BaseException:
+        # Processes of a vector may hang, or be dead: closing must not wait for them, nor hide what happened.
+        with contextlib.suppress(Exception):
+            env.close(**({"terminate": True} if isinstance(env, gym.vector.VectorEnv) else {}))
+        raise
+    env.close()
+
+
+def _leave(run: Path, goal: int, agent: OffPolicyAgent, recorder: Recorder, request: Request) -> None:
+    """Save, say how to go on, and evaluate if that is quick."""
+    request.left = True
+    path, exactly = recorder.leave(agent)
+    where = f"saved at {agent.num_timesteps:,} of {goal:,} steps"
+    before = [checkpoint.name for checkpoint in directory.checkpoints(run) if checkpoint.name != path.name][-1:]
+    if exactly:
+        request.say(f"{where}; it goes on as if it had not been interrupted with: ddpg resume {run}")
+    else:
+        request.say(
+            f"{where}, where episodes are under way, so that it goes on with new ones: ddpg resume {run}"
+            + (f"; exactly as if not interrupted: ddpg resume {run} --checkpoint {before[0]}" if before else "")
+        )
+    if summary := recorder.evaluate_aside(agent, LAST_EVALUATION):
+        request.say(f"evaluation there: mean return {summary['mean_return']:.1f} of {summary['episodes']} episodes")
+
+
+def _located(
+    error: EnvironmentFault, name: str, run: Path, agent: OffPolicyAgent, recorder: Recorder
+) -> EnvironmentFault:
+    """Return the fault with where it happened and what is kept: all that was learned before the step that failed."""
+    step, seed = agent.num_timesteps, agent.seed
+    try:
+        recorder.leave(agent)
+    except (UsageError, OSError) as other:
+        kept = f"what was learned since could not be saved ({other}); {how_to_go_on(run)}"
+    else:
+        kept = f"what was learned is saved; {how_to_go_on(run)}"
+    return EnvironmentFault(f"{name} failed after step {step}, seed {seed}: {error}; {kept}")

@@ -1,0 +1,36 @@
+"""What of a run directory must not depend on whether it was interrupted."""
+
+import numpy as np
+import tensorflow as tf
+
+from ddpg.runs import directory
+from ddpg.storage import checkpoint
+
+v1 = tf.compat.v1
+
+
+def what_is_left(run):
+    """Return everything of a run directory that must not depend on whether it was interrupted."""
+    manifest, groups = checkpoint.read(checkpoint.find(run))
+    left = {f"{group}/{name}": array for group, arrays in groups.items() for name, array in arrays.items()}
+    del left["run/seconds"]
+    left |= {name: manifest[name] for name in ("num_timesteps", "num_updates", "owed_updates", "random_states")}
+    for name in ("metrics", "episodes", "evaluations"):
+        rows = directory.read_table(run / f"{name}.csv")
+        left[name] = [{key: cell for key, cell in row.items() if key not in ("seconds", "fps")} for row in rows]
+    left["events"] = sorted(
+        (event.step, value.tag)
+        for path in run.glob("events.out.tfevents.*")
+        for event in v1.train.summary_iterator(str(path))
+        for value in event.summary.value
+    )
+    left["best"] = checkpoint.read(run / "checkpoints" / "best")[0]["num_timesteps"]
+    left["files"] = sorted(path.name for path in (run / "checkpoints").iterdir())
+    return left
+
+
+def assert_same(run, other):
+    actual, expected = what_is_left(run), what_is_left(other)
+    assert actual.keys() == expected.keys()
+    for name, value in expected.items():
+        np.testing.assert_array_equal(actual[name], value, err_msg=name)

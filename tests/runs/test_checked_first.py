@@ -1,0 +1,98 @@
+"""What ``train`` refuses, before a run directory or anything else is made."""
+
+import re
+
+import faulty_envs  # noqa: F401  registers
+import pytest
+
+from ddpg import DDPGConfig, UsageError, evaluate, train
+from ddpg.errors import EnvironmentFault
+from ddpg.runs.environments import make_env
+
+SMALL = DDPGConfig(hidden=(4,), batch_size=4, learning_starts=20, updates_per_call=4, jit=False)
+
+
+def refused(tmp_path, message, env_id="faulty/None-v0", config=SMALL, **options):
+    with pytest.raises(UsageError, match=message) as caught:
+        train(env_id, config, **{"root": tmp_path, "progress_bar": False, **options})
+    assert not list(tmp_path.rglob("config.json"))
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "at_least"),
+    [
+        *(("seed", value, 0) for value in (-1, 0.5, "0", True)),
+        *(("total_timesteps", value, 1) for value in (0, -5, 1.5, float("nan"))),
+        *(("evaluation_interval", value, 1) for value in (0, -1)),
+        *(("evaluation_episodes", value, 1) for value in (0, -1, None)),
+    ],
+)
+def test_numbers(tmp_path, option, value, at_least):
+    refused(
+        tmp_path, rf"{option}={re.escape(repr(value))} must be a whole number, at least {at_least}", **{option: value}
+    )
+    assert not list(tmp_path.iterdir())
+
+
+def test_roots(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    refused(
+        tmp_path, r"root='.*/file/runs': '.*/file' is not a directory; name another one", root=tmp_path / "file/runs"
+    )
+    refused(tmp_path, r"root='.*/file': '.*/file' is not a directory", root=tmp_path / "file")
+    monkeypatch.setattr("os.access", lambda path, mode: False)
+    refused(tmp_path, r"root='.*/new/runs': '.*' is not yours to write to", root=tmp_path / "new/runs")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"buffer_size": 10**12}, "buffer_size=1000000000000 needs at least .* GB .*; lower buffer_size"),
+        ({"hidden": (10**7, 10**7)}, "needs at least .* GB .*; lower hidden"),
+        ({"step_timeout": 5}, r"step_timeout=5\.0 needs environments in processes of their own"),
+    ],
+)
+def test_options(tmp_path, change, message):
+    refused(tmp_path, message, config=SMALL.replace(**change))
+
+
+def test_constructors():
+    with pytest.raises(EnvironmentFault, match=r"'faulty/Constructor-v0' could not be made: KeyError: .*no licence"):
+        make_env("faulty/Constructor-v0")
+
+
+def test_a_fault_while_evaluating():
+    class Still:
+        def predict(self, observation, deterministic=True):
+            return [0.0], None
+
+    with pytest.raises(
+        EnvironmentFault, match="in step 10 of episode 15 since its reset with seed 3: observation holds"
+    ):
+        evaluate(Still(), make_env("faulty/NaN-v0"), 20, seed=3)
+    with pytest.raises(UsageError, match="seed=-1 must be a whole number, at least 0"):
+        evaluate(Still(), make_env("faulty/None-v0"), 20, seed=-1)
+
+
+def test_a_fault_while_training_leaves_what_was_saved(tmp_path):
+    with pytest.raises(EnvironmentFault, match="faulty/Infinity-v0 failed in step 10 of"):
+        train(
+            "faulty/Infinity-v0",
+            SMALL,
+            **{"seed": 0, "total_timesteps": 400, "evaluation_interval": 100, "evaluation_episodes": 1},
+            **{"root": tmp_path, "progress_bar": False},
+        )
+    assert (tmp_path / "faulty/Infinity-v0/1/checkpoints/100/manifest.json").exists()
+
+
+def test_dropped_transitions_are_in_the_metrics(tmp_path):
+    run = train(
+        "faulty/NaNOnce-v0",
+        SMALL.replace(on_bad_transition="drop"),
+        **{"seed": 0, "total_timesteps": 200, "evaluation_interval": 200, "evaluation_episodes": 1},
+        **{"root": tmp_path, "progress_bar": False},
+    )
+    header, *rows = (run / "metrics.csv").read_text().splitlines()
+    column = header.split(",").index("dropped_transitions")
+    assert sum(float(row.split(",")[column]) for row in rows) == 1
