@@ -6,8 +6,6 @@ from pathlib import Path
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 # Before NumPy reads it, as ddpg.cli does: a second BLAS thread that waits for its core costs more than it computes.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-# The same compiled updates without LLVM's work on their speed, half of what compiling takes: tests make few updates.
-os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 
 import gymnasium as gym
 import numpy as np

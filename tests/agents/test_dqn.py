@@ -413,6 +413,7 @@ def test_dqn_learns_from_pixels():
         gamma=0.9,
         exploration_steps=2_000,
         buffer_size=5_000,
+        jit=False,
     )
     agent = DQN(env, config, seed=0)
     before = evaluate(agent, env, 100, seed=1).returns.mean()
