@@ -170,7 +170,7 @@ def test_what_was_learned_before_an_environment_failed_is_kept(at, tmp_path):
 
 def test_a_first_reset_that_fails(at, tmp_path, monkeypatch):
     monkeypatch.setattr(Walk, "reset", lambda self, seed=None, options=None: fail())
-    with pytest.raises(EnvironmentFault, match="after step 0, seed 5: .* in the reset to episode 1 .* its wheel"):
+    with pytest.raises(EnvironmentFault, match=r"after step 0, seed 5: .* in the reset to episode 1 .* its wheel"):
         train("Eventful-v0", CONFIG, root=tmp_path, **RUN)
 
 
