@@ -51,23 +51,48 @@ def wait_for(root: Path, table: str, count: int) -> Path:
     raise TimeoutError(f"no {count} rows of {table} in {root}")
 
 
-def under_way(folder: Path, straight: dict[str, str], leave: int, read_only: bool = False) -> dict:
-    """Let the disk of a run fill up (or become read-only) after its first evaluation; then make room, and resume."""
+def under_way(folder: Path, straight: dict[str, str], leave: int) -> dict:
+    """Let the disk of a run fill up after its first evaluation; then make room, and resume."""
     process = common.start(*TRAINING, "--root", str(folder / "runs"))
     run = wait_for(folder / "runs", "evaluations", 1)
-    if read_only:
-        subprocess.run(["mount", "-o", "remount,ro", str(folder)], check=False)
-    filler = folder / "filler" if read_only else fill(folder, leave)
+    filler = fill(folder, leave)
     said = process.communicate()[1].strip()
     kept = sorted(path.name for path in (run / "checkpoints").iterdir())
-    if read_only:
-        subprocess.run(["mount", "-o", "remount,rw", str(folder)], check=True)
-    filler.unlink(missing_ok=True)
+    filler.unlink()
     status, _ = common.finish("resume", str(run), "--no-progress-bar")
-    found = common.digest(run)
-    differ = [name for name in straight if found[name] != straight[name]]
     row = {"status": process.returncode, "kept": " ".join(kept), "resumed": status}
-    return row | {"differ": " ".join(differ) or "nothing", "lines": said.count("\n") + 1, "said": said}
+    return row | {"differ": differences(run, straight), **told(said, folder)}
+
+
+def differences(run: Path, straight: dict[str, str]) -> str:
+    """Return what of a run is not as in the straight one."""
+    found = common.digest(run)
+    return " ".join(name for name in straight if found[name] != straight[name]) or "nothing"
+
+
+def told(said: str, folder: Path) -> dict:
+    """Return what a command said, without where its disk is mounted."""
+    return {"lines": said.strip().count("\n") + 1, "said": said.strip().replace(str(folder), "DISK")}
+
+
+def read_only(folder: Path, straight: dict[str, str]) -> list[dict]:
+    """Kill a run, make its disk read-only, and begin and resume runs there; then resume it on a disk that is not."""
+    process = common.start(*TRAINING, "--root", str(folder / "runs"))
+    run = wait_for(folder / "runs", "evaluations", 1)
+    process.kill()
+    process.communicate()
+    subprocess.run(["mount", "-o", "remount,ro", str(folder)], check=True)
+    begun, said_begun = common.finish(*TRAINING, "--root", str(folder / "runs"))
+    resumed, said_resumed = common.finish("resume", str(run), "--no-progress-bar")
+    subprocess.run(["mount", "-o", "remount,rw", str(folder)], check=True)
+    status, _ = common.finish("resume", str(run), "--no-progress-bar")
+    return [
+        {"moment": "train on a read-only disk", "status": begun, **told(said_begun, folder)},
+        {
+            **{"moment": "resume on a read-only disk", "status": resumed, "resumed": status},
+            **{"differ": differences(run, straight), **told(said_resumed, folder)},
+        },
+    ]
 
 
 def at_the_beginning(folder: Path) -> dict:
@@ -75,7 +100,7 @@ def at_the_beginning(folder: Path) -> dict:
     fill(folder)
     status, said = common.finish(*TRAINING, "--root", str(folder / "runs"))
     left = [path.name for path in (folder / "runs").rglob("*") if path.is_file()]
-    return {"status": status, "kept": " ".join(left), "lines": said.strip().count("\n") + 1, "said": said.strip()}
+    return {"status": status, "kept": " ".join(left), **told(said, folder)}
 
 
 def a_row_and_events(folder: Path) -> list[dict]:
@@ -97,7 +122,7 @@ def a_row_and_events(folder: Path) -> list[dict]:
                     file.flush()
             found.append({"moment": name, "said": "nothing"})
         except OSError as error:
-            found.append({"moment": name, "said": str(error)})
+            found.append({"moment": name, **told(str(error), folder)})
         if isinstance(file, Table):
             found[-1]["differ"] = "nothing" if (folder / "metrics.csv").read_bytes().endswith(b"\n") else "a torn row"
         with contextlib.suppress(OSError):
@@ -127,7 +152,7 @@ def main() -> None:
         with disk(root / "d", "1m") as folder:
             table += a_row_and_events(folder)
         with disk(root / "e", "20m") as folder:
-            table.append({"moment": "becomes read-only", **under_way(folder, straight, 0, read_only=True)})
+            table += read_only(folder, straight)
     common.report("disks", table)
 
 

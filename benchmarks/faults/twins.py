@@ -27,7 +27,12 @@ def two_on_one_run(root: Path) -> list[dict]:
     first.communicate()
     newest = max(int(path.name) for path in (run / "checkpoints").iterdir() if path.name.isdecimal())
     after, _ = common.finish("resume", str(run), "--total-timesteps", str(newest + 500), "--no-progress-bar")
-    told = {"trial": "resume of a run under way", "status": status, "names its owner": named, "said": said.strip()}
+    told = {
+        "trial": "resume of a run under way",
+        "status": status,
+        "names its owner": named,
+        "said": said.strip().replace(str(root), "ROOT"),
+    }
     return [told, {"trial": "resume after its owner was killed", "status": after}]
 
 
