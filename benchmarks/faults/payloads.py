@@ -1,6 +1,6 @@
 """Code planted in each kind of file: is any of it executed?
 
-    python -m benchmarks.faults.payloads
+    python -m benchmarks.faults.payloads [--only TEXT]
 
 A payload, run, would leave a mark. It is planted as a pickle in every file of a run directory and of its checkpoints,
 as a NumPy archive of objects, as text in names and cells, as a module to import, and as a link to a program.
@@ -12,6 +12,7 @@ import io
 import os
 import pickle
 import shutil
+import sys
 import tempfile
 import warnings
 from collections.abc import Callable
@@ -83,7 +84,9 @@ def try_commands(copy: Path, toml: Path) -> list[int]:
 
 
 def main() -> None:
-    argparse.ArgumentParser(description=__doc__.splitlines()[0]).parse_args()
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", default="", metavar="TEXT", help="only where TEXT is in the name")
+    options = parser.parse_args()
     warnings.simplefilter("ignore")
     table = []
     with tempfile.TemporaryDirectory(prefix="payloads-") as name:
@@ -93,7 +96,7 @@ def main() -> None:
         Payload.mark = str(mark)
         (root / "evil.py").write_text(f"import os\nos.system('touch {mark}')\ndef run(*_): ...\n")
         (root / "evil.toml").write_bytes(pickle.dumps(Payload()))
-        os.sys.path.insert(0, str(root))  # the module could be imported
+        sys.path.insert(0, str(root))  # the module could be imported
         status, said = common.finish(
             *("train", "Pendulum-v1", "--seed", "3", "--no-progress-bar", *common.SMALL, "--total-timesteps", "400"),
             *("--evaluation-interval", "200", "--evaluation-episodes", "1", "--root", str(root / "runs")),
@@ -102,6 +105,8 @@ def main() -> None:
         run = common.run_in(root / "runs")
         assert run is not None
         for where, plant in planted(run, "evil").items():
+            if options.only not in where:
+                continue
             copy = shutil.copytree(run, root / "copy")
             plant(copy)
             row = {"where": where, "statuses": " ".join(map(str, try_commands(copy, root / "evil.toml")))}
