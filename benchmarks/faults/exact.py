@@ -78,6 +78,7 @@ def main() -> None:
     parser.add_argument("--signal", default="KILL", choices=("KILL", "INT", "TERM"))
     parser.add_argument("--root", type=Path, help="where runs are kept; by default nowhere")
     options = parser.parse_args()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background ignores it, and so would runs
     root = options.root or Path(tempfile.mkdtemp(prefix="exact-"))
     table = []
     try:

@@ -72,8 +72,11 @@ def send(number):
     """Send a signal to this process, and wait until somebody has taken it."""
     request = signals._watching
     os.kill(os.getpid(), number)
-    while request.number is None:
+    for _ in range(1000):
+        if request.number is not None:
+            return
         time.sleep(0.01)
+    pytest.fail("nobody has taken it")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
