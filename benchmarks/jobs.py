@@ -56,8 +56,6 @@ def run_job(job: Job, root: Path, threads: int | None = None) -> dict[str, Any]:
             run.rename(run.with_name(f"cut-{sum(1 for _ in run.parent.iterdir())}"))
         goal = ("--seed", str(job.seed), "--total-timesteps", str(job.total_timesteps))
         trained = _ddpg("train", job.env_id, *goal, "--root", str(job.folder(root)), *job.flags, threads=threads)
-    if not trained["finished"]:
-        raise KeyboardInterrupt
     evaluated = _ddpg("evaluate", str(run), "--episodes", str(job.episodes), bar=False)
     row = {**trained, **evaluated, "seed": job.seed, "label": job.label, "flags": " ".join(job.flags)}
     row.pop("run")
@@ -113,6 +111,8 @@ def _ddpg(*arguments: str, bar: bool = True, threads: int | None = None) -> dict
     if threads is not None:
         environment.setdefault("TF_NUM_INTRAOP_THREADS", str(threads))
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    if done.returncode in (130, 143):  # the terminal interrupts all of them
+        raise KeyboardInterrupt
     if done.returncode != 0:
         raise RuntimeError(f"{' '.join(command)} failed with status {done.returncode}:\n{done.stderr[-2000:]}")
     return json.loads(done.stdout)

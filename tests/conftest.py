@@ -1,6 +1,7 @@
 """Fixtures: a graph with its session, small spaces, golden values."""
 
 import os
+import signal
 from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -18,6 +19,9 @@ settings.register_profile("unhurried", deadline=None)
 settings.load_profile("unhurried")
 
 v1 = tf.compat.v1
+
+# What runs in the background of a shell ignores Ctrl-C, and so would every process that a test starts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A value other than the tests' for every option that DDPG and DQN share, that changes what is learned.
 SHARED_CHANGES = {

@@ -61,8 +61,7 @@ def _free(run: Path) -> Path:
 
 def _cut(path: Path, keep: Callable[[int, str], bool]) -> None:
     """Rewrite an event file without the scalars that are not kept; aside, and renamed into place."""
-    records = list(_records(path))
-    kept = [record for record in records if _is_kept(v1.Event.FromString(record), keep)]
+    kept = [record for record in _records(path) if _is_kept(v1.Event.FromString(record), keep)]
     whole = sum(16 + len(record) for record in kept)  # a length, a record, and a checksum of each
     if path.stat().st_size == whole:
         return
@@ -83,11 +82,18 @@ def _is_kept(event: tf.compat.v1.Event, keep: Callable[[int, str], bool]) -> boo
     return all(keep(event.step, value.tag) for value in event.summary.value)
 
 
-def _records(path: Path) -> Iterator[bytes]:
+def _records(path: Path) -> list[bytes]:
+    records: list[bytes] = []
+    logger = tf.get_logger()
+    level = logger.level
+    logger.setLevel("ERROR")  # it calls its only reader of one file deprecated
     try:
-        yield from v1.io.tf_record_iterator(str(path))
+        records.extend(v1.io.tf_record_iterator(str(path)))
     except tf.errors.DataLossError:
-        return  # a kill cut the last one short
+        pass  # a kill cut the last one short
+    finally:
+        logger.setLevel(level)
+    return records
 
 
 @contextlib.contextmanager

@@ -11,6 +11,7 @@ import numpy as np
 from ddpg.agents import state
 from ddpg.agents.callbacks import Callback
 from ddpg.agents.off_policy import OffPolicyAgent
+from ddpg.errors import UsageError
 from ddpg.experience.interaction import Episode
 from ddpg.runs import directory
 from ddpg.runs.evaluation import evaluate
@@ -185,16 +186,22 @@ class Recorder(Callback):
         start = time.perf_counter()
         self._save(agent)
         if is_best:
-            agent.save(self._folder / "best", replay=False)
+            self._save_best(agent)
         self._aside_seconds += time.perf_counter() - start
 
     def _keep_best(self, agent: OffPolicyAgent) -> None:
         """Save the best where a kill came between its evaluation and its being saved."""
+        if self._ledger.best_at == agent.num_timesteps:
+            self._save_best(agent)
+
+    def _save_best(self, agent: OffPolicyAgent) -> None:
         best = self._folder / "best"
-        if self._ledger.best_at != agent.num_timesteps:
-            return
-        if not best.exists() or checkpoint.read(best, only=set())[0]["num_timesteps"] != agent.num_timesteps:
-            agent.save(best, replay=False)
+        try:
+            if best.exists() and checkpoint.read(best)[0]["num_timesteps"] == agent.num_timesteps:
+                return
+        except UsageError:
+            place.remove(best)  # damaged: none that saving would replace
+        agent.save(best, replay=False)
 
     def _save(self, agent: OffPolicyAgent) -> None:
         """Write a checkpoint to resume from, and let go of the oldest."""

@@ -10,6 +10,7 @@ from ddpg.experience.interaction import Episode
 from ddpg.runs.signals import Request
 
 PATIENCE = 5.0  # seconds that an episode may take to its end
+LONGEST_STEP = 1.0  # seconds that a step counts at most: a longer one was compiling, and is none of the episode's
 
 
 class StopAtRequest(Callback):
@@ -21,7 +22,8 @@ class StopAtRequest(Callback):
     def __init__(self, request: Request, patience: float = PATIENCE):
         self._request, self._patience = request, patience
         self._ended_at = -1
-        self._waiting_since: float | None = None
+        self._last_step: float | None = None
+        self._waited = 0.0
 
     def on_episode_end(self, agent: OffPolicyAgent, episode: Episode) -> None:
         """Note where."""
@@ -33,6 +35,7 @@ class StopAtRequest(Callback):
             return None
         if self._ended_at == agent.num_timesteps or isinstance(agent.env, gym.vector.VectorEnv):
             return False
-        # Not since the signal: what was compiled in the meantime is no part of the episode.
-        self._waiting_since = self._waiting_since or time.monotonic()
-        return False if time.monotonic() - self._waiting_since >= self._patience else None
+        now = time.monotonic()
+        self._waited += min(now - (self._last_step or now), LONGEST_STEP)
+        self._last_step = now
+        return False if self._waited >= self._patience else None

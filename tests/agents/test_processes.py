@@ -3,6 +3,7 @@
 import copy
 import os
 import pickle
+import signal
 import warnings
 
 import gymnasium as gym
@@ -40,6 +41,7 @@ def test_an_agent_is_not_used_in_a_fork(agent, tmp_path):
         warnings.simplefilter("ignore")  # that forking with threads is dangerous is what this is about
         child = os.fork()
     if not child:
+        signal.alarm(20)  # without the refusal it may hang
         try:
             for use in uses:
                 try:

@@ -10,6 +10,8 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import jobs
 from jobs import Job, run_jobs, threads_each, write_csv
 
+from ddpg.runs import description
+
 FLAGS = ("--hidden", "8", "--batch-size", "8", "--learning-starts", "50", "--no-jit")
 
 
@@ -23,8 +25,7 @@ def test_done_is_kept_and_cut_goes_on(tmp_path):
     assert run_jobs([job], tmp_path, workers=1)[0]["mean_return"] == 7  # not done again
 
     (run / "result.json").unlink()
-    config = json.loads((run / "config.json").read_text()) | {"total_timesteps": 450}
-    (run / "config.json").write_text(json.dumps(config))  # as if 300 was where it had been cut
+    description.write(run, description.read(run) | {"total_timesteps": 450})  # as if 300 was where it had been cut
     (resumed,) = run_jobs([job], tmp_path, workers=1)
     assert resumed["timesteps"] == 450
     assert [entry.name for entry in run.parent.iterdir()] == ["1"]

@@ -73,8 +73,11 @@ def send(number):
     """Send a signal to this process, and wait until somebody has taken it."""
     request = signals._watching
     os.kill(os.getpid(), number)
-    while request.number is None:
+    for _ in range(1000):
+        if request.number is not None:
+            return
         time.sleep(0.01)
+    pytest.fail("nobody has taken it")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -119,6 +122,20 @@ def test_an_episode_that_does_not_end_is_not_waited_for(straight, at, tmp_path, 
     at(0, None)
     resume(run, which=grid, progress_bar=False)
     assert_same(run, straight)
+
+
+def test_waiting_for_an_episode_is_not_waiting_for_a_compiler(monkeypatch):
+    class Agent:
+        num_timesteps, env = 1, None
+
+    request = signals.Request()
+    clock = iter([100.0, 100.5, 140.5, 141.0, 143.0, 144.0, 145.1])
+    monkeypatch.setattr(stopping.time, "monotonic", lambda: next(clock))
+    stop = stopping.StopAtRequest(request)
+    assert stop.on_step(Agent()) is None  # nothing was asked for
+    request.number = signal.SIGINT
+    # 0, 0.5, 1 of 40, 0.5, 1 of 2, 1, 1 of 1.1: five seconds are over at the last one
+    assert [stop.on_step(Agent()) for _ in range(7)] == [None] * 6 + [False]
 
 
 def test_a_second_signal_acts_as_usual_and_names_what_there_is(at, tmp_path, capsys):

@@ -201,6 +201,19 @@ def test_best_is_made_where_a_kill_came_before_it(copied):
     assert checkpoint.read(best)[0]["num_timesteps"] == int(newest.name)
 
 
+def test_a_damaged_best_is_made_again_and_is_in_nobodys_way(copied):
+    best = copied / "checkpoints" / "best"
+    (best / "manifest.json").write_text("{")
+    older = directory.checkpoints(copied)[0]
+
+    def is_best(manifest, groups):
+        groups["run"] |= {"best": np.array([1e6]), "best_at": np.array(int(older.name))}
+
+    rewritten(older, is_best)
+    resume(copied, which=older.name, progress_bar=False)
+    assert checkpoint.read(best)[0]["num_timesteps"] == int(older.name)
+
+
 def test_a_torn_last_row_is_left_out_and_cut(tmp_path):
     path = tmp_path / "t.csv"
     for torn in ("30,5", "30,5.25,\n30,6.5", "3"):

@@ -59,6 +59,14 @@ VALUE = f"{_RESUME}value_after_a_cut_is_learned_from"
 GOING_ON = "tests/runs/test_resume.py::test_"
 EXACT = f"{GOING_ON}interrupted_twice_is_never_interrupted[dqn]"
 
+_LEAVING = "tests/runs/test_leaving.py::test_"
+LEFT = f"{_LEAVING}a_signal_ends_a_run_where_it_goes_on_exactly[15]"
+OWED_EVALUATION = f"{_LEAVING}a_signal_where_an_evaluation_is_due_leaves_it_owed"
+FAULTY = f"{_LEAVING}what_was_learned_before_an_environment_failed_is_kept"
+STATUSES = f"{_LEAVING}exit_statuses_of_environments_and_disks"
+_DIRECTORY = "tests/runs/test_directory.py::test_"
+_PROCESSES = "tests/agents/test_processes.py::test_"
+
 BATCH_NORM = "tests/updates/test_batch_norm.py"
 UPDATER = "tests/updates/test_updater.py"
 DRIVERS = "tests/updates/test_learner.py::test_compiled_uncompiled_and_stepped_agree[None]"
@@ -230,21 +238,21 @@ MUTANTS = [
     Mutant(
         "best-is-worst",
         "ddpg/runs/recorder.py",
-        '["mean_return"] > self._best',
-        '["mean_return"] < self._best',
+        '["mean_return"] > ledger.best',
+        '["mean_return"] < ledger.best',
         BEST,
     ),
     Mutant(
         "best-is-latest",
         "ddpg/runs/recorder.py",
-        'if summary["mean_return"] > self._best:',
-        "if True:",
+        'if is_best := summary["mean_return"] > ledger.best:',
+        "if is_best := True:",
         BEST,
     ),
     Mutant(
         "best-forgotten-on-resume",
-        "ddpg/runs/recorder.py",
-        'max((float(row["mean_return"]) for row in rows), default=-np.inf)',
+        "ddpg/runs/ledger.py",
+        'float(arrays["best"][0]) if len(arrays["best"]) else -np.inf',
         "-np.inf",
         RESUMED,
     ),
@@ -263,7 +271,11 @@ MUTANTS = [
         EVALUATED,
     ),
     Mutant(
-        "evaluations-unseeded", "ddpg/runs/recorder.py", "self._episodes, self._seed)", "self._episodes)", EVALUATED
+        "evaluations-unseeded",
+        "ddpg/runs/recorder.py",
+        "summary = evaluate(agent, self._env, self._episodes, self._seed)",
+        "summary = evaluate(agent, self._env, self._episodes)",
+        EVALUATED,
     ),
     Mutant(
         "newest-checkpoints-deleted",
@@ -296,7 +308,108 @@ MUTANTS = [
         '["timesteps"]) < keep_until',
         RESUMED,
     ),
-    Mutant("seconds-start-anew", "ddpg/runs/recorder.py", 'float(metrics[-1]["seconds"])', "0.0", RESUMED),
+    Mutant("seconds-start-anew", "ddpg/runs/ledger.py", 'float(arrays["seconds"])', "0.0", RESUMED),
+    # -- leaving a run: where it goes on exactly, and what is kept
+    Mutant(
+        "episodes-go-on-from-a-generator",
+        "ddpg/agents/loop.py",
+        "if transitions.episodes and interaction.single:",
+        "if False:",
+        LEFT,
+    ),
+    Mutant(
+        "signals-end-episodes",
+        "ddpg/runs/stopping.py",
+        "if self._ended_at == agent.num_timesteps or",
+        "if True or",
+        LEFT,
+    ),
+    Mutant(
+        "sums-forgotten",
+        "ddpg/runs/ledger.py",
+        'dict(zip(metrics, arrays["sums"].tolist(), strict=True))',
+        "dict.fromkeys(metrics, 0.0)",
+        f"{_LEAVING}what_an_array_of_the_ledger_may_not_be",
+    ),
+    Mutant("last-row-forgotten", "ddpg/runs/ledger.py", "setattr(ledger, name, int(arrays[name]))", "pass", LEFT),
+    Mutant(
+        "owed-evaluation-forgotten",
+        "ddpg/runs/recorder.py",
+        "if agent.num_timesteps >= self._due:",
+        "if False:",
+        OWED_EVALUATION,
+    ),
+    Mutant(
+        "evaluated-before-it-is-saved",
+        "ddpg/runs/recorder.py",
+        "if self._breaks_at(now) and not agent.loop.stopping:",
+        "if self._breaks_at(now):",
+        OWED_EVALUATION,
+    ),
+    Mutant(
+        "fault-saves-nothing",
+        "ddpg/runs/underway.py",
+        "        recorder.leave(agent)\n    except",
+        "        pass\n    except",
+        FAULTY,
+    ),
+    Mutant(
+        "second-signal-ignored",
+        "ddpg/runs/signals.py",
+        "if self._count > 1 and not self._ends_process:",
+        "if False:",
+        f"{_LEAVING}a_second_signal_acts_as_usual_and_names_what_there_is",
+    ),
+    Mutant(
+        "environments-are-bad-input",
+        "ddpg/cli.py",
+        "3 if isinstance(error, EnvironmentFault) else ",
+        "",
+        STATUSES,
+    ),
+    Mutant("disks-are-bad-input", "ddpg/cli.py", "4 if isinstance(error, FileFault) else 2", "2", STATUSES),
+    Mutant(
+        "rows-torn-by-a-full-disk",
+        "ddpg/runs/directory.py",
+        "self._file.truncate(end)",
+        "pass",
+        f"{_LEAVING}a_row_that_does_not_fit_leaves_none_of_it",
+    ),
+    Mutant(
+        "config-edited-silently",
+        "ddpg/runs/description.py",
+        "if found.pop(_DIGEST) != _checksum(found):",
+        "if found.pop(_DIGEST) is None:",
+        f"{_DIRECTORY}no_change_of_a_byte_passes",
+    ),
+    Mutant(
+        "replaced-checkpoint-swept",
+        "ddpg/runs/directory.py",
+        "            entry.rename(target)",
+        "            place.remove(entry)",
+        f"{_DIRECTORY}leftovers_are_swept_and_nothing_else",
+    ),
+    Mutant(
+        "run-directory-seen-half-made",
+        "ddpg/runs/directory.py",
+        "        return _numbered(aside)\n    except",
+        "        return aside\n    except",
+        f"{_DIRECTORY}run_directories_that_begin_at_once_are_apart",
+    ),
+    Mutant(
+        "forks-not-seen",
+        "ddpg/agents/base.py",
+        "if os.getpid() != self._process:",
+        "if False:",
+        f"{_PROCESSES}an_agent_is_not_used_in_a_fork",
+    ),
+    Mutant(
+        "vectors-of-one",
+        "ddpg/runs/environments.py",
+        "makers = [functools.partial(make_env, env_id)] * n_envs",
+        "makers = [functools.partial(make_env, env_id)] * 3",
+        f"{GOING_ON}interrupted_twice_is_never_interrupted[vector]",
+    ),
     # -- evaluation
     Mutant(
         "every-episode-alike",
@@ -984,26 +1097,32 @@ MUTANTS = [
     ),
     # -- going on exactly --
     Mutant("episode-goes-on-after-a-checkpoint", "ddpg/runs/recorder.py", "agent.abandon_episode()", "pass", EXACT),
-    Mutant("recent-episodes-forgotten", "ddpg/runs/recorder.py", "[-100:]", "[:0]", EXACT),
-    Mutant("events-not-cut", "ddpg/runs/directory.py", ".step <= keep_until", ".step >= 0", EXACT),
+    Mutant(
+        "recent-episodes-forgotten",
+        "ddpg/runs/ledger.py",
+        'zip(arrays["returns"].tolist(), arrays["lengths"].tolist(), strict=True)',
+        "[]",
+        EXACT,
+    ),
+    Mutant("events-not-cut", "ddpg/runs/recorder.py", 'step <= kept[tag.startswith("eval/")]', "True", EXACT),
     Mutant(
         "evaluations-off-their-grid",
         "ddpg/runs/recorder.py",
-        "(timesteps // self._interval + 1) *",
-        "1 + timesteps +",
+        "(self._ledger.evaluated // self._interval + 1) *",
+        "1 + self._ledger.evaluated +",
         EXACT,
     ),
     Mutant(
         "nothing-to-resume-at-first",
-        "ddpg/runs/recorder.py",
-        "if not self._folder.exists():",
-        "if False:",
+        "ddpg/runs/directory.py",
+        '        save(aside / "checkpoints" / "0")\n',
+        "",
         f"{GOING_ON}something_to_resume_from_exists_at_once",
     ),
     Mutant(
         "missing-best-not-made",
         "ddpg/runs/recorder.py",
-        "        self._keep_best(agent, rows)\n",
+        "            self._keep_best(agent)\n",
         "",
         f"{GOING_ON}best_is_made_where_a_kill_came_before_it",
     ),
@@ -1045,8 +1164,8 @@ MUTANTS = [
     Mutant(
         "resume-ignores-config",
         "ddpg/runs/training.py",
-        "return load_agent(path, env, config=config)",
-        "return load_agent(path, env)",
+        "agent = load_agent(path, env, config=config)",
+        "agent = load_agent(path, env)",
         CONFIGURED,
     ),
     Mutant(

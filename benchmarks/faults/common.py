@@ -1,0 +1,90 @@
+"""What the scripts share: starting ``ddpg``, telling two runs apart, writing a table."""
+
+import csv
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+RESULTS = Path(__file__).parents[1] / "results" / "faults"
+COMMAND = [sys.executable, "-m", "ddpg.cli"]
+SMALL = ("--hidden", "8", "--batch-size", "8", "--learning-starts", "50", "--updates-per-call", "10", "--no-jit")
+
+
+def start(*arguments: str) -> subprocess.Popen:
+    """Start ``ddpg`` with these arguments."""
+    return subprocess.Popen([*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def finish(*arguments: str) -> tuple[int, str]:
+    """Run ``ddpg`` to its end; return its status and what it said on stderr."""
+    process = start(*arguments)
+    said = process.communicate()[1]
+    return process.returncode, said
+
+
+def run_in(root: Path) -> Path | None:
+    """Return the run directory under a root that has at most one."""
+    return next((path.parent for path in sorted(root.rglob("config.json")) if path.parent.name.isdecimal()), None)
+
+
+def rows(run: Path, table: str) -> list[dict[str, str]]:
+    """Return a table without what a clock has measured."""
+    if not (run / f"{table}.csv").exists():
+        return []
+    with (run / f"{table}.csv").open(newline="") as file:
+        return [{k: v for k, v in row.items() if k not in ("seconds", "fps")} for row in csv.DictReader(file)]
+
+
+def digest(run: Path) -> dict[str, str]:
+    """Return the SHA-256, shortened, of everything that must not depend on whether a run was interrupted."""
+    import tensorflow as tf
+    from safetensors.numpy import load_file
+
+    numbered = [path for path in (run / "checkpoints").iterdir() if path.name.isdecimal()]
+    last = max(numbered, key=lambda path: int(path.name))
+    found: dict[str, Any] = {"checkpoints": sorted(path.name for path in (run / "checkpoints").iterdir())}
+    for group in ("variables", "replay", "run"):
+        arrays = load_file(last / f"{group}.safetensors")
+        arrays.pop("seconds", None)
+        found[group] = {name: hashlib.sha256(arrays[name].tobytes()).hexdigest() for name in sorted(arrays)}
+    manifest = json.loads((last / "manifest.json").read_text())
+    found["random states"] = manifest["random_states"]
+    found |= {table: rows(run, table) for table in ("metrics", "episodes", "evaluations")}
+    found["events"] = sorted(
+        (event.step, value.tag)
+        for path in run.glob("events.out.tfevents.*")
+        for event in tf.compat.v1.train.summary_iterator(str(path))
+        for value in event.summary.value
+    )
+    return {
+        name: hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:12]
+        for name, value in found.items()
+    }
+
+
+def best_is_right(run: Path) -> bool:
+    """Tell whether ``best`` is of the evaluation with the largest mean return."""
+    evaluations = rows(run, "evaluations")
+    best = run / "checkpoints" / "best" / "manifest.json"
+    if not evaluations:
+        return not best.exists()
+    largest = max(evaluations, key=lambda row: float(row["mean_return"]))
+    return json.loads(best.read_text())["num_timesteps"] == int(largest["timesteps"])
+
+
+def report(name: str, table: Sequence[dict[str, Any]], **about: Any) -> None:
+    """Print a table and write it as JSON."""
+    columns = list(dict.fromkeys(key for row in table for key in row))
+    widths = [max(len(str(row.get(key, ""))) for row in [*table, {key: key}]) for key in columns]
+    for cells in [columns, *([str(row.get(key, "")) for key in columns] for row in table)]:
+        print("  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip())
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    path = RESULTS / f"{name}.json"
+    path.write_text(json.dumps({**about, "rows": list(table)}, indent=1) + "\n")
+    print(f"wrote {path}")

@@ -1,0 +1,160 @@
+"""Full and read-only disks: real ones of memory, so this needs root (and Linux).
+
+    python -m benchmarks.faults.disks
+
+Each time one line tells the path and the errno, the exit status is 4, what was saved can be read, and with room the
+run goes on to what a run leaves that never met a full disk.
+"""
+
+import argparse
+import contextlib
+import os
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from benchmarks.faults import common
+
+TRAINING = ("train", "Pendulum-v1", "--seed", "3", "--no-progress-bar", *common.SMALL, "--total-timesteps", "6000")
+TRAINING += ("--evaluation-interval", "1000", "--evaluation-episodes", "2")
+
+
+@contextlib.contextmanager
+def disk(folder: Path, size: str) -> Iterator[Path]:
+    """Mount a disk of memory."""
+    folder.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)], check=True)
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def fill(folder: Path, leave: int = 0) -> Path:
+    """Fill a disk up to ``leave`` bytes; return the file that does."""
+    status = os.statvfs(folder)
+    filler = folder / "filler"
+    with filler.open("wb") as file, contextlib.suppress(OSError):
+        file.write(b"\0" * max(0, status.f_bavail * status.f_frsize - leave))
+    return filler
+
+
+def wait_for(root: Path, table: str, count: int) -> Path:
+    """Wait until a run has so many rows in a table."""
+    for _ in range(6000):
+        run = common.run_in(root)
+        if run is not None and len(common.rows(run, table)) >= count:
+            return run
+        time.sleep(0.02)
+    raise TimeoutError(f"no {count} rows of {table} in {root}")
+
+
+def under_way(folder: Path, straight: dict[str, str], leave: int) -> dict:
+    """Let the disk of a run fill up after its first evaluation; then make room, and resume."""
+    process = common.start(*TRAINING, "--root", str(folder / "runs"))
+    run = wait_for(folder / "runs", "evaluations", 1)
+    filler = fill(folder, leave)
+    said = process.communicate()[1].strip()
+    kept = sorted(path.name for path in (run / "checkpoints").iterdir())
+    filler.unlink()
+    status, _ = common.finish("resume", str(run), "--no-progress-bar")
+    row = {"status": process.returncode, "kept": " ".join(kept), "resumed": status}
+    return row | {"differ": differences(run, straight), **told(said, folder)}
+
+
+def differences(run: Path, straight: dict[str, str]) -> str:
+    """Return what of a run is not as in the straight one."""
+    found = common.digest(run)
+    return " ".join(name for name in straight if found[name] != straight[name]) or "nothing"
+
+
+def told(said: str, folder: Path) -> dict:
+    """Return what a command said, without where its disk is mounted."""
+    return {"lines": said.strip().count("\n") + 1, "said": said.strip().replace(str(folder), "DISK")}
+
+
+def read_only(folder: Path, straight: dict[str, str]) -> list[dict]:
+    """Kill a run, make its disk read-only, and begin and resume runs there; then resume it on a disk that is not."""
+    process = common.start(*TRAINING, "--root", str(folder / "runs"))
+    run = wait_for(folder / "runs", "evaluations", 1)
+    process.kill()
+    process.communicate()
+    subprocess.run(["mount", "-o", "remount,ro", str(folder)], check=True)
+    begun, said_begun = common.finish(*TRAINING, "--root", str(folder / "runs"))
+    resumed, said_resumed = common.finish("resume", str(run), "--no-progress-bar")
+    subprocess.run(["mount", "-o", "remount,rw", str(folder)], check=True)
+    status, _ = common.finish("resume", str(run), "--no-progress-bar")
+    return [
+        {"moment": "train on a read-only disk", "status": begun, **told(said_begun, folder)},
+        {
+            **{"moment": "resume on a read-only disk", "status": resumed, "resumed": status},
+            **{"differ": differences(run, straight), **told(said_resumed, folder)},
+        },
+    ]
+
+
+def at_the_beginning(folder: Path) -> dict:
+    """Begin a run on a full disk."""
+    fill(folder)
+    status, said = common.finish(*TRAINING, "--root", str(folder / "runs"))
+    left = [path.name for path in (folder / "runs").rglob("*") if path.is_file()]
+    return {"status": status, "kept": " ".join(left), **told(said, folder)}
+
+
+def a_row_and_events(folder: Path) -> list[dict]:
+    """Write rows and events, one after another, to a full disk."""
+    from ddpg.runs.directory import Table
+    from ddpg.runs.events import Events
+
+    found = []
+    for name, make in (
+        ("a CSV row", lambda: Table(folder / "metrics.csv", ["timesteps", "value"], 0)),
+        ("TensorBoard events", lambda: Events(folder, lambda step, tag: True)),
+    ):
+        file = make()
+        filler = fill(folder)
+        try:
+            for step in range(1, 10_000):
+                file.add(*([{"timesteps": step, "value": 0.5}] if isinstance(file, Table) else [step, {"a": 0.5}]))
+                if isinstance(file, Events):
+                    file.flush()
+            found.append({"moment": name, "said": "nothing"})
+        except OSError as error:
+            found.append({"moment": name, **told(str(error), folder)})
+        if isinstance(file, Table):
+            found[-1]["differ"] = "nothing" if (folder / "metrics.csv").read_bytes().endswith(b"\n") else "a torn row"
+        with contextlib.suppress(OSError):
+            file.close()
+        filler.unlink()
+    return found
+
+
+def main() -> None:
+    argparse.ArgumentParser(description=__doc__.splitlines()[0]).parse_args()
+    if os.geteuid() != 0:
+        raise SystemExit("this mounts disks, and needs root")
+    with tempfile.TemporaryDirectory(prefix="disks-") as name:
+        root = Path(name)
+        status, said = common.finish(*TRAINING, "--root", str(root / "straight"))
+        assert status == 0, said
+        run = common.run_in(root / "straight")
+        assert run is not None
+        straight = common.digest(run)
+        table = []
+        with disk(root / "a", "1m") as folder:
+            table.append({"moment": "making the run directory", **at_the_beginning(folder)})
+        with disk(root / "b", "20m") as folder:
+            table.append({"moment": "no room at all", **under_way(folder, straight, 0)})
+        with disk(root / "c", "20m") as folder:
+            table.append({"moment": "a checkpoint", **under_way(folder, straight, 200_000)})
+        with disk(root / "d", "1m") as folder:
+            table += a_row_and_events(folder)
+        with disk(root / "e", "20m") as folder:
+            table += read_only(folder, straight)
+    common.report("disks", table)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,96 @@
+"""Straight and interrupted runs, compared by SHA-256 of all that they leave.
+
+    python -m benchmarks.faults.exact [CASE...] [--steps N] [--signal KILL|INT|TERM] [--root DIR]
+
+Each case is trained once straight, and once interrupted at three tenths, a half and four fifths of its steps.
+"""
+
+import argparse
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+from benchmarks.faults import common
+
+CASES = {
+    "pendulum": ("Pendulum-v1", 20_000, ()),
+    "cartpole": ("CartPole-v1", 20_000, ()),
+    "vector": ("Pendulum-v1", 20_000, ("--n-envs", "4")),
+    "processes": ("Pendulum-v1", 20_000, ("--n-envs", "4", "--vectorization", "async")),
+    "platform": ("ddpg_envs/Platform-v0", 20_000, ()),
+    "halfcheetah": ("HalfCheetah-v5", 20_000, ("--norm", "layer")),
+}
+SHARES = (0.3, 0.5, 0.8)
+
+
+def interrupt(process: subprocess.Popen, root: Path, at: int, number: int) -> int | None:
+    """Send a signal once episodes go beyond a step; return where that was, ``None`` if the run had ended."""
+    while process.poll() is None:
+        time.sleep(0.05)
+        run = common.run_in(root)
+        episodes = common.rows(run, "episodes") if run else []
+        if episodes and int(episodes[-1]["timesteps"]) >= at:
+            process.send_signal(number)
+            process.communicate()
+            return int(episodes[-1]["timesteps"])
+    return None
+
+
+def compare(case: str, steps: int, root: Path, number: int) -> dict:
+    """Return what differs between the straight and the interrupted run of a case."""
+    env, _, flags = CASES[case]
+    training = ("train", env, "--seed", "3", "--total-timesteps", str(steps), "--no-progress-bar", *flags)
+    status, said = common.finish(*training, "--root", str(root / "straight"))
+    assert status == 0, said
+    process, stops, statuses = common.start(*training, "--root", str(root / "broken")), [], []
+    for share in SHARES:
+        stopped = interrupt(process, root / "broken", int(share * steps), number)
+        if stopped is None:
+            break
+        stops.append(stopped)
+        statuses.append(process.returncode)
+        process = common.start("resume", str(common.run_in(root / "broken")), "--no-progress-bar")
+    said = process.communicate()[1]
+    runs = [common.run_in(root / kind) for kind in ("straight", "broken")]
+    assert all(runs), said
+    straight, broken = map(common.digest, runs)
+    differ = [name for name in straight if straight[name] != broken[name]]
+    return {
+        "case": case,
+        "steps": steps,
+        "stopped at": " ".join(map(str, stops)),
+        "statuses": " ".join(map(str, [*statuses, process.returncode])),
+        "same": len(straight) - len(differ),
+        "differ": " ".join(differ) or "nothing",
+        "best": all(map(common.best_is_right, runs)),
+        "weights": broken["variables"],
+        "replay": broken["replay"],
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("cases", nargs="*", metavar="CASE", help=f"of {', '.join(CASES)}; all by default")
+    parser.add_argument("--steps", type=int, help="instead of each case's own")
+    parser.add_argument("--signal", default="KILL", choices=("KILL", "INT", "TERM"))
+    parser.add_argument("--root", type=Path, help="where runs are kept; by default nowhere")
+    options = parser.parse_args()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background ignores it, and so would runs
+    root = options.root or Path(tempfile.mkdtemp(prefix="exact-"))
+    table = []
+    try:
+        for case in options.cases or CASES:
+            steps = options.steps or CASES[case][1]
+            table.append(compare(case, steps, root / case, getattr(signal, f"SIG{options.signal}")))
+    finally:
+        if options.root is None:
+            shutil.rmtree(root)
+    name = "exact" if options.signal == "KILL" else f"exact_{options.signal.lower()}"
+    common.report(name, table, signal=options.signal)
+
+
+if __name__ == "__main__":
+    main()

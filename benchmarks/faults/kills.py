@@ -1,0 +1,76 @@
+"""``ddpg train`` killed (SIGKILL) at random moments, and resumed.
+
+    python -m benchmarks.faults.kills [--kills 100] [--seed 0] [--steps 2000]
+
+A run counts as resumed if ``ddpg resume`` ends with status 0 and everything is what a straight run leaves. A kill
+before there is a run directory leaves nothing to resume, and nothing in the way of the next run.
+"""
+
+import argparse
+import json
+import random
+import tempfile
+import time
+from pathlib import Path
+
+from benchmarks.faults import common
+
+
+def trial(number: int, delay: float, training: tuple[str, ...], root: Path, straight: dict[str, str]) -> dict:
+    """Kill a run after ``delay`` seconds; return what became of it."""
+    process = common.start(*training, "--root", str(root))
+    time.sleep(delay)
+    process.kill()
+    process.communicate()
+    row = {"kill": number, "after s": round(delay, 2)}
+    run = common.run_in(root)
+    if run is None:
+        status, said = common.finish(*training, "--root", str(root))
+        run = common.run_in(root)
+        row |= {"kind": "before there was a run"}
+    else:
+        done = [path.name for path in (run / "checkpoints").iterdir() if path.name.isdecimal()]
+        goal = json.loads((run / "config.json").read_text())["total_timesteps"]
+        if str(goal) in done and common.digest(run) == straight:
+            return row | {"kind": "after its last checkpoint", "status": 0, "differ": "nothing", "best": True}
+        status, said = common.finish("resume", str(run), "--no-progress-bar")
+        if status == 2 and "has reached its" in said:
+            status = 0
+        row |= {"kind": f"behind step {max(map(int, done))}"}
+    assert run is not None
+    found = common.digest(run)
+    differ = [name for name in straight if found[name] != straight[name]]
+    rows = [row["timesteps"] for row in common.rows(run, "metrics")]
+    row |= {"status": status, "differ": " ".join(differ) or "nothing", "best": common.best_is_right(run)}
+    return row | {"doubled rows": len(rows) - len(set(rows)), "said": " ".join(said.split()) if status else ""}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--kills", type=int, default=100)
+    parser.add_argument("--seed", type=int, default=0, help="of the moments")
+    parser.add_argument("--steps", type=int, default=2_000)
+    options = parser.parse_args()
+    moments = random.Random(options.seed)
+    training = ("train", "Pendulum-v1", "--seed", "3", "--no-progress-bar", *common.SMALL)
+    training += ("--total-timesteps", str(options.steps), "--evaluation-interval", "200", "--evaluation-episodes", "2")
+    with tempfile.TemporaryDirectory(prefix="kills-") as folder:
+        root = Path(folder)
+        begun = time.perf_counter()
+        status, said = common.finish(*training, "--root", str(root / "straight"))
+        assert status == 0, said
+        took = time.perf_counter() - begun
+        run = common.run_in(root / "straight")
+        assert run is not None
+        straight = common.digest(run)
+        table = []
+        for number in range(options.kills):
+            delay = moments.uniform(0.3, 1.05) * took  # before that, Python is starting
+            table.append(trial(number, delay, training, root / str(number), straight))
+    good = sum(row["status"] == 0 and row["differ"] == "nothing" and row["best"] for row in table)
+    common.report("kills", table, kills=options.kills, resumed_as_if_never_killed=good)
+    print(f"{good} of {options.kills} ended as if they had not been killed")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,125 @@
+"""Code planted in each kind of file: is any of it executed?
+
+    python -m benchmarks.faults.payloads [--only TEXT]
+
+A payload, run, would leave a mark. It is planted as a pickle in every file of a run directory and of its checkpoints,
+as a NumPy archive of objects, as text in names and cells, as a module to import, and as a link to a program.
+"""
+
+import argparse
+import contextlib
+import io
+import os
+import pickle
+import shutil
+import sys
+import tempfile
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.faults import common
+
+
+class Payload:
+    """Leaves a mark where it is unpickled."""
+
+    mark = ""
+
+    def __reduce__(self):
+        return os.system, (f"touch {self.mark}",)
+
+
+def archive() -> bytes:
+    """Return a NumPy archive of objects."""
+    file = io.BytesIO()
+    np.savez(file, weights=np.array([Payload()], dtype=object))
+    return file.getvalue()
+
+
+def resealed(run: Path, **fields: object) -> None:
+    """Change ``config.json``, with a checksum to fit."""
+    from ddpg.runs import description
+
+    description.write(run, description.read(run) | fields)
+
+
+def planted(run: Path, module: str) -> dict[str, Callable[[Path], object]]:
+    """Return what plants a payload in a copy of ``run``, by where that is."""
+    code = f"__import__('os').system('touch {Payload.mark}')"
+    found: dict[str, Callable[[Path], object]] = {}
+    for path in sorted(run.rglob("*")):
+        if path.is_file():
+            name = str(path.relative_to(run))
+            kind = name if not name.startswith("events") else "events"
+            found[f"pickle as {kind}"] = lambda copy, name=name: (copy / name).write_bytes(pickle.dumps(Payload()))
+            if name.endswith(".safetensors"):
+                found[f"objects as {kind}"] = lambda copy, name=name: (copy / name).write_bytes(archive())
+            if name.endswith(".csv"):
+                found[f"code in {kind}"] = lambda copy, name=name: (copy / name).write_text(
+                    (copy / name).read_text().splitlines()[0] + f'\n"{code}",=cmd|"/c touch"!A1\n'
+                )
+    found["module as env_id"] = lambda copy: resealed(copy, env_id=f"{module}:Pendulum-v1")
+    found["code as env_id"] = lambda copy: resealed(copy, env_id=code)
+    found["code as an option"] = lambda copy: resealed(copy, config={"td_target": code})
+    found["module as an option"] = lambda copy: resealed(copy, config={"optimizer": {"custom": f"{module}.run"}})
+    found["module beside the run"] = lambda copy: shutil.copy(Path(module).with_suffix(".py"), copy / "ddpg.py")
+    return found
+
+
+def try_commands(copy: Path, toml: Path) -> list[int]:
+    """Return the statuses of every command that reads a run directory or a configuration."""
+    from ddpg.cli import main as ddpg
+
+    commands = [
+        ["evaluate", str(copy), "--episodes", "1"],
+        ["evaluate", str(copy), "--episodes", "1", "--checkpoint", "best"],
+        ["resume", str(copy), "--total-timesteps", "420", "--no-progress-bar"],
+        ["train", "Pendulum-v1", "--config", str(toml), "--root", str(copy / "other"), "--total-timesteps", "1"],
+    ]
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        return [ddpg(command) for command in commands]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", default="", metavar="TEXT", help="only where TEXT is in the name")
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    table = []
+    with tempfile.TemporaryDirectory(prefix="payloads-") as name:
+        root = Path(name)
+        os.chdir(root)
+        mark = root / "mark"
+        Payload.mark = str(mark)
+        (root / "evil.py").write_text(f"import os\nos.system('touch {mark}')\ndef run(*_): ...\n")
+        (root / "evil.toml").write_bytes(pickle.dumps(Payload()))
+        sys.path.insert(0, str(root))  # the module could be imported
+        status, said = common.finish(
+            *("train", "Pendulum-v1", "--seed", "3", "--no-progress-bar", *common.SMALL, "--total-timesteps", "400"),
+            *("--evaluation-interval", "200", "--evaluation-episodes", "1", "--root", str(root / "runs")),
+        )
+        assert status == 0, said
+        run = common.run_in(root / "runs")
+        assert run is not None
+        for where, plant in planted(run, "evil").items():
+            if options.only not in where:
+                continue
+            copy = shutil.copytree(run, root / "copy")
+            plant(copy)
+            row = {"where": where, "statuses": " ".join(map(str, try_commands(copy, root / "evil.toml")))}
+            table.append(row | {"executed": mark.exists()})
+            mark.unlink(missing_ok=True)
+            shutil.rmtree(copy)
+        # The mark is left where a payload is run: this is how it would look.
+        pickle.loads(pickle.dumps(Payload()))
+        assert mark.exists()
+    executed = sum(row["executed"] for row in table)
+    common.report("payloads", table, executed=executed)
+    print(f"{executed} of {len(table)} payloads were executed")
+
+
+if __name__ == "__main__":
+    main()
