@@ -367,7 +367,7 @@ def test_observe_refuses_bad_transitions():
 
 def test_divergence_is_an_error():
     agent = trained(STEPPED, steps=20)
-    agent.replay._fields.rewards[:] = 1e30
+    agent.replay.arrays()["rewards"][:] = 1e30
     with pytest.raises(FloatingPointError, match="training diverged"):
         agent.update(4)
 

@@ -117,10 +117,12 @@ def test_priorities_follow_the_errors_of_every_update_of_a_call():
 def test_acting_and_learning_see_the_same_numbers():
     """Observations [0, 1] and [4, 3]: normalised ±1 each. The critic and the actor then know nothing of the scale."""
     agent, plain = agent_of(normalize_observations=True), agent_of()
+    told = []
     for other, states in ((agent, [[0, 1], [4, 3]]), (plain, [[-1, -1], [1, 1]])):
         for before, after in (states, states[::-1]):
             other.observe(before, [1.0], 1.0, after, False, False)
-        other.update(8)
+        told.append(other.update(8))
+    assert told[0] == pytest.approx(told[1], rel=1e-4)
     query = np.array([[6.0, 2.0], [4.0, 1e9]])
     np.testing.assert_allclose(agent.predict(query)[0], plain.predict([[2.0, 0.0], [1.0, 10.0]])[0], atol=1e-4)
     np.testing.assert_array_equal(agent.replay.arrays()["observations"], [[0, 1], [4, 3]])  # as they were

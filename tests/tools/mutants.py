@@ -363,11 +363,11 @@ MUTANTS = [
     Mutant(
         "environments-are-bad-input",
         "ddpg/cli.py",
-        "3 if isinstance(error, EnvironmentFault) else ",
+        " EnvironmentFault: 3,",
         "",
         STATUSES,
     ),
-    Mutant("disks-are-bad-input", "ddpg/cli.py", "4 if isinstance(error, FileFault) else 2", "2", STATUSES),
+    Mutant("disks-are-bad-input", "ddpg/cli.py", ", FileFault: 4}", "}", STATUSES),
     Mutant(
         "rows-torn-by-a-full-disk",
         "ddpg/runs/directory.py",
