@@ -239,7 +239,7 @@ class DDPGConfig(TD3Options, CriticOptions, AgentConfig):
         if self.noise_schedule == "linear" and self.noise_scale == 0:
             raise UsageError("noise_schedule='linear' lowers a noise_scale > 0, got 0; set one of the two")
         for name in ("actor_learning_rate_schedule", "critic_learning_rate_schedule"):
-            if isinstance(getattr(self, name), str):
+            if getattr(self, name) is not None and not callable(getattr(self, name)):
                 self._check_name(name, tuple(SCHEDULES))
         self._check_positive("noise_dt")
         self._check_shares("exploration_initial", "exploration_final")
