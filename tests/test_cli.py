@@ -182,23 +182,51 @@ def test_damaged_checkpoint_is_one_line(run, tmp_path, capsys):
     assert "does not match its checksum" in err
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_interrupt_saves_and_resume_goes_on(tmp_path, number):
+# The command, as `python -m` runs it, twice in a process: what takes longest is importing TensorFlow.
+TWICE = """
+import runpy, sys
+for number in (1, 2):
+    print(f"run {number} begins", file=sys.stderr, flush=True)
+    try:
+        runpy.run_module("ddpg.cli", run_name="__main__", alter_sys=True)
+    except SystemExit as end:
+        for stream in (sys.stdout, sys.stderr):
+            print(f"run {number} ended with {end.code}", file=stream, flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def interrupted(tmp_path_factory):
+    """``{signal: (run directory, stdout, stderr)}`` of two runs that it ended after three episodes."""
+    folder, left = tmp_path_factory.mktemp("interrupted"), {}
     arguments = ["train", "Pendulum-v1", *TINY, "--seed", "0", "--total-timesteps", "1000000"]
     process = subprocess.Popen(
-        [sys.executable, "-m", "ddpg.cli", *arguments, "--evaluation-episodes", "1"],
-        cwd=tmp_path,
+        [sys.executable, "-c", TWICE, *arguments, "--evaluation-episodes", "1"],
+        cwd=folder,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         env=os.environ | {"COLUMNS": "120"},
     )
-    run = tmp_path / "runs" / "Pendulum-v1" / "1"
-    begun = read_until(process.stderr, r"([6-9]\d\d|\d{4,})/1000000 ")  # three episodes, on the progress bar
-    process.send_signal(number)
-    out, err = process.communicate(timeout=60)
-    err = begun + err
-    assert process.returncode == 0, err
+    try:
+        for run, number in (("1", signal.SIGINT), ("2", signal.SIGTERM)):
+            err = read_until(process.stderr, f"run {run} begins")
+            err += read_until(process.stderr, r"([6-9]\d\d|\d{4,})/1000000 ")  # on the progress bar
+            process.send_signal(number)
+            err += read_until(process.stderr, f"run {run} ended")
+            out = read_until(process.stdout, f"run {run} ended with .*\n")
+            left[number] = folder / "runs" / "Pendulum-v1" / run, out, err
+        assert process.wait(timeout=60) == 0
+    finally:
+        process.kill()
+        process.communicate()
+    return left
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupt_saves_and_resume_goes_on(interrupted, number):
+    run, out, err = interrupted[number]
+    assert re.search(r"ended with (.*)", out)[1] == "0", err
     assert "Pendulum-v1:" in err  # the progress bar
     assert "step/s" in err
     assert "go on with: ddpg resume" in out

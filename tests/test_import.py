@@ -17,7 +17,8 @@ def test_import_prints_nothing_and_is_lazy():
     assert (done.stdout, done.stderr) == ("", "")
 
 
-def test_everything_imported_leaves_tensorflow_as_it_was():
+def test_everything_imported_leaves_tensorflow_as_it_was_and_eager_code_works_beside_an_agent():
+    """In one process: what takes longest is importing TensorFlow."""
     done = run(
         """
 import tensorflow as tf
@@ -35,6 +36,21 @@ for name in ddpg.__all__:
 assert state() == before, (before, state())
 assert tf.executing_eagerly()
 assert v1.get_default_graph().get_operations() == []
+
+import gymnasium as gym, numpy as np
+from ddpg import DDPG, DDPGConfig
+w = tf.Variable(3.0)
+model = tf.keras.Sequential([tf.keras.layers.Dense(1)])
+model.compile("sgd", "mse")
+env = gym.make("Pendulum-v1")
+agent = DDPG(env, DDPGConfig(hidden=(8,), batch_size=8, learning_starts=10, updates_per_call=4, jit=False), seed=0)
+agent.learn(40)
+with tf.GradientTape() as tape:
+    loss = w * w
+assert float(tape.gradient(loss, w)) == 6.0
+model.fit(np.ones((4, 2)), np.ones((4, 1)), verbose=0)
+assert tf.executing_eagerly() and v1.get_default_graph().get_operations() == []
+
 import tflearn
 assert tflearn.fully_connected
 v1.disable_v2_behavior()
@@ -48,26 +64,6 @@ def test_workers_parts_need_no_tensorflow():
     rooms = {"experience": ("replay", "interaction", "spaces"), "acting": ("noise", "program")}
     modules = ", ".join(f"ddpg.{room}.{name}" for room, names in rooms.items() for name in names)
     run(f"import {modules}, ddpg.config, ddpg_envs, sys; assert 'tensorflow' not in sys.modules")
-
-
-def test_eager_code_keeps_working_beside_an_agent():
-    run(
-        """
-import gymnasium as gym, numpy as np, tensorflow as tf
-from ddpg import DDPG, DDPGConfig
-w = tf.Variable(3.0)
-model = tf.keras.Sequential([tf.keras.layers.Dense(1)])
-model.compile("sgd", "mse")
-env = gym.make("Pendulum-v1")
-agent = DDPG(env, DDPGConfig(hidden=(8,), batch_size=8, learning_starts=10, updates_per_call=4, jit=False), seed=0)
-agent.learn(40)
-with tf.GradientTape() as tape:
-    loss = w * w
-assert float(tape.gradient(loss, w)) == 6.0
-model.fit(np.ones((4, 2)), np.ones((4, 1)), verbose=0)
-assert tf.executing_eagerly() and tf.compat.v1.get_default_graph().get_operations() == []
-"""
-    )
 
 
 def test_type_checkers_see_the_names_that_are_imported_when_first_used():

@@ -21,6 +21,8 @@ SMALL = DDPGConfig(
     critic_learning_rate=3e-3,
     jit=False,
 )
+# Where learning is not the point: without Adam's slots, driven step by step, and so built sooner.
+QUICK = SMALL.replace(optimizer="sgd", td_target="placeholder", updates_per_call=1)
 
 
 @pytest.mark.parametrize("space", SPACES)
@@ -38,7 +40,7 @@ def test_learns_what_to_do_and_how(space):
 @pytest.mark.parametrize("space", SPACES)
 def test_vector_of_environments(space, mode):
     env = SyncVectorEnv([lambda: Aiming(SPACES[space])] * 3, autoreset_mode=mode)
-    agent = DDPG(env, SMALL.replace(learning_starts=20), seed=0)
+    agent = DDPG(env, QUICK.replace(learning_starts=20), seed=0)
     agent.learn(60)
     stored = agent.replay.arrays()
     rewards = [1 - ((5 * row[3] + 5 - 7) / 5) ** 2 for row in stored["actions"] if row[:3].argmax() == 0]
@@ -49,7 +51,7 @@ def test_vector_of_environments(space, mode):
 
 
 def test_same_learning_through_the_wrapper():
-    config = SMALL.replace(exploration_initial=1.0, exploration_final=0.1)
+    config = QUICK.replace(exploration_initial=1.0, exploration_final=0.1)
     agents = [DDPG(env, config, seed=0) for env in (Aiming(), FlattenParameterisedAction(Aiming()))]
     for agent in agents:
         agent.learn(250)
@@ -64,7 +66,7 @@ def acting(agent):
 
 
 def test_exploration_is_epsilon_greedy_over_all_numbers():
-    agent = DDPG(Aiming(), SMALL.replace(noise_scale=0.0, learning_starts=0), seed=0)
+    agent = DDPG(Aiming(), QUICK.replace(noise_scale=0.0, learning_starts=0), seed=0)
     assert agent.exploration == 1.0
     policy = agent.policy(np.zeros((1, 1), np.float32))
     shares = []
@@ -82,23 +84,23 @@ def test_exploration_is_epsilon_greedy_over_all_numbers():
 
 
 def test_a_loop_of_ones_own_explores_alike():
-    agent = DDPG(Aiming(), SMALL.replace(noise_scale=0.0), seed=0)
+    agent = DDPG(Aiming(), QUICK.replace(noise_scale=0.0), seed=0)
     policy, _ = agent.predict([0.0])
     chosen = [agent.predict([0.0], deterministic=False)[0][0] for _ in range(300)]
     np.testing.assert_allclose(np.bincount(chosen, minlength=3) / 300, 1 / 3, atol=0.1)
-    agent.num_timesteps = SMALL.exploration_steps
+    agent.num_timesteps = QUICK.exploration_steps
     chosen = [agent.predict([0.0], deterministic=False)[0][0] for _ in range(300)]
     assert np.mean(np.equal(chosen, policy[0])) > 0.85  # ε = 0.1
 
 
 def test_random_actions_are_never_counted_as_clipped():
-    agent = DDPG(Aiming(), SMALL.replace(noise_scale=100.0, learning_starts=0, exploration_final=1.0), seed=0)
+    agent = DDPG(Aiming(), QUICK.replace(noise_scale=100.0, learning_starts=0, exploration_final=1.0), seed=0)
     assert not any(acting(agent)[1].any() for _ in range(100))
 
 
 def test_all_outputs_are_inverted():
     """Scores and parameters alike: at twice the bound, a gradient outwards turns into one inwards."""
-    agent = DDPG(Aiming(), SMALL, seed=0)
+    agent = DDPG(Aiming(), QUICK, seed=0)
     with agent.graph.as_default():
         gradient = agent.actor.bound_action_gradient(np.ones((1, 6), np.float32), np.full((1, 6), 2, np.float32))
         np.testing.assert_array_equal(agent.session.run(gradient), np.full((1, 6), -0.5))
@@ -106,12 +108,12 @@ def test_all_outputs_are_inverted():
 
 def test_inverting_on_a_tanh_head_is_refused():
     with pytest.raises(UsageError, match="damps them twice"):
-        DDPG(Aiming(), SMALL.replace(bounding=Bounding(tanh_head, inverting)))
+        DDPG(Aiming(), QUICK.replace(bounding=Bounding(tanh_head, inverting)))
 
 
 @pytest.mark.parametrize("space", SPACES)
 def test_checkpoint_keeps_the_space(space, tmp_path):
-    agent = DDPG(Aiming(SPACES[space]), SMALL, seed=0)
+    agent = DDPG(Aiming(SPACES[space]), QUICK, seed=0)
     agent.learn(100)
     agent.save(tmp_path / "checkpoint")
     loaded = DDPG.load(tmp_path / "checkpoint")
@@ -123,7 +125,7 @@ def test_checkpoint_keeps_the_space(space, tmp_path):
 
 
 def test_own_loop_stores_the_choice():
-    agent = DDPG(Aiming(), SMALL, seed=0)
+    agent = DDPG(Aiming(), QUICK, seed=0)
     agent.observe([0.0], (0, ([7.0], [0.0, 0.0], [])), 1.0, [0.0], True, False)
     np.testing.assert_allclose(agent.replay.arrays()["actions"][0], [1, -1, -1, 0.4, 0, 0], rtol=1e-6)
 

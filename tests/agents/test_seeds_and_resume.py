@@ -9,11 +9,11 @@ from ddpg import DDPG, DQN, Callback, DDPGConfig, DQNConfig
 
 BOX = gym.spaces.Box(-np.inf, np.inf, (2,), np.float32)
 SPACES = {DDPG: gym.spaces.Box(-1.0, 1.0, (1,), np.float32), DQN: gym.spaces.Discrete(3)}
+# Not compiled, and without Adam's slots, a third of what an agent builds: test_checkpoint.py has them.
+QUICK = {"hidden": (8,), "batch_size": 4, "buffer_size": 50, "optimizer": "sgd", "jit": False}
 SMALL = {
-    DDPG: DDPGConfig(hidden=(8,), batch_size=4, buffer_size=50, jit=False),
-    DQN: DQNConfig(
-        hidden=(8,), batch_size=4, buffer_size=50, exploration_initial=0.0, exploration_final=0.0, jit=False
-    ),
+    DDPG: DDPGConfig(**QUICK),
+    DQN: DQNConfig(**QUICK, exploration_initial=0.0, exploration_final=0.0),
 }
 BOTH = pytest.mark.parametrize("kind", [DDPG, DQN])
 

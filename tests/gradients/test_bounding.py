@@ -95,8 +95,9 @@ def test_max_factor_caps_the_amplification(action, cap):
 
 
 def make_networks(observation_space, action_space, **actor_options):
-    actor = ActorNetwork(observation_space, action_space, network=mlp((16,)), **actor_options)
-    critic = CriticNetwork(observation_space, action_space, network=mlp((16,)))
+    shared = {"network": mlp((16,)), "optimizer": "sgd"}  # without slots there is less to build
+    actor = ActorNetwork(observation_space, action_space, **shared, **actor_options)
+    critic = CriticNetwork(observation_space, action_space, **shared)
     return actor, critic
 
 
@@ -242,7 +243,6 @@ def test_bounding_survives_compilation(name, jit, observation_space, action_spac
         observation_space,
         action_space,
         bounding=name,
-        optimizer=v1.train.GradientDescentOptimizer,
         learning_rate=1.0,
     )
     learner = FusedLearner(DDPGUpdate(actor, critic, DDPGConfig(gamma=0.9)), batch_size=8, updates_per_call=1, jit=jit)

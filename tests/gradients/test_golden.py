@@ -8,7 +8,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import assert_golden
+from conftest import Golden, assert_golden
 
 from ddpg import ActorNetwork, CriticNetwork, DDPGConfig, mlp
 from ddpg.experience.replay import Batch
@@ -24,20 +24,29 @@ def box(size, bound=np.inf):
     return gym.spaces.Box(-bound, bound)
 
 
-@pytest.fixture
-def chain_rule(golden, session, initialize):
-    """The actor and critic of ``ddpg_chain_rule``, with its initial weights."""
-    data = golden("ddpg_chain_rule")
+@pytest.fixture(scope="module")
+def networks():
+    """The actor and critic of ``ddpg_chain_rule``, built once, and what initialises them."""
+    data = Golden("ddpg_chain_rule")
     tau = float(data["tau"])
     spaces = box(4), box(2, data["bound"])
-    actor = ActorNetwork(*spaces, network=mlp((8, 6)), learning_rate=float(data["actor_lr"]), tau=tau)
-    critic = CriticNetwork(*spaces, network=mlp((8, 6)), learning_rate=float(data["critic_lr"]), tau=tau)
-    initialize()
-    actor.set_network_params(data.list("init_actor"))
-    critic.set_network_params(data.list("init_critic"))
-    actor.sync_target_network()
-    critic.sync_target_network()
-    return data, actor, critic
+    with tf.Graph().as_default() as graph, v1.Session(graph=graph) as session:
+        actor = ActorNetwork(*spaces, network=mlp((8, 6)), learning_rate=float(data["actor_lr"]), tau=tau)
+        critic = CriticNetwork(*spaces, network=mlp((8, 6)), learning_rate=float(data["critic_lr"]), tau=tau)
+        yield data, actor, critic, session, v1.global_variables_initializer()
+
+
+@pytest.fixture
+def chain_rule(networks):
+    """The actor and critic of ``ddpg_chain_rule`` with its initial weights, and their session."""
+    data, actor, critic, session, initializer = networks
+    with session.graph.as_default(), session.as_default():
+        session.run(initializer)  # the optimisers' slots too
+        actor.set_network_params(data.list("init_actor"))
+        critic.set_network_params(data.list("init_critic"))
+        actor.sync_target_network()
+        critic.sync_target_network()
+        yield data, actor, critic, session
 
 
 def batch_of(data, t):
@@ -52,8 +61,8 @@ def assert_weights(data, t, actor, critic, session):
     assert_golden(session.run(critic.target_variables), data.list(f"{t}/critic_target"))
 
 
-def test_chain_rule_step_by_step(chain_rule, session):
-    data, actor, critic = chain_rule
+def test_chain_rule_step_by_step(chain_rule):
+    data, actor, critic, session = chain_rule
     for t in range(int(data["steps"])):
         batch = batch_of(data, t)
         next_q = critic.predict_target(batch.next_observations, actor.predict_target(batch.next_observations))
@@ -71,8 +80,8 @@ def test_chain_rule_step_by_step(chain_rule, session):
 
 
 @pytest.mark.parametrize("jit", [True, False])
-def test_chain_rule_fused(chain_rule, session, jit):
-    data, actor, critic = chain_rule
+def test_chain_rule_fused(chain_rule, jit):
+    data, actor, critic, session = chain_rule
     learner = FusedLearner(
         DDPGUpdate(actor, critic, DDPGConfig(gamma=float(data["gamma"]))),
         batch_size=16,
@@ -89,8 +98,8 @@ def test_chain_rule_fused(chain_rule, session, jit):
 
 
 @pytest.mark.parametrize("jit", [True, False])
-def test_all_five_updates_in_one_call(chain_rule, session, jit):
-    data, actor, critic = chain_rule
+def test_all_five_updates_in_one_call(chain_rule, jit):
+    data, actor, critic, session = chain_rule
     steps = int(data["steps"])
     learner = FusedLearner(
         DDPGUpdate(actor, critic, DDPGConfig(gamma=float(data["gamma"]))),

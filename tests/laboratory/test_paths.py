@@ -1,5 +1,7 @@
 """The gradient laboratory: equal paths are equal, right, and seen to stop where they say."""
 
+import contextlib
+import io
 import itertools
 import json
 
@@ -10,31 +12,53 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch
 
-from ddpg import DDPGConfig, UsageError, compare_paths, draw_paths
+from ddpg import ActorNetwork, DDPGConfig, UsageError, compare_paths, draw_paths
 from ddpg.cli import main
 from ddpg.gradients import policy, td
-from ddpg.laboratory import picture, trial
+from ddpg.laboratory import compare, picture, trial
+from ddpg.laboratory.bench import Bench
 from ddpg.laboratory.text import paths_text
+from ddpg.runs import presets
 
 CONFIG = DDPGConfig(hidden=(12, 8), batch_size=50, gamma=0.9)  # 1/50 rounds: equal paths differ in their last digits
 
 
-def compare(**paths):
-    none = {"td_targets": {}, "policy_gradients": {}}
+@pytest.fixture(scope="module")
+def compare_on_one_bench():
+    """Compares paths of one's own on a bench made once; their compiled timings, most of the work, are left out."""
     with gym.make("Pendulum-v1") as env:
-        return compare_paths(env, CONFIG, seed=0, **(none | paths))
+        bench = Bench(env, CONFIG, seed=0)
+
+    def compared(**paths):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(compare, "Bench", lambda *_: bench)
+            patch.setattr(trial, "_milliseconds_compiled", lambda *_: None)
+            return compare_paths(env, CONFIG, **({"td_targets": {}, "policy_gradients": {}} | paths))
+
+    return compared
 
 
-@pytest.fixture
-def uncompiled(monkeypatch):
-    """Leaves out the compiled timings, most of the work; test_only_the_fed_target_cannot_be_compiled has them."""
-    monkeypatch.setattr(trial, "_milliseconds_compiled", lambda *_: None)
+def compiled_under_inverting(session, tried, feeds, really=trial._milliseconds_compiled):
+    """Compiling is most of the work. The other boundings' paths are compiled in gradients/test_policy.py."""
+    policy_of_another = isinstance(tried.network, ActorNetwork) and tried.bounding != "inverting"
+    return None if policy_of_another else really(session, tried, feeds)
 
 
 @pytest.fixture(scope="module")
-def report():
-    with gym.make("Pendulum-v1") as env:
-        return compare_paths(env, CONFIG, seed=0)
+def printed(tmp_path_factory):
+    """What ``ddpg paths --json`` prints under a preset of these options, and the picture that it draws."""
+    file, out = tmp_path_factory.mktemp("paths") / "picture.png", io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(out):
+        options = {"hidden": CONFIG.hidden, "batch_size": CONFIG.batch_size, "gamma": CONFIG.gamma}
+        patch.setitem(presets.PRESETS, "Pendulum-v1", presets.Preset(1, options))
+        patch.setattr(trial, "_milliseconds_compiled", compiled_under_inverting)
+        assert main(["paths", "Pendulum-v1", "--seed", "0", "--picture", str(file), "--json"]) == 0
+    return out.getvalue(), file
+
+
+@pytest.fixture(scope="module")
+def report(printed):
+    return json.loads(printed[0])
 
 
 def edges(row):
@@ -99,7 +123,8 @@ def test_boundings_matter(report):
 def test_only_the_fed_target_cannot_be_compiled(report):
     for row in [*report["td"], *report["policy"]]:
         assert row["milliseconds"] > 0
-        assert (row["milliseconds_compiled"] is None) == (row["path"] == "placeholder")
+        if row.get("bounding") in (None, "inverting"):
+            assert (row["milliseconds_compiled"] is None) == (row["path"] == "placeholder")
 
 
 def test_variables_reached(report):
@@ -175,13 +200,11 @@ def leaking_surrogate(actor, critic, states):
 
 
 @pytest.fixture(scope="module")
-def leaks():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(trial, "_milliseconds_compiled", lambda *_: None)
-        return compare(
-            td_targets={"leaking": leaking, "leaking_online": leaking_online, "sound": td.stop_gradient},
-            policy_gradients={"leaking": leaking_surrogate},
-        )
+def leaks(compare_on_one_bench):
+    return compare_on_one_bench(
+        td_targets={"leaking": leaking, "leaking_online": leaking_online, "sound": td.stop_gradient},
+        policy_gradients={"leaking": leaking_surrogate},
+    )
 
 
 @pytest.mark.parametrize("online", [False, True])
@@ -205,12 +228,12 @@ def test_a_surrogate_with_its_stop_removed_is_seen_to_leak(leaks):
         assert row["finite_difference"]["max_relative"] > 1e-4
 
 
-def test_a_path_that_cannot_be_traced_says_so():
+def test_a_path_that_cannot_be_traced_says_so(compare_on_one_bench):
     def own(q, target, variables, compute_gradients):
         return td.stop_gradient(q, target, variables)
 
     with pytest.raises(UsageError, match="did not start backward by the compute_gradients"):
-        compare(td_targets={"own": own})
+        compare_on_one_bench(td_targets={"own": own})
 
 
 def test_networks_without_a_numpy_counterpart_are_refused():
@@ -254,11 +277,10 @@ def test_a_bounding_that_was_not_measured_is_refused(report, tmp_path):
         draw_paths(report, tmp_path / "p.png", "invert")
 
 
-def test_command(uncompiled, tmp_path, capsys):
-    file = tmp_path / "picture.png"
-    assert main(["paths", "Pendulum-v1", "--seed", "3", "--picture", str(file), "--json"]) == 0
-    report = json.loads(capsys.readouterr().out)
-    assert (report["env_id"], report["seed"], report["batch_size"]) == ("Pendulum-v1", 3, 64)
+def test_command(printed):
+    text, file = printed
+    report = json.loads(text)
+    assert (report["env_id"], report["seed"], report["batch_size"]) == ("Pendulum-v1", 0, 50)
     assert report["picture"] == str(file)
     assert file.read_bytes().startswith(b"\x89PNG")
     assert len(report["td"]) + len(report["policy"]) == 13

@@ -67,7 +67,10 @@ CASES = {
         ),
     ),
     "dqn": ("FuseChoice-v0", DQNConfig(**SHARED, target_update_interval=7, exploration_steps=200)),
-    "parameters": ("FuseParameters-v0", DDPGConfig(**SHARED, bounding="inverting", exploration_steps=200)),
+    "parameters": (
+        "FuseParameters-v0",
+        DDPGConfig(**SHARED, bounding="inverting", exploration_steps=200, optimizer="sgd"),
+    ),
 }
 RUN = {"seed": 5, "total_timesteps": 260, "evaluation_interval": 50, "evaluation_episodes": 2, "progress_bar": False}
 

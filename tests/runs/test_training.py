@@ -9,7 +9,14 @@ from ddpg.runs.directory import read_config, read_table
 from ddpg.runs.training import resume
 
 TINY = DDPGConfig(
-    hidden=(8,), batch_size=8, learning_starts=50, updates_per_step=0.1, updates_per_call=10, buffer_size=500, jit=False
+    hidden=(8,),
+    batch_size=8,
+    learning_starts=50,
+    updates_per_step=0.1,
+    updates_per_call=10,
+    buffer_size=500,
+    optimizer="sgd",
+    jit=False,
 )
 
 

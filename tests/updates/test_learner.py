@@ -26,10 +26,10 @@ def minibatches(rng):
     return Batch(n(3), n(2), n(1), n(3), (rng.random((K, B, 1)) < 0.3).astype(np.float32))
 
 
-class Driven:
-    """Networks and their driver, in a graph of their own."""
+class Networks:
+    """Networks and their update, in a graph of their own."""
 
-    def __init__(self, driver, norm=None, td_target="stop_gradient"):
+    def __init__(self, norm=None, td_target="stop_gradient"):
         self.graph = tf.Graph()
         self.session = v1.Session(graph=self.graph)
         with self.graph.as_default():
@@ -40,31 +40,48 @@ class Driven:
             options = {"network": network, "optimizer": optimizer, "learning_rate": 1e-2, "tau": 0.1}
             actor = ActorNetwork(OBSERVATIONS, ACTIONS, **options)
             critic = CriticNetwork(OBSERVATIONS, ACTIONS, td_target=td_target, **options)
-            update = DDPGUpdate(actor, critic, CONFIG)
-            if driver == "stepped":
-                self.learner = SteppedLearner(update, batch_size=B)
-            else:
-                self.learner = FusedLearner(update, batch_size=B, updates_per_call=K, jit=driver == "compiled")
+            self.update = DDPGUpdate(actor, critic, CONFIG)
             self.variables = v1.global_variables()
             self.session.run(v1.global_variables_initializer())
             self.start = self.session.run(self.variables)
 
+
+class Driven:
+    """A driver of their update."""
+
+    def __init__(self, driver, networks):
+        self.networks = networks
+        if driver == "stepped":
+            self.learner = SteppedLearner(networks.update, batch_size=B)
+        else:
+            jit = driver == "compiled"
+            self.learner = FusedLearner(networks.update, batch_size=B, updates_per_call=K, jit=jit)
+
     def train(self, calls):
         """Return every variable after ``calls`` (numbers of updates) from the start, and the metrics."""
-        with self.graph.as_default(), self.session.as_default() as session:
-            initializers = [variable.initializer for variable in self.variables]
-            session.run(initializers, {i.inputs[1]: value for i, value in zip(initializers, self.start, strict=True)})
+        networks = self.networks
+        with networks.graph.as_default(), networks.session.as_default() as session:
+            initializers = [variable.initializer for variable in networks.variables]
+            session.run(
+                initializers, {i.inputs[1]: value for i, value in zip(initializers, networks.start, strict=True)}
+            )
             batch, metrics = minibatches(np.random.default_rng(0)), []
             for first, count in zip(itertools.accumulate([0, *calls]), calls, strict=False):
                 rows = Batch(*(np.roll(field, -first, axis=0) for field in batch))
                 metrics.append(self.learner.update(session, rows, count)[0])
-            end = session.run(self.variables)
-        moved = np.mean([np.any(a != b) for a, b in zip(self.start, end, strict=True)])
+            end = session.run(networks.variables)
+        moved = np.mean([np.any(a != b) for a, b in zip(networks.start, end, strict=True)])
         assert moved > 0.6
         return end, metrics
 
 
-driven = functools.cache(Driven)
+networks = functools.cache(Networks)
+
+
+@functools.cache
+def driven(driver, norm):
+    """Return one of the drivers of the same networks."""
+    return Driven(driver, networks(norm))
 
 
 @pytest.mark.parametrize("norm", [None, "batch", "layer"])
@@ -90,14 +107,14 @@ def test_part_of_a_call_is_that_many_updates(driver):
 
 def test_placeholder_path_trains_alike_step_by_step():
     stopped, _ = driven("stepped", None).train([K])
-    placeholder, _ = Driven("stepped", td_target="placeholder").train([K])
+    placeholder, _ = Driven("stepped", Networks(td_target="placeholder")).train([K])
     for one, other in zip(placeholder, stopped, strict=True):
         np.testing.assert_array_equal(one, other)
 
 
 def test_same_start_same_bits():
     one, _ = driven("compiled", None).train([K, K])
-    other, _ = Driven("compiled").train([K, K])
+    other, _ = Driven("compiled", Networks()).train([K, K])
     for a, b in zip(one, other, strict=True):
         np.testing.assert_array_equal(a, b)
 

@@ -10,6 +10,7 @@ from ddpg import DDPG, DQN, DDPGConfig, DQNConfig, UsageError
 v1 = tf.compat.v1
 BOX = gym.spaces.Box(-1, 1, (1,), np.float32)
 STATE = np.array([0.5])
+STEPPED = {"td_target": "placeholder", "updates_per_call": 1, "jit": False}  # the driver whose ops are built soonest
 
 
 def critic_steps(optimizer, updates=2):
@@ -18,7 +19,8 @@ def critic_steps(optimizer, updates=2):
     The hidden layer is dead, so the bias alone moves; its gradient is 2 (q − 1) for every sample.
     """
     config = DDPGConfig(
-        hidden=(2,), batch_size=4, updates_per_call=1, jit=False, optimizer=optimizer, critic_learning_rate=0.1
+        **{"hidden": (2,), "batch_size": 4, "optimizer": optimizer, "critic_learning_rate": 0.1},
+        **STEPPED,
     )
     agent = DDPG((BOX, BOX), config, seed=0)
     with agent.session.as_default():
@@ -93,7 +95,7 @@ def test_the_online_target_of_ddpg_is_bootstrapped_from_the_online_networks_and_
     """y = r + γQ(s, μ(s)) of the weights as they are, where ema uses the older shadows."""
     losses = {}
     for target in ("ema", "online"):
-        config = DDPGConfig(hidden=(4,), batch_size=4, updates_per_call=1, jit=False, gamma=0.5, target=target)
+        config = DDPGConfig(hidden=(4,), batch_size=4, gamma=0.5, target=target, optimizer="sgd", **STEPPED)
         agent = DDPG((BOX, BOX), config, seed=0)
         with agent.session.as_default():
             agent.critic.set_network_params([array + 0.3 for array in agent.critic.get_network_params()])
@@ -116,7 +118,7 @@ def test_the_online_target_of_ddpg_is_bootstrapped_from_the_online_networks_and_
 
 @pytest.mark.parametrize("double_q", [False, True])
 def test_the_online_target_of_dqn_is_dqn3s_without_target_q(double_q):
-    config = DQNConfig(hidden=(4,), batch_size=4, updates_per_call=1, jit=False, target="online", double_q=double_q)
+    config = DQNConfig(hidden=(4,), batch_size=4, target="online", double_q=double_q, optimizer="sgd", **STEPPED)
     agent = DQN((BOX, gym.spaces.Discrete(3)), config, seed=0)
     with agent.session.as_default():
         agent.q.set_network_params([array + 0.3 for array in agent.q.get_network_params()])
@@ -137,7 +139,7 @@ def test_no_hard_copies_into_a_target_that_is_not_used():
 def test_convolutions_are_normalised(norm):
     """DQNConfig(network="conv", norm=...) once ignored norm."""
     space = gym.spaces.Box(0, 255, (8, 8, 1), np.uint8)
-    config = DQNConfig(hidden=(4,), network="conv", norm=norm, jit=False, batch_size=2, updates_per_call=1)
+    config = DQNConfig(hidden=(4,), network="conv", norm=norm, batch_size=2, **STEPPED)
     agent = DQN((space, gym.spaces.Discrete(2)), config, seed=0)
     names = [name for name in agent.global_variables if "conv_norm" in name and "Adam" not in name]
     assert bool(names) == (norm is not None)

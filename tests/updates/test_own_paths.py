@@ -10,7 +10,10 @@ from ddpg.gradients import policy, td
 from ddpg.networks.critic import CriticNetwork
 
 v1 = tf.compat.v1
-SMALL = DDPGConfig(hidden=(4,), batch_size=4, bounding="inverting", jit=False, updates_per_call=1)
+SMALL = DDPGConfig(
+    **{"hidden": (4,), "batch_size": 4, "bounding": "inverting", "optimizer": "sgd"},
+    **{"td_target": "placeholder", "updates_per_call": 1, "jit": False},  # the driver whose ops are built soonest
+)
 SPACES = gym.spaces.Box(-1, 1, (2,)), gym.spaces.Box(-1, 1, (1,))
 
 

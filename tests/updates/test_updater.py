@@ -8,9 +8,10 @@ from ddpg import DDPG, DQN, DDPGConfig, DQNConfig
 
 BOX = gym.spaces.Box(-1.0, 1.0, (2,), np.float32)
 SPACES = {DDPG: BOX, DQN: gym.spaces.Discrete(3)}
+QUICK = {"hidden": (8,), "batch_size": 4, "optimizer": "sgd", "jit": False}
 CONFIGS = {
-    DDPG: DDPGConfig(hidden=(8,), actor_learning_rate=0.1, critic_learning_rate=0.1, batch_size=4, jit=False),
-    DQN: DQNConfig(hidden=(8,), learning_rate=0.1, batch_size=4, jit=False),
+    DDPG: DDPGConfig(**QUICK, actor_learning_rate=0.1, critic_learning_rate=0.1),
+    DQN: DQNConfig(**QUICK, learning_rate=0.1),
 }
 
 

@@ -39,7 +39,7 @@ def learned(config):
     return agent, agent.update(8)
 
 
-OPTIONS = {"hidden": (4,), "batch_size": 4, "updates_per_call": 4, "learning_starts": 0}
+OPTIONS = {"hidden": (4,), "batch_size": 4, "updates_per_call": 4, "learning_starts": 0, "optimizer": "sgd"}
 
 
 @pytest.mark.parametrize("jit", [True, False])
