@@ -11,6 +11,7 @@ from ddpg.gradients.bounding import BOUNDINGS
 from ddpg.laboratory.finite_differences import Expected, FiniteDifferences, sample_coordinates
 from ddpg.laboratory.flow import Recorder
 from ddpg.laboratory.probed import ProbedActor, ProbedCritic
+from ddpg.laboratory.reference import float64_function
 from ddpg.networks.base import Network
 from ddpg.networks.layers import mlp
 
@@ -32,6 +33,9 @@ class Bench:
         env: where the minibatch comes from, by random actions.
         config: networks, discount, batch size.
         seed: of everything random; ``None``: random.
+
+    Raises:
+        UsageError: a network that NumPy cannot mirror.
 
     Attributes:
         seed: the seed.
@@ -56,6 +60,7 @@ class Bench:
             jit=False,
         )
         self._agent = DDPG(env, config, seed)  # its session lives as long as it does
+        float64_function(self._agent.actor)  # what NumPy cannot mirror is refused before the work, not after it
         self._agent.learn(RANDOM_STEPS)
         self.seed, self.session, self.gamma = self._agent.seed, self._agent.session, config.gamma
         self._rng = np.random.default_rng(self.seed)
