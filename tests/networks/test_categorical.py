@@ -62,7 +62,7 @@ def test_in_an_agent(td_target):
         ({"td_target": "residual_gradient"}, "critic='categorical' has a loss of its own"),
         ({"td_target": lambda q, target, variables: None}, "critic='categorical' has a loss of its own"),
     ],
-    ids=str,
+    ids=lambda value: " ".join(value) if isinstance(value, dict) else None,
 )
 def test_what_is_refused(change, message):
     with pytest.raises(UsageError, match=message):
