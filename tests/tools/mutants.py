@@ -49,7 +49,7 @@ _RESUME = "tests/agents/test_seeds_and_resume.py::test_"
 STARTING = f"{_RESUME}learning_starts_with_the_step_after_learning_starts"
 RANDOM = f"{_RESUME}actions_are_random_until_learning_starts"
 OWED = f"{_RESUME}fractions_of_updates_stay_owed"
-SEEDED = f"{_RESUME}environment_is_seeded_by_the_agents_seed_and_by_how_far_it_is"
+SEEDED = f"{_RESUME}every_episode_is_seeded_by_the_agents_seed_and_by_the_step_at_which_it_begins"
 LARGEST = f"{_RESUME}largest_reward_outlives_the_memory_of_it"
 RING = f"{_RESUME}loaded_ring_overwrites_its_oldest"
 DRAWS = f"{_RESUME}loaded_agent_draws_what_the_saved_one_would_have_drawn"
@@ -270,8 +270,8 @@ MUTANTS = [
     Mutant(
         "vectors-of-one",
         "ddpg/runs/environments.py",
-        "makers = [functools.partial(make_env, env_id)] * n_envs",
-        "makers = [functools.partial(make_env, env_id)] * 3",
+        "SyncVectorEnv([functools.partial(make_env, env_id)] * n_envs)",
+        "SyncVectorEnv([functools.partial(make_env, env_id)] * 3)",
         f"{GOING_ON}interrupted_twice_is_never_interrupted[vector]",
     ),
     # -- evaluation
