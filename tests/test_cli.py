@@ -208,7 +208,7 @@ def test_nan_from_an_environment_ends_in_one_line(tmp_path, capsys, monkeypatch)
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     status, _, err = command("train", "nan_env:Nan-v0", "--root", tmp_path, "--no-progress-bar", capsys=capsys)
-    assert status == 2
+    assert status == 3
     assert "observation holds nan" in err.splitlines()[-1]
 
 
@@ -228,7 +228,7 @@ def test_damaged_checkpoint_is_one_line(run, tmp_path, capsys):
     assert "does not match its checksum" in err
 
 
-def started(*arguments, folder):
+def started(*arguments, folder, **options):
     return subprocess.Popen(
         [sys.executable, "-m", "ddpg.cli", "train", *arguments],
         cwd=folder,
@@ -236,6 +236,7 @@ def started(*arguments, folder):
         stderr=subprocess.PIPE,
         text=True,
         env=os.environ | {"COLUMNS": "120"},
+        **options,
     )
 
 
@@ -280,6 +281,29 @@ def test_signals_are_answered_while_tensorflow_compiles_and_a_second_one_ends_th
     assert "SIGINT again: ended at once; go on from step 0 with: ddpg resume runs/Pendulum-v1/1" in said
     assert process.returncode == 130
     assert [path.name for path in directory.checkpoints(tmp_path / "runs" / "Pendulum-v1" / "1")] == ["0"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_signal_to_all_processes_of_a_vector(tmp_path, number):
+    steps = ["--total-timesteps", "1000000", "--evaluation-interval", "500", "--evaluation-episodes", "1"]
+    vector = ["--n-envs", "2", "--vectorization", "async"]
+    process = started("Pendulum-v1", *TINY, *vector, *steps, folder=tmp_path, start_new_session=True)
+    run = tmp_path / "runs" / "Pendulum-v1" / "1"
+    read_until(process.stderr, r"[5-9]\d\d/1000000 ")
+    if number == signal.SIGKILL:  # of the parent alone: the others must see that it is gone
+        process.kill()
+    else:
+        os.killpg(process.pid, number)
+    said = process.communicate(timeout=60)[1]
+    assert process.returncode == (-9 if number == signal.SIGKILL else 128 + number), said
+    assert "ddpg: error" not in said
+    deadline = time.monotonic() + 60
+    while subprocess.run(["pgrep", "-g", str(process.pid)], capture_output=True).stdout:
+        assert time.monotonic() < deadline, "processes are left"
+        time.sleep(0.2)
+    stopped = int(directory.checkpoints(run)[-1].name)
+    assert main(["resume", str(run), "--total-timesteps", str(stopped + 100), "--no-progress-bar"]) == 0
 
 
 def test_a_signal_during_the_start_leaves_nothing(tmp_path):

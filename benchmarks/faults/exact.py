@@ -27,15 +27,15 @@ SHARES = (0.3, 0.5, 0.8)
 
 
 def interrupt(process: subprocess.Popen, root: Path, at: int, number: int) -> int | None:
-    """Send a signal once episodes go beyond a step; return where that was, ``None`` if the run had ended."""
+    """Send a signal once a run goes beyond a step; return where that was, ``None`` if the run had ended."""
     while process.poll() is None:
         time.sleep(0.05)
         run = common.run_in(root)
-        episodes = common.rows(run, "episodes") if run else []
-        if episodes and int(episodes[-1]["timesteps"]) >= at:
+        rows = common.rows(run, "metrics") if run else []
+        if rows and int(rows[-1]["timesteps"] or 0) >= at:
             process.send_signal(number)
             process.communicate()
-            return int(episodes[-1]["timesteps"])
+            return int(rows[-1]["timesteps"])
     return None
 
 
@@ -56,6 +56,7 @@ def compare(case: str, steps: int, root: Path, number: int) -> dict:
     said = process.communicate()[1]
     runs = [common.run_in(root / kind) for kind in ("straight", "broken")]
     assert all(runs), said
+    assert len(stops) == len(SHARES), f"{case} had ended before it was interrupted {len(SHARES)} times"
     straight, broken = map(common.digest, runs)
     differ = [name for name in straight if straight[name] != broken[name]]
     return {

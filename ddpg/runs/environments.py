@@ -1,10 +1,10 @@
 """Making an environment from what stands on a command line."""
 
-import contextlib
 import functools
 import importlib
+import os
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import gymnasium as gym
@@ -71,26 +71,22 @@ def make_training_env(env_id: str, n_envs: int = 1, vectorization: str = "sync")
         if vectorization == "async":
             raise UsageError("vectorization='async' is for several environments; give --n-envs 2 or more, or leave it")
         return make_env(env_id)
-    makers = [functools.partial(make_env, env_id)] * n_envs
     if vectorization == "sync":
-        return gym.vector.SyncVectorEnv(makers)
-    with _sigint_blocked():
+        return gym.vector.SyncVectorEnv([functools.partial(make_env, env_id)] * n_envs)
+    makers = [functools.partial(_make_in_worker, env_id, os.getpid())] * n_envs
+    try:
         # Spawned, not forked: a fork keeps the run's lock and its siblings' pipes open when this process is killed,
         # and TensorFlow's threads are not in it. Shared memory: without it the first step after a reset is lost.
         return gym.vector.AsyncVectorEnv(makers, context="spawn", shared_memory=True)
+    except (EOFError, OSError) as error:
+        raise EnvironmentFault(f"a process of {env_id!r} ended at its start ({type(error).__name__})") from error
 
 
-@contextlib.contextmanager
-def _sigint_blocked() -> Iterator[None]:
-    """Let processes that are started here never see Ctrl-C, which a terminal sends to all of them."""
-    if not hasattr(signal, "pthread_sigmask"):
-        yield
-        return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+def _make_in_worker(env_id: str, parent: int) -> gym.Env:
+    """Make an environment that a terminal's Ctrl-C, which goes to all processes, leaves to its parent to end."""
+    if os.getpid() != parent:  # the parent makes one, too, to see its spaces
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    return make_env(env_id)
 
 
 def check_import(env_id: str, run: str | Path, allowed: Sequence[str]) -> None:

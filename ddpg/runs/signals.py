@@ -32,6 +32,11 @@ class Request:
         self.number: int | None = None
         self.left = False
         self.resumable: Callable[[], str] = lambda: "nothing was begun"
+        self._came = threading.Event()
+
+    def came(self, within: float) -> bool:
+        """Return whether there is a signal, or one comes within so many seconds."""
+        return self._came.wait(within)
 
     @property
     def status(self) -> int:
@@ -96,6 +101,7 @@ class _Watched(Request):
         name = signal.Signals(number).name
         if self.number is None:
             self.number = number
+            self._came.set()
             self.say(f"{name}: {_ANSWER}")
             return
         self.say(f"{name} again: ended at once; {self.resumable()}")

@@ -13,7 +13,7 @@ import gymnasium as gym
 from ddpg.agents.off_policy import OffPolicyAgent
 from ddpg.agents.registry import agent_for, load_agent
 from ddpg.config import AgentConfig
-from ddpg.errors import UsageError, file_faults
+from ddpg.errors import EnvironmentFault, UsageError, file_faults
 from ddpg.experience.interaction import spaces_of
 from ddpg.experience.values import as_whole
 from ddpg.runs import description, directory, signals, underway
@@ -73,10 +73,10 @@ def train(
         if value is not None or what == "evaluation_episodes":
             as_whole(value, what, at_least)
     directory.check_root(root)
-    env, name = _environment(env_id, n_envs, vectorization)
-    total_timesteps = preset_for(name).total_timesteps if total_timesteps is None else int(total_timesteps)
-    kind = agent_for(spaces_of(env)[1])
     with signals.watching() as request:
+        env, name = _environment(env_id, n_envs, vectorization, request)
+        total_timesteps = preset_for(name).total_timesteps if total_timesteps is None else int(total_timesteps)
+        kind = agent_for(spaces_of(env)[1])
         agent = kind(env, config or preset_config(name, kind.config_class), seed)
         agent.check_learning(total_timesteps)
         document = {
@@ -139,7 +139,7 @@ def resume(
     check_import(document["env_id"], run, allow_import)
     with signals.watching() as request, file_faults("nothing was begun"), owned(run):
         directory.sweep(run)
-        env, _ = _environment(document["env_id"], document["n_envs"], document["vectorization"])
+        env, _ = _environment(document["env_id"], document["n_envs"], document["vectorization"], request)
         agent, ledger = _load(run, env, which, config)
         document["config"] = agent.config.to_json()
         if agent.num_timesteps >= document["total_timesteps"]:
@@ -156,15 +156,21 @@ def resume(
     return run
 
 
-def _environment(env_id: str, n_envs: int, vectorization: str) -> tuple[gym.Env | gym.vector.VectorEnv, str]:
+def _environment(
+    env_id: str, n_envs: int, vectorization: str, request: signals.Request
+) -> tuple[gym.Env | gym.vector.VectorEnv, str]:
     """Return the environment to train in, and its id without a module."""
-    if n_envs == 1:
+    try:
         env = make_training_env(env_id, n_envs, vectorization)
-        assert isinstance(env, gym.Env)
+    except EnvironmentFault:
+        if request.number is not None:  # its processes have been ended, too
+            raise KeyboardInterrupt("nothing was begun") from None
+        raise
+    if isinstance(env, gym.Env):
         return env, id_of(env)
     one = make_env(env_id)
     one.close()
-    return make_training_env(env_id, n_envs, vectorization), id_of(one)
+    return env, id_of(one)
 
 
 def _load(run: Path, env: Any, which: str, config: AgentConfig | None) -> tuple[OffPolicyAgent, Ledger]:

@@ -1,6 +1,7 @@
 """A run under way: to its goal, or to where it is left, by a signal or because its environment failed."""
 
 import contextlib
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -63,10 +64,10 @@ def run_to_goal(
                     recorder.conclude(agent)
                 else:
                     _leave(run, goal, agent, recorder, request)
-            except EnvironmentFault as error:
-                if request.number is None:
+            except (EnvironmentFault, EOFError, ConnectionError) as error:  # the latter: a process of a vector is gone
+                # A signal to all processes may have ended those of a vector, and come here a little later.
+                if not request.came(within=0.5):
                     raise _located(error, name, run, agent, recorder) from error
-                # A signal to all processes has ended those of a vector, too.
                 _leave(run, goal, agent, recorder, request)
         plot_learning_curve(run, f"{type(agent).__name__} on {name}, seed {agent.seed}")
 
@@ -80,8 +81,6 @@ def how_to_go_on(run: Path) -> str:
 @contextlib.contextmanager
 def _environments(agent: OffPolicyAgent, document: dict[str, Any]) -> Iterator[gym.Env]:
     """Yield an environment to evaluate in; close it in the end, and the agent's."""
-    env = agent.env
-    assert env is not None
     try:
         evaluation_env = make_env(document["env_id"])
         try:
@@ -89,11 +88,23 @@ def _environments(agent: OffPolicyAgent, document: dict[str, Any]) -> Iterator[g
         finally:
             evaluation_env.close()
     except BaseException:
-        # Processes of a vector may hang, or be dead: closing must not wait for them, nor hide what happened.
-        with contextlib.suppress(Exception):
-            env.close(**({"terminate": True} if isinstance(env, gym.vector.VectorEnv) else {}))
+        _close(agent.env, terminate=True)
         raise
-    env.close()
+    _close(agent.env)
+
+
+def _close(env: Any, terminate: bool = False) -> None:
+    """Close an environment, which must not hide what happened to it; ``terminate``: nor wait for its processes."""
+    vector = isinstance(env, gym.vector.VectorEnv)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            env.close(**({"terminate": True} if vector and terminate else {}))
+    except Exception:
+        for process in getattr(env, "processes", ()):
+            process.terminate()
+        if vector:
+            env.closed = True  # it would be tried again
 
 
 def _leave(run: Path, goal: int, agent: OffPolicyAgent, recorder: Recorder, request: Request) -> None:
@@ -113,9 +124,7 @@ def _leave(run: Path, goal: int, agent: OffPolicyAgent, recorder: Recorder, requ
         request.say(f"evaluation there: mean return {summary['mean_return']:.1f} of {summary['episodes']} episodes")
 
 
-def _located(
-    error: EnvironmentFault, name: str, run: Path, agent: OffPolicyAgent, recorder: Recorder
-) -> EnvironmentFault:
+def _located(error: Exception, name: str, run: Path, agent: OffPolicyAgent, recorder: Recorder) -> EnvironmentFault:
     """Return the fault with where it happened and what is kept: all that was learned before the step that failed."""
     step, seed = agent.num_timesteps, agent.seed
     try:
@@ -124,4 +133,5 @@ def _located(
         kept = f"what was learned since could not be saved ({other}); {how_to_go_on(run)}"
     else:
         kept = f"what was learned is saved; {how_to_go_on(run)}"
-    return EnvironmentFault(f"{name} failed after step {step}, seed {seed}: {error}; {kept}")
+    what = error if isinstance(error, EnvironmentFault) else f"a process of it has ended ({type(error).__name__})"
+    return EnvironmentFault(f"{name} failed after step {step}, seed {seed}: {what}; {kept}")

@@ -1,6 +1,5 @@
 """Learning curves of many runs, and the list of them, from run directories written by hand."""
 
-import json
 import os
 import time
 
@@ -12,7 +11,7 @@ from matplotlib.figure import Figure
 from scipy import stats
 
 from ddpg import UsageError
-from ddpg.runs import curves, listing, plotting
+from ddpg.runs import curves, description, listing, plotting
 from ddpg.runs.curves import centre_and_interval, find_runs, labels, learning_curves
 from ddpg.runs.ownership import owned
 from ddpg.runs.presets import preset_config
@@ -23,8 +22,9 @@ def write_run(root, number, returns, env_id="Pendulum-v1", seed=0, steps=None, t
     run = root / env_id.rpartition(":")[2] / str(number)
     run.mkdir(parents=True)
     config = preset_config(env_id.rpartition(":")[2]).to_json() | options
-    document = {"env_id": env_id, "algorithm": algorithm, "seed": seed, "total_timesteps": total, "config": config}
-    (run / "config.json").write_text(json.dumps(document))
+    asked = {"total_timesteps": total, "evaluation_interval": 100, "evaluation_episodes": 1}
+    made = {"n_envs": 1, "vectorization": "sync", "config": config, "versions": {}, "command": []}
+    description.write(run, {"env_id": env_id, "algorithm": algorithm, "seed": seed, **asked, **made})
     steps = steps or [100 * (index + 1) for index in range(len(returns))]
     rows = [f"{step},{value}" for step, value in zip(steps, returns, strict=True)]
     (run / "evaluations.csv").write_text("\n".join(["timesteps,mean_return", *rows, ""]))

@@ -184,7 +184,7 @@ def test_evaluating_elsewhere_leaves_the_episode_alone():
         (Linear(), Walk(), {"episodes": 0}, "episodes=0 must be"),
         (Linear(), Walk(), {"episodes": 2.5}, r"episodes=2\.5 must be"),
         (lambda observation: 0, Walk(), {}, "has no method predict"),
-        (Linear(), "Pendulum-v1", {}, "env='Pendulum-v1' is neither a gymnasium Env nor a VectorEnv"),
+        (Linear(), "Pendulum-v1", {}, "env='Pendulum-v1' is neither a gymnasium Env, nor a VectorEnv"),
         (Linear(), (Walk().observation_space, Walk().action_space), {}, "neither a gymnasium Env nor a VectorEnv"),
         (Linear(), SyncVectorEnv([Walk], autoreset_mode=AutoresetMode.DISABLED), {}, "autoreset_mode"),
         (Constant(), Counting(3, nan_reward_at=2), {}, "reward holds nan"),

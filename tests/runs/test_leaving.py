@@ -185,6 +185,16 @@ def test_what_was_learned_before_an_environment_failed_is_kept(at, tmp_path):
     assert what_is_left(resume(run, progress_bar=False))["num_timesteps"] == 150
 
 
+def test_a_process_of_a_vector_that_is_gone(at, tmp_path):
+    def gone():
+        raise EOFError
+
+    at(41, gone)
+    message = r"failed after step 40, seed 5: a process of it has ended \(EOFError\); what was learned is saved"
+    with pytest.raises(EnvironmentFault, match=message):
+        train("Eventful-v0", CONFIG, root=tmp_path, n_envs=2, **RUN)
+
+
 def test_a_first_reset_that_fails(at, tmp_path, monkeypatch):
     monkeypatch.setattr(Walk, "reset", lambda self, seed=None, options=None: fail())
     with pytest.raises(EnvironmentFault, match=r"after step 0, seed 5: .* in the reset to episode 1 .* its wheel"):

@@ -406,8 +406,8 @@ MUTANTS = [
     Mutant(
         "vectors-of-one",
         "ddpg/runs/environments.py",
-        "makers = [functools.partial(make_env, env_id)] * n_envs",
-        "makers = [functools.partial(make_env, env_id)] * 3",
+        "SyncVectorEnv([functools.partial(make_env, env_id)] * n_envs)",
+        "SyncVectorEnv([functools.partial(make_env, env_id)] * 3)",
         f"{GOING_ON}interrupted_twice_is_never_interrupted[vector]",
     ),
     # -- evaluation
