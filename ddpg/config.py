@@ -112,7 +112,7 @@ class AgentConfig(Options):
         self._check(self.exploration_steps >= 1, "exploration_steps", "at least 1")
         self._check_name("target", TARGETS)
         self._check_name("compiler", COMPILERS)
-        self._check(self.threads is None or self.threads >= 1, "threads", "at least 1, or none")
+        self._check(self.threads is None or 1 <= self.threads <= 256, "threads", "1 to 256, or none")
         self._check_name("on_bad_transition", ON_BAD_TRANSITION)
         if self.step_timeout is not None:
             self._check_positive("step_timeout")
