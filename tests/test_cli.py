@@ -240,7 +240,7 @@ def started(*arguments, folder, **options):
     )
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 def test_interrupt_saves_and_resume_goes_on(tmp_path, number):
     arguments = ["Pendulum-v1", *TINY, "--seed", "0", "--total-timesteps", "1000000", "--evaluation-episodes", "1"]
     process = started(*arguments, folder=tmp_path)

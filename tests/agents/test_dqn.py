@@ -407,6 +407,7 @@ def test_conv_needs_images(box, graph):
         conv(filters=((16, 0, 1),))
 
 
+@pytest.mark.slow
 def test_dqn_learns_from_pixels():
     """Catch the falling pixel: random play catches a third; learned in seconds on a CPU."""
     env = Pixels()

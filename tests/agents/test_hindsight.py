@@ -71,6 +71,7 @@ def test_goals_are_of_the_same_episode():
         assert (after[later, STEP] - after[rows, STEP] == (later - rows) / 2).all()
 
 
+@pytest.mark.slow
 def test_an_agent_learns_to_reach(tmp_path):
     """Six steps, a goal up to three away, and reward only there."""
     gym.register("Reaching-v0", Reaching)

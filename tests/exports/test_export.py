@@ -130,6 +130,7 @@ def test_normalisation_goes_along(tmp_path, kind):
     assert np.ptp(expected, axis=0).min() > 1e-3
 
 
+@pytest.mark.slow
 def test_images_and_batch_normalisation_leave_by_tensorflow_alone(tmp_path):
     images = gym.spaces.Box(0, 255, (8, 8, 1), np.uint8)
     agent = DDPG((images, BOX), DDPGConfig(hidden=(8,), jit=False), 0, actor_network=conv(((4, 3, 2),), (8,)))
