@@ -30,7 +30,9 @@ def finish(*arguments: str) -> tuple[int, str]:
 
 def run_in(root: Path) -> Path | None:
     """Return the run directory under a root that has at most one."""
-    return next((path.parent for path in sorted(root.rglob("config.json")) if path.parent.name.isdecimal()), None)
+    # Not by walking down: while a run is written, directories in it are renamed under the walker's feet.
+    found = sorted(root.glob("*/*/config.json"))
+    return next((path.parent for path in found if path.parent.name.isdecimal()), None)
 
 
 def rows(run: Path, table: str) -> list[dict[str, str]]:
