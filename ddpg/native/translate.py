@@ -78,7 +78,9 @@ def _in_order(fetches: Sequence[tf.Tensor]) -> Iterator[tf.Operation]:
             yield operation
             continue
         stack.append((operation, True))
-        before = [tensor.op for tensor in operation.inputs] + list(operation.control_inputs)
+        # TensorFlow tells control inputs in an order of its own in every process; the program must not depend on it.
+        waited_for = sorted(operation.control_inputs, key=lambda earlier: earlier.name)
+        before = [*(tensor.op for tensor in operation.inputs), *waited_for]
         stack.extend((earlier, False) for earlier in reversed(before) if earlier.name not in done)
 
 
