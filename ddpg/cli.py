@@ -16,6 +16,7 @@ from typing import Any
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from ddpg.commands import comparing, export, watching
+from ddpg.commands.flags import add_import_flag
 from ddpg.commands.quiet import quiet_tensorflow
 from ddpg.config import AgentConfig, DDPGConfig, DQNConfig, read_toml
 from ddpg.errors import EnvironmentFault, FileFault, UsageError, file_faults
@@ -191,7 +192,7 @@ def _parser() -> argparse.ArgumentParser:
     resume.add_argument(
         "--checkpoint", default="latest", metavar="N", help="go back to the checkpoint of N steps (default: latest)"
     )
-    _add_import_flag(resume)
+    add_import_flag(resume)
     _add_output_flags(resume)
     resume.set_defaults(run_command=_resume)
 
@@ -200,7 +201,7 @@ def _parser() -> argparse.ArgumentParser:
     evaluate.add_argument("--episodes", type=int, default=100, metavar="N", help="default: 100")
     evaluate.add_argument("--seed", type=int, help="of the environment (default: from the run's)")
     evaluate.add_argument("--checkpoint", default="latest", metavar="WHICH", help="latest, best or a number of steps")
-    _add_import_flag(evaluate)
+    add_import_flag(evaluate)
     evaluate.add_argument("--json", action="store_true", help="print one JSON object on stdout and nothing else")
     evaluate.set_defaults(run_command=_evaluate)
 
@@ -221,16 +222,6 @@ def _parser() -> argparse.ArgumentParser:
     watching.add(commands)
     comparing.add(commands)
     return parser
-
-
-def _add_import_flag(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--allow-import",
-        action="append",
-        default=[],
-        metavar="MODULE",
-        help="let the run's environment, module:Id, import MODULE",
-    )
 
 
 def _add_output_flags(parser: argparse.ArgumentParser) -> None:

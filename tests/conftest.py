@@ -49,7 +49,7 @@ SHARED_CHANGES = {
     "jit": True,
 }
 
-# What other tests change: test_hindsight, test_native, test_faults.
+# What other tests change: test_hindsight, test_native_learner, test_faults.
 ELSEWHERE = ("hindsight", "compiler", "threads", "on_bad_transition", "step_timeout")
 
 

@@ -4,6 +4,7 @@ import argparse
 import json
 import os
 
+from ddpg.commands.flags import add_import_flag
 from ddpg.commands.quiet import quiet_tensorflow
 
 
@@ -27,13 +28,7 @@ def _add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--episodes", type=int, default=1, metavar="N", help="default: 1")
     parser.add_argument("--seed", type=int, help="of the environment (default: from the run's)")
     parser.add_argument("--checkpoint", default="latest", metavar="WHICH", help="latest, best or a number of steps")
-    parser.add_argument(
-        "--allow-import",
-        action="append",
-        default=[],
-        metavar="MODULE",
-        help="let the run's environment, module:Id, import MODULE",
-    )
+    add_import_flag(parser)
 
 
 def _record(options: argparse.Namespace) -> None:

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from ddpg.native.functions import DECLARATIONS
+from ddpg.native.layout import ALIGNMENT, Layout, rounded
 from ddpg.native.loops import LoopFunction, join_function, memory_of
-from ddpg.native.memory import ALIGNMENT, Layout, rounded
 from ddpg.native.product import ProductFunctions, Registers
 from ddpg.native.program import Value
 from ddpg.native.schedule import Loop, Step

@@ -2,6 +2,7 @@
 
 import math
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -10,11 +11,12 @@ import tensorflow as tf
 
 from ddpg.native.emit import Module
 from ddpg.native.engine import Compiled, machine
-from ddpg.native.memory import ALIGNMENT, lay_out, tables
-from ddpg.native.program import Value
+from ddpg.native.layout import ALIGNMENT, lay_out, tables
+from ddpg.native.program import NoTranslation, Value
 from ddpg.native.schedule import Step, schedule
 from ddpg.native.translate import translate
 
+_MEETING = sys.platform != "win32"  # which has no sched_yield
 WORTH = 15_000_000  # floating-point operations of an update, for each thread that shares it
 
 
@@ -30,6 +32,7 @@ class Kernel:
 
     Attributes:
         values: the variables' values, in their order: views into the kernel's memory, read and written in place.
+        workers: threads that share an update.
 
     Raises:
         NoTranslation: the update has an op, a shape or an order that this compiler does not know.
@@ -48,12 +51,14 @@ class Kernel:
         shapes = [tuple(variable.shape) for variable in variables]
         layout = lay_out(steps, outputs, [math.prod(shape) for shape in shapes])
         workers = workers or _workers(steps)
+        if workers > 1 and not _MEETING:
+            raise NoTranslation(f"threads={workers} on {sys.platform}, where threads do not know how to meet")
         sizes = [(name, math.prod(placeholder.shape)) for name, placeholder in fields.items()]
         module = Module(steps, layout, sizes, (outputs[: len(metrics)], outputs[len(metrics) :]), machine(), workers)
         self._compiled = Compiled(module.text, pointers=len(sizes) + 2 + len(kept))
         self._block = _aligned(module.size)
         self._helpers = ThreadPoolExecutor(workers - 1, "ddpg-update") if workers > 1 else None
-        self._workers = workers
+        self.workers = workers
         for offset, table in tables(program, layout):
             self._block[offset : offset + table.size] = table.detail.array.ravel()
         self.values = [
@@ -75,7 +80,7 @@ class Kernel:
         given = [array.ctypes.data for array in (self._block, *arrays, self._sums, *kept)]
         helping = [
             self._helpers.submit(self._compiled.run, count, worker, *given)
-            for worker in range(1, self._workers)
+            for worker in range(1, self.workers)
             if self._helpers
         ]
         self._compiled.run(count, 0, *given)
@@ -88,7 +93,7 @@ def _workers(steps: Sequence[Step]) -> int:
     """Return how many threads pay: a meeting of two costs as much as some thousand products of numbers."""
     products = [step for step in steps if isinstance(step, Value) and step.kind == "product"]
     work = sum(2 * step.size * step.arguments[0].size // step.shape[0] for step in products)
-    return min(available_cores(), max(1, work // WORTH))
+    return min(available_cores(), max(1, work // WORTH)) if _MEETING else 1
 
 
 def available_cores() -> int:

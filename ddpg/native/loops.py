@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from ddpg.native.functions import FUNCTIONS, ZERO
-from ddpg.native.memory import Layout
+from ddpg.native.layout import Layout
 from ddpg.native.program import ALL, COLUMNS, ROWS, Item, Shape, Value, Write
 from ddpg.native.schedule import Loop
 from ddpg.native.text import FLAGS, Lines, number

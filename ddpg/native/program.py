@@ -121,6 +121,10 @@ class Program:
         """Return a smaller matrix repeated to a shape; what only maps read need not be."""
         return argument if argument.shape == shape else self._value("map", shape, (argument,), "same")
 
+    def copied(self, argument: Value) -> Value:
+        """Return the same numbers in memory of their own."""
+        return self._value("map", argument.shape, (argument,), "same")
+
     def window(self, argument: Value, row: int, column: int, shape: Shape) -> Value:
         """Return a part of a matrix."""
         if shape == argument.shape:

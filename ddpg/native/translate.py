@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from ddpg.native.optimizers import WRITES
 from ddpg.native.program import ALL, COLUMNS, ROWS, NoTranslation, Program, Shape, Value, folded, shape_of
+from ddpg.native.writes import WRITES
 
 # Functions of each place's numbers that a loop knows by the same inputs in the same order.
 _MAPS = {
@@ -62,7 +62,9 @@ def translate(
     translation = _Translation(_constants(operations), fields, variables)
     for operation in operations:
         translation.add(operation)
-    return translation.program, [translation.value(fetch) for fetch in fetches]
+    # What a variable was when it was read, whatever is written to it later.
+    program, values = translation.program, map(translation.whole, fetches)
+    return program, [program.copied(value) if value.base.kind == "stored" else value for value in values]
 
 
 def _in_order(fetches: Sequence[tf.Tensor]) -> Iterator[tf.Operation]:

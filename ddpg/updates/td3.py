@@ -22,7 +22,7 @@ from ddpg.updates import ddpg
 from ddpg.updates.base import Metrics, Spaces, bootstrapped
 from ddpg.updates.counting import UpdateCount
 from ddpg.updates.emphasis import TD_ERRORS
-from ddpg.updates.noise import standard_normal
+from ddpg.updates.random_numbers import standard_normal
 
 v1 = tf.compat.v1
 

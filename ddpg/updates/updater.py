@@ -14,7 +14,7 @@ from ddpg.native.program import NoTranslation
 from ddpg.networks.base import Network
 from ddpg.updates.base import Update
 from ddpg.updates.learner import FusedLearner, SteppedLearner
-from ddpg.updates.native import NativeLearner
+from ddpg.updates.native_learner import NativeLearner
 
 v1 = tf.compat.v1
 

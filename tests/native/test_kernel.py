@@ -6,7 +6,8 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ddpg.native.kernel import Kernel
+from ddpg.native import kernel as kernel_module
+from ddpg.native.kernel import Kernel, available_cores
 from ddpg.native.program import NoTranslation
 
 v1 = tf.compat.v1
@@ -190,3 +191,69 @@ def test_only_floats(graph):
     x = v1.placeholder(tf.uint8, [2, 3])
     with pytest.raises(NoTranslation, match="x of uint8"):
         Kernel([tf.reduce_sum(tf.cast(x, tf.float32))], {"x": x}, [], 1)
+
+
+def test_a_metric_is_what_a_variable_was_when_it_was_read(session):
+    """The variable is written in place afterwards."""
+    x = v1.placeholder(tf.float32, [2, 1])
+    total = v1.get_variable("total", [], use_resource=True, initializer=v1.zeros_initializer())
+    before = total.read_value()
+    with tf.control_dependencies([before]), tf.control_dependencies([total.assign_add(tf.reduce_sum(x))]):
+        after = total.read_value()
+    ours, theirs = both(session, [before, after], {"x": x}, [np.ones((2, 1), np.float32)], updates=3)
+    assert_alike(ours, theirs)
+    assert list(ours[0]) == [2, 4]
+
+
+def test_the_program_does_not_depend_on_the_order_of_control_inputs(graph, monkeypatch):
+    """TensorFlow lists them differently in every process, and sums in another order are other numbers."""
+    x = v1.placeholder(tf.float32, [2, 3])
+    variables = [v1.get_variable(name, [3], use_resource=True) for name in "cab"]
+    written = [v.assign_sub(tf.reduce_sum(x * scale, 0)) for scale, v in enumerate(variables, 2)]
+    with tf.control_dependencies(written):
+        metric = tf.reduce_sum(x)
+    texts = []
+    compiled = kernel_module.Compiled
+    monkeypatch.setattr(
+        kernel_module, "Compiled", lambda text, pointers: texts.append(text) or compiled(text, pointers)
+    )
+    listed = tf.Operation.control_inputs.fget
+    for backwards in (False, True):
+        order = (lambda op: listed(op)[::-1]) if backwards else listed
+        monkeypatch.setattr(tf.Operation, "control_inputs", property(order))
+        Kernel([metric], {"x": x}, variables, 1)
+    assert texts[0] == texts[1]
+
+
+@pytest.fixture
+def large_product(graph):
+    x = v1.placeholder(tf.float32, [256, 256])
+    return tf.reduce_sum(tf.matmul(tf.matmul(x, x), x)), {"x": x}
+
+
+def test_threads_are_those_that_pay_or_those_that_are_asked_for(large_product, monkeypatch):
+    """2 products of 256 x 256 x 256 are 67 million operations, which 4 threads share, if there are as many cores."""
+    metric, fields = large_product
+    for cores, expected in ((16, 4), (3, 3), (1, 1)):
+        monkeypatch.setattr(kernel_module, "available_cores", lambda cores=cores: cores)
+        assert Kernel([metric], fields, []).workers == expected
+    assert Kernel([metric], fields, [], 2).workers == 2
+    monkeypatch.setattr(kernel_module, "available_cores", lambda: 16)
+    small = v1.placeholder(tf.float32, [8, 8])
+    assert Kernel([tf.reduce_sum(tf.matmul(small, small))], {"x": small}, []).workers == 1
+
+
+def test_where_threads_cannot_meet_there_is_one(large_product, monkeypatch):
+    metric, fields = large_product
+    monkeypatch.setattr(kernel_module, "_MEETING", False)
+    monkeypatch.setattr(kernel_module, "available_cores", lambda: 16)
+    assert Kernel([metric], fields, []).workers == 1
+    with pytest.raises(NoTranslation, match="threads=2"):
+        Kernel([metric], fields, [], 2)
+
+
+def test_jobs_side_by_side_share_the_cores_by_tensorflows_setting(monkeypatch):
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: set(range(6)), raising=False)
+    for asked, expected in (("", 6), ("0", 6), ("4", 4), ("9", 6)):
+        monkeypatch.setenv("TF_NUM_INTRAOP_THREADS", asked)
+        assert available_cores() == expected

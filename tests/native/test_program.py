@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from ddpg.native.memory import ALIGNMENT, lay_out
+from ddpg.native.layout import ALIGNMENT, lay_out
 from ddpg.native.program import ALL, COLUMNS, ROWS, NoTranslation, Program, Write, folded, shape_of
 from ddpg.native.schedule import Loop, in_memory, schedule
 

@@ -10,7 +10,7 @@ from driven import SEED, Driven, K, difference, minibatches
 from numpy_td3 import TD3, normal, threefry
 
 from ddpg import DDPG, DDPGConfig, UsageError
-from ddpg.updates import noise
+from ddpg.updates import random_numbers
 from ddpg.updates.ddpg import DDPGUpdate
 from ddpg.updates.registry import ALGORITHMS, Algorithm
 
@@ -82,16 +82,16 @@ def test_threefry_has_the_published_answers(word, expected):
     """The known answers that come with Salmon et al.'s Random123."""
     assert threefry((word, word), (word, word)) == expected
     words = tf.constant([word], tf.uint32)
-    assert tuple(int(bits[0]) for bits in noise.threefry((words, words), (words, words))) == expected
+    assert tuple(int(bits[0]) for bits in random_numbers.threefry((words, words), (words, words))) == expected
 
 
 def test_noise_is_normal_and_of_its_seed_and_count():
-    draw = noise.standard_normal([999, 3], 5, tf.constant(8, tf.int64)).numpy()
+    draw = random_numbers.standard_normal([999, 3], 5, tf.constant(8, tf.int64)).numpy()
     np.testing.assert_allclose(draw, normal((999, 3), 5, 8), atol=1e-5)
     assert abs(draw.mean()) < 0.06  # three deviations of a mean of 2 997
     assert draw.std() == pytest.approx(1, abs=0.04)
     for seed, count in ((5, 9), (6, 8)):
-        other = noise.standard_normal([999, 3], seed, tf.constant(count, tf.int64)).numpy()
+        other = random_numbers.standard_normal([999, 3], seed, tf.constant(count, tf.int64)).numpy()
         assert abs(np.corrcoef(draw.ravel(), other.ravel())[0, 1]) < 0.06
 
 

@@ -27,6 +27,9 @@ class NativeLearner:
         threads: that share an update; ``None``: by its size and the cores that there are.
         fetch: variables to read after the last update.
 
+    Attributes:
+        workers: threads that share an update.
+
     Raises:
         NoTranslation: an update that cannot be translated.
     """
@@ -49,6 +52,7 @@ class NativeLearner:
         fetches = [metrics[name] for name in update.metrics]
         errors = [metrics[name] for name in (TD_ERRORS,) if name in metrics]
         self._kernel = Kernel(fetches, batch.named(), self._variables, threads, errors)
+        self.workers = self._kernel.workers
         places = {variable.name: place for place, variable in enumerate(self._variables)}
         self._fetched = [self._kernel.values[places[variable.name]] for variable in fetch]
         self._places = places

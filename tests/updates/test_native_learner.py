@@ -6,7 +6,7 @@ import pytest
 
 from ddpg import DDPG, DDPGConfig, UsageError
 from ddpg.updates.learner import FusedLearner
-from ddpg.updates.native import NativeLearner
+from ddpg.updates.native_learner import NativeLearner
 
 SPACES = (gym.spaces.Box(-1, 1, (3,), np.float32), gym.spaces.Box(np.float32([-2, 0]), np.float32([2, 1])))
 OPTIONS = {
@@ -101,10 +101,11 @@ def test_a_saved_agent_goes_on_as_if_it_had_not_been(agent, tmp_path):
         np.testing.assert_array_equal(one, other)
 
 
-def test_threads_share_an_update(agent):
+def test_threads_share_an_update():
     """Sums are taken in another order, so that the last bits may differ."""
     one, shared = agent_with(compiler="native", threads=1), agent_with(compiler="native", threads=3)
     one.update(5), shared.update(5)
+    assert [agent.updater.learner.workers for agent in (one, shared)] == [1, 3]
     for ours, theirs in zip(weights(one), weights(shared), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-6)
 
