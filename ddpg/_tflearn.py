@@ -3,8 +3,8 @@
 A plain ``import tflearn`` fails on TensorFlow >= 2.16 (two names it expects are gone), switches
 eager execution off for the whole process, creates a variable in the default graph and prints to
 stdout. Here the import runs inside a throw-away graph, with the missing names supplied and the switch
-a no-op; everything patched is restored before the module is handed out. Import tflearn only from
-here.
+a no-op; everything patched is restored before the module is handed out. What stays is a ``cond`` of
+tflearn's layers alone, which asks nothing where the answer is constant. Import tflearn only from here.
 """
 
 import contextlib
@@ -12,8 +12,9 @@ import importlib
 import io
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import ModuleType
+from typing import Any
 from unittest import mock
 
 import tensorflow as tf
@@ -52,7 +53,23 @@ def _import_tflearn() -> ModuleType:
         stack.enter_context(_replaced(v1, "disable_v2_behavior", lambda: None))
         stack.enter_context(mock.patch.object(nest, "is_sequence", nest.is_nested, create=True))
         stack.enter_context(mock.patch.object(Image, "ANTIALIAS", Image.Resampling.LANCZOS, create=True))
-        return importlib.import_module("tflearn")
+        tflearn = importlib.import_module("tflearn")
+    for layers in (tflearn.layers.core, tflearn.layers.normalization):
+        layers.tf = _TensorFlow()
+    return tflearn
+
+
+class _TensorFlow:
+    """TensorFlow for layers that ask in the graph whether they are trained: see :func:`training_mode`."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(tf.compat.v1, name)
+
+    @staticmethod
+    def cond(pred: tf.Tensor, true_fn: Callable[[], Any], false_fn: Callable[[], Any]) -> Any:
+        """Return ``tf.compat.v1.cond``, or the one of its branches that is ever taken."""
+        answer = tf.get_static_value(pred)
+        return tf.compat.v1.cond(pred, true_fn, false_fn) if answer is None else (true_fn if answer else false_fn)()
 
 
 tflearn = _import_tflearn()
@@ -64,7 +81,7 @@ def training_mode(training: bool) -> Iterator[None]:
 
     tflearn reads the mode from a graph-wide variable, which every network of the graph shares. A
     constant per application lets one update hold an online network in training mode and its target
-    in inference mode.
+    in inference mode, and leaves out of the graph what the other mode would do.
     """
     collection = tf.compat.v1.get_default_graph().get_collection_ref(_TRAINING_MODE)
     before = list(collection)

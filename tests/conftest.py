@@ -1,5 +1,6 @@
 """Fixtures: a graph with its session, small spaces, golden values."""
 
+import gc
 import os
 import signal
 from pathlib import Path
@@ -19,6 +20,14 @@ settings.register_profile("unhurried", deadline=None)
 settings.load_profile("unhurried")
 
 v1 = tf.compat.v1
+
+
+def pytest_collection_finish() -> None:
+    """Keep the garbage collector from going through TensorFlow again and again; graphs are large, and soon garbage."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
+
 
 # What runs in the background of a shell ignores Ctrl-C, and so would every process that a test starts.
 signal.signal(signal.SIGINT, signal.default_int_handler)

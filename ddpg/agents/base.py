@@ -67,7 +67,7 @@ class Agent(abc.ABC):
             rates = {network.learning_rate.name for network, *_ in self.symbolic_update.learning_rates}
             # Learning rates are options, not state: those of a loaded agent are its configuration's.
             self.global_variables = {v.name: v for v in v1.global_variables() if v.name not in rates}
-            self.session = LendingSession(config=v1.ConfigProto(gpu_options=v1.GPUOptions(allow_growth=True)))
+            self.session = LendingSession()
             self.policy = make_policy(self.symbolic_update.policy, self.session, self.memory.observations)
             self.session.run(v1.global_variables_initializer())
         # The session holds threads and device memory: give them back with the agent.

@@ -40,6 +40,12 @@ class Compiled:
         self.run: Callable[..., None] = prototype(self._engine.get_function_address(ENTRY))
 
 
+@functools.lru_cache(8)
+def compiled(text: str, pointers: int) -> Compiled:
+    """Return a module, compiled; agents that differ in their numbers alone share it."""
+    return Compiled(text, pointers)
+
+
 @functools.cache
 def _llvm() -> ModuleType:
     try:

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from ddpg.native.emit import Module
-from ddpg.native.engine import Compiled, machine
+from ddpg.native.engine import compiled, machine
 from ddpg.native.layout import ALIGNMENT, lay_out, tables
 from ddpg.native.program import NoTranslation, Value
 from ddpg.native.schedule import Step, schedule
@@ -55,7 +55,7 @@ class Kernel:
             raise NoTranslation(f"threads={workers} on {sys.platform}, where threads do not know how to meet")
         sizes = [(name, math.prod(placeholder.shape)) for name, placeholder in fields.items()]
         module = Module(steps, layout, sizes, (outputs[: len(metrics)], outputs[len(metrics) :]), machine(), workers)
-        self._compiled = Compiled(module.text, pointers=len(sizes) + 2 + len(kept))
+        self._compiled = compiled(module.text, len(sizes) + 2 + len(kept))
         self._block = _aligned(module.size)
         self._helpers = ThreadPoolExecutor(workers - 1, "ddpg-update") if workers > 1 else None
         self.workers = workers

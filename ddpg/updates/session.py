@@ -5,8 +5,10 @@ from typing import Any
 
 import tensorflow as tf
 
+v1 = tf.compat.v1
 
-class LendingSession(tf.compat.v1.Session):
+
+class LendingSession(v1.Session):
     """A session that asks for its variables back before it runs anything.
 
     A learner that updates weights in memory of its own sets :attr:`reclaim`; whoever uses the session finds them
@@ -17,6 +19,12 @@ class LendingSession(tf.compat.v1.Session):
     """
 
     reclaim: Callable[[], None] | None = None
+
+    def __init__(self) -> None:
+        config = v1.ConfigProto(gpu_options=v1.GPUOptions(allow_growth=True))
+        # TensorFlow would rewrite the graph anew for whatever is fetched first: seconds, for what is compiled anyway.
+        config.graph_options.rewrite_options.disable_meta_optimizer = True
+        super().__init__(config=config)
 
     def run(self, *arguments: Any, **options: Any) -> Any:
         """See ``tf.compat.v1.Session.run``."""

@@ -94,6 +94,7 @@ def test_value_is_the_discounted_return():
     assert total == pytest.approx(LQR.value(np.array([[0.7, -0.4]]), gamma)[0], rel=1e-4)
 
 
+@pytest.mark.slow
 def test_learned_action_gradient_and_policy_are_the_exact_ones():
     """DDPG from scratch: its critic's ∇ₐQ against the Riccati equation's, its policy against the gain."""
     env = gym.make(ENV_ID)

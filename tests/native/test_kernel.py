@@ -213,9 +213,9 @@ def test_the_program_does_not_depend_on_the_order_of_control_inputs(graph, monke
     with tf.control_dependencies(written):
         metric = tf.reduce_sum(x)
     texts = []
-    compiled = kernel_module.Compiled
+    compiled = kernel_module.compiled
     monkeypatch.setattr(
-        kernel_module, "Compiled", lambda text, pointers: texts.append(text) or compiled(text, pointers)
+        kernel_module, "compiled", lambda text, pointers: texts.append(text) or compiled(text, pointers)
     )
     listed = tf.Operation.control_inputs.fget
     for backwards in (False, True):

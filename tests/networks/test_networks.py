@@ -179,6 +179,19 @@ def test_training_mode_is_per_application(session, initialize, rng):
     initialize()
     np.testing.assert_allclose(session.run(target), session.run(inputs), atol=0.02)
     assert np.abs(session.run(online).mean(axis=0)).max() < 1e-5
+    assert "If" not in {operation.type for operation in session.graph.get_operations()}  # both modes are known
+
+
+def test_a_mode_of_the_users_own_is_asked_for(session, initialize, rng):
+    """tflearn's own variable, which may change from run to run."""
+    inputs = tf.constant(rng.normal(size=(16, 3)).astype(np.float32))
+    outputs = tflearn.batch_normalization(inputs)
+    initialize()
+    means = []
+    for training in (True, False):
+        tflearn.is_training(training, session)
+        means.append(np.abs(session.run(outputs).mean(axis=0)).max())
+    assert means[0] < 1e-5 < 1e-3 < means[1]
 
 
 @pytest.mark.parametrize(
