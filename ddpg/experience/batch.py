@@ -20,8 +20,9 @@ class Batch:
     | terminated | [..., 1] | 1.0 where that is terminal, else 0.0 |
     | discounts | [..., 1] | γ^m; ``None`` where every m is 1 and γ is the update's own |
     | weights | [..., 1] | of each transition in the critic's loss; ``None``: 1 |
+    | noise | [..., A] | standard normal numbers for an update that draws some; ``None``: it draws them itself |
 
-    Iterating gives the fields that are there, in this order; ``weights`` never come without ``discounts``.
+    Iterating gives the fields that are there, in this order.
     """
 
     observations: Any
@@ -31,6 +32,7 @@ class Batch:
     terminated: Any
     discounts: Any = None
     weights: Any = None
+    noise: Any = None
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self.named().values())
@@ -42,7 +44,7 @@ class Batch:
 
     def map(self, function: Callable[[Any], Any]) -> "Batch":
         """Return a batch of what ``function`` makes of each field."""
-        return Batch(*map(function, self))
+        return Batch(**{name: function(value) for name, value in self.named().items()})
 
     def replace(self, **changes: Any) -> "Batch":
         """Return a copy with some fields changed."""

@@ -104,6 +104,7 @@ FUNCTIONS: dict[str, Callable[..., str]] = {
     "relu_gradient": _relu_gradient,
     "tanh_gradient": _tanh_gradient,
     "rsqrt_gradient": _rsqrt_gradient,
+    "sqrt_gradient": lambda lines, y, gradient: lines.binary("fdiv", lines.binary("fmul", gradient, number(0.5)), y),
 }
 
 DECLARATIONS = "\n".join(

@@ -1,5 +1,6 @@
-"""An update as a function of NumPy arrays: translated, scheduled, compiled."""
+"""An update, or a few that take turns, as a function of NumPy arrays: translated, scheduled, compiled."""
 
+import itertools
 import math
 import os
 import sys
@@ -11,7 +12,7 @@ import tensorflow as tf
 
 from ddpg.native.emit import Module
 from ddpg.native.engine import compiled, machine
-from ddpg.native.layout import ALIGNMENT, lay_out, tables
+from ddpg.native.layout import ALIGNMENT, lay_out, rounded, tables
 from ddpg.native.program import NoTranslation, Value
 from ddpg.native.schedule import Step, schedule
 from ddpg.native.translate import translate
@@ -20,22 +21,27 @@ _MEETING = sys.platform != "win32"  # which has no sched_yield
 WORTH = 15_000_000  # floating-point operations of an update, for each thread that shares it
 
 
+Fetches = tuple[Sequence[tf.Tensor], Sequence[tf.Tensor]]
+
+
 class Kernel:
     """Updates one after the other, on weights of its own.
 
     Args:
         metrics: scalars; fetching them in a session runs one update.
-        kept: tensors of which every update's values are kept, not their mean.
         fields: the placeholders of the minibatch, by name.
         variables: all that the update reads or writes.
         workers: threads that share an update; ``None``: by its size and the cores that there are.
+        kept: tensors of which every update's values are kept, not their mean.
+        others: other updates of the same variables, by their metrics and what of them is kept: the same numbers of
+            the same shapes.
 
     Attributes:
         values: the variables' values, in their order: views into the kernel's memory, read and written in place.
         workers: threads that share an update.
 
     Raises:
-        NoTranslation: the update has an op, a shape or an order that this compiler does not know.
+        NoTranslation: an update has an op, a shape or an order that this compiler does not know.
     """
 
     def __init__(
@@ -45,21 +51,29 @@ class Kernel:
         variables: Sequence,
         workers: int | None = None,
         kept: Sequence[tf.Tensor] = (),
+        others: Sequence[Fetches] = (),
     ):
-        program, outputs = translate([*metrics, *kept], fields, variables)
-        steps = schedule(program, outputs)
         shapes = [tuple(variable.shape) for variable in variables]
-        layout = lay_out(steps, outputs, [math.prod(shape) for shape in shapes])
-        workers = workers or _workers(steps)
-        if workers > 1 and not _MEETING:
+        sizes = [math.prod(shape) for shape in shapes]
+        per_update = [(name, math.prod(placeholder.shape)) for name, placeholder in fields.items()]
+        programs = []
+        for fetches in ((metrics, kept), *others):
+            program, outputs = translate([*fetches[0], *fetches[1]], fields, variables)
+            programs.append((program, schedule(program, outputs), outputs))
+        self.workers = workers or max(_workers(steps) for _, steps, _ in programs)
+        if self.workers > 1 and not _MEETING:
             raise NoTranslation(f"threads={workers} on {sys.platform}, where threads do not know how to meet")
-        sizes = [(name, math.prod(placeholder.shape)) for name, placeholder in fields.items()]
-        module = Module(steps, layout, sizes, (outputs[: len(metrics)], outputs[len(metrics) :]), machine(), workers)
-        self._compiled = compiled(module.text, len(sizes) + 2 + len(kept))
-        self._block = _aligned(module.size)
-        self._helpers = ThreadPoolExecutor(workers - 1, "ddpg-update") if workers > 1 else None
-        self.workers = workers
-        for offset, table in tables(program, layout):
+        self._compiled, constants, size = [], [], 0
+        for program, steps, outputs in programs:
+            layout = lay_out(steps, outputs, sizes, behind=size)
+            parts = outputs[: len(metrics)], outputs[len(metrics) :]
+            module = Module(steps, layout, per_update, parts, machine(), self.workers)
+            self._compiled.append(compiled(module.text, len(per_update) + 2 + len(kept)))
+            constants += tables(program, layout)
+            size = rounded(module.size)
+        self._block = _aligned(size)
+        self._helpers = ThreadPoolExecutor(self.workers - 1, "ddpg-update") if self.workers > 1 else None
+        for offset, table in constants:
             self._block[offset : offset + table.size] = table.detail.array.ravel()
         self.values = [
             self._block[offset : offset + math.prod(shape)].reshape(shape)
@@ -68,8 +82,15 @@ class Kernel:
         self._sums = np.zeros(len(metrics), np.float32)
         self._kept = [tuple(tensor.shape) for tensor in kept]
 
-    def run(self, count: int, fields: Sequence[np.ndarray]) -> tuple[np.ndarray, list[np.ndarray]]:
+    def run(
+        self, count: int, fields: Sequence[np.ndarray], which: Sequence[int] | None = None
+    ) -> tuple[np.ndarray, list[np.ndarray]]:
         """Make ``count`` ≥ 1 updates on minibatches ``[K, B, ...]``, K ≥ ``count``.
+
+        Args:
+            count: how many.
+            fields: of the minibatches.
+            which: the update to make on each: 0, or the number of one of the others; ``None``: always 0.
 
         Returns:
             The metrics' means, and what is kept, ``[count, ...]`` each.
@@ -77,16 +98,24 @@ class Kernel:
         arrays = [np.ascontiguousarray(field, np.float32) for field in fields]
         self._sums.fill(0)
         kept = [np.empty((count, *shape), np.float32) for shape in self._kept]
-        given = [array.ctypes.data for array in (self._block, *arrays, self._sums, *kept)]
+        places = [(array.ctypes.data, array.strides[0]) for array in (*arrays, *kept)]
+        block, sums = self._block.ctypes.data, self._sums.ctypes.data
+        done = 0
+        for update, same in itertools.groupby([0] * count if which is None else which[:count]):
+            here = [start + done * stride for start, stride in places]
+            some = len(list(same))
+            self._run(update, some, (block, *here[: len(arrays)], sums, *here[len(arrays) :]))
+            done += some
+        return self._sums / np.float32(count), kept
+
+    def _run(self, update: int, count: int, addresses: Sequence[int]) -> None:
+        run = self._compiled[update].run
         helping = [
-            self._helpers.submit(self._compiled.run, count, worker, *given)
-            for worker in range(1, self.workers)
-            if self._helpers
+            self._helpers.submit(run, count, worker, *addresses) for worker in range(1, self.workers) if self._helpers
         ]
-        self._compiled.run(count, 0, *given)
+        run(count, 0, *addresses)
         for helper in helping:
             helper.result()
-        return self._sums / np.float32(count), kept
 
 
 def _workers(steps: Sequence[Step]) -> int:

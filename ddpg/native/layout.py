@@ -24,13 +24,14 @@ class Layout:
     size: int
 
 
-def lay_out(steps: Sequence[Step], outputs: Sequence[Value], sizes: Sequence[int]) -> Layout:
-    """Place variables of ``sizes``, tables, and what ``steps`` leave in memory."""
+def lay_out(steps: Sequence[Step], outputs: Sequence[Value], sizes: Sequence[int], behind: int = 0) -> Layout:
+    """Place variables of ``sizes`` and, not before ``behind``, tables and what ``steps`` leave in memory."""
     top = 0
     variables = []
     for size in sizes:
         variables.append(top)
         top += rounded(size)
+    top = max(top, behind)
     values: dict[int, int] = {}
     last: dict[int, int] = {}
     for index, step in enumerate(steps):

@@ -156,7 +156,8 @@ class Program:
     def join(self, arguments: tuple[Value, ...]) -> Value:
         """Return matrices side by side."""
         rows, columns = arguments[0].shape[0], sum(argument.shape[1] for argument in arguments)
-        return self._value("join", (rows, columns), arguments)
+        in_memory = tuple(self.copied(part) if part.kind == "literal" else part for part in arguments)
+        return self._value("join", (rows, columns), in_memory)
 
     def view(self, argument: Value, shape: Shape) -> Value:
         """Return the same numbers in another shape."""

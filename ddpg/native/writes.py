@@ -1,26 +1,11 @@
 """What an op that writes variables makes of them: the optimisers' steps, as TensorFlow documents them."""
 
 from collections.abc import Callable
-from typing import Protocol
 
 import tensorflow as tf
 
-from ddpg.native.program import NoTranslation, Program, Value, folded
-
-
-class Translation(Protocol):
-    """What is translated so far; see :mod:`ddpg.native.translate`."""
-
-    program: Program
-
-    def value(self, tensor: tf.Tensor) -> Value:
-        """Return a tensor's value."""
-
-    def variable(self, handle: tf.Tensor) -> int:
-        """Return a variable's number."""
-
-    def stored(self, handle: tf.Tensor) -> Value:
-        """Return a variable's value after the writes so far."""
+from ddpg.native.operations import Translation
+from ddpg.native.program import NoTranslation, Value, folded
 
 
 def _assign(operation: str | None) -> Callable[[Translation, tf.Operation], None]:

@@ -133,5 +133,6 @@ def _located(error: Exception, name: str, run: Path, agent: OffPolicyAgent, reco
         kept = f"what was learned since could not be saved ({other}); {how_to_go_on(run)}"
     else:
         kept = f"what was learned is saved; {how_to_go_on(run)}"
-    what = error if isinstance(error, EnvironmentFault) else f"a process of it has ended ({type(error).__name__})"
-    return EnvironmentFault(f"{name} failed after step {step}, seed {seed}: {what}; {kept}")
+    what = str(error) if isinstance(error, EnvironmentFault) else f"a process has ended ({type(error).__name__})"
+    where = "" if name in what else f"{name}, "
+    return EnvironmentFault(f"{where}after step {step}, seed {seed}: {what}; {kept}")

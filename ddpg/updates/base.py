@@ -15,6 +15,7 @@ from ddpg.errors import UsageError
 from ddpg.experience.replay import Batch
 from ddpg.networks.base import Network
 from ddpg.networks.value import ValueNetwork
+from ddpg.updates.counting import UpdateCount
 
 
 class StepSize(NamedTuple):
@@ -84,6 +85,20 @@ class Update(abc.ABC):
     @abc.abstractmethod
     def move(self) -> tf.Operation:
         """Return the op that moves the target networks."""
+
+    @property
+    def count(self) -> UpdateCount | None:
+        """What counts the updates, where any of them differs from the others."""
+        return None
+
+    def noise(self, shape: Sequence[int] | tf.Tensor, made: tf.Tensor) -> tf.Tensor | None:
+        """Return the standard normal numbers that the update after ``made`` others draws; None: none.
+
+        Args:
+            shape: of one update's.
+            made: int64 ``[]``, or ``[K]`` for the numbers ``[K, *shape]`` of K updates.
+        """
+        return None
 
     def whole(self, batch: Batch) -> Metrics:
         """Return the metrics of one whole update, and ``td_errors`` where priorities want them; fetching runs it.

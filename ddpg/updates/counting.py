@@ -1,6 +1,8 @@
-"""How many updates have been made, counted inside the graph."""
+"""How many updates have been made, counted inside the graph, or by whoever runs it."""
 
-from collections.abc import Callable
+import contextlib
+import math
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import tensorflow as tf
@@ -11,7 +13,8 @@ v1 = tf.compat.v1
 class UpdateCount:
     """A variable that counts updates: fused updates can count by themselves, and checkpoints know where they were.
 
-    An update reads it, and advances it when everything else is done.
+    An update reads it, and advances it when everything else is done. Or, built while the number is :meth:`held`, it
+    does what the update of that number does, asks nothing, and leaves counting to whoever runs it.
 
     Args:
         name: the variable's.
@@ -19,6 +22,26 @@ class UpdateCount:
 
     def __init__(self, name: str):
         self.variable = v1.get_variable(name, initializer=np.int64(0), trainable=False, use_resource=True)
+        self._held: int | None = None
+        self._intervals: set[int] = set()
+
+    @contextlib.contextmanager
+    def held(self, made: int) -> Iterator[None]:
+        """Build what the update after ``made`` others does."""
+        self._held = made
+        try:
+            yield
+        finally:
+            self._held = None
+
+    def due(self, made: int) -> tuple[bool, ...]:
+        """Tell for every interval asked for so far, in order, whether the update after ``made`` others ends one."""
+        return tuple((made + 1) % interval == 0 for interval in sorted(self._intervals))
+
+    @property
+    def period(self) -> int:
+        """Updates after which :meth:`due` repeats."""
+        return math.lcm(*self._intervals)
 
     def made(self) -> tf.Tensor:
         """Return the number of updates before the one under way, int64."""
@@ -29,11 +52,16 @@ class UpdateCount:
 
         Only one of the two runs.
         """
+        self._intervals.add(interval)
+        if self._held is not None:
+            return (then if (self._held + 1) % interval == 0 else otherwise)()
         return tf.cond(tf.equal((self.made() + 1) % interval, 0), then, otherwise)
 
-    def move(self, interval: int, step: Callable[[], tf.Operation]) -> tf.Operation:
+    def move(self, interval: int, step: Callable[[], tf.Operation]) -> tf.Operation | tf.Tensor:
         """Run ``step`` in every ``interval``-th update; then count the update."""
         moved = self.every(interval, lambda: _done(step()), lambda: _done(tf.no_op()))
+        if self._held is not None:
+            return moved
         with tf.control_dependencies([moved]):
             return self.variable.assign_add(1, read_value=False)
 

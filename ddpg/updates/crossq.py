@@ -43,7 +43,7 @@ class CrossQUpdate(TD3Update):
         return means([ddpg.regression_step(*pair, batch, y, self.config.prioritised) for pair in pairs])
 
     def _joint(self, batch: Batch) -> list[tuple[tf.Tensor, tf.Tensor]]:
-        actions = tf.stop_gradient(self._smoothed(ddpg.next_actions(self.actor, batch, online=True)))
+        actions = tf.stop_gradient(self._smoothed(ddpg.next_actions(self.actor, batch, online=True), batch))
         return [
             critic.joint(batch.observations, batch.actions, batch.next_observations, actions) for critic in self.critics
         ]

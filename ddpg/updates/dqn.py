@@ -63,6 +63,11 @@ class DQNUpdate(Update):
         return self.network
 
     @property
+    def count(self) -> UpdateCount | None:
+        """See :attr:`ddpg.updates.base.Update.count`."""
+        return self._count
+
+    @property
     def value(self) -> QNetwork:
         """The Q-network."""
         return self.network

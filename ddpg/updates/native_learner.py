@@ -1,12 +1,13 @@
 """The third driver of an update: machine code of its own, on weights that it borrows from the session."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+import numpy as np
 import tensorflow as tf
 
 from ddpg.experience.batch import Batch
 from ddpg.native.kernel import Kernel
-from ddpg.updates.base import Update
+from ddpg.updates.base import Metrics, Update
 from ddpg.updates.emphasis import TD_ERRORS
 from ddpg.updates.learner import Updated, placeholders
 from ddpg.updates.session import LendingSession
@@ -44,14 +45,17 @@ class NativeLearner:
         fetch: Sequence = (),
     ):
         self.updates_per_call = updates_per_call
-        self._metrics = update.metrics
+        self._metrics, self._count, self._made = update.metrics, update.count, 0
         with update.value.graph.as_default(), v1.name_scope("native_learner/"):
-            batch = placeholders(update, (batch_size,))
-            metrics = update.whole(batch)
+            self._draw = _Draw(update, batch_size, updates_per_call)
+            batch = placeholders(update, (batch_size,)).replace(noise=self._draw.placeholder)
+            wholes, self._which = _turns(update, batch)
             self._variables = [v for v in v1.global_variables() if v.dtype.base_dtype == tf.float32]
-        fetches = [metrics[name] for name in update.metrics]
-        errors = [metrics[name] for name in (TD_ERRORS,) if name in metrics]
-        self._kernel = Kernel(fetches, batch.named(), self._variables, threads, errors)
+        first, *others = (
+            ([metrics[name] for name in update.metrics], [metrics[TD_ERRORS]] if TD_ERRORS in metrics else [])
+            for metrics in wholes
+        )
+        self._kernel = Kernel(first[0], batch.named(), self._variables, threads, first[1], others)
         self.workers = self._kernel.workers
         places = {variable.name: place for place, variable in enumerate(self._variables)}
         self._fetched = [self._kernel.values[places[variable.name]] for variable in fetch]
@@ -66,7 +70,10 @@ class NativeLearner:
             self._current = False
         if not self._current:
             self._borrow(session)
-        means, errors = self._kernel.run(updates, list(batch))
+        batch = batch.replace(noise=self._draw(session, self._made))
+        which = [self._which(self._made + update) for update in range(updates)]
+        means, errors = self._kernel.run(updates, list(batch), which)
+        self._made += updates
         self._ahead = True
         named = dict(zip(self._metrics, map(float, means), strict=True))
         return Updated(named, [value.copy() for value in self._fetched], errors[0][..., 0] if errors else None)
@@ -81,15 +88,51 @@ class NativeLearner:
     def _borrow(self, session: LendingSession) -> None:
         for value, stored in zip(self._kernel.values, session.run_as_is(self._variables), strict=True):
             value[...] = stored
+        if self._count is not None:
+            self._made = int(session.run_as_is(self._count.variable))
         self._current = True
 
     def _give_back(self) -> None:
         """Put the variables where the session has them; it may change them, so they are read anew."""
         if self._ahead:
             assert self._session is not None
+            variables, values = list(self._variables), list(self._kernel.values)
+            if self._count is not None:
+                variables.append(self._count.variable)
+                values.append(np.asarray(self._made, np.int64))
             # A variable's initialiser assigns its second input: feeding that sets any value, without new ops.
-            feeds = {
-                v.initializer.inputs[1]: value for v, value in zip(self._variables, self._kernel.values, strict=True)
-            }
-            self._session.run_as_is([variable.initializer for variable in self._variables], feeds)
+            feeds = {v.initializer.inputs[1]: value for v, value in zip(variables, values, strict=True)}
+            self._session.run_as_is([variable.initializer for variable in variables], feeds)
         self._current = self._ahead = False
+
+
+class _Draw:
+    """The numbers that updates draw, drawn for a whole call in the session: integers are not compiled here."""
+
+    def __init__(self, update: Update, batch_size: int, updates_per_call: int):
+        self._first = v1.placeholder(tf.int64, [], name="made")
+        made = self._first + tf.range(updates_per_call, dtype=tf.int64)
+        shape = batch_size, update.action_size
+        self._numbers = update.noise(shape, made)
+        drawn = self._numbers is not None
+        self.placeholder = v1.placeholder(tf.float32, shape, name="noise") if drawn else None
+
+    def __call__(self, session: LendingSession, made: int) -> np.ndarray | None:
+        """Return those of the updates after ``made`` others, ``[K, B, A]``; None where they draw none."""
+        return None if self._numbers is None else session.run_as_is(self._numbers, {self._first: made})
+
+
+def _turns(update: Update, batch: Batch) -> tuple[list[Metrics], Callable[[int], int]]:
+    """Return the updates that take turns, and which of them follows so many made before it."""
+    count = update.count
+    if count is None:
+        return [update.whole(batch)], lambda made: 0
+    with count.held(0):
+        wholes = [update.whole(batch)]
+    kinds = {count.due(0): 0}
+    for made in range(1, count.period):
+        if count.due(made) not in kinds:
+            kinds[count.due(made)] = len(wholes)
+            with count.held(made):
+                wholes.append(update.whole(batch))
+    return wholes, lambda made: kinds[count.due(made)]

@@ -7,6 +7,7 @@ state to save.
 """
 
 import math
+from collections.abc import Sequence
 
 import tensorflow as tf
 
@@ -31,21 +32,22 @@ def threefry(key: tuple[tf.Tensor, tf.Tensor], counter: tuple[tf.Tensor, tf.Tens
     return left, right
 
 
-def standard_normal(shape: tf.Tensor, seed: int, count: tf.Tensor) -> tf.Tensor:
+def standard_normal(shape: Sequence[int] | tf.Tensor, seed: int, count: tf.Tensor) -> tf.Tensor:
     """Return N(0, 1), float32, by Box & Muller (1958): numbers of their own for each ``seed`` and ``count``.
 
     Args:
         shape: of the result, int32.
         seed: in [0, 2³²).
-        count: int64, of which the lower 32 bits count.
+        count: int64, of which the lower 32 bits count; or several, ``[K]``, for results ``[K, *shape]``.
     """
     size = tf.reduce_prod(shape)
     places = tf.cast(tf.range((size + 1) // 2), tf.uint32)
     key = tf.constant(seed, tf.uint32), tf.zeros([], tf.uint32)
-    one, other = map(_uniform, threefry(key, (places, tf.cast(count, tf.uint32) + tf.zeros_like(places))))
+    counts = tf.cast(count, tf.uint32)[..., tf.newaxis] + tf.zeros_like(places)
+    one, other = map(_uniform, threefry(key, (places, counts)))
     radius, angle = tf.sqrt(-2.0 * tf.math.log(one)), 2.0 * math.pi * other
-    normal = tf.concat([radius * tf.cos(angle), radius * tf.sin(angle)], axis=0)
-    return tf.reshape(normal[:size], shape)
+    normal = tf.concat([radius * tf.cos(angle), radius * tf.sin(angle)], axis=-1)
+    return tf.reshape(normal[..., :size], tf.concat([tf.shape(count), shape], axis=0))
 
 
 def _uniform(bits: tf.Tensor) -> tf.Tensor:

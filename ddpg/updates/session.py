@@ -8,7 +8,7 @@ import tensorflow as tf
 v1 = tf.compat.v1
 
 
-class LendingSession(v1.Session):
+class LendingSession(tf.compat.v1.Session):
     """A session that asks for its variables back before it runs anything.
 
     A learner that updates weights in memory of its own sets :attr:`reclaim`; whoever uses the session finds them

@@ -62,6 +62,15 @@ class TD3Update(ddpg.DDPGUpdate):
         return cls(actor, first, config, tuple(further))
 
     @property
+    def count(self) -> UpdateCount:
+        """See :attr:`ddpg.updates.base.Update.count`."""
+        return self._count
+
+    def noise(self, shape: Sequence[int] | tf.Tensor, made: tf.Tensor) -> tf.Tensor | None:
+        """Return ε of :meth:`target` in half-ranges per σ: numbers of their own for every seed of the graph."""
+        return standard_normal(shape, self.actor.graph.seed or 0, made) if self.config.target_policy_noise else None
+
+    @property
     def critics(self) -> tuple[CriticNetwork, ...]:
         """All of them, in their order."""
         return self.critic, *self.further_critics
@@ -72,7 +81,7 @@ class TD3Update(ddpg.DDPGUpdate):
         The minimum counters the overestimation that the maximisation by μ builds into one critic; the noise
         makes close actions have close values. σ and c are in half-ranges, and ã stays in the box.
         """
-        actions = self._smoothed(ddpg.next_actions(self.actor, batch, self.online))
+        actions = self._smoothed(ddpg.next_actions(self.actor, batch, self.online), batch)
         values = [ddpg.next_value(critic, batch, actions, self.online) for critic in self.critics]
         return self._from_least(batch, values)
 
@@ -104,13 +113,13 @@ class TD3Update(ddpg.DDPGUpdate):
     def _from_least(self, batch: Batch, values: Sequence[tf.Tensor]) -> tf.Tensor:
         return bootstrapped(batch, self.config.discount, functools.reduce(tf.minimum, values))
 
-    def _smoothed(self, actions: tf.Tensor) -> tf.Tensor:
+    def _smoothed(self, actions: tf.Tensor, batch: Batch) -> tf.Tensor:
         sigma, clip = self.config.target_policy_noise, self.config.target_noise_clip
         if sigma == 0:
             return actions
-        noise = sigma * standard_normal(tf.shape(actions), self.actor.graph.seed or 0, self._count.made())
+        noise: Any = self.noise(tf.shape(actions), self._count.made()) if batch.noise is None else batch.noise
         half_range = (self.actor.high - self.actor.low) / 2
-        disturbed = actions + tf.clip_by_value(noise, -clip, clip) * half_range
+        disturbed = actions + tf.clip_by_value(sigma * noise, -clip, clip) * half_range
         return tf.clip_by_value(disturbed, self.actor.low, self.actor.high)
 
 

@@ -51,9 +51,11 @@ FUNCTIONS = {
     "compare": lambda x, y: tf.cast(x > y, tf.float32) - 2.0 * tf.cast(x <= 0.1, tf.float32),
     "both": lambda x, y: tf.cast(tf.logical_and(x >= 0.0, y < 0.0), tf.float32),
     "where": lambda x, y: tf.where(x > 0.0, y, 3.0 * x),
+    "zeros and ones": lambda x, y: x * tf.ones_like(y) + tf.zeros_like(x) + 2.0 * tf.ones_like(x),
     "squared_difference": tf.math.squared_difference,
     "tanh_gradient": lambda x, y: tf.gradients(tf.tanh(x), x, y)[0],
     "rsqrt_gradient": lambda x, y: tf.gradients(tf.math.rsqrt(tf.abs(x) + 0.1), x, y)[0],
+    "sqrt_gradient": lambda x, y: tf.gradients(tf.sqrt(tf.abs(x) + 0.1), x, y)[0],
     "relu_gradient": lambda x, y: tf.gradients(tf.nn.relu(x), x, y)[0],
 }
 
@@ -109,6 +111,11 @@ def test_reductions_and_broadcasts(session, values):
         tf.reduce_sum(tf.square(tf.reshape(x, [7, 5]) - tf.reshape(y, [7, 5]) * tf.range(5.0))),
         tf.reduce_sum(tf.tile(columns, [1, 3]) * tf.range(3.0)),
         tf.add_n([tf.reduce_sum(x), tf.reduce_sum(y), tf.constant(2.0)]),
+        tf.reduce_sum(tf.square(tf.concat([x, y], 0)) * tf.reshape(tf.range(10.0), [10, 1])),
+        tf.unstack(tf.stack([tf.reduce_sum(x), tf.reduce_max(tf.constant([1.0, 3.0])), tf.reduce_sum(y)]))[2],
+        tf.reduce_sum(tf.square(tf.unstack(x)[3]) * tf.range(7.0)),
+        tf.reduce_sum(tf.square(tf.split(tf.concat([x, y], 0), 2)[1]) * tf.range(7.0)),
+        tf.reduce_sum(tf.split(tf.concat([x, y], 1), 2, axis=1)[1] * tf.range(7.0)),
     ]
     ours, theirs = both(session, metrics, {"x": x, "y": y}, values)
     assert_alike(ours, theirs, 5e-6)
@@ -173,12 +180,35 @@ def test_every_update_has_its_own_minibatch(session):
     np.testing.assert_array_equal(kept, [[[1], [2]], [[3], [4]]])
 
 
+def test_updates_that_take_turns_share_their_variables(session):
+    """The total is doubled by one and gets the sum of x by the other, whose constants are others."""
+    x = v1.placeholder(tf.float32, [1, 2])
+    total = v1.get_variable("total", [2], use_resource=True, initializer=v1.zeros_initializer())
+    updates = []
+    for write in (
+        lambda: total.assign(total * [2.0, 3.0], read_value=False),
+        lambda: total.assign_add(tf.squeeze(x), read_value=False),
+    ):
+        with tf.control_dependencies([write()]):
+            updates.append(([tf.reduce_sum(total.read_value())], [x]))
+    (metrics, kept), other = updates
+    kernel = Kernel(metrics, {"x": x}, [total], 1, kept, [other])
+    kernel.values[0][...] = 0
+    minibatches = np.arange(8, dtype=np.float32).reshape(4, 1, 2)
+    means, (rows,) = kernel.run(4, [minibatches], [1, 1, 0, 1])
+    # [0, 1], + [2, 3] = [2, 4], * [2, 3] = [4, 12], + [6, 7] = [10, 19]
+    np.testing.assert_array_equal(kernel.values[0], [10, 19])
+    assert means == (1 + 6 + 16 + 29) / 4
+    np.testing.assert_array_equal(rows, minibatches)
+
+
 @pytest.mark.parametrize(
     ("make", "named"),
     [
         (lambda x: tf.reduce_sum(tf.sin(x)), "Sin"),
         (lambda x: tf.cond(tf.reduce_sum(x) > 0, lambda: x[0, 0], lambda: x[1, 1]), "If"),
-        (lambda x: tf.reduce_sum(tf.reshape(tf.concat([x, x], 0), [-1])), "last of two"),
+        (lambda x: tf.reduce_sum(tf.stack([x, x], 1)), "along axis 1"),
+        (lambda x: tf.reduce_sum(tf.unstack(x, axis=1)[0]), "along axis 1"),
     ],
 )
 def test_what_it_does_not_know_it_names(graph, make, named):

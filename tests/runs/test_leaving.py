@@ -173,7 +173,7 @@ def test_what_was_learned_before_an_environment_failed_is_kept(at, tmp_path):
         train("Eventful-v0", CONFIG, root=tmp_path, **RUN)
     run = tmp_path / "Eventful-v0" / "1"
     assert re.fullmatch(
-        r"Eventful-v0 failed after step 99, seed 5: environment Eventful-v0 failed in step \d+ of episode 1 since its "
+        r"after step 99, seed 5: environment Eventful-v0 failed in step \d+ of episode 1 since its "
         r"reset with seed \d+: RuntimeError: its wheel came off; what was learned is saved; go on from step 99 "
         f"with: ddpg resume {run}",
         str(caught.value),
@@ -190,7 +190,7 @@ def test_a_process_of_a_vector_that_is_gone(at, tmp_path):
         raise EOFError
 
     at(41, gone)
-    message = r"failed after step 40, seed 5: one of the 2 environments .* EOFError.*; what was learned is saved"
+    message = r", after step 40, seed 5: one of the 2 environments .* EOFError.*; what was learned is saved"
     with pytest.raises(EnvironmentFault, match=message):
         train("Eventful-v0", CONFIG, root=tmp_path, n_envs=2, **RUN)
 

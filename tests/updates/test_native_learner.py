@@ -1,5 +1,7 @@
 """The native driver: the numbers of the uncompiled graph, and weights that are where one looks for them."""
 
+import itertools
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -27,6 +29,16 @@ OPTIONS = {
         "target": "online",
     },
     "residual gradient": {"td_target": "residual_gradient", "action_layer": 1},
+    "td3": {"n_critics": 2, "policy_delay": 2, "target_policy_noise": 0.4, "target_noise_clip": 0.3},
+    "crossq": {
+        "target": "none",
+        "norm": "renorm",
+        "n_critics": 2,
+        "policy_delay": 3,
+        "target_policy_noise": 0.2,
+        "optimizer": "sgd",
+    },
+    "lap, n steps": {"prioritised": "lap", "n_steps": 3},
     "batch norm, sgd": {"norm": "batch", "optimizer": "sgd"},  # rounding made full steps by Adam, see test_crossq
 }
 
@@ -92,6 +104,18 @@ def test_a_rate_is_set_wherever_the_weights_are(agent):
         agent.update(2)
         np.testing.assert_allclose(agent.policy(np.ones((1, 3), np.float32)), before, atol=1e-7)
     agent.scale_learning_rates(1.0)
+
+
+def test_updates_are_counted_for_whoever_asks():
+    """Three updates, asked for, then one more: with a delay of 2 the actor moves in the 2nd and the 4th."""
+    agent = agent_with(compiler="native", policy_delay=2)
+    count, actors = agent.symbolic_update.count.variable, []
+    for made in range(4):
+        assert agent.session.run(count) == made
+        agent.update(1)
+        actors.append(agent.policy(np.ones((1, 3), np.float32)))
+    moved = [(one != other).any() for one, other in itertools.pairwise(actors)]
+    assert moved == [True, False, True]
 
 
 def test_a_saved_agent_goes_on_as_if_it_had_not_been(agent, tmp_path):
