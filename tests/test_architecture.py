@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[1]
 
 # From the ground up. A file may import from its own room and from lower ones.
 FLOORS = [
-    {"errors", "_tflearn"},
+    {"errors", "_tflearn", "quiet", "progress"},
     {"options"},
     {"family"},
     {"gradients", "experience", "storage", "native"},
