@@ -30,7 +30,7 @@ _networks, _learning, _targets, _replay, _exploration, _gradients, _running = (
         "memory",
         "exploration",
         "gradient paths",
-        "computing and faults",
+        "computing",
     )
 )
 
@@ -60,7 +60,9 @@ class AgentConfig(Options):
     )
     tau: float = _targets(0.005, "step of the target networks, in (0, 1]")
     learning_rate_schedule: str | Callable = _learning(
-        "constant", "linear: down to 0 at the end of learning; cooldown: the same within its last fifth", [*SCHEDULES]
+        "constant",
+        "of the step sizes; linear: down to 0 at the end of learning; cooldown: the same within its last fifth",
+        [*SCHEDULES],
     )
     batch_size: int = _learning(256, "transitions in a minibatch")
     buffer_size: int = _replay(1_000_000, "transitions the replay memory holds")

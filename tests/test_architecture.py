@@ -25,6 +25,7 @@ FLOORS = [
     {"laboratory", "runs"},
     {"commands"},
     {"cli"},
+    {"__main__"},
 ]
 NEIGHBOURS = {"experience": set(), "storage": set(), "native": set(), "gradients": {"_tflearn"}}  # besides errors
 WITHOUT_TENSORFLOW = (

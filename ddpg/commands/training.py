@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from ddpg.config import AgentConfig
 
 _ALL = (
-    "Train in an environment; leaves runs/ENV/N/.\n\nThese are the options of every algorithm. Those of ENV alone, with "
-    "its preset as the defaults, are shown by: ddpg train ENV --help"
+    "Train in an environment; leaves runs/ENV/N/.\n\nThese are the options of every algorithm.\n\n"
+    "Those of ENV alone, with its preset as the defaults: ddpg train ENV --help"
 )
 
 
@@ -44,14 +44,15 @@ class Train(WithJson, WithProgress, OfEnvironment):
         from ddpg.runs.presets import preset_for
 
         every = cls.flags() | _of_every_algorithm()
+        words = [word for word in arguments if word not in ("-h", "--help")]
+        helped = ["--help"] * (len(words) < len(arguments))
         try:
-            first, unknown = parsed(every, [word for word in arguments if word not in ("-h", "--help")], prog, _ALL)
+            first, unknown = parsed(every, words, prog, _ALL)
             refuse_unknown(unknown, every, prog)
         except UsageError:
-            if {"-h", "--help"}.isdisjoint(arguments):
-                raise
-            parsed(every, ["--help"], prog, _ALL)
-            raise AssertionError("help ends in SystemExit") from None
+            if helped:
+                parsed(every, helped, prog, _ALL)
+            raise
         find_here(*([first["env"]] if ":" in first["env"] else []))
         name, algorithm, kind = _environment(first["env"], first["wrap"])
 
@@ -60,8 +61,8 @@ class Train(WithJson, WithProgress, OfEnvironment):
         check_known(kind, values, kind.__name__)
         options = flags_of(kind, {name: coerced(kind, name, value) for name, value in values.items()})
         flags = cls.flags({"total_timesteps": preset.total_timesteps}) | options
-        text = f"Train {algorithm} in {name}; leaves runs/{name}/N/."
-        found, unknown = parsed(flags, arguments, prog, text)
+        text = f"Train {algorithm} in {name}; leaves runs/{name}/N/.\n\nThe defaults are its preset's."
+        found, unknown = parsed(flags, helped or words, prog, text)
         check_known(kind, [word[2:].removeprefix("no-").replace("-", "_") for word in unknown[:1]], kind.__name__)
         config = kind(**{name: found.pop(name) for name in options})
         return functools.partial(cls(**found), config)
