@@ -1,6 +1,7 @@
 """What commands share: options of their own as flags, and the flags that several have."""
 
 import dataclasses
+import importlib
 import importlib.util
 import inspect
 import os
@@ -84,10 +85,12 @@ class WithProgress(Command):
     progress_bar: bool = option(True, "show progress on stderr")
 
 
-def start_tensorflow(say: bool = True) -> None:
-    """Import TensorFlow; ``say`` on a terminal what takes so long."""
+def load(*modules: str, say: bool = True) -> None:
+    """Import TensorFlow and modules that stand on it; ``say`` on a terminal what takes so long."""
     with saying("loading TensorFlow", say):
         load_tensorflow()
+        for module in modules:
+            importlib.import_module(module)
 
 
 def find_here(*names: str) -> None:

@@ -3,7 +3,7 @@
 import dataclasses
 import json
 
-from ddpg.commands.base import InItsEnvironment, OfEnvironment, OfRun, WithJson, find_here, start_tensorflow
+from ddpg.commands.base import InItsEnvironment, OfEnvironment, OfRun, WithJson, find_here, load
 from ddpg.options import option
 from ddpg.progress import saying, significant
 from ddpg.quiet import quiet_tensorflow
@@ -22,7 +22,7 @@ class Evaluate(WithJson, InItsEnvironment):
     def __call__(self) -> None:
         """Evaluate, and print."""
         find_here(*self.allow_import)
-        start_tensorflow()
+        load("ddpg.agents.registry")
         from ddpg.agents.registry import load_agent
         from ddpg.runs import directory
         from ddpg.runs.environments import check_import, make_env
@@ -67,7 +67,7 @@ class Paths(WithJson, OfEnvironment):
     def __call__(self) -> None:
         """Compare them, draw, and print."""
         find_here(*([self.env] if ":" in self.env else []))
-        start_tensorflow()
+        load("ddpg.laboratory.compare")
         from ddpg.laboratory.compare import compare_paths
         from ddpg.laboratory.picture import draw_paths
         from ddpg.laboratory.text import paths_text
@@ -97,7 +97,7 @@ class Export(WithJson, OfRun):
 
     def __call__(self) -> None:
         """Write them, and tell how far they are from the agent."""
-        start_tensorflow()
+        load("ddpg.agents.registry")
         with quiet_tensorflow():  # the converters' notices too
             from ddpg.runs.export import export_run
 

@@ -5,7 +5,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from ddpg.commands.base import InItsEnvironment, OfEnvironment, WithJson, WithProgress, find_here, start_tensorflow
+from ddpg.commands.base import InItsEnvironment, OfEnvironment, WithJson, WithProgress, find_here, load
 from ddpg.commands.flags import Flag, flags_of, parsed, refuse_unknown
 from ddpg.errors import UsageError
 from ddpg.options import check_known, coerced, option, read_toml
@@ -69,7 +69,7 @@ class Train(WithJson, WithProgress, OfEnvironment):
 
     def __call__(self, config: "AgentConfig | None" = None) -> None:
         """Train, and report."""
-        start_tensorflow(self.progress_bar)
+        load("ddpg.runs.training", say=self.progress_bar)
         from ddpg.runs import training
         from ddpg.runs.report import print_report
 
@@ -99,7 +99,7 @@ class Resume(WithJson, WithProgress, InItsEnvironment):
     def __call__(self) -> None:
         """Go on, and report."""
         find_here(*self.allow_import)
-        start_tensorflow(self.progress_bar)
+        load("ddpg.runs.training", say=self.progress_bar)
         from ddpg.runs import training
         from ddpg.runs.report import print_report
 

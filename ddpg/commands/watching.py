@@ -4,7 +4,7 @@ import dataclasses
 import json
 import os
 
-from ddpg.commands.base import InItsEnvironment, WithJson, find_here, start_tensorflow
+from ddpg.commands.base import InItsEnvironment, WithJson, find_here, load
 from ddpg.commands.looking import WHICH
 from ddpg.options import option
 
@@ -20,7 +20,7 @@ class Watch(InItsEnvironment):
     def __call__(self) -> None:
         """Show them."""
         find_here(*self.allow_import)
-        start_tensorflow()
+        load("ddpg.runs.watching")
         from ddpg.runs.watching import watch_run
 
         watch_run(
@@ -43,7 +43,7 @@ class Record(WithJson, Watch):
     def __call__(self) -> None:
         """Write them."""
         find_here(*self.allow_import)
-        start_tensorflow()
+        load("ddpg.runs.watching")
         from ddpg.runs.watching import record_run
 
         if not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
