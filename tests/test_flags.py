@@ -236,17 +236,19 @@ def test_docstrings_hold_every_option_with_its_default(kind):
 
 
 def test_wrappers_are_remembered_by_the_run(tmp_path, capsys):
-    gym.register("LateBlackjack-v0", "gymnasium.envs.toy_text.blackjack:BlackjackEnv", max_episode_steps=9)
+    pytest.importorskip("pygame")
+    gym.register("Brief-v0", "gymnasium.envs.classic_control:PendulumEnv", max_episode_steps=5)
     arguments = ["--wrap", "FlattenObservation", "--wrap", "TimeAwareObservation", "--total-timesteps", "12"]
     small = ["--evaluation-episodes", "1", "--root", str(tmp_path), "--json", "--no-progress-bar", *SMALL]
-    assert main(["train", "LateBlackjack-v0", *arguments, *small]) == 0
+    assert main(["train", "Brief-v0", *arguments, *small, "--n-envs", "2"]) == 0
     summary = json.loads(capsys.readouterr().out)
     run = summary["run"]
-    assert json.loads((tmp_path / "LateBlackjack-v0" / "1" / "config.json").read_text())["wrappers"] == arguments[1:4:2]
+    assert json.loads((tmp_path / "Brief-v0" / "1" / "config.json").read_text())["wrappers"] == arguments[1:4:2]
     assert summary["compile_seconds"] > 0
     assert main(["resume", run, "--total-timesteps", "14", "--no-progress-bar"]) == 0
     assert main(["evaluate", run, "--episodes", "2", "--json"]) == 0
-    assert ddpg.DQN.load(run).observation_space.shape == (32 + 11 + 2 + 1,)  # one-hot, and the time
+    assert main(["record", run]) == 0
+    assert ddpg.DDPG.load(run).observation_space.shape == (4,)  # with the time
 
 
 def test_a_module_in_the_working_directory_is_found_for_what_the_command_line_names(tmp_path, monkeypatch, capsys):
@@ -290,6 +292,14 @@ ddpg.DDPG(gymnasium.make("Pendulum-v1"), ddpg.DDPGConfig(hidden=(4,), jit=False)
     assert "no runs yet" in done.stdout
 
 
-def test_as_a_module():
-    done = subprocess.run([sys.executable, "-m", "ddpg", "--version"], capture_output=True, text=True, check=True)
-    assert done.stdout == f"ddpg {ddpg.__version__}\n"
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])  # of which tyro's boxes are drawn
+def test_as_a_module(encoding):
+    done = subprocess.run(
+        [sys.executable, "-m", "ddpg", "train", "--seed"],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONIOENCODING": encoding},
+        check=False,
+    )
+    assert done.returncode == 2
+    assert done.stderr == "ddpg: error: Missing value for argument '--seed'. Expected 1 values.\n"

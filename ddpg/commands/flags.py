@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import io
+import re
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Annotated, Any, NamedTuple
@@ -156,10 +157,12 @@ def refuse_unknown(unknown: Sequence[str], flags: Iterable[str], prog: str) -> N
 
 def _said(box: str) -> str:
     """Return what tyro says in a box, in one line, without the help that follows under a rule."""
-    lines = (line.strip(" │|") for line in box.splitlines() if line[:1] not in "╭╰+")
-    told = []
-    for line in lines:
-        if line.startswith(("──", "--- ")):
-            break
-        told.append(line)
+    blocks: list[list[str]] = [[]]
+    for line in (line.strip(" │") for line in box.splitlines()):
+        if re.match("╭|╰|──|---", line):
+            blocks.append([])
+        else:
+            blocks[-1].append(line)
+    # Where a terminal has ASCII alone, the title does not stand in the box's edge but above a rule.
+    told = next((block for block in blocks[1:] if any(block)), blocks[0])
     return " ".join(" ".join(told).split())
