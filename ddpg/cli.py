@@ -51,8 +51,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 request = stack.enter_context(signals.watching(ends_process=True))
             with file_faults("nothing else was changed"):
                 _run(*arguments)
-    except SystemExit:  # help was printed
-        return 0
+    except SystemExit as left:
+        if left.code:
+            raise
+        return 0  # help was printed
     except (UsageError, FloatingPointError) as error:
         print(f"ddpg: error: {_one_line(error)}", file=sys.stderr)
         return {FloatingPointError: 1, EnvironmentFault: 3, FileFault: 4}.get(type(error), 2)

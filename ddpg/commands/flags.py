@@ -67,7 +67,8 @@ def _flag(kind: type[Options], field: dataclasses.Field, default: Any, note: str
 
 
 def _annotated(hint: Any, *marks: Any) -> Any:
-    return Annotated.__class_getitem__((hint, *marks))  # type: ignore[attr-defined]
+    parts = (hint, *marks)
+    return Annotated[parts]
 
 
 def _metavar(field: dataclasses.Field, kind: type[Options]) -> str | None:
