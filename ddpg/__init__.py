@@ -1,11 +1,16 @@
 """DDPG actor-critic with pluggable gradient paths, on TensorFlow graphs and tflearn.
 
 Names are imported when first used, so that ``import ddpg`` is instant and a process that only needs
-``ddpg.experience.replay``, ``ddpg.acting.noise`` or ``ddpg.experience.spaces`` never imports TensorFlow.
+``ddpg.experience.replay``, ``ddpg.acting.noise`` or ``ddpg.experience.spaces`` never imports TensorFlow. Where that is
+imported for them, its start-up notices are held back (:mod:`ddpg.quiet`).
 """
 
+import contextlib as _contextlib
 import importlib as _importlib
+import sys as _sys
 import typing as _typing
+
+import ddpg.quiet as _quiet
 
 __version__ = "0.1.0"
 
@@ -69,7 +74,8 @@ else:
 
     def __getattr__(name: str):
         if name in _HOME:
-            value = globals()[name] = getattr(_importlib.import_module(_HOME[name]), name)
+            with _contextlib.nullcontext() if "tensorflow" in _sys.modules else _quiet.quiet_tensorflow():
+                value = globals()[name] = getattr(_importlib.import_module(_HOME[name]), name)
             return value
         raise AttributeError(f"module 'ddpg' has no attribute {name!r}")
 

@@ -1,24 +1,17 @@
 """One dataclass per algorithm is the schema of a training run for Python, TOML files and command-line flags."""
 
 import dataclasses
-import sys
+import functools
+import math
 from collections.abc import Callable
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from ddpg.acting.noise import NOISES
 from ddpg.acting.schedules import SCHEDULES
 from ddpg.errors import UsageError
 from ddpg.experience.priorities import KINDS
-from ddpg.family import CriticOptions, TD3Options
-from ddpg.options import Options, option
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from ddpg.family import ACTIVATIONS, NORMS, CriticOptions, TD3Options
+from ddpg.options import Options, documented, option
 
 if TYPE_CHECKING:
     from ddpg.gradients.bounding import Bounding
@@ -26,12 +19,23 @@ else:
     Bounding = tuple  # what it is; its module would import TensorFlow
 
 
-ON_BAD_TRANSITION = ("raise", "drop")
-OPTIMIZERS = ("adam", "rmsprop", "sgd", "momentum")
-COMPILERS = ("auto", "native", "xla")
-TARGETS = ("ema", "online", "none")
+_TD_TARGETS = ("stop_gradient", "placeholder", "output_delta", "residual_gradient")
+
+_networks, _learning, _targets, _replay, _exploration, _gradients, _running = (
+    functools.partial(option, group=heading)
+    for heading in (
+        "networks",
+        "learning",
+        "targets",
+        "memory",
+        "exploration",
+        "gradient paths",
+        "computing",
+    )
+)
 
 
+@documented
 @dataclasses.dataclass(frozen=True)
 class AgentConfig(Options):
     """What DDPG and DQN have in common.
@@ -43,60 +47,72 @@ class AgentConfig(Options):
         UsageError: a value of the wrong type or outside its range.
     """
 
-    hidden: tuple[int, ...] = option((256, 256), "units of the hidden layers")
-    activation: str = option("relu", "activation of the hidden layers")
-    norm: str | None = option(None, "normalisation of the hidden layers: batch, layer, renorm (CrossQ's) or none")
-    block: str = option(
+    hidden: tuple[int, ...] = _networks((256, 256), "units of the hidden layers")
+    activation: str | Callable = _networks("relu", "activation of the hidden layers", ACTIVATIONS)
+    norm: str | None = _networks(None, "normalisation of the hidden layers; renorm: CrossQ's", NORMS)
+    block: str = _networks(
         "plain",
-        "plain layers; residual: SimBa's blocks, whose width hidden tells, and again for every block",
+        "residual: SimBa's blocks, whose width hidden tells, and again for every block",
+        ("plain", "residual"),
     )
-    gamma: float | None = option(
+    gamma: float | None = _learning(
         0.99, "discount factor; none: 1 - 5/T within [0.95, 0.995], T the environment's longest episode"
     )
-    tau: float = option(0.005, "step of the target networks, in (0, 1]")
-    learning_rate_schedule: str | Callable = option(
-        "constant", "constant; linear: down to 0 at the end of learning; cooldown: the same within its last fifth"
+    tau: float = _targets(0.005, "step of the target networks, in (0, 1]")
+    learning_rate_schedule: str | Callable = _learning(
+        "constant",
+        "of the step sizes; linear: down to 0 at the end of learning; cooldown: the same within its last fifth",
+        [*SCHEDULES],
     )
-    batch_size: int = option(256, "transitions in a minibatch")
-    buffer_size: int = option(1_000_000, "transitions the replay memory holds")
-    learning_starts: int = option(1_000, "steps of uniform random actions before learning")
-    updates_per_step: float = option(1.0, "gradient updates per environment step")
-    updates_per_call: int = option(32, "gradient updates fused into one compiled call")
-    exploration_steps: int = option(10_000, "environment steps from the initial to the final share of random actions")
-    td_target: str | Callable = option("stop_gradient", "stop_gradient, placeholder, output_delta or residual_gradient")
-    clip_delta: float | None = option(None, "output_delta: largest magnitude of target minus prediction, or none")
-    rescale_rewards: bool = option(False, "divide rewards by the largest one seen (at least 1), as DQN 3.0")
-    target: str = option(
+    batch_size: int = _learning(256, "transitions in a minibatch")
+    buffer_size: int = _replay(1_000_000, "transitions the replay memory holds")
+    learning_starts: int = _learning(1_000, "steps of uniform random actions before learning")
+    updates_per_step: float = _learning(1.0, "gradient updates per environment step")
+    updates_per_call: int = _running(32, "gradient updates fused into one compiled call")
+    exploration_steps: int = _exploration(
+        10_000, "environment steps from the initial to the final share of random actions"
+    )
+    td_target: str | Callable = _gradients("stop_gradient", "how the target becomes a number", _TD_TARGETS)
+    clip_delta: float | None = _gradients(None, "output_delta: largest magnitude of target minus prediction, or none")
+    rescale_rewards: bool = _learning(False, "divide rewards by the largest one seen (at least 1), as DQN 3.0")
+    target: str = _targets(
         "ema",
-        "networks of y: ema, their moving averages; online: themselves, as they are; none: CrossQ's joint pass",
+        "networks of y; ema: their moving averages; online: themselves, as they are; none: CrossQ's joint pass",
+        ("ema", "online", "none"),
     )
-    critic_loss: str | Callable = option("mse", "of the critic or Q-network: mse, or huber with threshold 1")
-    optimizer: str | Callable = option("adam", "adam, rmsprop, sgd or momentum (0.9)")
-    adam_beta1: float = option(0.9, "adam: decay of its first moment, in [0, 1)")
-    max_gradient_norm: float | None = option(None, "largest norm of each network's gradients in a step, or none")
-    jit: bool = option(True, "compile the updates")
-    compiler: str = option(
-        "auto", "of compiled updates: native, our own, on a CPU; xla; auto: native where it can translate them"
+    critic_loss: str | Callable = _learning("mse", "of the critic or Q-network; huber: threshold 1", ("mse", "huber"))
+    optimizer: str | Callable = _learning(
+        "adam", "of every network; momentum: 0.9", ("adam", "rmsprop", "sgd", "momentum")
     )
-    threads: int | None = option(
+    adam_beta1: float = _learning(0.9, "adam: decay of its first moment, in [0, 1)")
+    max_gradient_norm: float | None = _learning(None, "largest norm of each network's gradients in a step, or none")
+    jit: bool = _running(True, "compile the updates")
+    compiler: str = _running(
+        "auto",
+        "of compiled updates; native: our own, on a CPU; auto: native where it can translate them, else xla",
+        ("auto", "native", "xla"),
+    )
+    threads: int | None = _running(
         None, "that share a native update; none: by its size, at most as many as there are cores for this process"
     )
-    n_steps: int = option(1, "rewards in a return before the target bootstraps; fewer where the episode ends sooner")
-    prioritised: str | None = option(
-        None, "draw transitions by TD error: proportional; lap, which brings the Huber loss; or none: uniformly"
+    n_steps: int = _targets(1, "rewards in a return before the target bootstraps; fewer where the episode ends sooner")
+    prioritised: str | None = _replay(
+        None, "draw transitions by TD error; lap: brings the Huber loss; none: uniformly", KINDS
     )
-    priority_exponent: float | None = option(
+    priority_exponent: float | None = _replay(
         None, "exponent of the priorities, 0: uniform; none: 0.6 of proportional, 0.4 of lap"
     )
-    priority_correction: float = option(0.4, "proportional: exponent of the importance weights at the start, in [0, 1]")
-    priority_correction_steps: int = option(100_000, "proportional: environment steps until that exponent is 1")
-    hindsight: int = option(0, "goal environments: transitions relabelled with goals reached later, for each real one")
-    normalize_observations: bool = option(False, "learn and act on observations of running mean 0 and deviation 1")
-    normalize_rewards: bool = option(False, "divide rewards by the running scale of the discounted return")
-    on_bad_transition: str = option(
-        "raise", "what no environment may return, such as NaN: raise; or drop it and abandon the episode"
+    priority_correction: float = _replay(
+        0.4, "proportional: exponent of the importance weights at the start, in [0, 1]"
     )
-    step_timeout: float | None = option(
+    priority_correction_steps: int = _replay(100_000, "proportional: environment steps until that exponent is 1")
+    hindsight: int = _replay(0, "goal environments: transitions relabelled with goals reached later, for each real one")
+    normalize_observations: bool = _learning(False, "learn and act on observations of running mean 0 and deviation 1")
+    normalize_rewards: bool = _learning(False, "divide rewards by the running scale of the discounted return")
+    on_bad_transition: str = _running(
+        "raise", "where an environment returns NaN or the like; drop: abandon the episode", ("raise", "drop")
+    )
+    step_timeout: float | None = _running(
         None, "seconds for a step of a vector whose environments are processes of their own, or none"
     )
 
@@ -110,25 +126,15 @@ class AgentConfig(Options):
             self._check(getattr(self, name) >= 1, name, "at least 1")
         self._check(self.learning_starts >= 0, "learning_starts", "at least 0")
         self._check(self.exploration_steps >= 1, "exploration_steps", "at least 1")
-        self._check_name("target", TARGETS)
-        self._check_name("compiler", COMPILERS)
         self._check(self.threads is None or 1 <= self.threads <= 256, "threads", "1 to 256, or none")
-        self._check_name("on_bad_transition", ON_BAD_TRANSITION)
         if self.step_timeout is not None:
             self._check_positive("step_timeout")
-        if not callable(self.optimizer):
-            self._check_name("optimizer", OPTIMIZERS)
-        self._check_name("block", ("plain", "residual"))
-        if not callable(self.critic_loss):
-            self._check_name("critic_loss", ("mse", "huber"))
         self._check(0 <= self.adam_beta1 < 1, "adam_beta1", "in [0, 1)")
         if self.adam_beta1 != 0.9 and self.optimizer != "adam":
             raise UsageError(f"adam_beta1={self.adam_beta1} needs optimizer='adam', got {self.optimizer!r}")
         self._check(
             self.max_gradient_norm is None or self.max_gradient_norm > 0, "max_gradient_norm", "> 0, or none for any"
         )
-        if not callable(self.learning_rate_schedule):
-            self._check_name("learning_rate_schedule", tuple(SCHEDULES))
         self._check_memory()
         if self.td_target == "placeholder" and (self.jit or self.updates_per_call != 1):
             raise UsageError(
@@ -139,9 +145,8 @@ class AgentConfig(Options):
 
     def _check_memory(self) -> None:
         self._check(self.n_steps >= 1, "n_steps", "at least 1")
-        self._check(self.prioritised in (None, *KINDS), "prioritised", f"one of {KINDS}, or none")
         exponent = self.priority_exponent
-        self._check(exponent is None or 0 <= exponent < np.inf, "priority_exponent", "a finite number >= 0, or none")
+        self._check(exponent is None or 0 <= exponent < math.inf, "priority_exponent", "a finite number >= 0, or none")
         self._check_shares("priority_correction")
         self._check(self.priority_correction_steps >= 1, "priority_correction_steps", "at least 1")
         if exponent is not None and self.prioritised is None:
@@ -176,33 +181,44 @@ class AgentConfig(Options):
         return self.gamma
 
 
+@documented
 @dataclasses.dataclass(frozen=True)
 class DDPGConfig(TD3Options, CriticOptions, AgentConfig):
     """Options of :class:`ddpg.DDPG`. Actions, their noise and their gradients are in units of [-1, 1]."""
 
-    action_layer: int = option(0, "hidden layer where the action enters the critic; 1 is the paper's")
-    pre_activation_penalty: float = option(
+    action_layer: int = _networks(0, "hidden layer where the action enters the critic; 1 is the paper's")
+    pre_activation_penalty: float = _gradients(
         0.0, "squashing: times the mean square of what tanh squashes, added to the actor's loss (MR.Q's: 1e-5)"
     )
-    actor_learning_rate: float = option(1e-3, "step size of the actor's optimiser")
-    critic_learning_rate: float = option(1e-3, "step size of the critic's optimiser")
-    actor_learning_rate_schedule: str | Callable | None = option(None, "of the actor's alone; none: as both's")
-    critic_learning_rate_schedule: str | Callable | None = option(None, "of the critics' alone; none: as both's")
-    noise: str = option("gaussian", f"exploration noise: {' or '.join(NOISES)}")
-    noise_scale: float = option(0.1, "its scale, in half-ranges of the action box")
-    noise_schedule: str = option("constant", "constant; linear: from noise_scale to noise_final in exploration_steps")
-    noise_final: float = option(0.0, "linear schedule: scale of the noise in the end")
-    noise_theta: float = option(0.15, "Ornstein-Uhlenbeck: pull towards 0 per unit of time")
-    noise_dt: float = option(1.0, "Ornstein-Uhlenbeck: time per step")
-    exploration_initial: float | None = option(
+    actor_learning_rate: float = _learning(1e-3, "step size of the actor's optimiser")
+    critic_learning_rate: float = _learning(1e-3, "step size of the critic's optimiser")
+    actor_learning_rate_schedule: str | Callable | None = _learning(
+        None, "of the actor's alone; none: as both's", [*SCHEDULES]
+    )
+    critic_learning_rate_schedule: str | Callable | None = _learning(
+        None, "of the critics' alone; none: as both's", [*SCHEDULES]
+    )
+    noise: str = _exploration("gaussian", "exploration noise", NOISES)
+    noise_scale: float = _exploration(0.1, "its scale, in half-ranges of the action box")
+    noise_schedule: str = _exploration(
+        "constant", "linear: from noise_scale to noise_final in exploration_steps", ("constant", "linear")
+    )
+    noise_final: float = _exploration(0.0, "linear schedule: scale of the noise in the end")
+    noise_theta: float = _exploration(0.15, "Ornstein-Uhlenbeck: pull towards 0 per unit of time")
+    noise_dt: float = _exploration(1.0, "Ornstein-Uhlenbeck: time per step")
+    exploration_initial: float | None = _exploration(
         None, "share of uniform random actions at the start; none: 1 where actions are parameterised, else 0"
     )
-    exploration_final: float | None = option(
+    exploration_final: float | None = _exploration(
         None, "share of uniform random actions in the end; none: 0.1 where actions are parameterised, else 0"
     )
-    bounding: str | Bounding = option("squashing", "squashing, inverting or zeroing")
-    policy_gradient: str | Callable = option("chain_rule", "chain_rule, direct or surrogate")
-    action_gradient_clip: float | None = option(None, "largest norm of each sample's action gradient, or none")
+    bounding: str | Bounding = _gradients(
+        "squashing", "how actions stay within their box", ("squashing", "inverting", "zeroing")
+    )
+    policy_gradient: str | Callable = _gradients(
+        "chain_rule", "how the actor's gradient is formed", ("chain_rule", "direct", "surrogate")
+    )
+    action_gradient_clip: float | None = _gradients(None, "largest norm of each sample's action gradient, or none")
 
     @property
     def norm_of_critics(self) -> str | None:
@@ -232,29 +248,25 @@ class DDPGConfig(TD3Options, CriticOptions, AgentConfig):
                 f"prioritised={self.prioritised!r} weighs TD errors of a scalar critic; set critic='scalar', or "
                 "prioritised to none"
             )
-        self._check_name("noise", NOISES)
-        self._check_name("noise_schedule", ("constant", "linear"))
         for name in ("noise_scale", "noise_theta", "noise_final", "pre_activation_penalty"):
-            self._check(0 <= getattr(self, name) < np.inf, name, "a finite number >= 0")
+            self._check(0 <= getattr(self, name) < math.inf, name, "a finite number >= 0")
         if self.noise_schedule == "linear" and self.noise_scale == 0:
             raise UsageError("noise_schedule='linear' lowers a noise_scale > 0, got 0; set one of the two")
-        for name in ("actor_learning_rate_schedule", "critic_learning_rate_schedule"):
-            if getattr(self, name) is not None and not callable(getattr(self, name)):
-                self._check_name(name, tuple(SCHEDULES))
         self._check_positive("noise_dt")
         self._check_shares("exploration_initial", "exploration_final")
 
 
+@documented
 @dataclasses.dataclass(frozen=True)
 class DQNConfig(AgentConfig):
     """Options of :class:`ddpg.DQN`."""
 
-    learning_rate: float = option(1e-3, "step size of the Q-network's optimiser")
-    double_q: bool = option(False, "choose the next action online, value it with the target (van Hasselt 2016)")
-    target_update_interval: int = option(0, "updates between hard copies of the target; 0: EMA with tau")
-    exploration_initial: float = option(1.0, "share of random actions at the start")
-    exploration_final: float = option(0.05, "share of random actions in the end")
-    network: str = option("mlp", "mlp, or conv for images")
+    learning_rate: float = _learning(1e-3, "step size of the Q-network's optimiser")
+    double_q: bool = _targets(False, "choose the next action online, value it with the target (van Hasselt 2016)")
+    target_update_interval: int = _targets(0, "updates between hard copies of the target; 0: EMA with tau")
+    exploration_initial: float = _exploration(1.0, "share of random actions at the start")
+    exploration_final: float = _exploration(0.05, "share of random actions in the end")
+    network: str = _networks("mlp", "conv: for images", ("mlp", "conv"))
 
     def __post_init__(self):
         super().__post_init__()
@@ -268,21 +280,6 @@ class DQNConfig(AgentConfig):
                 "target='online' has none; set one of the two"
             )
         self._check_shares("exploration_initial", "exploration_final")
-        self._check_name("network", ("mlp", "conv"))
 
 
-def read_toml(path: str | Path) -> dict[str, Any]:
-    """Return the fields set in a TOML file.
-
-    Raises:
-        UsageError: no such file, one that cannot be read, or not TOML.
-    """
-    try:
-        values = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise UsageError(f"no configuration file {str(path)!r}; give the path of a TOML file") from None
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read ({error.strerror}); give the path of a TOML file") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} is not a TOML file: {error}") from None
-    return values
+CONFIGS: dict[str, type[AgentConfig]] = {"DDPG": DDPGConfig, "DQN": DQNConfig}

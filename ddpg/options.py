@@ -1,24 +1,55 @@
-"""What makes a frozen dataclass a schema of options: checked values, JSON, and what a flag needs to know."""
+"""What makes a frozen dataclass a schema of options: checked values, JSON, TOML, and what a flag needs to know."""
 
 import dataclasses
 import functools
+import inspect
 import json
+import math
+import sys
+import textwrap
 import types
 import typing
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ddpg.errors import UsageError, did_you_mean
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 
-def option(default: Any, text: str) -> Any:
-    """Return a field with a default and the text that explains it."""
-    return dataclasses.field(default=default, metadata={"help": text})
+_Class = TypeVar("_Class", bound=type)
+
+
+def option(default: Any, text: str, choices: Sequence[str] = (), group: str = "", **flag: Any) -> Any:
+    """Return a field with a default and the text that explains it.
+
+    Args:
+        default: ``dataclasses.MISSING`` where one must be given.
+        text: for ``--help`` and the class's docstring.
+        choices: the names it takes, if it takes names; what it is checked by, too.
+        group: what it is about, a heading in ``--help``.
+        flag: how it looks on a command line: ``metavar``, ``aliases``, ``positional``.
+    """
+    return dataclasses.field(default=default, metadata={"help": text, "choices": choices, "group": group, **flag})
+
+
+def documented(config: _Class) -> _Class:
+    """Write a class's options, with their defaults, into its docstring: a decorator above ``dataclass``."""
+    lines = [inspect.getdoc(config) or "", "", "Attributes:"]
+    for field in dataclasses.fields(config):
+        default = "" if field.default is dataclasses.MISSING else f" Default: ``{field.default!r}``."
+        names = f" One of {', '.join(map(repr, field.metadata['choices']))}." if field.metadata.get("choices") else ""
+        text = f"{field.name}: {field.metadata['help']}.{names}{default}"
+        lines += textwrap.wrap(text, 100, initial_indent="    ", subsequent_indent="        ", break_on_hyphens=False)
+    config.__doc__ = "\n".join(lines)
+    return config
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,12 +57,15 @@ class Options:
     """A dataclass whose fields are options: numbers, names, or values of one's own where names are.
 
     Raises:
-        UsageError: a value of the wrong type; subclasses check the range.
+        UsageError: a value of the wrong type, or none of its choices; subclasses check the range.
     """
 
     def __post_init__(self):
         for field in dataclasses.fields(self):
-            object.__setattr__(self, field.name, _coerced(type(self), field.name, getattr(self, field.name)))
+            object.__setattr__(self, field.name, coerced(type(self), field.name, getattr(self, field.name)))
+        for field in dataclasses.fields(self):
+            if choices := field.metadata.get("choices"):
+                self._check_names(field.name, tuple(choices))
 
     def _check(self, holds: bool, name: str, expected: str) -> None:
         if not holds:
@@ -39,16 +73,20 @@ class Options:
 
     def _check_positive(self, *names: str) -> None:
         for name in names:
-            self._check(0 < getattr(self, name) < np.inf, name, "a finite number > 0")
+            self._check(0 < getattr(self, name) < math.inf, name, "a finite number > 0")
 
     def _check_shares(self, *names: str) -> None:
         for name in names:
             value = getattr(self, name)
             self._check(value is None or 0 <= value <= 1, name, "in [0, 1]")
 
-    def _check_name(self, name: str, known: tuple[str, ...]) -> None:
+    def _check_names(self, name: str, known: tuple[str, ...]) -> None:
         value = getattr(self, name)
-        self._check(value in known, name, f"one of {known}{did_you_mean(value, known)}")
+        _, many, optional = field_type(type(self), name)
+        for one in value if many else (value,):
+            if isinstance(one, str) or not (one is None or takes_own(type(self), name)):
+                expected = f"one of {known}{', or none' * optional}{did_you_mean(one, known)}"
+                self._check(one in known, name, expected)
 
     def replace(self, **changes: Any) -> "Self":
         """Return a copy with some fields changed.
@@ -56,7 +94,7 @@ class Options:
         Raises:
             UsageError: an unknown field, or a bad value.
         """
-        _known(type(self), changes, type(self).__name__)
+        check_known(type(self), changes, type(self).__name__)
         return dataclasses.replace(self, **changes)
 
     def to_json(self) -> dict[str, Any]:
@@ -71,7 +109,7 @@ class Options:
         Raises:
             UsageError: an unknown field, a bad value, or a callable, which no file can hold.
         """
-        _known(cls, values, "the configuration")
+        check_known(cls, values, "the configuration")
         for name, value in values.items():
             if isinstance(value, dict) and "custom" in value:
                 raise UsageError(
@@ -99,15 +137,29 @@ def field_type(config: type, name: str) -> tuple[type, bool, bool]:
     return hint, False, optional
 
 
-def _coerced(config: type, name: str, value: Any) -> Any:
+def takes_own(config: type, name: str) -> bool:
+    """Return whether a field that takes a name takes something of one's own, too."""
+    return bool({*typing.get_args(_hints(config)[name])} - {str, type(None), ...})
+
+
+def coerced(config: type, name: str, value: Any) -> Any:
+    """Return ``value`` in the type of a field.
+
+    Raises:
+        UsageError: it is of another type.
+    """
     kind, many, optional = field_type(config, name)
     if value is None and optional:
         return None
-    if kind is str and (isinstance(value, str) or (not isinstance(value, (int, float)) and value is not None)):
+    if (
+        kind is str
+        and not many
+        and (isinstance(value, str) or (not isinstance(value, (int, float)) and value is not None))
+    ):
         return value  # a name, or a value of one's own: whoever uses it checks it
     try:
         if many:
-            return tuple(_number(int, item) for item in value)
+            return tuple(item if kind is str and isinstance(item, str) else _number(int, item) for item in value)
         if kind is bool and isinstance(value, bool):
             return value
         if kind in (int, float):
@@ -124,7 +176,12 @@ def _number(kind: type, value: Any) -> Any:
     return kind(value)
 
 
-def _known(config: type, values: Mapping[str, Any], where: str) -> None:
+def check_known(config: type, values: Iterable[str], where: str) -> None:
+    """Refuse names that are no fields of a class of options.
+
+    Raises:
+        UsageError: there is one; ``where`` says who has no such field.
+    """
     names = [field.name for field in dataclasses.fields(config)]
     for name in values:
         if name not in names:
@@ -136,3 +193,20 @@ def _jsonable(value: Any) -> Any:
         return json.loads(json.dumps(value))
     except TypeError:
         return {"custom": getattr(value, "__qualname__", repr(value))}
+
+
+def read_toml(path: str | Path) -> dict[str, Any]:
+    """Return the fields set in a TOML file.
+
+    Raises:
+        UsageError: no such file, one that cannot be read, or not TOML.
+    """
+    try:
+        values = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UsageError(f"no configuration file {str(path)!r}; give the path of a TOML file") from None
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read ({error.strerror}); give the path of a TOML file") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} is not a TOML file: {error}") from None
+    return values

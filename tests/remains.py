@@ -17,7 +17,9 @@ def what_is_left(run):
     left |= {name: manifest[name] for name in ("num_timesteps", "num_updates", "owed_updates", "random_states")}
     for name in ("metrics", "episodes", "evaluations"):
         rows = directory.read_table(run / f"{name}.csv")
-        left[name] = [{key: cell for key, cell in row.items() if key not in ("seconds", "fps")} for row in rows]
+        left[name] = [
+            {key: cell for key, cell in row.items() if key not in ("seconds", "compile_seconds", "fps")} for row in rows
+        ]
     left["events"] = sorted(
         (event.step, value.tag)
         for path in run.glob("events.out.tfevents.*")

@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[1]
 
 # From the ground up. A file may import from its own room and from lower ones.
 FLOORS = [
-    {"errors", "_tflearn"},
+    {"errors", "_tflearn", "quiet", "progress"},
     {"options"},
     {"family"},
     {"gradients", "experience", "storage", "native"},
@@ -25,6 +25,7 @@ FLOORS = [
     {"laboratory", "runs"},
     {"commands"},
     {"cli"},
+    {"__main__"},
 ]
 NEIGHBOURS = {"experience": set(), "storage": set(), "native": set(), "gradients": {"_tflearn"}}  # besides errors
 WITHOUT_TENSORFLOW = (

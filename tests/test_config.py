@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from ddpg import DDPGConfig, DQNConfig, UsageError
-from ddpg.config import read_toml
+from ddpg.options import read_toml
 from ddpg.runs.presets import PRESETS, preset_config
 
 

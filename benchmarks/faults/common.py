@@ -40,7 +40,10 @@ def rows(run: Path, table: str) -> list[dict[str, str]]:
     if not (run / f"{table}.csv").exists():
         return []
     with (run / f"{table}.csv").open(newline="") as file:
-        return [{k: v for k, v in row.items() if k not in ("seconds", "fps")} for row in csv.DictReader(file)]
+        return [
+            {k: v for k, v in row.items() if k not in ("seconds", "compile_seconds", "fps")}
+            for row in csv.DictReader(file)
+        ]
 
 
 def digest(run: Path) -> dict[str, str]:

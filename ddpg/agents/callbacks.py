@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
-from tqdm import tqdm
 
+from ddpg import progress
 from ddpg.errors import UsageError
 from ddpg.experience.interaction import Episode
 
@@ -22,6 +22,9 @@ class Callback:
 
     def on_episode_end(self, agent, episode: Episode) -> None:
         """An episode ended."""
+
+    def on_compile(self, agent) -> None:
+        """The first gradient updates are due; before they are made they are built and compiled, in seconds."""
 
     def on_update(self, agent, metrics: dict[str, float]) -> None:
         """Gradient updates were made; ``metrics`` are their means."""
@@ -66,23 +69,19 @@ def _as_callback(callback: Any) -> Callback:
 
 
 class ProgressBar(Callback):
-    """A bar on stderr: steps done, time left, steps/s and the mean return of the last ten episodes."""
+    """A bar on stderr: steps done, mean return and successes of the last ten episodes, time left, steps/s."""
 
     def __init__(self, description: str = "training"):
         self._description = description
-        self._returns: collections.deque[float] = collections.deque(maxlen=10)
-        self._bar: tqdm | None = None
+        self._episodes: collections.deque[Episode] = collections.deque(maxlen=10)
+        self._bar: Any = None
 
     def on_training_start(self, agent, total_timesteps: int) -> None:
         """Draw the bar."""
-        self._bar = tqdm(
-            total=total_timesteps,
-            initial=agent.num_timesteps,
-            desc=self._description,
-            unit="step",
-            bar_format="{desc}: {percentage:3.0f}%|{bar:24}| {n_fmt}/{total_fmt} "
-            "[{elapsed}<{remaining}, {rate_fmt}{postfix}]",
+        self._bar = progress.bar(
+            total=total_timesteps, initial=agent.num_timesteps, desc=self._description, unit="step"
         )
+        self._say("")
 
     def on_step(self, agent) -> None:
         """Move it."""
@@ -90,10 +89,37 @@ class ProgressBar(Callback):
             self._bar.update(agent.num_timesteps - self._bar.n)
 
     def on_episode_end(self, agent, episode: Episode) -> None:
-        """Show the mean return."""
-        self._returns.append(episode.episode_return)
+        """Show the mean return, and how many succeeded where the environment tells."""
+        self._episodes.append(episode)
         if self._bar is not None:
-            self._bar.set_postfix_str(f"return {np.mean(self._returns):.1f}", refresh=False)
+            self._say(self._recent())
+
+    def on_compile(self, agent) -> None:
+        """Tell why nothing moves."""
+        if self._bar is not None:
+            self._say("compiling the update ")
+            self._bar.refresh()
+
+    def on_update(self, agent, metrics: dict[str, float]) -> None:
+        """Tell of the episodes again, after the first."""
+        if self._bar is not None and self._compiling:
+            self._say(self._recent())
+            self._bar.refresh()
+
+    def _recent(self) -> str:
+        if not self._episodes:
+            return ""
+        successes = [episode.success for episode in self._episodes if episode.success is not None]
+        mean = float(np.mean([episode.episode_return for episode in self._episodes]))
+        text = f"return {progress.significant(mean)} "
+        return text + (f"success {np.mean(successes):.0%} " if successes else "")
+
+    def _say(self, text: str) -> None:
+        # Before the times: what does not fit is cut off at the end.
+        self._compiling = text.startswith("compiling")
+        self._bar.bar_format = (
+            "{desc}: {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} " + text + "[{elapsed}<{remaining}, {rate_fmt}]"
+        )
 
     def on_training_end(self, agent) -> None:
         """Leave the finished bar on the screen."""

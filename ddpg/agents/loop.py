@@ -40,6 +40,10 @@ class Learning(Protocol):
     def begin_episodes(self) -> None:
         """Take note that every environment was reset."""
 
+    @property
+    def compile_seconds(self) -> float | None:
+        """Seconds that the updates took to compile; ``None`` before they were."""
+
     def update(self, n: int) -> dict[str, float]:
         """Make gradient updates."""
 
@@ -135,6 +139,9 @@ class Loop:
         self.owed_updates -= count
         if _scheduled(config):
             agent.schedule_learning_rates(max(0.0, 1 - agent.num_timesteps / goal))
+        if agent.compile_seconds is None:
+            for callback in callbacks:
+                callback.on_compile(agent)
         metrics = agent.update(count)
         for callback in callbacks:
             callback.on_update(agent, metrics)

@@ -48,6 +48,11 @@ class OffPolicyAgent(RememberingAgent):
         """Gradient updates made."""
         return self.updater.num_updates
 
+    @property
+    def compile_seconds(self) -> float | None:
+        """Seconds that building and compiling the updates took, with the first call of them; ``None`` before it."""
+        return self.updater.compile_seconds
+
     def update(self, n: int = 1) -> dict[str, float]:
         """Make ``n`` gradient updates, of the target networks too, from the replay memory.
 

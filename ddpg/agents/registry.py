@@ -9,14 +9,15 @@ from ddpg.agents.ddpg import DDPG
 from ddpg.agents.dqn import DQN
 from ddpg.agents.off_policy import OffPolicyAgent
 from ddpg.errors import UsageError
+from ddpg.experience.spaces import algorithm_for
 from ddpg.storage import checkpoint
 
 AGENTS: dict[str, type[OffPolicyAgent]] = {"DDPG": DDPG, "DQN": DQN}
 
 
 def agent_for(action_space: gym.Space) -> type[OffPolicyAgent]:
-    """Return the agent for an action space: DQN for a Discrete one, else DDPG (which says if it cannot)."""
-    return DQN if isinstance(action_space, gym.spaces.Discrete) else DDPG
+    """Return the agent for an action space."""
+    return AGENTS[algorithm_for(action_space)]
 
 
 def load_agent(path: str | Path, env: Any = None, which: str = "latest", **options: Any) -> OffPolicyAgent:

@@ -1,45 +1,52 @@
-"""``ddpg plot`` and ``ddpg runs``."""
+"""``ddpg plot`` and ``ddpg runs``. TensorFlow is not imported."""
 
-import argparse
+import dataclasses
 import json
 
-from ddpg.commands.quiet import quiet_tensorflow
+from ddpg.commands.base import WithJson
+from ddpg.errors import UsageError
+from ddpg.options import option
+from ddpg.progress import significant
 
 
-def add(commands: argparse._SubParsersAction) -> None:
-    """Add the commands to those of ``ddpg``."""
-    plot = commands.add_parser("plot", help="learning curves of runs, by environment and by what differs")
-    plot.add_argument("runs", metavar="RUN", nargs="+", help="run directories, or directories that hold them")
-    plot.add_argument("-o", "--output", default="runs.png", metavar="FILE", help="the PNG to write (default: runs.png)")
-    plot.add_argument("--against", default="steps", metavar="WHAT", help="steps or seconds (default: steps)")
-    plot.add_argument("--measure", default="iqm", metavar="NAME", help="of the seeds: iqm or mean (default: iqm)")
-    plot.add_argument("--json", action="store_true", help="print one JSON object on stdout and nothing else")
-    plot.set_defaults(run_command=_plot)
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Plot(WithJson):
+    """Learning curves of runs, by environment and by what differs."""
 
-    runs = commands.add_parser("runs", help="what runs there are, how far they are and what they returned")
-    runs.add_argument("root", nargs="?", default="runs", metavar="DIR", help="where they are kept (default: runs)")
-    runs.add_argument("--json", action="store_true", help="print one JSON object on stdout and nothing else")
-    runs.set_defaults(run_command=_runs)
+    runs: tuple[str, ...] = option((), "run directories, or directories that hold them", positional=True, metavar="RUN")
+    output: str = option("runs.png", "the PNG to write", aliases=("-o",), metavar="FILE")
+    against: str = option("steps", "what the curves are drawn over", metavar="{steps,seconds}")
+    measure: str = option("iqm", "of the seeds", metavar="{iqm,mean}")
 
-
-def _plot(options: argparse.Namespace) -> None:
-    with quiet_tensorflow():
+    def __call__(self) -> None:
+        """Draw them, and print where they end."""
         from ddpg.runs.curves import find_runs, learning_curves
         from ddpg.runs.plotting import plot_curves
-    curves = learning_curves(find_runs(options.runs), options.against, options.measure)
-    path = plot_curves(curves, options.output, options.against, options.measure)
-    if options.json:
-        arrays = ("times", "centre", "low", "high")
-        listed = [vars(curve) | {name: getattr(curve, name).tolist() for name in arrays} for curve in curves]
-        print(json.dumps({"picture": str(path), "curves": listed}))
-        return
-    for curve in curves:
-        print(f"{curve.env_id}: {curve.label}, seeds: {curve.seeds}, last return {curve.centre[-1]:.4g}")
-    print(f"The picture is in {path}")
+
+        if not self.runs:
+            raise UsageError("no runs to plot; name run directories, or directories that hold them, such as runs")
+        curves = learning_curves(find_runs(self.runs), self.against, self.measure)
+        path = plot_curves(curves, self.output, self.against, self.measure)
+        if self.json:
+            arrays = ("times", "centre", "low", "high")
+            listed = [vars(curve) | {name: getattr(curve, name).tolist() for name in arrays} for curve in curves]
+            print(json.dumps({"picture": str(path), "curves": listed}))
+            return
+        for curve in curves:
+            last = significant(curve.centre[-1])
+            print(f"{curve.env_id}: {curve.label}, seeds: {curve.seeds}, last return {last}")
+        print(f"The picture is in {path}")
 
 
-def _runs(options: argparse.Namespace) -> None:
-    with quiet_tensorflow():
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Runs(WithJson):
+    """What runs there are, how far they are and what they returned."""
+
+    root: str = option("runs", "where they are kept", positional=True, metavar="DIR")
+
+    def __call__(self) -> None:
+        """List them."""
         from ddpg.runs.listing import list_runs, runs_text
-    rows = list_runs(options.root)
-    print(json.dumps({"runs": rows}) if options.json else runs_text(rows))
+
+        rows = list_runs(self.root)
+        print(json.dumps({"runs": rows}) if self.json else runs_text(rows))

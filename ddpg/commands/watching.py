@@ -1,59 +1,60 @@
 """``ddpg record`` and ``ddpg watch``."""
 
-import argparse
+import dataclasses
 import json
 import os
 
-from ddpg.commands.flags import add_import_flag
-from ddpg.commands.quiet import quiet_tensorflow
+from ddpg.commands.base import InItsEnvironment, WithJson, find_here, load
+from ddpg.commands.looking import WHICH
+from ddpg.options import option
 
 
-def add(commands: argparse._SubParsersAction) -> None:
-    """Add the commands to those of ``ddpg``."""
-    record = commands.add_parser("record", help="episodes of a trained policy as a GIF or a video")
-    _add_flags(record)
-    record.add_argument(
-        "-o", "--output", metavar="FILE", help="a .gif or .mp4 (default: video.gif in the run directory)"
-    )
-    record.add_argument("--json", action="store_true", help="print one JSON object on stdout and nothing else")
-    record.set_defaults(run_command=_record)
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Watch(InItsEnvironment):
+    """Episodes of a trained policy in a window."""
 
-    watch = commands.add_parser("watch", help="episodes of a trained policy in a window")
-    _add_flags(watch)
-    watch.set_defaults(run_command=_watch)
+    episodes: int = option(1, "how many")
+    seed: int | None = option(None, "of the environment; none: from the run's")
+    checkpoint: str = option("latest", WHICH, metavar="WHICH")
 
-
-def _add_flags(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run", metavar="RUN", help="a run directory, e.g. runs/Pendulum-v1/1")
-    parser.add_argument("--episodes", type=int, default=1, metavar="N", help="default: 1")
-    parser.add_argument("--seed", type=int, help="of the environment (default: from the run's)")
-    parser.add_argument("--checkpoint", default="latest", metavar="WHICH", help="latest, best or a number of steps")
-    add_import_flag(parser)
-
-
-def _record(options: argparse.Namespace) -> None:
-    with quiet_tensorflow():
-        from ddpg.runs.watching import record_run
-    if not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
-        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # pygame looks for a screen, and complains, to draw in memory
-    summary = record_run(
-        options.run,
-        options.output,
-        episodes=options.episodes,
-        which=options.checkpoint,
-        seed=options.seed,
-        allow_import=options.allow_import,
-    )
-    print(json.dumps(summary) if options.json else f"{summary['path']}: {summary['env_id']}, seed {summary['seed']}")
-
-
-def _watch(options: argparse.Namespace) -> None:
-    with quiet_tensorflow():
+    def __call__(self) -> None:
+        """Show them."""
+        find_here(*self.allow_import)
+        load("ddpg.runs.watching")
         from ddpg.runs.watching import watch_run
-    watch_run(
-        options.run,
-        episodes=options.episodes,
-        which=options.checkpoint,
-        seed=options.seed,
-        allow_import=options.allow_import,
+
+        watch_run(
+            self.run,
+            episodes=self.episodes,
+            which=self.checkpoint,
+            seed=self.seed,
+            allow_import=self.allow_import,
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Record(WithJson, Watch):
+    """Episodes of a trained policy as a GIF or a video."""
+
+    output: str | None = option(
+        None, "a .gif or .mp4; none: video.gif in the run directory", aliases=("-o",), metavar="FILE"
     )
+
+    def __call__(self) -> None:
+        """Write them."""
+        find_here(*self.allow_import)
+        load("ddpg.runs.watching")
+        from ddpg.runs.watching import record_run
+
+        if not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
+            # pygame looks for a screen, and complains, to draw in memory
+            os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
+        summary = record_run(
+            self.run,
+            self.output,
+            episodes=self.episodes,
+            which=self.checkpoint,
+            seed=self.seed,
+            allow_import=self.allow_import,
+        )
+        print(json.dumps(summary) if self.json else f"{summary['path']}: {summary['env_id']}, seed {summary['seed']}")

@@ -23,7 +23,8 @@ def check_observation_space(space: spaces.Space) -> spaces.Box:
     if not isinstance(space, spaces.Box):
         raise UsageError(
             f"observation space {space} is not a Box; wrap the environment in "
-            "gymnasium.wrappers.FlattenObservation, or another wrapper that makes it one"
+            "gymnasium.wrappers.FlattenObservation, at the command line with --wrap FlattenObservation, or in another "
+            "wrapper that makes it one"
         )
     if space.shape == () or 0 in space.shape:
         raise UsageError(f"observation space {space} has shape {space.shape}; expected at least one number")
@@ -53,6 +54,11 @@ def check_action_space(space: spaces.Space) -> spaces.Box:
     if not (space.high > space.low).all():
         raise UsageError(f"action space {space} has zero width in some dimension; drop that dimension")
     return space
+
+
+def algorithm_for(action_space: spaces.Space) -> str:
+    """Return the algorithm for an action space: DQN for a Discrete one, else DDPG (which says if it cannot)."""
+    return "DQN" if isinstance(action_space, spaces.Discrete) else "DDPG"
 
 
 def check_discrete_space(space: spaces.Space) -> spaces.Discrete:

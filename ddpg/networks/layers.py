@@ -6,9 +6,8 @@ import tensorflow as tf
 
 from ddpg._tflearn import tflearn
 from ddpg.errors import UsageError, choose
+from ddpg.family import ACTIVATIONS, NORMS
 from ddpg.networks.renorm import batch_renormalization
-
-NORMS = (None, "batch", "layer", "renorm")
 
 AUTO_REUSE = tf.compat.v1.AUTO_REUSE
 
@@ -55,8 +54,8 @@ def mlp(
     hidden = tuple(hidden)
     if not hidden or any(not isinstance(units, int) or units < 1 for units in hidden):
         raise UsageError(f"hidden={hidden!r} must name at least one layer, each of at least 1 unit")
-    if norm not in NORMS:
-        raise UsageError(f"norm={norm!r} is not one of {NORMS}")
+    if norm not in (None, *NORMS):
+        raise UsageError(f"norm={norm!r} is not one of {(None, *NORMS)}")
     if action_layer not in range(len(hidden)):
         raise UsageError(f"action_layer={action_layer} must be one of the layers 0 to {len(hidden) - 1}")
     activate = _activation(activation)
@@ -226,9 +225,6 @@ def _flat(states: tf.Tensor) -> tf.Tensor:
 def _activation(activation: str | Callable) -> Callable:
     names = {name: getattr(tflearn.activations, name) for name in ACTIVATIONS}
     return choose("activation", activation, names, "a callable tensor -> tensor")
-
-
-ACTIVATIONS = ("relu", "tanh", "elu", "selu", "leaky_relu", "sigmoid", "softplus", "softsign", "linear")
 
 
 def layer_normalization(incoming: tf.Tensor, scope: str, epsilon: float = 1e-5) -> tf.Tensor:

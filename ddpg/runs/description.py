@@ -35,6 +35,7 @@ class _Description(msgspec.Struct, forbid_unknown_fields=True):
     versions: dict[Name, _Text]
     command: list[_Text]
     config_sha256: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}\Z")]
+    wrappers: Annotated[list[_Text], msgspec.Meta(max_length=16)] = []  # of gymnasium, by name
 
 
 def write(run: Path, fields: dict[str, Any]) -> None:
@@ -62,7 +63,7 @@ def read(run: Path) -> dict[str, Any]:
     if found.pop(_DIGEST) != _checksum(found):
         raise FileFault(f"{path} does not match its own checksum: it was edited or damaged; {_ADVICE}")
     del found["format"]
-    return found
+    return {"wrappers": [], **found}
 
 
 def _checksum(fields: dict[str, Any]) -> str:

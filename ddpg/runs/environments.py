@@ -8,25 +8,32 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import gymnasium as gym
-from gymnasium.wrappers import FlattenObservation
+from gymnasium import wrappers as supplied
 
 from ddpg.errors import EnvironmentFault, UsageError, did_you_mean
 from ddpg.experience.faults import said
 
 VECTORIZATIONS = ("sync", "async")
+WRAPPERS = ("FlattenObservation", "TimeAwareObservation", "GrayscaleObservation")  # without arguments, nor a state
 
 
-def make_env(env_id: str, **kwargs) -> gym.Env:
+def make_env(env_id: str, wrappers: Sequence[str] = (), **kwargs) -> gym.Env:
     """Return ``gymnasium.make(env_id)``, observations that are a Dict made flat, with errors a user can act on.
 
     Args:
         env_id: a registered id; ``module:Id`` imports ``module`` first; ``ddpg_envs/...`` needs no import.
+        wrappers: names in :data:`WRAPPERS`, the innermost first.
         kwargs: for ``gymnasium.make``.
 
     Raises:
-        UsageError: no such environment or module, or a dependency of it is missing.
+        UsageError: no such environment, module or wrapper, a dependency is missing, or a wrapper does not fit.
         EnvironmentFault: its module or its constructor raised something of its own.
     """
+    for wrapper in wrappers:
+        if wrapper not in WRAPPERS:
+            raise UsageError(
+                f"wrapper {wrapper!r} is not one of {', '.join(WRAPPERS)}{did_you_mean(wrapper, WRAPPERS)}"
+            )
     module, _, name = env_id.rpartition(":")
     if not module and name.startswith("ddpg_envs/"):
         module = "ddpg_envs"
@@ -35,7 +42,10 @@ def make_env(env_id: str, **kwargs) -> gym.Env:
             importlib.import_module(module)
         # Its checker only warns of what stepping refuses, in lines of its own.
         env = gym.make(name, **{"disable_env_checker": True, **kwargs})
-        return FlattenObservation(env) if isinstance(env.observation_space, gym.spaces.Dict) else env
+        env = _wrapped(env, wrappers)
+        return supplied.FlattenObservation(env) if isinstance(env.observation_space, gym.spaces.Dict) else env
+    except UsageError:
+        raise
     except ModuleNotFoundError as error:
         if module and error.name == module:
             raise UsageError(f"no module {module!r} to import for environment {env_id!r}; install it first") from None
@@ -50,11 +60,23 @@ def make_env(env_id: str, **kwargs) -> gym.Env:
         raise EnvironmentFault(f"environment {env_id!r} could not be made: {said(error)}") from error
 
 
-def make_training_env(env_id: str, n_envs: int = 1, vectorization: str = "sync") -> gym.Env | gym.vector.VectorEnv:
+def _wrapped(env: gym.Env, wrappers: Sequence[str]) -> gym.Env:
+    for wrapper in wrappers:
+        try:
+            env = getattr(supplied, wrapper)(env)
+        except Exception as error:  # whatever gymnasium raises of a space that does not fit, assertions too
+            env.close()
+            raise UsageError(f"wrapper {wrapper!r} does not fit {env}: {said(error)}") from None
+    return env
+
+
+def make_training_env(
+    env_id: str, n_envs: int = 1, vectorization: str = "sync", wrappers: Sequence[str] = ()
+) -> gym.Env | gym.vector.VectorEnv:
     """Return one environment, or a vector of ``n_envs`` (autoreset NEXT_STEP).
 
     Args:
-        env_id: as for :func:`make_env`.
+        env_id, wrappers: as for :func:`make_env`.
         n_envs: 1: a plain environment.
         vectorization: ``"sync"``: in this process, one after another; ``"async"``: in a process each.
 
@@ -70,10 +92,10 @@ def make_training_env(env_id: str, n_envs: int = 1, vectorization: str = "sync")
     if n_envs == 1:
         if vectorization == "async":
             raise UsageError("vectorization='async' is for several environments; give --n-envs 2 or more, or leave it")
-        return make_env(env_id)
+        return make_env(env_id, wrappers)
     if vectorization == "sync":
-        return gym.vector.SyncVectorEnv([functools.partial(make_env, env_id)] * n_envs)
-    makers = [functools.partial(_make_in_worker, env_id, os.getpid())] * n_envs
+        return gym.vector.SyncVectorEnv([functools.partial(make_env, env_id, wrappers)] * n_envs)
+    makers = [functools.partial(_make_in_worker, env_id, wrappers, os.getpid())] * n_envs
     try:
         # Spawned, not forked: a fork keeps the run's lock and its siblings' pipes open when this process is killed,
         # and TensorFlow's threads are not in it. Shared memory: without it the first step after a reset is lost.
@@ -82,11 +104,11 @@ def make_training_env(env_id: str, n_envs: int = 1, vectorization: str = "sync")
         raise EnvironmentFault(f"a process of {env_id!r} ended at its start ({type(error).__name__})") from error
 
 
-def _make_in_worker(env_id: str, parent: int) -> gym.Env:
+def _make_in_worker(env_id: str, wrappers: Sequence[str], parent: int) -> gym.Env:
     """Make an environment that a terminal's Ctrl-C, which goes to all processes, leaves to its parent to end."""
     if os.getpid() != parent:  # the parent makes one, too, to see its spaces
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-    return make_env(env_id)
+    return make_env(env_id, wrappers)
 
 
 def check_import(env_id: str, run: str | Path, allowed: Sequence[str]) -> None:

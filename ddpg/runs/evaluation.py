@@ -6,8 +6,8 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 from scipy import stats
-from tqdm import tqdm
 
+from ddpg import progress
 from ddpg.errors import UsageError
 from ddpg.experience.interaction import spaces_of
 from ddpg.experience.reading import AsReturned
@@ -95,7 +95,7 @@ def evaluate(
     clipped_before = getattr(policy, "num_clipped_predictions", 0)
     try:
         stepper = make_stepper(env, seed, AsReturned(spaces_of(env)[0], getattr(env, "num_envs", 1)))
-        with tqdm(total=episodes, desc="evaluating", unit="episode", disable=not progress_bar) as bar:
+        with progress.bar(total=episodes, desc="evaluating", unit="episode", disable=not progress_bar) as bar:
             finished = _whole_episodes(policy, stepper, int(episodes), deterministic, bar)
     finally:
         if _learns_in(policy, env) and hasattr(policy, "abandon_episode"):
@@ -110,7 +110,7 @@ def evaluate(
 
 
 def _whole_episodes(
-    policy: Any, stepper: SingleStepper | VectorStepper, episodes: int, deterministic: bool, bar: tqdm
+    policy: Any, stepper: SingleStepper | VectorStepper, episodes: int, deterministic: bool, bar: Any
 ) -> list[Episode]:
     wanted = [(episodes + index) // stepper.count for index in range(stepper.count)]
     finished: list[Episode] = []

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ddpg.agents.registry import AGENTS
+from ddpg.config import CONFIGS
 from ddpg.errors import UsageError
+from ddpg.progress import significant
 from ddpg.runs import description, directory
 from ddpg.runs.curves import Run, find_runs, shown
 from ddpg.runs.ownership import is_owned
@@ -68,17 +69,17 @@ def _about(run: Run) -> dict[str, Any]:
 
 def _changed(run: Run) -> dict[str, Any]:
     """Return the options that differ from the preset of the run's environment."""
-    kind = AGENTS.get(run.document["algorithm"])
+    kind = CONFIGS.get(run.document["algorithm"])
     if kind is None:
         return {}
-    preset = preset_config(run.env_id, kind.config_class).to_json()
+    preset = preset_config(run.env_id, kind).to_json()
     return {name: value for name, value in run.document["config"].items() if preset.get(name) != value}
 
 
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:
     options = ", ".join(f"{name}={shown(value)}" for name, value in row["options"].items())
     steps = f"{row['timesteps']:,}/{row['total_timesteps']:,}"
-    returns = ("" if row[name] is None else f"{row[name]:.4g}" for name in ("last_return", "best_return"))
+    returns = ("" if row[name] is None else significant(row[name]) for name in ("last_return", "best_return"))
     return row["run"], row["algorithm"], steps, *returns, _age(row["age_seconds"]), row["state"], options
 
 

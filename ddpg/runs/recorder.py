@@ -77,7 +77,7 @@ class Recorder(Callback):
                     contextlib.closing(directory.Table(self._run / f"{name}.csv", columns, keep_until))
                 )
 
-            self._metrics = table("metrics", ["timesteps", "seconds", *self._tags], ledger.logged)
+            self._metrics = table("metrics", ["timesteps", "seconds", "compile_seconds", *self._tags], ledger.logged)
             self._episode_table = table("episodes", ["timesteps", "return", "length"], now)
             self._evaluations = table("evaluations", ["timesteps", *_EVALUATION_COLUMNS], ledger.evaluated)
             kept = {True: ledger.evaluated, False: ledger.logged}
@@ -156,7 +156,10 @@ class Recorder(Callback):
     def _log(self, agent: OffPolicyAgent) -> None:
         ledger, now = self._ledger, agent.num_timesteps
         seconds = self._training_seconds()
-        row: dict[str, float] = {"fps": (now - self._start_steps) / max(seconds - ledger.seconds, 1e-9)}
+        compiling = agent.compile_seconds or 0.0
+        row: dict[str, float] = {
+            "fps": (now - self._start_steps) / max(seconds - ledger.seconds - compiling, 1e-9),
+        }
         if ledger.recent:
             returns, lengths = zip(*ledger.recent, strict=True)
             row |= {"ep_rew_mean": float(np.mean(returns)), "ep_len_mean": float(np.mean(lengths))}
@@ -164,7 +167,7 @@ class Recorder(Callback):
         if means := ledger.means():
             row |= means | {"n_updates": float(agent.num_updates)}
         ledger.logged, ledger.counts = now, agent.counts
-        self._metrics.add({"timesteps": now, "seconds": seconds, **row})
+        self._metrics.add({"timesteps": now, "seconds": seconds, "compile_seconds": compiling, **row})
         self._events.add(now, {self._tags[name]: value for name, value in row.items()})
         self._events.flush()
 

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+from ddpg.progress import significant
 from ddpg.runs import directory
 
 
@@ -22,8 +23,10 @@ def print_report(run: Path, as_json: bool) -> None:
         "finished": timesteps >= document["total_timesteps"],
         "steps_per_second": float(metrics.get("fps", 0)),
         "training_seconds": float(metrics.get("seconds", 0)),
+        "compile_seconds": float(metrics.get("compile_seconds") or 0),
         "evaluation_mean_return": float(evaluation["mean_return"]) if evaluation else None,
         "evaluation_episodes": int(evaluation.get("episodes", 0)),
+        "evaluation_success_rate": float(evaluation["success_rate"]) if evaluation.get("success_rate") else None,
     }
     if as_json:
         print(json.dumps(summary))
@@ -31,9 +34,12 @@ def print_report(run: Path, as_json: bool) -> None:
     if not summary["finished"]:
         print(f"Stopped at {timesteps:,} of {document['total_timesteps']:,} steps; go on with: ddpg resume {run}")
     if evaluation:
+        success = summary["evaluation_success_rate"]
+        compiling, seconds = summary["compile_seconds"], summary["training_seconds"]
         print(
-            f"{summary['env_id']}: evaluation return {summary['evaluation_mean_return']:.1f} after "
-            f"{int(evaluation['timesteps']):,} steps, {summary['steps_per_second']:,.0f} steps/s, "
-            f"{summary['training_seconds']:.1f} s of training"
+            f"{summary['env_id']}: evaluation return {significant(summary['evaluation_mean_return'])}"
+            + (f", success rate {success:.0%}," if success is not None else "")
+            + f" after {int(evaluation['timesteps']):,} steps, {seconds:.1f} s of training "
+            f"({compiling:.1f} s of them compiling), {summary['steps_per_second']:,.0f} steps/s without those"
         )
     print(f"Everything is in {run}; evaluate it with: ddpg evaluate {run}")

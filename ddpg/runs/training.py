@@ -36,6 +36,7 @@ def train(
     evaluation_episodes: int = 10,
     n_envs: int = 1,
     vectorization: str = "sync",
+    wrappers: Sequence[str] = (),
     progress_bar: bool = True,
 ) -> Path:
     """Train in ``env_id`` (DDPG, or DQN where actions are discrete) and leave everything in a new run directory.
@@ -54,6 +55,7 @@ def train(
         n_envs: environments to act in at the same time; evaluations are in one.
         vectorization: of several: ``"sync"``, in this process, or ``"async"``, in a process each, which imports the
             main module (so a script of one's own says ``if __name__ == "__main__":``).
+        wrappers: of gymnasium, by name, the innermost first: those of :data:`ddpg.runs.environments.WRAPPERS`.
         progress_bar: show one on stderr.
 
     Returns:
@@ -74,7 +76,7 @@ def train(
             as_whole(value, what, at_least)
     directory.check_root(root)
     with signals.watching() as request:
-        env, name = _environment(env_id, n_envs, vectorization, request)
+        env, name = _environment(env_id, n_envs, vectorization, wrappers, request)
         total_timesteps = preset_for(name).total_timesteps if total_timesteps is None else int(total_timesteps)
         kind = agent_for(spaces_of(env)[1])
         agent = kind(env, config or preset_config(name, kind.config_class), seed)
@@ -88,6 +90,7 @@ def train(
             "evaluation_episodes": int(evaluation_episodes),
             "n_envs": n_envs,
             "vectorization": vectorization,
+            "wrappers": list(wrappers),
             "config": agent.config.to_json(),
             "versions": _versions(),
             "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
@@ -139,7 +142,8 @@ def resume(
     check_import(document["env_id"], run, allow_import)
     with signals.watching() as request, file_faults("nothing was begun"), owned(run):
         directory.sweep(run)
-        env, _ = _environment(document["env_id"], document["n_envs"], document["vectorization"], request)
+        env_id, n_envs, wrappers = (document[name] for name in ("env_id", "n_envs", "wrappers"))
+        env, _ = _environment(env_id, n_envs, document["vectorization"], wrappers, request)
         agent, ledger = _load(run, env, which, config)
         document["config"] = agent.config.to_json()
         if agent.num_timesteps >= document["total_timesteps"]:
@@ -157,18 +161,18 @@ def resume(
 
 
 def _environment(
-    env_id: str, n_envs: int, vectorization: str, request: signals.Request
+    env_id: str, n_envs: int, vectorization: str, wrappers: Sequence[str], request: signals.Request
 ) -> tuple[gym.Env | gym.vector.VectorEnv, str]:
     """Return the environment to train in, and its id without a module."""
     try:
-        env = make_training_env(env_id, n_envs, vectorization)
+        env = make_training_env(env_id, n_envs, vectorization, wrappers)
     except EnvironmentFault:
         if request.number is not None:  # its processes have been ended, too
             raise KeyboardInterrupt("nothing was begun") from None
         raise
     if isinstance(env, gym.Env):
         return env, id_of(env)
-    one = make_env(env_id)
+    one = make_env(env_id, wrappers)
     one.close()
     return env, id_of(one)
 

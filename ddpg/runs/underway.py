@@ -11,6 +11,7 @@ import gymnasium as gym
 from ddpg.agents.callbacks import Callback, ProgressBar
 from ddpg.agents.off_policy import OffPolicyAgent
 from ddpg.errors import EnvironmentFault, UsageError, file_faults
+from ddpg.progress import significant
 from ddpg.runs import directory
 from ddpg.runs.environments import id_of, make_env
 from ddpg.runs.ledger import Ledger
@@ -56,7 +57,7 @@ def run_to_goal(
         with contextlib.closing(Recorder(run, document, agent, evaluation_env, ledger)) as recorder:
             callbacks: list[Callback] = [StopAtRequest(request), recorder]
             if progress_bar:
-                callbacks.append(ProgressBar(name))
+                callbacks.append(ProgressBar(name.rpartition("/")[2]))
             try:
                 if request.number is None:
                     agent.learn(goal - agent.num_timesteps, callbacks)
@@ -82,7 +83,7 @@ def how_to_go_on(run: Path) -> str:
 def _environments(agent: OffPolicyAgent, document: dict[str, Any]) -> Iterator[gym.Env]:
     """Yield an environment to evaluate in; close it in the end, and the agent's."""
     try:
-        evaluation_env = make_env(document["env_id"])
+        evaluation_env = make_env(document["env_id"], document["wrappers"])
         try:
             yield evaluation_env
         finally:
@@ -121,7 +122,9 @@ def _leave(run: Path, goal: int, agent: OffPolicyAgent, recorder: Recorder, requ
             + (f"; exactly as if not interrupted: ddpg resume {run} --checkpoint {before[0]}" if before else "")
         )
     if summary := recorder.evaluate_aside(agent, LAST_EVALUATION):
-        request.say(f"evaluation there: mean return {summary['mean_return']:.1f} of {summary['episodes']} episodes")
+        request.say(
+            f"evaluation there: mean return {significant(summary['mean_return'])} of {summary['episodes']} episodes"
+        )
 
 
 def _located(error: Exception, name: str, run: Path, agent: OffPolicyAgent, recorder: Recorder) -> EnvironmentFault:

@@ -1,6 +1,6 @@
 """Watching a policy: its episodes as pictures, into a file or a window."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,9 @@ from ddpg.runs.pictures import Gif, Pictures, Video, Window
 SUFFIXES = {".gif": Gif, ".mp4": Video}
 
 
-def drawn_env(env_id: str) -> gym.Env:
+def drawn_env(env_id: str, wrappers: Sequence[str] = ()) -> gym.Env:
     """Return an environment that hands out every picture since it was last asked, substeps too where it has them."""
-    return make_env(env_id, render_mode="rgb_array_list")
+    return make_env(env_id, wrappers, render_mode="rgb_array_list")
 
 
 def record(policy: Any, env: gym.Env, path: str | Path, *, episodes: int = 1, seed: int | None = None) -> Path:

@@ -70,7 +70,7 @@ def _loaded(
     path = checkpoint.find(run, which)
     document = directory.read_config(run)
     check_import(document["env_id"], run, allow_import)
-    env = drawn_env(document["env_id"])
+    env = drawn_env(document["env_id"], document["wrappers"])
     agent = load_agent(path, env)
     return (
         agent,

@@ -1,6 +1,7 @@
 """Gradient updates from a replay memory: minibatches drawn, driven in calls of up to K, metrics averaged."""
 
 import functools
+import time
 from collections.abc import Sequence
 
 import numpy as np
@@ -33,6 +34,8 @@ class Updater:
     Attributes:
         num_updates: gradient updates made.
         metrics: names of what an update measures.
+        compile_seconds: from when the first call of updates was asked for to its end, which builds and compiles
+            them; ``None`` before it.
     """
 
     def __init__(
@@ -47,6 +50,7 @@ class Updater:
         self.num_updates, self.metrics = 0, update.metrics
         self._update, self._config, self._sampler, self._rng, self._fetch = update, config, sampler, rng, fetch
         self._normaliser = normaliser
+        self.compile_seconds: float | None = None
 
     @functools.cached_property
     def learner(self) -> FusedLearner | NativeLearner | SteppedLearner:
@@ -114,6 +118,7 @@ class Updater:
             UsageError: an empty replay memory.
             FloatingPointError: a loss that is not finite.
         """
+        start = time.perf_counter()
         learner = self.learner
         totals = dict.fromkeys(self.metrics, 0.0)
         done = 0
@@ -129,6 +134,8 @@ class Updater:
             if count < learner.updates_per_call:
                 batch = batch.padded(learner.updates_per_call)
             metrics, fetched, errors = learner.update(session, batch, count)
+            if self.compile_seconds is None:
+                self.compile_seconds = time.perf_counter() - start
             if errors is not None:
                 self._sampler.update(rows, errors)
             done += count

@@ -28,6 +28,7 @@ CONFIG = {
     "config": {"hidden": [4], "gamma": 0.5, "jit": True, "norm": None, "learning_rate_schedule": {"custom": "halved"}},
     "versions": {"python": "3.12"},
     "command": ["ddpg", "train"],
+    "wrappers": ["FlattenObservation"],
 }
 
 
@@ -42,6 +43,11 @@ def test_a_config_is_read_as_it_was_written(tmp_path):
     assert directory.read_config(tmp_path) == CONFIG
 
 
+def test_a_config_from_before_there_were_wrappers_has_none(tmp_path):
+    description.write(tmp_path, {name: value for name, value in CONFIG.items() if name != "wrappers"})
+    assert directory.read_config(tmp_path) == CONFIG | {"wrappers": []}
+
+
 WRONG = [
     ({"seed": -1}, "seed is -1"),
     ({"total_timesteps": 0}, "total_timesteps is 0"),
@@ -53,6 +59,7 @@ WRONG = [
     ({"env_id": ""}, "env_id is ''"),
     ({"config": {"hidden": {"a": 1}}}, "config"),
     ({"command": "rm"}, "command is 'rm'"),
+    ({"wrappers": "TimeLimit"}, "wrappers is 'TimeLimit'"),
     ({"extra": 1}, "extra"),
     ({"format": 2}, "of format 1"),
 ]

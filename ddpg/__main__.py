@@ -1,0 +1,8 @@
+"""``python -m ddpg`` is the ``ddpg`` command."""
+
+import sys
+
+from ddpg.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,111 @@
+"""``ddpg evaluate``, ``ddpg paths`` and ``ddpg export``."""
+
+import dataclasses
+import json
+
+from ddpg.commands.base import InItsEnvironment, OfEnvironment, OfRun, WithJson, find_here, load
+from ddpg.options import option
+from ddpg.progress import saying, significant
+from ddpg.quiet import quiet_tensorflow
+
+WHICH = "latest, best or a number of steps"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Evaluate(WithJson, InItsEnvironment):
+    """Returns of a trained policy, without exploration noise."""
+
+    episodes: int = option(100, "how many")
+    seed: int | None = option(None, "of the environment; none: from the run's")
+    checkpoint: str = option("latest", WHICH, metavar="WHICH")
+
+    def __call__(self) -> None:
+        """Evaluate, and print."""
+        find_here(*self.allow_import)
+        load("ddpg.agents.registry")
+        from ddpg.agents.registry import load_agent
+        from ddpg.runs import directory
+        from ddpg.runs.environments import check_import, make_env
+        from ddpg.runs.evaluation import evaluate
+        from ddpg.storage import checkpoint
+
+        path = checkpoint.find(self.run, self.checkpoint)
+        document = directory.read_config(self.run)
+        check_import(document["env_id"], self.run, self.allow_import)
+        env = make_env(document["env_id"], document["wrappers"])
+        agent = load_agent(path, env)
+        seed = document["seed"] + 2_000_000 if self.seed is None else self.seed
+        result = evaluate(agent, env, self.episodes, seed, progress_bar=not self.json)
+        env.close()
+        summary = {
+            "run": self.run,
+            "checkpoint": path.name,
+            "env_id": document["env_id"],
+            "timesteps": agent.num_timesteps,
+            "seed": seed,
+            **result.summary(),
+        }
+        if self.json:
+            print(json.dumps(summary))
+            return
+        mean, low, high = (significant(summary[name]) for name in ("mean_return", "ci95_low", "ci95_high"))
+        success = f", success rate {summary['success_rate']:.0%}" if "success_rate" in summary else ""
+        print(
+            f"{summary['env_id']} after {summary['timesteps']:,} steps: mean return {mean} (95 % CI {low} to {high}, "
+            f"{summary['episodes']} episodes of {summary['mean_length']:.0f} steps){success}"
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Paths(WithJson, OfEnvironment):
+    """The gradient paths side by side on one minibatch, with a picture."""
+
+    seed: int | None = option(None, "of weights, actions and minibatch; none: a random one")
+    picture: str = option("paths.png", "the PNG to write", metavar="FILE")
+    bounding: str = option("inverting", "the one the picture shows", ("squashing", "inverting", "zeroing"))
+
+    def __call__(self) -> None:
+        """Compare them, draw, and print."""
+        find_here(*([self.env] if ":" in self.env else []))
+        load("ddpg.laboratory.compare")
+        from ddpg.laboratory.compare import compare_paths
+        from ddpg.laboratory.picture import draw_paths
+        from ddpg.laboratory.text import paths_text
+        from ddpg.runs.environments import id_of, make_env
+        from ddpg.runs.presets import preset_config
+
+        env = make_env(self.env, self.wrap)
+        name = id_of(env)
+        with saying("compiling and measuring every path"), quiet_tensorflow():
+            report = {"env_id": name, **compare_paths(env, preset_config(name), self.seed)}
+        env.close()
+        title = f"Where gradients flow in one update of DDPG: {name}, seed {report['seed']}"
+        report["picture"] = str(draw_paths(report, self.picture, self.bounding, title))
+        if self.json:
+            print(json.dumps(report))
+            return
+        print(f"{paths_text(report)}\nThe picture is in {report['picture']}")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Export(WithJson, OfRun):
+    """The policy of a run as files that act without this package."""
+
+    format: str = option("numpy", "of the files", metavar="{numpy,savedmodel,tflite,onnx}")
+    output: str | None = option(None, "where to write; none: in the run directory", aliases=("-o",), metavar="PATH")
+    checkpoint: str = option("latest", WHICH, metavar="WHICH")
+
+    def __call__(self) -> None:
+        """Write them, and tell how far they are from the agent."""
+        load("ddpg.agents.registry")
+        with quiet_tensorflow():  # the converters' notices too
+            from ddpg.runs.export import export_run
+
+            summary = export_run(self.run, self.format, self.output, self.checkpoint)
+        if self.json:
+            print(json.dumps(summary))
+            return
+        print(
+            f"{summary['path']}: the policy of checkpoint {summary['checkpoint']} as {summary['format']}, "
+            f"equal to the agent within {summary['difference']:.1g} of the actions' half-range"
+        )

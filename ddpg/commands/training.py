@@ -1,0 +1,137 @@
+"""``ddpg train`` and ``ddpg resume``."""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from ddpg.commands.base import InItsEnvironment, OfEnvironment, WithJson, WithProgress, find_here, load
+from ddpg.commands.flags import Flag, flags_of, parsed, refuse_unknown
+from ddpg.errors import UsageError
+from ddpg.options import check_known, coerced, option, read_toml
+
+if TYPE_CHECKING:
+    from ddpg.config import AgentConfig
+
+_ALL = (
+    "Train in an environment; leaves runs/ENV/N/.\n\nThese are the options of every algorithm.\n\n"
+    "Those of ENV alone, with its preset as the defaults: ddpg train ENV --help"
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Train(WithJson, WithProgress, OfEnvironment):
+    """Train in an environment; leaves runs/ENV/N/."""
+
+    seed: int | None = option(None, "of weights, exploration and environment; none: a random one")
+    total_timesteps: int | None = option(None, "environment steps; none: the preset's")
+    config: str | None = option(None, "a TOML file with the options below; flags go before it", metavar="FILE")
+    root: str = option("runs", "where runs are kept", metavar="DIR")
+    evaluation_interval: int | None = option(None, "steps between evaluations; none: a twentieth of all")
+    evaluation_episodes: int = option(10, "episodes of each")
+    n_envs: int = option(1, "environments to act in at the same time")
+    vectorization: str = option(
+        "sync", "of several; sync: in this process; async: in a process each", metavar="{sync,async}"
+    )
+
+    @classmethod
+    def parse(cls, arguments: Sequence[str], prog: str) -> Callable[[], None]:
+        """Return the training that the arguments ask for, in two readings.
+
+        The first, by the options of every algorithm, finds environment and file. The second knows the environment's
+        own options, and what they are where nothing is said: its preset's values, or the file's.
+        """
+        from ddpg.runs.presets import preset_for
+
+        every = cls.flags() | _of_every_algorithm()
+        words = [word for word in arguments if word not in ("-h", "--help")]
+        helped = ["--help"] * (len(words) < len(arguments))
+        try:
+            first, unknown = parsed(every, words, prog, _ALL)
+            refuse_unknown(unknown, every, prog)
+        except UsageError:
+            if helped:
+                parsed(every, helped, prog, _ALL)
+            raise
+        find_here(*([first["env"]] if ":" in first["env"] else []))
+        name, algorithm, kind = _environment(first["env"], first["wrap"])
+
+        preset = preset_for(name)
+        values = preset.options | (read_toml(first["config"]) if first["config"] else {})
+        check_known(kind, values, kind.__name__)
+        options = flags_of(kind, {name: coerced(kind, name, value) for name, value in values.items()})
+        flags = cls.flags({"total_timesteps": preset.total_timesteps}) | options
+        text = f"Train {algorithm} in {name}; leaves runs/{name}/N/.\n\nThe defaults are its preset's."
+        found, unknown = parsed(flags, helped or words, prog, text)
+        check_known(kind, [word[2:].removeprefix("no-").replace("-", "_") for word in unknown[:1]], kind.__name__)
+        config = kind(**{name: found.pop(name) for name in options})
+        return functools.partial(cls(**found), config)
+
+    def __call__(self, config: "AgentConfig | None" = None) -> None:
+        """Train, and report."""
+        load("ddpg.runs.training", say=self.progress_bar)
+        from ddpg.runs import training
+        from ddpg.runs.report import print_report
+
+        run = training.train(
+            self.env,
+            config,
+            seed=self.seed,
+            total_timesteps=self.total_timesteps,
+            root=self.root,
+            evaluation_interval=self.evaluation_interval,
+            evaluation_episodes=self.evaluation_episodes,
+            n_envs=self.n_envs,
+            vectorization=self.vectorization,
+            wrappers=self.wrap,
+            progress_bar=self.progress_bar,
+        )
+        print_report(run, self.json)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Resume(WithJson, WithProgress, InItsEnvironment):
+    """Go on with an interrupted run."""
+
+    total_timesteps: int | None = option(None, "a new goal; none: the run's")
+    checkpoint: str = option("latest", "latest, or the steps of the one to go back to", metavar="N")
+
+    def __call__(self) -> None:
+        """Go on, and report."""
+        find_here(*self.allow_import)
+        load("ddpg.runs.training", say=self.progress_bar)
+        from ddpg.runs import training
+        from ddpg.runs.report import print_report
+
+        run = training.resume(
+            self.run,
+            total_timesteps=self.total_timesteps,
+            which=self.checkpoint,
+            allow_import=self.allow_import,
+            progress_bar=self.progress_bar,
+        )
+        print_report(run, self.json)
+
+
+def _of_every_algorithm() -> dict[str, Flag]:
+    """Return the options of all algorithms; the texts of those that one alone has name it."""
+    from ddpg.config import CONFIGS
+
+    owners: dict[str, list[str]] = {}
+    for algorithm, kind in CONFIGS.items():
+        for field in dataclasses.fields(kind):
+            owners.setdefault(field.name, []).append(algorithm)
+    notes = {name: f" [{whose[0]}]" for name, whose in owners.items() if len(whose) < len(CONFIGS)}
+    return {name: flag for kind in CONFIGS.values() for name, flag in flags_of(kind, notes=notes).items()}
+
+
+def _environment(env_id: str, wrappers: Sequence[str]) -> tuple[str, str, "type[AgentConfig]"]:
+    """Return an environment's id without its module, the algorithm for it, and the class of that one's options."""
+    from ddpg.config import CONFIGS
+    from ddpg.experience.spaces import algorithm_for
+    from ddpg.runs.environments import id_of, make_env
+
+    env = make_env(env_id, wrappers)
+    name, algorithm = id_of(env), algorithm_for(env.action_space)
+    env.close()
+    return name, algorithm, CONFIGS[algorithm]

@@ -1,0 +1,160 @@
+"""What stands on stderr while something takes its time, and how returns are written."""
+
+import fcntl
+import io
+import os
+import pty
+import re
+import select
+import struct
+import sys
+import termios
+import types
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from ddpg import DDPG, DDPGConfig, ProgressBar
+from ddpg.experience.transitions import Episode
+from ddpg.progress import saying, significant
+from ddpg.quiet import quiet_tensorflow
+
+
+class Terminal:
+    """A terminal of so many columns, in place of stderr; what was written to it."""
+
+    def __init__(self, columns):
+        self._parent, child = pty.openpty()
+        fcntl.ioctl(child, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+        self.file = open(child, "w", encoding="utf-8")  # noqa: SIM115
+        self._text = b""
+
+    def text(self):
+        self.file.flush()
+        while select.select([self._parent], [], [], 0)[0]:
+            self._text += os.read(self._parent, 65536)
+        return self._text.decode()
+
+
+def on_a_terminal(monkeypatch, columns=80):
+    """Let stderr be a terminal; in the test itself, since pytest puts its own there before each phase."""
+    made = Terminal(columns)
+    monkeypatch.setattr(sys, "stderr", made.file)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.20512, "0.2051"),
+        (-0.0321, "-0.0321"),
+        (-0.0, "0"),
+        (12.3456, "12.35"),
+        (-999.94, "-999.9"),
+        (-1234.56, "-1235"),
+        (123_456.7, "123457"),
+        (200, "200"),
+    ],
+)
+def test_returns_have_significant_digits(value, text):
+    assert significant(value) == text
+
+
+def test_a_line_on_a_terminal_is_taken_back(monkeypatch):
+    terminal = on_a_terminal(monkeypatch)
+    with saying("loading"):
+        assert terminal.text() == "loading ..."
+    assert terminal.text().endswith("\r\033[K")
+
+
+def test_no_line_where_it_is_not_wanted_or_where_there_is_no_terminal(monkeypatch):
+    terminal = on_a_terminal(monkeypatch)
+    with saying("loading", False):
+        pass
+    assert terminal.text() == ""
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    with saying("loading"):
+        assert sys.stderr.getvalue() == ""
+
+
+def drawn(terminal):
+    """Return the bar as it stands at last."""
+    return [line for line in re.split("[\r\n]", terminal.text()) if line][-1]
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120])
+@pytest.mark.parametrize("name", ["Pendulum-v1", "HalfFieldOffense-v0"])
+def test_the_return_fits_the_terminal(columns, name, monkeypatch):
+    terminal = on_a_terminal(monkeypatch, columns)
+    bar = ProgressBar(name)
+    agent = types.SimpleNamespace(num_timesteps=0)
+    bar.on_training_start(agent, 1_500_000)
+    agent.num_timesteps = 1_234_567
+    for success in (None, True):
+        bar.on_episode_end(agent, Episode(-0.0321, 100, 0, success))
+    bar.on_step(agent)
+    bar.on_training_end(agent)
+    line = drawn(terminal)
+    assert len(line) <= columns
+    assert line.startswith(f"{name}:  82%|")
+    if columns > 60:
+        assert " 1234567/1500000 return -0.0321 success 100% [" in line
+    if columns == 120:
+        assert line.rstrip().endswith("step/s]")
+
+
+def test_the_bar_tells_that_an_update_is_compiled(monkeypatch):
+    terminal = on_a_terminal(monkeypatch)
+    said = []
+
+    class Noting(ProgressBar):
+        def on_update(self, agent, metrics):
+            said.append(terminal.text())
+            super().on_update(agent, metrics)
+
+    config = DDPGConfig(hidden=(4,), batch_size=4, learning_starts=4, updates_per_call=4, jit=False)
+    agent = DDPG(gym.make("Pendulum-v1"), config, seed=0)
+    assert agent.compile_seconds is None
+    agent.learn(8, [Noting()])
+    seconds = agent.compile_seconds
+    assert seconds > 0
+    assert "8/8" not in said[0]
+    assert "compiling the update [" in said[0]
+    assert "compiling" not in drawn(terminal)
+    agent.learn(8, [Noting()])
+    assert agent.compile_seconds == seconds
+    assert terminal.text().count("compiling") == said[0].count("compiling")
+
+
+def test_only_notices_are_held_back(capfd):
+    with quiet_tensorflow():
+        os.write(
+            2, b"I0000 00:00:1.2 3 stub.cc:1] no drivers\nsomebody else's\nWARNING: All log messages before absl::x\n"
+        )
+    assert capfd.readouterr().err == "somebody else's\n"
+
+    @quiet_tensorflow()
+    def failing():
+        os.write(2, b"E0000 why\n")
+        raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        failing()
+    assert capfd.readouterr().err == "E0000 why\n"
+
+
+def test_speed_is_without_compiling(tmp_path):
+    from ddpg.runs.directory import read_table
+    from ddpg.runs.training import train
+
+    config = DDPGConfig(hidden=(4,), batch_size=4, learning_starts=4, updates_per_call=4, jit=False)
+    run = train(
+        "Pendulum-v1", config, seed=0, total_timesteps=20, evaluation_episodes=1, root=tmp_path, progress_bar=False
+    )
+    rows = [{name: float(cell or 0) for name, cell in row.items()} for row in read_table(run / "metrics.csv")]
+    assert rows[0]["compile_seconds"] == 0
+    assert rows[-1]["compile_seconds"] > 0
+    for row in rows:
+        assert row["fps"] == pytest.approx(row["timesteps"] / (row["seconds"] - row["compile_seconds"]))
+    assert np.isfinite(rows[-1]["fps"])
