@@ -1,4 +1,4 @@
-"""Record what the published platform domain does, for ``tests/test_platform.py`` to compare with.
+"""Record what the published platform domain does, for ``tests/envs/test_platform.py`` to compare with.
 
     pip install '.[bench]'
     python benchmarks/platform_reference.py > tests/envs/data/platform_reference.json

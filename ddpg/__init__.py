@@ -7,8 +7,6 @@ Names are imported when first used, so that ``import ddpg`` is instant and a pro
 import importlib as _importlib
 import typing as _typing
 
-__version__ = "0.1.0"
-
 _HOME = {
     "DDPG": "ddpg.agents.ddpg",
     "DDPGConfig": "ddpg.config",
@@ -40,6 +38,7 @@ _HOME = {
 __all__ = [*sorted(_HOME), "__version__"]
 
 if _typing.TYPE_CHECKING:  # the names of _HOME as type checkers read them
+    __version__: str
     from ddpg.acting.noise import GaussianNoise as GaussianNoise
     from ddpg.acting.noise import OrnsteinUhlenbeckNoise as OrnsteinUhlenbeckNoise
     from ddpg.agents.callbacks import Callback as Callback
@@ -71,6 +70,8 @@ else:
         if name in _HOME:
             value = globals()[name] = getattr(_importlib.import_module(_HOME[name]), name)
             return value
+        if name == "__version__":  # of the installed package: its tag
+            return _importlib.import_module("importlib.metadata").version("ddpg-paths")
         raise AttributeError(f"module 'ddpg' has no attribute {name!r}")
 
 

@@ -24,7 +24,8 @@ def _list_table(rows: list[list[str]]) -> list[str]:
     heading, _, *others = rows
     lines = ["", ".. list-table::", "   :header-rows: 1", ""]
     for row in [heading, *others]:
-        lines += [f"   {'* -' if index == 0 else '  -'} {_escaped(cell)}" for index, cell in enumerate(row)]
+        cells = [_escaped(cell).replace("*", r"\*") for cell in row]
+        lines += [f"   {'  -' if index else '* -'} {cell}" for index, cell in enumerate(cells)]
     return [*lines, ""]
 
 
