@@ -3,7 +3,7 @@
 FROM python:3.12-slim
 
 # The tree without its history, so the version is said here: --build-arg VERSION=1.2.3
-ARG VERSION=0.1.0
+ARG VERSION=0.1.0.dev0
 COPY . /source
 RUN SETUPTOOLS_SCM_PRETEND_VERSION_FOR_DDPG_PATHS=$VERSION pip install --no-cache-dir '/source[video]' \
     && rm -rf /source \
