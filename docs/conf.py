@@ -15,7 +15,8 @@ extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "docst
 myst_heading_anchors = 3
 
 autodoc_member_order = "bysource"
-autodoc_typehints = "none"  # the signature has them, and docstrings say shapes and units
+autodoc_typehints = "signature"
+autodoc_typehints_format = "short"
 autodoc_default_options = {"members": True, "show-inheritance": True}
 napoleon_use_ivar = True
 napoleon_use_rtype = False

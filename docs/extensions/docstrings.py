@@ -1,12 +1,16 @@
-"""Docstrings are plain text first: here their Markdown tables and their |absolute values| become reStructuredText."""
+"""Docstrings are plain text first: here what of them Sphinx would misread becomes reStructuredText."""
 
+import re
 from typing import Any
 
 from sphinx.application import Sphinx
 
 
 def tables_and_bars(lines: list[str]) -> list[str]:
-    """Return the lines of a docstring with Markdown tables as list-tables, and every other ``|`` escaped."""
+    """Return the lines of a docstring with Markdown tables as list-tables, and every other ``|`` escaped.
+
+    ``actor, critic: the networks`` becomes a line for each of the names.
+    """
     written: list[str] = []
     rows: list[list[str]] = []
     for line in [*lines, ""]:
@@ -16,7 +20,11 @@ def tables_and_bars(lines: list[str]) -> list[str]:
         if rows:
             written += _list_table(rows)
             rows = []
-        written.append(_escaped(line))
+        together = re.fullmatch(r"    (\w+(?:, \w+)+): (.+)", line)
+        for name in together[1].split(", ") if together else ():
+            written.append(f"    {name}: {_escaped(together[2])}")
+        if not together:
+            written.append(_escaped(line))
     return written[:-1] if written and not written[-1] else written
 
 
@@ -39,6 +47,8 @@ def _escaped(line: str) -> str:
 
 def _process(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
     lines[:] = tables_and_bars(lines)
+    if what in ("property", "attribute") and lines:
+        lines[0] = lines[0].replace(": ", " – ", 1)  # what stands before a colon would be its type
 
 
 def setup(app: Sphinx) -> dict[str, Any]:

@@ -2,6 +2,8 @@
 
 import csv
 import dataclasses
+import re
+import typing
 from pathlib import Path
 from typing import Any
 
@@ -55,17 +57,14 @@ def _published() -> set[str]:
 
 
 def _type(hint: Any) -> str:
-    return getattr(hint, "__name__", None) or str(hint).replace("ddpg.config.", "").replace("collections.abc.", "")
+    plain = isinstance(hint, type) and not typing.get_args(hint)
+    return hint.__name__ if plain else re.sub(r"[a-z_]+(?:\.[a-z_]+)*\.", "", str(hint))
 
 
 def _written(value: Any) -> str:
     if isinstance(value, tuple):
-        return " ".join(str(item) for item in value)
-    return {None: "none", True: "true", False: "false"}.get(value, value) if _is_flag(value) else str(value)
-
-
-def _is_flag(value: Any) -> bool:
-    return value is None or isinstance(value, bool)
+        return " ".join(map(str, value))
+    return str(value).lower() if value is None or isinstance(value, bool) else str(value)
 
 
 def _joined(cells: list[str]) -> str:
