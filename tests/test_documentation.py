@@ -42,6 +42,7 @@ LONG = (
     "ddpg.runs.training.resume",
     "ddpg.laboratory.compare.compare_paths",
     "ddpg.runs.evaluation.evaluate",
+    "ddpg.runs.plotting.plot_curves",
     "ddpg.runs.watching.record_run",
     "ddpg.runs.watching.watch_run",
 )
