@@ -1,6 +1,6 @@
-"""Record what the published platform domain does, for ``tests/test_platform.py`` to compare with.
+"""Record what the published platform domain does, for ``tests/envs/test_platform.py`` to compare with.
 
-    pip install 'ddpg-paths[bench]'
+    pip install '.[bench]'
     python benchmarks/platform_reference.py > tests/envs/data/platform_reference.json
 
 Recorded from hybrid-platform 0.1.0: 2 000 episodes of the random policy as statistics, and trajectories of three

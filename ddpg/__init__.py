@@ -12,8 +12,6 @@ import typing as _typing
 
 import ddpg.quiet as _quiet
 
-__version__ = "0.1.0"
-
 _HOME = {
     "DDPG": "ddpg.agents.ddpg",
     "DDPGConfig": "ddpg.config",
@@ -45,6 +43,7 @@ _HOME = {
 __all__ = [*sorted(_HOME), "__version__"]
 
 if _typing.TYPE_CHECKING:  # the names of _HOME as type checkers read them
+    __version__: str
     from ddpg.acting.noise import GaussianNoise as GaussianNoise
     from ddpg.acting.noise import OrnsteinUhlenbeckNoise as OrnsteinUhlenbeckNoise
     from ddpg.agents.callbacks import Callback as Callback
@@ -77,8 +76,10 @@ else:
             with _contextlib.nullcontext() if "tensorflow" in _sys.modules else _quiet.quiet_tensorflow():
                 value = globals()[name] = getattr(_importlib.import_module(_HOME[name]), name)
             return value
+        if name == "__version__":  # of the installed package: its tag
+            return _importlib.import_module("importlib.metadata").version("ddpg-paths")
         raise AttributeError(f"module 'ddpg' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOME})
+    return sorted({*globals(), *__all__})

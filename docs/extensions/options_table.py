@@ -1,0 +1,97 @@
+"""Directives that write tables from the source itself, so that no page can be stale: ``options`` and ``presets``."""
+
+import csv
+import dataclasses
+import re
+import typing
+from pathlib import Path
+from typing import Any
+
+from sphinx.application import Sphinx
+from sphinx.util.docutils import SphinxDirective
+
+from ddpg.config import AgentConfig, DDPGConfig, DQNConfig
+from ddpg.runs.presets import PRESETS, preset_for
+
+RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
+OWNERS: dict[str, tuple[type[AgentConfig], ...]] = {
+    "shared": (AgentConfig,),
+    "DDPG": (DDPGConfig,),
+    "DQN": (DQNConfig,),
+}
+COLUMNS = "| option, flag | type | default | meaning |\n|---|---|---|---|"
+
+
+def option_rows(owner: str) -> dict[str, str]:
+    """Return ``{name: row}`` of the options of ``owner``: those of both algorithms, or those that one alone has.
+
+    An option that both have with a default or a meaning of its own is in both of their tables.
+    """
+    shared = {field.name for field in dataclasses.fields(AgentConfig)}
+    (config,) = OWNERS[owner]
+    fields = [field for field in dataclasses.fields(config) if owner == "shared" or field.name not in shared]
+    return {field.name: _row(field) for field in fields}
+
+
+def preset_rows() -> dict[str, str]:
+    """Return ``{environment: row}``: what its preset changes, and whether a return of it has been published."""
+    published = _published()
+    return {env_id: _preset_row(env_id, env_id in published) for env_id in PRESETS}
+
+
+def _row(field: dataclasses.Field) -> str:
+    flag = "--" + field.name.replace("_", "-")
+    cells = [f"`{field.name}`<br>`{flag}`", f"`{_type(field.type)}`", f"`{_written(field.default)}`"]
+    return _joined([*cells, field.metadata["help"]])
+
+
+def _preset_row(env_id: str, published: bool) -> str:
+    preset = preset_for(env_id)
+    options = ", ".join(f"`{name}={_written(value)}`" for name, value in preset.options.items()) or "the defaults"
+    return _joined([f"`{env_id}`", f"{preset.total_timesteps:,}", options, "yes" if published else "not yet"])
+
+
+def _published() -> set[str]:
+    tables = (RESULTS / "returns.csv", RESULTS / "bounding.csv")
+    return {row["env_id"] for table in tables for row in csv.DictReader(table.open(encoding="utf-8", newline=""))}
+
+
+def _type(hint: Any) -> str:
+    plain = isinstance(hint, type) and not typing.get_args(hint)
+    return hint.__name__ if plain else re.sub(r"[a-z_]+(?:\.[a-z_]+)*\.", "", str(hint))
+
+
+def _written(value: Any) -> str:
+    if isinstance(value, tuple):
+        return " ".join(map(str, value))
+    return str(value).lower() if value is None or isinstance(value, bool) else str(value)
+
+
+def _joined(cells: list[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+class OptionsTable(SphinxDirective):
+    """``{options} shared``, ``DDPG`` or ``DQN``: a table of their fields."""
+
+    required_arguments = 1
+
+    def run(self) -> list:
+        """Return the table's nodes."""
+        return self.parse_text_to_nodes("\n".join([COLUMNS, *option_rows(self.arguments[0]).values()]))
+
+
+class PresetsTable(SphinxDirective):
+    """``{presets}``: a table of the environments that have one."""
+
+    def run(self) -> list:
+        """Return the table's nodes."""
+        heading = "| environment | steps | options | published return |\n|---|---|---|---|"
+        return self.parse_text_to_nodes("\n".join([heading, *preset_rows().values()]))
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """Add the directives."""
+    app.add_directive("options", OptionsTable)
+    app.add_directive("presets", PresetsTable)
+    return {"version": "1", "parallel_read_safe": True}

@@ -1,0 +1,239 @@
+"""What README and pages show is so: their code runs, and every link, test, function and file that they name exists."""
+
+import ast
+import contextlib
+import importlib
+import itertools
+import re
+import shlex
+import shutil
+import urllib.parse
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+import ddpg
+import ddpg.cli
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+SITE = sorted(DOCS.rglob("*.md"))
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *SITE]
+
+# A block below `<!-- not run: reason -->` is left out; how many there are on a page stands here, so that none is added
+# without being seen.
+NOT_RUN: dict[str, int] = {}
+
+# Lines of shell that are tried elsewhere, by how they begin; the scripts and folders that they name must exist.
+TRIED_ELSEWHERE = {
+    "git clone": "there is no forge to clone from",
+    "python3 -m venv": ".ci/run makes an environment with these very commands",
+    ".venv/bin/": ".ci/run, or for too long",
+    "python benchmarks/": "takes minutes to hours",
+    "docker ": "needs a daemon",
+    "sphinx-build ": ".ci/run builds the pages",
+}
+
+# What takes long, needs a screen, or is tried by tests of its own: there it is enough that the command line was
+# understood and the work was about to begin.
+LONG = (
+    "ddpg.runs.training.train",
+    "ddpg.runs.training.resume",
+    "ddpg.laboratory.compare.compare_paths",
+    "ddpg.runs.evaluation.evaluate",
+    "ddpg.runs.plotting.plot_curves",
+    "ddpg.runs.watching.record_run",
+    "ddpg.runs.watching.watch_run",
+)
+SHORT = 50  # steps of learning, beyond the random ones, that a block gets
+
+
+class Block(NamedTuple):
+    """A fenced block: its page, the line it begins in, its language, its text, and why it is not run, if so."""
+
+    page: Path
+    line: int
+    language: str
+    text: str
+    not_run: str | None
+
+
+class AboutToBegin(Exception):
+    """The work that a command line asks for, not done."""
+
+
+def name_of(page):
+    return page.relative_to(ROOT).as_posix()
+
+
+def blocks(page):
+    lines = page.read_text(encoding="utf-8").splitlines()
+    found, number = [], 0
+    while number < len(lines):
+        fence = re.match(r"(`{3,}|~{3,})(.*)$", lines[number])
+        if fence:
+            end = next(k for k in range(number + 1, len(lines)) if lines[k].rstrip() == fence[1])
+            above = re.fullmatch(r"<!-- not run: (.+) -->", lines[number - 1]) if number else None
+            text = "\n".join(lines[number + 1 : end])
+            found.append(Block(page, number + 1, fence[2].strip(), text, above and above[1]))
+            number = end
+        number += 1
+    return found
+
+
+ALL = {name_of(page): blocks(page) for page in PAGES}
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A directory with runs/Pendulum-v1/1 and 2: what pages take for granted."""
+    folder = tmp_path_factory.mktemp("trained")
+    config = ddpg.DDPGConfig(hidden=(8, 8), batch_size=8, learning_starts=50, updates_per_call=32, jit=False)
+    options = {"total_timesteps": 800, "evaluation_interval": 400, "evaluation_episodes": 1, "progress_bar": False}
+    run = ddpg.train("Pendulum-v1", config, seed=0, root=folder / "runs", **options)
+    shutil.copytree(run, run.with_name("2"))
+    return folder
+
+
+@pytest.fixture
+def briefly(monkeypatch):
+    """Leave out what only takes time: most steps, pictures and boundings, and compiling; other tests do not."""
+    from ddpg.agents.off_policy import OffPolicyAgent
+    from ddpg.laboratory import compare, trial
+    from ddpg.runs import video
+    from ddpg.updates import updater
+
+    learn, pictures, fused = OffPolicyAgent.learn, video._pictures, updater.FusedLearner
+
+    def brief(agent, total_timesteps, *options, **named):
+        return learn(agent, min(total_timesteps, agent.config.learning_starts + SHORT), *options, **named)
+
+    monkeypatch.setattr(OffPolicyAgent, "learn", brief)
+    monkeypatch.setattr(video, "_pictures", lambda *options: itertools.islice(pictures(*options), SHORT))
+    monkeypatch.setattr(updater.Updater, "_native", lambda _: None)
+    monkeypatch.setattr(updater, "FusedLearner", lambda *args, **options: fused(*args, **options | {"jit": False}))
+    monkeypatch.setattr(trial, "_milliseconds_compiled", lambda *_: None)
+    monkeypatch.setattr(compare, "BOUNDINGS", ("inverting",))
+
+
+def begin(*arguments, **options):
+    raise AboutToBegin
+
+
+def run_command(line, where):
+    arguments = shlex.split(line, comments=True)[1:]
+    with pytest.MonkeyPatch.context() as patch:
+        for function in LONG:
+            patch.setattr(function, begin)
+        with contextlib.suppress(AboutToBegin):
+            assert ddpg.cli.main(arguments) == 0, f"{where}: {line}"
+
+
+def run_shell(block, where):
+    for line in block.text.replace("\\\n", " ").splitlines():
+        if line.startswith("ddpg "):
+            run_command(line, where)
+        elif line and not line.startswith("#"):
+            assert line.startswith(tuple(TRIED_ELSEWHERE)), f"{where}: who tries {line!r}?"
+            for path in re.findall(r"(?:benchmarks|tests|notebooks|docs)/[\w/.-]+\.\w+", line.partition("#")[0]):
+                assert (ROOT / path).exists(), f"{where} names {path}"
+
+
+@pytest.mark.parametrize("name", [name for name, found in ALL.items() if found])
+def test_code_runs(name, trained, briefly, tmp_path, monkeypatch, capsys):
+    """From top to bottom, all Python of a page in one namespace, in a directory with two finished runs."""
+    shutil.copytree(trained, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
+    namespace = {"__name__": "__main__"}
+    for block in ALL[name]:
+        where = f"{name}:{block.line}"
+        if block.not_run:
+            continue
+        if block.language == "python":
+            # As if it stood at its line of the page, so that a traceback points there.
+            exec(compile("\n" * block.line + block.text, str(block.page), "exec"), namespace)
+        elif block.language == "sh":
+            run_shell(block, where)
+        else:
+            assert block.language in ("text", "toml") or block.language.startswith("{"), f"{where}: {block.language!r}"
+
+
+def test_what_is_not_run_is_listed():
+    counts = {name: sum(block.not_run is not None for block in found) for name, found in ALL.items()}
+    assert {name: count for name, count in counts.items() if count} == NOT_RUN
+
+
+def anchors(page):
+    """Return the anchors of a page's headings, as forges and MyST make them."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    headings = re.findall(r"^#+ (.+)$", text, flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_links_inside_resolve(page):
+    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    for link in re.findall(r"\]\(([^)\s]+)\)", text):
+        if re.match(r"https?:|mailto:", link):
+            continue
+        path, _, anchor = urllib.parse.unquote(link).partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), f"{name_of(page)} links to {link}"
+        assert target.is_relative_to(ROOT), link
+        assert not anchor or anchor in anchors(target), f"{name_of(page)} links to {link}: {sorted(anchors(target))}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_what_is_named_exists(page):
+    text = page.read_text(encoding="utf-8")
+    for path, test in re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", text):
+        assert (ROOT / path).exists(), path
+        functions = {node.name for node in ast.walk(tree(path)) if isinstance(node, ast.FunctionDef)}
+        assert not test or test in functions, f"{name_of(page)} names {path}::{test}"
+    for dotted in re.findall(r"\{(?:func|meth|class)\}`([\w.]+)`", text):
+        assert thing(dotted) is not None, dotted
+
+
+def tree(path):
+    return ast.parse((ROOT / path).read_text(encoding="utf-8"))
+
+
+def thing(dotted):
+    """Return what a dotted name names: from the longest part of it that is a module."""
+    parts = dotted.split(".")
+    for length in range(len(parts) - 1, 0, -1):
+        try:
+            found = importlib.import_module(".".join(parts[:length]))
+        except ModuleNotFoundError:
+            continue
+        for part in parts[length:]:
+            found = getattr(found, part)
+        return found
+    raise ModuleNotFoundError(dotted)
+
+
+def test_every_answer_shows_its_function_and_its_test():
+    _, *answers = (DOCS / "faq.md").read_text(encoding="utf-8").split("\n## ")
+    assert len(answers) > 10
+    for answer in answers:
+        assert re.search(r"\{(func|meth|class)\}`", answer), answer
+        assert re.search(r"`tests/[\w/]+\.py::\w+`", answer), answer
+
+
+def test_every_name_of_the_package_is_in_the_reference():
+    text = (DOCS / "api.md").read_text(encoding="utf-8")
+    documented = set(re.findall(r"^\.\. auto\w+:: ddpg\.(\w+)$", text, flags=re.MULTILINE))
+    assert documented == set(ddpg.__all__) - {"__version__"}
+
+
+def test_every_page_is_in_the_contents():
+    index = (DOCS / "index.md").read_text(encoding="utf-8")
+    listed = {
+        line
+        for contents in re.findall(r"```\{toctree\}\n(.*?)```", index, flags=re.DOTALL)
+        for line in contents.splitlines()
+        if line and not line.startswith(":")
+    }
+    assert listed | {"index"} == {page.relative_to(DOCS).with_suffix("").as_posix() for page in SITE}
