@@ -31,7 +31,7 @@ def finish(*arguments: str) -> tuple[int, str]:
 def run_in(root: Path) -> Path | None:
     """Return the run directory under a root that has at most one."""
     # Not by walking down: while a run is written, directories in it are renamed under the walker's feet.
-    found = sorted(root.glob("*/*/config.json"))
+    found = sorted([*root.glob("*/*/config.json"), *root.glob("*/*/*/config.json")])  # of Id and of namespace/Id
     return next((path.parent for path in found if path.parent.name.isdecimal()), None)
 
 

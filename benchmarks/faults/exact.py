@@ -81,16 +81,16 @@ def main() -> None:
     options = parser.parse_args()
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background ignores it, and so would runs
     root = options.root or Path(tempfile.mkdtemp(prefix="exact-"))
+    name = "exact" if options.signal == "KILL" else f"exact_{options.signal.lower()}"
     table = []
     try:
         for case in options.cases or CASES:
             steps = options.steps or CASES[case][1]
             table.append(compare(case, steps, root / case, getattr(signal, f"SIG{options.signal}")))
+            common.report(name, table, signal=options.signal)
     finally:
         if options.root is None:
             shutil.rmtree(root)
-    name = "exact" if options.signal == "KILL" else f"exact_{options.signal.lower()}"
-    common.report(name, table, signal=options.signal)
 
 
 if __name__ == "__main__":
