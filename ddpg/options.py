@@ -84,7 +84,7 @@ class Options:
         value = getattr(self, name)
         _, many, optional = field_type(type(self), name)
         for one in value if many else (value,):
-            if isinstance(one, str) or not (one is None or takes_own(type(self), name)):
+            if isinstance(one, str) or not (one is None or isinstance(one, own_types(type(self), name))):
                 expected = f"one of {known}{', or none' * optional}{did_you_mean(one, known)}"
                 self._check(one in known, name, expected)
 
@@ -137,9 +137,9 @@ def field_type(config: type, name: str) -> tuple[type, bool, bool]:
     return hint, False, optional
 
 
-def takes_own(config: type, name: str) -> bool:
-    """Return whether a field that takes a name takes something of one's own, too."""
-    return bool({*typing.get_args(_hints(config)[name])} - {str, type(None), ...})
+def own_types(config: type, name: str) -> tuple[type, ...]:
+    """Return of which types a field that takes a name takes something of one's own, too."""
+    return tuple({*typing.get_args(_hints(config)[name])} - {str, type(None), ...})
 
 
 def coerced(config: type, name: str, value: Any) -> Any:

@@ -15,6 +15,8 @@ import pytest
 import tensorflow as tf
 from hypothesis import settings
 
+from ddpg.updates.session import LendingSession
+
 # Correctness, not speed: a busy machine may take its time.
 settings.register_profile("unhurried", deadline=None)
 settings.load_profile("unhurried")
@@ -79,8 +81,8 @@ def graph():
 
 @pytest.fixture
 def session(graph):
-    """A default session on the fresh graph."""
-    with v1.Session().as_default() as session:
+    """A default session on the fresh graph, as agents have it."""
+    with LendingSession().as_default() as session:
         yield session
 
 

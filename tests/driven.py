@@ -7,6 +7,7 @@ import tensorflow as tf
 from ddpg.experience.replay import Batch
 from ddpg.updates.learner import FusedLearner, SteppedLearner
 from ddpg.updates.registry import update_of
+from ddpg.updates.session import LendingSession
 
 v1 = tf.compat.v1
 K, B, SEED = 5, 7, 11
@@ -34,7 +35,7 @@ class Driven:
             else:
                 self.learner = FusedLearner(update, batch_size=B, updates_per_call=K, jit=driver == "compiled")
             self.networks = [update.actor, *update.critics]
-            self.session = v1.Session()
+            self.session = LendingSession()
             variables = [
                 moved
                 for network in self.networks

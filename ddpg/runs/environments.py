@@ -51,7 +51,7 @@ def make_env(env_id: str, wrappers: Sequence[str] = (), **kwargs) -> gym.Env:
             raise UsageError(f"no module {module!r} to import for environment {env_id!r}; install it first") from None
         raise UsageError(f"environment {env_id!r} needs the package {error.name!r}; install it first") from None
     except gym.error.DependencyNotInstalled as error:
-        hint = "pip install 'ddpg-paths[mujoco]'" if "mujoco" in str(error).lower() else "install it first"
+        hint = "pip install 'gymnasium[mujoco]'" if "mujoco" in str(error).lower() else "install it first"
         raise UsageError(f"environment {env_id!r} lacks a dependency ({error}); {hint}") from None
     except gym.error.Error as error:
         hint = did_you_mean(name, gym.registry)

@@ -13,6 +13,7 @@ from ddpg import ActorNetwork, CriticNetwork, DDPGConfig, mlp
 from ddpg.experience.replay import Batch
 from ddpg.updates.ddpg import DDPGUpdate
 from ddpg.updates.learner import FusedLearner, SteppedLearner
+from ddpg.updates.session import LendingSession
 
 v1 = tf.compat.v1
 K, B = 6, 16
@@ -31,8 +32,8 @@ class Networks:
 
     def __init__(self, norm=None, td_target="stop_gradient"):
         self.graph = tf.Graph()
-        self.session = v1.Session(graph=self.graph)
         with self.graph.as_default():
+            self.session = LendingSession()
             v1.set_random_seed(1)
             # Normalisation makes some gradients exactly zero but for rounding, which Adam would blow up to full steps.
             optimizer = v1.train.GradientDescentOptimizer if norm else v1.train.AdamOptimizer

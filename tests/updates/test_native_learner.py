@@ -33,8 +33,6 @@ OPTIONS = {
     "crossq": {
         "target": "none",
         "norm": "renorm",
-        "n_critics": 2,
-        "policy_delay": 3,
         "target_policy_noise": 0.2,
         "optimizer": "sgd",
     },
