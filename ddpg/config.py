@@ -198,7 +198,9 @@ class DDPGConfig(TD3Options, CriticOptions, AgentConfig):
     critic_learning_rate_schedule: str | Callable | None = _learning(
         None, "of the critics' alone; none: as both's", [*SCHEDULES]
     )
-    noise: str = _exploration("gaussian", "exploration noise", NOISES)
+    noise: str | Callable = _exploration(
+        "gaussian", "exploration noise; see ddpg.acting.noise.Noise for your own", NOISES
+    )
     noise_scale: float = _exploration(0.1, "its scale, in half-ranges of the action box")
     noise_schedule: str = _exploration(
         "constant", "linear: from noise_scale to noise_final in exploration_steps", ("constant", "linear")

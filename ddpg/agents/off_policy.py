@@ -12,6 +12,7 @@ from ddpg.agents.remembering import RememberingAgent
 from ddpg.config import AgentConfig
 from ddpg.errors import UsageError
 from ddpg.experience.interaction import spaces_of
+from ddpg.spelling import LEARN, refuse_unknown
 from ddpg.storage import checkpoint
 
 Self = TypeVar("Self", bound="OffPolicyAgent")
@@ -68,7 +69,7 @@ class OffPolicyAgent(RememberingAgent):
         """
         if n < 1:
             raise UsageError(f"update(n={n}) must make at least 1 update")
-        self.check_process()
+        self.check_usable()
         config = self.config
         scale = self.largest_reward if config.rescale_rewards else 1.0
         if self.memory.rewards is not None:
@@ -93,6 +94,7 @@ class OffPolicyAgent(RememberingAgent):
         total_timesteps: int,
         callbacks: Callback | Callable | Sequence[Callback | Callable] = (),
         progress_bar: bool = False,
+        **unknown: Any,
     ) -> Self:
         """Interact with the environment for ``total_timesteps`` more steps and learn from it.
 
@@ -111,11 +113,12 @@ class OffPolicyAgent(RememberingAgent):
             The agent.
 
         Raises:
-            UsageError: no environment, ``total_timesteps`` < 1, a ``step_timeout`` that nothing can keep, or more to
-                remember than this machine has memory for.
+            UsageError: an unknown keyword, no environment, ``total_timesteps`` < 1, a ``step_timeout`` that nothing
+                can keep, or more to remember than this machine has memory for.
             EnvironmentFault: the environment raised, hung, or returned NaN or whatever else it may not.
         """
-        self.check_process()
+        refuse_unknown("learn", unknown, LEARN, ("total_timesteps", "callbacks", "progress_bar"))
+        self.check_usable()
         self.check_learning(total_timesteps)
         bars = [ProgressBar()] if progress_bar else []
         self.loop.run(self, self.num_timesteps + total_timesteps, [*as_callbacks(callbacks), *bars])
@@ -148,7 +151,7 @@ class OffPolicyAgent(RememberingAgent):
         Raises:
             UsageError: something else is at ``path``; it is left as it is.
         """
-        self.check_process()
+        self.check_usable()
         return checkpoint.write(path, *state.capture(self, replay))
 
     @classmethod
