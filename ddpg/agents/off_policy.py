@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from ddpg.acting.schedules import interpolate, schedule_of
 from ddpg.agents import limits, state
-from ddpg.agents.callbacks import Callback, ProgressBar, as_callbacks
+from ddpg.agents.callbacks import Callback, CallbackList, ProgressBar, as_callbacks
 from ddpg.agents.loop import Loop
 from ddpg.agents.remembering import RememberingAgent
 from ddpg.config import AgentConfig
@@ -121,12 +121,16 @@ class OffPolicyAgent(RememberingAgent):
         self.check_usable()
         self.check_learning(total_timesteps)
         bars = [ProgressBar()] if progress_bar else []
-        self.loop.run(self, self.num_timesteps + total_timesteps, [*as_callbacks(callbacks), *bars])
+        self.loop.run(self, self.num_timesteps + total_timesteps, CallbackList([*as_callbacks(callbacks), *bars]))
         return self
 
     def stop(self) -> None:
         """Ask :meth:`learn` to return after the current step."""
         self.loop.stop()
+
+    def report_evaluation(self, evaluation: Any) -> None:
+        """Tell the callbacks of the :meth:`learn` under way of an evaluation: ``on_evaluation`` of each."""
+        self.loop.report_evaluation(self, evaluation)
 
     def abandon_episode(self) -> None:
         """Let the next :meth:`learn` begin new episodes: somebody else has used the training environment.
