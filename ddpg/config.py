@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ddpg.acting.noise import NOISES
+from ddpg.acting.noise import NOISES, Noise
 from ddpg.acting.schedules import SCHEDULES
 from ddpg.errors import UsageError
 from ddpg.experience.priorities import KINDS
@@ -198,7 +198,7 @@ class DDPGConfig(TD3Options, CriticOptions, AgentConfig):
     critic_learning_rate_schedule: str | Callable | None = _learning(
         None, "of the critics' alone; none: as both's", [*SCHEDULES]
     )
-    noise: str | Callable = _exploration(
+    noise: str | Noise | Callable = _exploration(
         "gaussian", "exploration noise; see ddpg.acting.noise.Noise for your own", NOISES
     )
     noise_scale: float = _exploration(0.1, "its scale, in half-ranges of the action box")

@@ -118,7 +118,7 @@ class BoxExploration(Exploration):
             self._noise.restore(self._restored)
             self._restored = {}
         for index in range(count):
-            self._noise.reset(index)
+            self.end_episode(index)
 
     def state(self) -> dict[str, np.ndarray]:
         """Return what noise of the user's own remembers beyond an episode."""

@@ -134,7 +134,7 @@ class OwnNoise:
 NOISES = ("gaussian", "ornstein_uhlenbeck")
 
 
-def make_noise(kind: str | Callable, scale: float, theta: float, dt: float, shape: tuple[int, int]) -> Noise:
+def make_noise(kind: str | Noise | Callable, scale: float, theta: float, dt: float, shape: tuple[int, int]) -> Noise:
     """Return the noise that ``kind`` means for ``shape = (N environments, A dimensions)``.
 
     Args:
