@@ -30,6 +30,15 @@ _HOME = {
     "OrnsteinUhlenbeckNoise": "ddpg.acting.noise",
     "Callback": "ddpg.agents.callbacks",
     "ProgressBar": "ddpg.agents.callbacks",
+    "CSVCallback": "ddpg.runs.logs",
+    "CallbackList": "ddpg.agents.callbacks",
+    "CheckpointCallback": "ddpg.runs.intervals",
+    "EvalCallback": "ddpg.runs.intervals",
+    "StopTrainingOnMaxEpisodes": "ddpg.agents.stopping",
+    "StopTrainingOnNoModelImprovement": "ddpg.agents.stopping",
+    "StopTrainingOnRewardThreshold": "ddpg.agents.stopping",
+    "TensorBoardCallback": "ddpg.runs.logs",
+    "TrackerCallback": "ddpg.runs.logs",
     "evaluate": "ddpg.runs.evaluation",
     "train": "ddpg.runs.training",
     "resume": "ddpg.runs.training",
@@ -47,9 +56,13 @@ if _typing.TYPE_CHECKING:  # the names of _HOME as type checkers read them
     from ddpg.acting.noise import GaussianNoise as GaussianNoise
     from ddpg.acting.noise import OrnsteinUhlenbeckNoise as OrnsteinUhlenbeckNoise
     from ddpg.agents.callbacks import Callback as Callback
+    from ddpg.agents.callbacks import CallbackList as CallbackList
     from ddpg.agents.callbacks import ProgressBar as ProgressBar
     from ddpg.agents.ddpg import DDPG as DDPG
     from ddpg.agents.dqn import DQN as DQN
+    from ddpg.agents.stopping import StopTrainingOnMaxEpisodes as StopTrainingOnMaxEpisodes
+    from ddpg.agents.stopping import StopTrainingOnNoModelImprovement as StopTrainingOnNoModelImprovement
+    from ddpg.agents.stopping import StopTrainingOnRewardThreshold as StopTrainingOnRewardThreshold
     from ddpg.config import DDPGConfig as DDPGConfig
     from ddpg.config import DQNConfig as DQNConfig
     from ddpg.errors import UsageError as UsageError
@@ -66,6 +79,11 @@ if _typing.TYPE_CHECKING:  # the names of _HOME as type checkers read them
     from ddpg.networks.layers import mlp as mlp
     from ddpg.networks.q_network import QNetwork as QNetwork
     from ddpg.runs.evaluation import evaluate as evaluate
+    from ddpg.runs.intervals import CheckpointCallback as CheckpointCallback
+    from ddpg.runs.intervals import EvalCallback as EvalCallback
+    from ddpg.runs.logs import CSVCallback as CSVCallback
+    from ddpg.runs.logs import TensorBoardCallback as TensorBoardCallback
+    from ddpg.runs.logs import TrackerCallback as TrackerCallback
     from ddpg.runs.training import resume as resume
     from ddpg.runs.training import train as train
     from ddpg.runs.video import record as record

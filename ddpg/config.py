@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ddpg.acting.noise import NOISES
+from ddpg.acting.noise import NOISES, Noise
 from ddpg.acting.schedules import SCHEDULES
 from ddpg.errors import UsageError
 from ddpg.experience.priorities import KINDS
@@ -184,7 +184,10 @@ class AgentConfig(Options):
 @documented
 @dataclasses.dataclass(frozen=True)
 class DDPGConfig(TD3Options, CriticOptions, AgentConfig):
-    """Options of :class:`ddpg.DDPG`. Actions, their noise and their gradients are in units of [-1, 1]."""
+    """Options of :class:`ddpg.DDPG`. Actions, their noise and their gradients are in units of [-1, 1].
+
+    ``noise`` also takes an object, or a function that makes one: :class:`ddpg.acting.noise.Noise` says what it must do.
+    """
 
     action_layer: int = _networks(0, "hidden layer where the action enters the critic; 1 is the paper's")
     pre_activation_penalty: float = _gradients(
@@ -198,7 +201,7 @@ class DDPGConfig(TD3Options, CriticOptions, AgentConfig):
     critic_learning_rate_schedule: str | Callable | None = _learning(
         None, "of the critics' alone; none: as both's", [*SCHEDULES]
     )
-    noise: str = _exploration("gaussian", "exploration noise", NOISES)
+    noise: str | Noise | Callable = _exploration("gaussian", "exploration noise", NOISES)
     noise_scale: float = _exploration(0.1, "its scale, in half-ranges of the action box")
     noise_schedule: str = _exploration(
         "constant", "linear: from noise_scale to noise_final in exploration_steps", ("constant", "linear")

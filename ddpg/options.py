@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ddpg.errors import UsageError, did_you_mean
+from ddpg.spelling import OPTIONS
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -59,6 +60,11 @@ class Options:
     Raises:
         UsageError: a value of the wrong type, or none of its choices; subclasses check the range.
     """
+
+    def __new__(cls, *values: Any, **options: Any) -> "Self":
+        """Refuse unknown names in one line, before the dataclass's own constructor would."""
+        check_known(cls, options, cls.__name__)
+        return super().__new__(cls)
 
     def __post_init__(self):
         for field in dataclasses.fields(self):
@@ -185,7 +191,8 @@ def check_known(config: type, values: Iterable[str], where: str) -> None:
     names = [field.name for field in dataclasses.fields(config)]
     for name in values:
         if name not in names:
-            raise UsageError(f"{where} has no field {name!r}{did_you_mean(name, names)}; fields: {', '.join(names)}")
+            near = f"{did_you_mean(name, names)}; fields: {', '.join(names)}"
+            raise UsageError(f"{where} has no field {name!r}" + (f": {OPTIONS[name]}" if name in OPTIONS else near))
 
 
 def _jsonable(value: Any) -> Any:

@@ -14,6 +14,7 @@ ROOT = Path(__file__).parents[1]
 # From the ground up. A file may import from its own room and from lower ones.
 FLOORS = [
     {"errors", "_tflearn", "quiet", "progress"},
+    {"spelling"},
     {"options"},
     {"family"},
     {"gradients", "experience", "storage", "native"},
@@ -29,7 +30,16 @@ FLOORS = [
 ]
 NEIGHBOURS = {"experience": set(), "storage": set(), "native": set(), "gradients": {"_tflearn"}}  # besides errors
 WITHOUT_TENSORFLOW = (
-    *("ddpg.experience", "ddpg.storage", "ddpg.config", "ddpg.family", "ddpg.options", "ddpg.errors", "ddpg_envs"),
+    *(
+        "ddpg.experience",
+        "ddpg.storage",
+        "ddpg.config",
+        "ddpg.family",
+        "ddpg.options",
+        "ddpg.spelling",
+        "ddpg.errors",
+        "ddpg_envs",
+    ),
     *("ddpg.exports.loaded", "ddpg.exports.policy_file", "ddpg.exports.place", "ddpg.exports.widths"),
     *("ddpg.acting.noise", "ddpg.acting.schedules", "ddpg.acting.program", "ddpg.acting.exploration"),
 )

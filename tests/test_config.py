@@ -72,7 +72,7 @@ def test_what_is_no_toml_file(tmp_path):
         ({"step_timeout": 0}, "step_timeout=0.0 must be a finite number > 0"),
         ({"jit": "yes"}, "jit='yes' must be bool"),
         ({"td_target": "placeholder"}, "set jit=False and updates_per_call=1"),
-        ({"learning_rate": 1}, "no field 'learning_rate'; did you mean"),
+        ({"learning_rates": 1}, "no field 'learning_rates'; did you mean"),
         ({"learning_rate_schedule": "cosine"}, "learning_rate_schedule='cosine'"),
     ],
     ids=str,

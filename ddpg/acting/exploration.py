@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ddpg.acting.noise import Noise
+from ddpg.acting.noise import Noise, OwnNoise
 
 Policy = Callable[[np.ndarray], np.ndarray]
 
@@ -30,6 +30,13 @@ class Exploration(abc.ABC):
 
     def end_episode(self, index: int) -> None:
         """An episode ended in environment ``index``."""
+
+    def state(self) -> dict[str, np.ndarray]:
+        """Return what outlives episodes besides the random generator, as arrays by name."""
+        return {}
+
+    def restore(self, arrays: dict[str, np.ndarray]) -> None:
+        """Take back what :meth:`state` returned, before the next :meth:`start`."""
 
     def act(self, policy: Policy, observations: np.ndarray, step: int) -> tuple[np.ndarray, np.ndarray]:
         """Choose the actions of N environments at environment step ``step``.
@@ -83,6 +90,7 @@ class BoxExploration(Exploration):
         make_noise: from ``(N, A)`` to the noise of N environments.
         scale: standard deviation of the noise that :meth:`around` draws afresh, in half-ranges.
         share: of all noise at an environment step; ``None``: 1 at every step.
+        count: N at first.
     """
 
     def __init__(
@@ -95,14 +103,30 @@ class BoxExploration(Exploration):
         make_noise: Callable[[tuple[int, int]], Noise],
         scale: float,
         share: Callable[[int], float] | None = None,
+        count: int = 1,
     ):
         super().__init__(rng, random_steps, epsilon)
         self._size, self._make_noise, self._scale, self._share = size, make_noise, np.float32(scale), share
-        self.start(1)
+        self._noise, self._count = make_noise((count, size)), count
+        self._restored: dict[str, np.ndarray] = {}
 
     def start(self, count: int) -> None:
-        """Begin in N = ``count`` environments, with fresh noise."""
-        self._noise = self._make_noise((count, self._size))
+        """Begin in N = ``count`` environments, and let the noise of each start afresh."""
+        if count != self._count:
+            self._noise, self._count = self._make_noise((count, self._size)), count
+        if self._restored and isinstance(self._noise, OwnNoise):  # ours remembers nothing
+            self._noise.restore(self._restored)
+            self._restored = {}
+        for index in range(count):
+            self.end_episode(index)
+
+    def state(self) -> dict[str, np.ndarray]:
+        """Return what noise of the user's own remembers beyond an episode."""
+        return self._restored or (self._noise.state() if isinstance(self._noise, OwnNoise) else {})
+
+    def restore(self, arrays: dict[str, np.ndarray]) -> None:
+        """Keep that for the noise of the next :meth:`start`."""
+        self._restored = dict(arrays)
 
     def end_episode(self, index: int) -> None:
         """Let the noise of environment ``index`` start afresh."""

@@ -1,6 +1,8 @@
 """Exploration noise in units of the actions' half-range (so in [-1, 1] action space). NumPy only."""
 
-from typing import Protocol
+import copy
+from collections.abc import Callable
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -8,7 +10,15 @@ from ddpg.errors import UsageError
 
 
 class Noise(Protocol):
-    """A source of exploration noise for N environments."""
+    """A source of exploration noise for N environments: what an object of one's own must be able to do.
+
+    It may also have ``state() -> dict[str, array]`` and ``restore(arrays)``, for what it remembers beyond an episode,
+    such as a scale that shrinks: checkpoints hold that, and a loaded agent gives it back before its first episode.
+    All else is forgotten there, so what an episode remembers is to be forgotten in ``reset``.
+
+    ``noise_scale``, ``noise_theta`` and ``noise_dt`` are not used then, but for ``predict(deterministic=False)``: that
+    belongs to no episode, and draws normal noise of ``noise_scale``.
+    """
 
     def sample(self, rng: np.random.Generator) -> np.ndarray:
         """Return the next noise, ``[N, A]`` float32, in half-ranges."""
@@ -64,14 +74,86 @@ class OrnsteinUhlenbeckNoise:
         self._x[index] = 0.0
 
 
+class OwnNoise:
+    """An object of the user's own, held to the protocol.
+
+    Args:
+        noise: see :class:`Noise`.
+        shape: N environments, A numbers of an action.
+    """
+
+    def __init__(self, noise: Any, shape: tuple[int, int]):
+        for name in ("sample", "reset"):
+            if not callable(getattr(noise, name, None)):
+                raise UsageError(
+                    f"noise={noise!r} has no method {name}; give an object with sample(rng) -> [N, A] and "
+                    "reset(index), or a function of the shape (N, A) that returns one"
+                )
+        self._noise, self._shape = noise, shape
+
+    def sample(self, rng: np.random.Generator) -> np.ndarray:
+        """Return the object's next noise, ``[N, A]``.
+
+        Raises:
+            UsageError: another shape, or numbers that are not finite.
+        """
+        try:
+            noise = np.asarray(self._noise.sample(rng), np.float32)
+        except (TypeError, ValueError) as error:
+            raise UsageError(f"noise={self._noise!r}: sample(rng) failed or gave no numbers ({error})") from error
+        if noise.shape != self._shape or not np.isfinite(noise).all():
+            what = f"shape {noise.shape}" if noise.shape != self._shape else "numbers that are not finite"
+            raise UsageError(
+                f"noise={self._noise!r}: sample(rng) gave {what}, expected finite numbers of shape {self._shape} "
+                "(environments, numbers of an action), in half-ranges of the action box"
+            )
+        return noise
+
+    def reset(self, index: int) -> None:
+        """Tell the object that an episode began in environment ``index``."""
+        self._noise.reset(index)
+
+    def state(self) -> dict[str, np.ndarray]:
+        """Return what the object wants to remember; nothing if it does not say."""
+        return {name: np.asarray(value) for name, value in getattr(self._noise, "state", dict)().items()}
+
+    def restore(self, arrays: dict[str, np.ndarray]) -> None:
+        """Give it back to the object.
+
+        Raises:
+            UsageError: the object takes nothing back.
+        """
+        if not callable(getattr(self._noise, "restore", None)):
+            raise UsageError(
+                f"noise={self._noise!r} has no method restore(arrays), and the checkpoint holds its state "
+                f"({', '.join(sorted(arrays))}); give the noise that it was saved with"
+            )
+        self._noise.restore(arrays)
+
+
 NOISES = ("gaussian", "ornstein_uhlenbeck")
 
 
-def make_noise(kind: str, scale: float, theta: float, dt: float, shape: tuple[int, int]) -> Noise:
-    """Return the noise named by ``kind`` for ``shape = (N environments, A dimensions)``."""
+def make_noise(kind: str | Noise | Callable, scale: float, theta: float, dt: float, shape: tuple[int, int]) -> Noise:
+    """Return the noise that ``kind`` means for ``shape = (N environments, A dimensions)``.
+
+    Args:
+        kind: a name; an object with ``sample`` and ``reset``, of which every agent has a copy; or a function of the
+            shape that returns such an object.
+        scale: of the named ones, in half-ranges.
+        theta, dt: of Ornstein and Uhlenbeck's.
+        shape: N, A.
+
+    Raises:
+        UsageError: none of these, or a number out of its range.
+    """
     if kind == "gaussian":
         return GaussianNoise(scale, shape)
-    return OrnsteinUhlenbeckNoise(scale, shape, theta, dt)
+    if kind == "ornstein_uhlenbeck":
+        return OrnsteinUhlenbeckNoise(scale, shape, theta, dt)
+    if callable(kind) and (isinstance(kind, type) or not hasattr(kind, "sample")):
+        return OwnNoise(kind(shape), shape)
+    return OwnNoise(copy.deepcopy(kind), shape)
 
 
 def _check_scale(scale: float) -> None:

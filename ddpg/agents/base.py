@@ -1,8 +1,7 @@
 """What every agent has: a private graph and session with its networks, a policy to act by, a way to explore."""
 
 import abc
-import os
-import weakref
+import dataclasses
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
@@ -11,10 +10,12 @@ import gymnasium as gym
 import numpy as np
 import tensorflow as tf
 
+from ddpg import spelling
 from ddpg.acting.exploration import Exploration
 from ddpg.acting.policy import make_policy
 from ddpg.agents import limits
 from ddpg.agents.memory import Memory
+from ddpg.agents.session_owner import SessionOwner
 from ddpg.config import AgentConfig
 from ddpg.errors import UsageError
 from ddpg.experience import spaces
@@ -31,7 +32,7 @@ from ddpg.updates.updater import Updater
 v1 = tf.compat.v1
 
 
-class Agent(abc.ABC):
+class Agent(SessionOwner, abc.ABC):
     """An agent that acts.
 
     Owns a private graph and session, so eager TensorFlow code and other agents in the process are
@@ -41,10 +42,21 @@ class Agent(abc.ABC):
 
     config_class: ClassVar[type[AgentConfig]]
 
-    def __init__(self, env: Any, config: AgentConfig | None, seed: int | None, networks: Mapping[str, Callable | None]):
+    def __init__(
+        self,
+        env: Any,
+        config: AgentConfig | None,
+        seed: int | None,
+        networks: Mapping[str, Callable | None],
+        unknown: Mapping[str, Any],
+    ):
+        kind = type(self).__name__
+        spelling.check_policy(kind, env)
+        fields = [field.name for field in dataclasses.fields(self.config_class)]
+        spelling.check_agent(kind, fields, unknown, ("env", "config", "seed", *networks))
         self.config = config = config or self.config_class()
         if not isinstance(config, self.config_class):
-            raise UsageError(f"{type(self).__name__} needs a {self.config_class.__name__}, got {config!r}")
+            raise UsageError(f"{kind} needs a {self.config_class.__name__}, got {config!r}")
         self.config = config = _discounting(config, env)
         observation_space, self.action_space = spaces_of(env)
         self.observation_space = spaces.check_observation_space(observation_space)
@@ -59,7 +71,6 @@ class Agent(abc.ABC):
         self.memory = Memory(config, self.observation_space, self.actions.size, self.env)
         self.replay = self.memory.replay
         self.num_timesteps = 0
-        self._process = os.getpid()
         self.graph = tf.Graph()
         with self.graph.as_default():
             v1.set_random_seed(seed_from(streams[2]))
@@ -67,11 +78,9 @@ class Agent(abc.ABC):
             rates = {network.learning_rate.name for network, *_ in self.symbolic_update.learning_rates}
             # Learning rates are options, not state: those of a loaded agent are its configuration's.
             self.global_variables = {v.name: v for v in v1.global_variables() if v.name not in rates}
-            self.session = LendingSession()
+            self._own(LendingSession())
             self.policy = make_policy(self.symbolic_update.policy, self.session, self.memory.observations)
             self.session.run(v1.global_variables_initializer())
-        # The session holds threads and device memory: give them back with the agent.
-        weakref.finalize(self, _close, self.session, self._process)
         self.refresh_policy()
         self.updater = Updater(
             self.symbolic_update,
@@ -114,7 +123,7 @@ class Agent(abc.ABC):
         Raises:
             UsageError: another shape, or NaN in the observation.
         """
-        self.check_process()
+        self.check_usable()
         observations, single = spaces.as_batch(self.observation_space, observation, "observation")
         outputs = self.policy(observations)
         if deterministic:
@@ -143,6 +152,7 @@ class Agent(abc.ABC):
             UsageError: an unknown format, something else at ``path``, a network that the format cannot hold, or a
                 package that is missing. Nothing is written then.
         """
+        self.check_usable()
         export(path, format, Acting.of(self))
         return Path(path)
 
@@ -159,19 +169,23 @@ class Agent(abc.ABC):
         """Act with the variables as they are in the session now; needed after setting them by hand."""
         self.policy.load(self.session.run(list(self.policy.variables)))
 
-    # -- where it lives ---------------------------------------------------------------------------------
+    # -- what it is ------------------------------------------------------------------------------------
 
-    def check_process(self) -> None:
-        """Refuse to work in a fork of the process that made this agent: TensorFlow's threads are not in it.
-
-        Raises:
-            UsageError: this is one.
-        """
-        if os.getpid() != self._process:
-            raise UsageError(
-                f"this agent was made in process {self._process}, and its threads do not exist in the fork "
-                f"{os.getpid()}, where it would hang; make it after the fork, or save it and load it here"
-            )
+    def __repr__(self) -> str:
+        """Return what it is in a line: spaces, networks, how far it came."""
+        spaces_text = f"{_brief(self.observation_space)} -> {_brief(self.action_space)}"
+        own = " and ".join(self.own_networks)
+        layers = f"{own} of its own" if own else f"hidden layers of {'-'.join(map(str, self.config.hidden))}"
+        update = type(self.symbolic_update).__name__.removesuffix("Update")
+        parts = [
+            *([f"as {update}"] if update != type(self).__name__ else []),
+            spaces_text,
+            layers,
+            f"{self.num_timesteps:,} steps",
+            f"{self.updater.num_updates:,} updates",
+            *(["closed"] if self.closed else []),
+        ]
+        return f"{type(self).__name__}({', '.join(parts)})"
 
     def check_learning(self, total_timesteps: int) -> None:
         """Refuse what cannot be learned from, before anything is stepped or written.
@@ -186,21 +200,9 @@ class Agent(abc.ABC):
         limits.check_memory(self.config, (self.observation_space, self.action_space), self.own_networks, rows)
         check_timeout(self.env, self.config.step_timeout)
 
-    def __reduce__(self):
-        """Refuse pickling and copying: a session belongs to its process.
 
-        Raises:
-            UsageError: always.
-        """
-        name = type(self).__name__
-        raise UsageError(
-            f"a {name} cannot be pickled or copied; use save and load: agent.save(path), {name}.load(path, env)"
-        )
-
-
-def _close(session: tf.compat.v1.Session, process: int) -> None:
-    if os.getpid() == process:  # in a fork, closing waits for threads that are not there
-        session.close()
+def _brief(space: gym.Space) -> str:
+    return f"Box{space.shape}" if isinstance(space, gym.spaces.Box) else str(space)
 
 
 def _discounting(config: AgentConfig, env: Any) -> AgentConfig:

@@ -9,6 +9,7 @@ import numpy as np
 from ddpg import progress
 from ddpg.errors import UsageError
 from ddpg.experience.interaction import Episode
+from ddpg.experience.values import as_whole
 
 
 class Callback:
@@ -29,8 +30,94 @@ class Callback:
     def on_update(self, agent, metrics: dict[str, float]) -> None:
         """Gradient updates were made; ``metrics`` are their means."""
 
+    def on_evaluation(self, agent, evaluation) -> bool | None:
+        """The policy was evaluated (a :class:`ddpg.runs.evaluation.Evaluation`). Returning ``False`` ends learning.
+
+        :class:`ddpg.EvalCallback` brings it about; a callback of one's own calls ``agent.report_evaluation``.
+        """
+
     def on_training_end(self, agent) -> None:
         """Learning ended, also by an interrupt or an error."""
+
+
+class CallbackList(Callback):
+    """Several callbacks as one, called in their order; what ends learning is acted on at once.
+
+    Args:
+        callbacks: :class:`Callback` objects, or functions ``f(agent)``, or lists of them.
+
+    Raises:
+        UsageError: something that is neither.
+    """
+
+    def __init__(self, callbacks: Any = ()):
+        self.callbacks = as_callbacks(callbacks)
+
+    def on_training_start(self, agent, total_timesteps: int) -> None:
+        """Tell all."""
+        for callback in self.callbacks:
+            callback.on_training_start(agent, total_timesteps)
+
+    def on_step(self, agent) -> None:
+        """Tell all; stop the agent where one returns ``False``."""
+        for callback in self.callbacks:
+            if callback.on_step(agent) is False:
+                agent.stop()
+
+    def on_episode_end(self, agent, episode: Episode) -> None:
+        """Tell all."""
+        for callback in self.callbacks:
+            callback.on_episode_end(agent, episode)
+
+    def on_compile(self, agent) -> None:
+        """Tell all."""
+        for callback in self.callbacks:
+            callback.on_compile(agent)
+
+    def on_update(self, agent, metrics: dict[str, float]) -> None:
+        """Tell all."""
+        for callback in self.callbacks:
+            callback.on_update(agent, metrics)
+
+    def on_evaluation(self, agent, evaluation) -> None:
+        """Tell all; stop the agent where one returns ``False``."""
+        for callback in self.callbacks:
+            if callback.on_evaluation(agent, evaluation) is False:
+                agent.stop()
+
+    def on_training_end(self, agent) -> None:
+        """Tell all."""
+        for callback in self.callbacks:
+            callback.on_training_end(agent)
+
+
+class Periodic(Callback):
+    """Does something whenever another multiple of ``interval`` environment steps is reached.
+
+    Args:
+        interval: in environment steps, over all environments of a vector.
+        what: the interval's name, for the message.
+
+    Raises:
+        UsageError: less than one step.
+    """
+
+    def __init__(self, interval: int, what: str):
+        self._interval = as_whole(interval, what, at_least=1)
+        self._done_at = 0
+
+    def on_training_start(self, agent, total_timesteps: int) -> None:
+        """Begin to count where the agent is."""
+        self._done_at = agent.num_timesteps
+
+    def on_step(self, agent) -> bool | None:
+        """Do it, if it is time."""
+        past, self._done_at = self._done_at, agent.num_timesteps
+        return self.act(agent) if self._done_at // self._interval > past // self._interval else None
+
+    def act(self, agent) -> bool | None:
+        """What is done; returning ``False`` ends learning."""
+        raise NotImplementedError
 
 
 class AfterStep(Callback):
@@ -45,7 +132,7 @@ class AfterStep(Callback):
 
 
 def as_callbacks(callbacks: Any) -> list[Callback]:
-    """Return callbacks of a callback, a function, or several of them.
+    """Return callbacks of a callback, a function, or several of them, lists within lists too.
 
     Raises:
         UsageError: something that is neither.
@@ -54,7 +141,10 @@ def as_callbacks(callbacks: Any) -> list[Callback]:
         callbacks = [callbacks]
     if not isinstance(callbacks, Iterable) or isinstance(callbacks, (str, bytes)):
         raise UsageError(f"callbacks={callbacks!r}: expected ddpg.Callback objects or functions f(agent), or a list")
-    return [_as_callback(callback) for callback in callbacks]
+    return [
+        CallbackList(callback) if isinstance(callback, (list, tuple)) else _as_callback(callback)
+        for callback in callbacks
+    ]
 
 
 def _as_callback(callback: Any) -> Callback:

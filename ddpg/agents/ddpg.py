@@ -49,7 +49,7 @@ class DDPG(OffPolicyAgent):
         num_clipped_predictions: the same for actions that :meth:`predict` returned.
 
     Raises:
-        UsageError: a space or an option that cannot work.
+        UsageError: a space or an option that cannot work, an unknown keyword.
     """
 
     config_class = DDPGConfig
@@ -63,10 +63,11 @@ class DDPG(OffPolicyAgent):
         *,
         actor_network: Callable | None = None,
         critic_network: Callable | None = None,
+        **unknown: Any,
     ):
         self.num_clipped_actions = self.num_clipped_predictions = 0
         networks = {"actor_network": actor_network, "critic_network": critic_network}
-        super().__init__(env, config, seed, networks)
+        super().__init__(env, config, seed, networks, unknown)
         assert isinstance(self.symbolic_update, DDPGUpdate)
         self.actor, self.critics = self.symbolic_update.actor, self.symbolic_update.critics
         self.critic = self.symbolic_update.critic
@@ -94,6 +95,7 @@ class DDPG(OffPolicyAgent):
             make_noise=partial(make_noise, config.noise, config.noise_scale, config.noise_theta, config.noise_dt),
             scale=config.noise_scale,
             share=None if config.noise_schedule == "constant" else self._noise_share,
+            count=getattr(self.env, "num_envs", 1),
         )
 
     def _noise_share(self, step: int) -> float:

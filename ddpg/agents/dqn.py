@@ -35,16 +35,22 @@ class DQN(OffPolicyAgent):
         num_updates: gradient updates made.
 
     Raises:
-        UsageError: a space or an option that cannot work.
+        UsageError: a space or an option that cannot work, an unknown keyword.
     """
 
     config_class = DQNConfig
     config: DQNConfig
 
     def __init__(
-        self, env: Any, config: DQNConfig | None = None, seed: int | None = None, *, q_network: Callable | None = None
+        self,
+        env: Any,
+        config: DQNConfig | None = None,
+        seed: int | None = None,
+        *,
+        q_network: Callable | None = None,
+        **unknown: Any,
     ):
-        super().__init__(env, config, seed, {"q_network": q_network})
+        super().__init__(env, config, seed, {"q_network": q_network}, unknown)
         assert isinstance(self.symbolic_update, DQNUpdate)
         self.q = self.symbolic_update.network
 

@@ -4,7 +4,6 @@ Every episode of a single environment is seeded by the agent's seed and the step
 of a vector where they begin together. What was learned up to such a place is all that the next steps depend on.
 """
 
-from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -65,6 +64,7 @@ class Loop:
         self.owed_updates = 0.0
         self._interaction: Interaction | None = None
         self._stop_requested = False
+        self._callbacks: Callback | None = None
 
     def stop(self) -> None:
         """End :meth:`run` after the current step."""
@@ -79,19 +79,24 @@ class Loop:
         """Begin new episodes with the next step: these are over, or somebody else has used the environment."""
         self._interaction = None
 
-    def run(self, agent: Learning, goal: int, callbacks: Sequence[Callback]) -> None:
+    def report_evaluation(self, agent: Learning, evaluation: Any) -> None:
+        """Tell the callbacks of :meth:`run`, if it is under way, of an evaluation."""
+        if self._callbacks is not None and self._callbacks.on_evaluation(agent, evaluation) is False:
+            self.stop()
+
+    def run(self, agent: Learning, goal: int, callbacks: Callback) -> None:
         """Act and learn until the agent has taken ``goal`` steps in its life, or :meth:`stop`."""
         self._stop_requested = False
-        for callback in callbacks:
-            callback.on_training_start(agent, goal)
+        callbacks.on_training_start(agent, goal)
+        self._callbacks = callbacks
         try:
             while agent.num_timesteps < goal and not self._stop_requested:
                 self._step(agent, goal, callbacks)
         finally:
             if _scheduled(agent.config):
                 agent.scale_learning_rates(1.0)
-            for callback in callbacks:
-                callback.on_training_end(agent)
+            callbacks.on_training_end(agent)
+            self._callbacks = None
 
     def _start(self, agent: Learning) -> Interaction:
         # Of the step too: an agent that goes on does not see its first episodes over again.
@@ -102,7 +107,7 @@ class Loop:
         agent.behaviour.start(interaction.count)
         return interaction
 
-    def _step(self, agent: Learning, goal: int, callbacks: Sequence[Callback]) -> None:
+    def _step(self, agent: Learning, goal: int, callbacks: Callback) -> None:
         # None at first, after an episode's end, and where a callback has abandoned the episode.
         interaction = self._interaction = self._interaction or self._start(agent)
         starts = agent.config.learning_starts
@@ -119,17 +124,15 @@ class Loop:
             agent.behaviour.end_episode(index)
         for episode in transitions.episodes:
             agent.behaviour.end_episode(episode.index)
-            for callback in callbacks:
-                callback.on_episode_end(agent, episode)
+            callbacks.on_episode_end(agent, episode)
         if transitions.episodes and interaction.single:
             self.abandon_episode()
         if learning:
             self._learn(agent, len(transitions.rewards), goal, callbacks)
-        for callback in callbacks:
-            if callback.on_step(agent) is False:
-                self.stop()
+        if callbacks.on_step(agent) is False:
+            self.stop()
 
-    def _learn(self, agent: Learning, steps: int, goal: int, callbacks: Sequence[Callback]) -> None:
+    def _learn(self, agent: Learning, steps: int, goal: int, callbacks: Callback) -> None:
         """Make the updates that are owed, once they fill a call."""
         config = agent.config
         self.owed_updates += steps * config.updates_per_step
@@ -140,11 +143,9 @@ class Loop:
         if _scheduled(config):
             agent.schedule_learning_rates(max(0.0, 1 - agent.num_timesteps / goal))
         if agent.compile_seconds is None:
-            for callback in callbacks:
-                callback.on_compile(agent)
+            callbacks.on_compile(agent)
         metrics = agent.update(count)
-        for callback in callbacks:
-            callback.on_update(agent, metrics)
+        callbacks.on_update(agent, metrics)
 
 
 def _scheduled(config: AgentConfig) -> bool:

@@ -6,12 +6,13 @@ from typing import Any, TypeVar
 
 from ddpg.acting.schedules import interpolate, schedule_of
 from ddpg.agents import limits, state
-from ddpg.agents.callbacks import Callback, ProgressBar, as_callbacks
+from ddpg.agents.callbacks import Callback, CallbackList, ProgressBar, as_callbacks
 from ddpg.agents.loop import Loop
 from ddpg.agents.remembering import RememberingAgent
 from ddpg.config import AgentConfig
 from ddpg.errors import UsageError
 from ddpg.experience.interaction import spaces_of
+from ddpg.spelling import LEARN, refuse_unknown
 from ddpg.storage import checkpoint
 
 Self = TypeVar("Self", bound="OffPolicyAgent")
@@ -68,7 +69,7 @@ class OffPolicyAgent(RememberingAgent):
         """
         if n < 1:
             raise UsageError(f"update(n={n}) must make at least 1 update")
-        self.check_process()
+        self.check_usable()
         config = self.config
         scale = self.largest_reward if config.rescale_rewards else 1.0
         if self.memory.rewards is not None:
@@ -93,6 +94,7 @@ class OffPolicyAgent(RememberingAgent):
         total_timesteps: int,
         callbacks: Callback | Callable | Sequence[Callback | Callable] = (),
         progress_bar: bool = False,
+        **unknown: Any,
     ) -> Self:
         """Interact with the environment for ``total_timesteps`` more steps and learn from it.
 
@@ -111,19 +113,24 @@ class OffPolicyAgent(RememberingAgent):
             The agent.
 
         Raises:
-            UsageError: no environment, ``total_timesteps`` < 1, a ``step_timeout`` that nothing can keep, or more to
-                remember than this machine has memory for.
+            UsageError: an unknown keyword, no environment, ``total_timesteps`` < 1, a ``step_timeout`` that nothing
+                can keep, or more to remember than this machine has memory for.
             EnvironmentFault: the environment raised, hung, or returned NaN or whatever else it may not.
         """
-        self.check_process()
+        refuse_unknown("learn", unknown, LEARN, ("total_timesteps", "callbacks", "progress_bar"))
+        self.check_usable()
         self.check_learning(total_timesteps)
         bars = [ProgressBar()] if progress_bar else []
-        self.loop.run(self, self.num_timesteps + total_timesteps, [*as_callbacks(callbacks), *bars])
+        self.loop.run(self, self.num_timesteps + total_timesteps, CallbackList([*as_callbacks(callbacks), *bars]))
         return self
 
     def stop(self) -> None:
         """Ask :meth:`learn` to return after the current step."""
         self.loop.stop()
+
+    def report_evaluation(self, evaluation: Any) -> None:
+        """Tell the callbacks of the :meth:`learn` under way of an evaluation: ``on_evaluation`` of each."""
+        self.loop.report_evaluation(self, evaluation)
 
     def abandon_episode(self) -> None:
         """Let the next :meth:`learn` begin new episodes: somebody else has used the training environment.
@@ -148,7 +155,7 @@ class OffPolicyAgent(RememberingAgent):
         Raises:
             UsageError: something else is at ``path``; it is left as it is.
         """
-        self.check_process()
+        self.check_usable()
         return checkpoint.write(path, *state.capture(self, replay))
 
     @classmethod

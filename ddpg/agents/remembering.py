@@ -36,6 +36,7 @@ class RememberingAgent(Agent):
         Raises:
             UsageError: a wrong shape, NaN, or an action outside its space; nothing is stored then.
         """
+        self.check_usable()
         transition = observation, action, reward, next_observation, terminated, truncated
         self.store(*checked_transition(self.observation_space, self.actions.to_flat, *transition))
 
@@ -66,6 +67,7 @@ class RememberingAgent(Agent):
         Raises:
             UsageError: a wrong shape, NaN, or an action outside its space; nothing is stored then.
         """
+        self.check_usable()
         fields = observations, actions, rewards, next_observations, terminated, truncated
         observations, flat, rewards, next_observations, terminated, truncated = checked_transitions(
             self.observation_space, self.actions.to_flat, *fields

@@ -4,14 +4,13 @@ Options come back as options, so learning rates are not among the variables; wha
 as it was. The environment's state is not part of it: learning goes on with a new episode.
 """
 
-from collections.abc import Mapping
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces as gym_spaces
 
-from ddpg.agents.base import Agent
+from ddpg.agents.session_owner import check_variables
 from ddpg.config import AgentConfig
 from ddpg.errors import UsageError
 from ddpg.experience.interaction import spaces_of
@@ -21,11 +20,13 @@ from ddpg.updates.registry import ALGORITHMS, algorithm_of
 
 def capture(agent: Any, replay: bool) -> tuple[dict[str, Any], checkpoint.Groups]:
     """Return the manifest and the arrays of an agent: everything that learning reads or writes."""
-    groups = {"variables": agent.session.run(agent.global_variables)}
+    groups = {"variables": agent.get_parameters()}
     if replay:
         groups["replay"] = agent.memory.sampler.state()
     if statistics := agent.memory.statistics():
         groups["statistics"] = statistics
+    if noise := agent.behaviour.state():
+        groups["noise"] = noise
     manifest = {
         "kind": type(agent).__name__,
         "algorithm": algorithm_of(agent.config),
@@ -48,7 +49,8 @@ def restore(agent: Any, manifest: dict[str, Any], groups: checkpoint.Groups) -> 
     Raises:
         UsageError: its variables or random generators are not those of the checkpoint; nothing is set then.
     """
-    _check_variables(agent.global_variables, groups.get("variables", {}))
+    advice = "pass the configuration and networks it was made with"
+    check_variables(agent.global_variables, groups.get("variables", {}), "the checkpoint", advice)
     if agent.generators.keys() != manifest["random_states"].keys():
         raise UsageError(
             f"the checkpoint has random states of {sorted(manifest['random_states'])}, expected those of "
@@ -57,7 +59,8 @@ def restore(agent: Any, manifest: dict[str, Any], groups: checkpoint.Groups) -> 
     if "replay" in groups:
         agent.memory.sampler.restore(groups["replay"])
     agent.memory.restore_statistics(groups.get("statistics", {}))
-    _restore_variables(agent, groups["variables"])
+    agent.assign(groups["variables"])
+    agent.behaviour.restore(groups.get("noise", {}))
     agent.num_timesteps = manifest["num_timesteps"]
     agent.updater.num_updates = manifest["num_updates"]
     agent.loop.owed_updates = manifest["owed_updates"]
@@ -94,38 +97,6 @@ def fitting_env(manifest: dict[str, Any], env: Any) -> Any:
                 "load it with the environment it was trained in"
             )
     return env
-
-
-def _check_variables(variables: Mapping[str, Any], values: Mapping[str, np.ndarray]) -> None:
-    """Refuse values that are not those of ``variables``, by name, shape and dtype.
-
-    Raises:
-        UsageError: some are missing, too many, or of another shape or dtype.
-    """
-    if variables.keys() != values.keys():
-        missing, extra = sorted(variables.keys() - values.keys()), sorted(values.keys() - variables.keys())
-        raise UsageError(
-            f"the checkpoint does not fit these networks: it lacks {missing[:3] or 'nothing'}, and has "
-            f"{extra[:3] or 'nothing'} that they do not; pass the configuration and networks it was made with"
-        )
-    for name, variable in variables.items():
-        if values[name].shape != tuple(variable.shape):
-            raise UsageError(
-                f"{name} has shape {values[name].shape} in the checkpoint and {tuple(variable.shape)} here; "
-                "pass the configuration and networks it was made with"
-            )
-        if values[name].dtype != variable.dtype.base_dtype.as_numpy_dtype:
-            raise UsageError(
-                f"{name} has dtype {values[name].dtype} in the checkpoint and {variable.dtype.base_dtype.name} here; "
-                "pass the networks it was made with"
-            )
-
-
-def _restore_variables(agent: Agent, values: Mapping[str, np.ndarray]) -> None:
-    initializers = {variable.initializer: values[name] for name, variable in agent.global_variables.items()}
-    # A variable's initialiser assigns its second input: feeding that sets any value, without new ops.
-    agent.session.run(list(initializers), {op.inputs[1]: value for op, value in initializers.items()})
-    agent.refresh_policy()
 
 
 def _same(one: gym.Space, other: gym.Space) -> bool:

@@ -5,7 +5,7 @@ import json
 
 from ddpg.commands.base import InItsEnvironment, OfEnvironment, OfRun, WithJson, find_here, load
 from ddpg.options import option
-from ddpg.progress import saying, significant
+from ddpg.progress import saying
 from ddpg.quiet import quiet_tensorflow
 
 WHICH = "latest, best or a number of steps"
@@ -48,12 +48,7 @@ class Evaluate(WithJson, InItsEnvironment):
         if self.json:
             print(json.dumps(summary))
             return
-        mean, low, high = (significant(summary[name]) for name in ("mean_return", "ci95_low", "ci95_high"))
-        success = f", success rate {summary['success_rate']:.0%}" if "success_rate" in summary else ""
-        print(
-            f"{summary['env_id']} after {summary['timesteps']:,} steps: mean return {mean} (95 % CI {low} to {high}, "
-            f"{summary['episodes']} episodes of {summary['mean_length']:.0f} steps){success}"
-        )
+        print(f"{summary['env_id']} after {summary['timesteps']:,} steps: {result}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

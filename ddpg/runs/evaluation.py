@@ -1,6 +1,7 @@
 """Returns of a policy over whole episodes."""
 
 import dataclasses
+import time
 from typing import Any
 
 import gymnasium as gym
@@ -22,16 +23,35 @@ class Evaluation:
 
     ``clipped_actions`` counts the actions that the policy had to clip to their box.
     ``successes`` tells, where the environment says it (``info["is_success"]`` at the end), which succeeded.
+    ``seconds`` is how long it took.
     """
 
     returns: np.ndarray
     lengths: np.ndarray
     clipped_actions: int = 0
     successes: np.ndarray | None = None
+    seconds: float = 0.0
+
+    @property
+    def mean_return(self) -> float:
+        """The mean of the returns (env units)."""
+        return float(self.returns.mean())
+
+    def __str__(self) -> str:
+        """Return mean, interval, episodes and successes in a line."""
+        summary = self.summary()
+        mean, low, high = (progress.significant(summary[name]) for name in ("mean_return", "ci95_low", "ci95_high"))
+        one = summary["episodes"] == 1
+        interval = "" if one else f"95 % CI {low} to {high}, "
+        success = f", success rate {summary['success_rate']:.0%}" if "success_rate" in summary else ""
+        return (
+            f"mean return {mean} ({interval}{summary['episodes']} episode{'' if one else 's'} of "
+            f"{summary['mean_length']:.0f} steps){success}"
+        )
 
     def summary(self) -> dict[str, Any]:
         """Return mean, spread and a 95 % confidence interval of the mean (Student's t)."""
-        mean, count = float(self.returns.mean()), len(self.returns)
+        mean, count = self.mean_return, len(self.returns)
         error = float(self.returns.std(ddof=1) / np.sqrt(count)) if count > 1 else 0.0
         half = float(stats.t.ppf(0.975, count - 1)) * error if count > 1 else 0.0
         return {
@@ -76,8 +96,8 @@ def evaluate(
         progress_bar: show one on stderr.
 
     Returns:
-        Of each episode the return, the length, and whether it succeeded. Clipped actions are counted in every step,
-        of a vector also where an environment has contributed its episodes already.
+        Of each episode the return, the length, and whether it succeeded; printed, a line. Clipped actions are
+        counted in every step, of a vector also where an environment has contributed its episodes already.
 
     Raises:
         UsageError: fewer than one episode, no policy, no environment, or a vector with another autoreset mode.
@@ -92,13 +112,14 @@ def evaluate(
             f"policy={policy!r} has no method predict(observation, deterministic=) -> (action, state); "
             "give an agent, or an object of your own with that method"
         )
+    start = time.perf_counter()
     clipped_before = getattr(policy, "num_clipped_predictions", 0)
     try:
         stepper = make_stepper(env, seed, AsReturned(spaces_of(env)[0], getattr(env, "num_envs", 1)))
         with progress.bar(total=episodes, desc="evaluating", unit="episode", disable=not progress_bar) as bar:
             finished = _whole_episodes(policy, stepper, int(episodes), deterministic, bar)
     finally:
-        if _learns_in(policy, env) and hasattr(policy, "abandon_episode"):
+        if learns_in(policy, env) and hasattr(policy, "abandon_episode"):
             policy.abandon_episode()
     successes = [episode.success for episode in finished]
     return Evaluation(
@@ -106,7 +127,13 @@ def evaluate(
         np.array([episode.length for episode in finished]),
         getattr(policy, "num_clipped_predictions", 0) - clipped_before,
         None if None in successes else np.array(successes),
+        time.perf_counter() - start,
     )
+
+
+def evaluation_seed(seed: int) -> int:
+    """Return the seed of evaluations for an agent's ``seed``: not of an episode that training sees."""
+    return seed + 1_000_000
 
 
 def _whole_episodes(
@@ -124,7 +151,7 @@ def _whole_episodes(
     return finished
 
 
-def _learns_in(policy: Any, env: gym.Env | gym.vector.VectorEnv) -> bool:
+def learns_in(policy: Any, env: gym.Env | gym.vector.VectorEnv) -> bool:
     """Whether stepping ``env`` steps the environment that ``policy`` says it learns in, or one in its vector."""
     own = getattr(policy, "env", None)
     return own is not None and not _innermost(own).isdisjoint(_innermost(env))

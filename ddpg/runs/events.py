@@ -22,10 +22,11 @@ _ERRNO = {
 class Events:
     """An event file of scalars. What is added is on its way to the disk after :meth:`flush`."""
 
-    def __init__(self, run: Path, keep: Callable[[int, str], bool]):
-        """Open a new file in ``run``; of those there, scalars stay for which ``keep(step, tag)`` holds."""
-        for path in sorted(run.glob("events.out.tfevents.*")):
-            _cut(path, keep)
+    def __init__(self, run: Path, keep: Callable[[int, str], bool] | None):
+        """Open a new file in ``run``; of those there, scalars stay for which ``keep(step, tag)`` holds, or all."""
+        if keep is not None:
+            for path in sorted(run.glob("events.out.tfevents.*")):
+                _cut(path, keep)
         self._path = _free(run)
         with _named(self._path):
             self._writer = tf.io.TFRecordWriter(str(self._path))

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
-import numpy as np
 
 from ddpg.agents import state
 from ddpg.agents.callbacks import Callback
@@ -14,18 +13,11 @@ from ddpg.agents.off_policy import OffPolicyAgent
 from ddpg.errors import UsageError
 from ddpg.experience.interaction import Episode
 from ddpg.runs import directory
-from ddpg.runs.evaluation import evaluate
-from ddpg.runs.events import Events
+from ddpg.runs.evaluation import evaluate, evaluation_seed
 from ddpg.runs.ledger import Ledger
+from ddpg.runs.meter import Meter, tags_of
+from ddpg.runs.sinks import EventFile, Sink, Tables
 from ddpg.storage import checkpoint, place
-
-# Stable-Baselines3's TensorBoard tags, so that its users find what they look for.
-TAGS = {
-    "ep_rew_mean": "rollout/ep_rew_mean",
-    "ep_len_mean": "rollout/ep_len_mean",
-    "fps": "time/fps",
-    "n_updates": "train/n_updates",
-}
 
 KEEP_CHECKPOINTS = 2
 LEDGER = "run"  # the group of arrays in a checkpoint
@@ -48,61 +40,52 @@ class Recorder(Callback):
     """
 
     def __init__(self, run: Path, document: dict[str, Any], agent: OffPolicyAgent, env: gym.Env, ledger: Ledger):
-        self._tags = (
-            TAGS
-            | {name: f"rollout/{name}" for name in agent.counts}
-            | {name: f"train/{name}" for name in agent.metrics}
-        )
         self._run, self._folder = run, run / "checkpoints"
         self._interval = document["evaluation_interval"]
         self._episodes = document["evaluation_episodes"]
         self._log_interval = max(1, document["total_timesteps"] // 200)
         self._env = env
-        self._seed = document["seed"] + 1_000_000  # not an episode that training sees
-        self._ledger = ledger
+        self._seed = evaluation_seed(document["seed"])
+        self._ledger, self._meter = ledger, Meter(ledger, agent)
         self._vector = isinstance(agent.env, gym.vector.VectorEnv)
-        self._begun_at = self._start_steps = agent.num_timesteps
+        self._begun_at = agent.num_timesteps
         self._episode_ended_at = -1
-        self._evaluation_seconds = self._aside_seconds = 0.0
-        self._start = time.perf_counter()
+        self._evaluation_seconds = 0.0
         self._open(agent)
 
     def _open(self, agent: OffPolicyAgent) -> None:
         """Open the files, without what comes after the checkpoint that the run goes on from."""
-        ledger, now = self._ledger, agent.num_timesteps
+        ledger, tags = self._ledger, tags_of(agent)
+        keep = {"metrics": ledger.logged, "episodes": agent.num_timesteps, "evaluations": ledger.evaluated}
+        kept = {True: ledger.evaluated, False: ledger.logged}
         with contextlib.ExitStack() as opened:
-
-            def table(name: str, columns: list[str], keep_until: int) -> directory.Table:
-                return opened.enter_context(
-                    contextlib.closing(directory.Table(self._run / f"{name}.csv", columns, keep_until))
-                )
-
-            self._metrics = table("metrics", ["timesteps", "seconds", "compile_seconds", *self._tags], ledger.logged)
-            self._episode_table = table("episodes", ["timesteps", "return", "length"], now)
-            self._evaluations = table("evaluations", ["timesteps", *_EVALUATION_COLUMNS], ledger.evaluated)
-            kept = {True: ledger.evaluated, False: ledger.logged}
-            events = Events(self._run, lambda step, tag: step <= kept[tag.startswith("eval/")])
-            self._events = opened.enter_context(contextlib.closing(events))
+            self._sinks: list[Sink] = [
+                opened.enter_context(contextlib.closing(Tables(self._run, tags, keep))),
+                opened.enter_context(
+                    contextlib.closing(
+                        EventFile(self._run, tags, lambda step, tag: step <= kept[tag.startswith("eval/")])
+                    )
+                ),
+            ]
             self._keep_best(agent)
             self._files = opened.pop_all()
 
     def on_training_start(self, agent: OffPolicyAgent, total_timesteps: int) -> None:
         """Start the clock; make an evaluation that a run owes which was left where it was due."""
-        self._start, self._start_steps = time.perf_counter(), agent.num_timesteps
+        self._meter.begin(agent)
         if agent.num_timesteps >= self._due:
             self._evaluate(agent)
 
     def on_episode_end(self, agent: OffPolicyAgent, episode: Episode) -> None:
         """Write the episode down."""
-        self._ledger.recent.append((episode.episode_return, episode.length))
+        self._meter.note_episode(episode)
         self._episode_ended_at = agent.num_timesteps
-        self._episode_table.add(
-            {"timesteps": agent.num_timesteps, "return": episode.episode_return, "length": episode.length}
-        )
+        for sink in self._sinks:
+            sink.add_episode(agent.num_timesteps, episode)
 
     def on_update(self, agent: OffPolicyAgent, metrics: dict[str, float]) -> None:
         """Keep the metrics for the next row."""
-        self._ledger.note_update(metrics)
+        self._meter.note_update(metrics)
 
     def on_step(self, agent: OffPolicyAgent) -> None:
         """Log where its interval is over; evaluate where it is due and every environment can be reset."""
@@ -150,26 +133,11 @@ class Recorder(Callback):
         """Close the files."""
         self._files.close()
 
-    def _training_seconds(self) -> float:
-        return self._ledger.seconds + time.perf_counter() - self._start - self._aside_seconds
-
     def _log(self, agent: OffPolicyAgent) -> None:
-        ledger, now = self._ledger, agent.num_timesteps
-        seconds = self._training_seconds()
-        compiling = agent.compile_seconds or 0.0
-        row: dict[str, float] = {
-            "fps": (now - self._start_steps) / max(seconds - ledger.seconds - compiling, 1e-9),
-        }
-        if ledger.recent:
-            returns, lengths = zip(*ledger.recent, strict=True)
-            row |= {"ep_rew_mean": float(np.mean(returns)), "ep_len_mean": float(np.mean(lengths))}
-        row |= {name: count - ledger.counts[name] for name, count in agent.counts.items()}
-        if means := ledger.means():
-            row |= means | {"n_updates": float(agent.num_updates)}
-        ledger.logged, ledger.counts = now, agent.counts
-        self._metrics.add({"timesteps": now, "seconds": seconds, "compile_seconds": compiling, **row})
-        self._events.add(now, {self._tags[name]: value for name, value in row.items()})
-        self._events.flush()
+        row = self._meter.row(agent)
+        for sink in self._sinks:
+            sink.add_metrics(agent.num_timesteps, row)
+            sink.flush()
 
     def _evaluate(self, agent: OffPolicyAgent) -> None:
         """Evaluate and save; none of it counts as training time."""
@@ -179,18 +147,18 @@ class Recorder(Callback):
         start = time.perf_counter()
         summary = evaluate(agent, self._env, self._episodes, self._seed).summary()
         self._evaluation_seconds = time.perf_counter() - start
-        self._evaluations.add({"timesteps": now, **summary})
-        self._events.add(now, {tag: summary[name] for name, tag in _EVALUATION_TAGS.items() if name in summary})
+        for sink in self._sinks:
+            sink.add_evaluation(now, summary)
         ledger.evaluated = now
         if is_best := summary["mean_return"] > ledger.best:
             ledger.best, ledger.best_at = summary["mean_return"], now
         agent.abandon_episode()
-        self._aside_seconds += time.perf_counter() - start
+        self._meter.leave_out(time.perf_counter() - start)
         start = time.perf_counter()
         self._save(agent)
         if is_best:
             self._save_best(agent)
-        self._aside_seconds += time.perf_counter() - start
+        self._meter.leave_out(time.perf_counter() - start)
 
     def _keep_best(self, agent: OffPolicyAgent) -> None:
         """Save the best where a kill came between its evaluation and its being saved."""
@@ -208,21 +176,10 @@ class Recorder(Callback):
 
     def _save(self, agent: OffPolicyAgent) -> None:
         """Write a checkpoint to resume from, and let go of the oldest."""
-        self._events.flush()
+        for sink in self._sinks:
+            sink.flush()
         manifest, groups = state.capture(agent, replay=True)
-        groups[LEDGER] = self._ledger.arrays(agent.counts, self._training_seconds())
+        groups[LEDGER] = self._ledger.arrays(agent.counts, self._meter.seconds())
         checkpoint.write(self._folder / str(agent.num_timesteps), manifest, groups)
         for path in directory.checkpoints(self._run)[:-KEEP_CHECKPOINTS]:
             place.remove(path)
-
-
-_EVALUATION_COLUMNS = [
-    *("episodes", "mean_return", "std_return", "ci95_low", "ci95_high", "min_return", "max_return"),
-    *("mean_length", "clipped_actions", "success_rate"),
-]
-_EVALUATION_TAGS = {
-    "mean_return": "eval/mean_reward",
-    "mean_length": "eval/mean_ep_length",
-    "clipped_actions": "eval/clipped_actions",
-    "success_rate": "eval/success_rate",
-}

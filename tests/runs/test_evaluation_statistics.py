@@ -80,3 +80,10 @@ def test_evaluation_explores_only_where_it_is_asked_to(kind):
     np.testing.assert_allclose(evaluate(agent, agent.env, 8, seed=0).returns, 3 * action, rtol=1e-5, atol=1e-6)
     noisy = evaluate(agent, agent.env, 8, seed=0, deterministic=False).returns
     assert len(set(noisy)) > 3
+
+
+def test_an_evaluation_is_printed_as_a_line():
+    # Mean 2.5, deviation 1.291; t(3) = 3.182, so ± 2.054.
+    four = Evaluation(np.array([1.0, 2.0, 3.0, 4.0]), np.array([5, 5, 5, 9]), successes=np.array([1, 0, 0, 0]))
+    assert str(four) == "mean return 2.5 (95 % CI 0.4457 to 4.554, 4 episodes of 6 steps), success rate 25%"
+    assert str(Evaluation(np.array([-1234.5]), np.array([3]))) == "mean return -1234 (1 episode of 3 steps)"

@@ -1,0 +1,187 @@
+"""Callbacks that write down how learning goes: CSV, TensorBoard, experiment trackers."""
+
+import abc
+import io
+from pathlib import Path
+from typing import Any
+
+from ddpg.agents.callbacks import Periodic
+from ddpg.agents.off_policy import OffPolicyAgent
+from ddpg.errors import UsageError, file_faults
+from ddpg.experience.interaction import Episode
+from ddpg.runs import description
+from ddpg.runs.evaluation import Evaluation
+from ddpg.runs.ledger import Ledger
+from ddpg.runs.meter import Meter, tags_of
+from ddpg.runs.sinks import EventFile, Sink, Tables, Tagged, table_columns
+
+_ADVICE = "name another directory"
+
+
+class LogCallback(Periodic, abc.ABC):
+    """Gives a sink rows of training every so many steps and at the end, episodes, and evaluations.
+
+    Evaluations are those of :class:`ddpg.EvalCallback`; they are left out of the seconds and the steps per second.
+
+    Args:
+        log_interval: environment steps between rows, over all environments.
+    """
+
+    _meter: Meter
+
+    def __init__(self, log_interval: int):
+        super().__init__(log_interval, "log_interval")
+        self._agent: OffPolicyAgent | None = None
+        self._sink: Sink | None = None
+
+    @abc.abstractmethod
+    def _open(self, agent: OffPolicyAgent, tags: dict[str, str]) -> Sink:
+        """Return where it goes, for rows with these tags."""
+
+    def on_training_start(self, agent: OffPolicyAgent, total_timesteps: int) -> None:
+        """Open the files, start the clock."""
+        super().on_training_start(agent, total_timesteps)
+        if self._agent is agent:
+            self._meter.begin(agent)
+        else:
+            self._agent = agent
+            self._meter = Meter(Ledger.begun(agent.metrics, agent.counts, agent.num_timesteps), agent)
+        self._sink = self._open(agent, tags_of(agent))
+
+    def on_episode_end(self, agent: OffPolicyAgent, episode: Episode) -> None:
+        """Write it down."""
+        self._meter.note_episode(episode)
+        if self._sink:
+            self._sink.add_episode(agent.num_timesteps, episode)
+
+    def on_update(self, agent: OffPolicyAgent, metrics: dict[str, float]) -> None:
+        """Keep the metrics for the next row."""
+        self._meter.note_update(metrics)
+
+    def on_evaluation(self, agent: OffPolicyAgent, evaluation: Evaluation) -> None:
+        """Write it down."""
+        self._meter.leave_out(evaluation.seconds)
+        if self._sink:
+            self._sink.add_evaluation(agent.num_timesteps, evaluation.summary())
+            self._sink.flush()
+
+    def act(self, agent: OffPolicyAgent) -> None:
+        """Write a row."""
+        if self._sink:
+            self._sink.add_metrics(agent.num_timesteps, self._meter.row(agent))
+            self._sink.flush()
+
+    def on_training_end(self, agent: OffPolicyAgent) -> None:
+        """Write what is left, close the files."""
+        if self._sink is None:
+            return
+        try:
+            if self._meter.ledger.logged < agent.num_timesteps:
+                self.act(agent)
+        finally:
+            self._meter.end()
+            self._sink.close()
+            self._sink = None
+
+
+class CSVCallback(LogCallback):
+    """Writes ``metrics.csv``, ``episodes.csv`` and ``evaluations.csv``, the tables of a run directory.
+
+    A table that is there is gone on with; its rows of later steps than the agent's are removed, so an agent that
+    begins at 0 begins new tables.
+
+    Args:
+        directory: where the tables are; it is made.
+        log_interval: environment steps between rows of ``metrics.csv``.
+
+    Raises:
+        UsageError: less than one step.
+    """
+
+    def __init__(self, directory: str | Path, log_interval: int = 1_000):
+        super().__init__(log_interval)
+        self._directory = Path(directory)
+
+    def _open(self, agent: OffPolicyAgent, tags: dict[str, str]) -> Sink:
+        if (self._directory / description.CONFIG).exists():
+            raise UsageError(f"{self._directory} is the directory of a run, which has tables of its own; {_ADVICE}")
+        with file_faults(_ADVICE):
+            self._directory.mkdir(parents=True, exist_ok=True)
+            for name, columns in table_columns(tags).items():
+                _check_header(self._directory / f"{name}.csv", columns)
+            return Tables(self._directory, tags, dict.fromkeys(table_columns(tags), agent.num_timesteps))
+
+
+class TensorBoardCallback(LogCallback):
+    """Writes a TensorBoard event file, under Stable-Baselines3's tags (``rollout/ep_rew_mean``, ``eval/mean_reward``).
+
+    Args:
+        log_dir: the directory; it is made. Event files that are there stay as they are.
+        log_interval: environment steps between points.
+
+    Raises:
+        UsageError: less than one step.
+    """
+
+    def __init__(self, log_dir: str | Path, log_interval: int = 1_000):
+        super().__init__(log_interval)
+        self._directory = Path(log_dir)
+
+    def _open(self, agent: OffPolicyAgent, tags: dict[str, str]) -> Sink:
+        with file_faults(_ADVICE):
+            self._directory.mkdir(parents=True, exist_ok=True)
+            return EventFile(self._directory, tags, keep=None)
+
+
+class TrackerCallback(LogCallback):
+    """Logs to anything with ``init``, ``log`` and ``finish``, as W&B and Trackio have; none of them is imported here.
+
+    ``TrackerCallback(wandb, project="pendulum")`` begins a run with every ``learn`` (``init(config=..., **options)``),
+    logs numbers under Stable-Baselines3's tags (``log({tag: value}, step=...)``), and ends it (``finish()``).
+    A run that you began yourself, an object with ``log`` but without ``init``, is neither begun nor ended.
+
+    Args:
+        tracker: the module, or an object.
+        log_interval: environment steps between logs.
+        options: of its ``init``; ``config`` is the agent's configuration, unless you give one.
+
+    Raises:
+        UsageError: no ``log``, an ``init`` without ``finish``, options without ``init``, less than one step.
+    """
+
+    def __init__(self, tracker: Any, log_interval: int = 1_000, **options: Any):
+        super().__init__(log_interval)
+        has = {name: callable(getattr(tracker, name, None)) for name in ("init", "log", "finish")}
+        if not has["log"] or (has["init"] and not has["finish"]):
+            missing = ", ".join(name for name, there in has.items() if not there)
+            raise UsageError(
+                f"tracker={tracker!r} has no {missing}; give a module such as wandb or trackio, or a run that you began"
+            )
+        if options and not has["init"]:
+            raise UsageError(f"tracker={tracker!r} is begun already: {', '.join(options)} would be of its init")
+        self._tracker, self._begins, self._options = tracker, has["init"], options
+
+    def _open(self, agent: OffPolicyAgent, tags: dict[str, str]) -> Sink:
+        if self._begins:
+            self._tracker.init(**{"config": agent.config.to_json(), **self._options})
+        return _TrackerSink(self._tracker, tags, self._begins)
+
+
+class _TrackerSink(Tagged):
+    def __init__(self, tracker: Any, tags: dict[str, str], ends: bool):
+        super().__init__(tags, lambda step, scalars: tracker.log(scalars, step=step))
+        self._tracker, self._ends = tracker, ends
+
+    def close(self) -> None:
+        """End the tracker's run, if it was begun here."""
+        if self._ends:
+            self._tracker.finish()
+
+
+def _check_header(path: Path, columns: list[str]) -> None:
+    """Refuse a file that is not the table to go on with."""
+    if path.exists():
+        with path.open(encoding="utf-8", errors="replace") as file:
+            header = file.readline(io.DEFAULT_BUFFER_SIZE).rstrip("\r\n")
+        if header != ",".join(columns):
+            raise UsageError(f"{path} is another table: its columns are not those of this agent; {_ADVICE}")

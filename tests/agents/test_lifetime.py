@@ -1,0 +1,125 @@
+"""An agent says what it is, hands out its parameters and takes them back, and is closed once and for all."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from ddpg import DDPG, DQN, DDPGConfig, DQNConfig, UsageError
+
+OBSERVATIONS = gym.spaces.Box(-1.0, 1.0, (2,), np.float32)
+SPACES = (OBSERVATIONS, gym.spaces.Box(-1.0, 1.0, (1,), np.float32))
+CONFIG = DDPGConfig(hidden=(4, 3), batch_size=4, buffer_size=20, updates_per_call=1, policy_delay=2, jit=False)
+
+
+def filled(seed):
+    agent, rng = DDPG(SPACES, CONFIG, seed), np.random.default_rng(0)
+    for _ in range(6):
+        s, a, successor = rng.uniform(-1, 1, 2), rng.uniform(-1, 1, 1), rng.uniform(-1, 1, 2)
+        agent.observe(s, a, float(a[0]), successor, False, False)
+    return agent
+
+
+@pytest.fixture(scope="module")
+def agents():
+    """Two agents of different seeds; the first has made three updates."""
+    one, other = filled(0), filled(1)
+    one.update(3)
+    return one, other
+
+
+def test_repr_is_a_line_of_what_it_is(agents):
+    text = repr(agents[0])
+    assert text == "DDPG(as TD3, Box(2,) -> Box(1,), hidden layers of 4-3, 6 steps, 3 updates)"
+    agent = DQN((OBSERVATIONS, gym.spaces.Discrete(3)), DQNConfig(hidden=(4,)), seed=0)
+    assert repr(agent) == "DQN(Box(2,) -> Discrete(3), hidden layers of 4, 0 steps, 0 updates)"
+
+
+def test_parameters_come_back_exactly_and_updates_go_on_alike(agents):
+    one, other = agents
+    parameters = one.get_parameters()
+    assert any((parameters[name] != value).any() for name, value in other.get_parameters().items())
+    other.set_parameters(parameters)
+    for name, value in other.get_parameters().items():
+        np.testing.assert_array_equal(value, parameters[name], name)
+    states = np.random.default_rng(1).uniform(-1, 1, (5, 2))
+    np.testing.assert_array_equal(one.predict(states)[0], other.predict(states)[0])
+    # The optimisers' slots, targets and the count that delays the actor too: the next update is the same.
+    other.generators["replay"].bit_generator.state = one.generators["replay"].bit_generator.state
+    assert one.update() == other.update()
+    for name, value in other.get_parameters().items():
+        np.testing.assert_array_equal(value, one.get_parameters()[name], name)
+
+
+def test_what_was_handed_out_does_not_change(agents):
+    one, _ = agents
+    held = one.get_parameters()
+    before = {name: value.copy() for name, value in held.items()}
+    one.update(2)
+    assert all((held[name] == value).all() for name, value in before.items())
+    assert any((value != before[name]).any() for name, value in one.get_parameters().items())
+
+
+def test_some_parameters_are_set_where_that_is_meant(agents):
+    _, other = agents
+    before = other.get_parameters()
+    name = next(name for name, value in before.items() if value.ndim == 2)
+    other.set_parameters({name: before[name].astype(np.float64) + 1}, exact_match=False)
+    after = other.get_parameters()
+    assert {key for key, value in after.items() if (value != before[key]).any()} == {name}
+    np.testing.assert_allclose(after[name], before[name] + 1)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda name, value: {name: value[:-1]}, r"has shape \(1, 4\) in set_parameters and \(2, 4\) here"),
+        (lambda name, value: {name: value.astype(int)}, "has dtype int64 in set_parameters and float32 here"),
+        (lambda name, value: {name: value * np.nan}, "holds numbers that are not finite"),
+        (lambda name, value: {name + "x": value}, "no parameter '{name}x'; did you mean '{name}'"),
+    ],
+)
+def test_parameters_that_do_not_fit_are_named_and_nothing_is_set(agents, change, message):
+    _, other = agents
+    before = other.get_parameters()
+    name = next(name for name, value in before.items() if value.shape == (2, 4))
+    with pytest.raises(UsageError, match=message.replace("{name}", name)):
+        other.set_parameters(
+            {**before, **{key: value + 1 for key, value in before.items()}, **change(name, before[name])}
+        )
+    for key, value in other.get_parameters().items():
+        np.testing.assert_array_equal(value, before[key], key)
+
+
+def test_a_missing_parameter_is_named(agents):
+    _, other = agents
+    parameters = other.get_parameters()
+    gone = sorted(parameters)[0]
+    del parameters[gone]
+    with pytest.raises(UsageError, match=f"it lacks \\['{gone}'\\].*exact_match=False"):
+        other.set_parameters(parameters)
+
+
+def test_a_closed_agent_says_so_and_is_closed_twice_without_harm(tmp_path):
+    with filled(0) as agent:
+        agent.update()
+    agent.close()
+    assert agent.closed
+    assert repr(agent).endswith("1 updates, closed)")
+    s, a = np.zeros(2), np.zeros(1)
+    uses = [
+        lambda: agent.predict(s),
+        lambda: agent.update(),
+        lambda: agent.learn(1),
+        lambda: agent.save(tmp_path / "c"),
+        lambda: agent.export(tmp_path / "e"),
+        lambda: agent.observe(s, a, 0.0, s, False, False),
+        lambda: agent.remember([s], [a], [0.0], [s], [False], [False]),
+        lambda: agent.get_parameters(),
+        lambda: agent.set_parameters({}),
+        lambda: agent.__enter__(),
+    ]
+    for use in uses:
+        with pytest.raises(UsageError, match="this agent is closed"):
+            use()
+    with pytest.raises(RuntimeError, match="closed"):
+        agent.session.run(agent.global_variables)
