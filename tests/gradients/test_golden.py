@@ -159,6 +159,7 @@ def test_square(golden, graph, session):
     assert_golden(np.array(session.run(tf.gradients(y, [w]))), data["gradients"])
 
 
+@pytest.mark.slow
 def test_the_script_beside_the_files_reproduces_them():
     """In a process of its own, for it switches eager mode off; under TensorFlow 1.15 its README tells the same."""
     script = Path(__file__).parents[1] / "golden" / "make_golden.py"
