@@ -64,12 +64,14 @@ class Study(WithJson, WithProgress):
     def _print(self, root: Path, report: "Report", outcome: "Outcome | None") -> None:
         files = {"results": report.results, "table": report.table, "text": report.text, "figure": report.figure}
         if self.json:
-            # NaN is no JSON.
-            rows = [
-                {k: None if isinstance(v, float) and math.isnan(v) else v for k, v in r.items()} for r in report.rows
-            ]
+            rows = [{name: _finite(value) for name, value in row.items()} for row in report.rows]
             named = {name: None if path is None else str(path) for name, path in files.items()}
             print(json.dumps({"study": str(root), **named, "rows": rows, **(vars(outcome) if outcome else {})}))
             return
         print(report.text.read_text(encoding="utf-8"))
         print("Written: " + ", ".join(str(path) for path in files.values() if path is not None))
+
+
+def _finite(value: object) -> object:
+    """Return a value as JSON takes it: NaN is none."""
+    return None if isinstance(value, float) and math.isnan(value) else value

@@ -20,7 +20,7 @@ from ddpg.storage.manifest import Name, Option
 from ddpg.storage.schema import one_of
 
 _NAME = r"[A-Za-z0-9][\w.+=-]*"  # of a configuration: a folder has it
-_PLAIN = {"preset": {}}  # the configurations of a study that names none
+_PLAIN: dict[str, Any] = {"preset": {}}  # the configurations of a study that names none
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,6 +122,9 @@ def read_study(path: str | Path, allow_import: Sequence[str] = ()) -> list[Group
         common = _settings(values)
         _check_configurations(configurations)
         tables = _tables(environments)
+        names = [env_id.rpartition(":")[2] for env_id in tables]
+        for name in {name for name in names if names.count(name) > 1}:
+            raise UsageError(f"environment {name!r} is there twice, from different modules; name one of them")
         groups = [
             group
             for env_id, table in tables.items()

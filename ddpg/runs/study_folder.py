@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from ddpg.config import CONFIGS
 from ddpg.errors import FileFault, UsageError
 from ddpg.options import as_toml
 from ddpg.runs import description, directory
@@ -86,6 +87,12 @@ class Place:
             return "finished"
         return "failed" if self.failed.exists() else "waiting" if self.run is None else "interrupted"
 
+    @property
+    def evaluated(self) -> dict[str, Any]:
+        """The evaluation after training, as ``ddpg evaluate`` told it; empty before there is one."""
+        found = document.read(self.final) if self.final.exists() else {}
+        return found if isinstance(found, dict) else {}
+
     def arguments(self) -> list[str]:
         """Return those of the ``ddpg`` command that does what is next; writes the file of options that it reads."""
         group, run = self.cell.group, str(self.run)
@@ -153,6 +160,8 @@ def check_same(root: Path, before: Sequence[Group], now: Sequence[Group]) -> Non
 
 def _differences(one: Group, other: Group) -> list[tuple[str, Any, Any]]:
     olds, news = (msgspec.to_builtins(group) for group in (one, other))
+    if one.algorithm == other.algorithm:  # options that are newer than the study have their defaults
+        olds["options"] = CONFIGS[one.algorithm].from_json(one.options).to_json()
     for values in (olds, news):
         del values["seeds"]
         values |= values.pop("options")

@@ -290,4 +290,5 @@ def _told(place: Place) -> str:
     """Return what a finished cell returned."""
     run = place.run
     rows = directory.read_table(run / "evaluations.csv") if run else []
-    return f", evaluation return {significant(float(rows[-1]['mean_return']))}" if rows else ""
+    told = place.evaluated or (rows[-1] if rows else {})
+    return f", evaluation return {significant(float(told['mean_return']))}" if "mean_return" in told else ""

@@ -15,7 +15,7 @@ from ddpg.runs.curves import Run, centre_and_interval, learning_curves, read_run
 from ddpg.runs.plotting import plot_curves
 from ddpg.runs.study import Group, cells_of
 from ddpg.runs.study_folder import Place
-from ddpg.storage import atomic, document
+from ddpg.storage import atomic
 
 RESULTS, TABLE, TEXT, FIGURE = "results.csv", "table.csv", "table.md", "curves.png"
 COLUMNS = ("env", "config", "seed", "step", "measure", "value")
@@ -74,22 +74,16 @@ def _values(place: Place, run: Run) -> Iterator[dict[str, Any]]:
         if metrics and metrics[-1].get(column):
             at = {**names, "step": int(metrics[-1]["timesteps"])}
             yield {**at, "measure": f"last_{name}", "value": metrics[-1][column]}
-    final = _final(place)
+    final = place.evaluated
     for name in _EVALUATED:
         if name in final:
             yield {**names, "step": cell.group.total_timesteps, "measure": f"final_{name}", "value": repr(final[name])}
 
 
-def _final(place: Place) -> dict[str, Any]:
-    """Return the evaluation after training, empty where there is none."""
-    found = document.read(place.final) if place.final.exists() else {}
-    return found if isinstance(found, dict) else {}
-
-
 def _row(group: Group, runs: Sequence[tuple[Place, Run]]) -> dict[str, Any]:
     """Return a row of the table: what the finished cells of a group say together."""
     finished = [(place, run) for place, run in runs if place.stage is None and run.rows]
-    last = [float(_final(place).get("mean_return", run.returns[-1])) for place, run in finished]
+    last = [float(place.evaluated.get("mean_return", run.returns[-1])) for place, run in finished]
     row: dict[str, Any] = {"env": group.name, "config": group.configuration, "steps": group.total_timesteps}
     row |= {"seeds": len(finished), "seeds_asked": len(group.seeds)}
     for name, seeds in (("final", last), ("maximum", [float(run.returns.max()) for _, run in finished])):
@@ -99,10 +93,8 @@ def _row(group: Group, runs: Sequence[tuple[Place, Run]]) -> dict[str, Any]:
 
 
 def _markdown(rows: Sequence[dict[str, Any]]) -> str:
-    lines = [
-        "| environment | configuration | steps | seeds | final return | largest return |",
-        "|---|---|---|---|---|---|",
-    ]
+    heads = ("environment", "configuration", "steps", "seeds", "final return", "largest return")
+    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     for row in rows:
         seeds = str(row["seeds"]) if row["seeds"] == row["seeds_asked"] else f"{row['seeds']} of {row['seeds_asked']}"
         told = [_interval(*(row[f"{name}{end}"] for end in ("", "_low", "_high"))) for name in ("final", "maximum")]
