@@ -31,6 +31,7 @@ NEIGHBOURS = {"experience": set(), "storage": set(), "native": set(), "gradients
 WITHOUT_TENSORFLOW = (
     *("ddpg.experience", "ddpg.storage", "ddpg.config", "ddpg.family", "ddpg.options", "ddpg.errors", "ddpg_envs"),
     *("ddpg.exports.loaded", "ddpg.exports.policy_file", "ddpg.exports.place", "ddpg.exports.widths"),
+    *("ddpg.runs.study", "ddpg.runs.recipes", "ddpg.native.cores"),
     *("ddpg.acting.noise", "ddpg.acting.schedules", "ddpg.acting.program", "ddpg.acting.exploration"),
 )
 

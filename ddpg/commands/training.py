@@ -62,9 +62,9 @@ class Train(WithJson, WithProgress, OfEnvironment):
 
         preset = preset_for(name)
         recipe, file = first["recipe"], first["config"]
-        values = (
-            preset.options if recipe is None else from_toml(kind, read_recipe(recipe), f"{recipe}: {kind.__name__}")
-        )
+        values = preset.options
+        if recipe is not None:
+            values = from_toml(kind, read_recipe(recipe), f"recipe {recipe!r} in {name}: {kind.__name__}")
         values = values | (from_toml(kind, read_toml(file), kind.__name__) if file else {})
         options = flags_of(kind, values)
         flags = cls.flags({"total_timesteps": preset.total_timesteps}) | options
