@@ -1,13 +1,18 @@
 """The processes of a study: how many, what they are asked to do, what happens when they fail or must end."""
 
 import signal
+from pathlib import Path
 
 import pytest
 from studies import Stubbed
 
 from ddpg import UsageError
+from ddpg.commands.looking import Evaluate
+from ddpg.commands.training import Resume, Train
 from ddpg.runs import signals, study_jobs
 from ddpg.runs.ownership import owned
+from ddpg.runs.study import Cell, read_study
+from ddpg.runs.study_folder import Place
 from ddpg.runs.study_jobs import Scheduler, run_study, threads_each
 
 
@@ -36,6 +41,39 @@ def test_cells_are_trained_then_evaluated_and_never_again(stubbed, capsys):
     assert "Pendulum-v1 plain seed 1: finished, evaluation return 5.5" in said
     run(study)
     assert len(study.calls) == 4
+
+
+def test_what_the_command_is_asked_is_what_the_study_says(tmp_path):
+    path = tmp_path / "study.toml"
+    path.write_text(
+        "seeds = [3]\ntotal_timesteps = 70\nevaluation_interval = 20\nevaluation_episodes = 4\nfinal_episodes = 6\n"
+        "n_envs = 2\nvectorization = 'async'\nwrappers = ['FlattenObservation', 'TimeAwareObservation']\n"
+        "[environments.'gymnasium:Pendulum-v1']\n"
+        "[configurations]\na = { recipe = 'td3', hidden = [8, 4], norm = 'layer', v_min = -1e-7, jit = false }\n"
+    )
+    (group,) = read_study(path, ["gymnasium"])
+    place = Place(tmp_path / "out", Cell(group, 3))
+    place.folder.mkdir(parents=True)
+    training = Train.parse(place.arguments()[1:], "ddpg train")
+    assert training.args[0].to_json() == group.options
+    asked = vars(training.func)
+    for name in ("env", "n_envs", "vectorization", "evaluation_interval", "evaluation_episodes", "total_timesteps"):
+        assert asked[name] == getattr(group, {"env": "env_id"}.get(name, name))
+    assert (asked["seed"], asked["wrap"], asked["json"], asked["progress_bar"]) == (
+        3,
+        tuple(group.wrappers),
+        True,
+        False,
+    )
+    assert Path(asked["root"], "Pendulum-v1") == place.folder
+    (place.folder / "1" / "checkpoints" / "70").mkdir(parents=True)
+    (place.folder / "1" / "config.json").write_text("{}")
+    resuming = vars(Resume.parse(place.arguments()[1:], "ddpg resume"))
+    assert (resuming["run"], resuming["allow_import"]) == (str(place.folder / "1"), ("gymnasium",))
+    (place.folder / "1" / "checkpoints" / "70" / "manifest.json").write_text("{}")
+    evaluating = vars(Evaluate.parse(place.arguments()[1:], "ddpg evaluate"))
+    assert (evaluating["run"], evaluating["episodes"]) == (str(place.folder / "1"), 6)
+    assert evaluating["allow_import"] == ("gymnasium",)
 
 
 @pytest.mark.parametrize(("jobs", "cores", "threads"), [(2, 4, "2"), (3, 2, "1"), (None, 3, "1"), (1, 3, "3")])

@@ -72,7 +72,7 @@ def test_everything_in_long_form(tmp_path, monkeypatch):
         [*cell, "100", "evaluation_mean_return", "7.0"],
         [*cell, "100", "evaluation_std_return", "1.5"],
         [*cell, "100", "training_seconds", "2"],
-        [*cell, "100", "last_training_seconds", "2"],
+        [*cell, "100", "last_training_seconds", "2.0"],
         [*cell, "100", "last_steps_per_second", "50"],
         [*cell, "100", "final_mean_return", "-2.5"],
         [*cell, "100", "final_std_return", "0.5"],
@@ -113,6 +113,7 @@ two = { hidden = [4], batch_size = 8, learning_starts = 50, jit = false, gamma =
 """
 
 
+@pytest.mark.slow
 def test_a_study_that_is_interrupted_ends_as_if_it_had_not_been(tmp_path, capsys):
     (tmp_path / "small.toml").write_text(REAL)
     words = ["study", "small.toml", "--jobs", "2"]
