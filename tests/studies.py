@@ -41,7 +41,7 @@ if words[0] == "train" and seed == 8:
         sys.exit(143)
     signal.signal(signal.SIGTERM, leave)
     (run / "ready").touch()
-    time.sleep(60)
+    time.sleep(20)
 if seed == 9:
     os.kill(os.getpid(), signal.SIGKILL)
 if seed == 6:

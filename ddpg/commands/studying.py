@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Study(WithJson, WithProgress):
-    """Environments, configurations and seeds, many runs at a time; goes on where it was left."""
+    """Environments, configurations, seeds: many runs, resumable; a table."""
 
     study: str = option(
         dataclasses.MISSING, "a TOML file that describes it (docs/studies.md)", positional=True, metavar="STUDY.toml"

@@ -11,7 +11,7 @@ import json
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -28,7 +28,7 @@ CELLS, COPY = "study.json", "study.toml"
 
 
 class _Cells(msgspec.Struct, forbid_unknown_fields=True):
-    format: int
+    format: Literal[1]
     groups: list[Group]
 
 
@@ -119,9 +119,11 @@ def begin(root: Path, study: Path, groups: Sequence[Group]) -> None:
     """
     if (root / CELLS).exists():
         check_same(root, read_cells(root), groups)
+    noted = json.dumps({"format": 1, "groups": msgspec.to_builtins(list(groups))})
+    if len(noted) >= document.LARGEST:
+        raise UsageError(f"{study} has {len(groups)} configurations in environments, too many for one; make it several")
     shutil.copyfile(study, root / COPY)
-    noted = {"format": 1, "groups": msgspec.to_builtins(list(groups))}
-    atomic.write_text(root / CELLS, json.dumps(noted, indent=1) + "\n")
+    atomic.write_text(root / CELLS, f"{noted}\n")
 
 
 def read_cells(root: Path) -> list[Group]:

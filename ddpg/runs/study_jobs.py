@@ -38,11 +38,6 @@ class Job:
     process: subprocess.Popen
     begun_at: int  # bytes of the log before it
 
-    @property
-    def output(self) -> Path:
-        """Where an evaluation's result is written; renamed when it is whole."""
-        return _aside(self.place)
-
 
 class Scheduler:
     """Runs cells until all are finished or failed, or until ``request``.
@@ -137,7 +132,7 @@ class Scheduler:
             self._fails(place, _why(job), record=0 < status < 128)
         else:
             if job.stage == "evaluate":
-                job.output.replace(place.final)
+                _aside(place).replace(place.final)
             stage = place.stage
             if stage is None:
                 self._say(f"{place.cell}: finished{_told(place)}")
@@ -207,7 +202,7 @@ def run_study(
             for place in before:
                 board.say(f"{place.cell}: failed before: {_noted(place)}; --retry tries it again")
             scheduler = Scheduler(left, jobs, request, board.say, command)
-            scheduler.run(lambda: board.look(scheduler.running))
+            scheduler.run(board.look)
         finished = sum(place.state == "finished" for place in places)
         if request.number is not None and finished < len(places):
             request.left = True
@@ -249,18 +244,17 @@ class _Board:
         self._bar.write(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr)
         sys.stderr.flush()
 
-    def look(self, running: dict[Place, Job]) -> None:
+    def look(self) -> None:
         """Move the bar to where the cells are, now and then."""
         if self._shown and time.monotonic() - self._looked >= _LOOK:
             self._looked = time.monotonic()
-            self._steps |= {place: place.steps for place in self._steps if place in running or self._left(place)}
+            left = [place for place, steps in self._steps.items() if steps < place.cell.group.total_timesteps]
+            self._steps |= {place: place.steps for place in left}
             self._bar.update(sum(self._steps.values()) - self._bar.n)
-
-    def _left(self, place: Place) -> bool:
-        return 0 < self._steps[place] < place.cell.group.total_timesteps
 
 
 def _aside(place: Place) -> Path:
+    """Return where an evaluation's result is written until it is whole."""
     return place.final.with_name(f".{place.final.name}.ddpg-writing")
 
 

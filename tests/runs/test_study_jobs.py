@@ -155,6 +155,18 @@ def test_what_goes_wrong_here_ends_the_processes(stubbed):
     assert [job.process.returncode for job in scheduler.running.values()] == [143]
 
 
+def test_on_a_terminal_a_bar_over_the_steps_of_all_cells(stubbed, monkeypatch, capsys):
+    study = stubbed(2)
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    monkeypatch.setattr(study_jobs, "_LOOK", 0.0)
+    run_study(study.file, study.root, study.groups, jobs=1, command=study.command)
+    said = capsys.readouterr().err
+    assert "100/200" in said
+    assert "200/200" in said
+    run_study(study.file, study.root, study.groups, jobs=1, command=study.command, progress_bar=False)
+    assert "/200" not in capsys.readouterr().err
+
+
 def test_one_process_owns_a_study_and_a_cell(stubbed):
     study = stubbed([0])
     study.root.mkdir()
