@@ -1,32 +1,26 @@
-"""Squashing, inverting, zeroing: which bounding learns, and how each meets the bounds, over environments and seeds.
+"""How each bounding meets the bounds: what the runs of studies/bounding.toml logged about it, beside their returns.
 
-python benchmarks/bounding.py [--only ddpg_envs/Platform-v0] [--workers 2] [--root runs/bounding]
+ddpg study benchmarks/studies/bounding.toml
+python benchmarks/bounding.py [--root studies/bounding]
 
-Every run is the environment's preset with the bounding exchanged. Interrupt it as you like: the next call goes on.
 Writes results/bounding.csv (a row a run) and results/bounding_curves.csv (a row an evaluation during training, with
 the means since the one before of what ddpg.DDPG.update returns about the bounds); draw them with bounding_figures.py.
+Cells that are not finished are left out.
 """
 
 import argparse
+import csv
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jobs import Job, add_flags, run_jobs, write_csv
 
 from ddpg.runs import directory
-from ddpg.runs.presets import preset_for
+from ddpg.runs.study import cells_of
+from ddpg.runs.study_folder import Place, read_cells
 
 RESULTS = Path(__file__).parent / "results"
-BOUNDINGS = ("squashing", "inverting", "zeroing")
-ENVIRONMENTS = (
-    "ddpg_envs/Platform-v0",
-    "ddpg_envs/Goal-v0",
-    "ddpg_envs/HalfFieldOffense-v0",
-    "Pendulum-v1",
-    "ddpg_envs/AsymmetricLQR-v0",
-)
-SEEDS = 5
 
 COLUMNS = [
     *("env_id", "bounding", "seed", "timesteps", "episodes", "mean_return", "ci95_low", "ci95_high", "success_rate"),
@@ -45,24 +39,28 @@ CURVE_COLUMNS = [
 ]
 
 
-def jobs(env_id: str, seeds: int) -> list[Job]:
-    steps = preset_for(env_id).total_timesteps
-    return [
-        Job(env_id, bounding, seed, steps, ("--bounding", bounding)) for bounding in BOUNDINGS for seed in range(seeds)
-    ]
+def named(place: Place) -> dict[str, Any]:
+    """Return what tells a cell from the others."""
+    cell = place.cell
+    return {"env_id": cell.group.name, "bounding": cell.group.configuration, "seed": cell.seed}
 
 
-def curve(job: Job, root: Path) -> list[dict[str, Any]]:
+def result(place: Place) -> dict[str, Any]:
+    """Return the row of a finished cell."""
+    last = directory.read_table(place.run / "metrics.csv")[-1]
+    speed = {"steps_per_second": float(last["fps"]), "training_seconds": float(last["seconds"])}
+    return place.evaluated | named(place) | speed
+
+
+def curve(place: Place) -> list[dict[str, Any]]:
     """Return a row for each evaluation, with the diagnostics' means since the one before."""
-    run = job.run_directory(root)
-    metrics = directory.read_table(run / "metrics.csv")
+    metrics = directory.read_table(place.run / "metrics.csv")
     steps = np.array([float(row["timesteps"]) for row in metrics])
     rows, before = [], 0.0
-    for evaluation in directory.read_table(run / "evaluations.csv"):
+    for evaluation in directory.read_table(place.run / "evaluations.csv"):
         now = float(evaluation["timesteps"])
         window = [row for row, step in zip(metrics, steps, strict=True) if before < step <= now]
-        row = {"env_id": job.env_id, "bounding": job.label, "seed": job.seed, "timesteps": int(now)}
-        row["mean_return"] = float(evaluation["mean_return"])
+        row = {**named(place), "timesteps": int(now), "mean_return": float(evaluation["mean_return"])}
         row["success_rate"] = float(evaluation["success_rate"]) if evaluation["success_rate"] else ""
         for name in DIAGNOSTICS:
             values = [float(entry[name]) for entry in window if entry[name]]
@@ -73,19 +71,25 @@ def curve(job: Job, root: Path) -> list[dict[str, Any]]:
     return rows
 
 
+def write_csv(path: Path, rows: Sequence[dict[str, Any]], columns: Sequence[str]) -> None:
+    """Write rows, numbers to six digits."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, columns, restval="", extrasaction="ignore", lineterminator="\n")
+        writer.writeheader()
+        for row in rows:
+            writer.writerow({name: f"{v:.6g}" if isinstance(v, float) else v for name, v in row.items()})
+    print(f"wrote {len(rows)} rows to {path}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--only", nargs="+", choices=ENVIRONMENTS, metavar="ENV", help=f"of {', '.join(ENVIRONMENTS)}")
-    parser.add_argument("--seeds", type=int, default=SEEDS, help=f"seeds of each (default: {SEEDS})")
-    add_flags(parser, "runs/bounding")
+    parser.add_argument("--root", type=Path, default=Path("studies/bounding"), help="the study's folder")
+    parser.add_argument("--out", type=Path, default=RESULTS, help=f"folder of the files (default: {RESULTS})")
     options = parser.parse_args()
-    chosen = [job for env_id in options.only or ENVIRONMENTS for job in jobs(env_id, options.seeds)]
-    rows = run_jobs(chosen, options.root, options.workers)
-    if options.only:
-        return
-    write_csv(RESULTS / "bounding.csv", [row | {"bounding": row["label"]} for row in rows], COLUMNS)
-    curves = [row for job in chosen for row in curve(job, options.root)]
-    write_csv(RESULTS / "bounding_curves.csv", curves, CURVE_COLUMNS)
+    places = [Place(options.root, cell) for cell in cells_of(read_cells(options.root))]
+    places = sorted((place for place in places if place.stage is None), key=lambda place: [*named(place).values()])
+    write_csv(options.out / "bounding.csv", [result(place) for place in places], COLUMNS)
+    write_csv(options.out / "bounding_curves.csv", [row for place in places for row in curve(place)], CURVE_COLUMNS)
 
 
 if __name__ == "__main__":

@@ -16,22 +16,23 @@ import ddpg
 from ddpg.commands.base import Command
 from ddpg.commands.comparing import Plot, Runs
 from ddpg.commands.looking import Evaluate, Export, Paths
+from ddpg.commands.studying import Study
 from ddpg.commands.training import Resume, Train
 from ddpg.commands.watching import Record, Watch
-from ddpg.errors import EnvironmentFault, FileFault, UsageError, did_you_mean, file_faults
+from ddpg.errors import CellsFailed, EnvironmentFault, FileFault, UsageError, did_you_mean, file_faults
 from ddpg.runs import signals
 
 # What is heavy is imported inside the commands: `ddpg --help` answers at once.
 
 COMMANDS: dict[str, type[Command]] = {
     **{"train": Train, "resume": Resume, "evaluate": Evaluate, "paths": Paths, "export": Export},
-    **{"record": Record, "watch": Watch, "plot": Plot, "runs": Runs},
+    **{"record": Record, "watch": Watch, "plot": Plot, "runs": Runs, "study": Study},
 }
 
 EXIT_STATUS = """\
 exit status:
   0    done
-  1    training diverged
+  1    training diverged, or cells of a study failed
   2    bad input
   3    the environment failed
   4    a file is damaged, or the disk refused
@@ -47,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     warnings.filterwarnings("ignore", r".*ERROR: ")  # gymnasium's, of a process whose exception we say in one line
     try:
         with contextlib.ExitStack() as stack:
-            if [*arguments[:1]] in (["train"], ["resume"]):
+            if [*arguments[:1]] in (["train"], ["resume"], ["study"]):
                 request = stack.enter_context(signals.watching(ends_process=True))
             with file_faults("nothing else was changed"):
                 _run(*arguments)
@@ -57,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0  # help was printed
     except (UsageError, FloatingPointError) as error:
         print(f"ddpg: error: {_one_line(error)}", file=sys.stderr)
-        return {FloatingPointError: 1, EnvironmentFault: 3, FileFault: 4}.get(type(error), 2)
+        return {FloatingPointError: 1, CellsFailed: 1, EnvironmentFault: 3, FileFault: 4}.get(type(error), 2)
     except KeyboardInterrupt as error:
         print(f"ddpg: interrupted{': ' * bool(error.args)}{_one_line(error)}", file=sys.stderr)
         return 128 + (request.number or signal.SIGINT)

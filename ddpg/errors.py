@@ -22,6 +22,10 @@ class FileFault(UsageError):
     """A file is damaged, or the disk refuses."""
 
 
+class CellsFailed(UsageError):
+    """Runs of a study failed; what others did is kept."""
+
+
 @contextlib.contextmanager
 def file_faults(advice: str | Callable[[], str]) -> Iterator[None]:
     """Let what the operating system refuses be one line: the path, why, its errno, and ``advice``, or what it returns.

@@ -188,11 +188,35 @@ def check_known(config: type, values: Iterable[str], where: str) -> None:
     Raises:
         UsageError: there is one; ``where`` says who has no such field.
     """
-    names = [field.name for field in dataclasses.fields(config)]
+    check_names([field.name for field in dataclasses.fields(config)], values, where)
+
+
+def check_names(names: Sequence[str], values: Iterable[str], where: str) -> None:
+    """Refuse ``values`` that are none of ``names``, the fields of ``where``.
+
+    Raises:
+        UsageError: there is one; it, ``where`` and what may have been meant are said.
+    """
     for name in values:
         if name not in names:
             near = f"{did_you_mean(name, names)}; fields: {', '.join(names)}"
             raise UsageError(f"{where} has no field {name!r}" + (f": {OPTIONS[name]}" if name in OPTIONS else near))
+
+
+def from_toml(config: type, values: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Return what a TOML file says of the fields of a class of options, in their types.
+
+    TOML has no value for nothing: where a field may be none, the word ``"none"`` is that, as at the command line.
+
+    Raises:
+        UsageError: an unknown field, or a value of another type.
+    """
+    check_known(config, values, where)
+    found = {}
+    for name, value in values.items():
+        optional = field_type(config, name)[2]
+        found[name] = None if optional and value == "none" else coerced(config, name, value)
+    return found
 
 
 def _jsonable(value: Any) -> Any:
@@ -200,6 +224,12 @@ def _jsonable(value: Any) -> Any:
         return json.loads(json.dumps(value))
     except TypeError:
         return {"custom": getattr(value, "__qualname__", repr(value))}
+
+
+def as_toml(values: Mapping[str, Any]) -> str:
+    """Return fields as JSON values in TOML, as :func:`from_toml` reads it."""
+    texts = {name: json.dumps("none" if value is None else value, ensure_ascii=False) for name, value in values.items()}
+    return "".join(f"{name} = {text}\n" for name, text in texts.items())
 
 
 def read_toml(path: str | Path) -> dict[str, Any]:

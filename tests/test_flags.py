@@ -276,7 +276,8 @@ heavy = {{"tensorflow", "matplotlib", "numpy", "gymnasium"}} & set(sys.modules)
 assert not heavy, heavy
 assert main(["runs", {str(tmp_path)!r}]) == 0
 assert main(["plot", "nowhere"]) == 2
-import ddpg.runs.plotting
+assert main(["study", "nowhere.toml"]) == 2
+import ddpg.runs.plotting, ddpg.runs.study_jobs, ddpg.runs.study_report
 assert main(["train", "Pendulum-v1", "--help"]) == 0
 assert "tensorflow" not in sys.modules
 sys.stderr.write("then\\n")

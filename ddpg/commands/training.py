@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ddpg.commands.base import InItsEnvironment, OfEnvironment, WithJson, WithProgress, find_here, load
 from ddpg.commands.flags import Flag, flags_of, parsed, refuse_unknown
 from ddpg.errors import UsageError
-from ddpg.options import check_known, coerced, option, read_toml
+from ddpg.options import check_known, from_toml, option, read_toml
 
 if TYPE_CHECKING:
     from ddpg.config import AgentConfig
@@ -25,6 +25,9 @@ class Train(WithJson, WithProgress, OfEnvironment):
 
     seed: int | None = option(None, "of weights, exploration and environment; none: a random one")
     total_timesteps: int | None = option(None, "environment steps; none: the preset's")
+    recipe: str | None = option(
+        None, "options under a name instead of the preset's: those in ddpg/recipes, or a TOML file", metavar="NAME"
+    )
     config: str | None = option(None, "a TOML file with the options below; flags go before it", metavar="FILE")
     root: str = option("runs", "where runs are kept", metavar="DIR")
     evaluation_interval: int | None = option(None, "steps between evaluations; none: a twentieth of all")
@@ -39,9 +42,10 @@ class Train(WithJson, WithProgress, OfEnvironment):
         """Return the training that the arguments ask for, in two readings.
 
         The first, by the options of every algorithm, finds environment and file. The second knows the environment's
-        own options, and what they are where nothing is said: its preset's values, or the file's.
+        own options, and what they are where nothing is said: its preset's values or a recipe's, or the file's.
         """
         from ddpg.runs.presets import preset_for
+        from ddpg.runs.recipes import read_recipe
 
         every = cls.flags() | _of_every_algorithm()
         words = [word for word in arguments if word not in ("-h", "--help")]
@@ -57,11 +61,15 @@ class Train(WithJson, WithProgress, OfEnvironment):
         name, algorithm, kind = _environment(first["env"], first["wrap"])
 
         preset = preset_for(name)
-        values = preset.options | (read_toml(first["config"]) if first["config"] else {})
-        check_known(kind, values, kind.__name__)
-        options = flags_of(kind, {name: coerced(kind, name, value) for name, value in values.items()})
+        recipe, file = first["recipe"], first["config"]
+        values = preset.options
+        if recipe is not None:
+            values = from_toml(kind, read_recipe(recipe), f"recipe {recipe!r} in {name}: {kind.__name__}")
+        values = values | (from_toml(kind, read_toml(file), kind.__name__) if file else {})
+        options = flags_of(kind, values)
         flags = cls.flags({"total_timesteps": preset.total_timesteps}) | options
-        text = f"Train {algorithm} in {name}; leaves runs/{name}/N/.\n\nThe defaults are its preset's."
+        whose = "its preset's" if recipe is None else f"those of the recipe {recipe}"
+        text = f"Train {algorithm} in {name}; leaves runs/{name}/N/.\n\nThe defaults are {whose}."
         found, unknown = parsed(flags, helped or words, prog, text)
         check_known(kind, [word[2:].removeprefix("no-").replace("-", "_") for word in unknown[:1]], kind.__name__)
         config = kind(**{name: found.pop(name) for name in options})

@@ -2,7 +2,6 @@
 
 import itertools
 import math
-import os
 import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -10,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import tensorflow as tf
 
+from ddpg.native.cores import available_cores
 from ddpg.native.emit import Module
 from ddpg.native.engine import compiled, machine
 from ddpg.native.layout import ALIGNMENT, lay_out, rounded, tables
@@ -123,16 +123,6 @@ def _workers(steps: Sequence[Step]) -> int:
     products = [step for step in steps if isinstance(step, Value) and step.kind == "product"]
     work = sum(2 * step.size * step.arguments[0].size // step.shape[0] for step in products)
     return min(available_cores(), max(1, work // WORTH)) if _MEETING else 1
-
-
-def available_cores() -> int:
-    """Return the cores that this process may use; jobs side by side share them by TensorFlow's own setting."""
-    try:
-        cores = len(os.sched_getaffinity(0))
-    except AttributeError:  # not on every system
-        cores = os.cpu_count() or 1
-    asked = os.environ.get("TF_NUM_INTRAOP_THREADS", "")
-    return min(cores, int(asked)) if asked.isdigit() and int(asked) else cores
 
 
 def _aligned(size: int) -> np.ndarray:

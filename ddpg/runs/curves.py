@@ -92,12 +92,18 @@ def find_runs(paths: Sequence[str | Path]) -> list[Run]:
         if not places:
             raise UsageError(f"no run at {str(path)!r} or below it; give one such as runs/Pendulum-v1/1")
         for place in sorted(places, key=_in_order):
-            rows = directory.read_table(place / "evaluations.csv")
-            found[place.resolve()] = Run(place, directory.read_config(place), rows)
+            found[place.resolve()] = read_run(place)
     return list(found.values())
 
 
-def learning_curves(runs: Sequence[Run], against: str = "steps", measure: str = "iqm") -> list[Curve]:
+def read_run(path: Path) -> Run:
+    """Return the run of a directory."""
+    return Run(path, directory.read_config(path), directory.read_table(path / "evaluations.csv"))
+
+
+def learning_curves(
+    runs: Sequence[Run], against: str = "steps", measure: str = "iqm", names: Sequence[str] | None = None
+) -> list[Curve]:
     """Return a curve for every environment and configuration among ``runs``; those not evaluated yet are left out.
 
     Seeds are compared where all of them have been: between their evaluations each is taken as linear. The interval is
@@ -108,6 +114,7 @@ def learning_curves(runs: Sequence[Run], against: str = "steps", measure: str = 
         runs: of :func:`find_runs`.
         against: ``"steps"`` or ``"seconds"``.
         measure: ``"iqm"``, the mean without the lowest and the highest quarter of the seeds, or ``"mean"``.
+        names: of each run's configuration; what differs in its options by default.
 
     Raises:
         UsageError: an unknown name, or no run with an evaluation.
@@ -117,7 +124,8 @@ def learning_curves(runs: Sequence[Run], against: str = "steps", measure: str = 
             raise UsageError(f"{name}={value!r} is not one of {', '.join(known)}")
     groups: dict[tuple[str, str], list[Run]] = {}
     evaluated = [run for run in runs if run.rows]
-    for run, label in zip(evaluated, labels(evaluated), strict=True):
+    told = labels(evaluated) if names is None else [n for n, run in zip(names, runs, strict=True) if run.rows]
+    for run, label in zip(evaluated, told, strict=True):
         groups.setdefault((run.env_id, label), []).append(run)
     if not groups:
         raise UsageError("none of these runs has been evaluated yet; there is nothing to draw")

@@ -84,14 +84,8 @@ def make_training_env(
         UsageError: an unknown vectorization, fewer than one environment, one environment in a process of its own; and
             as :func:`make_env`.
     """
-    if isinstance(n_envs, bool) or not isinstance(n_envs, int) or not 1 <= n_envs <= 1024:
-        raise UsageError(f"n_envs={n_envs!r} must be a whole number from 1 to 1024")
-    if vectorization not in VECTORIZATIONS:
-        hint = did_you_mean(vectorization, VECTORIZATIONS)
-        raise UsageError(f"vectorization={vectorization!r} is not one of {list(VECTORIZATIONS)}{hint}")
+    check_vector(n_envs, vectorization)
     if n_envs == 1:
-        if vectorization == "async":
-            raise UsageError("vectorization='async' is for several environments; give --n-envs 2 or more, or leave it")
         return make_env(env_id, wrappers)
     if vectorization == "sync":
         return gym.vector.SyncVectorEnv([functools.partial(make_env, env_id, wrappers)] * n_envs)
@@ -102,6 +96,21 @@ def make_training_env(
         return gym.vector.AsyncVectorEnv(makers, context="spawn", shared_memory=True)
     except (EOFError, OSError) as error:
         raise EnvironmentFault(f"a process of {env_id!r} ended at its start ({type(error).__name__})") from error
+
+
+def check_vector(n_envs: int, vectorization: str) -> None:
+    """Refuse what :func:`make_training_env` could not make.
+
+    Raises:
+        UsageError: an unknown vectorization, fewer than one environment, one environment in a process of its own.
+    """
+    if isinstance(n_envs, bool) or not isinstance(n_envs, int) or not 1 <= n_envs <= 1024:
+        raise UsageError(f"n_envs={n_envs!r} must be a whole number from 1 to 1024")
+    if vectorization not in VECTORIZATIONS:
+        hint = did_you_mean(vectorization, VECTORIZATIONS)
+        raise UsageError(f"vectorization={vectorization!r} is not one of {list(VECTORIZATIONS)}{hint}")
+    if n_envs == 1 and vectorization == "async":
+        raise UsageError("vectorization='async' is for several environments; give --n-envs 2 or more, or leave it")
 
 
 def _make_in_worker(env_id: str, wrappers: Sequence[str], parent: int) -> gym.Env:

@@ -26,12 +26,14 @@ class Request:
         number: the first signal, ``None`` as long as there is none.
         left: whether a run was left before its goal because of it.
         resumable: says what can be gone on with.
+        answer: what is said to the first signal.
     """
 
     def __init__(self) -> None:
         self.number: int | None = None
         self.left = False
         self.resumable: Callable[[], str] = lambda: "nothing was begun"
+        self.answer = _ANSWER
         self._came = threading.Event()
 
     def came(self, within: float) -> bool:
@@ -102,7 +104,7 @@ class _Watched(Request):
         if self.number is None:
             self.number = number
             self._came.set()
-            self.say(f"{name}: {_ANSWER}")
+            self.say(f"{name}: {self.answer}")
             return
         self.say(f"{name} again: ended at once; {self.resumable()}")
         if self._ends_process:

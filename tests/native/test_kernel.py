@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ddpg.native import kernel as kernel_module
-from ddpg.native.kernel import Kernel, available_cores
+from ddpg.native.cores import available_cores
+from ddpg.native.kernel import Kernel
 from ddpg.native.program import NoTranslation
 
 v1 = tf.compat.v1

@@ -1,0 +1,227 @@
+"""What a study is: environments, configurations and seeds, from a TOML file; every cell checked before one starts."""
+
+import contextlib
+import dataclasses
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+
+from ddpg.config import CONFIGS
+from ddpg.errors import UsageError
+from ddpg.experience.spaces import algorithm_for
+from ddpg.options import Options, check_names, from_toml, option, read_toml
+from ddpg.runs.environments import VECTORIZATIONS, check_import, check_vector, make_env
+from ddpg.runs.presets import preset_for
+from ddpg.runs.recipes import read_recipe
+from ddpg.storage.manifest import Name, Option
+from ddpg.storage.schema import one_of
+
+_NAME = r"[A-Za-z0-9][\w.+=-]*"  # of a configuration: a folder has it
+_PLAIN: dict[str, Any] = {"preset": {}}  # the configurations of a study that names none
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings(Options):
+    """How cells are trained: for all of a study, or for one of its environments."""
+
+    seeds: tuple[int, ...] = option((0,), "the seeds, or in TOML how many, from 0 on")
+    total_timesteps: int | None = option(None, "environment steps; none: the preset's")
+    evaluation_interval: int | None = option(None, "steps between evaluations; none: a twentieth of all")
+    evaluation_episodes: int = option(10, "episodes of each")
+    final_episodes: int = option(0, "episodes of one more evaluation after training; 0: none")
+    n_envs: int = option(1, "environments to act in at the same time")
+    vectorization: str = option("sync", "of several", VECTORIZATIONS)
+    wrappers: tuple[str, ...] = option((), "of gymnasium, by name, the innermost first")
+
+    def __post_init__(self):
+        super().__post_init__()
+        for name in ("total_timesteps", "evaluation_interval", "evaluation_episodes"):
+            value = getattr(self, name)
+            self._check(value is None or value >= 1, name, "at least 1")
+        self._check(self.final_episodes >= 0, "final_episodes", "at least 0")
+        self._check(
+            bool(self.seeds) and min(self.seeds) >= 0 and len({*self.seeds}) == len(self.seeds),
+            "seeds",
+            "different whole numbers, at least 0, or how many",
+        )
+        check_vector(self.n_envs, self.vectorization)
+
+
+@dataclasses.dataclass(frozen=True)
+class EnvironmentSettings(Settings):
+    """How cells of one environment are trained, and which."""
+
+    configurations: tuple[str, ...] = option((), "names of those to train there; all by default")
+
+
+class Group(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The cells of one configuration in one environment, which differ by their seed alone.
+
+    Attributes:
+        env_id: as in the study: it may have a module before it.
+        algorithm: whose options they are.
+        options: all of them, as in a run's ``config.json``.
+    """
+
+    env_id: Annotated[str, msgspec.Meta(min_length=1, max_length=500)]
+    configuration: Annotated[str, msgspec.Meta(pattern=rf"^{_NAME}\Z")]
+    algorithm: Name
+    seeds: list[Annotated[int, msgspec.Meta(ge=0)]]
+    total_timesteps: Annotated[int, msgspec.Meta(ge=1, le=2**53)]
+    evaluation_interval: Annotated[int, msgspec.Meta(ge=1, le=2**53)]
+    evaluation_episodes: Annotated[int, msgspec.Meta(ge=1)]
+    final_episodes: Annotated[int, msgspec.Meta(ge=0)]
+    n_envs: Annotated[int, msgspec.Meta(ge=1)]
+    vectorization: one_of(*VECTORIZATIONS)  # type: ignore[valid-type]
+    wrappers: list[str]
+    options: dict[Name, Option]
+
+    @property
+    def name(self) -> str:
+        """The environment's id, without a module before it."""
+        return self.env_id.rpartition(":")[2]
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """One run of a study."""
+
+    group: Group
+    seed: int
+
+    def __str__(self) -> str:
+        return f"{self.group.name} {self.group.configuration} seed {self.seed}"
+
+
+def cells_of(groups: Sequence[Group]) -> list[Cell]:
+    """Return the cells: of every configuration the first seed, then the second, so that an early look sees all."""
+    longest = max((len(group.seeds) for group in groups), default=0)
+    return [Cell(group, group.seeds[index]) for index in range(longest) for group in groups if index < len(group.seeds)]
+
+
+def read_study(path: str | Path, allow_import: Sequence[str] = ()) -> list[Group]:
+    """Return what a study's TOML file describes (docs/studies.md), everything checked.
+
+    Args:
+        path: the file.
+        allow_import: modules that environments named ``module:Id`` may import.
+
+    Raises:
+        UsageError: an unknown field, a value that cannot be, an environment or a recipe that does not exist, options
+            that do not fit it, a module that is not allowed, or nothing to train.
+    """
+    path = Path(path)
+    values = read_toml(path)
+    environments, configurations = values.pop("environments", ()), values.pop("configurations", _PLAIN)
+    fields = [field.name for field in dataclasses.fields(Settings)]
+    check_names([*fields, "environments", "configurations"], values, f"{path}")
+    with _located(f"{path}"):
+        common = _settings(values)
+        _check_configurations(configurations)
+        tables = _tables(environments)
+        names = [env_id.rpartition(":")[2] for env_id in tables]
+        for name in {name for name in names if names.count(name) > 1}:
+            raise UsageError(f"environment {name!r} is there twice, from different modules; name one of them")
+        groups = [
+            group
+            for env_id, table in tables.items()
+            for group in _groups(path, env_id, common | table, configurations, allow_import)
+        ]
+    if not groups:
+        raise UsageError(f"{path} has no cell to train; name environments, such as environments = ['Pendulum-v1']")
+    return groups
+
+
+def _groups(
+    path: Path, env_id: str, values: dict[str, Any], configurations: Mapping[str, Any], allow_import: Sequence[str]
+) -> Iterator[Group]:
+    """Yield the groups of an environment."""
+    check_import(env_id, path, allow_import)
+    with _located(f"environment {env_id!r}"):
+        settings = EnvironmentSettings(**from_toml(EnvironmentSettings, _settings(values), "it"))
+        check_names([*configurations], settings.configurations, "the table of configurations")
+    env = make_env(env_id, settings.wrappers)
+    algorithm = algorithm_for(env.action_space)
+    env.close()
+    kind = CONFIGS[algorithm]
+    preset = preset_for(env_id.rpartition(":")[2])
+    total = settings.total_timesteps or preset.total_timesteps
+    for name in settings.configurations or configurations:
+        with _located(f"configuration {name!r} in {env_id}"):
+            base, changes = _recipe(configurations[name], path.parent)
+            given = (preset.options if base is None else base) | changes
+            config = kind(**from_toml(kind, given, kind.__name__))
+        yield Group(
+            env_id=env_id,
+            configuration=name,
+            algorithm=algorithm,
+            seeds=list(settings.seeds),
+            total_timesteps=total,
+            evaluation_interval=settings.evaluation_interval or max(1, total // 20),
+            evaluation_episodes=settings.evaluation_episodes,
+            final_episodes=settings.final_episodes,
+            n_envs=settings.n_envs,
+            vectorization=settings.vectorization,
+            wrappers=list(settings.wrappers),
+            options=config.to_json(),
+        )
+
+
+def _settings(values: dict[str, Any]) -> dict[str, Any]:
+    """Return settings with what TOML may say shorter written out."""
+    count = values.get("seeds")
+    if isinstance(count, int) and not isinstance(count, bool):
+        values = values | {"seeds": list(range(count))}
+    for name in ("wrappers", "configurations"):
+        if isinstance(values.get(name), str):
+            raise UsageError(f"{name}={values[name]!r} must be a list of names")
+    return values
+
+
+def _tables(environments: Any) -> dict[str, dict[str, Any]]:
+    """Return the settings of each environment, where a study lists them or has a table of them."""
+    if isinstance(environments, dict) and all(isinstance(table, dict) for table in environments.values()):
+        return environments
+    if isinstance(environments, (list, tuple)) and all(isinstance(name, str) for name in environments):
+        return {name: {} for name in environments}
+    raise UsageError(
+        f"environments={environments!r} must be a list of ids, or a table of them, such as [environments.'Pendulum-v1']"
+    )
+
+
+def _check_configurations(configurations: Any) -> None:
+    if not isinstance(configurations, dict):
+        raise UsageError(f"configurations={configurations!r} must be a table, such as [configurations.slow]")
+    for name, value in configurations.items():
+        if not re.fullmatch(_NAME, name):
+            raise UsageError(
+                f"configuration {name!r} gives a folder its name; use letters, digits and . _ + = -, a letter or a "
+                "digit first"
+            )
+        if not isinstance(value, (dict, str)):
+            raise UsageError(f"configuration {name!r} is {value!r}; give a table of options, or the name of a recipe")
+
+
+def _recipe(configuration: dict[str, Any] | str, beside: Path) -> tuple[dict[str, Any] | None, dict[str, Any]]:
+    """Return the options of a configuration's recipe, ``None`` without one, and those it sets itself."""
+    if isinstance(configuration, str):
+        return read_recipe(configuration, beside), {}
+    changes = {name: value for name, value in configuration.items() if name != "recipe"}
+    recipe = configuration.get("recipe")
+    if recipe is None:
+        return None, changes
+    if not isinstance(recipe, str):
+        raise UsageError(f"recipe={recipe!r} must be the name of one")
+    return read_recipe(recipe, beside), changes
+
+
+@contextlib.contextmanager
+def _located(where: str) -> Iterator[None]:
+    """Say in front of a ``UsageError`` where in a study it is."""
+    try:
+        yield
+    except UsageError as error:
+        raise type(error)(f"{where}: {error}") from None

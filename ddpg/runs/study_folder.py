@@ -1,0 +1,171 @@
+"""The folder of a study, and how far each of its cells is.
+
+study.toml                     the study, as it was given
+study.json                     its cells, with every option: what may not change
+CONFIGURATION/SEED/ENV/1/      a run, as any other
+CONFIGURATION/SEED/ENV/        options.toml, log.txt, final.json, failed.json of a cell
+results.csv, table.csv, table.md, curves.png
+"""
+
+import json
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from ddpg.config import CONFIGS
+from ddpg.errors import FileFault, UsageError
+from ddpg.options import as_toml
+from ddpg.runs import description, directory
+from ddpg.runs.ownership import is_owned
+from ddpg.runs.study import Cell, Group
+from ddpg.storage import atomic, document
+from ddpg.storage.schema import converted
+
+CELLS, COPY = "study.json", "study.toml"
+
+
+class _Cells(msgspec.Struct, forbid_unknown_fields=True):
+    format: Literal[1]
+    groups: list[Group]
+
+
+class Place:
+    """Where a cell is kept, and what is there.
+
+    Attributes:
+        cell: the cell.
+        folder: ``CONFIGURATION/SEED/ENV`` in the study's.
+    """
+
+    def __init__(self, root: Path, cell: Cell):
+        self.cell = cell
+        self._home = root / cell.group.configuration / str(cell.seed)
+        self.folder = self._home / cell.group.name
+        self.log, self.final, self.failed, self._options = (
+            self.folder / name for name in ("log.txt", "final.json", "failed.json", "options.toml")
+        )
+
+    @property
+    def run(self) -> Path | None:
+        """The run directory, the newest if there are several; ``None`` before there is one."""
+        entries = self.folder.iterdir() if self.folder.is_dir() else ()
+        found = [entry for entry in entries if entry.name.isdecimal() and (entry / description.CONFIG).exists()]
+        return max(found, key=lambda entry: int(entry.name), default=None)
+
+    @property
+    def saved(self) -> int:
+        """Steps of the newest checkpoint."""
+        run = self.run
+        saved = directory.checkpoints(run) if run else []
+        return int(saved[-1].name) if saved else 0
+
+    @property
+    def steps(self) -> int:
+        """Steps trained, as far as the run has told."""
+        run = self.run
+        rows = directory.read_table(run / "metrics.csv") if run else []
+        return max(self.saved, int(rows[-1]["timesteps"]) if rows else 0)
+
+    @property
+    def stage(self) -> str | None:
+        """What is to be done next: ``"train"``, ``"resume"`` or ``"evaluate"``; ``None``: the cell is finished."""
+        if self.run is None:
+            return "train"
+        if self.saved < self.cell.group.total_timesteps:
+            return "resume"
+        return "evaluate" if self.cell.group.final_episodes and not self.final.exists() else None
+
+    @property
+    def state(self) -> str:
+        """``finished``, ``running``, ``failed``, ``interrupted`` or ``waiting``."""
+        if self.run is not None and is_owned(self.run):
+            return "running"
+        if self.stage is None:
+            return "finished"
+        return "failed" if self.failed.exists() else "waiting" if self.run is None else "interrupted"
+
+    @property
+    def evaluated(self) -> dict[str, Any]:
+        """The evaluation after training, as ``ddpg evaluate`` told it; empty before there is one."""
+        found = document.read(self.final) if self.final.exists() else {}
+        return found if isinstance(found, dict) else {}
+
+    def arguments(self) -> list[str]:
+        """Return those of the ``ddpg`` command that does what is next; writes the file of options that it reads."""
+        group, run = self.cell.group, str(self.run)
+        module = group.env_id.rpartition(":")[0]
+        allowed = ["--allow-import", module] if module else []
+        if self.stage == "evaluate":
+            return ["evaluate", run, "--episodes", str(group.final_episodes), "--json", *allowed]
+        if self.stage == "resume":
+            return ["resume", run, "--json", "--no-progress-bar", *allowed]
+        atomic.write_text(self._options, as_toml(group.options))
+        asked: dict[str, Any] = {"seed": self.cell.seed, "root": self._home, "config": self._options}
+        for name in ("total_timesteps", "evaluation_interval", "evaluation_episodes", "n_envs", "vectorization"):
+            asked[name] = getattr(group, name)
+        flags = [word for name, value in asked.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+        wraps = [word for name in group.wrappers for word in ("--wrap", name)]
+        return ["train", group.env_id, *flags, *wraps, "--json", "--no-progress-bar"]
+
+
+def begin(root: Path, study: Path, groups: Sequence[Group]) -> None:
+    """Note a study in its folder, or that cells were added to it.
+
+    Raises:
+        UsageError: the folder has another study, or this one with cells that have changed; says what differs.
+    """
+    if (root / CELLS).exists():
+        check_same(root, read_cells(root), groups)
+    noted = json.dumps({"format": 1, "groups": msgspec.to_builtins(list(groups))})
+    if len(noted) >= document.LARGEST:
+        raise UsageError(f"{study} has {len(groups)} configurations in environments, too many for one; make it several")
+    shutil.copyfile(study, root / COPY)
+    atomic.write_text(root / CELLS, f"{noted}\n")
+
+
+def read_cells(root: Path) -> list[Group]:
+    """Return the groups of the study in a folder.
+
+    Raises:
+        UsageError: there is none; a :class:`FileFault` where its file is damaged.
+    """
+    path = root / CELLS
+    try:
+        return converted(f"{path}:", document.read(path), _Cells).groups
+    except FileNotFoundError:
+        raise UsageError(f"no study in {str(root)!r} yet; start it without --report") from None
+    except FileFault as error:
+        raise FileFault(f"{str(error).removesuffix(document.ADVICE)}bring it back, or take another --root") from None
+
+
+def check_same(root: Path, before: Sequence[Group], now: Sequence[Group]) -> None:
+    """Refuse a study in which cells that were there are gone or changed.
+
+    Raises:
+        UsageError: there is one; says what differs.
+    """
+    known = {(group.name, group.configuration): group for group in now}
+    advice = f"cells may only be added to the study in {root}; put that back, or give another --root"
+    for group in before:
+        what = f"{group.configuration!r} in {group.name}"
+        other = known.get((group.name, group.configuration))
+        if other is None:
+            raise UsageError(f"{what} is not in the study any more; {advice}")
+        if missing := [seed for seed in group.seeds if seed not in other.seeds]:
+            raise UsageError(f"seed {missing[0]} of {what} is not in the study any more; {advice}")
+        for name, old, new in _differences(group, other):
+            raise UsageError(f"{name} of {what} was {old!r} and is now {new!r}; {advice}")
+
+
+def _differences(one: Group, other: Group) -> list[tuple[str, Any, Any]]:
+    olds, news = (msgspec.to_builtins(group) for group in (one, other))
+    if one.algorithm == other.algorithm:  # options that are newer than the study have their defaults
+        olds["options"] = CONFIGS[one.algorithm].from_json(one.options).to_json()
+    for values in (olds, news):
+        del values["seeds"]
+        values |= values.pop("options")
+    names = {**olds, **news}
+    return [(name, olds.get(name), news.get(name)) for name in names if olds.get(name) != news.get(name)]

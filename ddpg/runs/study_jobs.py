@@ -1,0 +1,288 @@
+"""The cells of a study in processes of their own: so many at a time, each on its share of the cores."""
+
+import collections
+import contextlib
+import dataclasses
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from ddpg import progress
+from ddpg.native.cores import INTRAOP, available_cores
+from ddpg.progress import significant
+from ddpg.runs import directory, signals
+from ddpg.runs.ownership import owned
+from ddpg.runs.study import Group, cells_of
+from ddpg.runs.study_folder import Place, begin
+from ddpg.storage import atomic, document
+
+COMMAND = (sys.executable, "-m", "ddpg")
+ANSWER = "the cells under way are asked to save and to end; a second signal ends this command at once, and they follow"
+_POLL = 0.1  # seconds between looks at the processes
+_LOOK = 2.0  # seconds between looks at how far they are
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """A process at work on a cell."""
+
+    place: Place
+    stage: str
+    process: subprocess.Popen
+    begun_at: int  # bytes of the log before it
+
+
+class Scheduler:
+    """Runs cells until all are finished or failed, or until ``request``.
+
+    Attributes:
+        failed: the cells that failed, and why.
+    """
+
+    def __init__(
+        self,
+        places: Sequence[Place],
+        jobs: int,
+        request: signals.Request,
+        say: Callable[[str], None],
+        command: Sequence[str] = COMMAND,
+    ):
+        """Prepare.
+
+        Args:
+            places: of the cells to run, in their order.
+            jobs: processes at a time.
+            request: to end earlier: the processes are asked to save and end.
+            say: takes a line for every cell that begins or ends.
+            command: the ``ddpg`` command of the processes.
+        """
+        self.failed: dict[Place, str] = {}
+        self.running: dict[Place, Job] = {}
+        self._waiting = collections.deque(places)
+        self._jobs, self._request, self._say, self._command = jobs, request, say, command
+        self._environment = {"TF_CPP_MIN_LOG_LEVEL": "3", INTRAOP: str(threads_each(jobs, available_cores()))}
+
+    def run(self, look: Callable[[], None] = lambda: None) -> None:
+        """Run them; ``look`` is called again and again meanwhile."""
+        asked = False
+        try:
+            while self._waiting or self.running:
+                if self._request.number is None:
+                    self._fill()
+                elif not asked:
+                    asked = True
+                    self._ask()
+                for job in [job for job in self.running.values() if job.process.poll() is not None]:
+                    self._ended(job)
+                look()
+                if self._request.number is not None and not self.running:
+                    return
+                time.sleep(_POLL)
+        finally:
+            self._ask()
+            for job in self.running.values():
+                job.process.wait()
+
+    def _fill(self) -> None:
+        while self._waiting and len(self.running) < self._jobs:
+            place = self._waiting.popleft()
+            if place.state == "running":
+                self._fails(place, "another process is training it; wait until that ends", record=False)
+            else:
+                self._start(place)
+
+    def _start(self, place: Place) -> None:
+        place.folder.mkdir(parents=True, exist_ok=True)
+        place.failed.unlink(missing_ok=True)
+        stage, arguments = str(place.stage), place.arguments()
+        words = {"train": "started", "resume": f"goes on at step {place.saved:,}", "evaluate": "is evaluated"}
+        with place.log.open("ab") as log, contextlib.ExitStack() as stack:
+            output = stack.enter_context(_aside(place).open("wb")) if stage == "evaluate" else log
+            process = subprocess.Popen(
+                [*self._command, *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=log,
+                env=os.environ | self._environment,
+                start_new_session=True,  # a terminal's Ctrl-C is for this process, which asks them
+            )
+            self.running[place] = Job(place, stage, process, log.tell())
+        self._say(f"{place.cell}: {words[stage]}")
+
+    def _ask(self) -> None:
+        for job in self.running.values():
+            if job.process.poll() is None:
+                job.process.terminate()
+
+    def _ended(self, job: Job) -> None:
+        place = job.place
+        del self.running[place]
+        status = job.process.returncode
+        if status != 0 and self._request.number is not None:
+            self._say(f"{place.cell}: interrupted at step {place.saved:,}")
+        elif status != 0:
+            # One that was killed did nothing wrong: the next time it goes on.
+            self._fails(place, _why(job), record=0 < status < 128)
+        else:
+            if job.stage == "evaluate":
+                _aside(place).replace(place.final)
+            stage = place.stage
+            if stage is None:
+                self._say(f"{place.cell}: finished{_told(place)}")
+            elif stage != "evaluate" or job.stage == "evaluate":
+                self._fails(place, "ended before its goal without a reason", record=True)
+            elif self._request.number is None:
+                self._start(place)
+
+    def _fails(self, place: Place, why: str, record: bool) -> None:
+        self.failed[place] = why
+        if record:
+            atomic.write_text(place.failed, json.dumps({"why": why}) + "\n")
+        self._say(f"{place.cell}: failed: {why}; its log: {place.log}")
+
+
+def threads_each(jobs: int, cores: int) -> int:
+    """Return how many threads each of so many processes may use."""
+    return max(1, cores // jobs)
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """How a study was left: how many cells it has, how many are finished, which failed and why."""
+
+    cells: int
+    finished: int
+    failed: dict[str, str]
+
+
+def run_study(
+    study: Path,
+    root: Path,
+    groups: Sequence[Group],
+    *,
+    jobs: int | None = None,
+    retry: bool = False,
+    progress_bar: bool = True,
+    command: Sequence[str] = COMMAND,
+) -> Outcome:
+    """Run what is left of a study's cells, each by the ``ddpg`` command in a process of its own.
+
+    The first SIGINT or SIGTERM lets the cells under way save and end.
+
+    Args:
+        study: its file, which is copied to the folder.
+        root: its folder.
+        groups: of :func:`ddpg.runs.study.read_study`.
+        jobs: processes at a time; one for every core by default. They share the cores.
+        retry: go on with cells that failed, too.
+        progress_bar: show one on stderr, where that is a terminal.
+        command: of the processes.
+
+    Raises:
+        UsageError: another process owns the folder, or it has another study.
+        FileFault: the disk refused.
+    """
+    jobs = available_cores() if jobs is None else jobs
+    root.mkdir(parents=True, exist_ok=True)
+    with signals.watching() as request, owned(root):
+        request.answer, request.resumable = ANSWER, lambda: f"go on with: {how_to_go_on(study, root)}"
+        begin(root, study, groups)
+        places = [Place(root, cell) for cell in cells_of(groups)]
+        states = {place: place.state for place in places}
+        before = [place for place in places if states[place] == "failed" and not retry]
+        left = [place for place in places if states[place] != "finished" and place not in before]
+        with _Board(places, progress_bar) as board:
+            for place in before:
+                board.say(f"{place.cell}: failed before: {_noted(place)}; --retry tries it again")
+            scheduler = Scheduler(left, jobs, request, board.say, command)
+            scheduler.run(board.look)
+        finished = sum(place.state == "finished" for place in places)
+        if request.number is not None and finished < len(places):
+            request.left = True
+            request.say(f"{finished} of {len(places)} cells are finished; {request.resumable()}")
+    failed = {str(place.cell): _noted(place) for place in before}
+    return Outcome(len(places), finished, failed | {str(place.cell): why for place, why in scheduler.failed.items()})
+
+
+def how_to_go_on(study: Path, root: Path) -> str:
+    """Return the command that goes on with a study."""
+    return f"ddpg study {shlex.quote(str(study))} --root {shlex.quote(str(root))}"
+
+
+class _Board:
+    """What is told meanwhile: lines, and on a terminal a bar over the steps of all cells."""
+
+    def __init__(self, places: Sequence[Place], shown: bool):
+        total = sum(place.cell.group.total_timesteps for place in places)
+        self._shown = shown and sys.stderr.isatty()
+        self._steps = {place: place.steps for place in places} if self._shown else {}
+        self._bar: Any = progress.bar(
+            total=total,
+            initial=sum(self._steps.values()),
+            unit="step",
+            unit_scale=True,
+            smoothing=0.1,
+            disable=not self._shown,
+        )
+        self._looked = 0.0
+
+    def __enter__(self) -> "_Board":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.close()
+
+    def say(self, text: str) -> None:
+        """Write a line above the bar."""
+        self._bar.write(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr)
+        sys.stderr.flush()
+
+    def look(self) -> None:
+        """Move the bar to where the cells are, now and then."""
+        if self._shown and time.monotonic() - self._looked >= _LOOK:
+            self._looked = time.monotonic()
+            left = [place for place, steps in self._steps.items() if steps < place.cell.group.total_timesteps]
+            self._steps |= {place: place.steps for place in left}
+            self._bar.update(sum(self._steps.values()) - self._bar.n)
+
+
+def _aside(place: Place) -> Path:
+    """Return where an evaluation's result is written until it is whole."""
+    return place.final.with_name(f".{place.final.name}.ddpg-writing")
+
+
+def _why(job: Job) -> str:
+    """Return in one line why a process failed: what it said last."""
+    status = job.process.returncode
+    if status < 0:
+        return f"ended by {signal.Signals(-status).name}"
+    lines = [line for line in _said(job) if line.strip()]
+    errors = [line for line in lines if line.startswith("ddpg: error: ")]
+    last = (errors or lines or ["it said nothing"])[-1]
+    return document.one_line(last.removeprefix("ddpg: error: ").strip()) + f" (status {status})"
+
+
+def _said(job: Job) -> Iterator[str]:
+    with job.place.log.open("rb") as log:
+        log.seek(job.begun_at)
+        yield from log.read().decode(errors="replace").splitlines()
+
+
+def _noted(place: Place) -> str:
+    noted = document.read(place.failed)
+    return document.one_line(str(noted.get("why"))) if isinstance(noted, dict) else "unknown"
+
+
+def _told(place: Place) -> str:
+    """Return what a finished cell returned."""
+    run = place.run
+    rows = directory.read_table(run / "evaluations.csv") if run else []
+    told = place.evaluated or (rows[-1] if rows else {})
+    return f", evaluation return {significant(float(told['mean_return']))}" if "mean_return" in told else ""

@@ -1,0 +1,53 @@
+"""The studies of benchmarks/, and what is read off them."""
+
+import csv
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from ddpg.runs.study import Cell, cells_of, read_study
+from ddpg.runs.study_folder import Place
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+sys.path.insert(0, str(BENCHMARKS))
+
+
+@pytest.mark.parametrize("name", ["returns", "bounding"])
+def test_every_cell_can_be_trained(name):
+    groups = read_study(BENCHMARKS / "studies" / f"{name}.toml")
+    assert len(cells_of(groups)) == {"returns": 10 + 5 + 3 + 2 * 5, "bounding": 75}[name]
+    assert {group.final_episodes for group in groups} == {100}
+
+
+def test_how_bounding_is_met_is_read_off_the_runs(tmp_path, monkeypatch):
+    """Of 100 steps 30 were clipped, and of the two logged means of what is outside, 0.2 and 0.4, the mean is 0.3."""
+    import bounding
+
+    study = tmp_path / "bounding.toml"
+    study.write_text(
+        "environments = ['Pendulum-v1']\ntotal_timesteps = 100\nfinal_episodes = 1\n"
+        "[configurations]\nzeroing = { bounding = 'zeroing' }\n"
+    )
+    (group,) = read_study(study)
+    place = Place(tmp_path, Cell(group, 0))
+    run = place.folder / "1"
+    (run / "checkpoints" / "100").mkdir(parents=True)
+    (run / "checkpoints" / "100" / "manifest.json").write_text("{}")
+    (run / "config.json").write_text("{}")
+    (run / "evaluations.csv").write_text("timesteps,mean_return,success_rate\n100,-7.0,\n")
+    heads = "timesteps,seconds,fps,clipped_actions," + ",".join(bounding.DIAGNOSTICS)
+    (run / "metrics.csv").write_text(f"{heads}\n50,1.0,50.0,10,0.2,0.0,2.0,1.0\n100,2.0,50.0,20,0.4,0.0,4.0,1.0\n")
+    place.final.write_text(json.dumps({"timesteps": 100, "episodes": 1, "mean_return": -5.0}))
+    monkeypatch.setattr(bounding, "read_cells", lambda root: [group])
+    monkeypatch.setattr(sys, "argv", ["bounding.py", "--root", str(tmp_path), "--out", str(tmp_path)])
+    bounding.main()
+    with (tmp_path / "bounding.csv").open(newline="") as file:
+        (row,) = csv.DictReader(file)
+    assert [row[name] for name in ("bounding", "mean_return", "training_seconds")] == ["zeroing", "-5", "2"]
+    with (tmp_path / "bounding_curves.csv").open(newline="") as file:
+        (row,) = csv.DictReader(file)
+    assert [row[name] for name in ("mean_return", "actions_outside", "action_gradient_norm", "clipped_share")] == [
+        *("-7", "0.3", "3", "0.3")
+    ]

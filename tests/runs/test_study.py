@@ -1,0 +1,161 @@
+"""What a study's file may say, which cells that makes, and what must not change in its folder."""
+
+import msgspec
+import pytest
+
+from ddpg import DDPGConfig, UsageError
+from ddpg.options import as_toml, from_toml, read_toml
+from ddpg.runs.presets import preset_config
+from ddpg.runs.study import cells_of, read_study
+from ddpg.runs.study_folder import begin, check_same, read_cells
+
+WHOLE = """
+seeds = 2
+total_timesteps = 500
+evaluation_episodes = 3
+n_envs = 2
+
+[environments.Pendulum-v1]
+
+[environments."ddpg_envs/LQR-v0"]
+seeds = [5]
+total_timesteps = 40
+configurations = ["slow"]
+wrappers = ["TimeAwareObservation"]
+
+[configurations]
+td3 = "td3"
+own = "own.toml"
+
+[configurations.slow]
+actor_learning_rate = 1e-5
+gamma = "none"
+
+[configurations.deeper]
+recipe = "td3"
+hidden = [8, 8, 8]
+"""
+
+
+def written(folder, text):
+    path = folder / "study.toml"
+    path.write_text(text)
+    return path
+
+
+def test_cells_are_environments_by_configurations_by_seeds(tmp_path):
+    (tmp_path / "own.toml").write_text("batch_size = 7\nmax_gradient_norm = 'none'\n")
+    groups = read_study(written(tmp_path, WHOLE))
+    assert [(group.name, group.configuration, group.seeds) for group in groups] == [
+        ("Pendulum-v1", "td3", [0, 1]),
+        ("Pendulum-v1", "own", [0, 1]),
+        ("Pendulum-v1", "slow", [0, 1]),
+        ("Pendulum-v1", "deeper", [0, 1]),
+        ("ddpg_envs/LQR-v0", "slow", [5]),
+    ]
+    td3, own, slow, deeper, lqr = groups
+    assert [group.total_timesteps for group in groups] == [500] * 4 + [40]
+    assert [group.evaluation_interval for group in groups] == [25] * 4 + [2]
+    assert {(group.evaluation_episodes, group.n_envs) for group in groups} == {(3, 2)}
+    assert (td3.wrappers, lqr.wrappers) == ([], ["TimeAwareObservation"])
+    # A recipe, also one's own, is instead of the preset; a table is changes of it, or of the recipe that it names.
+    assert own.options == DDPGConfig(batch_size=7).to_json()
+    assert slow.options == preset_config("Pendulum-v1", actor_learning_rate=1e-5, gamma=None).to_json()
+    assert td3.options["n_critics"] == 2
+    assert deeper.options == td3.options | {"hidden": [8, 8, 8]}
+
+
+def test_the_first_seeds_of_all_come_first(tmp_path):
+    (tmp_path / "own.toml").write_text("")
+    cells = cells_of(read_study(written(tmp_path, WHOLE)))
+    assert [cell.seed for cell in cells] == [0, 0, 0, 0, 5, 1, 1, 1, 1]
+    assert str(cells[1]) == "Pendulum-v1 own seed 0"
+
+
+def test_without_configurations_it_is_the_preset(tmp_path):
+    (group,) = read_study(written(tmp_path, "environments = ['Pendulum-v1']"))
+    assert (group.configuration, group.options) == ("preset", preset_config("Pendulum-v1").to_json())
+    assert (group.total_timesteps, group.seeds) == (10_000, [0])
+
+
+def test_options_survive_their_file(tmp_path):
+    config = DDPGConfig(hidden=(3, 5), gamma=None, norm="layer", target_policy_noise=1e-7, jit=False)
+    path = written(tmp_path, as_toml(config.to_json()))
+    assert DDPGConfig(**from_toml(DDPGConfig, read_toml(path), "it")) == config
+
+
+ENVS = "environments = ['Pendulum-v1']\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "match"),
+    [
+        ("", "no cell to train"),
+        (ENVS + "sedes = 3", "no field 'sedes'; did you mean 'seeds'"),
+        (ENVS + "seeds = 0", "seeds=.* must be different whole numbers"),
+        (ENVS + "seeds = [1, 1]", "seeds="),
+        (ENVS + "seeds = [-1]", "seeds="),
+        (ENVS + "seeds = true", "seeds="),
+        (ENVS + "total_timesteps = 0", "total_timesteps=0 must be at least 1"),
+        (ENVS + "final_episodes = -1", "final_episodes=-1 must be at least 0"),
+        (ENVS + "evaluation_episodes = 'none'", "evaluation_episodes="),
+        (ENVS + "n_envs = 0", "n_envs=0 must be"),
+        (ENVS + "vectorization = 'asinc'", "did you mean 'async'"),
+        (ENVS + "vectorization = 'async'", "is for several environments"),
+        (ENVS + "wrappers = 'FlattenObservation'", "must be a list of names"),
+        (ENVS + "wrappers = ['FlattenObservations']", "did you mean 'FlattenObservation'"),
+        ("environments = 3", "must be a list of ids"),
+        ("environments = ['Pendulum-v2']", "did you mean 'Pendulum-v1'"),
+        ("environments = ['module:Pendulum-v1']", "--allow-import module"),
+        ("environments = ['Pendulum-v1', 'pendulums:Pendulum-v1']", "'Pendulum-v1' is there twice"),
+        ("[environments.Pendulum-v1]\nsteps = 3", "environment 'Pendulum-v1': it has no field 'steps'"),
+        ("[environments.Pendulum-v1]\nconfigurations = ['a']", "no field 'a'; did you mean|no field 'a'"),
+        (ENVS + "configurations = ['td3']", "must be a table"),
+        (ENVS + "configurations = {'a/b' = {}}", "'a/b' gives a folder its name"),
+        (ENVS + "configurations = {a = 3}", "'a' is 3; give a table"),
+        (ENVS + "configurations = {a = 'td4'}", "recipe 'td4' is not one of .*did you mean 'td3'"),
+        (ENVS + "configurations = {a = {recipe = 3}}", "recipe=3"),
+        (ENVS + "configurations = {a = {batchsize = 3}}", "'a' in Pendulum-v1: .*did you mean 'batch_size'"),
+        (ENVS + "configurations = {a = {tau = 2.0}}", r"'a' in Pendulum-v1: tau=2.0 must be in \(0, 1\]"),
+        ("environments = ['CartPole-v1']\nconfigurations = {a = 'td3'}", "'a' in CartPole-v1: DQNConfig has no field"),
+    ],
+)
+def test_what_a_study_may_not_say(text, match, tmp_path):
+    with pytest.raises(UsageError, match=match) as told:
+        read_study(written(tmp_path, text))
+    assert "study.toml" in str(told.value)
+
+
+def test_cells_may_be_added_and_nothing_else(tmp_path):
+    (tmp_path / "own.toml").write_text("")
+    root = tmp_path / "out"
+    root.mkdir()
+    path = written(tmp_path, WHOLE)
+    groups = read_study(path)
+    begin(root, path, groups[:3])
+    assert read_cells(root) == groups[:3]
+    begin(root, path, groups)
+    assert read_cells(root) == groups
+    assert (root / "study.toml").read_text() == WHOLE
+
+    changed = msgspec.structs.replace
+    first = groups[0]
+    for other, match in (
+        (changed(first, total_timesteps=501), "total_timesteps of 'td3' in Pendulum-v1 was 500 and is now 501"),
+        (changed(first, options=first.options | {"tau": 0.5}), "tau of 'td3' in Pendulum-v1 was 0.005 and is now 0.5"),
+        (changed(first, seeds=[0, 2]), "seed 1 of 'td3'"),
+        (changed(first, configuration="td4"), "'td3' in Pendulum-v1 is not in the study any more"),
+    ):
+        with pytest.raises(UsageError, match=match):
+            check_same(root, groups, [other, *groups[1:]])
+    check_same(root, groups, [changed(first, seeds=[2, 1, 0]), *groups[1:]])
+    # An option that is newer than the folder had its default there.
+    check_same(root, [changed(first, options={n: v for n, v in first.options.items() if n != "atoms"})], groups)
+
+
+def test_a_damaged_folder_is_said(tmp_path):
+    with pytest.raises(UsageError, match="no study in"):
+        read_cells(tmp_path)
+    (tmp_path / "study.json").write_text('{"format": 1, "groups": [3]}')
+    with pytest.raises(UsageError, match=r"study.json.*bring it back"):
+        read_cells(tmp_path)

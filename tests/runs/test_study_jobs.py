@@ -1,0 +1,181 @@
+"""The processes of a study: how many, what they are asked to do, what happens when they fail or must end."""
+
+import signal
+from pathlib import Path
+
+import pytest
+from studies import Stubbed
+
+from ddpg import UsageError
+from ddpg.commands.looking import Evaluate
+from ddpg.commands.training import Resume, Train
+from ddpg.runs import signals, study_jobs
+from ddpg.runs.ownership import owned
+from ddpg.runs.study import Cell, read_study
+from ddpg.runs.study_folder import Place
+from ddpg.runs.study_jobs import Scheduler, run_study, threads_each
+
+
+@pytest.fixture
+def stubbed(tmp_path, monkeypatch):
+    return lambda *arguments: Stubbed(tmp_path, monkeypatch, *arguments)
+
+
+def run(study, **options):
+    return run_study(study.file, study.root, study.groups, command=study.command, progress_bar=False, **options)
+
+
+def test_cells_are_trained_then_evaluated_and_never_again(stubbed, capsys):
+    study = stubbed(2, "final_episodes = 30")
+    outcome = run(study, jobs=1)
+    assert (outcome.cells, outcome.finished, outcome.failed) == (2, 2, {})
+    assert [words[0] for words, _ in study.calls] == ["train", "evaluate"] * 2
+    trained, evaluated = (words for words, _ in study.calls[:2])
+    assert trained[:2] == ["train", "Pendulum-v1"]
+    assert trained[trained.index("--total-timesteps") + 1] == "100"
+    assert trained[trained.index("--evaluation-interval") + 1] == "5"
+    assert evaluated[1:4] == [str(study.places[0].run), "--episodes", "30"]
+    assert [place.evaluated for place in study.places] == [{"mean_return": 5.5}] * 2
+    said = capsys.readouterr().err
+    assert "Pendulum-v1 plain seed 1: started" in said
+    assert "Pendulum-v1 plain seed 1: finished, evaluation return 5.5" in said
+    run(study)
+    assert len(study.calls) == 4
+
+
+def test_what_the_command_is_asked_is_what_the_study_says(tmp_path):
+    path = tmp_path / "study.toml"
+    path.write_text(
+        "seeds = [3]\ntotal_timesteps = 70\nevaluation_interval = 20\nevaluation_episodes = 4\nfinal_episodes = 6\n"
+        "n_envs = 2\nvectorization = 'async'\nwrappers = ['FlattenObservation', 'TimeAwareObservation']\n"
+        "[environments.'gymnasium:Pendulum-v1']\n"
+        "[configurations]\na = { recipe = 'td3', hidden = [8, 4], norm = 'layer', v_min = -1e-7, jit = false }\n"
+    )
+    (group,) = read_study(path, ["gymnasium"])
+    place = Place(tmp_path / "out", Cell(group, 3))
+    place.folder.mkdir(parents=True)
+    training = Train.parse(place.arguments()[1:], "ddpg train")
+    assert training.args[0].to_json() == group.options
+    asked = vars(training.func)
+    for name in ("env", "n_envs", "vectorization", "evaluation_interval", "evaluation_episodes", "total_timesteps"):
+        assert asked[name] == getattr(group, {"env": "env_id"}.get(name, name))
+    assert (asked["seed"], asked["wrap"], asked["json"], asked["progress_bar"]) == (
+        3,
+        tuple(group.wrappers),
+        True,
+        False,
+    )
+    assert Path(asked["root"], "Pendulum-v1") == place.folder
+    (place.folder / "1" / "checkpoints" / "70").mkdir(parents=True)
+    (place.folder / "1" / "config.json").write_text("{}")
+    resuming = vars(Resume.parse(place.arguments()[1:], "ddpg resume"))
+    assert (resuming["run"], resuming["allow_import"]) == (str(place.folder / "1"), ("gymnasium",))
+    (place.folder / "1" / "checkpoints" / "70" / "manifest.json").write_text("{}")
+    evaluating = vars(Evaluate.parse(place.arguments()[1:], "ddpg evaluate"))
+    assert (evaluating["run"], evaluating["episodes"]) == (str(place.folder / "1"), 6)
+    assert evaluating["allow_import"] == ("gymnasium",)
+
+
+@pytest.mark.parametrize(("jobs", "cores", "threads"), [(2, 4, "2"), (3, 2, "1"), (None, 3, "1"), (1, 3, "3")])
+def test_as_many_at_a_time_as_there_are_jobs_and_they_share_the_cores(jobs, cores, threads, stubbed, monkeypatch):
+    monkeypatch.setattr(study_jobs, "available_cores", lambda: cores)
+    study, at_a_time = stubbed(4), []
+    look = lambda _, running: at_a_time.append(len(running))  # noqa: E731
+    start = Scheduler._start
+    monkeypatch.setattr(Scheduler, "_start", lambda self, place: (start(self, place), look(None, self.running)))
+    run(study, jobs=jobs)
+    assert max(at_a_time) == (jobs or cores)
+    assert [given for _, given in study.calls] == [threads] * 4
+    assert threads_each(5, 16) == 3
+
+
+def test_a_failure_is_one_line_and_the_others_go_on(stubbed, capsys):
+    study = stubbed([7, 0])
+    outcome = run(study, jobs=1)
+    assert outcome.finished == 1
+    assert outcome.failed == {"Pendulum-v1 plain seed 7": "bad luck (status 3)"}
+    assert study.places[0].state == "failed"
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if "failed" in line]
+    assert "seed 7: failed: bad luck (status 3); its log: " in line
+    again = run(study, jobs=1)
+    assert again.failed == {"Pendulum-v1 plain seed 7": "bad luck (status 3)"}
+    assert "failed before: bad luck" in capsys.readouterr().err
+    assert len(study.calls) == 2
+    retried = run(study, jobs=1, retry=True)
+    assert (retried.finished, retried.failed) == (2, {})
+    assert study.calls[-1][0][:2] == ["resume", str(study.places[0].run)]
+    assert not study.places[0].failed.exists()
+
+
+def test_one_that_was_killed_goes_on_the_next_time(stubbed):
+    study = stubbed([9])
+    assert run(study).failed == {"Pendulum-v1 plain seed 9": "ended by SIGKILL"}
+    assert study.places[0].state == "interrupted"
+    run(study)
+    assert [words[0] for words, _ in study.calls] == ["train", "resume"]
+
+
+def test_one_that_ends_without_getting_on_is_not_started_for_ever(stubbed):
+    study = stubbed([6])
+    assert "before its goal" in run(study).failed["Pendulum-v1 plain seed 6"]
+    assert len(study.calls) == 1
+
+
+def test_a_request_lets_cells_save_and_starts_no_others(stubbed):
+    study, said = stubbed([8, 0]), []
+    request = signals.Request()
+    scheduler = Scheduler(study.places, 1, request, said.append, study.command)
+    place = study.places[0]
+
+    def look():
+        if place.run is not None and (place.run / "ready").exists():
+            request.number = signal.SIGTERM
+
+    scheduler.run(look)
+    assert place.saved == 40
+    assert said[-1] == "Pendulum-v1 plain seed 8: interrupted at step 40"
+    assert scheduler.failed == {}
+    assert [place.state for place in study.places] == ["interrupted", "waiting"]
+    outcome = run(study)
+    assert (outcome.finished, outcome.failed) == (2, {})
+
+
+def test_what_goes_wrong_here_ends_the_processes(stubbed):
+    study = stubbed([8])
+    place = study.places[0]
+    scheduler = Scheduler(study.places, 1, signals.Request(), lambda _: None, study.command)
+
+    def look():
+        if place.run is not None and (place.run / "ready").exists():
+            raise OSError("no space left")
+
+    with pytest.raises(OSError, match="no space"):
+        scheduler.run(look)
+    assert place.saved == 40
+    assert [job.process.returncode for job in scheduler.running.values()] == [143]
+
+
+def test_on_a_terminal_a_bar_over_the_steps_of_all_cells(stubbed, monkeypatch, capsys):
+    study = stubbed(2)
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    monkeypatch.setattr(study_jobs, "_LOOK", 0.0)
+    run_study(study.file, study.root, study.groups, jobs=1, command=study.command)
+    said = capsys.readouterr().err
+    assert "100/200" in said
+    assert "200/200" in said
+    run_study(study.file, study.root, study.groups, jobs=1, command=study.command, progress_bar=False)
+    assert "/200" not in capsys.readouterr().err
+
+
+def test_one_process_owns_a_study_and_a_cell(stubbed):
+    study = stubbed([0])
+    study.root.mkdir()
+    with owned(study.root), pytest.raises(UsageError, match="is in use by process"):
+        run(study)
+    run(study)
+    (study.places[0].run / "checkpoints" / "100" / "manifest.json").unlink()
+    with owned(study.places[0].run):
+        assert study.places[0].state == "running"
+        assert "another process is training it" in run(study).failed["Pendulum-v1 plain seed 0"]
+    assert not study.places[0].failed.exists()
+    assert len(study.calls) == 1

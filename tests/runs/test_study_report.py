@@ -1,0 +1,152 @@
+"""What a study's report says of runs written by hand, and the command from end to end."""
+
+import csv
+import functools
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from remains import assert_same
+from studies import Stubbed
+
+from ddpg import DDPGConfig, train
+from ddpg.cli import main
+from ddpg.runs import description, directory, study_jobs
+from ddpg.runs.study_folder import begin
+from ddpg.runs.study_report import write_report
+
+
+def train_by_hand(place, returns, steps=100):
+    """Leave the run of a cell, evaluated every 50 steps and trained at 50 steps a second."""
+    group, folder = place.cell.group, place.folder / "1"
+    saved = folder / "checkpoints" / str(steps)
+    saved.mkdir(parents=True)
+    (saved / "manifest.json").write_text("{}")
+    made = {"algorithm": group.algorithm, "seed": place.cell.seed, "config": group.options, "versions": {}}
+    asked = {name: getattr(group, name) for name in ("total_timesteps", "evaluation_interval", "evaluation_episodes")}
+    made |= asked | {"env_id": group.env_id, "n_envs": 1, "vectorization": "sync", "command": []}
+    description.write(folder, made)
+    rows = [f"{50 * (index + 1)},{value},1.5," for index, value in enumerate(returns)]
+    (folder / "evaluations.csv").write_text("\n".join(["timesteps,mean_return,std_return,success_rate", *rows, ""]))
+    (folder / "metrics.csv").write_text(f"timesteps,seconds,fps\n{steps},{steps / 50},50\n")
+
+
+def table(path):
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_a_table_over_the_seeds_that_are_finished(tmp_path, monkeypatch):
+    """Of the last returns 0, 2, 30, 1 the interquartile mean is that of 1 and 2; of the largest 5, 5, 30, 5 it is 5."""
+    study = Stubbed(tmp_path, monkeypatch, 6)
+    for place, last in zip(study.places, (0.0, 2.0, 30.0, 1.0), strict=False):
+        train_by_hand(place, [5.0, last])
+    train_by_hand(study.places[4], [700.0], steps=50)  # under way
+    report = write_report(study.root, study.groups)
+    (row,) = table(report.table)
+    assert (row["env"], row["config"], row["seeds"], row["seeds_asked"]) == ("Pendulum-v1", "plain", "4", "6")
+    assert (float(row["final"]), float(row["maximum"])) == (1.5, 5.0)
+    assert 0 <= float(row["final_low"]) < 1.5 < float(row["final_high"]) <= 30
+    assert "| Pendulum-v1 | plain | 100 | 4 of 6 | 1.5 (" in report.text.read_text()
+    assert report.figure.stat().st_size > 1000
+
+
+def test_everything_in_long_form(tmp_path, monkeypatch):
+    study = Stubbed(tmp_path, monkeypatch, [3], "final_episodes = 20")
+    (place,) = study.places
+    train_by_hand(place, [5.0, 7.0])
+    assert write_report(study.root, study.groups).rows[0]["seeds"] == 0  # not evaluated for the last time yet
+    place.final.write_text('{"mean_return": -2.5, "std_return": 0.5, "episodes": 20}')
+    report = write_report(study.root, study.groups)
+    assert report.rows[0]["final"] == -2.5
+    rows = [list(row.values()) for row in table(report.results)]
+    cell = ["Pendulum-v1", "plain", "3"]
+    assert rows == [
+        [*cell, "50", "evaluation_mean_return", "5.0"],
+        [*cell, "50", "evaluation_std_return", "1.5"],
+        [*cell, "50", "training_seconds", "1"],
+        [*cell, "100", "evaluation_mean_return", "7.0"],
+        [*cell, "100", "evaluation_std_return", "1.5"],
+        [*cell, "100", "training_seconds", "2"],
+        [*cell, "100", "last_training_seconds", "2.0"],
+        [*cell, "100", "last_steps_per_second", "50"],
+        [*cell, "100", "final_mean_return", "-2.5"],
+        [*cell, "100", "final_std_return", "0.5"],
+    ]
+
+
+def test_the_command_reports_and_says_with_its_status_that_cells_failed(tmp_path, monkeypatch, capsys):
+    study = Stubbed(tmp_path, monkeypatch, [7])
+    whole = functools.partial(study_jobs.run_study, command=study.command)
+    monkeypatch.setattr(study_jobs, "run_study", whole)
+    words = ["study", str(study.file), "--root", str(study.root)]
+    assert main([*words, "--report"]) == 2
+    assert "start it without --report" in capsys.readouterr().err
+    begun = tmp_path / "begun"
+    begun.mkdir()
+    begin(begun, study.file, study.groups)
+    assert main(["study", str(study.file), "--root", str(begun), "--report", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["rows"][0]["final"], told["rows"][0]["seeds_asked"], told["figure"]) == (None, 1, None)
+    assert not study.calls
+    monkeypatch.setattr("ddpg.runs.study_report.write_report", lambda *_: write_report(begun, study.groups))
+    assert main([*words, "--jobs", "1"]) == 1
+    out, said = capsys.readouterr()
+    assert "| Pendulum-v1 | plain | 100 | 0 of 1 | none yet | none yet |" in out
+    assert "ddpg: error: 1 of 1 cells failed, Pendulum-v1 plain seed 7 with: bad luck (status 3)" in said
+    assert main([*words, "--jobs", "0"]) == 2
+
+
+REAL = """
+environments = ["ddpg_envs/LQR-v0"]
+total_timesteps = 1500
+evaluation_interval = 500
+evaluation_episodes = 2
+
+[configurations]
+one = { hidden = [4], batch_size = 8, learning_starts = 50, jit = false }
+two = { hidden = [4], batch_size = 8, learning_starts = 50, jit = false, gamma = 0.5 }
+"""
+
+
+@pytest.mark.slow
+def test_a_study_that_is_interrupted_ends_as_if_it_had_not_been(tmp_path, capsys):
+    (tmp_path / "small.toml").write_text(REAL)
+    words = ["study", "small.toml", "--jobs", "2"]
+    process = subprocess.Popen([sys.executable, "-m", "ddpg", *words], cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    cell = tmp_path / "studies" / "small" / "one" / "0" / "ddpg_envs" / "LQR-v0"
+    deadline = time.monotonic() + 120
+    while not (cell / "1" / "config.json").exists():
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    said = process.communicate(timeout=120)[1]
+    assert process.returncode == 143
+    assert "of 2 cells are finished; go on with: ddpg study small.toml --root studies/small" in said
+    stopped = int(directory.checkpoints(cell / "1")[-1].name)
+    assert stopped < 1500
+    before = os.getcwd()
+    os.chdir(tmp_path)
+    try:
+        assert main([*words, "--json"]) == 0
+    finally:
+        os.chdir(before)
+    told = json.loads(capsys.readouterr().out)
+    assert (told["cells"], told["finished"], told["failed"]) == (2, 2, {})
+    assert [row["seeds"] for row in told["rows"]] == [1, 1]
+    config = DDPGConfig.from_json(directory.read_config(cell / "1")["config"])
+    asked = {"seed": 0, "total_timesteps": 1500, "evaluation_interval": 500, "evaluation_episodes": 2}
+    straight = train("ddpg_envs/LQR-v0", config, root=tmp_path / "straight", progress_bar=False, **asked)
+    assert_same(cell / "1", straight)
+
+
+@pytest.mark.parametrize("words", [["study"], ["study", "none.toml"]])
+def test_a_study_that_is_not_there(words, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(words) == 2
+    assert not [*tmp_path.iterdir()]
