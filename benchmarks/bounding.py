@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from ddpg.runs import directory
-from ddpg.runs.study import cells_of
-from ddpg.runs.study_folder import Place, read_cells
+from ddpg.studies.study import cells_of
+from ddpg.studies.study_folder import Place, read_cells
 
 RESULTS = Path(__file__).parent / "results"
 

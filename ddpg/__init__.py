@@ -34,9 +34,9 @@ _HOME = {
     "CallbackList": "ddpg.agents.callbacks",
     "CheckpointCallback": "ddpg.runs.intervals",
     "EvalCallback": "ddpg.runs.intervals",
-    "StopTrainingOnMaxEpisodes": "ddpg.agents.stopping",
-    "StopTrainingOnNoModelImprovement": "ddpg.agents.stopping",
-    "StopTrainingOnRewardThreshold": "ddpg.agents.stopping",
+    "StopTrainingOnMaxEpisodes": "ddpg.agents.stop_training",
+    "StopTrainingOnNoModelImprovement": "ddpg.agents.stop_training",
+    "StopTrainingOnRewardThreshold": "ddpg.agents.stop_training",
     "TensorBoardCallback": "ddpg.runs.logs",
     "TrackerCallback": "ddpg.runs.logs",
     "evaluate": "ddpg.runs.evaluation",
@@ -60,9 +60,9 @@ if _typing.TYPE_CHECKING:  # the names of _HOME as type checkers read them
     from ddpg.agents.callbacks import ProgressBar as ProgressBar
     from ddpg.agents.ddpg import DDPG as DDPG
     from ddpg.agents.dqn import DQN as DQN
-    from ddpg.agents.stopping import StopTrainingOnMaxEpisodes as StopTrainingOnMaxEpisodes
-    from ddpg.agents.stopping import StopTrainingOnNoModelImprovement as StopTrainingOnNoModelImprovement
-    from ddpg.agents.stopping import StopTrainingOnRewardThreshold as StopTrainingOnRewardThreshold
+    from ddpg.agents.stop_training import StopTrainingOnMaxEpisodes as StopTrainingOnMaxEpisodes
+    from ddpg.agents.stop_training import StopTrainingOnNoModelImprovement as StopTrainingOnNoModelImprovement
+    from ddpg.agents.stop_training import StopTrainingOnRewardThreshold as StopTrainingOnRewardThreshold
     from ddpg.config import DDPGConfig as DDPGConfig
     from ddpg.config import DQNConfig as DQNConfig
     from ddpg.errors import UsageError as UsageError

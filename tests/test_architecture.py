@@ -24,6 +24,7 @@ FLOORS = [
     {"updates", "exports"},
     {"agents"},
     {"laboratory", "runs"},
+    {"studies"},
     {"commands"},
     {"cli"},
     {"__main__"},
@@ -41,7 +42,7 @@ WITHOUT_TENSORFLOW = (
         "ddpg_envs",
     ),
     *("ddpg.exports.loaded", "ddpg.exports.policy_file", "ddpg.exports.place", "ddpg.exports.widths"),
-    *("ddpg.runs.study", "ddpg.runs.recipes", "ddpg.native.cores"),
+    *("ddpg.studies.study", "ddpg.runs.recipes", "ddpg.native.cores"),
     *("ddpg.acting.noise", "ddpg.acting.schedules", "ddpg.acting.program", "ddpg.acting.exploration"),
 )
 

@@ -277,7 +277,7 @@ assert not heavy, heavy
 assert main(["runs", {str(tmp_path)!r}]) == 0
 assert main(["plot", "nowhere"]) == 2
 assert main(["study", "nowhere.toml"]) == 2
-import ddpg.runs.plotting, ddpg.runs.study_jobs, ddpg.runs.study_report
+import ddpg.runs.plotting, ddpg.studies.study_jobs, ddpg.studies.study_report
 assert main(["train", "Pendulum-v1", "--help"]) == 0
 assert "tensorflow" not in sys.modules
 sys.stderr.write("then\\n")

@@ -12,8 +12,8 @@ from ddpg.options import option
 from ddpg.progress import saying
 
 if TYPE_CHECKING:
-    from ddpg.runs.study_jobs import Outcome
-    from ddpg.runs.study_report import Report
+    from ddpg.studies.study_jobs import Outcome
+    from ddpg.studies.study_report import Report
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -35,19 +35,19 @@ class Study(WithJson, WithProgress):
 
     def __call__(self) -> None:
         """Run what is left of it, and report."""
-        from ddpg.runs.study_report import write_report
+        from ddpg.studies.study_report import write_report
 
         path = Path(self.study)
         root = Path("studies", path.stem) if self.root is None else Path(self.root)
         outcome = None
         if self.report:
-            from ddpg.runs.study_folder import read_cells
+            from ddpg.studies.study_folder import read_cells
 
             groups = read_cells(root)
         else:
             from ddpg.runs import directory
-            from ddpg.runs.study import read_study
-            from ddpg.runs.study_jobs import run_study
+            from ddpg.studies.study import read_study
+            from ddpg.studies.study_jobs import run_study
 
             find_here(*self.allow_import)
             with saying("checking the cells", self.progress_bar):

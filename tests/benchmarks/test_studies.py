@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ddpg.runs.study import Cell, cells_of, read_study
-from ddpg.runs.study_folder import Place
+from ddpg.studies.study import Cell, cells_of, read_study
+from ddpg.studies.study_folder import Place
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 sys.path.insert(0, str(BENCHMARKS))

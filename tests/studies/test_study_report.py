@@ -11,13 +11,14 @@ import time
 
 import pytest
 from remains import assert_same
-from studies import Stubbed
+from small_studies import Stubbed
 
 from ddpg import DDPGConfig, train
 from ddpg.cli import main
-from ddpg.runs import description, directory, study_jobs
-from ddpg.runs.study_folder import begin
-from ddpg.runs.study_report import write_report
+from ddpg.runs import description, directory
+from ddpg.studies import study_jobs
+from ddpg.studies.study_folder import begin
+from ddpg.studies.study_report import write_report
 
 
 def train_by_hand(place, returns, steps=100):
@@ -93,7 +94,7 @@ def test_the_command_reports_and_says_with_its_status_that_cells_failed(tmp_path
     told = json.loads(capsys.readouterr().out)
     assert (told["rows"][0]["final"], told["rows"][0]["seeds_asked"], told["figure"]) == (None, 1, None)
     assert not study.calls
-    monkeypatch.setattr("ddpg.runs.study_report.write_report", lambda *_: write_report(begun, study.groups))
+    monkeypatch.setattr("ddpg.studies.study_report.write_report", lambda *_: write_report(begun, study.groups))
     assert main([*words, "--jobs", "1"]) == 1
     out, said = capsys.readouterr()
     assert "| Pendulum-v1 | plain | 100 | 0 of 1 | none yet | none yet |" in out

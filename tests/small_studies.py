@@ -3,8 +3,8 @@
 import json
 import sys
 
-from ddpg.runs.study import cells_of, read_study
-from ddpg.runs.study_folder import Place
+from ddpg.studies.study import cells_of, read_study
+from ddpg.studies.study_folder import Place
 
 STUB = """
 import json, os, pathlib, signal, sys, time

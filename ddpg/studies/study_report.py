@@ -13,9 +13,9 @@ from ddpg.progress import significant
 from ddpg.runs import directory
 from ddpg.runs.curves import Run, centre_and_interval, learning_curves, read_run
 from ddpg.runs.plotting import plot_curves
-from ddpg.runs.study import Group, cells_of
-from ddpg.runs.study_folder import Place
 from ddpg.storage import atomic
+from ddpg.studies.study import Group, cells_of
+from ddpg.studies.study_folder import Place
 
 RESULTS, TABLE, TEXT, FIGURE = "results.csv", "table.csv", "table.md", "curves.png"
 COLUMNS = ("env", "config", "seed", "step", "measure", "value")

@@ -4,16 +4,17 @@ import signal
 from pathlib import Path
 
 import pytest
-from studies import Stubbed
+from small_studies import Stubbed
 
 from ddpg import UsageError
 from ddpg.commands.looking import Evaluate
 from ddpg.commands.training import Resume, Train
-from ddpg.runs import signals, study_jobs
+from ddpg.runs import signals
 from ddpg.runs.ownership import owned
-from ddpg.runs.study import Cell, read_study
-from ddpg.runs.study_folder import Place
-from ddpg.runs.study_jobs import Scheduler, run_study, threads_each
+from ddpg.studies import study_jobs
+from ddpg.studies.study import Cell, read_study
+from ddpg.studies.study_folder import Place
+from ddpg.studies.study_jobs import Scheduler, run_study, threads_each
 
 
 @pytest.fixture

@@ -19,9 +19,9 @@ from ddpg.native.cores import INTRAOP, available_cores
 from ddpg.progress import significant
 from ddpg.runs import directory, signals
 from ddpg.runs.ownership import owned
-from ddpg.runs.study import Group, cells_of
-from ddpg.runs.study_folder import Place, begin
 from ddpg.storage import atomic, document
+from ddpg.studies.study import Group, cells_of
+from ddpg.studies.study_folder import Place, begin
 
 COMMAND = (sys.executable, "-m", "ddpg")
 ANSWER = "the cells under way are asked to save and to end; a second signal ends this command at once, and they follow"
@@ -179,7 +179,7 @@ def run_study(
     Args:
         study: its file, which is copied to the folder.
         root: its folder.
-        groups: of :func:`ddpg.runs.study.read_study`.
+        groups: of :func:`ddpg.studies.study.read_study`.
         jobs: processes at a time; one for every core by default. They share the cores.
         retry: go on with cells that failed, too.
         progress_bar: show one on stderr, where that is a terminal.

@@ -6,8 +6,8 @@ import pytest
 from ddpg import DDPGConfig, UsageError
 from ddpg.options import as_toml, from_toml, read_toml
 from ddpg.runs.presets import preset_config
-from ddpg.runs.study import cells_of, read_study
-from ddpg.runs.study_folder import begin, check_same, read_cells
+from ddpg.studies.study import cells_of, read_study
+from ddpg.studies.study_folder import begin, check_same, read_cells
 
 WHOLE = """
 seeds = 2

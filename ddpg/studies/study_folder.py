@@ -20,9 +20,9 @@ from ddpg.errors import FileFault, UsageError
 from ddpg.options import as_toml
 from ddpg.runs import description, directory
 from ddpg.runs.ownership import is_owned
-from ddpg.runs.study import Cell, Group
 from ddpg.storage import atomic, document
 from ddpg.storage.schema import converted
+from ddpg.studies.study import Cell, Group
 
 CELLS, COPY = "study.json", "study.toml"
 

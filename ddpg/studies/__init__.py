@@ -1,0 +1,1 @@
+"""Studies: environments times configurations times seeds, each an ordinary run."""
