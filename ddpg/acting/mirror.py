@@ -1,7 +1,7 @@
 """Read a network's graph as a NumPy program.
 
 A network is described once, by the ops it builds; this walks them from the output back to the input.
-Whatever it meets and cannot translate (a conditional, a convolution) makes the answer ``None``, and the
+Whatever it meets and cannot translate (a convolution) makes the answer ``None``, and the
 caller runs the graph in its session instead.
 """
 
@@ -19,6 +19,8 @@ _REQUIRED: dict[str, dict[str, Any]] = {
     "Mean": {"keep_dims": True},
     "BiasAdd": {"data_format": b"NHWC"},
 }
+
+_PLACEWISE = {"AddV2", "Sub", "Mul", "RealDiv", "Neg", "Square", "Sqrt", "Rsqrt"}
 
 # Where a constant of this value changes nothing, as scaling to [-1, 1] from [-1, 1].
 _NEUTRAL = {"Mul": 1, "AddV2": 0}
@@ -59,7 +61,7 @@ class _Translation:
         self.constants: dict[int, np.ndarray] = {}
         self.handles: dict[int, tf.Tensor] = {}
         self._registers = {source.name: register for register, source in enumerate(sources)}
-        self._shapes = {register: source.shape for register, source in enumerate(sources)}
+        self._shapes: dict[int, tf.TensorShape] = {register: source.shape for register, source in enumerate(sources)}
         self.steps: list[Step] = []
 
     def visit(self, tensor: tf.Tensor) -> int:
@@ -93,8 +95,10 @@ class _Translation:
         return self._step(operation.type, inputs, tensor)
 
     def _step(self, operation: str, inputs: tuple[int, ...], tensor: tf.Tensor) -> int:
-        if tensor.shape.rank != 2:
-            raise _NoTranslation  # the program holds vectors as rows, which broadcasts alike in rank 2 only
+        # The program holds vectors as rows, which broadcast alike in rank 2, and place by place among themselves.
+        vectors = operation in _PLACEWISE and all((self._shapes[place].rank or 0) <= 1 for place in inputs)
+        if tensor.shape.rank != 2 and not (tensor.shape.rank == 1 and vectors):
+            raise _NoTranslation
         self.steps.append(Step(operation, inputs, self._new(tensor)))
         return self.size - 1
 

@@ -48,7 +48,7 @@ def export(path: str | Path, kind: str, acting: Acting) -> float:
             if program is None:
                 raise UsageError(
                     "format='numpy' cannot hold this network: it has an op that NumPy does not mirror, such as a "
-                    "convolution or batch normalisation; use savedmodel, tflite or onnx"
+                    "convolution; use savedmodel, tflite or onnx"
                 )
             policy_file.write(aside, program, observation_space, action_space)
             found = policy_file.read(aside)[0](observations)

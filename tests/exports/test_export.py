@@ -131,7 +131,7 @@ def test_normalisation_goes_along(tmp_path, kind):
 
 
 @pytest.mark.slow
-def test_images_and_batch_normalisation_leave_by_tensorflow_alone(tmp_path):
+def test_images_leave_by_tensorflow_alone_and_batch_normalisation_by_its_averages(tmp_path):
     images = gym.spaces.Box(0, 255, (8, 8, 1), np.uint8)
     agent = DDPG((images, BOX), DDPGConfig(hidden=(8,), jit=False), 0, actor_network=conv(((4, 3, 2),), (8,)))
     with pytest.raises(UsageError, match="format='numpy' cannot hold this network"):
@@ -140,10 +140,14 @@ def test_images_and_batch_normalisation_leave_by_tensorflow_alone(tmp_path):
     normalised = made(BOX, norm="batch")
     moved = [variable.initializer for variable in normalised.actor.variables if not variable.trainable]
     normalised.session.run(moved, {op.inputs[1]: np.full(op.inputs[1].shape, 0.7, np.float32) for op in moved})
+    normalised.refresh_policy()
     pictures = np.random.default_rng(0).integers(0, 255, (5, 8, 8, 1))
     for one, batch in ((agent, pictures), (normalised, observations())):
         run = formats.run_savedmodel(one.export(tmp_path / "policy", "savedmodel"))
         assert_meant(one, run(batch.astype(np.float32)), one.predict(batch)[0])
+    normalised.export(tmp_path / "arrays", "numpy")
+    loaded = ddpg.load_policy(tmp_path / "arrays")
+    np.testing.assert_allclose(loaded.predict(observations())[0], normalised.predict(observations())[0], atol=1e-5)
 
 
 def test_policy_acts_without_tensorflow_and_without_an_agent(agents, tmp_path):

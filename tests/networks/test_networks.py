@@ -217,13 +217,16 @@ def test_numpy_policy_is_the_graph(options, observation_space, action_space, ses
     np.testing.assert_allclose(policy(states[:1]), actor.predict(states[:1]), rtol=1e-5, atol=1e-5)
 
 
-def test_batch_norm_acts_through_the_session(observation_space, action_space, session, initialize, rng):
+def test_batch_norm_acts_by_its_averages(observation_space, action_space, session, initialize, rng):
     actor = ActorNetwork(observation_space, action_space, network=mlp((8,), norm="batch"))
     policy = make_policy(actor, session)
     initialize()
-    assert isinstance(policy, SessionPolicy)
-    states = rng.normal(size=(2, 3)).astype(np.float32)
-    np.testing.assert_array_equal(policy(states), actor.predict(states))
+    assert isinstance(policy, NumpyPolicy)
+    actor.set_network_params([rng.uniform(0.5, 2, value.shape) for value in actor.get_network_params()])
+    policy.load(session.run(policy.variables))
+    states = rng.normal(size=(5, 3)).astype(np.float32)
+    np.testing.assert_allclose(policy(states), actor.predict(states), rtol=1e-5)
+    np.testing.assert_allclose(policy(states[:1]), actor.predict(states[:1]), rtol=1e-5)
 
 
 def test_observations_of_two_dimensions(action_space, session, initialize, rng):
