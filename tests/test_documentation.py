@@ -45,6 +45,8 @@ LONG = (
     "ddpg.runs.plotting.plot_curves",
     "ddpg.runs.watching.record_run",
     "ddpg.runs.watching.watch_run",
+    "ddpg.studies.study_jobs.run_study",
+    "ddpg.studies.study_folder.read_cells",
 )
 SHORT = 50  # steps of learning, beyond the random ones, that a block gets
 
@@ -144,6 +146,7 @@ def run_shell(block, where):
 def test_code_runs(name, trained, briefly, tmp_path, monkeypatch, capsys):
     """From top to bottom, all Python of a page in one namespace, in a directory with two finished runs."""
     shutil.copytree(trained, tmp_path, dirs_exist_ok=True)
+    shutil.copytree(ROOT / "benchmarks" / "studies", tmp_path / "benchmarks" / "studies")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
     namespace = {"__name__": "__main__"}
@@ -156,8 +159,12 @@ def test_code_runs(name, trained, briefly, tmp_path, monkeypatch, capsys):
             exec(compile("\n" * block.line + block.text, str(block.page), "exec"), namespace)
         elif block.language == "sh":
             run_shell(block, where)
+        elif block.language == "toml":
+            file = re.match(r"# (\w+\.toml)\n", block.text)
+            if file:
+                Path(file[1]).write_text(block.text, encoding="utf-8")
         else:
-            assert block.language in ("text", "toml") or block.language.startswith("{"), f"{where}: {block.language!r}"
+            assert block.language == "text" or block.language.startswith("{"), f"{where}: {block.language!r}"
 
 
 def test_what_is_not_run_is_listed():

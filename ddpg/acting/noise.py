@@ -2,13 +2,14 @@
 
 import copy
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
 from ddpg.errors import UsageError
 
 
+@runtime_checkable
 class Noise(Protocol):
     """A source of exploration noise for N environments: what an object of one's own must be able to do.
 
