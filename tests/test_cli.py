@@ -267,6 +267,7 @@ def test_interrupt_saves_and_resume_goes_on(tmp_path, number):
     assert main(["resume", str(run)]) == 2  # its goal is reached
 
 
+@pytest.mark.slow
 def test_signals_are_answered_while_tensorflow_compiles_and_a_second_one_ends_the_run(tmp_path):
     # Nothing of Python runs in the main thread while the first update is compiled.
     slow = ["--hidden", *["64"] * 8, "--updates-per-call", "1", "--learning-starts", "0", "--batch-size", "8"]

@@ -67,7 +67,7 @@ def die_at(k: int, root: Path, noted: Path | None = None) -> None:
     add = directory.Table.add
 
     def torn(table, row):
-        if met("half a row of", table._path):
+        if met("half a row of", table.path):
             table._file.write(b"12,3")
             os._exit(OVER)
         add(table, row)

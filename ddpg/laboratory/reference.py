@@ -20,15 +20,17 @@ def float64_function(network: Network) -> Callable:
         which makes it the target), and of the network's inputs ``[B, ...]``, float64.
 
     Raises:
-        UsageError: the network has an op that NumPy cannot mirror, such as batch normalisation's conditional.
+        UsageError: the network has an op that NumPy cannot mirror, or learns otherwise than it acts: normalised over
+            the batch.
     """
     with network.graph.as_default(), tf.name_scope("reference"):
         inputs = network.placeholders()
         output = network(*inputs)
     mirrored = mirror(output, *inputs)
-    if mirrored is None:
+    averages = len(network.variables) - len(network.trainable_variables)  # over batches
+    if mirrored is None or averages:
         raise UsageError(
-            f"the network of the {network.name} has ops without a NumPy counterpart (batch normalisation, "
+            f"the network of the {network.name} has ops without a NumPy counterpart (normalisation over the batch, "
             "convolutions, activations of one's own); give it fully connected layers with norm none or layer and "
             "one of tflearn's activations"
         )

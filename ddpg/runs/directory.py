@@ -12,6 +12,7 @@ learning_curve.png
 import contextlib
 import csv
 import errno
+import hashlib
 import io
 import os
 import re
@@ -129,24 +130,30 @@ def sweep(run: Path) -> None:
 
 
 class Table:
-    """A CSV file that grows by rows and is readable after every one of them."""
+    """A CSV file that grows by rows and is readable after every one of them.
+
+    Attributes:
+        path: of the file.
+    """
 
     def __init__(self, path: Path, columns: list[str], keep_until: int):
         """Open ``path``; rows already there stay up to ``keep_until`` timesteps."""
-        self._path, self._columns = path, columns
+        self.path, self._columns = path, columns
         kept = [row for row in read_table(path) if int(row["timesteps"]) <= keep_until]
-        text = io.StringIO(newline="")
-        _writer(text, columns).writeheader()
-        _writer(text, columns).writerows(kept)
-        atomic.write_text(path, text.getvalue())
+        head, rows = io.StringIO(newline=""), io.StringIO(newline="")
+        _writer(head, columns).writeheader()
+        _writer(rows, columns).writerows(kept)
+        atomic.write_text(path, head.getvalue() + rows.getvalue())
+        self._sum = hashlib.sha256(rows.getvalue().encode())
         self._file = path.open("ab", buffering=0)
 
     def add(self, row: dict[str, Any]) -> None:
         """Append a row, or nothing of it where the disk refuses."""
         text = io.StringIO(newline="")
         _writer(text, self._columns).writerow({name: _cell(value) for name, value in row.items()})
-        data, end = text.getvalue().encode(), os.fstat(self._file.fileno()).st_size
-        with about(self._path):
+        row_bytes = data = text.getvalue().encode()
+        end = os.fstat(self._file.fileno()).st_size
+        with about(self.path):
             try:
                 while data:
                     data = data[self._file.write(data) :]
@@ -154,6 +161,11 @@ class Table:
                 with contextlib.suppress(OSError):
                     self._file.truncate(end)
                 raise
+        self._sum.update(row_bytes)
+
+    def digest(self) -> bytes:
+        """Return the SHA-256 of the rows."""
+        return self._sum.digest()
 
     def close(self) -> None:
         """Close the file."""

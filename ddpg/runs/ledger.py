@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,6 +13,8 @@ from ddpg.storage.document import brief
 
 RECENT = 100  # episodes of which the mean return is told
 
+_SUMS = 3 * hashlib.sha256().digest_size  # of the three tables
+
 _COUNTS = ("logged", "evaluated", "calls", "best_at")
 _SHAPES: dict[str, tuple[str, int]] = {
     **dict.fromkeys(_COUNTS, ("int64", 0)),
@@ -21,6 +24,7 @@ _SHAPES: dict[str, tuple[str, int]] = {
     "returns": ("float64", 1),
     "lengths": ("int64", 1),
     "best": ("float64", 1),
+    "tables": ("uint8", 1),
 }
 
 
@@ -36,6 +40,7 @@ class Ledger:
         counts: what the agent had counted at the last row.
         recent: returns and lengths of the last episodes.
         best, best_at: the largest mean return of an evaluation, and its step.
+        tables: the SHA-256 of each table's rows so far, one after the other; none if nobody knows.
     """
 
     logged: int = 0
@@ -49,6 +54,7 @@ class Ledger:
     )
     best: float = -np.inf
     best_at: int = -1
+    tables: bytes = b""
 
     @classmethod
     def begun(cls, metrics: Sequence[str], counts: Mapping[str, int], timesteps: int = 0) -> "Ledger":
@@ -74,6 +80,7 @@ class Ledger:
         values |= {"seconds": seconds, "sums": list(self.sums.values())}
         values |= {"counts": [count - self.counts[name] for name, count in counts.items()]}
         values |= {"returns": returns, "lengths": lengths, "best": [self.best] * (self.best_at >= 0)}
+        values |= {"tables": list(self.tables)}
         return {name: np.array(value, _SHAPES[name][0]) for name, value in values.items()}
 
     @classmethod
@@ -95,6 +102,7 @@ class Ledger:
         ledger.counts = {name: count - past for (name, count), past in zip(counts.items(), since, strict=True)}
         ledger.recent.extend(zip(arrays["returns"].tolist(), arrays["lengths"].tolist(), strict=True))
         ledger.best = float(arrays["best"][0]) if len(arrays["best"]) else -np.inf
+        ledger.tables = arrays["tables"].tobytes()
         return ledger
 
 
@@ -111,7 +119,8 @@ def _check(where: str, arrays: Mapping[str, np.ndarray], lengths: Mapping[str, i
         if name != "best_at" and name not in ("best", "returns", "sums") and (array < 0).any():
             raise refuse(name, array.tolist(), "nothing below 0")
     episodes = len(arrays["lengths"])
-    known = {"returns": episodes, "best": int(int(arrays["best_at"]) >= 0), **lengths}
+    sums = _SUMS if len(arrays["tables"]) else 0
+    known = {"tables": sums, "returns": episodes, "best": int(int(arrays["best_at"]) >= 0), **lengths}
     for name, length in known.items():
         if len(arrays[name]) != length:
             raise refuse(f"the length of {name}", len(arrays[name]), f"{length}")

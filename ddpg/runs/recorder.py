@@ -2,6 +2,7 @@
 
 import contextlib
 import time
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -59,8 +60,15 @@ class Recorder(Callback):
         keep = {"metrics": ledger.logged, "episodes": agent.num_timesteps, "evaluations": ledger.evaluated}
         kept = {True: ledger.evaluated, False: ledger.logged}
         with contextlib.ExitStack() as opened:
+            self._tables = opened.enter_context(contextlib.closing(Tables(self._run, tags, keep)))
+            for path in self._tables.unlike(ledger.tables):
+                warnings.warn(
+                    f"{path}: rows up to step {agent.num_timesteps} are not those that were written; the file was "
+                    "edited or damaged, and stays as it is, since nothing is computed from it",
+                    stacklevel=2,
+                )
             self._sinks: list[Sink] = [
-                opened.enter_context(contextlib.closing(Tables(self._run, tags, keep))),
+                self._tables,
                 opened.enter_context(
                     contextlib.closing(
                         EventFile(self._run, tags, lambda step, tag: step <= kept[tag.startswith("eval/")])
@@ -178,6 +186,7 @@ class Recorder(Callback):
         """Write a checkpoint to resume from, and let go of the oldest."""
         for sink in self._sinks:
             sink.flush()
+        self._ledger.tables = self._tables.digests()
         manifest, groups = state.capture(agent, replay=True)
         groups[LEDGER] = self._ledger.arrays(agent.counts, self._meter.seconds())
         checkpoint.write(self._folder / str(agent.num_timesteps), manifest, groups)

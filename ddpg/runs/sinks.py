@@ -71,6 +71,16 @@ class Tables(Sink):
             }
             self._files = opened.pop_all()
 
+    def digests(self) -> bytes:
+        """Return the SHA-256 of each table's rows, one after the other."""
+        return b"".join(table.digest() for table in self._tables.values())
+
+    def unlike(self, digests: bytes) -> list[Path]:
+        """Return the tables whose rows are others than when :meth:`digests` gave this; none if it never did."""
+        now, size = self.digests(), len(self.digests()) // len(self._tables)
+        parts = zip(self._tables.values(), range(0, len(digests), size), strict=False)
+        return [table.path for table, at in parts if digests[at : at + size] != now[at : at + size]]
+
     def add_metrics(self, step: int, row: Mapping[str, float]) -> None:
         """Write a row of training."""
         self._tables["metrics"].add({"timesteps": step, **row})

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from ddpg import ActorNetwork, CriticNetwork, UsageError, mlp
 from ddpg.laboratory.reference import float64_function
@@ -44,7 +45,10 @@ def test_the_shadows_make_it_the_target(observation_space, action_space, session
     assert np.abs(actions - actor.predict(states)).max() > 0.01
 
 
-def test_what_numpy_cannot_mirror(observation_space, action_space, graph):
-    critic = CriticNetwork(observation_space, action_space, network=mlp((8,), norm="batch"))
+@pytest.mark.parametrize(
+    "options", [{"norm": "batch"}, {"norm": "renorm"}, {"activation": tf.sin}], ids=["batch", "renorm", "sin"]
+)
+def test_what_numpy_cannot_mirror(options, observation_space, action_space, graph):
+    critic = CriticNetwork(observation_space, action_space, network=mlp((8,), **options))
     with pytest.raises(UsageError, match="network of the critic has ops without a NumPy counterpart"):
         float64_function(critic)

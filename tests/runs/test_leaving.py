@@ -342,6 +342,7 @@ def test_what_an_array_of_the_ledger_may_not_be():
         ("counts", np.zeros(0, int)),
         ("returns", np.zeros(2)),
         ("best", np.zeros(1)),
+        ("tables", np.zeros(5, np.uint8)),
     ]:
         with pytest.raises(FileFault, match=f"f: .*{name} is "):
             Ledger.from_arrays("f", good | {name: value}, ["loss"], counts)

@@ -180,6 +180,14 @@ def test_a_damaged_newest_checkpoint_is_passed_over(copied, straight):
     assert int(older.name) < int(newest.name)
 
 
+def test_a_changed_number_in_a_table_is_told_and_left_alone(copied):
+    path = copied / "evaluations.csv"
+    path.write_text(path.read_text().replace(",2,", ",3,", 1))  # episodes of the first evaluation
+    with pytest.warns(UserWarning, match=r"evaluations\.csv: rows up to step 2\d\d are not those that were written"):
+        resume(copied, total_timesteps=RUN["total_timesteps"] + 5, progress_bar=False)
+    assert [row["episodes"] for row in directory.read_table(path)][:2] == ["3", "2"]
+
+
 def test_going_back_to_a_checkpoint_of_ones_choice(copied, straight):
     older = directory.checkpoints(copied)[0]
     resume(copied, which=older.name, progress_bar=False)

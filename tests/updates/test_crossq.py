@@ -35,9 +35,10 @@ def joint(weights, inputs):
     return normalised(hidden, g1, c1) @ w2 + b2
 
 
-def test_joint_pass_by_hand_with_every_driver():
+@pytest.mark.parametrize("more", [(), pytest.param(("compiled",), marks=pytest.mark.slow)], ids=["", "compiled"])
+def test_joint_pass_by_hand_with_every_driver(more):
     ends = []
-    for driver in ("stepped", "uncompiled", "compiled"):
+    for driver in ("stepped", "uncompiled", *more):
         driven = Driven(driver, CONFIG).start()
         batch = minibatches()
         with driven.session.as_default(), driven.graph.as_default():
@@ -60,8 +61,7 @@ def test_joint_pass_by_hand_with_every_driver():
         driven.train(K - 1, first=1)
         assert difference(shadows, driven.weights()[1]) == 0
         ends.append(driven.weights()[0])
-    assert difference(ends[0], ends[1]) < 1e-5
-    assert difference(ends[0], ends[2]) < 1e-5
+    assert max(difference(ends[0], end) for end in ends[1:]) < 1e-5
 
 
 def test_renormalisation_by_hand(session):

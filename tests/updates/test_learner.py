@@ -85,7 +85,7 @@ def driven(driver, norm):
     return Driven(driver, networks(norm))
 
 
-@pytest.mark.parametrize("norm", [None, "batch", pytest.param("layer", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("norm", [None, *(pytest.param(norm, marks=pytest.mark.slow) for norm in ("batch", "layer"))])
 def test_compiled_uncompiled_and_stepped_agree(norm):
     compiled, metrics = driven("compiled", norm).train([K])
     uncompiled, uncompiled_metrics = driven("uncompiled", norm).train([K])

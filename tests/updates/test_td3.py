@@ -42,7 +42,7 @@ def by_hand():
     return [*path, ([agent.actor, *agent.critics], agent.targets)]
 
 
-@pytest.mark.parametrize("driver", ["compiled", "uncompiled", "stepped"])
+@pytest.mark.parametrize("driver", [pytest.param("compiled", marks=pytest.mark.slow), "uncompiled", "stepped"])
 def test_updates_equal_numpys(driver, by_hand):
     """One update, two more, two more: the delay is counted across calls, the noise is of the update's number."""
     learner = driven(driver).start()
