@@ -27,6 +27,7 @@ import resource
 import shutil
 import tempfile
 import time
+import traceback
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -167,7 +168,8 @@ def outcome(run: Path, sound: dict[str, Any], forged: bool) -> str:
     except Exception as error:
         result = f"TRACEBACK {type(error).__name__}: {error}"
     else:
-        differ = [name for name in sound if found.get(name) != sound[name]]
+        found = json.loads(json.dumps(found))  # as the sound one came
+        differ = [name for name in found if found[name] != sound[name]]
         if not differ:
             result = "same"
         elif told:
@@ -195,6 +197,8 @@ def in_a_fork(work: Callable[[], Any]) -> Any:
     if child == 0:
         try:
             os.write(writer, json.dumps(work()).encode())
+        except BaseException:
+            traceback.print_exc()
         finally:
             os._exit(0)
     os.close(writer)
@@ -218,9 +222,8 @@ def train(root: Path) -> None:
 
     options = {"hidden": (4,), "batch_size": 4, "learning_starts": 20, "updates_per_call": 4, "buffer_size": 60}
     config = ddpg.DDPGConfig(**options, jit=False)
-    ddpg.train(
-        "Pendulum-v1", config, 0, 600, root=root, evaluation_interval=200, evaluation_episodes=1, progress_bar=False
-    )
+    length = {"total_timesteps": 600, "evaluation_interval": 200, "evaluation_episodes": 1}
+    ddpg.train("Pendulum-v1", config, seed=0, root=root, progress_bar=False, **length)
 
 
 def main() -> None:

@@ -19,9 +19,9 @@ import re
 import shutil
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from ddpg.errors import FileFault, UsageError, about
 from ddpg.runs import description
@@ -129,6 +129,9 @@ def sweep(run: Path) -> None:
             place.remove(entry)
 
 
+_LONGEST = 65_536  # bytes of a line in a table: no file is read whole
+
+
 class Table:
     """A CSV file that grows by rows and is readable after every one of them.
 
@@ -187,23 +190,31 @@ def read_table(path: Path) -> list[dict[str, str]]:
     Raises:
         FileFault: not a regular file, or not a table of ours: a cell that is no number, steps that go back.
     """
+    rows: list[dict[str, str]] = []
     try:
         with document.opened(path) as (file, _):
-            text = file.read().decode(errors="replace")
+            for row in csv.DictReader(_lines(file)):
+                if None not in row and None not in row.values():
+                    _check_row(row, rows)
+                    rows.append(row)
     except FileNotFoundError:
         return []
     except FileFault as error:
         raise FileFault(f"{str(error).removesuffix(document.ADVICE)}move it away") from None
-    rows: list[dict[str, str]] = []
-    try:
-        for row in csv.DictReader(io.StringIO(text[: text.rfind("\n") + 1], newline="")):
-            if None not in row and None not in row.values():
-                _check_row(row, rows)
-                rows.append(row)
     except (ValueError, KeyError, csv.Error) as error:
         where = f"{path} line {len(rows) + 2}"
         raise FileFault(f"{where} is damaged ({document.one_line(str(error))}); mend the line, or remove it") from None
     return rows
+
+
+def _lines(file: BinaryIO) -> Iterator[str]:
+    """Yield lines; a last one that a kill cut short is left out."""
+    while line := file.readline(_LONGEST + 1):
+        if len(line) > _LONGEST:
+            raise ValueError(f"longer than {_LONGEST} bytes")
+        if not line.endswith(b"\n"):
+            return
+        yield line.decode(errors="replace")
 
 
 def _check_row(row: dict[str, str], before: list[dict[str, str]]) -> None:

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import resource
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -189,6 +190,17 @@ def test_a_damaged_row_is_named(row, tmp_path):
         return
     with pytest.raises(FileFault, match=r"t\.csv line 3 is damaged"):
         directory.read_table(path)
+
+
+def test_a_table_is_not_read_whole(tmp_path):
+    """A file of 4 GB of which nothing is on the disk."""
+    path = tmp_path / "t.csv"
+    path.write_text("timesteps,value\n10,1.5\n")
+    os.truncate(path, 4 << 30)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(FileFault, match=r"t\.csv line 3 is damaged \(longer than 65536 bytes\)"):
+        directory.read_table(path)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50_000  # KiB
 
 
 def test_a_table_is_a_regular_file(tmp_path):
