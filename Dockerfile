@@ -1,5 +1,5 @@
 # CPU only: docker build -t ddpg .
-#   docker run --rm -v "$PWD/runs:/work/runs" ddpg train Pendulum-v1
+#   docker run --rm -v "$PWD/runs:/home/ddpg/runs" ddpg train Pendulum-v1
 FROM python:3.12-slim
 
 # The tree without its history, so the version is said here: --build-arg VERSION=1.2.3
@@ -7,11 +7,9 @@ ARG VERSION=0.1.0.dev0
 COPY . /source
 RUN SETUPTOOLS_SCM_PRETEND_VERSION_FOR_DDPG_PATHS=$VERSION pip install --no-cache-dir '/source[video]' \
     && rm -rf /source \
-    && useradd --create-home --uid 1000 ddpg \
-    && mkdir /work \
-    && chown ddpg /work
+    && useradd --create-home --uid 1000 ddpg
 
 USER ddpg
-WORKDIR /work
+WORKDIR /home/ddpg
 ENTRYPOINT ["ddpg"]
 CMD ["--help"]

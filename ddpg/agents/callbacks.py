@@ -1,5 +1,6 @@
 """What can be hooked into ``DDPG.learn``."""
 
+import abc
 import collections
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -91,7 +92,7 @@ class CallbackList(Callback):
             callback.on_training_end(agent)
 
 
-class Periodic(Callback):
+class Periodic(Callback, abc.ABC):
     """Does something whenever another multiple of ``interval`` environment steps is reached.
 
     Args:
@@ -115,9 +116,9 @@ class Periodic(Callback):
         past, self._done_at = self._done_at, agent.num_timesteps
         return self.act(agent) if self._done_at // self._interval > past // self._interval else None
 
+    @abc.abstractmethod
     def act(self, agent) -> bool | None:
         """What is done; returning ``False`` ends learning."""
-        raise NotImplementedError
 
 
 class AfterStep(Callback):

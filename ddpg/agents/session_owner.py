@@ -1,5 +1,6 @@
 """What lives in a private graph and session: variables by name, in the process that made them, until it is closed."""
 
+import abc
 import os
 import weakref
 from collections.abc import Mapping
@@ -14,7 +15,7 @@ from ddpg.updates.session import LendingSession
 Self = TypeVar("Self", bound="SessionOwner")
 
 
-class SessionOwner:
+class SessionOwner(abc.ABC):
     """Owner of a graph and its session, which are given back by :meth:`close`, or with the object.
 
     Attributes:
@@ -132,9 +133,9 @@ class SessionOwner:
         self.session.run(list(initializers), {op.inputs[1]: value for op, value in initializers.items()})
         self.refresh_policy()
 
+    @abc.abstractmethod
     def refresh_policy(self) -> None:
         """Take note that variables were set."""
-        raise NotImplementedError
 
 
 def check_variables(variables: Mapping[str, Any], values: Mapping[str, np.ndarray], source: str, advice: str) -> None:

@@ -1,5 +1,6 @@
 """What commands share: options of their own as flags, and the flags that several have."""
 
+import abc
 import dataclasses
 import importlib
 import importlib.util
@@ -16,12 +17,12 @@ from ddpg.quiet import load_tensorflow
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Command(Options):
+class Command(Options, abc.ABC):
     """A command: its fields are its flags, its docstring is its help, calling it does the work."""
 
+    @abc.abstractmethod
     def __call__(self) -> None:
         """Do it."""
-        raise NotImplementedError
 
     @classmethod
     def flags(cls, defaults: Mapping[str, Any] | None = None) -> dict[str, Flag]:

@@ -26,7 +26,7 @@ class Evaluate(WithJson, InItsEnvironment):
         from ddpg.agents.registry import load_agent
         from ddpg.runs import directory
         from ddpg.runs.environments import check_import, make_env
-        from ddpg.runs.evaluation import evaluate
+        from ddpg.runs.evaluation import evaluate, final_seed
         from ddpg.storage import checkpoint
 
         path = checkpoint.find(self.run, self.checkpoint)
@@ -34,7 +34,7 @@ class Evaluate(WithJson, InItsEnvironment):
         check_import(document["env_id"], self.run, self.allow_import)
         env = make_env(document["env_id"], document["wrappers"])
         agent = load_agent(path, env)
-        seed = document["seed"] + 2_000_000 if self.seed is None else self.seed
+        seed = final_seed(document["seed"]) if self.seed is None else self.seed
         result = evaluate(agent, env, self.episodes, seed, progress_bar=not self.json)
         env.close()
         summary = {

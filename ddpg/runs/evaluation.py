@@ -136,6 +136,11 @@ def evaluation_seed(seed: int) -> int:
     return seed + 1_000_000
 
 
+def final_seed(seed: int) -> int:
+    """Return the seed of looking at a trained agent: of no episode that training or its evaluations see."""
+    return seed + 2_000_000
+
+
 def _whole_episodes(
     policy: Any, stepper: SingleStepper | VectorStepper, episodes: int, deterministic: bool, bar: Any
 ) -> list[Episode]:

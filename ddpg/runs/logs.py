@@ -18,7 +18,7 @@ from ddpg.runs.sinks import EventFile, Sink, Tables, Tagged, table_columns
 _ADVICE = "name another directory"
 
 
-class LogCallback(Periodic, abc.ABC):
+class LogCallback(Periodic):
     """Gives a sink rows of training every so many steps and at the end, episodes, and evaluations.
 
     Evaluations are those of :class:`ddpg.EvalCallback`; they are left out of the seconds and the steps per second.

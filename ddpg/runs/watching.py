@@ -10,6 +10,7 @@ from ddpg.agents.off_policy import OffPolicyAgent
 from ddpg.agents.registry import load_agent
 from ddpg.runs import directory
 from ddpg.runs.environments import check_import
+from ddpg.runs.evaluation import final_seed
 from ddpg.runs.video import drawn_env, record, watch
 from ddpg.storage import checkpoint
 
@@ -79,6 +80,6 @@ def _loaded(
             "env_id": document["env_id"],
             "checkpoint": path.name,
             "timesteps": agent.num_timesteps,
-            "seed": document["seed"] + 2_000_000 if seed is None else seed,
+            "seed": final_seed(document["seed"]) if seed is None else seed,
         },
     )
