@@ -2,12 +2,19 @@
 
 import gc
 import os
+import shutil
 import signal
+import tempfile
 from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 # Before NumPy reads it, as ddpg.cli does: a second BLAS thread that waits for its core costs more than it computes.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+# Processes side by side share the cores.
+os.environ.setdefault(
+    "TF_NUM_INTRAOP_THREADS",
+    str(max(1, (os.cpu_count() or 1) // int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")))),
+)
 
 import gymnasium as gym
 import numpy as np
@@ -22,6 +29,13 @@ settings.register_profile("unhurried", deadline=None)
 settings.load_profile("unhurried")
 
 v1 = tf.compat.v1
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Let what one process has compiled be known to the others, in a directory of this run's."""
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        os.environ["DDPG_CACHE"] = cache = tempfile.mkdtemp(prefix="ddpg-cache-")
+        config.add_cleanup(lambda: shutil.rmtree(cache, ignore_errors=True))
 
 
 def pytest_collection_finish() -> None:

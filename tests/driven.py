@@ -5,7 +5,7 @@ import numpy as np
 import tensorflow as tf
 
 from ddpg.experience.replay import Batch
-from ddpg.updates.learner import FusedLearner, SteppedLearner
+from ddpg.updates.learner import FusedLearner, SteppedLearner, UncompiledLearner
 from ddpg.updates.registry import update_of
 from ddpg.updates.session import LendingSession
 
@@ -22,6 +22,14 @@ def minibatches():
     return Batch(n(3), np.tanh(n(2)), n(1), n(3), (rng.random((K, B, 1)) < 0.3).astype(np.float32))
 
 
+def learner_of(driver, update, batch_size, updates_per_call, **options):
+    """Return the driver that is called "compiled", "uncompiled" or "stepped"."""
+    if driver == "stepped":
+        return SteppedLearner(update, batch_size=batch_size, **options)
+    kind = {"compiled": FusedLearner, "uncompiled": UncompiledLearner}[driver]
+    return kind(update, batch_size=batch_size, updates_per_call=updates_per_call, **options)
+
+
 class Driven:
     """An update of DDPG with weights and targets of its own, driven compiled, uncompiled or stepped."""
 
@@ -30,10 +38,7 @@ class Driven:
         with self.graph.as_default():
             v1.set_random_seed(SEED)
             self.update = update = update_of(config).build(config, (OBSERVATIONS, ACTIONS), NO_NETWORKS)
-            if driver == "stepped":
-                self.learner = SteppedLearner(update, batch_size=B)
-            else:
-                self.learner = FusedLearner(update, batch_size=B, updates_per_call=K, jit=driver == "compiled")
+            self.learner = learner_of(driver, update, B, K)
             self.networks = [update.actor, *update.critics]
             self.session = LendingSession()
             variables = [

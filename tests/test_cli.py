@@ -21,7 +21,19 @@ from ddpg.runs import directory
 
 v1 = tf.compat.v1
 # Not compiled, but for test_discrete_actions_train_a_dqn.
-TINY = ["--hidden", "8", "--batch-size", "8", "--learning-starts", "50", "--updates-per-call", "10", "--no-jit"]
+TINY = [
+    "--hidden",
+    "8",
+    "--batch-size",
+    "8",
+    "--learning-starts",
+    "50",
+    "--updates-per-call",
+    "10",
+    "--no-jit",
+    "--optimizer",
+    "sgd",
+]
 RUN = ["--seed", "0", "--total-timesteps", "400", "--evaluation-interval", "200", "--evaluation-episodes", "2"]
 
 

@@ -106,7 +106,7 @@ def briefly(monkeypatch):
     from ddpg.runs import video
     from ddpg.updates import updater
 
-    learn, pictures, fused = OffPolicyAgent.learn, video._pictures, updater.FusedLearner
+    learn, pictures = OffPolicyAgent.learn, video._pictures
 
     def brief(agent, total_timesteps, *options, **named):
         return learn(agent, min(total_timesteps, agent.config.learning_starts + SHORT), *options, **named)
@@ -114,8 +114,8 @@ def briefly(monkeypatch):
     monkeypatch.setattr(OffPolicyAgent, "learn", brief)
     monkeypatch.setattr(video, "_pictures", lambda *options: itertools.islice(pictures(*options), SHORT))
     monkeypatch.setattr(updater.Updater, "_native", lambda _: None)
-    monkeypatch.setattr(updater, "FusedLearner", lambda *args, **options: fused(*args, **options | {"jit": False}))
-    monkeypatch.setattr(trial, "_milliseconds_compiled", lambda *_: None)
+    monkeypatch.setattr(updater, "FusedLearner", updater.UncompiledLearner)
+    monkeypatch.setattr(trial, "_compiled", lambda *_: None)
     monkeypatch.setattr(compare, "BOUNDINGS", ("inverting",))
 
 

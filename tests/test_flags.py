@@ -26,7 +26,19 @@ from ddpg.networks.optimizers import OPTIMIZERS
 from ddpg.runs import curves, environments
 from ddpg.runs.presets import preset_config
 
-SMALL = ["--hidden", "4", "--no-jit", "--batch-size", "4", "--learning-starts", "4", "--updates-per-call", "4"]
+SMALL = [
+    "--hidden",
+    "4",
+    "--no-jit",
+    "--batch-size",
+    "4",
+    "--learning-starts",
+    "4",
+    "--updates-per-call",
+    "4",
+    "--optimizer",
+    "sgd",
+]
 
 
 def trained(*arguments):

@@ -90,7 +90,12 @@ def report(name: str, table: Sequence[dict[str, Any]], **about: Any) -> None:
     widths = [max(len(str(row.get(key, ""))) for row in [*table, {key: key}]) for key in columns]
     for cells in [columns, *([str(row.get(key, "")) for key in columns] for row in table)]:
         print("  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip())
+    print(f"wrote {write(name, table, **about)}")
+
+
+def write(name: str, table: Sequence[dict[str, Any]], **about: Any) -> Path:
+    """Write a table as JSON; return where."""
     RESULTS.mkdir(parents=True, exist_ok=True)
     path = RESULTS / f"{name}.json"
     path.write_text(json.dumps({**about, "rows": list(table)}, indent=1) + "\n")
-    print(f"wrote {path}")
+    return path

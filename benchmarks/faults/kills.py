@@ -9,6 +9,7 @@ before there is a run directory leaves nothing to resume, and nothing in the way
 import argparse
 import json
 import random
+import shutil
 import tempfile
 import time
 from pathlib import Path
@@ -67,6 +68,9 @@ def main() -> None:
         for number in range(options.kills):
             delay = moments.uniform(0.3, 1.05) * took  # before that, Python is starting
             table.append(trial(number, delay, training, root / str(number), straight))
+            print(table[-1], flush=True)
+            common.write("kills", table, kills=number + 1)
+            shutil.rmtree(root / str(number))
     good = sum(row["status"] == 0 and row["differ"] == "nothing" and row["best"] for row in table)
     common.report("kills", table, kills=options.kills, resumed_as_if_never_killed=good)
     print(f"{good} of {options.kills} ended as if they had not been killed")

@@ -16,7 +16,7 @@ from ddpg.gradients.policy import POLICY_GRADIENTS
 from ddpg.gradients.td import TD_TARGETS
 from ddpg.laboratory import check
 from ddpg.laboratory.bench import Bench
-from ddpg.laboratory.trial import try_policy, try_td
+from ddpg.laboratory.trial import Measure, build_policy, build_td
 
 EQUAL = 1e-5  # of the gradient's largest value: float32 rounding
 
@@ -57,36 +57,36 @@ def compare_paths(
         UsageError: networks that NumPy cannot mirror, or a path whose start of backward cannot be seen.
     """
     bench = Bench(env, config, seed)
-    td = _td_rows(bench, td_targets)
-    policy = [row for bounding in BOUNDINGS for row in _policy_rows(bench, policy_gradients, bounding)]
+    td = _td_paths(bench, td_targets)
+    policy = {bounding: _policy_paths(bench, policy_gradients, bounding) for bounding in BOUNDINGS}
     return {
         "seed": bench.seed,
         "batch_size": config.batch_size,
         "hidden": list(config.hidden),
         "outside": bench.outside(),
-        "td": td,
-        "policy": policy,
+        "td": _compared(td),
+        "policy": [{"bounding": bounding, **row} for bounding, paths in policy.items() for row in _compared(paths)],
     }
 
 
-def _td_rows(bench: Bench, paths: Mapping[str, Callable]) -> list[dict[str, Any]]:
+def _td_paths(bench: Bench, paths: Mapping[str, Callable]) -> list[Measure]:
     online = {name: getattr(path, "bootstraps_online", False) for name, path in paths.items()}
     expected = {kind: bench.expected_td(kind) for kind in sorted(set(online.values()))}
-    return _compared([try_td(bench, name, path, expected[online[name]]) for name, path in paths.items()])
+    return [build_td(bench, name, path, expected[online[name]]) for name, path in paths.items()]
 
 
-def _policy_rows(bench: Bench, paths: Mapping[str, Callable], bounding: str) -> list[dict[str, Any]]:
+def _policy_paths(bench: Bench, paths: Mapping[str, Callable], bounding: str) -> list[Measure]:
     if not paths:
         return []
     expected = bench.expected_policy(bounding)
-    rows = _compared([try_policy(bench, name, path, bounding, expected) for name, path in paths.items()])
-    return [{"bounding": bounding, **row} for row in rows]
+    return [build_policy(bench, name, path, bounding, expected) for name, path in paths.items()]
 
 
-def _compared(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Replace the rows' gradients by their difference from the first row's."""
-    if not rows:
+def _compared(paths: list[Measure]) -> list[dict[str, Any]]:
+    """Measure paths; replace the rows' gradients by their difference from the first row's."""
+    if not paths:
         return []
+    rows = [measured() for measured in paths]
     gradients = {row["path"]: row.pop("gradients") for row in rows}
     reference = rows[0]["path"]
     largest = max(float(np.abs(array).max()) for array in gradients[reference])

@@ -1,4 +1,7 @@
-"""One path tried on the bench: its gradient, its time, and its backward pass."""
+"""One path tried on the bench: its gradient, its time, and its backward pass.
+
+All paths are built before the first is measured: a session takes as long to take note of one op as of a thousand.
+"""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -43,11 +46,14 @@ class Trial(NamedTuple):
     fed_y: tf.Tensor | None = None
 
 
-def try_td(bench: Bench, name: str, path: Callable, expected: Expected) -> dict[str, Any]:
-    """Try a TD path.
+Measure = Callable[[], dict[str, Any]]
+
+
+def build_td(bench: Bench, name: str, path: Callable, expected: Expected) -> Measure:
+    """Build a TD path.
 
     Returns:
-        Its row as :func:`ddpg.compare_paths` has it, with ``gradients`` in place of ``difference``.
+        What measures it: its row as :func:`ddpg.compare_paths` has it, with ``gradients`` in place of ``difference``.
     """
     actor, critic, recorder = bench.actors["squashing"], bench.critic, bench.recorder
     critic.td_path = _recorded(path, recorder.record(critic.optimizer.compute_gradients))
@@ -64,11 +70,11 @@ def try_td(bench: Bench, name: str, path: Callable, expected: Expected) -> dict[
         return critic.td_gradients(critic.prediction(batch.observations, batch.actions), y)
 
     feeds = dict(zip(bench.batch, bench.values, strict=True))
-    return _tried(bench, Trial(name, critic, compute, list(bench.batch), feeds, "squashing", fed_y), expected)
+    return _built(bench, Trial(name, critic, compute, list(bench.batch), feeds, "squashing", fed_y), expected)
 
 
-def try_policy(bench: Bench, name: str, path: Callable, bounding: str, expected: Expected) -> dict[str, Any]:
-    """Try a policy path under a bounding; returns as :func:`try_td`."""
+def build_policy(bench: Bench, name: str, path: Callable, bounding: str, expected: Expected) -> Measure:
+    """Build a policy path under a bounding; returns as :func:`build_td`."""
     actor, recorder = bench.actors[bounding], bench.recorder
 
     def compute(states: tf.Tensor) -> GradientsAndVariables:
@@ -77,7 +83,7 @@ def try_policy(bench: Bench, name: str, path: Callable, bounding: str, expected:
 
     states = bench.batch.observations
     feeds = {states: bench.values.observations}
-    return _tried(bench, Trial(name, actor, compute, [states], feeds, bounding), expected)
+    return _built(bench, Trial(name, actor, compute, [states], feeds, bounding), expected)
 
 
 def _recorded(path: Callable, compute_gradients: ComputeGradients) -> TDPath:
@@ -90,36 +96,41 @@ def _recorded(path: Callable, compute_gradients: ComputeGradients) -> TDPath:
     return own
 
 
-def _tried(bench: Bench, trial: Trial, expected: Expected) -> dict[str, Any]:
-    session, feeds = bench.session, dict(trial.feeds)
+def _built(bench: Bench, trial: Trial, expected: Expected) -> Measure:
+    session = bench.session
     with session.graph.as_default():
         pairs = trial.compute(*trial.inputs)
         _check_variables(trial.network, pairs)
         tensors = [gradient for gradient, _ in pairs]
         nodes, start, groups = dict(bench.recorder.nodes), bench.recorder.start, bench.groups(trial.bounding)
         edges = trace(nodes, groups, start, {} if trial.fed_y is None else {"fed_y": "y"})
+        norms = [None if edge.gradients is None else tf.linalg.global_norm(edge.gradients) for edge in edges]
         reached = {group: len(check.leaks(start.loss, variables)) for group, variables in groups.items()}
-        calls = [tensors]
+        in_one_function = _compiled(trial)
+
+    def measured() -> dict[str, Any]:
+        feeds, calls = dict(trial.feeds), [tensors]
         if trial.fed_y is not None:
             feeds[trial.fed_y] = session.run(nodes["y"], feeds)
             calls = [nodes["y"], tensors]
         gradients = session.run(tensors, feeds)
+        lengths = session.run({place: norm for place, norm in enumerate(norms) if norm is not None}, feeds)
         return {
             "path": trial.name,
             "gradients": gradients,
             "gradient_norm": float(np.sqrt(sum(np.square(array, dtype=np.float64).sum() for array in gradients))),
-            "edges": _as_data(edges, session, feeds),
+            "edges": [_as_data(edge, lengths.get(place)) for place, edge in enumerate(edges)],
             "finite_difference": expected.against(gradients),
             "milliseconds": sum(milliseconds(session, call, feeds) for call in calls),
-            "milliseconds_compiled": _milliseconds_compiled(session, trial, feeds),
+            "milliseconds_compiled": in_one_function and milliseconds(session, in_one_function, feeds),
             "reached": reached,
         }
 
+    return measured
 
-def _milliseconds_compiled(session: tf.compat.v1.Session, trial: Trial, feeds: dict) -> float | None:
-    if trial.fed_y is not None:
-        return None
-    return milliseconds(session, compiled(trial.compute, trial.inputs), feeds)
+
+def _compiled(trial: Trial) -> list[tf.Tensor] | None:
+    return None if trial.fed_y is not None else compiled(trial.compute, trial.inputs)
 
 
 def _check_variables(network: Network, pairs: GradientsAndVariables) -> None:
@@ -127,19 +138,12 @@ def _check_variables(network: Network, pairs: GradientsAndVariables) -> None:
         raise UsageError(f"a path must return a gradient for each trainable variable of the {network.name}")
 
 
-def _as_data(edges: Sequence[Edge], session: tf.compat.v1.Session, feeds: dict) -> list[dict[str, Any]]:
-    """Return the edges with the norms of their gradients in place of tensors."""
-    norms = {
-        place: tf.linalg.global_norm(edge.gradients) for place, edge in enumerate(edges) if edge.gradients is not None
+def _as_data(edge: Edge, norm: np.float32 | None) -> dict[str, Any]:
+    """Return an edge with the norm of its gradients in place of them."""
+    return {
+        "source": edge.source,
+        "destination": edge.destination,
+        "norm": None if norm is None else float(norm),
+        "stopped": edge.stopped,
+        "trained": edge.trained,
     }
-    values = session.run(norms, feeds)
-    return [
-        {
-            "source": edge.source,
-            "destination": edge.destination,
-            "norm": float(values[place]) if place in values else None,
-            "stopped": edge.stopped,
-            "trained": edge.trained,
-        }
-        for place, edge in enumerate(edges)
-    ]

@@ -2,9 +2,13 @@
 
 import ctypes
 import functools
+import hashlib
 from collections.abc import Callable
+from importlib import metadata
 from types import ModuleType
+from typing import Any
 
+from ddpg.native import code_cache
 from ddpg.native.emit import ENTRY
 from ddpg.native.product import Registers, registers
 from ddpg.native.program import NoTranslation
@@ -27,14 +31,11 @@ class Compiled:
         target = llvm.Target.from_default_triple().create_target_machine(
             cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=3
         )
-        module = llvm.parse_assembly(text)
-        module.triple, module.data_layout = llvm.get_default_triple(), str(target.target_data)
-        module.verify()
-        tuning = llvm.create_pipeline_tuning_options(speed_level=3)
-        tuning.loop_vectorization = tuning.slp_vectorization = tuning.loop_unrolling = True
-        passes = llvm.create_pass_builder(target, tuning)
-        passes.getModulePassManager().run(module, passes)
+        key = _key(text)
+        kept = code_cache.read(key)
+        module = _optimised(text, target) if kept is None else llvm.parse_assembly("")
         self._engine = llvm.create_mcjit_compiler(module, target)  # the code lives as long as this
+        self._engine.set_object_cache(lambda _, code: code_cache.write(key, code), lambda _: kept)
         self._engine.finalize_object()
         prototype = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, *[ctypes.c_void_p] * pointers)
         self.run: Callable[..., None] = prototype(self._engine.get_function_address(ENTRY))
@@ -44,6 +45,26 @@ class Compiled:
 def compiled(text: str, pointers: int) -> Compiled:
     """Return a module, compiled; agents that differ in their numbers alone share it."""
     return Compiled(text, pointers)
+
+
+def _optimised(text: str, target: Any) -> Any:
+    llvm = _llvm()
+    module = llvm.parse_assembly(text)
+    module.triple, module.data_layout = llvm.get_default_triple(), str(target.target_data)
+    module.verify()
+    tuning = llvm.create_pipeline_tuning_options(speed_level=3)
+    tuning.loop_vectorization = tuning.slp_vectorization = tuning.loop_unrolling = True
+    passes = llvm.create_pass_builder(target, tuning)
+    passes.getModulePassManager().run(module, passes)
+    return module
+
+
+def _key(text: str) -> str:
+    """Return a name for the code of ``text``: whatever else decides on it is part of the name."""
+    llvm = _llvm()
+    machine = llvm.get_default_triple(), llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
+    parts = (text, *machine, metadata.version("llvmlite"), *map(str, llvm.llvm_version_info))
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
 @functools.cache

@@ -1,4 +1,4 @@
-"""Two drivers of one symbolic update: fused and compiled to train, step by step to look inside."""
+"""Three drivers of one symbolic update: fused and compiled to train, op by op, and step by step to look inside."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -30,7 +30,7 @@ class Updated(NamedTuple):
 class FusedLearner:
     """Up to K updates in one session call, compiled by XLA.
 
-    The loop around the update runs inside the compiled function, over minibatches
+    The loop around the update runs inside what is compiled, over minibatches
     ``[K, B, ...]`` that cross into the session once. The number of updates is an input, so fewer than K
     use the same compiled code.
 
@@ -38,7 +38,6 @@ class FusedLearner:
         update: the symbolic update; its networks' graph is extended.
         batch_size: B.
         updates_per_call: K.
-        jit: compile with XLA; otherwise the same graph runs op by op.
         fetch: variables to read after the last update, in the same call.
     """
 
@@ -48,7 +47,6 @@ class FusedLearner:
         *,
         batch_size: int,
         updates_per_call: int,
-        jit: bool = True,
         fetch: Sequence = (),
     ):
         self.updates_per_call = updates_per_call
@@ -61,7 +59,6 @@ class FusedLearner:
             def updates(count: tf.Tensor, *fields: tf.Tensor) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
                 def one(index: tf.Tensor, sums: list[tf.Tensor], errors: list) -> tuple:
                     metrics = update.whole(_as_float(Batch(*(f[index] for f in fields))))
-                    # The index waits for the update too, so that uncompiled iterations cannot overlap.
                     with tf.control_dependencies(list(metrics.values())):
                         sums = [total + metrics[m] for total, m in zip(sums, update.metrics, strict=True)]
                         return index + 1, sums, [array.write(index, metrics[TD_ERRORS][:, 0]) for array in errors]
@@ -72,8 +69,7 @@ class FusedLearner:
                 _, sums, errors = tf.while_loop(lambda index, *_: index < count, one, start, parallel_iterations=1)
                 return [total / tf.cast(count, tf.float32) for total in sums], [array.stack() for array in errors]
 
-            function = tf.function(updates, jit_compile=jit, autograph=False)
-            means, errors = function(count, *minibatches)
+            means, errors = tf.function(updates, jit_compile=True, autograph=False)(count, *minibatches)
             with tf.control_dependencies(means):
                 self._fetches = [means, [variable.read_value() for variable in fetch], errors]
         self._feeds = [count, *minibatches]
@@ -89,24 +85,26 @@ class FusedLearner:
         return Updated(metrics, fetched, errors[0][:updates] if errors else None)
 
 
-class SteppedLearner:
-    """Updates step by step, one session run each: target, optimiser steps, target networks.
+class UncompiledLearner:
+    """Updates op by op, each whole in one session run.
 
-    The target y crosses into NumPy and is fed back, which is what ``td_target="placeholder"`` means.
+    Args: those of :class:`FusedLearner`; K only tells how many minibatches are drawn at a time.
     """
 
-    updates_per_call = 1
-
-    def __init__(self, update: Update, *, batch_size: int, fetch: Sequence = ()):
+    def __init__(self, update: Update, *, batch_size: int, updates_per_call: int, fetch: Sequence = ()):
+        self.updates_per_call = updates_per_call
         self._metrics = update.metrics
-        with update.value.graph.as_default(), v1.name_scope("stepped_learner/"):
+        with update.value.graph.as_default(), v1.name_scope("uncompiled_learner/"):
             self._batch = placeholders(update, (batch_size,))
-            self._y = v1.placeholder(tf.float32, [batch_size, 1], name="y")
-            batch = _as_float(self._batch)
-            self._target = update.target(batch)
-            self._steps = [step(batch, self._y) for step in update.steps]
-            self._moved = update.move()
+            self._build(update, _as_float(self._batch), batch_size)
             self._fetch = [variable.read_value() for variable in fetch]
+
+    def _build(self, update: Update, batch: Batch, batch_size: int) -> None:
+        self._whole = update.whole(batch)
+
+    def _one(self, session: tf.compat.v1.Session, feeds: dict) -> dict[str, Any]:
+        """Make one update; return its metrics."""
+        return session.run(self._whole, feeds)
 
     def update(self, session: tf.compat.v1.Session, batch: Batch, updates: int) -> Updated:
         """Run ``updates`` updates on minibatches ``[K, B, ...]``; returns as :meth:`FusedLearner.update`."""
@@ -114,16 +112,37 @@ class SteppedLearner:
         errors = []
         for index in range(updates):
             feeds = {placeholder: field[index] for placeholder, field in zip(self._batch, batch, strict=True)}
-            feeds[self._y] = session.run(self._target, feeds)
-            for step in self._steps:
-                for name, value in session.run(step, feeds).items():
-                    if name == TD_ERRORS:
-                        errors.append(value[:, 0])
-                    else:
-                        totals[name] += float(value)
-            session.run(self._moved)
+            for name, value in self._one(session, feeds).items():
+                if name == TD_ERRORS:
+                    errors.append(value[:, 0])
+                else:
+                    totals[name] += float(value)
         means = {name: total / updates for name, total in totals.items()}
         return Updated(means, session.run(self._fetch), np.stack(errors) if errors else None)
+
+
+class SteppedLearner(UncompiledLearner):
+    """Updates step by step, one session run each: target, optimiser steps, target networks.
+
+    The target y crosses into NumPy and is fed back, which is what ``td_target="placeholder"`` means.
+    """
+
+    def __init__(self, update: Update, *, batch_size: int, fetch: Sequence = ()):
+        super().__init__(update, batch_size=batch_size, updates_per_call=1, fetch=fetch)
+
+    def _build(self, update: Update, batch: Batch, batch_size: int) -> None:
+        self._y = v1.placeholder(tf.float32, [batch_size, 1], name="y")
+        self._target = update.target(batch)
+        self._steps = [step(batch, self._y) for step in update.steps]
+        self._moved = update.move()
+
+    def _one(self, session: tf.compat.v1.Session, feeds: dict) -> dict[str, Any]:
+        feeds[self._y] = session.run(self._target, feeds)
+        metrics: dict[str, Any] = {}
+        for step in self._steps:
+            metrics |= session.run(step, feeds)
+        session.run(self._moved)
+        return metrics
 
 
 def placeholders(update: Update, lead: tuple[int, ...]) -> Batch:

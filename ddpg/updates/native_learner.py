@@ -1,4 +1,4 @@
-"""The third driver of an update: machine code of its own, on weights that it borrows from the session."""
+"""The fourth driver of an update: machine code of its own, on weights that it borrows from the session."""
 
 from collections.abc import Callable, Sequence
 

@@ -14,7 +14,7 @@ from ddpg.experience.sampling import Sampler
 from ddpg.native.program import NoTranslation
 from ddpg.networks.base import Network
 from ddpg.updates.base import Update
-from ddpg.updates.learner import FusedLearner, SteppedLearner
+from ddpg.updates.learner import FusedLearner, SteppedLearner, UncompiledLearner
 from ddpg.updates.native_learner import NativeLearner
 
 v1 = tf.compat.v1
@@ -53,7 +53,7 @@ class Updater:
         self.compile_seconds: float | None = None
 
     @functools.cached_property
-    def learner(self) -> FusedLearner | NativeLearner | SteppedLearner:
+    def learner(self) -> FusedLearner | NativeLearner | UncompiledLearner:
         """The driver that the configuration asks for; its ops are built when they are first needed."""
         config = self._config
         if self._update.value.td_path.feeds_target:
@@ -62,12 +62,8 @@ class Updater:
             native = self._native()
             if native:
                 return native
-        return FusedLearner(
-            self._update,
-            batch_size=config.batch_size,
-            updates_per_call=config.updates_per_call,
-            jit=config.jit,
-            fetch=self._fetch,
+        return (FusedLearner if config.jit else UncompiledLearner)(
+            self._update, batch_size=config.batch_size, updates_per_call=config.updates_per_call, fetch=self._fetch
         )
 
     def _native(self) -> NativeLearner | None:

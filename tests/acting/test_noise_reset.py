@@ -12,7 +12,13 @@ from ddpg import DDPG, DDPGConfig
 
 STEPS, DECAY = 12, 1 - 0.15
 CONFIG = DDPGConfig(
-    hidden=(8,), noise="ornstein_uhlenbeck", noise_scale=0.05, learning_starts=0, updates_per_call=1000, jit=False
+    hidden=(8,),
+    noise="ornstein_uhlenbeck",
+    noise_scale=0.05,
+    learning_starts=0,
+    updates_per_call=1000,
+    jit=False,
+    optimizer="sgd",
 )
 
 

@@ -11,7 +11,7 @@ from ddpg import DDPG, DDPGConfig, OrnsteinUhlenbeckNoise, UsageError
 from ddpg.acting.noise import make_noise
 from ddpg.storage import checkpoint
 
-CONFIG = DDPGConfig(hidden=(4,), learning_starts=0, updates_per_call=10_000, jit=False)
+CONFIG = DDPGConfig(hidden=(4,), learning_starts=0, updates_per_call=10_000, jit=False, optimizer="sgd")
 
 
 class Counted:

@@ -7,7 +7,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from ddpg import DDPG, Callback, DDPGConfig, evaluate
 
-CONFIG = DDPGConfig(hidden=(4,), learning_starts=1000, buffer_size=200, jit=False)
+CONFIG = DDPGConfig(hidden=(4,), learning_starts=1000, buffer_size=200, jit=False, optimizer="sgd")
 LENGTH = 7
 
 

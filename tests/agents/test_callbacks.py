@@ -5,7 +5,7 @@ from environments import Counting
 
 from ddpg import DDPG, Callback, DDPGConfig, UsageError
 
-CONFIG = DDPGConfig(hidden=(4,), learning_starts=1_000, jit=False)
+CONFIG = DDPGConfig(hidden=(4,), learning_starts=1_000, jit=False, optimizer="sgd")
 
 
 @pytest.fixture(scope="module")

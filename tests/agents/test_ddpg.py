@@ -218,7 +218,7 @@ def test_every_option_changes_what_is_learned(field):
         # The same mathematics by another way: equal but for rounding. That the way differs is shown by
         # test_jit_decides_whether_xla_must_compile, test_policy.py and SteppedLearner's own type.
         assert relative_difference(other, one) < 1e-3
-        assert learner == ("SteppedLearner" if field == "policy_gradient" else "FusedLearner")
+        assert learner == ("SteppedLearner" if field == "policy_gradient" else "UncompiledLearner")
         assert other_learner == ("NativeLearner" if field == "jit" else "SteppedLearner")
     elif field in ("hidden", "norm"):
         assert [a.shape for a in one] != [a.shape for a in other]

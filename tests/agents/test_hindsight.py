@@ -12,7 +12,9 @@ from ddpg import DDPG, DDPGConfig, ReplayBuffer, UsageError, evaluate
 from ddpg.experience.hindsight import hindsight_of
 from ddpg.runs.environments import make_env
 
-SMALL = DDPGConfig(hidden=(8,), batch_size=8, learning_starts=20, updates_per_call=4, hindsight=4, jit=False)
+SMALL = DDPGConfig(
+    hidden=(8,), batch_size=8, learning_starts=20, updates_per_call=4, hindsight=4, jit=False, optimizer="sgd"
+)
 STEP, PLACE, ACHIEVED, DESIRED = 0, 1, 2, 3  # the flat observation: the parts in the order of the Dict
 
 

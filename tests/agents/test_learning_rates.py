@@ -6,7 +6,9 @@ import pytest
 
 from ddpg import DDPG, DQN, DDPGConfig, DQNConfig
 
-SMALL = DDPGConfig(hidden=(4,), batch_size=4, learning_starts=10, updates_per_call=5, buffer_size=100, jit=False)
+SMALL = DDPGConfig(
+    hidden=(4,), batch_size=4, learning_starts=10, updates_per_call=5, buffer_size=100, jit=False, optimizer="sgd"
+)
 
 
 def rates(agent):

@@ -12,7 +12,14 @@ from ddpg.storage import checkpoint
 BOX = gym.spaces.Box(-np.inf, np.inf, (2,), np.float32)
 ACTIONS = gym.spaces.Box(-2.0, 4.0, (1,), np.float32)
 SMALL = DDPGConfig(
-    hidden=(4,), batch_size=8, learning_starts=4, updates_per_call=4, buffer_size=40, gamma=0.5, jit=False
+    hidden=(4,),
+    batch_size=8,
+    learning_starts=4,
+    updates_per_call=4,
+    buffer_size=40,
+    gamma=0.5,
+    jit=False,
+    optimizer="sgd",
 )
 EVERYTHING = {"n_steps": 3, "prioritised": "proportional", "normalize_observations": True, "normalize_rewards": True}
 

@@ -8,7 +8,9 @@ from ddpg import DDPG, DDPGConfig, UsageError
 from ddpg.acting.exploration import BoxExploration
 from ddpg.acting.noise import GaussianNoise
 
-SMALL = DDPGConfig(hidden=(4,), batch_size=4, learning_starts=10, updates_per_call=1, buffer_size=100, jit=False)
+SMALL = DDPGConfig(
+    hidden=(4,), batch_size=4, learning_starts=10, updates_per_call=1, buffer_size=100, jit=False, optimizer="sgd"
+)
 BOX = gym.spaces.Box(-1, 1, (1,), np.float32)
 
 

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from conftest import Golden, assert_golden
+from driven import learner_of
 
 from ddpg import ActorNetwork, CriticNetwork, DDPGConfig, mlp
 from ddpg.experience.replay import Batch
 from ddpg.gradients import td
 from ddpg.updates.ddpg import DDPGUpdate
-from ddpg.updates.learner import FusedLearner
 
 v1 = tf.compat.v1
 
@@ -79,16 +79,11 @@ def test_chain_rule_step_by_step(chain_rule):
         assert_weights(data, t, actor, critic, session)
 
 
-@pytest.mark.parametrize("jit", [True, False])
-def test_chain_rule_fused(chain_rule, jit):
+@pytest.mark.parametrize("driver", ["compiled", "uncompiled"])
+def test_chain_rule_fused(chain_rule, driver):
     data, actor, critic, session = chain_rule
-    learner = FusedLearner(
-        DDPGUpdate(actor, critic, DDPGConfig(gamma=float(data["gamma"]))),
-        batch_size=16,
-        updates_per_call=1,
-        jit=jit,
-        fetch=actor.variables,
-    )
+    update = DDPGUpdate(actor, critic, DDPGConfig(gamma=float(data["gamma"])))
+    learner = learner_of(driver, update, 16, 1, fetch=actor.variables)
     for t in range(int(data["steps"])):
         batch = Batch(*(field[None] for field in batch_of(data, t)))
         metrics, weights, _ = learner.update(session, batch, 1)
@@ -97,16 +92,11 @@ def test_chain_rule_fused(chain_rule, jit):
         assert_weights(data, t, actor, critic, session)
 
 
-@pytest.mark.parametrize("jit", [True, False])
-def test_all_five_updates_in_one_call(chain_rule, jit):
+@pytest.mark.parametrize("driver", [pytest.param("compiled", marks=pytest.mark.slow), "uncompiled"])
+def test_all_five_updates_in_one_call(chain_rule, driver):
     data, actor, critic, session = chain_rule
     steps = int(data["steps"])
-    learner = FusedLearner(
-        DDPGUpdate(actor, critic, DDPGConfig(gamma=float(data["gamma"]))),
-        batch_size=16,
-        updates_per_call=steps,
-        jit=jit,
-    )
+    learner = learner_of(driver, DDPGUpdate(actor, critic, DDPGConfig(gamma=float(data["gamma"]))), 16, steps)
     batch = Batch(*(np.stack(fields) for fields in zip(*(batch_of(data, t) for t in range(steps)), strict=True)))
     learner.update(session, batch, steps)
     assert_weights(data, steps - 1, actor, critic, session)

@@ -34,7 +34,9 @@ def gradients_of(paths, actor, critic, states, jit):
     return tf.function(compute, jit_compile=jit, autograph=False)(states)
 
 
-@pytest.mark.parametrize(("clip", "jit"), [(1e-3, True), (1e-3, False), (None, False)])
+@pytest.mark.parametrize(
+    ("clip", "jit"), [pytest.param(1e-3, True, marks=pytest.mark.slow), (1e-3, False), (None, False)]
+)
 def test_three_paths_one_gradient(bounding, jit, clip, observation_space, action_space, session, initialize, rng):
     actor, critic = networks(observation_space, action_space, bounding=bounding, action_gradient_clip=clip)
     initialize()

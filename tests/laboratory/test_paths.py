@@ -12,7 +12,7 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch
 
-from ddpg import ActorNetwork, DDPGConfig, UsageError, compare_paths, draw_paths
+from ddpg import DDPGConfig, UsageError, compare_paths, draw_paths
 from ddpg.cli import main
 from ddpg.gradients import policy, td
 from ddpg.laboratory import compare, picture, trial
@@ -32,16 +32,16 @@ def compare_on_one_bench():
     def compared(**paths):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(compare, "Bench", lambda *_: bench)
-            patch.setattr(trial, "_milliseconds_compiled", lambda *_: None)
+            patch.setattr(trial, "_compiled", lambda _: None)
             return compare_paths(env, CONFIG, **({"td_targets": {}, "policy_gradients": {}} | paths))
 
     return compared
 
 
-def compiled_some(session, tried, feeds, really=trial._milliseconds_compiled):
-    """Compiling is most of the work. All policy paths are compiled in gradients/test_policy.py."""
-    another = isinstance(tried.network, ActorNetwork) and (tried.name, tried.bounding) != ("chain_rule", "inverting")
-    return None if another else really(session, tried, feeds)
+def compiled_some(tried, really=trial._compiled):
+    """Compiling is most of the work, and these and all others are compiled in test_every_path_can_be_compiled."""
+    some = (tried.name, tried.bounding) == ("chain_rule", "inverting") or tried.name in ("stop_gradient", "placeholder")
+    return really(tried) if some else None
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +51,7 @@ def printed(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(out):
         options = {"hidden": CONFIG.hidden, "batch_size": CONFIG.batch_size, "gamma": CONFIG.gamma}
         patch.setitem(presets.PRESETS, "Pendulum-v1", presets.Preset(1, options))
-        patch.setattr(trial, "_milliseconds_compiled", compiled_some)
+        patch.setattr(trial, "_compiled", compiled_some)
         assert main(["paths", "Pendulum-v1", "--seed", "0", "--picture", str(file), "--json"]) == 0
     return out.getvalue(), file
 
@@ -123,8 +123,16 @@ def test_boundings_matter(report):
 def test_only_the_fed_target_cannot_be_compiled(report):
     for row in [*report["td"], *report["policy"]]:
         assert row["milliseconds"] > 0
-        if row.get("bounding") is None or (row["path"], row["bounding"]) == ("chain_rule", "inverting"):
-            assert (row["milliseconds_compiled"] is None) == (row["path"] == "placeholder")
+        compiled = row["path"] == "stop_gradient" or (row["path"], row.get("bounding")) == ("chain_rule", "inverting")
+        assert (row["milliseconds_compiled"] is not None) == compiled
+
+
+@pytest.mark.slow
+def test_every_path_can_be_compiled():
+    with gym.make("Pendulum-v1") as env:
+        report = compare_paths(env, CONFIG, seed=0)
+    for row in [*report["td"], *report["policy"]]:
+        assert (row["milliseconds_compiled"] is None) == (row["path"] == "placeholder")
 
 
 def test_variables_reached(report):

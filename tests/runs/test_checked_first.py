@@ -9,7 +9,7 @@ from ddpg import DDPGConfig, UsageError, evaluate, train
 from ddpg.errors import EnvironmentFault
 from ddpg.runs.environments import make_env
 
-SMALL = DDPGConfig(hidden=(4,), batch_size=4, learning_starts=20, updates_per_call=4, jit=False)
+SMALL = DDPGConfig(hidden=(4,), batch_size=4, learning_starts=20, updates_per_call=4, jit=False, optimizer="sgd")
 
 
 def refused(tmp_path, message, env_id="faulty/None-v0", config=SMALL, **options):

@@ -22,7 +22,14 @@ from ddpg.runs import directory, signals, stopping
 from ddpg.storage import checkpoint
 
 CONFIG = DDPGConfig(
-    hidden=(4,), batch_size=4, learning_starts=20, updates_per_call=3, updates_per_step=0.7, buffer_size=90, jit=False
+    hidden=(4,),
+    batch_size=4,
+    learning_starts=20,
+    updates_per_call=3,
+    updates_per_step=0.7,
+    buffer_size=90,
+    jit=False,
+    optimizer="sgd",
 )
 RUN = {"seed": 5, "total_timesteps": 150, "evaluation_interval": 60, "evaluation_episodes": 2, "progress_bar": False}
 

@@ -28,7 +28,7 @@ from ddpg.runs.directory import read_table
 from ddpg.runs.evaluation import Evaluation
 from ddpg.storage import checkpoint
 
-CONFIG = DDPGConfig(hidden=(4,), learning_starts=5, batch_size=4, updates_per_call=1, jit=False)
+CONFIG = DDPGConfig(hidden=(4,), learning_starts=5, batch_size=4, updates_per_call=1, jit=False, optimizer="sgd")
 IDLE = CONFIG.replace(learning_starts=100_000)
 
 

@@ -7,12 +7,12 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import tensorflow as tf
+from driven import learner_of
 
 from ddpg import DDPGConfig, DQNConfig
 from ddpg.experience.batch import Batch
 from ddpg.updates.ddpg import DDPGUpdate
 from ddpg.updates.dqn import DQNUpdate
-from ddpg.updates.learner import FusedLearner, SteppedLearner
 
 v1 = tf.compat.v1
 BOX = gym.spaces.Box(-1, 1, (1,), np.float32)
@@ -45,11 +45,8 @@ def one_update(kind, driver, batch, **options):
             config = DQNConfig(learning_rate=RATE, **options)
             update = DQNUpdate.build(config, (BOX, gym.spaces.Discrete(2)), {"q_network": None})
         network = update.value
-        if driver == "stepped":
-            learner = SteppedLearner(update, batch_size=4)
-        else:
-            learner = FusedLearner(update, batch_size=4, updates_per_call=2, jit=driver == "compiled")
-            batch = batch.padded(2)
+        learner = learner_of(driver, update, 4, 2)
+        batch = batch.padded(2)
         session.run(v1.global_variables_initializer())
         for bias in (TARGET_BIAS, BIAS):
             weights = [0 * array for array in network.get_network_params()]
@@ -71,7 +68,8 @@ def test_n_step_discounts():
 @pytest.mark.parametrize(
     ("kind", "driver", "td_target"),
     [
-        ("ddpg", "compiled", "stop_gradient"),
+        pytest.param("ddpg", "compiled", "stop_gradient", marks=pytest.mark.slow),
+        ("ddpg", "uncompiled", "stop_gradient"),
         ("ddpg", "stepped", "placeholder"),
         ("dqn", "uncompiled", "output_delta"),
     ],

@@ -1,4 +1,4 @@
-"""One symbolic update under its drivers: fused and compiled, fused, and step by step."""
+"""One symbolic update under its drivers: fused and compiled, op by op, and step by step."""
 
 import functools
 import itertools
@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from conftest import relative_difference
+from driven import learner_of
 
 from ddpg import ActorNetwork, CriticNetwork, DDPGConfig, mlp
 from ddpg.experience.replay import Batch
@@ -52,11 +53,7 @@ class Driven:
 
     def __init__(self, driver, networks):
         self.networks = networks
-        if driver == "stepped":
-            self.learner = SteppedLearner(networks.update, batch_size=B)
-        else:
-            jit = driver == "compiled"
-            self.learner = FusedLearner(networks.update, batch_size=B, updates_per_call=K, jit=jit)
+        self.learner = learner_of(driver, networks.update, B, K)
 
     def train(self, calls):
         """Return every variable after ``calls`` (numbers of updates) from the start, and the metrics."""
@@ -113,6 +110,7 @@ def test_placeholder_path_trains_alike_step_by_step():
         np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.slow
 def test_same_start_same_bits():
     one, _ = driven("compiled", None).train([K, K])
     other, _ = Driven("compiled", Networks()).train([K, K])
@@ -120,13 +118,13 @@ def test_same_start_same_bits():
         np.testing.assert_array_equal(a, b)
 
 
-@pytest.mark.parametrize("jit", [True, False])
-def test_jit_decides_whether_xla_must_compile(jit, observation_space, action_space, graph):
+@pytest.mark.parametrize("driver", ["compiled", "uncompiled"])
+def test_the_driver_decides_whether_xla_must_compile(driver, observation_space, action_space, graph):
     actor = ActorNetwork(observation_space, action_space, network=mlp((8,)))
     critic = CriticNetwork(observation_space, action_space, network=mlp((8,)))
-    FusedLearner(DDPGUpdate(actor, critic, CONFIG), batch_size=4, updates_per_call=2, jit=jit)
+    learner_of(driver, DDPGUpdate(actor, critic, CONFIG), 4, 2)
     functions = graph.as_graph_def().library.function
-    assert any(function.attr["_XlaMustCompile"].b for function in functions) == jit
+    assert any(function.attr["_XlaMustCompile"].b for function in functions) == (driver == "compiled")
 
 
 def test_fused_learner_creates_no_variable(observation_space, action_space, graph):

@@ -41,6 +41,10 @@ OPTIONS = {
 }
 
 
+# What no other test tells of these is in the rest.
+LONG = ("inverting, rmsprop", "direct, zeroing, sgd, online", "crossq", "lap, n steps")
+
+
 def agent_with(**options):
     """An agent with a filled memory."""
     config = DDPGConfig(hidden=(10, 9), batch_size=11, updates_per_call=4, tau=0.1, **options)
@@ -57,7 +61,10 @@ def weights(agent):
     return agent.session.run(list(agent.global_variables.values()))
 
 
-@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
+@pytest.mark.parametrize(
+    "options",
+    [pytest.param(OPTIONS[name], id=name, marks=[pytest.mark.slow] * (name in LONG)) for name in OPTIONS],
+)
 def test_the_numbers_of_the_uncompiled_graph(options):
     native, plain = agent_with(**options, compiler="native"), agent_with(**options, jit=False)
     metrics, expected = native.update(6), plain.update(6)

@@ -42,7 +42,7 @@ def learned(config):
 OPTIONS = {"hidden": (4,), "batch_size": 4, "updates_per_call": 4, "learning_starts": 0, "optimizer": "sgd"}
 
 
-@pytest.mark.parametrize("jit", [True, False])
+@pytest.mark.parametrize("jit", [pytest.param(True, marks=pytest.mark.slow), False])
 def test_a_variant_changes_its_term_alone(registered, jit, tmp_path):
     """Rewards of 1 with a caution of 3 are rewards of −2, fused and compiled too."""
     plain, _ = learned(DDPGConfig(**OPTIONS, jit=jit))
