@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import Any
 
 from ddpg.native import code_cache
-from ddpg.native.emit import ENTRY
+from ddpg.native.emit import ALONE, ENTRY
 from ddpg.native.product import Registers, registers
 from ddpg.native.program import NoTranslation
 
@@ -24,7 +24,12 @@ def machine() -> Registers:
 
 
 class Compiled:
-    """A module's entry as a function of a count, a worker's number and addresses; it runs without Python's lock."""
+    """A module's entries as functions of a count, a worker's number and addresses; they run without Python's lock.
+
+    Attributes:
+        run: what each worker calls.
+        run_alone: does the same in one call; ``run`` itself where there is one worker.
+    """
 
     def __init__(self, text: str, pointers: int):
         llvm = _llvm()
@@ -39,6 +44,8 @@ class Compiled:
         self._engine.finalize_object()
         prototype = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, *[ctypes.c_void_p] * pointers)
         self.run: Callable[..., None] = prototype(self._engine.get_function_address(ENTRY))
+        alone = self._engine.get_function_address(ALONE)
+        self.run_alone: Callable[..., None] = prototype(alone) if alone else self.run
 
 
 @functools.lru_cache(8)

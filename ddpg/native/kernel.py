@@ -13,6 +13,7 @@ from ddpg.native.cores import available_cores
 from ddpg.native.emit import Module
 from ddpg.native.engine import compiled, machine
 from ddpg.native.layout import ALIGNMENT, lay_out, rounded, tables
+from ddpg.native.pace import Pace
 from ddpg.native.program import NoTranslation, Value
 from ddpg.native.schedule import Step, schedule
 from ddpg.native.translate import translate
@@ -72,6 +73,7 @@ class Kernel:
             constants += tables(program, layout)
             size = rounded(module.size)
         self._block = _aligned(size)
+        self._paces = [Pace() for _ in self._compiled] if self.workers > 1 else []
         self._helpers = ThreadPoolExecutor(self.workers - 1, "ddpg-update") if self.workers > 1 else None
         for offset, table in constants:
             self._block[offset : offset + table.size] = table.detail.array.ravel()
@@ -102,17 +104,19 @@ class Kernel:
         block, sums = self._block.ctypes.data, self._sums.ctypes.data
         done = 0
         for update, same in itertools.groupby([0] * count if which is None else which[:count]):
-            here = [start + done * stride for start, stride in places]
-            some = len(list(same))
-            self._run(update, some, (block, *here[: len(arrays)], sums, *here[len(arrays) :]))
-            done += some
+            length = len(list(same))
+            for alone, some in self._paces[update].parts(length) if self._paces else [(0, length)]:
+                here = [start + done * stride for start, stride in places]
+                self._run(update, bool(alone), some, (block, *here[: len(arrays)], sums, *here[len(arrays) :]))
+                done += some
         return self._sums / np.float32(count), kept
 
-    def _run(self, update: int, count: int, addresses: Sequence[int]) -> None:
+    def _run(self, update: int, alone: bool, count: int, addresses: Sequence[int]) -> None:
+        if alone or self._helpers is None:
+            self._compiled[update].run_alone(count, 0, *addresses)
+            return
         run = self._compiled[update].run
-        helping = [
-            self._helpers.submit(run, count, worker, *addresses) for worker in range(1, self.workers) if self._helpers
-        ]
+        helping = [self._helpers.submit(run, count, worker, *addresses) for worker in range(1, self.workers)]
         run(count, 0, *addresses)
         for helper in helping:
             helper.result()

@@ -1,5 +1,8 @@
 """A kernel does what a session does with the same ops: functions, reductions, products, optimisers, orders."""
 
+import itertools
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -288,3 +291,26 @@ def test_jobs_side_by_side_share_the_cores_by_tensorflows_setting(monkeypatch):
     for asked, expected in (("", 6), ("0", 6), ("4", 4), ("9", 6)):
         monkeypatch.setenv("TF_NUM_INTRAOP_THREADS", asked)
         assert available_cores() == expected
+
+
+def test_one_that_does_all_parts_gets_the_numbers_of_the_workers_to_the_last_bit(session, rng):
+    """Sums, products with and without columns left over, turned ones, and passes too short to be shared."""
+    x = v1.placeholder(tf.float32, [70, 90])
+    weights = v1.get_variable("weights", [90, 77], use_resource=True)
+    hidden = tf.tanh(tf.matmul(x, weights))
+    loss = tf.reduce_sum(tf.square(tf.matmul(hidden, hidden, transpose_b=True)))
+    gradient = tf.gradients(loss, weights)[0]
+    with tf.control_dependencies([weights.assign_sub(1e-6 * gradient)]):
+        metrics = [tf.identity(loss), tf.reduce_mean(tf.reduce_sum(hidden, 0))]
+    kernel = Kernel(metrics, {"x": x}, [weights], 3)
+    start = rng.normal(size=weights.shape).astype(np.float32)
+    batch = [rng.normal(size=(4, 70, 90)).astype(np.float32)]
+    ends = []
+    for way in (0, 1, 0):
+        kernel._paces = [SimpleNamespace(parts=lambda count, way=way: [(way, 1), (way, count - 1)])]
+        kernel.values[0][...] = start
+        ends.append((kernel.run(4, batch)[0], kernel.values[0].copy()))
+    assert (ends[0][1] != start).all()
+    for one, other in itertools.pairwise(ends):
+        np.testing.assert_array_equal(one[0], other[0])
+        np.testing.assert_array_equal(one[1], other[1])

@@ -1,0 +1,177 @@
+"""The function that is called: a program's steps one after the other, for every update."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+from ddpg.native.crew import Alone, Together
+from ddpg.native.layout import ALIGNMENT, Layout, rounded
+from ddpg.native.loops import LoopFunction, memory_of
+from ddpg.native.product import ProductFunctions
+from ddpg.native.program import Value
+from ddpg.native.schedule import Loop, Step
+from ddpg.native.text import Lines, number
+
+SMALL = 4096  # places: a loop of fewer is done sooner than it is shared
+
+
+def product_key(step: Value) -> tuple[tuple[int, int, int], tuple[bool, bool]]:
+    """Return what the functions of a product are made for: its shape, and which of its arguments are turned."""
+    rows, columns = step.shape
+    return (rows, columns, step.arguments[0].shape[0 if step.detail[0] else 1]), step.detail
+
+
+@dataclasses.dataclass(frozen=True)
+class Work:
+    """What entries are made of.
+
+    Attributes:
+        steps: of one update.
+        layout: of the block.
+        fields: names of the minibatch's parts, and how many numbers of each an update reads.
+        outputs: scalars, of which ``sums`` gets the sums over the updates, and what is ``kept`` of each update.
+        loops: functions of steps, by their index.
+        products: functions of products, with their names, by :func:`product_key`.
+        workers: in how many parts steps are done.
+        meeting: where in the block workers meet, and behind it, what they need besides the layout:
+        turned: a product's argument,
+        packed: what each has of another one, ``packed_size`` floats,
+        partial: and its part of sums, ``partial_size`` floats.
+    """
+
+    steps: Sequence[Step]
+    layout: Layout
+    fields: Sequence[tuple[str, int]]
+    outputs: tuple[Sequence[Value], Sequence[Value]]
+    loops: Mapping[int, LoopFunction]
+    products: Mapping[tuple, tuple[str, ProductFunctions]]
+    workers: int
+    meeting: int
+    turned: int
+    packed: int
+    packed_size: int
+    partial: int
+    partial_size: int
+
+
+class Entry:
+    """``void NAME(count, worker, float* block, float* field..., float* sums, float* kept...)``.
+
+    Args:
+        name: as above.
+        work: what it does.
+        together: each worker calls it and does its parts; otherwise one call does all.
+
+    Attributes:
+        text: the function.
+    """
+
+    def __init__(self, name: str, work: Work, together: bool):
+        self._work = work
+        self._main = main = Lines()
+        self._crew = (Together if together else Alone)(main, work.workers, work.meeting)
+        with main.loop(0, "%count") as update:
+            self._places = {
+                f"field {field}": main.at(f"%field{index}", main.times(update, size))
+                for index, (field, size) in enumerate(work.fields)
+            }
+            for index, step in enumerate(work.steps):
+                if isinstance(step, Loop):
+                    self._loop(f"loop{index}", work.loops[index])
+                elif step.kind == "join":
+                    self._whole(f"join{index}", self._given(step))
+                else:
+                    self._product(step)
+            with self._crew.one(0, meeting=False):
+                for index, output in enumerate(work.outputs[0]):
+                    self._add_up(output, index)
+                for index, output in enumerate(work.outputs[1]):
+                    self._keep(output, index, update)
+        pointers = ["%block", *(f"%field{index}" for index in range(len(work.fields))), "%sums"]
+        pointers += [f"%kept{index}" for index in range(len(work.outputs[1]))]
+        head = f"define void @{name}(i64 %count, i64 %worker, {', '.join(f'ptr {pointer}' for pointer in pointers)})"
+        self.text = "\n".join([f"{head} nounwind {{", *main.lines, "  ret void", "}"])
+
+    def _loop(self, name: str, loop: LoopFunction) -> None:
+        given = {key: self._place(key, value) for key, value in loop.parameters.items()}
+        work, crew = self._work, self._crew
+        if work.workers == 1 or loop.length * len(loop.parameters) < SMALL:
+            self._whole(name, [*given.values()], (0, loop.length))
+            return
+        # Each worker sums up its part; the first adds the parts.
+        offset, sums = 0, {}
+        for total in loop.totals:
+            sums[memory_of(total)] = (total, offset)
+            offset += rounded(total.size)
+        for worker, low, high in crew.parts(loop.length, ALIGNMENT):
+            pointers = [
+                self._own(worker, work.partial + sums[key][1], work.partial_size) if key in sums else pointer
+                for key, pointer in given.items()
+            ]
+            self._call(name, pointers, (low, high))
+        if sums:
+            with crew.one(0):
+                for key, (total, offset) in sums.items():
+                    self._add_parts(given[key], total, offset, crew.how_many(loop.length, ALIGNMENT))
+
+    def _add_parts(self, goal: str, total: Value, offset: int, workers: int) -> None:
+        main, work = self._main, self._work
+        with main.loop(0, total.size) as index:
+            value = main.load("%block", index, work.partial + offset)
+            for worker in range(1, workers):
+                other = main.load("%block", index, work.partial + worker * work.partial_size + offset)
+                value = main.add(f"fadd float {value}, {other}")  # in this order, whoever does it
+            main.store(value, goal, index)
+
+    def _product(self, step: Value) -> None:
+        work, crew = self._work, self._crew
+        name, product = work.products[product_key(step)]
+        a, b, c = self._given(step)
+        if product.blocks:
+            turned = self._main.at("%block", work.turned)
+            for _, low, high in crew.parts(product.blocks, 1):
+                self._call(f"{name}.turn", [a, turned], (low, high))
+            a = turned
+        if product.rest:
+            with crew.one(work.workers - 1, meeting=False) as worker:
+                self._call(f"{name}.rest", [a, b, c, self._own(worker, work.packed, work.packed_size)])
+        for worker, low, high in crew.parts(product.panels, 1):
+            self._call(f"{name}.panels", [a, b, c, self._own(worker, work.packed, work.packed_size)], (low, high))
+
+    def _add_up(self, output: Value, index: int) -> None:
+        main = self._main
+        if output.kind == "literal":
+            value = number(output.detail)
+        else:
+            value = main.load(self._place(memory_of(output.base), output), 0)
+        main.store(main.add(f"fadd float {main.load('%sums', index)}, {value}"), "%sums", index)
+
+    def _keep(self, output: Value, index: int, update: str) -> None:
+        main, source = self._main, self._place(memory_of(output.base), output)
+        with main.loop(0, output.size) as place:
+            main.store(main.load(source, place), f"%kept{index}", main.times(update, output.size), place)
+
+    # -- calls ----------------------------------------------------------------------------------------
+
+    def _whole(self, name: str, pointers: Sequence[str], bounds: Sequence[int] = ()) -> None:
+        with self._crew.one(0):
+            self._call(name, pointers, bounds)
+
+    def _call(self, name: str, pointers: Sequence[str], bounds: Sequence[str | int] = ()) -> None:
+        given = ", ".join([*(f"ptr {pointer}" for pointer in pointers), *(f"i64 {bound}" for bound in bounds)])
+        self._main.do(f"call void @{name}({given})")
+
+    def _own(self, worker: str | int, offset: int, size: int) -> str:
+        """Return the address of what one worker has of its own."""
+        return self._main.at("%block", offset, self._main.times(worker, size))
+
+    def _given(self, step: Value) -> list[str]:
+        return [self._place(memory_of(value.base), value) for value in (*step.arguments, step)]
+
+    def _place(self, key: str, value: Value) -> str:
+        """Return the address of the memory that is called ``key``, and where ``value`` lives."""
+        if key in self._places:
+            return self._places[key]
+        kind, _, rest = key.partition(" ")
+        layout = self._work.layout
+        offset = layout.variables[int(rest)] if kind == "variable" else layout.values[id(value.base)]
+        return self._main.at("%block", offset)
