@@ -319,6 +319,7 @@ def test_a_signal_to_all_processes_of_a_vector(tmp_path, number):
     assert main(["resume", str(run), "--total-timesteps", str(stopped + 100), "--no-progress-bar"]) == 0
 
 
+@pytest.mark.slow
 def test_a_signal_during_the_start_leaves_nothing(tmp_path):
     process = started("Pendulum-v1", folder=tmp_path)
     time.sleep(1.5)
