@@ -209,6 +209,11 @@ class DDPGConfig(TD3Options, CriticOptions, AgentConfig):
     noise_final: float = _exploration(0.0, "linear schedule: scale of the noise in the end")
     noise_theta: float = _exploration(0.15, "Ornstein-Uhlenbeck: pull towards 0 per unit of time")
     noise_dt: float = _exploration(1.0, "Ornstein-Uhlenbeck: time per step")
+    parameter_noise: float = _exploration(
+        0.0,
+        "noise on the actor's weights, so large that actions move by this many half-ranges of their box (root mean "
+        "square); 0: none. Beside it noise_scale=0 leaves out the noise on actions",
+    )
     exploration_initial: float | None = _exploration(
         None, "share of uniform random actions at the start; none: 1 where actions are parameterised, else 0"
     )
@@ -251,7 +256,7 @@ class DDPGConfig(TD3Options, CriticOptions, AgentConfig):
                 f"prioritised={self.prioritised!r} weighs TD errors of a scalar critic; set critic='scalar', or "
                 "prioritised to none"
             )
-        for name in ("noise_scale", "noise_theta", "noise_final", "pre_activation_penalty"):
+        for name in ("noise_scale", "noise_theta", "noise_final", "parameter_noise", "pre_activation_penalty"):
             self._check(0 <= getattr(self, name) < math.inf, name, "a finite number >= 0")
         if self.noise_schedule == "linear" and self.noise_scale == 0:
             raise UsageError("noise_schedule='linear' lowers a noise_scale > 0, got 0; set one of the two")

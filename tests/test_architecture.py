@@ -43,7 +43,13 @@ WITHOUT_TENSORFLOW = (
     ),
     *("ddpg.exports.loaded", "ddpg.exports.policy_file", "ddpg.exports.place", "ddpg.exports.widths"),
     *("ddpg.studies.study", "ddpg.runs.recipes", "ddpg.native.cores"),
-    *("ddpg.acting.noise", "ddpg.acting.schedules", "ddpg.acting.program", "ddpg.acting.exploration"),
+    *(
+        "ddpg.acting.noise",
+        "ddpg.acting.parameter_noise",
+        "ddpg.acting.schedules",
+        "ddpg.acting.program",
+        "ddpg.acting.exploration",
+    ),
 )
 
 

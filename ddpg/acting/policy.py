@@ -1,5 +1,6 @@
 """Acting with a network's current weights: in NumPy where its graph can be mirrored, else in its session."""
 
+import copy
 from collections.abc import Sequence
 
 import numpy as np
@@ -23,6 +24,19 @@ class NumpyPolicy:
     def __call__(self, observations: np.ndarray) -> np.ndarray:
         """Return μ(s), ``[B, A]``, of float32 observations ``[B, *observation shape]``."""
         return self._program(observations)
+
+    def perturbed(self, rng: np.random.Generator, sigma: float) -> "NumpyPolicy":
+        """Return the policy as it is now with N(0, σ²) added to its weights and biases, not to what normalises."""
+        other = copy.copy(self)
+        other._program = copy.copy(self._program)
+        other.load = other._program.load
+        other.load(
+            [
+                array + sigma * rng.standard_normal(array.shape, np.float32) if _is_disturbed(variable) else array
+                for variable, array in zip(self.variables, self._program.parameters(), strict=True)
+            ]
+        )
+        return other
 
 
 class SessionPolicy:
@@ -57,6 +71,16 @@ class NormalisedPolicy:
         """Return μ(s), ``[B, A]``, of float32 observations ``[B, *observation shape]`` as the environment gave them."""
         return self.inner(self.normaliser(observations))
 
+    def perturbed(self, rng: np.random.Generator, sigma: float) -> "NormalisedPolicy":
+        """See :meth:`NumpyPolicy.perturbed`."""
+        assert isinstance(self.inner, NumpyPolicy)
+        return NormalisedPolicy(self.inner.perturbed(rng, sigma), self.normaliser)
+
+
+def can_be_perturbed(policy: NumpyPolicy | SessionPolicy | NormalisedPolicy) -> bool:
+    """Tell whether a policy's weights are in NumPy, where they can be disturbed."""
+    return isinstance(policy.inner if isinstance(policy, NormalisedPolicy) else policy, NumpyPolicy)
+
 
 def make_policy(
     network: Network, session: tf.compat.v1.Session, normaliser: ObservationNormaliser | None = None
@@ -64,6 +88,11 @@ def make_policy(
     """Return the fastest way to act; after learning, ``load`` it with the values of its ``variables``."""
     policy = _make_policy(network, session)
     return policy if normaliser is None else NormalisedPolicy(policy, normaliser)
+
+
+def _is_disturbed(variable: tf.Variable) -> bool:
+    """Gains and biases of normalisation, and its averages, stay as they are (Plappert et al. 2018, section 3)."""
+    return variable.trainable and variable.name.rpartition("/")[2] not in ("gamma:0", "beta:0")
 
 
 def _make_policy(network: Network, session: tf.compat.v1.Session) -> NumpyPolicy | SessionPolicy:

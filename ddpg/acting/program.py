@@ -108,6 +108,10 @@ class NumpyProgram:
         """Return the constants and the variables' values, by register."""
         return {register: value for register, value in enumerate(self._registers) if value is not None}
 
+    def parameters(self) -> list[np.ndarray]:
+        """Return the variables' values, in the order of :meth:`load`; vectors as rows."""
+        return [self._registers[register] for register in self._parameters]
+
     def __call__(self, observations: np.ndarray, *others: np.ndarray) -> np.ndarray:
         """Return the program's output.
 

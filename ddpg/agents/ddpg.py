@@ -9,9 +9,12 @@ import numpy as np
 
 from ddpg.acting.exploration import BoxExploration, outside
 from ddpg.acting.noise import make_noise
+from ddpg.acting.parameter_noise import PerturbedExploration
+from ddpg.acting.policy import can_be_perturbed
 from ddpg.acting.schedules import interpolate
 from ddpg.agents.off_policy import OffPolicyAgent
 from ddpg.config import DDPGConfig
+from ddpg.errors import UsageError
 from ddpg.experience.actions import Actions, actions_of
 from ddpg.gradients.bounding import tanh_head
 from ddpg.updates.ddpg import DDPGUpdate
@@ -72,6 +75,11 @@ class DDPG(OffPolicyAgent):
         self.actor, self.critics = self.symbolic_update.actor, self.symbolic_update.critics
         self.critic = self.symbolic_update.critic
         self._squashed = self.actor.bounding.head is tanh_head
+        if self.config.parameter_noise > 0 and not can_be_perturbed(self.policy):
+            raise UsageError(
+                f"parameter_noise={self.config.parameter_noise} disturbs a NumPy copy of the actor's weights, and this "
+                "actor has an op that NumPy has no counterpart for; leave it at 0, or take other layers"
+            )
 
     @property
     def counts(self) -> dict[str, int]:
@@ -83,11 +91,15 @@ class DDPG(OffPolicyAgent):
         return actions, gym.spaces.Box(-1.0, 1.0, (actions.size,), np.float32)
 
     def _make_behaviour(self, rng: np.random.Generator) -> BoxExploration:
+        kind: Callable[..., BoxExploration]
         config = self.config
         usual = (1.0, 0.1) if self.actions.scores else (0.0, 0.0)
         chosen = config.exploration_initial, config.exploration_final
         initial, final = (ours if theirs is None else theirs for theirs, ours in zip(chosen, usual, strict=True))
-        return BoxExploration(
+        kind = BoxExploration
+        if config.parameter_noise > 0:
+            kind = partial(PerturbedExploration, distance=config.parameter_noise)
+        return kind(
             rng,
             config.learning_starts,
             partial(interpolate, initial, final, config.exploration_steps),

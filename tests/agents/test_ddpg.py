@@ -178,6 +178,7 @@ CHANGES = SHARED_CHANGES | {
 CHANGES_OF_MEMORY = {
     "noise": "ornstein_uhlenbeck",
     "noise_scale": 0.5,
+    "parameter_noise": 0.3,
     "noise_theta": 0.9,
     "noise_dt": 0.1,
     "exploration_initial": 0.5,

@@ -69,6 +69,7 @@ CASES = {
             n_critics=2,
             policy_delay=2,
             target_policy_noise=0.2,
+            parameter_noise=0.2,
         ),
     ),
     "dqn": ("FuseChoice-v0", DQNConfig(**SHARED, target_update_interval=7, exploration_steps=200)),
