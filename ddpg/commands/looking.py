@@ -2,10 +2,10 @@
 
 import dataclasses
 import json
+import sys
 
 from ddpg.commands.base import InItsEnvironment, OfEnvironment, OfRun, WithJson, find_here, load
 from ddpg.options import option
-from ddpg.progress import saying
 from ddpg.quiet import quiet_tensorflow
 
 WHICH = "latest, best or a number of steps"
@@ -71,8 +71,8 @@ class Paths(WithJson, OfEnvironment):
 
         env = make_env(self.env, self.wrap)
         name = id_of(env)
-        with saying("compiling and measuring every path"), quiet_tensorflow():
-            report = {"env_id": name, **compare_paths(env, preset_config(name), self.seed)}
+        paths = compare_paths(env, preset_config(name), self.seed, progress_bar=sys.stderr.isatty())
+        report = {"env_id": name, **paths}
         env.close()
         title = f"Where gradients flow in one update of DDPG: {name}, seed {report['seed']}"
         report["picture"] = str(draw_paths(report, self.picture, self.bounding, title))

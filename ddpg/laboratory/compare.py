@@ -5,7 +5,7 @@ central differences in float64, timed, and its backward pass traced.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import gymnasium as gym
 import numpy as np
@@ -17,6 +17,10 @@ from ddpg.gradients.td import TD_TARGETS
 from ddpg.laboratory import check
 from ddpg.laboratory.bench import Bench
 from ddpg.laboratory.trial import Measure, build_policy, build_td
+from ddpg.progress import bar
+
+_Made = TypeVar("_Made")
+Done = Callable[[], object]
 
 EQUAL = 1e-5  # of the gradient's largest value: float32 rounding
 
@@ -28,6 +32,7 @@ def compare_paths(
     *,
     td_targets: Mapping[str, Callable] = TD_TARGETS,
     policy_gradients: Mapping[str, Callable] = POLICY_GRADIENTS,
+    progress_bar: bool = False,
 ) -> dict[str, Any]:
     """Measure every TD path, and every policy path under every bounding.
 
@@ -38,6 +43,7 @@ def compare_paths(
         td_targets: by name; the first is what the others are compared with. One's own take part if they accept
             ``compute_gradients`` as the supplied ones do.
         policy_gradients: by name; the first is what the others are compared with.
+        progress_bar: show how many paths are built and measured.
 
     Returns:
         What ``ddpg paths --json`` prints: ``seed``, ``batch_size``, ``hidden``; ``outside``, the share of actions
@@ -56,37 +62,43 @@ def compare_paths(
     Raises:
         UsageError: networks that NumPy cannot mirror, or a path whose start of backward cannot be seen.
     """
-    bench = Bench(env, config, seed)
-    td = _td_paths(bench, td_targets)
-    policy = {bounding: _policy_paths(bench, policy_gradients, bounding) for bounding in BOUNDINGS}
-    return {
-        "seed": bench.seed,
-        "batch_size": config.batch_size,
-        "hidden": list(config.hidden),
-        "outside": bench.outside(),
-        "td": _compared(td),
-        "policy": [{"bounding": bounding, **row} for bounding, paths in policy.items() for row in _compared(paths)],
-    }
+    tried = len(td_targets) + len(BOUNDINGS) * len(policy_gradients)
+    with bar(total=2 * tried, desc="paths, built and measured", leave=False, disable=not progress_bar) as shown:
+        bench = Bench(env, config, seed)
+        td = _td_paths(bench, td_targets, shown.update)
+        policy = {bounding: _policy_paths(bench, policy_gradients, bounding, shown.update) for bounding in BOUNDINGS}
+        return {
+            "seed": bench.seed,
+            "batch_size": config.batch_size,
+            "hidden": list(config.hidden),
+            "outside": bench.outside(),
+            "td": _compared(td, shown.update),
+            "policy": [
+                {"bounding": bounding, **row}
+                for bounding, paths in policy.items()
+                for row in _compared(paths, shown.update)
+            ],
+        }
 
 
-def _td_paths(bench: Bench, paths: Mapping[str, Callable]) -> list[Measure]:
+def _td_paths(bench: Bench, paths: Mapping[str, Callable], done: Done) -> list[Measure]:
     online = {name: getattr(path, "bootstraps_online", False) for name, path in paths.items()}
     expected = {kind: bench.expected_td(kind) for kind in sorted(set(online.values()))}
-    return [build_td(bench, name, path, expected[online[name]]) for name, path in paths.items()]
+    return [_noted(done, build_td(bench, name, path, expected[online[name]])) for name, path in paths.items()]
 
 
-def _policy_paths(bench: Bench, paths: Mapping[str, Callable], bounding: str) -> list[Measure]:
+def _policy_paths(bench: Bench, paths: Mapping[str, Callable], bounding: str, done: Done) -> list[Measure]:
     if not paths:
         return []
     expected = bench.expected_policy(bounding)
-    return [build_policy(bench, name, path, bounding, expected) for name, path in paths.items()]
+    return [_noted(done, build_policy(bench, name, path, bounding, expected)) for name, path in paths.items()]
 
 
-def _compared(paths: list[Measure]) -> list[dict[str, Any]]:
+def _compared(paths: list[Measure], done: Done) -> list[dict[str, Any]]:
     """Measure paths; replace the rows' gradients by their difference from the first row's."""
     if not paths:
         return []
-    rows = [measured() for measured in paths]
+    rows = [_noted(done, measured()) for measured in paths]
     gradients = {row["path"]: row.pop("gradients") for row in rows}
     reference = rows[0]["path"]
     largest = max(float(np.abs(array).max()) for array in gradients[reference])
@@ -103,3 +115,8 @@ def _compared(paths: list[Measure]) -> list[dict[str, Any]]:
         }
         for row in rows
     ]
+
+
+def _noted(done: Done, made: _Made) -> _Made:
+    done()
+    return made

@@ -11,8 +11,15 @@ reached: variables of actor, critic, target actor, target critic with a gradient
 
 
 def paths_text(report: Mapping[str, Any]) -> str:
-    """Return what :func:`ddpg.compare_paths` measured: a table of TD paths, one of policy paths, a key."""
-    return "\n\n".join([*(_table(kind, report[kind]) for kind in ("td", "policy")), _KEY])
+    """Return what :func:`ddpg.compare_paths` measured: of what, a table of TD paths, one of policy paths, a key."""
+    return "\n\n".join([_head(report), *(_table(kind, report[kind]) for kind in ("td", "policy")), _KEY])
+
+
+def _head(report: Mapping[str, Any]) -> str:
+    outside = ", ".join(f"{bounding} {share:.0%}" for bounding, share in report["outside"].items())
+    about = [f"seed {report['seed']}", f"hidden layers of {', '.join(map(str, report['hidden']))}"]
+    about += [f"a minibatch of {report['batch_size']}"]
+    return f"{report.get('env_id', 'gradient paths')}: {'; '.join(about)}\nactions outside their box: {outside}"
 
 
 def _table(kind: str, rows: Sequence[Mapping[str, Any]]) -> str:

@@ -4,6 +4,7 @@ import contextlib
 import io
 import itertools
 import json
+import types
 
 import gymnasium as gym
 import numpy as np
@@ -296,7 +297,9 @@ def test_command(printed):
 
 def test_tables(report):
     lines = paths_text(report).splitlines()
-    assert lines[0].split()[:3] == ["td_target", "norm", "difference"]
+    assert lines[0] == "Pendulum-v1: seed 0; hidden layers of 12, 8; a minibatch of 50"
+    assert lines[1].startswith("actions outside their box: squashing 0%, inverting ")
+    assert lines[3].split()[:3] == ["td_target", "norm", "difference"]
     assert next(line for line in lines if line.startswith("residual_gradient")).split()[3] == "≠"
     assert sum(line.startswith(("chain_rule", "direct", "surrogate")) for line in lines) == 9
     assert next(line for line in lines if line.startswith("placeholder")).split()[7] == "-"
@@ -305,3 +308,18 @@ def test_tables(report):
 def test_command_of_an_unknown_environment(capsys):
     assert main(["paths", "Pendulum-v9"]) == 2
     assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_the_bar_counts_what_is_built_and_what_is_measured(compare_on_one_bench, monkeypatch):
+    bars = []
+
+    def bar(**options):
+        bars.append(types.SimpleNamespace(updates=0, **options))
+        return contextlib.nullcontext(types.SimpleNamespace(update=lambda: count(bars[-1])))
+
+    def count(shown):
+        shown.updates += 1
+
+    monkeypatch.setattr(compare, "bar", bar)
+    compare_on_one_bench(policy_gradients={"chain_rule": policy.chain_rule})
+    assert (bars[0].total, bars[0].updates, bars[0].disable) == (6, 6, True)
