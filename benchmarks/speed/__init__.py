@@ -1,0 +1,1 @@
+"""How fast training is, beside other packages, on one machine in one run."""
