@@ -77,9 +77,8 @@ def report(rows: list[dict]) -> None:
                 name: [row["steps_per_second"] for row in here if row["peer"] == name and "steps_per_second" in row]
                 for name in dict.fromkeys(row["peer"] for row in here)
             }
-            print(
-                f"\n{task}, {cores} core{'s' * (cores > 1)}: steps/s, median (least to most), times as fast as it we are"
-            )
+            print(f"\n{task}, {cores} core{'s' * (cores > 1)}")
+            print(f"  {'':30} steps/s, median (least to most); ours is so many times as fast")
             ours = statistics.median(rates.get("ours") or [float("nan")])
             for name, found in rates.items():
                 if found:
