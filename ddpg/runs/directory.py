@@ -28,6 +28,7 @@ from ddpg.runs import description
 from ddpg.storage import atomic, document, place
 
 _BEGUN = ".ddpg-begun-"
+KEEP_CHECKPOINTS = 2
 _LEFT = re.compile(r"\.(?P<name>.+)\.ddpg-(writing|old)")
 _ABANDONED = 24 * 3600  # seconds; making a run directory takes a few
 
@@ -105,6 +106,12 @@ def checkpoints(run: str | Path) -> list[Path]:
     entries = folder.iterdir() if folder.is_dir() else ()
     found = [entry for entry in entries if entry.name.isdecimal() and (entry / place.MANIFEST).exists()]
     return sorted(found, key=lambda entry: int(entry.name))
+
+
+def retain(run: Path) -> None:
+    """Let go of all numbered checkpoints but the newest."""
+    for path in checkpoints(run)[:-KEEP_CHECKPOINTS]:
+        place.remove(path)
 
 
 def sweep(run: Path) -> None:

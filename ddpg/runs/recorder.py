@@ -20,7 +20,6 @@ from ddpg.runs.meter import Meter, tags_of
 from ddpg.runs.sinks import EventFile, Sink, Tables
 from ddpg.storage import checkpoint, place
 
-KEEP_CHECKPOINTS = 2
 LEDGER = "run"  # the group of arrays in a checkpoint
 
 
@@ -190,5 +189,4 @@ class Recorder(Callback):
         manifest, groups = state.capture(agent, replay=True)
         groups[LEDGER] = self._ledger.arrays(agent.counts, self._meter.seconds())
         checkpoint.write(self._folder / str(agent.num_timesteps), manifest, groups)
-        for path in directory.checkpoints(self._run)[:-KEEP_CHECKPOINTS]:
-            place.remove(path)
+        directory.retain(self._run)

@@ -143,10 +143,11 @@ def resume(
     with signals.watching() as request, file_faults("nothing was begun"), owned(run):
         directory.sweep(run)
         env_id, n_envs, wrappers = (document[name] for name in ("env_id", "n_envs", "wrappers"))
-        env, _ = _environment(env_id, n_envs, document["vectorization"], wrappers, request)
+        env, env_id = _environment(env_id, n_envs, document["vectorization"], wrappers, request)
         agent, ledger = _load(run, env, which, config)
         document["config"] = agent.config.to_json()
         if agent.num_timesteps >= document["total_timesteps"]:
+            underway.tidy(run, agent, env_id)  # a kill may have come before it
             raise UsageError(
                 f"{run} has reached its {document['total_timesteps']} steps; give --total-timesteps to train longer"
             )

@@ -70,7 +70,13 @@ def run_to_goal(
                 if not request.came(within=0.5):
                     raise _located(error, name, run, agent, recorder) from error
                 _leave(run, goal, agent, recorder, request)
-        plot_learning_curve(run, f"{type(agent).__name__} on {name}, seed {agent.seed}")
+        tidy(run, agent, name)
+
+
+def tidy(run: Path, agent: OffPolicyAgent, env_id: str) -> None:
+    """Do what is done last: let go of old checkpoints, and draw the learning curve."""
+    directory.retain(run)
+    plot_learning_curve(run, f"{type(agent).__name__} on {env_id}, seed {agent.seed}")
 
 
 def how_to_go_on(run: Path) -> str:

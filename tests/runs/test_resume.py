@@ -1,6 +1,7 @@
 """A run that was interrupted ends as one that was not: weights, memory, random states, tables, events."""
 
 import os
+import shutil
 import subprocess
 import sys
 
@@ -152,8 +153,6 @@ def test_something_to_resume_from_exists_at_once(tmp_path, monkeypatch):
 
 @pytest.fixture
 def copied(straight, tmp_path):
-    import shutil
-
     return shutil.copytree(straight("dqn"), tmp_path / "run")
 
 
@@ -179,6 +178,17 @@ def test_a_damaged_newest_checkpoint_is_passed_over(copied, straight):
     assert what_is_left(copied) is not None
     np.testing.assert_equal(what_is_left(copied), what_is_left(straight("dqn")))
     assert int(older.name) < int(newest.name)
+
+
+def test_a_run_at_its_goal_is_tidied(copied):
+    """A kill may have come after the last checkpoint, and before the oldest was let go and the picture drawn."""
+    older, newest = directory.checkpoints(copied)
+    shutil.copytree(older, older.with_name("1"))
+    (copied / "learning_curve.png").unlink()
+    with pytest.raises(UsageError, match="has reached its"):
+        resume(copied, progress_bar=False)
+    assert directory.checkpoints(copied) == [older, newest]
+    assert (copied / "learning_curve.png").exists()
 
 
 def test_a_changed_number_in_a_table_is_told_and_left_alone(copied):
