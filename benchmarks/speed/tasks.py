@@ -59,6 +59,8 @@ TASKS = {
 _TORCH = ("torch==2.13.0",)
 _SB3 = (*_TORCH, "stable-baselines3>=2.4", "gymnasium[mujoco]>=1.1,<2")
 _SBX = (*_SB3, "sbx-rl>=0.20")
+_TF_AGENTS = ("tf-agents==0.19.0", "tensorflow==2.15.1", "tf-keras==2.15.1", "tensorflow-probability==0.23.0")
+_TF_AGENTS += ("gymnasium[mujoco]>=1.1,<2",)
 PEERS_BY_NAME = {
     "ours": Peer("ours"),
     "ours, uncompiled": Peer("ours", options={"jit": False}),
@@ -67,5 +69,6 @@ PEERS_BY_NAME = {
     "SBX": Peer("sbx_ddpg", _SBX),
     "SBX, 32 updates per 32 steps": Peer("sbx_ddpg", _SBX, {"every": 32}),
     "PyTorch, one loop": Peer("torch_loop", (*_TORCH, "gymnasium[mujoco]>=1.1,<2")),
+    "TF-Agents": Peer("tf_agents_ddpg", _TF_AGENTS, own=True),
     "RLtools (TD3)": Peer("rltools_td3", ("rltools[mkl]==2.2.1", "gymnasium[mujoco]>=1.1,<2"), needs="g++"),
 }
