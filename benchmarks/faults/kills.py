@@ -3,13 +3,15 @@
     python -m benchmarks.faults.kills [--kills 100] [--seed 0] [--steps 2000]
 
 A run counts as resumed if ``ddpg resume`` ends with status 0 and everything is what a straight run leaves. A kill
-before there is a run directory leaves nothing to resume, and nothing in the way of the next run.
+before there is a run directory leaves nothing to resume, and nothing in the way of the next run: every tenth moment is
+one of the start, the others come after the directory.
 """
 
 import argparse
 import json
 import random
 import shutil
+import subprocess
 import tempfile
 import time
 from pathlib import Path
@@ -17,9 +19,21 @@ from pathlib import Path
 from benchmarks.faults import common
 
 
-def trial(number: int, delay: float, training: tuple[str, ...], root: Path, straight: dict[str, str]) -> dict:
-    """Kill a run after ``delay`` seconds; return what became of it."""
+def until_begun(process: subprocess.Popen, root: Path) -> float:
+    """Wait for a process's run directory, or its end; return the seconds that took."""
+    begun = time.perf_counter()
+    while process.poll() is None and common.run_in(root) is None:
+        time.sleep(0.02)
+    return time.perf_counter() - begun
+
+
+def trial(number: int, share: float, times: tuple[float, float], training: tuple, root: Path, straight: dict) -> dict:
+    """Kill a run at a ``share`` of its time, or of its start's; return what became of it."""
     process = common.start(*training, "--root", str(root))
+    starting = number % 10 == 0
+    if not starting:
+        until_begun(process, root)
+    delay = share * times[not starting]
     time.sleep(delay)
     process.kill()
     process.communicate()
@@ -57,17 +71,18 @@ def main() -> None:
     training += ("--total-timesteps", str(options.steps), "--evaluation-interval", "200", "--evaluation-episodes", "2")
     with tempfile.TemporaryDirectory(prefix="kills-") as folder:
         root = Path(folder)
-        begun = time.perf_counter()
-        status, said = common.finish(*training, "--root", str(root / "straight"))
-        assert status == 0, said
-        took = time.perf_counter() - begun
+        process = common.start(*training, "--root", str(root / "straight"))
+        start, begun = until_begun(process, root / "straight"), time.perf_counter()
+        said = process.communicate()[1]
+        assert process.returncode == 0, said
+        times = start, time.perf_counter() - begun
         run = common.run_in(root / "straight")
         assert run is not None
         straight = common.digest(run)
         table = []
         for number in range(options.kills):
-            delay = moments.uniform(0.3, 1.05) * took  # before that, Python is starting
-            table.append(trial(number, delay, training, root / str(number), straight))
+            share = moments.uniform(0, 1.05)
+            table.append(trial(number, share, times, training, root / str(number), straight))
             print(table[-1], flush=True)
             common.write("kills", table, kills=number + 1)
             shutil.rmtree(root / str(number))
