@@ -13,12 +13,12 @@ import json
 import os
 import platform
 import shutil
-import statistics
 import subprocess
 import sys
 import venv
 from pathlib import Path
 
+from benchmarks.speed.summary import report
 from benchmarks.speed.tasks import PEERS, PEERS_BY_NAME, TASKS, Peer, Task
 
 RESULTS = Path(__file__).parents[1] / "results" / "speed.json"
@@ -33,11 +33,12 @@ def interpreter(peer: Peer, folder: Path) -> str:
     if not place.exists():
         venv.create(place, with_pip=True)
     python = place / "bin" / "python"
-    done = place / f".{peer.script}"
-    if not done.exists():
-        print(f"installing {', '.join(peer.requirements)}", file=sys.stderr, flush=True)
+    done, wanted = place / "installed.txt", " ".join(peer.requirements)
+    if not done.exists() or wanted not in done.read_text().splitlines():
+        print(f"installing {wanted}", file=sys.stderr, flush=True)
         subprocess.run([python, "-m", "pip", "install", "--quiet", *peer.requirements], check=True)
-        done.touch()
+        with done.open("a") as file:
+            print(wanted, file=file)
     return str(python)
 
 
@@ -68,26 +69,6 @@ def machine() -> dict:
     return {"processor": model, "cores": len(os.sched_getaffinity(0)), "python": platform.python_version()}
 
 
-def report(rows: list[dict]) -> None:
-    """Print medians and ratios."""
-    for task in dict.fromkeys(row["task"] for row in rows):
-        for cores in sorted({row["cores"] for row in rows}):
-            here = [row for row in rows if (row["task"], row["cores"]) == (task, cores)]
-            rates = {
-                name: [row["steps_per_second"] for row in here if row["peer"] == name and "steps_per_second" in row]
-                for name in dict.fromkeys(row["peer"] for row in here)
-            }
-            print(f"\n{task}, {cores} core{'s' * (cores > 1)}")
-            print(f"  {'':30} steps/s, median (least to most); ours is so many times as fast")
-            ours = statistics.median(rates.get("ours") or [float("nan")])
-            for name, found in rates.items():
-                if found:
-                    middle = statistics.median(found)
-                    print(f"  {name:30} {middle:8.0f}  ({min(found):.0f} to {max(found):.0f})  {ours / middle:6.2f}")
-                else:
-                    print(f"  {name:30} {next(row['failed'] for row in here if row['peer'] == name)}")
-
-
 def main() -> None:
     """Measure, and report."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -99,7 +80,7 @@ def main() -> None:
     parser.add_argument("--report", action="store_true", help="of what was measured before")
     options = parser.parse_args()
     if options.report:
-        report(json.loads(RESULTS.read_text())["rows"])
+        print(report(json.loads(RESULTS.read_text())["rows"]))
         return
     there = sorted(os.sched_getaffinity(0))
     peers = {}
@@ -118,7 +99,7 @@ def main() -> None:
                     rows.append({"task": task, "cores": cores, "peer": name, "repeat": repeat, **found})
                     print(rows[-1], file=sys.stderr, flush=True)
         RESULTS.write_text(json.dumps({"machine": machine(), "rows": rows}, indent=1) + "\n")
-    report(rows)
+    print(report(rows))
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ddpg.acting.noise import Noise, OwnNoise
+from ddpg.acting.noise import PARAMETER_NOISE, Noise, OwnNoise
 
 Policy = Callable[[np.ndarray], np.ndarray]
 
@@ -125,8 +125,8 @@ class BoxExploration(Exploration):
         return self._restored or (self._noise.state() if isinstance(self._noise, OwnNoise) else {})
 
     def restore(self, arrays: dict[str, np.ndarray]) -> None:
-        """Keep that for the noise of the next :meth:`start`."""
-        self._restored = dict(arrays)
+        """Keep that for the noise of the next :meth:`start`; it is not told of what noise on weights has left."""
+        self._restored = {name: array for name, array in arrays.items() if name != PARAMETER_NOISE}
 
     def end_episode(self, index: int) -> None:
         """Let the noise of environment ``index`` start afresh."""

@@ -75,6 +75,9 @@ class OrnsteinUhlenbeckNoise:
         self._x[index] = 0.0
 
 
+PARAMETER_NOISE = "parameter_noise"  # what noise on weights remembers is saved under this name, beside own noise's
+
+
 class OwnNoise:
     """An object of the user's own, held to the protocol.
 
@@ -115,8 +118,15 @@ class OwnNoise:
         self._noise.reset(index)
 
     def state(self) -> dict[str, np.ndarray]:
-        """Return what the object wants to remember; nothing if it does not say."""
-        return {name: np.asarray(value) for name, value in getattr(self._noise, "state", dict)().items()}
+        """Return what the object wants to remember; nothing if it does not say.
+
+        Raises:
+            UsageError: a name that is taken.
+        """
+        arrays = {name: np.asarray(value) for name, value in getattr(self._noise, "state", dict)().items()}
+        if PARAMETER_NOISE in arrays:
+            raise UsageError(f"noise={self._noise!r}: its state has {PARAMETER_NOISE!r}, where ours is; rename it")
+        return arrays
 
     def restore(self, arrays: dict[str, np.ndarray]) -> None:
         """Give it back to the object.

@@ -8,18 +8,17 @@ from typing import Any
 import numpy as np
 
 from ddpg.acting.exploration import BoxExploration, Policy
+from ddpg.acting.noise import PARAMETER_NOISE
 from ddpg.errors import UsageError
 
-GROWTH = 1.01  # α of the paper's equation 6
+GROWTH = 1.01  # α: σ follows by one per cent
 INTERVAL = 50  # steps over which a distance is measured, after which σ follows
-
-_STATE = "parameter_noise"
 
 
 class PerturbedExploration(BoxExploration):
     """Acting by θ̃ = θ + N(0, σ²I), each environment by its own, drawn where an episode begins, to its end.
 
-        σ ← α·σ where d ≤ δ, else σ/α;    d² = mean (μ(s) − μ̃(s))²    (section 3, equation 6 and appendix C.1)
+        σ ← α·σ where d ≤ δ, else σ/α;    d² = mean (μ(s) − μ̃(s))²    (the paper's adaptive noise scaling)
 
     d is measured in the states of each 50 steps, and α is 1.01. Additive noise comes on top of it.
 
@@ -47,7 +46,7 @@ class PerturbedExploration(BoxExploration):
 
     def state(self) -> dict[str, np.ndarray]:
         """Return σ, and the distance measured so far."""
-        return {**super().state(), _STATE: np.array([self.sigma, self._squares, self._steps])}
+        return {**super().state(), PARAMETER_NOISE: np.array([self.sigma, self._squares, self._steps])}
 
     def restore(self, arrays: dict[str, np.ndarray]) -> None:
         """Take back what :meth:`state` returned; what an agent without this noise saved has nothing of it.
@@ -55,16 +54,15 @@ class PerturbedExploration(BoxExploration):
         Raises:
             UsageError: numbers that no state has.
         """
-        others = {name: array for name, array in arrays.items() if name != _STATE}
-        if _STATE in arrays:
-            values = arrays[_STATE]
+        if PARAMETER_NOISE in arrays:
+            values = arrays[PARAMETER_NOISE]
             if values.shape != (3,) or not (values[0] > 0 and values[1] >= 0 and values[2] in range(INTERVAL)):
                 raise UsageError(
                     f"the state of parameter_noise is {values.tolist()}, expected sigma > 0, a sum of squares >= 0 and "
                     f"steps below {INTERVAL}; take another checkpoint"
                 )
             self.sigma, self._squares, self._steps = float(values[0]), float(values[1]), int(values[2])
-        super().restore(others)
+        super().restore(arrays)
 
     def act(self, policy: Policy, observations: np.ndarray, step: int) -> tuple[np.ndarray, np.ndarray]:
         """Choose actions; see :meth:`ddpg.acting.exploration.Exploration.act`."""

@@ -91,7 +91,7 @@ def make_policy(
 
 
 def _is_disturbed(variable: tf.Variable) -> bool:
-    """Gains and biases of normalisation, and its averages, stay as they are (Plappert et al. 2018, section 3)."""
+    """Gains and biases of normalisation, and its averages, stay as they are, as in OpenAI Baselines' DDPG."""
     return variable.trainable and variable.name.rpartition("/")[2] not in ("gamma:0", "beta:0")
 
 

@@ -122,7 +122,7 @@ def _built(bench: Bench, trial: Trial, expected: Expected) -> Measure:
             "edges": [_as_data(edge, lengths.get(place)) for place, edge in enumerate(edges)],
             "finite_difference": expected.against(gradients),
             "milliseconds": sum(milliseconds(session, call, feeds) for call in calls),
-            "milliseconds_compiled": in_one_function and milliseconds(session, in_one_function, feeds),
+            "milliseconds_compiled": milliseconds(session, in_one_function, feeds) if in_one_function else None,
             "reached": reached,
         }
 

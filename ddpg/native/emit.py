@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from ddpg.native.crew import MEETING
 from ddpg.native.entry import Entry, Work, product_key
 from ddpg.native.functions import DECLARATIONS
-from ddpg.native.layout import ALIGNMENT, Layout, rounded
+from ddpg.native.layout import Layout, rounded, scratch_behind
 from ddpg.native.loops import LoopFunction, join_function
 from ddpg.native.product import ProductFunctions, Registers
 from ddpg.native.program import Value
@@ -50,13 +50,14 @@ class Module:
                 name, key = f"product{len(products)}", product_key(step)
                 products[key] = name, ProductFunctions(name, *key, machine)
         made = [product for _, product in products.values()]
-        meeting = layout.size
-        turned = meeting + 2 * ALIGNMENT
-        packed = turned + max((rounded(product.turned) for product in made), default=0)
-        packed_size = max((rounded(product.packed) for product in made), default=0)
-        partial = packed + workers * packed_size
-        partial_size = max((sum(rounded(total.size) for total in loop.totals) for loop in loops.values()), default=0)
-        self.size = partial + workers * partial_size
+        scratch = scratch_behind(
+            layout,
+            workers,
+            turned=max((product.turned for product in made), default=0),
+            packed=max((product.packed for product in made), default=0),
+            partial=max((sum(rounded(total.size) for total in loop.totals) for loop in loops.values()), default=0),
+        )
+        self.size = scratch.size
         work = Work(
             steps=steps,
             layout=layout,
@@ -65,12 +66,7 @@ class Module:
             loops=loops,
             products=products,
             workers=workers,
-            meeting=meeting,
-            turned=turned,
-            packed=packed,
-            packed_size=packed_size,
-            partial=partial,
-            partial_size=partial_size,
+            scratch=scratch,
         )
         entries = [Entry(ENTRY, work, together=workers > 1).text]
         if workers > 1:

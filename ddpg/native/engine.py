@@ -13,6 +13,8 @@ from ddpg.native.emit import ALONE, ENTRY
 from ddpg.native.product import Registers, registers
 from ddpg.native.program import NoTranslation
 
+PIPELINE = 1  # counts the ways in which _optimised has worked: code of another one is not taken from the cache
+
 
 def machine() -> Registers:
     """Return what this machine's registers hold.
@@ -70,7 +72,7 @@ def _key(text: str) -> str:
     """Return a name for the code of ``text``: whatever else decides on it is part of the name."""
     llvm = _llvm()
     machine = llvm.get_default_triple(), llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
-    parts = (text, *machine, metadata.version("llvmlite"), *map(str, llvm.llvm_version_info))
+    parts = (text, str(PIPELINE), *machine, metadata.version("llvmlite"), *map(str, llvm.llvm_version_info))
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 
 from ddpg.native.crew import Alone, Together
-from ddpg.native.layout import ALIGNMENT, Layout, rounded
+from ddpg.native.layout import ALIGNMENT, Layout, Scratch, rounded
 from ddpg.native.loops import LoopFunction, memory_of
 from ddpg.native.product import ProductFunctions
 from ddpg.native.program import Value
@@ -32,10 +32,7 @@ class Work:
         loops: functions of steps, by their index.
         products: functions of products, with their names, by :func:`product_key`.
         workers: in how many parts steps are done.
-        meeting: where in the block workers meet, and behind it, what they need besides the layout:
-        turned: a product's argument,
-        packed: what each has of another one, ``packed_size`` floats,
-        partial: and its part of sums, ``partial_size`` floats.
+        scratch: what workers need besides the layout.
     """
 
     steps: Sequence[Step]
@@ -45,12 +42,7 @@ class Work:
     loops: Mapping[int, LoopFunction]
     products: Mapping[tuple, tuple[str, ProductFunctions]]
     workers: int
-    meeting: int
-    turned: int
-    packed: int
-    packed_size: int
-    partial: int
-    partial_size: int
+    scratch: Scratch
 
 
 class Entry:
@@ -68,7 +60,7 @@ class Entry:
     def __init__(self, name: str, work: Work, together: bool):
         self._work = work
         self._main = main = Lines()
-        self._crew = (Together if together else Alone)(main, work.workers, work.meeting)
+        self._crew = (Together if together else Alone)(main, work.workers, work.scratch.meeting)
         with main.loop(0, "%count") as update:
             self._places = {
                 f"field {field}": main.at(f"%field{index}", main.times(update, size))
@@ -103,10 +95,7 @@ class Entry:
             sums[memory_of(total)] = (total, offset)
             offset += rounded(total.size)
         for worker, low, high in crew.parts(loop.length, ALIGNMENT):
-            pointers = [
-                self._own(worker, work.partial + sums[key][1], work.partial_size) if key in sums else pointer
-                for key, pointer in given.items()
-            ]
+            pointers = [self._part(worker, sums[key][1]) if key in sums else pointer for key, pointer in given.items()]
             self._call(name, pointers, (low, high))
         if sums:
             with crew.one(0):
@@ -114,11 +103,11 @@ class Entry:
                     self._add_parts(given[key], total, offset, crew.how_many(loop.length, ALIGNMENT))
 
     def _add_parts(self, goal: str, total: Value, offset: int, workers: int) -> None:
-        main, work = self._main, self._work
+        main, parts = self._main, [self._part(worker, offset) for worker in range(workers)]
         with main.loop(0, total.size) as index:
-            value = main.load("%block", index, work.partial + offset)
-            for worker in range(1, workers):
-                other = main.load("%block", index, work.partial + worker * work.partial_size + offset)
+            value = main.load(parts[0], index)
+            for part in parts[1:]:
+                other = main.load(part, index)
                 value = main.add(f"fadd float {value}, {other}")  # in this order, whoever does it
             main.store(value, goal, index)
 
@@ -127,15 +116,15 @@ class Entry:
         name, product = work.products[product_key(step)]
         a, b, c = self._given(step)
         if product.blocks:
-            turned = self._main.at("%block", work.turned)
+            turned = self._main.at("%block", work.scratch.turned)
             for _, low, high in crew.parts(product.blocks, 1):
                 self._call(f"{name}.turn", [a, turned], (low, high))
             a = turned
         if product.rest:
             with crew.one(work.workers - 1, meeting=False) as worker:
-                self._call(f"{name}.rest", [a, b, c, self._own(worker, work.packed, work.packed_size)])
+                self._call(f"{name}.rest", [a, b, c, self._packed(worker)])
         for worker, low, high in crew.parts(product.panels, 1):
-            self._call(f"{name}.panels", [a, b, c, self._own(worker, work.packed, work.packed_size)], (low, high))
+            self._call(f"{name}.panels", [a, b, c, self._packed(worker)], (low, high))
 
     def _add_up(self, output: Value, index: int) -> None:
         main = self._main
@@ -160,9 +149,15 @@ class Entry:
         given = ", ".join([*(f"ptr {pointer}" for pointer in pointers), *(f"i64 {bound}" for bound in bounds)])
         self._main.do(f"call void @{name}({given})")
 
-    def _own(self, worker: str | int, offset: int, size: int) -> str:
-        """Return the address of what one worker has of its own."""
-        return self._main.at("%block", offset, self._main.times(worker, size))
+    def _packed(self, worker: str | int) -> str:
+        """Return the address of what one worker has packed."""
+        scratch = self._work.scratch
+        return self._main.at("%block", scratch.packed, self._main.times(worker, scratch.packed_size))
+
+    def _part(self, worker: str | int, offset: int) -> str:
+        """Return the address of one worker's part of a sum that is at ``offset`` among all of them."""
+        scratch = self._work.scratch
+        return self._main.at("%block", scratch.partial + offset, self._main.times(worker, scratch.partial_size))
 
     def _given(self, step: Value) -> list[str]:
         return [self._place(memory_of(value.base), value) for value in (*step.arguments, step)]

@@ -1,4 +1,4 @@
-"""Where a program's numbers live: one block, in which what is no longer read makes room."""
+"""Where a program's numbers live: one block, in which what is no longer read makes room; workers' scratch behind it."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -60,6 +60,40 @@ def lay_out(steps: Sequence[Step], outputs: Sequence[Value], sizes: Sequence[int
         for value in ending.pop(index, ()):
             free.setdefault(rounded(value.size), []).append(values[id(value)])
     return Layout(tuple(variables), values, top)
+
+
+@dataclasses.dataclass(frozen=True)
+class Scratch:
+    """What workers need in the block, behind its layout; offsets in floats.
+
+    Attributes:
+        meeting: where they meet.
+        turned: a product's argument.
+        packed: what each has of another one, ``packed_size`` floats.
+        packed_size: see ``packed``.
+        partial: each one's part of sums, ``partial_size`` floats.
+        partial_size: see ``partial``.
+        size: of the whole block.
+    """
+
+    meeting: int
+    turned: int
+    packed: int
+    packed_size: int
+    partial: int
+    partial_size: int
+    size: int
+
+
+def scratch_behind(layout: Layout, workers: int, turned: int, packed: int, partial: int) -> Scratch:
+    """Place what ``workers`` need: ``turned`` floats for all, ``packed`` and ``partial`` for each."""
+    meeting = layout.size
+    turned_at = meeting + 2 * ALIGNMENT
+    packed_at = turned_at + rounded(turned)
+    packed_size, partial_size = rounded(packed), rounded(partial)
+    partial_at = packed_at + workers * packed_size
+    size = partial_at + workers * partial_size
+    return Scratch(meeting, turned_at, packed_at, packed_size, partial_at, partial_size, size)
 
 
 def tables(program: Program, layout: Layout) -> list[tuple[int, Value]]:

@@ -128,6 +128,23 @@ def test_what_it_samples_is_checked(sample, message):
         make_noise(own, 0, 0, 0, (1, 2)).sample(np.random.default_rng(0))
 
 
+def test_it_is_not_told_what_noise_on_weights_has_left(tmp_path):
+    """A run with parameter_noise goes on without it: its σ is neither the object's nor saved again."""
+    saved = DDPG(Counting(4), CONFIG.replace(parameter_noise=0.2), seed=0).learn(8).save(tmp_path / "saved")
+    loaded = DDPG.load(saved, Counting(4), config=CONFIG.replace(noise=Counted))
+    assert loaded.behaviour.state().keys() == {"total"}
+    assert loaded.learn(8).behaviour.state().keys() == {"total"}
+
+
+def test_a_name_that_is_ours_is_refused():
+    class Own(Counted):
+        def state(self):
+            return {"parameter_noise": self.total}
+
+    with pytest.raises(UsageError, match=r"its state has 'parameter_noise', where ours is; rename it"):
+        make_noise(Own, 0, 0, 0, (1, 1)).state()
+
+
 @pytest.mark.parametrize(("given", "lacks"), [(object(), "sample"), (lambda shape: None, "sample")])
 def test_what_has_not_the_methods_is_refused_when_the_agent_is_made(given, lacks):
     with pytest.raises(UsageError, match=f"has no method {lacks}; give an object with sample"):

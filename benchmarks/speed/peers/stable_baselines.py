@@ -1,15 +1,17 @@
-"""SBX: Stable-Baselines3 on JAX."""
+"""Stable-Baselines3, and SBX, which is the same on JAX: the option ``package`` says which."""
+
+import importlib
 
 import numpy as np
 from common import measure
-from sbx import DDPG
 from stable_baselines3.common.noise import NormalActionNoise
 
 
 def train(task, env):
     """DDPG; ``every`` steps it makes as many updates."""
-    every = task.options.get("every", 1)
-    agent = DDPG(
+    package, every = task.options["package"], task.options.get("every", 1)
+    noise = 0.1 * np.ones(env.action_space.shape)  # both add it in [-1, 1]
+    agent = importlib.import_module(package).DDPG(
         "MlpPolicy",
         env,
         learning_rate=1e-3,
@@ -19,9 +21,10 @@ def train(task, env):
         gamma=task.gamma,
         train_freq=every,
         gradient_steps=every,
-        action_noise=NormalActionNoise(np.zeros(env.action_space.shape), 0.1 * env.action_space.high),
+        action_noise=NormalActionNoise(np.zeros_like(noise), noise),
         policy_kwargs={"net_arch": task.hidden},
         seed=task.seed,
+        **({"device": "cpu"} if package == "stable_baselines3" else {}),
     )
     agent.learn(task.steps + every)
 
