@@ -48,6 +48,13 @@ def test_code_is_of_this_processor(folder, monkeypatch):
     assert len(list(folder.iterdir())) == 2
 
 
+def test_code_is_of_this_pipeline(folder, monkeypatch):
+    run()
+    monkeypatch.setattr(engine, "PIPELINE", engine.PIPELINE + 1)
+    run()
+    assert len(list(folder.iterdir())) == 2
+
+
 def test_off_keeps_nothing(folder, monkeypatch):
     monkeypatch.setenv("DDPG_CACHE", "off")
     assert run() == 3
