@@ -8,7 +8,7 @@ import numpy as np
 from environments import Counting
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from ddpg import DDPG, DDPGConfig
+from ddpg import DDPG, DDPGConfig, evaluate
 
 STEPS, DECAY = 12, 1 - 0.15
 CONFIG = DDPGConfig(
@@ -22,10 +22,16 @@ CONFIG = DDPGConfig(
 )
 
 
-def noise(env, count):
-    """Return the noise in the actions that an agent took, ``[steps, environments]``; it learns nothing meanwhile."""
+def noise(env, count, between=None):
+    """Return the noise in the actions that an agent took, ``[steps, environments]``; it learns nothing meanwhile.
+
+    After half of them ``between(agent)`` is called.
+    """
     agent = DDPG(env, CONFIG, seed=0)
-    agent.learn(STEPS * count)
+    agent.learn(STEPS * count // 2)
+    if between is not None:
+        between(agent)
+    agent.learn(STEPS * count // 2)
     assert agent.num_updates == 0
     stored = agent.replay.arrays()
     policy = (agent.predict(stored["observations"])[0] - 1) / 3  # the box is [-2, 4]
@@ -47,6 +53,13 @@ def test_noise_starts_anew_with_an_episode():
     ended = noise(Counting(5), 1)[:, 0]
     np.testing.assert_allclose(ended, restarted(endless, 5), atol=1e-5)
     assert np.abs(ended - endless).max() > 1e-3
+
+
+def test_noise_starts_anew_where_the_environment_was_used_meanwhile():
+    endless = noise(Counting(1000), 1)[:, 0]
+    used = noise(Counting(1000), 1, lambda agent: evaluate(agent, agent.env, episodes=1, seed=5))[:, 0]
+    np.testing.assert_allclose(used, restarted(endless, STEPS // 2), atol=1e-5)
+    assert np.abs(used - endless).max() > 1e-3
 
 
 def vector(*lengths):
