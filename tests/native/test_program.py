@@ -7,7 +7,7 @@ import pytest
 
 from ddpg.native.layout import ALIGNMENT, lay_out
 from ddpg.native.program import ALL, COLUMNS, ROWS, NoTranslation, Program, Write, folded, shape_of
-from ddpg.native.schedule import Loop, in_memory, members_of, schedule
+from ddpg.native.schedule import in_memory, members_of, schedule
 
 
 @pytest.fixture
