@@ -1,12 +1,17 @@
 """``ddpg evaluate``, ``ddpg paths`` and ``ddpg export``."""
 
+import contextlib
 import dataclasses
 import json
 import sys
+from typing import TYPE_CHECKING, Any
 
 from ddpg.commands.base import InItsEnvironment, OfEnvironment, OfRun, WithJson, find_here, load
 from ddpg.options import option
 from ddpg.quiet import quiet_tensorflow
+
+if TYPE_CHECKING:
+    import gymnasium as gym
 
 WHICH = "latest, best or a number of steps"
 
@@ -53,33 +58,52 @@ class Evaluate(WithJson, InItsEnvironment):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Paths(WithJson, OfEnvironment):
-    """The gradient paths side by side on one minibatch, with a picture."""
+    """The gradient paths side by side on one minibatch, with a picture; or the steps of one update, as it is."""
 
     seed: int | None = option(None, "of weights, actions and minibatch; none: a random one")
     picture: str = option("paths.png", "the PNG to write", metavar="FILE")
     bounding: str = option("inverting", "the one the picture shows", ("squashing", "inverting", "zeroing"))
+    recipe: str | None = option(
+        None, "the two steps of this recipe's update instead: those in ddpg/recipes, or a TOML file", metavar="NAME"
+    )
 
     def __call__(self) -> None:
         """Compare them, draw, and print."""
         find_here(*([self.env] if ":" in self.env else []))
         load("ddpg.laboratory.compare")
-        from ddpg.laboratory.compare import compare_paths
-        from ddpg.laboratory.picture import draw_paths
-        from ddpg.laboratory.text import paths_text
+        from ddpg.laboratory.text import paths_text, update_text
         from ddpg.runs.environments import id_of, make_env
-        from ddpg.runs.presets import preset_config
 
-        env = make_env(self.env, self.wrap)
-        name = id_of(env)
-        paths = compare_paths(env, preset_config(name), self.seed, progress_bar=sys.stderr.isatty())
-        report = {"env_id": name, **paths}
-        env.close()
-        title = f"Where gradients flow in one update of DDPG: {name}, seed {report['seed']}"
-        report["picture"] = str(draw_paths(report, self.picture, self.bounding, title))
+        with contextlib.closing(make_env(self.env, self.wrap)) as env:
+            name = id_of(env)
+            report = {"env_id": name, **(self._paths(env, name) if self.recipe is None else self._update(env, name))}
         if self.json:
             print(json.dumps(report))
             return
-        print(f"{paths_text(report)}\nThe picture is in {report['picture']}")
+        text = paths_text(report) if self.recipe is None else update_text(report)
+        print(f"{text}\nThe picture is in {report['picture']}")
+
+    def _paths(self, env: "gym.Env", name: str) -> dict[str, Any]:
+        from ddpg.laboratory.compare import compare_paths
+        from ddpg.laboratory.picture import draw_paths
+        from ddpg.runs.presets import preset_config
+
+        report = compare_paths(env, preset_config(name), self.seed, progress_bar=sys.stderr.isatty())
+        title = f"Where gradients flow in one update of DDPG: {name}, seed {report['seed']}"
+        return {**report, "picture": str(draw_paths(report, self.picture, self.bounding, title))}
+
+    def _update(self, env: "gym.Env", name: str) -> dict[str, Any]:
+        from ddpg.config import DDPGConfig
+        from ddpg.laboratory.picture import draw_update
+        from ddpg.laboratory.update_flow import trace_update
+        from ddpg.options import from_toml
+        from ddpg.runs.recipes import read_recipe
+
+        assert self.recipe is not None
+        options = from_toml(DDPGConfig, read_recipe(self.recipe), f"recipe {self.recipe!r}: DDPGConfig")
+        report = trace_update(env, DDPGConfig(**options), self.seed)
+        title = f"Where gradients flow in one update of {self.recipe}: {name}, seed {report['seed']}"
+        return {**report, "recipe": self.recipe, "picture": str(draw_update(report, self.picture, title))}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -10,9 +10,11 @@ from ddpg.experience.replay import Batch
 from ddpg.gradients.bounding import BOUNDINGS
 from ddpg.laboratory.finite_differences import Expected, FiniteDifferences, sample_coordinates
 from ddpg.laboratory.flow import Recorder
-from ddpg.laboratory.probed import ProbedActor, ProbedCritic
+from ddpg.laboratory.probed import probed
 from ddpg.laboratory.reference import float64_function
+from ddpg.networks.actor import ActorNetwork
 from ddpg.networks.base import Network
+from ddpg.networks.critic import CriticNetwork
 from ddpg.updates.ddpg import actor_layers, critic_layers
 
 v1 = tf.compat.v1
@@ -112,14 +114,9 @@ class Bench:
 
     def _build(self, config: DDPGConfig) -> None:
         spaces = self._agent.observation_space, self._agent.actor.action_space
-        self.critic = ProbedCritic(*spaces, network=critic_layers(config), recorder=self.recorder)
+        self.critic = probed(CriticNetwork(*spaces, network=critic_layers(config)), self.recorder)
         self.actors = {
-            name: ProbedActor(
-                *spaces,
-                network=actor_layers(config),
-                bounding=name,
-                recorder=self.recorder,
-            )
+            name: probed(ActorNetwork(*spaces, network=actor_layers(config), bounding=name), self.recorder)
             for name in BOUNDINGS
         }
         self.batch = Batch(*(v1.placeholder(tf.float32, field.shape) for field in self.values))

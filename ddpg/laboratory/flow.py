@@ -5,8 +5,8 @@ stands in that call's place and keeps it; :func:`trace` then finds which of the 
 and asks ``tf.gradients``, edge by edge, whether a gradient passes.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -89,6 +89,26 @@ class Edge(NamedTuple):
     gradients: list[tf.Tensor] | None
     stopped: bool
     trained: bool
+
+
+def measured(session: tf.compat.v1.Session, edges: Sequence[Edge]) -> Callable[[Mapping[tf.Tensor, Any]], list[dict]]:
+    """Build the norms of what flows along edges.
+
+    Returns:
+        ``feeds -> edges as data``: the fields of :class:`Edge`, with ``norm``, the L2 norm of all its gradients
+        together, in their place; ``None`` where nothing flows.
+    """
+    norms = {place: tf.linalg.global_norm(edge.gradients) for place, edge in enumerate(edges) if edge.gradients}
+
+    def measure(feeds: Mapping[tf.Tensor, Any]) -> list[dict]:
+        lengths = session.run(norms, dict(feeds))
+        rows = [edge._asdict() for edge in edges]
+        for place, row in enumerate(rows):
+            del row["gradients"]
+            row["norm"] = float(lengths[place]) if place in lengths else None
+        return rows
+
+    return measure
 
 
 def trace(

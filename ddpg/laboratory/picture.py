@@ -6,7 +6,7 @@ tensor feeds another, an arrow back where ``tf.gradients`` finds a gradient, a b
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -17,52 +17,13 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import FancyArrowPatch, Patch
 
 from ddpg.errors import UsageError
+from ddpg.laboratory.boxes import DATA, Box, boxes_of, is_weights, place_of
 from ddpg.laboratory.flow import START
 
 FORWARD, TRAINED, PASSING, STOPPED = "0.72", "#1668b8", "#e08a1e", "#cc1f1f"
 
-DATA = ("s", "a", "r", "next_s")
-
 COLUMNS = 2
 
-
-class Box(NamedTuple):
-    """Where a node stands, in units of the panel, and what is written in it."""
-
-    x: float
-    y: float
-    text: str
-
-
-WEIGHTS = {"actor": "θ", "critic": "φ", "target_actor": "θ′", "target_critic": "φ′"}
-
-_TD = {
-    "s": Box(0.35, 5.4, "s"),
-    "a": Box(0.35, 4.0, "a"),
-    "next_s": Box(0.35, 0.9, "s′"),
-    "q": Box(4.9, 4.7, "critic\nQ(s, a)"),
-    "next_mu": Box(2.05, 0.9, "actor\nμ(s′)"),
-    "next_q": Box(5.3, 0.9, "critic\nQ(s′, μ(s′))"),
-    "r": Box(8.45, -1.1, "r"),
-    "y": Box(8.45, 0.9, "y"),
-    "fed_y": Box(8.8, 2.75, "fed y"),
-    START: Box(9.25, 4.7, "start of\nbackward"),
-}
-
-_POLICY = {
-    "s": Box(0.35, 4.5, "s"),
-    "mu": Box(2.2, 4.5, "actor\na = μ(s)"),
-    "action_gradient": Box(4.7, 1.5, "critic\n∇ₐQ(s, a)"),
-    "bounding": Box(7.3, 1.5, "bounding\nof ∇ₐQ"),
-    START: Box(9.35, 4.5, "start of\nbackward"),
-}
-
-# Where Q(s, μ(s)) itself is differentiated, the bounding stands between μ and Q.
-_POLICY_THROUGH_Q = _POLICY | {
-    "mu": Box(1.95, 4.5, "actor\na = μ(s)"),
-    "bounding": Box(6.2, 4.5, "bounding,\nbackwards"),
-    "q": Box(7.45, 1.5, "critic\nQ(s, a)"),
-}
 
 _NOTES = """An arrow back is tf.gradients' answer on the real graph. Its number is the
 L2 norm of the gradient with respect to the box or the weights that it
@@ -118,6 +79,25 @@ def paths_figure(report: Mapping[str, Any], bounding: str, title: str | None) ->
     return figure
 
 
+def draw_update(report: Mapping[str, Any], path: str | Path, title: str | None = None) -> Path:
+    """Draw both steps of one update, as :func:`ddpg.laboratory.update_flow.trace_update` traced them, into a PNG.
+
+    Args:
+        report: what it returned.
+        path: the file to write; 1400 pixels wide.
+        title: of the whole; ``None``: the seed.
+
+    Returns:
+        ``path``.
+    """
+    figure, grid = _canvas(1, title or f"Where gradients flow in one update, seed {report['seed']}")
+    for column, (step, label) in enumerate({"critic": "the critic's step", "actor": "the actor's step"}.items()):
+        draw_edges(figure.add_subplot(grid[0, column]), report[step], label)
+    figure.draw_without_rendering()
+    figure.savefig(path)
+    return Path(path)
+
+
 def _canvas(rows: int, title: str) -> tuple[Figure, GridSpec]:
     """Return a figure with title and legend, and its grid of cells."""
     height = 0.95 + 3.6 * rows
@@ -145,57 +125,43 @@ def draw_panel(axes: Axes, row: Mapping[str, Any], kind: str) -> None:
         row: the path's, of the report.
         kind: the option that chooses the path.
     """
+    label = f"{kind} = {row['path']}" + (f", bounding = {row['bounding']}" if "bounding" in row else "")
+    difference = row["difference"]
+    draw_edges(axes, row["edges"], label, "" if difference["from"] == row["path"] else _verdict(difference))
+
+
+def draw_edges(axes: Axes, edges: Sequence[Mapping[str, Any]], label: str, remark: str = "") -> None:
+    """Draw a traced backward pass.
+
+    Args:
+        axes: where.
+        edges: of a report.
+        label: what is written above.
+        remark: what is written below that.
+    """
     axes.set(xlim=(-0.2, 10.5), ylim=(-1.85, 9.0), xticks=[], yticks=[])
     for spine in axes.spines.values():
         spine.set_color("0.8")
-    _write_title(axes, row, kind)
-    edges = row["edges"]
-    boxes = _boxes(edges)
+    axes.text(0.015, 0.965, label, transform=axes.transAxes, fontsize=11.5, va="top", family="monospace")
+    axes.text(0.015, 0.885, remark, transform=axes.transAxes, fontsize=10, va="top", color="0.25")
+    boxes = boxes_of(edges)
     drawn = {}
     for edge in edges:
         for end in (edge["source"], edge["destination"]):
-            place = _place(boxes, end, edge["destination"])
+            place = place_of(boxes, end, edge["destination"])
             if place not in drawn:
                 drawn[place] = _write(axes, place, end)
     for edge in edges:
-        ends = [_place(boxes, edge[end], edge["destination"]) for end in ("source", "destination")]
+        ends = [place_of(boxes, edge[end], edge["destination"]) for end in ("source", "destination")]
         _draw_edge(axes, ends, [drawn[place] for place in ends], edge)
 
 
-def _write_title(axes: Axes, row: Mapping[str, Any], kind: str) -> None:
-    """Name the path, and say whether its gradient is that of the path it was compared with."""
-    label = f"{kind} = {row['path']}" + (f", bounding = {row['bounding']}" if "bounding" in row else "")
-    axes.text(0.015, 0.965, label, transform=axes.transAxes, fontsize=11.5, va="top", family="monospace")
-    difference = row["difference"]
-    if difference["from"] == row["path"]:
-        return
+def _verdict(difference: Mapping[str, Any]) -> str:
+    """Say whether a path's gradient is that of the path it was compared with."""
     if difference["equal"]:
-        verdict = f"the same gradient as {difference['from']}"
-    else:
-        share = difference["max_relative"]
-        verdict = f"not the gradient of {difference['from']}: off by up to {share:.0%} of its largest value"
-    axes.text(0.015, 0.885, verdict, transform=axes.transAxes, fontsize=10, va="top", color="0.25")
-
-
-def _boxes(edges: Sequence[Mapping[str, Any]]) -> dict[str, Box]:
-    """Return the boxes of the nodes that occur, with what the edges say about them written in."""
-    names = {edge[end] for edge in edges for end in ("source", "destination")}
-    sources = {(edge["source"], edge["destination"]) for edge in edges}
-    layout = _TD if "next_q" in names else _POLICY_THROUGH_Q if "q" in names else _POLICY
-    boxes = {name: box for name, box in layout.items() if name in names}
-    if ("target_actor", "next_mu") in sources:
-        boxes["next_mu"] = boxes["next_mu"]._replace(text="target actor\nμ′(s′)")
-    if ("target_critic", "next_q") in sources:
-        boxes["next_q"] = boxes["next_q"]._replace(text="target critic\nQ′(s′, μ′(s′))")
-    return boxes
-
-
-def _place(boxes: Mapping[str, Box], name: str, destination: str) -> Box:
-    """Return the box of a node; weights stand at the box they feed, once for each."""
-    if name not in WEIGHTS:
-        return boxes[name]
-    box = boxes[destination]
-    return Box(box.x, box.y + (2.1 if box.y > 3 else -2.1), WEIGHTS[name])
+        return f"the same gradient as {difference['from']}"
+    share = difference["max_relative"]
+    return f"not the gradient of {difference['from']}: off by up to {share:.0%} of its largest value"
 
 
 def _draw_edge(axes: Axes, ends: Sequence[Box], patches: Sequence[Patch], edge: Mapping[str, Any]) -> None:
@@ -247,8 +213,8 @@ def _arrow(tail: np.ndarray, head: np.ndarray, borders: Sequence[Patch], bend: f
 
 
 def _write(axes: Axes, box: Box, name: str) -> Patch:
-    face = "#f3f3f3" if name in DATA else "#fff3d6" if name == START else "#e4f0e2" if name in WEIGHTS else "white"
-    shape = "circle,pad=0.25" if name in WEIGHTS else "round,pad=0.35"
+    face = "#f3f3f3" if name in DATA else "#fff3d6" if name == START else "#e4f0e2" if is_weights(name) else "white"
+    shape = "circle,pad=0.25" if is_weights(name) else "round,pad=0.35"
     style = {"boxstyle": shape, "facecolor": face, "edgecolor": "0.35", "linewidth": 1}
     text = axes.text(box.x, box.y, box.text, ha="center", va="center", fontsize=10.5, bbox=style, zorder=5)
     patch = text.get_bbox_patch()

@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ddpg.laboratory.boxes import DATA
+
 _KEY = """\
 difference: from the first path, relative to the gradient's largest value; = where that is rounding
 finite diff., cosine: against central differences in float64, at sampled weights
@@ -15,11 +17,33 @@ def paths_text(report: Mapping[str, Any]) -> str:
     return "\n\n".join([_head(report), *(_table(kind, report[kind]) for kind in ("td", "policy")), _KEY])
 
 
-def _head(report: Mapping[str, Any]) -> str:
-    outside = ", ".join(f"{bounding} {share:.0%}" for bounding, share in report["outside"].items())
+def update_text(report: Mapping[str, Any]) -> str:
+    """Return what :func:`ddpg.laboratory.update_flow.trace_update` found: of what, and a table of each step."""
+    options = ", ".join(f"{name}={value}" for name, value in report["options"].items()) or "every option at its default"
+    return "\n\n".join([f"{_about(report)}\n{options}", *(_edges(report[step], step) for step in ("critic", "actor"))])
+
+
+def _edges(edges: Sequence[Mapping[str, Any]], step: str) -> str:
+    lines = [(f"the {step}'s step, backward", "norm", "")]
+    for edge in edges:
+        if edge["source"] in DATA or not (edge["stopped"] or edge["norm"] is not None):
+            continue
+        what = "stopped" if edge["stopped"] else "trains" if edge["trained"] else "nobody asked for it"
+        norm = "" if edge["stopped"] else f"{edge['norm']:.4g}"
+        lines.append((f"{edge['destination']} → {edge['source']}", norm, what))
+    widths = [max(len(line[column]) for line in lines) for column in (0, 1)]
+    return "\n".join(f"{way:{widths[0]}}  {norm:>{widths[1]}}  {what}".rstrip() for way, norm, what in lines)
+
+
+def _about(report: Mapping[str, Any]) -> str:
     about = [f"seed {report['seed']}", f"hidden layers of {', '.join(map(str, report['hidden']))}"]
     about += [f"a minibatch of {report['batch_size']}"]
-    return f"{report.get('env_id', 'gradient paths')}: {'; '.join(about)}\nactions outside their box: {outside}"
+    return f"{report.get('env_id', 'gradient paths')}: {'; '.join(about)}"
+
+
+def _head(report: Mapping[str, Any]) -> str:
+    outside = ", ".join(f"{bounding} {share:.0%}" for bounding, share in report["outside"].items())
+    return f"{_about(report)}\nactions outside their box: {outside}"
 
 
 def _table(kind: str, rows: Sequence[Mapping[str, Any]]) -> str:

@@ -16,7 +16,7 @@ from ddpg.gradients.td import TD_TARGETS, ComputeGradients, GradientsAndVariable
 from ddpg.laboratory import check
 from ddpg.laboratory.bench import Bench
 from ddpg.laboratory.finite_differences import Expected
-from ddpg.laboratory.flow import Edge, trace
+from ddpg.laboratory.flow import measured, trace
 from ddpg.laboratory.timing import compiled, milliseconds
 from ddpg.networks.base import Network
 from ddpg.updates import ddpg as update
@@ -56,7 +56,7 @@ def build_td(bench: Bench, name: str, path: Callable, expected: Expected) -> Mea
         What measures it: its row as :func:`ddpg.compare_paths` has it, with ``gradients`` in place of ``difference``.
     """
     actor, critic, recorder = bench.actors["squashing"], bench.critic, bench.recorder
-    critic.td_path = _recorded(path, recorder.record(critic.optimizer.compute_gradients))
+    critic.td_path = _recorded(path, critic.optimizer.compute_gradients)
     fed_y = bench.fed_y if critic.td_path.feeds_target else None
 
     def compute(*fields: tf.Tensor) -> GradientsAndVariables:
@@ -103,30 +103,28 @@ def _built(bench: Bench, trial: Trial, expected: Expected) -> Measure:
         _check_variables(trial.network, pairs)
         tensors = [gradient for gradient, _ in pairs]
         nodes, start, groups = dict(bench.recorder.nodes), bench.recorder.start, bench.groups(trial.bounding)
-        edges = trace(nodes, groups, start, {} if trial.fed_y is None else {"fed_y": "y"})
-        norms = [None if edge.gradients is None else tf.linalg.global_norm(edge.gradients) for edge in edges]
+        edges = measured(session, trace(nodes, groups, start, {} if trial.fed_y is None else {"fed_y": "y"}))
         reached = {group: len(check.leaks(start.loss, variables)) for group, variables in groups.items()}
         in_one_function = _compiled(trial)
 
-    def measured() -> dict[str, Any]:
+    def measure() -> dict[str, Any]:
         feeds, calls = dict(trial.feeds), [tensors]
         if trial.fed_y is not None:
             feeds[trial.fed_y] = session.run(nodes["y"], feeds)
             calls = [nodes["y"], tensors]
         gradients = session.run(tensors, feeds)
-        lengths = session.run({place: norm for place, norm in enumerate(norms) if norm is not None}, feeds)
         return {
             "path": trial.name,
             "gradients": gradients,
             "gradient_norm": float(np.sqrt(sum(np.square(array, dtype=np.float64).sum() for array in gradients))),
-            "edges": [_as_data(edge, lengths.get(place)) for place, edge in enumerate(edges)],
+            "edges": edges(feeds),
             "finite_difference": expected.against(gradients),
             "milliseconds": sum(milliseconds(session, call, feeds) for call in calls),
             "milliseconds_compiled": milliseconds(session, in_one_function, feeds) if in_one_function else None,
             "reached": reached,
         }
 
-    return measured
+    return measure
 
 
 def _compiled(trial: Trial) -> list[tf.Tensor] | None:
@@ -136,14 +134,3 @@ def _compiled(trial: Trial) -> list[tf.Tensor] | None:
 def _check_variables(network: Network, pairs: GradientsAndVariables) -> None:
     if [variable.name for _, variable in pairs] != [variable.name for variable in network.trainable_variables]:
         raise UsageError(f"a path must return a gradient for each trainable variable of the {network.name}")
-
-
-def _as_data(edge: Edge, norm: np.float32 | None) -> dict[str, Any]:
-    """Return an edge with the norm of its gradients in place of them."""
-    return {
-        "source": edge.source,
-        "destination": edge.destination,
-        "norm": None if norm is None else float(norm),
-        "stopped": edge.stopped,
-        "trained": edge.trained,
-    }

@@ -60,6 +60,10 @@ class CategoricalCritic(CriticNetwork):
         clipped = tf.clip_by_value(targets, self.values[0], self.values[-1])
         return tf.maximum(0.0, 1.0 - tf.abs(clipped - self.values) / width)
 
+    def logits_of(self, q: tf.Tensor) -> tf.Tensor:
+        """Return what the softmax of a Q ``[B, 1]`` of this critic's is of, ``[B, n]``."""
+        return self._logits[q.ref()]
+
     def _apply(self, states: tf.Tensor, actions: tf.Tensor) -> tf.Tensor:
         return output_layer(self._network(states, actions), len(self.values))
 
@@ -70,5 +74,5 @@ class CategoricalCritic(CriticNetwork):
 
     def _cross_entropy(self, q: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
         """Return L of a prediction q ``[B, 1]`` of this critic's and y ``[B, 1]``."""
-        losses = tf.nn.softmax_cross_entropy_with_logits(labels=self.two_hot(targets), logits=self._logits[q.ref()])
+        losses = tf.nn.softmax_cross_entropy_with_logits(labels=self.two_hot(targets), logits=self.logits_of(q))
         return tf.reduce_mean(losses)

@@ -2,7 +2,7 @@
 
 import abc
 from collections.abc import Callable
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
@@ -41,7 +41,7 @@ class ValueNetwork(Network):
         td.TDPath(td_target, clip_delta=clip_delta, loss=loss)  # a bad name ends here, before anything is built
         name = name or self.default_name
         super().__init__(observation_space, network, optimizer, learning_rate, tau, name, max_gradient_norm)
-        self.td_path = td.TDPath(td_target, self.optimizer.compute_gradients, clip_delta, loss)
+        self.td_path = td.TDPath(td_target, self._start_backward, clip_delta, loss)
         self.l2 = l2
 
     # -- symbolic -------------------------------------------------------------------------------------
@@ -66,6 +66,10 @@ class ValueNetwork(Network):
         """Same as :meth:`compute_gradients`, from the prediction q = Q(s, a) ``[B, 1]``."""
         pairs = self.td_path(q, targets, self.trainable_variables)
         return [self._decayed(*pair) for pair in pairs] if self.l2 and pairs else pairs
+
+    def _start_backward(self, *args: Any, **options: Any) -> td.GradientsAndVariables:
+        # Looked up at the call: the laboratory puts a recorder in its place.
+        return self.optimizer.compute_gradients(*args, **options)
 
     # -- numeric --------------------------------------------------------------------------------------
 

@@ -1,0 +1,128 @@
+"""Where gradients flow in one's own update: which options change it, and how."""
+
+import json
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from ddpg import DDPG, DDPGConfig
+from ddpg.cli import main
+from ddpg.laboratory.text import update_text
+from ddpg.laboratory.update_flow import RANDOM_STEPS, UPDATES, trace_update
+
+CONFIG = DDPGConfig(hidden=(8,), batch_size=16, optimizer="sgd")
+RENORM = {"target": "none", "critic_norm": "renorm"}
+
+
+def traced(**options):
+    with gym.make("Pendulum-v1") as env:
+        return trace_update(env, CONFIG.replace(**options), seed=0)
+
+
+def backward(edges):
+    """Return what flows back to something that is not data: ``{(from, to): trains}``."""
+    data = {"s", "a", "r", "next_s"}
+    return {
+        (edge["destination"], edge["source"]): edge["trained"]
+        for edge in edges
+        if edge["norm"] is not None and edge["source"] not in data
+    }
+
+
+def stops(edges):
+    return {(edge["destination"], edge["source"]) for edge in edges if edge["stopped"]}
+
+
+def feeding(edges, destination):
+    return {edge["source"] for edge in edges if edge["destination"] == destination}
+
+
+SEMI = {("start", "q"): True, ("q", "critic"): True}
+
+
+@pytest.mark.parametrize(
+    ("options", "flows", "stopped", "sources_of_y"),
+    [
+        ({}, SEMI, {("start", "y")}, {"next_q", "r"}),
+        ({"n_critics": 2, "target_policy_noise": 0.2}, SEMI, {("start", "y")}, {"next_q", "next_q_2", "r"}),
+        ({"target": "online"}, SEMI, {("start", "y")}, {"next_q", "r"}),
+        ({"critic": "categorical", "v_min": -99.0}, SEMI, {("start", "y")}, {"next_q", "r"}),
+        (
+            {"td_target": "residual_gradient"},
+            # Through y into φ, as asked; into θ, which nobody has asked for.
+            {**SEMI, ("start", "y"): True, ("y", "next_q"): True, ("next_q", "critic"): True}
+            | {("next_q", "next_mu"): False, ("next_mu", "actor"): False},
+            set(),
+            {"next_q", "r"},
+        ),
+        (
+            {**RENORM, "n_critics": 2},
+            # s' and the policy's action are in the pass that is differentiated; the policy's action is stopped there.
+            {("start", "joint"): True, ("joint", "critic"): True},
+            {("start", "y"), ("joint", "next_mu")},
+            {"joint", "joint_2", "r"},
+        ),
+    ],
+    ids=["default", "twins", "online", "categorical", "residual", "joint"],
+)
+def test_the_critics_step(options, flows, stopped, sources_of_y):
+    edges = traced(**options)["critic"]
+    assert backward(edges) == flows
+    assert stops(edges) == stopped
+    assert feeding(edges, "y") == sources_of_y
+
+
+@pytest.mark.parametrize(("options", "of"), [({}, "target_critic"), ({"target": "online"}, "critic")])
+def test_whose_values_are_in_y(options, of):
+    edges = traced(**options)["critic"]
+    assert of in feeding(edges, "next_q")
+
+
+def test_the_actors_step_ends_at_the_actor():
+    for policy_gradient in ("chain_rule", "direct"):
+        edges = traced(policy_gradient=policy_gradient, n_critics=2)["actor"]
+        flows = backward(edges)
+        assert flows["mu", "actor"] is True
+        assert not any(trains for (_, end), trains in flows.items() if end.startswith(("critic", "target")))
+    assert backward(edges)["q", "critic"] is False  # Q(s, μ(s)) itself is differentiated: φ lies on the way
+
+
+def test_norms_are_those_of_the_agents_own_gradients():
+    """The same agent, updated as often: ∇φ of the loss on the traced minibatch, by the critic's own method."""
+    report = traced()
+    with gym.make("Pendulum-v1") as env:
+        config = CONFIG.replace(jit=False, updates_per_call=1, learning_starts=RANDOM_STEPS)
+        agent = DDPG(env, config, seed=0)
+        agent.learn(RANDOM_STEPS)
+        agent.update(UPDATES)
+    batch = agent.replay.sample(agent.behaviour.rng, 1, 16).map(lambda field: field[0])
+    with agent.session.as_default():
+        actions = agent.actor.predict_target(batch.next_observations)
+        y = batch.rewards + 0.99 * (1 - batch.terminated) * agent.critic.predict_target(
+            batch.next_observations, actions
+        )
+        gradients = agent.critic.get_gradients(batch.observations, batch.actions, y)
+        states = batch.observations
+        policy = agent.actor.get_gradients(states, agent.critic.action_gradients(states, agent.actor.predict(states)))
+    for step, end, expected in (("critic", "critic", gradients), ("actor", "actor", policy)):
+        (norm,) = (edge["norm"] for edge in report[step] if edge["source"] == end and edge["trained"])
+        assert norm == pytest.approx(np.sqrt(sum(np.square(array).sum() for array in expected)), rel=1e-4)
+
+
+def test_what_is_told():
+    report = traced(n_critics=2)
+    assert report["options"] == {"hidden": [8], "batch_size": 16, "optimizer": "sgd", "n_critics": 2}
+    text = update_text({**report, "env_id": "Pendulum-v1"})
+    assert "start → y" in text
+    assert "stopped" in text
+    assert "n_critics=2" in text
+
+
+def test_on_the_command_line(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.toml").write_text("hidden = [8]\nbatch_size = 16\nn_critics = 2\n")
+    assert main(["paths", "Pendulum-v1", "--recipe", "mine.toml", "--seed", "0", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert feeding(report["critic"], "y") == {"next_q", "next_q_2", "r"}
+    assert (tmp_path / report["picture"]).stat().st_size > 10_000
