@@ -4,7 +4,6 @@ import json
 import sys
 
 from ddpg import DDPGConfig
-from ddpg.runs import signals
 from ddpg.studies.space import read_space
 from ddpg.studies.study import Group
 from ddpg.studies.tuning import run_tuning
@@ -107,9 +106,3 @@ class Tuning:
     def calls(self):
         """Which command, of which configuration and seed, from which step on: of every process, in order."""
         return [json.loads(line) for line in self.notes.read_text().splitlines()] if self.notes.exists() else []
-
-
-def asked_to_end():
-    request = signals.Request()
-    request.number = 15
-    return request
