@@ -72,7 +72,7 @@ class Tuning:
         monkeypatch.setenv("STUB", json.dumps({"notes": str(self.notes), **how}))
 
     def planned(self, seeds=1, tuning_seed=0, pruning=False, **options):
-        ground = DDPGConfig(**{"hidden": (4,), **options}).to_json()
+        ground = DDPGConfig(**{"hidden": (4,), "learning_starts": 0, **options}).to_json()
         cells = Group(
             env_id="Pendulum-v1",
             configuration="ground",

@@ -46,14 +46,14 @@ class Trial:
 class Trials:
     """The trials of one tuning: asks for the next, takes what was measured."""
 
-    def __init__(self, path: Path, space: Space, seed: int, evaluations: int, pruning: bool = True):
+    def __init__(self, path: Path, space: Space, seed: int, warmup: int, pruning: bool = True):
         """Open a journal, or begin one.
 
         Args:
             path: of the file.
             space: what is varied.
             seed: of what is proposed. The same seed after the same results proposes the same, also after a kill.
-            evaluations: of a trial that is not ended early.
+            warmup: the first evaluation after which a trial may be ended early.
             pruning: end early what is worse than the median of the others at the same evaluation.
 
         Raises:
@@ -65,7 +65,7 @@ class Trials:
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         self._optuna, self._space, self._seed = optuna, space, seed
         _mend(path)
-        pruner = optuna.pruners.MedianPruner(n_startup_trials=5, n_warmup_steps=evaluations // 4)
+        pruner = optuna.pruners.MedianPruner(n_startup_trials=5, n_warmup_steps=warmup)
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # of what Optuna calls experimental

@@ -1,7 +1,6 @@
 """Tuning: trials are proposed, trained as cells of a study, ended early where hopeless; the best is compared afresh."""
 
 import dataclasses
-import math
 import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -196,12 +195,11 @@ def run_tuning(
     """
     jobs = available_cores() if jobs is None else jobs
     check_installed()
-    count = math.ceil(plan.ground.total_timesteps / plan.ground.evaluation_interval)
     root.mkdir(parents=True, exist_ok=True)
     with signals.watching() as request, owned(root):
         request.answer, request.resumable = ANSWER, lambda: f"go on with: {shlex.join(again)}"
         begin(root, plan)
-        trials = Trials(root / JOURNAL, plan.fields, plan.tuning_seed, count, plan.pruning)
+        trials = Trials(root / JOURNAL, plan.fields, plan.tuning_seed, plan.warmup, plan.pruning)
         ground_first = trials.enqueue_ground(plan.ground.options)
         cells_failed: dict[str, str] = {}
         compared: list[Group] = []

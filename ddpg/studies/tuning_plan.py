@@ -8,6 +8,7 @@ results.csv, best.toml, comparison.csv, tuning.md, history.png
 """
 
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -52,6 +53,14 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
             name: Choices(told) if isinstance(told, list) else Range(**told, whole=name in self.whole)
             for name, told in self.space.items()
         }
+
+    @property
+    def warmup(self) -> int:
+        """The first evaluation that a trial is judged by: before it, less than a quarter of its learning is done."""
+        starts = self.space.get("learning_starts", [self.ground.options["learning_starts"]])
+        latest = starts["high"] if isinstance(starts, dict) else max(starts)
+        total = self.ground.total_timesteps
+        return math.ceil((latest + max(0, total - latest) / 4) / self.ground.evaluation_interval)
 
     def trial(self, number: int, changes: dict[str, Any]) -> Group:
         """Return the cells of a trial.

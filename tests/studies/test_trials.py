@@ -19,13 +19,13 @@ SPACE = {
 
 
 def opened(tmp_path, **options):
-    return Trials(tmp_path / "journal", SPACE, **{"seed": 3, "evaluations": 4, **options})
+    return Trials(tmp_path / "journal", SPACE, **{"seed": 3, "warmup": 2, **options})
 
 
 def test_what_is_proposed_is_of_the_space_and_of_the_seed(tmp_path):
     found = {}
     for name, seed in (("a", 3), ("b", 3), ("c", 4)):
-        trials = Trials(tmp_path / name, SPACE, seed, evaluations=4)
+        trials = Trials(tmp_path / name, SPACE, seed, warmup=2)
         found[name] = []
         for number in range(14):  # the first ten at random
             trial = trials.ask()
@@ -83,8 +83,8 @@ def test_the_first_of_equal_ones_is_the_best(tmp_path):
 
 
 @pytest.mark.parametrize("pruning", [True, False])
-def test_below_the_median_of_five_is_hopeless_after_a_quarter(pruning, tmp_path):
-    trials = opened(tmp_path, pruning=pruning, evaluations=4)
+def test_below_the_median_of_five_is_hopeless_from_the_first_judged_evaluation_on(pruning, tmp_path):
+    trials = opened(tmp_path, pruning=pruning, warmup=2)
     for number in range(5):
         trials.ask()
         for evaluation in (1, 2):
@@ -93,6 +93,8 @@ def test_below_the_median_of_five_is_hopeless_after_a_quarter(pruning, tmp_path)
     for number, value, hopeless in ((5, 1.9, True), (6, 2.1, False)):
         trials.ask()
         trials.report(number, 1, value)
+        assert not trials.is_hopeless(number)
+        trials.report(number, 2, value)
         assert trials.is_hopeless(number) == (hopeless and pruning)
 
 

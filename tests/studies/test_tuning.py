@@ -74,6 +74,21 @@ def test_the_value_is_the_mean_over_the_seeds_of_a_trial(small):
     assert trial.told[1] == pytest.approx((score(trial) - 0.001) / 5)
 
 
+@pytest.mark.parametrize(
+    ("options", "space", "first"),
+    [
+        ({"learning_starts": 0}, "", 2),  # a quarter of 100 steps is behind at 40
+        ({"learning_starts": 20}, "", 2),  # 20 + 80/4 = 40
+        ({"learning_starts": 40}, "", 3),
+        ({"learning_starts": 0}, "learning_starts = [0, 60]\n", 4),  # 60 + 40/4 = 70
+        ({"learning_starts": 0}, "learning_starts = { low = 0, high = 80 }\n", 5),
+        ({"learning_starts": 500}, "", 25),  # never
+    ],
+)
+def test_nothing_is_judged_before_a_quarter_of_its_learning(options, space, first, small):
+    assert small(SPACE + space, **options).plan.warmup == first
+
+
 def test_the_hopeless_are_ended_early(small):
     found = small(pruning=True, how={"seconds": 0.2, "slow": [f"trial-000{number}" for number in (5, 6, 7)]})
     tuned = found.run(8)
@@ -81,7 +96,7 @@ def test_the_hopeless_are_ended_early(small):
     assert pruned
     values = sorted(trial.value for trial in tuned.trials if trial.state == "complete")
     for trial in pruned:
-        assert 1 <= len(trial.told) < 5
+        assert 2 <= len(trial.told) < 5
         assert trial.number >= 5
         assert trial.reason is None
         assert score(trial) < values[len(values) // 2]
@@ -153,7 +168,7 @@ def test_the_best_is_compared_on_seeds_that_no_trial_had(small):
 
 
 def test_the_preset_is_not_compared_with_itself(small):
-    found = small(hidden=(256, 256))
+    found = small(hidden=(256, 256), learning_starts=1000)
     tuned = found.run(1, fresh_seeds=2)
     assert tuned.compared == []
     assert report(found, tuned).verdict == "The best is the preset itself."
@@ -176,7 +191,7 @@ def test_the_best_is_a_file_that_train_takes(small):
     tuned = found.run(4)
     file = report(found, tuned).best
     training = Train.parse(["Pendulum-v1", "--config", str(file)], "ddpg train")
-    assert training.args[0] == DDPGConfig(hidden=(4,), gamma=0.5).replace(**tuned.best.changes)
+    assert training.args[0] == DDPGConfig(hidden=(4,), learning_starts=0, gamma=0.5).replace(**tuned.best.changes)
     text = file.read_text()
     assert "# Found by: ddpg tune it\n" in text
     assert f"# Trial {tuned.best.number} of 4 (4 complete), on seeds 0: mean evaluation return" in text
