@@ -90,7 +90,7 @@ class Tuning:
         space = read_space("DDPG", ground, self.folder / "space.toml")
         return plan_of(cells, DDPGConfig().to_json(), space, tuning_seed, pruning)
 
-    def run(self, wanted, fresh_seeds=0, jobs=1, plan=None):
+    def run(self, wanted, fresh_seeds=0, jobs=1, plan=None, progress_bar=False):
         return run_tuning(
             self.root,
             plan or self.plan,
@@ -98,7 +98,7 @@ class Tuning:
             fresh_seeds,
             again=["ddpg", "tune", "it"],
             jobs=jobs,
-            progress_bar=False,
+            progress_bar=progress_bar,
             command=self.command,
         )
 

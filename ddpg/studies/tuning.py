@@ -213,6 +213,7 @@ def run_tuning(
 
             look()
             cells.run(look)
+            bar.move(trials, at_once=True)
             over = request.number is None and tuner.stopped is None
             if over and fresh_seeds:
                 compared = _groups_compared(plan, trials.best, fresh_seeds)

@@ -36,9 +36,9 @@ class TuningBar:
         self._bar.write(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr)
         sys.stderr.flush()
 
-    def move(self, trials: Trials) -> None:
-        """Move the bar to how many trials are over, now and then."""
-        if self._shown and time.monotonic() - self._looked >= _LOOK:
+    def move(self, trials: Trials, at_once: bool = False) -> None:
+        """Move the bar to how many trials are over: now and then, or ``at_once``."""
+        if self._shown and (at_once or time.monotonic() - self._looked >= _LOOK):
             self._looked = time.monotonic()
             best = trials.best
             if best is not None and best.value is not None:

@@ -144,6 +144,17 @@ def test_three_failures_in_a_row_end_it(small):
     assert "Stopped: 3 trials failed" in report(found, tuned).text.read_text()
 
 
+def test_on_a_terminal_a_bar_over_the_trials(small, monkeypatch, capsys):
+    found = small()
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    found.run(2, progress_bar=True)
+    said = capsys.readouterr().err
+    assert "2/2" in said
+    assert "best 0" in said
+    found.run(3)
+    assert "3/3" not in capsys.readouterr().err
+
+
 def test_the_best_is_compared_on_seeds_that_no_trial_had(small):
     found = small(seeds=2, actor_learning_rate=0.02)
     tuned = found.run(4, fresh_seeds=3)
