@@ -205,7 +205,7 @@ def _history(path: Path, plan: Plan, trials: Sequence[Trial]) -> Path:
         f"Tuning {plan.ground.algorithm} in {plan.ground.name}: {plan.ground.total_timesteps:,} steps a trial"
     )
     axes.set_xlabel("trial")
-    axes.set_ylabel("mean evaluation return (undiscounted sum of rewards)")
+    axes.set_ylabel("mean evaluation return (sum of rewards)")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.grid(alpha=0.3)
     axes.legend(fontsize=8)
