@@ -31,7 +31,7 @@ class Trial:
         changes: what it says of the options that are varied.
         state: ``running``, ``complete``, ``pruned`` or ``failed``.
         value: mean evaluation return (env units) over its seeds at the end, or where it was pruned.
-        told: the same after each evaluation, which are counted from 1.
+        told: the same after each evaluation that it was judged by; the run's evaluations are counted from 1.
         reason: why it was pruned or failed, where that was not a comparison with others.
     """
 
@@ -46,14 +46,13 @@ class Trial:
 class Trials:
     """The trials of one tuning: asks for the next, takes what was measured."""
 
-    def __init__(self, path: Path, space: Space, seed: int, warmup: int, pruning: bool = True):
+    def __init__(self, path: Path, space: Space, seed: int, pruning: bool = True):
         """Open a journal, or begin one.
 
         Args:
             path: of the file.
             space: what is varied.
             seed: of what is proposed. The same seed after the same results proposes the same, also after a kill.
-            warmup: the first evaluation after which a trial may be ended early.
             pruning: end early what is worse than the median of the others at the same evaluation.
 
         Raises:
@@ -65,7 +64,7 @@ class Trials:
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         self._optuna, self._space, self._seed = optuna, space, seed
         _mend(path)
-        pruner = optuna.pruners.MedianPruner(n_startup_trials=5, n_warmup_steps=warmup)
+        pruner = optuna.pruners.MedianPruner(n_startup_trials=5)
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # of what Optuna calls experimental

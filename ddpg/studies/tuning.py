@@ -91,8 +91,8 @@ class Tuner:
             self._trials.prune(trial.number, f"refused: {error}")
             self._say(f"trial {trial.number}: refused: {error}")
             return
-        places = places_of(self._root, group)
-        self._under_way[trial.number] = _UnderWay(trial.number, places, len(trial.told), max(0, len(trial.told) - 1))
+        places, noted = places_of(self._root, group), max(trial.told, default=0)
+        self._under_way[trial.number] = _UnderWay(trial.number, places, noted, max(0, noted - 1))
         self._cells.add([place for place in places if place.state not in ("finished", "failed")])
 
     def _follow(self, trial: "_UnderWay") -> None:
@@ -111,10 +111,13 @@ class Tuner:
             self._evaluations(trial)
 
     def _evaluations(self, trial: "_UnderWay") -> None:
-        """Note the evaluations that all seeds of a trial have had, one after the other, until one is hopeless."""
+        """Note the evaluations that all seeds of a trial have had, one after the other, until one is hopeless.
+
+        Those before the warm-up are not noted: the best so far would be that of a policy that has not learned.
+        """
         number, ended = trial.number, not any(map(self._cells.is_busy, trial.places))
         rows = [evaluations(place) for place in trial.places]
-        for index in range(trial.judged, min(map(len, rows))):
+        for index in range(max(trial.judged, self._plan.warmup - 1), min(map(len, rows))):
             mean = float(np.mean([returns[index][1] for returns in rows]))
             if index >= trial.noted:
                 self._trials.report(number, index + 1, mean)
@@ -149,7 +152,7 @@ class Tuner:
 
 @dataclasses.dataclass
 class _UnderWay:
-    """A trial that is trained: how many evaluations are noted, and of how many it was judged whether to go on."""
+    """A trial that is trained: up to which evaluation they are noted, and it was judged whether to go on."""
 
     number: int
     places: list[Place]
@@ -199,7 +202,7 @@ def run_tuning(
     with signals.watching() as request, owned(root):
         request.answer, request.resumable = ANSWER, lambda: f"go on with: {shlex.join(again)}"
         begin(root, plan)
-        trials = Trials(root / JOURNAL, plan.fields, plan.tuning_seed, plan.warmup, plan.pruning)
+        trials = Trials(root / JOURNAL, plan.fields, plan.tuning_seed, plan.pruning)
         ground_first = trials.enqueue_ground(plan.ground.options)
         cells_failed: dict[str, str] = {}
         compared: list[Group] = []

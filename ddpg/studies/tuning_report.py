@@ -76,12 +76,13 @@ def write_tuning_report(root: Path, plan: Plan, tuned: Tuned, words: Sequence[st
 
 
 def _rows(root: Path, plan: Plan, tuned: Tuned) -> Iterator[dict[str, Any]]:
-    """Yield every evaluation that a trial was judged by, its value, and the evaluations of the comparison."""
+    """Yield the evaluations of trials, up to where they were pruned, their values, and those of the comparison."""
     for trial in tuned.trials:
         told = {name: _cell(value) for name, value in trial.changes.items()}
         named = {"trial": trial.number, "state": trial.state, **told}
-        if trial.told:
-            yield from _of_group(root, plan.trial(trial.number, trial.changes), named, len(trial.told))
+        judged = None if trial.state == "complete" else max(trial.told, default=0)
+        if judged != 0:
+            yield from _of_group(root, plan.trial(trial.number, trial.changes), named, judged)
         yield named | {"measure": "objective", "value": "" if trial.value is None else repr(trial.value)}
     for group in tuned.compared:
         told = {name: _cell(group.options[name]) for name in plan.space}

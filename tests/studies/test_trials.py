@@ -19,13 +19,13 @@ SPACE = {
 
 
 def opened(tmp_path, **options):
-    return Trials(tmp_path / "journal", SPACE, **{"seed": 3, "warmup": 2, **options})
+    return Trials(tmp_path / "journal", SPACE, **{"seed": 3, **options})
 
 
 def test_what_is_proposed_is_of_the_space_and_of_the_seed(tmp_path):
     found = {}
     for name, seed in (("a", 3), ("b", 3), ("c", 4)):
-        trials = Trials(tmp_path / name, SPACE, seed, warmup=2)
+        trials = Trials(tmp_path / name, SPACE, seed)
         found[name] = []
         for number in range(14):  # the first ten at random
             trial = trials.ask()
@@ -41,10 +41,10 @@ def test_what_is_proposed_is_of_the_space_and_of_the_seed(tmp_path):
 
 
 def test_what_is_proposed_after_a_restart_is_what_would_have_been(tmp_path):
-    straight, again = (Trials(tmp_path / name, SPACE, 3, 4) for name in ("straight", "again"))
+    straight, again = (Trials(tmp_path / name, SPACE, 3) for name in ("straight", "again"))
     for number in range(14):
         trial = straight.ask()
-        again = Trials(tmp_path / "again", SPACE, 3, 4)
+        again = Trials(tmp_path / "again", SPACE, 3)
         assert again.ask().changes == trial.changes
         for trials in (straight, again):
             trials.complete(number, -trial.changes["tau"])
@@ -83,8 +83,8 @@ def test_the_first_of_equal_ones_is_the_best(tmp_path):
 
 
 @pytest.mark.parametrize("pruning", [True, False])
-def test_below_the_median_of_five_is_hopeless_from_the_first_judged_evaluation_on(pruning, tmp_path):
-    trials = opened(tmp_path, pruning=pruning, warmup=2)
+def test_below_the_median_of_five_is_hopeless(pruning, tmp_path):
+    trials = opened(tmp_path, pruning=pruning)
     for number in range(5):
         trials.ask()
         for evaluation in (1, 2):
@@ -93,8 +93,6 @@ def test_below_the_median_of_five_is_hopeless_from_the_first_judged_evaluation_o
     for number, value, hopeless in ((5, 1.9, True), (6, 2.1, False)):
         trials.ask()
         trials.report(number, 1, value)
-        assert not trials.is_hopeless(number)
-        trials.report(number, 2, value)
         assert trials.is_hopeless(number) == (hopeless and pruning)
 
 
