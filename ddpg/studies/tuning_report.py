@@ -126,8 +126,7 @@ def _best(plan: Plan, best: Trial, trials: Sequence[Trial], words: Sequence[str]
         f"Found by: {shlex.join(words)}",
         f"Trial {best.number} of {len(trials)} ({_counts(trials)}), on seeds {_seeds(plan.ground.seeds)}: mean "
         f"evaluation return {value} after {plan.ground.total_timesteps:,} steps.",
-        "The largest of many is also the luckiest of many; on fresh seeds:",
-        sentence,
+        f"Verdict: {sentence}",
         f"Use: ddpg train {group.env_id} --config {BEST}",
     ]
     head = "".join(f"# {line}\n" for line in lines)
@@ -184,7 +183,7 @@ def _cell(value: Any) -> str:
 
 
 def _short(value: Any) -> str:
-    return significant(value) if isinstance(value, float) else _cell(value)
+    return f"{value:.4g}" if isinstance(value, float) else _cell(value)
 
 
 def _history(path: Path, plan: Plan, trials: Sequence[Trial]) -> Path:

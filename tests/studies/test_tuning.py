@@ -207,7 +207,7 @@ def test_the_best_is_a_file_that_train_takes(small):
     text = file.read_text()
     assert "# Found by: ddpg tune it\n" in text
     assert f"# Trial {tuned.best.number} of 4 (4 complete), on seeds 0: mean evaluation return" in text
-    assert "# The best has not been compared with the preset yet.\n" in text
+    assert "# Verdict: The best has not been compared with the preset yet.\n" in text
 
 
 @pytest.mark.parametrize(
