@@ -18,6 +18,7 @@ from ddpg.commands.comparing import Plot, Runs
 from ddpg.commands.looking import Evaluate, Export, Paths
 from ddpg.commands.studying import Study
 from ddpg.commands.training import Resume, Train
+from ddpg.commands.tuning import Tune
 from ddpg.commands.watching import Record, Watch
 from ddpg.errors import CellsFailed, EnvironmentFault, FileFault, UsageError, did_you_mean, file_faults
 from ddpg.runs import signals
@@ -26,13 +27,13 @@ from ddpg.runs import signals
 
 COMMANDS: dict[str, type[Command]] = {
     **{"train": Train, "resume": Resume, "evaluate": Evaluate, "paths": Paths, "export": Export},
-    **{"record": Record, "watch": Watch, "plot": Plot, "runs": Runs, "study": Study},
+    **{"record": Record, "watch": Watch, "plot": Plot, "runs": Runs, "study": Study, "tune": Tune},
 }
 
 EXIT_STATUS = """\
 exit status:
   0    done
-  1    training diverged, or cells of a study failed
+  1    training diverged, or cells of a study or trials failed
   2    bad input
   3    the environment failed
   4    a file is damaged, or the disk refused
@@ -48,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     warnings.filterwarnings("ignore", r".*ERROR: ")  # gymnasium's, of a process whose exception we say in one line
     try:
         with contextlib.ExitStack() as stack:
-            if [*arguments[:1]] in (["train"], ["resume"], ["study"]):
+            if [*arguments[:1]] in (["train"], ["resume"], ["study"], ["tune"]):
                 request = stack.enter_context(signals.watching(ends_process=True))
             with file_faults("nothing else was changed"):
                 _run(*arguments)

@@ -42,7 +42,7 @@ WITHOUT_TENSORFLOW = (
         "ddpg_envs",
     ),
     *("ddpg.exports.loaded", "ddpg.exports.policy_file", "ddpg.exports.place", "ddpg.exports.widths"),
-    *("ddpg.studies.study", "ddpg.runs.recipes", "ddpg.native.cores"),
+    *("ddpg.studies", "ddpg.runs.recipes", "ddpg.native.cores"),
     *(
         "ddpg.acting.noise",
         "ddpg.acting.parameter_noise",

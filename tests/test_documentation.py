@@ -47,6 +47,7 @@ LONG = (
     "ddpg.runs.watching.watch_run",
     "ddpg.studies.study_jobs.run_study",
     "ddpg.studies.study_folder.read_cells",
+    "ddpg.studies.tuning.run_tuning",
 )
 SHORT = 50  # steps of learning, beyond the random ones, that a block gets
 

@@ -7,11 +7,13 @@ CONFIGURATION/SEED/ENV/        options.toml, log.txt, final.json, failed.json of
 results.csv, table.csv, table.md, curves.png
 """
 
+import contextlib
+import errno
 import json
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, BinaryIO, Literal
 
 import msgspec
 
@@ -23,6 +25,11 @@ from ddpg.runs.ownership import is_owned
 from ddpg.storage import atomic, document
 from ddpg.storage.schema import converted
 from ddpg.studies.study import Cell, Group
+
+try:
+    import fcntl
+except ImportError:  # not on Windows
+    fcntl = None  # type: ignore[assignment]
 
 CELLS, COPY = "study.json", "study.toml"
 
@@ -85,13 +92,40 @@ class Place:
             return "running"
         if self.stage is None:
             return "finished"
+        if self._has_process:
+            return "running"
         return "failed" if self.failed.exists() else "waiting" if self.run is None else "interrupted"
+
+    @property
+    def _has_process(self) -> bool:
+        """Whether the process of :meth:`hold` lives: also before it has a run, or after its study was killed."""
+        if fcntl is None or not self.log.exists():
+            return False
+        with self.log.open("ab") as log:
+            try:
+                fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                return error.errno in (errno.EAGAIN, errno.EACCES)
+        return False
+
+    @property
+    def why_failed(self) -> str:
+        """What is noted of a cell that failed."""
+        noted = document.read(self.failed)
+        return document.one_line(str(noted.get("why"))) if isinstance(noted, dict) else "unknown"
 
     @property
     def evaluated(self) -> dict[str, Any]:
         """The evaluation after training, as ``ddpg evaluate`` told it; empty before there is one."""
         found = document.read(self.final) if self.final.exists() else {}
         return found if isinstance(found, dict) else {}
+
+    @staticmethod
+    def hold(log: BinaryIO) -> None:
+        """Mark a cell, by its open log, as one with a process: what inherits the file, for as long as it lives."""
+        with contextlib.suppress(OSError):  # a file system without locks
+            if fcntl is not None:
+                fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     def arguments(self) -> list[str]:
         """Return those of the ``ddpg`` command that does what is next; writes the file of options that it reads."""

@@ -105,6 +105,7 @@ class Scheduler:
         words = {"train": "started", "resume": f"goes on at step {place.saved:,}", "evaluate": "is evaluated"}
         with place.log.open("ab") as log, contextlib.ExitStack() as stack:
             output = stack.enter_context(_aside(place).open("wb")) if stage == "evaluate" else log
+            place.hold(log)
             process = subprocess.Popen(
                 [*self._command, *arguments],
                 stdin=subprocess.DEVNULL,
@@ -200,14 +201,14 @@ def run_study(
         left = [place for place in places if states[place] != "finished" and place not in before]
         with _Board(places, progress_bar) as board:
             for place in before:
-                board.say(f"{place.cell}: failed before: {_noted(place)}; --retry tries it again")
+                board.say(f"{place.cell}: failed before: {place.why_failed}; --retry tries it again")
             scheduler = Scheduler(left, jobs, request, board.say, command)
             scheduler.run(board.look)
         finished = sum(place.state == "finished" for place in places)
         if request.number is not None and finished < len(places):
             request.left = True
             request.say(f"{finished} of {len(places)} cells are finished; {request.resumable()}")
-    failed = {str(place.cell): _noted(place) for place in before}
+    failed = {str(place.cell): place.why_failed for place in before}
     return Outcome(len(places), finished, failed | {str(place.cell): why for place, why in scheduler.failed.items()})
 
 
@@ -273,11 +274,6 @@ def _said(job: Job) -> Iterator[str]:
     with job.place.log.open("rb") as log:
         log.seek(job.begun_at)
         yield from log.read().decode(errors="replace").splitlines()
-
-
-def _noted(place: Place) -> str:
-    noted = document.read(place.failed)
-    return document.one_line(str(noted.get("why"))) if isinstance(noted, dict) else "unknown"
 
 
 def _told(place: Place) -> str:

@@ -49,9 +49,9 @@ def write_report(root: Path, groups: Sequence[Group]) -> Report:
     places = [Place(root, cell) for cell in cells_of(groups)]
     runs = {place: read_run(place.run) for place in places if place.run is not None}
     values = [row for place, run in runs.items() for row in _values(place, run)]
-    _write(root / RESULTS, COLUMNS, values)
+    write_table(root / RESULTS, COLUMNS, values)
     rows = [_row(group, [(p, run) for p, run in runs.items() if p.cell.group == group]) for group in groups]
-    _write(root / TABLE, tuple(rows[0]), rows)
+    write_table(root / TABLE, tuple(rows[0]), rows)
     atomic.write_text(root / TEXT, _markdown(rows))
     figure = None
     if any(run.rows for run in runs.values()):
@@ -108,7 +108,8 @@ def _interval(centre: float, low: float, high: float) -> str:
     return f"{significant(centre)} ({significant(low)} to {significant(high)})" if np.isfinite(centre) else "none yet"
 
 
-def _write(path: Path, columns: Sequence[str], rows: Sequence[dict[str, Any]]) -> None:
+def write_table(path: Path, columns: Sequence[str], rows: Sequence[dict[str, Any]]) -> None:
+    """Write rows as a CSV file; NaN, and what a row does not have, is nothing."""
     text = io.StringIO(newline="")
     writer = csv.DictWriter(text, columns, lineterminator="\n")
     writer.writeheader()

@@ -1,0 +1,153 @@
+"""``ddpg tune``. TensorFlow is imported by the processes of its cells alone."""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ddpg.commands.base import OfEnvironment, WithJson, WithProgress, find_here
+from ddpg.errors import CellsFailed
+from ddpg.options import from_toml, option, read_toml
+
+if TYPE_CHECKING:
+    from ddpg.studies.tuning import Tuned
+    from ddpg.studies.tuning_plan import Plan
+    from ddpg.studies.tuning_report import TuningReport
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Tune(WithJson, WithProgress, OfEnvironment):
+    """Search for better options; leaves tuning/ENV/ with best.toml."""
+
+    trials: int = option(50, "how many there shall be, those of before counted")
+    total_timesteps: int | None = option(None, "environment steps of each seed of a trial; none: the preset's")
+    seeds: int = option(1, "of each trial: 0, 1, ...; its value is their mean")
+    fresh_seeds: int = option(5, "of the comparison at the end: 1000, 1001, ...; 0: none is made")
+    recipe: str | None = option(
+        None, "what is varied instead of the preset: a name in ddpg/recipes, or a TOML file", metavar="NAME"
+    )
+    config: str | None = option(
+        None, "a TOML file with options, which go before the preset's or recipe's", metavar="FILE"
+    )
+    space: str | None = option(None, "a TOML file that says what is varied, and within what", metavar="FILE")
+    tuning_seed: int = option(0, "of what is proposed")
+    prune: bool = option(True, "end trials early that are worse than the median of the others")
+    evaluation_interval: int | None = option(None, "steps between evaluations; none: a tenth of all")
+    evaluation_episodes: int = option(10, "episodes of each")
+    root: str | None = option(
+        None, "where trials are kept, and gone on with; none: tuning/ENV", metavar="DIR", aliases=("--storage",)
+    )
+    jobs: int | None = option(None, "processes at a time, which share the cores; none: one for every core")
+
+    def __post_init__(self):
+        super().__post_init__()
+        for name in ("trials", "seeds", "evaluation_episodes"):
+            self._check(getattr(self, name) >= 1, name, "at least 1")
+        for name in ("jobs", "total_timesteps", "evaluation_interval"):
+            self._check(getattr(self, name) is None or getattr(self, name) >= 1, name, "at least 1, or none")
+        for name in ("fresh_seeds", "tuning_seed"):
+            self._check(getattr(self, name) >= 0, name, "at least 0")
+
+    def __call__(self) -> None:
+        """Try what is left of the trials, compare, and report."""
+        from ddpg.runs import directory
+        from ddpg.studies.trials import check_installed
+        from ddpg.studies.tuning import run_tuning
+        from ddpg.studies.tuning_report import write_tuning_report
+
+        check_installed()
+        find_here(*([self.env] if ":" in self.env else []))
+        plan = self._plan()
+        root = Path("tuning", plan.ground.name) if self.root is None else Path(self.root)
+        directory.check_root(root)
+        words = self._words()
+        tuned = run_tuning(
+            root, plan, self.trials, self.fresh_seeds, again=words, jobs=self.jobs, progress_bar=self.progress_bar
+        )
+        report = write_tuning_report(root, plan, tuned, words)
+        self._print(root, report, tuned)
+        _refuse_failures(tuned)
+
+    def _plan(self) -> "Plan":
+        """Return what is asked for, everything checked."""
+        from ddpg.config import CONFIGS
+        from ddpg.experience.spaces import algorithm_for
+        from ddpg.runs.environments import id_of, make_env
+        from ddpg.runs.presets import preset_config, preset_for
+        from ddpg.runs.recipes import read_recipe
+        from ddpg.studies.space import read_space
+        from ddpg.studies.study import Group
+        from ddpg.studies.tuning_plan import plan_of
+
+        env = make_env(self.env, self.wrap)
+        name, algorithm = id_of(env), algorithm_for(env.action_space)
+        env.close()
+        kind = CONFIGS[algorithm]
+        preset = preset_for(name)
+        values: dict[str, Any] = preset.options if self.recipe is None else read_recipe(self.recipe)
+        values = from_toml(kind, values, f"recipe {self.recipe!r} in {name}: {kind.__name__}")
+        if self.config is not None:
+            values |= from_toml(kind, read_toml(self.config), kind.__name__)
+        ground = kind(**values).to_json()
+        total = self.total_timesteps or preset.total_timesteps
+        cells = Group(
+            env_id=self.env,
+            configuration="ground",
+            algorithm=algorithm,
+            seeds=list(range(self.seeds)),
+            total_timesteps=total,
+            evaluation_interval=self.evaluation_interval or max(1, total // 10),
+            evaluation_episodes=self.evaluation_episodes,
+            final_episodes=0,
+            n_envs=1,
+            vectorization="sync",
+            wrappers=list(self.wrap),
+            options=ground,
+        )
+        space = read_space(algorithm, ground, self.space)
+        return plan_of(cells, preset_config(name, kind).to_json(), space, self.tuning_seed, self.prune)
+
+    def _words(self) -> list[str]:
+        """Return the command again: what differs from the defaults."""
+        words = ["ddpg", "tune", self.env]
+        for field in dataclasses.fields(self):
+            value, flag = getattr(self, field.name), f"--{field.name.replace('_', '-')}"
+            if field.name in ("env", "json", "progress_bar") or value == field.default:
+                continue
+            if isinstance(value, bool):
+                words.append(flag if value else f"--no-{flag[2:]}")
+            else:
+                words += [
+                    word for one in (value if isinstance(value, tuple) else (value,)) for word in (flag, str(one))
+                ]
+        return words
+
+    def _print(self, root: Path, report: "TuningReport", tuned: "Tuned") -> None:
+        files = {name: getattr(report, name) for name in ("results", "text", "best", "comparison", "figure")}
+        if self.json:
+            best = {"trial": tuned.best.number, "value": tuned.best.value, **tuned.best.changes} if tuned.best else None
+            states = [trial.state for trial in tuned.trials]
+            told: dict[str, Any] = {"tuning": str(root), "trials": {state: states.count(state) for state in {*states}}}
+            told |= {"files": {name: None if path is None else str(path) for name, path in files.items()}, "best": best}
+            told |= {"compared": {name: vars(one) for name, one in report.compared.items()}, "verdict": report.verdict}
+            print(json.dumps(told))
+            return
+        print(report.text.read_text(encoding="utf-8"))
+        print("Written: " + ", ".join(str(path) for path in files.values() if path is not None))
+
+
+def _refuse_failures(tuned: "Tuned") -> None:
+    """Let the command end with status 1 where trials or cells of the comparison failed."""
+    if tuned.stopped is not None:
+        raise CellsFailed(f"{tuned.stopped}; with that put right, the same command tries what is left")
+    failed = [trial for trial in tuned.trials if trial.state == "failed"]
+    if tuned.failed:
+        cell, why = next(iter(tuned.failed.items()))
+        raise CellsFailed(
+            f"{len(tuned.failed)} cells of the comparison failed, {cell} with: {why}; the same command tries them again"
+        )
+    if failed:
+        raise CellsFailed(
+            f"{len(failed)} of {len(tuned.trials)} trials failed, {failed[0].number} with: {failed[0].reason}; what "
+            "the others found is kept"
+        )

@@ -1,0 +1,213 @@
+"""What a tuning has found: every evaluation, the best options as a file, the comparison, a text, a figure."""
+
+import dataclasses
+import shlex
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from ddpg.options import as_toml
+from ddpg.progress import significant
+from ddpg.runs import directory
+from ddpg.runs.curves import shown
+from ddpg.storage import atomic
+from ddpg.studies.comparison import Estimate, difference_of, mean_of, verdict
+from ddpg.studies.study import Group
+from ddpg.studies.study_report import write_table
+from ddpg.studies.trials import Trial
+from ddpg.studies.tuning import Tuned, evaluations
+from ddpg.studies.tuning_plan import FRESH, Plan, places_of
+
+RESULTS, BEST, COMPARISON, TEXT, FIGURE = "results.csv", "best.toml", "comparison.csv", "tuning.md", "history.png"
+_MEASURES = ("mean_return", "std_return", "mean_length", "success_rate")
+_COLUMNS = ("trial", "state", "seed", "step", "measure", "value")
+
+
+@dataclasses.dataclass(frozen=True)
+class TuningReport:
+    """The files of a report, and what the comparison says.
+
+    Attributes:
+        compared: mean and interval by configuration, of those whose cells are all finished.
+        verdict: whether the best beats the preset, in a sentence.
+    """
+
+    results: Path
+    text: Path
+    best: Path | None
+    comparison: Path | None
+    figure: Path | None
+    compared: dict[str, Estimate]
+    verdict: str
+
+
+def write_tuning_report(root: Path, plan: Plan, tuned: Tuned, words: Sequence[str]) -> TuningReport:
+    """Write what is known so far into the tuning's folder.
+
+    Args:
+        root: the folder.
+        plan: what was tuned.
+        tuned: how it was left.
+        words: of the command that did it.
+    """
+    write_table(root / RESULTS, (*_COLUMNS, *plan.space), [*_rows(root, plan, tuned)])
+    returns = {group.configuration: _last_returns(root, group) for group in tuned.compared}
+    finished = {name: found for name, found in returns.items() if found is not None}
+    compared = {name: mean_of(found) for name, found in finished.items()}
+    difference = difference_of(*finished.values()) if len(finished) == 2 else None
+    sentence = _sentence(plan, tuned, finished, difference)
+    comparison = best = figure = None
+    if difference is not None:
+        seeds = tuned.compared[0].seeds
+        told = compared | {"difference": difference}
+        rows = [{"configuration": name, "seeds": len(seeds), **vars(one)} for name, one in told.items()]
+        comparison = root / COMPARISON
+        write_table(comparison, tuple(rows[0]), rows)
+    if tuned.best is not None:
+        best = root / BEST
+        atomic.write_text(best, _best(plan, tuned.best, tuned.trials, words, sentence))
+        figure = _history(root / FIGURE, plan, tuned.trials)
+    atomic.write_text(root / TEXT, _text(plan, tuned, compared, sentence, words))
+    return TuningReport(root / RESULTS, root / TEXT, best, comparison, figure, compared, sentence)
+
+
+def _rows(root: Path, plan: Plan, tuned: Tuned) -> Iterator[dict[str, Any]]:
+    """Yield the evaluations of trials, up to where they were pruned, their values, and those of the comparison."""
+    for trial in tuned.trials:
+        told = {name: _cell(value) for name, value in trial.changes.items()}
+        named = {"trial": trial.number, "state": trial.state, **told}
+        judged = None if trial.state == "complete" else max(trial.told, default=0)
+        if judged != 0:
+            yield from _of_group(root, plan.trial(trial.number, trial.changes), named, judged)
+        yield named | {"measure": "objective", "value": "" if trial.value is None else repr(trial.value)}
+    for group in tuned.compared:
+        told = {name: _cell(group.options[name]) for name in plan.space}
+        yield from _of_group(root, group, {"trial": group.configuration, "state": "compared", **told}, None)
+
+
+def _of_group(root: Path, group: Group, named: dict[str, Any], count: int | None) -> Iterator[dict[str, Any]]:
+    for place in places_of(root, group):
+        run = place.run
+        for row in directory.read_table(run / "evaluations.csv")[:count] if run else ():
+            at = named | {"seed": place.cell.seed, "step": row["timesteps"]}
+            yield from (
+                at | {"measure": f"evaluation_{name}", "value": row[name]} for name in _MEASURES if row.get(name)
+            )
+
+
+def _last_returns(root: Path, group: Group) -> list[float] | None:
+    """Return the last evaluation of every seed; ``None`` as long as one is not finished."""
+    places = places_of(root, group)
+    found = [evaluations(place) for place in places]
+    return [rows[-1][1] for rows in found] if all(found) and all(place.stage is None for place in places) else None
+
+
+def _sentence(plan: Plan, tuned: Tuned, finished: dict[str, list[float]], difference: Estimate | None) -> str:
+    if difference is not None:
+        best, preset = finished
+        return verdict(best, f"the {preset}", difference, len(finished[best]))
+    if tuned.best is None:
+        return "No trial has reached its end: there is no best one."
+    if plan.trial(tuned.best.number, tuned.best.changes).options == plan.preset:
+        return "The best is the preset itself."
+    return "The best has not been compared with the preset yet."
+
+
+def _best(plan: Plan, best: Trial, trials: Sequence[Trial], words: Sequence[str], sentence: str) -> str:
+    group = plan.trial(best.number, best.changes)
+    varied = {name: group.options[name] for name in plan.space}
+    rest = {name: value for name, value in group.options.items() if name not in varied}
+    value = significant(best.value) if best.value is not None else "none"
+    lines = [
+        f"Found by: {shlex.join(words)}",
+        f"Trial {best.number} of {len(trials)} ({_counts(trials)}), on seeds {_seeds(plan.ground.seeds)}: mean "
+        f"evaluation return {value} after {plan.ground.total_timesteps:,} steps.",
+        f"Verdict: {sentence}",
+        f"Use: ddpg train {group.env_id} --config {BEST}",
+    ]
+    head = "".join(f"# {line}\n" for line in lines)
+    return f"{head}\n# What was varied.\n{as_toml(varied)}\n# What was not.\n{as_toml(rest)}"
+
+
+def _text(plan: Plan, tuned: Tuned, compared: dict[str, Estimate], sentence: str, words: Sequence[str]) -> str:
+    ground = plan.ground
+    lines = [
+        f"# {ground.algorithm} in {ground.name}, tuned",
+        "",
+        f"`{shlex.join(words)}`",
+        "",
+        f"{len(tuned.trials)} trials ({_counts(tuned.trials)}) of {ground.total_timesteps:,} steps, each on seeds "
+        f"{_seeds(ground.seeds)}, evaluated every {ground.evaluation_interval:,} steps over "
+        f"{ground.evaluation_episodes} episodes; sampler's seed {plan.tuning_seed}. "
+        + ("Trial 0 is what was varied, itself." if tuned.ground_first else "What was varied is not in the space."),
+        "",
+    ]
+    if tuned.stopped is not None:
+        lines += [f"Stopped: {tuned.stopped}", ""]
+    lines += [f"**{sentence}**", ""]
+    if compared:
+        lines += [f"Mean return of the last evaluation on seeds from {FRESH} on, which no trial had:", ""]
+        lines += ["| configuration | mean and its 95 % bootstrap interval |", "|---|---|"]
+        lines += [f"| {name} | {estimate} |" for name, estimate in compared.items()]
+        lines += [""]
+    names = [*plan.space]
+    lines += [f"| trial | state | value | {' | '.join(names)} | why |", "|---" * (len(names) + 4) + "|"]
+    for trial in sorted(tuned.trials, key=_rank):
+        value = "" if trial.value is None else significant(trial.value)
+        why = (trial.reason or "").replace("|", "\\|")
+        cells = [trial.number, trial.state, value, *(_short(trial.changes[name]) for name in names), why]
+        lines.append(f"| {' | '.join(map(str, cells))} |")
+    return "\n".join([*lines, ""])
+
+
+def _rank(trial: Trial) -> tuple[bool, float, int]:
+    complete = trial.state == "complete" and trial.value is not None
+    return not complete, -(trial.value or 0.0) if complete else 0.0, trial.number
+
+
+def _counts(trials: Sequence[Trial]) -> str:
+    states = [trial.state for trial in trials]
+    return ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
+
+
+def _seeds(seeds: Sequence[int]) -> str:
+    return str(seeds[0]) if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
+
+
+def _cell(value: Any) -> str:
+    return "none" if value is None else shown(value)
+
+
+def _short(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else _cell(value)
+
+
+def _history(path: Path, plan: Plan, trials: Sequence[Trial]) -> Path:
+    """Draw the value of every trial, and the best one so far."""
+    figure = Figure(figsize=(7.2, 4.2), dpi=150, layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    complete = [
+        (trial.number, trial.value) for trial in trials if trial.state == "complete" and trial.value is not None
+    ]
+    pruned = [(trial.number, trial.value) for trial in trials if trial.state == "pruned" and trial.value is not None]
+    numbers, values = zip(*complete, strict=True)
+    best = [max(values[: index + 1]) for index in range(len(values))]
+    axes.step(numbers, best, where="post", color="#0072B2", label="best so far")
+    axes.plot(numbers, values, "o", markersize=4, color="#0072B2", label="trial that reached its end")
+    if pruned:
+        axes.plot(*zip(*pruned, strict=True), "x", markersize=5, color="#D55E00", label="trial pruned, where it was")
+    axes.set_title(
+        f"Tuning {plan.ground.algorithm} in {plan.ground.name}: {plan.ground.total_timesteps:,} steps a trial"
+    )
+    axes.set_xlabel("trial")
+    axes.set_ylabel("mean evaluation return (sum of rewards)")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize=8)
+    figure.savefig(path)
+    return path

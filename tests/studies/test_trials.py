@@ -1,0 +1,178 @@
+"""Trials in a journal: what is proposed, what is kept, what a kill or a stranger may leave there."""
+
+import json
+import re
+import sys
+
+import pytest
+
+from ddpg import UsageError
+from ddpg.errors import FileFault
+from ddpg.studies.space import Choices, Range
+from ddpg.studies.trials import Trials
+
+SPACE = {
+    "tau": Range(0.001, 0.1, log=True, whole=False),
+    "n_steps": Range(1, 5, log=False, whole=True),
+    "norm": Choices([None, "layer"]),
+}
+
+
+def opened(tmp_path, **options):
+    return Trials(tmp_path / "journal", SPACE, **{"seed": 3, **options})
+
+
+def test_what_is_proposed_is_of_the_space_and_of_the_seed(tmp_path):
+    found = {}
+    for name, seed in (("a", 3), ("b", 3), ("c", 4)):
+        trials = Trials(tmp_path / name, SPACE, seed)
+        found[name] = []
+        for number in range(14):  # the first ten at random
+            trial = trials.ask()
+            assert (trial.number, trial.state) == (number, "running")
+            assert 0.001 <= trial.changes["tau"] <= 0.1
+            assert trial.changes["n_steps"] in range(1, 6)
+            assert trial.changes["norm"] in (None, "layer")
+            trials.complete(number, -trial.changes["tau"])
+            found[name].append(trial.changes)
+    assert found["a"] == found["b"]
+    assert found["a"] != found["c"]
+    assert len({one["tau"] for one in found["a"]}) == 14
+
+
+def test_what_is_proposed_after_a_restart_is_what_would_have_been(tmp_path):
+    straight, again = (Trials(tmp_path / name, SPACE, 3) for name in ("straight", "again"))
+    for number in range(14):
+        trial = straight.ask()
+        again = Trials(tmp_path / "again", SPACE, 3)
+        assert again.ask().changes == trial.changes
+        for trials in (straight, again):
+            trials.complete(number, -trial.changes["tau"])
+
+
+def test_how_trials_end(tmp_path):
+    trials = opened(tmp_path)
+    for _ in range(5):
+        trials.ask()
+    trials.report(0, 1, 2.0)
+    trials.report(0, 2, 4.0)
+    trials.complete(0, 4.0)
+    trials.report(1, 1, 9.0)
+    trials.prune(1)
+    trials.prune(2, "refused: it cannot be")
+    trials.fail(3, "bad\nluck")
+    for found in (trials, opened(tmp_path)):
+        told = [(one.state, one.value, one.told, one.reason) for one in found.all()]
+        assert told == [
+            ("complete", 4.0, {1: 2.0, 2: 4.0}, None),
+            ("pruned", 9.0, {1: 9.0}, None),
+            ("pruned", None, {}, "refused: it cannot be"),
+            ("failed", None, {}, "bad\\nluck"),
+            ("running", None, {}, None),
+        ]
+        assert found.best.number == 0
+
+
+def test_the_first_of_equal_ones_is_the_best(tmp_path):
+    trials = opened(tmp_path)
+    assert trials.best is None
+    for number, value in enumerate((1.0, 5.0, 5.0)):
+        trials.ask()
+        trials.complete(number, value)
+    assert trials.best.number == 1
+
+
+@pytest.mark.parametrize("pruning", [True, False])
+def test_below_the_median_of_five_is_hopeless(pruning, tmp_path):
+    trials = opened(tmp_path, pruning=pruning)
+    for number in range(5):
+        trials.ask()
+        for evaluation in (1, 2):
+            trials.report(number, evaluation, float(number))  # the median is 2
+        trials.complete(number, float(number))
+    for number, value, hopeless in ((5, 1.9, True), (6, 2.1, False)):
+        trials.ask()
+        trials.report(number, 1, value)
+        assert trials.is_hopeless(number) == (hopeless and pruning)
+
+
+def test_the_ground_is_tried_first_if_it_is_in_the_space(tmp_path):
+    ground = {"tau": 0.005, "n_steps": 2, "norm": None, "gamma": 0.9}
+    trials = opened(tmp_path)
+    for outside in ({"tau": 0.5}, {"n_steps": 6}, {"norm": "batch"}):
+        assert not trials.enqueue_ground(ground | outside)
+    assert trials.enqueue_ground(ground)
+    again = opened(tmp_path)  # killed before it was asked for
+    assert again.enqueue_ground(ground)
+    assert again.all() == []
+    assert again.ask().changes == {"tau": 0.005, "n_steps": 2, "norm": None}
+    assert opened(tmp_path).enqueue_ground(ground)
+    assert again.ask().changes["tau"] != 0.005
+
+
+def test_a_journal_that_was_cut_short_anywhere_goes_on(tmp_path):
+    trials = opened(tmp_path)
+    trials.ask()
+    trials.complete(0, 1.0)
+    begun = (tmp_path / "journal").stat().st_size
+    asked = trials.ask().changes
+    whole = (tmp_path / "journal").read_bytes()
+    for end in range(begun, len(whole), 41):
+        (tmp_path / "journal").write_bytes(whole[:end])
+        again = opened(tmp_path)
+        numbers = [trial.number for trial in again.all()]
+        assert numbers[0] == 0
+        if len(numbers) == 1:  # it was not proposed whole, and is proposed again
+            assert again.ask().changes == asked
+        again.complete(again.all()[-1].number, 2.0)
+        assert [trial.state for trial in opened(tmp_path).all()] == ["complete", "complete"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "this is no JSON",
+        "[]",
+        "{}",
+        '{"op_code": 99}',
+    ],
+)
+def test_what_is_no_journal_is_one_line(line, tmp_path):
+    opened(tmp_path).ask()
+    with (tmp_path / "journal").open("a") as file:
+        file.write(f"{line}\n{line}\n")
+    with pytest.raises(FileFault, match=r"no journal of this tuning .*; bring it back, or give another --root"):
+        opened(tmp_path)
+
+
+def test_a_value_beyond_the_space_is_one_line(tmp_path):
+    opened(tmp_path).ask()
+    path = tmp_path / "journal"
+    text = path.read_text()
+    value = re.search(r'"param_name":"n_steps","param_value_internal":(\d)', text)
+    path.write_text(text[: value.start(1)] + "9" + text[value.end(1) :])
+    with pytest.raises(FileFault, match="9 is not within 1 and 5"):
+        opened(tmp_path)
+
+
+def test_nothing_in_a_journal_is_unpickled(tmp_path, monkeypatch):
+    import pickle
+
+    def refuse(*_, **__):
+        raise AssertionError("a pickle is read or written")
+
+    for name in ("load", "loads", "dump", "dumps", "Unpickler", "Pickler"):
+        monkeypatch.setattr(pickle, name, refuse)
+    trials = opened(tmp_path)
+    for number in range(25):  # Optuna makes a snapshot of some storages every hundred lines
+        trials.ask()
+        trials.complete(number, 1.0)
+    assert len(opened(tmp_path).all()) == 25
+    assert all(json.loads(line) for line in (tmp_path / "journal").read_text().splitlines())
+
+
+def test_without_optuna_one_line_says_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    with pytest.raises(UsageError, match="needs the package 'optuna'; install the extra 'tune'"):
+        opened(tmp_path)
+    assert not (tmp_path / "journal").exists()

@@ -1,0 +1,434 @@
+"""A tuning from end to end, its cells trained by a stub whose returns are told by its options."""
+
+import csv
+import functools
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from small_tunings import SPACE, Tuning
+
+from ddpg import DDPGConfig, UsageError
+from ddpg.cli import main
+from ddpg.commands.training import Train
+from ddpg.errors import FileFault
+from ddpg.options import from_toml, read_toml
+from ddpg.runs.ownership import owned
+from ddpg.studies import study_jobs, tuning
+from ddpg.studies.study_folder import Place
+from ddpg.studies.tuning_plan import places_of
+from ddpg.studies.tuning_report import write_tuning_report
+
+
+@pytest.fixture
+def small(tmp_path, monkeypatch):
+    monkeypatch.setattr(study_jobs, "_POLL", 0.01)
+    return lambda *arguments, **options: Tuning(tmp_path, monkeypatch, *arguments, **options)
+
+
+def score(trial):
+    """What the stub returns for a trial on seed 0."""
+    return -abs(math.log10(trial.changes["actor_learning_rate"]) + 3)
+
+
+def results(found):
+    with (found.root / "results.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def report(found, tuned):
+    return write_tuning_report(found.root, found.plan, tuned, ["ddpg", "tune", "it"])
+
+
+def test_trials_are_trained_valued_and_never_again(small, capsys):
+    found = small()
+    tuned = found.run(4)
+    assert [call[:3] for call in found.calls] == [["train", f"trial-000{number}", 0] for number in range(4)]
+    assert [trial.state for trial in tuned.trials] == ["complete"] * 4
+    for trial in tuned.trials:
+        assert trial.value == pytest.approx(score(trial))
+        assert trial.told == pytest.approx({index: score(trial) * index / 5 for index in range(2, 6)})
+    assert (
+        tuned.trials[0].changes["actor_learning_rate"] == DDPGConfig().actor_learning_rate
+    )  # the ground is in the space
+    assert tuned.ground_first
+    assert tuned.best.value == max(trial.value for trial in tuned.trials)
+    assert "; best: trial 0, 0" in capsys.readouterr().err
+    again = found.run(6)
+    assert again.trials[:4] == tuned.trials
+    assert len(found.calls) == 6
+    assert len(found.run(2).trials) == 6
+
+
+def test_the_value_is_the_mean_over_the_seeds_of_a_trial(small):
+    found = small(seeds=3)
+    (trial,) = found.run(1).trials
+    assert [seed for _, _, seed, _ in found.calls] == [0, 1, 2]
+    assert trial.value == pytest.approx(score(trial) - 0.001)
+    assert trial.told[2] == pytest.approx((score(trial) - 0.001) * 2 / 5)
+
+
+@pytest.mark.parametrize(
+    ("options", "space", "first"),
+    [
+        ({"learning_starts": 0}, "", 2),  # a quarter of 100 steps is behind at 40
+        ({"learning_starts": 20}, "", 2),  # 20 + 80/4 = 40
+        ({"learning_starts": 40}, "", 3),
+        ({"learning_starts": 0}, "learning_starts = [0, 60]\n", 4),  # 60 + 40/4 = 70
+        ({"learning_starts": 0}, "learning_starts = { low = 0, high = 80 }\n", 5),
+        ({"learning_starts": 500}, "", 25),  # never
+    ],
+)
+def test_nothing_is_judged_before_a_quarter_of_its_learning(options, space, first, small):
+    assert small(SPACE + space, **options).plan.warmup == first
+
+
+def test_the_hopeless_are_ended_early(small):
+    found = small(pruning=True, how={"seconds": 0.2, "slow": [f"trial-000{number}" for number in (5, 6, 7)]})
+    tuned = found.run(8)
+    pruned = [trial for trial in tuned.trials if trial.state == "pruned"]
+    assert pruned
+    values = sorted(trial.value for trial in tuned.trials if trial.state == "complete")
+    for trial in pruned:
+        assert {*trial.told} == {*range(2, max(trial.told) + 1)}
+        assert max(trial.told) < 5
+        assert trial.number >= 5
+        assert trial.reason is None
+        assert score(trial) < values[len(values) // 2]
+        (place,) = places_of(found.root, found.plan.trial(trial.number, trial.changes))
+        assert place.saved < 100
+    report(found, tuned)
+    rows = [row for row in results(found) if row["trial"] == str(pruned[0].number)]
+    assert [row["measure"] for row in rows] == ["evaluation_mean_return"] * max(pruned[0].told) + ["objective"]
+    count = len(found.calls)
+    found.run(8)
+    assert len(found.calls) == count  # they are not gone on with
+
+
+_REFUSED = {"noise_scale": 0.0, "noise_schedule": "linear"}
+
+
+def test_options_that_cannot_be_together_are_pruned_with_the_reason(small):
+    found = small(SPACE + "noise_scale = [0.0, 0.1]\nnoise_schedule = ['constant', 'linear']\n")
+    tuned = found.run(6)
+    refused = [trial for trial in tuned.trials if trial.changes == {**trial.changes, **_REFUSED}]
+    assert refused
+    for trial in tuned.trials:
+        assert trial.state == ("pruned" if trial in refused else "complete")
+        assert (trial.reason is not None) == (trial in refused)
+    assert len(found.calls) == 6 - len(refused)
+    assert "refused: noise_schedule='linear' lowers a noise_scale > 0" in report(found, tuned).text.read_text()
+
+
+def test_what_diverges_is_worse_and_what_fails_says_nothing(small):
+    found = small(how={"diverge": ["trial-0001"], "fail": ["trial-0002"]}, seeds=2)
+    tuned = found.run(4)
+    assert [trial.state for trial in tuned.trials] == ["complete", "pruned", "failed", "complete"]
+    assert "training diverged" in tuned.trials[1].reason
+    assert tuned.trials[2].reason == "bad luck (status 3)"
+    assert tuned.stopped is None
+    assert len([call for call in found.calls if call[1] == "trial-0002"]) == 1  # its second seed is not begun
+
+
+def test_three_failures_in_a_row_end_it(small):
+    found = small(how={"fail": [f"trial-000{number}" for number in (1, 3, 4, 5)]})
+    tuned = found.run(9, fresh_seeds=2)
+    assert [trial.state for trial in tuned.trials] == ["complete", "failed", "complete", "failed", "failed", "failed"]
+    assert tuned.stopped == "3 trials failed one after the other, the last with: bad luck (status 3)"
+    assert tuned.compared == []
+    assert "Stopped: 3 trials failed" in report(found, tuned).text.read_text()
+
+
+def test_on_a_terminal_a_bar_over_the_trials(small, monkeypatch, capsys):
+    found = small()
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    found.run(2, progress_bar=True)
+    said = capsys.readouterr().err
+    assert "2/2" in said
+    assert "best 0" in said
+    found.run(3)
+    assert "3/3" not in capsys.readouterr().err
+
+
+def test_the_best_is_compared_on_seeds_that_no_trial_had(small):
+    found = small(seeds=2, actor_learning_rate=0.02)
+    tuned = found.run(4, fresh_seeds=3)
+    trained = {(name, seed) for _, name, seed, _ in found.calls}
+    fresh = {(name, seed) for name, seed in trained if not name.startswith("trial")}
+    best = f"best-000{tuned.best.number}"
+    assert fresh == {(name, seed) for name in (best, "preset") for seed in (1000, 1001, 1002)}
+    assert {seed for name, seed in trained - fresh} == {0, 1}
+    told = report(found, tuned)
+    assert told.compared["preset"].mean == pytest.approx(-1.001)  # the preset's 1e-3 is the optimum; less the seeds
+    assert told.compared[best].mean == pytest.approx(score(tuned.best) - 1.001)
+    assert told.verdict.startswith(f"{best} does not beat the preset, it is worse: difference of means ")
+    assert told.verdict.endswith("3 fresh seeds each.")
+    with told.comparison.open(newline="") as file:
+        rows = {row["configuration"]: row for row in csv.DictReader(file)}
+    assert float(rows["difference"]["mean"]) == pytest.approx(score(tuned.best))
+    assert {*rows} == {best, "preset", "difference"}
+    assert told.figure.stat().st_size > 1000
+    assert len(found.calls) == 8 + 6
+    found.run(4, fresh_seeds=3)
+    assert len(found.calls) == 8 + 6
+
+
+def test_the_preset_is_not_compared_with_itself(small):
+    found = small(hidden=(256, 256), learning_starts=1000)
+    tuned = found.run(1, fresh_seeds=2)
+    assert tuned.compared == []
+    assert report(found, tuned).verdict == "The best is the preset itself."
+
+
+def test_everything_in_long_form(small):
+    found = small(seeds=2)
+    tuned = found.run(2)
+    report(found, tuned)
+    rows = results(found)
+    assert {*rows[0]} == {"trial", "state", "seed", "step", "measure", "value", "actor_learning_rate"}
+    assert len(rows) == 2 * (2 * 5 + 1)
+    assert [rows[0][name] for name in ("trial", "state", "seed", "step")] == ["0", "complete", "0", "20"]
+    assert float(rows[10]["value"]) == tuned.trials[0].value
+    assert (rows[10]["measure"], rows[10]["seed"], rows[10]["actor_learning_rate"]) == ("objective", "", "0.001")
+
+
+def test_the_best_is_a_file_that_train_takes(small):
+    found = small(SPACE + "norm = ['none', 'layer']\n", gamma=0.5)
+    tuned = found.run(4)
+    file = report(found, tuned).best
+    training = Train.parse(["Pendulum-v1", "--config", str(file)], "ddpg train")
+    assert training.args[0] == DDPGConfig(hidden=(4,), learning_starts=0, gamma=0.5).replace(**tuned.best.changes)
+    text = file.read_text()
+    assert "# Found by: ddpg tune it\n" in text
+    assert f"# Trial {tuned.best.number} of 4 (4 complete), on seeds 0: mean evaluation return" in text
+    assert "# Verdict: The best has not been compared with the preset yet.\n" in text
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"tuning_seed": 1}, "tuning_seed was 0 and is now 1"),
+        ({"seeds": 2}, r"seeds was \[0\] and is now \[0, 1\]"),
+        ({"gamma": 0.5}, "gamma of the ground was 0.99 and is now 0.5"),
+        ({"pruning": True}, "pruning was False and is now True"),
+    ],
+)
+def test_another_tuning_does_not_go_on_in_its_folder(change, says, small):
+    found = small()
+    found.run(1)
+    with pytest.raises(UsageError, match=f"{says}; the trials in .*give another --root"):
+        found.run(2, plan=found.planned(**change))
+    (found.folder / "space.toml").write_text(SPACE.replace("1e-1", "1e-2"))
+    with pytest.raises(UsageError, match="the space of actor_learning_rate was"):
+        found.run(2, plan=found.planned())
+    assert len(found.calls) == 1
+
+
+def test_files_that_are_damaged_are_one_line(small):
+    found = small()
+    found.run(1)
+    noted = (found.root / "tuning.json").read_text()
+    (found.root / "tuning.json").write_text(noted.replace('"tuning_seed": 0', '"tuning_seed": -1'))
+    with pytest.raises(FileFault, match=r"tuning_seed is -1.*bring it back, or give another --root"):
+        found.run(2)
+    (found.root / "tuning.json").unlink()
+    with pytest.raises(FileFault, match=r"has no tuning.json beside it"):
+        found.run(2)
+    with owned(found.root), pytest.raises(UsageError, match="is in use by process"):
+        found.run(2)
+
+
+def test_seeds_of_trials_end_before_those_of_the_comparison(small):
+    with pytest.raises(UsageError, match="must be at most 1000"):
+        small(seeds=1001)
+
+
+SCRIPT = """
+import sys
+from pathlib import Path
+sys.path[:0] = [{tests!r}]
+from small_tunings import Tuning
+import pytest
+with pytest.MonkeyPatch.context() as patch:
+    found = Tuning(Path({folder!r}), patch, how={how!r}, pruning=True)
+    found.run({wanted}, fresh_seeds=2, jobs={jobs})
+"""
+
+
+def start(found, wanted, jobs=1, **how):
+    """Start a tuning in a process of its own."""
+    tests = str(Path(__file__).parents[1])
+    text = SCRIPT.format(tests=tests, folder=str(found.folder), how=how, wanted=wanted, jobs=jobs)
+    return subprocess.Popen([sys.executable, "-c", text], stderr=subprocess.PIPE, text=True)
+
+
+def wait_for(holds, process=None):
+    deadline = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < deadline
+        assert process is None or process.poll() is None, process.communicate()
+        time.sleep(0.01)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kills", [1, 3])
+def test_killed_it_ends_as_if_it_had_not_been(kills, tmp_path, monkeypatch):
+    straight, killed = (tmp_path / name for name in ("straight", "killed"))
+    found = {}
+    for folder in (straight, killed):
+        folder.mkdir()
+        found[folder] = Tuning(folder, monkeypatch, pruning=True)
+    for kill in range(kills):
+        process = start(found[killed], 7, seconds=0.15)
+        wait_for(lambda n=2 + 2 * kill: len(found[killed].calls) >= n, process)
+        process.kill()
+        process.communicate()
+    for folder in (straight, killed):
+        found[folder].how(monkeypatch)
+        report(found[folder], found[folder].run(7, fresh_seeds=2))
+    for name in ("results.csv", "best.toml", "comparison.csv", "tuning.md"):
+        assert (killed / "out" / name).read_bytes() == (straight / "out" / name).read_bytes(), name
+    names = [tuple(call[1:3]) for call in found[killed].calls if call[0] == "train"]
+    assert len(names) == len({*names})  # nothing was trained twice
+
+
+def test_what_a_killed_command_left_training_is_waited_for(small, monkeypatch, capsys):
+    found = small(how={"seconds": 0.15})
+    process = start(found, 1, seconds=0.15)
+    wait_for(lambda: found.calls, process)
+    process.kill()
+    process.communicate()
+    (place,) = [Place(found.root, place.cell) for place in places_of(found.root, found.plan.trial(0, {}))]
+    assert place.state == "running"
+    found.run(1, plan=found.planned(pruning=True))
+    assert len(found.calls) == 1
+    assert "Pendulum-v1 trial-0000 seed 0: is still trained by a process of before" in capsys.readouterr().err
+    assert place.state == "finished"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_lets_cells_save_and_names_the_command(number, small, monkeypatch):
+    found = small(how={"seconds": 0.2})
+    process = start(found, 5, seconds=0.2)
+    wait_for(lambda: found.calls, process)
+    process.send_signal(number)
+    said = process.communicate(timeout=60)[1]
+    assert "0 of 5 trials are over; go on with: ddpg tune it" in said
+    assert "trial-0000 seed 0: interrupted at step" in said
+    tuned = found.run(2, plan=found.planned(pruning=True))
+    assert [trial.state for trial in tuned.trials] == ["complete"] * 2
+    assert [call[:2] for call in found.calls] == [
+        ["train", "trial-0000"],
+        ["resume", "trial-0000"],
+        ["train", "trial-0001"],
+    ]
+
+
+@pytest.fixture
+def command(small, monkeypatch):
+    """The command line, whose cells the stub does."""
+    found = small()
+    whole = functools.partial(tuning.run_tuning, command=found.command)
+    monkeypatch.setattr(tuning, "run_tuning", whole)
+    monkeypatch.chdir(found.folder)
+    words = ["--total-timesteps", "100", "--evaluation-interval", "20", "--space", "space.toml", "--jobs", "1"]
+    return found, lambda *more: main(["tune", "Pendulum-v1", *words, *more])
+
+
+def test_the_command_leaves_a_folder(command, capsys):
+    _, tune = command
+    assert tune("--trials", "2", "--fresh-seeds", "2", "--json") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["trials"] == {"complete": 2}
+    assert told["best"]["trial"] == 0
+    assert told["verdict"] == "The best is the preset itself."
+    folder = Path("tuning", "Pendulum-v1")
+    assert told["tuning"] == str(folder)
+    assert {path.name for path in folder.iterdir() if path.is_file()} >= {"results.csv", "best.toml", "trials.journal"}
+    assert tune("--trials", "2", "--fresh-seeds", "2") == 0
+    out = capsys.readouterr().out
+    assert "# DDPG in Pendulum-v1, tuned" in out
+    assert (
+        "`ddpg tune Pendulum-v1 --trials 2 --total-timesteps 100 --fresh-seeds 2 --space space.toml "
+        "--evaluation-interval 20 --jobs 1`" in out
+    )
+    assert tune("--trials", "2", "--gamma", "1") == 2
+
+
+def test_a_recipe_and_a_file_are_the_ground(command, capsys):
+    _, tune = command
+    Path("own.toml").write_text("gamma = 0.5\n")
+    assert tune("--trials", "1", "--recipe", "td3", "--config", "own.toml", "--storage", "there") == 0
+    capsys.readouterr()
+    noted = json.loads(Path("there", "tuning.json").read_text())
+    ground = noted["ground"]["options"]
+    assert (ground["n_critics"], ground["gamma"]) == (2, 0.5)
+    assert (noted["preset"]["n_critics"], noted["preset"]["gamma"]) == (1, 0.98)
+    training = Train.parse(["Pendulum-v1", "--config", "there/best.toml"], "ddpg train")
+    assert training.args[0].to_json() == ground
+
+
+def test_failures_make_the_status_one(command, monkeypatch, capsys):
+    found, tune = command
+    found.how(monkeypatch, fail=["trial-0001", "preset"])
+    assert tune("--trials", "2", "--fresh-seeds", "0") == 1
+    assert "1 of 2 trials failed, 1 with: bad luck (status 3)" in capsys.readouterr().err
+    Path("own.toml").write_text("gamma = 0.5\n")
+    found.how(monkeypatch, fail=["preset"])
+    assert tune("--trials", "1", "--fresh-seeds", "1", "--config", "own.toml", "--root", "b") == 1
+    assert "1 cells of the comparison failed, Pendulum-v1 preset seed 1000 with: bad luck" in capsys.readouterr().err
+    found.how(monkeypatch)
+    assert tune("--trials", "1", "--fresh-seeds", "1", "--config", "own.toml", "--root", "b") == 0
+    assert "One seed each does not show" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "words", [["--trials", "0"], ["--seeds", "0"], ["--tuning-seed", "-1"], ["--space", "none.toml"], ["--jobs", "0"]]
+)
+def test_bad_input_begins_nothing(words, command, capsys):
+    found, tune = command
+    assert tune(*words) == 2
+    assert words[0].strip("-").replace("-", "_") in capsys.readouterr().err or words[0] == "--space"
+    assert not Path("tuning").exists()
+    assert not found.calls
+
+
+def test_without_optuna_nothing_is_begun(command, monkeypatch, capsys):
+    _, tune = command
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    assert tune() == 2
+    assert capsys.readouterr().err == ("ddpg: error: ddpg tune needs the package 'optuna'; install the extra 'tune'\n")
+    assert not Path("tuning").exists()
+
+
+REAL = "hidden = [4]\nbatch_size = 8\nlearning_starts = 50\njit = false\n"
+
+
+@pytest.mark.slow
+def test_a_real_tuning_that_is_killed_ends_as_if_it_had_not_been(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("ground.toml").write_text(REAL)
+    words = ["tune", "ddpg_envs/LQR-v0", "--config", "ground.toml", "--trials", "2", "--total-timesteps", "300"]
+    words += ["--evaluation-interval", "100", "--evaluation-episodes", "1", "--fresh-seeds", "1", "--jobs", "2"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "ddpg", *words, "--root", "killed"], stderr=subprocess.PIPE, text=True
+    )
+    wait_for(lambda: Path("killed", "trial-0001").exists(), process)
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    for root in ("killed", "straight"):
+        assert main([*words, "--root", root, "--no-progress-bar"]) == 0
+    for name in ("results.csv", "comparison.csv"):
+        assert Path("killed", name).read_bytes() == Path("straight", name).read_bytes(), name
+    training = ["train", "ddpg_envs/LQR-v0", "--config", "killed/best.toml", "--total-timesteps", "100", "--seed", "0"]
+    capsys.readouterr()
+    assert main([*training, "--json", "--no-progress-bar"]) == 0
+    options = json.loads(Path("runs/ddpg_envs/LQR-v0/1/config.json").read_text())["config"]
+    assert options == DDPGConfig(**from_toml(DDPGConfig, read_toml("killed/best.toml"), "it")).to_json()
