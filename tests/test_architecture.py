@@ -43,7 +43,7 @@ WITHOUT_TENSORFLOW = (
         "ddpg_envs",
     ),
     *("ddpg.exports.loaded", "ddpg.exports.policy_file", "ddpg.exports.place", "ddpg.exports.widths"),
-    *(f"ddpg.distributed.{name}" for name in ("messages", "worker", "pool", "processes", "ray_workers")),
+    *(f"ddpg.distributed.{name}" for name in ("choosing", "messages", "worker", "pool", "processes", "ray_workers")),
     *("ddpg.studies.study", "ddpg.runs.recipes", "ddpg.native.cores"),
     *(
         "ddpg.acting.noise",

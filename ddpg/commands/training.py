@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ddpg.commands.base import InItsEnvironment, OfEnvironment, WithJson, WithProgress, find_here, load
 from ddpg.commands.flags import Flag, flags_of, parsed, refuse_unknown
+from ddpg.distributed.choosing import check_collector
 from ddpg.errors import UsageError
 from ddpg.options import check_known, from_toml, option, read_toml
 
@@ -36,6 +37,13 @@ class Train(WithJson, WithProgress, OfEnvironment):
     vectorization: str = option(
         "sync", "of several; sync: in this process; async: in a process each", metavar="{sync,async}"
     )
+    collector: str = option(
+        "local",
+        "who steps the environment; process: workers that are processes of this machine; ray: workers on a Ray cluster",
+        metavar="{local,process,ray}",
+    )
+    workers: int | None = option(None, "of process and ray: how many; none: those of local")
+    ray_address: str | None = option(None, "of a Ray cluster; none: one on this machine", metavar="ADDRESS")
 
     @classmethod
     def parse(cls, arguments: Sequence[str], prog: str) -> Callable[[], None]:
@@ -77,6 +85,7 @@ class Train(WithJson, WithProgress, OfEnvironment):
 
     def __call__(self, config: "AgentConfig | None" = None) -> None:
         """Train, and report."""
+        check_collector(self.collector, self.workers, self.ray_address)
         load("ddpg.runs.training", say=self.progress_bar)
         from ddpg.runs import training
         from ddpg.runs.report import print_report
@@ -92,6 +101,9 @@ class Train(WithJson, WithProgress, OfEnvironment):
             n_envs=self.n_envs,
             vectorization=self.vectorization,
             wrappers=self.wrap,
+            collector=self.collector,
+            workers=self.workers,
+            ray_address=self.ray_address,
             progress_bar=self.progress_bar,
         )
         print_report(run, self.json)

@@ -12,13 +12,13 @@ from ddpg.agents.callbacks import Callback
 from ddpg.agents.loop import Loop
 from ddpg.agents.off_policy import OffPolicyAgent
 from ddpg.distributed.assigning import assignment_of, weights_of
+from ddpg.distributed.choosing import check_collector
 from ddpg.distributed.messages import Assignment, Rollout
 from ddpg.distributed.pool import Pool, Transport
 from ddpg.errors import EnvironmentFault, UsageError
 from ddpg.experience.transitions import Transitions
 from ddpg.experience.values import as_whole
 
-COLLECTORS = ("local", "process", "ray")
 LENGTH = 100  # environment steps of a rollout
 LONGEST_SILENCE = 600.0  # seconds without any rollout, after which the workers are given up
 
@@ -194,27 +194,6 @@ def collecting(
         agent.loop = before
         before.owed_updates = loop.owed_updates
         loop.pool.close()
-
-
-def check_collector(collector: str, workers: int | None, ray_address: str | None) -> None:
-    """Refuse what is no collector, and what belongs to another one.
-
-    Raises:
-        UsageError: it is not one of :data:`COLLECTORS`; workers without a collector that has them; an address without
-            Ray; or the extra that it needs is not installed.
-    """
-    if collector not in COLLECTORS:
-        raise UsageError(f"collector={collector!r} is not one of {', '.join(COLLECTORS)}")
-    if collector == "local" and workers is not None:
-        raise UsageError(f"workers={workers} needs workers elsewhere: set collector to 'process' or 'ray' beside it")
-    if collector != "local":
-        as_whole(workers, "workers", at_least=1)
-    if ray_address is not None and collector != "ray":
-        raise UsageError(f"ray_address={ray_address!r} is for collector='ray', got {collector!r}; set one of the two")
-    if collector == "ray":
-        from ddpg.distributed.ray_workers import import_ray
-
-        import_ray()
 
 
 def _transport(collector: str, assignment: Assignment, ray_address: str | None) -> Transport:

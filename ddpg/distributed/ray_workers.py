@@ -12,25 +12,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ddpg.distributed.choosing import import_ray
 from ddpg.distributed.messages import Assignment, Died, Event, Failed, Ready, Request
 from ddpg.distributed.worker import Worker
 from ddpg.errors import EnvironmentFault, UsageError
 from ddpg.experience.faults import said
-
-
-def import_ray() -> Any:
-    """Return the module.
-
-    Raises:
-        UsageError: it is not installed.
-    """
-    try:
-        import ray
-    except ModuleNotFoundError as error:
-        raise UsageError(
-            f"collector='ray' needs the package {error.name!r}; install the extra 'ray', or take collector='process'"
-        ) from None
-    return ray
 
 
 class Actor:
