@@ -42,7 +42,7 @@ class Counts:
     Attributes:
         requested: rollouts.
         taken: rollouts, each of which answers one request.
-        lost: rollouts that were asked of a worker which died before it answered.
+        lost: rollouts that were asked of a worker which died before it answered, or was ended with the pool.
         refused: rollouts that answer no open request: those that came twice, and those of an epoch that is over.
         deaths: workers that died.
         lost_episodes: episodes of which something was taken, and whose worker died before their end.
@@ -125,21 +125,22 @@ class Pool:
             for worker, member in enumerate(self._members):
                 self._transport.start(worker, member.epoch)
         deadline = time.monotonic() + timeout
+        self._ask()
         while True:
-            self._ask()
             if not self._events:
                 self._events = self._transport.poll(max(0.0, deadline - time.monotonic()))
             while self._events:
                 rollout = self._meet(self._events.pop(0))
                 if rollout is not None:
                     return rollout
+            self._ask()  # those that are ready by now
             if time.monotonic() >= deadline:
                 return None
 
     def close(self) -> None:
         """End all workers; what they were doing is lost."""
         for member in self._members:
-            self._lose(member)
+            self._lose(member, episode=False)
         self._transport.close()
 
     def _ask(self) -> None:
@@ -198,9 +199,9 @@ class Pool:
         member.ready, member.sequence = False, 0
         self._transport.start(death.worker, member.epoch)
 
-    def _lose(self, member: _Member) -> None:
+    def _lose(self, member: _Member, episode: bool = True) -> None:
         self.counts.lost += len(member.open)
         self._free_steps += [request.first_step for request in member.open.values()]
         member.open.clear()
-        self.counts.lost_episodes += member.under_way > 0
+        self.counts.lost_episodes += episode and member.under_way > 0
         member.under_way = 0
