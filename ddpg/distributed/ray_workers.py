@@ -7,6 +7,7 @@ again, up to as many workers as were asked for.
 import collections
 import os
 import signal
+import socket
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -138,6 +139,8 @@ class RayWorkers:
 
 
 def _connect(ray: Any, address: str | None, workers: int) -> None:
+    if address is not None and address != "auto":
+        _check_reachable(address)
     here = address is None and "RAY_ADDRESS" not in os.environ
     size = {"num_cpus": max(workers, os.cpu_count() or 1), "include_dashboard": False} if here else {}
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -150,3 +153,18 @@ def _connect(ray: Any, address: str | None, workers: int) -> None:
         for number, handler in handlers.items():  # Ray takes SIGTERM for itself
             if signal.getsignal(number) is not handler:
                 signal.signal(number, handler)
+
+
+def _check_reachable(address: str) -> None:
+    """Refuse an address that is none, or where nobody listens: Ray itself would try for minutes."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit() or "/" in address:
+        raise UsageError(
+            f"ray_address={address!r} must be 'auto', or HOST:PORT of a cluster's head such as 10.0.0.1:6379"
+        )
+    try:
+        socket.create_connection((host, int(port)), timeout=10).close()
+    except (OSError, OverflowError) as error:
+        raise EnvironmentFault(
+            f"no Ray cluster answers at {address!r} ({said(error)}); start one with: ray start --head"
+        ) from None

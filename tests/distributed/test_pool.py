@@ -135,3 +135,15 @@ def test_closing_counts_what_was_open():
 def test_steps_are_numbered_from_where_the_agent_is():
     _, transport = pool_of(1, first_step=40)
     assert [request.first_step for request in transport.requests] == [40, 43]
+
+
+def test_rollouts_of_an_epoch_that_is_over_are_refused():
+    pool, transport = pool_of(1)
+    late = transport.requests[0]
+    transport.events = [Died(0, 0, "killed"), Ready(0, 1)]
+    pool.collect(0)
+    # The new worker has the same sequence open.
+    transport.events = [rollout(late)]
+    assert pool.collect(0) is None
+    assert (pool.counts.taken, pool.counts.refused, pool.under_way) == (0, 1, 2)
+    check_sum(pool)

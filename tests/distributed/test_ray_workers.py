@@ -54,12 +54,15 @@ def test_an_environment_that_cannot_be_made_ends_it():
         agent.learn(100)
 
 
-@pytest.mark.slow
-def test_a_cluster_that_is_not_there_is_one_line():
+@pytest.mark.parametrize(
+    ("address", "message"),
+    [("127.0.0.1:1", "no Ray cluster answers at '127.0.0.1:1'"), ("ray://head:10001", "must be 'auto', or HOST:PORT")],
+)
+def test_a_cluster_that_is_not_there_is_one_line(address, message):
     with (
         DDPG(Counting(), TINY, seed=0) as agent,
-        pytest.raises(UsageError, match=r"no Ray cluster answers at '127.0.0.1:1'") as caught,
-        collecting(agent, Counting, "ray", 1, ray_address="127.0.0.1:1"),
+        pytest.raises(UsageError, match=message) as caught,
+        collecting(agent, Counting, "ray", 1, ray_address=address),
     ):
         pass
     assert "\n" not in str(caught.value)

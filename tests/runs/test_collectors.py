@@ -1,7 +1,9 @@
 """Runs with workers: as others, but for what a checkpoint cannot hold."""
 
+import contextlib
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,7 +13,11 @@ from pathlib import Path
 import pytest
 
 from ddpg import DDPGConfig, UsageError, resume, train
+from ddpg.agents.registry import load_agent
 from ddpg.runs import directory
+from ddpg.runs.environments import make_env
+from ddpg.runs.ledger import Ledger
+from ddpg.runs.recorder import Recorder
 
 CONFIG = DDPGConfig(
     hidden=(8,), batch_size=8, learning_starts=100, updates_per_step=0.1, optimizer="sgd", jit=False, buffer_size=2000
@@ -95,3 +101,15 @@ def read_group(path):
         return None
     state, _, group, *_ = rest.split()
     return None if state == "Z" else int(group)
+
+
+def test_leaving_a_run_with_workers_promises_nothing_exact(run, tmp_path):
+    document = directory.read_config(run)
+    with load_agent(directory.checkpoints(run)[-1], make_env("Pendulum-v1")) as agent:
+        ledger = Ledger.begun(agent.metrics, agent.counts, agent.num_timesteps)
+        copy = tmp_path / "1"
+        shutil.copytree(run, copy)
+        for exact in (True, False):
+            agent.loop.exact = exact
+            with contextlib.closing(Recorder(copy, document, agent, agent.env, ledger)) as recorder:
+                assert recorder.leave(agent)[1] is exact
