@@ -115,6 +115,8 @@ class Resume(WithJson, WithProgress, InItsEnvironment):
 
     total_timesteps: int | None = option(None, "a new goal; none: the run's")
     checkpoint: str = option("latest", "latest, or the steps of the one to go back to", metavar="N")
+    workers: int | None = option(None, "of a run with workers: how many from now on; none: the run's")
+    ray_address: str | None = option(None, "of its Ray cluster now; none: the run's", metavar="ADDRESS")
 
     def __call__(self) -> None:
         """Go on, and report."""
@@ -128,6 +130,8 @@ class Resume(WithJson, WithProgress, InItsEnvironment):
             total_timesteps=self.total_timesteps,
             which=self.checkpoint,
             allow_import=self.allow_import,
+            workers=self.workers,
+            ray_address=self.ray_address,
             progress_bar=self.progress_bar,
         )
         print_report(run, self.json)

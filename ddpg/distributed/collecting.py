@@ -20,7 +20,7 @@ from ddpg.experience.transitions import Transitions
 from ddpg.experience.values import as_whole
 
 LENGTH = 100  # environment steps of a rollout
-LONGEST_SILENCE = 600.0  # seconds without any rollout, after which the workers are given up
+LONGEST_SILENCE = 3600.0  # seconds without any rollout, after which the workers are given up
 
 
 class _Rest(NamedTuple):

@@ -130,6 +130,8 @@ def resume(
     total_timesteps: int | None = None,
     which: str = "latest",
     allow_import: Sequence[str] = (),
+    workers: int | None = None,
+    ray_address: str | None = None,
     progress_bar: bool = True,
 ) -> Path:
     """Go on with a run from its latest checkpoint, to its goal or to a new one.
@@ -144,6 +146,7 @@ def resume(
         total_timesteps: a new goal.
         which: ``"latest"``, or the timesteps of a checkpoint to go back to; later ones are removed.
         allow_import: modules that an environment named ``module:Id`` in the run's file may import.
+        workers, ray_address: of a run with workers, others than it began with.
         progress_bar: show one on stderr.
 
     Returns:
@@ -159,6 +162,8 @@ def resume(
     document = directory.read_config(run)
     if total_timesteps is not None:
         document["total_timesteps"] = total_timesteps
+    document |= {"workers": workers} if workers is not None else {}
+    document |= {"ray_address": ray_address} if ray_address is not None else {}
     check_import(document["env_id"], run, allow_import)
     with (
         signals.watching() as request,

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from environments import Counting
-from transports import Here
+from transports import Here, Played
 
 from ddpg import DDPG, Callback, DDPGConfig, UsageError
 from ddpg.distributed.assigning import assignment_of
@@ -179,3 +179,11 @@ def test_a_collector_without_workers_is_none():
         collecting(agent, Counting, "local", None),
     ):
         pass
+
+
+def test_workers_that_never_answer_are_given_up(monkeypatch):
+    monkeypatch.setattr("ddpg.distributed.collecting.LONGEST_SILENCE", 0.5)
+    with DDPG(Counting(), DDPGConfig(**TINY), seed=1) as agent:
+        agent.loop = RemoteLoop(agent, Pool(Played(), 2, 10))
+        with pytest.raises(UsageError, match="no worker has answered for 0 s; 0 of them are there"):
+            agent.learn(10)

@@ -46,12 +46,19 @@ def test_a_run_with_workers_leaves_what_others_do(run):
 
 
 def test_it_goes_on_with_new_episodes_and_all_that_was_learned(run):
-    resume(run, total_timesteps=1500, progress_bar=False)
+    resume(run, total_timesteps=1500, workers=1, progress_bar=False)
+    assert directory.read_config(run)["workers"] == 1
     assert [path.name for path in directory.checkpoints(run)][-1] == "1500"
     rows = directory.read_table(run / "metrics.csv")
     steps = [int(row["timesteps"]) for row in rows]
     assert steps == sorted(set(steps))
     assert float(rows[-1]["n_updates"] or 0) in (0, 140)
+
+
+def test_a_run_without_workers_gets_none_later(run, tmp_path):
+    plain = train("Pendulum-v1", CONFIG, root=tmp_path, total_timesteps=200, **OPTIONS)
+    with pytest.raises(UsageError, match="workers=2 are for collector='process' or 'ray'"):
+        resume(plain, total_timesteps=400, workers=2, progress_bar=False)
 
 
 def test_options_that_workers_cannot_keep_leave_nothing_behind(tmp_path):
