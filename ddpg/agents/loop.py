@@ -147,7 +147,8 @@ class Loop:
         """Whether the next step earns updates."""
         starts = agent.config.learning_starts
         # A memory that was not saved is refilled first, by the policy that was.
-        return agent.num_timesteps >= starts and len(agent.replay) >= min(starts, agent.replay.capacity)
+        refilled = len(agent.replay) >= min(starts, agent.replay.capacity)
+        return agent.num_timesteps >= starts and refilled
 
     def _learn(self, agent: Learning, steps: int, goal: int, callbacks: Callback) -> None:
         """Make the updates that are owed, once they fill a call."""

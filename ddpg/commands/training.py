@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from ddpg.commands.base import InItsEnvironment, OfEnvironment, WithJson, WithProgress, find_here, load
 from ddpg.commands.flags import Flag, flags_of, parsed, refuse_unknown
-from ddpg.distributed.choosing import check_collector
 from ddpg.errors import UsageError
 from ddpg.options import check_known, from_toml, option, read_toml
 
@@ -85,6 +84,8 @@ class Train(WithJson, WithProgress, OfEnvironment):
 
     def __call__(self, config: "AgentConfig | None" = None) -> None:
         """Train, and report."""
+        from ddpg.distributed.choosing import check_collector
+
         check_collector(self.collector, self.workers, self.ray_address)
         load("ddpg.runs.training", say=self.progress_bar)
         from ddpg.runs import training
