@@ -23,6 +23,7 @@ FLOORS = [
     {"config"},
     {"updates", "exports"},
     {"agents"},
+    {"distributed"},
     {"laboratory", "runs"},
     {"studies"},
     {"commands"},
@@ -43,6 +44,7 @@ WITHOUT_TENSORFLOW = (
     ),
     *("ddpg.exports.loaded", "ddpg.exports.policy_file", "ddpg.exports.place", "ddpg.exports.widths"),
     *("ddpg.studies", "ddpg.runs.recipes", "ddpg.native.cores"),
+    *(f"ddpg.distributed.{name}" for name in ("choosing", "messages", "worker", "pool", "processes", "ray_workers")),
     *(
         "ddpg.acting.noise",
         "ddpg.acting.parameter_noise",

@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from ddpg.acting.mirror import mirror
+from ddpg.acting.program import NumpyProgram
 from ddpg.experience.normalisers import ObservationNormaliser
 from ddpg.networks.base import Network
 
@@ -16,10 +17,15 @@ v1 = tf.compat.v1
 class NumpyPolicy:
     """μ(s) from a NumPy copy of the weights: microseconds, where a session call takes a good 100."""
 
-    def __init__(self, program, variables: Sequence):
+    def __init__(self, program: NumpyProgram, variables: Sequence):
         self.variables = list(variables)
         self.load = program.load
         self._program = program
+
+    @property
+    def program(self) -> NumpyProgram:
+        """What acts, with the weights as they are now."""
+        return self._program
 
     def __call__(self, observations: np.ndarray) -> np.ndarray:
         """Return μ(s), ``[B, A]``, of float32 observations ``[B, *observation shape]``."""
@@ -79,7 +85,13 @@ class NormalisedPolicy:
 
 def can_be_perturbed(policy: NumpyPolicy | SessionPolicy | NormalisedPolicy) -> bool:
     """Tell whether a policy's weights are in NumPy, where they can be disturbed."""
-    return isinstance(policy.inner if isinstance(policy, NormalisedPolicy) else policy, NumpyPolicy)
+    return program_of(policy) is not None
+
+
+def program_of(policy: NumpyPolicy | SessionPolicy | NormalisedPolicy) -> NumpyProgram | None:
+    """Return the NumPy program that acts, of observations as the network sees them; ``None`` where a session acts."""
+    inner = policy.inner if isinstance(policy, NormalisedPolicy) else policy
+    return inner.program if isinstance(inner, NumpyPolicy) else None
 
 
 def make_policy(

@@ -5,7 +5,7 @@ imports TensorFlow. :mod:`ddpg.acting.mirror` reads it off a graph.
 """
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -96,6 +96,13 @@ class NumpyProgram:
         self._source, *self._other_sources = sources
         # Resolved once: this loop is on the path of every environment step.
         self._calls = [(OPERATIONS[step.operation], step.inputs, step.output) for step in steps]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_calls"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._calls = [(OPERATIONS[step.operation], step.inputs, step.output) for step in self.steps]
 
     def load(self, arrays: Sequence[np.ndarray]) -> None:
         """Set the variables' values; with float64 ones (and inputs) the program computes in float64."""

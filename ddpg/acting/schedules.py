@@ -31,3 +31,8 @@ def schedule_of(schedule: str | Callable[[float], float]) -> Callable[[float], f
 def interpolate(initial: float, final: float, steps: int, step: int) -> float:
     """Return the value at ``step``: linear from ``initial`` to ``final`` over ``steps``, then ``final``."""
     return initial + min(1.0, step / steps) * (final - initial)
+
+
+def raised(schedule: Callable[[int], float], exponent: float, step: int) -> float:
+    """Return the value of a schedule at ``step`` to a power."""
+    return schedule(step) ** exponent

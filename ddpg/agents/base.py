@@ -67,7 +67,7 @@ class Agent(SessionOwner, abc.ABC):
         limits.check_memory(config, (self.observation_space, self.action_space), self.own_networks)
         streams = np.random.SeedSequence(self.seed).spawn(3)
         self.generators = dict(zip(("exploration", "replay"), map(np.random.default_rng, streams[:2]), strict=True))
-        self.behaviour = self._make_behaviour(self.generators["exploration"])
+        self.behaviour = self.make_behaviour(self.generators["exploration"], config)
         self.memory = Memory(config, self.observation_space, self.actions.size, self.env)
         self.replay = self.memory.replay
         self.num_timesteps = 0
@@ -98,8 +98,8 @@ class Agent(SessionOwner, abc.ABC):
         """Return the translation of actions, and the space in which the networks learn them."""
 
     @abc.abstractmethod
-    def _make_behaviour(self, rng: np.random.Generator) -> Exploration:
-        """Return the behaviour policy."""
+    def make_behaviour(self, rng: np.random.Generator, config: Any) -> Exploration:
+        """Return a behaviour policy: this agent's, or one that explores by other options of the same class."""
 
     def _note_predicted(self, actions: np.ndarray, deterministic: bool) -> None:
         """Take note of what :meth:`predict` is about to translate, ``[N, A]``."""

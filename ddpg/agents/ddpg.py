@@ -90,9 +90,9 @@ class DDPG(OffPolicyAgent):
         actions = actions_of(space)
         return actions, gym.spaces.Box(-1.0, 1.0, (actions.size,), np.float32)
 
-    def _make_behaviour(self, rng: np.random.Generator) -> BoxExploration:
+    def make_behaviour(self, rng: np.random.Generator, config: DDPGConfig) -> BoxExploration:
+        """Return a behaviour policy that disturbs actions, and weights too where ``parameter_noise`` asks for it."""
         kind: Callable[..., BoxExploration]
-        config = self.config
         usual = (1.0, 0.1) if self.actions.scores else (0.0, 0.0)
         chosen = config.exploration_initial, config.exploration_final
         initial, final = (ours if theirs is None else theirs for theirs, ours in zip(chosen, usual, strict=True))
@@ -106,12 +106,11 @@ class DDPG(OffPolicyAgent):
             size=self.actions.size,
             make_noise=partial(make_noise, config.noise, config.noise_scale, config.noise_theta, config.noise_dt),
             scale=config.noise_scale,
-            share=None if config.noise_schedule == "constant" else self._noise_share,
+            share=None
+            if config.noise_schedule == "constant"
+            else partial(interpolate, 1.0, config.noise_final / config.noise_scale, config.exploration_steps),
             count=getattr(self.env, "num_envs", 1),
         )
-
-    def _noise_share(self, step: int) -> float:
-        return interpolate(1.0, self.config.noise_final / self.config.noise_scale, self.config.exploration_steps, step)
 
     def _note_predicted(self, actions: np.ndarray, deterministic: bool) -> None:
         if not (deterministic and self._squashed):

@@ -58,8 +58,8 @@ class DQN(OffPolicyAgent):
         space = spaces.check_discrete_space(space)
         return ChoiceActions(space), space
 
-    def _make_behaviour(self, rng: np.random.Generator) -> ChoiceExploration:
-        config = self.config
+    def make_behaviour(self, rng: np.random.Generator, config: DQNConfig) -> ChoiceExploration:
+        """Return an ε-greedy behaviour policy."""
         return ChoiceExploration(
             rng,
             config.learning_starts,

@@ -58,13 +58,27 @@ class Loop:
 
     Attributes:
         owed_updates: updates that the steps so far have earned and that are not made yet.
+        exact: whether learning that goes on from a checkpoint does what it would have done without the break.
+        metrics: names of what it measures of its own with every call of updates.
     """
+
+    exact: bool = True
+    metrics: tuple[str, ...] = ()
 
     def __init__(self):
         self.owed_updates = 0.0
         self._interaction: Interaction | None = None
         self._stop_requested = False
         self._callbacks: Callback | None = None
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """What it counted of its own."""
+        return {}
+
+    def measured(self) -> dict[str, float]:
+        """Return the numbers of :attr:`metrics` now."""
+        return {}
 
     def stop(self) -> None:
         """End :meth:`run` after the current step."""
@@ -110,10 +124,7 @@ class Loop:
     def _step(self, agent: Learning, goal: int, callbacks: Callback) -> None:
         # None at first, after an episode's end, and where a callback has abandoned the episode.
         interaction = self._interaction = self._interaction or self._start(agent)
-        starts = agent.config.learning_starts
-        # A memory that was not saved is refilled first, by the policy that was.
-        refilled = len(agent.replay) >= min(starts, agent.replay.capacity)
-        learning = agent.num_timesteps >= starts and refilled
+        learning = self._learns_from_here(agent)
         actions, clipped = agent.behaviour.act(agent.policy, interaction.observations, agent.num_timesteps)
         transitions = interaction.step(agent.to_env(actions))
         # Where an environment was restarting its action was ignored: neither stored nor counted.
@@ -132,6 +143,13 @@ class Loop:
         if callbacks.on_step(agent) is False:
             self.stop()
 
+    def _learns_from_here(self, agent: Learning) -> bool:
+        """Whether the next step earns updates."""
+        starts = agent.config.learning_starts
+        # A memory that was not saved is refilled first, by the policy that was.
+        refilled = len(agent.replay) >= min(starts, agent.replay.capacity)
+        return agent.num_timesteps >= starts and refilled
+
     def _learn(self, agent: Learning, steps: int, goal: int, callbacks: Callback) -> None:
         """Make the updates that are owed, once they fill a call."""
         config = agent.config
@@ -144,7 +162,7 @@ class Loop:
             agent.schedule_learning_rates(max(0.0, 1 - agent.num_timesteps / goal))
         if agent.compile_seconds is None:
             callbacks.on_compile(agent)
-        metrics = agent.update(count)
+        metrics = agent.update(count) | self.measured()
         callbacks.on_update(agent, metrics)
 
 

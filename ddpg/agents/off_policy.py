@@ -35,14 +35,14 @@ class OffPolicyAgent(RememberingAgent):
     def counts(self) -> dict[str, int]:
         """What was counted while learning, since this object was made."""
         drops = self.config.on_bad_transition == "drop"
-        return {"dropped_transitions": self.num_dropped_transitions} if drops else {}
+        return ({"dropped_transitions": self.num_dropped_transitions} if drops else {}) | self.loop.counts
 
     # -- learning -------------------------------------------------------------------------------------
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """Names of what :meth:`update` returns."""
-        return self.updater.metrics
+        """Names of what is measured with every call of updates: what :meth:`update` returns, and the loop's own."""
+        return (*self.updater.metrics, *self.loop.metrics)
 
     @property
     def num_updates(self) -> int:

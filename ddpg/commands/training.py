@@ -36,6 +36,13 @@ class Train(WithJson, WithProgress, OfEnvironment):
     vectorization: str = option(
         "sync", "of several; sync: in this process; async: in a process each", metavar="{sync,async}"
     )
+    collector: str = option(
+        "local",
+        "who steps the environment; process: workers that are processes of this machine; ray: workers on a Ray cluster",
+        metavar="{local,process,ray}",
+    )
+    workers: int | None = option(None, "of process and ray: how many; none: those of local")
+    ray_address: str | None = option(None, "of a Ray cluster; none: one on this machine", metavar="ADDRESS")
 
     @classmethod
     def parse(cls, arguments: Sequence[str], prog: str) -> Callable[[], None]:
@@ -77,6 +84,9 @@ class Train(WithJson, WithProgress, OfEnvironment):
 
     def __call__(self, config: "AgentConfig | None" = None) -> None:
         """Train, and report."""
+        from ddpg.distributed.choosing import check_collector
+
+        check_collector(self.collector, self.workers, self.ray_address)
         load("ddpg.runs.training", say=self.progress_bar)
         from ddpg.runs import training
         from ddpg.runs.report import print_report
@@ -92,6 +102,9 @@ class Train(WithJson, WithProgress, OfEnvironment):
             n_envs=self.n_envs,
             vectorization=self.vectorization,
             wrappers=self.wrap,
+            collector=self.collector,
+            workers=self.workers,
+            ray_address=self.ray_address,
             progress_bar=self.progress_bar,
         )
         print_report(run, self.json)
@@ -103,6 +116,8 @@ class Resume(WithJson, WithProgress, InItsEnvironment):
 
     total_timesteps: int | None = option(None, "a new goal; none: the run's")
     checkpoint: str = option("latest", "latest, or the steps of the one to go back to", metavar="N")
+    workers: int | None = option(None, "of a run with workers: how many from now on; none: the run's")
+    ray_address: str | None = option(None, "of its Ray cluster now; none: the run's", metavar="ADDRESS")
 
     def __call__(self) -> None:
         """Go on, and report."""
@@ -116,6 +131,8 @@ class Resume(WithJson, WithProgress, InItsEnvironment):
             total_timesteps=self.total_timesteps,
             which=self.checkpoint,
             allow_import=self.allow_import,
+            workers=self.workers,
+            ray_address=self.ray_address,
             progress_bar=self.progress_bar,
         )
         print_report(run, self.json)

@@ -46,7 +46,7 @@ class Transitions(NamedTuple):
 
     | field | shape | units |
     |---|---|---|
-    | environments | | those n among the N: all of them, or a mask ``[N]`` |
+    | environments | | those n among the N: all of them, or a mask ``[N]``; or the number of one that made n in a row |
     | observations | [n, *observation shape] | env, float32 |
     | rewards | [n] | env, float32 |
     | next_observations | [n, *observation shape] | env, float32; the true last one where an episode ended |
@@ -54,7 +54,7 @@ class Transitions(NamedTuple):
     | episodes | | those that ended with this step |
     """
 
-    environments: slice | np.ndarray
+    environments: slice | np.ndarray | int
     observations: np.ndarray
     rewards: np.ndarray
     next_observations: np.ndarray
@@ -64,7 +64,9 @@ class Transitions(NamedTuple):
 
     @property
     def lanes(self) -> Sequence[int]:
-        """The numbers, from 0, of the n environments."""
+        """Of each transition the number, from 0, of its environment."""
+        if isinstance(self.environments, int):
+            return [self.environments] * len(self.rewards)
         if isinstance(self.environments, slice):
             return range(len(self.rewards))
         return self.environments.nonzero()[0].tolist()

@@ -36,6 +36,9 @@ class _Description(msgspec.Struct, forbid_unknown_fields=True):
     command: list[_Text]
     config_sha256: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}\Z")]
     wrappers: Annotated[list[_Text], msgspec.Meta(max_length=16)] = []  # of gymnasium, by name
+    collector: one_of("local", "process", "ray") = "local"  # type: ignore[valid-type]
+    workers: Annotated[int, msgspec.Meta(ge=1, le=1024)] | None = None
+    ray_address: Annotated[str, msgspec.Meta(max_length=500)] | None = None
 
 
 def write(run: Path, fields: dict[str, Any]) -> None:
@@ -63,7 +66,7 @@ def read(run: Path) -> dict[str, Any]:
     if found.pop(_DIGEST) != _checksum(found):
         raise FileFault(f"{path} does not match its own checksum: it was edited or damaged; {_ADVICE}")
     del found["format"]
-    return {"wrappers": [], **found}
+    return {"wrappers": [], "collector": "local", "workers": None, "ray_address": None, **found}
 
 
 def _checksum(fields: dict[str, Any]) -> str:

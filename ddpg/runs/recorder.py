@@ -29,7 +29,8 @@ class Recorder(Callback):
     It evaluates and saves where every environment is about to be reset: a single one at the end of the episode that
     is under way when the evaluation is due (cut short if it lasts for another interval), a vector at once. The next
     episodes' seed then depends on the run's seed and on the step alone, in a run that goes on as in one that is
-    resumed there: so both are the same to the last bit.
+    resumed there: so both are the same to the last bit. The environments of workers are not reset: there it evaluates
+    and saves as soon as that is due.
 
     Args:
         run: the directory.
@@ -47,7 +48,7 @@ class Recorder(Callback):
         self._env = env
         self._seed = evaluation_seed(document["seed"])
         self._ledger, self._meter = ledger, Meter(ledger, agent)
-        self._vector = isinstance(agent.env, gym.vector.VectorEnv)
+        self._at_once = isinstance(agent.env, gym.vector.VectorEnv) or not agent.loop.exact
         self._begun_at = agent.num_timesteps
         self._episode_ended_at = -1
         self._evaluation_seconds = 0.0
@@ -106,7 +107,7 @@ class Recorder(Callback):
         """Whether an evaluation is due and every environment can be reset."""
         if now < self._due:
             return False
-        return self._vector or now == self._episode_ended_at or now >= self._due + self._interval
+        return self._at_once or now == self._episode_ended_at or now >= self._due + self._interval
 
     @property
     def _due(self) -> int:
@@ -128,7 +129,8 @@ class Recorder(Callback):
         if now > self._begun_at:
             self._save(agent)
         anew = now in (self._begun_at, self._ledger.evaluated) or self._breaks_at(now)
-        return self._folder / str(now), anew or (now == self._episode_ended_at and not self._vector)
+        exactly = anew or (now == self._episode_ended_at and not self._at_once)
+        return self._folder / str(now), exactly and agent.loop.exact
 
     def evaluate_aside(self, agent: OffPolicyAgent, at_most: float) -> dict[str, Any] | None:
         """Return an evaluation that leaves no trace, or nothing where the last one took longer than ``at_most`` s."""

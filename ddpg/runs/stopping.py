@@ -16,7 +16,7 @@ LONGEST_STEP = 1.0  # seconds that a step counts at most: a longer one was compi
 class StopAtRequest(Callback):
     """Ends learning at the end of the episode under way, or where it stands if that does not come in time.
 
-    The episodes of a vector do not end together, so nothing is waited for there.
+    The episodes of a vector, or of workers, do not end together, so nothing is waited for there.
     """
 
     def __init__(self, request: Request, patience: float = PATIENCE):
@@ -33,9 +33,12 @@ class StopAtRequest(Callback):
         """End learning here, if it was asked for."""
         if self._request.number is None:
             return None
-        if self._ended_at == agent.num_timesteps or isinstance(agent.env, gym.vector.VectorEnv):
+        if self._ended_at == agent.num_timesteps or self._ends_anywhere(agent):
             return False
         now = time.monotonic()
         self._waited += min(now - (self._last_step or now), LONGEST_STEP)
         self._last_step = now
         return False if self._waited >= self._patience else None
+
+    def _ends_anywhere(self, agent: OffPolicyAgent) -> bool:
+        return isinstance(agent.env, gym.vector.VectorEnv) or not agent.loop.exact

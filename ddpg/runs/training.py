@@ -1,10 +1,12 @@
 """A training run from start to finish: environment, agent, run directory, evaluations, checkpoints."""
 
+import contextlib
+import functools
 import importlib.metadata
 import platform
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,9 @@ import gymnasium as gym
 from ddpg.agents.off_policy import OffPolicyAgent
 from ddpg.agents.registry import agent_for, load_agent
 from ddpg.config import AgentConfig
+from ddpg.distributed.assigning import check_options
+from ddpg.distributed.choosing import check_collector
+from ddpg.distributed.collecting import collecting
 from ddpg.errors import EnvironmentFault, UsageError, file_faults
 from ddpg.experience.interaction import spaces_of
 from ddpg.experience.values import as_whole
@@ -37,6 +42,9 @@ def train(
     n_envs: int = 1,
     vectorization: str = "sync",
     wrappers: Sequence[str] = (),
+    collector: str = "local",
+    workers: int | None = None,
+    ray_address: str | None = None,
     progress_bar: bool = True,
 ) -> Path:
     """Train in ``env_id`` (DDPG, or DQN where actions are discrete) and leave everything in a new run directory.
@@ -56,6 +64,10 @@ def train(
         vectorization: of several: ``"sync"``, in this process, or ``"async"``, in a process each, which imports the
             main module (so a script of one's own says ``if __name__ == "__main__":``).
         wrappers: of gymnasium, by name, the innermost first: those of :data:`ddpg.runs.environments.WRAPPERS`.
+        collector: who steps the environment: ``"local"``, this process; ``"process"``, workers that are processes of
+            this machine (which import the main module, too); ``"ray"``, workers on a Ray cluster. docs/scaling.md.
+        workers: how many of them.
+        ray_address: of a Ray cluster; none: one on this machine, which ends with the run.
         progress_bar: show one on stderr.
 
     Returns:
@@ -75,11 +87,14 @@ def train(
         if value is not None or what == "evaluation_episodes":
             as_whole(value, what, at_least)
     directory.check_root(root)
-    with signals.watching() as request:
+    check_collector(collector, workers, ray_address)
+    with signals.watching() as request, contextlib.ExitStack() as collected:
         env, name = _environment(env_id, n_envs, vectorization, wrappers, request)
         total_timesteps = preset_for(name).total_timesteps if total_timesteps is None else int(total_timesteps)
         kind = agent_for(spaces_of(env)[1])
         agent = kind(env, config or preset_config(name, kind.config_class), seed)
+        if collector != "local":
+            check_options(agent.config, n_envs)
         agent.check_learning(total_timesteps)
         document = {
             "env_id": env_id,
@@ -91,12 +106,16 @@ def train(
             "n_envs": n_envs,
             "vectorization": vectorization,
             "wrappers": list(wrappers),
+            "collector": collector,
+            "workers": workers,
+            "ray_address": ray_address,
             "config": agent.config.to_json(),
             "versions": _versions(),
             "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
         }
         if request.number is not None:
             raise KeyboardInterrupt(request.resumable())
+        collected.enter_context(_collector(agent, document))
         with file_faults("nothing was begun"):
             run = directory.create(root, name, document, agent.save)
         with owned(run):
@@ -111,12 +130,15 @@ def resume(
     total_timesteps: int | None = None,
     which: str = "latest",
     allow_import: Sequence[str] = (),
+    workers: int | None = None,
+    ray_address: str | None = None,
     progress_bar: bool = True,
 ) -> Path:
     """Go on with a run from its latest checkpoint, to its goal or to a new one.
 
     On the same machine, with the same versions, the run ends as if it had never been interrupted
-    (docs/reliability.md). A damaged checkpoint is passed over for the one before it, with a warning.
+    (docs/reliability.md), unless it has workers: it goes on with new episodes then. A damaged checkpoint is passed over
+    for the one before it, with a warning.
 
     Args:
         run: the run directory.
@@ -124,6 +146,7 @@ def resume(
         total_timesteps: a new goal.
         which: ``"latest"``, or the timesteps of a checkpoint to go back to; later ones are removed.
         allow_import: modules that an environment named ``module:Id`` in the run's file may import.
+        workers, ray_address: of a run with workers, others than it began with.
         progress_bar: show one on stderr.
 
     Returns:
@@ -139,12 +162,23 @@ def resume(
     document = directory.read_config(run)
     if total_timesteps is not None:
         document["total_timesteps"] = total_timesteps
+    document |= {"workers": workers} if workers is not None else {}
+    document |= {"ray_address": ray_address} if ray_address is not None else {}
     check_import(document["env_id"], run, allow_import)
-    with signals.watching() as request, file_faults("nothing was begun"), owned(run):
+    with (
+        signals.watching() as request,
+        file_faults("nothing was begun"),
+        owned(run),
+        contextlib.ExitStack() as collected,
+    ):
+        check_collector(document["collector"], document["workers"], document["ray_address"])
         directory.sweep(run)
         env_id, n_envs, wrappers = (document[name] for name in ("env_id", "n_envs", "wrappers"))
         env, env_id = _environment(env_id, n_envs, document["vectorization"], wrappers, request)
-        agent, ledger = _load(run, env, which, config)
+        path = _newest(run, which)
+        agent = load_agent(path, env, config=config)
+        collected.enter_context(_collector(agent, document))
+        ledger = _ledger(path, agent)
         document["config"] = agent.config.to_json()
         if agent.num_timesteps >= document["total_timesteps"]:
             underway.tidy(run, agent, env_id)  # a kill may have come before it
@@ -178,8 +212,19 @@ def _environment(
     return env, id_of(one)
 
 
-def _load(run: Path, env: Any, which: str, config: AgentConfig | None) -> tuple[OffPolicyAgent, Ledger]:
-    """Return the agent of the newest checkpoint that is whole, and what that remembers of the run."""
+@contextlib.contextmanager
+def _collector(agent: OffPolicyAgent, document: dict[str, Any]) -> Iterator[None]:
+    """Let an agent learn from workers, if a run's description asks for them."""
+    if document["collector"] == "local":
+        yield
+        return
+    maker = functools.partial(make_env, document["env_id"], document["wrappers"])
+    with collecting(agent, maker, document["collector"], document["workers"], ray_address=document["ray_address"]):
+        yield
+
+
+def _newest(run: Path, which: str) -> Path:
+    """Return the newest checkpoint that is whole."""
     paths = directory.checkpoints(run)[::-1]
     if which != "latest" or not paths:
         paths = [checkpoint.find(run, which)]
@@ -189,17 +234,17 @@ def _load(run: Path, env: Any, which: str, config: AgentConfig | None) -> tuple[
         except UsageError as error:
             warnings.warn(f"{error}; going back to the checkpoint before it", stacklevel=3)
         else:
-            return _loaded(path, env, config)
-    return _loaded(paths[-1], env, config)
+            return path
+    return paths[-1]
 
 
-def _loaded(path: Path, env: Any, config: AgentConfig | None) -> tuple[OffPolicyAgent, Ledger]:
-    agent = load_agent(path, env, config=config)
+def _ledger(path: Path, agent: OffPolicyAgent) -> Ledger:
+    """Return what a checkpoint remembers of the run, for the agent that was loaded from it."""
     _, groups = checkpoint.read(path, only={LEDGER})
     if LEDGER in groups:
         where = f"{path / LEDGER}.safetensors"
-        return agent, Ledger.from_arrays(where, groups[LEDGER], agent.metrics, agent.counts)
-    return agent, Ledger.begun(agent.metrics, agent.counts, agent.num_timesteps)
+        return Ledger.from_arrays(where, groups[LEDGER], agent.metrics, agent.counts)
+    return Ledger.begun(agent.metrics, agent.counts, agent.num_timesteps)
 
 
 def _versions() -> dict[str, str]:

@@ -120,12 +120,13 @@ def _leave(run: Path, goal: int, agent: OffPolicyAgent, recorder: Recorder, requ
     path, exactly = recorder.leave(agent)
     where = f"saved at {agent.num_timesteps:,} of {goal:,} steps"
     before = [checkpoint.name for checkpoint in directory.checkpoints(run) if checkpoint.name != path.name][-1:]
+    goes_back = before and agent.loop.exact
     if exactly:
         request.say(f"{where}; it goes on as if it had not been interrupted with: ddpg resume {run}")
     else:
         request.say(
             f"{where}, where episodes are under way, so that it goes on with new ones: ddpg resume {run}"
-            + (f"; exactly as if not interrupted: ddpg resume {run} --checkpoint {before[0]}" if before else "")
+            + (f"; exactly as if not interrupted: ddpg resume {run} --checkpoint {before[0]}" if goes_back else "")
         )
     if summary := recorder.evaluate_aside(agent, LAST_EVALUATION):
         request.say(

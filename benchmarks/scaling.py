@@ -1,0 +1,148 @@
+"""How collecting grows with its workers, what a worker takes, and what it costs the learner to send weights.
+
+    python benchmarks/scaling.py [--collectors process ray] [--workers 1 2 4 8] [--json FILE]
+
+- steps/s in an environment of 5 ms a step (it sleeps), of N workers, against N times those of one; with a learner that
+  makes an update of 64-64 networks every other step, so that it is not what is measured;
+- the resident memory of a worker after that: the largest, in MB;
+- the learner's seconds in publishing a 256-256 actor to 8 workers, as a share of those in which it updates.
+
+Start-up is not counted. Rollouts of 100 steps come every half second, so steps/s are the slope of a line through when
+they came.
+"""
+
+import argparse
+import functools
+import json
+import os
+import time
+from pathlib import Path
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+import gymnasium as gym
+import numpy as np
+
+SECONDS = 0.005  # of a step
+
+
+class Sleeping(gym.Env):
+    """17 observations, 6 actions, as HalfCheetah; 5 ms a step, 1000 steps an episode."""
+
+    def __init__(self, seconds: float = SECONDS):
+        self.observation_space = gym.spaces.Box(-1.0, 1.0, (17,), np.float32)
+        self.action_space = gym.spaces.Box(-1.0, 1.0, (6,), np.float32)
+        self.seconds = seconds
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.steps = 0
+        return self._observation(), {}
+
+    def step(self, action):
+        time.sleep(self.seconds)
+        self.steps += 1
+        return self._observation(), float(-np.square(action).sum()), False, self.steps == 1000, {}
+
+    def _observation(self):
+        return self.np_random.uniform(-1, 1, 17).astype(np.float32)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--collectors", nargs="+", default=["process"])
+    parser.add_argument("--workers", nargs="+", type=int, default=[1, 2, 4, 8])
+    parser.add_argument("--rollouts", type=int, default=20, help="of 100 steps, of each worker")
+    parser.add_argument("--json", type=Path, help="also write the results to this file")
+    options = parser.parse_args()
+    found: dict = {"cores": os.cpu_count(), "seconds_a_step": SECONDS, "collectors": {}}
+    for collector in options.collectors:
+        rows = [scaling(collector, workers, options.rollouts) for workers in options.workers]
+        for row in rows:
+            row["of_linear"] = row["steps_per_second"] / (
+                row["workers"] * rows[0]["steps_per_second"] / rows[0]["workers"]
+            )
+            print(collector, row)
+        found["collectors"][collector] = {"scaling": rows, "broadcast": broadcast(collector)}
+        print(collector, found["collectors"][collector]["broadcast"])
+    if options.json:
+        options.json.write_text(json.dumps(found, indent=2) + "\n")
+
+
+def agent_of(hidden: tuple[int, ...], updates_per_step: float, seconds: float):
+    from ddpg import DDPG, DDPGConfig
+
+    config = DDPGConfig(hidden=hidden, learning_starts=100, updates_per_step=updates_per_step)
+    return DDPG(Sleeping(seconds), config, seed=0)
+
+
+def scaling(collector: str, workers: int, rollouts: int) -> dict:
+    """Return steps/s of N workers and the memory of the largest."""
+    from ddpg.distributed.collecting import collecting
+
+    with agent_of((64, 64), 0.5, SECONDS) as agent, collecting(agent, Sleeping, collector, workers) as loop:
+        agent.learn(200 * workers)  # starts the workers, compiles the update
+        while loop.pool.ready < workers:
+            agent.learn(100)
+        agent.learn(100 * workers)
+        arrived: list[tuple[float, int]] = []
+        agent.learn(
+            100 * workers * rollouts, lambda agent: arrived.append((time.perf_counter(), loop.pool.counts.steps))
+        )
+        times, steps = np.array(arrived).T
+        return {
+            "workers": workers,
+            "steps_per_second": float(np.polyfit(times - times[0], steps, 1)[0]),
+            "largest_worker_mb": max(map(resident, pids_of(collector, loop))),
+            "policy_lag_updates": loop.measured()["policy_lag"],
+            "updates_per_step": agent.num_updates / (agent.num_timesteps - 100),
+        }
+
+
+def broadcast(collector: str, workers: int = 8) -> dict:
+    """Return what it costs to publish a 256-256 actor: milliseconds each, and the share of the updates' time."""
+    from ddpg.distributed.collecting import collecting
+
+    with (
+        agent_of((256, 256), 1.0, 0.0) as agent,
+        collecting(agent, functools.partial(Sleeping, 0.0), collector, workers) as loop,
+    ):
+        agent.learn(1000)  # starts the workers, compiles the update
+        updating, update = [0.0], agent.update
+
+        def timed(n: int) -> dict[str, float]:
+            start = time.perf_counter()
+            try:
+                return update(n)
+            finally:
+                updating[0] += time.perf_counter() - start
+
+        agent.update = timed
+        count, spent, start = loop.broadcasts, loop.broadcast_seconds, time.perf_counter()
+        agent.learn(4000)
+        spent, count = loop.broadcast_seconds - spent, loop.broadcasts - count
+        whole = time.perf_counter() - start
+        return {
+            "workers": workers,
+            "milliseconds": 1000 * spent / count,
+            "share_of_updates": spent / updating[0],
+            "share_of_all": spent / whole,
+            "policy_lag_updates": loop.measured()["policy_lag"],
+        }
+
+
+def pids_of(collector: str, loop) -> list[int]:
+    if collector == "process":
+        return loop.pool._transport.pids
+    own = [path for path in Path("/proc").glob("[0-9]*/cmdline") if path.read_bytes().startswith(b"ray::Actor")]
+    return [int(path.parent.name) for path in own]
+
+
+def resident(pid: int) -> float:
+    """Return a process's resident memory in MB."""
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,206 @@
+"""Learning from workers' rollouts: the loop of acting and learning, of which the acting is done elsewhere."""
+
+import contextlib
+import math
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+
+from ddpg.agents.callbacks import Callback
+from ddpg.agents.loop import Loop
+from ddpg.agents.off_policy import OffPolicyAgent
+from ddpg.distributed.assigning import assignment_of, weights_of
+from ddpg.distributed.choosing import check_collector
+from ddpg.distributed.messages import Assignment, Rollout
+from ddpg.distributed.pool import Pool, Transport
+from ddpg.errors import EnvironmentFault, UsageError
+from ddpg.experience.transitions import Transitions
+from ddpg.experience.values import as_whole
+
+LENGTH = 100  # environment steps of a rollout
+LONGEST_SILENCE = 3600.0  # seconds without any rollout, after which the workers are given up
+
+
+class _Rest(NamedTuple):
+    """What of a rollout is yet to be learned from: its rows from ``start`` on."""
+
+    rollout: Rollout
+    start: int
+
+
+class RemoteLoop(Loop):
+    """Stores what workers did, and makes the updates that it earns: as many a step as without workers.
+
+    A rollout is learned from in pieces, each of which ends where its episode ends, where learning starts, where the
+    goal is, and where the updates that it earns fill a call: so callbacks, tables and checkpoints see what they see
+    without workers. What is left of a rollout at the goal is learned from by the next ``learn``, if there is one.
+
+    Args:
+        agent: who learns; its loop so far is replaced by this one, which goes on with the updates that it owes.
+        pool: of the workers.
+
+    Attributes:
+        pool: as given.
+        learned_steps: transitions that were learned from, of those that the pool has taken.
+        broadcasts: how often weights were published.
+        broadcast_seconds: how long that took the learner.
+    """
+
+    exact = False
+    metrics = ("policy_lag",)
+
+    def __init__(self, agent: OffPolicyAgent, pool: Pool):
+        super().__init__()
+        self.pool = pool
+        self.owed_updates = agent.loop.owed_updates
+        agent.begin_episodes()  # the lanes of replay memory are the workers', from now on
+        self.learned_steps = self.broadcasts = 0
+        self.broadcast_seconds = 0.0
+        self._agent = agent
+        self._rest: _Rest | None = None
+        self._published: dict[int, int] = {}  # by version, the updates that were made then
+        self._epochs: dict[int, int] = {}
+        self._lag, self._last_rollout = 0.0, 0.0
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """What was lost, of :class:`ddpg.distributed.pool.Counts`."""
+        counts = self.pool.counts
+        return {
+            "worker_deaths": counts.deaths,
+            "lost_rollouts": counts.lost,
+            "lost_episodes": counts.lost_episodes,
+            "refused_rollouts": counts.refused,
+        }
+
+    def measured(self) -> dict[str, float]:
+        """Return ``policy_lag``: updates that were made since those weights which acted in the last transitions."""
+        return {"policy_lag": self._lag}
+
+    def abandon_episode(self) -> None:
+        """Do nothing: the episodes under way are in the workers' environments, which nobody else uses."""
+
+    def run(self, agent: Any, goal: int, callbacks: Callback) -> None:
+        """Learn from rollouts until the agent has taken ``goal`` steps in its life, or :meth:`stop`."""
+        self._last_rollout = time.monotonic()
+        super().run(agent, goal, callbacks)
+
+    def _step(self, agent: Any, goal: int, callbacks: Callback) -> None:
+        rest = self._rest or self._collected()
+        if rest is not None:
+            self._digest(agent, rest, goal, callbacks)
+        if callbacks.on_step(agent) is False:
+            self.stop()
+
+    def _collected(self) -> _Rest | None:
+        """Publish the weights if they are new, and return the next rollout, or nothing after a second."""
+        updates = self._agent.num_updates
+        if updates not in self._published.values():
+            start = time.perf_counter()
+            self._published[self.pool.publish(weights_of(self._agent))] = updates
+            self.broadcast_seconds += time.perf_counter() - start
+            self.broadcasts += 1
+        rollout = self.pool.collect(1.0)
+        if rollout is None:
+            if time.monotonic() - self._last_rollout > LONGEST_SILENCE:
+                raise EnvironmentFault(
+                    f"no worker has answered for {LONGEST_SILENCE:.0f} s; {self.pool.ready} of them are there: see "
+                    "whether the environment hangs, and whether the cluster has room for workers"
+                )
+            return None
+        self._last_rollout = time.monotonic()
+        worker, epoch, *_ = rollout.request
+        if self._epochs.get(worker, epoch) != epoch:  # what it did before broke off
+            self._agent.memory.end_episodes(worker)
+        self._epochs[worker] = epoch
+        self._agent.num_dropped_transitions += rollout.dropped
+        for version in [version for version in self._published if version < rollout.version - 100]:
+            del self._published[version]
+        return _Rest(rollout, 0) if len(rollout) else None
+
+    def _digest(self, agent: Any, rest: _Rest, goal: int, callbacks: Callback) -> None:
+        """Store a piece of a rollout, and make the updates that it earns."""
+        rollout, start = rest
+        config, now = agent.config, agent.num_timesteps
+        unfilled = max(1, math.ceil((config.updates_per_call - self.owed_updates) / config.updates_per_step))
+        limits = [len(rollout) - start, goal - now, unfilled]
+        limits += [at - start for at, _ in rollout.episodes if at > start]
+        limits += [config.learning_starts - now] * (now < config.learning_starts)
+        learning = self._learns_from_here(agent)
+        end = start + min(limits)
+        rows = slice(start, end)
+        transitions = Transitions(
+            rollout.request.worker,
+            rollout.observations[rows],
+            rollout.rewards[rows],
+            rollout.next_observations[rows],
+            rollout.terminated[rows],
+            rollout.truncated[rows],
+            [],
+        )
+        agent.store(transitions, rollout.actions[rows], int(rollout.clipped[rows].sum()))
+        self.learned_steps += end - start
+        self._rest = _Rest(rollout, end) if end < len(rollout) else None
+        for at, episode in rollout.episodes:
+            if at == end:
+                callbacks.on_episode_end(agent, episode._replace(index=rollout.request.worker))
+        self._lag = float(agent.num_updates - self._published.get(rollout.version, 0))
+        if learning:
+            self._learn(agent, end - start, goal, callbacks)
+
+
+@contextlib.contextmanager
+def collecting(
+    agent: OffPolicyAgent,
+    make_env: Callable[[], gym.Env],
+    collector: str = "process",
+    workers: int = 2,
+    *,
+    length: int = LENGTH,
+    ray_address: str | None = None,
+) -> Iterator[RemoteLoop]:
+    """Let ``agent.learn`` learn from workers within the block; end them behind it.
+
+    Args:
+        agent: who learns.
+        make_env: makes an environment like the agent's, in a worker: a function of a module, or a partial of one.
+        collector: ``"process"``: workers are processes of this machine, which import the main module (so a script of
+            one's own says ``if __name__ == "__main__":``); ``"ray"``: actors of a Ray cluster.
+        workers: how many; under Ray the most: as many of them are there as the cluster has CPUs for.
+        length: environment steps of a rollout, at least 100 for the cost of a message not to be felt.
+        ray_address: of a Ray cluster that is there; none: one that was initialised in this process, or one of this
+            machine, which ends with the block.
+
+    Yields:
+        The agent's loop, with what is counted.
+
+    Raises:
+        UsageError: an unknown collector, options that workers cannot keep, no Ray.
+    """
+    check_collector(collector, workers, ray_address)
+    as_whole(length, "length", at_least=1)
+    if collector == "local":
+        raise UsageError("collector='local' has no workers; call learn() as it is")
+    first_step = agent.num_timesteps
+    assignment = assignment_of(agent, make_env, workers, length, first_step)
+    before = agent.loop
+    loop = RemoteLoop(agent, Pool(_transport(collector, assignment, ray_address), workers, length, first_step))
+    agent.loop = loop
+    try:
+        yield loop
+    finally:
+        agent.loop = before
+        before.owed_updates = loop.owed_updates
+        loop.pool.close()
+
+
+def _transport(collector: str, assignment: Assignment, ray_address: str | None) -> Transport:
+    if collector == "process":
+        from ddpg.distributed.processes import Processes
+
+        return Processes(assignment)
+    from ddpg.distributed.ray_workers import RayWorkers
+
+    return RayWorkers(assignment, ray_address)

@@ -1,0 +1,122 @@
+"""Workers on a Ray cluster: they learn, they are replaced, the pool shrinks and grows with the cluster."""
+
+import functools
+import os
+import signal
+import subprocess
+
+import pytest
+from environments import Counting
+
+from ddpg import DDPG, DDPGConfig, UsageError, evaluate
+from ddpg.distributed.collecting import collecting
+from ddpg.runs.environments import make_env
+
+ray = pytest.importorskip("ray", reason="the extra 'ray' is not installed")
+
+TINY = DDPGConfig(
+    hidden=(8,), batch_size=8, optimizer="sgd", jit=False, buffer_size=20_000, learning_starts=100, updates_per_step=0.1
+)
+PENDULUM = functools.partial(make_env, "Pendulum-v1")
+
+
+def actors():
+    """The pids of the actors on this machine."""
+    found = subprocess.run(["pgrep", "-f", "^ray::Actor"], capture_output=True, text=True, check=False)
+    return [int(line) for line in found.stdout.split()]
+
+
+def check_sum(pool):
+    counts = pool.counts
+    assert counts.requested == counts.taken + counts.lost + pool.under_way
+
+
+@pytest.mark.slow
+def test_a_cluster_of_this_machine_begins_and_ends_with_the_workers():
+    before = signal.getsignal(signal.SIGTERM)
+    with DDPG(PENDULUM(), TINY, seed=0) as agent:
+        with collecting(agent, PENDULUM, "ray", 2) as loop:
+            assert signal.getsignal(signal.SIGTERM) is before
+            agent.learn(1000)
+            check_sum(loop.pool)
+            assert (agent.replay.added, loop.pool.counts.deaths, loop.pool.ready) == (1000, 0, 2)
+            assert agent.num_updates + loop.owed_updates == pytest.approx(90)
+        assert not ray.is_initialized()
+
+
+@pytest.mark.slow
+def test_an_environment_that_cannot_be_made_ends_it():
+    with (
+        DDPG(Counting(), TINY, seed=0) as agent,
+        collecting(agent, functools.partial(make_env, "No-v0"), "ray", 1),
+        pytest.raises(UsageError, match="cannot make environment 'No-v0'"),
+    ):
+        agent.learn(100)
+
+
+@pytest.mark.parametrize(
+    ("address", "message"),
+    [("127.0.0.1:1", "no Ray cluster answers at '127.0.0.1:1'"), ("ray://head:10001", "must be 'auto', or HOST:PORT")],
+)
+def test_a_cluster_that_is_not_there_is_one_line(address, message):
+    with (
+        DDPG(Counting(), TINY, seed=0) as agent,
+        pytest.raises(UsageError, match=message) as caught,
+        collecting(agent, Counting, "ray", 1, ray_address=address),
+    ):
+        pass
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.slow
+def test_a_run_outlives_killed_workers_and_a_node_that_leaves():
+    from ray.cluster_utils import Cluster
+
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    try:
+        nodes = [cluster.add_node(num_cpus=2) for _ in range(2)]
+        ready = {}
+
+        def trouble(agent):
+            now = agent.num_timesteps
+            due = [at for at in (1000, 2000, 4000, 8000) if now >= at and at not in ready]
+            for at in due:
+                ready[at] = agent.loop.pool.ready
+                if at < 4000:
+                    os.kill(actors()[0], signal.SIGKILL)
+                elif at == 4000:
+                    cluster.remove_node(nodes[1])
+                else:
+                    cluster.add_node(num_cpus=2)
+
+        ray.init(address=cluster.address, log_to_driver=False)
+        with DDPG(PENDULUM(), TINY, seed=0) as agent:
+            with collecting(agent, PENDULUM, "ray", 5) as loop:
+                agent.learn(12_000, trouble)
+                check_sum(loop.pool)
+                counts = loop.pool.counts
+                assert (agent.num_timesteps, agent.replay.added, loop.learned_steps) == (12_000,) * 3
+                assert counts.steps == counts.taken * 100
+                assert counts.deaths == 4  # two killed, two with their node
+                assert counts.lost > 0
+                assert ready[8000] == 3  # one on the head, two on the node that stayed
+                for _ in range(200):
+                    if loop.pool.ready == 5:
+                        break
+                    agent.learn(100)
+                assert loop.pool.ready == 5  # the new node has room
+            assert ray.is_initialized()  # not ours to end
+    finally:
+        ray.shutdown()
+        cluster.shutdown()
+    assert not actors()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("collector", "workers"), [("process", 2), ("process", 4), ("ray", 2)])
+def test_pendulum_is_learned_with_workers(collector, workers):
+    config = DDPGConfig(learning_starts=1000)
+    with DDPG(PENDULUM(), config, seed=0) as agent:
+        with collecting(agent, PENDULUM, collector, workers):
+            agent.learn(12_000)
+        assert evaluate(agent, PENDULUM(), 10, seed=1).summary()["mean_return"] > -300

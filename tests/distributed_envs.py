@@ -1,0 +1,42 @@
+"""Environments that look at the process they are in: module-level, so that workers can make them."""
+
+import sys
+import time
+
+from environments import Counting
+
+
+class Alone(Counting):
+    """Counting, which fails in a process that has TensorFlow; its reward is the process's memory in MB."""
+
+    def reset(self, *, seed=None, options=None):
+        assert "tensorflow" not in sys.modules, "a worker has TensorFlow"
+        return super().reset(seed=seed, options=options)
+
+    def step(self, action):
+        observation, _, *rest = super().step(action)
+        with open("/proc/self/statm") as file:
+            megabytes = int(file.read().split()[1]) * 4096 / 1e6
+        return observation, megabytes, *rest
+
+
+class Broken(Counting):
+    """Counting, which cannot be made."""
+
+    def __init__(self):
+        raise RuntimeError("no licence")
+
+
+class Slow(Counting):
+    """Counting, a millisecond a step."""
+
+    def step(self, action):
+        time.sleep(0.001)
+        return super().step(action)
+
+
+class Invalid(Counting):
+    """Counting, whose second observation is NaN."""
+
+    def __init__(self):
+        super().__init__(nan_at=2)

@@ -1,0 +1,61 @@
+"""Transports for tests: one that is played by hand, and one whose workers are in this process."""
+
+import numpy as np
+
+from ddpg.distributed.messages import Ready, Rollout
+from ddpg.distributed.worker import Worker
+
+
+def rollout(request, length=3, under_way=0, version=0):
+    """A rollout of nothing, that answers ``request``."""
+    columns = {name: np.zeros((length, 1), np.float32) for name in ("observations", "next_observations", "actions")}
+    columns |= {name: np.zeros(length, bool) for name in ("terminated", "truncated", "clipped")}
+    return Rollout(
+        request, version, rewards=np.zeros(length, np.float32), episodes=[], dropped=0, under_way=under_way, **columns
+    )
+
+
+class Played:
+    """Keeps what it was asked for, and brings the events that a test puts into it."""
+
+    def __init__(self):
+        self.events, self.started, self.requests, self.published, self.closed = [], [], [], [], False
+
+    def publish(self, version, arrays):
+        self.published.append(version)
+
+    def start(self, worker, epoch):
+        self.started.append((worker, epoch))
+
+    def request(self, request):
+        self.requests.append(request)
+
+    def poll(self, timeout):
+        events, self.events = self.events, []
+        return events
+
+    def close(self):
+        self.closed = True
+
+
+class Here(Played):
+    """Workers in this process, which answer as soon as they are asked."""
+
+    def __init__(self, assignment):
+        super().__init__()
+        self.assignment, self.workers, self.arrays = assignment, {}, None
+
+    def publish(self, version, arrays):
+        super().publish(version, arrays)
+        self.arrays = [array.copy() for array in arrays]
+
+    def start(self, worker, epoch):
+        super().start(worker, epoch)
+        self.workers[worker] = Worker(self.assignment, worker, epoch)
+        self.events.append(Ready(worker, epoch))
+
+    def request(self, request):
+        super().request(request)
+        worker = self.workers[request.worker]
+        worker.load(self.published[-1], self.arrays)
+        self.events.append(worker.rollout(request))
