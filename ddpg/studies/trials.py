@@ -65,10 +65,11 @@ class Trials:
         self._optuna, self._space, self._seed = optuna, space, seed
         _mend(path)
         pruner = optuna.pruners.MedianPruner(n_startup_trials=5)
+        lock: Any = _NoLock()  # Optuna's class of them cannot be a base: it is there with the extra alone
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # of what Optuna calls experimental
-                self._storage = optuna.storages.JournalStorage(JournalFileBackend(str(path), lock_obj=_NoLock()))
+                self._storage = optuna.storages.JournalStorage(JournalFileBackend(str(path), lock_obj=lock))
             self._study = optuna.create_study(
                 study_name=_NAME,
                 storage=self._storage,
