@@ -79,7 +79,8 @@ def test_an_agent_learns_to_reach(tmp_path):
     gym.register("Reaching-v0", Reaching)
     env = make_env("Reaching-v0")
     config = SMALL.replace(
-        **{"hidden": (32,), "batch_size": 32, "learning_starts": 200, "gamma": 0.8, "tau": 0.05, "noise_scale": 0.5}
+        **{"hidden": (32,), "batch_size": 32, "learning_starts": 200, "gamma": 0.8, "tau": 0.05, "noise_scale": 0.5},
+        optimizer="adam",
     )
     agent = DDPG(env, config, seed=0).learn(1000)
     assert evaluate(agent, make_env("Reaching-v0"), 20, seed=1).summary()["success_rate"] >= 0.9
