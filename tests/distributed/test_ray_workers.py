@@ -75,7 +75,7 @@ def test_a_run_outlives_killed_workers_and_a_node_that_leaves():
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
     try:
         nodes = [cluster.add_node(num_cpus=2) for _ in range(2)]
-        ready = {}
+        ready, killed = {}, []
 
         def trouble(agent):
             now = agent.num_timesteps
@@ -83,7 +83,8 @@ def test_a_run_outlives_killed_workers_and_a_node_that_leaves():
             for at in due:
                 ready[at] = agent.loop.pool.ready
                 if at < 4000:
-                    os.kill(actors()[0], signal.SIGKILL)
+                    killed.append(next(pid for pid in actors() if pid not in killed))
+                    os.kill(killed[-1], signal.SIGKILL)
                 elif at == 4000:
                     cluster.remove_node(nodes[1])
                 else:
