@@ -38,7 +38,8 @@ class CrossQUpdate(TD3Update):
 
     def critic_step(self, batch: Batch, y: tf.Tensor) -> Metrics:
         """Move every critic's half of the joint pass towards y."""
-        predictions = [q for q, _ in self._joint(batch)]
+        with tf.control_dependencies([y]):  # y's own pass reads the statistics before they move
+            predictions = [q for q, _ in self._joint(batch)]
         pairs = zip(self.critics, predictions, strict=True)
         return means([ddpg.regression_step(*pair, batch, y, self.config.prioritised) for pair in pairs])
 

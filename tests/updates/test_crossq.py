@@ -107,3 +107,31 @@ def test_a_renormalised_actor_acts_in_numpy():
 def test_what_is_refused(make, message):
     with pytest.raises(UsageError, match=message):
         make()
+
+
+def test_statistics_move_after_the_targets_pass_has_read_them():
+    """Nothing but a dependency orders reads and writes of variables; without one the two would race."""
+    driven = Driven("stepped", CONFIG).start()
+    update = driven.update
+    with driven.graph.as_default():
+        batch = minibatches().map(lambda field: tf.constant(field[0]))
+        y = update.target(batch)
+        before = set(driven.graph.get_operations())
+        update.critic_step(batch, y)
+    handles = {v.handle.name for critic in update.critics for v in critic.variables if "norm" in v.name}
+    moves = [
+        operation
+        for operation in driven.graph.get_operations()
+        if operation not in before
+        and operation.type in ("AssignSubVariableOp", "AssignAddVariableOp")
+        and operation.inputs[0].name in handles
+    ]
+    assert len(moves) == 2 * 2 * 3  # critics, layers; mean, variance, steps
+    for move in moves:
+        waiting, behind = [move], set()
+        while waiting:
+            operation = waiting.pop()
+            if operation not in behind:
+                behind.add(operation)
+                waiting += [*operation.control_inputs, *(tensor.op for tensor in operation.inputs)]
+        assert y.op in behind
