@@ -38,7 +38,7 @@ class Discrete(msgspec.Struct, tag="Discrete", tag_field="type", forbid_unknown_
     start: Annotated[int, msgspec.Meta(ge=-_SAFE, le=_SAFE)]
 
 
-Several: TypeAlias = Annotated[list["Space"], msgspec.Meta(min_length=1, max_length=1024)]
+Several: TypeAlias = Annotated["list[Space]", msgspec.Meta(min_length=1, max_length=1024)]
 
 
 class Tuple(msgspec.Struct, tag="Tuple", tag_field="type", forbid_unknown_fields=True):
