@@ -58,7 +58,7 @@ class Evaluate(WithJson, InItsEnvironment):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Paths(WithJson, OfEnvironment):
-    """The gradient paths side by side on one minibatch, with a picture; or the steps of one update, as it is."""
+    """The gradient paths side by side on one minibatch, with a picture."""
 
     seed: int | None = option(None, "of weights, actions and minibatch; none: a random one")
     picture: str = option("paths.png", "the PNG to write", metavar="FILE")

@@ -11,7 +11,7 @@ from ddpg.studies.study import Cell, cells_of, read_study
 from ddpg.studies.study_folder import Place
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-sys.path.insert(0, str(BENCHMARKS))
+sys.path.append(str(BENCHMARKS))
 
 
 @pytest.mark.parametrize("name", ["returns", "bounding"])

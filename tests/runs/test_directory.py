@@ -30,6 +30,9 @@ CONFIG = {
     "versions": {"python": "3.12"},
     "command": ["ddpg", "train"],
     "wrappers": ["FlattenObservation"],
+    "collector": "ray",
+    "workers": 3,
+    "ray_address": "auto",
 }
 
 
@@ -44,9 +47,11 @@ def test_a_config_is_read_as_it_was_written(tmp_path):
     assert directory.read_config(tmp_path) == CONFIG
 
 
-def test_a_config_from_before_there_were_wrappers_has_none(tmp_path):
-    description.write(tmp_path, {name: value for name, value in CONFIG.items() if name != "wrappers"})
-    assert directory.read_config(tmp_path) == CONFIG | {"wrappers": []}
+@pytest.mark.parametrize("later", ["wrappers", "collector", "workers", "ray_address"])
+def test_a_config_from_before_there_was_a_field_has_its_default(later, tmp_path):
+    defaults = {"wrappers": [], "collector": "local", "workers": None, "ray_address": None}
+    description.write(tmp_path, {name: value for name, value in CONFIG.items() if name != later})
+    assert directory.read_config(tmp_path) == CONFIG | {later: defaults[later]}
 
 
 WRONG = [

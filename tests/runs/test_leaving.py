@@ -16,6 +16,7 @@ from environments import Walk
 from remains import assert_same, what_is_left
 
 from ddpg import DDPGConfig, UsageError, resume, train
+from ddpg.agents.loop import Loop
 from ddpg.cli import main
 from ddpg.errors import EnvironmentFault, FileFault
 from ddpg.runs import directory, signals, stopping
@@ -133,7 +134,7 @@ def test_an_episode_that_does_not_end_is_not_waited_for(straight, at, tmp_path, 
 
 def test_waiting_for_an_episode_is_not_waiting_for_a_compiler(monkeypatch):
     class Agent:
-        num_timesteps, env = 1, None
+        num_timesteps, env, loop = 1, None, Loop()
 
     request = signals.Request()
     clock = iter([100.0, 100.5, 140.5, 141.0, 143.0, 144.0, 145.1])
