@@ -21,6 +21,13 @@ def test_every_cell_can_be_trained(name):
     assert {group.final_episodes for group in groups} == {100}
 
 
+def test_tuning_leaves_the_seeds_of_the_final_look_alone():
+    """Pendulum's, 200 to 239, are looked at once, when all else is decided."""
+    cells = cells_of(read_study(BENCHMARKS / "studies" / "tuning_pendulum.toml"))
+    assert len(cells) == 8 * 20
+    assert {cell.seed for cell in cells} == {*range(300, 320)}
+
+
 def test_how_bounding_is_met_is_read_off_the_runs(tmp_path, monkeypatch):
     """Of 100 steps 30 were clipped, and of the two logged means of what is outside, 0.2 and 0.4, the mean is 0.3."""
     import bounding
