@@ -4,6 +4,7 @@ python -m benchmarks.faults.twins [--runs 20]
 """
 
 import argparse
+import re
 import tempfile
 import time
 from pathlib import Path
@@ -31,7 +32,7 @@ def two_on_one_run(root: Path) -> list[dict]:
         "trial": "resume of a run under way",
         "status": status,
         "names its owner": named,
-        "said": said.strip().replace(str(root), "ROOT"),
+        "said": re.sub(r"\S*/ddpg/cli\.py", "ddpg", said.strip().replace(str(root), "ROOT")),
     }
     return [told, {"trial": "resume after its owner was killed", "status": after}]
 
