@@ -12,21 +12,19 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
-from ddpg import progress
 from ddpg.native.cores import INTRAOP, available_cores
 from ddpg.progress import significant
 from ddpg.runs import directory, signals
 from ddpg.runs.ownership import owned
 from ddpg.storage import atomic, document
+from ddpg.studies.boards import StudyBoard
 from ddpg.studies.study import Group, cells_of
 from ddpg.studies.study_folder import Place, begin
 
 COMMAND = (sys.executable, "-m", "ddpg")
 ANSWER = "the cells under way are asked to save and to end; a second signal ends this command at once, and they follow"
 _POLL = 0.1  # seconds between looks at the processes
-_LOOK = 2.0  # seconds between looks at how far they are
 
 
 @dataclasses.dataclass(frozen=True)
@@ -199,7 +197,7 @@ def run_study(
         states = {place: place.state for place in places}
         before = [place for place in places if states[place] == "failed" and not retry]
         left = [place for place in places if states[place] != "finished" and place not in before]
-        with _Board(places, progress_bar) as board:
+        with StudyBoard(places, progress_bar) as board:
             for place in before:
                 board.say(f"{place.cell}: failed before: {place.why_failed}; --retry tries it again")
             scheduler = Scheduler(left, jobs, request, board.say, command)
@@ -215,43 +213,6 @@ def run_study(
 def how_to_go_on(study: Path, root: Path) -> str:
     """Return the command that goes on with a study."""
     return f"ddpg study {shlex.quote(str(study))} --root {shlex.quote(str(root))}"
-
-
-class _Board:
-    """What is told meanwhile: lines, and on a terminal a bar over the steps of all cells."""
-
-    def __init__(self, places: Sequence[Place], shown: bool):
-        total = sum(place.cell.group.total_timesteps for place in places)
-        self._shown = shown and sys.stderr.isatty()
-        self._steps = {place: place.steps for place in places} if self._shown else {}
-        self._bar: Any = progress.bar(
-            total=total,
-            initial=sum(self._steps.values()),
-            unit="step",
-            unit_scale=True,
-            smoothing=0.1,
-            disable=not self._shown,
-        )
-        self._looked = 0.0
-
-    def __enter__(self) -> "_Board":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.close()
-
-    def say(self, text: str) -> None:
-        """Write a line above the bar."""
-        self._bar.write(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr)
-        sys.stderr.flush()
-
-    def look(self) -> None:
-        """Move the bar to where the cells are, now and then."""
-        if self._shown and time.monotonic() - self._looked >= _LOOK:
-            self._looked = time.monotonic()
-            left = [place for place, steps in self._steps.items() if steps < place.cell.group.total_timesteps]
-            self._steps |= {place: place.steps for place in left}
-            self._bar.update(sum(self._steps.values()) - self._bar.n)
 
 
 def _aside(place: Place) -> Path:

@@ -12,12 +12,12 @@ from ddpg.native.cores import available_cores
 from ddpg.progress import significant
 from ddpg.runs import directory, signals
 from ddpg.runs.ownership import owned
+from ddpg.studies.boards import TuningBoard
 from ddpg.studies.study import Group
 from ddpg.studies.study_folder import Place
 from ddpg.studies.study_jobs import ANSWER, COMMAND
 from ddpg.studies.trial_jobs import TrialScheduler
 from ddpg.studies.trials import Trial, Trials, check_installed
-from ddpg.studies.tuning_bar import TuningBar
 from ddpg.studies.tuning_plan import JOURNAL, Plan, begin, places_of
 
 _DIVERGED = "training diverged"  # as the updater says it
@@ -206,7 +206,7 @@ def run_tuning(
         ground_first = trials.enqueue_ground(plan.ground.options)
         cells_failed: dict[str, str] = {}
         compared: list[Group] = []
-        with TuningBar(wanted, progress_bar) as bar:
+        with TuningBoard(wanted, progress_bar) as bar:
             cells = TrialScheduler(jobs, request, bar.say, command)
             tuner = Tuner(root, plan, trials, wanted, cells, bar.say)
 

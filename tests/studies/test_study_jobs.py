@@ -11,7 +11,7 @@ from ddpg.commands.looking import Evaluate
 from ddpg.commands.training import Resume, Train
 from ddpg.runs import signals
 from ddpg.runs.ownership import owned
-from ddpg.studies import study_jobs
+from ddpg.studies import boards, study_jobs
 from ddpg.studies.study import Cell, read_study
 from ddpg.studies.study_folder import Place
 from ddpg.studies.study_jobs import Scheduler, run_study, threads_each
@@ -159,7 +159,7 @@ def test_what_goes_wrong_here_ends_the_processes(stubbed):
 def test_on_a_terminal_a_bar_over_the_steps_of_all_cells(stubbed, monkeypatch, capsys):
     study = stubbed(2)
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
-    monkeypatch.setattr(study_jobs, "_LOOK", 0.0)
+    monkeypatch.setattr(boards, "LOOK", 0.0)
     run_study(study.file, study.root, study.groups, jobs=1, command=study.command)
     said = capsys.readouterr().err
     assert "100/200" in said
