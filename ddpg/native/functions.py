@@ -95,6 +95,7 @@ FUNCTIONS: dict[str, Callable[..., str]] = {
     "sqrt": lambda lines, x: lines.call("sqrt", x),
     "rsqrt": _rsqrt,
     "exp": _exp,
+    "log": lambda lines, x: lines.call("log", x),
     "tanh": _tanh,
     "greater": _comparison("ogt"),
     "greater_equal": _comparison("oge"),
@@ -109,7 +110,7 @@ FUNCTIONS: dict[str, Callable[..., str]] = {
 
 DECLARATIONS = "\n".join(
     [
-        *(f"declare float @llvm.{name}.f32(float)" for name in ("sqrt", "fabs", "nearbyint")),
+        *(f"declare float @llvm.{name}.f32(float)" for name in ("sqrt", "fabs", "nearbyint", "log")),
         "declare float @llvm.copysign.f32(float, float)",
         "declare i32 @llvm.fptosi.sat.i32.f32(float)",
         "declare i64 @llvm.smin.i64(i64, i64)",

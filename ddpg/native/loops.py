@@ -1,12 +1,16 @@
 """A scheduled loop as a function: what each place reads, computes and writes."""
 
+import functools
+import math
 from collections.abc import Sequence
 
 from ddpg.native.functions import FUNCTIONS, ZERO
 from ddpg.native.layout import Layout
-from ddpg.native.program import ALL, COLUMNS, ROWS, Item, Shape, Value, Write
+from ddpg.native.program import ALL, COLUMNS, REDUCED, ROWS, Item, Shape, Value, Write
 from ddpg.native.schedule import Loop
-from ddpg.native.text import FLAGS, Lines, number
+from ddpg.native.text import Lines, number
+
+_BEGINNING = {"sums": ZERO, "largest": number(-math.inf)}
 
 
 def memory_of(base: Value) -> str:
@@ -37,7 +41,7 @@ class LoopFunction:
         self._columns = 1 if self._flat else loop.space[1]
         self._shape = loop.space
         self.length = loop.space[0] * loop.space[1] if self._flat else loop.space[0]
-        self._sums = [member for member in loop.members if isinstance(member, Value) and member.kind == "sums"]
+        self._sums = [member for member in loop.members if isinstance(member, Value) and member.kind in REDUCED]
         self.totals = [total for total in self._sums if total.detail != COLUMNS]
         self._lines = lines = Lines()
         for index, total in enumerate(self._sums):
@@ -63,8 +67,8 @@ class LoopFunction:
                 return
             row = lines.times(self._i, self._columns)
             by_row = [(index, total) for index, total in enumerate(self._sums) if total.detail == COLUMNS]
-            for index, _ in by_row:
-                lines.store(ZERO, f"%sum{index}", 0)
+            for index, total in by_row:
+                lines.store(_BEGINNING[total.kind], f"%sum{index}", 0)
             with lines.loop(0, self._columns) as self._j:
                 self._at = lines.add(f"add nsw i64 {row}, {self._j}")
                 self._members(loop.members)
@@ -77,7 +81,7 @@ class LoopFunction:
                 value = self._read(member.value)
                 self._written[member.variable, member.version + 1] = value
                 self._lines.store(value, self._parameter(f"variable {member.variable}", member.value), self._at)
-            elif member.kind == "sums":
+            elif member.kind in REDUCED:
                 self._sum(member)
             else:
                 self._map(member)
@@ -88,7 +92,9 @@ class LoopFunction:
             total = lines.at(self._pointer(member), self._j)
         else:
             total = f"%sum{next(index for index, other in enumerate(self._sums) if other is member)}"
-        lines.store(lines.add(f"fadd {FLAGS} float {lines.load(total, 0)}, {value}"), total, 0)
+        so_far = lines.load(total, 0)
+        add = lines.larger if member.kind == "largest" else functools.partial(lines.binary, "fadd")
+        lines.store(add(so_far, value), total, 0)
 
     def _map(self, member: Value) -> None:
         if member.kind == "window":
@@ -145,7 +151,7 @@ def _is_flat(loop: Loop) -> bool:
     """Tell whether every place stands for itself: rows and columns do not matter then."""
     for member in loop.members:
         arguments = (member.value,) if isinstance(member, Write) else member.arguments
-        if isinstance(member, Value) and (member.kind == "window" or (member.kind == "sums" and member.detail != ALL)):
+        if isinstance(member, Value) and (member.kind == "window" or (member.kind in REDUCED and member.detail != ALL)):
             return False
         if any(argument.shape not in (loop.space, (1, 1)) for argument in arguments):
             return False

@@ -26,6 +26,7 @@ _MAPS = {
     "Sqrt": "sqrt",
     "Rsqrt": "rsqrt",
     "Exp": "exp",
+    "Log": "log",
     "Tanh": "tanh",
     "Relu": "relu",
     "Greater": "greater",
@@ -216,6 +217,35 @@ def _squared_difference(translation: Translation, operation: tf.Operation, outpu
     return translation.program.map("square", translation.program.map("sub", *map(translation.value, operation.inputs)))
 
 
+def _exponentials(program: Program, logits: Value) -> tuple[Value, Value, Value]:
+    """Return logits less their row's largest, e to the power of them, and the sums of these over each row."""
+    shifted = program.map("sub", logits, program.largest(logits))
+    powers = program.map("exp", shifted)
+    return shifted, powers, program.sums(powers, COLUMNS)
+
+
+def _softmax(translation: Translation, operation: tf.Operation, output: tf.Tensor) -> Value:
+    if output.shape.rank != 2:
+        raise NoTranslation(f"{operation.name} of rank {output.shape.rank}")
+    program = translation.program
+    shifted, powers, total = _exponentials(program, translation.whole(operation.inputs[0]))
+    if operation.type == "LogSoftmax":
+        return program.map("sub", shifted, program.map("log", total))
+    return program.map("div", powers, total)
+
+
+def _cross_entropy(translation: Translation, operation: tf.Operation) -> dict[str, Value]:
+    program = translation.program
+    logits, labels = map(translation.whole, operation.inputs)
+    shifted, powers, total = _exponentials(program, logits)
+    losses = program.sums(program.map("mul", labels, program.map("sub", program.map("log", total), shifted)), COLUMNS)
+    values = (
+        program.view(losses, matrix_shape(operation.outputs[0])),
+        program.map("sub", program.map("div", powers, total), labels),
+    )
+    return {output.name: value for output, value in zip(operation.outputs, values, strict=True)}
+
+
 def _split(translation: Translation, operation: tf.Operation) -> dict[str, Value]:
     axis, argument = operation.inputs
     if argument.shape.rank != 2:
@@ -230,7 +260,7 @@ def _split(translation: Translation, operation: tf.Operation) -> dict[str, Value
     }
 
 
-_PARTED = {"Unpack": _unpacked, "Split": _split}
+_PARTED = {"Unpack": _unpacked, "Split": _split, "SoftmaxCrossEntropyWithLogits": _cross_entropy}
 
 _OTHERS: dict[str, Callable[[Translation, Any, tf.Tensor], Value]] = {
     "Cast": _cast,
@@ -239,6 +269,7 @@ _OTHERS: dict[str, Callable[[Translation, Any, tf.Tensor], Value]] = {
     "BiasAddGrad": _bias_gradient,
     "MatMul": _matrix_product,
     "ConcatV2": _join,
+    **dict.fromkeys(("Softmax", "LogSoftmax"), _softmax),
     "Pack": _pack,
     "ZerosLike": lambda translation, *_: translation.program.literal(0),
     "OnesLike": lambda translation, *_: translation.program.literal(1),

@@ -33,6 +33,7 @@ class Value:
     | map | a function of numbers, for each place; smaller arguments are repeated | its name |
     | window | a part of its argument | (first row, first column) |
     | sums | its argument summed | ROWS (to one row), COLUMNS (to one column) or ALL |
+    | largest | the largest number of each row | COLUMNS |
     | product | a matrix product of two | whether each is transposed |
     | join | its arguments side by side | |
     | view | its argument's numbers in the same order, in another shape | |
@@ -67,7 +68,8 @@ class Write:
 
 
 Item = Value | Write
-COMPUTED = ("map", "window", "sums", "product", "join")
+REDUCED = ("sums", "largest")
+COMPUTED = ("map", "window", "product", "join", *REDUCED)
 
 
 class Program:
@@ -140,6 +142,11 @@ class Program:
             over = ALL
         shape = {ROWS: (1, columns), COLUMNS: (rows, 1), ALL: (1, 1)}[over]
         return self._value("sums", shape, (argument,), over)
+
+    def largest(self, argument: Value) -> Value:
+        """Return the largest number of each row."""
+        rows, columns = argument.shape
+        return argument if columns == 1 else self._value("largest", (rows, 1), (argument,), COLUMNS)
 
     def product(self, one: Value, other: Value, one_transposed: bool, other_transposed: bool) -> Value:
         """Return the matrix product; one with a vector is a sum of products, which loops do better than BLAS."""

@@ -7,7 +7,7 @@ whatever still reads what was there before.
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 
-from ddpg.native.program import COMPUTED, Item, NoTranslation, Program, Shape, Value, Write
+from ddpg.native.program import COMPUTED, REDUCED, Item, NoTranslation, Program, Shape, Value, Write
 
 
 @dataclasses.dataclass(eq=False)
@@ -152,14 +152,14 @@ def _needed(items: Sequence[Item], outputs: Sequence[Value]) -> list[Item]:
 
 
 def _is_sum(value: Value) -> bool:
-    return value.kind == "sums"
+    return value.kind in REDUCED
 
 
 def _loops(item: Item) -> bool:
-    return isinstance(item, Write) or item.kind in ("map", "window", "sums")
+    return isinstance(item, Write) or item.kind in ("map", "window", *REDUCED)
 
 
 def _space(item: Item) -> Shape:
     if isinstance(item, Write):
         return item.value.shape
-    return item.arguments[0].shape if item.kind == "sums" else item.shape
+    return item.arguments[0].shape if item.kind in REDUCED else item.shape

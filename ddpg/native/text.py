@@ -88,6 +88,11 @@ class Lines:
         """Return a binary operation's result: fadd, fsub, fmul or fdiv."""
         return self.add(f"{operation} {FLAGS} float {one}, {other}")
 
+    def larger(self, one: str, other: str) -> str:
+        """Return the larger of two; any of them where one is not a number (only so loops vectorise it)."""
+        holds = self.add(f"fcmp nnan nsz olt float {one}, {other}")
+        return self.add(f"select nnan nsz i1 {holds}, float {other}, float {one}")
+
     def call(self, name: str, *arguments: str) -> str:
         """Return what an intrinsic of floats makes of ``arguments``."""
         return self.add(f"call {FLAGS} float @llvm.{name}.f32({', '.join(f'float {a}' for a in arguments)})")

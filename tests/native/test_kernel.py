@@ -125,6 +125,28 @@ def test_reductions_and_broadcasts(session, values):
     assert_alike(ours, theirs, 5e-6)
 
 
+@pytest.mark.parametrize("level", [0.0, 300.0, -300.0])
+def test_softmax_and_cross_entropy(session, values, level):
+    """Where e to the power of the logits is out of range, too."""
+    x, y = (v1.placeholder(tf.float32, [5, 7]) for _ in range(2))
+    labels, logits, weights = tf.nn.softmax(y), 30.0 * x + level, tf.reshape(tf.range(35.0), [5, 7])
+    losses = tf.nn.softmax_cross_entropy_with_logits(labels=labels, logits=logits)
+    metrics = [
+        tf.reduce_sum(weights * tf.nn.softmax(logits)),
+        tf.reduce_mean(weights * tf.nn.log_softmax(logits)),
+        tf.reduce_sum(losses * tf.range(5.0)),
+        *(tf.reduce_sum(weights * gradient) for gradient in tf.gradients(losses, [x, y])),
+    ]
+    ours, theirs = both(session, metrics, {"x": x, "y": y}, values)
+    assert_alike(ours, theirs, 1e-5)
+
+
+def test_softmax_of_what_is_not_a_number(graph):
+    x = v1.placeholder(tf.float32, [2, 3])
+    kernel = Kernel([tf.reduce_sum(tf.square(tf.nn.softmax(x)))], {"x": x}, [], 1)
+    assert np.isnan(kernel.run(1, [np.array([[[0, np.nan, 1], [0, 0, 0]]], np.float32)])[0]).all()
+
+
 @pytest.mark.parametrize(
     ("shape", "workers"),
     [((5, 3, 7), 1), ((64, 40, 9), 2), ((13, 37, 20), 1), ((7, 1, 8), 1), ((33, 17, 1), 1), ((70, 64, 65), 3)],

@@ -36,6 +36,7 @@ OPTIONS = {
         "target_policy_noise": 0.2,
         "optimizer": "sgd",
     },
+    "crossq, categorical": {"target": "none", "norm": "renorm", "critic": "categorical", "optimizer": "sgd"},
     "lap, n steps": {"prioritised": "lap", "n_steps": 3},
     "batch norm, sgd": {"norm": "batch", "optimizer": "sgd"},  # rounding made full steps by Adam, see test_crossq
 }
