@@ -10,7 +10,7 @@ from ddpg.acting.noise import NOISES, Noise
 from ddpg.acting.schedules import SCHEDULES
 from ddpg.errors import UsageError
 from ddpg.experience.priorities import KINDS
-from ddpg.family import ACTIVATIONS, NORMS, CriticOptions, TD3Options
+from ddpg.family import ACTIVATIONS, NORMS, RENORMS, CriticOptions, TD3Options
 from ddpg.options import Options, documented, option
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class AgentConfig(Options):
 
     hidden: tuple[int, ...] = _networks((256, 256), "units of the hidden layers")
     activation: str | Callable = _networks("relu", "activation of the hidden layers", ACTIVATIONS)
-    norm: str | None = _networks(None, "normalisation of the hidden layers; renorm: CrossQ's", NORMS)
+    norm: str | None = _networks(None, "normalisation of the hidden layers; renorm: CrossQ's; renorm_hidden: without its inputs'", NORMS)
     block: str = _networks(
         "plain",
         "residual: SimBa's blocks, whose width hidden tells, and again for every block",
@@ -236,10 +236,10 @@ class DDPGConfig(TD3Options, CriticOptions, AgentConfig):
     def __post_init__(self):
         super().__post_init__()
         self._check_positive("actor_learning_rate", "critic_learning_rate")
-        if self.target == "none" and self.norm_of_critics != "renorm":
+        if self.target == "none" and self.norm_of_critics not in RENORMS:
             raise UsageError(
                 "target='none' stands on batch renormalisation of the critics, which sees (s, a) and (s', a') at once; "
-                "set critic_norm='renorm' with it, or target='online'"
+                "set critic_norm='renorm' or 'renorm_hidden' with it, or target='online'"
             )
         if self.target == "none" and self.td_target == "residual_gradient":
             raise UsageError("target='none' stops y, and td_target='residual_gradient' does not; set one of the two")

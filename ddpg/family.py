@@ -7,7 +7,8 @@ import math
 from ddpg.options import Options, option
 
 ACTIVATIONS = ("relu", "tanh", "elu", "selu", "leaky_relu", "sigmoid", "softplus", "softsign", "linear")
-NORMS = ("batch", "layer", "renorm")
+RENORMS = ("renorm", "renorm_hidden")
+NORMS = ("batch", "layer", *RENORMS)
 
 _targets = functools.partial(option, group="targets")
 _critics = functools.partial(option, group="critics")

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from ddpg._tflearn import tflearn
 from ddpg.errors import UsageError, choose
-from ddpg.family import ACTIVATIONS, NORMS
+from ddpg.family import ACTIVATIONS, NORMS, RENORMS
 from ddpg.networks.renorm import batch_renormalization
 
 AUTO_REUSE = tf.compat.v1.AUTO_REUSE
@@ -39,7 +39,8 @@ def mlp(
         norm: ``None``; ``"batch"``: the observation and every layer before the action's entry are batch
             normalised (Lillicrap et al. 2015, section 3), every hidden layer where no action enters or it
             enters with the observation; ``"layer"``: layer normalisation of every hidden layer; ``"renorm"``:
-            batch renormalisation of what enters each layer, the output's too, as in CrossQ.
+            batch renormalisation of what enters each layer, the output's too, as in CrossQ; ``"renorm_hidden"``:
+            of all of it but the observation and the action.
         action_layer: the layer whose input the action joins (critics only). 0: with the observation;
             1: the paper's critic.
 
@@ -68,7 +69,7 @@ def mlp(
         for index, units in enumerate(hidden):
             if actions is not None and index == action_layer:
                 layer = tf.concat([layer, actions], axis=1)
-            if norm == "renorm":
+            if norm == "renorm" or (norm == "renorm_hidden" and index):
                 layer = batch_renormalization(layer, scope=f"norm_{index}")
             initializer = fan_in_uniform(int(layer.shape[1]))
             layer = tflearn.fully_connected(
@@ -84,7 +85,7 @@ def mlp(
             elif norm == "layer":
                 layer = layer_normalization(layer, scope=f"norm_{index}")
             layer = activate(layer)
-        return batch_renormalization(layer, scope="norm") if norm == "renorm" else layer
+        return batch_renormalization(layer, scope="norm") if norm in RENORMS else layer
 
     return network
 

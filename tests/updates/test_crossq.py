@@ -29,22 +29,23 @@ def normalised(x, gain, bias):
 
 
 def joint(weights, inputs):
-    """Q of all rows, each layer's inputs normalised over them."""
-    g0, b0, w1, b1, g1, c1, w2, b2 = weights
-    hidden = np.maximum(normalised(inputs, g0, b0) @ w1 + b1, 0)
+    """Q of all rows, each layer's inputs normalised over them, or all but the first's."""
+    *first, w1, b1, g1, c1, w2, b2 = weights
+    hidden = np.maximum((normalised(inputs, *first) if first else inputs) @ w1 + b1, 0)
     return normalised(hidden, g1, c1) @ w2 + b2
 
 
 @pytest.mark.parametrize("more", [(), pytest.param(("compiled",), marks=pytest.mark.slow)], ids=["", "compiled"])
-def test_joint_pass_by_hand_with_every_driver(more):
+@pytest.mark.parametrize("norm", ["renorm", "renorm_hidden"])
+def test_joint_pass_by_hand_with_every_driver(norm, more):
     ends = []
     for driver in ("stepped", "uncompiled", *more):
-        driven = Driven(driver, CONFIG).start()
+        driven = Driven(driver, CONFIG.replace(norm=norm)).start()
         batch = minibatches()
         with driven.session.as_default(), driven.graph.as_default():
             mu = driven.update.actor.predict(batch.next_observations[0])
             weights = [critic.get_network_params() for critic in driven.update.critics]
-            moving = [next(v for v in c.variables if "norm_0/moving_mean" in v.name) for c in driven.update.critics]
+            moving = [v for c in driven.update.critics for v in c.variables if "norm_0/moving_mean" in v.name]
         shadows = driven.weights()[1]
         metrics = driven.train(1)
         rows = np.concatenate(
@@ -56,6 +57,7 @@ def test_joint_pass_by_hand_with_every_driver(more):
         q, next_q = np.split(np.array([joint(w, rows) for w in weights]), 2, axis=1)
         y = batch.rewards[0] + 0.9 * (1 - batch.terminated[0]) * next_q.min(axis=0)
         assert metrics["critic_loss"] == pytest.approx(np.mean((q - y) ** 2), rel=1e-4)
+        assert len(moving) == (2 if norm == "renorm" else 0)
         for mean in driven.session.run(moving):
             np.testing.assert_allclose(mean, 0.01 * rows.mean(axis=0), atol=1e-6)  # moved once
         driven.train(K - 1, first=1)
@@ -98,8 +100,8 @@ def test_a_renormalised_actor_acts_in_numpy():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: DDPGConfig(target="none"), "set critic_norm='renorm' with it"),
-        (lambda: DDPGConfig(target="none", norm="renorm", critic_norm="layer"), "set critic_norm='renorm' with it"),
+        (lambda: DDPGConfig(target="none"), "set critic_norm='renorm' or"),
+        (lambda: DDPGConfig(target="none", norm="renorm", critic_norm="layer"), "set critic_norm='renorm' or"),
         (lambda: CONFIG.replace(td_target="residual_gradient"), "target='none' stops y"),
         (lambda: DQNConfig(target="none"), "DQN has no such"),
     ],
