@@ -31,6 +31,7 @@ TRIED_ELSEWHERE = {
     "python3 -m venv": ".ci/run makes an environment with these very commands",
     ".venv/bin/": ".ci/run, or for too long",
     "python benchmarks/": "takes minutes to hours",
+    "python -m benchmarks.": "takes minutes to hours; tests/benchmarks tries what it is made of",
     "docker ": "needs a daemon",
     "sphinx-build ": ".ci/run builds the pages",
 }
@@ -147,7 +148,8 @@ def run_shell(block, where):
 def test_code_runs(name, trained, briefly, tmp_path, monkeypatch, capsys):
     """From top to bottom, all Python of a page in one namespace, in a directory with two finished runs."""
     shutil.copytree(trained, tmp_path, dirs_exist_ok=True)
-    shutil.copytree(ROOT / "benchmarks" / "studies", tmp_path / "benchmarks" / "studies")
+    for studies in ("studies", "learning"):
+        shutil.copytree(ROOT / "benchmarks" / studies, tmp_path / "benchmarks" / studies)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
     namespace = {"__name__": "__main__"}

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from benchmarks.learning import ladder
 from benchmarks.learning.long_form import Cell
-from benchmarks.learning.tables import PEER_STUDY, row_of
+from benchmarks.learning.tables import PEER_STUDY, groups, row_of
 from ddpg.runs.curves import learning_curves
 from ddpg.runs.plotting import COLOURS, plot_curves
 
@@ -36,12 +36,15 @@ def draw(cells: Sequence[Cell], folder: Path) -> list[Path]:
 
 
 def shown(cells: Sequence[Cell], *studies: str) -> list[Cell]:
-    """Return the cells of studies that were evaluated, unfinished ones too, in the order of the studies."""
-    return [cell for study in studies for cell in cells if cell.study == study and cell.rows]
+    """Return what is drawn of studies, in their order: of each recipe the finished seeds, or those under way."""
+    drawn = []
+    for group in groups(cells, *studies):
+        evaluated = [cell for cell in group if cell.rows]
+        drawn += [cell for cell in evaluated if cell.finished] or evaluated
+    return drawn
 
 
 def _curves(cells: Sequence[Cell], path: Path, against: str) -> Path:
-    # Whoever has seeds under way is compared as far as all of them have come.
     curves = learning_curves(cells, against, names=[cell.recipe for cell in cells])
     return plot_curves(curves, path, against)
 
@@ -58,7 +61,7 @@ def _ladder(cells: Sequence[Cell], path: Path) -> Path:
     panels[0].invert_yaxis()
     steps = max(cell.asked for cell in cells if cell.study == ladder.STUDY)
     figure.suptitle(f"The ladder: one option at a time, {steps:,} steps", fontsize=11)
-    told = "bar: interquartile mean of the seeds; line: its 95 % bootstrap interval; dots: each seed"
+    told = "bar: interquartile mean of the seeds; line: its 95 % bootstrap interval; dots: each seed; yellow: recipes"
     figure.supxlabel(told, fontsize=8)
     figure.savefig(path)
     return path

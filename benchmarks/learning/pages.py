@@ -49,7 +49,7 @@ def filled(text: str, cells: Sequence[Cell], where: str) -> str:
         where: the page's name, for the message.
 
     Raises:
-        UsageError: a mark names nothing that there is.
+        UsageError: a mark names nothing that there is, or has no end.
     """
 
     def between(mark: re.Match) -> str:
@@ -65,6 +65,10 @@ def filled(text: str, cells: Sequence[Cell], where: str) -> str:
         middle = f"\n{told}\n\n" if told else ""
         return f"<!-- learning: {name} -->\n{middle}<!-- /learning -->"
 
+    if text.count("<!-- learning: ") != len(_MARK.findall(text)):
+        raise UsageError(
+            f"{where} has a mark without its end; put <!-- /learning --> below every <!-- learning: ... -->"
+        )
     return _MARK.sub(between, text)
 
 
