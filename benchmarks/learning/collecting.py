@@ -1,12 +1,12 @@
 """From the folders of studies to one table of all their runs."""
 
+import csv
 import json
 import zlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from benchmarks.learning.long_form import ASKED, KEPT, OPTIONS, Cell, make_cell
-from ddpg.runs import directory
 from ddpg.studies.study import Group, cells_of
 from ddpg.studies.study_folder import read_cells
 from ddpg.studies.study_report import RESULTS, write_report
@@ -21,10 +21,11 @@ def collect(root: Path) -> list[Cell]:
     groups = read_cells(root)
     write_report(root, groups)
     found: dict[tuple[str, str, int], list[tuple[int, str, str]]] = {}
-    for row in directory.read_table(root / RESULTS):
-        if row["measure"] in KEPT:
-            key = row["env"], row["config"], int(row["seed"])
-            found.setdefault(key, []).append((int(row["step"]), row["measure"], row["value"]))
+    with (root / RESULTS).open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            if row["measure"] in KEPT:
+                key = row["env"], row["config"], int(row["seed"])
+                found.setdefault(key, []).append((int(row["step"]), row["measure"], row["value"]))
     cells = []
     for group in groups:
         about = [(0, ASKED, str(group.total_timesteps)), (0, OPTIONS, str(made_of(group)))]

@@ -140,4 +140,5 @@ def _brief(row: dict[str, Any] | None) -> str:
     if row is None or not row["seeds"]:
         return ""
     final, largest = significant(round(row["final"])), significant(round(row["maximum"]))
-    return f"{final} (largest {largest}; {study_table.seeds_of(row)} seeds)"
+    seeds = study_table.seeds_of(row)
+    return f"{final} (largest {largest}; {seeds} seed{'' if seeds == '1' else 's'})"
