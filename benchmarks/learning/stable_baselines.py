@@ -11,7 +11,6 @@ import argparse
 import concurrent.futures
 import json
 import os
-import queue
 import signal
 import subprocess
 import sys
@@ -61,8 +60,8 @@ def add(path: Path, cell: long_form.Cell, runs: Sequence[tuple[str, int]], steps
     long_form.write(path, [*order, *(one for key, one in kept.items() if key not in known)])
 
 
-def train(python: str, task: dict, core: int, under_way: set[subprocess.Popen]) -> list:
-    """Train once on a core; return its evaluations. The process is in ``under_way`` as long as it lives.
+def train(python: str, task: dict, under_way: set[subprocess.Popen]) -> list:
+    """Train once in one thread; return its evaluations. The process is in ``under_way`` as long as it lives.
 
     Raises:
         RuntimeError: the script failed; says its last line.
@@ -73,7 +72,6 @@ def train(python: str, task: dict, core: int, under_way: set[subprocess.Popen]) 
         stderr=subprocess.PIPE,
         text=True,
         env=os.environ | dict.fromkeys(LIBRARIES, "1"),
-        preexec_fn=lambda: os.sched_setaffinity(0, {core}),
     )
     under_way.add(process)
     out, said = process.communicate()
@@ -94,16 +92,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Make what is left; return 1 where a run failed."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.learning.stable_baselines", description=__doc__)
     parser.add_argument("--environments", type=Path, default=Path("build/peers"), metavar="FOLDER")
-    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="runs at a time, a core each")
+    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="runs at a time, a thread each")
     parser.add_argument("--steps", type=int, default=STEPS, help="fewer, to try it out; with another --out")
     parser.add_argument("--out", type=Path, default=RESULTS, metavar="FILE")
     options = parser.parse_args(arguments)
     if options.steps != STEPS and options.out == RESULTS:
         parser.error(f"--steps {options.steps} is not what {RESULTS.name} has, {STEPS}; give another --out")
     runs = left(options.out, RUNS)
-    cores: queue.SimpleQueue[int] = queue.SimpleQueue()
-    for core in sorted(os.sched_getaffinity(0))[: options.jobs]:
-        cores.put(core)
     python = interpreter(PEERS_BY_NAME["Stable-Baselines3"], options.environments) if runs else ""
 
     under_way: set[subprocess.Popen] = set()
@@ -111,11 +106,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         signal.signal(number, lambda number, _: end(under_way, number))
 
     def one(run: tuple[str, int]) -> list:
-        core = cores.get()
-        try:
-            return train(python, task_of(*run, options.steps), core, under_way)
-        finally:
-            cores.put(core)
+        return train(python, task_of(*run, options.steps), under_way)
 
     failed = 0
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:

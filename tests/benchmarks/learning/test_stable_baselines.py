@@ -44,7 +44,7 @@ import json, os, sys
 task = json.loads(sys.argv[1])
 if task["seed"] == 1:
     sys.exit("no such luck")
-assert os.environ["OMP_NUM_THREADS"] == "1" and len(os.sched_getaffinity(0)) == 1
+assert os.environ["OMP_NUM_THREADS"] == "1"
 print("some words first")
 print(json.dumps({"evaluations": [[task["steps"], 7.0, 1.0]]}))
 """
