@@ -37,7 +37,7 @@ def plot_curves(curves: Sequence[Curve], path: str | Path, against: str = "steps
     FigureCanvasAgg(figure)
     panels = figure.subplots(rows, columns, squeeze=False).flatten()
     for axes, name in zip(panels, names, strict=False):
-        for colour, curve in zip(_endless(COLOURS), [c for c in curves if c.env_id == name], strict=False):
+        for colour, curve in _coloured(curves, name):
             axes.fill_between(curve.times, curve.low, curve.high, color=colour, alpha=0.2, linewidth=0)
             seeds = "1 seed" if curve.seeds == 1 else f"{curve.seeds} seeds"
             axes.plot(curve.times, curve.centre, color=colour, linewidth=1.6, label=f"{curve.label} ({seeds})")
@@ -53,6 +53,18 @@ def plot_curves(curves: Sequence[Curve], path: str | Path, against: str = "steps
         figure.supxlabel(f"line: {MEASURES[measure]} of the seeds; band: its 95 % bootstrap interval", fontsize=8)
     figure.savefig(path)
     return path
+
+
+def _coloured(curves: Sequence[Curve], env_id: str) -> list[tuple[str, Curve]]:
+    """Return the curves of an environment with their colours: of a label the same one in every panel, if there are few.
+
+    Of more labels than colours, each panel begins with the first colour.
+    """
+    own = [curve for curve in curves if curve.env_id == env_id]
+    known = list(dict.fromkeys(curve.label for curve in curves))
+    if len(known) > len(COLOURS):
+        return list(zip(_endless(COLOURS), own, strict=False))
+    return [(COLOURS[known.index(curve.label)], curve) for curve in own]
 
 
 def _endless(colours: Sequence[str]) -> Iterator[str]:

@@ -1,21 +1,19 @@
 """What a study has found: all numbers in long form, a table over seeds, learning curves."""
 
-import csv
 import dataclasses
-import io
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ddpg.progress import significant
 from ddpg.runs import directory
-from ddpg.runs.curves import Run, centre_and_interval, learning_curves, read_run
+from ddpg.runs.curves import Run, learning_curves, read_run
 from ddpg.runs.plotting import plot_curves
 from ddpg.storage import atomic
 from ddpg.studies.study import Group, cells_of
 from ddpg.studies.study_folder import Place
+from ddpg.studies.study_table import NOTE, markdown, table_row, write_table
 
 RESULTS, TABLE, TEXT, FIGURE = "results.csv", "table.csv", "table.md", "curves.png"
 COLUMNS = ("env", "config", "seed", "step", "measure", "value")
@@ -52,7 +50,7 @@ def write_report(root: Path, groups: Sequence[Group]) -> Report:
     write_table(root / RESULTS, COLUMNS, values)
     rows = [_row(group, [(p, run) for p, run in runs.items() if p.cell.group == group]) for group in groups]
     write_table(root / TABLE, tuple(rows[0]), rows)
-    atomic.write_text(root / TEXT, _markdown(rows))
+    atomic.write_text(root / TEXT, f"{markdown(rows)}\n\n{NOTE}\n")
     figure = None
     if any(run.rows for run in runs.values()):
         names = [place.cell.group.configuration for place in runs]
@@ -84,35 +82,5 @@ def _row(group: Group, runs: Sequence[tuple[Place, Run]]) -> dict[str, Any]:
     """Return a row of the table: what the finished cells of a group say together."""
     finished = [(place, run) for place, run in runs if place.stage is None and run.rows]
     last = [float(place.evaluated.get("mean_return", run.returns[-1])) for place, run in finished]
-    row: dict[str, Any] = {"env": group.name, "config": group.configuration, "steps": group.total_timesteps}
-    row |= {"seeds": len(finished), "seeds_asked": len(group.seeds)}
-    for name, seeds in (("final", last), ("maximum", [float(run.returns.max()) for _, run in finished])):
-        told = centre_and_interval(np.array(seeds)[:, None], "iqm") if seeds else (np.array([np.nan]),) * 3
-        row |= {f"{name}{end}": float(value[0]) for end, value in zip(("", "_low", "_high"), told, strict=True)}
-    return row
-
-
-def _markdown(rows: Sequence[dict[str, Any]]) -> str:
-    heads = ("environment", "configuration", "steps", "seeds", "final return", "largest return")
-    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
-    for row in rows:
-        seeds = str(row["seeds"]) if row["seeds"] == row["seeds_asked"] else f"{row['seeds']} of {row['seeds_asked']}"
-        told = [_interval(*(row[f"{name}{end}"] for end in ("", "_low", "_high"))) for name in ("final", "maximum")]
-        cells = (row["env"], row["config"], f"{row['steps']:,}", seeds, *told)
-        lines.append(f"| {' | '.join(cells)} |")
-    note = "Interquartile mean over the seeds of finished cells, with its 95 % bootstrap interval."
-    return "\n".join([*lines, "", note, ""])
-
-
-def _interval(centre: float, low: float, high: float) -> str:
-    return f"{significant(centre)} ({significant(low)} to {significant(high)})" if np.isfinite(centre) else "none yet"
-
-
-def write_table(path: Path, columns: Sequence[str], rows: Sequence[dict[str, Any]]) -> None:
-    """Write rows as a CSV file; NaN, and what a row does not have, is nothing."""
-    text = io.StringIO(newline="")
-    writer = csv.DictWriter(text, columns, lineterminator="\n")
-    writer.writeheader()
-    for row in rows:
-        writer.writerow({name: "" if value != value else value for name, value in row.items()})
-    atomic.write_text(path, text.getvalue())
+    most = [float(run.returns.max()) for _, run in finished]
+    return table_row(group.name, group.configuration, group.total_timesteps, last, most, len(group.seeds))

@@ -17,7 +17,7 @@ from ddpg.runs.curves import shown
 from ddpg.storage import atomic
 from ddpg.studies.comparison import Estimate, difference_of, mean_of, verdict
 from ddpg.studies.study import Group
-from ddpg.studies.study_report import write_table
+from ddpg.studies.study_table import write_table
 from ddpg.studies.trials import Trial
 from ddpg.studies.tuning import Tuned, evaluations
 from ddpg.studies.tuning_plan import FRESH, Plan, places_of

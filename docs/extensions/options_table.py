@@ -14,6 +14,7 @@ from ddpg.config import AgentConfig, DDPGConfig, DQNConfig
 from ddpg.runs.presets import PRESETS, preset_for
 
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
+PAGES = Path(__file__).parents[1] / "options"  # one about each option of the family
 OWNERS: dict[str, tuple[type[AgentConfig], ...]] = {
     "shared": (AgentConfig,),
     "DDPG": (DDPGConfig,),
@@ -39,9 +40,17 @@ def preset_rows() -> dict[str, str]:
     return {env_id: _preset_row(env_id, env_id in published) for env_id in PRESETS}
 
 
+def option_pages() -> dict[str, list[str]]:
+    """Return the options that each page says it is about, in its line ``Options: `a`, `b```; by the page's name."""
+    told = {page.stem: re.search(r"^Options: (.+)$", page.read_text("utf-8"), re.MULTILINE) for page in PAGES.iterdir()}
+    return {name: re.findall(r"`(\w+)`", line[1]) if line else [] for name, line in sorted(told.items())}
+
+
 def _row(field: dataclasses.Field) -> str:
     flag = "--" + field.name.replace("_", "-")
-    cells = [f"`{field.name}`<br>`{flag}`", f"`{_type(field.type)}`", f"`{_written(field.default)}`"]
+    page = next((page for page, options in option_pages().items() if field.name in options), None)
+    name = f"`{field.name}`" if page is None else f"[`{field.name}`](options/{page}.md)"
+    cells = [f"{name}<br>`{flag}`", f"`{_type(field.type)}`", f"`{_written(field.default)}`"]
     return _joined([*cells, field.metadata["help"]])
 
 

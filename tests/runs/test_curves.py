@@ -196,3 +196,17 @@ def test_resampling_is_repeatable():
         a.tolist() for a in centre_and_interval(values, "iqm")
     ]
     assert curves.shown({"custom": "mine"}) == "mine"
+
+
+def test_a_label_has_one_colour_in_every_panel():
+    """Also where an environment lacks what is the first elsewhere; of more labels than colours panels begin anew."""
+
+    def curve(env_id, label):
+        return curves.Curve(env_id, label, 1, *(np.zeros(1) for _ in range(4)))
+
+    few = [curve("E", "a"), curve("E", "b"), curve("F", "b")]
+    first, second = plotting.COLOURS[:2]
+    assert [colour for colour, _ in plotting._coloured(few, "E")] == [first, second]
+    assert plotting._coloured(few, "F") == [(second, few[2])]
+    many = [curve("E", str(number)) for number in range(len(plotting.COLOURS))] + [curve("F", "x")]
+    assert [colour for colour, _ in plotting._coloured(many, "F")] == [first]

@@ -6,6 +6,8 @@ from ddpg import DDPGConfig, UsageError
 from ddpg.commands.training import Train
 from ddpg.options import from_toml
 from ddpg.runs.recipes import RECIPES, read_recipe
+from ddpg.updates.crossq import CrossQUpdate
+from ddpg.updates.ddpg import DDPGUpdate
 from ddpg.updates.registry import update_of
 from ddpg.updates.td3 import TD3Update
 
@@ -19,7 +21,9 @@ OF_THE_PAPER = {
     },
     "hausknecht2016": {"hidden": (1024, 512, 256, 128), "bounding": "inverting", "batch_size": 32},
     "td3": {"n_critics": 2, "policy_delay": 2, "target_policy_noise": 0.2, "target_noise_clip": 0.5},
+    "plus": {"n_critics": 2, "target": "none", "norm": "renorm", "adam_beta1": 0.5},
 }
+UPDATES = {"td3": TD3Update, "plus": CrossQUpdate}
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -29,7 +33,7 @@ def test_a_recipe_is_an_agents_options(name):
     for option, value in (OF_THE_PAPER[name] | values).items():
         assert getattr(config, option) == value
     assert {*OF_THE_PAPER[name]} <= {*values}
-    assert (update_of(config) is TD3Update) == (name == "td3")
+    assert update_of(config) is UPDATES.get(name, DDPGUpdate)
 
 
 def test_what_every_recipe_changes():

@@ -1,0 +1,52 @@
+"""Collect what studies have learned, and write it into pages and pictures.
+
+    python -m benchmarks.learning --collect studies/table studies/ladder    # into benchmarks/results/learning.csv
+    python -m benchmarks.learning --write                                   # from there into README.md and docs/
+
+The studies, each with its command, are the TOML files beside this one.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks.learning import figures, long_form, pages
+from benchmarks.learning.collecting import collect, merged
+from ddpg.errors import UsageError
+
+ROOT = Path(__file__).parents[2]
+RESULTS = "benchmarks/results/learning.csv", "benchmarks/results/learning_sb3.csv"
+
+
+def committed(root: Path = ROOT) -> list[long_form.Cell]:
+    """Return all runs that are committed, ours and those of peers."""
+    return [cell for name in RESULTS for cell in long_form.read(root / name)]
+
+
+def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
+    """Do what is asked; return 2 where that cannot be."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.learning", description=__doc__.splitlines()[0])
+    parser.add_argument("--collect", type=Path, nargs="+", default=[], metavar="FOLDER", help="of studies")
+    parser.add_argument("--write", action="store_true", help="fill the pages and draw the pictures")
+    options = parser.parse_args(arguments)
+    if not options.collect and not options.write:
+        parser.error("nothing to do; give --collect FOLDER..., --write, or both")
+    try:
+        if options.collect:
+            path = root / RESULTS[0]
+            cells = merged(long_form.read(path), *map(collect, options.collect))
+            long_form.write(path, cells)
+            print(f"{path}: {sum(cell.finished for cell in cells)} of {len(cells)} runs are finished")
+        if options.write:
+            cells = committed(root)
+            for written in (*figures.draw(cells, root / "docs"), *pages.fill(root, cells)):
+                print(f"wrote {written}")
+    except UsageError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

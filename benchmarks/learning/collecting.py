@@ -1,0 +1,59 @@
+"""From the folders of studies to one table of all their runs."""
+
+import csv
+import json
+import zlib
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from benchmarks.learning.long_form import ASKED, KEPT, OPTIONS, Cell, make_cell
+from ddpg.studies.study import Group, cells_of
+from ddpg.studies.study_folder import read_cells
+from ddpg.studies.study_report import RESULTS, write_report
+
+
+def collect(root: Path) -> list[Cell]:
+    """Return the cells of a study's folder, also those under way and those not begun; its report is written anew.
+
+    Raises:
+        UsageError: there is no study.
+    """
+    groups = read_cells(root)
+    write_report(root, groups)
+    found: dict[tuple[str, str, int], list[tuple[int, str, str]]] = {}
+    with (root / RESULTS).open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            if row["measure"] in KEPT:
+                key = row["env"], row["config"], int(row["seed"])
+                found.setdefault(key, []).append((int(row["step"]), row["measure"], row["value"]))
+    cells = []
+    for group in groups:
+        about = [(0, ASKED, str(group.total_timesteps)), (0, OPTIONS, str(made_of(group)))]
+        for cell in cells_of([group]):
+            key = group.name, group.configuration, cell.seed
+            cells.append(make_cell((root.name, *key), [*about, *found.get(key, [])]))
+    return cells
+
+
+def made_of(group: Group) -> int:
+    """Return a number that tells cells of other options or another way of evaluating apart."""
+    told = {"options": group.options, "episodes": group.evaluation_episodes, "n_envs": group.n_envs}
+    return zlib.crc32(json.dumps(told, sort_keys=True).encode())
+
+
+def merged(before: Iterable[Cell], *collected: Sequence[Cell]) -> list[Cell]:
+    """Return the cells of ``before`` and of all that was ``collected``.
+
+    Of a cell that is there twice the one that got further stays, the later one if both got as far. A cell of
+    ``before`` whose configuration has other options now is left out: it is not what the study says.
+    """
+    now = {cell.key: cell for cells in collected for cell in cells}
+    options = {cell.key[:3]: cell.one(OPTIONS, "") for cell in now.values()}
+    kept = {cell.key: cell for cell in before if options.get(cell.key[:3]) in (None, cell.one(OPTIONS, ""))}
+    result = {key: kept.get(key, cell) for key, cell in now.items()}
+    result |= {key: cell for key, cell in kept.items() if key not in result}
+    for cells in collected:
+        for cell in cells:
+            if cell.reached >= result[cell.key].reached:
+                result[cell.key] = cell
+    return list(result.values())

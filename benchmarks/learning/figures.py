@@ -1,0 +1,87 @@
+"""The pictures of learning: curves over steps and over seconds, and the ladder as bars."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from benchmarks.learning import ladder
+from benchmarks.learning.long_form import Cell
+from benchmarks.learning.tables import PEER_STUDY, groups, row_of
+from ddpg.runs.curves import learning_curves
+from ddpg.runs.plotting import COLOURS, plot_curves
+
+TABLE, SECONDS, LONG, LADDER, OTHERS = (
+    f"learning_{name}.png" for name in ("table", "seconds", "long", "ladder", "others")
+)
+
+
+def draw(cells: Sequence[Cell], folder: Path) -> list[Path]:
+    """Draw every picture that there are runs for into ``folder``; return their paths."""
+    drawn = []
+    for name, studies in ((TABLE, ("table", PEER_STUDY)), (LONG, ("long",)), (OTHERS, ("others", "box2d"))):
+        chosen = shown(cells, *studies)
+        if chosen:
+            drawn.append(_curves(chosen, folder / name, "steps"))
+    timed = shown(cells, "table", PEER_STUDY)
+    where = {cell.env_id for cell in timed if cell.study == PEER_STUDY}
+    if where:
+        drawn.append(_curves([cell for cell in timed if cell.env_id in where], folder / SECONDS, "seconds"))
+    if ladder.environments(cells):
+        drawn.append(_ladder(cells, folder / LADDER))
+    return drawn
+
+
+def shown(cells: Sequence[Cell], *studies: str) -> list[Cell]:
+    """Return what is drawn of studies, in their order: of each recipe the finished seeds, or those under way."""
+    drawn = []
+    for group in groups(cells, *studies):
+        evaluated = [cell for cell in group if cell.rows]
+        drawn += [cell for cell in evaluated if cell.finished] or evaluated
+    return drawn
+
+
+def _curves(cells: Sequence[Cell], path: Path, against: str) -> Path:
+    curves = learning_curves(cells, against, names=[cell.recipe for cell in cells])
+    return plot_curves(curves, path, against)
+
+
+def _ladder(cells: Sequence[Cell], path: Path) -> Path:
+    """Draw a panel for each environment, a bar for each rung: the final return, its interval, and every seed's."""
+    places = ladder.environments(cells)
+    figure = Figure(figsize=(2.6 + 4.2 * len(places), 1.4 + 0.36 * len(ladder.RUNGS)), dpi=150, layout="constrained")
+    FigureCanvasAgg(figure)
+    panels = figure.subplots(1, len(places), squeeze=False, sharey=True)[0]
+    for axes, env_id in zip(panels, places, strict=True):
+        _bars(axes, cells, env_id)
+    panels[0].set_yticks(range(len(ladder.RUNGS)), [rung.label for rung in ladder.RUNGS])
+    panels[0].invert_yaxis()
+    steps = max(cell.asked for cell in cells if cell.study == ladder.STUDY)
+    figure.suptitle(f"The ladder: one option at a time, {steps:,} steps", fontsize=11)
+    told = "bar: interquartile mean of the seeds; line: its 95 % bootstrap interval; dots: each seed; yellow: recipes"
+    figure.supxlabel(told, fontsize=8)
+    figure.savefig(path)
+    return path
+
+
+def _bars(axes: Axes, cells: Sequence[Cell], env_id: str) -> None:
+    for place, rung in enumerate(ladder.RUNGS):
+        own = [cell for cell in ladder.cells_of(rung, cells, env_id) if cell.finished]
+        if not own:
+            axes.annotate("none yet", (0.01, place), xycoords=("axes fraction", "data"), va="center", fontsize=8)
+            continue
+        row = row_of(own)
+        ends = [[row["final"] - row["final_low"]], [row["final_high"] - row["final"]]]
+        colour = COLOURS[1] if rung.study == "table" else COLOURS[0]  # the ends of the ladder, and the way
+        axes.barh(place, row["final"], height=0.62, color=colour, alpha=0.55)
+        axes.errorbar(row["final"], place, xerr=np.maximum(ends, 0), color="black", linewidth=1.2, capsize=3)
+        axes.plot([cell.final for cell in own], [place] * len(own), ".", color="black", markersize=4)
+    seeds = {len([cell for cell in ladder.cells_of(r, cells, env_id) if cell.finished]) for r in ladder.RUNGS} - {0}
+    told = " to ".join(map(str, dict.fromkeys((min(seeds, default=0), max(seeds, default=0)))))
+    axes.set_title(f"{env_id} ({told} seeds)", fontsize=10)
+    axes.set_xlabel("final evaluation return")
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+    axes.grid(alpha=0.3, axis="x")

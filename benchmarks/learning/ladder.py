@@ -1,0 +1,50 @@
+"""From DDPG to ``plus``, one option at a time: the rungs, which cells they are, and which page is about each."""
+
+import dataclasses
+from collections.abc import Sequence
+
+from benchmarks.learning.long_form import Cell
+
+STUDY, SEEDS = "ladder", 2
+
+
+@dataclasses.dataclass(frozen=True)
+class Rung:
+    """A rung.
+
+    Attributes:
+        configuration: its name in the study.
+        label: for people.
+        page: of ``docs/options``, about what it adds; ``None``: no option is added.
+        study: where its cells are.
+    """
+
+    configuration: str
+    label: str
+    page: str | None
+    study: str = STUDY
+
+
+RUNGS = (
+    Rung("ddpg", "DDPG", None, "table"),
+    Rung("twin_critics", "+ two critics", "n_critics"),
+    Rung("policy_delay", "+ policy delay 2", "policy_delay"),
+    Rung("target_smoothing", "+ target smoothing (TD3's three)", "target_policy_noise"),
+    Rung("joint_pass", "+ joint pass, batch renorm.", "target"),
+    Rung("adam_beta1", "+ Adam's β₁ 0.5", "adam_beta1"),
+    Rung("policy_delay_3", "+ policy delay 3", "policy_delay"),
+    Rung("cooldown", "+ cooldown of the rates", "schedules"),
+    # What `plus` has beyond this: its rungs here, in the order of ladder.toml.
+    Rung("plus", "plus", None, "table"),
+)
+
+
+def cells_of(rung: Rung, cells: Sequence[Cell], env_id: str) -> list[Cell]:
+    """Return the cells of a rung: of the table's too, only the seeds that all rungs have."""
+    key = rung.study, env_id, rung.configuration
+    return [cell for cell in cells if cell.key[:3] == key and cell.seed < SEEDS]
+
+
+def environments(cells: Sequence[Cell]) -> list[str]:
+    """Return where the ladder is climbed, in the file's order."""
+    return list(dict.fromkeys(cell.env_id for cell in cells if cell.study == STUDY))

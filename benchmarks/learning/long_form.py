@@ -1,0 +1,117 @@
+"""The numbers of learning in long form, ``benchmarks/results/learning.csv``: a row for every measure of every run."""
+
+import csv
+import dataclasses
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from ddpg.errors import FileFault
+from ddpg.runs.curves import Run
+from ddpg.studies.study_table import write_table
+
+COLUMNS = ("study", "env", "recipe", "seed", "step", "measure", "value")
+# What of a study's results is kept; of each cell besides: the steps it was asked for, a number made of its options.
+RETURN, SECONDS, FINAL = "evaluation_mean_return", "training_seconds", "final_mean_return"
+KEPT = (RETURN, "evaluation_success_rate", SECONDS, FINAL, "last_steps_per_second", "last_compile_seconds")
+ASKED, OPTIONS = "asked_steps", "options_crc32"
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell(Run):
+    """A run as the table has it; everything that is drawn of runs is drawn of it.
+
+    Attributes:
+        study: the study's name.
+        recipe: the configuration's name there.
+        seed: the run's.
+        values: ``(step, measure, value)`` in the file's order.
+    """
+
+    study: str
+    recipe: str
+    seed: int
+    values: tuple[tuple[int, str, str], ...]
+
+    @property
+    def key(self) -> tuple[str, str, str, int]:
+        """What tells it from the others."""
+        return self.study, self.env_id, self.recipe, self.seed
+
+    @property
+    def asked(self) -> int:
+        """Environment steps it is to be trained for."""
+        return int(self.one(ASKED, "0"))
+
+    @property
+    def reached(self) -> int:
+        """The step of the newest evaluation; 0 before there is one."""
+        return int(self.steps[-1]) if self.rows else 0
+
+    @property
+    def finished(self) -> bool:
+        """Whether it was evaluated at its last step."""
+        return self.reached >= self.asked > 0
+
+    @property
+    def final(self) -> float:
+        """The mean return of the last evaluation, or of the one after training where the study asked for one."""
+        return float(self.one(FINAL, self.rows[-1]["mean_return"]))
+
+    @property
+    def seconds(self) -> np.ndarray:
+        """Seconds of training at every evaluation, evaluations left out, ``[T]``."""
+        told = {step: float(value) for step, measure, value in self.values if measure == SECONDS}
+        return np.array([told.get(int(step), np.nan) for step in self.steps])
+
+    def times(self, against: str) -> np.ndarray:
+        """Return when every evaluation was, in ``"steps"`` or in ``"seconds"`` of training, ``[T]``."""
+        return self.steps if against == "steps" else self.seconds
+
+    def one(self, measure: str, default: str) -> str:
+        """Return the last value of a measure, or ``default`` where there is none."""
+        return next((value for _, name, value in reversed(self.values) if name == measure), default)
+
+
+def make_cell(key: tuple[str, str, str, int], values: Sequence[tuple[int, str, str]]) -> Cell:
+    """Return the cell of these values; ``key`` is study, environment, recipe and seed."""
+    study, env_id, recipe, seed = key
+    rows = [{"timesteps": str(step), "mean_return": value} for step, measure, value in values if measure == RETURN]
+    return Cell(Path(), {"env_id": env_id}, rows, study, recipe, seed, tuple(values))
+
+
+def read(path: Path) -> list[Cell]:
+    """Return the cells of a file in its order; none where there is no file.
+
+    Raises:
+        FileFault: it has other columns, or a seed, step or value that is no number.
+    """
+    if not path.exists():
+        return []
+    cells: dict[tuple[str, str, str, int], list[tuple[int, str, str]]] = {}
+    with path.open(encoding="utf-8", newline="") as file:
+        reader = csv.DictReader(file)
+        if tuple(reader.fieldnames or ()) != COLUMNS:
+            raise FileFault(f"{path} has the columns {reader.fieldnames}, expected {', '.join(COLUMNS)}")
+        for row in reader:
+            try:
+                float(row["value"])
+                key = row["study"], row["env"], row["recipe"], int(row["seed"])
+                cells.setdefault(key, []).append((int(row["step"]), row["measure"], row["value"]))
+            except (TypeError, ValueError):
+                raise FileFault(
+                    f"{path}, line {reader.line_num}: seed, step and value must be numbers, got {row}; bring the line "
+                    "back, or collect again"
+                ) from None
+    return [make_cell(key, values) for key, values in cells.items()]
+
+
+def write(path: Path, cells: Iterable[Cell]) -> None:
+    """Write cells to a file, whole or not at all, the studies in the order of their names."""
+    rows = [
+        dict(zip(COLUMNS, (*cell.key, *value), strict=True))
+        for cell in sorted(cells, key=lambda cell: cell.study)
+        for value in cell.values
+    ]
+    write_table(path, COLUMNS, rows)

@@ -1,0 +1,89 @@
+"""What stands on pages between ``<!-- learning: NAME -->`` and ``<!-- /learning -->``: text from the committed CSV."""
+
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from benchmarks.learning import figures, ladder, tables
+from benchmarks.learning.long_form import Cell
+from ddpg.errors import UsageError
+from ddpg.storage import atomic
+
+Text = Callable[[Sequence[Cell]], str]
+_MARK = re.compile(r"<!-- learning: (?P<name>[^>]+?) -->\n(?:.*?\n)??<!-- /learning -->", re.DOTALL)
+
+
+def _pictured(name: str, title: str, folder: str, *studies: str) -> Text:
+    """Return what shows a picture of studies where there is one."""
+    return lambda cells: f"![{title}]({folder}{name})" if figures.shown(cells, *studies) else ""
+
+
+_RETURNS = "Evaluation return over environment steps, a panel an environment, a line a recipe with its band over seeds"
+_MINUTES = "The same over seconds of training, beside Stable-Baselines3"
+_BARS = "The final return of each rung of the ladder, with its interval and every seed"
+
+BLOCKS: dict[str, Text] = {
+    "table": lambda cells: tables.table(cells, "table", tables.PEER_STUDY),
+    "table picture": _pictured(figures.TABLE, _RETURNS, "", "table", tables.PEER_STUDY),
+    "across tasks": tables.across,
+    "seconds": tables.seconds,
+    "seconds picture": _pictured(figures.SECONDS, _MINUTES, "", tables.PEER_STUDY),
+    "long": lambda cells: tables.table(cells, "long"),
+    "long picture": _pictured(figures.LONG, _RETURNS, "", "long"),
+    "ladder": tables.climbed,
+    "ladder picture": lambda cells: f"![{_BARS}]({figures.LADDER})" if ladder.environments(cells) else "",
+    "others": lambda cells: tables.table(cells, "others", "box2d"),
+    "others picture": _pictured(figures.OTHERS, _RETURNS, "", "others", "box2d"),
+    "front": tables.front,
+    "front picture": _pictured(figures.TABLE, _RETURNS, "docs/", "table", tables.PEER_STUDY),
+}
+FAMILIES: dict[str, Callable[[Sequence[Cell], str], str]] = {"rung": tables.rung_of, "recipe": tables.recipe_of}
+
+
+def filled(text: str, cells: Sequence[Cell], where: str) -> str:
+    """Return a page with what its marks name between them.
+
+    Args:
+        text: the page.
+        cells: the numbers.
+        where: the page's name, for the message.
+
+    Raises:
+        UsageError: a mark names nothing that there is, or has no end.
+    """
+
+    def between(mark: re.Match) -> str:
+        name = mark["name"]
+        kind, _, which = name.partition(" ")
+        if name in BLOCKS:
+            told = BLOCKS[name](cells)
+        elif kind in FAMILIES and which:
+            told = FAMILIES[kind](cells, which)
+        else:
+            known = [*BLOCKS, *(f"{kind} NAME" for kind in FAMILIES)]
+            raise UsageError(f"{where} marks {name!r}, which is not one of {', '.join(known)}")
+        middle = f"\n{told}\n\n" if told else ""
+        return f"<!-- learning: {name} -->\n{middle}<!-- /learning -->"
+
+    if text.count("<!-- learning: ") != len(_MARK.findall(text)):
+        raise UsageError(
+            f"{where} has a mark without its end; put <!-- /learning --> below every <!-- learning: ... -->"
+        )
+    return _MARK.sub(between, text)
+
+
+def pages_of(root: Path) -> list[Path]:
+    """Return the pages that may have marks: README and everything under docs."""
+    return [root / "README.md", *sorted((root / "docs").rglob("*.md"))]
+
+
+def fill(root: Path, cells: Sequence[Cell]) -> list[Path]:
+    """Fill the marks of every page in ``root``; return the pages that changed."""
+    changed = []
+    for page in pages_of(root):
+        text = page.read_text(encoding="utf-8")
+        now = filled(text, cells, page.relative_to(root).as_posix())
+        if now != text:
+            atomic.write_text(page, now)
+            changed.append(page)
+    return changed

@@ -1,0 +1,144 @@
+"""The tables of learning as Markdown, from the cells of the long form."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from benchmarks.learning import ladder, normalised
+from benchmarks.learning.long_form import Cell
+from ddpg.progress import significant
+from ddpg.studies import study_table
+
+PEER_STUDY, PEER = "stable_baselines", "Stable-Baselines3 TD3"
+
+
+def row_of(cells: Sequence[Cell], label: str | None = None) -> dict[str, Any]:
+    """Return the table's row of the seeds of one recipe in one environment."""
+    finished = [cell for cell in cells if cell.finished]
+    finals, maxima = [cell.final for cell in finished], [float(cell.returns.max()) for cell in finished]
+    first = cells[0]
+    return study_table.table_row(first.env_id, label or first.recipe, first.asked, finals, maxima, len(cells))
+
+
+def groups(cells: Sequence[Cell], *studies: str) -> list[list[Cell]]:
+    """Return the cells of studies by environment and recipe, environments together, in the file's order."""
+    chosen = [cell for study in studies for cell in cells if cell.study == study]
+    keys = {(cell.env_id, cell.study, cell.recipe): None for cell in chosen}
+    order = list(dict.fromkeys(env_id for env_id, *_ in keys))
+    return [
+        [cell for cell in chosen if (cell.env_id, cell.study, cell.recipe) == key]
+        for key in sorted(keys, key=lambda key: order.index(key[0]))
+    ]
+
+
+def table(cells: Sequence[Cell], *studies: str) -> str:
+    """Return the table of studies: of each environment and recipe final and largest return over seeds."""
+    rows = [row_of(group) for group in groups(cells, *studies)]
+    return f"{study_table.markdown(rows)}\n\n{study_table.NOTE}" if rows else nothing(studies[0])
+
+
+def across(cells: Sequence[Cell]) -> str:
+    """Return the table over tasks: normalised final and largest return of each recipe, in the tasks it finished in."""
+    found: dict[str, dict[str, list[Cell]]] = {}
+    for cell in cells:
+        if cell.study == "table" and cell.finished and cell.env_id in normalised.REFERENCES:
+            found.setdefault(cell.recipe, {}).setdefault(cell.env_id, []).append(cell)
+    if not found:
+        return nothing("table")
+    count = len(normalised.REFERENCES)
+    lines = ["| recipe | tasks | runs | final, normalised | largest, normalised |", "|---" * 5 + "|"]
+    for recipe, tasks in found.items():
+        told = []
+        for value in (lambda cell: cell.final, lambda cell: float(cell.returns.max())):
+            scores = {env_id: normalised.normalised(env_id, [*map(value, own)]) for env_id, own in tasks.items()}
+            told.append(study_table.interval(*normalised.across_tasks(scores)))
+        runs = sum(map(len, tasks.values()))
+        number = str(count) if len(tasks) == count else f"{len(tasks)} of {count}"
+        lines.append(f"| {recipe} | {number} | {runs} | {' | '.join(told)} |")
+    return "\n".join(lines)
+
+
+def seconds(cells: Sequence[Cell]) -> str:
+    """Return what training took, of every recipe where a peer has been measured: minutes, over the finished seeds."""
+    where = {cell.env_id for cell in cells if cell.study == PEER_STUDY}
+    rows = []
+    for group in groups(cells, "table", PEER_STUDY):
+        took = [float(cell.seconds[-1]) / 60 for cell in group if cell.finished]
+        if group[0].env_id in where and took:
+            told = " to ".join(dict.fromkeys((significant(round(min(took), 1)), significant(round(max(took), 1)))))
+            rows.append(f"| {group[0].env_id} | {group[0].recipe} | {group[0].asked:,} | {told} |")
+    if not rows:
+        return nothing(PEER_STUDY)
+    return "\n".join(["| environment | configuration | steps | minutes of training |", "|---" * 4 + "|", *rows])
+
+
+def climbed(cells: Sequence[Cell]) -> str:
+    """Return the ladder: a row a rung, a column an environment."""
+    places = ladder.environments(cells)
+    if not places:
+        return nothing(ladder.STUDY)
+    heads = ["rung", "option", *(f"{env_id}, {end}" for env_id in places for end in ("final", "largest"))]
+    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    for rung in ladder.RUNGS:
+        page = f"[{rung.page}](options/{rung.page}.md)" if rung.page else ""
+        own = [_rung(rung, cells, env_id) for env_id in places]
+        told = [study_table.told(row, end) if row else "none yet" for row in own for end in ("final", "maximum")]
+        lines.append(f"| {' | '.join([rung.label, page, *told])} |")
+    return "\n".join([*lines, "", f"Seeds below {ladder.SEEDS}. {study_table.NOTE}"])
+
+
+def rung_of(cells: Sequence[Cell], page: str) -> str:
+    """Return what the rungs that add an option changed, a line each; nothing where there is none, or no run of it."""
+    lines = []
+    for before, rung in zip(ladder.RUNGS, ladder.RUNGS[1:], strict=False):
+        if rung.page != page:
+            continue
+        for env_id in ladder.environments(cells):
+            rows = [_rung(one, cells, env_id) for one in (before, rung)]
+            if all(row and row["seeds"] for row in rows):
+                old, new = (study_table.told(row, "final") for row in rows if row)
+                seeds = " and ".join(study_table.seeds_of(row) for row in rows if row)
+                lines.append(
+                    f"- *{rung.label}*, {env_id}: final return {old} before, {new} with it "
+                    f"({seeds} seeds, {rows[1]['steps']:,} steps)."  # type: ignore[index]  # both are there
+                )
+    return "\n".join(["In our [ladder](../learning.md#ladder):", "", *lines]) if lines else ""
+
+
+def recipe_of(cells: Sequence[Cell], recipe: str) -> str:
+    """Return the table of one recipe, of every study that has it."""
+    rows = [row_of(group) for group in groups(cells, "table", "long", "others", "box2d") if group[0].recipe == recipe]
+    return f"{study_table.markdown(rows)}\n\n{study_table.NOTE}" if rows else ""
+
+
+def front(cells: Sequence[Cell]) -> str:
+    """Return the README's table: a row an environment, a column a recipe, final return and largest."""
+    chosen = groups(cells, "table", PEER_STUDY)
+    if not any(cell.finished for group in chosen for cell in group):
+        return "No runs yet."
+    recipes = list(dict.fromkeys(group[0].recipe for group in chosen))
+    steps = max(cell.asked for group in chosen for cell in group)
+    rows = {(group[0].env_id, group[0].recipe): row_of(group) for group in chosen}
+    lines = [f"| {steps:,} steps | {' | '.join(recipes)} |", "|---" * (len(recipes) + 1) + "|"]
+    for env_id in dict.fromkeys(env_id for env_id, _ in rows):
+        told = [_brief(rows.get((env_id, recipe))) for recipe in recipes]
+        lines.append(f"| {env_id} | {' | '.join(told)} |")
+    return "\n".join(lines)
+
+
+def nothing(study: str) -> str:
+    """Return what stands in the place of a study without runs."""
+    return f"No runs of the study `{study}` yet."
+
+
+def _rung(rung: ladder.Rung, cells: Sequence[Cell], env_id: str) -> dict[str, Any] | None:
+    own = ladder.cells_of(rung, cells, env_id)
+    return row_of(own, rung.label) if own else None
+
+
+def _brief(row: dict[str, Any] | None) -> str:
+    """Return the last return and in brackets the largest, both over seeds, and how many those are."""
+    if row is None or not row["seeds"]:
+        return ""
+    final, largest = significant(round(row["final"])), significant(round(row["maximum"]))
+    seeds = study_table.seeds_of(row)
+    return f"{final} (largest {largest}; {seeds} seed{'' if seeds == '1' else 's'})"

@@ -1,0 +1,27 @@
+"""README and the pages under docs hold what the committed numbers give."""
+
+import re
+
+import pytest
+from learning_cells import ROOT
+
+from benchmarks.learning import pages
+from benchmarks.learning.__main__ import committed
+
+PAGES = [page.relative_to(ROOT).as_posix() for page in pages.pages_of(ROOT)]
+
+
+@pytest.mark.parametrize("name", [name for name in PAGES if "<!-- learning: " in (ROOT / name).read_text("utf-8")])
+def test_a_page_is_what_the_committed_numbers_give(name):
+    """Otherwise: ``python -m benchmarks.learning --write``."""
+    text = (ROOT / name).read_text(encoding="utf-8")
+    assert pages.filled(text, committed(), name) == text
+    for picture in re.findall(r"\]\((\S*learning_\w+\.png)\)", text):
+        assert ((ROOT / name).parent / picture).exists(), picture
+
+
+def test_every_block_is_on_a_page():
+    marked = {
+        mark for name in PAGES for mark in re.findall(r"<!-- learning: (.+?) -->", (ROOT / name).read_text("utf-8"))
+    }
+    assert marked >= {*pages.BLOCKS}

@@ -1,0 +1,123 @@
+"""What the tables and pictures of learning say of runs made by hand."""
+
+import numpy as np
+import pytest
+from learning_cells import cell
+
+from benchmarks.learning import figures, ladder, normalised, tables
+from benchmarks.learning.long_form import make_cell
+
+
+def test_final_and_largest_are_of_finished_seeds():
+    """Finals 1 and 3, largest 5 and 7; the third seed, under way, counts as asked for."""
+    cells = [cell("table", "E", "r", 0, [5, 1]), cell("table", "E", "r", 1, [7, 3])]
+    cells += [cell("table", "E", "r", 2, [900], asked=200)]
+    lines = tables.table(cells, "table").splitlines()
+    assert lines[2] == "| E | r | 200 | 2 of 3 | 2 (1 to 3) | 6 (5 to 7) |"
+    assert tables.table(cells, "long") == "No runs of the study `long` yet."
+
+
+def test_environments_stand_together_and_peers_beside_ours():
+    cells = [cell("table", env_id, recipe, 0, [1]) for env_id in "FE" for recipe in ("b", "a")]
+    cells += [cell("stable_baselines", "F", "peer", 0, [1])]
+    assert [(g[0].env_id, g[0].recipe) for g in tables.groups(cells, "table", "stable_baselines")] == [
+        *(("F", "b"), ("F", "a"), ("F", "peer"), ("E", "b"), ("E", "a"))
+    ]
+
+
+def test_an_evaluation_after_training_is_the_final_one():
+    one = cell("table", "E", "r", 0, [5, 1])
+    assert one.final == 1
+    assert make_cell(one.key, [*one.values, (200, "final_mean_return", "4.5")]).final == 4.5
+
+
+def test_references_are_0_and_1():
+    for env_id, (random, reference) in normalised.REFERENCES.items():
+        assert normalised.normalised(env_id, [random, reference]).tolist() == [0, 1]
+    assert normalised.normalised("Hopper-v5", [18.791 + 0.25 * (3226 - 18.791)]) == pytest.approx([0.25])
+
+
+def test_across_tasks_is_of_all_runs_and_draws_seeds_within_their_task():
+    """Of 0, 0, 1, 1, 2, 2, 3, 3 without the lowest and highest two the mean is 1.5; seeds that agree leave no doubt."""
+    scores = {name: [value, value] for name, value in zip("abcd", (0.0, 1.0, 2.0, 3.0), strict=True)}
+    assert normalised.across_tasks(scores) == (1.5, 1.5, 1.5)
+    centre, low, high = normalised.across_tasks({"a": [0.0, 1.0], "b": [0.0, 1.0]})
+    assert (centre, low, high) == (0.5, 0.0, 1.0)
+
+
+def test_the_table_across_tasks_counts_tasks_that_are_finished():
+    random, reference = normalised.REFERENCES["Ant-v5"]
+    cells = [cell("table", "Ant-v5", "r", seed, [reference, random]) for seed in (0, 1)]
+    cells += [cell("table", "Hopper-v5", "r", 0, [1], asked=200), cell("table", "Pendulum-v1", "r", 0, [1])]
+    assert tables.across(cells).splitlines()[2] == "| r | 1 of 5 | 2 | 0 (0 to 0) | 1 (1 to 1) |"
+
+
+def test_minutes_are_told_where_a_peer_was_measured():
+    cells = [cell("table", "E", "r", seed, [1, 2], seconds=60.0 * (seed + 1)) for seed in (0, 1)]
+    cells += [cell("table", "F", "r", 0, [1]), cell("stable_baselines", "E", "peer", 0, [1, 2], seconds=150)]
+    assert tables.seconds(cells).splitlines()[2:] == ["| E | r | 200 | 2 to 4 |", "| E | peer | 200 | 5 |"]
+
+
+def rungs(*skipped):
+    """The whole ladder in one environment: rung n has the returns 10 n and 10 n + 2; a third seed of the table's."""
+    cells = []
+    for number, rung in enumerate(ladder.RUNGS):
+        if rung.configuration not in skipped:
+            cells += [cell(rung.study, "E", rung.configuration, seed, [10 * number + 2 * seed]) for seed in (0, 1)]
+        if rung.study == "table":
+            cells += [cell("table", "E", rung.configuration, 2, [1e6])]
+    return cells
+
+
+def test_the_ladder_has_the_seeds_that_all_rungs_have():
+    lines = tables.climbed(rungs("joint_pass")).splitlines()
+    assert lines[2] == "| DDPG |  | 1 (0 to 2) | 1 (0 to 2) |"
+    assert lines[3] == "| + two critics | [n_critics](options/n_critics.md) | 11 (10 to 12) | 11 (10 to 12) |"
+    (missing,) = [line for line in lines if "joint pass" in line]
+    assert missing.endswith("| none yet | none yet |")
+
+
+def test_a_page_is_told_what_its_rungs_changed():
+    told = tables.rung_of(rungs(), "policy_delay").splitlines()
+    assert told[2] == (
+        "- *+ policy delay 2*, E: final return 11 (10 to 12) before, 21 (20 to 22) with it (2 and 2 seeds, 100 steps)."
+    )
+    assert len([line for line in told if line.startswith("- ")]) == 2  # 2, and later 3
+    assert tables.rung_of(rungs("policy_delay"), "n_critics")
+    assert tables.rung_of(rungs("policy_delay"), "target_policy_noise") == ""  # what was before is not known
+    assert tables.rung_of(rungs(), "hindsight") == ""
+
+
+def test_the_front_has_a_column_a_recipe():
+    cells = [cell("table", "E", "a", 0, [1200.4, 1000.4]), cell("table", "E", "b", 0, [1], asked=900)]
+    cells += [cell("stable_baselines", "F", "peer", 0, [3])]
+    assert tables.front(cells).splitlines() == [
+        "| 900 steps | a | b | peer |",
+        "|---|---|---|---|",
+        "| E | 1000 (largest 1200; 1 seed) |  |  |",
+        "| F |  |  | 3 (largest 3; 1 seed) |",
+    ]
+    assert tables.front(cells[1:2]) == "No runs yet."
+
+
+def test_pictures_are_drawn_of_what_there_is(tmp_path):
+    whole, short = cell("table", "E", "r", 0, [1, 2, 3]), cell("table", "E", "r", 1, [1], asked=300)
+    assert figures.shown([whole, short], "table") == [whole]  # a seed under way does not cut the others' curve
+    assert figures.shown([short], "table") == [short]
+    assert [path.name for path in figures.draw([whole, short], tmp_path)] == ["learning_table.png"]
+    peer = cell("stable_baselines", "E", "peer", 0, [1, 2, 3])
+    drawn = figures.draw([*rungs("cooldown"), peer, cell("long", "E", "plus", 0, [1])], tmp_path)
+    assert [path.name for path in drawn] == [f"learning_{name}.png" for name in ("table", "long", "seconds", "ladder")]
+    assert all(path.stat().st_size > 10_000 for path in drawn)
+    assert figures.draw([], tmp_path) == []
+
+
+def test_bars_are_of_final_returns(tmp_path):
+    from matplotlib.figure import Figure
+
+    axes = Figure().add_subplot()
+    figures._bars(axes, rungs("cooldown"), "E")
+    assert [bar.get_width() for bar in axes.patches] == [1, 11, 21, 31, 41, 51, 61, 81]
+    assert [text.get_text() for text in axes.texts] == ["none yet"]
+    assert np.isclose(axes.texts[0].xy[1], 7)
+    assert axes.get_title() == "E (2 seeds)"

@@ -1,0 +1,59 @@
+"""The study files of benchmarks/learning: what is trained, and that each rung of the ladder is one option more."""
+
+import pytest
+from learning_cells import ROOT
+
+from benchmarks.learning import ladder
+from benchmarks.learning.normalised import REFERENCES
+from ddpg.studies.study import cells_of, read_study
+
+FOLDER = ROOT / "benchmarks" / "learning"
+
+
+def study(name):
+    return read_study(FOLDER / f"{name}.toml")
+
+
+@pytest.mark.parametrize(("name", "cells"), [("table", 5 * 3 * 3), ("long", 2 * 2), ("ladder", 2 * 2 * 7)])
+def test_runs_are_evaluated_alike(name, cells):
+    groups = study(name)
+    assert len(cells_of(groups)) == cells
+    assert {(group.evaluation_interval, group.evaluation_episodes) for group in groups} == {(5_000, 10)}
+    assert {group.options["learning_starts"] for group in groups} == {5_000}
+    assert {group.name for group in groups} <= {*REFERENCES}
+
+
+def test_presets_train_for_as_long_as_they_say():
+    steps = {group.name: group.total_timesteps for group in study("others")}
+    assert (steps["Pendulum-v1"], steps["Swimmer-v5"], steps["ddpg_envs/HalfFieldOffense-v0"]) == (
+        *(10_000, 300_000, 1_500_000),
+    )
+
+
+def test_a_rung_is_the_one_before_it_with_one_option_more():
+    """The joint pass brings the normalisation that it stands on; plus may have more than the last rung."""
+    options = {("table", group.configuration): group.options for group in study("table")}
+    options |= {("ladder", group.configuration): group.options for group in study("ladder")}
+    assert [rung.configuration for rung in ladder.RUNGS if rung.study == "ladder"] == [
+        *dict.fromkeys(group.configuration for group in study("ladder"))
+    ]
+    changes = []
+    for before, rung in zip(ladder.RUNGS[:-2], ladder.RUNGS[1:-1], strict=True):
+        old, new = options[before.study, before.configuration], options[rung.study, rung.configuration]
+        changes.append({name for name in new if new[name] != old[name]})
+    assert changes == [
+        {"n_critics"},
+        {"policy_delay"},
+        {"target_policy_noise"},
+        {"target", "norm"},
+        {"adam_beta1"},
+        {"policy_delay"},
+        {"learning_rate_schedule"},
+    ]
+
+
+def test_every_rung_has_its_page():
+    for rung in ladder.RUNGS:
+        if rung.page is not None:
+            text = (ROOT / "docs" / "options" / f"{rung.page}.md").read_text(encoding="utf-8")
+            assert f"<!-- learning: rung {rung.page} -->" in text
