@@ -49,7 +49,9 @@ class AgentConfig(Options):
 
     hidden: tuple[int, ...] = _networks((256, 256), "units of the hidden layers")
     activation: str | Callable = _networks("relu", "activation of the hidden layers", ACTIVATIONS)
-    norm: str | None = _networks(None, "normalisation of the hidden layers; renorm: CrossQ's; renorm_hidden: without its inputs'", NORMS)
+    norm: str | None = _networks(
+        None, "normalisation of the hidden layers; renorm: CrossQ's; renorm_hidden: that, but not of the inputs", NORMS
+    )
     block: str = _networks(
         "plain",
         "residual: SimBa's blocks, whose width hidden tells, and again for every block",
