@@ -53,7 +53,7 @@ def check_options(config: AgentConfig, n_envs: int = 1) -> None:
         f"parameter_noise={getattr(config, 'parameter_noise', 0)}": getattr(config, "parameter_noise", 0) > 0
         and "its size is adapted to the actions of one learner's copy; take noise_scale",
         f"step_timeout={config.step_timeout}": config.step_timeout is not None
-        and "a worker that hangs is not told from one that is slow",
+        and "a worker that hangs is found by its rollouts, and replaced",
         "network='conv'": getattr(config, "network", None) == "conv"
         and "workers act in NumPy, which has no convolutions here",
     }
