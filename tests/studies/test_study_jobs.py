@@ -78,6 +78,18 @@ def test_what_the_command_is_asked_is_what_the_study_says(tmp_path):
     assert evaluating["allow_import"] == ("gymnasium",)
 
 
+def test_workers_are_asked_for_where_the_study_says_so(tmp_path):
+    path = tmp_path / "study.toml"
+    path.write_text(
+        "environments = ['Pendulum-v1']\nconfigurations = {a = {collector = 'process', workers = 2}, b = {}}"
+    )
+    for group, expected in zip(read_study(path), (("process", 2), ("local", None)), strict=True):
+        place = Place(tmp_path / "out", Cell(group, 0))
+        place.folder.mkdir(parents=True)
+        asked = vars(Train.parse(place.arguments()[1:], "ddpg train").func)
+        assert (asked["collector"], asked["workers"]) == expected
+
+
 @pytest.mark.parametrize(("jobs", "cores", "threads"), [(2, 4, "2"), (3, 2, "1"), (None, 3, "1"), (1, 3, "3")])
 def test_as_many_at_a_time_as_there_are_jobs_and_they_share_the_cores(jobs, cores, threads, stubbed, monkeypatch):
     monkeypatch.setattr(cell_process, "available_cores", lambda: cores)
