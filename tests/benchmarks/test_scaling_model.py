@@ -10,6 +10,7 @@ BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 sys.path.append(str(BENCHMARKS))
 
 import scaling_model  # noqa: E402
+import workers  # noqa: E402
 from scaling_model import Learner, Model, Workers, fit, page, read, round_, weight_bytes, written  # noqa: E402
 
 
@@ -51,6 +52,20 @@ def test_the_page_says_what_the_results_say(tmp_path):
     assert written(text, page(read())) == text, "run: python benchmarks/scaling_model.py --write"
     scaling_model.draw(read(), tmp_path / "scaling.png")
     assert (tmp_path / "scaling.png").stat().st_size > 10_000
+
+
+def test_returns_are_kept_without_times_and_tabled(tmp_path):
+    head = "env,config,seed,step,measure,value\n"
+    rows = ["E,two,1,9,final_mean_return,-3.0", "E,two,0,9,final_mean_return,-1.00004", "E,two,0,9,last_seconds,7.0"]
+    (tmp_path / "results.csv").write_text(head + "\n".join(rows) + "\n")
+    kept = workers.returns_of(tmp_path)
+    assert [row["value"] for row in kept] == ["-3.0000", "-1.0000"]
+    assert workers.table(kept).splitlines()[2:] == ["| E | two | -1.0, -3.0 | -2.0 |"]
+
+
+def test_the_page_has_the_returns_of_the_results():
+    text = workers.PAGE.read_text(encoding="utf-8")
+    assert workers.written(text, workers.table(workers.read())) == text, "run: python benchmarks/workers.py"
 
 
 def test_the_clusters_file_is_one_to_ray():
