@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -14,11 +15,14 @@ from small_studies import Stubbed
 
 from ddpg import UsageError
 from ddpg.errors import EnvironmentFault
+from ddpg.runs import directory
 from ddpg.studies import ray_cells, study_jobs
 from ddpg.studies.cell_files import Changes, Outbox
 from ddpg.studies.cell_process import LocalEngine
 from ddpg.studies.engines import check_engine, engine_of
 from ddpg.studies.ray_cells import RemoteCell, RemoteProcess
+from ddpg.studies.study import cells_of, read_study
+from ddpg.studies.study_folder import Place
 from ddpg.studies.study_jobs import how_to_go_on, run_study
 
 
@@ -282,4 +286,46 @@ def test_a_study_on_ray_that_is_ended_leaves_nothing_and_goes_on(number, tmp_pat
         raise AssertionError("nothing went on")
     os.killpg(going.pid, signal.SIGKILL)
     going.communicate()
+    assert gone("ddpg-cell-")
+
+
+@pytest.mark.slow
+def test_a_node_that_leaves_costs_a_cell_what_had_not_come_home(tmp_path, capsys):
+    """Two nodes of one CPU; where one goes away, its cell goes on at the other from a checkpoint that came home."""
+    ray = pytest.importorskip("ray", reason="the extra 'ray' is not installed")
+    from ray.cluster_utils import Cluster
+
+    steps = 12_000
+    file, root = tmp_path / "s.toml", tmp_path / "out"
+    file.write_text(STUDY.format(steps=steps))
+    groups = read_study(file)
+    places = [Place(root, cell) for cell in cells_of(groups)]
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+    nodes = [cluster.add_node(num_cpus=1) for _ in range(2)]
+    left = []
+
+    def leave():
+        deadline = time.monotonic() + 200
+        while not all(0 < place.saved < steps for place in places) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        left.extend(place.saved for place in places)
+        cluster.remove_node(nodes[1], allow_graceful=False)
+
+    thread = threading.Thread(target=leave)
+    try:
+        thread.start()
+        outcome = run_study(file, root, groups, engine="ray", ray_address=cluster.address, progress_bar=False)
+        thread.join()
+    finally:
+        ray.shutdown()
+        cluster.shutdown()
+    assert all(0 < saved < steps for saved in left), left
+    assert (outcome.finished, outcome.failed) == (2, {})
+    said = capsys.readouterr().err
+    assert said.count("begins there again") == 1
+    assert said.count("goes on at step") == 1
+    for place in places:
+        rows = [int(row["timesteps"]) for row in directory.read_table(place.run / "evaluations.csv")]
+        assert rows == sorted({*rows})
+        assert rows[-1] == steps
     assert gone("ddpg-cell-")
