@@ -183,7 +183,7 @@ def _groups(
 
 def _collected(settings: Settings, changes: dict[str, Any]) -> tuple[str, int | None]:
     """Return collector and workers of a configuration, and take them out of its changes; its own go before others'."""
-    own = {name: changes.pop(name) for name in ("collector", "workers") if name in changes}
+    own: dict[str, Any] = {name: changes.pop(name) for name in ("collector", "workers") if name in changes}
     if not own:
         return settings.collector, settings.workers
     own = {"collector": settings.collector} | own  # whose workers are the study's, is the study's as a whole
