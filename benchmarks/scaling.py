@@ -1,20 +1,25 @@
 """How collecting grows with its workers, what a worker takes, and what it costs the learner to send weights.
 
     python benchmarks/scaling.py [--collectors process ray] [--workers 1 2 4 8] [--json FILE]
+    python benchmarks/scaling.py --taking --json FILE
 
 - steps/s in an environment of 5 ms a step (it sleeps), of N workers, against N times those of one; with a learner that
   makes an update of 64-64 networks every other step, so that it is not what is measured;
 - the resident memory of a worker after that: the largest, in MB;
-- the learner's seconds in publishing a 256-256 actor to 8 workers, as a share of those in which it updates.
+- the learner's seconds in publishing a 256-256 actor to 8 workers, as a share of those in which it updates;
+- `--taking` adds to a file the rate at which the learner's process takes transitions from workers that are always
+  ready, with no updates: with the account of the pool, and the pickling that brings a rollout through a pipe.
 
 Start-up is not counted. Rollouts of 100 steps come every half second, so steps/s are the slope of a line through when
 they came.
 """
 
 import argparse
+import dataclasses
 import functools
 import json
 import os
+import pickle
 import time
 from pathlib import Path
 
@@ -55,7 +60,12 @@ def main() -> None:
     parser.add_argument("--workers", nargs="+", type=int, default=[1, 2, 4, 8])
     parser.add_argument("--rollouts", type=int, default=20, help="of 100 steps, of each worker")
     parser.add_argument("--json", type=Path, help="also write the results to this file")
+    parser.add_argument("--taking", action="store_true", help="only measure that, and add it to --json")
     options = parser.parse_args()
+    if options.taking:
+        before = json.loads(options.json.read_text())
+        options.json.write_text(json.dumps(before | {"taking": taking()}, indent=2) + "\n")
+        return
     found: dict = {"cores": os.cpu_count(), "seconds_a_step": SECONDS, "collectors": {}}
     for collector in options.collectors:
         rows = [scaling(collector, workers, options.rollouts) for workers in options.workers]
@@ -129,6 +139,60 @@ def broadcast(collector: str, workers: int = 8) -> dict:
             "share_of_updates": spent / updating[0],
             "share_of_all": spent / whole,
             "policy_lag_updates": loop.measured()["policy_lag"],
+        }
+
+
+class Ready:
+    """Workers that have answered before they are asked, with one rollout again and again."""
+
+    def __init__(self, assignment):
+        from ddpg.distributed.messages import Request
+        from ddpg.distributed.worker import Worker
+
+        self.rollout = Worker(assignment, 0, 0).rollout(Request(0, 0, 0, 0))
+        self.events = []
+
+    def publish(self, version, arrays):
+        pass
+
+    def start(self, worker, epoch):
+        from ddpg.distributed.messages import Ready
+
+        self.events.append(Ready(worker, epoch))
+
+    def request(self, request):
+        self.events.append(pickle.dumps(dataclasses.replace(self.rollout, request=request)))
+
+    def poll(self, timeout):
+        events, self.events = self.events, []
+        return [pickle.loads(event) if isinstance(event, bytes) else event for event in events]
+
+    def close(self):
+        pass
+
+
+def taking(steps: int = 200_000) -> dict:
+    """Return steps/s at which rollouts of 100 are unpacked, stored and accounted for, and their bytes a step."""
+    from ddpg.distributed.assigning import assignment_of
+    from ddpg.distributed.collecting import RemoteLoop
+    from ddpg.distributed.pool import Pool
+
+    with agent_of((64, 64), 1.0, 0.0) as agent:
+        assignment = assignment_of(agent, functools.partial(Sleeping, 0.0), 8, 100, 0)
+        transport = Ready(assignment)
+        agent.config = agent.config.replace(learning_starts=10**9)
+        agent.loop = RemoteLoop(agent, Pool(transport, 8, 100))
+        agent.learn(10_000)
+        rates = []
+        for _ in range(5):
+            start = time.perf_counter()
+            agent.learn(steps // 5)
+            rates.append(steps // 5 / (time.perf_counter() - start))
+        return {
+            "steps_per_second": float(np.median(rates)),
+            "low": min(rates),
+            "high": max(rates),
+            "bytes_per_step": len(pickle.dumps(transport.rollout)) / len(transport.rollout),
         }
 
 

@@ -1,5 +1,6 @@
 """Environments that look at the process they are in: module-level, so that workers can make them."""
 
+import contextlib
 import sys
 import time
 
@@ -40,3 +41,18 @@ class Invalid(Counting):
 
     def __init__(self):
         super().__init__(nan_at=2)
+
+
+class Hanging(Slow):
+    """Slow, which hangs for ever in the fifth step of the first worker's that comes there."""
+
+    def __init__(self, path):
+        super().__init__()
+        self.path, self.count = path, 0
+
+    def step(self, action):
+        self.count += 1
+        if self.count == 5:
+            with contextlib.suppress(FileExistsError), open(self.path, "x"):
+                time.sleep(3600)
+        return super().step(action)

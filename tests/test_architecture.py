@@ -44,7 +44,10 @@ WITHOUT_TENSORFLOW = (
     ),
     *("ddpg.exports.loaded", "ddpg.exports.policy_file", "ddpg.exports.place", "ddpg.exports.widths"),
     *("ddpg.studies", "ddpg.runs.recipes", "ddpg.native.cores"),
-    *(f"ddpg.distributed.{name}" for name in ("choosing", "messages", "worker", "pool", "processes", "ray_workers")),
+    *(
+        f"ddpg.distributed.{name}"
+        for name in ("choosing", "cluster", "messages", "patience", "worker", "pool", "processes", "ray_workers")
+    ),
     *(
         "ddpg.acting.noise",
         "ddpg.acting.parameter_noise",

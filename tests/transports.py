@@ -6,13 +6,12 @@ from ddpg.distributed.messages import Ready, Rollout
 from ddpg.distributed.worker import Worker
 
 
-def rollout(request, length=3, under_way=0, version=0):
+def rollout(request, length=3, under_way=0, version=0, seconds=0.0):
     """A rollout of nothing, that answers ``request``."""
     columns = {name: np.zeros((length, 1), np.float32) for name in ("observations", "next_observations", "actions")}
     columns |= {name: np.zeros(length, bool) for name in ("terminated", "truncated", "clipped")}
-    return Rollout(
-        request, version, rewards=np.zeros(length, np.float32), episodes=[], dropped=0, under_way=under_way, **columns
-    )
+    columns |= {"rewards": np.zeros(length, np.float32)}
+    return Rollout(request, version, episodes=[], dropped=0, under_way=under_way, seconds=seconds, **columns)
 
 
 class Played:

@@ -24,7 +24,11 @@ class Study(WithJson, WithProgress):
         dataclasses.MISSING, "a TOML file that describes it (docs/studies.md)", positional=True, metavar="STUDY.toml"
     )
     root: str | None = option(None, "the study's folder; none: studies/ and the name of its file", metavar="DIR")
-    jobs: int | None = option(None, "processes at a time, which share the cores; none: one for every core")
+    jobs: int | None = option(None, "runs at a time, which share the cores; none: one for every core")
+    engine: str = option(
+        "process", "where they are; process: processes of this machine; ray: a Ray cluster", metavar="{process,ray}"
+    )
+    ray_address: str | None = option(None, "of a Ray cluster; none: one on this machine", metavar="ADDRESS")
     retry: bool = option(False, "go on with cells that failed, too")
     report: bool = option(False, "only write what there is so far, also while it runs")
     allow_import: tuple[str, ...] = option((), "let an environment, module:Id, import MODULE", metavar="MODULE")
@@ -53,7 +57,16 @@ class Study(WithJson, WithProgress):
             with saying("checking the cells", self.progress_bar):
                 groups = read_study(path, self.allow_import)
             directory.check_root(root)
-            outcome = run_study(path, root, groups, jobs=self.jobs, retry=self.retry, progress_bar=self.progress_bar)
+            outcome = run_study(
+                path,
+                root,
+                groups,
+                jobs=self.jobs,
+                retry=self.retry,
+                engine=self.engine,
+                ray_address=self.ray_address,
+                progress_bar=self.progress_bar,
+            )
         report = write_report(root, groups)
         self._print(root, report, outcome)
         if outcome is not None and outcome.failed:

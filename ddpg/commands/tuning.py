@@ -37,7 +37,11 @@ class Tune(WithJson, WithProgress, OfEnvironment):
     root: str | None = option(
         None, "where trials are kept, and gone on with; none: tuning/ENV", metavar="DIR", aliases=("--storage",)
     )
-    jobs: int | None = option(None, "processes at a time, which share the cores; none: one for every core")
+    jobs: int | None = option(None, "runs at a time, which share the cores; none: one for every core")
+    engine: str = option(
+        "process", "where they are; process: processes of this machine; ray: a Ray cluster", metavar="{process,ray}"
+    )
+    ray_address: str | None = option(None, "of a Ray cluster; none: one on this machine", metavar="ADDRESS")
 
     def __post_init__(self):
         super().__post_init__()
@@ -62,7 +66,15 @@ class Tune(WithJson, WithProgress, OfEnvironment):
         directory.check_root(root)
         words = self._words()
         tuned = run_tuning(
-            root, plan, self.trials, self.fresh_seeds, again=words, jobs=self.jobs, progress_bar=self.progress_bar
+            root,
+            plan,
+            self.trials,
+            self.fresh_seeds,
+            again=words,
+            jobs=self.jobs,
+            engine=self.engine,
+            ray_address=self.ray_address,
+            progress_bar=self.progress_bar,
         )
         report = write_tuning_report(root, plan, tuned, words)
         self._print(root, report, tuned)

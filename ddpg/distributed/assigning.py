@@ -1,4 +1,4 @@
-"""What an agent's workers are made of, and how each of them explores; what cannot be done by workers is refused."""
+"""What an agent's workers are made of, and how each of them explores."""
 
 import pickle
 from collections.abc import Callable
@@ -12,7 +12,8 @@ from ddpg.acting.exploration import Exploration
 from ddpg.acting.policy import program_of
 from ddpg.acting.schedules import raised
 from ddpg.agents.off_policy import OffPolicyAgent
-from ddpg.config import AgentConfig, DDPGConfig
+from ddpg.config import DDPGConfig
+from ddpg.distributed.choosing import check_options
 from ddpg.distributed.messages import Assignment
 from ddpg.errors import UsageError
 from ddpg.experience.faults import said
@@ -20,30 +21,6 @@ from ddpg.experience.normalisers import ObservationNormaliser
 
 SPREAD = 2.0  # the first worker's noise is that many times the configured one, the last one's as many times smaller
 ALPHA = 7.0  # of the share of random actions: ε^(1 + α·i/(N − 1)) (Horgan et al. 2018, Ape-X, section 4.1)
-
-
-def check_options(config: AgentConfig, n_envs: int = 1) -> None:
-    """Refuse options that workers elsewhere cannot keep, all of them at once.
-
-    Raises:
-        UsageError: there are some; each is named with its reason.
-    """
-    noise = getattr(config, "noise", None)
-    reasons = {
-        f"n_envs={n_envs}": n_envs != 1 and "each worker has one environment; take more workers",
-        f"noise={noise!r}": noise is not None
-        and not isinstance(noise, str)
-        and "checkpoints hold what such an object remembers, and it would be in the workers",
-        f"parameter_noise={getattr(config, 'parameter_noise', 0)}": getattr(config, "parameter_noise", 0) > 0
-        and "its size is adapted to the actions of one learner's copy; take noise_scale",
-        f"step_timeout={config.step_timeout}": config.step_timeout is not None
-        and "a worker that hangs is not told from one that is slow",
-        "network='conv'": getattr(config, "network", None) == "conv"
-        and "workers act in NumPy, which has no convolutions here",
-    }
-    refused = [f"{option} ({why})" for option, why in reasons.items() if why]
-    if refused:
-        raise UsageError(f"collectors other than 'local' cannot have {'; '.join(refused)}: change that, or stay local")
 
 
 def assignment_of(

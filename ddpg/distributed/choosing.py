@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from ddpg.config import AgentConfig
 from ddpg.errors import UsageError, did_you_mean
 from ddpg.experience.values import as_whole
 
@@ -37,8 +38,36 @@ def check_collector(collector: str, workers: int | None, ray_address: str | None
         import_ray()
 
 
-def import_ray() -> Any:
+def check_options(config: AgentConfig, n_envs: int = 1) -> None:
+    """Refuse options that workers elsewhere cannot keep, all of them at once.
+
+    Raises:
+        UsageError: there are some; each is named with its reason.
+    """
+    noise = getattr(config, "noise", None)
+    reasons = {
+        f"n_envs={n_envs}": n_envs != 1 and "each worker has one environment; take more workers",
+        f"noise={noise!r}": noise is not None
+        and not isinstance(noise, str)
+        and "checkpoints hold what such an object remembers, and it would be in the workers",
+        f"parameter_noise={getattr(config, 'parameter_noise', 0)}": getattr(config, "parameter_noise", 0) > 0
+        and "its size is adapted to the actions of one learner's copy; take noise_scale",
+        f"step_timeout={config.step_timeout}": config.step_timeout is not None
+        and "a worker that hangs is found by its rollouts, and replaced",
+        "network='conv'": getattr(config, "network", None) == "conv"
+        and "workers act in NumPy, which has no convolutions here",
+    }
+    refused = [f"{option} ({why})" for option, why in reasons.items() if why]
+    if refused:
+        raise UsageError(f"collectors other than 'local' cannot have {'; '.join(refused)}: change that, or stay local")
+
+
+def import_ray(what: str = "collector='ray'", instead: str = "collector='process'") -> Any:
     """Return the module.
+
+    Args:
+        what: needs it.
+        instead: does without.
 
     Raises:
         UsageError: it is not installed.
@@ -47,6 +76,6 @@ def import_ray() -> Any:
         import ray
     except ModuleNotFoundError as error:
         raise UsageError(
-            f"collector='ray' needs the package {error.name!r}; install the extra 'ray', or take collector='process'"
+            f"{what} needs the package {error.name!r}; install the extra 'ray', or take {instead}"
         ) from None
     return ray

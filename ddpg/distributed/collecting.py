@@ -14,6 +14,7 @@ from ddpg.agents.off_policy import OffPolicyAgent
 from ddpg.distributed.assigning import assignment_of, weights_of
 from ddpg.distributed.choosing import check_collector
 from ddpg.distributed.messages import Assignment, Rollout
+from ddpg.distributed.patience import LEAST, Patience
 from ddpg.distributed.pool import Pool, Transport
 from ddpg.errors import EnvironmentFault, UsageError
 from ddpg.experience.transitions import Transitions
@@ -70,6 +71,7 @@ class RemoteLoop(Loop):
         counts = self.pool.counts
         return {
             "worker_deaths": counts.deaths,
+            "worker_hangs": counts.hangs,
             "lost_rollouts": counts.lost,
             "lost_episodes": counts.lost_episodes,
             "refused_rollouts": counts.refused,
@@ -159,6 +161,7 @@ def collecting(
     workers: int = 2,
     *,
     length: int = LENGTH,
+    rollout_timeout: float = LEAST,
     ray_address: str | None = None,
 ) -> Iterator[RemoteLoop]:
     """Let ``agent.learn`` learn from workers within the block; end them behind it.
@@ -170,6 +173,8 @@ def collecting(
             one's own says ``if __name__ == "__main__":``); ``"ray"``: actors of a Ray cluster.
         workers: how many; under Ray the most: as many of them are there as the cluster has CPUs for.
         length: environment steps of a rollout, at least 100 for the cost of a message not to be felt.
+        rollout_timeout: seconds; a worker hangs, and is replaced, that takes longer for a rollout than this and than
+            :data:`ddpg.distributed.patience.FACTOR` times the longest one so far.
         ray_address: of a Ray cluster that is there; none: one that was initialised in this process, or one of this
             machine, which ends with the block.
 
@@ -184,9 +189,11 @@ def collecting(
     if collector == "local":
         raise UsageError("collector='local' has no workers; call learn() as it is")
     first_step = agent.num_timesteps
+    patience = Patience(rollout_timeout)
     assignment = assignment_of(agent, make_env, workers, length, first_step)
     before = agent.loop
-    loop = RemoteLoop(agent, Pool(_transport(collector, assignment, ray_address), workers, length, first_step))
+    transport = _transport(collector, assignment, ray_address)
+    loop = RemoteLoop(agent, Pool(transport, workers, length, first_step, patience=patience))
     agent.loop = loop
     try:
         yield loop

@@ -68,6 +68,7 @@ class Rollout:
     | episodes | | those that ended, each with the number of transitions up to its end: 1 to T |
     | dropped | | steps that were no transition (``on_bad_transition``) |
     | under_way | | steps of the episode that goes on behind the last transition; 0: none |
+    | seconds | | that it took the worker |
     """
 
     request: Request
@@ -82,6 +83,7 @@ class Rollout:
     episodes: Sequence[tuple[int, Episode]]
     dropped: int
     under_way: int
+    seconds: float
 
     def __len__(self) -> int:
         """Return T."""

@@ -11,6 +11,7 @@ from typing import Protocol
 import numpy as np
 
 from ddpg.distributed.messages import Died, Event, Failed, Ready, Request, Rollout
+from ddpg.distributed.patience import Patience
 from ddpg.errors import EnvironmentFault
 
 DEATHS = 5  # in a row, of each worker on average, without a rollout between them, until the pool gives up
@@ -44,7 +45,8 @@ class Counts:
         taken: rollouts, each of which answers one request.
         lost: rollouts that were asked of a worker which died before it answered, or was ended with the pool.
         refused: rollouts that answer no open request: those that came twice, and those of an epoch that is over.
-        deaths: workers that died.
+        deaths: workers that died, or were ended because they hung.
+        hangs: of those, the ones that hung.
         lost_episodes: episodes of which something was taken, and whose worker died before their end.
         steps: environment steps of the rollouts that were taken.
     """
@@ -54,6 +56,7 @@ class Counts:
     lost: int = 0
     refused: int = 0
     deaths: int = 0
+    hangs: int = 0
     lost_episodes: int = 0
     steps: int = 0
 
@@ -67,6 +70,7 @@ class _Member:
     sequence: int = 0  # of the next request
     open: dict[int, Request] = dataclasses.field(default_factory=dict)  # by sequence
     under_way: int = 0
+    since: float = 0.0  # when it could begin with its oldest open request
 
 
 class Pool:
@@ -81,15 +85,25 @@ class Pool:
         length: environment steps of a rollout.
         first_step: the number of the first environment step.
         in_flight: requests that a worker may have open.
+        patience: how long one may take before its worker is ended and replaced.
 
     Attributes:
         counts: what was counted.
         version: of the newest weights.
     """
 
-    def __init__(self, transport: Transport, workers: int, length: int, first_step: int = 0, in_flight: int = 2):
+    def __init__(
+        self,
+        transport: Transport,
+        workers: int,
+        length: int,
+        first_step: int = 0,
+        in_flight: int = 2,
+        patience: Patience | None = None,
+    ):
         self.counts, self.version = Counts(), -1
         self._transport, self._length, self._in_flight = transport, length, in_flight
+        self._patience = patience or Patience()
         self._next_step = first_step
         self._free_steps: list[int] = []  # of requests that were lost, to be asked for again
         self._members = [_Member() for _ in range(workers)]
@@ -129,6 +143,7 @@ class Pool:
         while True:
             if not self._events:
                 self._events = self._transport.poll(max(0.0, deadline - time.monotonic()))
+                self._events += self._hung({_worker_of(event) for event in self._events})
             while self._events:
                 rollout = self._meet(self._events.pop(0))
                 if rollout is not None:
@@ -153,6 +168,8 @@ class Pool:
                     else:
                         step, self._next_step = self._next_step, self._next_step + self._length
                     request = Request(worker, member.epoch, member.sequence, step)
+                    if not member.open:
+                        member.since = time.monotonic()
                     member.open[member.sequence] = request
                     member.sequence += 1
                     self.counts.requested += 1
@@ -179,11 +196,28 @@ class Pool:
         if epoch != member.epoch or member.open.pop(sequence, None) is None:
             self.counts.refused += 1
             return None
+        member.since = time.monotonic()
+        self._patience.note(rollout.seconds)
         member.under_way = rollout.under_way
         self.counts.taken += 1
         self.counts.steps += len(rollout)
         self._deaths_in_a_row = 0
         return rollout
+
+    def _hung(self, heard: set[int]) -> list[Event]:
+        """Return the deaths of workers that take too long, of those that were not heard of in the poll just now.
+
+        Who has answered is heard of in the next poll: so it does not matter how long this process was elsewhere, nor
+        how much the others have to say.
+        """
+        now, most = time.monotonic(), self._patience.seconds
+        late = [
+            Died(worker, member.epoch, f"no rollout in {most:.0f} s")
+            for worker, member in enumerate(self._members)
+            if most is not None and member.open and worker not in heard and now - member.since > most
+        ]
+        self.counts.hangs += len(late)
+        return list(late)
 
     def _replace(self, death: Died) -> None:
         member = self._members[death.worker]
@@ -205,3 +239,7 @@ class Pool:
         member.open.clear()
         self.counts.lost_episodes += episode and member.under_way > 0
         member.under_way = 0
+
+
+def _worker_of(event: Event) -> int:
+    return event.request.worker if isinstance(event, Rollout) else event.worker

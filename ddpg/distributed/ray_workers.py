@@ -5,18 +5,16 @@ again, up to as many workers as were asked for.
 """
 
 import collections
-import os
-import signal
-import socket
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ddpg.distributed.choosing import import_ray
+from ddpg.distributed.cluster import connect
 from ddpg.distributed.messages import Assignment, Died, Event, Failed, Ready, Request
 from ddpg.distributed.worker import Worker
-from ddpg.errors import EnvironmentFault, UsageError
+from ddpg.errors import UsageError
 from ddpg.experience.faults import said
 
 
@@ -79,10 +77,8 @@ class RayWorkers:
     """
 
     def __init__(self, assignment: Assignment, address: str | None = None):
-        ray = self._ray = import_ray()
-        self._owned = not ray.is_initialized()
-        if self._owned:
-            _connect(ray, address, len(assignment.behaviours))
+        self._ray, self._owned = connect(address, len(assignment.behaviours))
+        ray = self._ray
         self._kind = ray.remote(num_cpus=1, max_restarts=0, max_task_retries=0)(Actor)
         self._assignment = ray.put(assignment)
         self._version, self._weights = -1, None
@@ -136,35 +132,3 @@ class RayWorkers:
         remote = self._workers.pop(number, None)
         if remote is not None:
             self._ray.kill(remote.actor)
-
-
-def _connect(ray: Any, address: str | None, workers: int) -> None:
-    if address is not None and address != "auto":
-        _check_reachable(address)
-    here = address is None and "RAY_ADDRESS" not in os.environ
-    size = {"num_cpus": max(workers, os.cpu_count() or 1), "include_dashboard": False} if here else {}
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        ray.init(address=address, log_to_driver=False, configure_logging=False, **size)
-    except Exception as error:  # whatever Ray raises where nobody answers
-        where = "a cluster on this machine could not be started" if here else f"no Ray cluster answers at {address!r}"
-        raise EnvironmentFault(f"{where}: {said(error)}") from None
-    finally:
-        for number, handler in handlers.items():  # Ray takes SIGTERM for itself
-            if signal.getsignal(number) is not handler:
-                signal.signal(number, handler)
-
-
-def _check_reachable(address: str) -> None:
-    """Refuse an address that is none, or where nobody listens: Ray itself would try for minutes."""
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdigit() or "/" in address:
-        raise UsageError(
-            f"ray_address={address!r} must be 'auto', or HOST:PORT of a cluster's head such as 10.0.0.1:6379"
-        )
-    try:
-        socket.create_connection((host, int(port)), timeout=10).close()
-    except (OSError, OverflowError) as error:
-        raise EnvironmentFault(
-            f"no Ray cluster answers at {address!r} ({said(error)}); start one with: ray start --head"
-        ) from None

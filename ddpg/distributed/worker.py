@@ -1,6 +1,7 @@
 """A worker: one environment, stepped by the NumPy policy with exploration of its own. No TensorFlow here."""
 
 import copy
+import time
 from collections.abc import Sequence
 
 import numpy as np
@@ -56,6 +57,7 @@ class Worker:
         Raises:
             EnvironmentFault: the environment failed.
         """
+        start = time.monotonic()
         interaction, behaviour = self._interaction, self._behaviour
         dtype = stored_dtype(self._env.observation_space)
         rows, dropped = [], 0
@@ -88,6 +90,7 @@ class Worker:
             episodes=episodes,
             dropped=dropped,
             under_way=self._under_way,
+            seconds=time.monotonic() - start,
             **columns,
         )
 

@@ -15,8 +15,7 @@ import gymnasium as gym
 from ddpg.agents.off_policy import OffPolicyAgent
 from ddpg.agents.registry import agent_for, load_agent
 from ddpg.config import AgentConfig
-from ddpg.distributed.assigning import check_options
-from ddpg.distributed.choosing import check_collector
+from ddpg.distributed.choosing import check_collector, check_options
 from ddpg.distributed.collecting import collecting
 from ddpg.errors import EnvironmentFault, UsageError, file_faults
 from ddpg.experience.interaction import spaces_of

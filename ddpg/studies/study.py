@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import msgspec
 
 from ddpg.config import CONFIGS
+from ddpg.distributed.choosing import COLLECTORS, check_collector, check_options
 from ddpg.errors import UsageError
 from ddpg.experience.spaces import algorithm_for
 from ddpg.options import Options, check_names, from_toml, option, read_toml
@@ -35,6 +36,8 @@ class Settings(Options):
     n_envs: int = option(1, "environments to act in at the same time")
     vectorization: str = option("sync", "of several", VECTORIZATIONS)
     wrappers: tuple[str, ...] = option((), "of gymnasium, by name, the innermost first")
+    collector: str = option("local", "who steps the environment", COLLECTORS)
+    workers: int | None = option(None, "of process and ray: how many")
 
     def __post_init__(self):
         super().__post_init__()
@@ -77,6 +80,8 @@ class Group(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     n_envs: Annotated[int, msgspec.Meta(ge=1)]
     vectorization: one_of(*VECTORIZATIONS)  # type: ignore[valid-type]
     wrappers: list[str]
+    collector: one_of(*COLLECTORS) = "local"  # type: ignore[valid-type]
+    workers: Annotated[int, msgspec.Meta(ge=1, le=1024)] | None = None
     options: dict[Name, Option]
 
     @property
@@ -152,8 +157,12 @@ def _groups(
     for name in settings.configurations or configurations:
         with _located(f"configuration {name!r} in {env_id}"):
             base, changes = _recipe(configurations[name], path.parent)
+            collector, workers = _collected(settings, changes)
             given = (preset.options if base is None else base) | changes
             config = kind(**from_toml(kind, given, kind.__name__))
+            check_collector(collector, workers, None)
+            if collector != "local":
+                check_options(config, settings.n_envs)
         yield Group(
             env_id=env_id,
             configuration=name,
@@ -166,8 +175,20 @@ def _groups(
             n_envs=settings.n_envs,
             vectorization=settings.vectorization,
             wrappers=list(settings.wrappers),
+            collector=collector,
+            workers=workers,
             options=config.to_json(),
         )
+
+
+def _collected(settings: Settings, changes: dict[str, Any]) -> tuple[str, int | None]:
+    """Return collector and workers of a configuration, and take them out of its changes; its own go before others'."""
+    own: dict[str, Any] = {name: changes.pop(name) for name in ("collector", "workers") if name in changes}
+    if not own:
+        return settings.collector, settings.workers
+    own = {"collector": settings.collector} | own  # whose workers are the study's, is the study's as a whole
+    found = Settings(**from_toml(Settings, own, "it"))
+    return found.collector, found.workers
 
 
 def _settings(values: dict[str, Any]) -> dict[str, Any]:

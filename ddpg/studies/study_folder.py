@@ -140,6 +140,8 @@ class Place:
         asked: dict[str, Any] = {"seed": self.cell.seed, "root": self._home, "config": self._options}
         for name in ("total_timesteps", "evaluation_interval", "evaluation_episodes", "n_envs", "vectorization"):
             asked[name] = getattr(group, name)
+        if group.collector != "local":
+            asked |= {"collector": group.collector, "workers": group.workers}
         flags = [word for name, value in asked.items() for word in (f"--{name.replace('_', '-')}", str(value))]
         wraps = [word for name in group.wrappers for word in ("--wrap", name)]
         return ["train", group.env_id, *flags, *wraps, "--json", "--no-progress-bar"]

@@ -1,39 +1,36 @@
-"""The cells of a study in processes of their own: so many at a time, each on its share of the cores."""
+"""The cells of a study in processes of their own, so many at a time: what begins, what has ended, what is asked to."""
 
 import collections
-import contextlib
 import dataclasses
 import json
-import os
 import shlex
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from ddpg.native.cores import INTRAOP, available_cores
 from ddpg.progress import significant
 from ddpg.runs import directory, signals
 from ddpg.runs.ownership import owned
 from ddpg.storage import atomic, document
 from ddpg.studies.boards import StudyBoard
+from ddpg.studies.cell_process import COMMAND, Engine, Process
+from ddpg.studies.engines import check_engine, engine_of
 from ddpg.studies.study import Group, cells_of
 from ddpg.studies.study_folder import Place, begin
 
-COMMAND = (sys.executable, "-m", "ddpg")
 ANSWER = "the cells under way are asked to save and to end; a second signal ends this command at once, and they follow"
+_LOST_AT_MOST = 3  # times that a cell is begun again whose machine went away
 _POLL = 0.1  # seconds between looks at the processes
 
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """A process at work on a cell."""
+    """A process at work on a cell, here or elsewhere."""
 
     place: Place
     stage: str
-    process: subprocess.Popen
+    process: Process
     begun_at: int  # bytes of the log before it
 
 
@@ -44,28 +41,20 @@ class Scheduler:
         failed: the cells that failed, and why.
     """
 
-    def __init__(
-        self,
-        places: Sequence[Place],
-        jobs: int,
-        request: signals.Request,
-        say: Callable[[str], None],
-        command: Sequence[str] = COMMAND,
-    ):
+    def __init__(self, places: Sequence[Place], engine: Engine, request: signals.Request, say: Callable[[str], None]):
         """Prepare.
 
         Args:
             places: of the cells to run, in their order.
-            jobs: processes at a time.
-            request: to end earlier: the processes are asked to save and end.
+            engine: where they are run, and how many at a time; it stays the caller's to close.
+            request: to end earlier: the cells are asked to save and end.
             say: takes a line for every cell that begins or ends.
-            command: the ``ddpg`` command of the processes.
         """
         self.failed: dict[Place, str] = {}
         self.running: dict[Place, Job] = {}
         self._waiting = collections.deque(places)
-        self._jobs, self._request, self._say, self._command = jobs, request, say, command
-        self._environment = {"TF_CPP_MIN_LOG_LEVEL": "3", INTRAOP: str(threads_each(jobs, available_cores()))}
+        self._engine, self._request, self._say = engine, request, say
+        self._lost: collections.Counter[Place] = collections.Counter()
 
     def run(self, look: Callable[[], None] = lambda: None) -> None:
         """Run them; ``look`` is called again and again meanwhile."""
@@ -89,7 +78,7 @@ class Scheduler:
                 job.process.wait()
 
     def _fill(self) -> None:
-        while self._waiting and len(self.running) < self._jobs:
+        while self._waiting and len(self.running) < self._engine.slots():
             place = self._waiting.popleft()
             if place.state == "running":
                 self._fails(place, "another process is training it; wait until that ends", record=False)
@@ -99,20 +88,9 @@ class Scheduler:
     def _start(self, place: Place) -> None:
         place.folder.mkdir(parents=True, exist_ok=True)
         place.failed.unlink(missing_ok=True)
-        stage, arguments = str(place.stage), place.arguments()
+        stage, begun_at = str(place.stage), place.log.stat().st_size if place.log.exists() else 0
         words = {"train": "started", "resume": f"goes on at step {place.saved:,}", "evaluate": "is evaluated"}
-        with place.log.open("ab") as log, contextlib.ExitStack() as stack:
-            output = stack.enter_context(_aside(place).open("wb")) if stage == "evaluate" else log
-            place.hold(log)
-            process = subprocess.Popen(
-                [*self._command, *arguments],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=log,
-                env=os.environ | self._environment,
-                start_new_session=True,  # a terminal's Ctrl-C is for this process, which asks them
-            )
-            self.running[place] = Job(place, stage, process, log.tell())
+        self.running[place] = Job(place, stage, self._engine.start(place), begun_at)
         self._say(f"{place.cell}: {words[stage]}")
 
     def _ask(self) -> None:
@@ -123,15 +101,17 @@ class Scheduler:
     def _ended(self, job: Job) -> None:
         place = job.place
         del self.running[place]
-        status = job.process.returncode
-        if status != 0 and self._request.number is not None:
+        status = job.process.returncode or 0
+        if job.process.gone is not None and self._request.number is None and self._lost[place] < _LOST_AT_MOST:
+            self._lost[place] += 1
+            self._say(f"{place.cell}: lost at step {place.saved:,} ({job.process.gone}), begins there again")
+            self._waiting.appendleft(place)
+        elif status != 0 and self._request.number is not None:
             self._say(f"{place.cell}: interrupted at step {place.saved:,}")
         elif status != 0:
             # One that was killed did nothing wrong: the next time it goes on.
             self._fails(place, _why(job), record=0 < status < 128)
         else:
-            if job.stage == "evaluate":
-                _aside(place).replace(place.final)
             stage = place.stage
             if stage is None:
                 self._say(f"{place.cell}: finished{_told(place)}")
@@ -145,11 +125,6 @@ class Scheduler:
         if record:
             atomic.write_text(place.failed, json.dumps({"why": why}) + "\n")
         self._say(f"{place.cell}: failed: {why}; its log: {place.log}")
-
-
-def threads_each(jobs: int, cores: int) -> int:
-    """Return how many threads each of so many processes may use."""
-    return max(1, cores // jobs)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -168,10 +143,12 @@ def run_study(
     *,
     jobs: int | None = None,
     retry: bool = False,
+    engine: str = "process",
+    ray_address: str | None = None,
     progress_bar: bool = True,
     command: Sequence[str] = COMMAND,
 ) -> Outcome:
-    """Run what is left of a study's cells, each by the ``ddpg`` command in a process of its own.
+    """Run what is left of a study's cells, each by the ``ddpg`` command in a process of its own, here or on a cluster.
 
     The first SIGINT or SIGTERM lets the cells under way save and end.
 
@@ -179,19 +156,24 @@ def run_study(
         study: its file, which is copied to the folder.
         root: its folder.
         groups: of :func:`ddpg.studies.study.read_study`.
-        jobs: processes at a time; one for every core by default. They share the cores.
+        jobs: cells at a time; one for every core by default, of the cluster if there is one.
         retry: go on with cells that failed, too.
+        engine: ``"process"``: cells are processes of this machine, which share its cores; ``"ray"``: on a Ray cluster,
+            of one CPU each.
+        ray_address: of that cluster; none: one of this machine, which ends with the study.
         progress_bar: show one on stderr, where that is a terminal.
         command: of the processes.
 
     Raises:
-        UsageError: another process owns the folder, or it has another study.
+        UsageError: another process owns the folder, it has another study, or there is no Ray.
+        EnvironmentFault: no cluster can be reached or started.
         FileFault: the disk refused.
     """
-    jobs = available_cores() if jobs is None else jobs
+    check_engine(engine, ray_address)
+    again = how_to_go_on(study, root, engine, ray_address)
     root.mkdir(parents=True, exist_ok=True)
     with signals.watching() as request, owned(root):
-        request.answer, request.resumable = ANSWER, lambda: f"go on with: {how_to_go_on(study, root)}"
+        request.answer, request.resumable = ANSWER, lambda: f"go on with: {again}"
         begin(root, study, groups)
         places = [Place(root, cell) for cell in cells_of(groups)]
         states = {place: place.state for place in places}
@@ -200,8 +182,9 @@ def run_study(
         with StudyBoard(places, progress_bar) as board:
             for place in before:
                 board.say(f"{place.cell}: failed before: {place.why_failed}; --retry tries it again")
-            scheduler = Scheduler(left, jobs, request, board.say, command)
-            scheduler.run(board.look)
+            with engine_of(engine, jobs, ray_address, command) as cells:
+                scheduler = Scheduler(left, cells, request, board.say)
+                scheduler.run(board.look)
         finished = sum(place.state == "finished" for place in places)
         if request.number is not None and finished < len(places):
             request.left = True
@@ -210,19 +193,18 @@ def run_study(
     return Outcome(len(places), finished, failed | {str(place.cell): why for place, why in scheduler.failed.items()})
 
 
-def how_to_go_on(study: Path, root: Path) -> str:
+def how_to_go_on(study: Path, root: Path, engine: str = "process", ray_address: str | None = None) -> str:
     """Return the command that goes on with a study."""
-    return f"ddpg study {shlex.quote(str(study))} --root {shlex.quote(str(root))}"
-
-
-def _aside(place: Place) -> Path:
-    """Return where an evaluation's result is written until it is whole."""
-    return place.final.with_name(f".{place.final.name}.ddpg-writing")
+    where = [] if engine == "process" else ["--engine", engine]
+    address = [] if ray_address is None else ["--ray-address", ray_address]
+    return shlex.join(["ddpg", "study", str(study), "--root", str(root), *where, *address])
 
 
 def _why(job: Job) -> str:
     """Return in one line why a process failed: what it said last."""
-    status = job.process.returncode
+    status = job.process.returncode or 0
+    if job.process.gone is not None:
+        return job.process.gone
     if status < 0:
         return f"ended by {signal.Signals(-status).name}"
     lines = [line for line in _said(job) if line.strip()]

@@ -4,8 +4,9 @@ import contextlib
 from collections.abc import Callable, Sequence
 
 from ddpg.runs import signals
+from ddpg.studies.cell_process import Engine
 from ddpg.studies.study_folder import Place
-from ddpg.studies.study_jobs import COMMAND, Job, Scheduler
+from ddpg.studies.study_jobs import Job, Scheduler
 
 
 class TrialScheduler(Scheduler):
@@ -14,22 +15,16 @@ class TrialScheduler(Scheduler):
     A cell that another process is training is waited for: one that goes on where this command was killed.
     """
 
-    def __init__(
-        self,
-        jobs: int,
-        request: signals.Request,
-        say: Callable[[str], None],
-        command: Sequence[str] = COMMAND,
-    ):
+    def __init__(self, engine: Engine, request: signals.Request, say: Callable[[str], None]):
         """Prepare; see :class:`~ddpg.studies.study_jobs.Scheduler`."""
-        super().__init__([], jobs, request, say, command)
+        super().__init__([], engine, request, say)
         self._ended_early: set[Place] = set()
         self._orphans: set[Place] = set()
 
     @property
     def free(self) -> int:
         """How many more cells could be trained at once."""
-        return self._jobs - len(self.running) - len(self._waiting)
+        return self._engine.slots() - len(self.running) - len(self._waiting)
 
     def add(self, places: Sequence[Place]) -> None:
         """Take more cells."""
@@ -58,7 +53,7 @@ class TrialScheduler(Scheduler):
                 self._orphans.add(place)
                 continue
             self._orphans.discard(place)
-            if len(self.running) + len(self._orphans) >= self._jobs:
+            if len(self.running) + len(self._orphans) >= self._engine.slots():
                 continue
             self._waiting.remove(place)
             if place.stage is not None:

@@ -8,14 +8,15 @@ from pathlib import Path
 import numpy as np
 
 from ddpg.errors import UsageError
-from ddpg.native.cores import available_cores
 from ddpg.progress import significant
 from ddpg.runs import directory, signals
 from ddpg.runs.ownership import owned
 from ddpg.studies.boards import TuningBoard
+from ddpg.studies.cell_process import COMMAND
+from ddpg.studies.engines import check_engine, engine_of
 from ddpg.studies.study import Group
 from ddpg.studies.study_folder import Place
-from ddpg.studies.study_jobs import ANSWER, COMMAND
+from ddpg.studies.study_jobs import ANSWER
 from ddpg.studies.trial_jobs import TrialScheduler
 from ddpg.studies.trials import Trial, Trials, check_installed
 from ddpg.studies.tuning_plan import JOURNAL, Plan, begin, places_of
@@ -175,6 +176,8 @@ def run_tuning(
     *,
     again: Sequence[str] = (),
     jobs: int | None = None,
+    engine: str = "process",
+    ray_address: str | None = None,
     progress_bar: bool = True,
     command: Sequence[str] = COMMAND,
 ) -> Tuned:
@@ -188,16 +191,17 @@ def run_tuning(
         wanted: how many trials there shall be, those of before counted.
         fresh_seeds: of the comparison; 0: none is made.
         again: the words of the command that goes on.
-        jobs: processes at a time; ``None``: one for every core that this process may use.
+        jobs: cells at a time; ``None``: one for every core that this process may use, or of the cluster.
+        engine, ray_address: where they are run: see :func:`ddpg.studies.study_jobs.run_study`.
         progress_bar: show a bar over the trials, on a terminal.
         command: the ``ddpg`` command of the processes.
 
     Raises:
-        UsageError: another plan is noted in the folder, another process owns it, or Optuna is not installed; a
-            :class:`FileFault` where a file is damaged, or the disk refuses.
+        UsageError: another plan is noted in the folder, another process owns it, or Optuna or Ray is not installed;
+            a :class:`FileFault` where a file is damaged, or the disk refuses.
     """
-    jobs = available_cores() if jobs is None else jobs
     check_installed()
+    check_engine(engine, ray_address)
     root.mkdir(parents=True, exist_ok=True)
     with signals.watching() as request, owned(root):
         request.answer, request.resumable = ANSWER, lambda: f"go on with: {shlex.join(again)}"
@@ -206,8 +210,8 @@ def run_tuning(
         ground_first = trials.enqueue_ground(plan.ground.options)
         cells_failed: dict[str, str] = {}
         compared: list[Group] = []
-        with TuningBoard(wanted, progress_bar) as bar:
-            cells = TrialScheduler(jobs, request, bar.say, command)
+        with TuningBoard(wanted, progress_bar) as bar, engine_of(engine, jobs, ray_address, command) as where:
+            cells = TrialScheduler(where, request, bar.say)
             tuner = Tuner(root, plan, trials, wanted, cells, bar.say)
 
             def look() -> None:
@@ -221,7 +225,7 @@ def run_tuning(
             if over and fresh_seeds:
                 compared = _groups_compared(plan, trials.best, fresh_seeds)
                 places = [place for group in compared for place in places_of(root, group)]
-                cells = TrialScheduler(jobs, request, bar.say, command)
+                cells = TrialScheduler(where, request, bar.say)
                 cells.add([place for place in _by_seed(places) if place.state != "finished"])
                 cells.run()
                 cells_failed = {str(place.cell): why for place, why in cells.failed.items()}

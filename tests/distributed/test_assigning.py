@@ -6,7 +6,8 @@ import pytest
 from environments import Counting
 
 from ddpg import DDPG, DQN, DDPGConfig, DQNConfig, UsageError
-from ddpg.distributed.assigning import assignment_of, behaviour_of, check_options, weights_of
+from ddpg.distributed.assigning import assignment_of, behaviour_of, weights_of
+from ddpg.distributed.choosing import check_options
 from ddpg.distributed.messages import Request
 from ddpg.distributed.worker import Worker
 

@@ -4,7 +4,9 @@ import pytest
 from transports import Played, rollout
 
 from ddpg import UsageError
+from ddpg.distributed import pool as pool_module
 from ddpg.distributed.messages import Died, Failed, Ready, Request
+from ddpg.distributed.patience import Patience
 from ddpg.distributed.pool import DEATHS, Pool
 
 
@@ -147,3 +149,59 @@ def test_rollouts_of_an_epoch_that_is_over_are_refused():
     assert pool.collect(0) is None
     assert (pool.counts.taken, pool.counts.refused, pool.under_way) == (0, 1, 2)
     check_sum(pool)
+
+
+class Clock:
+    """Time as a test has it."""
+
+    def __init__(self, monkeypatch):
+        self.now = 1000.0
+        monkeypatch.setattr(pool_module.time, "monotonic", lambda: self.now)
+
+
+def test_a_worker_that_takes_ten_times_the_longest_rollout_is_replaced(monkeypatch):
+    """While another one answers all the time: the longest took 9 s, so 90 s are waited."""
+    clock = Clock(monkeypatch)
+    pool, transport = pool_of()
+    for seconds in (9.0, 3.0):
+        transport.events = [rollout(transport.requests[-2], seconds=seconds), rollout(transport.requests[-1])]
+        pool.collect(0), pool.collect(0), pool.collect(0)
+    for later, deaths in ((89.0, 0), (2.0, 1)):
+        clock.now += later
+        mine = [request for request in transport.requests if request.worker == 1]
+        transport.events = [rollout(mine[-1], under_way=1, seconds=1.0)]
+        assert pool.collect(0).request.worker == 1
+        assert pool.collect(0) is None
+        assert (pool.counts.deaths, pool.counts.hangs) == (deaths, deaths)
+    assert transport.started[2:] == [(0, 1)]
+    assert pool.counts.lost == 2
+    check_sum(pool)
+
+
+def test_who_answered_while_the_learner_was_elsewhere_does_not_hang(monkeypatch):
+    clock = Clock(monkeypatch)
+    pool, transport = pool_of(1)
+    transport.events = [rollout(transport.requests[0], seconds=1.0)]
+    pool.collect(0), pool.collect(0)
+    clock.now += 3600
+    transport.events = [rollout(transport.requests[1], seconds=1.0)]
+    assert pool.collect(0) is not None
+    clock.now += 59
+    assert pool.collect(0) is None
+    assert pool.counts.hangs == 0
+    clock.now += 2  # the least is a minute
+    assert pool.collect(0) is None
+    assert pool.counts.hangs == 1
+
+
+def test_before_the_first_rollout_nobody_hangs(monkeypatch):
+    clock = Clock(monkeypatch)
+    pool, _ = pool_of(1)
+    clock.now += 3000
+    assert pool.collect(0) is None
+    assert (pool.counts.hangs, Patience().seconds) == (0, None)
+
+
+def test_a_patience_of_nothing_is_refused():
+    with pytest.raises(UsageError, match=r"rollout_timeout=0 must be seconds"):
+        Patience(0)

@@ -1,5 +1,6 @@
 """Workers that are processes: small, without TensorFlow, replaced when they are killed, and gone in the end."""
 
+import functools
 import multiprocessing
 import os
 import signal
@@ -7,7 +8,7 @@ import time
 
 import numpy as np
 import pytest
-from distributed_envs import Alone, Broken, Invalid, Slow
+from distributed_envs import Alone, Broken, Hanging, Invalid, Slow
 from environments import Counting
 
 from ddpg import DDPG, DDPGConfig, UsageError
@@ -53,6 +54,18 @@ def test_a_killed_worker_is_replaced_and_nothing_is_learned_twice():
             assert killed[0] not in pids
         assert gone(pids)
         assert counts.requested == counts.taken + counts.lost
+
+
+def test_a_worker_that_hangs_is_replaced_while_the_other_goes_on(tmp_path):
+    make_env = functools.partial(Hanging, str(tmp_path / "hung"))
+    with DDPG(Counting(), TINY, seed=0) as agent:
+        with collecting(agent, make_env, "process", 2, length=20, rollout_timeout=0.5) as loop:
+            while loop.pool.counts.hangs == 0 or loop.pool.ready < 2:
+                agent.learn(100)
+            pids = loop.pool._transport.pids
+            assert agent.counts["worker_hangs"] == loop.pool.counts.hangs <= loop.pool.counts.deaths
+            assert loop.learned_steps == agent.replay.added == agent.num_timesteps
+        assert gone(pids)
 
 
 @pytest.mark.parametrize(("env", "message"), [(Broken, "no licence"), (Invalid, "Invalid failed in step 2")])

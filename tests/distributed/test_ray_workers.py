@@ -114,6 +114,31 @@ def test_a_run_outlives_killed_workers_and_a_node_that_leaves():
 
 
 @pytest.mark.slow
+def test_a_node_that_joins_grows_the_pool_beyond_what_it_began_with():
+    from ray.cluster_utils import Cluster
+
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    try:
+        ray.init(address=cluster.address, log_to_driver=False)
+        with DDPG(PENDULUM(), TINY, seed=0) as agent, collecting(agent, PENDULUM, "ray", 4) as loop:
+            agent.learn(1000)
+            assert loop.pool.ready == 1  # there is no room for more
+            cluster.add_node(num_cpus=2)
+            for _ in range(300):
+                if loop.pool.ready == 3:
+                    break
+                agent.learn(100)
+            agent.learn(1000)
+            assert loop.pool.ready == 3  # four were asked for, and there is room for three
+            assert {request.worker for member in loop.pool._members for request in member.open.values()} == {0, 1, 2}
+            assert (loop.pool.counts.deaths, loop.learned_steps) == (0, agent.replay.added)
+            check_sum(loop.pool)
+    finally:
+        ray.shutdown()
+        cluster.shutdown()
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(("collector", "workers"), [("process", 2), ("process", 4), ("ray", 2)])
 def test_pendulum_is_learned_with_workers(collector, workers):
     config = DDPGConfig(learning_starts=1000)

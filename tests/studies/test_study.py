@@ -65,6 +65,32 @@ def test_cells_are_environments_by_configurations_by_seeds(tmp_path):
     assert deeper.options == td3.options | {"hidden": [8, 8, 8]}
 
 
+COLLECTED = """
+environments = ["Pendulum-v1"]
+collector = "process"
+workers = 3
+[configurations]
+studys = {}
+fewer = { workers = 2 }
+own = { collector = "local", tau = 0.1 }
+"""
+
+
+def test_a_configuration_may_have_workers_of_its_own(tmp_path):
+    groups = read_study(written(tmp_path, COLLECTED))
+    assert [(group.collector, group.workers) for group in groups] == [("process", 3), ("process", 2), ("local", None)]
+    assert groups[2].options == preset_config("Pendulum-v1", tau=0.1).to_json()
+    assert groups[0].options == preset_config("Pendulum-v1").to_json()
+    # A study of before there were any has none.
+    root = tmp_path / "out"
+    root.mkdir()
+    begin(root, tmp_path / "study.toml", groups[2:])
+    noted = (root / "study.json").read_text()
+    assert '"collector": "local", "workers": null, ' in noted
+    (root / "study.json").write_text(noted.replace('"collector": "local", "workers": null, ', ""))
+    check_same(root, read_cells(root), groups)
+
+
 def test_the_first_seeds_of_all_come_first(tmp_path):
     (tmp_path / "own.toml").write_text("")
     cells = cells_of(read_study(written(tmp_path, WHOLE)))
@@ -117,6 +143,12 @@ ENVS = "environments = ['Pendulum-v1']\n"
         (ENVS + "configurations = {a = {recipe = 3}}", "recipe=3"),
         (ENVS + "configurations = {a = {batchsize = 3}}", "'a' in Pendulum-v1: .*did you mean 'batch_size'"),
         (ENVS + "configurations = {a = {tau = 2.0}}", r"'a' in Pendulum-v1: tau=2.0 must be in \(0, 1\]"),
+        (ENVS + "collector = 'proces'", "did you mean 'process'"),
+        (ENVS + "workers = 2", "workers=2 are for collector='process'"),
+        (ENVS + "collector = 'process'", "collector='process' needs workers"),
+        (ENVS + "configurations = {a = {workers = 2}}", "'a' in Pendulum-v1: workers=2 are for"),
+        (ENVS + "configurations = {a = {workers = 'two'}}", "'a' in Pendulum-v1: workers="),
+        (ENVS + "collector = 'process'\nworkers = 2\nn_envs = 2", "cannot have n_envs=2"),
         ("environments = ['CartPole-v1']\nconfigurations = {a = 'td3'}", "'a' in CartPole-v1: DQNConfig has no field"),
     ],
 )

@@ -11,10 +11,11 @@ from ddpg.commands.looking import Evaluate
 from ddpg.commands.training import Resume, Train
 from ddpg.runs import signals
 from ddpg.runs.ownership import owned
-from ddpg.studies import boards, study_jobs
+from ddpg.studies import boards, cell_process
+from ddpg.studies.cell_process import LocalEngine, threads_each
 from ddpg.studies.study import Cell, read_study
 from ddpg.studies.study_folder import Place
-from ddpg.studies.study_jobs import Scheduler, run_study, threads_each
+from ddpg.studies.study_jobs import Scheduler, run_study
 
 
 @pytest.fixture
@@ -77,9 +78,21 @@ def test_what_the_command_is_asked_is_what_the_study_says(tmp_path):
     assert evaluating["allow_import"] == ("gymnasium",)
 
 
+def test_workers_are_asked_for_where_the_study_says_so(tmp_path):
+    path = tmp_path / "study.toml"
+    path.write_text(
+        "environments = ['Pendulum-v1']\nconfigurations = {a = {collector = 'process', workers = 2}, b = {}}"
+    )
+    for group, expected in zip(read_study(path), (("process", 2), ("local", None)), strict=True):
+        place = Place(tmp_path / "out", Cell(group, 0))
+        place.folder.mkdir(parents=True)
+        asked = vars(Train.parse(place.arguments()[1:], "ddpg train").func)
+        assert (asked["collector"], asked["workers"]) == expected
+
+
 @pytest.mark.parametrize(("jobs", "cores", "threads"), [(2, 4, "2"), (3, 2, "1"), (None, 3, "1"), (1, 3, "3")])
 def test_as_many_at_a_time_as_there_are_jobs_and_they_share_the_cores(jobs, cores, threads, stubbed, monkeypatch):
-    monkeypatch.setattr(study_jobs, "available_cores", lambda: cores)
+    monkeypatch.setattr(cell_process, "available_cores", lambda: cores)
     study, at_a_time = stubbed(4), []
     look = lambda _, running: at_a_time.append(len(running))  # noqa: E731
     start = Scheduler._start
@@ -125,7 +138,7 @@ def test_one_that_ends_without_getting_on_is_not_started_for_ever(stubbed):
 def test_a_request_lets_cells_save_and_starts_no_others(stubbed):
     study, said = stubbed([8, 0]), []
     request = signals.Request()
-    scheduler = Scheduler(study.places, 1, request, said.append, study.command)
+    scheduler = Scheduler(study.places, LocalEngine(1, study.command), request, said.append)
     place = study.places[0]
 
     def look():
@@ -144,7 +157,7 @@ def test_a_request_lets_cells_save_and_starts_no_others(stubbed):
 def test_what_goes_wrong_here_ends_the_processes(stubbed):
     study = stubbed([8])
     place = study.places[0]
-    scheduler = Scheduler(study.places, 1, signals.Request(), lambda _: None, study.command)
+    scheduler = Scheduler(study.places, LocalEngine(1, study.command), signals.Request(), lambda _: None)
 
     def look():
         if place.run is not None and (place.run / "ready").exists():

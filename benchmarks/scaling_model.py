@@ -1,0 +1,246 @@
+"""When the workers are the limit and when the learner is: a model of what was measured, and what it says of more.
+
+    python benchmarks/scaling_model.py            # the tables, as they are in docs/scaling.md
+    python benchmarks/scaling_model.py --write    # into docs/scaling.md, and the figure
+
+It reads results/scaling.json (scaling.py) and results/learner.json (learner.py):
+
+    steps/s of N workers     W(N) = r N / (1 + k (N - 1))
+    steps/s of the learner   L = 1 / (u / U + p / 100 + 1 / D)
+    steps/s of both          T = min(W, L)
+
+r is the rate of one worker and k what each further one costs all others: both are fitted to the steps/s that were
+measured, in logarithms. u are updates a step, U updates/s (the fused learner alone), p the seconds of publishing
+weights, once in a rollout of 100 steps, D the steps/s at which the learner's process takes transitions when it makes no
+updates.
+
+On the network, a worker takes weights once in 100 of its steps, and sends its transitions:
+
+    down  T / 100 * bytes of the weights, at most: a node of Ray fetches a version once for all of its workers
+    up    T * bytes of a transition
+"""
+
+import argparse
+import dataclasses
+import itertools
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from scipy.optimize import least_squares
+
+HERE = Path(__file__).parent
+PAGE, FIGURE = HERE.parent / "docs" / "scaling.md", HERE.parent / "docs" / "scaling.png"
+BEGIN, END = "<!-- model: written by benchmarks/scaling_model.py --write -->", "<!-- end of model -->"
+LENGTH = 100  # steps of a rollout
+OBSERVATIONS, ACTIONS = 17, 6  # of what was measured
+COUNTS = (1, 2, 4, 8, 10, 100, 1000)
+# Networks and minibatch: 64-64 of 64, 256-256 of 256.
+LEARNERS = {"64-64": ("fused_small", (64, 64)), "256-256": ("fused_large", (256, 256))}
+
+
+@dataclasses.dataclass(frozen=True)
+class Workers:
+    """What was fitted: steps/s of one worker, and the loss that each further one is to all."""
+
+    rate: float
+    loss: float
+
+    def steps(self, count: float) -> float:
+        """Return steps/s of so many workers."""
+        return self.rate * count / (1 + self.loss * (count - 1))
+
+
+@dataclasses.dataclass(frozen=True)
+class Learner:
+    """What a learner takes for a step: updates, publishing, storing.
+
+    Attributes:
+        updates_per_second: by itself.
+        publish_seconds: each time.
+        taken_per_second: transitions, without updates.
+    """
+
+    updates_per_second: float
+    publish_seconds: float
+    taken_per_second: float
+
+    def steps(self, updates_per_step: float = 1.0) -> float:
+        """Return the steps/s that it can learn from."""
+        return 1 / (
+            updates_per_step / self.updates_per_second + self.publish_seconds / LENGTH + 1 / self.taken_per_second
+        )
+
+
+def fit(counts: list[int], rates: list[float]) -> Workers:
+    """Return the model nearest to what was measured, in logarithms; a loss is never negative."""
+    counts_, logs = np.array(counts, float), np.log(rates)
+
+    def residuals(parameters):
+        return np.log(Workers(np.exp(parameters[0]), parameters[1]).steps(counts_)) - logs
+
+    found = least_squares(residuals, [logs[0] - np.log(counts_[0]), 0.01], bounds=([-np.inf, 0], np.inf), xtol=1e-12)
+    return Workers(float(np.exp(found.x[0])), float(found.x[1]))
+
+
+def weight_bytes(hidden: tuple[int, ...]) -> int:
+    """Return the bytes of an actor's weights, float32."""
+    sizes = (OBSERVATIONS, *hidden, ACTIONS)
+    return 4 * sum((before + 1) * after for before, after in itertools.pairwise(sizes))
+
+
+@dataclasses.dataclass(frozen=True)
+class Model:
+    """All that is known: the workers of each collector, the learners, and what a transition weighs."""
+
+    measured: dict[str, list[tuple[int, float]]]
+    workers: dict[str, Workers]
+    learners: dict[str, dict[str, Learner]]
+    transition_bytes: float
+
+
+def read(results: Path = HERE / "results") -> Model:
+    """Return the model of the results."""
+    scaling = json.loads((results / "scaling.json").read_text())
+    updates = json.loads((results / "learner.json").read_text())["measured"]
+    taking = scaling["taking"]
+    measured, workers, learners = {}, {}, {}
+    for collector, found in scaling["collectors"].items():
+        measured[collector] = [(row["workers"], row["steps_per_second"]) for row in found["scaling"]]
+        workers[collector] = fit(*map(list, zip(*measured[collector], strict=True)))
+        publish = found["broadcast"]["milliseconds"] / 1000
+        learners[collector] = {
+            name: Learner(updates[key]["median"], publish, taking["steps_per_second"])
+            for name, (key, _) in LEARNERS.items()
+        }
+    return Model(measured, workers, learners, taking["bytes_per_step"])
+
+
+def page(model: Model) -> str:
+    """Return the tables as Markdown."""
+    heads = ["collector", "r, steps/s", "k", "p"]
+    heads += [f"{what}, {name}" for name in LEARNERS for what in ("L", "L / r")]
+    lines = _table_of(heads)
+    for collector, workers in model.workers.items():
+        learners = [*model.learners[collector].values()]
+        cells = [collector, f"{workers.rate:.0f}", f"{100 * workers.loss:.1f} %"]
+        cells += [f"{1000 * learners[0].publish_seconds:.1f} ms"]
+        for learner in learners:
+            cells += [f"{round_(learner.steps())} steps/s", f"{learner.steps() / workers.rate:.1f} workers"]
+        lines.append(f"| {' | '.join(cells)} |")
+    lines += ["", "What the workers can do, in steps/s:", "", *_workers(model)]
+    lines += ["", "What both do, with Ray, a core for each worker (k = 0), one update a step:", "", *_both(model)]
+    return "\n".join([*lines, "", *_network(model)])
+
+
+def _table_of(heads: Sequence[str]) -> list[str]:
+    return [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+
+
+def _workers(model: Model) -> list[str]:
+    names = [*model.workers]
+    lines = _table_of(["workers", *(f"{name}, {what}" for name in names for what in ("measured", "fitted")), "k = 0"])
+    for count in COUNTS:
+        cells = [str(count)]
+        for name in names:
+            measured = dict(model.measured[name]).get(count)
+            cells += ["" if measured is None else round_(measured), round_(model.workers[name].steps(count))]
+        lines.append(f"| {' | '.join([*cells, round_(model.workers[names[-1]].rate * count)])} |")
+    return lines
+
+
+def _both(model: Model) -> list[str]:
+    collector = [*model.workers][-1]
+    heads = [f"{name}: {what}" for name in LEARNERS for what in ("steps/s", "the limit", "weights down, at most")]
+    lines = _table_of(["workers", *heads, "transitions up"])
+    for count in COUNTS:
+        cells, apart = [str(count)], model.workers[collector].rate * count
+        for name, (_, hidden) in LEARNERS.items():
+            limit = model.learners[collector][name].steps()
+            both = min(apart, limit)
+            down = both / LENGTH * weight_bytes(hidden) / 1e6
+            cells += [round_(both), "learner" if apart > limit else "workers", f"{down:.2g} MB/s"]
+        fastest = max(learner.steps() for learner in model.learners[collector].values())
+        lines.append(f"| {' | '.join(cells)} | {min(apart, fastest) * model.transition_bytes / 1e6:.2g} MB/s |")
+    return lines
+
+
+def _network(model: Model) -> list[str]:
+    """Say what a network of 1 Gbit/s, 125 MB/s, carries, and what the learner's process takes."""
+    taken = next(iter(next(iter(model.learners.values())).values())).taken_per_second
+    hidden = [*LEARNERS.values()][-1][1]
+    down, up = 125e6 * LENGTH / weight_bytes(hidden), 125e6 / model.transition_bytes
+    return [
+        f"Weights are {weight_bytes(hidden) / 1000:.0f} kB (256-256), a transition {model.transition_bytes:.0f} bytes; "
+        f"1 Gbit/s carries the weights of {round_(down)} steps/s and the transitions of {round_(up)}.",
+        f"Without any update the learner's process takes {round_(taken)} transitions/s.",
+    ]
+
+
+def round_(number: float) -> str:
+    """Return a number to three digits, thousands apart."""
+    return f"{float(f'{number:.3g}'):,.0f}"
+
+
+def draw(model: Model, path: Path) -> None:
+    """Draw what was measured, the fit, and the learners' limits."""
+    figure = Figure(figsize=(7.2, 4.4), dpi=150, layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    counts = np.logspace(0, 3, 200)
+    colours = {"process": "#0072B2", "ray": "#D55E00"}
+    for collector, workers in model.workers.items():
+        colour = colours.get(collector, "#009E73")
+        axes.plot(*zip(*model.measured[collector], strict=True), "o", color=colour, label=f"{collector}, measured")
+        for part, style, label in ((counts <= 8, "--", f"{collector}, fitted"), (counts >= 8, ":", None)):
+            fitted = [workers.steps(count) for count in counts[part]]
+            axes.plot(counts[part], fitted, style, lw=1.2, color=colour, label=label)
+    rate = np.mean([workers.rate for workers in model.workers.values()])
+    learners = [*model.learners.values()][-1]
+    for (name, learner), colour in zip(learners.items(), ("#555555", "#000000"), strict=True):
+        limit = learner.steps()
+        axes.plot(counts, np.minimum(rate * counts, limit), color=colour, lw=1.8, alpha=0.8)
+        axes.annotate(
+            f"learner of {name}: {round_(limit)} steps/s",
+            (1000, limit),
+            (0, 3),
+            textcoords="offset points",
+            ha="right",
+            va="bottom",
+            fontsize=8,
+        )
+    axes.plot([], [], color="#333333", lw=1.8, label="with a learner, a core for each worker (k = 0)")
+    axes.plot([], [], ":", color="#333333", lw=1.2, label="fit, beyond what was measured")
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_ylim(100, 30_000)
+    axes.set_xlabel("workers")
+    axes.set_ylabel("environment steps/s")
+    axes.set_title("An environment of 5 ms a step, one update a step")
+    axes.grid(alpha=0.3, which="both")
+    axes.legend(fontsize=8, loc="upper left")
+    figure.savefig(path)
+
+
+def written(text: str, tables: str) -> str:
+    """Return a page with the tables between its marks."""
+    head, rest = text.split(BEGIN)
+    return f"{head}{BEGIN}\n{tables}\n{END}{rest.split(END)[1]}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--write", action="store_true", help="into docs/scaling.md and docs/scaling.png")
+    options = parser.parse_args()
+    model = read()
+    print(page(model))
+    if options.write:
+        PAGE.write_text(written(PAGE.read_text(encoding="utf-8"), page(model)), encoding="utf-8")
+        draw(model, FIGURE)
+
+
+if __name__ == "__main__":
+    main()

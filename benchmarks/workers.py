@@ -1,0 +1,72 @@
+"""Learning from workers' transitions: the returns of the study of none, two and four, as a table in docs/scaling.md.
+
+    ddpg study benchmarks/studies/workers.toml --jobs 1
+    python benchmarks/workers.py --study studies/workers    # its returns into results/workers.csv, and the table
+    python benchmarks/workers.py                            # the table again, into docs/scaling.md
+
+Times are left out: they would be those of one machine at one hour.
+"""
+
+import argparse
+import csv
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+HERE = Path(__file__).parent
+RESULTS, PAGE = HERE / "results" / "workers.csv", HERE.parent / "docs" / "scaling.md"
+BEGIN, END = "<!-- returns: written by benchmarks/workers.py -->", "<!-- end of returns -->"
+MEASURES = ("evaluation_mean_return", "final_mean_return", "final_std_return")
+
+
+def returns_of(study: Path) -> list[dict[str, str]]:
+    """Return the rows of a study's results that are returns, with four digits behind the point."""
+    with (study / "results.csv").open(newline="", encoding="utf-8") as file:
+        rows = [row for row in csv.DictReader(file) if row["measure"] in MEASURES]
+    return [row | {"value": f"{float(row['value']):.4f}"} for row in rows]
+
+
+def read(path: Path = RESULTS) -> list[dict[str, str]]:
+    """Return the rows of a file of results."""
+    with path.open(newline="", encoding="utf-8") as file:
+        return [*csv.DictReader(file)]
+
+
+def table(rows: Sequence[dict[str, str]]) -> str:
+    """Return final returns by configuration: every seed, and their mean."""
+    found: dict[tuple[str, str], list[tuple[int, float]]] = {}
+    for row in rows:
+        if row["measure"] == "final_mean_return":
+            found.setdefault((row["env"], row["config"]), []).append((int(row["seed"]), float(row["value"])))
+    lines = ["| environment | workers | return of each seed | mean |", "|---|---|---|---|"]
+    for (env, config), seeds in found.items():
+        values = [value for _, value in sorted(seeds)]
+        told = ", ".join(f"{value:.1f}" for value in values)
+        lines.append(f"| {env} | {config} | {told} | {np.mean(values):.1f} |")
+    return "\n".join(lines)
+
+
+def written(text: str, between: str) -> str:
+    """Return a page with the table between its marks."""
+    head, rest = text.split(BEGIN)
+    return f"{head}{BEGIN}\n{between}\n{END}{rest.split(END)[1]}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--study", type=Path, help="the folder of the study that was run; none: what results/ has")
+    options = parser.parse_args()
+    if options.study is not None:
+        rows = returns_of(options.study)
+        with RESULTS.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, [*rows[0]], lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(rows)
+    text = table(read())
+    print(text)
+    PAGE.write_text(written(PAGE.read_text(encoding="utf-8"), text), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

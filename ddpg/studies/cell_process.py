@@ -1,0 +1,155 @@
+"""The ``ddpg`` command at work on a cell, in a process of this machine; and what an engine is, which starts them."""
+
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from ddpg.native.cores import INTRAOP, available_cores
+from ddpg.studies.study_folder import Place
+
+COMMAND = (sys.executable, "-m", "ddpg")
+# Linux ends a process whose parent dies with signal 9: whoever starts it may itself be ended without a word.
+_GUARD = (
+    sys.executable,
+    "-S",
+    "-c",
+    "import ctypes,os,sys;ctypes.CDLL(None).prctl(1,9);os.execv(sys.argv[1],sys.argv[1:])",
+)
+
+
+class Process(Protocol):
+    """A cell under way, here or elsewhere; what it has written is in its folder here when it has ended.
+
+    Attributes:
+        returncode: as of :class:`subprocess.Popen`: negative where a signal ended it; ``None`` as long as it runs.
+        gone: why it was lost through no fault of its own, with the machine that it was on; ``None`` where it was not.
+    """
+
+    returncode: int | None
+    gone: str | None
+
+    def poll(self) -> int | None:
+        """Return ``returncode``, as it is now. Does not wait."""
+
+    def terminate(self) -> None:
+        """Ask it to save and to end."""
+
+    def wait(self) -> None:
+        """Wait until it has ended."""
+
+
+class Engine(Protocol):
+    """Where cells are run."""
+
+    def slots(self) -> int:
+        """Return how many of them may be under way at once, as it is now."""
+
+    def start(self, place: Place) -> Process:
+        """Begin what is next in a cell. Its folder exists."""
+
+    def close(self) -> None:
+        """Let go of what belongs to the engine, and of no cell's folder."""
+
+
+class CellProcess:
+    """What is next in a cell, in a process of this machine; what it says goes to the cell's log.
+
+    Args:
+        place: of the cell.
+        command: the ``ddpg`` command, to which the cell's arguments are added.
+        environment: variables besides this process's.
+        folder: where it runs; none: where this process does.
+        guarded: end it, on Linux, where this process dies.
+
+    Attributes:
+        returncode, gone: of :class:`Process`.
+    """
+
+    def __init__(
+        self,
+        place: Place,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        folder: Path | None = None,
+        guarded: bool = False,
+    ):
+        self.returncode: int | None = None
+        self.gone: str | None = None
+        self._place, self._evaluates = place, place.stage == "evaluate"
+        words = [*(_GUARD if guarded and sys.platform == "linux" else ()), *command, *place.arguments()]
+        with place.log.open("ab") as log, contextlib.ExitStack() as stack:
+            output = stack.enter_context(aside(place).open("wb")) if self._evaluates else log
+            place.hold(log)
+            self._process = subprocess.Popen(
+                words,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=log,
+                env=os.environ | dict(environment),
+                cwd=folder,
+                start_new_session=True,  # a terminal's Ctrl-C is for this process, which asks it
+            )
+
+    def poll(self) -> int | None:
+        """Return its status, ``None`` as long as it runs; where it has evaluated, the result is then in its place."""
+        if self.returncode is None and self._process.poll() is not None:
+            if self._evaluates and self._process.returncode == 0:
+                aside(self._place).replace(self._place.final)
+            self.returncode = self._process.returncode
+        return self.returncode
+
+    def terminate(self) -> None:
+        """Ask it to save and to end."""
+        self._process.terminate()
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Wait until it has ended, or so many seconds."""
+        try:
+            self._process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            return
+        self.poll()
+
+
+class LocalEngine:
+    """Runs cells as processes of this machine, which share its cores.
+
+    Args:
+        jobs: at a time; none: one for every core.
+        command: the ``ddpg`` command.
+    """
+
+    def __init__(self, jobs: int | None = None, command: Sequence[str] = COMMAND):
+        cores = available_cores()
+        self._jobs, self._command = cores if jobs is None else jobs, command
+        self._environment = variables(threads_each(self._jobs, cores))
+
+    def slots(self) -> int:
+        """Return the jobs."""
+        return self._jobs
+
+    def start(self, place: Place) -> CellProcess:
+        """Begin what is next in a cell."""
+        return CellProcess(place, self._command, self._environment)
+
+    def close(self) -> None:
+        """Do nothing: the processes belong to who waits for them."""
+
+
+def variables(threads: int) -> dict[str, str]:
+    """Return the environment variables of a cell that may use so many threads."""
+    return {"TF_CPP_MIN_LOG_LEVEL": "3", INTRAOP: str(threads)}
+
+
+def threads_each(jobs: int, cores: int) -> int:
+    """Return how many threads each of so many processes may use."""
+    return max(1, cores // jobs)
+
+
+def aside(place: Place) -> Path:
+    """Return where an evaluation's result is written until it is whole."""
+    return place.final.with_name(f".{place.final.name}.ddpg-writing")

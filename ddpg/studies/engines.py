@@ -1,0 +1,54 @@
+"""Which engines there are for cells: processes of this machine, or a Ray cluster."""
+
+import contextlib
+from collections.abc import Iterator, Sequence
+
+from ddpg.distributed.choosing import import_ray
+from ddpg.errors import UsageError, did_you_mean
+from ddpg.studies.cell_process import COMMAND, Engine, LocalEngine
+
+ENGINES = ("process", "ray")
+
+
+def check_engine(engine: str, ray_address: str | None) -> None:
+    """Refuse what is no engine, and an address for another one.
+
+    Raises:
+        UsageError: it is none of these, an address that it has no use for, or no Ray.
+    """
+    if engine not in ENGINES:
+        raise UsageError(f"engine={engine!r} is not one of {', '.join(ENGINES)}{did_you_mean(engine, ENGINES)}")
+    if engine == "ray":
+        import_ray("engine='ray'", "engine='process'")
+    elif ray_address is not None:
+        raise UsageError(f"ray_address={ray_address!r} is for engine='ray', got {engine!r}; set one of the two")
+
+
+@contextlib.contextmanager
+def engine_of(
+    engine: str, jobs: int | None = None, ray_address: str | None = None, command: Sequence[str] = COMMAND
+) -> Iterator[Engine]:
+    """Yield an engine, and close it behind the block.
+
+    Args:
+        engine: its name.
+        jobs: cells at a time; none: one for every core, or CPU of the cluster.
+        ray_address: of the cluster; none: one of this machine.
+        command: the ``ddpg`` command.
+
+    Raises:
+        UsageError: see :func:`check_engine`.
+        EnvironmentFault: no cluster can be reached or started.
+    """
+    check_engine(engine, ray_address)
+    found: Engine
+    if engine == "ray":
+        from ddpg.studies.ray_cells import RayEngine
+
+        found = RayEngine(jobs, ray_address, command)
+    else:
+        found = LocalEngine(jobs, command)
+    try:
+        yield found
+    finally:
+        found.close()

@@ -1,0 +1,151 @@
+"""A cell's files elsewhere and here: only what changed is sent, and what is written here can always be gone on with."""
+
+from ddpg.studies import cell_files
+from ddpg.studies.cell_files import Changes, Outbox, put
+
+
+def write(folder, **files):
+    for name, text in files.items():
+        path = folder / name.replace("__", "/")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+def there(folder):
+    return {path.relative_to(folder).as_posix(): path.read_text() for path in folder.rglob("*") if path.is_file()}
+
+
+def checkpoint(run, steps, text):
+    write(run / "checkpoints" / str(steps), **{"a.safetensors": text, "manifest.json": text})
+
+
+def test_what_has_changed_is_told_once(tmp_path):
+    outbox = Outbox(tmp_path)
+    write(tmp_path, log="a", one__rows="1", one__checkpoints__0__x="0")
+    write(tmp_path, **{".lock": "", "one__.owner.json": "{}", ".half__x": "1"})
+    told = outbox.changes()
+    assert told.files == {"log": b"a", "one/rows": b"1", "one/checkpoints/0/x": b"0"}
+    assert outbox.changes() == Changes({}, [])
+    write(tmp_path, one__rows="12", one__checkpoints__5__x="5")
+    (tmp_path / "one" / "checkpoints" / "0" / "x").unlink()
+    assert outbox.changes() == Changes({"one/rows": b"12", "one/checkpoints/5/x": b"5"}, ["one/checkpoints/0/x"])
+    write(tmp_path, log="b!")
+    outbox.mark()
+    assert outbox.changes() == Changes({}, [])
+
+
+def test_a_folder_becomes_what_the_other_is(tmp_path):
+    far, near = tmp_path / "far", tmp_path / "near"
+    outbox = Outbox(far)
+    for steps in (0, 5, 10):
+        checkpoint(far / "1", steps, str(steps))
+        checkpoint(far / "1", "best", str(steps))
+        write(far / "1", **{"metrics.csv": "x" * steps, "config.json": "{}"})
+        write(far, **{"log.txt": "y" * steps})
+        if steps == 10:
+            for path in (far / "1" / "checkpoints" / "0").iterdir():
+                path.unlink()
+        put(near, outbox.changes())
+        assert there(near) == there(far)
+    assert not (near / "1" / "checkpoints" / "0").exists()
+
+
+def test_tables_are_read_after_checkpoints(tmp_path, monkeypatch):
+    """Rows that are written in between may be told too early, a checkpoint never."""
+    read, write_rows = cell_files.Path.read_bytes, []
+
+    def reading(path):
+        if not write_rows:
+            write_rows.append(path)
+            write(tmp_path, **{"metrics.csv": "longer"})
+        return read(path)
+
+    checkpoint(tmp_path, 5, "5")
+    write(tmp_path, **{"metrics.csv": "row"})
+    outbox = Outbox(tmp_path)
+    monkeypatch.setattr(cell_files.Path, "read_bytes", reading)
+    assert outbox.changes().files["metrics.csv"] == b"longer"
+    assert "checkpoints" in write_rows[0].parts
+    assert outbox.changes().files == {"metrics.csv": b"longer"}  # its stamp was that of before
+
+
+def test_a_checkpoint_that_changes_while_it_is_read_is_read_again(tmp_path, monkeypatch):
+    read, changed = cell_files.Path.read_bytes, []
+
+    def reading(path):
+        found = read(path)
+        if not changed:
+            changed.append(path)
+            checkpoint(tmp_path, "best", "newer")
+        return found
+
+    checkpoint(tmp_path, "best", "old")
+    monkeypatch.setattr(cell_files.Path, "read_bytes", reading)
+    assert {*Outbox(tmp_path).changes().files.values()} == {b"newer"}
+
+
+def test_wherever_putting_is_cut_short_a_manifest_has_its_arrays(tmp_path, monkeypatch):
+    """And a run has its description last: before that there is none to go on with."""
+    far = tmp_path / "far"
+    checkpoint(far / "1", 0, "first")
+    checkpoint(far / "1", "best", "first")
+    write(far / "1", **{"config.json": "{}", "metrics.csv": "1"})
+    outbox = Outbox(far)
+    first = outbox.changes()
+    checkpoint(far / "1", "best", "second")
+    checkpoint(far / "1", 5, "second")
+    for path in (far / "1" / "checkpoints" / "0").iterdir():
+        path.unlink()
+    write(far / "1", **{"metrics.csv": "12"})
+    second = outbox.changes()
+    real_write, real_unlink = cell_files._write, cell_files.Path.unlink
+
+    class CutError(Exception):
+        pass
+
+    for changes, before in ((first, None), (second, first)):
+        for cut in range(20):
+            near = tmp_path / f"near{cut}-{changes is first}"
+            near.mkdir()
+            if before is not None:
+                put(near, before)
+            done = [0]
+
+            def counted(act, done=done, cut=cut):
+                def acting(*arguments, **how):
+                    done[0] += 1
+                    if done[0] > cut:
+                        raise CutError
+                    return act(*arguments, **how)
+
+                return acting
+
+            with monkeypatch.context() as patched:
+                patched.setattr(cell_files, "_write", counted(real_write))
+                patched.setattr(cell_files.Path, "unlink", counted(real_unlink))
+                try:
+                    put(near, changes)
+                except CutError:
+                    whole = False
+                else:
+                    whole = True
+            found = there(near)
+            for name, text in found.items():
+                if name.endswith("manifest.json"):
+                    assert found[name.replace("manifest.json", "a.safetensors")] == text
+            if "1/config.json" in found and before is None:
+                assert "1/checkpoints/0/manifest.json" in found
+            if whole:
+                assert found == (there(far) if before is not None else {k: v.decode() for k, v in first.files.items()})
+                break
+        else:
+            raise AssertionError("never whole")
+
+
+def test_a_log_stays_the_file_that_it_is(tmp_path):
+    """Whoever holds it by the system's lock holds it still."""
+    write(tmp_path, **{"log.txt": "a", "rows.csv": "a"})
+    before = (tmp_path / "log.txt").stat().st_ino
+    put(tmp_path, Changes({"log.txt": b"ab", "rows.csv": b"ab"}, []))
+    assert (tmp_path / "log.txt").stat().st_ino == before
+    assert there(tmp_path) == {"log.txt": "ab", "rows.csv": "ab"}

@@ -1,0 +1,331 @@
+"""Cells on a Ray cluster: their files come home, they save when they are asked to, and go on where they were lost."""
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from small_studies import Stubbed
+
+from ddpg import UsageError
+from ddpg.errors import EnvironmentFault
+from ddpg.runs import directory
+from ddpg.studies import ray_cells, study_jobs
+from ddpg.studies.cell_files import Changes, Outbox
+from ddpg.studies.cell_process import LocalEngine
+from ddpg.studies.engines import check_engine, engine_of
+from ddpg.studies.ray_cells import RemoteCell, RemoteProcess
+from ddpg.studies.study import cells_of, read_study
+from ddpg.studies.study_folder import Place
+from ddpg.studies.study_jobs import how_to_go_on, run_study
+
+
+@pytest.fixture
+def stubbed(tmp_path, monkeypatch):
+    return lambda *arguments: Stubbed(tmp_path, monkeypatch, *arguments)
+
+
+class Error(Exception):
+    """In the place of Ray's."""
+
+
+class TaskError(Error):
+    """In the place of Ray's error of a method that raised."""
+
+    def __init__(self, cause):
+        super().__init__(str(cause))
+        self.cause = cause
+
+
+class Here:
+    """In the place of Ray: an actor in this process, whose answers are there at once."""
+
+    class exceptions:
+        RayError, RayTaskError = Error, TaskError
+
+    def __init__(self, cell):
+        self.cell, self.killed, self.lost = cell, False, None
+        for name in ("look", "terminate"):
+            setattr(self, name, Call(getattr(cell, name)))
+
+    def wait(self, calls, timeout):
+        return calls, []
+
+    def get(self, call):
+        if self.lost is not None:
+            raise self.lost
+        return call()
+
+    def kill(self, actor):
+        self.killed = True
+
+
+class Call:
+    def __init__(self, method):
+        self.method = method
+
+    def remote(self):
+        return self.method if self.method.__name__ == "look" else self.method()
+
+
+def begun(study, place, interval=0.0):
+    place.folder.mkdir(parents=True, exist_ok=True)
+    command = [None, *study.command[1:]]
+    environment = {"TF_NUM_INTRAOP_THREADS": "1"}
+    files = Outbox(place.folder).changes()
+    return Here(RemoteCell(place.cell, command, environment, str(study.root), files, interval))
+
+
+def test_a_cell_is_done_in_a_folder_of_its_node_and_its_files_come_home(stubbed):
+    study = stubbed([0], "final_episodes = 30")
+    (place,) = study.places
+    for stage in ("train", "evaluate"):
+        assert place.stage == stage
+        ray = begun(study, place)
+        process = RemoteProcess(ray, ray, place)
+        assert place.state == "running"  # by its log, which this process holds
+        process.wait()
+        assert (process.returncode, process.gone, ray.killed) == (0, None, True)
+        assert not ray.cell._root.exists()
+    assert (place.stage, place.state, place.saved) == (None, "finished", 100)
+    assert place.evaluated == {"mean_return": 5.5}
+    trained, evaluated = (words for words, _ in study.calls)
+    for words in (trained, evaluated):
+        assert str(study.root) not in " ".join(words)
+
+
+def test_a_cell_that_is_asked_saves_and_goes_on_from_there(stubbed):
+    study = stubbed([8])
+    (place,) = study.places
+    ray = begun(study, place)
+    process = RemoteProcess(ray, ray, place)
+    while place.run is None or not (place.run / "ready").exists():
+        assert process.poll() is None
+    process.terminate()
+    process.wait()
+    assert (process.returncode, place.saved, place.state) == (143, 40, "interrupted")
+    ray = begun(study, place)
+    process = RemoteProcess(ray, ray, place)
+    process.wait()
+    assert (process.returncode, place.state) == (0, "finished")
+    assert study.calls[-1][0][0] == "resume"
+
+
+def test_one_that_waits_for_room_never_begins_where_it_is_asked_to_end(stubbed):
+    study = stubbed([0])
+    (place,) = study.places
+    ray = begun(study, place)
+    process = RemoteProcess(ray, ray, place)
+    process.terminate()
+    assert (process.poll(), ray.killed, place.state, study.calls) == (-15, True, "waiting", [])
+
+
+def test_what_goes_wrong_on_a_node_is_a_cells_failure_and_a_node_that_is_gone_is_not(stubbed):
+    study = stubbed([0])
+    (place,) = study.places
+    for error, status, gone in (
+        (TaskError(OSError("no space left")), 1, None),
+        (Error("node died"), -9, "its node is gone (Error)"),
+    ):
+        ray = begun(study, place)
+        process = RemoteProcess(ray, ray, place)
+        ray.lost = error
+        process.wait()
+        assert (process.returncode, process.gone, ray.killed) == (status, gone, True)
+    assert "ddpg: error: on its node: OSError: no space left" in place.log.read_text()
+
+
+def test_files_come_back_now_and_then(stubbed, monkeypatch):
+    monkeypatch.setattr(ray_cells, "_LOOK", 0.05)
+    study = stubbed([8])
+    (place,) = study.places
+    ray = begun(study, place, interval=3600.0)
+    assert ray.cell.look() == (None, Changes({}, []))
+    ray.cell._told -= 3600
+    deadline, come = time.monotonic() + 10, {}
+    while not any("checkpoints" in name for name in come):
+        assert time.monotonic() < deadline
+        ray.cell._told -= 3600
+        come |= ray.cell.look()[1].files
+    ray.cell.terminate()
+    while ray.cell.look()[0] is None:
+        pass
+
+
+class Lossy:
+    """An engine whose machines go away so many times."""
+
+    def __init__(self, inner, times):
+        self.inner, self.times, self.slots, self.close = inner, times, inner.slots, inner.close
+
+    def start(self, place):
+        process = self.inner.start(place)
+        if self.times > 0:
+            self.times -= 1
+            process.wait()
+            process.returncode, process.gone = -9, "its node is gone"
+            shutil.rmtree(place.run / "checkpoints" / "100")
+        return process
+
+
+@pytest.mark.parametrize(("times", "finished"), [(3, 1), (4, 0)])
+def test_a_cell_whose_machine_goes_away_begins_again_some_times(times, finished, stubbed, monkeypatch, capsys):
+    study = stubbed([0])
+    engine = Lossy(LocalEngine(1, study.command), times)
+    monkeypatch.setattr(study_jobs, "engine_of", lambda *_: contextlib.nullcontext(engine))
+    outcome = run_study(study.file, study.root, study.groups)
+    assert outcome.finished == finished
+    assert capsys.readouterr().err.count("lost at step 0 (its node is gone), begins there again") == 3
+    if not finished:
+        assert outcome.failed == {"Pendulum-v1 plain seed 0": "its node is gone"}
+        assert study.places[0].state == "interrupted"  # and no failure is noted
+
+
+def test_what_is_no_engine_is_refused(monkeypatch, tmp_path):
+    with pytest.raises(UsageError, match="did you mean 'ray'"):
+        check_engine("rya", None)
+    with pytest.raises(UsageError, match="is for engine='ray', got 'process'"):
+        check_engine("process", "auto")
+    monkeypatch.setitem(sys.modules, "ray", None)  # as if it were not installed
+    with pytest.raises(UsageError, match=r"engine='ray' needs the package 'ray'; install the extra 'ray'") as caught:
+        run_study(tmp_path / "s.toml", tmp_path / "out", [], engine="ray")
+    assert "\n" not in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_command_to_go_on_with_says_where():
+    assert how_to_go_on(Path("a.toml"), Path("b"), "ray", "auto") == (
+        "ddpg study a.toml --root b --engine ray --ray-address auto"
+    )
+
+
+def test_a_cluster_that_is_not_there_is_one_line():
+    pytest.importorskip("ray", reason="the extra 'ray' is not installed")
+    with pytest.raises(EnvironmentFault, match="no Ray cluster answers"), engine_of("ray", 1, "127.0.0.1:1"):
+        pass
+
+
+def on_this_machine(text):
+    found = subprocess.run(["pgrep", "-f", text], capture_output=True, text=True, check=False)
+    return [int(line) for line in found.stdout.split()]
+
+
+def gone(text):
+    deadline = time.monotonic() + 30
+    while on_this_machine(text) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    return not on_this_machine(text)
+
+
+@pytest.mark.slow
+def test_on_a_real_cluster_cells_end_as_they_do_here(stubbed):
+    """Failures, kills and evaluations, too."""
+    pytest.importorskip("ray", reason="the extra 'ray' is not installed")
+    study = stubbed([0, 7, 9, 6], "final_episodes = 30")
+    outcome = run_study(study.file, study.root, study.groups, engine="ray", command=study.command)
+    assert (outcome.cells, outcome.finished) == (4, 1)
+    assert outcome.failed == {
+        "Pendulum-v1 plain seed 7": "bad luck (status 3)",
+        "Pendulum-v1 plain seed 9": "ended by SIGKILL",
+        "Pendulum-v1 plain seed 6": "ended before its goal without a reason",
+    }
+    assert study.places[0].evaluated == {"mean_return": 5.5}
+
+
+STUDY = """
+environments = ["Pendulum-v1"]
+seeds = 2
+total_timesteps = {steps}
+evaluation_interval = 400
+evaluation_episodes = 1
+[configurations]
+small = {{ hidden = [8], batch_size = 8, learning_starts = 100 }}
+"""
+
+
+def command(folder, steps=4000):
+    (folder / "s.toml").write_text(STUDY.format(steps=steps))
+    return [sys.executable, "-m", "ddpg", "study", "s.toml", "--root", "out", "--engine", "ray", "--jobs", "2"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_a_study_on_ray_that_is_ended_leaves_nothing_and_goes_on(number, tmp_path):
+    pytest.importorskip("ray", reason="the extra 'ray' is not installed")
+    words = command(tmp_path, 60_000)
+    # A session of its own, so that the signal is a terminal's: to all processes of the group.
+    study = subprocess.Popen(words, cwd=tmp_path, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    saved = lambda: [*tmp_path.glob("out/small/*/Pendulum-v1/1/checkpoints/*/manifest.json")]  # noqa: E731
+    deadline = time.monotonic() + 120
+    while len([path for path in saved() if path.parent.name not in ("0", "best")]) < 2:
+        assert study.poll() is None, study.stderr.read()
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    os.killpg(study.pid, number)
+    said = study.communicate(timeout=120)[1]
+    assert study.returncode == (130 if number == signal.SIGINT else -9)
+    assert gone("ddpg-cell-")  # the cells' processes have their folders' names among their words
+    assert gone("ray::RemoteCell")
+    if number == signal.SIGINT:
+        assert "go on with: ddpg study s.toml --root out --engine ray" in said
+        assert said.count("interrupted at step") == 2
+    (tmp_path / "s.toml").write_text(STUDY.format(steps=60_000))
+    again = subprocess.run([*words, "--report"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert again.returncode == 0, again.stderr
+    going = subprocess.Popen(words, cwd=tmp_path, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    for line in going.stderr:
+        if "goes on at step" in line:
+            break
+    else:
+        raise AssertionError("nothing went on")
+    os.killpg(going.pid, signal.SIGKILL)
+    going.communicate()
+    assert gone("ddpg-cell-")
+
+
+@pytest.mark.slow
+def test_a_node_that_leaves_costs_a_cell_what_had_not_come_home(tmp_path, capsys):
+    """Two nodes of one CPU; where one goes away, its cell goes on at the other from a checkpoint that came home."""
+    ray = pytest.importorskip("ray", reason="the extra 'ray' is not installed")
+    from ray.cluster_utils import Cluster
+
+    steps = 12_000
+    file, root = tmp_path / "s.toml", tmp_path / "out"
+    file.write_text(STUDY.format(steps=steps))
+    groups = read_study(file)
+    places = [Place(root, cell) for cell in cells_of(groups)]
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+    nodes = [cluster.add_node(num_cpus=1) for _ in range(2)]
+    left = []
+
+    def leave():
+        deadline = time.monotonic() + 200
+        while not all(0 < place.saved < steps for place in places) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        left.extend(place.saved for place in places)
+        cluster.remove_node(nodes[1], allow_graceful=False)
+
+    thread = threading.Thread(target=leave)
+    try:
+        thread.start()
+        outcome = run_study(file, root, groups, engine="ray", ray_address=cluster.address, progress_bar=False)
+        thread.join()
+    finally:
+        ray.shutdown()
+        cluster.shutdown()
+    assert all(0 < saved < steps for saved in left), left
+    assert (outcome.finished, outcome.failed) == (2, {})
+    said = capsys.readouterr().err
+    assert said.count("begins there again") == 1
+    assert said.count("goes on at step") == 1
+    for place in places:
+        rows = [int(row["timesteps"]) for row in directory.read_table(place.run / "evaluations.csv")]
+        assert rows == sorted({*rows})
+        assert rows[-1] == steps
+    assert gone("ddpg-cell-")
