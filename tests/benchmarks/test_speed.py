@@ -134,7 +134,8 @@ def train(task, env):
     kept = []
     for _ in range(task.steps + 1):
         kept.append(bytearray(b"x" * 10_000))
-        env.step(env.action_space.sample())
+        if env.step(env.action_space.sample())[3]:
+            env.reset()
 measure(train)
 """
 
