@@ -36,7 +36,7 @@ class Kind:
         cores: numbers of cores to which processes are pinned.
         without: peers for which it is nothing of its own.
         at_once: processes side by side, each pinned to a core of its own, whose first quantities are added.
-        warmed: our own compiler's cache must hold the code already.
+        warmed: packages that keep what they compiled run once before, so that it is there.
     """
 
     says: str

@@ -17,6 +17,7 @@ class Peer:
         needs: a program that must be there.
         own: it wants a virtual environment of its own.
         lacks: kinds of measurements for which it has no call.
+        keeps: it keeps what it compiled for the next process.
         empty_cache: what our compiler keeps on disk is not there yet.
     """
 
@@ -26,6 +27,7 @@ class Peer:
     needs: str | None = None
     own: bool = False
     lacks: tuple[str, ...] = ()
+    keeps: bool = False
     empty_cache: bool = False
 
 
@@ -39,7 +41,7 @@ _TF_AGENTS += ("gymnasium[mujoco]>=1.1,<2",)
 _RLTOOLS = ("rltools[mkl]==2.2.1", "gymnasium[mujoco]>=1.1,<2")
 OURS, OURS_EMPTY = "ours", "ours, nothing compiled before"
 PEERS = {
-    OURS: Peer("ours"),
+    OURS: Peer("ours", keeps=True),
     OURS_EMPTY: Peer("ours", empty_cache=True),
     "ours, uncompiled": Peer("ours", options={"jit": False}),
     "ours, XLA": Peer("ours", options={"compiler": "xla"}),
@@ -50,5 +52,5 @@ PEERS = {
     "Tianshou": Peer("tianshou_ddpg", _TIANSHOU, own=True),
     # Its memory is written over when it is made, so what a transition adds is not seen.
     "TF-Agents": Peer("tf_agents_ddpg", _TF_AGENTS, own=True, lacks=("memory",)),
-    "RLtools (TD3)": Peer("rltools_td3", _RLTOOLS, needs="g++", lacks=("learner",)),
+    "RLtools (TD3)": Peer("rltools_td3", _RLTOOLS, needs="g++", lacks=("learner",), keeps=True),
 }

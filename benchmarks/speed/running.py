@@ -37,7 +37,7 @@ def run(job: Job, python: str, cache: Path, brief: bool = False) -> dict:
     asked = {**dataclasses.asdict(task), "kind": job.kind, "options": peer.options, "seed": job.repeat}
     with tempfile.TemporaryDirectory(prefix="speed-") as empty:
         kept = Path(empty) if peer.empty_cache else cache
-        if kind.warmed and peer.script == "ours" and not peer.empty_cache:
+        if kind.warmed and peer.keeps:
             together([asked], python, peer, pinned[:1], kept)
         return joined(together([asked] * len(pinned), python, peer, pinned, kept), kind)
 

@@ -34,6 +34,16 @@ def test_a_layer_is_counted_by_hand():
     assert counted.pass_bytes == 4 * (32 + 4 + 1)  # the product and b are read, the sum is written
 
 
+def test_a_turned_product_is_counted_by_hand():
+    """xᵀ·d, x [8, 3], d [8, 4]: a layer's gradient, [3, 4]."""
+    program = Program()
+    gradient = program.product(program.field("x", (8, 3)), program.field("d", (8, 4)), True, False)
+    total = program.sums(gradient, "all")
+    counted = cost(schedule(program, [total]), [total])
+    assert counted.products == (Product(3, 8, 4, (True, False)),)
+    assert counted.product_flop == 2 * 3 * 8 * 4
+
+
 def test_a_write_is_counted_once_read_and_once_written():
     """w ← w·0.5, read for a metric before."""
     program = Program()

@@ -88,7 +88,7 @@ class Copy:
     def __init__(self, folder: Path):
         self.root = folder.resolve()
         skipped = shutil.ignore_patterns("__pycache__", ".*")
-        for name in ("ddpg", "envs", "tests"):
+        for name in ("benchmarks", "ddpg", "envs", "tests"):
             shutil.copytree(ROOT / name, folder / name, ignore=skipped)
         (folder / "ddpg_envs").symlink_to("envs")  # its name where it is installed
         shutil.copy(ROOT / "pyproject.toml", folder)

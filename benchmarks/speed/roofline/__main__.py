@@ -1,6 +1,6 @@
 """How near an update comes to what this machine can do, and where the rest goes.
 
-    python -m benchmarks.speed.roofline [--repeats 7] [--seconds 0.5] [--json FILE]
+    python -m benchmarks.speed.roofline [--repeats 7] [--seconds 0.5] [--tasks NAME...] [--json FILE]
 
 What an update costs is counted from our own compiler's program and from what XLA makes of the same graph. What the
 machine can do is measured in the same run, in turn: the update's own matrix products, each at its own shape, by NumPy's
@@ -30,9 +30,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--seconds", type=float, default=0.5, help="of each measurement")
+    parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
     parser.add_argument("--json", type=Path, default=ROOFLINE, metavar="FILE")
     options = parser.parse_args()
-    found = {name: examined(name, options.repeats, options.seconds) for name in TASKS}
+    found = {name: examined(name, options.repeats, options.seconds) for name in options.tasks}
     document = {"machine": machine(), "tasks": found}
     options.json.write_text(json.dumps(document, indent=1) + "\n")
     print(roofline_tables(document))
