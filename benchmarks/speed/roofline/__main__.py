@@ -3,10 +3,10 @@
     python -m benchmarks.speed.roofline [--repeats 7] [--seconds 0.5] [--tasks NAME...] [--json FILE]
 
 What an update costs is counted from our own compiler's program and from what XLA makes of the same graph. What the
-machine can do is measured in the same run, in turn: the update's own matrix products, each at its own shape, by NumPy's
-BLAS and by XLA. Where the rest goes is seen by leaving it out: the same schedule with its products alone, with its
-passes alone, and with nothing, which is the call. The table is written into the page by
-``python -m benchmarks.speed --write``.
+machine can do is measured in the same run, in turn: a large matrix product and a copy, which give the bound, and the
+update's own matrix products, each at its own shape, by NumPy's BLAS and by XLA. Where the rest goes is seen by leaving
+it out: the same schedule with its products alone, with its passes alone, and with nothing, which is the call. The table
+is written into the page by ``python -m benchmarks.speed --write``.
 """
 
 import argparse
@@ -18,11 +18,14 @@ from pathlib import Path
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 from benchmarks.speed.results import machine
-from benchmarks.speed.roofline.count import Cost, cost
+from benchmarks.speed.roofline.count import Cost, Product, cost
 from benchmarks.speed.roofline.hlo import kernels_of_xla
-from benchmarks.speed.roofline.measure import Subject, blas_product, medians, xla_product
+from benchmarks.speed.roofline.measure import Subject, blas_product, copying, medians, xla_product
 from benchmarks.speed.roofline.report import ROOFLINE, roofline_tables
 from benchmarks.speed.tasks import TASKS
+
+LARGE = Product(1_024, 1_024, 1_024, (False, False))  # whose rate is the machine's
+COPIED = 256 * 1_024  # bytes: within a core's cache, as what an update's passes touch
 
 
 def main() -> None:
@@ -48,6 +51,7 @@ def examined(name: str, repeats: int, seconds: float) -> dict:
     calls = {f"native: {part}": (subject.run, subject.updates) for part, subject in subjects.items()}
     xla = Subject(task, "whole", compiler="xla")
     calls["xla: whole"] = (xla.run, xla.updates)
+    calls["machine: product"], calls["machine: copy"] = (blas_product(LARGE), 1), (copying(COPIED), 1)
     shapes = collections.Counter(counted.products)
     for index, product in enumerate(shapes):
         calls[f"blas: {index}"], calls[f"xla: {index}"] = (blas_product(product), 1), xla_product(product)
@@ -64,6 +68,7 @@ def examined(name: str, repeats: int, seconds: float) -> dict:
         "threads": whole.workers,
         "xla_kernels": kernels_of_xla(name),
         "seconds": times,
+        "machine": {"flop": LARGE.flop, "bytes": 2 * COPIED},
     }
 
 

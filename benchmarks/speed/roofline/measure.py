@@ -97,6 +97,12 @@ def blas_product(product: Product) -> Callable[[], object]:
     return lambda: np.matmul(first, second, out=result)
 
 
+def copying(size: int) -> Callable[[], object]:
+    """Return a call that copies so many bytes: it reads and writes them."""
+    source, goal = np.ones((2, size // 4), np.float32)
+    return lambda: np.copyto(goal, source)
+
+
 def xla_product(product: Product) -> Call:
     """Return a compiled call of that product, and how many times it makes it."""
     one, other = map(tf.constant, _arguments(product))

@@ -34,10 +34,20 @@ def _microseconds(spread: list[float]) -> str:
     return f"{middle} ({least} to {most})"
 
 
-def _share(found: dict) -> float:
-    """Return how much of an update's time the faster one of BLAS and XLA takes for its products."""
-    seconds = found["seconds"]
-    return min(seconds["blas: products"][0], seconds["xla: products"][0]) / seconds["native: whole"][0]
+def bound(found: dict) -> float:
+    """Return the seconds of an update whose products run at the large one's rate, and its passes at the copy's."""
+    machine, seconds, cost = found["machine"], found["seconds"], found["cost"]
+    products = cost["product_flop"] / machine["flop"] * seconds["machine: product"][0]
+    return products + cost["pass_bytes"] / machine["bytes"] * seconds["machine: copy"][0]
+
+
+def _per_update(found: dict, part: str) -> str:
+    """Return a part's share of our update's time."""
+    return _percent(found["seconds"][part][0], found)
+
+
+def _percent(seconds: float, found: dict) -> str:
+    return f"{100 * seconds / found['seconds']['native: whole'][0]:.0f} %"
 
 
 def _gflops(found: dict, part: str) -> str:
@@ -46,11 +56,11 @@ def _gflops(found: dict, part: str) -> str:
 
 _COUNTS = {
     "matrix products": lambda found: f"{found['cost']['products']}",
-    "their MFLOP": lambda found: f"{found['cost']['product_flop'] / 1e6:,.1f}",
-    "their kB, each matrix once": lambda found: f"{found['cost']['product_bytes'] / 1e3:,.0f}",
+    "MFLOP of products": lambda found: f"{found['cost']['product_flop'] / 1e6:,.1f}",
+    "kB of products, each matrix once": lambda found: f"{found['cost']['product_bytes'] / 1e3:,.0f}",
     "passes over memory": lambda found: f"{found['cost']['passes']}",
-    "their MFLOP ": lambda found: f"{found['cost']['pass_flop'] / 1e6:,.2f}",
-    "their kB": lambda found: f"{found['cost']['pass_bytes'] / 1e3:,.0f}",
+    "MFLOP of passes": lambda found: f"{found['cost']['pass_flop'] / 1e6:,.2f}",
+    "kB that passes read and write": lambda found: f"{found['cost']['pass_bytes'] / 1e3:,.0f}",
     "calls from Python, an update": lambda found: f"1/{found['updates_per_call']}",
     "threads that share an update": lambda found: f"{found['threads']}",
     "XLA: kernels of an update": lambda found: f"{sum(found['xla_kernels'].values())}",
@@ -59,5 +69,16 @@ _RATES = {
     "GFLOP/s of products: ours": lambda found: _gflops(found, "native: products"),
     "... by BLAS": lambda found: _gflops(found, "blas: products"),
     "... by XLA": lambda found: _gflops(found, "xla: products"),
-    "share reached: best products of others / our update": lambda found: f"{100 * _share(found):.0f} %",
+    "... of a product 1,024 × 1,024 × 1,024, BLAS": lambda found: (
+        f"{found['machine']['flop'] / found['seconds']['machine: product'][0] / 1e9:,.0f}"
+    ),
+    "GB/s of a copy in the cache": lambda found: (
+        f"{found['machine']['bytes'] / found['seconds']['machine: copy'][0] / 1e9:,.0f}"
+    ),
+    "µs by these two rates: the bound": lambda found: f"{1e6 * bound(found):,.1f}",
+    "of our update: the bound (share reached)": lambda found: _percent(bound(found), found),
+    "of our update: its products alone": lambda found: _per_update(found, "native: products"),
+    "of our update: its passes alone": lambda found: _per_update(found, "native: passes"),
+    "of our update: the same products by BLAS": lambda found: _per_update(found, "blas: products"),
+    "of our update: the same products by XLA": lambda found: _per_update(found, "xla: products"),
 }
