@@ -31,6 +31,7 @@ TRIED_ELSEWHERE = {
     "python3 -m venv": ".ci/run makes an environment with these very commands",
     ".venv/bin/": ".ci/run, or for too long",
     "python benchmarks/": "takes minutes to hours",
+    "python -m benchmarks.": "takes minutes to hours",
     "docker ": "needs a daemon",
     "sphinx-build ": ".ci/run builds the pages",
 }

@@ -8,6 +8,7 @@ from benchmarks.speed.summary import Line, summarise
 
 COLOURS = {1: "#9db8d2", 2: "#2f6690"}  # by cores
 KIND = "training"
+TICKS = (0.25, 0.5, 1, 2, 5, 10, 20, 50, 100)
 
 
 def draw(rows: Sequence[dict], path: Path) -> None:
@@ -31,12 +32,12 @@ def draw(rows: Sequence[dict], path: Path) -> None:
     figure.legend(
         handles=[plt.Rectangle((0, 0), 1, 1, color=COLOURS[cores]) for cores in COLOURS],
         labels=["pinned to 1 core", "2 cores"],
-        loc="outside lower center",
+        loc="outside upper right",
         ncols=2,
         frameon=False,
     )
-    figure.suptitle("How many times as fast ours trains, one update a step (right of the line: ours is faster)")
-    figure.supxlabel("our steps/s divided by theirs; whiskers: their least and most", fontsize=10)
+    figure.suptitle("How many times as fast ours trains, one update a step (right of 1: ours is faster)", x=0.4)
+    figure.supxlabel("our steps/s divided by theirs, logarithmic; whiskers: their least and most", fontsize=10)
     figure.savefig(path, dpi=120, metadata={"Software": None})
     plt.close(figure)
 
@@ -49,23 +50,30 @@ def _panel(panel, lines: Sequence[Line], peers: Sequence[str]) -> None:
             continue
         place = peers.index(line.peer) + (cores.index(line.cores) - (len(cores) - 1) / 2) * thick
         low, high = line.ratio - line.ratios[0], line.ratios[1] - line.ratio
-        panel.barh(place, line.ratio, thick, color=COLOURS.get(line.cores, "grey"))
+        panel.barh(place, line.ratio - 1, thick, left=1, color=COLOURS.get(line.cores, "grey"))
         panel.errorbar(line.ratio, place, xerr=[[low], [high]], fmt="none", ecolor="black", elinewidth=1, capsize=2)
+        faster = line.ratio >= 1
         panel.annotate(
-            f"{line.ratio:.1f}×",
-            (line.ratios[1], place),
-            xytext=(5, 0),
+            f"{line.ratio:.{1 if line.ratio >= 1.95 else 2}f}×",
+            (line.ratios[1] if faster else line.ratios[0], place),
+            xytext=(5 if faster else -5, 0),
             textcoords="offset points",
+            ha="left" if faster else "right",
             va="center",
             fontsize=8,
         )
     panel.axvline(1, color="black", linewidth=1)
-    panel.margins(x=0.15)
-    panel.set_xlim(left=0)
+    panel.set_xscale("log")
+    ticks = [tick for tick in TICKS if tick <= 1 or tick <= 2 * panel.get_xlim()[1]]
+    panel.set_xticks(ticks, [f"{tick:g}×" for tick in ticks])
+    panel.minorticks_off()
+    panel.margins(x=0.2)
     panel.spines[["top", "right"]].set_visible(False)
 
 
 def _ours(lines: Sequence[Line], task: str) -> str:
     found = [line for line in lines if line.task == task and line.peer == OURS and line.spreads]
-    told = (f"{line.spreads['steps_per_second'].median:,.0f} on {line.cores}" for line in found)
-    return f"steps/s: {', '.join(told)} cores" if found else "not measured"
+    told = (
+        f"{line.spreads['steps_per_second'].median:,.0f} on {line.cores} core{'s' * (line.cores > 1)}" for line in found
+    )
+    return f"{', '.join(told)}, steps/s" if found else "not measured"

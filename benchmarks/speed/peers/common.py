@@ -3,6 +3,7 @@
 Only the standard library, NumPy and gymnasium: each script runs in its package's own virtual environment.
 """
 
+import contextlib
 import json
 import os
 import resource
@@ -10,14 +11,18 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Container
+from importlib import metadata
 from types import SimpleNamespace
 
 import evaluating
 import shapes
 from clock import Clock
 
-PACKAGES = ("ddpg", "gymnasium", "jax", "numpy", "rltools", "sbx", "stable_baselines3", "tensorflow", "tf_agents")
-PACKAGES += ("tianshou", "torch")
+# Modules, and what they are installed as.
+PACKAGES = {"ddpg": "ddpg-paths", "sbx": "sbx-rl", "stable_baselines3": "stable-baselines3", "tf_agents": "tf-agents"}
+PACKAGES |= {
+    name: name for name in ("gymnasium", "jax", "mujoco", "numpy", "rltools", "tensorflow", "tianshou", "torch")
+}
 ACTIONS, UPDATES = 2_000, 256  # timed by themselves; made in one call
 SECONDS = 3.0  # of updates
 
@@ -48,10 +53,19 @@ def measure(train: Callable) -> None:
 
 def end(found: dict) -> None:
     """Print what was found, and be done: whatever the package still wanted to do."""
-    versions = {name: getattr(sys.modules[name], "__version__", "") for name in PACKAGES if name in sys.modules}
-    print(json.dumps({**found, "versions": {name: said for name, said in versions.items() if said}}), flush=True)
+    print(json.dumps({**found, "versions": versions()}), flush=True)
     sys.stderr.flush()
     os._exit(0)
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of those packages that were imported."""
+    found = {}
+    for module, name in PACKAGES.items():
+        if module in sys.modules:
+            with contextlib.suppress(metadata.PackageNotFoundError):
+                found[name] = metadata.version(name)
+    return found
 
 
 def training(task: SimpleNamespace, run: Run) -> dict:
