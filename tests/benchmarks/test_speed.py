@@ -235,6 +235,13 @@ def test_every_peer_has_its_script():
         assert (SCRIPTS / f"{peer.script}.py").exists(), peer
 
 
+def test_a_brief_task_learns_where_the_whole_one_does():
+    task = KINDS["training"].tasks["Pendulum 64-64"].brief()
+    assert task.starts < task.warm < task.steps == 1_200
+    (task,) = KINDS["memory"].tasks.values()
+    assert task.brief().starts > task.brief().steps  # nothing is learned there
+
+
 def test_brief_numbers_go_elsewhere():
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.speed", "--brief"], cwd=ROOT, capture_output=True, text=True, check=False
