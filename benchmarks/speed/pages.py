@@ -39,7 +39,7 @@ def sentence(document: dict) -> str:
     used = {(package, version) for told in document["versions"].values() for package, version in told.items()}
     versions = ", ".join(f"{package} {version}" for package, version in sorted(used))
     return (
-        f"Medians of {repeats}, with least and most; packages in turn, on {machine['cores']} cores of "
+        f"Medians of {repeats}; packages in turn, on {machine['cores']} cores of "
         f"{machine['processor']}. Versions: {versions}."
     )
 
