@@ -1,105 +1,81 @@
-"""Environment steps per second of whole training, beside other packages, alternately, on one machine.
+"""How fast training is beside other packages, alternately, on one machine.
 
-    python -m benchmarks.speed [--environments FOLDER] [--repeats 5] [--cores 1 2] [--tasks NAME...] [--peers NAME...]
+    python -m benchmarks.speed [--only KIND...] [--environments FOLDER] [--repeats 5] [--resume]
 
-Packages live in virtual environments under ``FOLDER``, which are made where they are not there yet. Everything is
-measured in turn, and again, so that a machine that drifts does so for all; medians are told, and ratios to ours.
-Results go to ``benchmarks/results/speed.json`` after every round; ``--report`` only prints what is there.
+Kinds of measurements are those of ``kinds.py``; ``--only`` chooses some. Packages live in virtual environments under
+``FOLDER``, which are made where they are not there yet. Everything is measured in turn, and again, so that a machine
+that drifts does so for all; medians are told, with least and most, and ratios to ours. Results go to
+``benchmarks/results/speed.json`` after every measurement: ``--resume`` goes on where it stopped, and tries again what
+failed. ``--report`` prints what is there, ``--write`` puts it into README and ``docs/performance.md``. ``--brief``
+with ``--results FILE`` tries in minutes whether every package and kind works; its numbers say nothing.
 """
 
 import argparse
 import dataclasses
 import json
-import os
-import platform
 import shutil
-import subprocess
 import sys
-import venv
 from pathlib import Path
 
-from benchmarks.speed.summary import report
-from benchmarks.speed.tasks import PEERS, PEERS_BY_NAME, TASKS, Peer, Task
-
-RESULTS = Path(__file__).parents[1] / "results" / "speed.json"
-LIMIT = 900  # seconds for one training
-
-
-def interpreter(peer: Peer, folder: Path) -> str:
-    """Return the Python that has a package; install it where it does not."""
-    if not peer.requirements:
-        return sys.executable
-    place = folder / (peer.script if peer.own or peer.needs else "python")
-    if not place.exists():
-        venv.create(place, with_pip=True)
-    python = place / "bin" / "python"
-    done, wanted = place / "installed.txt", " ".join(peer.requirements)
-    if not done.exists() or wanted not in done.read_text().splitlines():
-        print(f"installing {wanted}", file=sys.stderr, flush=True)
-        subprocess.run([python, "-m", "pip", "install", "--quiet", *peer.requirements], check=True)
-        with done.open("a") as file:
-            print(wanted, file=file)
-    return str(python)
+from benchmarks.speed.environments import interpreter
+from benchmarks.speed.kinds import KINDS
+from benchmarks.speed.packages import PEERS
+from benchmarks.speed.pages import write
+from benchmarks.speed.plan import jobs, left
+from benchmarks.speed.report import report
+from benchmarks.speed.results import RESULTS, Results
+from benchmarks.speed.running import run
+from benchmarks.speed.tasks import TASKS
 
 
-def timed(python: str, peer: Peer, task: Task, cores: set[int], seed: int) -> dict:
-    """Train once, on these cores; return what the script says, or why there is nothing."""
-    asked = json.dumps({**dataclasses.asdict(task), "options": peer.options, "seed": seed})
-    try:
-        done = subprocess.run(
-            [python, str(PEERS / f"{peer.script}.py"), asked],
-            capture_output=True,
-            text=True,
-            timeout=LIMIT,
-            check=False,
-            env=os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"},
-            preexec_fn=lambda: os.sched_setaffinity(0, cores),
-        )
-    except subprocess.TimeoutExpired:
-        return {"failed": f"took longer than {LIMIT} s"}
-    if done.returncode:
-        return {"failed": (done.stderr.strip().splitlines() or ["no message"])[-1]}
-    return json.loads(done.stdout.strip().splitlines()[-1])
-
-
-def machine() -> dict:
-    """Return what the numbers are of."""
-    told = [line.partition(":")[2] for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line]
-    model = told[0].strip() if told else platform.processor()
-    return {"processor": model, "cores": len(os.sched_getaffinity(0)), "python": platform.python_version()}
+def parsed() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--environments", type=Path, default=Path("build/peers"), metavar="FOLDER")
+    parser.add_argument("--results", type=Path, default=RESULTS, metavar="FILE")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--cores", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--only", nargs="+", choices=KINDS, default=list(KINDS), metavar="KIND", help=", ".join(KINDS))
+    parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
+    parser.add_argument("--peers", nargs="+", choices=PEERS, default=list(PEERS))
+    parser.add_argument("--resume", action="store_true", help="go on with what FILE has")
+    parser.add_argument("--brief", action="store_true", help="tasks that end soon, to see whether everything works")
+    parser.add_argument("--report", action="store_true", help="print what FILE has")
+    parser.add_argument("--write", action="store_true", help="put what FILE has into README and docs/performance.md")
+    return parser, parser.parse_args()
 
 
 def main() -> None:
     """Measure, and report."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--environments", type=Path, default=Path("build/peers"), metavar="FOLDER")
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--cores", type=int, nargs="+", default=[1, 2])
-    parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
-    parser.add_argument("--peers", nargs="+", choices=PEERS_BY_NAME, default=list(PEERS_BY_NAME))
-    parser.add_argument("--report", action="store_true", help="of what was measured before")
-    options = parser.parse_args()
-    if options.report:
-        print(report(json.loads(RESULTS.read_text())["rows"]))
+    parser, options = parsed()
+    if options.brief and options.results == RESULTS:
+        parser.error("--brief gives numbers that say nothing: name another file by --results")
+    if options.report or options.write:
+        if not options.results.exists():
+            parser.error(f"{options.results} is not there: measure first")
+        document = json.loads(options.results.read_text())
+        print(report(document["rows"]))
+        if options.write:
+            write(document)
         return
-    there = sorted(os.sched_getaffinity(0))
-    peers = {}
+    try:
+        results = Results(options.results, options.resume)
+    except ValueError as error:
+        parser.error(str(error))
+    pythons = {}
     for name in options.peers:
-        peer = PEERS_BY_NAME[name]
-        if peer.needs and not shutil.which(peer.needs):
-            print(f"{name} is left out: it needs {peer.needs}", file=sys.stderr)
+        if (program := PEERS[name].needs) and not shutil.which(program):
+            print(f"{name} is left out: it needs {program}", file=sys.stderr)
         else:
-            peers[name] = interpreter(peer, options.environments)
-    rows: list[dict] = []
-    for repeat in range(options.repeats):
-        for task in options.tasks:
-            for cores in options.cores:
-                for name, python in peers.items():
-                    found = timed(python, PEERS_BY_NAME[name], TASKS[task], set(there[:cores]), repeat)
-                    rows.append({"task": task, "cores": cores, "peer": name, "repeat": repeat, **found})
-                    print(rows[-1], file=sys.stderr, flush=True)
-        RESULTS.write_text(json.dumps({"machine": machine(), "rows": rows}, indent=1) + "\n")
-    print(report(rows))
+            pythons[name] = interpreter(PEERS[name], options.environments)
+    planned = list(jobs(options.only, options.tasks, options.cores, list(pythons), options.repeats))
+    cache = options.environments.absolute() / "cache"
+    cache.mkdir(mode=0o700, parents=True, exist_ok=True)
+    waiting = left(planned, results.rows)
+    for number, job in enumerate(waiting, start=1):
+        row = {**dataclasses.asdict(job), **run(job, pythons[job.peer], cache, options.brief)}
+        results.add(row)
+        print(f"{number} of {len(waiting)}: {row}", file=sys.stderr, flush=True)
+    print(report(results.rows))
 
 
 if __name__ == "__main__":

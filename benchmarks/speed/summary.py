@@ -1,50 +1,84 @@
-"""Medians, and ratios to ours, of what was measured."""
+"""Medians, least and most, and ratios to ours, of what was measured."""
 
+import dataclasses
 import statistics
 from collections.abc import Sequence
 
+from benchmarks.speed.kinds import KINDS, MORE, OURS, compared
 
-def summarise(rows: Sequence[dict]) -> list[dict]:
-    """Return one row for each task, number of cores and peer.
+
+@dataclasses.dataclass(frozen=True)
+class Spread:
+    """Repeated measurements of one number."""
+
+    median: float
+    least: float
+    most: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Line:
+    """What was found of one package.
+
+    Attributes:
+        kind: of the measurement.
+        task: its name.
+        cores: how many.
+        peer: the package.
+        spreads: of each of the kind's quantities, by key; empty: nothing was found.
+        ratio: how many times as good ours is, by the medians of the first quantity; ``None`` where ours or this one
+            was not measured.
+        ratios: the same with this one's least and most.
+        failed: how many times there was no number.
+        why: the last reason.
+    """
+
+    kind: str
+    task: str
+    cores: int
+    peer: str
+    spreads: dict[str, Spread]
+    ratio: float | None
+    ratios: tuple[float, float] | None
+    failed: int
+    why: str | None
+
+
+def summarise(rows: Sequence[dict]) -> list[Line]:
+    """Return a line for each kind, task, number of cores and peer, in the order of the kinds, tasks and cores.
 
     Args:
-        rows: of ``task``, ``cores``, ``peer`` and either ``steps_per_second`` or why there are none, ``failed``.
-
-    Returns:
-        With ``median``, ``least`` and ``most`` of the steps per second, and ``ratio``: how many times as fast ours
-        is, by the medians (``None`` where ours was not measured); or ``failed``.
+        rows: the fields of a :class:`~benchmarks.speed.plan.Job` and either the kind's quantities or why there are
+            none, ``failed``.
     """
-    summary = []
-    for task, cores in sorted(dict.fromkeys((row["task"], row["cores"]) for row in rows)):
-        here = [row for row in rows if (row["task"], row["cores"]) == (task, cores)]
-        rates = {name: _rates(here, name) for name in dict.fromkeys(row["peer"] for row in here)}
-        ours = statistics.median(rates["ours"]) if rates.get("ours") else None
-        for name, found in rates.items():
-            row = {"task": task, "cores": cores, "peer": name}
-            if found:
-                middle = statistics.median(found)
-                row |= {"median": middle, "least": min(found), "most": max(found), "ratio": ours and ours / middle}
-            else:
-                row["failed"] = next(row["failed"] for row in here if row["peer"] == name)
-            summary.append(row)
-    return summary
+    known, lines = list(KINDS), []
+    cells = dict.fromkeys((row["kind"], row["task"], row["cores"]) for row in rows)
+    for cell in sorted(cells, key=lambda cell: (known.index(cell[0]), list(KINDS[cell[0]].tasks).index(cell[1]), cell)):
+        here = [row for row in rows if (row["kind"], row["task"], row["cores"]) == cell]
+        ours = _spreads(cell[0], [row for row in here if row["peer"] == OURS])
+        lines += [_line(cell, peer, here, ours) for peer in dict.fromkeys(row["peer"] for row in here)]
+    return lines
 
 
-def report(rows: Sequence[dict]) -> str:
-    """Return the summary as a table to read."""
-    lines, head = [], None
-    for row in summarise(rows):
-        if head != (head := (row["task"], row["cores"])):
-            lines += ["", f"{row['task']}, {row['cores']} core{'s' * (row['cores'] > 1)}"]
-            lines += [f"  {'':30} steps/s, median (least to most); ours is so many times as fast"]
-        if "failed" in row:
-            lines.append(f"  {row['peer']:30} {row['failed']}")
-        else:
-            ratio = "" if row["ratio"] is None else f"{row['ratio']:8.2f}"
-            spread = f"({row['least']:.0f} to {row['most']:.0f})"
-            lines.append(f"  {row['peer']:30} {row['median']:8.0f}  {spread:18}{ratio}")
-    return "\n".join(lines)
+def better(kind: str, ours: float, theirs: float) -> float:
+    """Return how many times as good ours is."""
+    return ours / theirs if compared(kind).better == MORE else theirs / ours
 
 
-def _rates(rows: Sequence[dict], peer: str) -> list[float]:
-    return [row["steps_per_second"] for row in rows if row["peer"] == peer and "steps_per_second" in row]
+def _line(cell: tuple, peer: str, here: Sequence[dict], ours: dict[str, Spread]) -> Line:
+    mine = [row for row in here if row["peer"] == peer]
+    spreads, failed = _spreads(cell[0], mine), [row["failed"] for row in mine if "failed" in row]
+    ratio, ratios = None, None
+    if ours and spreads:
+        key = compared(cell[0]).key
+        found, middle = spreads[key], ours[key].median
+        ratio = better(cell[0], middle, found.median)
+        low, high = sorted(better(cell[0], middle, end) for end in (found.least, found.most))
+        ratios = low, high
+    return Line(*cell, peer, spreads, ratio, ratios, len(failed), failed[-1] if failed else None)
+
+
+def _spreads(kind: str, rows: Sequence[dict]) -> dict[str, Spread]:
+    measured = [row for row in rows if "failed" not in row]
+    found = {each.key: [row[each.key] for row in measured] for each in KINDS[kind].quantities if measured}
+    return {key: Spread(statistics.median(values), min(values), max(values)) for key, values in found.items()}

@@ -1,9 +1,6 @@
-"""What is timed, and in which packages."""
+"""What is trained where time is taken."""
 
 import dataclasses
-from pathlib import Path
-
-PEERS = Path(__file__).parent / "peers"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -11,7 +8,7 @@ class Task:
     """Training with one update a step; timed from the environment's step ``warm`` on, when everything is compiled.
 
     Attributes:
-        env: gymnasium's id.
+        env: gymnasium's id, or an environment of ``peers/shapes.py``.
         hidden: units of the hidden layers.
         batch: transitions of a minibatch.
         gamma: discount.
@@ -19,6 +16,8 @@ class Task:
         starts: of random actions, before updates.
         warm: where the clock starts.
         memory: transitions of the replay memory.
+        goal: mean return of an evaluation, at which the task counts as learned.
+        apart: environment steps from one evaluation to the next.
     """
 
     env: str
@@ -29,46 +28,25 @@ class Task:
     starts: int = 1_000
     warm: int = 2_000
     memory: int = 100_000
+    goal: float = float("inf")
+    apart: int = 500
+
+    def brief(self) -> "Task":
+        """Return a task of the same kind that ends soon, to see whether everything works; its numbers say nothing."""
+        starts = min(self.starts, 300) if self.starts < self.steps else self.starts
+        return dataclasses.replace(
+            self, steps=1_200, starts=starts, warm=600, memory=min(self.memory, 5_000), goal=-2_000.0
+        )
 
 
-@dataclasses.dataclass(frozen=True)
-class Peer:
-    """A package, and how it is asked.
-
-    Attributes:
-        script: in ``peers/``.
-        requirements: what pip installs for it; none: what this process has.
-        options: for the script.
-        needs: a program that must be there.
-        own: it wants a virtual environment of its own.
-    """
-
-    script: str
-    requirements: tuple[str, ...] = ()
-    options: dict = dataclasses.field(default_factory=dict)
-    needs: str | None = None
-    own: bool = False
-
-
+PENDULUM, CHEETAH = "Pendulum 64-64", "HalfCheetah 256-256"
 TASKS = {
-    "Pendulum 64-64": Task("Pendulum-v1", (64, 64), 64, 0.98, 22_000),
-    "HalfCheetah 256-256": Task("HalfCheetah-v5", (256, 256), 256, 0.99, 5_000),
+    PENDULUM: Task("Pendulum-v1", (64, 64), 64, 0.98, 22_000),
+    CHEETAH: Task("HalfCheetah-v5", (256, 256), 256, 0.99, 5_000),
     "HalfCheetah 400-300, batch 64": Task("HalfCheetah-v5", (400, 300), 64, 0.99, 5_000),
 }
 
-_TORCH = ("torch==2.13.0",)
-_SB3 = (*_TORCH, "stable-baselines3>=2.4", "gymnasium[mujoco]>=1.1,<2")
-_SBX = (*_SB3, "sbx-rl>=0.20")
-_TF_AGENTS = ("tf-agents==0.19.0", "tensorflow==2.15.1", "tf-keras==2.15.1", "tensorflow-probability==0.23.0")
-_TF_AGENTS += ("gymnasium[mujoco]>=1.1,<2",)
-PEERS_BY_NAME = {
-    "ours": Peer("ours"),
-    "ours, uncompiled": Peer("ours", options={"jit": False}),
-    "ours, XLA": Peer("ours", options={"compiler": "xla"}),
-    "Stable-Baselines3": Peer("stable_baselines", _SB3, {"package": "stable_baselines3"}),
-    "SBX": Peer("stable_baselines", _SBX, {"package": "sbx"}),
-    "SBX, 32 updates per 32 steps": Peer("stable_baselines", _SBX, {"package": "sbx", "every": 32}),
-    "PyTorch, one loop": Peer("torch_loop", (*_TORCH, "gymnasium[mujoco]>=1.1,<2")),
-    "TF-Agents": Peer("tf_agents_ddpg", _TF_AGENTS, own=True),
-    "RLtools (TD3)": Peer("rltools_td3", ("rltools[mkl]==2.2.1", "gymnasium[mujoco]>=1.1,<2"), needs="g++"),
-}
+# Of the kinds that want something else of training.
+SOON = dataclasses.replace(TASKS[PENDULUM], starts=100, warm=164, steps=200)
+LEARNED = dataclasses.replace(TASKS[PENDULUM], steps=20_000, goal=-200.0)
+REMEMBERED = Task("shapes:HalfCheetah", (8, 8), 8, 0.99, 210_000, starts=1_000_000, warm=10_000, memory=250_000)

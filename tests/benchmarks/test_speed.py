@@ -1,5 +1,9 @@
-"""The clock inside an environment, and what is made of its times."""
+"""What is planned, measured inside an environment, and made of the numbers."""
 
+import dataclasses
+import json
+import os
+import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -7,68 +11,240 @@ from types import SimpleNamespace
 import gymnasium as gym
 import pytest
 
-SPEED = Path(__file__).parents[2] / "benchmarks" / "speed"
-sys.path += [str(SPEED), str(SPEED / "peers")]
+ROOT = Path(__file__).parents[2]
+SPEED = ROOT / "benchmarks" / "speed"
+sys.path += [str(ROOT), str(SPEED / "peers")]
 
 import common  # noqa: E402
-from summary import report, summarise  # noqa: E402
-from tasks import PEERS, PEERS_BY_NAME  # noqa: E402
+import evaluating  # noqa: E402
+import shapes  # noqa: E402
+from clock import Clock  # noqa: E402
+
+from benchmarks.speed import running  # noqa: E402
+from benchmarks.speed.kinds import KINDS  # noqa: E402
+from benchmarks.speed.packages import OURS, PEERS, SCRIPTS  # noqa: E402
+from benchmarks.speed.plan import Job, jobs, left  # noqa: E402
+from benchmarks.speed.results import Results  # noqa: E402
+from benchmarks.speed.tasks import TASKS  # noqa: E402
 
 
-def test_the_clock_notes_where_two_steps_begin(monkeypatch):
-    """Step n of the environment begins at second 10 n; the process has used half of that."""
-    clock = common.Clock(gym.make("Pendulum-v1"), warm=2, steps=5)
+@pytest.fixture
+def clock(monkeypatch):
+    """Return the seconds of all clocks; the process has used half of them."""
     now = SimpleNamespace(seconds=0.0)
     monkeypatch.setattr(common.time, "perf_counter", lambda: now.seconds)
+    monkeypatch.setattr(common.time, "time", lambda: now.seconds)
     monkeypatch.setattr(common.os, "times", lambda: SimpleNamespace(user=now.seconds / 2 - 1, system=1.0))
-    clock.reset(seed=0)
-    for step in range(1, 8):
+    return now
+
+
+def stepped(now, moments, note, steps):
+    """Step an environment; step n begins at second 10 n."""
+    env = Clock(gym.make("Pendulum-v1"), moments, note)
+    env.reset(seed=0)
+    for step in range(1, steps + 1):
         now.seconds = 10.0 * step
-        clock.step(clock.action_space.sample())
-    assert clock.notes == [(20.0, 10.0), (50.0, 25.0)]
+        env.step(env.action_space.sample())
 
 
-def test_rates_are_of_the_steps_between(monkeypatch, capsys):
+def test_moments_are_noted_before_their_steps(clock):
+    noted = []
+    stepped(clock, {2, 5}, lambda step: noted.append((step, clock.seconds)), 7)
+    assert noted == [(2, 20.0), (5, 50.0)]
+
+
+def test_rates_are_of_the_steps_between(clock):
     """From step 2 to step 6 at 10 s a step: 0.1 steps/s, of CPU 5 s each."""
-    now = SimpleNamespace(seconds=0.0)
-    monkeypatch.setattr(common.time, "perf_counter", lambda: now.seconds)
-    monkeypatch.setattr(common.os, "times", lambda: SimpleNamespace(user=now.seconds / 2, system=0.0))
-    monkeypatch.setattr(sys, "argv", ["script", '{"env": "Pendulum-v1", "warm": 2, "steps": 6}'])
-
-    def train(task, env):
-        env.reset(seed=0)
-        for _ in range(task.steps):
-            now.seconds += 10
-            env.step(env.action_space.sample())
-
-    common.measure(train)
-    printed = common.json.loads(capsys.readouterr().out)
-    assert printed["steps_per_second"] == pytest.approx(0.1)
-    assert printed["cpu_seconds_per_1000_steps"] == pytest.approx(5000)
-    assert printed["seconds_before"] == pytest.approx(20)
+    found = common.training(SimpleNamespace(warm=2, steps=6), lambda moments, note: stepped(clock, moments, note, 7))
+    assert found["steps_per_second"] == pytest.approx(0.1)
+    assert found["cpu_seconds_per_1000_steps"] == pytest.approx(5000)
 
 
-ROWS = [
-    {"task": "T", "cores": 1, "peer": peer, "steps_per_second": rate}
-    for peer, rates in {"ours": (90, 100, 400), "theirs": (50, 25, 20)}.items()
-    for rate in rates
-] + [{"task": "T", "cores": 1, "peer": "third", "failed": "no such module"}]
+def test_updates_alone(clock):
+    """Two seconds a call of 256; the first, of five, is not counted; three seconds are over after two."""
+    takes = iter([5.0, 2.0, 2.0, 2.0])
+    calls = []
+
+    def update(count):
+        calls.append(count)
+        clock.seconds += next(takes)
+
+    task = SimpleNamespace(warm=2, steps=100, update=update)
+    assert common.learner(task, lambda: None) == {"updates_per_second": pytest.approx(128)}
+    assert calls == [256, 256, 256]
+    assert task.steps == 2
 
 
-def test_ratios_are_of_medians():
-    ours, theirs, third = summarise(ROWS)
-    assert (ours["median"], ours["least"], ours["most"], ours["ratio"]) == (100, 90, 400, 1)
-    assert (theirs["median"], theirs["ratio"]) == (25, 4)
-    assert third["failed"] == "no such module"
-    assert "theirs                               25  (20 to 50)            4.00" in report(ROWS)
-    assert "third                          no such module" in report(ROWS)
+def test_an_action_takes_the_median(clock):
+    takes = iter([1e-6] * 1_200 + [5e-6] * 1_000)
+    task = SimpleNamespace(
+        env="Pendulum-v1", starts=10, steps=0, act=lambda _: setattr(clock, "seconds", clock.seconds + next(takes))
+    )
+    assert common.acting(task, lambda: None)["microseconds"] == pytest.approx(3)
+    assert task.steps == 110
 
 
-def test_without_ours_there_is_no_ratio():
-    (theirs,) = summarise(ROWS[3:6])
-    assert theirs["ratio"] is None
+def test_evaluations_take_no_time_of_training(clock, monkeypatch):
+    """A step a second from second 101; evaluations of 30 s before steps 3 and 5, the second of which is good enough."""
+    returns = iter([-500.0, -150.0])
+
+    def mean_return(env, act):
+        clock.seconds += 30
+        return next(returns)
+
+    monkeypatch.setattr(evaluating, "mean_return", mean_return)
+    task = SimpleNamespace(began=90.0, goal=-200.0, act=None)
+    evaluation = evaluating.Evaluation(None, task)
+    found = None
+    clock.seconds = 100.0
+    for step in range(1, 6):
+        clock.seconds += 1
+        found = evaluation.at(step) if step in (1, 3, 5) else None
+    assert found == {
+        "seconds": 15.0,  # from 90, 45 s of which 30 s were an evaluation's
+        "training_seconds": 4.0,
+        "steps": 5,
+        "evaluation_seconds": 60.0,
+        "mean_return": -150.0,
+    }
+
+
+def test_evaluations_have_fixed_seeds():
+    env = gym.make("Pendulum-v1")
+    means = {evaluating.mean_return(env, lambda observation: [0.0]) for _ in range(2)}
+    (mean,) = means
+    assert -2_000 < mean < -800
+
+
+def test_shapes_are_those_of_half_cheetah():
+    env = shapes.make("shapes:HalfCheetah")
+    observation, _ = env.reset(seed=0)
+    assert (observation.shape, observation.dtype, env.action_space.shape) == ((17,), "float64", (6,))
+    ends = [env.step(env.action_space.sample())[3] for _ in range(1_000)]
+    assert ends.index(True) == 999
+
+
+SCRIPT = """
+from common import measure
+def train(task, env):
+    task.act = lambda observation: env.action_space.sample()
+    if task.fails:
+        raise RuntimeError("no such thing")
+    env.reset(seed=task.seed)
+    kept = []
+    for _ in range(task.steps + 1):
+        kept.append(bytearray(b"x" * 10_000))
+        if env.step(env.action_space.sample())[3]:
+            env.reset()
+measure(train)
+"""
+
+
+def asked(tmp_path, monkeypatch, kind, **changes):
+    """Run a script of our own as one of a package's."""
+    (tmp_path / "mine.py").write_text(SCRIPT)
+    monkeypatch.setattr(running, "SCRIPTS", tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(SCRIPTS))
+    task = dataclasses.asdict(TASKS["Pendulum 64-64"].brief()) | {"steps": 3_000, "warm": 1_000} | changes
+    told = {**task, "kind": kind, "options": {}, "seed": 0, "fails": False, **changes}
+    peer = dataclasses.replace(PEERS[OURS], script="mine")
+    core = min(os.sched_getaffinity(0))
+    (found,) = running.together([told], sys.executable, peer, [{core}], tmp_path)
+    return found
+
+
+def test_a_process_prints_its_rate_and_versions(tmp_path, monkeypatch):
+    found = asked(tmp_path, monkeypatch, "training")
+    assert found["steps_per_second"] > 0
+    assert found["versions"]["gymnasium"] == gym.__version__
+
+
+def test_memory_is_what_a_step_adds(tmp_path, monkeypatch):
+    """10,000 bytes are kept a step."""
+    found = asked(tmp_path, monkeypatch, "memory", env="shapes:HalfCheetah")
+    assert found["bytes_per_transition"] == pytest.approx(10_000, rel=0.1)
+
+
+def test_the_start_ends_where_updates_were_made(tmp_path, monkeypatch):
+    found = asked(tmp_path, monkeypatch, "start", steps=10**9, warm=50)
+    assert 0 < found["import_seconds"] <= found["first_updates_seconds"]
+
+
+def test_a_goal_that_is_not_reached_is_told(tmp_path, monkeypatch):
+    found = asked(tmp_path, monkeypatch, "solve", steps=500, goal=0.0)
+    assert "a mean return of -" in found["failed"]
+    assert "after 500 steps" in found["failed"]
+
+
+def test_what_fails_is_told_in_a_line(tmp_path, monkeypatch):
+    assert asked(tmp_path, monkeypatch, "training", fails=True) == {"failed": "RuntimeError: no such thing"}
+
+
+def test_rates_side_by_side_are_added():
+    rows = [{"steps_per_second": rate, "cpu_seconds_per_1000_steps": cpu} for rate, cpu in ((100, 4), (60, 6))]
+    found = running.joined(rows, KINDS["seeds"])
+    assert found == {"steps_per_second": 160, "cpu_seconds_per_1000_steps": 5}
+    assert running.joined([rows[0], {"failed": "why"}], KINDS["seeds"]) == {"failed": "why"}
+
+
+def test_packages_alternate():
+    """Everything once before anything again."""
+    planned = list(jobs(["training"], ["Pendulum 64-64"], [2], [OURS, "SBX"], 2))
+    assert [(job.peer, job.repeat) for job in planned] == [(OURS, 0), ("SBX", 0), (OURS, 1), ("SBX", 1)]
+
+
+def test_no_package_is_asked_for_what_it_lacks():
+    peers = {job.peer for job in jobs(["learner"], TASKS, [1, 2], PEERS, 1)}
+    assert "RLtools (TD3)" not in peers
+    assert {"ours", "Tianshou", "TF-Agents"} <= peers
+
+
+def test_what_failed_is_tried_again():
+    one, two = jobs(["seeds"], TASKS, [2], [OURS, "SBX"], 1)
+    rows = [{**dataclasses.asdict(one), "steps_per_second": 1.0}, {**dataclasses.asdict(two), "failed": "why"}]
+    assert left([one, two], rows) == [two]
+
+
+ROW = {**dataclasses.asdict(Job("seeds", "HalfCheetah 256-256", 2, OURS, 0)), "steps_per_second": 1.0}
+
+
+def test_results_go_on_where_they_stopped(tmp_path):
+    path = tmp_path / "speed.json"
+    Results(path, resume=False).add({**ROW, "versions": {"numpy": "2"}})
+    again = Results(path, resume=True)
+    assert again.rows == [ROW]
+    again.add({**ROW, "steps_per_second": 2.0})  # the same measurement
+    again.add({**ROW, "repeat": 1})
+    document = json.loads(path.read_text())
+    assert [row["steps_per_second"] for row in document["rows"]] == [2.0, 1.0]
+    assert document["versions"] == {OURS: {"numpy": "2"}}
+
+
+def test_results_are_not_begun_over_others(tmp_path):
+    path = tmp_path / "speed.json"
+    Results(path, resume=False).add(dict(ROW))
+    with pytest.raises(ValueError, match="--resume goes on"):
+        Results(path, resume=False)
+    path.write_text(path.read_text().replace('"cores": ', '"cores": 9', 1))
+    with pytest.raises(ValueError, match="measure in a new FILE"):
+        Results(path, resume=True)
 
 
 def test_every_peer_has_its_script():
-    for peer in PEERS_BY_NAME.values():
-        assert (PEERS / f"{peer.script}.py").exists(), peer
+    for peer in PEERS.values():
+        assert (SCRIPTS / f"{peer.script}.py").exists(), peer
+
+
+def test_a_brief_task_learns_where_the_whole_one_does():
+    task = KINDS["training"].tasks["Pendulum 64-64"].brief()
+    assert task.starts < task.warm < task.steps == 1_200
+    (task,) = KINDS["memory"].tasks.values()
+    assert task.brief().starts > task.brief().steps  # nothing is learned there
+
+
+def test_brief_numbers_go_elsewhere():
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.speed", "--brief"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert "name another file by --results" in done.stderr

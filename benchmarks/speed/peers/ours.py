@@ -15,7 +15,10 @@ def train(task, env):
         buffer_size=task.memory,
         **task.options,
     )
-    DDPG(env, config, seed=task.seed).learn(task.steps + 1)
+    agent = DDPG(env, config, seed=task.seed)
+    task.act = lambda observation: agent.predict(observation)[0]
+    task.update = agent.update
+    agent.learn(task.steps + 1)
 
 
 measure(train)

@@ -26,6 +26,8 @@ def train(task, env):
         seed=task.seed,
         **({"device": "cpu"} if package == "stable_baselines3" else {}),
     )
+    task.act = lambda observation: agent.predict(observation, deterministic=True)[0]
+    task.update = lambda count: agent.train(gradient_steps=count, batch_size=task.batch)
     agent.learn(task.steps + every)
 
 

@@ -69,6 +69,15 @@ def train(task, env):
     collect = common.function(driver(agent.collect_policy, 1).run)
     learn = common.function(agent.train)
     minibatches = iter(memory.as_dataset(sample_batch_size=task.batch, num_steps=2, num_parallel_calls=3).prefetch(3))
+    act = common.function(agent.policy.action)
+
+    def update(count):
+        for _ in range(count):
+            learn(next(minibatches)[0])
+
+    # A batch of one, as its environments give them.
+    task.act = lambda one: act(time_step.restart(np.asarray(one, np.float32)[None], batch_size=1)).action.numpy()[0]
+    task.update = update
     for _ in range(task.steps - task.starts + 1):
         collect()
         learn(next(minibatches)[0])

@@ -1,0 +1,56 @@
+"""The file of results: written whole after every measurement, read where measuring goes on."""
+
+import json
+import os
+import platform
+from pathlib import Path
+
+RESULTS = Path(__file__).parents[1] / "results" / "speed.json"
+
+
+def machine() -> dict:
+    """Return what the numbers are of."""
+    told = [line.partition(":")[2] for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line]
+    model = told[0].strip() if told else platform.processor()
+    return {"processor": model, "cores": len(os.sched_getaffinity(0)), "python": platform.python_version()}
+
+
+class Results:
+    """What was measured.
+
+    Args:
+        path: of the file.
+        resume: go on with what is there.
+
+    Attributes:
+        rows: one for each measurement, with the fields of a :class:`~benchmarks.speed.plan.Job`.
+        versions: of what each peer's process had imported.
+
+    Raises:
+        ValueError: the file is there and is not to be gone on with, or is of another machine.
+    """
+
+    def __init__(self, path: Path, resume: bool):
+        self._path, self._machine = path, machine()
+        self.rows: list[dict] = []
+        self.versions: dict[str, dict[str, str]] = {}
+        if not path.exists():
+            return
+        if not resume:
+            raise ValueError(f"{path} is there: --resume goes on with it, --results FILE writes another one")
+        document = json.loads(path.read_text())
+        if document["machine"] != self._machine:
+            raise ValueError(f"{path} is of {document['machine']}, and this is {self._machine}: measure in a new FILE")
+        self.rows, self.versions = document["rows"], document["versions"]
+
+    def add(self, row: dict) -> None:
+        """Put a row in the place of an earlier one of the same measurement, and write everything."""
+        versions = row.pop("versions", None)
+        if versions:
+            self.versions[row["peer"]] = versions
+        same = ("kind", "task", "cores", "peer", "repeat")
+        self.rows = [other for other in self.rows if any(other[key] != row[key] for key in same)] + [row]
+        document = {"machine": self._machine, "versions": self.versions, "rows": self.rows}
+        aside = self._path.with_suffix(".part")
+        aside.write_text(json.dumps(document, indent=1) + "\n")
+        aside.replace(self._path)

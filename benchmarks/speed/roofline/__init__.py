@@ -1,0 +1,1 @@
+"""How near an update comes to what the machine can do, and where the rest goes."""

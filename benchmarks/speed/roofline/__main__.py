@@ -1,0 +1,88 @@
+"""How near an update comes to what this machine can do, and where the rest goes.
+
+    python -m benchmarks.speed.roofline [--repeats 7] [--seconds 0.5] [--tasks NAME...] [--json FILE]
+
+What an update costs is counted from our own compiler's program and from what XLA makes of the same graph. What the
+machine can do is measured in the same run, in turn: a large matrix product and a copy, which give the bound, and the
+update's own matrix products, each at its own shape, by NumPy's BLAS and by XLA. Where the rest goes is seen by leaving
+it out: the same schedule with its products alone, with its passes alone, and with nothing, which is the call. The table
+is written into the page by ``python -m benchmarks.speed --write``.
+"""
+
+import argparse
+import collections
+import json
+import os
+from pathlib import Path
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+from benchmarks.speed.results import machine
+from benchmarks.speed.roofline.count import Cost, Product, cost
+from benchmarks.speed.roofline.hlo import kernels_of_xla
+from benchmarks.speed.roofline.measure import Subject, blas_product, copying, medians, xla_product
+from benchmarks.speed.roofline.report import ROOFLINE, roofline_tables
+from benchmarks.speed.tasks import TASKS
+
+LARGE = Product(1_024, 1_024, 1_024, (False, False))  # whose rate is the machine's
+COPIED = 256 * 1_024  # bytes: within a core's cache, as what an update's passes touch
+
+
+def main() -> None:
+    """Count, measure, write."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--seconds", type=float, default=0.5, help="of each measurement")
+    parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
+    parser.add_argument("--json", type=Path, default=ROOFLINE, metavar="FILE")
+    options = parser.parse_args()
+    found = {name: examined(name, options.repeats, options.seconds) for name in options.tasks}
+    document = {"machine": machine(), "tasks": found}
+    options.json.write_text(json.dumps(document, indent=1) + "\n")
+    print(roofline_tables(document))
+
+
+def examined(name: str, repeats: int, seconds: float) -> dict:
+    """Return what one task's update costs, and the seconds that it and its parts take."""
+    task = TASKS[name]
+    subjects = {part: Subject(task, part) for part in ("whole", "products", "passes", "nothing")}
+    whole = subjects["whole"]
+    counted = cost(whole.steps, whole.outputs)
+    calls = {f"native: {part}": (subject.run, subject.updates) for part, subject in subjects.items()}
+    xla = Subject(task, "whole", compiler="xla")
+    calls["xla: whole"] = (xla.run, xla.updates)
+    calls["machine: product"], calls["machine: copy"] = (blas_product(LARGE), 1), (copying(COPIED), 1)
+    shapes = collections.Counter(counted.products)
+    for index, product in enumerate(shapes):
+        calls[f"blas: {index}"], calls[f"xla: {index}"] = (blas_product(product), 1), xla_product(product)
+    took = medians(calls, repeats, seconds)
+    times = {label: each for label, each in took.items() if not label.rpartition(" ")[2].isdigit()}
+    for source in ("blas", "xla"):
+        times[f"{source}: products"] = [
+            sum(took[f"{source}: {index}"][column] * count for index, count in enumerate(shapes.values()))
+            for column in range(3)
+        ]
+    return {
+        "cost": summary(counted),
+        "updates_per_call": whole.updates,
+        "threads": whole.workers,
+        "xla_kernels": kernels_of_xla(name),
+        "seconds": times,
+        "machine": {"flop": LARGE.flop, "bytes": 2 * COPIED},
+    }
+
+
+def summary(counted: Cost) -> dict:
+    """Return the counts as numbers."""
+    return {
+        "products": len(counted.products),
+        "passes": counted.passes,
+        "product_flop": counted.product_flop,
+        "product_bytes": counted.product_bytes,
+        "pass_flop": counted.pass_flop,
+        "pass_bytes": counted.pass_bytes,
+    }
+
+
+if __name__ == "__main__":
+    main()

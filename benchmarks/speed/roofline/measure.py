@@ -1,0 +1,143 @@
+"""Seconds of an update, of parts of it, and of its matrix products by others."""
+
+import contextlib
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping
+from unittest import mock
+
+import numpy as np
+import tensorflow as tf
+from gymnasium import spaces
+from tensorflow.compiler.tf2xla.python import xla
+
+from benchmarks.speed.roofline.count import Product
+from benchmarks.speed.tasks import Task
+from ddpg import DDPG, DDPGConfig
+from ddpg.experience.batch import Batch
+from ddpg.native import kernel
+from ddpg.native.program import Value
+from ddpg.native.schedule import Step
+
+SHAPES = {"Pendulum-v1": (3, 1), "HalfCheetah-v5": (17, 6)}  # observations, actions
+CHAIN = 50  # products in one compiled call, each waiting for the one before
+tf.get_logger().setLevel("ERROR")  # each product is a function of its own, which TensorFlow advises against
+
+Call = tuple[Callable[[], object], int]  # and how many of its kind it makes
+
+
+class Subject:
+    """An agent of a task whose updates are run as they are, or with a part of their steps alone.
+
+    Args:
+        task: the sizes.
+        part: ``whole``, ``products``, ``passes`` (everything else) or ``nothing``.
+        compiler: of the updates.
+
+    Attributes:
+        updates: that one call makes.
+        steps, outputs: our compiler's schedule of one update, and what it was asked for.
+        workers: threads that share an update.
+    """
+
+    def __init__(self, task: Task, part: str, compiler: str = "native"):
+        observations, actions = SHAPES[task.env]
+        pair = spaces.Box(-np.inf, np.inf, (observations,)), spaces.Box(-1, 1, (actions,))
+        config = DDPGConfig(hidden=task.hidden, batch_size=task.batch, buffer_size=1_000, compiler=compiler)
+        self.updates = config.updates_per_call
+        self.steps: list[Step] = []
+        self.outputs: list[Value] = []
+        with _parted(part, self):
+            self._agent = DDPG(pair, config, seed=0)
+            self._learner = self._agent.updater.learner
+        self.workers = getattr(self._learner, "workers", 1)
+        rng = np.random.default_rng(0)
+        shapes = Batch((observations,), (actions,), (1,), (observations,), (1,))
+        self._batch = Batch(
+            *(rng.uniform(-1, 1, (self.updates, task.batch, *shape)).astype(np.float32) for shape in shapes)
+        )
+
+    def run(self) -> None:
+        """Make a call of updates."""
+        self._learner.update(self._agent.session, self._batch, self.updates)
+
+
+@contextlib.contextmanager
+def _parted(part: str, subject: Subject) -> Iterator[None]:
+    """Let kernels be made of a part of their schedule; everything keeps its place in memory."""
+    wanted = {
+        "whole": lambda step: True,
+        "products": is_product,
+        "passes": lambda step: not is_product(step),
+        "nothing": lambda step: False,
+    }[part]
+    module, schedule = kernel.Module, kernel.schedule
+
+    def scheduled(program, outputs):
+        subject.steps, subject.outputs = schedule(program, outputs), outputs
+        return subject.steps
+
+    def of_some(steps, *arguments):
+        return module([step for step in steps if wanted(step)], *arguments)
+
+    with mock.patch.object(kernel, "schedule", scheduled), mock.patch.object(kernel, "Module", of_some):
+        yield
+
+
+def is_product(step: Step) -> bool:
+    """Tell a matrix product from all else."""
+    return isinstance(step, Value) and step.kind == "product"
+
+
+def blas_product(product: Product) -> Callable[[], object]:
+    """Return a call of NumPy's product of that shape, into memory that is there."""
+    one, other = _arguments(product)
+    result = np.empty((product.rows, product.columns), np.float32)
+    first, second = one.T if product.transposed[0] else one, other.T if product.transposed[1] else other
+    return lambda: np.matmul(first, second, out=result)
+
+
+def copying(size: int) -> Callable[[], object]:
+    """Return a call that copies so many bytes: it reads and writes them."""
+    source, goal = np.ones((2, size // 4), np.float32)
+    return lambda: np.copyto(goal, source)
+
+
+def xla_product(product: Product) -> Call:
+    """Return a compiled call of that product, and how many times it makes it."""
+    one, other = map(tf.constant, _arguments(product))
+
+    @tf.function(jit_compile=True, autograph=False)
+    def chain(one, other):
+        def body(index, one, _):
+            made = tf.matmul(one, other, transpose_a=product.transposed[0], transpose_b=product.transposed[1])
+            # The next product waits for this one by a single number, changed in place.
+            return index + 1, xla.dynamic_update_slice(one, one[:1, :1] + 1e-30 * made[:1, :1], [0, 0]), made
+
+        start = tf.zeros([product.rows, product.columns])
+        return tf.while_loop(lambda index, *_: index < CHAIN, body, [0, one, start])[2]
+
+    return lambda: chain(one, other), CHAIN
+
+
+def medians(calls: Mapping[str, Call], repeats: int, seconds: float) -> dict[str, list[float]]:
+    """Run everything in turn, ``repeats`` times; return seconds of one of each: median, least, most."""
+    for call, _ in calls.values():
+        call()  # compiles, and warms up
+    times: dict[str, list[float]] = {label: [] for label in calls}
+    for _ in range(repeats):
+        for label, (call, amount) in calls.items():
+            made, start = 0, time.perf_counter()
+            while (took := time.perf_counter() - start) < seconds or not made:
+                call()
+                made += amount
+            times[label].append(took / made)
+    return {label: [statistics.median(each), min(each), max(each)] for label, each in times.items()}
+
+
+def _arguments(product: Product) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    shapes = (product.rows, product.inner), (product.inner, product.columns)
+    turned = (shape[::-1] if flip else shape for shape, flip in zip(shapes, product.transposed, strict=True))
+    one, other = (rng.uniform(-1, 1, shape).astype(np.float32) for shape in turned)
+    return one, other

@@ -1,0 +1,150 @@
+"""What is counted of an update's program, and of XLA's text."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parents[2]
+sys.path.append(str(ROOT))
+
+from benchmarks.speed.roofline.count import Product, cost  # noqa: E402
+from benchmarks.speed.roofline.hlo import kernels  # noqa: E402
+from benchmarks.speed.roofline.measure import Subject, blas_product, medians, xla_product  # noqa: E402
+from benchmarks.speed.roofline.report import bound, roofline_tables  # noqa: E402
+from benchmarks.speed.tasks import Task  # noqa: E402
+from ddpg.native.program import Program  # noqa: E402
+from ddpg.native.schedule import schedule  # noqa: E402
+
+
+def test_a_layer_is_counted_by_hand():
+    """relu(x·w + b), x [8, 3], w [3, 4]: the product, and one pass with its sum for a metric."""
+    program = Program()
+    x, w, b = program.field("x", (8, 3)), program.stored(0, (3, 4)), program.stored(1, (1, 4))
+    product = program.product(x, w, False, False)
+    layer = program.map("max", program.map("add", product, b), program.literal(0.0))
+    total = program.sums(layer, "all")
+    counted = cost(schedule(program, [total]), [total])
+    assert counted.products == (Product(8, 3, 4, (False, False)),)
+    assert counted.product_flop == 2 * 8 * 3 * 4
+    assert counted.product_bytes == 4 * (8 * 3 + 3 * 4 + 8 * 4)
+    assert counted.passes == 1
+    assert counted.pass_flop == 3 * 32  # add, max, sum
+    assert counted.pass_bytes == 4 * (32 + 4 + 1)  # the product and b are read, the sum is written
+
+
+def test_a_turned_product_is_counted_by_hand():
+    """xᵀ·d, x [8, 3], d [8, 4]: a layer's gradient, [3, 4]."""
+    program = Program()
+    gradient = program.product(program.field("x", (8, 3)), program.field("d", (8, 4)), True, False)
+    total = program.sums(gradient, "all")
+    counted = cost(schedule(program, [total]), [total])
+    assert counted.products == (Product(3, 8, 4, (True, False)),)
+    assert counted.product_flop == 2 * 3 * 8 * 4
+
+
+def test_a_write_is_counted_once_read_and_once_written():
+    """w ← w·0.5, read for a metric before."""
+    program = Program()
+    w = program.stored(0, (3, 4))
+    total = program.sums(w, "all")
+    program.write(0, program.map("mul", w, program.literal(0.5)))
+    counted = cost(schedule(program, [total]), [total])
+    assert (counted.products, counted.passes, counted.pass_flop) == ((), 1, 24)
+    assert counted.pass_bytes == 4 * (12 + 12 + 1)
+
+
+HLO = """
+%fused (p: f32[2]) -> f32[2] {
+  %p = f32[2]{0} parameter(0)
+  ROOT %n = f32[2]{0} negate(%p)
+}
+
+%body.1 (arg: (s32[], f32[2])) -> (s32[], f32[2]) {
+  %arg = (s32[], f32[2]{0}) parameter(0)
+  %g = f32[2]{0} get-tuple-element(%arg), index=1
+  %dot.1 = f32[2]{0} dot(%g, %g), lhs_contracting_dims={}
+  %f.1 = f32[2]{0} fusion(%dot.1), kind=kLoop, calls=%fused
+  %f.2 = (f32[2]{0}, f32[2]{0}) fusion(%f.1), kind=kLoop, calls=%fused
+  ROOT %t = (s32[], f32[2]{0}) tuple(%g, %f.2)
+}
+
+ENTRY %main (a: f32[2]) -> f32[2] {
+  %a = f32[2]{0} parameter(0)
+  ROOT %w = (s32[], f32[2]{0}) while(%a), condition=%c, body=%body.1
+}
+"""
+
+
+def test_kernels_are_those_of_the_loop():
+    assert kernels(HLO) == {"fusion": 2, "dot": 1}
+    assert kernels("ENTRY %main () -> f32[] {\n  ROOT %c = f32[] constant(0)\n}\n") == {}
+
+
+@pytest.mark.parametrize("transposed", [(False, False), (True, False), (False, True)])
+def test_others_multiply_the_same_shapes(transposed):
+    product = Product(8, 3, 4, transposed)
+    assert blas_product(product)().shape == (8, 4)
+
+
+def test_xla_makes_the_product_again_and_again():
+    call, amount = xla_product(Product(8, 3, 4, (True, False)))
+    rng = np.random.default_rng(0)
+    one, other = rng.uniform(-1, 1, (3, 8)).astype(np.float32), rng.uniform(-1, 1, (3, 4)).astype(np.float32)
+    np.testing.assert_allclose(call(), one.T @ other, rtol=1e-5, atol=1e-6)
+    assert amount == 50
+
+
+def test_times_are_of_one(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr("benchmarks.speed.roofline.measure.time.perf_counter", lambda: now[0])
+    calls = {"a": (lambda: now.__setitem__(0, now[0] + 2.0), 4)}
+    assert medians(calls, repeats=3, seconds=3.0) == {"a": [0.5, 0.5, 0.5]}
+
+
+TINY = Task("Pendulum-v1", (8, 8), 8, 0.99, 100)
+
+
+def test_an_update_without_its_products_is_another_one():
+    """With nothing left of it no weight moves; the whole moves them, and the schedule seen is the whole's."""
+    moved = {}
+    for part in ("whole", "products", "passes", "nothing"):
+        subject = Subject(TINY, part)
+        (before,) = [subject._agent.get_parameters()]
+        subject.run()
+        after = subject._agent.get_parameters()
+        moved[part] = any(not np.array_equal(before[name], after[name]) for name in before)
+        assert len(cost(subject.steps, subject.outputs).products) > 5
+    assert moved == {"whole": True, "products": False, "passes": True, "nothing": False}
+
+
+def test_the_bound_is_by_the_machine_s_rates():
+    """6 MFLOP at 100 GFLOP/s and 200 kB at 10 GB/s: 60 + 20 µs, of an update of 100."""
+    parts = ("native: products", "native: passes", "native: nothing", "blas: products", "xla: products", "xla: whole")
+    seconds = {part: [50e-6, 40e-6, 60e-6] for part in parts}
+    seconds |= {"native: whole": [100e-6, 90e-6, 110e-6], "blas: products": [80e-6] * 3}
+    seconds |= {"machine: product": [1e-2] * 3, "machine: copy": [1e-4] * 3}
+    found = {
+        "cost": {
+            **{"products": 2, "passes": 3, "product_flop": 6_000_000},
+            **{"product_bytes": 1, "pass_flop": 1, "pass_bytes": 200_000},
+        },
+        "machine": {"flop": 10**9, "bytes": 10**6},
+        "updates_per_call": 32,
+        "threads": 1,
+        "xla_kernels": {"dot": 4, "fusion": 5},
+        "seconds": seconds,
+    }
+    assert bound(found) == pytest.approx(80e-6)
+    told = roofline_tables({"tasks": {"T": found}})
+    for line in (
+        "| an update, ours | 100.0 (90.0 to 110.0) |",
+        "| GFLOP/s of products: ours | 120 |",
+        "| GB/s of a copy in the cache | 10 |",
+        "| of our update: the bound (share reached) | 80 % |",
+        "| of our update: the same products by BLAS | 80 % |",
+        "| XLA: kernels of an update | 9 |",
+        "| calls from Python, an update | 1/32 |",
+    ):
+        assert line in told, line

@@ -1,0 +1,107 @@
+"""Medians, ratios and tables of speed, and that pages hold what the committed results give."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+sys.path.append(str(ROOT))
+
+from benchmarks.speed import pages  # noqa: E402
+from benchmarks.speed.report import report, short_table, tables  # noqa: E402
+from benchmarks.speed.results import RESULTS  # noqa: E402
+from benchmarks.speed.summary import summarise  # noqa: E402
+
+TASK = "Pendulum 64-64"
+
+
+def row(peer, repeat, kind="training", cores=2, task=TASK, **numbers):
+    return {"kind": kind, "task": task, "cores": cores, "peer": peer, "repeat": repeat, **numbers}
+
+
+ROWS = [
+    row(peer, repeat, steps_per_second=rate, cpu_seconds_per_1000_steps=1.0, megabytes=300.0)
+    for peer, rates in {"ours": (90, 100, 400), "SBX": (50, 25, 20)}.items()
+    for repeat, rate in enumerate(rates)
+] + [row("Tianshou", 0, failed="no such module")]
+LATENCIES = [row(peer, 0, "acting", 1, microseconds=took) for peer, took in (("ours", 10.0), ("SBX", 40.0))]
+
+
+def test_ratios_are_of_medians():
+    ours, theirs, third = summarise(ROWS)
+    spread = ours.spreads["steps_per_second"]
+    assert (spread.median, spread.least, spread.most, ours.ratio) == (100, 90, 400, 1)
+    assert (theirs.ratio, theirs.ratios) == (4, (2, 5))
+    assert (third.why, third.spreads, third.ratio) == ("no such module", {}, None)
+
+
+def test_of_times_less_is_better():
+    _, theirs = summarise(LATENCIES)
+    assert theirs.ratio == 4
+
+
+def test_without_ours_there_is_no_ratio():
+    (theirs,) = summarise(ROWS[3:6])
+    assert theirs.ratio is None
+
+
+def test_the_report_tells_what_failed():
+    told = report([*ROWS, row("SBX", 3, failed="took longer")])
+    assert "25 (20 to 50)" in told
+    assert "4.00 (1 without: took longer)" in told
+    assert "Tianshou                        (no such module)" in told
+
+
+def test_a_table_a_kind():
+    told = tables(ROWS + LATENCIES)
+    assert f"| {TASK} | 2 | SBX | 25 (20 to 50) | 1.00 | 300 | × 4.00 |" in told
+    assert f"| {TASK} | 2 | Tianshou (no such module) | – | – | – |  |" in told
+    assert f"| {TASK} | 1 | SBX | 40.0 | × 4.00 |" in told
+    assert told.count("\n|---|") == told.count("ours is better by") == 2
+
+
+def test_the_short_table_has_both_numbers_of_cores():
+    one_core = [row("ours", 0, cores=1, steps_per_second=70, cpu_seconds_per_1000_steps=1.0, megabytes=300.0)]
+    assert f"| {TASK} | 100 (70) | – (–) | – (–) | – (–) | – (–) |" in short_table(ROWS + one_core)
+
+
+def test_only_what_is_between_the_marks_changes():
+    page = "Before\n<!-- speed: begin -->\nold\n<!-- speed: end -->\nafter\n"
+    filled = pages.filled(page, "speed", "new\nlines")
+    assert filled == "Before\n<!-- speed: begin -->\nnew\nlines\n<!-- speed: end -->\nafter\n"
+    assert pages.between(filled, "speed") == "new\nlines"
+
+
+@pytest.mark.parametrize("page", ["", "<!-- speed: begin -->", "<!-- speed: end --><!-- speed: begin -->"])
+def test_pages_without_marks_are_refused(page):
+    with pytest.raises(ValueError, match="once each, in this order"):
+        pages.filled(page, "speed", "")
+
+
+def test_pages_have_the_marks():
+    for page, name in ((pages.README, pages.SPEED), (pages.PAGE, pages.SPEED), (pages.PAGE, pages.LIMITS)):
+        pages.filled(page.read_text(encoding="utf-8"), name, "")
+
+
+def test_writing_fills_pages_and_draws(tmp_path, monkeypatch):
+    for name in ("README", "PAGE"):
+        monkeypatch.setattr(pages, name, tmp_path / f"{name}.md")
+        (tmp_path / f"{name}.md").write_text("A\n<!-- speed: begin -->\n<!-- speed: end -->\nZ\n")
+    monkeypatch.setattr(pages, "FIGURE", tmp_path / "speed.png")
+    monkeypatch.setattr(pages, "ROOFLINE", tmp_path / "none.json")
+    machine = {"processor": "Abacus", "cores": 2}
+    pages.write({"machine": machine, "versions": {"ours": {"numpy": "2.1"}, "SBX": {"numpy": "1.9"}}, "rows": ROWS})
+    told = (tmp_path / "PAGE.md").read_text()
+    assert "Medians of 3; packages in turn, on 2 cores of Abacus. Versions: numpy 1.9, numpy 2.1." in told
+    assert "× 4.00" in told
+    assert f"| {TASK} | 100 (–) |" in (tmp_path / "README.md").read_text()
+    assert (tmp_path / "speed.png").read_bytes()[:4] == b"\x89PNG"
+
+
+@pytest.mark.skipif(not RESULTS.exists(), reason="not measured yet")
+def test_pages_hold_what_was_measured():
+    """``python -m benchmarks.speed --write`` puts it there."""
+    for (path, name), text in pages.texts(json.loads(RESULTS.read_text())).items():
+        assert pages.between(path.read_text(encoding="utf-8"), name) == text, path
