@@ -19,8 +19,8 @@ from pathlib import Path
 
 from benchmarks.learning import long_form
 from benchmarks.learning.tables import PEER, PEER_STUDY
-from benchmarks.speed.__main__ import interpreter
-from benchmarks.speed.tasks import PEERS_BY_NAME
+from benchmarks.speed.environments import interpreter
+from benchmarks.speed.packages import PEERS
 from ddpg.native.cores import INTRAOP
 from ddpg.progress import significant
 
@@ -99,7 +99,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.steps != STEPS and options.out == RESULTS:
         parser.error(f"--steps {options.steps} is not what {RESULTS.name} has, {STEPS}; give another --out")
     runs = left(options.out, RUNS)
-    python = interpreter(PEERS_BY_NAME["Stable-Baselines3"], options.environments) if runs else ""
+    python = interpreter(PEERS["Stable-Baselines3"], options.environments) if runs else ""
 
     under_way: set[subprocess.Popen] = set()
     for number in (signal.SIGINT, signal.SIGTERM):
