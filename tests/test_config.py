@@ -6,7 +6,7 @@ import pytest
 
 from ddpg import DDPGConfig, DQNConfig, UsageError
 from ddpg.options import read_toml
-from ddpg.runs.presets import PRESETS, preset_config
+from ddpg.runs.presets import PRESETS, Preset, preset_config
 
 
 def test_json_round_trip():
@@ -85,6 +85,13 @@ def test_bad_values(change, message):
 def test_frozen():
     with pytest.raises(dataclasses.FrozenInstanceError):
         DDPGConfig().gamma = 0.5
+
+
+def test_a_preset_is_a_recipe_and_what_differs_from_it(monkeypatch):
+    monkeypatch.setitem(PRESETS, "Some-v0", Preset(7, {"tau": 0.25, "hidden": (5, 6)}, recipe="td3"))
+    config = preset_config("Some-v0", gamma=0.5)
+    assert (config.policy_delay, config.learning_starts) == (2, 25_000)  # the recipe's
+    assert (config.tau, config.hidden, config.gamma) == (0.25, (5, 6), 0.5)
 
 
 @pytest.mark.parametrize("env_id", PRESETS)

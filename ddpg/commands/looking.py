@@ -84,11 +84,14 @@ class Paths(WithJson, OfEnvironment):
         print(f"{text}\nThe picture is in {report['picture']}")
 
     def _paths(self, env: "gym.Env", name: str) -> dict[str, Any]:
+        from ddpg.config import DDPGConfig
         from ddpg.laboratory.compare import compare_paths
         from ddpg.laboratory.picture import draw_paths
-        from ddpg.runs.presets import preset_config
+        from ddpg.runs.presets import preset_config, preset_for
 
-        report = compare_paths(env, preset_config(name), self.seed, progress_bar=sys.stderr.isatty())
+        # A recipe may be of networks and targets that the reference in NumPy does not have.
+        config = preset_config(name) if preset_for(name).recipe is None else DDPGConfig()
+        report = compare_paths(env, config, self.seed, progress_bar=sys.stderr.isatty())
         title = f"Where gradients flow in one update of DDPG: {name}, seed {report['seed']}"
         return {**report, "picture": str(draw_paths(report, self.picture, self.bounding, title))}
 

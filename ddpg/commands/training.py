@@ -75,7 +75,8 @@ class Train(WithJson, WithProgress, OfEnvironment):
         values = values | (from_toml(kind, read_toml(file), kind.__name__) if file else {})
         options = flags_of(kind, values)
         flags = cls.flags({"total_timesteps": preset.total_timesteps}) | options
-        whose = "its preset's" if recipe is None else f"those of the recipe {recipe}"
+        preset_of = "" if preset.recipe is None else f" (recipe {preset.recipe})"
+        whose = f"its preset's{preset_of}" if recipe is None else f"those of the recipe {recipe}"
         text = f"Train {algorithm} in {name}; leaves runs/{name}/N/.\n\nThe defaults are {whose}."
         found, unknown = parsed(flags, helped or words, prog, text)
         check_known(kind, [word[2:].removeprefix("no-").replace("-", "_") for word in unknown[:1]], kind.__name__)

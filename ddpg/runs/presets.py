@@ -1,19 +1,36 @@
 """Options that work, per environment: what ``ddpg train ENV`` uses where nothing else is said."""
 
 import dataclasses
+import functools
 from typing import Any, TypeVar, overload
 
 from ddpg.config import AgentConfig, DDPGConfig
+from ddpg.options import from_toml
+from ddpg.runs.recipes import read_recipe
 
 _Config = TypeVar("_Config", bound=AgentConfig)
 
 
 @dataclasses.dataclass(frozen=True)
 class Preset:
-    """How long to train in an environment, and which options differ from the defaults."""
+    """How long to train in an environment, and how.
+
+    Attributes:
+        total_timesteps: environment steps.
+        changes: options that differ from the recipe's, or where there is none from the defaults.
+        recipe: of :mod:`ddpg.runs.recipes`, the one that measured best there; ``None``: the defaults.
+    """
 
     total_timesteps: int
-    options: dict[str, Any] = dataclasses.field(default_factory=dict)
+    changes: dict[str, Any] = dataclasses.field(default_factory=dict)
+    recipe: str | None = None
+
+    @functools.cached_property
+    def options(self) -> dict[str, Any]:
+        """What differs from the defaults."""
+        if self.recipe is None:
+            return self.changes
+        return from_toml(DDPGConfig, read_recipe(self.recipe), f"recipe {self.recipe!r}") | self.changes
 
 
 # Plain DDPG forgets here: on one seed in ten it ended below -200. With rewards of one scale and a cooldown on none of
@@ -23,7 +40,6 @@ _PENDULUM = {
     **{"normalize_rewards": True, "learning_rate_schedule": "cooldown"},
 }
 _LQR = {"hidden": (64, 64), "batch_size": 64, "gamma": 0.95, "activation": "tanh"}
-_LOCOMOTION = {"learning_starts": 10_000}
 _PARAMETERISED = {"hidden": (64, 64), "batch_size": 64, "bounding": "inverting"}
 # One update in ten steps: the memory sees more of the field. An actor ten times slower than the critic does not run
 # after its errors; at 3e-4 it scored, forgot, and scored again. With gamma 0.98 and 0.99 it put the kick off.
@@ -48,11 +64,11 @@ PRESETS = {
     "InvertedDoublePendulum-v5": Preset(50_000, {"hidden": (64, 64), "batch_size": 64, "bounding": "inverting"}),
     "Reacher-v5": Preset(50_000, {"gamma": 0.98}),
     "Swimmer-v5": Preset(300_000, {"gamma": 0.9999}),
-    "HalfCheetah-v5": Preset(1_000_000, {**_LOCOMOTION, "norm": "layer", "learning_rate_schedule": "cooldown"}),
-    "Hopper-v5": Preset(1_000_000, _LOCOMOTION),
-    "Walker2d-v5": Preset(1_000_000, _LOCOMOTION),
-    "Ant-v5": Preset(1_000_000, _LOCOMOTION),
-    "Humanoid-v5": Preset(2_000_000, _LOCOMOTION),
+    "HalfCheetah-v5": Preset(1_000_000, recipe="plus"),
+    "Hopper-v5": Preset(1_000_000, recipe="plus"),
+    "Walker2d-v5": Preset(1_000_000, recipe="plus"),
+    "Ant-v5": Preset(1_000_000, recipe="plus"),
+    "Humanoid-v5": Preset(2_000_000, recipe="plus"),
 }
 
 _DEFAULT = Preset(100_000)

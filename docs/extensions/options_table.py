@@ -56,7 +56,9 @@ def _row(field: dataclasses.Field) -> str:
 
 def _preset_row(env_id: str, published: bool) -> str:
     preset = preset_for(env_id)
-    options = ", ".join(f"`{name}={_written(value)}`" for name, value in preset.options.items()) or "the defaults"
+    recipe = [f"recipe [`{preset.recipe}`](recipes/{preset.recipe}.md)"] if preset.recipe else []
+    changes = [f"`{name}={_written(value)}`" for name, value in preset.changes.items()]
+    options = ", ".join(recipe + changes) or "the defaults"
     return _joined([f"`{env_id}`", f"{preset.total_timesteps:,}", options, "yes" if published else "not yet"])
 
 

@@ -57,6 +57,20 @@ def printed(tmp_path_factory):
     return out.getvalue(), file
 
 
+def test_paths_are_those_of_plain_ddpg_where_the_preset_is_a_recipe(monkeypatch):
+    """Its networks may be ones that the reference does not have."""
+    monkeypatch.setitem(presets.PRESETS, "Pendulum-v1", presets.Preset(1, recipe="td3"))
+    configs = []
+
+    def compared(env, config, *_, **__):
+        configs.append(config)
+        raise UsageError("that is enough")
+
+    monkeypatch.setattr("ddpg.laboratory.compare.compare_paths", compared)
+    assert main(["paths", "Pendulum-v1"]) == 2
+    assert configs == [DDPGConfig()]
+
+
 @pytest.fixture(scope="module")
 def report(printed):
     return json.loads(printed[0])
