@@ -34,8 +34,8 @@ RUNGS = (
     Rung("adam_beta1", "+ Adam's β₁ 0.5", "adam_beta1"),
     Rung("policy_delay_3", "+ policy delay 3", "policy_delay"),
     Rung("cooldown", "+ cooldown of the rates", "schedules"),
-    # What `plus` has beyond this: its rungs here, in the order of ladder.toml.
-    Rung("plus", "plus", None, "table"),
+    Rung("categorical", "+ categorical critics, scaled rewards", "critic"),
+    Rung("plus", "+ inputs as they are: plus", "norms", "table"),
 )
 
 

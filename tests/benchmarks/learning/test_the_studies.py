@@ -1,5 +1,7 @@
 """The study files of benchmarks/learning: what is trained, and that each rung of the ladder is one option more."""
 
+import itertools
+
 import pytest
 from learning_cells import ROOT
 
@@ -14,7 +16,7 @@ def study(name):
     return read_study(FOLDER / f"{name}.toml")
 
 
-@pytest.mark.parametrize(("name", "cells"), [("table", 5 * 3 * 3), ("long", 2 * 2), ("ladder", 2 * 2 * 7)])
+@pytest.mark.parametrize(("name", "cells"), [("table", 5 * 3 * 3), ("long", 2 * 2), ("ladder", 2 * 2 * 8)])
 def test_runs_are_evaluated_alike(name, cells):
     groups = study(name)
     assert len(cells_of(groups)) == cells
@@ -31,14 +33,14 @@ def test_presets_train_for_as_long_as_they_say():
 
 
 def test_a_rung_is_the_one_before_it_with_one_option_more():
-    """The joint pass brings the normalisation that it stands on; plus may have more than the last rung."""
+    """The joint pass brings the normalisation that it stands on, the critic the range of its returns."""
     options = {("table", group.configuration): group.options for group in study("table")}
     options |= {("ladder", group.configuration): group.options for group in study("ladder")}
     assert [rung.configuration for rung in ladder.RUNGS if rung.study == "ladder"] == [
         *dict.fromkeys(group.configuration for group in study("ladder"))
     ]
     changes = []
-    for before, rung in zip(ladder.RUNGS[:-2], ladder.RUNGS[1:-1], strict=True):
+    for before, rung in itertools.pairwise(ladder.RUNGS):
         old, new = options[before.study, before.configuration], options[rung.study, rung.configuration]
         changes.append({name for name in new if new[name] != old[name]})
     assert changes == [
@@ -49,6 +51,8 @@ def test_a_rung_is_the_one_before_it_with_one_option_more():
         {"adam_beta1"},
         {"policy_delay"},
         {"learning_rate_schedule"},
+        {"critic", "atoms", "v_min", "v_max", "normalize_rewards"},
+        {"norm"},
     ]
 
 
