@@ -4,6 +4,7 @@ import functools
 import os
 import signal
 import subprocess
+import time
 
 import pytest
 from environments import Counting
@@ -75,37 +76,39 @@ def test_a_run_outlives_killed_workers_and_a_node_that_leaves():
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
     try:
         nodes = [cluster.add_node(num_cpus=2) for _ in range(2)]
-        ready, killed = {}, []
+        done, killed = [], []
 
         def trouble(agent):
             now = agent.num_timesteps
-            due = [at for at in (1000, 2000, 4000, 8000) if now >= at and at not in ready]
+            due = [at for at in (1000, 2000, 4000) if now >= at and at not in done]
+            done.extend(due)
             for at in due:
-                ready[at] = agent.loop.pool.ready
                 if at < 4000:
                     killed.append(next(pid for pid in actors() if pid not in killed))
                     os.kill(killed[-1], signal.SIGKILL)
-                elif at == 4000:
-                    cluster.remove_node(nodes[1])
                 else:
-                    cluster.add_node(num_cpus=2)
+                    cluster.remove_node(nodes[1])
+
+        def settle(agent, workers):
+            """Go on until so many workers are there: they take seconds to start, and those that are there go on."""
+            end = time.monotonic() + 90
+            while agent.loop.pool.ready != workers and time.monotonic() < end:
+                agent.learn(100)
+            assert agent.loop.pool.ready == workers
 
         ray.init(address=cluster.address, log_to_driver=False)
         with DDPG(PENDULUM(), TINY, seed=0) as agent:
             with collecting(agent, PENDULUM, "ray", 5) as loop:
                 agent.learn(12_000, trouble)
+                settle(agent, 3)  # one on the head, two on the node that stayed
                 check_sum(loop.pool)
                 counts = loop.pool.counts
-                assert (agent.num_timesteps, agent.replay.added, loop.learned_steps) == (12_000,) * 3
+                assert agent.num_timesteps == agent.replay.added == loop.learned_steps >= 12_000
                 assert counts.steps == counts.taken * 100
                 assert counts.deaths == 4  # two killed, two with their node
                 assert counts.lost > 0
-                assert ready[8000] == 3  # one on the head, two on the node that stayed
-                for _ in range(200):
-                    if loop.pool.ready == 5:
-                        break
-                    agent.learn(100)
-                assert loop.pool.ready == 5  # the new node has room
+                cluster.add_node(num_cpus=2)
+                settle(agent, 5)  # the new node has room
             assert ray.is_initialized()  # not ours to end
     finally:
         ray.shutdown()
