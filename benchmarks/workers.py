@@ -43,7 +43,8 @@ def table(rows: Sequence[dict[str, str]]) -> str:
     for (env, config), seeds in found.items():
         values = [value for _, value in sorted(seeds)]
         told = ", ".join(f"{value:.1f}" for value in values)
-        lines.append(f"| {env} | {config} | {told} | {np.mean(values):.1f} |")
+        workers = config.removesuffix("_early")
+        lines.append(f"| {env} | {workers} | {told} | {np.mean(values):.1f} |")
     return "\n".join(lines)
 
 

@@ -63,8 +63,12 @@ def _preset_row(env_id: str, published: bool) -> str:
 
 
 def _published() -> set[str]:
-    tables = (RESULTS / "returns.csv", RESULTS / "bounding.csv")
-    return {row["env_id"] for table in tables for row in csv.DictReader(table.open(encoding="utf-8", newline=""))}
+    tables = {"returns.csv": "env_id", "bounding.csv": "env_id", "pendulum.csv": "env", "learning.csv": "env"}
+    return {
+        row[column]
+        for name, column in tables.items()
+        for row in csv.DictReader((RESULTS / name).open(encoding="utf-8", newline=""))
+    }
 
 
 def _type(hint: Any) -> str:
