@@ -50,7 +50,7 @@ class AgentConfig(Options):
     hidden: tuple[int, ...] = _networks((256, 256), "units of the hidden layers")
     activation: str | Callable = _networks("relu", "activation of the hidden layers", ACTIVATIONS)
     norm: str | None = _networks(
-        None, "normalisation of the hidden layers; renorm: CrossQ's; renorm_hidden: that, but not of the inputs", NORMS
+        None, "normalisation of the hidden layers; renorm: CrossQ's; renorm_soft: that, of inputs only the large", NORMS
     )
     block: str = _networks(
         "plain",
@@ -241,7 +241,7 @@ class DDPGConfig(TD3Options, CriticOptions, AgentConfig):
         if self.target == "none" and self.norm_of_critics not in RENORMS:
             raise UsageError(
                 "target='none' stands on batch renormalisation of the critics, which sees (s, a) and (s', a') at once; "
-                "set critic_norm='renorm' or 'renorm_hidden' with it, or target='online'"
+                "set critic_norm='renorm' or 'renorm_soft' with it, or target='online'"
             )
         if self.target == "none" and self.td_target == "residual_gradient":
             raise UsageError("target='none' stops y, and td_target='residual_gradient' does not; set one of the two")

@@ -7,7 +7,7 @@ import math
 from ddpg.options import Options, option
 
 ACTIVATIONS = ("relu", "tanh", "elu", "selu", "leaky_relu", "sigmoid", "softplus", "softsign", "linear")
-RENORMS = ("renorm", "renorm_hidden")
+RENORMS = ("renorm", "renorm_soft")
 NORMS = ("batch", "layer", *RENORMS)
 
 _targets = functools.partial(option, group="targets")

@@ -35,7 +35,7 @@ RUNGS = (
     Rung("policy_delay_3", "+ policy delay 3", "policy_delay"),
     Rung("cooldown", "+ cooldown of the rates", "schedules"),
     Rung("categorical", "+ categorical critics, scaled rewards", "critic"),
-    Rung("plus", "+ inputs as they are: plus", "norms", "table"),
+    Rung("plus", "+ small inputs stay small: plus", "norms", "table"),
 )
 
 

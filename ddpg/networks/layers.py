@@ -7,7 +7,7 @@ import tensorflow as tf
 from ddpg._tflearn import tflearn
 from ddpg.errors import UsageError, choose
 from ddpg.family import ACTIVATIONS, NORMS, RENORMS
-from ddpg.networks.renorm import batch_renormalization
+from ddpg.networks.renorm import EPSILON, SOFT, batch_renormalization
 
 AUTO_REUSE = tf.compat.v1.AUTO_REUSE
 
@@ -39,8 +39,8 @@ def mlp(
         norm: ``None``; ``"batch"``: the observation and every layer before the action's entry are batch
             normalised (Lillicrap et al. 2015, section 3), every hidden layer where no action enters or it
             enters with the observation; ``"layer"``: layer normalisation of every hidden layer; ``"renorm"``:
-            batch renormalisation of what enters each layer, the output's too, as in CrossQ; ``"renorm_hidden"``:
-            of all of it but the observation and the action.
+            batch renormalisation of what enters each layer, the output's too, as in CrossQ; ``"renorm_soft"``:
+            the same, but of the observation and the action only what is large is made smaller.
         action_layer: the layer whose input the action joins (critics only). 0: with the observation;
             1: the paper's critic.
 
@@ -69,8 +69,9 @@ def mlp(
         for index, units in enumerate(hidden):
             if actions is not None and index == action_layer:
                 layer = tf.concat([layer, actions], axis=1)
-            if norm == "renorm" or (norm == "renorm_hidden" and index):
-                layer = batch_renormalization(layer, scope=f"norm_{index}")
+            if norm in RENORMS:
+                soft = norm == "renorm_soft" and index == 0
+                layer = batch_renormalization(layer, scope=f"norm_{index}", epsilon=SOFT if soft else EPSILON)
             initializer = fan_in_uniform(int(layer.shape[1]))
             layer = tflearn.fully_connected(
                 layer,

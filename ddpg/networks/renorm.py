@@ -9,7 +9,8 @@ from ddpg._tflearn import tflearn
 
 v1 = tf.compat.v1
 
-R_MAX, D_MAX, DECAY, WARM_UP = 3.0, 5.0, 0.99, 100_000  # CrossQ's
+R_MAX, D_MAX, DECAY, WARM_UP, EPSILON = 3.0, 5.0, 0.99, 100_000, 1e-3  # CrossQ's
+SOFT = 1.0  # as epsilon, √(σ² + 1) divides: what is large becomes alike, what is small stays as it is
 _STAYING = "statistics_stay"  # a graph collection, not empty while they do
 
 
@@ -24,7 +25,9 @@ def statistics_stay() -> Iterator[None]:
         collection.pop()
 
 
-def batch_renormalization(incoming: tf.Tensor, scope: str, warm_up: int = WARM_UP, epsilon: float = 1e-3) -> tf.Tensor:
+def batch_renormalization(
+    incoming: tf.Tensor, scope: str, warm_up: int = WARM_UP, epsilon: float = EPSILON
+) -> tf.Tensor:
     """Normalise ``[B, n]`` over the batch in training mode, by moving averages in inference mode.
 
         x̂ = (x − μ_B)/σ_B · r + d,   r = clip(σ_B/σ, 1/3, 3),   d = clip((μ_B − μ)/σ, ±5)

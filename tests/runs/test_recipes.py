@@ -21,7 +21,7 @@ OF_THE_PAPER = {
     },
     "hausknecht2016": {"hidden": (1024, 512, 256, 128), "bounding": "inverting", "batch_size": 32},
     "td3": {"n_critics": 2, "policy_delay": 2, "target_policy_noise": 0.2, "target_noise_clip": 0.5},
-    "plus": {"n_critics": 2, "target": "none", "norm": "renorm_hidden", "adam_beta1": 0.5, "critic": "categorical"},
+    "plus": {"n_critics": 2, "target": "none", "norm": "renorm_soft", "adam_beta1": 0.5, "critic": "categorical"},
 }
 UPDATES = {"td3": TD3Update, "plus": CrossQUpdate}
 
