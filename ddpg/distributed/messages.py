@@ -103,6 +103,7 @@ class Died(NamedTuple):
     worker: int
     epoch: int
     why: str
+    hung: bool = False
 
 
 class Failed(NamedTuple):

@@ -212,16 +212,16 @@ class Pool:
         """
         now, most = time.monotonic(), self._patience.seconds
         late = [
-            Died(worker, member.epoch, f"no rollout in {most:.0f} s")
+            Died(worker, member.epoch, f"no rollout in {most:.0f} s", hung=True)
             for worker, member in enumerate(self._members)
             if most is not None and member.open and worker not in heard and now - member.since > most
         ]
-        self.counts.hangs += len(late)
         return list(late)
 
     def _replace(self, death: Died) -> None:
         member = self._members[death.worker]
         self.counts.deaths += 1
+        self.counts.hangs += death.hung
         self._deaths_in_a_row += 1
         self._lose(member)
         if self._deaths_in_a_row >= DEATHS * len(self._members):
