@@ -63,7 +63,8 @@ def _preset_row(env_id: str, published: bool) -> str:
 
 
 def _published() -> set[str]:
-    tables = {"returns.csv": "env_id", "bounding.csv": "env_id", "pendulum.csv": "env", "learning.csv": "env"}
+    tables = {"returns.csv": "env_id", "bounding.csv": "env_id", "learning.csv": "env"}
+    tables |= dict.fromkeys(("pendulum.csv", "keeping.csv", "fetch.csv"), "env")
     return {
         row[column]
         for name, column in tables.items()
