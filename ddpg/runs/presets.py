@@ -18,7 +18,7 @@ class Preset:
     Attributes:
         total_timesteps: environment steps.
         changes: options that differ from the recipe's, or where there is none from the defaults.
-        recipe: of :mod:`ddpg.runs.recipes`, the one that measured best there; ``None``: the defaults.
+        recipe: of :mod:`ddpg.runs.recipes`; ``None``: the defaults.
     """
 
     total_timesteps: int
@@ -33,13 +33,14 @@ class Preset:
         return from_toml(DDPGConfig, read_recipe(self.recipe), f"recipe {self.recipe!r}") | self.changes
 
 
-# Plain DDPG forgets here: on one seed in ten it ended below -200. With rewards of one scale and a cooldown on none of
-# 40 (seeds 300 to 339, benchmarks/results/tuning_pendulum.csv).
+# Plain DDPG forgets here: on one seed in ten it ended below -200. With rewards of one scale and a cooldown on one of
+# 100 (seeds 300 to 399, benchmarks/results/tuning_pendulum.csv).
 _PENDULUM = {
     **{"hidden": (64, 64), "batch_size": 64, "gamma": 0.98},
     **{"normalize_rewards": True, "learning_rate_schedule": "cooldown"},
 }
-# Without double Q-learning two of seven seeds (1000 to 1006) ended at 337 and 406 of 500; with it none of five.
+# Without double Q-learning two of seven seeds (1000 to 1006) ended at 337 and 406 of 500; with it none of
+# five (1000 to 1004), but one of ten others (0 to 9: benchmarks/results/keeping.csv).
 _CART_POLE = {"hidden": (64, 64), "batch_size": 64, "learning_rate_schedule": "linear", "double_q": True}
 # tanh saturates here on some seeds and never recovers: inverting held 9000 on 19 of 20 seeds, squashing on 4 of 6. With
 # constant rates one of seven (1000 to 1006) ended at 941 of 9350; with a cooldown none of six.
@@ -57,7 +58,7 @@ _HALF_FIELD = {
     **{"learning_starts": 10_000, "exploration_steps": 100_000},
 }
 
-# Without the penalty one of three seeds never reached anything: its tanh was saturated. As Baselines' DDPG with HER.
+# Without normalised observations and the penalty one of two seeds never learned to reach.
 _REACHING = {"hindsight": 4, "gamma": 0.98, "normalize_observations": True, "pre_activation_penalty": 1e-2}
 
 PRESETS = {

@@ -69,6 +69,7 @@ def _published() -> set[str]:
         row[column]
         for name, column in tables.items()
         for row in csv.DictReader((RESULTS / name).open(encoding="utf-8", newline=""))
+        if row.get("label") != "layer_norm"  # of HalfCheetah, whose preset is another today
     }
 
 
