@@ -11,29 +11,14 @@ import time
 
 import pytest
 from remains import assert_same
-from small_studies import Stubbed
+from small_studies import Stubbed, train_by_hand
 
 from ddpg import DDPGConfig, train
 from ddpg.cli import main
-from ddpg.runs import description, directory
+from ddpg.runs import directory
 from ddpg.studies import study_jobs
 from ddpg.studies.study_folder import begin
 from ddpg.studies.study_report import write_report
-
-
-def train_by_hand(place, returns, steps=100):
-    """Leave the run of a cell, evaluated every 50 steps and trained at 50 steps a second."""
-    group, folder = place.cell.group, place.folder / "1"
-    saved = folder / "checkpoints" / str(steps)
-    saved.mkdir(parents=True)
-    (saved / "manifest.json").write_text("{}")
-    made = {"algorithm": group.algorithm, "seed": place.cell.seed, "config": group.options, "versions": {}}
-    asked = {name: getattr(group, name) for name in ("total_timesteps", "evaluation_interval", "evaluation_episodes")}
-    made |= asked | {"env_id": group.env_id, "n_envs": 1, "vectorization": "sync", "command": []}
-    description.write(folder, made)
-    rows = [f"{50 * (index + 1)},{value},1.5," for index, value in enumerate(returns)]
-    (folder / "evaluations.csv").write_text("\n".join(["timesteps,mean_return,std_return,success_rate", *rows, ""]))
-    (folder / "metrics.csv").write_text(f"timesteps,seconds,fps\n{steps},{steps / 50},50\n")
 
 
 def table(path):

@@ -3,30 +3,13 @@
 import msgspec
 import pytest
 from learning_cells import cell
-from small_studies import Stubbed
+from small_studies import Stubbed, train_by_hand
 
 from benchmarks.learning import collecting, long_form
 from benchmarks.learning.__main__ import main
 from ddpg import UsageError
 from ddpg.errors import FileFault
-from ddpg.runs import description
 from ddpg.studies.study_folder import begin
-
-
-def train_by_hand(place, returns):
-    """Leave the run of a cell, evaluated every 50 steps, with a checkpoint at each."""
-    group, folder = place.cell.group, place.folder / "1"
-    for number in range(1, len(returns) + 1):
-        saved = folder / "checkpoints" / str(50 * number)
-        saved.mkdir(parents=True)
-        (saved / "manifest.json").write_text("{}")
-    made = {"algorithm": group.algorithm, "seed": place.cell.seed, "config": group.options, "versions": {}}
-    asked = {name: getattr(group, name) for name in ("total_timesteps", "evaluation_interval", "evaluation_episodes")}
-    made |= asked | {"env_id": group.env_id, "n_envs": 1, "vectorization": "sync", "command": []}
-    description.write(folder, made)
-    rows = [f"{50 * (index + 1)},{value},1.5,200" for index, value in enumerate(returns)]
-    (folder / "evaluations.csv").write_text("\n".join(["timesteps,mean_return,std_return,mean_length", *rows, ""]))
-    (folder / "metrics.csv").write_text("timesteps,seconds,fps\n50,1.0,50\n100,3.0,25\n")
 
 
 @pytest.fixture
@@ -34,7 +17,7 @@ def study(tmp_path, monkeypatch):
     """Three seeds: one finished, one half way, one not begun."""
     made = Stubbed(tmp_path, monkeypatch, 3)
     for place, returns in zip(made.places, ([5.0, 7.0], [4.0]), strict=False):
-        train_by_hand(place, returns)
+        train_by_hand(place, returns, steps=50 * len(returns))
     made.root.mkdir(exist_ok=True)
     begin(made.root, made.file, made.groups)
     return made
@@ -46,7 +29,7 @@ def test_every_cell_of_a_study_is_collected_with_what_it_was_asked_for(study):
     assert [one.asked for one in (finished, under_way, waiting)] == [100, 100, 100]
     assert [one.reached for one in (finished, under_way, waiting)] == [100, 50, 0]
     assert [one.finished for one in (finished, under_way, waiting)] == [True, False, False]
-    assert (finished.returns.tolist(), finished.seconds.tolist(), finished.final) == ([5.0, 7.0], [1.0, 3.0], 7.0)
+    assert (finished.returns.tolist(), finished.seconds.tolist(), finished.final) == ([5.0, 7.0], [1.0, 2.0], 7.0)
     measures = {measure for _, measure, _ in finished.values}
     assert measures == {
         *("asked_steps", "options_crc32", "evaluation_mean_return", "training_seconds", "last_steps_per_second")
