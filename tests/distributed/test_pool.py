@@ -78,6 +78,7 @@ def test_a_worker_that_died_is_replaced_and_what_it_did_is_lost():
     assert pool.collect(0) is None
     assert transport.started[2:] == [(0, 1)]
     assert (pool.counts.deaths, pool.counts.lost, pool.counts.lost_episodes, pool.ready) == (1, 2, 1, 1)
+    assert pool.counts.hangs == 0
     check_sum(pool)
     # What the dead one had sent comes late: another will do these steps.
     transport.events = [rollout(second), Ready(0, 0)]

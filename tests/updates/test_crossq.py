@@ -9,6 +9,7 @@ from driven import Driven, K, difference, minibatches
 from ddpg import DDPG, DDPGConfig, DQNConfig, UsageError
 from ddpg._tflearn import training_mode
 from ddpg.acting.policy import NumpyPolicy
+from ddpg.networks.layers import mlp
 from ddpg.networks.renorm import batch_renormalization, statistics_stay
 
 v1 = tf.compat.v1
@@ -83,6 +84,19 @@ def test_renormalisation_by_hand(session):
     session.run(moving)
     mean, deviation = 0.01 * 2, np.sqrt(0.99 + 0.01 * 0.01)
     np.testing.assert_allclose(session.run(inference), (x - mean) / deviation, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("norm", "first"), [("renorm", 1e-3), ("renorm_soft", 1.0)])
+def test_inputs_alone_are_normalised_softly(session, norm, first):
+    x = np.array([[1.0, 30.0], [1.1, -20.0], [0.9, 5.0]], np.float32)
+    with training_mode(True):
+        features = mlp((3, 2), "linear", norm)(tf.constant(x))
+    session.run(v1.global_variables_initializer())
+    found, weights = session.run([features, {v.op.name: v for v in v1.trainable_variables() if "hidden" in v.op.name}])
+    layer = x
+    for index, epsilon in enumerate((first, 1e-3)):
+        layer = normalised(layer, 1, 0, epsilon) @ weights[f"hidden_{index}/W"] + weights[f"hidden_{index}/b"]
+    np.testing.assert_allclose(found, normalised(layer, 1, 0), rtol=1e-3, atol=1e-3)
 
 
 def test_a_renormalised_actor_acts_in_numpy():
