@@ -3,8 +3,10 @@
 A plain ``import tflearn`` fails on TensorFlow >= 2.16 (two names it expects are gone), switches
 eager execution off for the whole process, creates a variable in the default graph and prints to
 stdout. Here the import runs inside a throw-away graph, with the missing names supplied and the switch
-a no-op; everything patched is restored before the module is handed out. What stays is a ``cond`` of
-tflearn's layers alone, which asks nothing where the answer is constant. Import tflearn only from here.
+a no-op; everything patched is restored before the module is handed out. SciPy's image filters, a third
+of the import and used by tflearn's image augmentation alone, are imported when that first asks. What stays
+is a ``cond`` of tflearn's layers alone, which asks nothing where the answer is constant. Import tflearn
+only from here.
 """
 
 import contextlib
@@ -40,6 +42,19 @@ def _replaced(module: ModuleType, name: str, value: object) -> Iterator[None]:
         setattr(module, name, original)
 
 
+@contextlib.contextmanager
+def _postponed(name: str) -> Iterator[None]:
+    """Let ``import`` statements of a submodule pass without importing it, for packages that import it when asked."""
+    if name in sys.modules:
+        yield
+        return
+    sys.modules[name] = ModuleType(name)
+    try:
+        yield
+    finally:
+        del sys.modules[name]
+
+
 def _import_tflearn() -> ModuleType:
     if "tflearn" in sys.modules:
         return sys.modules["tflearn"]
@@ -51,6 +66,7 @@ def _import_tflearn() -> ModuleType:
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")
         stack.enter_context(_replaced(v1, "disable_v2_behavior", lambda: None))
+        stack.enter_context(_postponed("scipy.ndimage"))
         stack.enter_context(mock.patch.object(nest, "is_sequence", nest.is_nested, create=True))
         stack.enter_context(mock.patch.object(Image, "ANTIALIAS", Image.Resampling.LANCZOS, create=True))
         tflearn = importlib.import_module("tflearn")

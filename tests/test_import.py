@@ -26,12 +26,15 @@ import tensorflow as tf
 from tensorflow.python.util import nest
 from PIL import Image
 v1 = tf.compat.v1
+import sys
 import ddpg
 state = lambda: (
     tf.executing_eagerly(), v1.resource_variables_enabled(), v1.control_flow_v2_enabled(),
     hasattr(nest, "is_sequence"), hasattr(Image, "ANTIALIAS"), v1.disable_v2_behavior,
 )
 before = state()
+ddpg.DDPG
+assert "tflearn" in sys.modules and "scipy.ndimage" not in sys.modules
 for name in ddpg.__all__:
     getattr(ddpg, name)
 assert state() == before, (before, state())
@@ -54,6 +57,9 @@ assert tf.executing_eagerly() and v1.get_default_graph().get_operations() == []
 
 import tflearn
 assert tflearn.fully_connected
+images = tflearn.ImageAugmentation()
+images.add_random_blur(3.0)
+assert np.allclose(images.apply(np.ones((4, 5, 5))), 1) and sys.modules["scipy.ndimage"].gaussian_filter
 v1.disable_v2_behavior()
 assert not tf.executing_eagerly()
 """
