@@ -43,6 +43,9 @@ class CriticOptions(Options):
     atoms: int = _critics(101, "categorical: values that the distribution is over")
     v_min: float = _critics(-10.0, "categorical: least value of Q")
     v_max: float = _critics(10.0, "categorical: largest value of Q")
+    target_spread: float = _critics(
+        0.0, "categorical: standard deviation of the target, in distances between values (HL-Gauss: 0.75); 0: two-hot"
+    )
     critic_norm: str | None = _critics(
         "same", "normalisation of the critics' hidden layers: the same as norm's, or another", ("same", *NORMS)
     )
@@ -52,4 +55,5 @@ class CriticOptions(Options):
         super().__post_init__()
         self._check(self.atoms >= 2, "atoms", "at least 2")
         self._check(-math.inf < self.v_min < self.v_max < math.inf, "v_min", f"finite and below v_max={self.v_max!r}")
+        self._check(0 <= self.target_spread < math.inf, "target_spread", "a finite number >= 0")
         self._check(0 <= self.critic_l2 < math.inf, "critic_l2", "a finite number >= 0")

@@ -32,7 +32,7 @@ RUNGS = (
     Rung("target_smoothing", "+ target smoothing (TD3's three)", "target_policy_noise"),
     Rung("joint_pass", "+ joint pass, batch renorm.", "target"),
     Rung("adam_beta1", "+ Adam's β₁ 0.5", "adam_beta1"),
-    Rung("policy_delay_3", "+ policy delay 3", "policy_delay"),
+    Rung("every_update", "+ the actor in every update again", "policy_delay"),
     Rung("cooldown", "+ cooldown of the rates", "schedules"),
     Rung("categorical", "+ categorical critics, scaled rewards", "critic"),
     Rung("plus", "+ small inputs stay small: plus", "norms", "table"),

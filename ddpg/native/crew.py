@@ -4,7 +4,9 @@ The parts are the same, and so are the numbers to the last bit.
 """
 
 import contextlib
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from ddpg.native.layout import ALIGNMENT
 from ddpg.native.text import Lines
@@ -12,6 +14,15 @@ from ddpg.native.text import Lines
 SPINS = 2000  # looks at the others before a worker offers its core to them
 
 Part = tuple[str | int, str | int, str | int]
+
+
+class Touch(NamedTuple):
+    """Floats of the block, from ``start`` up to ``end``, that are read or ``written``."""
+
+    start: int
+    end: int
+    written: bool
+
 
 # Everyone waits here for everyone: the last one to come lets all go on. Two counters, a cache line each.
 MEETING = f"""
@@ -61,30 +72,33 @@ class Alone:
     def __init__(self, main: Lines, workers: int, meeting: int):
         self._main, self._workers, self._meeting = main, workers, meeting
 
-    def parts(self, length: int, multiple: int) -> Iterator[Part]:
-        """Yield ``(worker, low, high)`` for the parts of ``length``, in multiples; afterwards all are done."""
-        part = self._part(length, multiple)
-        for worker in range(self._workers):
-            low, high = worker * part, min((worker + 1) * part, length)
-            if low < high:
-                yield worker, low, high
+    def shares(self, length: int, multiple: int = 1) -> list[tuple[int, int]]:
+        """Return ``(low, high)`` of ``length`` for each worker that has a part of it, in multiples."""
+        part = -(-length // (self._workers * multiple)) * multiple
+        return [(low, min(low + part, length)) for low in range(0, length, part)] if part else []
 
-    def how_many(self, length: int, multiple: int) -> int:
-        """Return how many workers have a part."""
-        part = self._part(length, multiple)
-        return -(-length // part) if part else 0
+    def ready(self, touching: Sequence[Sequence[Touch]]) -> None:
+        """Wait until each worker may touch ``touching``, of the first worker, the second and so on."""
+
+    def parts(self, length: int, multiple: int = 1) -> Iterator[Part]:
+        """Yield ``(worker, low, high)`` for the parts of ``length``."""
+        for worker, (low, high) in enumerate(self.shares(length, multiple)):
+            yield worker, low, high
 
     @contextlib.contextmanager
-    def one(self, which: int, meeting: bool = True) -> Iterator[str | int]:
-        """Let one of the workers do what is added inside, and all wait for it, but where there is no ``meeting``."""
-        yield which
+    def first(self) -> Iterator[str | int]:
+        """Let the first worker do what is added inside."""
+        yield 0
 
-    def _part(self, length: int, multiple: int) -> int:
-        return -(-length // (self._workers * multiple)) * multiple
+    def end(self) -> None:
+        """Wait until all is done."""
 
 
 class Together(Alone):
     """The workers run the same function at the same time; ``%worker`` is which.
+
+    They meet only where one would touch what another touched since they met last, unless both only read. Steps that
+    are parted by rows follow each other without it, and each worker's rows stay in the cache of its core.
 
     Args:
         main: where calls are written.
@@ -92,23 +106,43 @@ class Together(Alone):
         meeting: where in the block they meet.
     """
 
-    def parts(self, length: int, multiple: int) -> Iterator[Part]:
+    def __init__(self, main: Lines, workers: int, meeting: int):
+        super().__init__(main, workers, meeting)
+        self._touched: list[list[Touch]] = [[] for _ in range(workers)]
+
+    def ready(self, touching: Sequence[Sequence[Touch]]) -> None:
+        """See :meth:`Alone.ready`."""
+        if any(
+            clash(now, before)
+            for worker, other in itertools.permutations(range(self._workers), 2)
+            for now in (touching[worker] if worker < len(touching) else ())
+            for before in self._touched[other]
+        ):
+            self.end()
+        for touched, now in zip(self._touched, touching, strict=False):
+            touched.extend(now)
+
+    def parts(self, length: int, multiple: int = 1) -> Iterator[Part]:
         """See :meth:`Alone.parts`; yields once, for whoever it is."""
-        main, part = self._main, self._part(length, multiple)
+        main, part = self._main, self.shares(length, multiple)[0][1]
         low = main.times("%worker", part)
         high = main.add(f"call i64 @llvm.smin.i64(i64 {main.add(f'add i64 {low}, {part}')}, i64 {length})")
         with main.when(f"icmp slt i64 {low}, {high}"):
             yield "%worker", low, high
-        self._meet()
 
     @contextlib.contextmanager
-    def one(self, which: int, meeting: bool = True) -> Iterator[str | int]:
-        """See :meth:`Alone.one`."""
-        with self._main.when(f"icmp eq i64 %worker, {which}"):
-            yield which
-        if meeting:
-            self._meet()
+    def first(self) -> Iterator[str | int]:
+        """See :meth:`Alone.first`."""
+        with self._main.when("icmp eq i64 %worker, 0"):
+            yield 0
 
-    def _meet(self) -> None:
+    def end(self) -> None:
+        """See :meth:`Alone.end`."""
         place = self._main.at("%block", self._meeting)
         self._main.do(f"call void @meet(ptr {place}, i32 {self._workers - 1})")
+        self._touched = [[] for _ in range(self._workers)]
+
+
+def clash(one: Touch, other: Touch) -> bool:
+    """Tell whether two workers may not touch these at the same time."""
+    return one.start < other.end and other.start < one.end and (one.written or other.written)

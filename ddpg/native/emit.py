@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from ddpg.native.crew import MEETING
+from ddpg.native.crew import MEETING, Alone
 from ddpg.native.entry import Entry, Work, product_key
 from ddpg.native.functions import DECLARATIONS
 from ddpg.native.layout import Layout, rounded, scratch_behind
@@ -10,6 +10,7 @@ from ddpg.native.loops import LoopFunction, join_function
 from ddpg.native.product import ProductFunctions, Registers
 from ddpg.native.program import Value
 from ddpg.native.schedule import Loop, Step
+from ddpg.native.text import Lines
 
 ENTRY = "run"
 ALONE = "run_alone"
@@ -48,12 +49,12 @@ class Module:
                 joins.append(join_function(f"join{index}", step))
             elif isinstance(step, Value) and product_key(step) not in products:
                 name, key = f"product{len(products)}", product_key(step)
-                products[key] = name, ProductFunctions(name, *key, machine)
+                parts = [high - low for low, high in Alone(Lines(), workers, 0).shares(step.shape[0])]
+                products[key] = name, ProductFunctions(name, *key, machine, parts)
         made = [product for _, product in products.values()]
         scratch = scratch_behind(
             layout,
             workers,
-            turned=max((product.turned for product in made), default=0),
             packed=max((product.packed for product in made), default=0),
             partial=max((sum(rounded(total.size) for total in loop.totals) for loop in loops.values()), default=0),
         )

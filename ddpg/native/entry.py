@@ -1,21 +1,22 @@
 """The function that is called: a program's steps one after the other, for every update."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 
-from ddpg.native.crew import Alone, Together
-from ddpg.native.layout import ALIGNMENT, Layout, Scratch, rounded
+from ddpg.native.crew import Alone, Together, Touch
+from ddpg.native.layout import Layout, Scratch, rounded
 from ddpg.native.loops import LoopFunction, memory_of
 from ddpg.native.product import ProductFunctions
 from ddpg.native.program import Value
 from ddpg.native.schedule import Loop, Step
 from ddpg.native.text import Lines, number
 
-SMALL = 4096  # places: a loop of fewer is done sooner than it is shared
+SMALL = 4096  # places: a row of fewer is done sooner than it is shared
+FEW = 16  # rows: so are these
 
 
 def product_key(step: Value) -> tuple[tuple[int, int, int], tuple[bool, bool]]:
-    """Return what the functions of a product are made for: its shape, and which of its arguments are turned."""
+    """Return what the functions of a product are made for: its shape, and which of its arguments are transposed."""
     rows, columns = step.shape
     return (rows, columns, step.arguments[0].shape[0 if step.detail[0] else 1]), step.detail
 
@@ -70,14 +71,17 @@ class Entry:
                 if isinstance(step, Loop):
                     self._loop(f"loop{index}", work.loops[index])
                 elif step.kind == "join":
-                    self._whole(f"join{index}", self._given(step))
+                    self._join(f"join{index}", step)
                 else:
                     self._product(step)
-            with self._crew.one(0, meeting=False):
+            outputs = [output for both in work.outputs for output in both if output.kind != "literal"]
+            self._crew.ready([[touch for output in outputs for touch in self._touches(output)]])
+            with self._crew.first():
                 for index, output in enumerate(work.outputs[0]):
                     self._add_up(output, index)
                 for index, output in enumerate(work.outputs[1]):
                     self._keep(output, index, update)
+            self._crew.end()
         pointers = ["%block", *(f"%field{index}" for index in range(len(work.fields))), "%sums"]
         pointers += [f"%kept{index}" for index in range(len(work.outputs[1]))]
         head = f"define void @{name}(i64 %count, i64 %worker, {', '.join(f'ptr {pointer}' for pointer in pointers)})"
@@ -86,21 +90,30 @@ class Entry:
     def _loop(self, name: str, loop: LoopFunction) -> None:
         given = {key: self._place(key, value) for key, value in loop.parameters.items()}
         work, crew = self._work, self._crew
-        if work.workers == 1 or loop.length * len(loop.parameters) < SMALL:
-            self._whole(name, [*given.values()], (0, loop.length))
+        by_rows = loop.multiple == 1
+        if work.workers == 1 or (loop.length < FEW if by_rows else loop.length * len(loop.parameters) < SMALL):
+            crew.ready([self._touches_of(loop, 0, loop.length)])
+            with crew.first():
+                self._call(name, [*given.values()], (0, loop.length * loop.unit))
             return
         # Each worker sums up its part; the first adds the parts.
         offset, sums = 0, {}
         for total in loop.totals:
             sums[memory_of(total)] = (total, offset)
             offset += rounded(total.size)
-        for worker, low, high in crew.parts(loop.length, ALIGNMENT):
+        shares = crew.shares(loop.length, loop.multiple)
+        partial = [self._touch_part(worker, offset) for worker in range(len(shares))] if sums else []
+        touching = [self._touches_of(loop, low, high, without=sums) for low, high in shares]
+        crew.ready([[*touched, *partial[worker : worker + 1]] for worker, touched in enumerate(touching)])
+        for worker, low, high in crew.parts(loop.length, loop.multiple):
             pointers = [self._part(worker, sums[key][1]) if key in sums else pointer for key, pointer in given.items()]
-            self._call(name, pointers, (low, high))
+            self._call(name, pointers, [self._main.times(bound, loop.unit) for bound in (low, high)])
         if sums:
-            with crew.one(0):
+            totals = [touch for total in loop.totals for touch in self._touches(total, written=True)]
+            crew.ready([[*(touch._replace(written=False) for touch in partial), *totals]])
+            with crew.first():
                 for key, (total, offset) in sums.items():
-                    self._add_parts(given[key], total, offset, crew.how_many(loop.length, ALIGNMENT))
+                    self._add_parts(given[key], total, offset, len(shares))
 
     def _add_parts(self, goal: str, total: Value, offset: int, workers: int) -> None:
         main, parts = self._main, [self._part(worker, offset) for worker in range(workers)]
@@ -111,20 +124,31 @@ class Entry:
                 value = main.add(f"fadd float {value}, {other}")  # in this order, whoever does it
             main.store(value, goal, index)
 
+    def _join(self, name: str, step: Value) -> None:
+        crew, rows = self._crew, step.shape[0]
+        crew.ready([self._touches_of_rows(step, step.arguments, low, high) for low, high in crew.shares(rows)])
+        given = self._given(step)
+        for _, low, high in crew.parts(rows):
+            self._call(name, given, (low, high))
+
     def _product(self, step: Value) -> None:
-        work, crew = self._work, self._crew
-        name, product = work.products[product_key(step)]
+        main, crew, (rows, columns) = self._main, self._crew, step.shape
+        name, _ = self._work.products[product_key(step)]
+        one, other = step.arguments
+        by_rows = [] if step.detail[0] else [one]
+        whole = [touch for argument in ([other] if by_rows else [one, other]) for touch in self._touches(argument)]
+        shares = crew.shares(rows)
+        crew.ready([[*self._touches_of_rows(step, by_rows, low, high), *whole] for low, high in shares])
         a, b, c = self._given(step)
-        if product.blocks:
-            turned = self._main.at("%block", work.scratch.turned)
-            for _, low, high in crew.parts(product.blocks, 1):
-                self._call(f"{name}.turn", [a, turned], (low, high))
-            a = turned
-        if product.rest:
-            with crew.one(work.workers - 1, meeting=False) as worker:
-                self._call(f"{name}.rest", [a, b, c, self._packed(worker)])
-        for worker, low, high in crew.parts(product.panels, 1):
-            self._call(f"{name}.panels", [a, b, c, self._packed(worker)], (low, high))
+        for worker, low, high in crew.parts(rows):
+            first = low if step.detail[0] else main.times(low, one.shape[1])
+            given = [main.at(a, first), b, main.at(c, main.times(low, columns)), self._packed(worker)]
+            counts = {high - low for low, high in shares}
+            if isinstance(low, int) and isinstance(high, int):
+                counts = {high - low}
+            for count in sorted(counts):
+                with main.when(f"icmp eq i64 {main.add(f'sub i64 {high}, {low}')}, {count}"):
+                    self._call(f"{name}.{count}", given)
 
     def _add_up(self, output: Value, index: int) -> None:
         main = self._main
@@ -141,10 +165,6 @@ class Entry:
 
     # -- calls ----------------------------------------------------------------------------------------
 
-    def _whole(self, name: str, pointers: Sequence[str], bounds: Sequence[int] = ()) -> None:
-        with self._crew.one(0):
-            self._call(name, pointers, bounds)
-
     def _call(self, name: str, pointers: Sequence[str], bounds: Sequence[str | int] = ()) -> None:
         given = ", ".join([*(f"ptr {pointer}" for pointer in pointers), *(f"i64 {bound}" for bound in bounds)])
         self._main.do(f"call void @{name}({given})")
@@ -159,14 +179,50 @@ class Entry:
         scratch = self._work.scratch
         return self._main.at("%block", scratch.partial + offset, self._main.times(worker, scratch.partial_size))
 
+    # -- what is touched ------------------------------------------------------------------------------
+
+    def _touches(self, value: Value, written: bool = False) -> list[Touch]:
+        """Return what touching all of a value is; the minibatch is only read, and nothing to wait for."""
+        offset = self._offset(memory_of(value.base), value)
+        return [] if offset is None else [Touch(offset, offset + value.base.size, written)]
+
+    def _touches_of_rows(self, step: Value, arguments: Sequence[Value], low: int, high: int) -> list[Touch]:
+        """Return what is touched by reading some rows of ``arguments``, and writing those of ``step``."""
+        touches = []
+        for value in (*arguments, step):
+            offset, columns = self._offset(memory_of(value.base), value), value.shape[1]
+            if offset is not None:
+                touches.append(Touch(offset + low * columns, offset + high * columns, value is step))
+        return touches
+
+    def _touches_of(self, loop: LoopFunction, low: int, high: int, without: Container[str] = ()) -> list[Touch]:
+        """Return what a part of a loop touches, ``without`` some memories."""
+        touches = []
+        for key, start, end, written in loop.touching(low, high):
+            offset = self._offset(key, loop.parameters[key])
+            if offset is not None and key not in without:
+                touches.append(Touch(offset + start, offset + end, written))
+        return touches
+
+    def _touch_part(self, worker: int, size: int) -> Touch:
+        scratch = self._work.scratch
+        start = scratch.partial + worker * scratch.partial_size
+        return Touch(start, start + size, True)
+
+    # -- where it is ----------------------------------------------------------------------------------
+
     def _given(self, step: Value) -> list[str]:
         return [self._place(memory_of(value.base), value) for value in (*step.arguments, step)]
 
     def _place(self, key: str, value: Value) -> str:
         """Return the address of the memory that is called ``key``, and where ``value`` lives."""
-        if key in self._places:
-            return self._places[key]
+        offset = self._offset(key, value)
+        return self._places[key] if offset is None else self._main.at("%block", offset)
+
+    def _offset(self, key: str, value: Value) -> int | None:
+        """Return where in the block that is; the minibatch is elsewhere."""
         kind, _, rest = key.partition(" ")
         layout = self._work.layout
-        offset = layout.variables[int(rest)] if kind == "variable" else layout.values[id(value.base)]
-        return self._main.at("%block", offset)
+        if kind == "field":
+            return None
+        return layout.variables[int(rest)] if kind == "variable" else layout.values[id(value.base)]

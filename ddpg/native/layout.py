@@ -68,8 +68,7 @@ class Scratch:
 
     Attributes:
         meeting: where they meet.
-        turned: a product's argument.
-        packed: what each has of another one, ``packed_size`` floats.
+        packed: what each has of a product's second argument, ``packed_size`` floats.
         packed_size: see ``packed``.
         partial: each one's part of sums, ``partial_size`` floats.
         partial_size: see ``partial``.
@@ -77,7 +76,6 @@ class Scratch:
     """
 
     meeting: int
-    turned: int
     packed: int
     packed_size: int
     partial: int
@@ -85,15 +83,14 @@ class Scratch:
     size: int
 
 
-def scratch_behind(layout: Layout, workers: int, turned: int, packed: int, partial: int) -> Scratch:
-    """Place what ``workers`` need: ``turned`` floats for all, ``packed`` and ``partial`` for each."""
+def scratch_behind(layout: Layout, workers: int, packed: int, partial: int) -> Scratch:
+    """Place what ``workers`` need: ``packed`` and ``partial`` floats for each."""
     meeting = layout.size
-    turned_at = meeting + 2 * ALIGNMENT
-    packed_at = turned_at + rounded(turned)
+    packed_at = meeting + 2 * ALIGNMENT
     packed_size, partial_size = rounded(packed), rounded(partial)
     partial_at = packed_at + workers * packed_size
     size = partial_at + workers * partial_size
-    return Scratch(meeting, turned_at, packed_at, packed_size, partial_at, partial_size, size)
+    return Scratch(meeting, packed_at, packed_size, partial_at, partial_size, size)
 
 
 def tables(program: Program, layout: Layout) -> list[tuple[int, Value]]:

@@ -2,10 +2,10 @@
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from ddpg.native.functions import FUNCTIONS, ZERO
-from ddpg.native.layout import Layout
+from ddpg.native.layout import ALIGNMENT, Layout
 from ddpg.native.program import ALL, COLUMNS, REDUCED, ROWS, Item, Shape, Value, Write
 from ddpg.native.schedule import Loop
 from ddpg.native.text import Lines, number
@@ -23,11 +23,14 @@ def memory_of(base: Value) -> str:
 class LoopFunction:
     """A loop as a function of the memories that it touches, and of the part of it to do.
 
-    Where rows and columns do not matter it goes through all places in a row; else it is parted by rows.
+    Where rows and columns do not matter it goes through all places in a row. It is parted by rows, or where there is
+    one row by its places.
 
     Attributes:
         parameters: those memories in order, by name, with a value that lives there.
-        length: places, or rows, to part it by.
+        length: rows, or places of the one row, to part it by.
+        multiple: that parts should be of.
+        unit: what the function counts in each of them.
         totals: sums over its parts: each needs memory of its own for each of them.
         text: the function.
     """
@@ -37,10 +40,14 @@ class LoopFunction:
         self._layout = layout
         self._registers: dict[int, str] = {}
         self._written: dict[tuple[int, int], str] = {}
+        self._own: dict[str, int] = {}  # columns of what is touched at its own rows alone
+        self._beyond: set[str] = set()
+        self._stored: set[str] = set()
         self._flat = _is_flat(loop)
-        self._columns = 1 if self._flat else loop.space[1]
-        self._shape = loop.space
-        self.length = loop.space[0] * loop.space[1] if self._flat else loop.space[0]
+        self._shape = rows, self._columns = loop.space
+        by_places = self._flat and rows == 1
+        self.length, self.multiple = (self._columns, ALIGNMENT) if by_places else (rows, 1)
+        self.unit = self._columns if self._flat and not by_places else 1
         self._sums = [member for member in loop.members if isinstance(member, Value) and member.kind in REDUCED]
         self.totals = [total for total in self._sums if total.detail != COLUMNS]
         self._lines = lines = Lines()
@@ -57,6 +64,14 @@ class LoopFunction:
                 lines.store(lines.load(f"%sum{index}", 0), self._pointer(total), 0)
         pointers = [f"p{index}" for index in range(len(self.parameters))]
         self.text = lines.function(name, pointers, ("low", "high"))
+
+    def touching(self, low: int, high: int) -> Iterator[tuple[str, int, int, bool]]:
+        """Yield the memories, floats of them, and whether they are written, that a part touches."""
+        for key, value in self.parameters.items():
+            if key in self._beyond:
+                yield key, 0, value.base.size, key in self._stored
+            else:
+                yield key, low * self._own[key], high * self._own[key], key in self._stored
 
     def _body(self, loop: Loop) -> None:
         lines = self._lines
@@ -80,7 +95,9 @@ class LoopFunction:
             if isinstance(member, Write):
                 value = self._read(member.value)
                 self._written[member.variable, member.version + 1] = value
-                self._lines.store(value, self._parameter(f"variable {member.variable}", member.value), self._at)
+                key = f"variable {member.variable}"
+                self._lines.store(value, self._parameter(key, member.value), self._at)
+                self._touch(key, self._shape, stored=True)
             elif member.kind in REDUCED:
                 self._sum(member)
             else:
@@ -88,6 +105,7 @@ class LoopFunction:
 
     def _sum(self, member: Value) -> None:
         lines, value = self._lines, self._read(member.arguments[0])
+        self._touch(memory_of(member), member.shape, stored=True)
         if member.detail == ROWS:
             total = lines.at(self._pointer(member), self._j)
         else:
@@ -104,11 +122,13 @@ class LoopFunction:
         self._registers[id(member)] = value
         if id(member) in self._layout.values:
             self._lines.store(value, self._pointer(member), self._at)
+            self._touch(memory_of(member), self._shape, stored=True)
 
     def _window(self, member: Value) -> str:
         (source,), (row, column) = member.arguments, member.detail
         lines = self._lines
         start = lines.times(lines.add(f"add i64 {self._i}, {row}"), source.shape[1])
+        self._touch(memory_of(source.base), (0, 0))
         return lines.load(self._pointer(source), start, column, self._j)
 
     def _read(self, value: Value) -> str:
@@ -118,7 +138,17 @@ class LoopFunction:
             return self._written[value.detail]
         if id(value) not in self._registers:
             self._registers[id(value)] = self._lines.load(self._pointer(value), self._place(value.shape))
+            self._touch(memory_of(value.base), value.shape)
         return self._registers[id(value)]
+
+    def _touch(self, key: str, shape: Shape, stored: bool = False) -> None:
+        """Take note of what is touched: of a matrix with the loop's rows each part has its own."""
+        columns = 1 if self._shape[0] == 1 else shape[1]
+        own = shape == self._shape if self._shape[0] == 1 else shape[0] == self._shape[0]
+        if not own or self._own.setdefault(key, columns) != columns:
+            self._beyond.add(key)
+        if stored:
+            self._stored.add(key)
 
     def _place(self, shape: Shape) -> str:
         if shape == (1, 1):
@@ -136,15 +166,15 @@ class LoopFunction:
 
 
 def join_function(name: str, step: Value) -> str:
-    """Return the function of matrices side by side; its last pointer is the result's."""
+    """Return the function of some rows of matrices side by side; its last pointer is the result's."""
     lines, before = Lines(), 0
     for index, part in enumerate(step.arguments):
-        rows, columns = part.shape
-        with lines.loop(0, rows) as row, lines.loop(0, columns) as column:
+        _, columns = part.shape
+        with lines.loop("%low", "%high") as row, lines.loop(0, columns) as column:
             value = lines.load(f"%p{index}", lines.times(row, columns), column)
             lines.store(value, "%out", lines.times(row, step.shape[1]), before, column)
         before += columns
-    return lines.function(name, [*(f"p{index}" for index in range(len(step.arguments))), "out"])
+    return lines.function(name, [*(f"p{index}" for index in range(len(step.arguments))), "out"], ("low", "high"))
 
 
 def _is_flat(loop: Loop) -> bool:

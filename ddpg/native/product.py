@@ -1,11 +1,13 @@
 """A matrix product of a shape known now, as LLVM's text: what BLAS does, without what it does for all shapes.
 
 C = A·B is computed tile by tile: some rows of C by some columns, which stay in registers while the inner dimension
-runs. The columns of B that a tile needs are packed side by side first, so that they are read in a row; a transposed A
-is turned first. (K. Goto and R. van de Geijn, Anatomy of High-Performance Matrix Multiplication, 2008.)
+runs. The columns of B that a tile needs are packed side by side first, so that they are read in a row. Of A each number
+is read by itself, so a transposed one is read where it is. (K. Goto and R. van de Geijn, Anatomy of High-Performance
+Matrix Multiplication, 2008.)
 """
 
 import dataclasses
+from collections.abc import Iterable
 
 from ddpg.native.text import FLAGS, Lines
 
@@ -30,80 +32,81 @@ def registers(features: str) -> Registers:
     """Return those of a machine with LLVM's ``features``."""
     known = features.split(",")
     if "+avx512f" in known:
-        return Registers(16, 12)
+        return Registers(16, 14)
     return Registers(8, 6) if "+avx2" in known else Registers(4, 6)
 
 
 class ProductFunctions:
-    """C = A·B, either argument given transposed, as functions of which several workers can do parts.
+    """C = A·B, either argument given transposed: ``NAME.N(a, b, c, packed)`` computes N rows of C.
 
-    ``NAME.turn(a, turned, low, high)`` turns blocks of A from ``low`` up to ``high``, ``NAME.panels(a, b, c, packed,
-    low, high)`` computes panels of C, and ``NAME.rest(a, b, c, packed)`` what is left of its columns.
+    Args:
+        name: as above.
+        shape: rows, columns, and the inner dimension.
+        transposed: whether A and B are given so.
+        machine: what its registers hold.
+        parts: the numbers N of rows; ``None``: all.
 
     Attributes:
         text: the functions.
-        blocks: of A to turn; 0: it is given as it is needed.
-        panels: of C.
-        rest: columns that are left.
-        packed, turned: floats that they need, for each worker and for all.
+        packed: floats that each worker needs.
     """
 
-    def __init__(self, name: str, shape: tuple[int, int, int], transposed: tuple[bool, bool], machine: Registers):
-        self._name, self._machine = name, machine
+    def __init__(
+        self,
+        name: str,
+        shape: tuple[int, int, int],
+        transposed: tuple[bool, bool],
+        machine: Registers,
+        parts: Iterable[int] | None = None,
+    ):
+        self._machine = machine
         self._rows, self._columns, self._inner = shape
-        self._turned, self._other_transposed = transposed
-        self._texts: list[str] = []
-        self.panels, self.rest = divmod(self._columns, machine.panel)
+        self._transposed, self._other_transposed = transposed
+        self._texts: dict[str, str] = {}
         self.packed = self._inner * machine.panel
-        self.turned = self._rows * self._inner if self._turned else 0
-        self.blocks = -(-self._inner // BLOCK) if self._turned else 0
-        if self._turned:
-            self._texts.append(turning(f"{name}.turn", self._inner, self._rows, self._rows, self._inner))
-        self._write("panels", ("low", "high"))
-        self._write("rest", ())
-        self.text = "\n\n".join(self._texts)
+        for rows in sorted(set(parts or [self._rows])):
+            self._write(f"{name}.{rows}", rows)
+        self.text = "\n\n".join(self._texts.values())
 
-    def _write(self, part: str, bounds: tuple[str, ...]) -> None:
-        lines = Lines()
-        if bounds:
-            with lines.loop("%low", "%high") as index:
-                self._panel(lines, lines.times(index, self._machine.panel), self._machine.panel)
-        else:
-            start, rest = self.panels * self._machine.panel, self.rest
-            while rest:
-                width = max(size for size in (self._machine.width, 8, 4, 2, 1) if size <= rest)
-                self._panel(lines, start, width)
-                start, rest = start + width, rest - width
-        self._texts.append(lines.function(f"{self._name}.{part}", ("a", "b", "c", "packed"), bounds))
+    def _write(self, name: str, rows: int) -> None:
+        lines, panel = Lines(), self._machine.panel
+        with lines.loop(0, self._columns // panel) as index:
+            self._panel(lines, f"{name}.panel", rows, lines.times(index, panel), panel)
+        start = self._columns // panel * panel
+        while start < self._columns:
+            width = max(size for size in (self._machine.width, 8, 4, 2, 1) if size <= self._columns - start)
+            self._panel(lines, f"{name}.panel", rows, start, width)
+            start += width
+        self._texts[name] = lines.function(name, ("a", "b", "c", "packed"))
 
-    def _panel(self, lines: Lines, column: str | int, width: int) -> None:
+    def _panel(self, lines: Lines, name: str, rows: int, column: str | int, width: int) -> None:
         """Compute ``width`` columns of C from ``column`` on."""
         source = lines.at("%b", lines.times(column, self._inner if self._other_transposed else 1))
-        name = f"{self._name}.panel{width}"
-        if not any(f"@{name}(" in text for text in self._texts):
-            self._texts.append(self._panel_function(name, width))
+        name = f"{name}{width}"
+        if name not in self._texts:
+            self._texts[name] = self._panel_function(name, rows, width)
         lines.do(f"call void @{name}(ptr %a, ptr {source}, ptr {lines.at('%c', column)}, ptr %packed)")
 
-    def _panel_function(self, name: str, width: int) -> str:
-        """Pack ``width`` columns of B, then go down the rows of A and C, a tile at a time."""
+    def _panel_function(self, name: str, rows: int, width: int) -> str:
+        """Pack ``width`` columns of B, then go down the rows of A and C, a tile at a time; tiles differ by a row."""
         if self._other_transposed:
-            self._texts.append(turning(f"{name}.pack", width, self._inner, self._inner, width))
+            self._texts[f"{name}.pack"] = _turning(f"{name}.pack", width, self._inner)
         else:
-            self._texts.append(_copying(f"{name}.pack", self._inner, width, self._columns))
+            self._texts[f"{name}.pack"] = _copying(f"{name}.pack", self._inner, width, self._columns)
         lines = Lines()
-        blocks = f", i64 0, i64 {-(-width // BLOCK)}" if self._other_transposed else ""
-        lines.do(f"call void @{name}.pack(ptr %b, ptr %packed{blocks})")
-        height = self._machine.rows
-        whole, rest = divmod(self._rows, height)
-        for count, rows, start in ((whole, height, 0), (1, rest, whole * height)):
-            if not count or not rows:
+        lines.do(f"call void @{name}.pack(ptr %b, ptr %packed)")
+        tiles = -(-rows // self._machine.rows)
+        height, higher = divmod(rows, tiles)
+        for count, high, start in ((higher, height + 1, 0), (tiles - higher, height, higher * (height + 1))):
+            if not count:
                 continue
-            self._texts.append(self._tile(f"{name}.tile{rows}", rows, width))
+            tile = f"{name}.tile{high}"
+            self._texts[tile] = self._tile(tile, high, width)
             with lines.loop(0, count) as index:
-                row = lines.add(f"add i64 {lines.times(index, rows)}, {start}")
-                a = lines.at("%a", lines.times(row, self._inner))
+                row = lines.add(f"add i64 {lines.times(index, high)}, {start}")
+                a = lines.at("%a", row if self._transposed else lines.times(row, self._inner))
                 c = lines.at("%c", lines.times(row, self._columns))
-                lines.do(f"call void @{name}.tile{rows}(ptr {a}, ptr %packed, ptr {c})")
+                lines.do(f"call void @{tile}(ptr {a}, ptr %packed, ptr {c})")
         return lines.function(name, ("a", "b", "c", "packed"))
 
     def _tile(self, name: str, rows: int, width: int) -> str:
@@ -119,8 +122,9 @@ class ProductFunctions:
             lines.do(f"{total} = phi {vector} [zeroinitializer, %entry], [{total}.next, %loop]")
         start = lines.times("%k", width)
         columns = [lines.load("%b", start, part * lane, type_=vector) for part in parts]
+        place, apart = (lines.times("%k", self._rows), 1) if self._transposed else ("%k", self._inner)
         for row in range(rows):
-            one = lines.load("%a", "%k", row * self._inner)
+            one = lines.load("%a", place, row * apart)
             first = lines.add(f"insertelement {vector} poison, float {one}, i32 0")
             spread = lines.add(f"shufflevector {vector} {first}, {vector} poison, <{lane} x i32> zeroinitializer")
             for part in parts:
@@ -144,22 +148,18 @@ def _copying(name: str, rows: int, columns: int, stride: int) -> str:
     return lines.function(name, ("b", "to"))
 
 
-def turning(name: str, rows: int, columns: int, stride: int, goal_stride: int) -> str:
-    """Return a function ``(b, to, low, high)`` that transposes blocks of 8 of ``rows`` by ``columns`` numbers."""
+def _turning(name: str, rows: int, columns: int) -> str:
+    """Return a function ``(b, to)`` that transposes ``rows`` by ``columns`` numbers, in blocks of 8 by 8."""
     lines = Lines()
     whole, rest = divmod(rows, BLOCK)
     wide, narrow = divmod(columns, BLOCK)
-    high = lines.add(f"call i64 @llvm.smin.i64(i64 %high, i64 {whole})")
-    with lines.loop("%low", high) as block:
+    with lines.loop(0, whole) as block:
         row = lines.times(block, BLOCK)
         with lines.loop(0, wide) as other:
-            column = lines.times(other, BLOCK)
-            _turn_block(lines, (row, column), stride, goal_stride)
-        _turn_each(lines, (row, wide * BLOCK), (BLOCK, narrow), stride, goal_stride)
-    if rest:
-        with lines.when(f"icmp sgt i64 %high, {whole}"):
-            _turn_each(lines, (whole * BLOCK, 0), (rest, columns), stride, goal_stride)
-    return lines.function(name, ("b", "to"), ("low", "high"))
+            _turn_block(lines, (row, lines.times(other, BLOCK)), columns, rows)
+        _turn_each(lines, (row, wide * BLOCK), (BLOCK, narrow), columns, rows)
+    _turn_each(lines, (whole * BLOCK, 0), (rest, columns), columns, rows)
+    return lines.function(name, ("b", "to"))
 
 
 def _turn_each(lines: Lines, start: tuple, shape: tuple[int, int], stride: int, goal_stride: int) -> None:

@@ -1,6 +1,7 @@
 """The actor: a deterministic policy μ(s) bounded to a Box."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -38,6 +39,7 @@ class ActorNetwork(Network):
 
     Attributes:
         times_bounded: how often a graph has been built that bounds ∇ₐQ; shows whether a policy path does.
+        applied: what the last application to each tensor of states, by its ``ref()``, returned in training mode.
 
     Raises:
         UsageError: a space, name or number that cannot work.
@@ -72,6 +74,7 @@ class ActorNetwork(Network):
         )
         boundings.check(self.bounding)
         self.times_bounded = 0
+        self.applied: dict[Any, tf.Tensor] = {}
         self.policy_gradient = choose(
             "policy_gradient",
             policy_gradient,
@@ -93,7 +96,10 @@ class ActorNetwork(Network):
 
     def __call__(self, states: tf.Tensor, training: bool = False) -> tf.Tensor:
         """Return μ(s), ``[B, A]``. ``training`` matters to batch norm: batch statistics, and move them."""
-        return self._online([states], training)
+        actions = self._online([states], training)
+        if training:
+            self.applied[states.ref()] = actions
+        return actions
 
     def target(self, states: tf.Tensor) -> tf.Tensor:
         """Return μ′(s), ``[B, A]``: the same network through its EMA shadows."""

@@ -18,6 +18,11 @@ class CategoricalCritic(CriticNetwork):
 
         L = −1/B Σ Σᵢ tᵢ(y)·log pᵢ(s, a)
 
+    With ``spread`` > 0 it is a Gaussian instead, which gives neighbours their share too (HL-Gauss, section 3.1, where
+    it is integrated over bins; here it is taken at the values):
+
+        tᵢ(y) ∝ exp(−(zᵢ − y)² / 2(spread·Δ)²),    Δ = z₁ − z₀
+
     Its gradient is bounded whatever the size of y. Everything that asks for Q, such as ∇ₐQ or the least of several
     critics, gets the mean.
 
@@ -26,14 +31,26 @@ class CategoricalCritic(CriticNetwork):
         atoms: n.
         v_min: least value of Q that can be told.
         v_max: largest value.
+        spread: standard deviation of the target's Gaussian, in distances Δ between values; 0: two-hot.
 
     Raises:
-        UsageError: fewer than 2 atoms, or no range.
+        UsageError: fewer than 2 atoms, no range, or a spread that is negative or infinite.
     """
 
-    def __init__(self, *spaces: Any, atoms: int = 101, v_min: float = -10.0, v_max: float = 10.0, **options: Any):
+    def __init__(
+        self,
+        *spaces: Any,
+        atoms: int = 101,
+        v_min: float = -10.0,
+        v_max: float = 10.0,
+        spread: float = 0.0,
+        **options: Any,
+    ):
         if atoms < 2 or not -np.inf < v_min < v_max < np.inf:
             raise UsageError(f"atoms={atoms} from v_min={v_min} to v_max={v_max}: give at least 2, and a finite range")
+        if not 0 <= spread < np.inf:
+            raise UsageError(f"spread={spread} of the targets must be a finite number >= 0")
+        self._spread = spread
         self.values = np.linspace(v_min, v_max, atoms, dtype=np.float32)
         self._logits: dict[Any, tf.Tensor] = {}
         super().__init__(*spaces, loss=self._cross_entropy, **options)
@@ -54,10 +71,12 @@ class CategoricalCritic(CriticNetwork):
         first, second = tf.split(super().__call__(states, actions, training=True), 2)
         return self._mean(first), self._mean(second)
 
-    def two_hot(self, targets: tf.Tensor) -> tf.Tensor:
-        """Return the distributions ``[B, n]`` with means ``targets`` ``[B, 1]``; those out of range at its ends."""
+    def distributions(self, targets: tf.Tensor) -> tf.Tensor:
+        """Return the distributions ``[B, n]`` about ``targets`` ``[B, 1]``; those out of range count as its ends."""
         width = self.values[1] - self.values[0]
         clipped = tf.clip_by_value(targets, self.values[0], self.values[-1])
+        if self._spread:
+            return tf.nn.softmax(-0.5 * tf.square((clipped - self.values) / (self._spread * width)))
         return tf.maximum(0.0, 1.0 - tf.abs(clipped - self.values) / width)
 
     def logits_of(self, q: tf.Tensor) -> tf.Tensor:
@@ -74,5 +93,5 @@ class CategoricalCritic(CriticNetwork):
 
     def _cross_entropy(self, q: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
         """Return L of a prediction q ``[B, 1]`` of this critic's and y ``[B, 1]``."""
-        losses = tf.nn.softmax_cross_entropy_with_logits(labels=self.two_hot(targets), logits=self.logits_of(q))
+        losses = tf.nn.softmax_cross_entropy_with_logits(labels=self.distributions(targets), logits=self.logits_of(q))
         return tf.reduce_mean(losses)

@@ -85,10 +85,12 @@ def regression_step(
 def actor_step(actor: ActorNetwork, critic: CriticNetwork, states: tf.Tensor) -> Metrics:
     """Move μ along ∇θJ by one optimiser step; only the actor's weights change.
 
-    The second application of critic and actor, for the metrics, costs nothing compiled: XLA merges equal
-    expressions.
+    The metrics are of the actions at which the gradient was taken. The second application of the critic costs nothing
+    compiled: equal expressions are merged.
     """
-    actions = actor(states)
+    actor.applied.clear()
+    pairs = policy_gradients(actor, critic, states)
+    actions = actor.applied[states.ref()] if states.ref() in actor.applied else actor(states)
     gradients = critic.action_gradient(states, actions)
     metrics = {
         "actor_loss": -tf.reduce_mean(critic(states, actions)),
@@ -97,7 +99,7 @@ def actor_step(actor: ActorNetwork, critic: CriticNetwork, states: tf.Tensor) ->
         "actions_outside": _share(actor, actions, beyond=1.0),
         "actions_saturated": _share(actor, actions, beyond=SATURATED),
     }
-    return after_step(actor, policy_gradients(actor, critic, states), metrics)
+    return after_step(actor, pairs, metrics)
 
 
 def policy_gradients(actor: ActorNetwork, critic: CriticNetwork, states: tf.Tensor) -> list:
@@ -163,7 +165,8 @@ def make_critic(config: DDPGConfig, spaces: Spaces, networks: Mapping[str, Calla
         "max_gradient_norm": config.max_gradient_norm,
     }
     if config.critic == "categorical":
-        return CategoricalCritic(*spaces, atoms=config.atoms, v_min=config.v_min, v_max=config.v_max, **options)
+        options |= {"atoms": config.atoms, "v_min": config.v_min, "v_max": config.v_max, "spread": config.target_spread}
+        return CategoricalCritic(*spaces, **options)
     return CriticNetwork(*spaces, loss=config.critic_loss, **options)
 
 

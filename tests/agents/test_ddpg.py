@@ -189,7 +189,7 @@ CHANGES_OF_MEMORY = {
 
 # What tests/updates/test_td3.py, test_terms.py, test_schedules.py and tests/networks show by hand.
 BY_HAND = {
-    *("critic", "atoms", "v_min", "v_max"),
+    *("critic", "atoms", "v_min", "v_max", "target_spread"),
     *("noise_schedule", "noise_final", "actor_learning_rate_schedule", "critic_learning_rate_schedule"),
     *("n_critics", "policy_delay", "target_policy_noise", "target_noise_clip"),
     *("block", "critic_norm", "critic_loss", "critic_l2", "pre_activation_penalty", "max_gradient_norm", "adam_beta1"),

@@ -19,7 +19,7 @@ def test_two_hot_and_gradient_by_hand(session, initialize):
     initialize()
     targets = np.array([[0.5], [-1.0], [9.0], [-3.0]], np.float32)
     two_hot = np.array([[0, 0.75, 0.25], [0.5, 0.5, 0], [0, 0, 1], [1, 0, 0]])
-    np.testing.assert_allclose(session.run(critic.two_hot(tf.constant(targets))), two_hot, atol=1e-6)
+    np.testing.assert_allclose(session.run(critic.distributions(tf.constant(targets))), two_hot, atol=1e-6)
     rng = np.random.default_rng(0)
     weights, bias = rng.normal(size=(2, 3)), rng.normal(size=3)
     critic.set_network_params([weights, bias])
@@ -32,6 +32,37 @@ def test_two_hot_and_gradient_by_hand(session, initialize):
     np.testing.assert_allclose(gradients[0], joined.T @ (p - two_hot) / 4, atol=1e-6)
     np.testing.assert_allclose(gradients[1], (p - two_hot).sum(axis=0) / 4, atol=1e-6)
     assert critic.train(states, actions, targets) == pytest.approx(-np.mean((two_hot * np.log(p)).sum(axis=1)))
+
+
+def test_gaussian_targets_by_hand(session, initialize):
+    """Values −2, 0 and 2, σ half their distance, 1; 9 is taken as 2. On many values the mean is y and σ right."""
+    network = {"network": lambda s, a: tf.concat([s, a], axis=1)}
+    critic = CategoricalCritic(BOX, BOX, atoms=3, v_min=-2.0, v_max=2.0, spread=0.5, **network)
+    fine = CategoricalCritic(BOX, BOX, atoms=41, v_min=-2.0, v_max=2.0, spread=0.75, name="fine", **network)
+    initialize()
+    shares = np.exp(-(np.array([[2.5, 0.5, -1.5], [4.0, 2.0, 0.0]]) ** 2) / 2)
+    distributions = session.run(critic.distributions(tf.constant([[0.5], [9.0]])))
+    np.testing.assert_allclose(distributions, shares / shares.sum(axis=1, keepdims=True), rtol=1e-5)
+    targets = np.array([[0.512], [-1.0], [0.05]], np.float32)
+    distributions = session.run(fine.distributions(tf.constant(targets)))
+    means = distributions @ fine.values[:, None]
+    np.testing.assert_allclose(means, targets, atol=1e-4)
+    deviations = np.sqrt((distributions * (fine.values - means) ** 2).sum(axis=1))
+    np.testing.assert_allclose(deviations, 0.075, rtol=1e-3)
+
+
+def test_the_spread_reaches_the_critic():
+    """What is left of the loss when the critic has learned its one target is that target's entropy."""
+    losses = []
+    for spread in (0.0, 0.75):
+        atoms = {"atoms": 9, "v_min": -1.0, "v_max": 1.0, "target_spread": spread}
+        agent = DDPG((BOX, BOX), SMALL.replace(**atoms, critic_learning_rate=0.05), seed=0)
+        agent.observe([0.5], [0.0], 0.5, [0.5], True, False)
+        agent.update(200)
+        losses = [*losses, agent.update(1)["critic_loss"]]
+    shares = np.exp(-(((np.linspace(-1, 1, 9) - 0.5) / (0.75 * 0.25)) ** 2) / 2)
+    shares /= shares.sum()
+    assert losses == pytest.approx([0, -(shares * np.log(shares)).sum()], abs=0.01)
 
 
 @pytest.mark.parametrize("td_target", ["stop_gradient", "placeholder"])
@@ -57,6 +88,7 @@ def test_in_an_agent(td_target):
         ({"critic": "normal"}, "critic='normal'"),
         ({"atoms": 1}, "atoms=1"),
         ({"v_min": 3.0, "v_max": 3.0}, "v_min=3.0"),
+        ({"target_spread": -0.5}, "target_spread=-0.5"),
         ({"critic_loss": "huber"}, "critic='categorical' has a loss of its own"),
         ({"td_target": "output_delta"}, "critic='categorical' has a loss of its own"),
         ({"td_target": "residual_gradient"}, "critic='categorical' has a loss of its own"),

@@ -82,7 +82,7 @@ def test_a_page_is_told_what_its_rungs_changed():
     assert told[2] == (
         "- *+ policy delay 2*, E: final return 11 (10 to 12) before, 21 (20 to 22) with it (2 and 2 seeds, 100 steps)."
     )
-    assert len([line for line in told if line.startswith("- ")]) == 2  # 2, and later 3
+    assert len([line for line in told if line.startswith("- ")]) == 2  # 2, and later 1 again
     assert tables.rung_of(rungs("policy_delay"), "n_critics")
     assert tables.rung_of(rungs("policy_delay"), "target_policy_noise") == ""  # what was before is not known
     assert tables.rung_of(rungs(), "hindsight") == ""
