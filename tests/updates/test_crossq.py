@@ -151,3 +151,16 @@ def test_statistics_move_after_the_targets_pass_has_read_them():
                 behind.add(operation)
                 waiting += [*operation.control_inputs, *(tensor.op for tensor in operation.inputs)]
         assert y.op in behind
+
+
+def test_metrics_are_of_the_actions_at_which_the_gradient_is_taken():
+    """In training mode: the actor's moving averages, still 0 and 1, would give others."""
+    driven = Driven("stepped", CONFIG.replace(policy_delay=1)).start()
+    states = minibatches().observations[0]
+    actor, critic = driven.update.actor, driven.update.critic
+    with driven.session.as_default(), driven.graph.as_default():
+        with statistics_stay():
+            actions = driven.session.run(actor(tf.constant(states), training=True))
+        assert np.abs(actions - actor.predict(states)).max() > 1e-3
+        metrics = driven.train(1)
+        assert metrics["actor_loss"] == pytest.approx(-critic.predict(states, actions).mean(), rel=1e-4)
