@@ -81,6 +81,7 @@ class Kernel:
             self._block[offset : offset + math.prod(shape)].reshape(shape)
             for offset, shape in zip(layout.variables, shapes, strict=True)
         ]
+        self._fields = per_update
         self._sums = np.zeros(len(metrics), np.float32)
         self._kept = [tuple(tensor.shape) for tensor in kept]
 
@@ -96,8 +97,14 @@ class Kernel:
 
         Returns:
             The metrics' means, and what is kept, ``[count, ...]`` each.
+
+        Raises:
+            ValueError: fewer minibatches than updates, or of another size than was compiled.
         """
         arrays = [np.ascontiguousarray(field, np.float32) for field in fields]
+        for array, (name, size) in zip(arrays, self._fields, strict=True):
+            if array.size != len(array) * size or len(array) < count:
+                raise ValueError(f"{name} has shape {array.shape}; expected {size} numbers for each of {count} updates")
         self._sums.fill(0)
         kept = [np.empty((count, *shape), np.float32) for shape in self._kept]
         places = [(array.ctypes.data, array.strides[0]) for array in (*arrays, *kept)]

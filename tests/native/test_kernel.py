@@ -193,6 +193,14 @@ def test_optimizers_and_averages(session, values, name):
     assert_alike(ours, theirs)
 
 
+@pytest.mark.parametrize("shape", [(2, 2, 1), (3, 2, 2), (3, 1, 1)])
+def test_nothing_is_read_behind_the_minibatches(graph, shape):
+    x = v1.placeholder(tf.float32, [2, 1])
+    kernel = Kernel([tf.reduce_sum(x)], {"x": x}, [])
+    with pytest.raises(ValueError, match=r"x has shape \(\d, \d, \d\); expected 2 numbers for each of 3 updates"):
+        kernel.run(3, [np.zeros(shape, np.float32)])
+
+
 def test_every_update_has_its_own_minibatch(session):
     x = v1.placeholder(tf.float32, [2, 1])
     total = v1.get_variable("total", [], use_resource=True, initializer=v1.zeros_initializer())
