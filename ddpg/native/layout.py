@@ -3,8 +3,9 @@
 import dataclasses
 from collections.abc import Sequence
 
+from ddpg.native.memory import in_memory, sources
 from ddpg.native.program import Program, Value
-from ddpg.native.schedule import Step, arguments_of, in_memory, members_of
+from ddpg.native.schedule import Step, members_of
 
 ALIGNMENT = 16  # floats: a cache line, and the widest vector
 
@@ -34,15 +35,15 @@ def lay_out(steps: Sequence[Step], outputs: Sequence[Value], sizes: Sequence[int
     top = max(top, behind)
     values: dict[int, int] = {}
     last: dict[int, int] = {}
+    kept = {id(value) for value in in_memory(steps, outputs)}
     for index, step in enumerate(steps):
         for item in members_of(step):
-            for argument in (argument.base for argument in arguments_of(item)):
+            for argument in (source.base for source in sources(item, kept)):
                 last[id(argument)] = index
                 if argument.kind == "table" and id(argument) not in values:
                     values[id(argument)] = top
                     top += rounded(argument.size)
     last |= {id(output.base): len(steps) for output in outputs}
-    kept = {id(value) for value in in_memory(steps, outputs)}
     free: dict[int, list[int]] = {}
     ending: dict[int, list[Value]] = {}
     for index, step in enumerate(steps):

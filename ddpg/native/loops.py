@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from ddpg.native.functions import FUNCTIONS, ZERO
 from ddpg.native.layout import ALIGNMENT, Layout
+from ddpg.native.memory import sources
 from ddpg.native.program import ALL, COLUMNS, REDUCED, ROWS, Item, Shape, Value, Write
 from ddpg.native.schedule import Loop
 from ddpg.native.text import Lines, number
@@ -43,7 +44,7 @@ class LoopFunction:
         self._own: dict[str, int] = {}  # columns of what is touched at its own rows alone
         self._beyond: set[str] = set()
         self._stored: set[str] = set()
-        self._flat = _is_flat(loop)
+        self._flat = _is_flat(loop, layout)
         self._shape = rows, self._columns = loop.space
         by_places = self._flat and rows == 1
         self.length, self.multiple = (self._columns, ALIGNMENT) if by_places else (rows, 1)
@@ -136,6 +137,8 @@ class LoopFunction:
             return number(value.detail)
         if value.kind == "stored" and value.detail in self._written:
             return self._written[value.detail]
+        if value.kind == "map" and id(value) not in self._registers and id(value) not in self._layout.values:
+            self._registers[id(value)] = FUNCTIONS[value.detail](self._lines, *map(self._read, value.arguments))
         if id(value) not in self._registers:
             self._registers[id(value)] = self._lines.load(self._pointer(value), self._place(value.shape))
             self._touch(memory_of(value.base), value.shape)
@@ -177,12 +180,11 @@ def join_function(name: str, step: Value) -> str:
     return lines.function(name, [*(f"p{index}" for index in range(len(step.arguments))), "out"], ("low", "high"))
 
 
-def _is_flat(loop: Loop) -> bool:
+def _is_flat(loop: Loop, layout: Layout) -> bool:
     """Tell whether every place stands for itself: rows and columns do not matter then."""
     for member in loop.members:
-        arguments = (member.value,) if isinstance(member, Write) else member.arguments
         if isinstance(member, Value) and (member.kind == "window" or (member.kind in REDUCED and member.detail != ALL)):
             return False
-        if any(argument.shape not in (loop.space, (1, 1)) for argument in arguments):
+        if any(source.shape not in (loop.space, (1, 1)) for source in sources(member, layout.values)):
             return False
     return True

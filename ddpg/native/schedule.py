@@ -5,7 +5,7 @@ whatever still reads what was there before.
 """
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from ddpg.native.program import COMPUTED, REDUCED, Item, NoTranslation, Program, Shape, Value, Write
 
@@ -55,20 +55,6 @@ def schedule(program: Program, outputs: Sequence[Value]) -> list[Step]:
         order.done(item, loop)
         waiting.remove(item)
     return steps
-
-
-def in_memory(steps: Sequence[Step], outputs: Iterable[Value]) -> list[Value]:
-    """Return the computed values that something outside their own loop reads, in the order of computing."""
-    home = {id(member): step for step in steps if isinstance(step, Loop) for member in step.members}
-    kept = {id(value.base) for value in outputs}
-    for step in steps:
-        for item in members_of(step):
-            for argument in arguments_of(item):
-                inside = home.get(id(argument.base)) is step and isinstance(step, Loop)
-                if not inside or argument.kind == "view" or _is_sum(argument):
-                    kept.add(id(argument.base))
-    computed = (item for step in steps for item in members_of(step) if isinstance(item, Value))
-    return [value for value in computed if id(value) in kept]
 
 
 def members_of(step: Step) -> list[Item]:
@@ -121,7 +107,7 @@ class _Order:
             same = argument.kind != "view" and not windowed and argument.shape == _space(item)
             base = argument.base
             if base.kind in COMPUTED:
-                yield base, same and not _is_sum(base)
+                yield base, same and not is_sum(base)
             elif base.kind == "stored":
                 variable, version = base.detail
                 if version:
@@ -151,7 +137,8 @@ def _needed(items: Sequence[Item], outputs: Sequence[Value]) -> list[Item]:
     return [item for item in items if id(item) in needed]
 
 
-def _is_sum(value: Value) -> bool:
+def is_sum(value: Value) -> bool:
+    """Tell a sum, or a largest number, of many places."""
     return value.kind in REDUCED
 
 

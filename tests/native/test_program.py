@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from ddpg.native.layout import ALIGNMENT, lay_out
+from ddpg.native.memory import in_memory
 from ddpg.native.program import ALL, COLUMNS, ROWS, NoTranslation, Program, Write, folded, shape_of
-from ddpg.native.schedule import in_memory, members_of, schedule
+from ddpg.native.schedule import members_of, schedule
 
 
 @pytest.fixture

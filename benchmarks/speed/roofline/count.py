@@ -3,8 +3,9 @@
 import dataclasses
 from collections.abc import Sequence
 
+from ddpg.native.memory import in_memory, sources
 from ddpg.native.program import Value, Write
-from ddpg.native.schedule import Loop, Step, arguments_of, in_memory, members_of
+from ddpg.native.schedule import Loop, Step, members_of
 
 FLOAT = 4  # bytes
 
@@ -85,7 +86,7 @@ def _touched(step: Step, kept: set[int]) -> int:
     read: dict[int, int] = {}
     written = 0
     for item in members_of(step):
-        for argument in arguments_of(item):
+        for argument in sources(item, kept):
             base = argument.base
             if base.kind != "literal" and id(base) not in own:
                 read[id(base)] = min(
