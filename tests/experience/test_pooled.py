@@ -163,9 +163,11 @@ def test_what_cannot_be_made(fake, make, message):
     assert "\n" not in str(raised.value)
 
 
-def test_actions_within_other_bounds_are_another_environment(fake):
+@pytest.mark.parametrize("bounds", [(-1.0, 2.0), (-2.0, 1.0)])
+def test_a_bound_is_held_alone(fake, bounds):
+    """Actions within other bounds are another environment's."""
     like = gym.make("Pendulum-v1")
-    like.action_space = gym.spaces.Box(-1.0, 1.0, (1,), np.float32)
+    like.action_space = gym.spaces.Box(*bounds, (1,), np.float32)
     with pytest.raises(UsageError, match=r"actions of 'Pendulum-v1' are Box\(-2\.0, 2\.0"):
         EnvPoolVector("Pendulum-v1", 2, like=like)
 
@@ -289,9 +291,25 @@ def test_half_cheetah_is_gymnasiums(envpool):
         for index in range(2):
             one.unwrapped.set_state(np.append(0, observations[index, :8]), observations[index, 8:])
             expected, reward, *_ = one.step(actions[index])
-            np.testing.assert_allclose(after[index], expected, atol=1e-3)
-            np.testing.assert_allclose(rewards[index], reward, atol=1e-3)
+            np.testing.assert_allclose(after[index], expected, atol=1e-6)
+            np.testing.assert_allclose(rewards[index], reward, rtol=1e-6, atol=1e-6)  # a float32
         observations = after
+
+
+def test_what_ends_where_it_is_cut_is_told_as_cut(envpool):
+    """docs/environments.md says so; gymnasium's own tells both."""
+
+    def end(**options):
+        env = EnvPoolVector("CartPole-v1", 2, **options)
+        env.reset(seed=3)
+        for step in range(1, 100):
+            _, _, terminated, truncated, _ = env.step(np.ones(2, int))
+            if terminated[0] or truncated[0]:
+                return step, bool(terminated[0]), bool(truncated[0])
+
+    fallen, *told = end()
+    assert told == [True, False]
+    assert end(max_episode_steps=fallen) == (fallen, False, True)
 
 
 def test_what_envpool_makes_is_told_apart(envpool):
