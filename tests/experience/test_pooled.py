@@ -164,8 +164,8 @@ def test_what_cannot_be_made(fake, make, message):
 
 
 @pytest.mark.parametrize("bounds", [(-1.0, 2.0), (-2.0, 1.0)])
-def test_a_bound_is_held_alone(fake, bounds):
-    """Actions within other bounds are another environment's."""
+def test_each_bound_of_actions_is_held(fake, bounds):
+    """Actions within other bounds mean something else in the environment that evaluates."""
     like = gym.make("Pendulum-v1")
     like.action_space = gym.spaces.Box(*bounds, (1,), np.float32)
     with pytest.raises(UsageError, match=r"actions of 'Pendulum-v1' are Box\(-2\.0, 2\.0"):
@@ -312,6 +312,7 @@ def test_what_ends_where_it_is_cut_is_told_as_cut(envpool):
     assert end(max_episode_steps=fallen) == (fallen, False, True)
 
 
+@pytest.mark.filterwarnings("ignore:.*precision lowered")
 def test_what_envpool_makes_is_told_apart(envpool):
     raw = envpool.make("Pendulum-v1", env_type="gymnasium", num_envs=2)
     with pytest.raises(UsageError, match="hand over ddpg"):
