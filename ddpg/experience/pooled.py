@@ -8,7 +8,7 @@ import contextlib
 import warnings
 from collections.abc import Iterator, Sequence
 from types import ModuleType
-from typing import Any, ClassVar
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -41,8 +41,6 @@ class EnvPoolVector(VectorEnv):
             no such option.
     """
 
-    metadata: ClassVar[dict[str, Any]] = {"render_modes": [], "autoreset_mode": AutoresetMode.NEXT_STEP}
-
     def __init__(self, env_id: str, num_envs: int, *, like: gym.Env | None = None, **options: Any):
         self._envpool = _envpool(env_id)
         known = self._envpool.list_all_envs()
@@ -58,6 +56,7 @@ class EnvPoolVector(VectorEnv):
             )
         if like is not None and like.spec is not None and like.spec.max_episode_steps is not None:
             options = {"max_episode_steps": like.spec.max_episode_steps, **options}
+        self.metadata = {"render_modes": [], "autoreset_mode": AutoresetMode.NEXT_STEP}
         self._options = options
         self._pool: Any = None
         self.env_id, self.num_envs, self.render_mode = env_id, num_envs, None

@@ -194,7 +194,7 @@ def test_not_whole(monkeypatch):
 
 def test_a_pool_as_it_is_made_is_refused(fake):
     class Raw(gym.vector.VectorEnv):
-        metadata = EnvPoolVector.metadata
+        metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}  # noqa: RUF012
         async_reset = send = recv = None
 
     Raw.single_observation_space = Raw.single_action_space = gym.spaces.Box(-1, 1, (3,), np.float32)
