@@ -25,6 +25,7 @@ _HOME = {
     "Bounding": "ddpg.gradients.bounding",
     "ReplayBuffer": "ddpg.experience.replay",
     "Batch": "ddpg.experience.replay",
+    "EnvPoolVector": "ddpg.experience.pooled",
     "FlattenParameterisedAction": "ddpg.experience.wrappers",
     "GaussianNoise": "ddpg.acting.noise",
     "OrnsteinUhlenbeckNoise": "ddpg.acting.noise",
@@ -66,6 +67,7 @@ if _typing.TYPE_CHECKING:  # the names of _HOME as type checkers read them
     from ddpg.config import DDPGConfig as DDPGConfig
     from ddpg.config import DQNConfig as DQNConfig
     from ddpg.errors import UsageError as UsageError
+    from ddpg.experience.pooled import EnvPoolVector as EnvPoolVector
     from ddpg.experience.replay import Batch as Batch
     from ddpg.experience.replay import ReplayBuffer as ReplayBuffer
     from ddpg.experience.wrappers import FlattenParameterisedAction as FlattenParameterisedAction

@@ -26,7 +26,7 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *SITE]
 
 # A block below `<!-- not run: reason -->` is left out; how many there are on a page stands here, so that none is added
 # without being seen.
-NOT_RUN: dict[str, int] = {}
+NOT_RUN: dict[str, int] = {"docs/environments.md": 1}
 
 # Lines of shell that are tried elsewhere, by how they begin; the scripts and folders that they name must exist.
 TRIED_ELSEWHERE = {

@@ -34,7 +34,9 @@ class Train(WithJson, WithProgress, OfEnvironment):
     evaluation_episodes: int = option(10, "episodes of each")
     n_envs: int = option(1, "environments to act in at the same time")
     vectorization: str = option(
-        "sync", "of several; sync: in this process; async: in a process each", metavar="{sync,async}"
+        "sync",
+        "of several; sync: in this process; async: in a process each; envpool: EnvPool's, in its threads",
+        metavar="{sync,async,envpool}",
     )
     collector: str = option(
         "local",

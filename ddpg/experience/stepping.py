@@ -13,6 +13,7 @@ import numpy as np
 
 from ddpg.errors import EnvironmentFault, UsageError
 from ddpg.experience.faults import Tolerance, name_of, said, seeded
+from ddpg.experience.pooled import is_pool
 from ddpg.experience.reading import Reader
 from ddpg.experience.transitions import EVERYONE, Episode, Step
 from ddpg.experience.values import as_flag, as_reward
@@ -37,10 +38,15 @@ def make_stepper(
         step_timeout: seconds that a step or a reset of a vector of processes may take.
 
     Raises:
-        UsageError: neither, a vector environment whose autoreset mode is neither NEXT_STEP nor SAME_STEP, or a
-            ``step_timeout`` for environments in this process.
+        UsageError: neither, EnvPool's own vector, which no reset seeds, a vector environment whose autoreset mode is
+            neither NEXT_STEP nor SAME_STEP, or a ``step_timeout`` for environments in this process.
         EnvironmentFault: the environment failed.
     """
+    if is_pool(env):
+        raise UsageError(
+            "what envpool.make returns is seeded when it is made, and ignores the seeds of resets; "
+            "hand over ddpg.EnvPoolVector(ID, N) instead"
+        )
     tolerance = Tolerance(on_bad_transition)
     check_timeout(env, step_timeout)
     if isinstance(env, gym.vector.VectorEnv):

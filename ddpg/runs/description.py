@@ -30,7 +30,7 @@ class _Description(msgspec.Struct, forbid_unknown_fields=True):
     evaluation_interval: _Steps
     evaluation_episodes: Annotated[int, msgspec.Meta(ge=1, le=100_000)]
     n_envs: Annotated[int, msgspec.Meta(ge=1, le=1024)]
-    vectorization: one_of("sync", "async")  # type: ignore[valid-type]
+    vectorization: one_of("sync", "async", "envpool")  # type: ignore[valid-type]
     config: dict[Name, Option]
     versions: dict[Name, _Text]
     command: list[_Text]

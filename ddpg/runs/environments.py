@@ -12,8 +12,9 @@ from gymnasium import wrappers as supplied
 
 from ddpg.errors import EnvironmentFault, UsageError, did_you_mean
 from ddpg.experience.faults import said
+from ddpg.experience.pooled import EnvPoolVector
 
-VECTORIZATIONS = ("sync", "async")
+VECTORIZATIONS = ("sync", "async", "envpool")
 WRAPPERS = ("FlattenObservation", "TimeAwareObservation", "GrayscaleObservation")  # without arguments, nor a state
 
 
@@ -78,17 +79,21 @@ def make_training_env(
     Args:
         env_id, wrappers: as for :func:`make_env`.
         n_envs: 1: a plain environment.
-        vectorization: ``"sync"``: in this process, one after another; ``"async"``: in a process each.
+        vectorization: ``"sync"``: in this process, one after another; ``"async"``: in a process each; ``"envpool"``:
+            EnvPool's environments of that id, in its threads, with the spaces of gymnasium's.
 
     Raises:
-        UsageError: an unknown vectorization, fewer than one environment, one environment in a process of its own; and
-            as :func:`make_env`.
+        UsageError: as :func:`check_vector` and :func:`make_env`; EnvPool is not installed, or has no such environment.
     """
-    check_vector(n_envs, vectorization)
+    check_vector(n_envs, vectorization, wrappers)
     if n_envs == 1:
         return make_env(env_id, wrappers)
     if vectorization == "sync":
         return gym.vector.SyncVectorEnv([functools.partial(make_env, env_id, wrappers)] * n_envs)
+    if vectorization == "envpool":
+        one = make_env(env_id)
+        one.close()
+        return EnvPoolVector(id_of(one), n_envs, like=one)
     makers = [functools.partial(_make_in_worker, env_id, wrappers, os.getpid())] * n_envs
     try:
         # Spawned, not forked: a fork keeps the run's lock and its siblings' pipes open when this process is killed,
@@ -98,19 +103,24 @@ def make_training_env(
         raise EnvironmentFault(f"a process of {env_id!r} ended at its start ({type(error).__name__})") from error
 
 
-def check_vector(n_envs: int, vectorization: str) -> None:
+def check_vector(n_envs: int, vectorization: str, wrappers: Sequence[str] = ()) -> None:
     """Refuse what :func:`make_training_env` could not make.
 
     Raises:
-        UsageError: an unknown vectorization, fewer than one environment, one environment in a process of its own.
+        UsageError: an unknown vectorization, fewer than one environment, one environment in a process of its own or in
+            EnvPool, wrappers around EnvPool's.
     """
     if isinstance(n_envs, bool) or not isinstance(n_envs, int) or not 1 <= n_envs <= 1024:
         raise UsageError(f"n_envs={n_envs!r} must be a whole number from 1 to 1024")
     if vectorization not in VECTORIZATIONS:
         hint = did_you_mean(vectorization, VECTORIZATIONS)
         raise UsageError(f"vectorization={vectorization!r} is not one of {list(VECTORIZATIONS)}{hint}")
-    if n_envs == 1 and vectorization == "async":
-        raise UsageError("vectorization='async' is for several environments; give --n-envs 2 or more, or leave it")
+    if n_envs == 1 and vectorization != "sync":
+        raise UsageError(f"{vectorization=} is for several environments; give --n-envs 2 or more, or leave it")
+    if wrappers and vectorization == "envpool":
+        raise UsageError(
+            f"wrapper {wrappers[0]!r} is of a gymnasium environment, and EnvPool's are none; use --vectorization async"
+        )
 
 
 def _make_in_worker(env_id: str, wrappers: Sequence[str], parent: int) -> gym.Env:

@@ -61,7 +61,8 @@ def train(
         evaluation_episodes: episodes of each.
         n_envs: environments to act in at the same time; evaluations are in one.
         vectorization: of several: ``"sync"``, in this process, or ``"async"``, in a process each, which imports the
-            main module (so a script of one's own says ``if __name__ == "__main__":``).
+            main module (so a script of one's own says ``if __name__ == "__main__":``), or ``"envpool"``, EnvPool's
+            environments of that id in threads; evaluations are in gymnasium's.
         wrappers: of gymnasium, by name, the innermost first: those of :data:`ddpg.runs.environments.WRAPPERS`.
         collector: who steps the environment: ``"local"``, this process; ``"process"``, workers that are processes of
             this machine (which import the main module, too); ``"ray"``, workers on a Ray cluster. docs/scaling.md.
@@ -109,7 +110,7 @@ def train(
             "workers": workers,
             "ray_address": ray_address,
             "config": agent.config.to_json(),
-            "versions": _versions(),
+            "versions": _versions(vectorization),
             "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
         }
         if request.number is not None:
@@ -246,8 +247,9 @@ def _ledger(path: Path, agent: OffPolicyAgent) -> Ledger:
     return Ledger.begun(agent.metrics, agent.counts, agent.num_timesteps)
 
 
-def _versions() -> dict[str, str]:
-    packages = ("ddpg-paths", "tensorflow", "tflearn", "gymnasium", "numpy")
+def _versions(vectorization: str) -> dict[str, str]:
+    packages = ["ddpg-paths", "tensorflow", "tflearn", "gymnasium", "numpy"]
+    packages += ["envpool"] if vectorization == "envpool" else []
     return {
         "python": platform.python_version(),
         **{name: importlib.metadata.version(name) for name in packages},

@@ -50,7 +50,7 @@ class Settings(Options):
             "seeds",
             "different whole numbers, at least 0, or how many",
         )
-        check_vector(self.n_envs, self.vectorization)
+        check_vector(self.n_envs, self.vectorization, self.wrappers)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,0 +1,192 @@
+"""How busy the learner is beside its environments: one, and 4 and 16 in processes and in EnvPool.
+
+    python benchmarks/vectors.py [--repeats 3] [--json FILE] [--brief]
+
+HalfCheetah-v5, networks of 256-256, minibatches of 256, one update a transition, the compiler that "auto" chooses.
+After a warm-up of 1,500 transitions, in which the updates are compiled, 3,000 more are measured, by the wall clock of
+`agent.learn`. Busy is the share of that time spent inside `Updater.run`: drawing minibatches, normalising, updating.
+The rest is stepping, acting, storing and waiting for the environments. CPU seconds are those of this process, of
+EnvPool's threads too; environments in processes of their own take theirs besides.
+
+Every way is measured once before any is again; medians are reported, with least and most. EnvPool's is left out, and
+said so, where it is not installed. Other work on the machine changes shares, too: run it alone.
+"""
+
+import argparse
+import importlib.metadata
+import importlib.util
+import json
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+ENV, GOAL = "HalfCheetah-v5", 0.9  # the share that is asked for
+OPTIONS = {"hidden": (256, 256), "batch_size": 256, "updates_per_step": 1.0, "learning_starts": 500}
+WAYS = (("sync", 1), ("async", 4), ("async", 16), ("envpool", 4), ("envpool", 16))
+NAMES = {"sync": "in this process", "async": "in processes", "envpool": "in EnvPool"}
+
+
+class Timed:
+    """A call with a clock around it.
+
+    Attributes:
+        seconds: spent in it so far.
+        count: calls so far.
+    """
+
+    def __init__(self, call: Callable, clock: Callable[[], float] = time.perf_counter):
+        self._call, self._clock = call, clock
+        self.seconds, self.count = 0.0, 0
+
+    def __call__(self, *arguments: Any, **options: Any) -> Any:
+        start = self._clock()
+        try:
+            return self._call(*arguments, **options)
+        finally:
+            self.seconds += self._clock() - start
+            self.count += 1
+
+
+class Sample(NamedTuple):
+    """What one measurement found.
+
+    Attributes:
+        transitions, updates: how many, of all environments.
+        seconds: by the wall clock.
+        learner_seconds: of them inside ``Updater.run``.
+        cpu_seconds: of this process's threads; those of environments in processes of their own are not in it.
+    """
+
+    transitions: int
+    updates: int
+    seconds: float
+    learner_seconds: float
+    cpu_seconds: float
+
+    @property
+    def rate(self) -> float:
+        """Transitions a second."""
+        return self.transitions / self.seconds
+
+    @property
+    def busy(self) -> float:
+        """The share of the time in which the learner updated."""
+        return self.learner_seconds / self.seconds
+
+
+def measure(vectorization: str, n_envs: int, warm_up: int, transitions: int) -> Sample:
+    """Train, with a clock around the updater."""
+    from ddpg import DDPG, DDPGConfig
+    from ddpg.runs.environments import make_training_env
+
+    env = make_training_env(ENV, n_envs, vectorization)
+    try:
+        agent = DDPG(env, DDPGConfig(**OPTIONS), seed=0)
+        agent.learn(warm_up)
+        timed = Timed(agent.updater.run)
+        agent.updater.run = timed
+        steps, updates = agent.num_timesteps, agent.num_updates
+        start, cpu = time.perf_counter(), time.process_time()
+        agent.learn(transitions)
+        seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
+        steps, updates = agent.num_timesteps - steps, agent.num_updates - updates
+        if not timed.count or timed.seconds > seconds:
+            raise RuntimeError(f"{timed.count} calls of Updater.run took {timed.seconds} of {seconds} s: not measured")
+        return Sample(steps, updates, seconds, timed.seconds, cpu)
+    finally:
+        env.close()
+
+
+def spread(values: Sequence[float]) -> dict[str, float]:
+    """Return median, least and most."""
+    return {"median": statistics.median(values), "low": min(values), "high": max(values)}
+
+
+def summary(samples: Sequence[Sample]) -> dict[str, Any]:
+    """Return what the measurements of one way say together.
+
+    ``left_over`` is the time of a transition, in milliseconds, in which the learner does nothing; ``limit`` is how many
+    transitions a second it would make if there were none.
+    """
+    return {
+        "transitions_per_second": spread([sample.rate for sample in samples]),
+        "busy": spread([sample.busy for sample in samples]),
+        "updates_per_transition": statistics.median(sample.updates / sample.transitions for sample in samples),
+        "cpu_seconds_per_1000": statistics.median(1000 * sample.cpu_seconds / sample.transitions for sample in samples),
+        "left_over": statistics.median(
+            1000 * (sample.seconds - sample.learner_seconds) / sample.transitions for sample in samples
+        ),
+        "limit": statistics.median(sample.transitions / sample.learner_seconds for sample in samples),
+    }
+
+
+def table(found: dict[str, dict[str, Any]]) -> str:
+    """Return the summaries as a table, by way."""
+    lines = [
+        "| environments | transitions/s | learner busy | beside it, ms a transition | alone it would make |",
+        "|---|---:|---:|---:|---:|",
+    ]
+    for way, row in found.items():
+        rate, busy = row["transitions_per_second"], row["busy"]
+        rates = f"{rate['median']:,.0f} ({rate['low']:,.0f}–{rate['high']:,.0f})"
+        share = f"{busy['median']:.1%}{'' if busy['median'] >= GOAL else f' (below {GOAL:.0%})'}"
+        lines.append(f"| {way} | {rates} | {share} | {row['left_over']:.2f} | {row['limit']:,.0f} |")
+    return "\n".join(lines)
+
+
+def name_of(vectorization: str, n_envs: int) -> str:
+    """Return how a way is called in the table."""
+    return f"{n_envs} {NAMES[vectorization]}"
+
+
+def machine() -> dict[str, Any]:
+    """Return what the numbers depend on."""
+    names = ("ddpg-paths", "tensorflow", "gymnasium", "mujoco", "envpool")
+    found = {}
+    for name in names:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            found[name] = None
+    return {"cores": os.cpu_count(), "python": sys.version.split()[0], "versions": found}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--json", type=Path, help="also write the results to this file")
+    parser.add_argument("--brief", action="store_true", help="few transitions, once: does every way work?")
+    options = parser.parse_args()
+    warm_up, transitions, repeats = (600, 200, 1) if options.brief else (1500, 3000, options.repeats)
+    ways = WAYS
+    if importlib.util.find_spec("envpool") is None:
+        print("EnvPool is not installed (extra envpool): left out", file=sys.stderr)
+        ways = tuple(way for way in WAYS if way[0] != "envpool")
+    samples: dict[str, list[Sample]] = {name_of(*way): [] for way in ways}
+    for repeat in range(repeats):
+        for way in ways:
+            sample = measure(*way, warm_up, transitions)
+            samples[name_of(*way)].append(sample)
+            print(f"{repeat + 1}/{repeats} {name_of(*way)}: {sample.rate:,.0f}/s, {sample.busy:.1%}", file=sys.stderr)
+    found = {name: summary(each) for name, each in samples.items()}
+    print(table(found))
+    if options.json is not None:
+        document = {
+            "command": f"python benchmarks/vectors.py --repeats {repeats}{' --brief' if options.brief else ''}",
+            "machine": machine(),
+            "env": ENV,
+            "options": OPTIONS,
+            "transitions": {"warm_up": warm_up, "measured": transitions},
+            "ways": found,
+        }
+        options.json.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

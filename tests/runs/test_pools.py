@@ -1,0 +1,110 @@
+"""Runs in EnvPool: what they write, evaluate in and go on with."""
+
+import importlib.metadata
+import sys
+
+import fake_envpool
+import gymnasium as gym
+import pytest
+from remains import assert_same
+
+from ddpg import DDPGConfig, UsageError, resume, train
+from ddpg.cli import main
+from ddpg.errors import EnvironmentFault
+from ddpg.runs import directory, environments
+
+CONFIG = DDPGConfig(
+    hidden=(4,), batch_size=4, learning_starts=20, updates_per_call=3, buffer_size=90, jit=False, optimizer="sgd"
+)
+RUN = {
+    **{"seed": 5, "total_timesteps": 150, "evaluation_interval": 60, "evaluation_episodes": 1, "progress_bar": False},
+    **{"n_envs": 2, "vectorization": "envpool"},
+}
+
+
+@pytest.fixture
+def fake(monkeypatch):
+    version = importlib.metadata.version
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: "1.2.5" if name == "envpool" else version(name))
+    monkeypatch.setitem(sys.modules, "envpool", fake_envpool)
+    monkeypatch.setattr(fake_envpool, "pools", [])
+    return fake_envpool
+
+
+def test_a_run_trains_in_a_pool_and_is_evaluated_in_gymnasiums_environment(fake, monkeypatch, tmp_path):
+    evaluated = []
+    run_in = "ddpg.runs.underway.make_env"
+    own = environments.make_env
+    monkeypatch.setattr(run_in, lambda *arguments: evaluated.append(arguments[0]) or own(*arguments))
+    run = train("Pendulum-v1", CONFIG, root=tmp_path, **RUN)
+    document = directory.read_config(run)
+    assert (document["vectorization"], document["versions"]["envpool"]) == ("envpool", "1.2.5")
+    assert {len(pool.envs) for pool in fake.pools} == {2}
+    assert len(directory.read_table(run / "evaluations.csv")) == 3
+    assert evaluated
+    assert set(evaluated) == {"Pendulum-v1"}
+    # A pool for the beginning, and one for each checkpoint that learning goes on from.
+    assert len({tuple(pool.seeds) for pool in fake.pools}) == len(fake.pools) == 3
+
+
+def goes_on_exactly(tmp_path, monkeypatch, kind):
+    """Let a run fail in its midst, go back to the checkpoint before, and compare with one that never failed."""
+    straight = train("Pendulum-v1", CONFIG, root=tmp_path / "straight", **RUN)
+    step, steps = kind.step, []
+
+    def failing(self, *arguments):
+        steps.append(1)
+        if len(steps) == 45:
+            raise RuntimeError("out of order")
+        return step(self, *arguments)
+
+    monkeypatch.setattr(kind, "step", failing)
+    with pytest.raises(EnvironmentFault, match=r"\(Pendulum-v1\) failed in step .* RuntimeError: out of order"):
+        train("Pendulum-v1", CONFIG, root=tmp_path / "again", **RUN)
+    run = tmp_path / "again" / "Pendulum-v1" / "1"
+    checkpoints = [path.name for path in directory.checkpoints(run)]
+    assert checkpoints == ["60", "88"]  # 44 steps of two
+    assert_same(resume(run, which="60", progress_bar=False), straight)
+
+
+def test_a_run_goes_on_exactly(fake, monkeypatch, tmp_path):
+    goes_on_exactly(tmp_path, monkeypatch, fake.Pool)
+
+
+@pytest.mark.slow
+def test_a_run_in_envpool_goes_on_exactly(monkeypatch, tmp_path):
+    pytest.importorskip("envpool")
+    from ddpg import EnvPoolVector
+
+    goes_on_exactly(tmp_path, monkeypatch, EnvPoolVector)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["Pendulum-v1"], "vectorization='envpool' is for several environments; give --n-envs 2 or more"),
+        (["Pendulum-v1", "--n-envs", "2", "--wrap", "FlattenObservation"], "wrapper 'FlattenObservation' is of a gym"),
+        (["ddpg_envs/LQR-v0", "--n-envs", "2"], "has no environment 'ddpg_envs/LQR-v0'"),
+        (["Pendulum-v1", "--n-envs", "2", "--step-timeout", "3"], "step_timeout=3.0 needs environments in processes"),
+    ],
+)
+def test_what_a_command_line_may_not_ask_for(fake, arguments, message, tmp_path, capsys):
+    root = tmp_path / "runs"
+    assert main(["train", *arguments, "--vectorization", "envpool", "--root", str(root), "--no-progress-bar"]) == 2
+    said = capsys.readouterr().err
+    assert message in said
+    assert said.count("\n") == 1
+    assert not root.exists() or not list(root.iterdir())
+
+
+def test_not_installed(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "envpool", None)
+    with pytest.raises(UsageError, match="install the extra 'envpool'"):
+        train("Pendulum-v1", CONFIG, root=tmp_path, **RUN)
+    assert not list(tmp_path.iterdir())
+
+
+def test_spaces_and_limit_are_gymnasiums(fake):
+    one = gym.make("Pendulum-v1")
+    env = environments.make_training_env("Pendulum-v1", 3, "envpool")
+    assert (env.single_action_space, env.spec.max_episode_steps) == (one.action_space, 200)
