@@ -1,5 +1,6 @@
 """What pages show of the results, between marks: nobody types a number."""
 
+import collections
 import json
 from pathlib import Path
 
@@ -35,7 +36,8 @@ def texts(document: dict) -> dict[tuple[Path, str], str]:
 def sentence(document: dict) -> str:
     """Return what was measured, where, and how often."""
     machine, rows = document["machine"], document["rows"]
-    repeats = 1 + max(row["repeat"] for row in rows)
+    times = collections.Counter((row["kind"], row["task"], row["cores"], row["peer"]) for row in rows).values()
+    repeats = f"{min(times)} to {max(times)}" if min(times) < max(times) else f"{max(times)}"
     used = {(package, version) for told in document["versions"].values() for package, version in told.items()}
     versions = ", ".join(f"{package} {version}" for package, version in sorted(used))
     return (
