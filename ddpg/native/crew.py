@@ -60,6 +60,12 @@ go:
 }}"""
 
 
+def shares(length: int, workers: int, multiple: int = 1) -> list[tuple[int, int]]:
+    """Return ``(low, high)`` of ``length`` for each worker that has a part of it, in multiples."""
+    part = -(-length // (workers * multiple)) * multiple
+    return [(low, min(low + part, length)) for low in range(0, length, part)] if part else []
+
+
 class Alone:
     """One does the parts of all ``workers``.
 
@@ -72,17 +78,12 @@ class Alone:
     def __init__(self, main: Lines, workers: int, meeting: int):
         self._main, self._workers, self._meeting = main, workers, meeting
 
-    def shares(self, length: int, multiple: int = 1) -> list[tuple[int, int]]:
-        """Return ``(low, high)`` of ``length`` for each worker that has a part of it, in multiples."""
-        part = -(-length // (self._workers * multiple)) * multiple
-        return [(low, min(low + part, length)) for low in range(0, length, part)] if part else []
-
     def ready(self, touching: Sequence[Sequence[Touch]]) -> None:
         """Wait until each worker may touch ``touching``, of the first worker, the second and so on."""
 
     def parts(self, length: int, multiple: int = 1) -> Iterator[Part]:
         """Yield ``(worker, low, high)`` for the parts of ``length``."""
-        for worker, (low, high) in enumerate(self.shares(length, multiple)):
+        for worker, (low, high) in enumerate(shares(length, self._workers, multiple)):
             yield worker, low, high
 
     @contextlib.contextmanager
@@ -124,7 +125,7 @@ class Together(Alone):
 
     def parts(self, length: int, multiple: int = 1) -> Iterator[Part]:
         """See :meth:`Alone.parts`; yields once, for whoever it is."""
-        main, part = self._main, self.shares(length, multiple)[0][1]
+        main, part = self._main, shares(length, self._workers, multiple)[0][1]
         low = main.times("%worker", part)
         high = main.add(f"call i64 @llvm.smin.i64(i64 {main.add(f'add i64 {low}, {part}')}, i64 {length})")
         with main.when(f"icmp slt i64 {low}, {high}"):

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from ddpg.native.crew import MEETING, Alone
+from ddpg.native.crew import MEETING, shares
 from ddpg.native.entry import Entry, Work, product_key
 from ddpg.native.functions import DECLARATIONS
 from ddpg.native.layout import Layout, rounded, scratch_behind
@@ -10,7 +10,6 @@ from ddpg.native.loops import LoopFunction, join_function
 from ddpg.native.product import ProductFunctions, Registers
 from ddpg.native.program import Value
 from ddpg.native.schedule import Loop, Step
-from ddpg.native.text import Lines
 
 ENTRY = "run"
 ALONE = "run_alone"
@@ -42,16 +41,16 @@ class Module:
         workers: int = 1,
     ):
         loops = {i: LoopFunction(f"loop{i}", step, layout) for i, step in enumerate(steps) if isinstance(step, Loop)}
-        products: dict[tuple, tuple[str, ProductFunctions]] = {}
-        joins = []
+        products: dict[tuple, str] = {}
+        made, joins = [], []
         for index, step in enumerate(steps):
             if isinstance(step, Value) and step.kind == "join":
                 joins.append(join_function(f"join{index}", step))
             elif isinstance(step, Value) and product_key(step) not in products:
                 name, key = f"product{len(products)}", product_key(step)
-                parts = [high - low for low, high in Alone(Lines(), workers, 0).shares(step.shape[0])]
-                products[key] = name, ProductFunctions(name, *key, machine, parts)
-        made = [product for _, product in products.values()]
+                parts = [high - low for low, high in shares(step.shape[0], workers)]
+                products[key] = name
+                made.append(ProductFunctions(name, *key, machine, parts))
         scratch = scratch_behind(
             layout,
             workers,

@@ -3,10 +3,9 @@
 import dataclasses
 from collections.abc import Container, Mapping, Sequence
 
-from ddpg.native.crew import Alone, Together, Touch
+from ddpg.native.crew import Alone, Together, Touch, shares
 from ddpg.native.layout import Layout, Scratch, rounded
 from ddpg.native.loops import LoopFunction, memory_of
-from ddpg.native.product import ProductFunctions
 from ddpg.native.program import Value
 from ddpg.native.schedule import Loop, Step
 from ddpg.native.text import Lines, number
@@ -31,7 +30,7 @@ class Work:
         fields: names of the minibatch's parts, and how many numbers of each an update reads.
         outputs: scalars, of which ``sums`` gets the sums over the updates, and what is ``kept`` of each update.
         loops: functions of steps, by their index.
-        products: functions of products, with their names, by :func:`product_key`.
+        products: names of the functions of products, by :func:`product_key`.
         workers: in how many parts steps are done.
         scratch: what workers need besides the layout.
     """
@@ -41,7 +40,7 @@ class Work:
     fields: Sequence[tuple[str, int]]
     outputs: tuple[Sequence[Value], Sequence[Value]]
     loops: Mapping[int, LoopFunction]
-    products: Mapping[tuple, tuple[str, ProductFunctions]]
+    products: Mapping[tuple, str]
     workers: int
     scratch: Scratch
 
@@ -101,9 +100,9 @@ class Entry:
         for total in loop.totals:
             sums[memory_of(total)] = (total, offset)
             offset += rounded(total.size)
-        shares = crew.shares(loop.length, loop.multiple)
-        partial = [self._touch_part(worker, offset) for worker in range(len(shares))] if sums else []
-        touching = [self._touches_of(loop, low, high, without=sums) for low, high in shares]
+        parts = shares(loop.length, work.workers, loop.multiple)
+        partial = [self._touch_part(worker, offset) for worker in range(len(parts))] if sums else []
+        touching = [self._touches_of(loop, low, high, without=sums) for low, high in parts]
         crew.ready([[*touched, *partial[worker : worker + 1]] for worker, touched in enumerate(touching)])
         for worker, low, high in crew.parts(loop.length, loop.multiple):
             pointers = [self._part(worker, sums[key][1]) if key in sums else pointer for key, pointer in given.items()]
@@ -113,7 +112,7 @@ class Entry:
             crew.ready([[*(touch._replace(written=False) for touch in partial), *totals]])
             with crew.first():
                 for key, (total, offset) in sums.items():
-                    self._add_parts(given[key], total, offset, len(shares))
+                    self._add_parts(given[key], total, offset, len(parts))
 
     def _add_parts(self, goal: str, total: Value, offset: int, workers: int) -> None:
         main, parts = self._main, [self._part(worker, offset) for worker in range(workers)]
@@ -126,24 +125,25 @@ class Entry:
 
     def _join(self, name: str, step: Value) -> None:
         crew, rows = self._crew, step.shape[0]
-        crew.ready([self._touches_of_rows(step, step.arguments, low, high) for low, high in crew.shares(rows)])
+        parts = shares(rows, self._work.workers)
+        crew.ready([self._touches_of_rows(step, step.arguments, low, high) for low, high in parts])
         given = self._given(step)
         for _, low, high in crew.parts(rows):
             self._call(name, given, (low, high))
 
     def _product(self, step: Value) -> None:
         main, crew, (rows, columns) = self._main, self._crew, step.shape
-        name, _ = self._work.products[product_key(step)]
+        name = self._work.products[product_key(step)]
         one, other = step.arguments
         by_rows = [] if step.detail[0] else [one]
         whole = [touch for argument in ([other] if by_rows else [one, other]) for touch in self._touches(argument)]
-        shares = crew.shares(rows)
-        crew.ready([[*self._touches_of_rows(step, by_rows, low, high), *whole] for low, high in shares])
+        parts = shares(rows, self._work.workers)
+        crew.ready([[*self._touches_of_rows(step, by_rows, low, high), *whole] for low, high in parts])
         a, b, c = self._given(step)
         for worker, low, high in crew.parts(rows):
             first = low if step.detail[0] else main.times(low, one.shape[1])
             given = [main.at(a, first), b, main.at(c, main.times(low, columns)), self._packed(worker)]
-            counts = {high - low for low, high in shares}
+            counts = {high - low for low, high in parts}
             if isinstance(low, int) and isinstance(high, int):
                 counts = {high - low}
             for count in sorted(counts):

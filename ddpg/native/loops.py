@@ -46,9 +46,9 @@ class LoopFunction:
         self._stored: set[str] = set()
         self._flat = _is_flat(loop, layout)
         self._shape = rows, self._columns = loop.space
-        by_places = self._flat and rows == 1
-        self.length, self.multiple = (self._columns, ALIGNMENT) if by_places else (rows, 1)
-        self.unit = self._columns if self._flat and not by_places else 1
+        self._by_places = self._flat and rows == 1
+        self.length, self.multiple = (self._columns, ALIGNMENT) if self._by_places else (rows, 1)
+        self.unit = self._columns if self._flat and not self._by_places else 1
         self._sums = [member for member in loop.members if isinstance(member, Value) and member.kind in REDUCED]
         self.totals = [total for total in self._sums if total.detail != COLUMNS]
         self._lines = lines = Lines()
@@ -145,9 +145,9 @@ class LoopFunction:
         return self._registers[id(value)]
 
     def _touch(self, key: str, shape: Shape, stored: bool = False) -> None:
-        """Take note of what is touched: of a matrix with the loop's rows each part has its own."""
-        columns = 1 if self._shape[0] == 1 else shape[1]
-        own = shape == self._shape if self._shape[0] == 1 else shape[0] == self._shape[0]
+        """Take note of what is touched: of a matrix with the loop's rows, or places, each part has its own."""
+        columns = 1 if self._by_places else shape[1]
+        own = shape == self._shape if self._by_places else shape[0] == self._shape[0]
         if not own or self._own.setdefault(key, columns) != columns:
             self._beyond.add(key)
         if stored:

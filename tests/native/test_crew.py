@@ -8,7 +8,7 @@ from gymnasium import spaces
 
 from ddpg import DDPG, DDPGConfig
 from ddpg.native import emit
-from ddpg.native.crew import Alone, Together, Touch
+from ddpg.native.crew import Together, Touch, shares
 from ddpg.native.text import Lines
 
 HALF, OTHER = Touch(0, 8, True), Touch(8, 16, True)
@@ -42,10 +42,10 @@ def test_workers_meet_where_one_would_touch_what_another_touched():
 
 @pytest.mark.parametrize(("length", "workers", "multiple"), [(7, 3, 1), (2, 3, 1), (100, 3, 16), (0, 2, 1), (8, 1, 16)])
 def test_shares_are_all_of_it_once(length, workers, multiple):
-    shares = Alone(Lines(), workers, 0).shares(length, multiple)
-    assert [place for low, high in shares for place in range(low, high)] == list(range(length))
-    assert len(shares) <= workers
-    assert all(low < high and low % multiple == 0 for low, high in shares)
+    parts = shares(length, workers, multiple)
+    assert [place for low, high in parts for place in range(low, high)] == list(range(length))
+    assert len(parts) <= workers
+    assert all(low < high and low % multiple == 0 for low, high in parts)
 
 
 PLAIN = {"hidden": (40, 24), "batch_size": 35, "updates_per_call": 3, "learning_starts": 35}
