@@ -3,7 +3,7 @@
 A plain ``import tflearn`` fails on TensorFlow >= 2.16 (two names it expects are gone), switches
 eager execution off for the whole process, creates a variable in the default graph and prints to
 stdout. Here the import runs inside a throw-away graph, with the missing names supplied and the switch
-a no-op; everything patched is restored before the module is handed out. SciPy's image filters, a third
+a no-op; everything patched is restored before the module is handed out. SciPy's image filters, most
 of the import and used by tflearn's image augmentation alone, are imported when that first asks. What stays
 is a ``cond`` of tflearn's layers alone, which asks nothing where the answer is constant. Import tflearn
 only from here.
