@@ -1,4 +1,4 @@
-"""How busy the learner is beside its environments: one, and 4 and 16 in processes and in EnvPool.
+"""How busy the learner is beside its environments: one, and 4 and 16 in processes and in EnvPool; with `overlap`, too.
 
     python benchmarks/vectors.py [--repeats 3] [--json FILE] [--brief]
 
@@ -28,7 +28,10 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 ENV, GOAL = "HalfCheetah-v5", 0.9  # the share that is asked for
 OPTIONS = {"hidden": (256, 256), "batch_size": 256, "updates_per_step": 1.0, "learning_starts": 500}
-WAYS = (("sync", 1), ("async", 4), ("async", 16), ("envpool", 4), ("envpool", 16))
+WAYS = (
+    ("sync", 1, False),
+    *((kind, n, late) for kind in ("async", "envpool") for n in (4, 16) for late in (False, True)),
+)
 NAMES = {"sync": "in this process", "async": "in processes", "envpool": "in EnvPool"}
 
 
@@ -80,14 +83,14 @@ class Sample(NamedTuple):
         return self.learner_seconds / self.seconds
 
 
-def measure(vectorization: str, n_envs: int, warm_up: int, transitions: int) -> Sample:
+def measure(vectorization: str, n_envs: int, overlap: bool, warm_up: int, transitions: int) -> Sample:
     """Train, with a clock around the updater."""
     from ddpg import DDPG, DDPGConfig
     from ddpg.runs.environments import make_training_env
 
     env = make_training_env(ENV, n_envs, vectorization)
     try:
-        agent = DDPG(env, DDPGConfig(**OPTIONS), seed=0)
+        agent = DDPG(env, DDPGConfig(overlap=overlap, **OPTIONS), seed=0)
         agent.learn(warm_up)
         timed = Timed(agent.updater.run)
         agent.updater.run = timed
@@ -140,9 +143,9 @@ def table(found: dict[str, dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def name_of(vectorization: str, n_envs: int) -> str:
+def name_of(vectorization: str, n_envs: int, overlap: bool) -> str:
     """Return how a way is called in the table."""
-    return f"{n_envs} {NAMES[vectorization]}"
+    return f"{n_envs} {NAMES[vectorization]}{', overlapping' if overlap else ''}"
 
 
 def machine() -> dict[str, Any]:

@@ -71,6 +71,7 @@ class AgentConfig(Options):
     learning_starts: int = _learning(1_000, "steps of uniform random actions before learning")
     updates_per_step: float = _learning(1.0, "gradient updates per environment step")
     updates_per_call: int = _running(32, "gradient updates fused into one compiled call")
+    overlap: bool = _running(False, "make updates while the environments step, from what was stored before that step")
     exploration_steps: int = _exploration(
         10_000, "environment steps from the initial to the final share of random actions"
     )

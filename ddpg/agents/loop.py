@@ -2,8 +2,13 @@
 
 Every episode of a single environment is seeded by the agent's seed and the step at which it begins, and so are those
 of a vector where they begin together. What was learned up to such a place is all that the next steps depend on.
+
+With ``overlap`` the updates that are owed when a step begins are made while it is under way, and learn from what was
+stored before it. What happens is the same in whatever order the two end.
 """
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any, Protocol
 
 import numpy as np
@@ -11,6 +16,7 @@ import numpy as np
 from ddpg.acting.exploration import Exploration
 from ddpg.acting.schedules import SCHEDULES
 from ddpg.agents.base import seed_from
+from ddpg.agents.beside import Beside, beside
 from ddpg.agents.callbacks import Callback
 from ddpg.config import AgentConfig
 from ddpg.experience.interaction import Interaction, make_interaction
@@ -70,6 +76,7 @@ class Loop:
         self._interaction: Interaction | None = None
         self._stop_requested = False
         self._callbacks: Callback | None = None
+        self._beside: Beside | None = None
 
     @property
     def counts(self) -> dict[str, int]:
@@ -104,13 +111,26 @@ class Loop:
         callbacks.on_training_start(agent, goal)
         self._callbacks = callbacks
         try:
-            while agent.num_timesteps < goal and not self._stop_requested:
-                self._step(agent, goal, callbacks)
+            with self._thread(agent.config):
+                while agent.num_timesteps < goal and not self._stop_requested:
+                    self._step(agent, goal, callbacks)
         finally:
             if _scheduled(agent.config):
                 agent.scale_learning_rates(1.0)
             callbacks.on_training_end(agent)
             self._callbacks = None
+
+    @contextlib.contextmanager
+    def _thread(self, config: AgentConfig) -> Iterator[None]:
+        """Have a thread for environments' steps where ``overlap`` asks for one."""
+        if not config.overlap:
+            yield
+            return
+        try:
+            with beside() as self._beside:
+                yield
+        finally:
+            self._beside = None
 
     def _start(self, agent: Learning) -> Interaction:
         # Of the step too: an agent that goes on does not see its first episodes over again.
@@ -126,7 +146,13 @@ class Loop:
         interaction = self._interaction = self._interaction or self._start(agent)
         learning = self._learns_from_here(agent)
         actions, clipped = agent.behaviour.act(agent.policy, interaction.observations, agent.num_timesteps)
-        transitions = interaction.step(agent.to_env(actions))
+        env_actions = agent.to_env(actions)
+        if self._beside is not None and self._call_is_owed(agent.config):
+            transitions = self._beside.both(
+                lambda: interaction.step(env_actions), lambda: self._learn(agent, goal, callbacks)
+            )
+        else:
+            transitions = interaction.step(env_actions)
         # Where an environment was restarting its action was ignored: neither stored nor counted.
         rows = transitions.environments
         agent.store(transitions, actions[rows], int(clipped[rows].sum()))
@@ -139,7 +165,9 @@ class Loop:
         if transitions.episodes and interaction.single:
             self.abandon_episode()
         if learning:
-            self._learn(agent, len(transitions.rewards), goal, callbacks)
+            self.owed_updates += len(transitions.rewards) * agent.config.updates_per_step
+            if self._beside is None and self._call_is_owed(agent.config):
+                self._learn(agent, goal, callbacks)
         if callbacks.on_step(agent) is False:
             self.stop()
 
@@ -150,12 +178,12 @@ class Loop:
         refilled = len(agent.replay) >= min(starts, agent.replay.capacity)
         return agent.num_timesteps >= starts and refilled
 
-    def _learn(self, agent: Learning, steps: int, goal: int, callbacks: Callback) -> None:
-        """Make the updates that are owed, once they fill a call."""
+    def _call_is_owed(self, config: AgentConfig) -> bool:
+        return self.owed_updates >= config.updates_per_call
+
+    def _learn(self, agent: Learning, goal: int, callbacks: Callback) -> None:
+        """Make the updates that are owed."""
         config = agent.config
-        self.owed_updates += steps * config.updates_per_step
-        if self.owed_updates < config.updates_per_call:
-            return
         count = int(self.owed_updates)
         self.owed_updates -= count
         if _scheduled(config):

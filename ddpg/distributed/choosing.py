@@ -52,6 +52,7 @@ def check_options(config: AgentConfig, n_envs: int = 1) -> None:
         and "checkpoints hold what such an object remembers, and it would be in the workers",
         f"parameter_noise={getattr(config, 'parameter_noise', 0)}": getattr(config, "parameter_noise", 0) > 0
         and "its size is adapted to the actions of one learner's copy; take noise_scale",
+        "overlap=True": config.overlap and "workers step their environments while the learner learns as it is",
         f"step_timeout={config.step_timeout}": config.step_timeout is not None
         and "a worker that hangs is found by its rollouts, and replaced",
         "network='conv'": getattr(config, "network", None) == "conv"

@@ -150,7 +150,9 @@ class RemoteLoop(Loop):
                 callbacks.on_episode_end(agent, episode._replace(index=rollout.request.worker))
         self._lag = float(agent.num_updates - self._published.get(rollout.version, 0))
         if learning:
-            self._learn(agent, end - start, goal, callbacks)
+            self.owed_updates += (end - start) * config.updates_per_step
+            if self._call_is_owed(config):
+                self._learn(agent, goal, callbacks)
 
 
 @contextlib.contextmanager

@@ -80,10 +80,10 @@ def test_what_workers_cannot_do_is_refused_at_once():
         def reset(self, index):
             pass
 
-    config = DDPGConfig(noise=Own(), parameter_noise=0.1, step_timeout=3.0)
+    config = DDPGConfig(noise=Own(), parameter_noise=0.1, overlap=True, step_timeout=3.0)
     with pytest.raises(UsageError) as caught:
         check_options(config, 2)
-    for name in ("n_envs=2", "noise=", "parameter_noise=0.1", "step_timeout=3.0"):
+    for name in ("n_envs=2", "noise=", "parameter_noise=0.1", "overlap=True", "step_timeout=3.0"):
         assert name in str(caught.value)
     assert "\n" not in str(caught.value)
     with pytest.raises(UsageError, match="network='conv'"):

@@ -81,6 +81,10 @@ def test_order_and_spaces_are_free(path):
         ({"owed_updates": 1e12}, r"owed_updates is 1000000000000\.0, expected less than updates_per_call, 4"),
         ({"owed_updates": -0.5}, r"owed_updates is -0\.5: expected `float` >= 0"),
         ({"owed_updates": 4.0}, "expected less than updates_per_call"),
+        (
+            {"owed_updates": 2.0**20 + 4, "config": {"buffer_size": 5, "updates_per_call": 4, "overlap": True}},
+            "expected less than updates_per_call, 4, and 1,048,576 of one step",
+        ),
         ({"largest_reward": 0.5}, r"largest_reward is 0\.5: expected `float` >= 1"),
         ({"largest_reward": 1e39}, r"largest_reward is 1e\+39, expected a number of float32"),
         ({"seed": -1}, "seed is -1: expected `int` >= 0"),
