@@ -28,9 +28,15 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 ENV, GOAL = "HalfCheetah-v5", 0.9  # the share that is asked for
 OPTIONS = {"hidden": (256, 256), "batch_size": 256, "updates_per_step": 1.0, "learning_starts": 500}
-WAYS = (
-    ("sync", 1, False),
-    *((kind, n, late) for kind in ("async", "envpool") for n in (4, 16) for late in (False, True)),
+BESIDE: dict[str, Any] = {"overlap": True}
+WAYS: tuple[tuple[str, int, dict[str, Any]], ...] = (
+    ("sync", 1, {}),
+    *(
+        (kind, n, more)
+        for kind in ("async", "envpool")
+        for n in (4, 16)
+        for more in ({}, BESIDE, BESIDE | {"threads": 1})
+    ),
 )
 NAMES = {"sync": "in this process", "async": "in processes", "envpool": "in EnvPool"}
 
@@ -83,14 +89,14 @@ class Sample(NamedTuple):
         return self.learner_seconds / self.seconds
 
 
-def measure(vectorization: str, n_envs: int, overlap: bool, warm_up: int, transitions: int) -> Sample:
+def measure(vectorization: str, n_envs: int, more: dict[str, Any], warm_up: int, transitions: int) -> Sample:
     """Train, with a clock around the updater."""
     from ddpg import DDPG, DDPGConfig
     from ddpg.runs.environments import make_training_env
 
     env = make_training_env(ENV, n_envs, vectorization)
     try:
-        agent = DDPG(env, DDPGConfig(overlap=overlap, **OPTIONS), seed=0)
+        agent = DDPG(env, DDPGConfig(**OPTIONS, **more), seed=0)
         agent.learn(warm_up)
         timed = Timed(agent.updater.run)
         agent.updater.run = timed
@@ -143,9 +149,10 @@ def table(found: dict[str, dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def name_of(vectorization: str, n_envs: int, overlap: bool) -> str:
+def name_of(vectorization: str, n_envs: int, more: dict[str, Any]) -> str:
     """Return how a way is called in the table."""
-    return f"{n_envs} {NAMES[vectorization]}{', overlapping' if overlap else ''}"
+    late = ", overlapping" if more.get("overlap") else ""
+    return f"{n_envs} {NAMES[vectorization]}{late}{', updates on one thread' if more.get('threads') == 1 else ''}"
 
 
 def machine() -> dict[str, Any]:

@@ -4,10 +4,12 @@ Actions are ``[N, A]`` float32 as the replay memory stores them: in [-1, 1], or 
 """
 
 import abc
+import contextlib
 from collections.abc import Callable
 
 import numpy as np
 
+from ddpg.acting.blas import one_thread
 from ddpg.acting.noise import PARAMETER_NOISE, Noise, OwnNoise
 
 Policy = Callable[[np.ndarray], np.ndarray]
@@ -46,7 +48,9 @@ class Exploration(abc.ABC):
         """
         if step < self.random_steps:
             return self._random(len(observations)), np.zeros(len(observations), bool)
-        return self._inside(self._mixed(self._disturbed(policy(observations), step), step))
+        with one_thread() if len(observations) > 1 else contextlib.nullcontext():
+            outputs = policy(observations)
+        return self._inside(self._mixed(self._disturbed(outputs, step), step))
 
     def around(self, outputs: np.ndarray, step: int) -> np.ndarray:
         """Return exploring actions ``[N, A]`` around the policy's ``outputs`` in any states; they may leave the box."""

@@ -3,7 +3,7 @@
 Every episode of a single environment is seeded by the agent's seed and the step at which it begins, and so are those
 of a vector where they begin together. What was learned up to such a place is all that the next steps depend on.
 
-With ``overlap`` the updates that are owed when a step begins are made while it is under way, and learn from what was
+With ``overlap`` all updates that are owed when a step begins are made while it is under way, and learn from what was
 stored before it. What happens is the same in whatever order the two end.
 """
 
@@ -147,7 +147,7 @@ class Loop:
         learning = self._learns_from_here(agent)
         actions, clipped = agent.behaviour.act(agent.policy, interaction.observations, agent.num_timesteps)
         env_actions = agent.to_env(actions)
-        if self._beside is not None and self._call_is_owed(agent.config):
+        if self._beside is not None and self.owed_updates >= 1:
             transitions = self._beside.both(
                 lambda: interaction.step(env_actions), lambda: self._learn(agent, goal, callbacks)
             )

@@ -39,9 +39,11 @@ def test_what_follows_from_measurements():
 
 def test_the_table_says_who_is_not_busy_enough():
     idle, busy = (summary([Sample(1000, 1000, 4.0, share * 4, 4.0)]) for share in (0.5, 0.95))
-    lines = table({name_of("sync", 1, False): idle, name_of("envpool", 16, True): busy}).splitlines()
+    lines = table(
+        {name_of("sync", 1, {}): idle, name_of("envpool", 16, {"overlap": True, "threads": 1}): busy}
+    ).splitlines()
     assert lines[2] == "| 1 in this process | 250 (250–250) | 50.0% (below 90%) | 2.00 | 500 |"
-    assert lines[3] == "| 16 in EnvPool, overlapping | 250 (250–250) | 95.0% | 0.20 | 263 |"
+    assert lines[3] == "| 16 in EnvPool, overlapping, updates on one thread | 250 (250–250) | 95.0% | 0.20 | 263 |"
 
 
 def test_the_clock_is_around_the_updater_of_a_training(monkeypatch):
@@ -49,9 +51,9 @@ def test_the_clock_is_around_the_updater_of_a_training(monkeypatch):
     monkeypatch.setattr(vectors, "ENV", "Pendulum-v1")
     options = {"hidden": (4,), "batch_size": 4, "learning_starts": 8, "updates_per_call": 4, "jit": False}
     monkeypatch.setattr(vectors, "OPTIONS", options)
-    for overlap in (False, True):
-        sample = vectors.measure("sync", 1, overlap, 20, 40)
+    for more in ({}, {"overlap": True}):
+        sample = vectors.measure("sync", 1, more, 20, 40)
         assert (sample.transitions, sample.updates) == (40, 40)
         assert 0 < sample.busy < 1
     with pytest.raises(RuntimeError, match="not measured"):
-        vectors.measure("sync", 1, False, 4, 2)
+        vectors.measure("sync", 1, {}, 4, 2)
