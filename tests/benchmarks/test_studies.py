@@ -27,6 +27,17 @@ def test_tuning_leaves_the_seeds_of_the_final_look_alone():
     cells = cells_of(read_study(BENCHMARKS / "studies" / "tuning_pendulum.toml"))
     assert len(cells) == 8 * 20
     assert {cell.seed for cell in cells} == {*range(300, 320)}
+    tuned = read_study(BENCHMARKS / "studies" / "tuning_cartpole.toml")
+    assert not {cell.seed for cell in cells_of(tuned)} & {*range(10), *range(500, 510)}
+    with (BENCHMARKS / "results" / "tuning_cartpole.csv").open(encoding="utf-8", newline="") as file:
+        assert {int(row["seed"]) for row in csv.DictReader(file)} <= {*range(1100, 1225)}
+
+
+def test_the_preset_of_cartpole_is_one_that_was_tried():
+    tuned = read_study(BENCHMARKS / "studies" / "tuning_cartpole.toml")
+    (chosen,) = (group.options for group in tuned if group.configuration == "steps10_cool")
+    kept = read_study(BENCHMARKS / "studies" / "keeping.toml")
+    assert [group.options for group in kept if group.name == "CartPole-v1"] == [chosen]
 
 
 def test_how_bounding_is_met_is_read_off_the_runs(tmp_path, monkeypatch):
