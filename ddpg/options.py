@@ -199,7 +199,7 @@ def check_names(names: Sequence[str], values: Iterable[str], where: str) -> None
     """
     for name in values:
         if name not in names:
-            near = f"{did_you_mean(name, names)}; fields: {', '.join(names)}"
+            near = did_you_mean(name, names) or f"; fields: {', '.join(names)}"
             raise UsageError(f"{where} has no field {name!r}" + (f": {OPTIONS[name]}" if name in OPTIONS else near))
 
 
