@@ -30,19 +30,18 @@ class OneThread:
     """
 
     def __init__(self, libraries: Sequence[Library]):
-        self._libraries = [(each, count) for each in libraries if (count := each.num_threads or 1) > 1]
+        self._libraries = libraries
+        self._before: list[tuple[Library, int]] = []
         self._lock, self._inside = threading.Lock(), 0
 
     @contextlib.contextmanager
     def block(self) -> Iterator[None]:
-        """Take one thread within the block; behind the last such block the libraries take what they took at first."""
-        if not self._libraries:
-            yield
-            return
+        """Take one thread within the block; behind the last such block the libraries take what they took before."""
         with self._lock:
             self._inside += 1
             if self._inside == 1:
-                for library, _ in self._libraries:
+                self._before = [(each, count) for each in self._libraries if (count := each.num_threads or 1) > 1]
+                for library, _ in self._before:
                     library.set_num_threads(1)
         try:
             yield
@@ -50,7 +49,7 @@ class OneThread:
             with self._lock:
                 self._inside -= 1
                 if self._inside == 0:
-                    for library, count in self._libraries:
+                    for library, count in self._before:
                         library.set_num_threads(count)
 
 

@@ -165,9 +165,7 @@ class Loop:
         if transitions.episodes and interaction.single:
             self.abandon_episode()
         if learning:
-            self.owed_updates += len(transitions.rewards) * agent.config.updates_per_step
-            if self._beside is None and self._call_is_owed(agent.config):
-                self._learn(agent, goal, callbacks)
+            self._earn(agent, len(transitions.rewards), goal, callbacks)
         if callbacks.on_step(agent) is False:
             self.stop()
 
@@ -178,8 +176,11 @@ class Loop:
         refilled = len(agent.replay) >= min(starts, agent.replay.capacity)
         return agent.num_timesteps >= starts and refilled
 
-    def _call_is_owed(self, config: AgentConfig) -> bool:
-        return self.owed_updates >= config.updates_per_call
+    def _earn(self, agent: Learning, steps: int, goal: int, callbacks: Callback) -> None:
+        """Owe updates for ``steps``, and make what is owed once it fills a call; or beside the next step."""
+        self.owed_updates += steps * agent.config.updates_per_step
+        if self._beside is None and self.owed_updates >= agent.config.updates_per_call:
+            self._learn(agent, goal, callbacks)
 
     def _learn(self, agent: Learning, goal: int, callbacks: Callback) -> None:
         """Make the updates that are owed."""

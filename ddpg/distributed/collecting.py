@@ -150,9 +150,7 @@ class RemoteLoop(Loop):
                 callbacks.on_episode_end(agent, episode._replace(index=rollout.request.worker))
         self._lag = float(agent.num_updates - self._published.get(rollout.version, 0))
         if learning:
-            self.owed_updates += (end - start) * config.updates_per_step
-            if self._call_is_owed(config):
-                self._learn(agent, goal, callbacks)
+            self._earn(agent, end - start, goal, callbacks)
 
 
 @contextlib.contextmanager

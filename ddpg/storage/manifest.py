@@ -36,7 +36,7 @@ REPLAY = (
 )
 PRIORITIES = ("priorities", "largest_priority")  # of the rows, where there are any
 
-_A_STEPS = 2**20  # updates that one step of a vector may earn
+_EARNED_BY_A_STEP = 2**20  # updates that one step of a vector may earn
 _FILE = re.compile(r"[\w.-]+\.safetensors")
 
 _Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
@@ -190,8 +190,8 @@ def _check_values(where: str, whole: _Manifest) -> None:
     per_call = whole.config["updates_per_call"]
     # What fills a call is made at once, or beside the next step of all environments: see ddpg.agents.loop.
     late = whole.config.get("overlap") is True
-    if not whole.owed_updates < per_call + late * _A_STEPS:
-        expected = f"less than updates_per_call, {per_call}{f', and {_A_STEPS:,} of one step' if late else ''}"
+    if not whole.owed_updates < per_call + late * _EARNED_BY_A_STEP:
+        expected = f"less than updates_per_call, {per_call}{f', and {_EARNED_BY_A_STEP:,} of one step' if late else ''}"
         raise refusal(f"{where}: owed_updates", whole.owed_updates, expected)
     if whole.largest_reward > 3.4028235e38:
         raise refusal(f"{where}: largest_reward", whole.largest_reward, "a number of float32")
