@@ -6,22 +6,14 @@ The parts are the same, and so are the numbers to the last bit.
 import contextlib
 import itertools
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 from ddpg.native.layout import ALIGNMENT
 from ddpg.native.text import Lines
+from ddpg.native.touches import Touch, clash
 
 SPINS = 2000  # looks at the others before a worker offers its core to them
 
 Part = tuple[str | int, str | int, str | int]
-
-
-class Touch(NamedTuple):
-    """Floats of the block, from ``start`` up to ``end``, that are read or ``written``."""
-
-    start: int
-    end: int
-    written: bool
 
 
 # Everyone waits here for everyone: the last one to come lets all go on. Two counters, a cache line each.
@@ -142,8 +134,3 @@ class Together(Alone):
         place = self._main.at("%block", self._meeting)
         self._main.do(f"call void @meet(ptr {place}, i32 {self._workers - 1})")
         self._touched = [[] for _ in range(self._workers)]
-
-
-def clash(one: Touch, other: Touch) -> bool:
-    """Tell whether two workers may not touch these at the same time."""
-    return one.start < other.end and other.start < one.end and (one.written or other.written)

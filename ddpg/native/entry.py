@@ -1,14 +1,15 @@
 """The function that is called: a program's steps one after the other, for every update."""
 
 import dataclasses
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
-from ddpg.native.crew import Alone, Together, Touch, shares
+from ddpg.native.crew import Alone, Together, shares
 from ddpg.native.layout import Layout, Scratch, rounded
 from ddpg.native.loops import LoopFunction, memory_of
 from ddpg.native.program import Value
 from ddpg.native.schedule import Loop, Step
 from ddpg.native.text import Lines, number
+from ddpg.native.touches import Touches
 
 SMALL = 4096  # places: a row of fewer is done sooner than it is shared
 FEW = 16  # rows: so are these
@@ -60,6 +61,7 @@ class Entry:
     def __init__(self, name: str, work: Work, together: bool):
         self._work = work
         self._main = main = Lines()
+        self._touches = Touches(work.layout, work.scratch)
         self._crew = (Together if together else Alone)(main, work.workers, work.scratch.meeting)
         with main.loop(0, "%count") as update:
             self._places = {
@@ -74,7 +76,7 @@ class Entry:
                 else:
                     self._product(step)
             outputs = [output for both in work.outputs for output in both if output.kind != "literal"]
-            self._crew.ready([[touch for output in outputs for touch in self._touches(output)]])
+            self._crew.ready([[touch for output in outputs for touch in self._touches.whole(output)]])
             with self._crew.first():
                 for index, output in enumerate(work.outputs[0]):
                     self._add_up(output, index)
@@ -91,7 +93,7 @@ class Entry:
         work, crew = self._work, self._crew
         by_rows = loop.multiple == 1
         if work.workers == 1 or (loop.length < FEW if by_rows else loop.length * len(loop.parameters) < SMALL):
-            crew.ready([self._touches_of(loop, 0, loop.length)])
+            crew.ready([self._touches.loop(loop, 0, loop.length)])
             with crew.first():
                 self._call(name, [*given.values()], (0, loop.length * loop.unit))
             return
@@ -101,14 +103,14 @@ class Entry:
             sums[memory_of(total)] = (total, offset)
             offset += rounded(total.size)
         parts = shares(loop.length, work.workers, loop.multiple)
-        partial = [self._touch_part(worker, offset) for worker in range(len(parts))] if sums else []
-        touching = [self._touches_of(loop, low, high, without=sums) for low, high in parts]
+        partial = [self._touches.part_of_sums(worker, offset) for worker in range(len(parts))] if sums else []
+        touching = [self._touches.loop(loop, low, high, without=sums) for low, high in parts]
         crew.ready([[*touched, *partial[worker : worker + 1]] for worker, touched in enumerate(touching)])
         for worker, low, high in crew.parts(loop.length, loop.multiple):
             pointers = [self._part(worker, sums[key][1]) if key in sums else pointer for key, pointer in given.items()]
             self._call(name, pointers, [self._main.times(bound, loop.unit) for bound in (low, high)])
         if sums:
-            totals = [touch for total in loop.totals for touch in self._touches(total, written=True)]
+            totals = [touch for total in loop.totals for touch in self._touches.whole(total, written=True)]
             crew.ready([[*(touch._replace(written=False) for touch in partial), *totals]])
             with crew.first():
                 for key, (total, offset) in sums.items():
@@ -126,7 +128,7 @@ class Entry:
     def _join(self, name: str, step: Value) -> None:
         crew, rows = self._crew, step.shape[0]
         parts = shares(rows, self._work.workers)
-        crew.ready([self._touches_of_rows(step, step.arguments, low, high) for low, high in parts])
+        crew.ready([self._touches.rows(step, step.arguments, low, high) for low, high in parts])
         given = self._given(step)
         for _, low, high in crew.parts(rows):
             self._call(name, given, (low, high))
@@ -136,9 +138,10 @@ class Entry:
         name = self._work.products[product_key(step)]
         one, other = step.arguments
         by_rows = [] if step.detail[0] else [one]
-        whole = [touch for argument in ([other] if by_rows else [one, other]) for touch in self._touches(argument)]
+        others = [other] if by_rows else [one, other]
+        whole = [touch for argument in others for touch in self._touches.whole(argument)]
         parts = shares(rows, self._work.workers)
-        crew.ready([[*self._touches_of_rows(step, by_rows, low, high), *whole] for low, high in parts])
+        crew.ready([[*self._touches.rows(step, by_rows, low, high), *whole] for low, high in parts])
         a, b, c = self._given(step)
         for worker, low, high in crew.parts(rows):
             first = low if step.detail[0] else main.times(low, one.shape[1])
@@ -179,36 +182,6 @@ class Entry:
         scratch = self._work.scratch
         return self._main.at("%block", scratch.partial + offset, self._main.times(worker, scratch.partial_size))
 
-    # -- what is touched ------------------------------------------------------------------------------
-
-    def _touches(self, value: Value, written: bool = False) -> list[Touch]:
-        """Return what touching all of a value is; the minibatch is only read, and nothing to wait for."""
-        offset = self._offset(memory_of(value.base), value)
-        return [] if offset is None else [Touch(offset, offset + value.base.size, written)]
-
-    def _touches_of_rows(self, step: Value, arguments: Sequence[Value], low: int, high: int) -> list[Touch]:
-        """Return what is touched by reading some rows of ``arguments``, and writing those of ``step``."""
-        touches = []
-        for value in (*arguments, step):
-            offset, columns = self._offset(memory_of(value.base), value), value.shape[1]
-            if offset is not None:
-                touches.append(Touch(offset + low * columns, offset + high * columns, value is step))
-        return touches
-
-    def _touches_of(self, loop: LoopFunction, low: int, high: int, without: Container[str] = ()) -> list[Touch]:
-        """Return what a part of a loop touches, ``without`` some memories."""
-        touches = []
-        for key, start, end, written in loop.touching(low, high):
-            offset = self._offset(key, loop.parameters[key])
-            if offset is not None and key not in without:
-                touches.append(Touch(offset + start, offset + end, written))
-        return touches
-
-    def _touch_part(self, worker: int, size: int) -> Touch:
-        scratch = self._work.scratch
-        start = scratch.partial + worker * scratch.partial_size
-        return Touch(start, start + size, True)
-
     # -- where it is ----------------------------------------------------------------------------------
 
     def _given(self, step: Value) -> list[str]:
@@ -216,13 +189,5 @@ class Entry:
 
     def _place(self, key: str, value: Value) -> str:
         """Return the address of the memory that is called ``key``, and where ``value`` lives."""
-        offset = self._offset(key, value)
+        offset = self._touches.offset(key, value)
         return self._places[key] if offset is None else self._main.at("%block", offset)
-
-    def _offset(self, key: str, value: Value) -> int | None:
-        """Return where in the block that is; the minibatch is elsewhere."""
-        kind, _, rest = key.partition(" ")
-        layout = self._work.layout
-        if kind == "field":
-            return None
-        return layout.variables[int(rest)] if kind == "variable" else layout.values[id(value.base)]

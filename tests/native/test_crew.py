@@ -8,8 +8,9 @@ from gymnasium import spaces
 
 from ddpg import DDPG, DDPGConfig
 from ddpg.native import emit
-from ddpg.native.crew import Together, Touch, shares
+from ddpg.native.crew import Together, shares
 from ddpg.native.text import Lines
+from ddpg.native.touches import Touch
 
 HALF, OTHER = Touch(0, 8, True), Touch(8, 16, True)
 
