@@ -1,6 +1,7 @@
 """What remembering costs: bytes of a transition, milliseconds of minibatches, and their share of the update they feed.
 
-    python benchmarks/memory.py [--transitions 1000000] [--repeats 30] [--json FILE]
+    python -m benchmarks.memory [--transitions 1000000] [--repeats 30] [--json FILE]
+    python -m benchmarks.memory --write    # what results/memory.json has into docs/memory.md
 
 In the shapes of HalfCheetah-v5 (17 observations, 6 actions, episodes of 1000 steps), 32 minibatches of 256 at once.
 Everything is measured alternately, and medians are reported: CPU time of what one thread does, wall time of updates.
@@ -16,6 +17,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from benchmarks import marks
+
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
@@ -26,6 +29,8 @@ from ddpg import DDPG, DDPGConfig, ReplayBuffer
 from ddpg.experience.priorities import Priorities
 from ddpg.experience.sampling import Sampler
 
+RESULTS = Path(__file__).parent / "results" / "memory.json"
+PAGE, MARKS = Path(__file__).parents[1] / "docs" / "memory.md", "memory"
 OBSERVATIONS, ACTIONS, LENGTH = 17, 6, 1000
 K, B = 32, 256
 
@@ -35,7 +40,11 @@ def main() -> None:
     parser.add_argument("--transitions", type=int, default=1_000_000)
     parser.add_argument("--repeats", type=int, default=30)
     parser.add_argument("--json", type=Path, help="also write the results to this file")
+    parser.add_argument("--write", action="store_true", help=f"measure nothing; put {RESULTS.name} into {PAGE.name}")
     options = parser.parse_args()
+    if options.write:
+        marks.write(PAGE, {MARKS: told(json.loads(RESULTS.read_text(encoding="utf-8")))})
+        return
     buffer, plain, step = filled(options.transitions)
     rng = np.random.default_rng(0)
     samplers = {
@@ -59,16 +68,25 @@ def main() -> None:
     agents = {name: learning(**chosen) for name, chosen in UPDATES.items()}
     updates = medians({name: lambda agent=agent: agent.update(K) for name, agent in agents.items()}, options.repeats)
     result = {
+        "transitions": options.transitions,
         "bytes_per_transition": buffer.nbytes / len(buffer),
         "milliseconds_per_minibatch": {name: value / K for name, value in milliseconds.items()},
         "milliseconds_per_update": {name: value / K for name, value in updates.items()},
     }
-    print(f"{result['bytes_per_transition']:.1f} bytes a transition\n")
-    for title in ("milliseconds_per_minibatch", "milliseconds_per_update"):
-        print(f"| {title.replace('_', ' ')} | median |\n|---|---:|")
-        print("".join(f"| {name} | {value:.4f} |\n" for name, value in result[title].items()))
+    print(told(result))
     if options.json:
         options.json.write_text(json.dumps(result, indent=1) + "\n")
+
+
+def told(result: dict) -> str:
+    """Return the results as tables."""
+    lines = [f"{result['bytes_per_transition']:.1f} bytes a transition, of {result['transitions']:,}."]
+    lines += ["", "| drawing and storing | ms of CPU time, of 256 |", "|---|---:|"]
+    lines += [f"| {name} | {value:.4f} |" for name, value in result["milliseconds_per_minibatch"].items()]
+    updates = result["milliseconds_per_update"]
+    lines += ["", "| an update, with drawing | ms by the clock | of the plain one |", "|---|---:|---:|"]
+    lines += [f"| {name} | {value:.4f} | {value / updates['none']:.1%} |" for name, value in updates.items()]
+    return "\n".join(lines)
 
 
 UPDATES = {

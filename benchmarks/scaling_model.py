@@ -1,7 +1,7 @@
 """When the workers are the limit and when the learner is: a model of what was measured, and what it says of more.
 
-    python benchmarks/scaling_model.py            # the tables, as they are in docs/scaling.md
-    python benchmarks/scaling_model.py --write    # into docs/scaling.md, and the figure
+    python -m benchmarks.scaling_model            # the tables, as they are in docs/scaling.md
+    python -m benchmarks.scaling_model --write    # into docs/scaling.md, and the figure
 
 It reads results/scaling.json (scaling.py) and results/learner.json (learner.py):
 
@@ -32,9 +32,11 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from scipy.optimize import least_squares
 
+from benchmarks import marks
+
 HERE = Path(__file__).parent
 PAGE, FIGURE = HERE.parent / "docs" / "scaling.md", HERE.parent / "docs" / "scaling.png"
-BEGIN, END = "<!-- model: written by benchmarks/scaling_model.py --write -->", "<!-- end of model -->"
+MARKS = "model"
 LENGTH = 100  # steps of a rollout
 OBSERVATIONS, ACTIONS = 17, 6  # of what was measured
 COUNTS = (1, 2, 4, 8, 10, 100, 1000)
@@ -225,12 +227,6 @@ def draw(model: Model, path: Path) -> None:
     figure.savefig(path)
 
 
-def written(text: str, tables: str) -> str:
-    """Return a page with the tables between its marks."""
-    head, rest = text.split(BEGIN)
-    return f"{head}{BEGIN}\n{tables}\n{END}{rest.split(END)[1]}"
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--write", action="store_true", help="into docs/scaling.md and docs/scaling.png")
@@ -238,7 +234,7 @@ def main() -> None:
     model = read()
     print(page(model))
     if options.write:
-        PAGE.write_text(written(PAGE.read_text(encoding="utf-8"), page(model)), encoding="utf-8")
+        marks.write(PAGE, {MARKS: page(model)})
         draw(model, FIGURE)
 
 

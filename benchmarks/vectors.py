@@ -1,6 +1,7 @@
 """How busy the learner is beside its environments: one, and 4 and 16 in processes and in EnvPool; with `overlap`, too.
 
-    python benchmarks/vectors.py [--repeats 3] [--json FILE] [--brief]
+    python -m benchmarks.vectors [--repeats 3] [--json FILE] [--brief]
+    python -m benchmarks.vectors --write    # what results/vectors.json has into docs/performance.md
 
 HalfCheetah-v5, networks of 256-256, minibatches of 256, one update a transition, the compiler that "auto" chooses.
 After a warm-up of 1,500 transitions, in which the updates are compiled, 3,000 more are measured, by the wall clock of
@@ -24,8 +25,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from benchmarks import marks
+
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
+RESULTS = Path(__file__).parent / "results" / "vectors.json"
+PAGE, MARKS = Path(__file__).parents[1] / "docs" / "performance.md", "vectors"
 ENV, GOAL = "HalfCheetah-v5", 0.9  # the share that is asked for
 OPTIONS = {"hidden": (256, 256), "batch_size": 256, "updates_per_step": 1.0, "learning_starts": 500}
 BESIDE: dict[str, Any] = {"overlap": True}
@@ -149,6 +154,13 @@ def table(found: dict[str, dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+def told(document: dict[str, Any]) -> str:
+    """Return what the page says of a file of results."""
+    about, repeats = document["machine"], document["command"].partition("--repeats ")[2]
+    versions = ", ".join(f"{name} {version}" for name, version in about["versions"].items() if version)
+    return f"Medians of {repeats} on {about['cores']} cores. {versions}.\n\n{table(document['ways'])}"
+
+
 def name_of(vectorization: str, n_envs: int, more: dict[str, Any]) -> str:
     """Return how a way is called in the table."""
     late = ", overlapping" if more.get("overlap") else ""
@@ -172,7 +184,11 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--json", type=Path, help="also write the results to this file")
     parser.add_argument("--brief", action="store_true", help="few transitions, once: does every way work?")
+    parser.add_argument("--write", action="store_true", help=f"measure nothing; put {RESULTS.name} into {PAGE.name}")
     options = parser.parse_args()
+    if options.write:
+        marks.write(PAGE, {MARKS: told(json.loads(RESULTS.read_text(encoding="utf-8")))})
+        return
     warm_up, transitions, repeats = (600, 200, 1) if options.brief else (1500, 3000, options.repeats)
     ways = WAYS
     if importlib.util.find_spec("envpool") is None:
@@ -188,7 +204,7 @@ def main() -> None:
     print(table(found))
     if options.json is not None:
         document = {
-            "command": f"python benchmarks/vectors.py --repeats {repeats}{' --brief' if options.brief else ''}",
+            "command": f"python -m benchmarks.vectors --repeats {repeats}{' --brief' if options.brief else ''}",
             "machine": machine(),
             "env": ENV,
             "options": OPTIONS,

@@ -1,8 +1,8 @@
 """Learning from workers' transitions: the returns of the study of none, two and four, as a table in docs/scaling.md.
 
     ddpg study benchmarks/studies/workers.toml --jobs 1
-    python benchmarks/workers.py --study studies/workers    # its returns into results/workers.csv, and the table
-    python benchmarks/workers.py                            # the table again, into docs/scaling.md
+    python -m benchmarks.workers --study studies/workers    # its returns into results/workers.csv, and the table
+    python -m benchmarks.workers                            # the table again, into docs/scaling.md
 
 Times are left out: they would be those of one machine at one hour.
 """
@@ -14,9 +14,11 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks import marks
+
 HERE = Path(__file__).parent
 RESULTS, PAGE = HERE / "results" / "workers.csv", HERE.parent / "docs" / "scaling.md"
-BEGIN, END = "<!-- returns: written by benchmarks/workers.py -->", "<!-- end of returns -->"
+MARKS = "returns"
 MEASURES = ("evaluation_mean_return", "final_mean_return", "final_std_return")
 
 
@@ -48,12 +50,6 @@ def table(rows: Sequence[dict[str, str]]) -> str:
     return "\n".join(lines)
 
 
-def written(text: str, between: str) -> str:
-    """Return a page with the table between its marks."""
-    head, rest = text.split(BEGIN)
-    return f"{head}{BEGIN}\n{between}\n{END}{rest.split(END)[1]}"
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--study", type=Path, help="the folder of the study that was run; none: what results/ has")
@@ -66,7 +62,7 @@ def main() -> None:
             writer.writerows(rows)
     text = table(read())
     print(text)
-    PAGE.write_text(written(PAGE.read_text(encoding="utf-8"), text), encoding="utf-8")
+    marks.write(PAGE, {MARKS: text})
 
 
 if __name__ == "__main__":

@@ -49,9 +49,11 @@ PEERS = {
     "SBX": Peer("stable_baselines", _SBX, {"package": "sbx"}),
     "SBX, 32 updates per 32 steps": Peer("stable_baselines", _SBX, {"package": "sbx", "every": 32}),
     "PyTorch, one loop": Peer("torch_loop", _TORCH),
-    "Tianshou": Peer("tianshou_ddpg", _TIANSHOU, own=True),
-    # Its memory is written over when it is made, so what a transition adds is not seen. It steps its environment
-    # from inside a graph, where another one, its policy's, waits forever for the thread on a single core.
+    # Its memory is written over when it is made, so what a transition adds is not seen.
+    "Tianshou": Peer("tianshou_ddpg", _TIANSHOU, own=True, lacks=("memory",)),
+    # So is this one's. It steps its environment from inside a graph, where another one, its policy's, waits forever for
+    # the thread on a single core.
     "TF-Agents": Peer("tf_agents_ddpg", _TF_AGENTS, own=True, lacks=("memory", "solve")),
-    "RLtools (TD3)": Peer("rltools_td3", _RLTOOLS, needs="g++", lacks=("learner",), keeps=True),
+    # Its interface does not compile for what memory is measured with.
+    "RLtools (TD3)": Peer("rltools_td3", _RLTOOLS, needs="g++", lacks=("learner", "memory"), keeps=True),
 }

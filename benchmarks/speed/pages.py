@@ -4,6 +4,7 @@ import collections
 import json
 from pathlib import Path
 
+from benchmarks import marks
 from benchmarks.speed.figure import draw
 from benchmarks.speed.report import short_table, tables
 from benchmarks.speed.roofline.report import ROOFLINE, roofline_tables
@@ -18,7 +19,7 @@ def write(document: dict) -> None:
     """Put the results into README, the page and its figure."""
     draw(document["rows"], FIGURE)
     for (path, name), text in texts(document).items():
-        path.write_text(filled(path.read_text(encoding="utf-8"), name, text), encoding="utf-8")
+        marks.write(path, {name: text})
 
 
 def texts(document: dict) -> dict[tuple[Path, str], str]:
@@ -44,22 +45,3 @@ def sentence(document: dict) -> str:
         f"Medians of {repeats}; packages in turn, on {machine['cores']} cores of "
         f"{machine['processor']}. Versions: {versions}."
     )
-
-
-def filled(page: str, name: str, text: str) -> str:
-    """Return a page with ``text`` between ``<!-- NAME: begin -->`` and ``<!-- NAME: end -->``.
-
-    Raises:
-        ValueError: the marks are not there once each, in this order.
-    """
-    begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
-    before, found, rest = page.partition(begin)
-    _, found_too, after = rest.partition(end)
-    if not found or not found_too or begin in after or end in before + after:
-        raise ValueError(f"{begin} and {end} must stand on the page once each, in this order")
-    return f"{before}{begin}\n{text}\n{end}{after}"
-
-
-def between(page: str, name: str) -> str:
-    """Return what stands between the marks of ``name``."""
-    return page.partition(f"<!-- {name}: begin -->\n")[2].partition(f"\n<!-- {name}: end -->")[0]

@@ -6,12 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-sys.path.append(str(BENCHMARKS))
+sys.path.append(str(Path(__file__).parents[2]))
 
-import scaling_model  # noqa: E402
-import workers  # noqa: E402
-from scaling_model import Learner, Model, Workers, fit, page, read, round_, weight_bytes, written  # noqa: E402
+from benchmarks import marks, scaling_model, workers
+from benchmarks.scaling_model import Learner, Model, Workers, fit, page, read, round_, weight_bytes
 
 
 def test_the_fit_finds_what_the_rates_were_made_of():
@@ -49,7 +47,7 @@ def test_the_table_takes_the_smaller_and_says_whose_it_is():
 
 def test_the_page_says_what_the_results_say(tmp_path):
     text = scaling_model.PAGE.read_text(encoding="utf-8")
-    assert written(text, page(read())) == text, "run: python benchmarks/scaling_model.py --write"
+    assert marks.between(text, "model") == page(read()), "run: python -m benchmarks.scaling_model --write"
     scaling_model.draw(read(), tmp_path / "scaling.png")
     assert (tmp_path / "scaling.png").stat().st_size > 10_000
 
@@ -65,7 +63,7 @@ def test_returns_are_kept_without_times_and_tabled(tmp_path):
 
 def test_the_page_has_the_returns_of_the_results():
     text = workers.PAGE.read_text(encoding="utf-8")
-    assert workers.written(text, workers.table(workers.read())) == text, "run: python benchmarks/workers.py"
+    assert marks.between(text, "returns") == workers.table(workers.read()), "run: python -m benchmarks.workers"
 
 
 def test_the_clusters_file_is_one_to_ray():

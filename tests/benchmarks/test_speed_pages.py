@@ -9,6 +9,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 sys.path.append(str(ROOT))
 
+from benchmarks import marks  # noqa: E402
 from benchmarks.speed import pages  # noqa: E402
 from benchmarks.speed.report import report, short_table, tables  # noqa: E402
 from benchmarks.speed.results import RESULTS  # noqa: E402
@@ -67,22 +68,9 @@ def test_the_short_table_has_both_numbers_of_cores():
     assert f"| {TASK} | 100 (70) | – (–) | – (–) | – (–) | – (–) |" in short_table(ROWS + one_core)
 
 
-def test_only_what_is_between_the_marks_changes():
-    page = "Before\n<!-- speed: begin -->\nold\n<!-- speed: end -->\nafter\n"
-    filled = pages.filled(page, "speed", "new\nlines")
-    assert filled == "Before\n<!-- speed: begin -->\nnew\nlines\n<!-- speed: end -->\nafter\n"
-    assert pages.between(filled, "speed") == "new\nlines"
-
-
-@pytest.mark.parametrize("page", ["", "<!-- speed: begin -->", "<!-- speed: end --><!-- speed: begin -->"])
-def test_pages_without_marks_are_refused(page):
-    with pytest.raises(ValueError, match="once each, in this order"):
-        pages.filled(page, "speed", "")
-
-
 def test_pages_have_the_marks():
     for page, name in ((pages.README, pages.SPEED), (pages.PAGE, pages.SPEED), (pages.PAGE, pages.LIMITS)):
-        pages.filled(page.read_text(encoding="utf-8"), name, "")
+        marks.filled(page.read_text(encoding="utf-8"), name, "")
 
 
 def test_writing_fills_pages_and_draws(tmp_path, monkeypatch):
@@ -104,4 +92,4 @@ def test_writing_fills_pages_and_draws(tmp_path, monkeypatch):
 def test_pages_hold_what_was_measured():
     """``python -m benchmarks.speed --write`` puts it there."""
     for (path, name), text in pages.texts(json.loads(RESULTS.read_text())).items():
-        assert pages.between(path.read_text(encoding="utf-8"), name) == text, path
+        assert marks.between(path.read_text(encoding="utf-8"), name) == text, path

@@ -1,15 +1,15 @@
 """How busy a learner is: the clock around it, what follows from measurements, and the table."""
 
+import json
 import sys
 from pathlib import Path
 
 import pytest
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-sys.path.append(str(BENCHMARKS))
+sys.path.append(str(Path(__file__).parents[2]))
 
-import vectors  # noqa: E402
-from vectors import Sample, Timed, name_of, spread, summary, table  # noqa: E402
+from benchmarks import marks, vectors
+from benchmarks.vectors import Sample, Timed, name_of, spread, summary, table
 
 
 def test_the_clock_takes_what_is_inside_the_call_alone():
@@ -57,3 +57,8 @@ def test_the_clock_is_around_the_updater_of_a_training(monkeypatch):
         assert 0 < sample.busy < 1
     with pytest.raises(RuntimeError, match="not measured"):
         vectors.measure("sync", 1, {}, 4, 2)
+
+
+def test_the_page_holds_what_was_measured():
+    page, document = vectors.PAGE.read_text(encoding="utf-8"), json.loads(vectors.RESULTS.read_text(encoding="utf-8"))
+    assert marks.between(page, "vectors") == vectors.told(document), "run: python -m benchmarks.vectors --write"

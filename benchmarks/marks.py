@@ -1,0 +1,31 @@
+"""What stands on a page between ``<!-- NAME: begin -->`` and ``<!-- NAME: end -->``: nobody types a measured number."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+
+def filled(page: str, name: str, text: str) -> str:
+    """Return a page with ``text`` between the marks of ``name``.
+
+    Raises:
+        ValueError: the marks are not there once each, in this order.
+    """
+    begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+    before, found, rest = page.partition(begin)
+    _, found_too, after = rest.partition(end)
+    if not found or not found_too or begin in after or end in before + after:
+        raise ValueError(f"{begin} and {end} must stand on the page once each, in this order")
+    return f"{before}{begin}\n{text}\n{end}{after}"
+
+
+def between(page: str, name: str) -> str:
+    """Return what stands between the marks of ``name``."""
+    return page.partition(f"<!-- {name}: begin -->\n")[2].partition(f"\n<!-- {name}: end -->")[0]
+
+
+def write(path: Path, texts: Mapping[str, str]) -> None:
+    """Put each text between the marks of its name on the page at ``path``."""
+    page = path.read_text(encoding="utf-8")
+    for name, text in texts.items():
+        page = filled(page, name, text)
+    path.write_text(page, encoding="utf-8")

@@ -1,0 +1,27 @@
+"""What stands between marks, and nothing else, is exchanged."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.append(str(Path(__file__).parents[2]))
+
+from benchmarks import marks
+
+
+def test_only_what_is_between_the_marks_changes(tmp_path):
+    page = "Before\n<!-- speed: begin -->\nold\n<!-- speed: end -->\nafter\n"
+    filled = marks.filled(page, "speed", "new\nlines")
+    assert filled == "Before\n<!-- speed: begin -->\nnew\nlines\n<!-- speed: end -->\nafter\n"
+    assert marks.between(filled, "speed") == "new\nlines"
+    path = tmp_path / "page.md"
+    path.write_text(page + "<!-- b: begin --><!-- b: end -->")
+    marks.write(path, {"b": "2", "speed": "1"})
+    assert path.read_text() == page.replace("old", "1") + "<!-- b: begin -->\n2\n<!-- b: end -->"
+
+
+@pytest.mark.parametrize("page", ["", "<!-- speed: begin -->", "<!-- speed: end --><!-- speed: begin -->"])
+def test_pages_without_marks_are_refused(page):
+    with pytest.raises(ValueError, match="once each, in this order"):
+        marks.filled(page, "speed", "")
