@@ -1,5 +1,7 @@
 """Fixtures: a graph with its session, small spaces, golden values."""
 
+# ruff: noqa: E402 - what imports read is set before them
+
 import gc
 import os
 import shutil
@@ -15,6 +17,10 @@ os.environ.setdefault(
     "TF_NUM_INTRAOP_THREADS",
     str(max(1, (os.cpu_count() or 1) // int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")))),
 )
+
+from ddpg.quiet import load_tensorflow
+
+load_tensorflow()  # or its notices stand below pytest's closing line
 
 import gymnasium as gym
 import numpy as np
