@@ -10,7 +10,7 @@ from ddpg.acting.noise import NOISES, Noise
 from ddpg.acting.schedules import SCHEDULES
 from ddpg.errors import UsageError
 from ddpg.experience.priorities import KINDS
-from ddpg.family import ACTIVATIONS, NORMS, RENORMS, CriticOptions, TD3Options
+from ddpg.family import ACTIVATIONS, NORMS, OUTPUT_INITS, RENORMS, CriticOptions, TD3Options
 from ddpg.options import Options, documented, option
 
 if TYPE_CHECKING:
@@ -56,6 +56,9 @@ class AgentConfig(Options):
         "plain",
         "residual: SimBa's blocks, whose width hidden tells, and again for every block",
         ("plain", "residual"),
+    )
+    output_init: str = _networks(
+        "small", "how output layers begin; small: U(±3e-3), DDPG's paper; fan_in: as hidden layers do", OUTPUT_INITS
     )
     gamma: float | None = _learning(
         0.99, "discount factor; none: 1 - 5/T within [0.95, 0.995], T the environment's longest episode"

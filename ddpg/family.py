@@ -7,6 +7,7 @@ import math
 from ddpg.options import Options, option
 
 ACTIVATIONS = ("relu", "tanh", "elu", "selu", "leaky_relu", "sigmoid", "softplus", "softsign", "linear")
+OUTPUT_INITS = ("small", "fan_in")
 RENORMS = ("renorm", "renorm_soft")
 NORMS = ("batch", "layer", *RENORMS)
 

@@ -63,6 +63,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 SHARED_CHANGES = {
     "activation": "tanh",
     "norm": "layer",
+    "output_init": "fan_in",
     "gamma": 0.1,
     "tau": 1.0,
     "learning_rate_schedule": "linear",

@@ -36,6 +36,7 @@ class ActorNetwork(Network):
         pre_activation_penalty: c of c·mean(p²), added to what is descended, with p the numbers that tanh squashes:
             against saturation. See :func:`ddpg.gradients.bounding.penalised`.
         max_gradient_norm: largest L2 norm of all gradients of a step together; ``None``: any.
+        output_init: of the output layer; ``"small"``: U(±3e-3), ``"fan_in"``: U(±1/√f), f its inputs.
 
     Attributes:
         times_bounded: how often a graph has been built that bounds ∇ₐQ; shows whether a policy path does.
@@ -60,6 +61,7 @@ class ActorNetwork(Network):
         action_gradient_clip: float | None = None,
         pre_activation_penalty: float = 0.0,
         max_gradient_norm: float | None = None,
+        output_init: str = "small",
     ):
         self.action_space = spaces.check_action_space(action_space)
         self.action_size = spaces.flat_size(action_space)
@@ -90,7 +92,9 @@ class ActorNetwork(Network):
                 f"bounding={bounding!r} has no tanh to saturate; leave it at 0"
             )
         self.pre_activation_penalty = pre_activation_penalty
-        super().__init__(observation_space, network, optimizer, learning_rate, tau, name, max_gradient_norm)
+        super().__init__(
+            observation_space, network, optimizer, learning_rate, tau, name, max_gradient_norm, output_init
+        )
 
     # -- symbolic -------------------------------------------------------------------------------------
 
@@ -167,7 +171,7 @@ class ActorNetwork(Network):
     # -- inside ---------------------------------------------------------------------------------------
 
     def _apply(self, states: tf.Tensor) -> tf.Tensor:
-        pre_activation = output_layer(self._network(states), self.action_size)
+        pre_activation = output_layer(self._network(states), self.action_size, self._output_init)
         if self.pre_activation_penalty:
             pre_activation = boundings.penalised(pre_activation, self.pre_activation_penalty)
         return self.bounding.head(pre_activation, self.low, self.high)

@@ -12,7 +12,7 @@ from ddpg._tflearn import training_mode
 from ddpg.errors import UsageError
 from ddpg.experience import spaces
 from ddpg.gradients.td import GradientsAndVariables
-from ddpg.networks.layers import mlp
+from ddpg.networks.layers import check_output_init, mlp
 from ddpg.networks.numeric import NumericRuns
 from ddpg.networks.optimizers import make_optimizer
 from ddpg.networks.target import Target
@@ -37,6 +37,7 @@ class Network(abc.ABC):
         tau: float,
         name: str,
         max_gradient_norm: float | None = None,
+        output_init: str = "small",
     ):
         self.observation_space = spaces.check_observation_space(observation_space)
         if tf.executing_eagerly():
@@ -52,6 +53,7 @@ class Network(abc.ABC):
         self.graph = v1.get_default_graph()
         self.name = name
         self._network = network or mlp()
+        self._output_init = check_output_init(output_init)
         self._run = NumericRuns(self.graph, name)
         self._variables: list[tf.Variable] = []
         with v1.variable_scope(None, default_name=name, use_resource=True) as self._scope:

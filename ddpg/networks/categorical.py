@@ -84,7 +84,7 @@ class CategoricalCritic(CriticNetwork):
         return self._logits[q.ref()]
 
     def _apply(self, states: tf.Tensor, actions: tf.Tensor) -> tf.Tensor:
-        return output_layer(self._network(states, actions), len(self.values))
+        return output_layer(self._network(states, actions), len(self.values), self._output_init)
 
     def _mean(self, logits: tf.Tensor) -> tf.Tensor:
         q = tf.reduce_sum(tf.nn.softmax(logits) * self.values, axis=1, keepdims=True)

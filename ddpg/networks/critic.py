@@ -29,6 +29,7 @@ class CriticNetwork(ValueNetwork):
         loss: ``"mse"``, ``"huber"`` or a callable ``(q, target) -> L``; see :mod:`ddpg.gradients.td`.
         l2: decay of the layers' weights, added to their gradients (Lillicrap et al. 2015, section 7: 1e-2).
         max_gradient_norm: largest L2 norm of all gradients of a step together; ``None``: any.
+        output_init: of the output layer; ``"small"``: U(±3e-3), ``"fan_in"``: U(±1/√f), f its inputs.
 
     Raises:
         UsageError: a space, name or number that cannot work.
@@ -94,7 +95,7 @@ class CriticNetwork(ValueNetwork):
     # -- inside ---------------------------------------------------------------------------------------
 
     def _apply(self, states: tf.Tensor, actions: tf.Tensor) -> tf.Tensor:
-        return output_layer(self._network(states, actions), 1)
+        return output_layer(self._network(states, actions), 1, self._output_init)
 
     def placeholders(self) -> list[tf.Tensor]:
         """Return fresh placeholders for states and actions."""

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from ddpg._tflearn import tflearn
 from ddpg.errors import UsageError, choose
-from ddpg.family import ACTIVATIONS, NORMS, RENORMS
+from ddpg.family import ACTIVATIONS, NORMS, OUTPUT_INITS, RENORMS
 from ddpg.networks.renorm import EPSILON, SOFT, batch_renormalization
 
 AUTO_REUSE = tf.compat.v1.AUTO_REUSE
@@ -17,9 +17,29 @@ def fan_in_uniform(fan_in: int) -> Callable:
     return tf.compat.v1.random_uniform_initializer(-(fan_in**-0.5), fan_in**-0.5)
 
 
-def output_layer(features: tf.Tensor, units: int) -> tf.Tensor:
-    """Linear layer with weights and biases from U(±3e-3): outputs start near 0 (ibid.)."""
-    initializer = tf.compat.v1.random_uniform_initializer(-3e-3, 3e-3)
+def check_output_init(output_init: str) -> str:
+    """Return the name of a way in which output layers begin.
+
+    Raises:
+        UsageError: there is none of that name.
+    """
+    if output_init not in OUTPUT_INITS:
+        raise UsageError(f"output_init={output_init!r} is not one of {', '.join(OUTPUT_INITS)}")
+    return output_init
+
+
+def output_layer(features: tf.Tensor, units: int, output_init: str = "small") -> tf.Tensor:
+    """Linear layer of ``units`` outputs.
+
+    Args:
+        features: ``[B, f]``.
+        units: outputs.
+        output_init: of weights and biases; ``"small"``: U(±3e-3), outputs start near 0 (ibid.); ``"fan_in"``: U(±1/√f).
+    """
+    if output_init == "fan_in":
+        initializer = fan_in_uniform(int(features.shape[-1]))
+    else:
+        initializer = tf.compat.v1.random_uniform_initializer(-3e-3, 3e-3)
     return tflearn.fully_connected(
         features, units, weights_init=initializer, bias_init=initializer, scope="output", reuse=AUTO_REUSE
     )

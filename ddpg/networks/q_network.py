@@ -18,7 +18,7 @@ class QNetwork(ValueNetwork):
         action_space: ``Discrete(n)``; actions are counted from 0 here, whatever its ``start``.
         network: hidden layers, ``states -> features``; :func:`ddpg.mlp`, :func:`ddpg.conv` or one's own.
         name: scope of its variables; ``None``: "q".
-        td_target, optimizer, learning_rate, tau, clip_delta, loss, l2, max_gradient_norm: as for
+        td_target, optimizer, learning_rate, tau, clip_delta, loss, l2, max_gradient_norm, output_init: as for
             :class:`ddpg.CriticNetwork`.
 
     Raises:
@@ -70,7 +70,7 @@ class QNetwork(ValueNetwork):
     # -- inside ---------------------------------------------------------------------------------------
 
     def _apply(self, states: tf.Tensor) -> tf.Tensor:
-        return output_layer(self._network(states), self.actions)
+        return output_layer(self._network(states), self.actions, self._output_init)
 
     def _inputs(self, states, actions, targets) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         states = self._observations(states)

@@ -36,11 +36,14 @@ class ValueNetwork(Network):
         loss: str | Callable = "mse",
         l2: float = 0.0,
         max_gradient_norm: float | None = None,
+        output_init: str = "small",
     ):
         self.action_space = self._check_action_space(action_space)
         td.TDPath(td_target, clip_delta=clip_delta, loss=loss)  # a bad name ends here, before anything is built
         name = name or self.default_name
-        super().__init__(observation_space, network, optimizer, learning_rate, tau, name, max_gradient_norm)
+        super().__init__(
+            observation_space, network, optimizer, learning_rate, tau, name, max_gradient_norm, output_init
+        )
         self.td_path = td.TDPath(td_target, self._start_backward, clip_delta, loss)
         self.l2 = l2
 

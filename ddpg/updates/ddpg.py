@@ -149,6 +149,7 @@ def make_actor(config: DDPGConfig, spaces: Spaces, networks: Mapping[str, Callab
         action_gradient_clip=config.action_gradient_clip,
         pre_activation_penalty=config.pre_activation_penalty,
         max_gradient_norm=config.max_gradient_norm,
+        output_init=config.output_init,
     )
 
 
@@ -163,6 +164,7 @@ def make_critic(config: DDPGConfig, spaces: Spaces, networks: Mapping[str, Calla
         "clip_delta": config.clip_delta,
         "l2": config.critic_l2,
         "max_gradient_norm": config.max_gradient_norm,
+        "output_init": config.output_init,
     }
     if config.critic == "categorical":
         options |= {"atoms": config.atoms, "v_min": config.v_min, "v_max": config.v_max, "spread": config.target_spread}

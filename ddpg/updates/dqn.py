@@ -54,6 +54,7 @@ class DQNUpdate(Update):
             clip_delta=config.clip_delta,
             loss=config.critic_loss,
             max_gradient_norm=config.max_gradient_norm,
+            output_init=config.output_init,
         )
         return cls(network, config)
 

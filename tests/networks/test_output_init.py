@@ -1,0 +1,43 @@
+"""How output layers begin: within ±3e-3, or within ±1/√f as PyTorch's linear layers."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from ddpg import ActorNetwork, CriticNetwork, DDPGConfig, DQNConfig, QNetwork, UsageError, mlp
+from ddpg.networks.categorical import CategoricalCritic
+from ddpg.updates.registry import update_of
+
+BOX = gym.spaces.Box(-9.0, 9.0, (3,), np.float32)
+UNIT = gym.spaces.Box(-1.0, 1.0, (2,), np.float32)
+F = 400  # inputs of the output layer: 1/√f = 0.05
+NETWORKS = ((ActorNetwork, UNIT), (CriticNetwork, UNIT), (CategoricalCritic, UNIT), (QNetwork, gym.spaces.Discrete(5)))
+
+
+@pytest.mark.parametrize(("kind", "space"), NETWORKS)
+@pytest.mark.parametrize(("options", "bound"), [({}, 0.003), ({"output_init": "fan_in"}, 0.05)])
+def test_weights_and_biases_fill_their_range(kind, space, options, bound, session, initialize):
+    """Of hundreds of weights the largest is within a tenth of the bound; hidden layers stay as they are."""
+    network = kind(BOX, space, network=mlp((F,)), **options)
+    initialize()
+    hidden, _, weights, biases = network.get_network_params()
+    assert 0.9 * bound < np.abs(weights).max() <= bound
+    assert np.abs(biases).max() <= bound
+    assert np.abs(hidden).max() > 0.2  # ±1/√3 of the inputs, or wider
+
+
+@pytest.mark.parametrize("config", [DDPGConfig(output_init="fan_in"), DQNConfig(output_init="fan_in")])
+def test_agents_build_them(config, session, initialize):
+    space = UNIT if isinstance(config, DDPGConfig) else gym.spaces.Discrete(2)
+    networks = dict.fromkeys(("actor_network", "critic_network", "q_network"))
+    update = update_of(config).build(config, (BOX, space), networks)
+    initialize()
+    for network in (update.policy, update.value):
+        assert 0.05 < np.abs(network.get_network_params()[-2]).max() <= 256**-0.5
+
+
+def test_bad_names(graph):
+    with pytest.raises(UsageError, match="output_init='zero' is not one of small, fan_in"):
+        ActorNetwork(BOX, UNIT, output_init="zero")
+    with pytest.raises(UsageError, match="output_init='zero'"):
+        DDPGConfig(output_init="zero")
