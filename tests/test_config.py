@@ -90,7 +90,7 @@ def test_frozen():
 def test_a_preset_is_a_recipe_and_what_differs_from_it(monkeypatch):
     monkeypatch.setitem(PRESETS, "Some-v0", Preset(7, {"tau": 0.25, "hidden": (5, 6)}, recipe="td3"))
     config = preset_config("Some-v0", gamma=0.5)
-    assert (config.policy_delay, config.learning_starts) == (2, 25_000)  # the recipe's
+    assert (config.policy_delay, config.learning_starts) == (2, 10_000)  # the recipe's
     assert (config.tau, config.hidden, config.gamma) == (0.25, (5, 6), 0.5)
 
 
