@@ -21,6 +21,7 @@ from ddpg.commands.training import Resume, Train
 from ddpg.commands.tuning import Tune
 from ddpg.commands.watching import Record, Watch
 from ddpg.errors import CellsFailed, EnvironmentFault, FileFault, UsageError, did_you_mean, file_faults
+from ddpg.readers import may_leave
 from ddpg.runs import signals
 
 # What is heavy is imported inside the commands: `ddpg --help` answers at once.
@@ -32,7 +33,7 @@ COMMANDS: dict[str, type[Command]] = {
 
 EXIT_STATUS = """\
 exit status:
-  0    done
+  0    done, whether or not anybody still reads what is printed
   1    training diverged, or cells of a study or trials failed
   2    bad input
   3    the environment failed
@@ -42,6 +43,7 @@ exit status:
 """
 
 
+@may_leave()
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return its exit status, of :data:`EXIT_STATUS`."""
     arguments = sys.argv[1:] if arguments is None else arguments

@@ -348,6 +348,43 @@ def test_discrete_actions_train_a_dqn(tmp_path, capsys):
     assert main(["resume", str(run), "--total-timesteps", "450", "--no-progress-bar"]) == 0
 
 
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_nobody_reads_what_is_printed(unbuffered):
+    """As ``ddpg --help | grep -q train`` with pipefail; buffered, it is the interpreter's end that writes."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        [sys.executable, "-m", "ddpg", "--help"],
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONUNBUFFERED": unbuffered},
+    )
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_there_is_no_stdout():
+    """As ``ddpg --help >&-``."""
+    done = subprocess.run(["sh", "-c", f"exec {sys.executable} -m ddpg --help >&-"], stderr=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_reader_that_leaves_does_not_end_the_run(tmp_path):
+    """As ``ddpg train ... 2>&1 | head -c 100``."""
+    process = started(
+        *("Pendulum-v1", "--total-timesteps", "1500", "--evaluation-interval", "500"),
+        *("--evaluation-episodes", "1", "--hidden", "8"),
+        folder=tmp_path,
+    )
+    process.stderr.read(100)
+    process.stderr.close()
+    process.stdout.close()
+    assert process.wait(120) == 0
+    assert rows(tmp_path / "runs/Pendulum-v1/1/evaluations.csv")[-1]["timesteps"] == "1500"
+    assert (tmp_path / "runs/Pendulum-v1/1/learning_curve.png").exists()
+
+
 def test_help_needs_no_tensorflow():
     code = (
         "import sys\nfrom ddpg.cli import main\n"
