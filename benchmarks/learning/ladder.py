@@ -35,7 +35,8 @@ RUNGS = (
     Rung("every_update", "+ the actor in every update again", "policy_delay"),
     Rung("cooldown", "+ cooldown of the rates", "schedules"),
     Rung("categorical", "+ categorical critics, scaled rewards", "critic"),
-    Rung("plus", "+ small inputs stay small: plus", "norms", "table"),
+    Rung("small_inputs", "+ small inputs stay small", "norms"),
+    Rung("plus", "+ three updates of 96 a step, the actor in every third: plus", "updates_per_step", "table"),
 )
 
 
