@@ -117,7 +117,7 @@ def test_bars_are_of_final_returns(tmp_path):
 
     axes = Figure().add_subplot()
     figures._bars(axes, rungs("cooldown"), "E")
-    assert [bar.get_width() for bar in axes.patches] == [1, 11, 21, 31, 41, 51, 61, 81, 91]
+    assert [bar.get_width() for bar in axes.patches] == [1, 11, 21, 31, 41, 51, 61, 81, 91, 101]
     assert [text.get_text() for text in axes.texts] == ["none yet"]
     assert np.isclose(axes.texts[0].xy[1], 7)
     assert axes.get_title() == "E (2 seeds)"

@@ -16,7 +16,7 @@ def study(name):
     return read_study(FOLDER / f"{name}.toml")
 
 
-@pytest.mark.parametrize(("name", "cells"), [("table", 5 * 3 * 3), ("long", 2 * 2), ("ladder", 2 * 2 * 8)])
+@pytest.mark.parametrize(("name", "cells"), [("table", 5 * 3 * 3), ("long", 2 * 2), ("ladder", 2 * 2 * 9)])
 def test_runs_are_evaluated_alike(name, cells):
     groups = study(name)
     assert len(cells_of(groups)) == cells
@@ -34,7 +34,7 @@ def test_presets_train_for_as_long_as_they_say():
 
 
 def test_a_rung_is_the_one_before_it_with_one_option_more():
-    """The joint pass brings the normalisation that it stands on, the critic the range of its returns."""
+    """The joint pass brings the normalisation it stands on, the critic its range, more updates how large they are."""
     options = {("table", group.configuration): group.options for group in study("table")}
     options |= {("ladder", group.configuration): group.options for group in study("ladder")}
     assert [rung.configuration for rung in ladder.RUNGS if rung.study == "ladder"] == [
@@ -54,6 +54,7 @@ def test_a_rung_is_the_one_before_it_with_one_option_more():
         {"learning_rate_schedule"},
         {"critic", "atoms", "v_min", "v_max", "normalize_rewards"},
         {"norm"},
+        {"updates_per_step", "batch_size", "policy_delay"},
     ]
 
 
