@@ -55,6 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 request = stack.enter_context(signals.watching(ends_process=True))
             with file_faults("nothing else was changed"):
                 _run(*arguments)
+                print(end="", flush=True)
     except SystemExit as left:
         if left.code:
             raise

@@ -31,11 +31,13 @@ class Patient:
     def _patience(self) -> Iterator[None]:
         try:
             yield
-        except BrokenPipeError:
+        except OSError as error:
             # Below the stream, for what its buffer still holds would fail again when the interpreter ends.
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, self._stream.fileno())
             os.close(nowhere)
+            if not isinstance(error, BrokenPipeError):  # a full disk
+                raise
 
 
 @contextlib.contextmanager

@@ -364,6 +364,21 @@ def test_nobody_reads_what_is_printed(unbuffered):
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_the_disk_of_stdout_is_full(unbuffered):
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "ddpg", "--help"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=os.environ | {"PYTHONUNBUFFERED": unbuffered},
+        )
+    assert done.returncode == 4
+    assert done.stderr == "ddpg: error: No space left on device (ENOSPC); nothing else was changed\n"
+
+
 def test_there_is_no_stdout():
     """As ``ddpg --help >&-``."""
     done = subprocess.run(["sh", "-c", f"exec {sys.executable} -m ddpg --help >&-"], stderr=subprocess.PIPE, text=True)
