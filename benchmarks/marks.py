@@ -1,5 +1,6 @@
 """What stands on a page between ``<!-- NAME: begin -->`` and ``<!-- NAME: end -->``: nobody types a measured number."""
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -16,6 +17,11 @@ def filled(page: str, name: str, text: str) -> str:
     if not found or not found_too or begin in after or end in before + after:
         raise ValueError(f"{begin} and {end} must stand on the page once each, in this order")
     return f"{before}{begin}\n{text}\n{end}{after}"
+
+
+def names(page: str) -> list[str]:
+    """Return the names of what a page marks."""
+    return re.findall(r"<!-- (\S.*?): begin -->", page)
 
 
 def between(page: str, name: str) -> str:

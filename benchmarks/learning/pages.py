@@ -1,16 +1,16 @@
-"""What stands on pages between ``<!-- learning: NAME -->`` and ``<!-- /learning -->``: text from the committed CSV."""
+"""What stands on pages between the marks ``learning NAME``: text from the committed CSV."""
 
-import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from benchmarks import marks
 from benchmarks.learning import figures, ladder, tables
 from benchmarks.learning.long_form import Cell
 from ddpg.errors import UsageError
 from ddpg.storage import atomic
 
 Text = Callable[[Sequence[Cell]], str]
-_MARK = re.compile(r"<!-- learning: (?P<name>[^>]+?) -->\n(?:.*?\n)??<!-- /learning -->", re.DOTALL)
+OURS = "learning "  # begins the names of our marks; other pages' numbers have others
 
 
 def _pictured(name: str, title: str, folder: str, *studies: str) -> Text:
@@ -40,36 +40,38 @@ BLOCKS: dict[str, Text] = {
 FAMILIES: dict[str, Callable[[Sequence[Cell], str], str]] = {"rung": tables.rung_of, "recipe": tables.recipe_of}
 
 
-def filled(text: str, cells: Sequence[Cell], where: str) -> str:
+def filled(page: str, cells: Sequence[Cell], where: str) -> str:
     """Return a page with what its marks name between them.
 
     Args:
-        text: the page.
+        page: its text.
         cells: the numbers.
         where: the page's name, for the message.
 
     Raises:
-        UsageError: a mark names nothing that there is, or has no end.
+        UsageError: a mark names nothing that there is, stands twice or has no end.
     """
+    for name in marked(page):
+        try:
+            page = marks.filled(page, OURS + name, _told(name, cells))
+        except (KeyError, ValueError) as error:
+            raise UsageError(f"{where}: {error.args[0]}") from error
+    return page
 
-    def between(mark: re.Match) -> str:
-        name = mark["name"]
-        kind, _, which = name.partition(" ")
-        if name in BLOCKS:
-            told = BLOCKS[name](cells)
-        elif kind in FAMILIES and which:
-            told = FAMILIES[kind](cells, which)
-        else:
-            known = [*BLOCKS, *(f"{kind} NAME" for kind in FAMILIES)]
-            raise UsageError(f"{where} marks {name!r}, which is not one of {', '.join(known)}")
-        middle = f"\n{told}\n\n" if told else ""
-        return f"<!-- learning: {name} -->\n{middle}<!-- /learning -->"
 
-    if text.count("<!-- learning: ") != len(_MARK.findall(text)):
-        raise UsageError(
-            f"{where} has a mark without its end; put <!-- /learning --> below every <!-- learning: ... -->"
-        )
-    return _MARK.sub(between, text)
+def marked(page: str) -> list[str]:
+    """Return what of ours a page marks."""
+    return [name.removeprefix(OURS) for name in marks.names(page) if name.startswith(OURS)]
+
+
+def _told(name: str, cells: Sequence[Cell]) -> str:
+    if name in BLOCKS:
+        return BLOCKS[name](cells)
+    kind, _, which = name.partition(" ")
+    if kind in FAMILIES and which:
+        return FAMILIES[kind](cells, which)
+    known = [*BLOCKS, *(f"{kind} NAME" for kind in FAMILIES)]
+    raise KeyError(f"{name!r} is marked, which is not one of {', '.join(known)}")
 
 
 def pages_of(root: Path) -> list[Path]:

@@ -8,34 +8,38 @@ from benchmarks.learning.__main__ import main
 from ddpg import UsageError
 
 
+def mark(name, text=""):
+    return f"<!-- learning {name}: begin -->\n{text}\n<!-- learning {name}: end -->"
+
+
 def test_between_marks_stands_the_table_and_nothing_else_is_touched():
-    empty = "<!-- learning: rung x -->\n<!-- /learning -->\n"
-    text = f"a\n\n<!-- learning: table -->\nold\n\nold\n<!-- /learning -->\n\nb\n{empty}"
+    others = f"b\n{mark('rung x')}\n<!-- speed: begin -->\n1\n<!-- speed: end -->\n"
+    text = f"a\n\n{mark('table', 'old')}\n\n{others}"
     cells = [cell("table", "E", "r", 0, [5, 1])]
     now = pages.filled(text, cells, "it")
-    assert now.startswith("a\n\n<!-- learning: table -->\n\n| environment |")
+    assert now.startswith("a\n\n<!-- learning table: begin -->\n| environment |")
     assert "| E | r | 200 | 1 | 1 (1 to 1) | 5 (5 to 5) |" in now
     assert "old" not in now
-    assert now.endswith(f"\n\n<!-- /learning -->\n\nb\n{empty}")
+    assert now.endswith(f"\n<!-- learning table: end -->\n\n{others}")
     assert pages.filled(now, cells, "it") == now
 
 
 @pytest.mark.parametrize("name", ["tabel", "rung", "recipes td3"])
 def test_an_unknown_mark_is_named(name):
-    with pytest.raises(UsageError, match=f"it.md marks '{name}', which is not one of table, "):
-        pages.filled(f"<!-- learning: {name} -->\n<!-- /learning -->\n", [], "it.md")
+    with pytest.raises(UsageError, match=rf"it\.md: '{name}' is marked, which is not one of table, "):
+        pages.filled(mark(name), [], "it.md")
 
 
 def test_a_mark_without_its_end_is_refused():
-    text = "<!-- learning: table -->\n<!-- learning: long -->\n<!-- /learning -->\n"
-    with pytest.raises(UsageError, match=r"it\.md has a mark without its end"):
+    text = f"<!-- learning table: begin -->\n{mark('long')}\n"
+    with pytest.raises(UsageError, match=r"it\.md: .*learning table: end --> must stand on the page once each"):
         pages.filled(text, [], "it.md")
 
 
 def test_the_command_fills_pages_and_draws_once(tmp_path, capsys):
     (tmp_path / "benchmarks" / "results").mkdir(parents=True)
     (tmp_path / "docs" / "options").mkdir(parents=True)
-    (tmp_path / "README.md").write_text("<!-- learning: front -->\n<!-- /learning -->\n")
+    (tmp_path / "README.md").write_text(mark("front"))
     (tmp_path / "docs" / "options" / "n.md").write_text("nothing\n")
     long_form.write(tmp_path / "benchmarks" / "results" / "learning.csv", [cell("table", "E", "r", 0, [5, 1])])
     assert main(["--write"], root=tmp_path) == 0

@@ -11,7 +11,7 @@ from benchmarks.learning.__main__ import committed
 PAGES = [page.relative_to(ROOT).as_posix() for page in pages.pages_of(ROOT)]
 
 
-@pytest.mark.parametrize("name", [name for name in PAGES if "<!-- learning: " in (ROOT / name).read_text("utf-8")])
+@pytest.mark.parametrize("name", [name for name in PAGES if pages.marked((ROOT / name).read_text("utf-8"))])
 def test_a_page_is_what_the_committed_numbers_give(name):
     """Otherwise: ``python -m benchmarks.learning --write``."""
     text = (ROOT / name).read_text(encoding="utf-8")
@@ -21,7 +21,5 @@ def test_a_page_is_what_the_committed_numbers_give(name):
 
 
 def test_every_block_is_on_a_page():
-    marked = {
-        mark for name in PAGES for mark in re.findall(r"<!-- learning: (.+?) -->", (ROOT / name).read_text("utf-8"))
-    }
+    marked = {name for page in PAGES for name in pages.marked((ROOT / page).read_text("utf-8"))}
     assert marked >= {*pages.BLOCKS}

@@ -5,7 +5,7 @@ import itertools
 import pytest
 from learning_cells import ROOT
 
-from benchmarks.learning import ladder
+from benchmarks.learning import ladder, pages
 from benchmarks.learning.normalised import REFERENCES
 from ddpg.studies.study import cells_of, read_study
 
@@ -62,4 +62,4 @@ def test_every_rung_has_its_page():
     for rung in ladder.RUNGS:
         if rung.page is not None:
             text = (ROOT / "docs" / "options" / f"{rung.page}.md").read_text(encoding="utf-8")
-            assert f"<!-- learning: rung {rung.page} -->" in text
+            assert f"rung {rung.page}" in pages.marked(text)
