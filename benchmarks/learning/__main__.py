@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.learning import figures, long_form, pages
-from benchmarks.learning.collecting import collect, merged
+from benchmarks.learning.collecting import collect, in_order, merged
 from ddpg.errors import UsageError
 
 ROOT = Path(__file__).parents[2]
@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
     try:
         if options.collect:
             path = root / RESULTS[0]
-            cells = merged(long_form.read(path), *map(collect, options.collect))
+            cells = in_order(merged(long_form.read(path), *map(collect, options.collect)))
             long_form.write(path, cells)
             print(f"{path}: {sum(cell.finished for cell in cells)} of {len(cells)} runs are finished")
         if options.write:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from benchmarks.learning.long_form import ASKED, KEPT, OPTIONS, Cell, make_cell
+from ddpg.options import read_toml
 from ddpg.studies.study import Group, cells_of
 from ddpg.studies.study_folder import read_cells
 from ddpg.studies.study_report import RESULTS, write_report
@@ -57,3 +58,20 @@ def merged(before: Iterable[Cell], *collected: Sequence[Cell]) -> list[Cell]:
             if cell.reached >= result[cell.key].reached:
                 result[cell.key] = cell
     return list(result.values())
+
+
+def in_order(cells: Sequence[Cell], folder: Path = Path(__file__).parent) -> list[Cell]:
+    """Return cells in the order in which the study files in ``folder`` name them, and behind them the others."""
+    places: dict[tuple[str, str], int] = {}
+    for study in {cell.study for cell in cells}:
+        path = folder / f"{study}.toml"
+        if path.exists():
+            told = read_toml(path)
+            for place, name in enumerate([*told["environments"], *told["configurations"]]):
+                places[study, name] = place
+
+    def place_of(cell: Cell) -> tuple[int, int, int]:
+        last = len(places)
+        return places.get((cell.study, cell.env_id), last), places.get((cell.study, cell.recipe), last), cell.seed
+
+    return sorted(cells, key=place_of)

@@ -63,6 +63,15 @@ def test_runs_of_other_options_are_not_mixed_and_other_studies_stay():
     assert collecting.merged([elsewhere, *before], [now]) == [now, elsewhere]
 
 
+def test_cells_are_in_the_order_of_their_study_file(tmp_path):
+    (tmp_path / "s.toml").write_text('environments = ["F", "E"]\n[configurations]\nb = {}\na = {}\n')
+    asked = [("F", "b", 0), ("F", "b", 2), ("F", "a", 1), ("E", "b", 0), ("E", "c", 0)]
+    cells = [cell("s", *key, [1]) for key in asked]
+    assert collecting.in_order([cells[i] for i in (4, 2, 0, 3, 1)], tmp_path) == cells
+    elsewhere = [cell("t", "B", "r", 1, [1]), cell("t", "A", "r", 1, [1])]
+    assert collecting.in_order(elsewhere, tmp_path) == elsewhere
+
+
 def test_options_and_evaluations_make_the_number(study):
     (group,) = study.groups
     made = collecting.made_of(group)
