@@ -58,7 +58,7 @@ def _ladder(cells: Sequence[Cell], path: Path) -> Path:
     for axes, env_id in zip(panels, places, strict=True):
         _bars(axes, cells, env_id)
     panels[0].set_yticks(range(len(ladder.RUNGS)), [rung.label for rung in ladder.RUNGS])
-    panels[0].invert_yaxis()
+    panels[0].set_ylim(len(ladder.RUNGS) - 0.5, -0.5)
     steps = max(cell.asked for cell in cells if cell.study == ladder.STUDY)
     figure.suptitle(f"The ladder: one option at a time, {steps:,} steps", fontsize=11)
     told = "bar: interquartile mean of the seeds; line: its 95 % bootstrap interval; dots: each seed; yellow: recipes"

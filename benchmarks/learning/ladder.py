@@ -36,7 +36,7 @@ RUNGS = (
     Rung("cooldown", "+ cooldown of the rates", "schedules"),
     Rung("categorical", "+ categorical critics, scaled rewards", "critic"),
     Rung("small_inputs", "+ small inputs stay small", "norms"),
-    Rung("plus", "+ three updates of 96 a step, the actor in every third: plus", "updates_per_step", "table"),
+    Rung("plus", "+ three updates of 96 a step: plus", "updates_per_step", "table"),
 )
 
 
