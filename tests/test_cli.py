@@ -348,35 +348,28 @@ def test_discrete_actions_train_a_dqn(tmp_path, capsys):
     assert main(["resume", str(run), "--total-timesteps", "450", "--no-progress-bar"]) == 0
 
 
+def helped(stdout, unbuffered):
+    """Return how ``ddpg --help`` ended and what stood on stderr; buffered, it is the process's end that writes."""
+    command, surroundings = [sys.executable, "-m", "ddpg", "--help"], os.environ | {"PYTHONUNBUFFERED": unbuffered}
+    done = subprocess.run(command, stdout=stdout, stderr=subprocess.PIPE, text=True, env=surroundings)
+    return done.returncode, done.stderr
+
+
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_nobody_reads_what_is_printed(unbuffered):
-    """As ``ddpg --help | grep -q train`` with pipefail; buffered, it is the interpreter's end that writes."""
+    """As ``ddpg --help | grep -q train`` with pipefail."""
     reading, writing = os.pipe()
     os.close(reading)
-    done = subprocess.run(
-        [sys.executable, "-m", "ddpg", "--help"],
-        stdout=writing,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=os.environ | {"PYTHONUNBUFFERED": unbuffered},
-    )
+    assert helped(writing, unbuffered) == (0, "")
     os.close(writing)
-    assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_the_disk_of_stdout_is_full(unbuffered):
     with Path("/dev/full").open("w") as full:
-        done = subprocess.run(
-            [sys.executable, "-m", "ddpg", "--help"],
-            stdout=full,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=os.environ | {"PYTHONUNBUFFERED": unbuffered},
-        )
-    assert done.returncode == 4
-    assert done.stderr == "ddpg: error: No space left on device (ENOSPC); nothing else was changed\n"
+        status, told = helped(full, unbuffered)
+    assert (status, told) == (4, "ddpg: error: No space left on device (ENOSPC); nothing else was changed\n")
 
 
 def test_there_is_no_stdout():
