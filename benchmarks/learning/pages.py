@@ -26,6 +26,7 @@ BLOCKS: dict[str, Text] = {
     "table": lambda cells: tables.table(cells, "table", tables.PEER_STUDY),
     "table picture": _pictured(figures.TABLE, _RETURNS, "", "table", tables.PEER_STUDY),
     "across tasks": tables.across,
+    "beside": tables.beside,
     "seconds": tables.seconds,
     "seconds picture": _pictured(figures.SECONDS, _MINUTES, "", tables.PEER_STUDY),
     "long": lambda cells: tables.table(cells, "long"),

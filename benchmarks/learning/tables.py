@@ -36,6 +36,16 @@ def table(cells: Sequence[Cell], *studies: str) -> str:
     return f"{study_table.markdown(rows)}\n\n{study_table.NOTE}" if rows else nothing(studies[0])
 
 
+def beside(cells: Sequence[Cell]) -> str:
+    """Return our TD3 beside the peer's, a row each where the peer has been measured, every seed of ours together."""
+    rows = []
+    for peer in groups(cells, PEER_STUDY):
+        env_id = peer[0].env_id
+        own = [cell for cell in cells if cell.study in ("table", "beside") and cell.key[1:3] == (env_id, "td3")]
+        rows += [row_of(group) for group in (own, peer) if group]
+    return f"{study_table.markdown(rows)}\n\n{study_table.NOTE}" if rows else nothing(PEER_STUDY)
+
+
 def across(cells: Sequence[Cell]) -> str:
     """Return the table over tasks: normalised final and largest return of each recipe, in the tasks it finished in."""
     found: dict[str, dict[str, list[Cell]]] = {}

@@ -58,6 +58,19 @@ def test_minutes_are_told_where_a_peer_was_measured():
     assert tables.seconds(cells).splitlines()[2:] == ["| E | r | 200 | 2 to 4 |", "| E | peer | 200 | 5 |"]
 
 
+def test_ours_beside_the_peers_has_the_seeds_of_both_studies():
+    """Finals 2, and of the other study 4, beside 3; neither plus nor an environment that the peer has not."""
+    cells = [cell("table", "E", "td3", 0, [2]), cell("beside", "E", "td3", 3, [4]), cell("table", "E", "plus", 0, [9])]
+    cells += [cell("stable_baselines", "E", "peer", 0, [3]), cell("table", "F", "td3", 0, [1])]
+    lines = tables.beside(cells).splitlines()
+    assert lines[2:4] == [
+        "| E | td3 | 100 | 2 | 3 (2 to 4) | 3 (2 to 4) |",
+        "| E | peer | 100 | 1 | 3 (3 to 3) | 3 (3 to 3) |",
+    ]
+    assert lines[4] == "", lines
+    assert tables.beside(cells[:2]) == "No runs of the study `stable_baselines` yet."
+
+
 def rungs(*skipped):
     """The whole ladder in one environment: rung n has the returns 10 n and 10 n + 2; a third seed of the table's."""
     cells = []

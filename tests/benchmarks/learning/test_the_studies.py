@@ -16,7 +16,9 @@ def study(name):
     return read_study(FOLDER / f"{name}.toml")
 
 
-@pytest.mark.parametrize(("name", "cells"), [("table", 5 * 3 * 3), ("long", 2 * 2), ("ladder", 2 * 2 * 9)])
+@pytest.mark.parametrize(
+    ("name", "cells"), [("table", 5 * 3 * 3), ("long", 2 * 2), ("ladder", 2 * 2 * 9), ("beside", 5)]
+)
 def test_runs_are_evaluated_alike(name, cells):
     groups = study(name)
     assert len(cells_of(groups)) == cells
@@ -24,6 +26,13 @@ def test_runs_are_evaluated_alike(name, cells):
     starts = {(group.configuration == "td3", group.options["learning_starts"]) for group in groups}
     assert starts <= {(False, 5_000), (True, 10_000)}
     assert {group.name for group in groups} <= {*REFERENCES}
+
+
+def test_ours_beside_the_peers_goes_on_with_the_tables_run():
+    table = [group for group in study("table") if (group.name, group.configuration) == ("Hopper-v5", "td3")]
+    both = [*table, *study("beside")]
+    assert len({str((group.configuration, group.options, group.total_timesteps)) for group in both}) == 1
+    assert sorted(cell.seed for cell in cells_of(both)) == [*range(8)]
 
 
 def test_presets_train_for_as_long_as_they_say():
