@@ -1,10 +1,12 @@
 """The studies of benchmarks/, and what is read off them."""
 
 import csv
+import itertools
 import json
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from ddpg.studies.study import Cell, cells_of, read_study
@@ -67,6 +69,33 @@ def test_the_page_has_what_was_kept():
     for seeds in returns.values():
         for ten in (seeds[:10], seeds[10:]):
             assert f"| {', '.join(ten)} |" in page
+
+
+def test_plain_ddpg_is_one_that_was_tried_and_its_page_has_what_the_others_did(monkeypatch):
+    """The last evaluation of every run and the mean of its last five, a row a configuration."""
+    monkeypatch.syspath_prepend(str(BENCHMARKS / "studies"))
+    tried = read_study(BENCHMARKS / "studies" / "tuning_ddpg.toml", allow_import=["variants"])
+    (now,) = (
+        group.options
+        for group in read_study(BENCHMARKS / "learning" / "table.toml")
+        if (group.name, group.configuration) == ("Hopper-v5", "ddpg")
+    )
+    (before, *_) = (group.options for group in tried if group.configuration == "before")
+    assert before == now | {"output_init": "small"}
+    returns: dict[str, dict[tuple[str, int], list[float]]] = {}
+    with (BENCHMARKS / "results" / "tuning_ddpg.csv").open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            if row["measure"] == "evaluation_mean_return":
+                runs = returns.setdefault(row["config"], {})
+                runs.setdefault((row["env"], int(row["seed"])), []).append(float(row["value"]))
+    assert {cell.seed for cell in cells_of(tried)} >= {seed for runs in returns.values() for _, seed in runs}
+    page = (BENCHMARKS.parent / "docs" / "recipes" / "ddpg.md").read_text(encoding="utf-8")
+    for runs in returns.values():
+        row = (
+            f"{runs[key][-1]:,.0f} ({np.mean(runs[key][-5:]):,.0f})" if key in runs else ""
+            for key in itertools.product(["HeavyHalfCheetah-v0", "HeavyHopper-v0"], [1003, 1005])
+        )
+        assert f" | {' | '.join(row)} |".replace("  ", " ") in page
 
 
 def test_plus_is_one_that_was_tried_and_its_ladder_has_what_it_was(monkeypatch):
