@@ -1,10 +1,13 @@
 """What a training run leaves behind: the best checkpoint, the latest ones, rows, and on what it was evaluated."""
 
+import json
+
 import gymnasium as gym
 import numpy as np
 import pytest
 
 from ddpg import DDPG, DDPGConfig, UsageError, train
+from ddpg.cli import main
 from ddpg.runs.directory import read_config, read_table
 from ddpg.runs.training import resume
 
@@ -88,7 +91,8 @@ def kept(run):
 def test_best_checkpoint_is_that_of_the_best_evaluation(finished):
     run, _ = finished
     assert column(run, "evaluations", "mean_return") == [1, 3, 2, 2.5]
-    assert DDPG.load(run, which="best").num_timesteps == 600
+    best = DDPG.load(run, which="best")
+    assert (best.num_timesteps, len(best.replay), len(DDPG.load(run).replay)) == (600, 0, 500)  # to use, not to go on
 
 
 def test_latest_two_checkpoints_are_kept_by_number_not_by_name(finished):
@@ -106,6 +110,17 @@ def test_evaluations_are_alike_and_not_of_what_was_trained_on(finished):
     assert seed is not None
     assert seed not in (7, *(other for other, _ in trained))  # nor the run's own, of which others are derived
     assert start not in [other for _, other in trained]
+
+
+def test_a_trained_policy_is_looked_at_in_episodes_that_neither_training_nor_evaluations_saw(finished, capsys):
+    """The best checkpoint is the one that was lucky in its evaluations."""
+    run, resets = finished
+    Scripted.resets = ()
+    assert main(["evaluate", str(run), "--episodes", "2", "--checkpoint", "best", "--json"]) == 0
+    seed = json.loads(capsys.readouterr().out)["seed"]
+    assert {seed for _, seed, _ in Scripted.resets} >= {seed}
+    assert not {seed} & {7, *(other for _, other, _ in resets)}
+    assert not {start for *_, start in Scripted.resets} & {start for *_, start in resets}
 
 
 def instances(resets):
