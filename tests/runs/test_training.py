@@ -123,6 +123,16 @@ def test_a_trained_policy_is_looked_at_in_episodes_that_neither_training_nor_eva
     assert not {start for *_, start in Scripted.resets} & {start for *_, start in resets}
 
 
+def test_an_evaluation_waits_for_the_episodes_end_but_no_longer_than_another_interval(registered, tmp_path):
+    """Episodes have ten steps: due at 9 it is made at 10; due at 4 it is made at 8, and the episode is over."""
+    options = {"seed": 7, "root": tmp_path, "evaluation_episodes": 1, "progress_bar": False}
+    waited = train("Scripted-v0", TINY, total_timesteps=30, evaluation_interval=9, **options)
+    assert column(waited, "evaluations") == [10, 20, 30]
+    cut = train("Scripted-v0", TINY, total_timesteps=30, evaluation_interval=4, **options)
+    assert column(cut, "evaluations") == [8, 16, 24, 30]
+    assert column(cut, "episodes") == []
+
+
 def instances(resets):
     """Return the environment that was trained in, and the one of the evaluations: the one with fewer episodes."""
     envs = list({id(env): env for env, *_ in resets}.values())
