@@ -139,6 +139,25 @@ def test_acting_and_learning_see_the_same_numbers():
     np.testing.assert_array_equal(agent.policy.normaliser.state()["mean"], state["mean"])
 
 
+def test_observations_count_once_each_where_they_were_acted_in():
+    """The next observation is the one of the next step, or where an episode ended, of none."""
+    agent = agent_of(normalize_observations=True)
+    for before in (0.0, 2.0):
+        agent.observe(np.full(2, before), [0.0], 0.0, np.full(2, 10.0), True, False)
+    statistics = agent.memory.statistics()
+    np.testing.assert_array_equal(statistics["observations.mean"], [1, 1])
+    np.testing.assert_array_equal(statistics["observations.squares"], [2, 2])
+
+
+@pytest.mark.parametrize(("terminated", "truncated", "largest"), [(0, 0, 6.0), (1, 0, 4.0), (0, 1, 4.0)])
+def test_the_return_that_scales_rewards_begins_anew_with_an_episode(terminated, truncated, largest):
+    """γ = 0.5: G is 4, and then 4 + 2 unless the episode was over, or cut."""
+    agent = agent_of(normalize_rewards=True)
+    for _ in range(2):
+        agent.observe(np.zeros(2), [0.0], 4.0, np.zeros(2), bool(terminated), bool(truncated))
+    assert agent.memory.statistics()["rewards.largest"] == largest
+
+
 def test_rewards_are_divided_by_the_scale_of_returns():
     """One transition of reward −6, ended: G = −6, so the scale is 6 / 5 and r becomes −5."""
     agent = agent_of(normalize_rewards=True)
