@@ -86,6 +86,20 @@ def test_renormalisation_by_hand(session):
     np.testing.assert_allclose(session.run(inference), (x - mean) / deviation, rtol=1e-5)
 
 
+def test_renormalisation_corrects_values_and_not_gradients(session):
+    """Averages of 0 and 1, which the corrections meet: what comes out is x itself, its gradient batch normalisation's.
+
+    Of the first number, with x̂ = (−√1.5, 0, √1.5): (1, 0, 0) − 1/3 − x̂·(−√1.5 / 3).
+    """
+    x = tf.constant([[0.0], [1.0], [2.0]])
+    with training_mode(True), statistics_stay(), v1.variable_scope("here", use_resource=True):
+        y = batch_renormalization(x, "one", warm_up=0, epsilon=0.0)
+    gradient = tf.gradients(y[0], x)[0]
+    session.run(v1.global_variables_initializer())
+    np.testing.assert_allclose(session.run(y), [[0], [1], [2]], atol=1e-6)
+    np.testing.assert_allclose(session.run(gradient)[:, 0], [1 / 6, -1 / 3, 1 / 6], rtol=1e-5)
+
+
 @pytest.mark.parametrize(("norm", "first"), [("renorm", 1e-3), ("renorm_soft", 1.0)])
 def test_inputs_alone_are_normalised_softly(session, norm, first):
     x = np.array([[1.0, 30.0], [1.1, -20.0], [0.9, 5.0]], np.float32)

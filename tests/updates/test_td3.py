@@ -10,9 +10,11 @@ from driven import SEED, Driven, K, difference, minibatches
 from numpy_td3 import TD3, normal, threefry
 
 from ddpg import DDPG, DDPGConfig, UsageError
+from ddpg.experience.batch import Batch
 from ddpg.updates import random_numbers
 from ddpg.updates.ddpg import DDPGUpdate
 from ddpg.updates.registry import ALGORITHMS, Algorithm
+from ddpg.updates.td3 import TD3Update
 
 CONFIG = DDPGConfig(
     hidden=(8, 6),
@@ -135,6 +137,23 @@ def test_noise_on_the_target_action_is_clipped():
     share = agent.update(1)["critic_loss"] / (0.5 * 10 * 0.25) ** 2
     assert share == pytest.approx(np.round(8 * share) / 8, rel=1e-5)  # a number of eighths
     assert 0 < share < 1
+
+
+def test_noise_on_the_target_action_is_in_half_ranges_of_any_box():
+    """Q′ = relu(a), μ′ = 1, the middle of −2 to 4: 1 + 3/4, and 1 + 3 · 2 is outside."""
+    config = SMALL.replace(target_policy_noise=1.0, target_noise_clip=2.0, hidden=(1,))
+    spaces, networks = (BOX, gym.spaces.Box(-2, 4, (1,))), {"actor_network": None, "critic_network": None}
+    one = np.ones((2, 1), np.float32)
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        update = TD3Update.build(config, spaces, networks)
+        batch = Batch(one, one, 0 * one, one, 0 * one, noise=np.array([[0.25], [9]], np.float32))
+        y = update.target(batch.map(tf.constant))
+        session.run(tf.compat.v1.global_variables_initializer())
+        update.actor.set_network_params([0 * weights for weights in update.actor.get_network_params()])
+        update.critic.set_network_params([[[0.0], [1.0]], [0.0], [[1.0]], [0.0]])
+        for network in (update.actor, update.critic):
+            network.sync_target_network()
+        np.testing.assert_allclose(session.run(y), [[0.5 * 1.75], [0.5 * 4]], rtol=1e-6)
 
 
 def test_networks_begin_as_plain_ddpgs():
