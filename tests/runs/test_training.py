@@ -1,6 +1,7 @@
 """What a training run leaves behind: the best checkpoint, the latest ones, rows, and on what it was evaluated."""
 
 import json
+import shutil
 
 import gymnasium as gym
 import numpy as np
@@ -141,8 +142,6 @@ def instances(resets):
 
 def test_resume_drops_what_the_checkpoint_has_not_seen(finished, tmp_path):
     """As after a kill between 900 and 1200 steps: rows go further than the checkpoint that there is."""
-    import shutil
-
     run = tmp_path / "run"
     shutil.copytree(finished[0], run)
     shutil.rmtree(run / "checkpoints" / "1200")
@@ -160,6 +159,15 @@ def test_resume_drops_what_the_checkpoint_has_not_seen(finished, tmp_path):
     times = column(run, "metrics", "seconds")
     assert times == sorted(times)
     assert times[-1] > seconds
+
+
+def test_going_back_to_a_checkpoint_removes_what_came_after_it(finished, tmp_path):
+    """Or the next resumption would go on from what was given up."""
+    run = tmp_path / "run"
+    shutil.copytree(finished[0], run)
+    resume(run, which="900", total_timesteps=1000, progress_bar=False)
+    assert kept(run) == ["1000", "900", "best"]
+    assert column(run, "evaluations")[-2:] == [900, 1000]
 
 
 def halved(left):
