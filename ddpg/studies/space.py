@@ -99,24 +99,26 @@ def read_space(algorithm: str, ground: Mapping[str, Any], path: str | Path | Non
     Raises:
         UsageError: an unknown option, a range or a choice that is none, or one that nothing in this space takes.
     """
-    default = _FOLDER / f"{algorithm.lower()}.toml"
-    where = default if path is None else Path(path)
-    values = read_toml(where)
+    kind, default = CONFIGS[algorithm], _FOLDER / f"{algorithm.lower()}.toml"
+    values: dict[str, Any] = {"extend": True} if path is None else read_toml(path)
+    where = str(default if path is None else path)
     extend = values.pop("extend", False)
     if not isinstance(extend, bool):
         raise UsageError(f"{where}: extend={extend!r} must be true or false")
-    if extend:
-        values = read_toml(default) | values
-    kind = CONFIGS[algorithm]
-    check_names([field.name for field in dataclasses.fields(kind)], values, f"{where}: {kind.__name__}")
-    space = {
-        name: _field(kind, name, value, str(where)) for name, value in values.items() if not (extend and value is False)
-    }
+    table = read_toml(default) if extend else {}
+    check_names([field.name for field in dataclasses.fields(kind)], table | values, f"{where}: {kind.__name__}")
+    usual = {name: _field(kind, name, value, str(default)) for name, value in table.items() if name not in values}
+    own = {name: _field(kind, name, v, where) for name, v in values.items() if not (extend and v is False)}
+    found = _fitting(algorithm, ground, usual | own, usual) | own
+    space = {name: found[name] for name in (*table, *own) if name in found}
     if not space:
         raise UsageError(
             f"{where} varies nothing; give options, such as tau = {{ low = 0.001, high = 0.05, log = true }}"
         )
-    _check_each(algorithm, ground, space, str(where))
+    for name, field in own.items():
+        for value in field.tried:
+            if why := _refusal(algorithm, ground, space, name, value):
+                raise UsageError(f"{where}: {name} cannot be {value!r} here: {why}")
     return space
 
 
@@ -169,19 +171,38 @@ def _coerced(kind: type, name: str, value: Any, where: str) -> Any:
     return [*found] if isinstance(found, tuple) else found
 
 
-def _check_each(algorithm: str, ground: Mapping[str, Any], space: Space, where: str) -> None:
-    """Refuse a value that is refused on the ground and beside any one value of another option."""
-    for name, field in space.items():
-        for value in field.tried:
-            why = ""
-            for beside in _beside(space, name):
-                try:
-                    config_of(algorithm, ground, {**beside, name: value})
-                    break
-                except UsageError as error:
-                    why = why or str(error)
-            else:
-                raise UsageError(f"{where}: {name} cannot be {value!r} here: {why}")
+def _fitting(algorithm: str, ground: Mapping[str, Any], space: Space, usual: Space) -> Space:
+    """Return of the package's own table what fits the ground: what that refuses or does not read is left out.
+
+    The ground's own value is one of the choices, so that the ground can be a trial.
+    """
+    found: Space = {}
+    reads_tau = ground["target"] == "ema" and not ground.get("target_update_interval")
+    for name, field in usual.items():
+        if name == "tau" and not reads_tau:
+            continue
+        allowed = [value for value in field.tried if not _refusal(algorithm, ground, space, name, value)]
+        if isinstance(field, Choices):
+            allowed += [ground[name]] if ground[name] not in allowed else []
+            field = Choices(allowed)
+        if len(allowed) > 1:
+            found[name] = field
+    return found
+
+
+def _refusal(algorithm: str, ground: Mapping[str, Any], space: Space, name: str, value: Any) -> str:
+    """Return why a value is refused on the ground and beside any one value of another option; nothing where it is not.
+
+    The reason is the one on the ground.
+    """
+    why = ""
+    for beside in _beside(space, name):
+        try:
+            config_of(algorithm, ground, {**beside, name: value})
+            return ""
+        except UsageError as error:
+            why = why or str(error)
+    return why
 
 
 def _beside(space: Space, name: str) -> Iterator[dict[str, Any]]:

@@ -6,6 +6,7 @@ import pytest
 
 from ddpg import DDPGConfig, DQNConfig, UsageError
 from ddpg.config import CONFIGS
+from ddpg.runs.presets import PRESETS, preset_config
 from ddpg.studies.space import Choices, Range, config_of, read_space
 
 GROUND = DDPGConfig().to_json()
@@ -26,6 +27,27 @@ def test_the_tables_of_the_package_hold(algorithm):
         for value in field.tried:
             assert kind.from_json({name: value}).to_json()[name] == value
     assert any(isinstance(field, Range) and field.log for field in found.values())
+
+
+@pytest.mark.parametrize("env_id", PRESETS)
+def test_every_preset_can_be_tuned_and_is_in_its_own_space(env_id):
+    algorithm = "DQN" if env_id == "CartPole-v1" else "DDPG"
+    ground = preset_config(env_id, CONFIGS[algorithm]).to_json()
+    for name, field in read_space(algorithm, ground).items():
+        assert field.kept(ground[name]) is not None, name
+
+
+def test_of_the_table_what_the_ground_refuses_or_does_not_read_is_left_out(tmp_path):
+    """Without target networks τ is read by nobody, and the critics' norm has to be what it is."""
+    plus = preset_config("HalfCheetah-v5").to_json()
+    whole, found = read_space("DDPG", GROUND), read_space("DDPG", plus)
+    assert {*whole} - {*found} == {"tau", "norm"}
+    assert found["batch_size"] == Choices([*whole["batch_size"].tried, plus["batch_size"]])
+    assert found["gamma"] == whole["gamma"]
+    assert "tau" not in read_space("DQN", DQNConfig(target_update_interval=100).to_json())
+    with pytest.raises(UsageError, match="norm cannot be 'layer' here: target='none' stands on batch renorm"):
+        space(tmp_path, "extend = true\nnorm = ['renorm', 'layer']", plus)
+    assert space(tmp_path, "tau = [0.1, 0.2]", plus) == {"tau": Choices([0.1, 0.2])}  # whoever asks for it
 
 
 def test_what_a_file_says(tmp_path):
