@@ -23,8 +23,10 @@ from ddpg.gradients.bounding import BOUNDINGS
 from ddpg.gradients.policy import POLICY_GRADIENTS
 from ddpg.gradients.td import LOSSES, TD_TARGETS
 from ddpg.networks.optimizers import OPTIMIZERS
+from ddpg.options import from_toml
 from ddpg.runs import curves, environments
 from ddpg.runs.presets import preset_config
+from ddpg.runs.recipes import read_recipe
 
 SMALL = [
     "--hidden",
@@ -153,6 +155,23 @@ def test_flags_and_toml_say_what_python_says(tmp_path):
     assert trained("Pendulum-v1", "--config", tmp_path / "c.toml")[1] == expected
 
 
+def test_an_environment_without_a_preset_is_learned_by_plus():
+    """What does not go together says whose options those are that nobody wrote."""
+    for name, point in (("Unknown-v0", "pendulum:PendulumEnv"), ("UnknownChoices-v0", "acrobot:AcrobotEnv")):
+        gym.register(name, f"gymnasium.envs.classic_control.{point}", max_episode_steps=5)
+    command, config = trained("Unknown-v0", "--gamma", 0.9)
+    assert (command.total_timesteps, config) == (
+        100_000,
+        DDPGConfig(**from_toml(DDPGConfig, read_recipe("plus"), "plus")).replace(gamma=0.9),
+    )
+    assert trained("UnknownChoices-v0")[1] == DQNConfig()
+    assert trained("Unknown-v0", "--recipe", "ddpg", "--optimizer", "sgd")[1] == DDPGConfig(optimizer="sgd")
+    with pytest.raises(UsageError, match=r"got 'sgd' \(options of Unknown-v0 .* the recipe plus; --recipe ddpg"):
+        trained("Unknown-v0", "--optimizer", "sgd")
+    with pytest.raises(UsageError, match=r"got 'sgd'$"):  # who names a recipe knows
+        trained("Unknown-v0", "--recipe", "plus", "--optimizer", "sgd")
+
+
 def test_a_flag_goes_before_the_file_that_it_mends(tmp_path):
     (tmp_path / "c.toml").write_text('td_target = "placeholder"\nnormalize_rewards = true')
     with pytest.raises(UsageError, match="set jit=False"):
@@ -249,7 +268,17 @@ def test_wrappers_are_remembered_by_the_run(tmp_path, capsys):
     pytest.importorskip("pygame")
     gym.register("Brief-v0", "gymnasium.envs.classic_control:PendulumEnv", max_episode_steps=5)
     arguments = ["--wrap", "FlattenObservation", "--wrap", "TimeAwareObservation", "--total-timesteps", "12"]
-    small = ["--evaluation-episodes", "1", "--root", str(tmp_path), "--json", "--no-progress-bar", *SMALL]
+    small = [
+        "--evaluation-episodes",
+        "1",
+        "--root",
+        str(tmp_path),
+        "--json",
+        "--no-progress-bar",
+        *SMALL,
+        "--recipe",
+        "ddpg",
+    ]
     assert main(["train", "Brief-v0", *arguments, *small, "--n-envs", "2"]) == 0
     summary = json.loads(capsys.readouterr().out)
     run = summary["run"]

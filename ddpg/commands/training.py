@@ -69,7 +69,7 @@ class Train(WithJson, WithProgress, OfEnvironment):
         find_here(*([first["env"]] if ":" in first["env"] else []))
         name, algorithm, kind = _environment(first["env"], first["wrap"])
 
-        preset = preset_for(name)
+        preset = preset_for(name, kind)
         recipe, file = first["recipe"], first["config"]
         values = preset.options
         if recipe is not None:
@@ -82,7 +82,15 @@ class Train(WithJson, WithProgress, OfEnvironment):
         text = f"Train {algorithm} in {name}; leaves runs/{name}/N/.\n\nThe defaults are {whose}."
         found, unknown = parsed(flags, helped or words, prog, text)
         check_known(kind, [word[2:].removeprefix("no-").replace("-", "_") for word in unknown[:1]], kind.__name__)
-        config = kind(**{name: found.pop(name) for name in options})
+        try:
+            config = kind(**{option: found.pop(option) for option in options})
+        except UsageError as error:
+            if recipe is not None or preset.recipe is None:
+                raise
+            raise UsageError(
+                f"{error} (options of {name} that nothing else says are those of the recipe {preset.recipe}; "
+                "--recipe ddpg has none but its own)"
+            ) from None
         return functools.partial(cls(**found), config)
 
     def __call__(self, config: "AgentConfig | None" = None) -> None:

@@ -95,7 +95,7 @@ class Tune(WithJson, WithProgress, OfEnvironment):
         name, algorithm = id_of(env), algorithm_for(env.action_space)
         env.close()
         kind = CONFIGS[algorithm]
-        preset = preset_for(name)
+        preset = preset_for(name, kind)
         values: dict[str, Any] = preset.options if self.recipe is None else read_recipe(self.recipe)
         values = from_toml(kind, values, f"recipe {self.recipe!r} in {name}: {kind.__name__}")
         if self.config is not None:

@@ -86,12 +86,13 @@ PRESETS = {
     "Humanoid-v5": Preset(2_000_000, recipe="plus"),
 }
 
-_DEFAULT = Preset(100_000)
+# Of an environment of which nothing is known: the recipe that measured best where something is (docs/learning.md).
+_ELSEWHERE: dict[type[AgentConfig], Preset] = {DDPGConfig: Preset(100_000, recipe="plus")}
 
 
-def preset_for(env_id: str) -> Preset:
-    """Return the preset of ``env_id``, or the defaults where it has none."""
-    return PRESETS.get(env_id, _DEFAULT)
+def preset_for(env_id: str, kind: type[AgentConfig] = DDPGConfig) -> Preset:
+    """Return the preset of ``env_id`` for an algorithm's class of options, or what is taken where it has none."""
+    return PRESETS.get(env_id) or _ELSEWHERE.get(kind, Preset(100_000))
 
 
 @overload
@@ -103,9 +104,9 @@ def preset_config(env_id: str, kind: type[_Config], **changes: Any) -> _Config: 
 
 
 def preset_config(env_id: str, kind: type[AgentConfig] = DDPGConfig, **changes: Any) -> AgentConfig:
-    """Return the preset's configuration with ``changes``.
+    """Return the preset's configuration with ``changes``; of an environment without one the recipe ``plus``.
 
     Raises:
         UsageError: an unknown field, or a bad value.
     """
-    return kind().replace(**preset_for(env_id).options | changes)
+    return kind().replace(**preset_for(env_id, kind).options | changes)

@@ -90,8 +90,9 @@ def train(
     check_collector(collector, workers, ray_address)
     with signals.watching() as request, contextlib.ExitStack() as collected:
         env, name = _environment(env_id, n_envs, vectorization, wrappers, request)
-        total_timesteps = preset_for(name).total_timesteps if total_timesteps is None else int(total_timesteps)
         kind = agent_for(spaces_of(env)[1])
+        preset = preset_for(name, kind.config_class)
+        total_timesteps = preset.total_timesteps if total_timesteps is None else int(total_timesteps)
         agent = kind(env, config or preset_config(name, kind.config_class), seed)
         if collector != "local":
             check_options(agent.config, n_envs)

@@ -152,7 +152,7 @@ def _groups(
     algorithm = algorithm_for(env.action_space)
     env.close()
     kind = CONFIGS[algorithm]
-    preset = preset_for(env_id.rpartition(":")[2])
+    preset = preset_for(env_id.rpartition(":")[2], kind)
     total = settings.total_timesteps or preset.total_timesteps
     for name in settings.configurations or configurations:
         with _located(f"configuration {name!r} in {env_id}"):

@@ -11,7 +11,7 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
 from ddpg.config import AgentConfig, DDPGConfig, DQNConfig
-from ddpg.runs.presets import PRESETS, preset_for
+from ddpg.runs.presets import PRESETS, Preset, preset_for
 
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
 PAGES = Path(__file__).parents[1] / "options"  # one about each option of the family
@@ -35,9 +35,14 @@ def option_rows(owner: str) -> dict[str, str]:
 
 
 def preset_rows() -> dict[str, str]:
-    """Return ``{environment: row}``: what its preset changes, and whether a return of it has been published."""
-    published = _published()
-    return {env_id: _preset_row(env_id, env_id in published) for env_id in PRESETS}
+    """Return ``{environment: row}``: what its preset changes, and whether a return of it has been published.
+
+    The last two rows are of all other environments.
+    """
+    published, told = _published(), {True: "yes", False: "not yet"}
+    rows = {env_id: _preset_row(f"`{env_id}`", preset_for(env_id), told[env_id in published]) for env_id in PRESETS}
+    others = {"any other, actions of a Box or parameterised": DDPGConfig, "any other, discrete actions": DQNConfig}
+    return rows | {name: _preset_row(name, preset_for("", kind), "") for name, kind in others.items()}
 
 
 def option_pages() -> dict[str, list[str]]:
@@ -54,12 +59,11 @@ def _row(field: dataclasses.Field) -> str:
     return _joined([*cells, field.metadata["help"]])
 
 
-def _preset_row(env_id: str, published: bool) -> str:
-    preset = preset_for(env_id)
+def _preset_row(name: str, preset: Preset, published: str) -> str:
     recipe = [f"recipe [`{preset.recipe}`](recipes/{preset.recipe}.md)"] if preset.recipe else []
     changes = [f"`{name}={_written(value)}`" for name, value in preset.changes.items()]
     options = ", ".join(recipe + changes) or "the defaults"
-    return _joined([f"`{env_id}`", f"{preset.total_timesteps:,}", options, "yes" if published else "not yet"])
+    return _joined([name, f"{preset.total_timesteps:,}", options, published])
 
 
 def _published() -> set[str]:
