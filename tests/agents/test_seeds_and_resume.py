@@ -119,6 +119,16 @@ def observe(agent, rewards):
         agent.observe(np.full(2, reward), action, reward, np.full(2, reward + 1), False, False)
 
 
+def test_what_explores_what_draws_and_what_initialises_are_seeded_apart():
+    """Equal streams would draw the minibatches that go with the noise of the same numbers."""
+    draws = {}
+    for seed in (0, 1):
+        agent = make(DDPG, seed=seed)
+        draws |= {(seed, name): int(rng.integers(2**62)) for name, rng in agent.generators.items()}
+        draws[seed, "weights"] = agent.graph.seed
+    assert len({*draws.values()}) == len(draws) == 6
+
+
 @pytest.mark.parametrize("replay", [True, False])
 def test_largest_reward_outlives_the_memory_of_it(replay, tmp_path):
     agent = observed(DQN, [4.0, 2.0], rescale_rewards=True, buffer_size=1, gamma=0.0)
