@@ -106,6 +106,13 @@ def test_evaluations_come_at_multiples_of_the_interval_and_the_best_is_saved(wat
     assert (manifest["num_timesteps"], "replay" in groups) == (12, False)
 
 
+def test_of_equal_evaluations_the_first_is_the_best(tmp_path):
+    best = EvalCallback(Scripted(3.0, 3.0), n_eval_episodes=1, eval_freq=6, best_model_save_path=tmp_path)
+    DDPG(Counting(4), CONFIG, seed=0).learn(12, best)
+    assert len(best.evaluations) == 2
+    assert checkpoint.read(tmp_path / "best_model")[0]["num_timesteps"] == 6
+
+
 def test_checkpoints_are_of_multiples_of_the_interval(watched):
     assert sorted(path.name for path in (watched.folder / "saved").iterdir()) == ["14", "7"]
     manifest, groups = checkpoint.read(watched.folder / "saved" / "14")
