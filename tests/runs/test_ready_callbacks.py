@@ -113,6 +113,33 @@ def test_of_equal_evaluations_the_first_is_the_best(tmp_path):
     assert checkpoint.read(tmp_path / "best_model")[0]["num_timesteps"] == 6
 
 
+class Seeded(Counting):
+    """Notes the seeds of its resets."""
+
+    def __init__(self):
+        super().__init__(2)
+        self.seeds = []
+
+    def reset(self, *, seed=None, options=None):
+        self.seeds += [] if seed is None else [seed]
+        return super().reset(seed=seed, options=options)
+
+
+def test_evaluations_see_the_same_episodes_and_not_those_of_training():
+    learned, watched, chosen = (Seeded() for _ in range(3))
+    callbacks = [EvalCallback(watched, eval_freq=6), EvalCallback(chosen, eval_freq=6, seed=9)]
+    DDPG(learned, CONFIG, seed=3).learn(12, callbacks)
+    assert chosen.seeds == [9, 9]
+    (seed,) = {*watched.seeds}
+    assert len(watched.seeds) == 2
+    assert seed not in (3, *learned.seeds)  # nor the agent's own, which others may seed their environments by
+
+
+def test_checkpoints_have_no_memory_unless_it_is_asked_for(tmp_path):
+    DDPG(Counting(4), CONFIG, seed=0).learn(5, CheckpointCallback(5, tmp_path))
+    assert "replay" not in checkpoint.read(tmp_path / "5")[1]
+
+
 def test_checkpoints_are_of_multiples_of_the_interval(watched):
     assert sorted(path.name for path in (watched.folder / "saved").iterdir()) == ["14", "7"]
     manifest, groups = checkpoint.read(watched.folder / "saved" / "14")
