@@ -75,6 +75,7 @@ PRESETS = {
     "ddpg_envs/HalfFieldOffense-v0": Preset(1_500_000, _HALF_FIELD),
     "FetchReach-v4": Preset(30_000, _REACHING),
     "MountainCarContinuous-v0": Preset(100_000, {"noise": "ornstein_uhlenbeck", "noise_scale": 0.5}),
+    "BipedalWalker-v3": Preset(100_000, recipe="plus"),
     "InvertedPendulum-v5": Preset(50_000),
     "InvertedDoublePendulum-v5": Preset(50_000, _DOUBLE_PENDULUM),
     "Reacher-v5": Preset(50_000, {"gamma": 0.98}),
