@@ -40,7 +40,7 @@ def options_of(study, name, env_id):
 
 @pytest.mark.parametrize("env_id", dict.fromkeys(cell.env_id for cell in FINISHED))
 def test_no_preset_is_behind_another_recipe(env_id):
-    """By intervals over the seeds: one that overlaps the best's, or is within a hundredth, may be taken for its speed."""
+    """By intervals over seeds: one that overlaps the best's, or is within a hundredth, may be taken for its speed."""
     rows = rows_of(env_id)
     best = max((row for _, row in rows), key=lambda row: row["final"])
     # The studies of locomotion begin to learn after as many steps whatever the recipe.
