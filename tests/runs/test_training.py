@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import time
 
 import gymnasium as gym
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 from ddpg import DDPG, DDPGConfig, UsageError, train
 from ddpg.cli import main
+from ddpg.runs import recorder
 from ddpg.runs.directory import read_config, read_table
 from ddpg.runs.training import resume
 
@@ -132,6 +134,31 @@ def test_an_evaluation_waits_for_the_episodes_end_but_no_longer_than_another_int
     cut = train("Scripted-v0", TINY, total_timesteps=30, evaluation_interval=4, **options)
     assert column(cut, "evaluations") == [8, 16, 24, 30]
     assert column(cut, "episodes") == []
+
+
+@pytest.mark.parametrize("slow", ["evaluate", "checkpoint.write"])
+def test_evaluating_and_saving_are_not_training(slow, registered, tmp_path, monkeypatch):
+    """Each takes a thousand seconds of a clock that is put forward."""
+    late, clock, (place, _, name) = [0.0], time.perf_counter, slow.rpartition(".")
+    owner = getattr(recorder, place) if place else recorder
+    act = getattr(owner, name)
+
+    def slowly(*given, **options):
+        late[0] += 1000
+        return act(*given, **options)
+
+    monkeypatch.setattr(time, "perf_counter", lambda: clock() + late[0])
+    monkeypatch.setattr(owner, name, slowly)
+    options = {"evaluation_interval": 10, "evaluation_episodes": 1, "progress_bar": False}
+    run = train("Scripted-v0", TINY, seed=7, total_timesteps=30, root=tmp_path, **options)
+    assert late[0] >= 3000
+    assert column(run, "metrics", "seconds")[-1] < 1000
+
+
+def test_a_run_has_two_hundred_rows(registered, tmp_path):
+    options = {"evaluation_interval": 1000, "evaluation_episodes": 1, "progress_bar": False}
+    run = train("Scripted-v0", TINY, seed=7, total_timesteps=400, root=tmp_path, **options)
+    assert column(run, "metrics") == [*range(2, 402, 2)]
 
 
 def instances(resets):
