@@ -22,6 +22,18 @@ def test_actions_honour_asymmetric_bounds(observation_space, action_space, sessi
         np.testing.assert_allclose(actor.predict(np.zeros((1, 3))), [bound])
 
 
+def test_an_actors_loss_is_what_its_gradient_descends(observation_space, action_space, session, initialize, rng):
+    """−1/B Σ g·μ(s), a sum over the numbers of an action: its slope along the step taken is −|∇θ|² per unit of rate."""
+    actor = ActorNetwork(observation_space, action_space, network=mlp((8,)), optimizer="sgd", learning_rate=1e-4)
+    initialize()
+    states, gradients = rng.normal(size=(5, 3)), rng.normal(size=(5, 2))
+    found = actor.get_gradients(states, gradients)
+    expected = -np.mean(np.sum(gradients * actor.predict(states), axis=1))
+    first, second = actor.train(states, gradients), actor.train(states, gradients)
+    assert first == pytest.approx(expected, rel=1e-5)
+    assert (first - second) / 1e-4 == pytest.approx(sum(np.square(g).sum() for g in found), rel=0.05)
+
+
 def test_target_starts_as_a_copy_moves_by_tau_and_syncs(observation_space, action_space, session, initialize):
     critic = CriticNetwork(observation_space, action_space, network=mlp((8,)), tau=0.25)
     initialize()

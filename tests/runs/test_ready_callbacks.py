@@ -135,6 +135,12 @@ def test_evaluations_see_the_same_episodes_and_not_those_of_training():
     assert seed not in (3, *learned.seeds)  # nor the agent's own, which others may seed their environments by
 
 
+def test_another_call_of_learn_counts_from_where_the_agent_is():
+    told, agent = EvalCallback(Counting(2), n_eval_episodes=1, eval_freq=6), DDPG(Counting(4), CONFIG, seed=0)
+    agent.learn(8).learn(6, told)
+    assert [step for step, _ in told.evaluations] == [12]
+
+
 def test_checkpoints_have_no_memory_unless_it_is_asked_for(tmp_path):
     DDPG(Counting(4), CONFIG, seed=0).learn(5, CheckpointCallback(5, tmp_path))
     assert "replay" not in checkpoint.read(tmp_path / "5")[1]
