@@ -45,7 +45,7 @@ def plot_curves(curves: Sequence[Curve], path: str | Path, against: str = "steps
         axes.set_title(name)
         axes.set_xlabel("environment steps" if against == "steps" else "seconds of training")
         axes.set_ylabel("evaluation return")
-        axes.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))  # of millions no more fit beside each other
+        axes.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))  # more of millions would overlap
         axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}" if abs(value) >= 10 else f"{value:g}")
         axes.grid(alpha=0.3)
         axes.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.2))  # below the curves, never on them
