@@ -125,6 +125,16 @@ def test_the_least_of_the_critics_counts():
     assert metrics["actor_loss"] == pytest.approx(-3, abs=0.01)  # of the first critic, after its step
 
 
+def test_the_largest_error_of_the_critics_is_the_priority():
+    """Q′ = 3 and −1: y = 1 − 0.5, of which they are 2.5 and 1.5 away."""
+    options = {"prioritised": "proportional", "priority_exponent": 1.0, "buffer_size": 1}
+    agent = DDPG((BOX, BOX), SMALL.replace(n_critics=2, **options), seed=0)
+    constant(agent, critic_0=3.0, critic_1=-1.0)
+    agent.observe([0.0], [0.0], 1.0, [0.0], False, False)
+    agent.update(1)
+    assert agent.memory.sampler.state()["priorities"] == pytest.approx([2.5], rel=1e-5)
+
+
 def test_noise_on_the_target_action_is_clipped():
     """Q = 10·relu(a): with σ = 100 the noise is ±0.25, and μ′ = 0 becomes 0.25 or has no value."""
     config = SMALL.replace(target_policy_noise=100.0, target_noise_clip=0.25, hidden=(1,), batch_size=8)
