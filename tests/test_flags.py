@@ -166,7 +166,7 @@ def test_an_environment_without_a_preset_is_learned_by_plus():
     )
     assert trained("UnknownChoices-v0")[1] == DQNConfig()
     assert trained("Unknown-v0", "--recipe", "ddpg", "--optimizer", "sgd")[1] == DDPGConfig(optimizer="sgd")
-    with pytest.raises(UsageError, match=r"got 'sgd' \(options of Unknown-v0 .* the recipe plus; --recipe ddpg"):
+    with pytest.raises(UsageError, match=r"got 'sgd' \(.*Unknown-v0 has .* the recipe plus; .*--recipe ddpg"):
         trained("Unknown-v0", "--optimizer", "sgd")
     with pytest.raises(UsageError, match=r"got 'sgd'$"):  # who names a recipe knows
         trained("Unknown-v0", "--recipe", "plus", "--optimizer", "sgd")
@@ -268,17 +268,8 @@ def test_wrappers_are_remembered_by_the_run(tmp_path, capsys):
     pytest.importorskip("pygame")
     gym.register("Brief-v0", "gymnasium.envs.classic_control:PendulumEnv", max_episode_steps=5)
     arguments = ["--wrap", "FlattenObservation", "--wrap", "TimeAwareObservation", "--total-timesteps", "12"]
-    small = [
-        "--evaluation-episodes",
-        "1",
-        "--root",
-        str(tmp_path),
-        "--json",
-        "--no-progress-bar",
-        *SMALL,
-        "--recipe",
-        "ddpg",
-    ]
+    arguments += ["--recipe", "ddpg"]
+    small = ["--evaluation-episodes", "1", "--root", str(tmp_path), "--json", "--no-progress-bar", *SMALL]
     assert main(["train", "Brief-v0", *arguments, *small, "--n-envs", "2"]) == 0
     summary = json.loads(capsys.readouterr().out)
     run = summary["run"]

@@ -88,8 +88,8 @@ class Train(WithJson, WithProgress, OfEnvironment):
             if recipe is not None or preset.recipe is None:
                 raise
             raise UsageError(
-                f"{error} (options of {name} that nothing else says are those of the recipe {preset.recipe}; "
-                "--recipe ddpg has none but its own)"
+                f"{error} (where neither flags nor a file say otherwise, {name} has the options of the recipe "
+                f"{preset.recipe}; plain DDPG is --recipe ddpg)"
             ) from None
         return functools.partial(cls(**found), config)
 

@@ -53,7 +53,7 @@ def train(
 
     Args:
         env_id: as for ``gymnasium.make``, or ``module:Id``.
-        config: the options; the environment's preset by default.
+        config: the options; by default the environment's preset, or the recipe ``plus`` where it has none.
         seed: ``None``: a random one, noted in ``config.json``.
         total_timesteps: environment steps, over all environments; the preset's by default.
         root: where run directories are kept.

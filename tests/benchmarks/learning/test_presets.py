@@ -28,7 +28,10 @@ def rows_of(env_id):
 
 
 def options_of(study, name, env_id):
-    """Return what a configuration of a study is; read_study would ask for Box2D."""
+    """Return what a configuration of a study is; read_study would ask for Box2D.
+
+    One named *preset* is the preset as it is now, and was as it was when it was measured.
+    """
     text = (ROOT / "benchmarks" / "learning" / f"{study}.toml").read_text(encoding="utf-8")
     found = tomllib.loads(text)["configurations"][name]
     if not found:
