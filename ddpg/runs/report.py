@@ -5,11 +5,13 @@ from pathlib import Path
 
 from ddpg.progress import significant
 from ddpg.runs import directory
+from ddpg.runs.next_commands import command_for
 
 
 def print_report(run: Path, as_json: bool) -> None:
     """Print where a run is, its speed, and its last evaluation."""
     document = directory.read_config(run)
+    env_id = document["env_id"]
     # None yet where a run was left early.
     metrics, evaluation = (
         (directory.read_table(run / f"{name}.csv") or [{}])[-1] for name in ("metrics", "evaluations")
@@ -17,7 +19,7 @@ def print_report(run: Path, as_json: bool) -> None:
     timesteps = int(directory.checkpoints(run)[-1].name)
     summary = {
         "run": str(run),
-        "env_id": document["env_id"],
+        "env_id": env_id,
         "seed": document["seed"],
         "timesteps": timesteps,
         "finished": timesteps >= document["total_timesteps"],
@@ -32,14 +34,15 @@ def print_report(run: Path, as_json: bool) -> None:
         print(json.dumps(summary))
         return
     if not summary["finished"]:
-        print(f"Stopped at {timesteps:,} of {document['total_timesteps']:,} steps; go on with: ddpg resume {run}")
+        stopped = f"Stopped at {timesteps:,} of {document['total_timesteps']:,} steps"
+        print(f"{stopped}; go on with: {command_for('resume', run, env_id)}")
     if evaluation:
         success = summary["evaluation_success_rate"]
         compiling, seconds = summary["compile_seconds"], summary["training_seconds"]
         print(
-            f"{summary['env_id']}: evaluation return {significant(summary['evaluation_mean_return'])}"
+            f"{env_id}: evaluation return {significant(summary['evaluation_mean_return'])}"
             + (f", success rate {success:.0%}," if success is not None else "")
             + f" after {int(evaluation['timesteps']):,} steps, {seconds:.1f} s of training "
             f"({compiling:.1f} s of them compiling), {summary['steps_per_second']:,.0f} steps/s without those"
         )
-    print(f"Everything is in {run}; evaluate it with: ddpg evaluate {run}")
+    print(f"Everything is in {run}; evaluate it with: {command_for('evaluate', run, env_id)}")

@@ -1,6 +1,7 @@
 """A run under way: to its goal, or to where it is left, by a signal or because its environment failed."""
 
 import contextlib
+import functools
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ from ddpg.progress import significant
 from ddpg.runs import directory
 from ddpg.runs.environments import id_of, make_env
 from ddpg.runs.ledger import Ledger
+from ddpg.runs.next_commands import command_for, how_to_go_on
 from ddpg.runs.plotting import plot_learning_curve
 from ddpg.runs.recorder import Recorder
 from ddpg.runs.signals import Request
@@ -46,11 +48,11 @@ def run_to_goal(
         FileFault: the disk refused.
         FloatingPointError: learning diverged.
     """
-    request.resumable = lambda: how_to_go_on(run)
+    request.resumable = lambda: how_to_go_on(run, document["env_id"])
     goal = document["total_timesteps"]
 
     def advice() -> str:
-        return f"what was saved before is as it was; with that put right, {how_to_go_on(run)}"
+        return f"what was saved before is as it was; with that put right, {how_to_go_on(run, document['env_id'])}"
 
     with file_faults(advice), _environments(agent, document) as evaluation_env:
         name = id_of(evaluation_env)
@@ -64,12 +66,12 @@ def run_to_goal(
                 if agent.num_timesteps >= goal:
                     recorder.conclude(agent)
                 else:
-                    _leave(run, goal, agent, recorder, request)
+                    _leave(run, document, agent, recorder, request)
             except (EnvironmentFault, EOFError, ConnectionError) as error:  # the latter: a process of a vector is gone
                 # A signal to all processes may have ended those of a vector, and come here a little later.
                 if not request.came(within=0.5):
-                    raise _located(error, name, run, agent, recorder) from error
-                _leave(run, goal, agent, recorder, request)
+                    raise _located(error, name, run, document, agent, recorder) from error
+                _leave(run, document, agent, recorder, request)
         tidy(run, agent, name)
 
 
@@ -77,12 +79,6 @@ def tidy(run: Path, agent: OffPolicyAgent, env_id: str) -> None:
     """Do what is done last: let go of old checkpoints, and draw the learning curve."""
     directory.retain(run)
     plot_learning_curve(run, f"{type(agent).__name__} on {env_id}, seed {agent.seed}")
-
-
-def how_to_go_on(run: Path) -> str:
-    """Say from where a run can be resumed, and how."""
-    newest = directory.checkpoints(run)[-1:]
-    return f"go on from step {newest[0].name} with: ddpg resume {run}" if newest else "it has no checkpoint"
 
 
 @contextlib.contextmanager
@@ -114,19 +110,20 @@ def _close(env: Any, terminate: bool = False) -> None:
             env.closed = True  # it would be tried again
 
 
-def _leave(run: Path, goal: int, agent: OffPolicyAgent, recorder: Recorder, request: Request) -> None:
+def _leave(run: Path, document: dict[str, Any], agent: OffPolicyAgent, recorder: Recorder, request: Request) -> None:
     """Save, say how to go on, and evaluate if that is quick."""
     request.left = True
+    resume = functools.partial(command_for, "resume", run, document["env_id"])
     path, exactly = recorder.leave(agent)
-    where = f"saved at {agent.num_timesteps:,} of {goal:,} steps"
+    where = f"saved at {agent.num_timesteps:,} of {document['total_timesteps']:,} steps"
     before = [checkpoint.name for checkpoint in directory.checkpoints(run) if checkpoint.name != path.name][-1:]
     goes_back = before and agent.loop.exact
     if exactly:
-        request.say(f"{where}; it goes on as if it had not been interrupted with: ddpg resume {run}")
+        request.say(f"{where}; it goes on as if it had not been interrupted with: {resume()}")
     else:
         request.say(
-            f"{where}, where episodes are under way, so that it goes on with new ones: ddpg resume {run}"
-            + (f"; exactly as if not interrupted: ddpg resume {run} --checkpoint {before[0]}" if goes_back else "")
+            f"{where}, where episodes are under way, so that it goes on with new ones: {resume()}"
+            + (f"; exactly as if not interrupted: {resume('--checkpoint', before[0])}" if goes_back else "")
         )
     if summary := recorder.evaluate_aside(agent, LAST_EVALUATION):
         request.say(
@@ -134,15 +131,18 @@ def _leave(run: Path, goal: int, agent: OffPolicyAgent, recorder: Recorder, requ
         )
 
 
-def _located(error: Exception, name: str, run: Path, agent: OffPolicyAgent, recorder: Recorder) -> EnvironmentFault:
+def _located(
+    error: Exception, name: str, run: Path, document: dict[str, Any], agent: OffPolicyAgent, recorder: Recorder
+) -> EnvironmentFault:
     """Return the fault with where it happened and what is kept: all that was learned before the step that failed."""
     step, seed = agent.num_timesteps, agent.seed
     try:
         recorder.leave(agent)
     except (UsageError, OSError) as other:
-        kept = f"what was learned since could not be saved ({other}); {how_to_go_on(run)}"
+        kept = f"what was learned since could not be saved ({other})"
     else:
-        kept = f"what was learned is saved; {how_to_go_on(run)}"
+        kept = "what was learned is saved"
     what = str(error) if isinstance(error, EnvironmentFault) else f"a process has ended ({type(error).__name__})"
     where = "" if name in what else f"{name}, "
-    return EnvironmentFault(f"{where}after step {step}, seed {seed}: {what}; {kept}")
+    advice = how_to_go_on(run, document["env_id"])
+    return EnvironmentFault(f"{where}after step {step}, seed {seed}: {what}; {kept}; {advice}")

@@ -21,6 +21,7 @@ from ddpg.config import CONFIGS
 from ddpg.errors import FileFault, UsageError
 from ddpg.options import as_toml
 from ddpg.runs import description, directory
+from ddpg.runs.next_commands import leave_to_import
 from ddpg.runs.ownership import is_owned
 from ddpg.storage import atomic, document
 from ddpg.storage.schema import converted
@@ -130,8 +131,7 @@ class Place:
     def arguments(self) -> list[str]:
         """Return those of the ``ddpg`` command that does what is next; writes the file of options that it reads."""
         group, run = self.cell.group, str(self.run)
-        module = group.env_id.rpartition(":")[0]
-        allowed = ["--allow-import", module] if module else []
+        allowed = leave_to_import(group.env_id)
         if self.stage == "evaluate":
             return ["evaluate", run, "--episodes", str(group.final_episodes), "--json", *allowed]
         if self.stage == "resume":

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from ddpg.progress import significant
 from ddpg.runs import directory, signals
+from ddpg.runs.next_commands import leave_to_import
 from ddpg.runs.ownership import owned
 from ddpg.storage import atomic, document
 from ddpg.studies.boards import StudyBoard
@@ -170,7 +171,7 @@ def run_study(
         FileFault: the disk refused.
     """
     check_engine(engine, ray_address)
-    again = how_to_go_on(study, root, engine, ray_address)
+    again = how_to_go_on(study, root, groups, engine, ray_address)
     root.mkdir(parents=True, exist_ok=True)
     with signals.watching() as request, owned(root):
         request.answer, request.resumable = ANSWER, lambda: f"go on with: {again}"
@@ -193,11 +194,14 @@ def run_study(
     return Outcome(len(places), finished, failed | {str(place.cell): why for place, why in scheduler.failed.items()})
 
 
-def how_to_go_on(study: Path, root: Path, engine: str = "process", ray_address: str | None = None) -> str:
+def how_to_go_on(
+    study: Path, root: Path, groups: Sequence[Group], engine: str = "process", ray_address: str | None = None
+) -> str:
     """Return the command that goes on with a study."""
     where = [] if engine == "process" else ["--engine", engine]
     address = [] if ray_address is None else ["--ray-address", ray_address]
-    return shlex.join(["ddpg", "study", str(study), "--root", str(root), *where, *address])
+    modules = leave_to_import(*(group.env_id for group in groups))
+    return shlex.join(["ddpg", "study", str(study), "--root", str(root), *where, *address, *modules])
 
 
 def _why(job: Job) -> str:

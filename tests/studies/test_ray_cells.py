@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from small_studies import Stubbed
@@ -200,9 +201,11 @@ def test_what_is_no_engine_is_refused(monkeypatch, tmp_path):
 
 
 def test_the_command_to_go_on_with_says_where():
-    assert how_to_go_on(Path("a.toml"), Path("b"), "ray", "auto") == (
+    assert how_to_go_on(Path("a.toml"), Path("b"), [], "ray", "auto") == (
         "ddpg study a.toml --root b --engine ray --ray-address auto"
     )
+    groups = [SimpleNamespace(env_id="mine:A-v0"), SimpleNamespace(env_id="Pendulum-v1")]
+    assert how_to_go_on(Path("a.toml"), Path("b"), groups) == "ddpg study a.toml --root b --allow-import mine"
 
 
 def test_a_cluster_that_is_not_there_is_one_line():
