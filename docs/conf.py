@@ -11,7 +11,7 @@ author = "ddpg-paths contributors"
 copyright = author
 release = importlib.metadata.version("ddpg-paths")
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "docstrings", "options_table"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "docstrings"]
 myst_heading_anchors = 3
 
 autodoc_member_order = "bysource"

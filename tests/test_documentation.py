@@ -8,7 +8,6 @@ import itertools
 import re
 import shlex
 import shutil
-import sys
 import urllib.parse
 from pathlib import Path
 from typing import NamedTuple
@@ -268,16 +267,6 @@ def test_every_option_of_the_family_has_a_page():
         for part in ("**What.** ", "**When.** ", "**Source.** ", "**Deviation.** "):
             assert text.count(f"\n{part}") == 1, f"{name_of(page)} has no {part}"
         assert re.search(r"^```(text|python)$", text, flags=re.MULTILINE), f"{name_of(page)} has no equation"
-
-
-def test_options_that_have_a_page_link_to_it():
-    sys.path.append(str(DOCS / "extensions"))
-    from options_table import option_rows
-
-    shared, own = option_rows("shared"), option_rows("DDPG")
-    assert shared["prioritised"].startswith("| [`prioritised`](options/prioritised.md)<br>")
-    assert own["atoms"].startswith("| [`atoms`](options/critic.md)<br>")
-    assert shared["tau"].startswith("| `tau`<br>")
 
 
 def test_every_recipe_has_a_page_with_each_of_its_options_and_how_to_replicate_it():

@@ -85,9 +85,18 @@ def check(
         raise refuse("batch_size", f"makes calls of {size}, more than {MINIBATCHES} bytes")
     if config.buffer_size * row > REPLAY:
         raise refuse("buffer_size", f"transitions of {row} bytes are more than {REPLAY} bytes")
-    for name, value in vars(config).items():
-        if type(value) is int and abs(value) > INTEGER and name != "buffer_size":
-            raise refuse(name, f"is more than {INTEGER}")
+    for name, _ in _too_large(config):
+        raise refuse(name, f"is more than {INTEGER}")
+
+
+def check_counts(config: AgentConfig) -> None:
+    """Refuse counts that a checkpoint of the agent could not be loaded with.
+
+    Raises:
+        UsageError: one is larger than TensorFlow counts.
+    """
+    for name, value in _too_large(config):
+        raise UsageError(f"{name}={value} is more than {INTEGER}, as far as TensorFlow counts; give less")
 
 
 def check_memory(
@@ -142,6 +151,12 @@ def _network_bytes(config: AgentConfig, spaces: tuple[gym.Space, gym.Space], lea
         return 4 * weights * copies
     # Its gradients; and of a minibatch the outputs of every layer, and the gradients by them.
     return 4 * (weights * (copies + 1) + 2 * config.batch_size * sum(config.hidden) * count)
+
+
+def _too_large(config: AgentConfig) -> list[tuple[str, int]]:
+    """Return the counts, by name, that are larger than TensorFlow's."""
+    found = [(name, value) for name, value in vars(config).items() if type(value) is int and abs(value) > INTEGER]
+    return [(name, value) for name, value in found if name != "buffer_size"]
 
 
 def _size(space: gym.Space) -> int:

@@ -52,7 +52,7 @@ def inverting(
     high: tf.Tensor,
     max_factor: float | None = None,
 ) -> tf.Tensor:
-    """Invert gradients (Hausknecht & Stone 2016, arXiv 1511.04143, section 5.2).
+    """Invert gradients (Hausknecht & Stone 2016, arXiv 1511.04143).
 
         g ← g · (high − a)/(high − low)   if g > 0   (Q wants a larger action)
         g ← g · (a − low)/(high − low)    otherwise  (Q wants a smaller one)
@@ -83,7 +83,7 @@ def inverting(
 
 
 def zeroing(action_gradient: tf.Tensor, action: tf.Tensor, low: tf.Tensor, high: tf.Tensor) -> tf.Tensor:
-    """Zero gradients (Hausknecht & Stone 2016, section 5.1): g where low < a < high, else 0."""
+    """Zero gradients (Hausknecht & Stone 2016): g where low < a < high, else 0."""
     inside = tf.logical_and(action > low, action < high)
     return tf.where(inside, action_gradient, tf.zeros_like(action_gradient))
 

@@ -78,7 +78,7 @@ def surrogate(actor: Actor, critic: Critic, states: tf.Tensor) -> GradientsAndVa
 
     L = 1/B Σ ½‖stop(a + g) − a‖² with a = μ(s): its derivative for a is −(a + g − a) = −g at every
     sample, so ∂L/∂θ = −1/B Σ g·∇θμ. Summed, not averaged, over action dimensions: the average would
-    scale the gradient by 2/A, which SGD, gradient clipping and weight decay all feel.
+    scale the gradient by 1/A, which SGD, gradient clipping and weight decay all feel.
     """
     actions = actor(states, training=True)
     gradient = actor.bound_action_gradient(critic.action_gradient(states, actions), actions)

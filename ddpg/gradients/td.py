@@ -47,7 +47,7 @@ def huber(q: tf.Tensor, target: tf.Tensor) -> tf.Tensor:
 
     Twice, so that its gradient is ``mean_square``'s within the threshold, and ``output_delta``'s with
     ``clip_delta=1`` everywhere. It is the loss that goes with sampling by max(|δ|, 1)^α (Fujimoto, Meger & Precup
-    2020, arXiv 2007.06049, section 4).
+    2020, arXiv 2007.06049, LAP).
     """
     _check_ranks(q, target)
     size = tf.abs(target - q)

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from ddpg.errors import FileFault
+from ddpg.errors import FileFault, UsageError
 from ddpg.storage import atomic, document
 from ddpg.storage.manifest import Name, Option
 from ddpg.storage.schema import converted, one_of
@@ -42,10 +42,28 @@ class _Description(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def write(run: Path, fields: dict[str, Any]) -> None:
-    """Write ``config.json`` of a run directory, with its format and its checksum."""
+    """Write ``config.json`` of a run directory, with its format and its checksum.
+
+    Raises:
+        UsageError: see :func:`text_of`.
+    """
+    atomic.write_text(run / CONFIG, text_of(fields))
+
+
+def text_of(fields: dict[str, Any]) -> str:
+    """Return what ``config.json`` will hold.
+
+    Raises:
+        UsageError: it is something that :func:`read` would not take, so that nobody could go on with the run.
+    """
     whole = {"format": FORMAT, **fields}
     whole[_DIGEST] = _checksum(whole)
-    atomic.write_text(run / CONFIG, json.dumps(whole, indent=2) + "\n")
+    text = json.dumps(whole, indent=2) + "\n"
+    try:
+        converted("a run:", document.parse("a run", text.encode()), _Description)
+    except FileFault as error:
+        raise UsageError(f"{str(error).removesuffix(document.ADVICE)}give another one") from None
+    return text
 
 
 def read(run: Path) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from typing import TextIO
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -57,7 +58,7 @@ class _Watched(Request):
         super().__init__()
         self._ends_process = ends_process
         # Of its own: what TensorFlow says at its start is held back from descriptor 2.
-        self._terminal = os.dup(2) if sys.stderr is sys.__stderr__ else None
+        self._terminal = os.dup(2) if _is_descriptor_2(sys.stderr) else None
         self._count = 0
         self._before = {number: signal.getsignal(number) for number in SIGNALS}
 
@@ -66,7 +67,8 @@ class _Watched(Request):
             super().say(text)
         else:
             begin = "\n" if os.isatty(self._terminal) else ""  # behind a progress bar
-            os.write(self._terminal, f"{begin}ddpg: {text}\n".encode())
+            with contextlib.suppress(OSError):  # nobody reads it any more
+                os.write(self._terminal, f"{begin}ddpg: {text}\n".encode())
 
     @contextlib.contextmanager
     def taken(self) -> Iterator[None]:
@@ -117,6 +119,14 @@ class _Watched(Request):
             for each, handler in self._before.items():
                 signal.signal(each, handler)
             signal.raise_signal(number)
+
+
+def _is_descriptor_2(stream: TextIO | None) -> bool:
+    """Return whether a stream, or what it is wrapped around, writes to the process's own stderr."""
+    try:
+        return stream is not None and stream.fileno() == 2
+    except OSError:  # a stream of Python's alone
+        return False
 
 
 _watching: _Watched | None = None

@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import importlib.metadata
+import os
 import platform
 import sys
 import warnings
@@ -12,6 +13,7 @@ from typing import Any
 
 import gymnasium as gym
 
+from ddpg.agents import limits
 from ddpg.agents.off_policy import OffPolicyAgent
 from ddpg.agents.registry import agent_for, load_agent
 from ddpg.config import AgentConfig
@@ -97,6 +99,7 @@ def train(
         if collector != "local":
             check_options(agent.config, n_envs)
         agent.check_learning(total_timesteps)
+        limits.check_counts(agent.config)
         document = {
             "env_id": env_id,
             "algorithm": kind.__name__,
@@ -104,16 +107,17 @@ def train(
             "total_timesteps": total_timesteps,
             "evaluation_interval": int(evaluation_interval or 0) or max(1, total_timesteps // 20),
             "evaluation_episodes": int(evaluation_episodes),
-            "n_envs": n_envs,
+            "n_envs": int(n_envs),
             "vectorization": vectorization,
             "wrappers": list(wrappers),
             "collector": collector,
-            "workers": workers,
+            "workers": None if workers is None else int(workers),
             "ray_address": ray_address,
             "config": agent.config.to_json(),
             "versions": _versions(vectorization),
-            "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
+            "command": _command(),
         }
+        description.text_of(document)  # refuses what cannot be written, before anything is
         if request.number is not None:
             raise KeyboardInterrupt(request.resumable())
         collected.enter_context(_collector(agent, document))
@@ -160,10 +164,15 @@ def resume(
         FileFault: a file is damaged, or the disk refused.
     """
     run = Path(run)
+    if which != "latest" and not str(which).isdecimal():
+        raise UsageError(
+            f"checkpoint {which!r} is none to go on from: give 'latest' or the steps of one, such as '5000'; best has "
+            "no memory to learn from, and is evaluated or exported"
+        )
     document = directory.read_config(run)
     if total_timesteps is not None:
-        document["total_timesteps"] = total_timesteps
-    document |= {"workers": workers} if workers is not None else {}
+        document["total_timesteps"] = as_whole(total_timesteps, "total_timesteps", 1)
+    document |= {"workers": as_whole(workers, "workers", 1)} if workers is not None else {}
     document |= {"ray_address": ray_address} if ray_address is not None else {}
     check_import(document["env_id"], run, allow_import)
     with (
@@ -188,6 +197,7 @@ def resume(
             )
         if agent.num_timesteps and not len(agent.replay):
             warnings.warn(f"{run}: the checkpoint has no replay memory; it is refilled first", stacklevel=2)
+        description.text_of(document)  # refuses what cannot be written, before anything is removed
         for path in directory.checkpoints(run):
             if int(path.name) > agent.num_timesteps:
                 place.remove(path)
@@ -246,6 +256,12 @@ def _ledger(path: Path, agent: OffPolicyAgent) -> Ledger:
         where = f"{path / LEDGER}.safetensors"
         return Ledger.from_arrays(where, groups[LEDGER], agent.metrics, agent.counts)
     return Ledger.begun(agent.metrics, agent.counts, agent.num_timesteps)
+
+
+def _command() -> list[str]:
+    """Return the words of the command line, with a sign in the place of each byte that is no text."""
+    words = [Path(sys.argv[0]).name, *sys.argv[1:]]
+    return [os.fsencode(word).decode("utf-8", "replace") for word in words]
 
 
 def _versions(vectorization: str) -> dict[str, str]:

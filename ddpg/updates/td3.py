@@ -4,7 +4,7 @@
 |---|---|---|
 | ``n_critics`` | y takes the least of the critics' values; each learns from the same y | section 4.2, eq. 10 |
 | ``policy_delay`` | the actor and all target networks move in every d-th update only | section 5.2, Algorithm 1 |
-| ``target_policy_noise`` | μ′(s′) is disturbed, by no more than ``target_noise_clip``, before it is valued | eq. 14 |
+| ``target_policy_noise`` | μ′(s′) is disturbed, within ``target_noise_clip``, before it is valued | section 5.3 |
 
 The actor follows the first critic, ∇ₐQ₁, as there.
 """

@@ -1,12 +1,14 @@
 """What ``train`` refuses, before a run directory or anything else is made."""
 
 import re
+import sys
 
 import faulty_envs  # noqa: F401  registers
 import pytest
 
 from ddpg import DDPGConfig, UsageError, evaluate, train
 from ddpg.errors import EnvironmentFault
+from ddpg.runs import training
 from ddpg.runs.environments import make_env
 
 SMALL = DDPGConfig(hidden=(4,), batch_size=4, learning_starts=20, updates_per_call=4, jit=False, optimizer="sgd")
@@ -14,7 +16,7 @@ SMALL = DDPGConfig(hidden=(4,), batch_size=4, learning_starts=20, updates_per_ca
 
 def refused(tmp_path, message, env_id="faulty/None-v0", config=SMALL, **options):
     with pytest.raises(UsageError, match=message) as caught:
-        train(env_id, config, **{"root": tmp_path, "progress_bar": False, **options})
+        train(env_id, config, **{"root": tmp_path, "progress_bar": False, "total_timesteps": 50, **options})
     assert not list(tmp_path.rglob("config.json"))
     return caught.value
 
@@ -50,11 +52,22 @@ def test_roots(tmp_path, monkeypatch):
     [
         ({"buffer_size": 10**12}, "buffer_size=1000000000000 needs at least .* GB .*; lower buffer_size"),
         ({"hidden": (10**7, 10**7)}, "needs at least .* GB .*; lower hidden"),
+        ({"exploration_steps": 3 * 10**9}, "exploration_steps=3000000000 is more than 2147483647, .*; give less"),
         ({"step_timeout": 5}, r"step_timeout=5\.0 needs environments in processes of their own"),
     ],
 )
 def test_options(tmp_path, change, message):
     refused(tmp_path, message, config=SMALL.replace(**change))
+
+
+def test_what_its_description_could_not_hold(tmp_path):
+    refused(tmp_path, "a run: evaluation_episodes is 100001: .*; give another one", evaluation_episodes=100_001)
+    assert not list(tmp_path.iterdir())
+
+
+def test_words_of_the_command_that_are_no_text(monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["/usr/bin/ddpg", "train", "--root", "a\udcffb"])
+    assert training._command() == ["ddpg", "train", "--root", "a\ufffdb"]
 
 
 def test_constructors():

@@ -54,6 +54,13 @@ def test_a_config_from_before_there_was_a_field_has_its_default(later, tmp_path)
     assert directory.read_config(tmp_path) == CONFIG | {later: defaults[later]}
 
 
+def test_nothing_is_written_that_could_not_be_read(tmp_path):
+    for field, value in {"workers": 2.0, "evaluation_episodes": 100_001, "command": ["a\udcff"]}.items():
+        with pytest.raises(UsageError, match=r"a run:? .*; give another one"):
+            description.write(tmp_path, CONFIG | {field: value})
+    assert not list(tmp_path.iterdir())
+
+
 WRONG = [
     ({"seed": -1}, "seed is -1"),
     ({"total_timesteps": 0}, "total_timesteps is 0"),

@@ -6,6 +6,8 @@ import itertools
 import os
 import re
 import signal
+import subprocess
+import sys
 import threading
 import time
 
@@ -158,6 +160,30 @@ def test_a_second_signal_acts_as_usual_and_names_what_there_is(at, tmp_path, cap
     run = tmp_path / "Eventful-v0" / "1"
     assert f"ended at once; go on from step 0 with: ddpg resume {run}" in capsys.readouterr().err
     assert [path.name for path in directory.checkpoints(run)] == ["0"]
+
+
+STARTING = """
+import os, signal
+from ddpg.readers import may_leave
+from ddpg.runs import signals
+
+with may_leave(), signals.watching(ends_process=True) as request:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # as while TensorFlow starts
+    os.kill(os.getpid(), signal.SIGINT)
+    request.came(within=60)
+    request.resumable = lambda: "of all of it"
+    os.kill(os.getpid(), signal.SIGTERM)
+    signal.pause()
+"""
+
+
+def test_signals_are_answered_while_stderr_is_held_back():
+    """The first and the second, which ends the process, to where stderr went before."""
+    done = subprocess.run([sys.executable, "-c", STARTING], stderr=subprocess.PIPE, text=True, timeout=120)
+    first, second = done.stderr.splitlines()
+    assert first.startswith("ddpg: SIGINT: the run will be saved and ended")
+    assert second == "ddpg: SIGTERM again: ended at once; of all of it"
+    assert done.returncode == 128 + signal.SIGTERM
 
 
 def test_training_in_a_thread(straight, at, tmp_path):

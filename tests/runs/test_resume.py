@@ -272,6 +272,32 @@ def test_a_lock_dies_with_its_process(tmp_path):
         pass
 
 
+def test_the_best_checkpoint_is_not_gone_on_from(copied):
+    """It has no memory, and what is newer would be gone for it."""
+    before = [path.name for path in directory.checkpoints(copied)]
+    for which in ("best", "newest", "-5", ""):
+        with pytest.raises(UsageError, match=f"checkpoint '{which}' is none to go on from"):
+            resume(copied, which=which, total_timesteps=400, progress_bar=False)
+    assert [path.name for path in directory.checkpoints(copied)] == before
+
+
+@pytest.mark.parametrize("more", [float, np.int64])
+def test_a_new_goal_is_a_whole_number_of_any_type(more, copied):
+    goal = description.read(copied)["total_timesteps"]
+    resume(copied, total_timesteps=more(goal + 1), progress_bar=False)
+    assert directory.read_config(copied)["total_timesteps"] == goal + 1
+    with pytest.raises(UsageError, match="total_timesteps=0 must be a whole number, at least 1"):
+        resume(copied, total_timesteps=0)
+
+
+def test_what_cannot_be_written_is_refused_before_anything_is_removed(copied, monkeypatch):
+    before = [path.name for path in directory.checkpoints(copied)]
+    first, goal = before[0], 2**60
+    with pytest.raises(UsageError, match=f"a run: total_timesteps is {goal}: expected `int` <= .*; give another one"):
+        resume(copied, which=first, total_timesteps=goal, progress_bar=False)
+    assert [path.name for path in directory.checkpoints(copied)] == before
+
+
 def test_a_file_never_imports_a_module(copied, tmp_path, monkeypatch, capsys):
     (tmp_path / "evil.py").write_text("raise SystemExit('the module was imported')")
     monkeypatch.syspath_prepend(str(tmp_path))

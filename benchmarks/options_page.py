@@ -1,4 +1,7 @@
-"""Directives that write tables from the source itself, so that no page can be stale: ``options`` and ``presets``."""
+"""The tables of docs/options.md: every option, and every preset, from the source itself.
+
+python -m benchmarks.options_page    # writes them; a test holds the page to them
+"""
 
 import csv
 import dataclasses
@@ -7,20 +10,27 @@ import typing
 from pathlib import Path
 from typing import Any
 
-from sphinx.application import Sphinx
-from sphinx.util.docutils import SphinxDirective
-
+from benchmarks import marks
 from ddpg.config import AgentConfig, DDPGConfig, DQNConfig
 from ddpg.runs.presets import PRESETS, Preset, preset_for
 
-RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
-PAGES = Path(__file__).parents[1] / "options"  # one about each option of the family
-OWNERS: dict[str, tuple[type[AgentConfig], ...]] = {
-    "shared": (AgentConfig,),
-    "DDPG": (DDPGConfig,),
-    "DQN": (DQNConfig,),
-}
-COLUMNS = "| option, flag | type | default | meaning |\n|---|---|---|---|"
+RESULTS = Path(__file__).parent / "results"
+PAGE = Path(__file__).parents[1] / "docs" / "options.md"
+PAGES = PAGE.with_suffix("")  # one about each option of the family
+OWNERS: dict[str, type[AgentConfig]] = {"shared": AgentConfig, "DDPG": DDPGConfig, "DQN": DQNConfig}
+HEADING = "| option, flag | type | default | meaning |\n|---|---|---|---|"
+PRESETS_HEADING = "| environment | steps | options | published return |\n|---|---|---|---|"
+
+
+def main() -> None:
+    """Write the tables into the page."""
+    marks.write(PAGE, tables())
+
+
+def tables() -> dict[str, str]:
+    """Return the tables by the names of their marks."""
+    options = {f"options {owner}": "\n".join([HEADING, *option_rows(owner).values()]) for owner in OWNERS}
+    return options | {"presets": "\n".join([PRESETS_HEADING, *preset_rows().values()])}
 
 
 def option_rows(owner: str) -> dict[str, str]:
@@ -29,8 +39,7 @@ def option_rows(owner: str) -> dict[str, str]:
     An option that both have with a default or a meaning of its own is in both of their tables.
     """
     shared = {field.name for field in dataclasses.fields(AgentConfig)}
-    (config,) = OWNERS[owner]
-    fields = [field for field in dataclasses.fields(config) if owner == "shared" or field.name not in shared]
+    fields = [field for field in dataclasses.fields(OWNERS[owner]) if owner == "shared" or field.name not in shared]
     return {field.name: _row(field) for field in fields}
 
 
@@ -92,27 +101,5 @@ def _joined(cells: list[str]) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
-class OptionsTable(SphinxDirective):
-    """``{options} shared``, ``DDPG`` or ``DQN``: a table of their fields."""
-
-    required_arguments = 1
-
-    def run(self) -> list:
-        """Return the table's nodes."""
-        return self.parse_text_to_nodes("\n".join([COLUMNS, *option_rows(self.arguments[0]).values()]))
-
-
-class PresetsTable(SphinxDirective):
-    """``{presets}``: a table of the environments that have one."""
-
-    def run(self) -> list:
-        """Return the table's nodes."""
-        heading = "| environment | steps | options | published return |\n|---|---|---|---|"
-        return self.parse_text_to_nodes("\n".join([heading, *preset_rows().values()]))
-
-
-def setup(app: Sphinx) -> dict[str, Any]:
-    """Add the directives."""
-    app.add_directive("options", OptionsTable)
-    app.add_directive("presets", PresetsTable)
-    return {"version": "1", "parallel_read_safe": True}
+if __name__ == "__main__":
+    main()

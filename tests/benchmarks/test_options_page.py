@@ -1,0 +1,29 @@
+"""The tables of options and presets: what they say, and that the page holds them."""
+
+import sys
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).parents[2]))
+
+from benchmarks import marks, options_page
+
+
+def test_the_page_holds_the_tables():
+    page = options_page.PAGE.read_text(encoding="utf-8")
+    for name, text in options_page.tables().items():
+        assert marks.between(page, name) == text, "run: python -m benchmarks.options_page"
+
+
+def test_options_that_have_a_page_link_to_it():
+    shared, own = options_page.option_rows("shared"), options_page.option_rows("DDPG")
+    assert shared["prioritised"].startswith("| [`prioritised`](options/prioritised.md)<br>")
+    assert own["atoms"].startswith("| [`atoms`](options/critic.md)<br>")
+    assert shared["tau"] == ("| `tau`<br>`--tau` | `float` | `0.005` | step of the target networks, in (0, 1] |")
+
+
+def test_presets_by_recipe_by_options_and_by_nothing():
+    rows = options_page.preset_rows()
+    assert rows["HalfCheetah-v5"] == "| `HalfCheetah-v5` | 1,000,000 | recipe [`plus`](recipes/plus.md) | yes |"
+    assert rows["Reacher-v5"] == "| `Reacher-v5` | 50,000 | `gamma=0.98` | yes |"
+    assert rows["any other, discrete actions"] == "| any other, discrete actions | 100,000 | the defaults |  |"
+    assert rows["ddpg_envs/LQR-v0"].endswith("| not yet |")
