@@ -20,6 +20,12 @@ def saying(text: str, enabled: bool = True) -> Iterator[None]:
             print("\r\033[K", end="", file=sys.stderr, flush=True)
 
 
+def note(text: str) -> None:
+    """Say a line on stderr, where there is one."""
+    if sys.stderr is not None:  # print would take stdout instead
+        print(f"ddpg: {text}", file=sys.stderr, flush=True)
+
+
 def bar(**options: Any) -> Any:
     """Return a tqdm bar on stderr, or in a notebook its widget, that follows the width of its place."""
     with warnings.catch_warnings():

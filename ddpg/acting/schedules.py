@@ -3,6 +3,8 @@
 from collections.abc import Callable
 
 COOLDOWN = 0.2  # of learning: where the schedule of that name lowers the learning rates
+# Options whose schedules run to the end of learning: where it is changes every step.
+RATE_SCHEDULES = ("learning_rate_schedule", "actor_learning_rate_schedule", "critic_learning_rate_schedule")
 
 
 def constant(left: float) -> float:

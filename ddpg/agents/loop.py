@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ddpg.acting.exploration import Exploration
-from ddpg.acting.schedules import SCHEDULES
+from ddpg.acting.schedules import RATE_SCHEDULES, SCHEDULES
 from ddpg.agents.base import seed_from
 from ddpg.agents.beside import Beside, beside
 from ddpg.agents.callbacks import Callback
@@ -196,5 +196,5 @@ class Loop:
 
 
 def _scheduled(config: AgentConfig) -> bool:
-    names = ("learning_rate_schedule", "actor_learning_rate_schedule", "critic_learning_rate_schedule")
-    return any(getattr(config, name, None) not in (None, "constant", SCHEDULES["constant"]) for name in names)
+    constant = (None, "constant", SCHEDULES["constant"])
+    return any(getattr(config, name, None) not in constant for name in RATE_SCHEDULES)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -9,13 +10,17 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
+from ddpg.acting.schedules import RATE_SCHEDULES
 from ddpg.errors import UsageError
+from ddpg.progress import note
 from ddpg.runs import description, directory
 
 AGAINST = ("steps", "seconds")
 MEASURES = {"iqm": "interquartile mean", "mean": "mean"}
 _POINTS = 200  # of a curve whose seeds were evaluated at different times
 _RESAMPLES = 2000
+# What a run notes beside its options that changes what is measured, in returns or in seconds.
+_SURROUNDINGS = ("evaluation_episodes", "n_envs", "vectorization", "collector", "workers")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,6 +111,9 @@ def learning_curves(
 ) -> list[Curve]:
     """Return a curve for every environment and configuration among ``runs``; those not evaluated yet are left out.
 
+    Without ``names``, of runs that differ in nothing at all the one that was evaluated last stands for their seed, and
+    stderr says so.
+
     Seeds are compared where all of them have been: between their evaluations each is taken as linear. The interval is
     the percentile bootstrap of the seeds (Agarwal et al. 2021, arXiv 2108.13264): it never leaves the range of their
     returns.
@@ -129,11 +137,16 @@ def learning_curves(
         groups.setdefault((run.env_id, label), []).append(run)
     if not groups:
         raise UsageError("none of these runs has been evaluated yet; there is nothing to draw")
+    if names is None:
+        groups = {(env_id, label): _once(f"{env_id}, {label}", members) for (env_id, label), members in groups.items()}
     return [_curve(env_id, label, members, against, measure) for (env_id, label), members in groups.items()]
 
 
 def labels(runs: Sequence[Run]) -> list[str]:
-    """Return of each run what of its algorithm and options differs within its environment; if nothing, the algorithm.
+    """Return of each run what differs within its environment, of all that is measured with it but the seed.
+
+    That is its algorithm, its options, wrappers, environments, workers, the episodes of an evaluation, and its goal
+    where a schedule runs to it; if nothing differs, the algorithm.
 
     An option that some of the runs do not have, as those of another algorithm, tells nothing apart.
     """
@@ -179,7 +192,27 @@ def _curve(env_id: str, label: str, runs: Sequence[Run], against: str, measure: 
 
 
 def _options(run: Run) -> dict[str, Any]:
-    return {"algorithm": run.document.get("algorithm"), **run.document.get("config", {})}
+    document = run.document
+    options = {"algorithm": document["algorithm"], **document["config"]}
+    if any(options.get(name) not in (None, "constant") for name in RATE_SCHEDULES):
+        options["total_timesteps"] = document["total_timesteps"]
+    wrappers = "+".join(document["wrappers"]) or None
+    return options | {"wrappers": wrappers} | {name: document[name] for name in _SURROUNDINGS}
+
+
+def _once(what: str, runs: Sequence[Run]) -> list[Run]:
+    """Return of every seed the run that was evaluated last, and say which are left out."""
+    seeds: dict[int, list[Run]] = {}
+    for run in runs:
+        seeds.setdefault(run.document["seed"], []).append(run)
+    kept = []
+    for seed, same in seeds.items():
+        *older, newest = sorted(same, key=lambda run: os.stat(run.path / "evaluations.csv").st_mtime_ns)
+        if older:
+            others = ", ".join(str(run.path) for run in older)
+            note(f"{what}: seed {seed} is counted once, by the newest run, {newest.path}; left out: {others}")
+        kept.append(newest)
+    return kept
 
 
 def _in_order(path: Path) -> tuple[str, int, str]:

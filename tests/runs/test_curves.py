@@ -17,14 +17,16 @@ from ddpg.runs.ownership import owned
 from ddpg.runs.presets import preset_config
 
 
-def write_run(root, number, returns, env_id="Pendulum-v1", seed=0, steps=None, total=300, algorithm="DDPG", **options):
-    """A run evaluated every 100 steps, trained at 50 steps a second."""
+def write_run(
+    root, number, returns, env_id="Pendulum-v1", seed=0, steps=None, total=300, algorithm="DDPG", around=None, **options
+):
+    """A run evaluated every 100 steps, trained at 50 steps a second; ``around``: what is noted beside its options."""
     run = root / env_id.rpartition(":")[2] / str(number)
     run.mkdir(parents=True)
     config = preset_config(env_id.rpartition(":")[2]).to_json() | options
     asked = {"total_timesteps": total, "evaluation_interval": 100, "evaluation_episodes": 1}
     made = {"n_envs": 1, "vectorization": "sync", "config": config, "versions": {}, "command": []}
-    description.write(run, {"env_id": env_id, "algorithm": algorithm, "seed": seed, **asked, **made})
+    description.write(run, {"env_id": env_id, "algorithm": algorithm, "seed": seed, **asked, **made, **(around or {})})
     steps = steps or [100 * (index + 1) for index in range(len(returns))]
     rows = [f"{step},{value}" for step, value in zip(steps, returns, strict=True)]
     (run / "evaluations.csv").write_text("\n".join(["timesteps,mean_return", *rows, ""]))
@@ -103,6 +105,58 @@ def test_labels_name_what_differs(tmp_path):
         "DDPG, hidden=8, norm=layer",
         "DQN, hidden=8, norm=null",
     ]
+
+
+@pytest.mark.parametrize(
+    ("around", "label"),
+    [
+        ({"evaluation_episodes": 10}, "evaluation_episodes=10"),
+        ({"n_envs": 4}, "n_envs=4"),
+        ({"n_envs": 4, "vectorization": "async"}, "n_envs=4, vectorization=async"),
+        ({"collector": "process", "workers": 2}, "collector=process, workers=2"),
+        ({"wrappers": ["FlattenObservation", "TimeAwareObservation"]}, "FlattenObservation+TimeAwareObservation"),
+    ],
+)
+def test_runs_measured_otherwise_are_not_seeds_of_one_curve(around, label, tmp_path, capsys):
+    for number in (0, 1):
+        write_run(tmp_path, number, [1.0], seed=number)
+    write_run(tmp_path, 2, [5.0], seed=2, around=around)
+    two, one = learning_curves(find_runs([tmp_path]))
+    assert (two.seeds, one.seeds, one.centre.tolist()) == (2, 1, [5.0])
+    assert one.label.endswith(label)
+    assert capsys.readouterr().err == ""
+
+
+def test_a_goal_tells_runs_apart_only_where_a_schedule_runs_to_it(tmp_path):
+    """A run that was lengthened has the schedule of its new goal; one that was interrupted that of its old one."""
+    for number, total in enumerate((300, 600)):
+        write_run(
+            tmp_path / "constant", number, [1.0, 2.0], seed=number, total=total, learning_rate_schedule="constant"
+        )
+    assert [curve.seeds for curve in learning_curves(find_runs([tmp_path / "constant"]))] == [2]
+    scheduled = tmp_path / "scheduled"
+    for number, (total, returns) in enumerate([(300, [1.0] * 3), (300, [1.0]), (600, [1.0] * 3)]):
+        write_run(scheduled, number, returns, seed=number, total=total, learning_rate_schedule="cooldown")
+    found = {curve.label: curve.seeds for curve in learning_curves(find_runs([scheduled]))}
+    assert found == {"total_timesteps=300": 2, "total_timesteps=600": 1}
+
+
+def test_a_seed_is_counted_once(tmp_path, capsys):
+    """Of its runs the one that was evaluated last is, whatever its number; another configuration has it, too."""
+    again = [write_run(tmp_path, number, [float(number)], seed=5) for number in (1, 2, 3)]
+    write_run(tmp_path, 4, [4.0], seed=6)
+    write_run(tmp_path, 5, [4.0], seed=5, gamma=0.5)
+    for run, age in zip(again, (200, 100, 300), strict=True):
+        os.utime(run / "evaluations.csv", times=(0, time.time() - age))
+    curve, other = learning_curves(find_runs([tmp_path]), measure="mean")
+    assert (curve.seeds, other.seeds, curve.centre.tolist()) == (2, 1, [3.0])  # the mean of 2 and 4
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line == (
+        f"ddpg: Pendulum-v1, {curve.label}: seed 5 is counted once, by the newest run, {again[1]}; left out: "
+        f"{again[2]}, {again[0]}"
+    )
+    (named,) = learning_curves(find_runs([tmp_path]), names=["mine"] * 5)
+    assert (named.seeds, capsys.readouterr().err) == (5, "")  # whoever names them knows what they are
 
 
 def test_runs_are_found_once_and_in_order(tmp_path):
