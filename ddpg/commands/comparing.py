@@ -25,7 +25,7 @@ class Plot(WithJson):
 
         if not self.runs:
             raise UsageError("no runs to plot; name run directories, or directories that hold them, such as runs")
-        curves = learning_curves(find_runs(self.runs), self.against, self.measure)
+        curves = learning_curves(find_runs(self.runs, self.against), self.against, self.measure)
         path = plot_curves(curves, self.output, self.against, self.measure)
         if self.json:
             arrays = ("times", "centre", "low", "high")

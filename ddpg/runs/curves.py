@@ -3,9 +3,9 @@
 import dataclasses
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from scipy import stats
@@ -14,8 +14,11 @@ from ddpg.acting.schedules import RATE_SCHEDULES
 from ddpg.errors import UsageError
 from ddpg.progress import note
 from ddpg.runs import description, directory
+from ddpg.runs.finding import folders_below
+from ddpg.storage.document import printable
 
 AGAINST = ("steps", "seconds")
+T = TypeVar("T")
 MEASURES = {"iqm": "interquartile mean", "mean": "mean"}
 _POINTS = 200  # of a curve whose seeds were evaluated at different times
 _RESAMPLES = 2000
@@ -83,22 +86,41 @@ class Curve:
     high: np.ndarray
 
 
-def find_runs(paths: Sequence[str | Path]) -> list[Run]:
-    """Return the runs among ``paths`` and below them.
+def find_runs(paths: Sequence[str | Path], against: str = "steps") -> list[Run]:
+    """Return the runs among ``paths`` and below them, to be drawn ``against`` steps or seconds; as :func:`runs_at`.
 
     Raises:
         UsageError: a path with no run at it or below it.
     """
     found: dict[Path, Run] = {}
     for path in map(Path, paths):
-        places = (
-            [path] if (path / description.CONFIG).exists() else [file.parent for file in path.rglob(description.CONFIG)]
-        )
-        if not places:
+        runs = [run for run, _ in runs_at(path, lambda run: run.times(against))]
+        if not runs:
             raise UsageError(f"no run at {str(path)!r} or below it; give one such as runs/Pendulum-v1/1")
-        for place in sorted(places, key=_in_order):
-            found[place.resolve()] = read_run(place)
+        found |= {run.path.resolve(): run for run in runs}
     return list(found.values())
+
+
+def runs_at(path: Path, about: Callable[[Run], T]) -> list[tuple[Run, T]]:
+    """Return the run at ``path``, or those below it, each with what ``about`` tells of it.
+
+    Below it anything may lie: what cannot be read as a run, or not as ``about`` needs it, is passed over with a line on
+    stderr. So are hidden folders, without one: of a run that is being created, for instance.
+
+    Raises:
+        UsageError: what is at ``path`` itself cannot be read.
+    """
+    if (path / description.CONFIG).exists():
+        run = read_run(path)
+        return [(run, about(run))]
+    found = []
+    for place in sorted(folders_below(path), key=_in_order):
+        try:
+            run = read_run(place)
+            found.append((run, about(run)))
+        except (UsageError, OSError) as error:  # the latter: one that is being removed, or is not ours to read
+            note(f"passed over: {printable(str(error))}")
+    return found
 
 
 def read_run(path: Path) -> Run:

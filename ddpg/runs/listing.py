@@ -8,8 +8,8 @@ from typing import Any
 from ddpg.config import CONFIGS
 from ddpg.errors import UsageError
 from ddpg.progress import significant
-from ddpg.runs import description, directory
-from ddpg.runs.curves import Run, find_runs, shown
+from ddpg.runs import directory
+from ddpg.runs.curves import Run, runs_at, shown
 from ddpg.runs.ownership import is_owned
 from ddpg.runs.presets import preset_config
 
@@ -17,7 +17,7 @@ COLUMNS = ("run", "algorithm", "steps", "last", "best", "age", "state", "options
 
 
 def list_runs(root: str | Path = "runs") -> list[dict[str, Any]]:
-    """Return what is known of every run below ``root``.
+    """Return what is known of every run below ``root``; what cannot be read there is passed over with a line on stderr.
 
     Returns:
         Of each ``run``, ``env_id``, ``algorithm``, ``seed``, ``options`` (those that differ from the environment's
@@ -29,9 +29,7 @@ def list_runs(root: str | Path = "runs") -> list[dict[str, Any]]:
     """
     if not Path(root).is_dir():
         raise UsageError(f"no directory {str(root)!r}; train something, or name the one that holds runs")
-    if not any(Path(root).rglob(description.CONFIG)):
-        return []
-    return [_about(run) for run in find_runs([root])]
+    return [row for _, row in runs_at(Path(root), _about)]
 
 
 def runs_text(rows: Sequence[dict[str, Any]]) -> str:

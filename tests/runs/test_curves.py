@@ -2,6 +2,7 @@
 
 import os
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from scipy import stats
 from ddpg import UsageError
 from ddpg.runs import curves, description, listing, plotting
 from ddpg.runs.curves import centre_and_interval, find_runs, labels, learning_curves
+from ddpg.runs.listing import list_runs
 from ddpg.runs.ownership import owned
 from ddpg.runs.presets import preset_config
 
@@ -166,6 +168,54 @@ def test_runs_are_found_once_and_in_order(tmp_path):
     assert [found.path.name for found in find_runs([run, tmp_path])] == ["2", "1", "10"]
 
 
+def test_a_search_passes_over_what_is_no_run(tmp_path, capsys):
+    """A run under way to its name, something else's ``config.json``, a damaged run; named, it is an error."""
+    runs = tmp_path / "runs"
+    whole = write_run(runs, 1, [1.0])
+    (runs / "Pendulum-v1" / "3").mkdir()
+    (runs / "Pendulum-v1" / "3" / "config.json").write_text("{}")
+    damaged = write_run(runs, 4, [1.0])
+    (damaged / "evaluations.csv").write_text("timesteps,mean_return\nx,1\n")
+    begun = write_run(tmp_path, 5, [1.0])
+    begun.rename(runs / "Pendulum-v1" / ".ddpg-begun-0123")
+    for look in (
+        lambda: [run.path for run in find_runs([runs])],
+        lambda: [Path(row["run"]) for row in list_runs(runs)],
+    ):
+        assert look() == [whole]
+        foreign, row = capsys.readouterr().err.splitlines()
+        assert foreign.startswith(f"ddpg: passed over: {runs / 'Pendulum-v1' / '3' / 'config.json'} is not the config")
+        assert row.startswith(f"ddpg: passed over: {damaged / 'evaluations.csv'} line 2 is damaged")
+    with pytest.raises(UsageError, match="line 2 is damaged"):
+        find_runs([runs, damaged])
+    with pytest.raises(UsageError, match="line 2 is damaged"):
+        list_runs(damaged)
+
+
+def test_a_search_asks_for_what_is_drawn(tmp_path, capsys):
+    """Seconds stand in a table that a curve over steps does not need."""
+    whole, damaged = (write_run(tmp_path, number, [1.0], seed=number) for number in (1, 2))
+    (damaged / "metrics.csv").write_text("timesteps,seconds\n100,x\n")
+    assert [run.path for run in find_runs([tmp_path])] == [whole, damaged]
+    assert capsys.readouterr().err == ""
+    assert [run.path for run in find_runs([tmp_path], "seconds")] == [whole]
+    assert [row["run"] for row in list_runs(tmp_path)] == [str(whole)]
+    assert capsys.readouterr().err.count(f"ddpg: passed over: {damaged / 'metrics.csv'} line 2") == 2
+
+
+def test_links_are_followed_and_end(tmp_path):
+    """A folder on another disk, a link that leads back, and one to a run that is there without it."""
+    runs, elsewhere = tmp_path / "runs", tmp_path / "elsewhere"
+    inner = write_run(runs, 1, [1.0])
+    outer = write_run(elsewhere, 7, [1.0], env_id="Other-v0")
+    (runs / "Other-v0").symlink_to(outer.parent)
+    (outer.parent / "back").symlink_to(runs)
+    (runs / "Pendulum-v1" / "around").symlink_to(runs / "Pendulum-v1")
+    (runs / "A-latest").symlink_to(inner)
+    assert [run.path for run in find_runs([runs])] == [runs / "Other-v0" / "7", inner]
+    assert [row["run"] for row in list_runs(runs)] == [str(runs / "Other-v0" / "7"), str(inner)]
+
+
 def test_what_there_is_not(tmp_path):
     with pytest.raises(UsageError, match="no run at"):
         find_runs([tmp_path])
@@ -177,9 +227,9 @@ def test_what_there_is_not(tmp_path):
     with pytest.raises(UsageError, match="measure='median' is not one of iqm, mean"):
         learning_curves(run, measure="median")
     with pytest.raises(UsageError, match="no directory"):
-        listing.list_runs(tmp_path / "missing")
+        list_runs(tmp_path / "missing")
     (tmp_path / "empty").mkdir()
-    assert listing.list_runs(tmp_path / "empty") == []
+    assert list_runs(tmp_path / "empty") == []
     with pytest.raises(UsageError, match=r"must be a .png"):
         plotting.plot_curves([], tmp_path / "a.txt")
 
@@ -229,7 +279,7 @@ def test_list_of_runs(tmp_path):
     for path in cut.iterdir():
         os.utime(path, times=(0, time.time() - 7300))
     with owned(begun):
-        rows = {row["run"]: row for row in listing.list_runs(tmp_path)}
+        rows = {row["run"]: row for row in list_runs(tmp_path)}
         text = listing.runs_text(list(rows.values()))
     states = {path: rows[str(path)]["state"] for path in (finished, cut, begun, other)}
     assert states == {finished: "finished", cut: "interrupted", begun: "running", other: "finished"}
@@ -245,7 +295,7 @@ def test_list_of_runs(tmp_path):
     line = next(line for line in lines if line.startswith(str(cut)))
     assert line.split()[1:] == ["DDPG", "100/300", "-3", "-3", "2", "h", "interrupted"]
     assert "gamma=0.5" in next(line for line in lines if line.startswith(str(finished)))
-    assert {row["state"] for row in listing.list_runs(tmp_path)} == {"finished", "interrupted"}
+    assert {row["state"] for row in list_runs(tmp_path)} == {"finished", "interrupted"}
     assert listing.runs_text([]) == "no runs yet"
 
 
