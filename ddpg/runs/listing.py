@@ -22,7 +22,8 @@ def list_runs(root: str | Path = "runs") -> list[dict[str, Any]]:
     Returns:
         Of each ``run``, ``env_id``, ``algorithm``, ``seed``, ``options`` (those that differ from the environment's
         preset), ``timesteps``, ``total_timesteps``, ``last_return``, ``best_return`` (``None`` before the first
-        evaluation), ``age_seconds`` since something was written, and ``state``: running, finished or interrupted.
+        evaluation), ``age_seconds`` since something was written, and ``state``: running, finished or interrupted;
+        unknown where whether it is running may not be known.
 
     Raises:
         UsageError: no such directory.
@@ -47,7 +48,6 @@ def _about(run: Run) -> dict[str, Any]:
     steps = [int(float(rows[-1]["timesteps"])) for rows in (metrics, run.rows) if rows]
     total = run.document["total_timesteps"]
     timesteps = max(steps, default=0)
-    running = is_owned(run.path)
     returns = run.returns.tolist()
     written = max(path.stat().st_mtime for path in run.path.iterdir() if path.suffix in (".csv", ".json"))
     return {
@@ -61,8 +61,14 @@ def _about(run: Run) -> dict[str, Any]:
         "last_return": returns[-1] if returns else None,
         "best_return": max(returns, default=None),
         "age_seconds": max(0.0, time.time() - written),
-        "state": "running" if running else "finished" if timesteps >= total else "interrupted",
+        "state": _state(is_owned(run.path), timesteps >= total),
     }
+
+
+def _state(running: bool | None, reached: bool) -> str:
+    if running is None:
+        return "unknown"
+    return "running" if running else "finished" if reached else "interrupted"
 
 
 def _changed(run: Run) -> dict[str, Any]:

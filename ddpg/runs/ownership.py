@@ -1,6 +1,7 @@
 """One process at a time owns a run directory."""
 
 import contextlib
+import errno
 import json
 import os
 import sys
@@ -10,8 +11,13 @@ from pathlib import Path
 
 import filelock
 
-from ddpg.errors import UsageError, about
+from ddpg.errors import FileFault, UsageError, about
 from ddpg.storage import document
+
+try:
+    import fcntl
+except ImportError:  # not on Windows
+    fcntl = None  # type: ignore[assignment]
 
 _LOCK, _OWNER = ".lock", ".owner.json"
 
@@ -39,16 +45,37 @@ def owned(run: Path) -> Iterator[None]:
         lock.release()
 
 
-def is_owned(run: Path) -> bool:
-    """Tell whether a process owns ``run`` now."""
-    if not (run / _OWNER).exists():
-        return False
-    lock = filelock.FileLock(run / _LOCK)
+def is_owned(run: Path) -> bool | None:
+    """Tell whether a process owns ``run`` now; ``None`` where that cannot be known, as of a folder closed to us.
+
+    Nothing is written, so that folders of others, and of disks that are read-only, tell it, too.
+    """
     try:
-        lock.acquire(blocking=False)
-    except filelock.Timeout:
-        return True
-    lock.release()
+        if not (run / _OWNER).exists():
+            return False
+        return _is_locked(run / _LOCK)
+    except FileNotFoundError:
+        return False
+    except (OSError, FileFault):
+        return None
+
+
+def _is_locked(path: Path) -> bool:
+    if fcntl is None:
+        lock = filelock.FileLock(path)
+        try:
+            lock.acquire(blocking=False)
+        except filelock.Timeout:
+            return True
+        lock.release()
+        return False
+    with document.opened(path) as (file, _):
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared: who else asks is not told that we own it
+        except OSError as error:
+            if error.errno in (errno.EAGAIN, errno.EACCES):  # what a lock that is held says
+                return True
+            raise
     return False
 
 

@@ -15,7 +15,7 @@ from ddpg import UsageError
 from ddpg.runs import curves, description, listing, plotting
 from ddpg.runs.curves import centre_and_interval, find_runs, labels, learning_curves
 from ddpg.runs.listing import list_runs
-from ddpg.runs.ownership import owned
+from ddpg.runs.ownership import is_owned, owned
 from ddpg.runs.presets import preset_config
 
 
@@ -297,6 +297,48 @@ def test_list_of_runs(tmp_path):
     assert "gamma=0.5" in next(line for line in lines if line.startswith(str(finished)))
     assert {row["state"] for row in list_runs(tmp_path)} == {"finished", "interrupted"}
     assert listing.runs_text([]) == "no runs yet"
+
+
+def test_runs_of_others_are_listed(tmp_path, monkeypatch):
+    """Whether they are running is read, never written; the superuser, who may write, is stood in for by a refusal."""
+    under_way, killed = (write_run(tmp_path, number, [1.0]) for number in (1, 2))
+    with owned(killed):
+        left = (killed / ".owner.json").read_bytes()
+    (killed / ".owner.json").write_bytes(left)
+    opened = os.open
+
+    def read_only(path, flags, *rest, **more):
+        if flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT) and str(path).startswith(str(tmp_path)):
+            raise PermissionError(13, "Permission denied", str(path))
+        return opened(path, flags, *rest, **more)
+
+    with owned(under_way):
+        monkeypatch.setattr(os, "open", read_only)
+        assert [row["state"] for row in list_runs(tmp_path)] == ["running", "interrupted"]
+        assert [row["state"] for row in list_runs(tmp_path)] == ["running", "interrupted"]
+        monkeypatch.undo()
+
+
+def test_two_who_look_whether_a_run_is_owned_do_not_see_each_other(tmp_path):
+    fcntl = pytest.importorskip("fcntl")
+    run = write_run(tmp_path, 1, [1.0])
+    (run / ".owner.json").touch()
+    assert is_owned(run) is False  # without a lock nobody has it
+    with (run / ".lock").open("w") as other:
+        fcntl.flock(other, fcntl.LOCK_SH)
+        assert is_owned(run) is False
+        fcntl.flock(other, fcntl.LOCK_EX)
+        assert is_owned(run) is True
+
+
+def test_a_lock_that_may_not_be_read_leaves_the_state_unknown(tmp_path):
+    run = write_run(tmp_path, 1, [1.0])
+    (run / ".owner.json").touch()
+    (run / ".lock").mkdir()  # as unreadable to the superuser as to anybody
+    assert [row["state"] for row in list_runs(tmp_path)] == ["unknown"]
+    (run / ".lock").rmdir()
+    os.mkfifo(run / ".lock")  # nothing to wait for
+    assert [row["state"] for row in list_runs(tmp_path)] == ["unknown"]
 
 
 def test_resampling_is_repeatable():
