@@ -19,7 +19,7 @@ import re
 import shutil
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -137,6 +137,8 @@ def sweep(run: Path) -> None:
 
 
 _LONGEST = 65_536  # bytes of a line in a table: no file is read whole
+# Of a table, the columns that have a number in every row, besides timesteps.
+_ALWAYS = {"metrics.csv": ("seconds",), "episodes.csv": ("return",), "evaluations.csv": ("mean_return",)}
 
 
 class Table:
@@ -195,28 +197,37 @@ def read_table(path: Path) -> list[dict[str, str]]:
     """Return a CSV file's rows; none where it does not exist. A last row that a kill cut short is left out.
 
     Raises:
-        FileFault: not a regular file, or not a table of ours: a cell that is no number, steps that go back.
+        FileFault: not a regular file, or not a table of ours: a cell that is no number, one that is empty or a column
+            that is missing where there always is a number, steps that go back. Names file, line and column.
     """
     rows: list[dict[str, str]] = []
+    numbered = [0]
+    always = ("timesteps", *_ALWAYS.get(path.name, ()))
     try:
         with document.opened(path) as (file, _):
-            for row in csv.DictReader(_lines(file)):
+            reader = csv.DictReader(_lines(file, numbered))
+            missing = [name for name in always if name not in (reader.fieldnames or always)]
+            if missing:
+                raise ValueError(f"it has no column {missing[0]}")
+            for row in reader:
                 if None not in row and None not in row.values():
-                    _check_row(row, rows)
+                    _check_row(row, rows, always)
                     rows.append(row)
     except FileNotFoundError:
         return []
     except FileFault as error:
         raise FileFault(f"{str(error).removesuffix(document.ADVICE)}move it away") from None
-    except (ValueError, KeyError, csv.Error) as error:
-        where = f"{path} line {len(rows) + 2}"
-        raise FileFault(f"{where} is damaged ({document.one_line(str(error))}); mend the line, or remove it") from None
+    except (ValueError, csv.Error) as error:
+        where, why = f"{path} line {numbered[0]}", document.one_line(str(error))
+        advice = "remove it" if numbered[0] > 1 else "move the file away"
+        raise FileFault(f"{where} is damaged ({why}); mend the line, or {advice}") from None
     return rows
 
 
-def _lines(file: BinaryIO) -> Iterator[str]:
-    """Yield lines; a last one that a kill cut short is left out."""
+def _lines(file: BinaryIO, numbered: list[int]) -> Iterator[str]:
+    """Yield lines, and count them in ``numbered``; a last one that a kill cut short is left out."""
     while line := file.readline(_LONGEST + 1):
+        numbered[0] += 1
         if len(line) > _LONGEST:
             raise ValueError(f"longer than {_LONGEST} bytes")
         if not line.endswith(b"\n"):
@@ -224,10 +235,13 @@ def _lines(file: BinaryIO) -> Iterator[str]:
         yield line.decode(errors="replace")
 
 
-def _check_row(row: dict[str, str], before: list[dict[str, str]]) -> None:
+def _check_row(row: dict[str, str], before: list[dict[str, str]], always: Sequence[str]) -> None:
+    for name, cell in row.items():
+        try:
+            if cell or name in always:
+                float(cell)
+        except ValueError:
+            raise ValueError(f"{name} is {document.brief(cell)}, expected a number") from None
     timesteps = int(row["timesteps"])
     if (before and timesteps < int(before[-1]["timesteps"])) or timesteps < 0:
         raise ValueError(f"timesteps {timesteps} after {before[-1]['timesteps'] if before else 0}")
-    for cell in row.values():
-        if cell:
-            float(cell)

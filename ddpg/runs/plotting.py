@@ -93,7 +93,7 @@ def plot_learning_curve(run: Path, title: str) -> Path:
     evaluations = directory.read_table(run / "evaluations.csv")
     if evaluations:
         column = {name: _numbers(evaluations, name) for name in _EVALUATION}
-        count = evaluations[-1]["episodes"]
+        count = evaluations[-1].get("episodes") or "some"
         low, high = column["ci95_low"], column["ci95_high"]
         if "min_return" in evaluations[-1]:  # not of runs of older versions
             least, most = (_numbers(evaluations, name) for name in ("min_return", "max_return"))
@@ -130,7 +130,7 @@ _EVALUATION = ("timesteps", "mean_return", "ci95_low", "ci95_high")
 
 
 def _numbers(rows: Sequence[dict[str, str]], name: str) -> np.ndarray:
-    return np.array([float(row[name] or "nan") for row in rows])
+    return np.array([float(row.get(name) or "nan") for row in rows])
 
 
 def _running_mean(steps: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

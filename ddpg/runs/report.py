@@ -23,11 +23,11 @@ def print_report(run: Path, as_json: bool) -> None:
         "seed": document["seed"],
         "timesteps": timesteps,
         "finished": timesteps >= document["total_timesteps"],
-        "steps_per_second": float(metrics.get("fps", 0)),
+        "steps_per_second": float(metrics.get("fps") or 0),
         "training_seconds": float(metrics.get("seconds", 0)),
         "compile_seconds": float(metrics.get("compile_seconds") or 0),
         "evaluation_mean_return": float(evaluation["mean_return"]) if evaluation else None,
-        "evaluation_episodes": int(evaluation.get("episodes", 0)),
+        "evaluation_episodes": int(evaluation.get("episodes") or 0),
         "evaluation_success_rate": float(evaluation["success_rate"]) if evaluation.get("success_rate") else None,
     }
     if as_json:

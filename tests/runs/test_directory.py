@@ -15,6 +15,7 @@ from ddpg.cli import main
 from ddpg.errors import FileFault, UsageError
 from ddpg.runs import description, directory
 from ddpg.runs.ownership import owned
+from ddpg.runs.plotting import plot_learning_curve
 from ddpg.storage import document
 
 CONFIG = {
@@ -202,6 +203,46 @@ def test_a_damaged_row_is_named(row, tmp_path):
         return
     with pytest.raises(FileFault, match=r"t\.csv line 3 is damaged"):
         directory.read_table(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("timesteps,mean_return\n100,1.5\n\n200,\n", "line 4 is damaged (mean_return is '', expected a number); mend"),
+        ("timesteps,mean_return\n200\n100,one\n", "line 3 is damaged (mean_return is 'one', expected a number); mend"),
+        (
+            "timesteps,mean_return\n,1\n",
+            "line 2 is damaged (timesteps is '', expected a number); mend the line, or remove",
+        ),
+        (
+            "timesteps,episodes\n",
+            "line 1 is damaged (it has no column mean_return); mend the line, or move the file away",
+        ),
+        ("mean_return\n1.5\n", "line 1 is damaged (it has no column timesteps); mend the line, or move the file away"),
+    ],
+)
+def test_a_cell_that_is_empty_or_missing_is_named(text, message, tmp_path, capsys):
+    run = create(tmp_path)
+    (run / "evaluations.csv").write_text(text)
+    for command in (["runs", str(run)], ["plot", str(run), "-o", str(tmp_path / "a.png")]):
+        assert main(command) == 4
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.startswith(f"ddpg: error: {run / 'evaluations.csv'} {message}")
+
+
+def test_cells_that_may_be_empty_may_be(tmp_path):
+    for name, text in {"metrics": "timesteps,seconds,loss\n1,2,\n", "evaluations": ""}.items():
+        (tmp_path / f"{name}.csv").write_text(text)
+    assert directory.read_table(tmp_path / "metrics.csv") == [{"timesteps": "1", "seconds": "2", "loss": ""}]
+    assert directory.read_table(tmp_path / "evaluations.csv") == []
+
+
+def test_a_learning_curve_of_tables_that_lack_what_they_need_not_have(tmp_path):
+    (tmp_path / "evaluations.csv").write_text("timesteps,mean_return,episodes\n100,1.5,\n")
+    assert plot_learning_curve(tmp_path, "title").stat().st_size > 10_000
+    (tmp_path / "episodes.csv").write_text("timesteps,return\n10,\n")
+    with pytest.raises(FileFault, match=r"episodes\.csv line 2 is damaged \(return is ''"):
+        plot_learning_curve(tmp_path, "title")
 
 
 def test_a_table_is_not_read_whole(tmp_path):
