@@ -173,3 +173,14 @@ def test_every_folder_says_what_its_room_is_for():
             (line,) = (folder / "__init__.py").read_text(encoding="utf-8").splitlines()
             assert line.startswith('"""')
             assert line.endswith('."""')
+
+
+def test_pictures_are_saved_aside():
+    """By ``storage/atomic.py``: whoever looks never sees half of one."""
+    saving = {
+        module
+        for module in SOURCES
+        for node in ast.walk(tree(module))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "savefig"
+    }
+    assert saving == {"ddpg.storage.atomic"}

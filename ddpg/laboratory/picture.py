@@ -19,6 +19,7 @@ from matplotlib.patches import FancyArrowPatch, Patch
 from ddpg.errors import UsageError
 from ddpg.laboratory.boxes import DATA, Box, boxes_of, is_weights, place_of
 from ddpg.laboratory.flow import START
+from ddpg.storage import atomic
 
 FORWARD, TRAINED, PASSING, STOPPED = "0.72", "#1668b8", "#e08a1e", "#cc1f1f"
 
@@ -57,8 +58,7 @@ def draw_paths(
     Raises:
         UsageError: a bounding that the report has not.
     """
-    paths_figure(report, bounding, title).savefig(path)
-    return Path(path)
+    return atomic.write_figure(Path(path), paths_figure(report, bounding, title))
 
 
 def paths_figure(report: Mapping[str, Any], bounding: str, title: str | None) -> Figure:
@@ -94,8 +94,7 @@ def draw_update(report: Mapping[str, Any], path: str | Path, title: str | None =
     for column, (step, label) in enumerate({"critic": "the critic's step", "actor": "the actor's step"}.items()):
         draw_edges(figure.add_subplot(grid[0, column]), report[step], label)
     figure.draw_without_rendering()
-    figure.savefig(path)
-    return Path(path)
+    return atomic.write_figure(Path(path), figure)
 
 
 def _canvas(rows: int, title: str) -> tuple[Figure, GridSpec]:

@@ -12,6 +12,7 @@ from matplotlib.ticker import MaxNLocator
 from ddpg.errors import UsageError
 from ddpg.runs import directory
 from ddpg.runs.curves import MEASURES, Curve
+from ddpg.storage import atomic
 
 # Okabe and Ito's: told apart by the colour-blind, too.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#000000", "#B8A800")
@@ -53,8 +54,7 @@ def plot_curves(curves: Sequence[Curve], path: str | Path, against: str = "steps
         axes.set_axis_off()
     if any(curve.seeds > 1 for curve in curves):
         figure.supxlabel(f"line: {MEASURES[measure]} of the seeds; band: its 95 % bootstrap interval", fontsize=8)
-    figure.savefig(path)
-    return path
+    return atomic.write_figure(path, figure)
 
 
 def _coloured(curves: Sequence[Curve], env_id: str) -> list[tuple[str, Curve]]:
@@ -121,9 +121,7 @@ def plot_learning_curve(run: Path, title: str) -> Path:
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
     if episodes or evaluations:
         axes.legend(loc="lower right", fontsize=8)
-    path = run / "learning_curve.png"
-    figure.savefig(path)
-    return path
+    return atomic.write_figure(run / "learning_curve.png", figure)
 
 
 _EVALUATION = ("timesteps", "mean_return", "ci95_low", "ci95_high")

@@ -209,5 +209,4 @@ def _history(path: Path, plan: Plan, trials: Sequence[Trial]) -> Path:
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.grid(alpha=0.3)
     axes.legend(fontsize=8)
-    figure.savefig(path)
-    return path
+    return atomic.write_figure(path, figure)

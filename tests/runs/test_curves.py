@@ -240,7 +240,7 @@ def test_figure_has_a_panel_an_environment_and_a_line_a_configuration(tmp_path, 
     write_run(tmp_path, 1, [3.0, 2.0], env_id="mine:Other-v0")
     figures = []
     savefig = Figure.savefig
-    monkeypatch.setattr(Figure, "savefig", lambda self, path: figures.append(self) or savefig(self, path))
+    monkeypatch.setattr(Figure, "savefig", lambda self, *to, **how: figures.append(self) or savefig(self, *to, **how))
     found = learning_curves(find_runs([tmp_path]), "seconds", "mean")
     path = plotting.plot_curves(found, tmp_path / "a.png", "seconds", "mean")
     assert path.stat().st_size > 10_000
@@ -263,7 +263,7 @@ def test_learning_curve_of_a_run_never_leaves_what_was_returned(tmp_path, monkey
         "200,10,0.9,0.7,1.1,,\n"
     )
     figures = []
-    monkeypatch.setattr(Figure, "savefig", lambda self, path: figures.append(self))
+    monkeypatch.setattr(Figure, "savefig", lambda self, *to, **how: figures.append(self))
     plotting.plot_learning_curve(run, "title")
     band = figures[0].axes[0].collections[0].get_paths()[0].vertices
     assert band[band[:, 0] == 100, 1].max() == 1.0
