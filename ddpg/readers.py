@@ -1,14 +1,20 @@
-"""Streams that may lose their reader: with ``head`` or ``grep -q`` ends what is printed, not what is being done."""
+"""Streams that may lose their reader, have none, or lack letters.
+
+With ``head`` or ``grep -q`` ends what is printed, not what is being done.
+"""
 
 import contextlib
 import os
 import sys
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TextIO
 
 
 class Patient:
-    """A text stream of this process; once nobody reads it any more, what is written to it goes nowhere."""
+    """A text stream of this process; once nobody reads it any more, what is written to it goes nowhere.
+
+    What its encoding has no letters for, as ASCII for ``×``, is escaped.
+    """
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
@@ -16,7 +22,11 @@ class Patient:
     def write(self, text: str) -> int:
         """Write, as a text stream's method."""
         with self._patience():
-            self._stream.write(text)
+            try:
+                self._stream.write(text)
+            except UnicodeEncodeError:
+                letters = self._stream.encoding
+                self._stream.write(text.encode(letters, "backslashreplace").decode(letters))
         return len(text)
 
     def flush(self) -> None:
@@ -42,11 +52,31 @@ class Patient:
 
 @contextlib.contextmanager
 def may_leave() -> Iterator[None]:
-    """Let stdout and stderr, where there are any, be patient."""
+    """Let stdout and stderr be patient; where one was closed, as by ``>&-``, it goes nowhere."""
     with contextlib.ExitStack() as stack:
-        for stream, redirect in (sys.stdout, contextlib.redirect_stdout), (sys.stderr, contextlib.redirect_stderr):
-            if stream is not None:  # as after ``>&-``
-                patient: Any = Patient(stream)
-                stack.enter_context(redirect(patient))
-                stack.callback(patient.flush)
+        for descriptor, stream, redirect in (
+            (1, sys.stdout, contextlib.redirect_stdout),
+            (2, sys.stderr, contextlib.redirect_stderr),
+        ):
+            patient: Any = Patient(stream or stack.enter_context(_nowhere(descriptor)))
+            stack.enter_context(redirect(patient))
+            stack.callback(patient.flush)
         yield
+
+
+def _nowhere(descriptor: int) -> TextIO:
+    """Return a stream that goes nowhere, in the place of a closed one: of its descriptor, too.
+
+    The next file to be opened would get that, and what libraries and other processes write to stderr.
+    """
+    try:
+        os.fstat(descriptor)
+    except OSError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        if nowhere == descriptor:
+            os.set_inheritable(descriptor, True)
+        else:
+            os.dup2(nowhere, descriptor)
+            os.close(nowhere)
+        return open(descriptor, "w", encoding="utf-8", closefd=False)
+    return open(os.devnull, "w", encoding="utf-8")
