@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from scipy import stats
 
 from ddpg import UsageError
-from ddpg.runs import curves, description, listing, plotting
+from ddpg.runs import curves, description, listing, ownership, plotting
 from ddpg.runs.curves import centre_and_interval, find_runs, labels, learning_curves
 from ddpg.runs.listing import list_runs
 from ddpg.runs.ownership import is_owned, owned
@@ -329,6 +329,15 @@ def test_two_who_look_whether_a_run_is_owned_do_not_see_each_other(tmp_path):
         assert is_owned(run) is False
         fcntl.flock(other, fcntl.LOCK_EX)
         assert is_owned(run) is True
+
+
+def test_where_there_is_no_flock_a_lock_is_tried(tmp_path, monkeypatch):
+    """As on Windows."""
+    monkeypatch.setattr(ownership, "fcntl", None)
+    with owned(tmp_path):
+        assert is_owned(tmp_path) is True
+    (tmp_path / ".owner.json").touch()
+    assert [is_owned(tmp_path), is_owned(tmp_path)] == [False, False]
 
 
 def test_a_lock_that_may_not_be_read_leaves_the_state_unknown(tmp_path):
