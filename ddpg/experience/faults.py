@@ -16,7 +16,7 @@ def name_of(env: Any) -> str:
 def said(error: BaseException) -> str:
     """Return type and message of an exception in one line, shortened where it is long."""
     text = " ".join(str(error).split())
-    return f"{type(error).__name__}: {text if len(text) <= 300 else f'{text[:300]}...'}"
+    return f"{type(error).__name__}{': ' * bool(text)}{text if len(text) <= 300 else f'{text[:300]}...'}"
 
 
 def seeded(seed: int | None) -> str:

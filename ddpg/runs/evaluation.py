@@ -1,7 +1,9 @@
 """Returns of a policy over whole episodes."""
 
+import contextlib
 import dataclasses
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import gymnasium as gym
@@ -103,6 +105,29 @@ def evaluate(
         UsageError: fewer than one episode, no policy, no environment, or a vector with another autoreset mode.
         EnvironmentFault: the environment raised, or returned what it may not: NaN, rewards or flags that are none.
     """
+    episodes, seed = asked_for(policy, episodes, seed)
+    start = time.perf_counter()
+    clipped_before = getattr(policy, "num_clipped_predictions", 0)
+    with apart_from_learning(policy, env):
+        stepper = make_stepper(env, seed, AsReturned(spaces_of(env)[0], getattr(env, "num_envs", 1)))
+        with progress.bar(total=episodes, desc="evaluating", unit="episode", disable=not progress_bar) as bar:
+            finished = _whole_episodes(policy, stepper, episodes, deterministic, bar)
+    successes = [episode.success for episode in finished]
+    return Evaluation(
+        np.array([episode.episode_return for episode in finished]),
+        np.array([episode.length for episode in finished]),
+        getattr(policy, "num_clipped_predictions", 0) - clipped_before,
+        None if None in successes else np.array(successes),
+        time.perf_counter() - start,
+    )
+
+
+def asked_for(policy: Any, episodes: int, seed: int | None) -> tuple[int, int | None]:
+    """Return ``episodes`` and ``seed`` as numbers that episodes of ``policy`` can be run with.
+
+    Raises:
+        UsageError: fewer than one episode, a seed below 0, or no policy.
+    """
     if isinstance(episodes, bool) or not isinstance(episodes, (int, np.integer)) or episodes < 1:
         raise UsageError(f"episodes={episodes!r} must be a whole number, at least 1")
     if seed is not None:
@@ -112,23 +137,17 @@ def evaluate(
             f"policy={policy!r} has no method predict(observation, deterministic=) -> (action, state); "
             "give an agent, or an object of your own with that method"
         )
-    start = time.perf_counter()
-    clipped_before = getattr(policy, "num_clipped_predictions", 0)
+    return int(episodes), seed
+
+
+@contextlib.contextmanager
+def apart_from_learning(policy: Any, env: gym.Env | gym.vector.VectorEnv) -> Iterator[None]:
+    """Let the block step ``env``, and abandon the episode that ``policy`` was learning from where it learns in it."""
     try:
-        stepper = make_stepper(env, seed, AsReturned(spaces_of(env)[0], getattr(env, "num_envs", 1)))
-        with progress.bar(total=episodes, desc="evaluating", unit="episode", disable=not progress_bar) as bar:
-            finished = _whole_episodes(policy, stepper, int(episodes), deterministic, bar)
+        yield
     finally:
         if learns_in(policy, env) and hasattr(policy, "abandon_episode"):
             policy.abandon_episode()
-    successes = [episode.success for episode in finished]
-    return Evaluation(
-        np.array([episode.episode_return for episode in finished]),
-        np.array([episode.length for episode in finished]),
-        getattr(policy, "num_clipped_predictions", 0) - clipped_before,
-        None if None in successes else np.array(successes),
-        time.perf_counter() - start,
-    )
 
 
 def evaluation_seed(seed: int) -> int:

@@ -111,12 +111,22 @@ class Video(_File):
         self._writer: Any = None
 
     def add(self, picture: np.ndarray) -> bool:
-        """Take a picture."""
+        """Take a picture.
+
+        Raises:
+            UsageError: it is of another size than those before.
+        """
         picture = picture[: picture.shape[0] // 2 * 2, : picture.shape[1] // 2 * 2]  # the codec wants even numbers
+        size = picture.shape[1], picture.shape[0]
         if self._writer is None:
-            size = picture.shape[1], picture.shape[0]
+            self._size = size
             self._writer = self._open(str(self._aside), size, fps=self._rate, macro_block_size=2, quality=7)
             self._writer.send(None)
+        if size != self._size:
+            raise UsageError(
+                f"a picture is {list(size)} pixels large, those before it {list(self._size)}; a video has one size: "
+                "let the environment keep it, or record a .gif"
+            )
         self._writer.send(np.ascontiguousarray(picture))
         return True
 

@@ -10,7 +10,8 @@ from PIL import Image
 
 import ddpg
 import ddpg_envs  # noqa: F401 - registers
-from ddpg import UsageError
+from ddpg import DDPG, DDPGConfig, UsageError
+from ddpg.errors import EnvironmentFault
 from ddpg.runs import pictures, video
 from ddpg.runs.pictures import Gif
 
@@ -24,6 +25,13 @@ class Drawn(Counting):
 
     def render(self):
         return np.full((20, 30, 3), 100 * self.episode + 10 * self.step_number, np.uint8)
+
+
+def drawing(**changes):
+    env = Drawn()
+    for name, value in changes.items():
+        setattr(env, name, value)
+    return env
 
 
 class Still:
@@ -92,8 +100,8 @@ def test_what_fails_leaves_the_older_file(tmp_path):
     before = (tmp_path / "a.gif").read_bytes()
     env = Drawn(length=2)
     env.step = lambda action: 1 / 0
-    with pytest.raises(ZeroDivisionError):
-        ddpg.record(Still(), env, tmp_path / "a.gif")
+    with pytest.raises(EnvironmentFault, match=r"in step 1 of episode 1 .* with seed 3: ZeroDivisionError: division"):
+        ddpg.record(Still(), env, tmp_path / "a.gif", seed=3)
     assert (tmp_path / "a.gif").read_bytes() == before
     assert len(list(tmp_path.iterdir())) == 1
 
@@ -130,6 +138,14 @@ def test_mp4(tmp_path):
     np.testing.assert_allclose(means, 15 * np.arange(13), atol=5)
 
 
+def test_a_video_has_one_size(tmp_path):
+    pytest.importorskip("imageio_ffmpeg")
+    env = drawing(render=lambda: np.zeros((20 + 10 * env.step_number, 30, 3), np.uint8))
+    with pytest.raises(UsageError, match=r"a picture is \[30, 30\] pixels large, those before it \[30, 20\]; .*\.gif"):
+        ddpg.record(Still(), env, tmp_path / "a.mp4")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_window_shows_every_picture_until_it_is_closed(monkeypatch):
     pygame = pytest.importorskip("pygame")
     monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
@@ -154,15 +170,90 @@ def test_window_shows_every_picture_until_it_is_closed(monkeypatch):
         ({"path": "a.png"}, r"ends in '.png'; expected .gif or .mp4"),
         ({"path": "missing/a.gif"}, "is no place for a file"),
         ({"episodes": 0}, "episodes=0 must be a whole number"),
-        ({"env": Counting()}, "render_mode=None; make it with"),
+        ({"seed": -1}, "seed=-1 must be a whole number, at least 0"),
+        ({"policy": None}, r"policy=None has no method predict"),
+        ({"env": Counting()}, "environment Counting has render_mode=None; make it with"),
+        ({"env": "Pendulum-v1"}, "env='Pendulum-v1' is no gymnasium Env; make one with"),
+        ({"env": drawing(metadata={"render_fps": -1})}, r"metadata\['render_fps'\]=-1; expected pictures a second"),
     ],
-    ids=["suffix", "folder", "episodes", "mode"],
+    ids=["suffix", "folder", "episodes", "seed", "policy", "mode", "name", "rate"],
 )
 def test_what_cannot_be_recorded(change, message, tmp_path):
-    given = {"env": Drawn(), "path": "a.gif", "episodes": 1} | change
+    given = {"policy": Still(), "env": Drawn(), "path": "a.gif", "episodes": 1, "seed": None} | change
+    path = tmp_path / given.pop("path")
     with pytest.raises(UsageError, match=message):
-        ddpg.record(Still(), given["env"], tmp_path / given["path"], episodes=given["episodes"])
+        ddpg.record(given.pop("policy"), given.pop("env"), path, **given)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("frame", "message"),
+    [
+        (None, "drew None, no picture"),
+        ("a picture", "drew 'a picture', no picture"),
+        (np.zeros((4, 4, 3)), r"drew float64 \[4, 4, 3\], no picture"),
+        (np.zeros((4, 4), np.uint8), r"drew uint8 \[4, 4\], no picture"),
+        (np.zeros((4, 4, 4), np.uint8), r"drew uint8 \[4, 4, 4\], no picture"),
+        (np.zeros((0, 4, 3), np.uint8), r"drew uint8 \[0, 4, 3\], no picture"),
+        ([], "drew no picture in whole episodes"),
+    ],
+    ids=["none", "text", "floats", "grey", "transparent", "empty", "nothing"],
+)
+def test_what_is_no_picture_is_named_and_what_one_is(frame, message, tmp_path):
+    with pytest.raises(EnvironmentFault, match=rf"environment Drawn {message}.*; to be drawn .* uint8 \[H, W, 3\]"):
+        ddpg.record(Still(), drawing(render=lambda: frame), tmp_path / "a.gif")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_drawing_raises_is_named(tmp_path):
+    env = drawing(render=lambda: gym.Env.render(env))
+    with pytest.raises(UsageError, match=r"Drawn cannot be drawn here \(NotImplementedError\); to be drawn its class"):
+        ddpg.record(Still(), env, tmp_path / "a.gif")
+    with pytest.raises(UsageError, match=r"\(ZeroDivisionError: division by zero\); without a display MuJoCo"):
+        ddpg.record(Still(), drawing(render=lambda: 1 / 0), tmp_path / "a.gif")
+
+
+class Undrawn(Counting):
+    """Of an environment's constructor and metadata, what its user has not thought of drawing."""
+
+
+class Named(Counting):
+    """Says that it draws, but cannot be told to."""
+
+    metadata = {"render_modes": ["rgb_array"]}  # noqa: RUF012
+
+
+class Unable(Named):
+    """Cannot draw where it is."""
+
+    def __init__(self, render_mode=None):
+        super().__init__()
+        self.render_mode = render_mode
+
+    def render(self):
+        raise RuntimeError("no GL")
+
+
+def test_environments_of_ones_own_are_told_what_drawing_takes(tmp_path):
+    for kind in (Undrawn, Named, Unable):
+        gym.register(f"{kind.__name__}-v0", kind)
+    with pytest.raises(UsageError, match=r"'Undrawn-v0' does not draw: its render_modes are \[\]; .*'render_modes'"):
+        video.drawn_env("Undrawn-v0")
+    with pytest.raises(EnvironmentFault, match=r"'Named-v0' could not be made: .*; without .* takes render_mode"):
+        video.drawn_env("Named-v0")
+    with pytest.raises(UsageError, match=r"environment Unable-v0 cannot be drawn here \(RuntimeError: no GL\)"):
+        ddpg.record(Still(), video.drawn_env("Unable-v0"), tmp_path / "a.gif")
+
+
+def test_recording_where_the_policy_learns_abandons_its_episode(tmp_path):
+    config = DDPGConfig(hidden=(4,), learning_starts=1000, buffer_size=200, jit=False, optimizer="sgd")
+    agent = DDPG(Drawn(length=7), config, seed=0)
+    agent.learn(4)
+    ddpg.record(agent, agent.env, tmp_path / "a.gif")
+    agent.learn(10)
+    stored = agent.replay.arrays()
+    moved = stored["next_observations"] - stored["observations"]
+    np.testing.assert_array_equal(moved, [[0, 1]] * len(moved))
 
 
 def test_no_display_is_one_line(monkeypatch):
