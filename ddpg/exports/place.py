@@ -22,7 +22,8 @@ def check(path: Path) -> None:
     """Refuse a path where something else than an export would be lost, or stand in the way.
 
     Raises:
-        UsageError: a symbolic link, a file or a directory that is no export, or a file where a folder is needed.
+        UsageError: a symbolic link, a file or a directory that is no export, the working directory, or a file where a
+            folder is needed.
     """
     if path.is_symlink():
         raise _refusal(path, f"is a symbolic link to {os.readlink(path)!r}")
@@ -49,11 +50,28 @@ def aside(path: Path) -> Iterator[Path]:
     try:
         yield folder / target.name
         check(path)  # what came there in the meantime stays, too
-        if target.exists():
-            target.rename(folder / "old")
-        (folder / target.name).rename(target)
+        _put(folder / target.name, target)
     finally:
         shutil.rmtree(folder)
+
+
+def _put(complete: Path, target: Path) -> None:
+    """Rename a complete export to ``target``; what is there goes only when that is done, or comes back."""
+    if not target.exists():
+        complete.rename(target)
+        return
+    # A folder of its own, in which no name is taken; it stays where the former export can neither go nor come back.
+    folder = Path(tempfile.mkdtemp(prefix=f".{target.name}.ddpg-", dir=target.parent))
+    former = folder / target.name
+    try:
+        target.rename(former)
+        complete.rename(target)
+    except BaseException:
+        if former.exists():
+            former.rename(target)
+        folder.rmdir()
+        raise
+    shutil.rmtree(folder)
 
 
 def made_by_us(about: Any) -> bool:
@@ -63,6 +81,8 @@ def made_by_us(about: Any) -> bool:
 
 def _check_directory(path: Path) -> None:
     names = sorted(os.listdir(path))
+    if path.samefile(os.curdir):  # whoever works in it would be left in a directory that is no more
+        raise _refusal(path, "is the working directory")
     if not names:
         return
     try:

@@ -11,7 +11,7 @@ import pytest
 import ddpg
 from ddpg import DDPG, DQN, DDPGConfig, DQNConfig, UsageError, conv
 from ddpg.exports import export as exporting
-from ddpg.exports import formats
+from ddpg.exports import formats, place
 from ddpg.exports.export import FORMATS
 
 FILES = [kind for kind in FORMATS if kind != "numpy"]
@@ -234,6 +234,40 @@ def test_an_export_replaces_another_of_any_format(agents, tmp_path):
         path = agents["box"].export(tmp_path / "policy", kind)
     assert sorted(entry.name for entry in path.iterdir()) == ["policy.json", "policy.safetensors"]
     assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("kind", ["numpy", "tflite"])
+def test_an_export_may_be_called_as_it_likes(kind, agents, tmp_path):
+    agents["box"].export(tmp_path / "old", kind)
+    path = agents["choice"].export(tmp_path / "old", kind)
+    about = (path / "policy.json").read_bytes() if kind == "numpy" else path.read_bytes()
+    assert b"Discrete" in about
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_an_export_that_cannot_take_its_place_leaves_the_former(agents, tmp_path, monkeypatch):
+    path = agents["box"].export(tmp_path / "policy")
+    before = (path / "policy.json").read_bytes()
+    rename, renamed = place.Path.rename, []
+
+    def refusing(source, target):
+        renamed.append(source)
+        if len(renamed) == 2:  # the new one's, once the former one is out of the way
+            raise OSError("the disk refuses")
+        return rename(source, target)
+
+    monkeypatch.setattr(place.Path, "rename", refusing)
+    with pytest.raises(OSError, match="the disk refuses"):
+        agents["moves"].export(path)
+    assert (path / "policy.json").read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_the_working_directory_is_refused(agents, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match=r"'\.' is the working directory; .*: name a new one"):
+        agents["box"].export(".")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_without_the_extra_onnx_says_so(agents, tmp_path, monkeypatch):
