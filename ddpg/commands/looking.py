@@ -62,7 +62,11 @@ class Paths(WithJson, OfEnvironment):
 
     seed: int | None = option(None, "of weights, actions and minibatch; none: a random one")
     picture: str = option("paths.png", "the PNG to write", metavar="FILE")
-    bounding: str = option("inverting", "the one the picture shows", ("squashing", "inverting", "zeroing"))
+    bounding: str | None = option(
+        None,
+        "the one the picture shows; none: inverting, of a recipe its own",
+        ("squashing", "inverting", "zeroing"),
+    )
     recipe: str | None = option(
         None, "the two steps of this recipe's update instead: those in ddpg/recipes, or a TOML file", metavar="NAME"
     )
@@ -93,7 +97,7 @@ class Paths(WithJson, OfEnvironment):
         config = preset_config(name) if preset_for(name).recipe is None else DDPGConfig()
         report = compare_paths(env, config, self.seed, progress_bar=sys.stderr.isatty())
         title = f"Where gradients flow in one update of DDPG: {name}, seed {report['seed']}"
-        return {**report, "picture": str(draw_paths(report, self.picture, self.bounding, title))}
+        return {**report, "picture": str(draw_paths(report, self.picture, self.bounding or "inverting", title))}
 
     def _update(self, env: "gym.Env", name: str) -> dict[str, Any]:
         from ddpg.config import DDPGConfig
@@ -104,8 +108,12 @@ class Paths(WithJson, OfEnvironment):
 
         assert self.recipe is not None
         options = from_toml(DDPGConfig, read_recipe(self.recipe), f"recipe {self.recipe!r}: DDPGConfig")
+        what = self.recipe
+        if self.bounding is not None:
+            options["bounding"] = self.bounding
+            what += f", {self.bounding}"
         report = trace_update(env, DDPGConfig(**options), self.seed)
-        title = f"Where gradients flow in one update of {self.recipe}: {name}, seed {report['seed']}"
+        title = f"Where gradients flow in one update of {what}: {name}, seed {report['seed']}"
         return {**report, "recipe": self.recipe, "picture": str(draw_update(report, self.picture, title))}
 
 

@@ -6,7 +6,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from ddpg import DDPG, DDPGConfig
+from ddpg import DDPG, DDPGConfig, UsageError
 from ddpg.cli import main
 from ddpg.laboratory.text import update_text
 from ddpg.laboratory.update_flow import RANDOM_STEPS, UPDATES, trace_update
@@ -126,3 +126,18 @@ def test_on_the_command_line(tmp_path, monkeypatch, capsys):
     report = json.loads(capsys.readouterr().out)
     assert feeding(report["critic"], "y") == {"next_q", "next_q_2", "r"}
     assert (tmp_path / report["picture"]).stat().st_size > 10_000
+
+
+def test_a_bounding_goes_on_top_of_the_recipe_and_none_is_the_recipes(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.toml").write_text('hidden = [8]\nbounding = "squashing"\n')
+    asked = []
+
+    def refusing(env, config, seed):
+        asked.append(config.bounding)
+        raise UsageError("that is enough")
+
+    monkeypatch.setattr("ddpg.laboratory.update_flow.trace_update", refusing)
+    for flags in ([], ["--bounding", "zeroing"], ["--bounding", "none"]):
+        assert main(["paths", "Pendulum-v1", "--recipe", "mine.toml", *flags]) == 2
+    assert asked == ["squashing", "zeroing", "squashing"]
