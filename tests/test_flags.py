@@ -299,6 +299,26 @@ def test_a_module_in_the_working_directory_is_found_for_what_the_command_line_na
     assert "no module 'nowhere'" in capsys.readouterr().err
 
 
+def test_a_package_that_raises_is_one_line_of_the_environment_that_needs_it(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / "raising_package").mkdir()
+    (tmp_path / "raising_package" / "__init__.py").write_text("undefined_name\n")
+    (tmp_path / "raising_package" / "envs.py").write_text("")
+    assert main(["train", "raising_package.envs:Id-v0"]) == 3
+    assert "'raising_package.envs:Id-v0' could not be made: NameError: name 'undefined_name'" in capsys.readouterr().err
+
+
+def test_a_package_without_a_file_goes_on_in_the_working_directory(tmp_path, monkeypatch):
+    for folder in ("elsewhere", "here"):
+        (tmp_path / folder / "parted_package").mkdir(parents=True)
+    (tmp_path / "here" / "parted_package" / "envs.py").write_text("")
+    monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path / "elsewhere")])
+    find_here("parted_package.envs:Id-v0")
+    assert sys.path[-1] == str(tmp_path / "here")
+
+
 def test_what_needs_no_tensorflow_imports_none_and_importing_it_is_quiet(tmp_path):
     code = f"""
 import sys

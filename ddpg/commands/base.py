@@ -104,7 +104,9 @@ def find_here(*names: str) -> None:
     """
     for module in (name.rpartition(":")[0] or name for name in names):
         try:
-            found = importlib.util.find_spec(module) is not None
+            # Of its first part alone: to find one in a package, the package would be imported, whatever that raises.
+            spec = importlib.util.find_spec(module.partition(".")[0])
+            found = spec is not None and spec.origin is not None  # a package without a file may go on there
         except (ImportError, ValueError):
             found = False
         if not found and os.getcwd() not in sys.path:
