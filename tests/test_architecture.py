@@ -5,6 +5,7 @@ Read off the imports in the source; docs/architecture.md tells the same in words
 
 import ast
 import functools
+import re
 from pathlib import Path
 
 import pytest
@@ -184,3 +185,16 @@ def test_pictures_are_saved_aside():
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "savefig"
     }
     assert saving == {"ddpg.storage.atomic"}
+
+
+def test_the_map_of_the_rooms_is_complete():
+    """Every module is a word of it, and every word there is a module or a room."""
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    drawn = re.search(r"^## Rooms and floors\n+```text\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    assert drawn
+    words = set(re.findall(r"\w+", drawn[1]))
+    files = [path.relative_to(ROOT / "ddpg") for path in (ROOT / "ddpg").rglob("*.py")]
+    modules = {path.stem for path in files} - {"__init__", "__main__"}
+    rooms = {path.parts[0] for path in files if len(path.parts) > 1}
+    assert modules - words == set(), "not on the map of docs/architecture.md"
+    assert words - modules - rooms == set(), "on the map of docs/architecture.md, and nowhere else"
