@@ -13,6 +13,7 @@ from collections.abc import Sequence
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import ddpg
+from ddpg.answers import nothing_more
 from ddpg.commands.base import Command
 from ddpg.commands.comparing import Plot, Runs
 from ddpg.commands.looking import Evaluate, Export, Paths
@@ -46,11 +47,13 @@ exit status:
 @may_leave()
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return its exit status, of :data:`EXIT_STATUS`."""
-    arguments = sys.argv[1:] if arguments is None else arguments
+    whole_process, arguments = arguments is None, sys.argv[1:] if arguments is None else arguments
     request = signals.Request()
     warnings.filterwarnings("ignore", r".*ERROR: ")  # gymnasium's, of a process whose exception we say in one line
     try:
         with contextlib.ExitStack() as stack:
+            if whole_process and "--json" in arguments:
+                stack.callback(nothing_more)
             if [*arguments[:1]] in (["train"], ["resume"], ["study"], ["tune"]):
                 request = stack.enter_context(signals.watching(ends_process=True))
             with file_faults("nothing else was changed"):

@@ -24,6 +24,8 @@ def save(run, steps):
 
 
 if words[0] == "evaluate":
+    if pathlib.Path(words[1]).parts[-3] == "5":
+        print("the simulator says hello")
     print(json.dumps({"mean_return": 5.5}))
     sys.exit()
 if words[0] == "train":
@@ -61,7 +63,7 @@ plain = {{}}
 
 
 class Stubbed:
-    """A study in ``folder`` whose cells a stub does; seeds 6 to 9 go wrong, each in its way."""
+    """A study in ``folder`` whose cells a stub does; seeds 5 to 9 go wrong, each in its way."""
 
     def __init__(self, folder, monkeypatch, seeds, more=""):
         self.root, self.file, self.notes = folder / "out", folder / "study.toml", folder / "notes"

@@ -6,6 +6,7 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any
 
+from ddpg.answers import stdout_kept
 from ddpg.commands.base import InItsEnvironment, OfEnvironment, OfRun, WithJson, find_here, load
 from ddpg.options import option
 from ddpg.quiet import quiet_tensorflow
@@ -26,6 +27,11 @@ class Evaluate(WithJson, InItsEnvironment):
 
     def __call__(self) -> None:
         """Evaluate, and print."""
+        with stdout_kept(self.json):
+            summary, text = self._evaluated()
+        print(json.dumps(summary) if self.json else text)
+
+    def _evaluated(self) -> tuple[dict[str, Any], str]:
         find_here(*self.allow_import)
         load("ddpg.agents.registry")
         from ddpg.agents.registry import load_agent
@@ -50,10 +56,7 @@ class Evaluate(WithJson, InItsEnvironment):
             "seed": seed,
             **result.summary(),
         }
-        if self.json:
-            print(json.dumps(summary))
-            return
-        print(f"{summary['env_id']} after {summary['timesteps']:,} steps: {result}")
+        return summary, f"{summary['env_id']} after {summary['timesteps']:,} steps: {result}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -73,19 +76,24 @@ class Paths(WithJson, OfEnvironment):
 
     def __call__(self) -> None:
         """Compare them, draw, and print."""
+        with stdout_kept(self.json):
+            report = self._report()
+        if self.json:
+            print(json.dumps(report))
+            return
+        from ddpg.laboratory.text import paths_text, update_text
+
+        text = paths_text(report) if self.recipe is None else update_text(report)
+        print(f"{text}\nThe picture is in {report['picture']}")
+
+    def _report(self) -> dict[str, Any]:
         find_here(*([self.env] if ":" in self.env else []))
         load("ddpg.laboratory.compare")
-        from ddpg.laboratory.text import paths_text, update_text
         from ddpg.runs.environments import id_of, make_env
 
         with contextlib.closing(make_env(self.env, self.wrap)) as env:
             name = id_of(env)
-            report = {"env_id": name, **(self._paths(env, name) if self.recipe is None else self._update(env, name))}
-        if self.json:
-            print(json.dumps(report))
-            return
-        text = paths_text(report) if self.recipe is None else update_text(report)
-        print(f"{text}\nThe picture is in {report['picture']}")
+            return {"env_id": name, **(self._paths(env, name) if self.recipe is None else self._update(env, name))}
 
     def _paths(self, env: "gym.Env", name: str) -> dict[str, Any]:
         from ddpg.config import DDPGConfig
@@ -127,11 +135,12 @@ class Export(WithJson, OfRun):
 
     def __call__(self) -> None:
         """Write them, and tell how far they are from the agent."""
-        load("ddpg.agents.registry")
-        with quiet_tensorflow():  # the converters' notices too
-            from ddpg.runs.export import export_run
+        with stdout_kept(self.json):
+            load("ddpg.agents.registry")
+            with quiet_tensorflow():  # the converters' notices too
+                from ddpg.runs.export import export_run
 
-            summary = export_run(self.run, self.format, self.output, self.checkpoint)
+                summary = export_run(self.run, self.format, self.output, self.checkpoint)
         if self.json:
             print(json.dumps(summary))
             return

@@ -6,6 +6,7 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ddpg.answers import stdout_kept
 from ddpg.commands.base import WithJson, WithProgress, find_here
 from ddpg.errors import CellsFailed
 from ddpg.options import option
@@ -39,10 +40,19 @@ class Study(WithJson, WithProgress):
 
     def __call__(self) -> None:
         """Run what is left of it, and report."""
-        from ddpg.studies.study_report import write_report
-
         path = Path(self.study)
         root = Path("studies", path.stem) if self.root is None else Path(self.root)
+        with stdout_kept(self.json):
+            report, outcome = self._report(path, root)
+        self._print(root, report, outcome)
+        if outcome is not None and outcome.failed:
+            cell, why = next(iter(outcome.failed.items()))
+            count = f"{len(outcome.failed)} of {outcome.cells} cells failed, {cell} with: {why}"
+            raise CellsFailed(f"{count}; with that put right, try them again with --retry")
+
+    def _report(self, path: Path, root: Path) -> "tuple[Report, Outcome | None]":
+        from ddpg.studies.study_report import write_report
+
         outcome = None
         if self.report:
             from ddpg.studies.study_folder import read_cells
@@ -67,12 +77,7 @@ class Study(WithJson, WithProgress):
                 ray_address=self.ray_address,
                 progress_bar=self.progress_bar,
             )
-        report = write_report(root, groups)
-        self._print(root, report, outcome)
-        if outcome is not None and outcome.failed:
-            cell, why = next(iter(outcome.failed.items()))
-            count = f"{len(outcome.failed)} of {outcome.cells} cells failed, {cell} with: {why}"
-            raise CellsFailed(f"{count}; with that put right, try them again with --retry")
+        return write_report(root, groups), outcome
 
     def _print(self, root: Path, report: "Report", outcome: "Outcome | None") -> None:
         files = {"results": report.results, "table": report.table, "text": report.text, "figure": report.figure}

@@ -5,6 +5,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from ddpg.answers import stdout_kept
 from ddpg.commands.base import InItsEnvironment, OfEnvironment, WithJson, WithProgress, find_here, load
 from ddpg.commands.flags import Flag, flags_of, parsed, refuse_unknown
 from ddpg.errors import UsageError
@@ -66,8 +67,9 @@ class Train(WithJson, WithProgress, OfEnvironment):
             if helped:
                 parsed(every, helped, prog, _ALL)
             raise
-        find_here(*([first["env"]] if ":" in first["env"] else []))
-        name, algorithm, kind = _environment(first["env"], first["wrap"])
+        with stdout_kept(first["json"]):
+            find_here(*([first["env"]] if ":" in first["env"] else []))
+            name, algorithm, kind = _environment(first["env"], first["wrap"])
 
         preset = preset_for(name, kind)
         recipe, file = first["recipe"], first["config"]
@@ -98,26 +100,27 @@ class Train(WithJson, WithProgress, OfEnvironment):
         from ddpg.distributed.choosing import check_collector
 
         check_collector(self.collector, self.workers, self.ray_address)
-        load("ddpg.runs.training", say=self.progress_bar)
-        from ddpg.runs import training
-        from ddpg.runs.report import print_report
+        with stdout_kept(self.json):
+            load("ddpg.runs.training", say=self.progress_bar)
+            from ddpg.runs import training
+            from ddpg.runs.report import print_report
 
-        run = training.train(
-            self.env,
-            config,
-            seed=self.seed,
-            total_timesteps=self.total_timesteps,
-            root=self.root,
-            evaluation_interval=self.evaluation_interval,
-            evaluation_episodes=self.evaluation_episodes,
-            n_envs=self.n_envs,
-            vectorization=self.vectorization,
-            wrappers=self.wrap,
-            collector=self.collector,
-            workers=self.workers,
-            ray_address=self.ray_address,
-            progress_bar=self.progress_bar,
-        )
+            run = training.train(
+                self.env,
+                config,
+                seed=self.seed,
+                total_timesteps=self.total_timesteps,
+                root=self.root,
+                evaluation_interval=self.evaluation_interval,
+                evaluation_episodes=self.evaluation_episodes,
+                n_envs=self.n_envs,
+                vectorization=self.vectorization,
+                wrappers=self.wrap,
+                collector=self.collector,
+                workers=self.workers,
+                ray_address=self.ray_address,
+                progress_bar=self.progress_bar,
+            )
         print_report(run, self.json)
 
 
@@ -132,20 +135,21 @@ class Resume(WithJson, WithProgress, InItsEnvironment):
 
     def __call__(self) -> None:
         """Go on, and report."""
-        find_here(*self.allow_import)
-        load("ddpg.runs.training", say=self.progress_bar)
-        from ddpg.runs import training
-        from ddpg.runs.report import print_report
+        with stdout_kept(self.json):
+            find_here(*self.allow_import)
+            load("ddpg.runs.training", say=self.progress_bar)
+            from ddpg.runs import training
+            from ddpg.runs.report import print_report
 
-        run = training.resume(
-            self.run,
-            total_timesteps=self.total_timesteps,
-            which=self.checkpoint,
-            allow_import=self.allow_import,
-            workers=self.workers,
-            ray_address=self.ray_address,
-            progress_bar=self.progress_bar,
-        )
+            run = training.resume(
+                self.run,
+                total_timesteps=self.total_timesteps,
+                which=self.checkpoint,
+                allow_import=self.allow_import,
+                workers=self.workers,
+                ray_address=self.ray_address,
+                progress_bar=self.progress_bar,
+            )
         print_report(run, self.json)
 
 

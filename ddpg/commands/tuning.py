@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ddpg.answers import stdout_kept
 from ddpg.commands.base import OfEnvironment, WithJson, WithProgress, find_here
 from ddpg.errors import CellsFailed
 from ddpg.options import from_toml, option, read_toml
@@ -54,6 +55,12 @@ class Tune(WithJson, WithProgress, OfEnvironment):
 
     def __call__(self) -> None:
         """Try what is left of the trials, compare, and report."""
+        with stdout_kept(self.json):
+            root, report, tuned = self._tuned()
+        self._print(root, report, tuned)
+        _refuse_failures(tuned)
+
+    def _tuned(self) -> "tuple[Path, TuningReport, Tuned]":
         from ddpg.runs import directory
         from ddpg.studies.trials import check_installed
         from ddpg.studies.tuning import run_tuning
@@ -76,9 +83,7 @@ class Tune(WithJson, WithProgress, OfEnvironment):
             ray_address=self.ray_address,
             progress_bar=self.progress_bar,
         )
-        report = write_tuning_report(root, plan, tuned, words)
-        self._print(root, report, tuned)
-        _refuse_failures(tuned)
+        return root, write_tuning_report(root, plan, tuned, words), tuned
 
     def _plan(self) -> "Plan":
         """Return what is asked for, everything checked."""

@@ -3,7 +3,9 @@
 import dataclasses
 import json
 import os
+from typing import Any
 
+from ddpg.answers import stdout_kept
 from ddpg.commands.base import InItsEnvironment, WithJson, find_here, load
 from ddpg.commands.looking import WHICH
 from ddpg.options import option
@@ -42,6 +44,11 @@ class Record(WithJson, Watch):
 
     def __call__(self) -> None:
         """Write them."""
+        with stdout_kept(self.json):
+            summary = self._recorded()
+        print(json.dumps(summary) if self.json else f"{summary['path']}: {summary['env_id']}, seed {summary['seed']}")
+
+    def _recorded(self) -> dict[str, Any]:
         find_here(*self.allow_import)
         load("ddpg.runs.watching")
         from ddpg.runs.watching import record_run
@@ -49,7 +56,7 @@ class Record(WithJson, Watch):
         if not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
             # pygame looks for a screen, and complains, to draw in memory
             os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
-        summary = record_run(
+        return record_run(
             self.run,
             self.output,
             episodes=self.episodes,
@@ -57,4 +64,3 @@ class Record(WithJson, Watch):
             seed=self.seed,
             allow_import=self.allow_import,
         )
-        print(json.dumps(summary) if self.json else f"{summary['path']}: {summary['env_id']}, seed {summary['seed']}")

@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
+from ddpg.errors import FileFault
 from ddpg.native.cores import INTRAOP, available_cores
-from ddpg.studies.study_folder import Place
+from ddpg.studies.study_folder import Place, read_evaluation
 
 COMMAND = (sys.executable, "-m", "ddpg")
 # Linux ends a process whose parent dies with signal 9: whoever starts it may itself be ended without a word.
@@ -97,10 +98,22 @@ class CellProcess:
     def poll(self) -> int | None:
         """Return its status, ``None`` as long as it runs; where it has evaluated, the result is then in its place."""
         if self.returncode is None and self._process.poll() is not None:
-            if self._evaluates and self._process.returncode == 0:
-                aside(self._place).replace(self._place.final)
             self.returncode = self._process.returncode
+            if self._evaluates and self.returncode == 0:
+                self._take()
         return self.returncode
+
+    def _take(self) -> None:
+        """Put the result in its place; where it is none, the cell has failed."""
+        result = aside(self._place)
+        try:
+            read_evaluation(result, "something else was printed beside the evaluation's result")
+        except FileFault as fault:
+            with self._place.log.open("a", encoding="utf-8") as log:
+                log.write(f"ddpg: error: {fault}\n")
+            self.returncode = 4
+        else:
+            result.replace(self._place.final)
 
     def terminate(self) -> None:
         """Ask it to save and to end."""

@@ -112,14 +112,13 @@ class Place:
     @property
     def why_failed(self) -> str:
         """What is noted of a cell that failed."""
-        noted = document.read(self.failed)
+        noted = _read(self.failed, "remove it, and the study goes on with the cell")
         return document.one_line(str(noted.get("why"))) if isinstance(noted, dict) else "unknown"
 
     @property
     def evaluated(self) -> dict[str, Any]:
         """The evaluation after training, as ``ddpg evaluate`` told it; empty before there is one."""
-        found = document.read(self.final) if self.final.exists() else {}
-        return found if isinstance(found, dict) else {}
+        return read_evaluation(self.final) if self.final.exists() else {}
 
     @staticmethod
     def hold(log: BinaryIO) -> None:
@@ -145,6 +144,25 @@ class Place:
         flags = [word for name, value in asked.items() for word in (f"--{name.replace('_', '-')}", str(value))]
         wraps = [word for name in group.wrappers for word in ("--wrap", name)]
         return ["train", group.env_id, *flags, *wraps, "--json", "--no-progress-bar"]
+
+
+def read_evaluation(path: Path, advice: str = "remove it, and the study evaluates again") -> dict[str, Any]:
+    """Return what ``ddpg evaluate --json`` told.
+
+    Raises:
+        FileFault: the file holds something else; ends with the advice.
+    """
+    found = _read(path, advice)
+    if isinstance(found, dict) and isinstance(found.get("mean_return"), (int, float)):
+        return found
+    raise FileFault(f"{path} holds {document.brief(found)}, expected an object with a mean_return; {advice}")
+
+
+def _read(path: Path, advice: str) -> Any:
+    try:
+        return document.read(path)
+    except FileFault as error:
+        raise FileFault(f"{str(error).removesuffix(document.ADVICE)}{advice}") from None
 
 
 def begin(root: Path, study: Path, groups: Sequence[Group]) -> None:

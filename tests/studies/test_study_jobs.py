@@ -9,6 +9,7 @@ from small_studies import Stubbed
 from ddpg import UsageError
 from ddpg.commands.looking import Evaluate
 from ddpg.commands.training import Resume, Train
+from ddpg.errors import FileFault
 from ddpg.runs import signals
 from ddpg.runs.ownership import owned
 from ddpg.studies import boards, cell_process
@@ -133,6 +134,30 @@ def test_one_that_ends_without_getting_on_is_not_started_for_ever(stubbed):
     study = stubbed([6])
     assert "before its goal" in run(study).failed["Pendulum-v1 plain seed 6"]
     assert len(study.calls) == 1
+
+
+def test_what_is_printed_beside_a_result_fails_that_cell_alone(stubbed):
+    study = stubbed([5, 0], "final_episodes = 30")
+    outcome = run(study, jobs=1)
+    assert outcome.finished == 1
+    assert "Pendulum-v1 plain seed 0" not in outcome.failed
+    why = outcome.failed["Pendulum-v1 plain seed 5"]
+    assert "is not readable as JSON" in why
+    assert why.endswith("something else was printed beside the evaluation's result (status 4)")
+    assert not study.places[0].final.exists()
+    assert study.places[0].state == "failed"
+
+
+@pytest.mark.parametrize("text", ["hello\n{}", "[]", '{"mean_return": "good"}'])
+def test_a_damaged_note_of_a_cell_says_what_to_do(text, stubbed):
+    (place,) = stubbed([0], "final_episodes = 30").places
+    place.folder.mkdir(parents=True)
+    place.final.write_text(text)
+    with pytest.raises(FileFault, match=r"final.json .*; remove it, and the study evaluates again$"):
+        place.evaluated  # noqa: B018
+    place.failed.write_text("hello")
+    with pytest.raises(FileFault, match=r"failed.json .*; remove it, and the study goes on with the cell$"):
+        place.why_failed  # noqa: B018
 
 
 def test_a_request_lets_cells_save_and_starts_no_others(stubbed):
