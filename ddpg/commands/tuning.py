@@ -89,7 +89,7 @@ class Tune(WithJson, WithProgress, OfEnvironment):
         """Return what is asked for, everything checked."""
         from ddpg.config import CONFIGS
         from ddpg.experience.spaces import algorithm_for
-        from ddpg.runs.environments import id_of, make_env
+        from ddpg.runs.environments import full_id, id_of, make_env
         from ddpg.runs.presets import preset_config, preset_for
         from ddpg.runs.recipes import read_recipe
         from ddpg.studies.space import read_space
@@ -108,7 +108,7 @@ class Tune(WithJson, WithProgress, OfEnvironment):
         ground = kind(**values).to_json()
         total = self.total_timesteps or preset.total_timesteps
         cells = Group(
-            env_id=self.env,
+            env_id=full_id(self.env, name),
             configuration="ground",
             algorithm=algorithm,
             seeds=list(range(self.seeds)),

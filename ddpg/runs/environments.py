@@ -151,5 +151,10 @@ def id_of(env: gym.Env) -> str:
     return env.spec.id
 
 
+def full_id(env_id: str, name: str) -> str:
+    """Return ``name``, of :func:`id_of`, behind the module that ``env_id`` has: it may have left the version out."""
+    return "".join([*env_id.rpartition(":")[:2], name])
+
+
 def _first_line(error: Exception) -> str:
     return next(iter(str(error).strip().splitlines()), "")

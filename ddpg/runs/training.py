@@ -23,7 +23,7 @@ from ddpg.errors import EnvironmentFault, UsageError, file_faults
 from ddpg.experience.interaction import spaces_of
 from ddpg.experience.values import as_whole
 from ddpg.runs import description, directory, signals, underway
-from ddpg.runs.environments import check_import, id_of, make_env, make_training_env
+from ddpg.runs.environments import check_import, full_id, id_of, make_env, make_training_env
 from ddpg.runs.ledger import Ledger
 from ddpg.runs.ownership import owned
 from ddpg.runs.presets import preset_config, preset_for
@@ -101,7 +101,7 @@ def train(
         agent.check_learning(total_timesteps)
         limits.check_counts(agent.config)
         document = {
-            "env_id": env_id,
+            "env_id": full_id(env_id, name),
             "algorithm": kind.__name__,
             "seed": agent.seed,
             "total_timesteps": total_timesteps,

@@ -14,7 +14,7 @@ from ddpg.distributed.choosing import COLLECTORS, check_collector, check_options
 from ddpg.errors import UsageError
 from ddpg.experience.spaces import algorithm_for
 from ddpg.options import Options, check_names, from_toml, option, read_toml
-from ddpg.runs.environments import VECTORIZATIONS, check_import, check_vector, make_env
+from ddpg.runs.environments import VECTORIZATIONS, check_import, check_vector, full_id, id_of, make_env
 from ddpg.runs.presets import preset_for
 from ddpg.runs.recipes import read_recipe
 from ddpg.storage.manifest import Name, Option
@@ -64,7 +64,7 @@ class Group(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     """The cells of one configuration in one environment, which differ by their seed alone.
 
     Attributes:
-        env_id: as in the study: it may have a module before it.
+        env_id: with its version, and as in the study: it may have a module before it.
         algorithm: whose options they are.
         options: all of them, as in a run's ``config.json``.
     """
@@ -127,17 +127,23 @@ def read_study(path: str | Path, allow_import: Sequence[str] = ()) -> list[Group
         common = _settings(values)
         _check_configurations(configurations)
         tables = _tables(environments)
-        names = [env_id.rpartition(":")[2] for env_id in tables]
-        for name in {name for name in names if names.count(name) > 1}:
-            raise UsageError(f"environment {name!r} is there twice, from different modules; name one of them")
-        groups = [
-            group
-            for env_id, table in tables.items()
-            for group in _groups(path, env_id, common | table, configurations, allow_import)
+        _check_once([env_id.rpartition(":")[2] for env_id in tables])
+        found = [
+            [*_groups(path, env_id, common | table, configurations, allow_import)] for env_id, table in tables.items()
         ]
+        _check_once([groups[0].name for groups in found if groups])
+    groups = [group for groups in found for group in groups]
     if not groups:
         raise UsageError(f"{path} has no cell to train; name environments, such as environments = ['Pendulum-v1']")
     return groups
+
+
+def _check_once(names: Sequence[str]) -> None:
+    for name in names:
+        if names.count(name) > 1:
+            raise UsageError(
+                f"environment {name!r} is there twice, from different modules or without its version; name one of them"
+            )
 
 
 def _groups(
@@ -149,7 +155,7 @@ def _groups(
         settings = EnvironmentSettings(**from_toml(EnvironmentSettings, _settings(values), "it"))
         check_names([*configurations], settings.configurations, "the table of configurations")
     env = make_env(env_id, settings.wrappers)
-    algorithm = algorithm_for(env.action_space)
+    env_id, algorithm = full_id(env_id, id_of(env)), algorithm_for(env.action_space)
     env.close()
     kind = CONFIGS[algorithm]
     preset = preset_for(env_id.rpartition(":")[2], kind)

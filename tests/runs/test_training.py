@@ -98,6 +98,14 @@ def test_best_checkpoint_is_that_of_the_best_evaluation(finished):
     assert (best.num_timesteps, len(best.replay), len(DDPG.load(run).replay)) == (600, 0, 500)  # to use, not to go on
 
 
+@pytest.mark.filterwarnings("ignore:.*latest versioned")
+def test_a_run_notes_the_version_of_its_environment(registered, tmp_path):
+    for env_id in ("Scripted", "gymnasium:Scripted"):
+        run = train(env_id, TINY, total_timesteps=20, root=tmp_path, evaluation_episodes=1, progress_bar=False)
+        assert read_config(run)["env_id"] == f"{env_id}-v0"
+        assert run.parent == tmp_path / "Scripted-v0"
+
+
 def test_latest_two_checkpoints_are_kept_by_number_not_by_name(finished):
     run, _ = finished
     assert kept(run) == ["1200", "900", "best"]

@@ -104,6 +104,18 @@ def test_without_configurations_it_is_the_preset(tmp_path):
     assert (group.total_timesteps, group.seeds) == (10_000, [0])
 
 
+@pytest.mark.filterwarnings("ignore:.*latest versioned")
+def test_an_environment_may_be_named_without_its_version(tmp_path):
+    """gymnasium takes the newest; the run's folder, and the preset, are of that one."""
+    assert read_study(written(tmp_path, "environments = ['Pendulum']")) == read_study(
+        written(tmp_path, "environments = ['Pendulum-v1']")
+    )
+    (group,) = read_study(written(tmp_path, "environments = ['gymnasium:Pendulum']"), ["gymnasium"])
+    assert group.env_id == "gymnasium:Pendulum-v1"
+    with pytest.raises(UsageError, match=r"'Pendulum-v1' is there twice.*; name one of them"):
+        read_study(written(tmp_path, "environments = ['Pendulum', 'Pendulum-v1']"))
+
+
 def test_options_survive_their_file(tmp_path):
     config = DDPGConfig(hidden=(3, 5), gamma=None, norm="layer", target_policy_noise=1e-7, jit=False)
     path = written(tmp_path, as_toml(config.to_json()))

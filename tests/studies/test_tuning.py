@@ -362,6 +362,14 @@ def test_the_command_leaves_a_folder(command, capsys):
     assert tune("--trials", "2", "--gamma", "1") == 2
 
 
+@pytest.mark.filterwarnings("ignore:.*latest versioned")
+def test_an_environment_may_be_named_without_its_version(command, capsys):
+    words = ["--total-timesteps", "100", "--evaluation-interval", "20", "--space", "space.toml", "--trials", "1"]
+    assert main(["tune", "Pendulum", *words, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["tuning"], told["trials"]) == ("tuning/Pendulum-v1", {"complete": 1})
+
+
 def test_a_recipe_and_a_file_are_the_ground(command, capsys):
     _, tune = command
     Path("own.toml").write_text("gamma = 0.5\n")
