@@ -10,7 +10,6 @@ results.csv, table.csv, table.md, curves.png
 import contextlib
 import errno
 import json
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
@@ -176,7 +175,9 @@ def begin(root: Path, study: Path, groups: Sequence[Group]) -> None:
     noted = json.dumps({"format": 1, "groups": msgspec.to_builtins(list(groups))})
     if len(noted) >= document.LARGEST:
         raise UsageError(f"{study} has {len(groups)} configurations in environments, too many for one; make it several")
-    shutil.copyfile(study, root / COPY)
+    copy = root / COPY
+    if not (copy.exists() and copy.samefile(study)):
+        atomic.write_text(copy, study.read_bytes().decode())
     atomic.write_text(root / CELLS, f"{noted}\n")
 
 

@@ -1,5 +1,8 @@
 """What a study's file may say, which cells that makes, and what must not change in its folder."""
 
+import errno
+import os
+
 import msgspec
 import pytest
 
@@ -195,6 +198,32 @@ def test_cells_may_be_added_and_nothing_else(tmp_path):
     check_same(root, groups, [changed(first, seeds=[2, 1, 0]), *groups[1:]])
     # An option that is newer than the folder had its default there.
     check_same(root, [changed(first, options={n: v for n, v in first.options.items() if n != "atoms"})], groups)
+
+
+def test_a_study_goes_on_from_its_own_copy(tmp_path, monkeypatch):
+    root = tmp_path / "out"
+    root.mkdir()
+    path = tmp_path / "study.toml"
+    path.write_bytes("environments = ['Pendulum-v1']\r\n# naïve\n".encode())
+    groups = read_study(path)
+    begin(root, path, groups)
+    copy = root / "study.toml"
+    assert copy.read_bytes() == path.read_bytes()
+    begun = copy.stat()
+    begin(root, copy, read_study(copy))
+    assert os.path.samestat(copy.stat(), begun)
+    # A copy is whole at any moment.
+    path.write_text("environments = ['Pendulum-v1']\n")
+    monkeypatch.setattr("os.fsync", refuse)
+    with pytest.raises(OSError, match=r"study\.toml"):
+        begin(root, path, groups)
+    assert os.path.samestat(copy.stat(), begun)
+    assert "naïve" in copy.read_text(encoding="utf-8")
+    assert {entry.name for entry in root.iterdir()} == {"study.toml", "study.json"}
+
+
+def refuse(_):
+    raise OSError(errno.ENOSPC, "no space left on device")
 
 
 def test_a_damaged_folder_is_said(tmp_path):
