@@ -12,11 +12,13 @@ from ddpg.errors import FileFault
 from ddpg.native.cores import INTRAOP, available_cores
 from ddpg.studies.study_folder import Place, read_evaluation
 
-COMMAND = (sys.executable, "-m", "ddpg")
+# Not ``-m ddpg``, with which modules of the working directory go before all others. An empty entry stands for it.
+_MAIN = "import sys;sys.path[:]=filter(None,sys.path);sys.argv[0]='ddpg';from ddpg.cli import main;sys.exit(main())"
+COMMAND = (sys.executable, "-c", _MAIN)
 # Linux ends a process whose parent dies with signal 9: whoever starts it may itself be ended without a word.
 _GUARD = (
     sys.executable,
-    "-S",
+    "-IS",
     "-c",
     "import ctypes,os,sys;ctypes.CDLL(None).prctl(1,9);os.execv(sys.argv[1],sys.argv[1:])",
 )

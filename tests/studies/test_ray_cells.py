@@ -101,6 +101,16 @@ def test_a_cell_is_done_in_a_folder_of_its_node_and_its_files_come_home(stubbed)
         assert str(study.root) not in " ".join(words)
 
 
+def test_what_guards_a_cell_takes_no_module_of_the_working_directory(stubbed):
+    study = stubbed([0])
+    study.root.mkdir()
+    (study.root / "ctypes.py").write_text("raise ImportError('of the working directory')")
+    ray = begun(study, study.places[0])
+    process = RemoteProcess(ray, ray, study.places[0])
+    process.wait()
+    assert process.returncode == 0
+
+
 def test_a_cell_that_is_asked_saves_and_goes_on_from_there(stubbed):
     study = stubbed([8])
     (place,) = study.places

@@ -1,6 +1,8 @@
 """The processes of a study: how many, what they are asked to do, what happens when they fail or must end."""
 
+import os
 import signal
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -11,9 +13,10 @@ from ddpg.commands.looking import Evaluate
 from ddpg.commands.training import Resume, Train
 from ddpg.errors import FileFault
 from ddpg.runs import signals
+from ddpg.runs.directory import read_config
 from ddpg.runs.ownership import owned
 from ddpg.studies import boards, cell_process
-from ddpg.studies.cell_process import LocalEngine, threads_each
+from ddpg.studies.cell_process import COMMAND, LocalEngine, threads_each
 from ddpg.studies.study import Cell, read_study
 from ddpg.studies.study_folder import Place
 from ddpg.studies.study_jobs import Scheduler, run_study
@@ -204,6 +207,32 @@ def test_on_a_terminal_a_bar_over_the_steps_of_all_cells(stubbed, monkeypatch, c
     assert "200/200" in said
     run_study(study.file, study.root, study.groups, jobs=1, command=study.command, progress_bar=False)
     assert "/200" not in capsys.readouterr().err
+
+
+OWN = """
+import gymnasium
+from environments import Counting
+
+gymnasium.register("Own-v0", Counting)
+"""
+
+
+def test_a_module_of_the_working_directory_takes_the_place_of_no_other(tmp_path):
+    """An environment's own module is found there all the same, as by ``ddpg train``."""
+    (tmp_path / "own.py").write_text(OWN)
+    for name in ("random", "tyro"):
+        (tmp_path / f"{name}.py").write_text("raise ImportError('of the working directory')")
+    words = ["train", "own:Own-v0", "--recipe", "ddpg", "--total-timesteps", "3", "--evaluation-episodes", "1"]
+    path = os.pathsep.join(filter(None, [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH")]))
+    done = subprocess.run(
+        [*COMMAND, *words, "--no-progress-bar"],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert read_config(tmp_path / "runs" / "Own-v0" / "1")["command"] == ["ddpg", *words, "--no-progress-bar"]
 
 
 def test_one_process_owns_a_study_and_a_cell(stubbed):
