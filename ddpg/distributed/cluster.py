@@ -10,6 +10,7 @@ from typing import Any
 from ddpg.distributed.choosing import import_ray
 from ddpg.errors import EnvironmentFault, UsageError
 from ddpg.experience.faults import said
+from ddpg.native.cores import available_cores
 
 
 def connect(address: str | None, cpus: int) -> tuple[Any, bool]:
@@ -18,7 +19,7 @@ def connect(address: str | None, cpus: int) -> tuple[Any, bool]:
     Args:
         address: ``HOST:PORT`` of a cluster's head, or ``"auto"``; none: the one that this process is connected to, that
             of the environment variable ``RAY_ADDRESS``, or one of this machine.
-        cpus: of a cluster of this machine; at least those that it has.
+        cpus: of a cluster of this machine; at least those that this process may use.
 
     Returns:
         Ray, and whether the connection is this call's, so that who called ends it.
@@ -30,10 +31,13 @@ def connect(address: str | None, cpus: int) -> tuple[Any, bool]:
     ray = import_ray()
     if ray.is_initialized():
         return ray, False
+    name = "ray_address"
+    if address is None:
+        name, address = "RAY_ADDRESS", os.environ.get("RAY_ADDRESS") or None
     if address is not None and address != "auto":
-        _check_reachable(address)
-    here = address is None and "RAY_ADDRESS" not in os.environ
-    size = {"num_cpus": max(cpus, os.cpu_count() or 1), "include_dashboard": False} if here else {}
+        _check_reachable(name, address)
+    here = address is None
+    size = {"num_cpus": max(cpus, available_cores()), "include_dashboard": False} if here else {}
     with _handlers_kept():
         try:
             ray.init(address=address, log_to_driver=False, configure_logging=False, **size)
@@ -57,13 +61,11 @@ def _handlers_kept() -> Iterator[None]:
                 signal.signal(number, handler)
 
 
-def _check_reachable(address: str) -> None:
+def _check_reachable(name: str, address: str) -> None:
     """Refuse an address that is none, or where nobody listens: Ray itself would try for minutes."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit() or "/" in address:
-        raise UsageError(
-            f"ray_address={address!r} must be 'auto', or HOST:PORT of a cluster's head such as 10.0.0.1:6379"
-        )
+        raise UsageError(f"{name}={address!r} must be 'auto', or HOST:PORT of a cluster's head such as 10.0.0.1:6379")
     try:
         socket.create_connection((host, int(port)), timeout=10).close()
     except (OSError, OverflowError) as error:
