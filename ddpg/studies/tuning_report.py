@@ -69,7 +69,7 @@ def write_tuning_report(root: Path, plan: Plan, tuned: Tuned, words: Sequence[st
         write_table(comparison, tuple(rows[0]), rows)
     if tuned.best is not None:
         best = root / BEST
-        atomic.write_text(best, _best(plan, tuned.best, tuned.trials, words, sentence))
+        atomic.write_text(best, _best(best, plan, tuned.best, tuned.trials, words, sentence))
         figure = _history(root / FIGURE, plan, tuned.trials)
     atomic.write_text(root / TEXT, _text(plan, tuned, compared, sentence, words))
     return TuningReport(root / RESULTS, root / TEXT, best, comparison, figure, compared, sentence)
@@ -117,17 +117,18 @@ def _sentence(plan: Plan, tuned: Tuned, finished: dict[str, list[float]], differ
     return "The best has not been compared with the preset yet."
 
 
-def _best(plan: Plan, best: Trial, trials: Sequence[Trial], words: Sequence[str], sentence: str) -> str:
+def _best(file: Path, plan: Plan, best: Trial, trials: Sequence[Trial], words: Sequence[str], sentence: str) -> str:
     group = plan.trial(best.number, best.changes)
     varied = {name: group.options[name] for name in plan.space}
     rest = {name: value for name, value in group.options.items() if name not in varied}
     value = significant(best.value) if best.value is not None else "none"
+    wraps = [word for name in group.wrappers for word in ("--wrap", name)]
     lines = [
         f"Found by: {shlex.join(words)}",
         f"Trial {best.number} of {len(trials)} ({_counts(trials)}), on seeds {_seeds(plan.ground.seeds)}: mean "
         f"evaluation return {value} after {plan.ground.total_timesteps:,} steps.",
         f"Verdict: {sentence}",
-        f"Use: ddpg train {group.env_id} --config {BEST}",
+        f"Use: {shlex.join(['ddpg', 'train', group.env_id, *wraps, '--config', str(file)])}",
     ]
     head = "".join(f"# {line}\n" for line in lines)
     return f"{head}\n# What was varied.\n{as_toml(varied)}\n# What was not.\n{as_toml(rest)}"

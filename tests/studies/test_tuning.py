@@ -5,12 +5,14 @@ import functools
 import json
 import math
 import os
+import shlex
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 from small_tunings import SPACE, Tuning
 
@@ -210,6 +212,22 @@ def test_the_best_is_a_file_that_train_takes(small):
     assert "# Verdict: The best has not been compared with the preset yet.\n" in text
 
 
+def test_the_best_names_the_command_that_takes_it(small, monkeypatch):
+    found = small()
+    found.root = found.folder / "a tuning"
+    ground = msgspec.structs.replace(found.plan.ground, wrappers=["FlattenObservation", "TimeAwareObservation"])
+    found.plan = msgspec.structs.replace(found.plan, ground=ground)
+    tuned = found.run(1)
+    text = report(found, tuned).best.read_text()
+    (line,) = [line for line in text.splitlines() if line.startswith("# Use: ")]
+    words = shlex.split(line.removeprefix("# Use: "))
+    assert words[:2] == ["ddpg", "train"]
+    monkeypatch.chdir("/")
+    training = Train.parse(words[2:], "ddpg train")
+    assert training.args[0] == DDPGConfig(hidden=(4,), learning_starts=0).replace(**tuned.best.changes)
+    assert vars(training.func)["wrap"] == ("FlattenObservation", "TimeAwareObservation")
+
+
 @pytest.mark.parametrize(
     ("change", "says"),
     [
@@ -254,6 +272,7 @@ import sys
 from pathlib import Path
 sys.path[:0] = [{tests!r}]
 from small_tunings import Tuning
+import msgspec
 import pytest
 with pytest.MonkeyPatch.context() as patch:
     found = Tuning(Path({folder!r}), patch, how={how!r}, pruning=True)
