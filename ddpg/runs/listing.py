@@ -10,7 +10,7 @@ from ddpg.errors import UsageError
 from ddpg.progress import significant
 from ddpg.runs import directory
 from ddpg.runs.curves import Run, runs_at, shown
-from ddpg.runs.ownership import is_owned
+from ddpg.runs.ownership import LOG, is_held, is_owned
 from ddpg.runs.presets import preset_config
 
 COLUMNS = ("run", "algorithm", "steps", "last", "best", "age", "state", "options")
@@ -48,6 +48,8 @@ def _about(run: Run) -> dict[str, Any]:
     steps = [int(float(rows[-1]["timesteps"])) for rows in (metrics, run.rows) if rows]
     total = run.document["total_timesteps"]
     timesteps = max(steps, default=0)
+    # A cell on a cluster has its lock there; here its log is held.
+    running = True if timesteps < total and is_held(run.path.parent / LOG) else is_owned(run.path)
     returns = run.returns.tolist()
     written = max(path.stat().st_mtime for path in run.path.iterdir() if path.suffix in (".csv", ".json"))
     return {
@@ -61,7 +63,7 @@ def _about(run: Run) -> dict[str, Any]:
         "last_return": returns[-1] if returns else None,
         "best_return": max(returns, default=None),
         "age_seconds": max(0.0, time.time() - written),
-        "state": _state(is_owned(run.path), timesteps >= total),
+        "state": _state(running, timesteps >= total),
     }
 
 

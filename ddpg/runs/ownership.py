@@ -1,4 +1,4 @@
-"""One process at a time owns a run directory."""
+"""One process at a time owns a run directory; where it is on another machine, the log of its cell is held here."""
 
 import contextlib
 import errno
@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 import filelock
 
@@ -19,6 +20,7 @@ try:
 except ImportError:  # not on Windows
     fcntl = None  # type: ignore[assignment]
 
+LOG = "log.txt"  # of a cell, beside its run
 _LOCK, _OWNER = ".lock", ".owner.json"
 
 
@@ -70,13 +72,35 @@ def _is_locked(path: Path) -> bool:
         lock.release()
         return False
     with document.opened(path) as (file, _):
-        try:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared: who else asks is not told that we own it
-        except OSError as error:
-            if error.errno in (errno.EAGAIN, errno.EACCES):  # what a lock that is held says
-                return True
-            raise
+        return _is_flocked(file)
+
+
+def _is_flocked(file: BinaryIO) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared: who else asks is not told that we own it
+    except OSError as error:
+        if error.errno in (errno.EAGAIN, errno.EACCES):  # what a lock that is held says
+            return True
+        raise
     return False
+
+
+def hold(log: BinaryIO) -> None:
+    """Mark a cell, by its open log, as one with a process: what inherits the file, for as long as it lives."""
+    with contextlib.suppress(OSError):  # a file system without locks
+        if fcntl is not None:
+            fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def is_held(log: Path) -> bool:
+    """Tell whether a process of :func:`hold` lives."""
+    if fcntl is None or not log.is_file():
+        return False
+    try:
+        with log.open("rb") as file:
+            return _is_flocked(file)
+    except OSError:  # a file system without locks, or a folder that is closed to us
+        return False
 
 
 def _owner(run: Path) -> str:

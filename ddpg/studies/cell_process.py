@@ -10,6 +10,7 @@ from typing import Protocol
 
 from ddpg.errors import FileFault
 from ddpg.native.cores import INTRAOP, available_cores
+from ddpg.runs.ownership import hold
 from ddpg.studies.study_folder import Place, read_evaluation
 
 # Not ``-m ddpg``, with which modules of the working directory go before all others. An empty entry stands for it.
@@ -86,7 +87,7 @@ class CellProcess:
         words = [*(_GUARD if guarded and sys.platform == "linux" else ()), *command, *place.arguments()]
         with place.log.open("ab") as log, contextlib.ExitStack() as stack:
             output = stack.enter_context(aside(place).open("wb")) if self._evaluates else log
-            place.hold(log)
+            hold(log)
             self._process = subprocess.Popen(
                 words,
                 stdin=subprocess.DEVNULL,

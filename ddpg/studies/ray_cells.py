@@ -17,6 +17,7 @@ from typing import Any
 from ddpg.distributed.cluster import connect
 from ddpg.experience.faults import said
 from ddpg.native.cores import available_cores
+from ddpg.runs.ownership import hold
 from ddpg.studies.cell_files import Changes, Outbox, put
 from ddpg.studies.cell_process import COMMAND, CellProcess, variables
 from ddpg.studies.study import Cell
@@ -103,7 +104,7 @@ class RemoteProcess:
         self.gone: str | None = None
         self._ray, self._actor, self._place = ray, actor, place
         self._log = place.log.open("ab")
-        place.hold(self._log)
+        hold(self._log)
         self._answered = False
         self._looking = actor.look.remote()
 

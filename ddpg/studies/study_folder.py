@@ -7,12 +7,10 @@ CONFIGURATION/SEED/ENV/        options.toml, log.txt, final.json, failed.json of
 results.csv, table.csv, table.md, curves.png
 """
 
-import contextlib
-import errno
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -21,15 +19,10 @@ from ddpg.errors import FileFault, UsageError
 from ddpg.options import as_toml
 from ddpg.runs import description, directory
 from ddpg.runs.next_commands import leave_to_import
-from ddpg.runs.ownership import is_owned
+from ddpg.runs.ownership import LOG, is_held, is_owned
 from ddpg.storage import atomic, document
 from ddpg.storage.schema import converted
 from ddpg.studies.study import Cell, Group
-
-try:
-    import fcntl
-except ImportError:  # not on Windows
-    fcntl = None  # type: ignore[assignment]
 
 CELLS, COPY = "study.json", "study.toml"
 
@@ -52,7 +45,7 @@ class Place:
         self._home = root / cell.group.configuration / str(cell.seed)
         self.folder = self._home / cell.group.name
         self.log, self.final, self.failed, self._options = (
-            self.folder / name for name in ("log.txt", "final.json", "failed.json", "options.toml")
+            self.folder / name for name in (LOG, "final.json", "failed.json", "options.toml")
         )
 
     @property
@@ -92,21 +85,9 @@ class Place:
             return "running"
         if self.stage is None:
             return "finished"
-        if self._has_process:
+        if is_held(self.log):  # also before it has a run, or after its study was killed
             return "running"
         return "failed" if self.failed.exists() else "waiting" if self.run is None else "interrupted"
-
-    @property
-    def _has_process(self) -> bool:
-        """Whether the process of :meth:`hold` lives: also before it has a run, or after its study was killed."""
-        if fcntl is None or not self.log.exists():
-            return False
-        with self.log.open("ab") as log:
-            try:
-                fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
-                return error.errno in (errno.EAGAIN, errno.EACCES)
-        return False
 
     @property
     def why_failed(self) -> str:
@@ -118,13 +99,6 @@ class Place:
     def evaluated(self) -> dict[str, Any]:
         """The evaluation after training, as ``ddpg evaluate`` told it; empty before there is one."""
         return read_evaluation(self.final) if self.final.exists() else {}
-
-    @staticmethod
-    def hold(log: BinaryIO) -> None:
-        """Mark a cell, by its open log, as one with a process: what inherits the file, for as long as it lives."""
-        with contextlib.suppress(OSError):  # a file system without locks
-            if fcntl is not None:
-                fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     def arguments(self) -> list[str]:
         """Return those of the ``ddpg`` command that does what is next; writes the file of options that it reads."""

@@ -1,5 +1,6 @@
 """Learning curves of many runs, and the list of them, from run directories written by hand."""
 
+import contextlib
 import os
 import time
 from pathlib import Path
@@ -15,7 +16,7 @@ from ddpg import UsageError
 from ddpg.runs import curves, description, listing, ownership, plotting
 from ddpg.runs.curves import centre_and_interval, find_runs, labels, learning_curves
 from ddpg.runs.listing import list_runs
-from ddpg.runs.ownership import is_owned, owned
+from ddpg.runs.ownership import hold, is_owned, owned
 from ddpg.runs.presets import preset_config
 
 
@@ -348,6 +349,18 @@ def test_a_lock_that_may_not_be_read_leaves_the_state_unknown(tmp_path):
     (run / ".lock").rmdir()
     os.mkfifo(run / ".lock")  # nothing to wait for
     assert [row["state"] for row in list_runs(tmp_path)] == ["unknown"]
+
+
+def test_a_run_whose_process_is_elsewhere_is_running(tmp_path):
+    """As a cell of a study on a cluster, whose log is held here."""
+    write_run(tmp_path, 1, [1.0])
+    write_run(tmp_path, 1, [1.0, 2.0, 3.0], env_id="Other-v0")
+    states = lambda: [row["state"] for row in listing.list_runs(tmp_path)]  # noqa: E731
+    with contextlib.ExitStack() as stack:
+        for name in ("Pendulum-v1", "Other-v0"):
+            hold(stack.enter_context((tmp_path / name / "log.txt").open("ab")))
+        assert sorted(states()) == ["finished", "running"]
+    assert sorted(states()) == ["finished", "interrupted"]
 
 
 def test_resampling_is_repeatable():
