@@ -11,7 +11,8 @@ def rollout(request, length=3, under_way=0, version=0, seconds=0.0):
     columns = {name: np.zeros((length, 1), np.float32) for name in ("observations", "next_observations", "actions")}
     columns |= {name: np.zeros(length, bool) for name in ("terminated", "truncated", "clipped")}
     columns |= {"rewards": np.zeros(length, np.float32)}
-    return Rollout(request, version, episodes=[], dropped=0, under_way=under_way, seconds=seconds, **columns)
+    columns |= {"episodes": [], "dropped": 0, "abandoned": []}
+    return Rollout(request, version, under_way=under_way, seconds=seconds, **columns)
 
 
 class Played:

@@ -18,6 +18,7 @@ from ddpg.acting.schedules import RATE_SCHEDULES, SCHEDULES
 from ddpg.agents.base import seed_from
 from ddpg.agents.beside import Beside, beside
 from ddpg.agents.callbacks import Callback
+from ddpg.agents.memory import Memory
 from ddpg.config import AgentConfig
 from ddpg.experience.interaction import Interaction, make_interaction
 from ddpg.experience.replay import ReplayBuffer
@@ -34,6 +35,7 @@ class Learning(Protocol):
     num_dropped_transitions: int
     policy: Any
     behaviour: Exploration
+    memory: Memory
     replay: ReplayBuffer
 
     def to_env(self, actions: np.ndarray) -> Any:
@@ -159,6 +161,7 @@ class Loop:
         for index in interaction.dropped:
             agent.num_dropped_transitions += 1
             agent.behaviour.end_episode(index)
+            agent.memory.end_episodes(index)
         for episode in transitions.episodes:
             agent.behaviour.end_episode(episode.index)
             callbacks.on_episode_end(agent, episode)

@@ -34,9 +34,10 @@ class _Rest(NamedTuple):
 class RemoteLoop(Loop):
     """Stores what workers did, and makes the updates that it earns: as many a step as without workers.
 
-    A rollout is learned from in pieces, each of which ends where its episode ends, where learning starts, where the
-    goal is, and where the updates that it earns fill a call: so callbacks, tables and checkpoints see what they see
-    without workers. What is left of a rollout at the goal is learned from by the next ``learn``, if there is one.
+    A rollout is learned from in pieces, each of which ends where its episode ends or is abandoned, where learning
+    starts, where the goal is, and where the updates that it earns fill a call: so callbacks, tables and checkpoints see
+    what they see without workers. What is left of a rollout at the goal is learned from by the next ``learn``, if there
+    is one.
 
     Args:
         agent: who learns; its loop so far is replaced by this one, which goes on with the updates that it owes.
@@ -114,7 +115,8 @@ class RemoteLoop(Loop):
             return None
         self._last_rollout = time.monotonic()
         worker, epoch, *_ = rollout.request
-        if self._epochs.get(worker, epoch) != epoch:  # what it did before broke off
+        broke_off = self._epochs.get(worker, epoch) != epoch
+        if broke_off or 0 in rollout.abandoned:  # what it did before is not gone on with
             self._agent.memory.end_episodes(worker)
         self._epochs[worker] = epoch
         self._agent.num_dropped_transitions += rollout.dropped
@@ -128,7 +130,8 @@ class RemoteLoop(Loop):
         config, now = agent.config, agent.num_timesteps
         unfilled = max(1, math.ceil((config.updates_per_call - self.owed_updates) / config.updates_per_step))
         limits = [len(rollout) - start, goal - now, unfilled]
-        limits += [at - start for at, _ in rollout.episodes if at > start]
+        ends = [*(at for at, _ in rollout.episodes), *rollout.abandoned]
+        limits += [at - start for at in ends if at > start]
         limits += [config.learning_starts - now] * (now < config.learning_starts)
         learning = self._learns_from_here(agent)
         end = start + min(limits)
@@ -143,6 +146,8 @@ class RemoteLoop(Loop):
             [],
         )
         agent.store(transitions, rollout.actions[rows], int(rollout.clipped[rows].sum()))
+        if end in rollout.abandoned:
+            agent.memory.end_episodes(rollout.request.worker)
         self.learned_steps += end - start
         self._rest = _Rest(rollout, end) if end < len(rollout) else None
         for at, episode in rollout.episodes:

@@ -67,6 +67,7 @@ class Rollout:
     | clipped | [T] | bool: the action left its box, and was clipped |
     | episodes | | those that ended, each with the number of transitions up to its end: 1 to T |
     | dropped | | steps that were no transition (``on_bad_transition``) |
+    | abandoned | | numbers of transitions, 0 to T, after which an episode was given up for one of those |
     | under_way | | steps of the episode that goes on behind the last transition; 0: none |
     | seconds | | that it took the worker |
     """
@@ -82,6 +83,7 @@ class Rollout:
     clipped: np.ndarray
     episodes: Sequence[tuple[int, Episode]]
     dropped: int
+    abandoned: Sequence[int]
     under_way: int
     seconds: float
 

@@ -61,13 +61,14 @@ class Worker:
         interaction, behaviour = self._interaction, self._behaviour
         dtype = stored_dtype(self._env.observation_space)
         rows, dropped = [], 0
-        episodes = []
+        episodes, abandoned = [], []
         for step in range(request.first_step, request.first_step + self._assignment.length):
             actions, clipped = behaviour.act(self._policy, interaction.observations, step)
             transitions = interaction.step(self._assignment.actions.to_env(actions))
             if interaction.dropped:
                 dropped, self._under_way = dropped + 1, 0
                 behaviour.end_episode(0)
+                abandoned.append(len(rows))
                 continue
             rows.append((transitions, actions, clipped))
             self._under_way += 1
@@ -89,6 +90,7 @@ class Worker:
             clipped=_joined([clipped for _, _, clipped in rows], (), bool),
             episodes=episodes,
             dropped=dropped,
+            abandoned=abandoned,
             under_way=self._under_way,
             seconds=time.monotonic() - start,
             **columns,

@@ -40,6 +40,26 @@ def test_dropped_transitions_are_counted_and_never_stored(vector):
     assert agent.counts["dropped_transitions"] == agent.num_dropped_transitions > 5
 
 
+@pytest.mark.parametrize("vector", [False, True])
+def test_the_return_that_scales_rewards_begins_anew_behind_a_drop(vector):
+    """γ = 0.5, rewards 1 and 2 before each drop: G is 1 and 2.5, and nothing of it is left in the next episode."""
+    env = SyncVectorEnv([bad, lambda: Counting(2)]) if vector else bad()
+    options = {"on_bad_transition": "drop", "normalize_rewards": True, "gamma": 0.5}
+    agent = DDPG(env, SMALL.replace(**options), seed=0).learn(8 if vector else 4)
+    assert agent.memory.statistics()["rewards.largest"] == 2.5
+
+
+def test_returns_of_n_steps_never_lead_over_a_drop():
+    """Where every observation is the same, only the drop tells that the episode is another."""
+
+    class Still(Counting):
+        def _observation(self):
+            return np.zeros(2)
+
+    agent = DDPG(Still(4, nan_reward_at=3), SMALL.replace(on_bad_transition="drop"), seed=0).learn(4)
+    assert agent.replay.gather(np.arange(4), 3, 0.5).discounts[:, 0].tolist() == [0.25, 0.5] * 2
+
+
 def test_by_default_they_are_raised():
     agent = DDPG(bad(), SMALL, seed=0)
     with pytest.raises(EnvironmentFault, match="in step 3 of episode 1 since its reset with seed"):

@@ -14,11 +14,11 @@ from ddpg.distributed.pool import Pool
 TINY = {"hidden": (4,), "batch_size": 4, "optimizer": "sgd", "jit": False, "buffer_size": 1000}
 
 
-def remote(workers=2, length=10, **options):
+def remote(workers=2, length=10, make_env=Counting, **options):
     """An agent whose workers are in this process; episodes are three steps long."""
     config = DDPGConfig(**{"learning_starts": 20, "updates_per_call": 4} | TINY | options)
     agent = DDPG(Counting(), config, seed=1)
-    transport = Here(assignment_of(agent, Counting, workers, length, 0))
+    transport = Here(assignment_of(agent, make_env, workers, length, 0))
     agent.loop = RemoteLoop(agent, Pool(transport, workers, length))
     return agent, transport
 
@@ -103,6 +103,28 @@ def test_returns_of_n_steps_stay_with_their_worker():
     expected = [(2.0, 3.5, 3.0)[step % 3] for step in steps]
     # Step 9 opens an episode whose second step is in the worker's next rollout, ten rows on.
     assert batch.rewards[:20, 0].tolist() == expected
+
+
+class Still(Counting):
+    """Every observation is the same, and the third reward of each episode is none."""
+
+    def __init__(self):
+        super().__init__(4, nan_reward_at=3)
+
+    def _observation(self):
+        return np.zeros(2)
+
+
+@pytest.mark.parametrize("length", [1, 2, 4, 10])
+def test_an_episode_that_is_abandoned_ends_wherever_in_a_rollout_that_is(length):
+    """γ = 0.5, rewards 1 and 2 before each drop: G is 1 and 2.5, and nothing leads over to the next episode."""
+    options = {"on_bad_transition": "drop", "n_steps": 3, "normalize_rewards": True, "gamma": 0.5}
+    agent, _ = remote(1, length, Still, **options)
+    with agent:
+        agent.learn(12)
+        batch = agent.replay.gather(np.arange(12), 3, 0.5)
+        assert batch.discounts[:, 0].tolist() == [0.25, 0.5] * 6
+        assert agent.memory.statistics()["rewards.largest"] == 2.5
 
 
 def test_the_lag_of_a_policy_is_told():

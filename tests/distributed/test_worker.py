@@ -111,6 +111,7 @@ def test_a_step_that_is_no_transition_is_dropped_with_its_episode():
     # Of each episode the second step is no transition.
     assert rollout.observations.tolist() == [[0, 0], [1, 0]]
     assert (rollout.dropped, rollout.under_way, len(rollout.episodes)) == (2, 0, 0)
+    assert rollout.abandoned == [1, 2]
 
 
 def test_an_environment_that_fails_is_named():
