@@ -147,6 +147,27 @@ class Loop:
         # None at first, after an episode's end, and where a callback has abandoned the episode.
         interaction = self._interaction = self._interaction or self._start(agent)
         learning = self._learns_from_here(agent)
+        try:
+            transitions = self._acted(agent, interaction, goal, callbacks)
+        except BaseException:  # an interrupt too: what was stepped is not stored, so nothing may follow it
+            self.abandon_episode()
+            raise
+        for index in interaction.dropped:
+            agent.num_dropped_transitions += 1
+            agent.behaviour.end_episode(index)
+            agent.memory.end_episodes(index)
+        if transitions.episodes and interaction.single:
+            self.abandon_episode()
+        for episode in transitions.episodes:
+            agent.behaviour.end_episode(episode.index)
+            callbacks.on_episode_end(agent, episode)
+        if learning:
+            self._earn(agent, len(transitions.rewards), goal, callbacks)
+        if callbacks.on_step(agent) is False:
+            self.stop()
+
+    def _acted(self, agent: Learning, interaction: Interaction, goal: int, callbacks: Callback) -> Transitions:
+        """Act, beside the updates that are owed where those are made so, and store what comes of it."""
         actions, clipped = agent.behaviour.act(agent.policy, interaction.observations, agent.num_timesteps)
         env_actions = agent.to_env(actions)
         if self._beside is not None and self.owed_updates >= 1:
@@ -158,19 +179,7 @@ class Loop:
         # Where an environment was restarting its action was ignored: neither stored nor counted.
         rows = transitions.environments
         agent.store(transitions, actions[rows], int(clipped[rows].sum()))
-        for index in interaction.dropped:
-            agent.num_dropped_transitions += 1
-            agent.behaviour.end_episode(index)
-            agent.memory.end_episodes(index)
-        for episode in transitions.episodes:
-            agent.behaviour.end_episode(episode.index)
-            callbacks.on_episode_end(agent, episode)
-        if transitions.episodes and interaction.single:
-            self.abandon_episode()
-        if learning:
-            self._earn(agent, len(transitions.rewards), goal, callbacks)
-        if callbacks.on_step(agent) is False:
-            self.stop()
+        return transitions
 
     def _learns_from_here(self, agent: Learning) -> bool:
         """Whether the next step earns updates."""

@@ -6,6 +6,7 @@ import pytest
 from environments import Counting
 
 from ddpg import DDPG, DQN, Callback, DDPGConfig, DQNConfig
+from ddpg.errors import EnvironmentFault
 
 BOX = gym.spaces.Box(-np.inf, np.inf, (2,), np.float32)
 SPACES = {DDPG: gym.spaces.Box(-1.0, 1.0, (1,), np.float32), DQN: gym.spaces.Discrete(3)}
@@ -101,6 +102,56 @@ def test_every_episode_is_seeded_by_the_agents_seed_and_by_the_step_at_which_it_
     exact = DDPG(Seeded(), SMALL[DDPG], seed=0).learn(14)
     exact.save(tmp_path / "14")
     assert seeds_of(DDPG.load(tmp_path / "14", Seeded()), 14) == agent.env.seeds[2:4]  # an end is a place to go on from
+
+
+class Fails(Seeded):
+    """Raises once, in the fifth step of its life."""
+
+    def step(self, action):
+        if len(self.actions) == 4:
+            self.actions.append(None)
+            raise RuntimeError("the simulator lost its state")
+        return super().step(action)
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_what_follows_a_step_that_failed_begins_as_every_episode_does(overlap):
+    """γ = 0.5, rewards 1 to 4, and 1 after the failure: G is 1, 2.5, 4.25, 6.125, and 1 again."""
+    options = {"normalize_rewards": True, "gamma": 0.5, "learning_starts": 0, "overlap": overlap}
+    agent = DDPG(Fails(), SMALL[DDPG].replace(**options), seed=0)
+    start, started = agent.behaviour.start, []
+    agent.behaviour.start = lambda count: (started.append(count), start(count))
+    with pytest.raises(EnvironmentFault, match="in step 5 of episode 1"):
+        agent.learn(10)
+    agent.learn(1)
+    assert agent.memory.statistics()["rewards.mean"] == pytest.approx((1 + 2.5 + 4.25 + 6.125 + 1) / 5)
+    assert len(started) == len(agent.env.seeds) == len({*agent.env.seeds} - {None}) == 2
+
+
+def test_updates_that_fail_beside_a_step_lose_its_episode():
+    """What was stepped is not stored, so nothing may follow it."""
+    agent = DDPG(Seeded(), SMALL[DDPG].replace(overlap=True, learning_starts=0), seed=0)
+
+    class Failing(Callback):
+        def on_update(self, agent, metrics):
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        agent.learn(10, Failing())
+    agent.learn(2)
+    assert agent.replay.arrays()["observations"].tolist() == [[0, 0], [1, 0], [1, 1]]
+    assert len(agent.env.seeds) == len({*agent.env.seeds} - {None}) == 2
+
+
+def test_a_callback_that_fails_at_an_episodes_end_leaves_the_next_its_seed():
+    class Failing(Callback):
+        def on_episode_end(self, agent, episode):
+            raise ZeroDivisionError
+
+    agent = DDPG(Seeded(), SMALL[DDPG], seed=0)
+    with pytest.raises(ZeroDivisionError):
+        agent.learn(10, Failing())
+    assert None not in seeds_of(agent, 1)
 
 
 # -- what a checkpoint brings back ----------------------------------------------------------------------
