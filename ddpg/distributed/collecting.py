@@ -205,6 +205,9 @@ def collecting(
     finally:
         agent.loop = before
         before.owed_updates = loop.owed_updates
+        # The lanes of replay memory are the agent's environments' again, which go on with nothing of before.
+        agent.begin_episodes()
+        before.abandon_episode()
         loop.pool.close()
 
 

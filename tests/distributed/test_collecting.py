@@ -194,6 +194,22 @@ def test_the_loop_before_comes_back_with_what_is_owed():
         assert (agent.loop, before.owed_updates) == (before, 2.0)
 
 
+@pytest.mark.parametrize("own_loop", [False, True])
+def test_episodes_of_before_and_behind_workers_are_others(monkeypatch, own_loop):
+    """γ = 0.5, Counting in lane 0 all the time: G is 1, 2.5 | 1, 2.5, 4.25, 1 of the worker | 1."""
+    monkeypatch.setattr("ddpg.distributed.collecting._transport", lambda _, assignment, __: Here(assignment))
+    with DDPG(Counting(), DDPGConfig(normalize_rewards=True, gamma=0.5, **TINY), seed=1) as agent:
+        agent.learn(2)
+        with collecting(agent, Counting, "process", 1, length=4):
+            agent.learn(4)
+        if own_loop:
+            agent.observe([1, 0], [0.0], 1.0, [1, 1], False, False)
+        else:
+            agent.learn(1)
+        assert agent.replay.arrays()["observations"][-1].tolist() == [1, 0]
+        assert agent.memory.statistics()["rewards.mean"] == pytest.approx((1 + 2.5 + 1 + 2.5 + 4.25 + 1 + 1) / 7)
+
+
 def test_a_collector_without_workers_is_none():
     with (
         DDPG(Counting(), DDPGConfig(**TINY), seed=1) as agent,
