@@ -20,6 +20,7 @@ from ddpg.config import AgentConfig
 from ddpg.errors import UsageError
 from ddpg.experience import spaces
 from ddpg.experience.actions import Actions, first
+from ddpg.experience.faults import said
 from ddpg.experience.interaction import spaces_of
 from ddpg.experience.values import as_whole
 from ddpg.experience.workers import check_timeout
@@ -215,12 +216,31 @@ def _discounting(config: AgentConfig, env: Any) -> AgentConfig:
     """
     if config.gamma is not None:
         return config
-    steps = getattr(getattr(env, "spec", None), "max_episode_steps", None)
+    steps = getattr(_spec_of(env), "max_episode_steps", None)
     if not steps:
         raise UsageError(
             "gamma=none is taken from the environment's max_episode_steps, and there is none here; give gamma a number"
         )
     return config.replace(gamma=min(max(1 - 5 / steps, 0.95), 0.995))
+
+
+def _spec_of(env: Any) -> Any:
+    """Return what an environment was made by, or the first of a vector that was not made by a spec of its own.
+
+    Raises:
+        UsageError: a vector's processes could not tell.
+    """
+    spec = getattr(env, "spec", None)
+    ask = getattr(env.unwrapped, "get_attr", None) if isinstance(env, gym.vector.VectorEnv) else None
+    if spec is not None or ask is None:
+        return spec
+    try:
+        return ask("spec")[0]
+    except Exception as error:  # whatever pickle raises of what a spec holds; the processes have ended with that
+        raise UsageError(
+            f"gamma=none is taken from the environment's max_episode_steps, which {env} could not tell "
+            f"({said(error)}); make the vector anew, and give gamma a number"
+        ) from None
 
 
 def seed_from(sequence: np.random.SeedSequence) -> int:

@@ -1,8 +1,11 @@
 """What changes in the course of learning apart from the shared rates: noise, each network's rate; γ of the horizon."""
 
+import contextlib
+
 import gymnasium as gym
 import numpy as np
 import pytest
+from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 
 from ddpg import DDPG, DDPGConfig, UsageError
 from ddpg.acting.exploration import BoxExploration
@@ -77,6 +80,23 @@ def test_gamma_is_of_the_horizon(learned):
 def test_gamma_stays_within_its_bounds(steps, gamma):
     env = gym.make("Pendulum-v1", max_episode_steps=steps)
     assert DDPG(env, SMALL.replace(gamma=None), seed=0).config.gamma == pytest.approx(gamma)
+
+
+@pytest.mark.parametrize("kind", [SyncVectorEnv, AsyncVectorEnv])
+def test_gamma_of_a_vector_is_of_its_environments(kind):
+    with contextlib.closing(kind([lambda: gym.make("Pendulum-v1")] * 2)) as env:
+        assert env.spec is None
+        assert DDPG(env, SMALL.replace(gamma=None), seed=0).config.gamma == pytest.approx(0.975)
+
+
+def test_a_vector_that_cannot_tell_its_horizon_is_refused():
+    def get_attr(name):
+        raise AttributeError("Can't pickle local object")
+
+    env = SyncVectorEnv([lambda: gym.make("Pendulum-v1")])
+    env.get_attr = get_attr
+    with pytest.raises(UsageError, match=r"could not tell \(AttributeError: Can't pickle .*give gamma a number"):
+        DDPG(env, SMALL.replace(gamma=None))
 
 
 def test_gamma_of_no_horizon_is_refused():
