@@ -127,20 +127,15 @@ class AgentConfig(Options):
         self._check(bool(self.hidden) and min(self.hidden) >= 1, "hidden", "layers of at least 1 unit")
         self._check_shares("gamma")
         self._check(0 < self.tau <= 1, "tau", "in (0, 1]")
-        self._check_positive("updates_per_step")
+        self._check_positive("updates_per_step", "step_timeout", "max_gradient_norm", "clip_delta")
         for name in ("batch_size", "buffer_size", "updates_per_call"):
             self._check(getattr(self, name) >= 1, name, "at least 1")
         self._check(self.learning_starts >= 0, "learning_starts", "at least 0")
         self._check(self.exploration_steps >= 1, "exploration_steps", "at least 1")
         self._check(self.threads is None or 1 <= self.threads <= 256, "threads", "1 to 256, or none")
-        if self.step_timeout is not None:
-            self._check_positive("step_timeout")
         self._check(0 <= self.adam_beta1 < 1, "adam_beta1", "in [0, 1)")
         if self.adam_beta1 != 0.9 and self.optimizer != "adam":
             raise UsageError(f"adam_beta1={self.adam_beta1} needs optimizer='adam', got {self.optimizer!r}")
-        self._check(
-            self.max_gradient_norm is None or self.max_gradient_norm > 0, "max_gradient_norm", "> 0, or none for any"
-        )
         self._check_memory()
         if self.td_target == "placeholder" and (self.jit or self.updates_per_call != 1):
             raise UsageError(
@@ -241,7 +236,7 @@ class DDPGConfig(TD3Options, CriticOptions, AgentConfig):
 
     def __post_init__(self):
         super().__post_init__()
-        self._check_positive("actor_learning_rate", "critic_learning_rate")
+        self._check_positive("actor_learning_rate", "critic_learning_rate", "action_gradient_clip")
         if self.target == "none" and self.norm_of_critics not in RENORMS:
             raise UsageError(
                 "target='none' stands on batch renormalisation of the critics, which sees (s, a) and (s', a') at once; "

@@ -79,7 +79,8 @@ class Options:
 
     def _check_positive(self, *names: str) -> None:
         for name in names:
-            self._check(0 < getattr(self, name) < math.inf, name, "a finite number > 0")
+            value, optional = getattr(self, name), field_type(type(self), name)[2]
+            self._check(value is None or 0 < value < math.inf, name, f"a finite number > 0{', or none' * optional}")
 
     def _check_shares(self, *names: str) -> None:
         for name in names:
@@ -170,7 +171,7 @@ def coerced(config: type, name: str, value: Any) -> Any:
             return value
         if kind in (int, float):
             return _number(kind, value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):  # the last of infinity as an int
         pass
     described = f"a list of {kind.__name__}" if many else kind.__name__
     raise UsageError(f"{name}={value!r} must be {described}{' or none' if optional else ''}")

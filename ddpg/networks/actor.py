@@ -83,8 +83,10 @@ class ActorNetwork(Network):
             POLICY_GRADIENTS,
             "a callable (actor, critic, states) -> [(gradient, variable)]",
         )
-        if action_gradient_clip is not None and not action_gradient_clip > 0:
-            raise UsageError(f"action_gradient_clip={action_gradient_clip} must be > 0, or None for no clipping")
+        if action_gradient_clip is not None and not 0 < action_gradient_clip < np.inf:
+            raise UsageError(
+                f"action_gradient_clip={action_gradient_clip} must be a finite number > 0, or None for no clipping"
+            )
         self.action_gradient_clip = action_gradient_clip
         if pre_activation_penalty and self.bounding.head is not boundings.tanh_head:
             raise UsageError(

@@ -47,8 +47,10 @@ class Network(abc.ABC):
             )
         if not (np.isfinite(learning_rate) and learning_rate > 0):
             raise UsageError(f"learning_rate={learning_rate} of the {name} must be a finite number > 0")
-        if max_gradient_norm is not None and not max_gradient_norm > 0:
-            raise UsageError(f"max_gradient_norm={max_gradient_norm} of the {name} must be > 0, or None for any")
+        if max_gradient_norm is not None and not 0 < max_gradient_norm < np.inf:
+            raise UsageError(
+                f"max_gradient_norm={max_gradient_norm} of the {name} must be a finite number > 0, or None for any"
+            )
         self.max_gradient_norm = max_gradient_norm
         self.graph = v1.get_default_graph()
         self.name = name

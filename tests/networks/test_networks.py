@@ -267,6 +267,8 @@ def test_optimizer_and_learning_rate_are_used(observation_space, action_space, s
         ({"tau": 1.5}, "tau=1.5 must be in"),
         ({"learning_rate": -1.0}, "learning_rate=-1.0"),
         ({"action_gradient_clip": 0.0}, "action_gradient_clip=0.0"),
+        ({"action_gradient_clip": float("inf")}, "action_gradient_clip=inf must be a finite number > 0"),
+        ({"max_gradient_norm": float("inf")}, "max_gradient_norm=inf of the .* must be a finite number > 0"),
     ],
 )
 def test_bad_numbers(options, message, observation_space, action_space, graph):

@@ -203,7 +203,7 @@ def test_drivers_agree_on_all_of_them():
     [
         ({"critic_l2": -1.0}, "critic_l2=-1.0"),
         ({"pre_activation_penalty": float("inf")}, "pre_activation_penalty=inf"),
-        ({"max_gradient_norm": 0.0}, "max_gradient_norm=0.0 must be > 0"),
+        ({"max_gradient_norm": 0.0}, "max_gradient_norm=0.0 must be a finite number > 0"),
         ({"critic_loss": "hubert"}, "did you mean 'huber'"),
         ({"adam_beta1": 1.0}, "adam_beta1=1.0"),
         ({"adam_beta1": 0.5, "optimizer": "sgd"}, "adam_beta1=0.5 needs optimizer='adam', got 'sgd'"),
