@@ -39,9 +39,16 @@ class UpdateCount:
         return tuple((made + 1) % interval == 0 for interval in sorted(self._intervals))
 
     @property
-    def period(self) -> int:
-        """Updates after which :meth:`due` repeats."""
-        return math.lcm(*self._intervals)
+    def firsts(self) -> list[int]:
+        """The first update of each kind, by what is :meth:`due`: how many were made before it, the fewest first.
+
+        What ends some intervals is a multiple of each, so of their least common multiple, which ends the same ones: it
+        is the first of its kind. However long the intervals are, there are no more of those than sets of them.
+        """
+        numbers = {1}
+        for interval in self._intervals:
+            numbers |= {math.lcm(number, interval) for number in numbers}
+        return [number - 1 for number in sorted(numbers)]
 
     def made(self) -> tf.Tensor:
         """Return the number of updates before the one under way, int64."""

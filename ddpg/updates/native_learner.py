@@ -130,9 +130,8 @@ def _turns(update: Update, batch: Batch) -> tuple[list[Metrics], Callable[[int],
     with count.held(0):
         wholes = [update.whole(batch)]
     kinds = {count.due(0): 0}
-    for made in range(1, count.period):
-        if count.due(made) not in kinds:
-            kinds[count.due(made)] = len(wholes)
-            with count.held(made):
-                wholes.append(update.whole(batch))
+    for made in count.firsts[1:]:
+        kinds[count.due(made)] = len(wholes)
+        with count.held(made):
+            wholes.append(update.whole(batch))
     return wholes, lambda made: kinds[count.due(made)]
