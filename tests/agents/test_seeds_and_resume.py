@@ -69,6 +69,28 @@ def test_fractions_of_updates_stay_owed(tmp_path):
     assert resumed.made == [4, 4, 6]
 
 
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ({"updates_per_call": 32}, {"updates_per_call": 1}),
+        ({"overlap": True, "updates_per_step": 3.0}, {"overlap": False}),
+    ],
+)
+def test_what_is_owed_stays_owed_under_other_options(before, after, tmp_path):
+    """An agent that was loaded with them and has made no step yet can be saved again, and makes its updates then."""
+    agent = make(DDPG, **{"learning_starts": 0, "updates_per_call": 2, **before}).learn(5)
+    owed, earned = agent.loop.owed_updates, 5 * agent.config.updates_per_step
+    config = agent.config.replace(**after)
+    assert owed >= config.updates_per_call
+    agent.save(tmp_path / "c")
+    DDPG.load(tmp_path / "c", config=config).save(tmp_path / "d")
+    loaded = DDPG.load(tmp_path / "d", Counting(7, action_space=SPACES[DDPG]))
+    assert loaded.loop.owed_updates == owed
+    loaded.learn(1)
+    assert loaded.num_updates + loaded.loop.owed_updates == earned + config.updates_per_step
+    assert loaded.loop.owed_updates < 1
+
+
 # -- seeds --------------------------------------------------------------------------------------------
 
 
