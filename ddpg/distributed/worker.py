@@ -9,6 +9,7 @@ import numpy as np
 from ddpg.distributed.messages import Assignment, Request, Rollout
 from ddpg.experience.batch import stored_dtype
 from ddpg.experience.interaction import make_interaction
+from ddpg.experience.transitions import Episode, Transitions
 
 
 class Worker:
@@ -60,8 +61,10 @@ class Worker:
         start = time.monotonic()
         interaction, behaviour = self._interaction, self._behaviour
         dtype = stored_dtype(self._env.observation_space)
-        rows, dropped = [], 0
-        episodes, abandoned = [], []
+        rows: list[tuple[Transitions, np.ndarray, np.ndarray]] = []
+        episodes: list[tuple[int, Episode]] = []
+        abandoned: list[int] = []
+        dropped = 0
         for step in range(request.first_step, request.first_step + self._assignment.length):
             actions, clipped = behaviour.act(self._policy, interaction.observations, step)
             transitions = interaction.step(self._assignment.actions.to_env(actions))
