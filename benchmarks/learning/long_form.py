@@ -16,6 +16,7 @@ COLUMNS = ("study", "env", "recipe", "seed", "step", "measure", "value")
 RETURN, SECONDS, FINAL = "evaluation_mean_return", "training_seconds", "final_mean_return"
 KEPT = (RETURN, "evaluation_success_rate", SECONDS, FINAL, "last_steps_per_second", "last_compile_seconds")
 ASKED, OPTIONS = "asked_steps", "options_crc32"
+LATE = 5  # evaluations
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,6 +59,11 @@ class Cell(Run):
     def final(self) -> float:
         """The mean return of the last evaluation, or of the one after training where the study asked for one."""
         return float(self.one(FINAL, self.rows[-1]["mean_return"]))
+
+    @property
+    def late(self) -> float:
+        """The mean return of the last five evaluations: less noisy an end than the last."""
+        return float(self.returns[-LATE:].mean())
 
     @property
     def seconds(self) -> np.ndarray:

@@ -14,7 +14,7 @@ PEER_STUDY, PEER = "stable_baselines", "Stable-Baselines3 TD3"
 def row_of(cells: Sequence[Cell], label: str | None = None) -> dict[str, Any]:
     """Return the table's row of the seeds of one recipe in one environment."""
     finished = [cell for cell in cells if cell.finished]
-    finals, maxima = [cell.final for cell in finished], [float(cell.returns.max()) for cell in finished]
+    finals, maxima = [cell.final for cell in finished], [_largest(cell) for cell in finished]
     first = cells[0]
     return study_table.table_row(first.env_id, label or first.recipe, first.asked, finals, maxima, len(cells))
 
@@ -58,7 +58,7 @@ def across(cells: Sequence[Cell]) -> str:
     lines = ["| recipe | tasks | runs | final, normalised | largest, normalised |", "|---" * 5 + "|"]
     for recipe, tasks in found.items():
         told = []
-        for value in (lambda cell: cell.final, lambda cell: float(cell.returns.max())):
+        for value in (lambda cell: cell.final, _largest):
             scores = {env_id: normalised.normalised(env_id, [*map(value, own)]) for env_id, own in tasks.items()}
             told.append(study_table.interval(*normalised.across_tasks(scores)))
         runs = sum(map(len, tasks.values()))
@@ -86,12 +86,11 @@ def climbed(cells: Sequence[Cell]) -> str:
     places = ladder.environments(cells)
     if not places:
         return nothing(ladder.STUDY)
-    heads = ["rung", "option", *(f"{env_id}, {end}" for env_id in places for end in ("final", "largest"))]
+    heads = ["rung", "option", *(f"{env_id}, {end}" for env_id in places for end in ("final", "last five", "largest"))]
     lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     for rung in ladder.RUNGS:
         page = f"[{rung.page}](options/{rung.page}.md)" if rung.page else ""
-        own = [_rung(rung, cells, env_id) for env_id in places]
-        told = [study_table.told(row, end) if row else "none yet" for row in own for end in ("final", "maximum")]
+        told = [text for env_id in places for text in _ends(ladder.cells_of(rung, cells, env_id))]
         lines.append(f"| {' | '.join([rung.label, page, *told])} |")
     return "\n".join([*lines, "", f"Seeds below {ladder.SEEDS}. {study_table.NOTE}"])
 
@@ -138,6 +137,17 @@ def front(cells: Sequence[Cell]) -> str:
 def nothing(study: str) -> str:
     """Return what stands in the place of a study without runs."""
     return f"No runs of the study `{study}` yet."
+
+
+def _ends(cells: Sequence[Cell]) -> list[str]:
+    """Return of the finished seeds of a rung the last return, the mean of the last five and the largest."""
+    finished = [cell for cell in cells if cell.finished]
+    ends = ([value(cell) for cell in finished] for value in (lambda cell: cell.final, lambda cell: cell.late, _largest))
+    return [study_table.interval(*study_table.over_seeds(values)) for values in ends]
+
+
+def _largest(cell: Cell) -> float:
+    return float(cell.returns.max())
 
 
 def _rung(rung: ladder.Rung, cells: Sequence[Cell], env_id: str) -> dict[str, Any] | None:

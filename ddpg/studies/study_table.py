@@ -35,9 +35,16 @@ def table_row(
     """
     row: dict[str, Any] = {"env": env, "config": config, "steps": steps, "seeds": len(finals), "seeds_asked": asked}
     for name, seeds in (("final", finals), ("maximum", maxima)):
-        told = centre_and_interval(np.array(seeds)[:, None], "iqm") if len(seeds) else (np.array([np.nan]),) * 3
-        row |= {f"{name}{end}": float(value[0]) for end, value in zip(_ENDS, told, strict=True)}
+        row |= {f"{name}{end}": value for end, value in zip(_ENDS, over_seeds(seeds), strict=True)}
     return row
+
+
+def over_seeds(values: Sequence[float]) -> tuple[float, float, float]:
+    """Return the interquartile mean of a value a seed and the ends of its 95 % bootstrap interval; NaN of none."""
+    if not len(values):
+        return (float("nan"),) * 3
+    centre, low, high = centre_and_interval(np.array(values)[:, None], "iqm")
+    return float(centre[0]), float(low[0]), float(high[0])
 
 
 def markdown(rows: Sequence[dict[str, Any]]) -> str:

@@ -84,10 +84,22 @@ def rungs(*skipped):
 
 def test_the_ladder_has_the_seeds_that_all_rungs_have():
     lines = tables.climbed(rungs("joint_pass")).splitlines()
-    assert lines[2] == "| DDPG |  | 1 (0 to 2) | 1 (0 to 2) |"
-    assert lines[3] == "| + two critics | [n_critics](options/n_critics.md) | 11 (10 to 12) | 11 (10 to 12) |"
+    assert lines[2] == f"| DDPG |  |{' 1 (0 to 2) |' * 3}"
+    assert lines[3] == f"| + two critics | [n_critics](options/n_critics.md) |{' 11 (10 to 12) |' * 3}"
     (missing,) = [line for line in lines if "joint pass" in line]
-    assert missing.endswith("| none yet | none yet |")
+    assert missing.endswith(f"(options/target.md) |{' none yet |' * 3}")
+
+
+def test_a_rung_is_told_by_its_end_its_last_five_evaluations_and_its_largest():
+    """Of six evaluations the first is the largest; (0 + 1 + 2 + 3 + 9) / 5 = 3. A seed under way counts nowhere."""
+    runs = [
+        cell("ladder", "E", "cooldown", 0, [100, 0, 1, 2, 3, 9]),
+        cell("ladder", "E", "cooldown", 1, [7], asked=900),
+    ]
+    lines = tables.climbed(runs).splitlines()
+    assert lines[0] == "| rung | option | E, final | E, last five | E, largest |"
+    (told,) = [line for line in lines if "cooldown" in line]
+    assert told.endswith("| 9 (9 to 9) | 3 (3 to 3) | 100 (100 to 100) |")
 
 
 def test_a_page_is_told_what_its_rungs_changed():
