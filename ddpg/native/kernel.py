@@ -4,7 +4,6 @@ import itertools
 import math
 import sys
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import tensorflow as tf
@@ -12,6 +11,7 @@ import tensorflow as tf
 from ddpg.native.cores import available_cores
 from ddpg.native.emit import Module
 from ddpg.native.engine import compiled, machine
+from ddpg.native.helpers import Helpers
 from ddpg.native.layout import ALIGNMENT, lay_out, rounded, tables
 from ddpg.native.pace import Pace
 from ddpg.native.program import NoTranslation, Value
@@ -74,7 +74,7 @@ class Kernel:
             size = rounded(module.size)
         self._block = _aligned(size)
         self._paces = [Pace() for _ in self._compiled] if self.workers > 1 else []
-        self._helpers = ThreadPoolExecutor(self.workers - 1, "ddpg-update") if self.workers > 1 else None
+        self._helpers = Helpers(self.workers - 1, "ddpg-update") if self.workers > 1 else None
         for offset, table in constants:
             self._block[offset : offset + table.size] = table.detail.array.ravel()
         self.values = [
@@ -122,11 +122,8 @@ class Kernel:
         if alone or self._helpers is None:
             self._compiled[update].run_alone(count, 0, *addresses)
             return
-        run = self._compiled[update].run
-        helping = [self._helpers.submit(run, count, worker, *addresses) for worker in range(1, self.workers)]
-        run(count, 0, *addresses)
-        for helper in helping:
-            helper.result()
+        calls = [(count, worker, *addresses) for worker in range(self.workers)]
+        self._helpers.together(self._compiled[update].run, calls)
 
 
 def _workers(steps: Sequence[Step]) -> int:

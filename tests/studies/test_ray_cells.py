@@ -335,8 +335,9 @@ def test_a_node_that_leaves_costs_a_cell_what_had_not_come_home(tmp_path, capsys
     assert all(0 < saved < steps for saved in left), left
     assert (outcome.finished, outcome.failed) == (2, {})
     said = capsys.readouterr().err
-    assert said.count("begins there again") == 1
-    assert said.count("goes on at step") == 1
+    lost = said.count("begins there again")
+    assert lost >= 1  # twice where Ray has sent it to the lost node once more, not knowing yet
+    assert said.count("goes on at step") == lost
     for place in places:
         rows = [int(row["timesteps"]) for row in directory.read_table(place.run / "evaluations.csv")]
         assert rows == sorted({*rows})
