@@ -79,7 +79,7 @@ PRESETS = {
     "InvertedPendulum-v5": Preset(50_000),
     "InvertedDoublePendulum-v5": Preset(50_000, _DOUBLE_PENDULUM),
     "Reacher-v5": Preset(50_000, {"gamma": 0.98}),
-    "Swimmer-v5": Preset(300_000, {"gamma": 0.9999}),
+    "Swimmer-v5": Preset(300_000, {"gamma": 0.9999}, recipe="plus"),
     "HalfCheetah-v5": Preset(1_000_000, recipe="plus"),
     "Hopper-v5": Preset(1_000_000, recipe="plus"),
     "Walker2d-v5": Preset(1_000_000, recipe="plus"),
