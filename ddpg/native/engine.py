@@ -12,6 +12,7 @@ from ddpg.native import code_cache
 from ddpg.native.emit import ALONE, ENTRY
 from ddpg.native.product import Registers, registers
 from ddpg.native.program import NoTranslation
+from ddpg.native.subnormal import mode_functions
 
 PIPELINE = 1  # counts the ways in which _optimised has worked: code of another one is not taken from the cache
 
@@ -38,6 +39,7 @@ class Compiled:
         target = llvm.Target.from_default_triple().create_target_machine(
             cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=3
         )
+        text = f"{text}\n\n{mode_functions(llvm.get_default_triple())}"
         key = _key(text)
         kept = code_cache.read(key)
         module = _optimised(text, target) if kept is None else llvm.parse_assembly("")

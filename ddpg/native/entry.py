@@ -63,6 +63,7 @@ class Entry:
         self._main = main = Lines()
         self._touches = Touches(work.layout, work.scratch)
         self._crew = (Together if together else Alone)(main, work.workers, work.scratch.meeting)
+        mode = main.add("call i64 @flush()")
         with main.loop(0, "%count") as update:
             self._places = {
                 f"field {field}": main.at(f"%field{index}", main.times(update, size))
@@ -83,6 +84,7 @@ class Entry:
                 for index, output in enumerate(work.outputs[1]):
                     self._keep(output, index, update)
             self._crew.end()
+        main.do(f"call void @set_mode(i64 {mode})")
         pointers = ["%block", *(f"%field{index}" for index in range(len(work.fields))), "%sums"]
         pointers += [f"%kept{index}" for index in range(len(work.outputs[1]))]
         head = f"define void @{name}(i64 %count, i64 %worker, {', '.join(f'ptr {pointer}' for pointer in pointers)})"
