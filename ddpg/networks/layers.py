@@ -7,7 +7,7 @@ import tensorflow as tf
 from ddpg._tflearn import tflearn
 from ddpg.errors import UsageError, choose
 from ddpg.family import ACTIVATIONS, NORMS, OUTPUT_INITS, RENORMS
-from ddpg.networks.renorm import EPSILON, SOFT, batch_renormalization
+from ddpg.networks.renorm import EPSILON, R_MIN, SOFT, batch_renormalization
 
 AUTO_REUSE = tf.compat.v1.AUTO_REUSE
 
@@ -60,7 +60,8 @@ def mlp(
             normalised (Lillicrap et al. 2015, section 3), every hidden layer where no action enters or it
             enters with the observation; ``"layer"``: layer normalisation of every hidden layer; ``"renorm"``:
             batch renormalisation of what enters each layer, the output's too, as in CrossQ; ``"renorm_soft"``:
-            the same, but of the observation and the action only what is large is made smaller.
+            the same, but of the observation and the action only what is large is made smaller, and training mode
+            agrees with inference mode also about units that are seldom active.
         action_layer: the layer whose input the action joins (critics only). 0: with the observation;
             1: the paper's critic.
 
@@ -80,6 +81,8 @@ def mlp(
     if action_layer not in range(len(hidden)):
         raise UsageError(f"action_layer={action_layer} must be one of the layers 0 to {len(hidden) - 1}")
     activate = _activation(activation)
+    soft = norm == "renorm_soft"
+    r_min = 0.0 if soft else R_MIN
 
     def network(states: tf.Tensor, actions: tf.Tensor | None = None) -> tf.Tensor:
         layer = _flat(states)
@@ -90,8 +93,8 @@ def mlp(
             if actions is not None and index == action_layer:
                 layer = tf.concat([layer, actions], axis=1)
             if norm in RENORMS:
-                soft = norm == "renorm_soft" and index == 0
-                layer = batch_renormalization(layer, scope=f"norm_{index}", epsilon=SOFT if soft else EPSILON)
+                epsilon = SOFT if soft and index == 0 else EPSILON
+                layer = batch_renormalization(layer, scope=f"norm_{index}", epsilon=epsilon, r_min=r_min)
             initializer = fan_in_uniform(int(layer.shape[1]))
             layer = tflearn.fully_connected(
                 layer,
@@ -106,7 +109,7 @@ def mlp(
             elif norm == "layer":
                 layer = layer_normalization(layer, scope=f"norm_{index}")
             layer = activate(layer)
-        return batch_renormalization(layer, scope="norm") if norm in RENORMS else layer
+        return batch_renormalization(layer, scope="norm", r_min=r_min) if norm in RENORMS else layer
 
     return network
 

@@ -10,6 +10,7 @@ from ddpg._tflearn import tflearn
 v1 = tf.compat.v1
 
 R_MAX, D_MAX, DECAY, WARM_UP, EPSILON = 3.0, 5.0, 0.99, 100_000, 1e-3  # CrossQ's
+R_MIN = 1 / R_MAX
 SOFT = 1.0  # as epsilon, √(σ² + 1) divides: what is large becomes alike, what is small stays as it is
 _STAYING = "statistics_stay"  # a graph collection, not empty while they do
 
@@ -26,15 +27,17 @@ def statistics_stay() -> Iterator[None]:
 
 
 def batch_renormalization(
-    incoming: tf.Tensor, scope: str, warm_up: int = WARM_UP, epsilon: float = EPSILON
+    incoming: tf.Tensor, scope: str, warm_up: int = WARM_UP, epsilon: float = EPSILON, r_min: float = R_MIN
 ) -> tf.Tensor:
     """Normalise ``[B, n]`` over the batch in training mode, by moving averages in inference mode.
 
-        x̂ = (x − μ_B)/σ_B · r + d,   r = clip(σ_B/σ, 1/3, 3),   d = clip((μ_B − μ)/σ, ±5)
+        x̂ = (x − μ_B)/σ_B · r + d,   r = clip(σ_B/σ, r_min, 3),   d = clip((μ_B − μ)/σ, ±5)
 
     With r and d, which carry no gradient, both modes agree as long as the batch is not far from the averages μ and σ;
-    while these settle, for ``warm_up`` training steps, r = 1 and d = 0: batch normalisation. Unlike tflearn's, the
-    layer knows its mode when it is built, so that in inference mode it is an affine map that NumPy can mirror.
+    while these settle, for ``warm_up`` training steps, r = 1 and d = 0: batch normalisation. Of a unit that is seldom
+    active, and then much, σ_B is small beside σ in nearly every batch: with ``r_min`` of 0 the modes agree there too.
+    Unlike tflearn's, the layer knows its mode when it is built, so that in inference mode it is an affine map that
+    NumPy can mirror.
     """
     with v1.variable_scope(scope, reuse=v1.AUTO_REUSE):
         size = [int(incoming.shape[-1])]
@@ -49,7 +52,7 @@ def batch_renormalization(
     batch_mean, batch_variance = tf.nn.moments(incoming, axes=[0])
     deviation, batch_deviation = tf.sqrt(variance + epsilon), tf.sqrt(batch_variance + epsilon)
     settled = tf.cast(steps >= warm_up, tf.float32)
-    r = tf.clip_by_value(batch_deviation / deviation, 1 / R_MAX, R_MAX)
+    r = tf.clip_by_value(batch_deviation / deviation, r_min, R_MAX)
     d = tf.clip_by_value((batch_mean - mean) / deviation, -D_MAX, D_MAX)
     r, d = tf.stop_gradient(1 + settled * (r - 1)), tf.stop_gradient(settled * d)
     # γ·x̂ + β, with all that is the same for every row put together first: a pass has less to do and to keep.

@@ -86,6 +86,23 @@ def test_renormalisation_by_hand(session):
     np.testing.assert_allclose(session.run(inference), (x - mean) / deviation, rtol=1e-5)
 
 
+@pytest.mark.parametrize(("norm", "agree"), [("renorm", False), ("renorm_soft", True)])
+def test_of_a_unit_that_is_seldom_active_both_modes_say_the_same(session, norm, agree):
+    """Its deviation in this batch is far below a third of its moving one, to which r may not go down in CrossQ's."""
+    x = tf.constant(np.array([[1.9], [2.1], [2.0]], np.float32))
+    network = mlp((1,), "linear", norm)
+    with training_mode(True), statistics_stay(), v1.variable_scope("here", use_resource=True):
+        taught = network(x)
+    with training_mode(False), v1.variable_scope("here", use_resource=True, reuse=True):
+        used = network(x)
+    session.run(v1.global_variables_initializer())
+    moved = {v.op.name: v for v in v1.global_variables()}
+    session.run([v.assign(tf.fill(v.shape, 1e6)) for name, v in moved.items() if name.endswith("steps")])
+    session.run([v.assign(tf.fill(v.shape, 100.0)) for name, v in moved.items() if name.endswith("moving_variance")])
+    one, other = session.run([taught, used])
+    assert np.allclose(one, other, rtol=1e-4, atol=1e-5) == agree, (one, other)
+
+
 def test_renormalisation_corrects_values_and_not_gradients(session):
     """Averages of 0 and 1, which the corrections meet: what comes out is x itself, its gradient batch normalisation's.
 
