@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from ddpg.native.text import Lines, number
 
+SELU = (1.0507009873554805, 1.6732632423543772)  # scale and α (Klambauer et al. 2017, arXiv 1706.02515)
 ZERO, ONE, TWO = number(0), number(1), number(2)
 
 
@@ -27,13 +28,19 @@ def _polynomial(lines: Lines, x: str, coefficients: tuple[float, ...]) -> str:
     return total
 
 
-# Minimax polynomials of the Cephes library (S. L. Moshier): e^r for |r| <= ln(2)/2, and tanh for |x| < 0.625.
+# Minimax polynomials of the Cephes library (S. L. Moshier): e^r for |r| <= ln(2)/2, tanh for |x| < 0.625, and
+# log(1 + x) for 1 + x from √½ to √2.
 _EXP = (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1)
 _TANH = (-5.70498872745e-3, 2.06390887954e-2, -5.37397155531e-2, 1.33314422036e-1, -3.33332819422e-1)
+_LOG = (
+    *(7.0376836292e-2, -1.1514610310e-1, 1.1676998740e-1, -1.2420140846e-1, 1.4249322787e-1),
+    *(-1.6668057665e-1, 2.0000714765e-1, -2.4999993993e-1, 3.3333331174e-1),
+)
 _LN2 = (0.693359375, -2.12194440e-4)  # in two parts: the first times a small integer is exact
 
 
-def _exp(lines: Lines, x: str) -> str:
+def _powers(lines: Lines, x: str) -> tuple[str, str]:
+    """Return 2ⁿ, and e to the power of what is left of ``x`` without n·ln 2, less one."""
     x = lines.choose("olt", x, number(-87.3), number(-87.3), x)
     x = lines.choose("ogt", x, number(88.3), number(88.3), x)
     power = lines.call("nearbyint", lines.binary("fmul", x, number(1.44269504088896341)))
@@ -44,10 +51,35 @@ def _exp(lines: Lines, x: str) -> str:
         rest = lines.add(f"fsub float {rest}, {product}")
     square = lines.binary("fmul", rest, rest)
     tail = lines.binary("fmul", _polynomial(lines, rest, _EXP), square)
-    mantissa = lines.binary("fadd", lines.binary("fadd", tail, rest), ONE)
     exponent = lines.add(f"call i32 @llvm.fptosi.sat.i32.f32(float {power})")
     bits = lines.add(f"shl i32 {lines.add(f'add i32 {exponent}, 127')}, 23")
-    return lines.binary("fmul", mantissa, lines.add(f"bitcast i32 {bits} to float"))
+    return lines.add(f"bitcast i32 {bits} to float"), lines.binary("fadd", tail, rest)
+
+
+def _exp(lines: Lines, x: str) -> str:
+    power, rest = _powers(lines, x)
+    return lines.binary("fmul", lines.binary("fadd", rest, ONE), power)
+
+
+def _exp_less_one(lines: Lines, x: str) -> str:
+    """Return eˣ − 1, exact to rounding also where it is small."""
+    power, rest = _powers(lines, x)
+    # Plain operations: multiplied out, what is small would be lost beside the power.
+    whole = lines.add(f"fsub float {power}, {ONE}")
+    return lines.add(f"fadd float {lines.add(f'fmul float {power}, {rest}')}, {whole}")
+
+
+def _log_of_one_and(lines: Lines, t: str) -> str:
+    """Return log(1 + t) of t from 0 to 1, exact to rounding also where it is small."""
+    half = lines.add(f"fmul float {lines.add(f'fsub float {t}, {ONE}')}, {number(0.5)}")  # (1 + t)/2 − 1
+    x = lines.choose("ogt", t, number(2**0.5 - 1), half, t)
+    power = lines.choose("ogt", t, number(2**0.5 - 1), ONE, ZERO)
+    square = lines.binary("fmul", x, x)
+    tail = lines.binary("fmul", lines.binary("fmul", _polynomial(lines, x, _LOG), square), x)
+    tail = lines.binary("fadd", tail, lines.binary("fmul", power, number(_LN2[1])))
+    tail = lines.binary("fsub", tail, lines.binary("fmul", square, number(0.5)))
+    whole = lines.add(f"fadd float {x}, {tail}")
+    return lines.add(f"fadd float {whole}, {lines.add(f'fmul float {power}, {number(_LN2[0])}')}")
 
 
 def _tanh(lines: Lines, x: str) -> str:
@@ -71,6 +103,50 @@ def _relu_gradient(lines: Lines, gradient: str, feature: str) -> str:
 
 def _tanh_gradient(lines: Lines, y: str, gradient: str) -> str:
     return lines.binary("fmul", gradient, lines.binary("fsub", ONE, lines.binary("fmul", y, y)))
+
+
+def _elu(scale: float, alpha: float) -> Callable[..., str]:
+    """Scale times x, below 0 times α(eˣ − 1)."""
+
+    def function(lines: Lines, x: str) -> str:
+        below = lines.binary("fmul", _exp_less_one(lines, x), number(scale * alpha))
+        return lines.choose("olt", x, ZERO, below, lines.binary("fmul", x, number(scale)))
+
+    return function
+
+
+def _elu_gradient(scale: float, alpha: float) -> Callable[..., str]:
+    def function(lines: Lines, gradient: str, y: str) -> str:
+        below = lines.binary("fadd", y, number(scale * alpha))
+        return lines.binary("fmul", gradient, lines.choose("olt", y, ZERO, below, number(scale)))
+
+    return function
+
+
+def _sigmoid(lines: Lines, x: str) -> str:
+    return lines.binary("fdiv", ONE, lines.binary("fadd", _exp(lines, lines.add(f"fneg float {x}")), ONE))
+
+
+def _sigmoid_gradient(lines: Lines, y: str, gradient: str) -> str:
+    return lines.binary("fmul", gradient, lines.binary("fmul", y, lines.binary("fsub", ONE, y)))
+
+
+def _softplus(lines: Lines, x: str) -> str:
+    power = _exp(lines, lines.add(f"fneg float {lines.call('fabs', x)}"))
+    return lines.binary("fadd", lines.choose("olt", x, ZERO, ZERO, x), _log_of_one_and(lines, power))
+
+
+def _softplus_gradient(lines: Lines, gradient: str, x: str) -> str:
+    return lines.binary("fmul", gradient, _sigmoid(lines, x))
+
+
+def _softsign(lines: Lines, x: str) -> str:
+    return lines.binary("fdiv", x, lines.binary("fadd", ONE, lines.call("fabs", x)))
+
+
+def _softsign_gradient(lines: Lines, gradient: str, x: str) -> str:
+    size = lines.binary("fadd", ONE, lines.call("fabs", x))
+    return lines.binary("fdiv", gradient, lines.binary("fmul", size, size))
 
 
 def _rsqrt_gradient(lines: Lines, y: str, gradient: str) -> str:
@@ -97,6 +173,11 @@ FUNCTIONS: dict[str, Callable[..., str]] = {
     "exp": _exp,
     "log": lambda lines, x: lines.call("log", x),
     "tanh": _tanh,
+    "elu": _elu(1.0, 1.0),
+    "selu": _elu(*SELU),
+    "sigmoid": _sigmoid,
+    "softplus": _softplus,
+    "softsign": _softsign,
     "greater": _comparison("ogt"),
     "greater_equal": _comparison("oge"),
     "less": _comparison("olt"),
@@ -104,6 +185,11 @@ FUNCTIONS: dict[str, Callable[..., str]] = {
     "select": lambda lines, mask, one, other: lines.choose("une", mask, ZERO, one, other),
     "relu_gradient": _relu_gradient,
     "tanh_gradient": _tanh_gradient,
+    "elu_gradient": _elu_gradient(1.0, 1.0),
+    "selu_gradient": _elu_gradient(*SELU),
+    "sigmoid_gradient": _sigmoid_gradient,
+    "softplus_gradient": _softplus_gradient,
+    "softsign_gradient": _softsign_gradient,
     "rsqrt_gradient": _rsqrt_gradient,
     "sqrt_gradient": lambda lines, y, gradient: lines.binary("fdiv", lines.binary("fmul", gradient, number(0.5)), y),
 }

@@ -29,6 +29,11 @@ _MAPS = {
     "Log": "log",
     "Tanh": "tanh",
     "Relu": "relu",
+    "Elu": "elu",
+    "Selu": "selu",
+    "Sigmoid": "sigmoid",
+    "Softplus": "softplus",
+    "Softsign": "softsign",
     "Greater": "greater",
     "GreaterEqual": "greater_equal",
     "Less": "less",
@@ -38,6 +43,11 @@ _MAPS = {
     "SelectV2": "select",
     "ReluGrad": "relu_gradient",
     "TanhGrad": "tanh_gradient",
+    "EluGrad": "elu_gradient",
+    "SeluGrad": "selu_gradient",
+    "SigmoidGrad": "sigmoid_gradient",
+    "SoftplusGrad": "softplus_gradient",
+    "SoftsignGrad": "softsign_gradient",
     "RsqrtGrad": "rsqrt_gradient",
     "SqrtGrad": "sqrt_gradient",
 }
@@ -134,6 +144,12 @@ def _mean(translation: Translation, operation: tf.Operation, output: tf.Tensor) 
     total = _sum(translation, operation, output)
     count = math.prod(operation.inputs[0].shape) / math.prod(output.shape)
     return folded(translation.program, "mul", total, translation.program.literal(1 / count))
+
+
+def _half_squares(translation: Translation, operation: tf.Operation, output: tf.Tensor) -> Value:
+    program = translation.program
+    squares = program.map("square", translation.whole(operation.inputs[0]))
+    return program.map("mul", program.sums(squares, ALL), program.literal(0.5))
 
 
 def _bias_gradient(translation: Translation, operation: tf.Operation, output: tf.Tensor) -> Value:
@@ -266,6 +282,7 @@ _OTHERS: dict[str, Callable[[Translation, Any, tf.Tensor], Value]] = {
     "Cast": _cast,
     "Sum": _sum,
     "Mean": _mean,
+    "L2Loss": _half_squares,
     "BiasAddGrad": _bias_gradient,
     "MatMul": _matrix_product,
     "ConcatV2": _join,

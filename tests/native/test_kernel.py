@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import tensorflow as tf
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ddpg.native import kernel as kernel_module
@@ -52,6 +52,12 @@ FUNCTIONS = {
     "exp": lambda x, y: tf.exp(x),
     "tanh": lambda x, y: tf.tanh(x),
     "relu": lambda x, y: tf.nn.relu(x),
+    "elu": lambda x, y: tf.nn.elu(x),
+    "selu": lambda x, y: tf.nn.selu(x),
+    "sigmoid": lambda x, y: tf.nn.sigmoid(x),
+    "softplus": lambda x, y: tf.nn.softplus(x),
+    "softsign": lambda x, y: tf.nn.softsign(x),
+    "l2_loss": lambda x, y: tf.nn.l2_loss(x),
     "compare": lambda x, y: tf.cast(x > y, tf.float32) - 2.0 * tf.cast(x <= 0.1, tf.float32),
     "both": lambda x, y: tf.cast(tf.logical_and(x >= 0.0, y < 0.0), tf.float32),
     "where": lambda x, y: tf.where(x > 0.0, y, 3.0 * x),
@@ -60,6 +66,11 @@ FUNCTIONS = {
     "tanh_gradient": lambda x, y: tf.gradients(tf.tanh(x), x, y)[0],
     "rsqrt_gradient": lambda x, y: tf.gradients(tf.math.rsqrt(tf.abs(x) + 0.1), x, y)[0],
     "sqrt_gradient": lambda x, y: tf.gradients(tf.sqrt(tf.abs(x) + 0.1), x, y)[0],
+    "elu_gradient": lambda x, y: tf.gradients(tf.nn.elu(x), x, y)[0],
+    "selu_gradient": lambda x, y: tf.gradients(tf.nn.selu(x), x, y)[0],
+    "sigmoid_gradient": lambda x, y: tf.gradients(tf.nn.sigmoid(x), x, y)[0],
+    "softplus_gradient": lambda x, y: tf.gradients(tf.nn.softplus(x), x, y)[0],
+    "softsign_gradient": lambda x, y: tf.gradients(tf.nn.softsign(x), x, y)[0],
     "relu_gradient": lambda x, y: tf.gradients(tf.nn.relu(x), x, y)[0],
 }
 
@@ -87,6 +98,25 @@ def test_exp_and_tanh_to_rounding(functions_of_one, x):
     np.testing.assert_allclose(ours, [np.exp(np.float64(x)), np.tanh(np.float64(x))], rtol=4e-7, atol=1.2e-38)
 
 
+@settings(max_examples=30)
+@example(x=-1e-3)
+@example(x=-1e-6)
+@given(x=st.floats(-80, 80, width=32))
+def test_activations_to_rounding(activations_of_one, x):
+    """Relative to what they are, however small: elu of 1e-6 and softplus of −80 as well."""
+    ours, _ = activations_of_one.run(1, [np.full((1, 1), x, np.float32)])
+    x = np.float64(x)
+    expected = [x if x > 0 else np.expm1(x), 1 / (1 + np.exp(-x)), np.maximum(x, 0) + np.log1p(np.exp(-abs(x)))]
+    np.testing.assert_allclose(ours, expected, rtol=6e-7, atol=1.2e-38)
+
+
+@pytest.fixture(scope="module")
+def activations_of_one():
+    with tf.Graph().as_default():
+        x = v1.placeholder(tf.float32, [1])
+        return Kernel([tf.reduce_sum(f(x)) for f in (tf.nn.elu, tf.sigmoid, tf.nn.softplus)], {"x": x}, [], 1)
+
+
 @pytest.fixture(scope="module")
 def functions_of_one():
     with tf.Graph().as_default():
@@ -98,8 +128,28 @@ def test_what_is_not_a_number_stays_none(graph):
     """Training that diverges must be seen, not clipped away."""
     x = v1.placeholder(tf.float32, [2])
     outputs = [tf.nn.relu(x), tf.clip_by_value(x, -1.0, 1.0), tf.tanh(x), tf.exp(x), tf.sqrt(x), x * 0.0]
+    outputs += [
+        tf.nn.elu(x),
+        tf.nn.sigmoid(x),
+        tf.nn.softplus(x),
+        tf.nn.softsign(x),
+        tf.clip_by_global_norm([x], 1.0)[0][0],
+    ]
     kernel = Kernel([tf.reduce_sum(output) for output in outputs], {"x": x}, [], 1)
     assert np.isnan(kernel.run(1, [np.array([[np.nan, 1.0]], np.float32)])[0]).all()
+
+
+@pytest.mark.parametrize("longest", [1.0, 100.0])
+def test_gradients_scaled_to_a_norm(session, values, longest):
+    """Longer than that or not; where one is infinite, nothing is a number any more, as TensorFlow has it."""
+    x, y = (v1.placeholder(tf.float32, [5, 7]) for _ in range(2))
+    clipped, norm = tf.clip_by_global_norm([x, y], longest)
+    metrics = [*(tf.reduce_sum(gradient * tf.range(7.0)) for gradient in clipped), norm]
+    ours, theirs = both(session, metrics, {"x": x, "y": y}, values)
+    assert_alike(ours, theirs, 5e-6)
+    assert 1 < theirs[0][2] < 100
+    ours, _ = both(session, metrics, {"x": x, "y": y}, (values[0], np.full((5, 7), np.inf, np.float32)))
+    assert np.isnan(ours[0][:2]).all()
 
 
 def test_reductions_and_broadcasts(session, values):
