@@ -61,13 +61,18 @@ class Memory:
         terminated: np.ndarray,
         truncated: np.ndarray,
         lanes: Sequence[int],
+        last: np.ndarray | None = None,
     ) -> None:
-        """Store transitions as :meth:`ReplayBuffer.add` does, and take note of them in the statistics."""
+        """Store transitions as :meth:`ReplayBuffer.add` does, and take note of them in the statistics.
+
+        Args:
+            last: which are the last of their episode here; by default those that ended it.
+        """
         self.replay.add(observations, actions, rewards, next_observations, terminated, truncated, lanes)
         if self.observations is not None:
             self.observations.update(observations)
         if self.rewards is not None:
-            self.rewards.update(rewards, terminated | truncated, lanes)
+            self.rewards.update(rewards, terminated | truncated if last is None else last, lanes)
 
     def end_episodes(self, lane: int | None = None) -> None:
         """Let what is added next, in one lane or in all, begin new episodes."""

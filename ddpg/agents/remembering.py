@@ -54,7 +54,7 @@ class RememberingAgent(Agent):
 
         They count as what was seen (priorities, running statistics, the largest reward), and not as steps of the agent:
         ``num_timesteps`` stays. Transitions in a row, where s is the s′ of the one before and nothing ended, are one
-        episode, as n-step returns want to know. Of more than ``buffer_size`` the last ones stay.
+        episode, as n-step returns and the scale of returns want to know. Of more than ``buffer_size`` the last ones stay.
 
         Args:
             observations: s, ``[N, *observation shape]``, or flat, ``[N, n]``.
@@ -73,7 +73,9 @@ class RememberingAgent(Agent):
             self.observation_space, self.actions.to_flat, *fields
         )
         lanes = [DEMONSTRATIONS] * len(rewards)
-        self.memory.add(observations, flat, rewards, next_observations, terminated, truncated, lanes)
+        last = terminated | truncated
+        last[:-1] |= np.any(observations[1:] != next_observations[:-1], axis=tuple(range(1, observations.ndim)))
+        self.memory.add(observations, flat, rewards, next_observations, terminated, truncated, lanes, last)
         self.memory.end_episodes(DEMONSTRATIONS)
         self.largest_reward = float(np.max(rewards, initial=self.largest_reward))
 

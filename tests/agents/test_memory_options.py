@@ -256,6 +256,14 @@ def test_demonstrations_are_remembered():
     agent.update(2)
 
 
+def test_the_scale_of_demonstrated_returns_is_of_rows_that_follow_each_other():
+    """A row that does not begin where the one before ended begins a return, as it begins an episode in memory."""
+    agent = agent_of(normalize_rewards=True)
+    no = np.zeros(3, bool)
+    agent.remember([[0, 0], [5, 5], [5, 6]], [[0.0]] * 3, [1, 2, 3], [[0, 1], [5, 6], [5, 7]], no, no)
+    assert agent.memory.rewards.scale == pytest.approx(np.std([1, 2, 4]))
+
+
 def test_more_demonstrations_than_there_is_room():
     agent = agent_of(buffer_size=3)
     agent.remember(**DEMONSTRATED)
