@@ -54,7 +54,7 @@ class RememberingAgent(Agent):
 
         They count as what was seen (priorities, running statistics, the largest reward), and not as steps of the agent:
         ``num_timesteps`` stays. Transitions in a row, where s is the s′ of the one before and nothing ended, are one
-        episode, as n-step returns and the scale of returns want to know. Of more than ``buffer_size`` the last ones stay.
+        episode, as n-step returns and the scale of returns want to know. Of more than ``buffer_size`` the last stay.
 
         Args:
             observations: s, ``[N, *observation shape]``, or flat, ``[N, n]``.
