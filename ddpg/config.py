@@ -136,6 +136,8 @@ class AgentConfig(Options):
         self._check(0 <= self.adam_beta1 < 1, "adam_beta1", "in [0, 1)")
         if self.adam_beta1 != 0.9 and self.optimizer != "adam":
             raise UsageError(f"adam_beta1={self.adam_beta1} needs optimizer='adam', got {self.optimizer!r}")
+        if self.compiler == "native" and not self.jit:
+            raise UsageError("compiler='native' compiles the updates, and jit=False does not; set one of the two")
         self._check_memory()
         if self.td_target == "placeholder" and (self.jit or self.updates_per_call != 1):
             raise UsageError(

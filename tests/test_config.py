@@ -79,6 +79,7 @@ def test_what_is_no_toml_file(tmp_path):
         ({"batch_size": float("inf")}, "batch_size=inf must be int"),
         ({"tau": 10**400}, "tau=10+ must be float"),
         ({"jit": "yes"}, "jit='yes' must be bool"),
+        ({"compiler": "native", "jit": False}, "compiler='native' compiles the updates, and jit=False does not"),
         ({"td_target": "placeholder"}, "set jit=False and updates_per_call=1"),
         ({"learning_rates": 1}, "no field 'learning_rates'; did you mean"),
         ({"learning_rate_schedule": "cosine"}, "learning_rate_schedule='cosine'"),

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from ddpg.errors import UsageError, did_you_mean
-from ddpg.updates.session import LendingSession
+from ddpg.updates.session import LendingSession, assign
 
 Self = TypeVar("Self", bound="SessionOwner")
 
@@ -128,9 +128,7 @@ class SessionOwner(abc.ABC):
 
     def assign(self, values: Mapping[str, np.ndarray]) -> None:
         """Set variables to arrays that :func:`check_variables` has found to fit."""
-        initializers = {self.global_variables[name].initializer: value for name, value in values.items()}
-        # A variable's initialiser assigns its second input: feeding that sets any value, without new ops.
-        self.session.run(list(initializers), {op.inputs[1]: value for op, value in initializers.items()})
+        assign(self.session.run, [self.global_variables[name] for name in values], [*values.values()])
         self.refresh_policy()
 
     @abc.abstractmethod

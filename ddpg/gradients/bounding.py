@@ -12,6 +12,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from ddpg.errors import UsageError
+from ddpg.gradients.backward import with_backward
 
 
 class Bounding(NamedTuple):
@@ -134,16 +135,11 @@ def backward_through(transform: Callable[[tf.Tensor, tf.Tensor], tf.Tensor], act
         action: ``[B, A]``.
     """
 
-    @tf.custom_gradient
-    def forward(value: tf.Tensor):
-        batch_size = tf.cast(tf.shape(value)[0], value.dtype)
+    def backward(upstream: tf.Tensor) -> tf.Tensor:
+        batch_size = tf.cast(tf.shape(action)[0], action.dtype)
+        return -transform(-upstream * batch_size, action) / batch_size
 
-        def backward(upstream: tf.Tensor) -> tf.Tensor:
-            return -transform(-upstream * batch_size, value) / batch_size
-
-        return tf.identity(value), backward
-
-    return forward(action)
+    return with_backward(action, backward)
 
 
 def penalised(pre_activation: tf.Tensor, coefficient: float) -> tf.Tensor:
@@ -159,11 +155,7 @@ def penalised(pre_activation: tf.Tensor, coefficient: float) -> tf.Tensor:
         coefficient: c.
     """
 
-    @tf.custom_gradient
-    def forward(value: tf.Tensor):
-        def backward(upstream: tf.Tensor) -> tf.Tensor:
-            return upstream + 2 * coefficient * value / tf.cast(tf.size(value), value.dtype)
+    def backward(upstream: tf.Tensor) -> tf.Tensor:
+        return upstream + 2 * coefficient * pre_activation / tf.cast(tf.size(pre_activation), upstream.dtype)
 
-        return tf.identity(value), backward
-
-    return forward(pre_activation)
+    return with_backward(pre_activation, backward)

@@ -7,11 +7,12 @@ L = 1/B Σ (q − y)² that is the gradient of 1/B Σ w·(q − y)² with w a nu
 
 import tensorflow as tf
 
+from ddpg.gradients.backward import with_backward
 
-@tf.custom_gradient
-def weighted(values: tf.Tensor, weights: tf.Tensor):
+
+def weighted(values: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
     """Return ``values`` ``[B, 1]`` as they are; a gradient that comes back is multiplied by ``weights`` ``[B, 1]``."""
-    return tf.identity(values), lambda gradient: (gradient * weights, None)
+    return with_backward(values, lambda gradient: gradient * weights)
 
 
 def huber_weights(q: tf.Tensor, target: tf.Tensor, threshold: float = 1.0) -> tf.Tensor:

@@ -154,15 +154,26 @@ def _rsqrt_gradient(lines: Lines, y: str, gradient: str) -> str:
     return lines.binary("fmul", lines.binary("fmul", cube, gradient), number(-0.5))
 
 
+def _extreme(comparison: str) -> Callable[..., str]:
+    """The first of two where ``comparison`` does not hold, or the other: NaN if either is."""
+
+    def function(lines: Lines, one: str, other: str) -> str:
+        if not one.startswith("%"):  # a number as it stands: what does not compare is the other
+            return lines.choose(f"u{comparison}", one, other, other, one)
+        larger = lines.choose(f"o{comparison}", one, other, other, one)
+        return lines.choose("uno", other, other, other, larger) if other.startswith("%") else larger
+
+    return function
+
+
 FUNCTIONS: dict[str, Callable[..., str]] = {
     "same": lambda lines, x: x,
     "add": _binary("fadd"),
     "sub": _binary("fsub"),
     "mul": _binary("fmul"),
     "div": _binary("fdiv"),
-    # The first of two is kept where the comparison with NaN does not hold: what is clipped stays NaN.
-    "max": lambda lines, one, other: lines.choose("olt", one, other, other, one),
-    "min": lambda lines, one, other: lines.choose("ogt", one, other, other, one),
+    "max": _extreme("lt"),
+    "min": _extreme("gt"),
     "relu": lambda lines, x: lines.choose("olt", x, ZERO, ZERO, x),
     "neg": lambda lines, x: lines.add(f"fneg float {x}"),
     "abs": lambda lines, x: lines.call("fabs", x),

@@ -2,12 +2,14 @@
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from ddpg.native.program import ALL, COLUMNS, ROWS, NoTranslation, Program, Shape, Value, folded, shape_of
+from ddpg.native.repetition import check_repetition
+from ddpg.native.translation import Translation
 
 # Functions of each place's numbers that a loop knows by the same inputs in the same order.
 _MAPS = {
@@ -56,27 +58,6 @@ _RESHAPED = ("Reshape", "Squeeze", "ExpandDims")
 _SPREAD = ("Tile", "BroadcastTo", "Fill")
 
 
-class Translation(Protocol):
-    """What is translated so far; see :mod:`ddpg.native.translate`."""
-
-    program: Program
-
-    def value(self, tensor: tf.Tensor) -> Value:
-        """Return a tensor's value; it may be smaller than the tensor where it repeats itself."""
-
-    def whole(self, tensor: tf.Tensor) -> Value:
-        """Return a tensor's value in the tensor's own shape."""
-
-    def fixed(self, tensor: tf.Tensor) -> np.ndarray:
-        """Return the value of a constant."""
-
-    def variable(self, handle: tf.Tensor) -> int:
-        """Return a variable's number."""
-
-    def stored(self, handle: tf.Tensor) -> Value:
-        """Return a variable's value after the writes so far."""
-
-
 def computed(translation: Translation, operation: tf.Operation) -> dict[str, Value]:
     """Return the values of an op's outputs, by their names.
 
@@ -101,6 +82,7 @@ def _value(translation: Translation, operation: tf.Operation, output: tf.Tensor)
     if kind in _MAPS:
         if kind == "BiasAdd" and operation.get_attr("data_format") != b"NHWC":
             raise NoTranslation("BiasAdd of channels first")
+        check_repetition(operation, output)
         return folded(translation.program, _MAPS[kind], *map(translation.value, inputs))
     if kind in _RESHAPED:
         return translation.program.view(translation.whole(inputs[0]), matrix_shape(output))
@@ -153,6 +135,8 @@ def _half_squares(translation: Translation, operation: tf.Operation, output: tf.
 
 
 def _bias_gradient(translation: Translation, operation: tf.Operation, output: tf.Tensor) -> Value:
+    if operation.inputs[0].shape.rank != 2:
+        raise NoTranslation(f"{operation.type} of rank {operation.inputs[0].shape.rank} ({operation.name})")
     return translation.program.view(
         translation.program.sums(translation.whole(operation.inputs[0]), ROWS), matrix_shape(output)
     )
@@ -209,6 +193,8 @@ def _slice(translation: Translation, operation: tf.Operation, output: tf.Tensor)
 
 def _spread(translation: Translation, operation: tf.Operation, output: tf.Tensor) -> Value:
     argument = operation.inputs[1 if operation.type == "Fill" else 0]
+    if operation.type == "BroadcastTo" and output.shape.rank > 2 and argument.shape.rank > 0:
+        raise NoTranslation(f"{operation.name} to rank {output.shape.rank}")
     value, shape = translation.value(argument), matrix_shape(output)
     if any(have not in (1, want) for have, want in zip(value.shape, shape, strict=True)):
         raise NoTranslation(f"{operation.name}: {value.shape} repeated to {shape}")
@@ -230,6 +216,7 @@ def _sum_of_all(translation: Translation, operation: tf.Operation, output: tf.Te
 
 
 def _squared_difference(translation: Translation, operation: tf.Operation, output: tf.Tensor) -> Value:
+    check_repetition(operation, output)
     return translation.program.map("square", translation.program.map("sub", *map(translation.value, operation.inputs)))
 
 

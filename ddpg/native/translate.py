@@ -56,8 +56,7 @@ def _constants(operations: Sequence[tf.Operation]) -> dict[str, np.ndarray]:
     fixed: dict[str, tf.Tensor] = {}
     moving: set[str] = set()
     for operation in operations:
-        stateful = operation.type in ("VarHandleOp", "Placeholder", "NoOp") or "Random" in operation.type
-        if stateful or any(tensor.op.name in moving for tensor in operation.inputs):
+        if _moves(operation) or any(tensor.op.name in moving for tensor in operation.inputs):
             moving.add(operation.name)
         else:
             fixed |= {tensor.name: tensor for tensor in operation.outputs}
@@ -72,6 +71,13 @@ def _constants(operations: Sequence[tf.Operation]) -> dict[str, np.ndarray]:
     with tf.Graph().as_default() as graph, tf.compat.v1.Session(graph=graph) as session:
         tf.import_graph_def(definition, name="")
         return session.run({name: name for name in fixed})
+
+
+def _moves(operation: tf.Operation) -> bool:
+    """Whether an op whose inputs do not move may still do so, or needs functions of its graph."""
+    functions = any(value.HasField("func") or value.list.func for value in operation.node_def.attr.values())
+    kind = operation.type
+    return operation.op_def.is_stateful or functions or kind in ("Placeholder", "NoOp") or "Random" in kind
 
 
 class _Translation:

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from ddpg.native.operations import Translation
 from ddpg.native.program import NoTranslation, Value, folded
+from ddpg.native.translation import Translation
 
 
 def _assign(operation: str | None) -> Callable[[Translation, tf.Operation], None]:

@@ -67,6 +67,11 @@ class ActorNetwork(Network):
         self.action_size = spaces.flat_size(action_space)
         self.low = action_space.low.reshape(-1).astype(np.float32)
         self.high = action_space.high.reshape(-1).astype(np.float32)
+        with np.errstate(over="ignore"):
+            if not np.isfinite(self.high - self.low).all():
+                raise UsageError(
+                    f"action space {action_space} is wider than float32 numbers reach; give bounds nearer to each other"
+                )
         self.bounding = choose(
             "bounding",
             bounding,

@@ -194,8 +194,8 @@ def conv(
         filters: ``(channels, kernel size, stride)`` of each convolution.
         dense: units of the fully connected layers behind them.
         activation: as for :func:`mlp`.
-        norm: as for :func:`mlp`, of the convolutions (per channel, ``"layer"`` over the whole image) and of the
-            layers behind them.
+        norm: as for :func:`mlp`, of the layers behind the convolutions; ``"batch"`` of the convolutions, too (per
+            channel), and ``"layer"`` (over the whole image).
         scale: what observations are multiplied with; 1/255 for bytes.
         block: of the layers behind the convolutions, ``"plain"`` or ``"residual"``.
 

@@ -40,7 +40,8 @@ class NumericRuns:
         if name not in self._built:
             with self._graph.as_default(), v1.name_scope(f"{self._owner}_numeric/{name}/"):
                 # Batches may differ in length from call to call: the first axis stays open.
-                inputs = [v1.placeholder(array.dtype, [None, *array.shape[1:]]) for array in arrays]
+                shapes = [[None, *array.shape[1:]] if array.ndim else [] for array in arrays]
+                inputs = [v1.placeholder(array.dtype, shape) for array, shape in zip(arrays, shapes, strict=True)]
                 self._built[name] = inputs, function(*inputs)
         inputs, fetches = self._built[name]
         return session.run(fetches, dict(zip(inputs, arrays, strict=True)))

@@ -74,10 +74,11 @@ class QNetwork(ValueNetwork):
 
     def _inputs(self, states, actions, targets) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         states = self._observations(states)
-        actions = np.asarray(actions, np.int32).reshape(-1, 1)
-        if len(actions) != len(states) or actions.min() < 0 or actions.max() >= self.actions:
+        given = np.asarray(actions).reshape(-1, 1)
+        whole = given.dtype.kind in "iuf" and (given == np.floor(given)).all()
+        if not whole or len(given) != len(states) or given.min() < 0 or given.max() >= self.actions:
             raise UsageError(
-                f"actions has shape {np.shape(actions)} and values {actions.min()} to {actions.max()}; expected "
-                f"{len(states)} integers from 0 to {self.actions - 1}"
+                f"actions has shape {np.shape(actions)} and values {given[:3, 0].tolist()}...; expected {len(states)} "
+                f"whole numbers from 0 to {self.actions - 1}"
             )
-        return states, actions, spaces.as_column(targets, len(states), "targets")
+        return states, given.astype(np.int32), spaces.as_column(targets, len(states), "targets")

@@ -10,7 +10,7 @@ from ddpg.native.kernel import Kernel
 from ddpg.updates.base import Metrics, Update
 from ddpg.updates.emphasis import TD_ERRORS
 from ddpg.updates.learner import Updated, placeholders
-from ddpg.updates.session import LendingSession
+from ddpg.updates.session import LendingSession, assign
 
 v1 = tf.compat.v1
 
@@ -100,9 +100,7 @@ class NativeLearner:
             if self._count is not None:
                 variables.append(self._count.variable)
                 values.append(np.asarray(self._made, np.int64))
-            # A variable's initialiser assigns its second input: feeding that sets any value, without new ops.
-            feeds = {v.initializer.inputs[1]: value for v, value in zip(variables, values, strict=True)}
-            self._session.run_as_is([variable.initializer for variable in variables], feeds)
+            assign(self._session.run_as_is, variables, values)
         self._current = self._ahead = False
 
 

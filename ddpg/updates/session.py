@@ -1,11 +1,33 @@
 """A session whose variables may be elsewhere for a while."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 v1 = tf.compat.v1
+
+
+def assign(run: Callable[..., Any], variables: Sequence[tf.Variable], values: Sequence[np.ndarray]) -> None:
+    """Set variables, in as few calls of a session's ``run`` as that takes: mostly one.
+
+    A variable's initialiser assigns its second input: feeding that sets any value, without new ops. Variables that
+    were made from one tensor have it in common, and are set one after the other.
+    """
+    left = list(zip(variables, values, strict=True))
+    while left:
+        feeds: dict[Any, np.ndarray] = {}
+        operations, later = [], []
+        for variable, value in left:
+            initial = variable.initializer.inputs[1]
+            if initial.ref() in feeds:
+                later.append((variable, value))
+            else:
+                feeds[initial.ref()] = value
+                operations.append(variable.initializer)
+        run(operations, {initial.deref(): value for initial, value in feeds.items()})
+        left = later
 
 
 class LendingSession(tf.compat.v1.Session):

@@ -433,8 +433,11 @@ def test_two_agents_side_by_side():
     assert not same(params(other), alone)
 
 
-def test_deleting_an_agent_frees_its_session_and_graph():
-    agent = trained()
+@pytest.mark.parametrize(
+    "options", [{}, {"prioritised": "lap", "pre_activation_penalty": 0.1}, {"policy_gradient": "direct"}]
+)
+def test_deleting_an_agent_frees_its_session_and_graph(options):
+    agent = trained(SMALL.replace(**options))
     session, graph = weakref.ref(agent.session), weakref.ref(agent.graph)
     handle = agent.session
     del agent

@@ -162,6 +162,15 @@ def test_clip_delta_needs_output_delta(box, graph):
 # -- the update -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("actions", [[0.9, 1.0], [0, 3], [-1, 0], [0], [float("nan"), 0], ["a", "b"]])
+def test_actions_are_whole_numbers_of_the_space(actions, box, session, initialize):
+    network = QNetwork(box, gym.spaces.Discrete(3), network=mlp((8,)))
+    initialize()
+    with pytest.raises(UsageError, match="expected 2 whole numbers from 0 to 2"):
+        network.train(np.ones((2, 4)), actions, np.ones((2, 1)))
+    network.train(np.ones((2, 4)), [0.0, 2.0], np.ones((2, 1)))
+
+
 def batch_of(rng, size=8):
     n = lambda *shape: rng.normal(size=(size, *shape)).astype(np.float32)  # noqa: E731
     actions = rng.integers(0, 3, (size, 1)).astype(np.float32)

@@ -139,6 +139,16 @@ def test_what_is_not_a_number_stays_none(graph):
     assert np.isnan(kernel.run(1, [np.array([[np.nan, 1.0]], np.float32)])[0]).all()
 
 
+def test_of_two_either_may_be_not_a_number(graph):
+    """A target's label that is lost so would be one of nothing: a loss of 0."""
+    x, y = (v1.placeholder(tf.float32, [2]) for _ in range(2))
+    both = [(x, y), (y, x), (0.5, x), (x, 0.5)]
+    outputs = [function(*pair) for function in (tf.maximum, tf.minimum) for pair in both]
+    kernel = Kernel([tf.reduce_sum(output) for output in outputs], {"x": x, "y": y}, [], 1)
+    arrays = np.array([[np.nan, 1.0]], np.float32), np.array([[0.0, 0.0]], np.float32)
+    assert np.isnan(kernel.run(1, list(arrays))[0]).all()
+
+
 @pytest.mark.parametrize("longest", [1.0, 100.0])
 def test_gradients_scaled_to_a_norm(session, values, longest):
     """Longer than that or not; where one is infinite, nothing is a number any more, as TensorFlow has it."""
@@ -172,6 +182,15 @@ def test_reductions_and_broadcasts(session, values):
         tf.reduce_sum(tf.split(tf.concat([x, y], 1), 2, axis=1)[1] * tf.range(7.0)),
     ]
     ours, theirs = both(session, metrics, {"x": x, "y": y}, values)
+    assert_alike(ours, theirs, 5e-6)
+
+
+@pytest.mark.parametrize("shape", [[], [1], [5, 1, 1], [1, 4, 3], [1, 1, 1], [5, 4, 3]])
+def test_what_repeats_itself_in_three_dimensions_as_in_two(session, rng, shape):
+    x, y = v1.placeholder(tf.float32, [5, 4, 3]), v1.placeholder(tf.float32, shape)
+    metrics = [tf.reduce_sum(tf.square(x * y)), tf.reduce_sum(tf.math.squared_difference(y, x))]
+    arrays = [rng.standard_normal(given).astype(np.float32) for given in ((5, 4, 3), shape)]
+    ours, theirs = both(session, metrics, {"x": x, "y": y}, arrays)
     assert_alike(ours, theirs, 5e-6)
 
 
@@ -286,6 +305,15 @@ def test_updates_that_take_turns_share_their_variables(session):
     np.testing.assert_array_equal(rows, minibatches)
 
 
+def cube_of(x):
+    return tf.reshape(x, [4, 2, 3])
+
+
+def bias_gradient(upstream):
+    bias = tf.ones(upstream.shape[-1])
+    return tf.gradients(tf.nn.bias_add(tf.zeros(upstream.shape), bias), bias, upstream)[0]
+
+
 @pytest.mark.parametrize(
     ("make", "named"),
     [
@@ -293,10 +321,21 @@ def test_updates_that_take_turns_share_their_variables(session):
         (lambda x: tf.cond(tf.reduce_sum(x) > 0, lambda: x[0, 0], lambda: x[1, 1]), "If"),
         (lambda x: tf.reduce_sum(tf.stack([x, x], 1)), "along axis 1"),
         (lambda x: tf.reduce_sum(tf.unstack(x, axis=1)[0]), "along axis 1"),
+        (lambda x: tf.reduce_sum(cube_of(x) * [1.0, 2.0, 3.0]), r"\(3,\) repeated to \(4, 2, 3\)"),
+        (lambda x: tf.reduce_sum(tf.tile(cube_of(x), [1, 2, 1])), "repeated to"),
+        (lambda x: tf.reduce_sum(cube_of(x) * np.float32([[1, 2, 3], [4, 5, 6]])), r"\(2, 3\) repeated to"),
+        (lambda x: tf.reduce_sum(cube_of(x) * np.float32([[1], [2]])), r"\(2, 1\) repeated to"),
+        (lambda x: tf.reduce_sum(tf.broadcast_to(tf.slice(x, [0, 0], [4, 1]), [4, 4, 3])), "to rank 3"),
+        (lambda x: tf.reduce_sum(tf.math.squared_difference(cube_of(x), [1.0, 2.0, 3.0])), "repeated to"),
+        (lambda x: tf.reduce_sum(tf.nn.bias_add(cube_of(x), [1.0, 2.0, 3.0])), "repeated to"),
+        (lambda x: tf.reduce_sum(bias_gradient(cube_of(x))), "BiasAddGrad of rank 3"),
+        (lambda x: tf.reduce_sum(v1.where(np.array([True, False] * 2), x, -x)), "rows chosen by a vector"),
+        (lambda x: tf.reduce_sum(x + tf.random.truncated_normal([4, 6])), "TruncatedNormal"),
+        (lambda x: tf.reduce_sum(x) * tf.cond(tf.constant(1.0) > 0, lambda: 2.0, lambda: 3.0), "If"),
     ],
 )
 def test_what_it_does_not_know_it_names(graph, make, named):
-    x = v1.placeholder(tf.float32, [2, 3])
+    x = v1.placeholder(tf.float32, [4, 6])
     with pytest.raises(NoTranslation, match=named):
         Kernel([make(x)], {"x": x}, [], 1)
 

@@ -276,6 +276,24 @@ def test_bad_numbers(options, message, observation_space, action_space, graph):
         ActorNetwork(observation_space, action_space, **options)
 
 
+def test_a_box_wider_than_numbers_reach(observation_space, graph):
+    largest = np.finfo(np.float32).max
+    with pytest.raises(UsageError, match="is wider than float32 numbers reach"):
+        ActorNetwork(observation_space, gym.spaces.Box(-largest, largest, (2,), np.float32))
+
+
+def test_a_weight_that_is_one_number(observation_space, action_space, session, initialize):
+    def network(states):
+        return mlp((4,))(states) * v1.get_variable("temperature", initializer=2.0, use_resource=True)
+
+    actor = ActorNetwork(observation_space, action_space, network=network)
+    initialize()
+    weights = actor.get_network_params()
+    actor.set_network_params([2 * weight for weight in weights])
+    for weight, before in zip(actor.get_network_params(), weights, strict=True):
+        np.testing.assert_array_equal(weight, 2 * before)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
