@@ -53,7 +53,10 @@ class Exploration(abc.ABC):
         return self._inside(self._mixed(self._disturbed(outputs, step), step))
 
     def around(self, outputs: np.ndarray, step: int) -> np.ndarray:
-        """Return exploring actions ``[N, A]`` around the policy's ``outputs`` in any states; they may leave the box."""
+        """Return exploring actions ``[N, A]`` around the policy's ``outputs`` in any states; they may leave the box.
+
+        Noise on the policy's weights is not among them: it belongs to an episode.
+        """
         return self._mixed(self._freshly_disturbed(outputs, step), step)
 
     @abc.abstractmethod

@@ -115,7 +115,8 @@ class Agent(SessionOwner, abc.ABC):
             state: ignored; the policy has no memory.
             episode_start: ignored.
             deterministic: the policy's action; otherwise an exploring one: with the current share ε of uniform
-                random actions, of DDPG with noise too, drawn afresh (no OU memory).
+                random actions, of DDPG with noise too, drawn afresh (no OU memory, and no ``parameter_noise``, which
+                belongs to an episode).
 
         Returns:
             Actions of the environment, in the action space's shape and dtype, inside its bounds; for a batch as a

@@ -7,6 +7,7 @@ import numpy as np
 from ddpg.agents.base import Agent
 from ddpg.agents.memory import DEMONSTRATIONS
 from ddpg.experience.transitions import Transitions, checked_transition, checked_transitions
+from ddpg.experience.values import as_whole
 
 
 class RememberingAgent(Agent):
@@ -22,8 +23,11 @@ class RememberingAgent(Agent):
         super().__init__(*args, **options)
         self.largest_reward = 1.0
 
-    def observe(self, observation, action, reward, next_observation, terminated, truncated) -> None:
+    def observe(self, observation, action, reward, next_observation, terminated, truncated, lane: int = 0) -> None:
         """Store one transition, in env units; for a loop of one's own, together with :meth:`update`.
+
+        In a lane, a transition whose s is the s′ of the one before belongs to the same episode, until that ends: n-step
+        returns, hindsight and the scale of returns go by that.
 
         Args:
             observation: s, the observation space's shape.
@@ -32,13 +36,18 @@ class RememberingAgent(Agent):
             next_observation: s′: the true one, also where the episode ended.
             terminated: s′ is terminal: its value is 0.
             truncated: the episode was cut short; s′ still has a value.
+            lane: the number, from 0, of the environment, where a loop steps several by turns.
 
         Raises:
             UsageError: a wrong shape, NaN, or an action outside its space; nothing is stored then.
         """
         self.check_usable()
-        transition = observation, action, reward, next_observation, terminated, truncated
-        self.store(*checked_transition(self.observation_space, self.actions.to_flat, *transition))
+        lane = as_whole(lane, "lane", at_least=0)
+        fields = observation, action, reward, next_observation, terminated, truncated
+        transition, actions = checked_transition(self.observation_space, self.actions.to_flat, *fields)
+        if not self.replay.observations.goes_on(lane, transition.observations[0]):
+            self.memory.end_episodes(lane)
+        self.store(transition._replace(environments=lane), actions)
 
     def store(self, transitions: Transitions, actions: np.ndarray, clipped: int = 0) -> None:
         """Store checked transitions; ``actions`` as stored, of which ``clipped`` had left their box."""

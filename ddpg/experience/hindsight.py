@@ -5,7 +5,7 @@ In an environment with goals (gymnasium-robotics' protocol) an observation is a 
 learned from flat, as ``gymnasium.wrappers.FlattenObservation`` makes it, the parts in the order of its Dict.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import gymnasium as gym
@@ -83,7 +83,7 @@ def hindsight_of(
     if env is None:
         return _refuse
     # A vector's environments are alike; one in processes of their own has none here.
-    inner = (getattr(env, "envs", None) or [env])[0].unwrapped
+    inner = (getattr(env.unwrapped, "envs", None) or [env])[0].unwrapped
     space = getattr(inner, "observation_space", None)
     if not (isinstance(space, gym_spaces.Dict) and set(space) == set(PARTS) and hasattr(inner, "compute_reward")):
         raise UsageError(
@@ -91,11 +91,36 @@ def hindsight_of(
             f"and which has compute_reward; {inner} has {space}, or it lives in another process"
         )
     flat = env.single_observation_space if isinstance(env, gym.vector.VectorEnv) else env.observation_space
-    if gym_spaces.flatdim(space) != gym_spaces.flatdim(flat):
+    changed = next((wrapper for wrapper in _wrappers(env) if isinstance(wrapper, _CHANGE) and _changes(wrapper)), None)
+    if changed is not None or gym_spaces.flatdim(space) != gym_spaces.flatdim(flat):
         raise UsageError(
-            "hindsight needs all of the observation: wrap it in gymnasium.wrappers.FlattenObservation only"
+            f"hindsight={goals} computes rewards anew from what the environment itself observes, and "
+            f"{'a wrapper' if changed is None else type(changed).__name__} changes observations or rewards: wrap it in "
+            "gymnasium.wrappers.FlattenObservation only, and use normalize_observations or normalize_rewards"
         )
     return Hindsight(replay, goals, space, inner.compute_reward)
+
+
+_CHANGE = (
+    *(gym.ObservationWrapper, gym.RewardWrapper, gym.wrappers.NormalizeReward),
+    *(gym.vector.VectorObservationWrapper, gym.vector.VectorRewardWrapper, gym.wrappers.vector.NormalizeReward),
+)
+_LEAVE = ("FlattenObservation", "ReshapeObservation", "DtypeObservation")  # of environments and of vectors
+
+
+def _changes(wrapper: Any) -> bool:
+    return not isinstance(
+        wrapper, tuple(getattr(module, name) for module in (gym.wrappers, gym.wrappers.vector) for name in _LEAVE)
+    )
+
+
+def _wrappers(env: Any) -> Iterator[Any]:
+    """Yield the wrappers of an environment; of a vector its own, and those of its first environment."""
+    while isinstance(env, (gym.Wrapper, gym.vector.VectorWrapper)):
+        yield env
+        env = env.env
+    if isinstance(env, gym.vector.VectorEnv) and getattr(env, "envs", None):
+        yield from _wrappers(vars(env)["envs"][0])
 
 
 def _refuse(batch: Batch, rows: np.ndarray, rng: np.random.Generator) -> Batch:

@@ -56,6 +56,13 @@ class LinkedObservations:
         if not ended:
             self._open[lane] = row
 
+    def goes_on(self, lane: int, observation: np.ndarray) -> bool:
+        """Whether ``observation`` is the s′ of the lane's newest row, in an episode that goes on."""
+        newest = self._open.get(lane)
+        if newest is None:
+            return False
+        return self._values[self._successors[newest]].tobytes() == observation.astype(self._values.dtype).tobytes()
+
     def end_episodes(self, lane: int | None = None) -> None:
         """Let what is connected next, in one lane or in all, begin new episodes."""
         for ended in [*self._open] if lane is None else [lane]:

@@ -149,12 +149,12 @@ class Table:
     """
 
     def __init__(self, path: Path, columns: list[str], keep_until: int):
-        """Open ``path``; rows already there stay up to ``keep_until`` timesteps."""
-        self.path, self._columns = path, columns
+        """Open ``path``; rows already there stay up to ``keep_until`` timesteps, with columns that they alone have."""
         kept = [row for row in read_table(path) if int(row["timesteps"]) <= keep_until]
+        self.path, self._columns = path, list(dict.fromkeys([*columns, *(kept[0] if kept else ())]))
         head, rows = io.StringIO(newline=""), io.StringIO(newline="")
-        _writer(head, columns).writeheader()
-        _writer(rows, columns).writerows(kept)
+        _writer(head, self._columns).writeheader()
+        _writer(rows, self._columns).writerows(kept)
         atomic.write_text(path, head.getvalue() + rows.getvalue())
         self._sum = hashlib.sha256(rows.getvalue().encode())
         self._file = path.open("ab", buffering=0)

@@ -11,7 +11,8 @@ import numpy as np
 from scipy import stats
 
 from ddpg import progress
-from ddpg.errors import UsageError
+from ddpg.errors import EnvironmentFault, UsageError
+from ddpg.experience.faults import PATIENCE, name_of
 from ddpg.experience.interaction import spaces_of
 from ddpg.experience.reading import AsReturned
 from ddpg.experience.stepping import SingleStepper, VectorStepper, make_stepper
@@ -25,7 +26,8 @@ class Evaluation:
 
     ``clipped_actions`` counts the actions that the policy had to clip to their box.
     ``successes`` tells, where the environment says it (``info["is_success"]`` at the end), which succeeded.
-    ``seconds`` is how long it took.
+    ``seconds`` is how long it took. ``abandoned`` counts the episodes that are not among these because a transition of
+    theirs was none, where those are dropped (``on_bad_transition``).
     """
 
     returns: np.ndarray
@@ -33,6 +35,7 @@ class Evaluation:
     clipped_actions: int = 0
     successes: np.ndarray | None = None
     seconds: float = 0.0
+    abandoned: int = 0
 
     @property
     def mean_return(self) -> float:
@@ -48,7 +51,7 @@ class Evaluation:
         success = f", success rate {summary['success_rate']:.0%}" if "success_rate" in summary else ""
         return (
             f"mean return {mean} ({interval}{summary['episodes']} episode{'' if one else 's'} of "
-            f"{summary['mean_length']:.0f} steps){success}"
+            f"{summary['mean_length']:.0f} steps){success}" + f", {self.abandoned} abandoned" * bool(self.abandoned)
         )
 
     def summary(self) -> dict[str, Any]:
@@ -88,6 +91,9 @@ def evaluate(
     one, so that its next step is not a transition from where it had been. Use an environment of its own instead
     to leave its learning as it is.
 
+    Where it is an agent with ``on_bad_transition="drop"``, episodes with a transition that is none are abandoned here,
+    too, and counted.
+
     Args:
         policy: anything with Stable-Baselines3's ``predict(observation, deterministic=) -> (action, state)``; it
             gets observations as the environment returns them, for a vector all N at once.
@@ -103,15 +109,18 @@ def evaluate(
 
     Raises:
         UsageError: fewer than one episode, no policy, no environment, or a vector with another autoreset mode.
-        EnvironmentFault: the environment raised, or returned what it may not: NaN, rewards or flags that are none.
+        EnvironmentFault: the environment raised, or returned what it may not: NaN, rewards or flags that are none;
+            where those are dropped, a hundred episodes in a row were abandoned.
     """
     episodes, seed = asked_for(policy, episodes, seed)
     start = time.perf_counter()
     clipped_before = getattr(policy, "num_clipped_predictions", 0)
     with apart_from_learning(policy, env):
-        stepper = make_stepper(env, seed, AsReturned(spaces_of(env)[0], getattr(env, "num_envs", 1)))
+        reader = AsReturned(spaces_of(env)[0], getattr(env, "num_envs", 1))
+        drops = getattr(getattr(policy, "config", None), "on_bad_transition", None) == "drop"
+        stepper = make_stepper(env, seed, reader, "drop" if drops else "raise")
         with progress.bar(total=episodes, desc="evaluating", unit="episode", disable=not progress_bar) as bar:
-            finished = _whole_episodes(policy, stepper, episodes, deterministic, bar)
+            finished, abandoned = _whole_episodes(policy, stepper, episodes, deterministic, bar)
     successes = [episode.success for episode in finished]
     return Evaluation(
         np.array([episode.episode_return for episode in finished]),
@@ -119,6 +128,7 @@ def evaluate(
         getattr(policy, "num_clipped_predictions", 0) - clipped_before,
         None if None in successes else np.array(successes),
         time.perf_counter() - start,
+        abandoned,
     )
 
 
@@ -162,17 +172,29 @@ def final_seed(seed: int) -> int:
 
 def _whole_episodes(
     policy: Any, stepper: SingleStepper | VectorStepper, episodes: int, deterministic: bool, bar: Any
-) -> list[Episode]:
+) -> tuple[list[Episode], int]:
+    """Return the episodes, and how many were abandoned."""
     wanted = [(episodes + index) // stepper.count for index in range(stepper.count)]
     finished: list[Episode] = []
+    lost: set[int] = set()
+    abandoned = in_a_row = 0
     while len(finished) < episodes:
         actions, _ = policy.predict(stepper.observations, deterministic=deterministic)
-        for episode in stepper.step(actions).episodes:
+        step = stepper.step(actions)
+        for episode in step.episodes:
+            in_a_row = 0
             if wanted[episode.index]:
                 wanted[episode.index] -= 1
                 finished.append(episode)
                 bar.update()
-    return finished
+        fresh = len(set(step.dropped) - lost)  # a vector's is dropped in every step until it ends
+        lost, abandoned, in_a_row = set(step.dropped), abandoned + fresh, in_a_row + fresh
+        if in_a_row >= PATIENCE:
+            raise EnvironmentFault(
+                f"environment {name_of(stepper.env)}: {in_a_row} episodes in a row had a transition that is none, and "
+                "no episode ended between them: on_bad_transition='drop' goes no further"
+            )
+    return finished, abandoned
 
 
 def learns_in(policy: Any, env: gym.Env | gym.vector.VectorEnv) -> bool:

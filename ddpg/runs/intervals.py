@@ -16,9 +16,9 @@ from ddpg.spelling import CHECKPOINT_CALLBACK, EVAL_CALLBACK, refuse_unknown
 class EvalCallback(Periodic):
     """Evaluates every so many steps, in an environment of its own, and saves the best policy.
 
-    It draws nothing from the agent's random generators: what is learned is the same with and without it. Every
-    evaluation sees the same episodes. Other callbacks beside it are told (``on_evaluation``): those that stop learning,
-    CSV, TensorBoard, trackers.
+    It leaves the agent's random generators as they are: what is learned is the same with and without it. Every
+    evaluation sees the same episodes, and where it explores the same noise. Other callbacks beside it are told
+    (``on_evaluation``): those that stop learning, CSV, TensorBoard, trackers.
 
     Args:
         eval_env: an environment or a vector of them; not the one that the agent learns in. You close it.
@@ -74,7 +74,12 @@ class EvalCallback(Periodic):
     def act(self, agent: OffPolicyAgent) -> None:
         """Evaluate, save, tell the others."""
         seed = evaluation_seed(agent.seed) if self._seed is None else self._seed
-        evaluation = evaluate(agent, self._env, self._episodes, seed, self._deterministic)
+        exploration = agent.generators["exploration"].bit_generator
+        before, exploration.state = exploration.state, type(exploration)(seed).state
+        try:
+            evaluation = evaluate(agent, self._env, self._episodes, seed, self._deterministic)
+        finally:
+            exploration.state = before
         self.evaluations.append((agent.num_timesteps, evaluation))
         self.last_mean_reward = evaluation.mean_return
         if self.last_mean_reward > self.best_mean_reward:

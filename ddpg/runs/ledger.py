@@ -85,13 +85,26 @@ class Ledger:
 
     @classmethod
     def from_arrays(
-        cls, where: str, arrays: Mapping[str, np.ndarray], metrics: Sequence[str], counts: Mapping[str, int]
+        cls,
+        where: str,
+        arrays: Mapping[str, np.ndarray],
+        metrics: Sequence[str],
+        counts: Mapping[str, int],
+        anew: bool = False,
     ) -> "Ledger":
         """Return what :meth:`arrays` gave, for an agent of these metrics that has counted ``counts`` by now.
 
+        Args:
+            where: names the file.
+            arrays, metrics, counts: these.
+            anew: the options are others, and so may be what is measured and counted: the row under way begins anew.
+
         Raises:
-            FileFault: it gave something else; ``where`` names the file.
+            FileFault: it gave something else.
         """
+        if anew:
+            sums, none = np.zeros(len(metrics)), np.zeros(len(counts), np.int64)
+            arrays = {**arrays, "calls": np.array(0), "sums": sums, "counts": none, "tables": np.array([], np.uint8)}
         _check(where, arrays, {"sums": len(metrics), "counts": len(counts)})
         ledger = cls.begun(metrics, counts)
         for name in _COUNTS:

@@ -1,6 +1,7 @@
 """Writing a run directory while an agent learns: tables, TensorBoard events, evaluations, checkpoints."""
 
 import contextlib
+import math
 import time
 import warnings
 from pathlib import Path
@@ -42,6 +43,7 @@ class Recorder(Callback):
 
     def __init__(self, run: Path, document: dict[str, Any], agent: OffPolicyAgent, env: gym.Env, ledger: Ledger):
         self._run, self._folder = run, run / "checkpoints"
+        self._best = self._folder / "best"
         self._interval = document["evaluation_interval"]
         self._episodes = document["evaluation_episodes"]
         self._log_interval = max(1, document["total_timesteps"] // 200)
@@ -170,18 +172,34 @@ class Recorder(Callback):
         self._meter.leave_out(time.perf_counter() - start)
 
     def _keep_best(self, agent: OffPolicyAgent) -> None:
-        """Save the best where a kill came between its evaluation and its being saved."""
-        if self._ledger.best_at == agent.num_timesteps:
-            self._save_best(agent)
+        """Save the best where a kill came between its evaluation and its being saved.
+
+        Where the run goes back, the best may be of a step that is gone: the next evaluation's replaces it then.
+        """
+        ledger, now, kept = self._ledger, agent.num_timesteps, self._step_of_best()
+        if ledger.best_at == now:
+            if kept != now:
+                self._save_best(agent)
+        elif ledger.best_at >= 0 and kept is not None and kept > now:
+            warnings.warn(
+                f"{self._best} is of step {kept}, after step {now}, from where the run goes on; it took the place of "
+                f"the best until then, of step {ledger.best_at}. From the next evaluation on it is the best of those "
+                "that follow",
+                stacklevel=2,
+            )
+            ledger.best, ledger.best_at = -math.inf, -1
+
+    def _step_of_best(self) -> int | None:
+        """Return the step of the best that is saved, if one is, and whole."""
+        try:
+            return checkpoint.read(self._best)[0]["num_timesteps"]
+        except UsageError:
+            return None
 
     def _save_best(self, agent: OffPolicyAgent) -> None:
-        best = self._folder / "best"
-        try:
-            if best.exists() and checkpoint.read(best)[0]["num_timesteps"] == agent.num_timesteps:
-                return
-        except UsageError:
-            place.remove(best)  # damaged: none that saving would replace
-        agent.save(best, replay=False)
+        if self._best.exists() and self._step_of_best() is None:
+            place.remove(self._best)  # damaged: none that saving would replace
+        agent.save(self._best, replay=False)
 
     def _save(self, agent: OffPolicyAgent) -> None:
         """Write a checkpoint to resume from, and let go of the oldest."""

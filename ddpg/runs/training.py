@@ -59,7 +59,8 @@ def train(
         seed: ``None``: a random one, noted in ``config.json``.
         total_timesteps: environment steps, over all environments; the preset's by default.
         root: where run directories are kept.
-        evaluation_interval: steps between evaluations (and checkpoints); a twentieth of the run by default.
+        evaluation_interval: steps between evaluations (and checkpoints); a twentieth of the run by default, and of a
+            vector, whose episodes are cut there, no less than two episodes of each environment.
         evaluation_episodes: episodes of each.
         n_envs: environments to act in at the same time; evaluations are in one.
         vectorization: of several: ``"sync"``, in this process, or ``"async"``, in a process each, which imports the
@@ -105,7 +106,7 @@ def train(
             "algorithm": kind.__name__,
             "seed": agent.seed,
             "total_timesteps": total_timesteps,
-            "evaluation_interval": int(evaluation_interval or 0) or max(1, total_timesteps // 20),
+            "evaluation_interval": int(evaluation_interval or 0) or _interval(name, n_envs, total_timesteps, collector),
             "evaluation_episodes": int(evaluation_episodes),
             "n_envs": int(n_envs),
             "vectorization": vectorization,
@@ -223,6 +224,15 @@ def _environment(
     return env, id_of(one)
 
 
+def _interval(name: str, n_envs: int, total_timesteps: int, collector: str) -> int:
+    """Return the steps between evaluations where nobody said."""
+    twentieth = max(1, total_timesteps // 20)
+    longest = gym.registry[name].max_episode_steps if name in gym.registry else None
+    if collector != "local" or n_envs == 1 or longest is None:
+        return twentieth
+    return min(max(twentieth, 2 * n_envs * longest), total_timesteps)
+
+
 @contextlib.contextmanager
 def _collector(agent: OffPolicyAgent, document: dict[str, Any]) -> Iterator[None]:
     """Let an agent learn from workers, if a run's description asks for them."""
@@ -251,10 +261,10 @@ def _newest(run: Path, which: str) -> Path:
 
 def _ledger(path: Path, agent: OffPolicyAgent) -> Ledger:
     """Return what a checkpoint remembers of the run, for the agent that was loaded from it."""
-    _, groups = checkpoint.read(path, only={LEDGER})
+    manifest, groups = checkpoint.read(path, only={LEDGER})
     if LEDGER in groups:
-        where = f"{path / LEDGER}.safetensors"
-        return Ledger.from_arrays(where, groups[LEDGER], agent.metrics, agent.counts)
+        where, others = f"{path / LEDGER}.safetensors", manifest["config"] != agent.config.to_json()
+        return Ledger.from_arrays(where, groups[LEDGER], agent.metrics, agent.counts, anew=others)
     return Ledger.begun(agent.metrics, agent.counts, agent.num_timesteps)
 
 

@@ -99,6 +99,22 @@ def test_where_there_are_no_goals():
         env.close()
     with pytest.raises(UsageError, match="FlattenObservation only"):
         hindsight_of(gym.wrappers.TimeAwareObservation(gym.wrappers.TimeLimit(goals(), 5)), buffer, 4)
+    vectors = gym.wrappers.vector
+    for env in (
+        gym.wrappers.TransformReward(goals(), lambda reward: 0.1 * reward),
+        gym.wrappers.NormalizeReward(goals()),
+        gym.wrappers.TransformObservation(goals(), lambda values: 2 * values, goals().observation_space),
+        SyncVectorEnv([lambda: gym.wrappers.TransformReward(goals(), lambda reward: 0.1 * reward)]),
+        vectors.NormalizeObservation(SyncVectorEnv([goals])),
+        vectors.ClipReward(SyncVectorEnv([goals]), 0, 1),
+    ):
+        with pytest.raises(UsageError, match=r"(Transform|Normalize|Clip)(Reward|Observation) changes"):
+            hindsight_of(env, buffer, 4)
+    for env in (
+        gym.wrappers.RecordEpisodeStatistics(gym.wrappers.DtypeObservation(goals(), np.float64)),
+        vectors.FlattenObservation(SyncVectorEnv([lambda: Reaching(6)])),
+    ):
+        hindsight_of(env, buffer, 4)
     one_at_a_time = goals()
     one_at_a_time.unwrapped.compute_reward = lambda achieved, desired, info: 0.0
     rows = np.zeros((2, 8), int)

@@ -1,14 +1,20 @@
 """What ``train`` refuses, before a run directory or anything else is made."""
 
+import functools
 import re
 import sys
+import types
 
-import faulty_envs  # noqa: F401  registers
+import faulty_envs
+import gymnasium as gym
+import numpy as np
 import pytest
+from gymnasium.vector import SyncVectorEnv
 
-from ddpg import DDPGConfig, UsageError, evaluate, train
+from ddpg import DDPGConfig, UsageError, evaluate, resume, train
 from ddpg.errors import EnvironmentFault
 from ddpg.runs import training
+from ddpg.runs.directory import read_config, read_table
 from ddpg.runs.environments import make_env
 
 SMALL = DDPGConfig(hidden=(4,), batch_size=4, learning_starts=20, updates_per_call=4, jit=False, optimizer="sgd")
@@ -88,6 +94,48 @@ def test_a_fault_while_evaluating():
         evaluate(Still(), make_env("faulty/None-v0"), 20, seed=-1)
 
 
+class Tolerant:
+    """A policy with the option of agents that drop what is no transition."""
+
+    config = types.SimpleNamespace(on_bad_transition="drop")
+
+    def predict(self, observation, deterministic=True):
+        return np.zeros((*np.shape(observation)[:-1], 1), np.float32), None
+
+
+@pytest.mark.parametrize("vector", [False, True])
+def test_an_evaluation_abandons_what_its_agent_would(vector):
+    """Step 15 of an environment's life is none: the fifth of its second episode, of ten steps."""
+    make = functools.partial(faulty_envs.Faulty, "NaN", at=15, once=True)
+    result = evaluate(Tolerant(), SyncVectorEnv([make, make]) if vector else make(), 6, seed=0)
+    assert result.lengths.tolist() == [10] * 6
+    assert result.abandoned == (2 if vector else 1)
+    assert str(result).endswith("of 10 steps), 2 abandoned" if vector else "of 10 steps), 1 abandoned")
+
+
+def test_an_evaluation_in_which_nothing_ends_does():
+    class Broken(faulty_envs.Faulty):
+        def step(self, action):
+            observation, *rest = super().step(action)
+            return observation * (np.nan if self.step_number == 3 else 1), *rest
+
+    with pytest.raises(EnvironmentFault, match=r"100 episodes in a row had a transition that is none, .* no further"):
+        evaluate(Tolerant(), Broken(), 2)
+
+
+@pytest.mark.parametrize(("before", "after"), [("raise", "drop"), ("drop", "raise")])
+def test_what_is_done_about_bad_transitions_may_be_changed_on_the_way(before, after, tmp_path):
+    config = SMALL.replace(on_bad_transition=before)
+    options = {"evaluation_interval": 50, "evaluation_episodes": 1, "root": tmp_path, "progress_bar": False}
+    run = train("faulty/None-v0", config, seed=0, total_timesteps=100, **options)
+    resume(run, config=config.replace(on_bad_transition=after), total_timesteps=200, progress_bar=False)
+    rows = read_table(run / "metrics.csv")
+    told = {int(row["timesteps"]): row["dropped_transitions"] for row in rows}
+    assert max(told) == 200
+    assert {bool(value) for step, value in told.items() if step <= 100} == {before == "drop"}
+    assert {bool(value) for step, value in told.items() if step > 100} == {after == "drop"}
+
+
 def test_a_fault_while_training_leaves_what_was_saved(tmp_path):
     with pytest.raises(EnvironmentFault, match="faulty/Infinity-v0 failed in step 10 of"):
         train(
@@ -109,3 +157,14 @@ def test_dropped_transitions_are_in_the_metrics(tmp_path):
     header, *rows = (run / "metrics.csv").read_text().splitlines()
     column = header.split(",").index("dropped_transitions")
     assert sum(float(row.split(",")[column]) for row in rows) == 1
+
+
+def test_a_vectors_episodes_come_to_their_end_before_they_are_cut(tmp_path):
+    """Four environments whose episodes last at most 30 steps: by default 240 steps between evaluations, not 25."""
+    gym.register("Limited-v0", lambda: faulty_envs.Faulty(), max_episode_steps=30)
+    options = {"evaluation_episodes": 1, "root": tmp_path, "progress_bar": False, "total_timesteps": 500}
+    idle = SMALL.replace(learning_starts=1000)
+    intervals = {n: read_config(train("Limited-v0", idle, n_envs=n, **options))["evaluation_interval"] for n in (1, 4)}
+    assert intervals == {1: 25, 4: 240}
+    options["total_timesteps"] = 100
+    assert read_config(train("Limited-v0", idle, n_envs=4, **options))["evaluation_interval"] == 100

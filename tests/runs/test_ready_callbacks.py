@@ -98,6 +98,14 @@ def test_watching_changes_nothing_that_is_learned(watched):
         np.testing.assert_array_equal(value, alone[name], name)
 
 
+def test_a_watcher_that_explores_leaves_the_agents_random_numbers_as_they_are():
+    told = EvalCallback(Counting(4), n_eval_episodes=1, eval_freq=6, deterministic=False)
+    noisy = CONFIG.replace(noise_scale=0.5)
+    watched, alone = DDPG(Counting(4), noisy, seed=0).learn(20, told), DDPG(Counting(4), noisy, seed=0).learn(20)
+    for name, value in watched.get_parameters().items():
+        np.testing.assert_array_equal(value, alone.get_parameters()[name], name)
+
+
 def test_evaluations_come_at_multiples_of_the_interval_and_the_best_is_saved(watched):
     found = [(step, evaluation.mean_return) for step, evaluation in watched.evaluation.evaluations]
     assert found == [(6, 1.0), (12, 3.0), (18, 2.0)]

@@ -205,6 +205,35 @@ def test_going_back_to_a_checkpoint_removes_what_came_after_it(finished, tmp_pat
     assert column(run, "evaluations")[-2:] == [900, 1000]
 
 
+@pytest.mark.parametrize(
+    ("returns", "best"),
+    [((4.0, 0.0), 1200), ((2.5, 0.0), 1200), ((0.5, 2.5), 1500)],
+    ids=["better than before", "at the same step", "later"],
+)
+def test_the_best_of_a_branch_that_was_given_up_is_not_the_runs(returns, best, registered, tmp_path):
+    """The first branch's evaluations at 300, ..., 1200 are 1, 3, 2, 9: its best is of 1200, and it goes back to 900."""
+    Scripted.returns = (1.0, 3.0, 2.0, 9.0)
+    config = TINY.replace(learning_rate_schedule="linear")
+    run = train(
+        "Scripted-v0",
+        config,
+        seed=7,
+        total_timesteps=1200,
+        root=tmp_path,
+        evaluation_interval=300,
+        evaluation_episodes=1,
+        progress_bar=False,
+    )
+    discarded = DDPG.load(run, which="best").get_parameters()
+    Scripted.returns = returns
+    with pytest.warns(UserWarning, match=r"best is of step 1200, after step 900, .* of step 600\. From the next"):
+        resume(run, which="900", total_timesteps=1500, progress_bar=False)
+    assert column(run, "evaluations", "mean_return") == [1, 3, 2, *returns]
+    kept_now = DDPG.load(run, which="best")
+    assert kept_now.num_timesteps == best
+    assert any((value != discarded[name]).any() for name, value in kept_now.get_parameters().items())
+
+
 def halved(left):
     """A schedule of one's own."""
     return left / 2
