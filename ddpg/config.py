@@ -50,7 +50,9 @@ class AgentConfig(Options):
     hidden: tuple[int, ...] = _networks((256, 256), "units of the hidden layers")
     activation: str | Callable = _networks("relu", "activation of the hidden layers", ACTIVATIONS)
     norm: str | None = _networks(
-        None, "normalisation of the hidden layers; renorm: CrossQ's; renorm_soft: that, of inputs only the large", NORMS
+        None,
+        "normalisation of the hidden layers; renorm: CrossQ's; renorm_soft: that, of inputs only the large scaled",
+        NORMS,
     )
     block: str = _networks(
         "plain",

@@ -48,7 +48,7 @@ class OrnsteinUhlenbeckNoise:
 
         x ← x + θ(0 − x)·dt + σ·√dt·N(0, 1)
 
-    The correlation time is about 1/(θ·dt) steps: ~6.7 at θ = 0.15 and dt = 1, the paper's; ~667 at
+    The correlation time is about 1/(θ·dt) steps: ~6.7 at the paper's θ = 0.15 with dt = 1 (it gives no dt); ~667 at
     dt = 0.01, which several packages use without saying so. The stationary standard deviation is
     σ/√(2θ − θ²dt) for every dt: at the paper's θ = 0.15, σ = 0.2 and dt = 1 it is 0.38.
     """

@@ -137,7 +137,9 @@ class Agent(SessionOwner, abc.ABC):
         return (first(translated) if single else translated), None
 
     def export(self, path: str | Path, format: str = "numpy") -> Path:
-        """Write the policy for use without this package: observations in, actions in env units out.
+        """Write the policy as files: observations in, actions in env units out.
+
+        All but NumPy's act without this package, and that without TensorFlow.
 
         What was written is compared with the agent first: a policy that differs by more than 1e-5 of the actions'
         half-ranges is not left behind. docs/export.md tells how each format is loaded.

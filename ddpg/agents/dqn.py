@@ -19,8 +19,8 @@ from ddpg.updates.dqn import DQNUpdate
 class DQN(OffPolicyAgent):
     """Deep Q-network (Mnih et al. 2015), with EMA or periodic targets and the double-Q option.
 
-    Used as :class:`ddpg.DDPG` is; :meth:`update` returns ``loss`` (mean squared TD error) and ``q_value``
-    (mean Q of the minibatch).
+    Used as :class:`ddpg.DDPG` is; :meth:`update` returns ``loss`` (the mean squared TD error, unless
+    ``critic_loss`` says otherwise) and ``q_value`` (mean Q of the minibatch).
 
     Args:
         env: a gymnasium ``Env`` or ``VectorEnv`` with a ``Discrete`` action space, or a pair of spaces.

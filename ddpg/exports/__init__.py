@@ -1,1 +1,1 @@
-"""A trained policy as files that act without this package: NumPy, SavedModel, TFLite, ONNX."""
+"""A trained policy as files: NumPy (for this package, without TensorFlow), SavedModel, TFLite, ONNX."""

@@ -15,7 +15,7 @@ NAMES = {"numpy": "policy", "savedmodel": "policy_savedmodel", "tflite": "policy
 def export_run(
     run: str | Path, format: str = "numpy", output: str | Path | None = None, which: str = "latest"
 ) -> dict[str, Any]:
-    """Write the policy of a run for use without this package.
+    """Write the policy of a run as files: :meth:`ddpg.DDPG.export`.
 
     Args:
         run: a run directory, or a checkpoint.
