@@ -1,5 +1,6 @@
 """The robot-soccer goal domain: dribble and shoot past a keeper."""
 
+import copy
 import math
 from typing import Any
 
@@ -92,7 +93,7 @@ class GoalEnv(gym.Env):
         bound = np.ones(14, np.float32)
         bound[POSITIONS] = 1.5
         self.observation_space = spaces.Box(-bound, bound)
-        self.action_space = self.actions.space
+        self.action_space = copy.deepcopy(self.actions.space)  # with a random generator of its own
         self._draws: Draws | None = None
 
     def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[np.ndarray, dict[str, Any]]:
@@ -173,6 +174,8 @@ class GoalEnv(gym.Env):
         In the mode "rgb_array_list": all that has happened since the last call, a picture for every substep.
         """
         if self.render_mode == "rgb_array":
+            if self._draws is None:
+                raise gym.error.ResetNeeded("there is nothing to draw yet; call reset() before render()")
             return draw(self._world.moment, self._world.path, self._caption)
         if self.render_mode != "rgb_array_list":
             return None

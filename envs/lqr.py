@@ -7,6 +7,8 @@ import numpy as np
 from gymnasium import spaces
 from scipy import linalg
 
+from ddpg.errors import UsageError
+
 from .lqr_picture import draw
 
 
@@ -62,12 +64,20 @@ class LQREnv(gym.Env):
         self._x = self.np_random.uniform(-1.0, 1.0, 2)
         self._force = 0.0
         if options and "state" in options:
-            self._x = np.asarray(options["state"], np.float64)
+            state = np.asarray(options["state"], np.float64)
+            if state.shape != (2,) or not np.isfinite(state).all():
+                raise UsageError(
+                    f"state={options['state']!r} must be two finite numbers, position (m) and velocity (m/s)"
+                )
+            self._x = state
         return self._x.astype(np.float32), {}
 
     def step(self, action) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         """Apply a force for one time step; ``info["action_clipped"]`` tells whether it left its box."""
         wanted = np.asarray(action, np.float64)
+        if wanted.shape not in ((), (1,)) or not np.isfinite(wanted).all():
+            raise UsageError(f"action={action!r} must be one finite number, a force (N), of shape (1,)")
+        wanted = wanted.reshape(1)
         force = np.clip(wanted, self.action_space.low, self.action_space.high)
         reward = -float(self._x @ self.Q @ self._x + force @ self.R @ force)
         self._x = self.A @ self._x + self.B @ force

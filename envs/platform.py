@@ -1,5 +1,6 @@
 """The platform domain: run, hop and leap over gaps and enemies, each by a chosen amount."""
 
+import copy
 from typing import Any
 
 import gymnasium as gym
@@ -73,7 +74,7 @@ class PlatformEnv(gym.Env):
         if render_mode == "rgb_array_list":
             self.metadata = {**self.metadata, "render_fps": 20}  # four times as fast as it happens
         self.observation_space = spaces.Box(0.0, 1.0, (9,), np.float32)
-        self.action_space = self.actions.space
+        self.action_space = copy.deepcopy(self.actions.space)  # with a random generator of its own
         self._draws: Draws | None = None
         self._caption = ""
 
@@ -159,6 +160,8 @@ class PlatformEnv(gym.Env):
         In the mode "rgb_array_list": all that has happened since the last call, a picture for every 0.2 s.
         """
         if self.render_mode == "rgb_array":
+            if self._draws is None:
+                raise gym.error.ResetNeeded("there is nothing to draw yet; call reset() before render()")
             return draw(self._world.moment, self._world.path, self._caption)
         if self.render_mode != "rgb_array_list":
             return None

@@ -149,6 +149,14 @@ def test_runs_are_recorded_listed_and_plotted(run, tmp_path, capsys):
     assert f"The picture is in {picture}" in command("plot", run, "-o", picture, capsys=capsys)[1]
 
 
+@pytest.mark.parametrize("name", ["a.v2", "nowhere/a.png"])
+def test_where_a_picture_cannot_be_is_said_before_anything_is_computed(name, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("ddpg.commands.looking.find_here", lambda *_: pytest.fail("it was begun"))
+    status, _, errors = command("paths", "Pendulum-v1", "--picture", tmp_path / name, capsys=capsys)
+    assert status == 2
+    assert "must be a .png, .pdf or .svg in a directory that exists" in errors
+
+
 def test_training_is_reproducible_and_numbers_its_runs(run, capsys):
     """``run`` is the first in its folder."""
     root = run.parents[1]

@@ -84,6 +84,8 @@ class _Translation:
         if operation.type == "Relu":
             zero = self._constant(tensor, np.zeros((), tensor.dtype.as_numpy_dtype))
             return self._step("Maximum", (self.visit(operation.inputs[0]), zero), tensor)
+        if operation.type == "Reshape" and (rows := _rows_again(tensor)) is not None:
+            return self.visit(rows)
         required = _REQUIRED.get(operation.type, {})
         if operation.type not in OPERATIONS or any(operation.get_attr(name) != v for name, v in required.items()):
             raise _NoTranslation
@@ -110,6 +112,15 @@ class _Translation:
         self._shapes[self.size] = tensor.shape
         self.size += 1
         return self.size - 1
+
+
+def _rows_again(tensor: tf.Tensor) -> tf.Tensor | None:
+    """Return the rows that were given another shape and are given theirs again as ``tensor``."""
+    source = tensor
+    while source.op.type == "Reshape":
+        source = source.op.inputs[0]
+    same = source.shape.rank == 2 and tensor.shape.rank == 2 and source.shape[1] == tensor.shape[1]
+    return source if same and tensor.shape[1] is not None else None
 
 
 class _NoTranslation(Exception):

@@ -10,6 +10,7 @@ from ddpg.answers import stdout_kept
 from ddpg.commands.base import InItsEnvironment, OfEnvironment, OfRun, WithJson, find_here, load
 from ddpg.options import option
 from ddpg.quiet import quiet_tensorflow
+from ddpg.storage.atomic import check_figure
 
 if TYPE_CHECKING:
     import gymnasium as gym
@@ -87,6 +88,7 @@ class Paths(WithJson, OfEnvironment):
         print(f"{text}\nThe picture is in {report['picture']}")
 
     def _report(self) -> dict[str, Any]:
+        check_figure(self.picture)
         find_here(*([self.env] if ":" in self.env else []))
         load("ddpg.laboratory.compare")
         from ddpg.runs.environments import id_of, make_env

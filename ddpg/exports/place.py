@@ -10,6 +10,7 @@ from typing import Any
 
 from ddpg.errors import UsageError
 from ddpg.storage import document
+from ddpg.storage.litter import is_litter
 
 MARK = "ddpg-paths policy"  # in every export, so that it can be told from other files
 ABOUT = "policy.json"
@@ -80,7 +81,7 @@ def made_by_us(about: Any) -> bool:
 
 
 def _check_directory(path: Path) -> None:
-    names = sorted(os.listdir(path))
+    names = [name for name in sorted(os.listdir(path)) if not is_litter(name)]
     if path.samefile(os.curdir):  # whoever works in it would be left in a directory that is no more
         raise _refusal(path, "is the working directory")
     if not names:

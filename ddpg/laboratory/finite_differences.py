@@ -49,12 +49,14 @@ class Expected(NamedTuple):
         found = np.array([gradients[which].reshape(-1)[index] for which, index in self.coordinates], np.float64)
         found, expected = found[self.believable], self.derivatives[self.believable]
         largest = np.abs(found - expected).max()
+        scale = np.abs(expected).max() or np.abs(found).max() or 1.0
+        lengths = np.linalg.norm(found) * np.linalg.norm(expected)
         return {
             "coordinates": len(expected),
             "dropped": int((~self.believable).sum()),
             "max_abs": float(largest),
-            "max_relative": float(largest / np.abs(expected).max()),
-            "cosine": float(found @ expected / (np.linalg.norm(found) * np.linalg.norm(expected))),
+            "max_relative": float(largest / scale),
+            "cosine": float(found @ expected / lengths) if lengths else float(not largest),
         }
 
 
@@ -111,15 +113,23 @@ class FiniteDifferences:
         """
         batch = self._batch
 
-        def target(name: str, weights: list) -> np.ndarray:
+        def bootstrap(name: str, weights: list) -> np.ndarray:
             next_q = self._q(weights, batch.next_observations, self._next_actions[name])
-            return batch.rewards + self._gamma * (1 - batch.terminated) * next_q
+            return self._gamma * (1 - batch.terminated) * next_q
 
-        fixed = None if online else target("target_actor", self._weights["target_critic"])
+        fixed = None if online else bootstrap("target_actor", self._weights["target_critic"])
+
+        def difference(weights: list) -> np.ndarray:
+            following = bootstrap("actor", weights) if online else fixed
+            return self._q(weights, batch.observations, batch.actions) - following
+
+        here = difference(self._weights["critic"])
+        residual = here - batch.rewards
 
         def loss(weights: list) -> float:
-            y = target("actor", weights) if online else fixed
-            return np.mean((self._q(weights, batch.observations, batch.actions) - y) ** 2)
+            # Less what it is here, and that without a difference of squares, in which large rewards would drown it.
+            moved = difference(weights) - here
+            return np.mean(moved * (moved + 2 * residual))
 
         return central_differences(loss, self._weights["critic"], coordinates)
 

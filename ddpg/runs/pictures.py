@@ -68,17 +68,26 @@ class Gif(_File):
         self._rate, self._count = rate, 0
         self._stride = int(np.ceil(rate / FASTEST_GIF))
         self._kept: list[Image.Image] = []
+        self._last: np.ndarray | None = None  # where it is not among them
 
     def add(self, picture: np.ndarray) -> bool:
         """Take a picture."""
         if self._count % self._stride == 0:
-            self._kept.append(_smaller(Image.fromarray(picture), WIDEST_GIF).quantize(128, dither=Image.Dither.NONE))
+            self._keep(picture)
+        else:
+            self._last = picture.copy()
         self._count += 1
         if len(self._kept) > LONGEST_GIF:
             self._kept, self._stride = self._kept[::2], 2 * self._stride
         return True
 
+    def _keep(self, picture: np.ndarray) -> None:
+        self._kept.append(_smaller(Image.fromarray(picture), WIDEST_GIF).quantize(128, dither=Image.Dither.NONE))
+        self._last = None
+
     def _finish(self) -> None:
+        if self._last is not None:
+            self._keep(self._last)
         hundredths = np.round(100 * np.arange(len(self._kept) + 1) * self._stride / self._rate)
         durations = (10 * np.diff(hundredths)).astype(int).tolist()
         durations[-1] += 1000  # how it ended is seen for a second
@@ -120,7 +129,7 @@ class Video(_File):
         size = picture.shape[1], picture.shape[0]
         if self._writer is None:
             self._size = size
-            self._writer = self._open(str(self._aside), size, fps=self._rate, macro_block_size=2, quality=7)
+            self._writer = self._open(str(self._aside.absolute()), size, fps=self._rate, macro_block_size=2, quality=7)
             self._writer.send(None)
         if size != self._size:
             raise UsageError(

@@ -9,7 +9,6 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from ddpg.errors import UsageError
 from ddpg.runs import directory
 from ddpg.runs.curves import MEASURES, Curve
 from ddpg.storage import atomic
@@ -29,9 +28,7 @@ def plot_curves(curves: Sequence[Curve], path: str | Path, against: str = "steps
     Raises:
         UsageError: another kind of file, or no directory for it.
     """
-    path = Path(path)
-    if path.suffix.lower() not in (".png", ".pdf", ".svg") or not path.absolute().parent.is_dir():
-        raise UsageError(f"{str(path)!r} must be a .png, .pdf or .svg in a directory that exists")
+    path = atomic.check_figure(path)
     names = list(dict.fromkeys(curve.env_id for curve in curves))
     columns = min(3, len(names))
     rows = math.ceil(len(names) / columns)

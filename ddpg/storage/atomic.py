@@ -5,6 +5,8 @@ import os
 from pathlib import Path
 from typing import Any, Protocol
 
+from ddpg.errors import UsageError
+
 
 class Drawn(Protocol):
     """A figure of matplotlib's."""
@@ -32,6 +34,18 @@ def write_bytes(path: Path, data: bytes) -> None:
             error.filename = str(path)  # what was asked for, not the name aside
         raise
     os.replace(aside, path)
+
+
+def check_figure(path: str | Path) -> Path:
+    """Return ``path`` if a picture can be written there.
+
+    Raises:
+        UsageError: another kind of file, or no directory for it.
+    """
+    path = Path(path)
+    if path.suffix.lower() not in ("", ".png", ".pdf", ".svg") or not path.absolute().parent.is_dir():
+        raise UsageError(f"{str(path)!r} must be a .png, .pdf or .svg in a directory that exists")
+    return path
 
 
 def write_figure(path: Path, figure: Drawn) -> Path:

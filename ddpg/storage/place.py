@@ -6,6 +6,7 @@ from pathlib import Path
 
 from ddpg.errors import UsageError
 from ddpg.storage import document
+from ddpg.storage.litter import is_litter
 from ddpg.storage.manifest import MANIFEST
 
 _ALLOWED = "a checkpoint is written to a path where nothing is, to an empty directory, or over another checkpoint"
@@ -74,7 +75,7 @@ def put(complete: Path, target: Path, former: Path) -> None:
 
 
 def _check_directory(path: Path) -> None:
-    names = sorted(os.listdir(path))
+    names = [name for name in sorted(os.listdir(path)) if not (is_litter(name) and _is_file(path / name))]
     if not names:
         return
     if path.samefile(os.curdir):
@@ -107,7 +108,7 @@ def _listed(path: Path) -> set[str] | None:
 def _foreign(side: Path) -> str | None:
     """Return the name of something that no checkpoint holds; one that was cut short need not list its files."""
     for name in sorted(os.listdir(side)):
-        if not (name == MANIFEST or _FILE.fullmatch(name)) or not _is_file(side / name):
+        if not (name == MANIFEST or _FILE.fullmatch(name) or is_litter(name)) or not _is_file(side / name):
             return name
     return None
 
@@ -126,4 +127,6 @@ def _refusal(path: Path, what: str, instead: str) -> UsageError:
 
 def _beside(path: Path, role: str) -> Path:
     whole = path.resolve()
+    if not whole.name:
+        raise _refusal(path, "is the root of all directories", "name a new directory in it")
     return whole.with_name(f".{whole.name}.ddpg-{role}")

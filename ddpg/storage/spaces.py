@@ -19,6 +19,8 @@ DTYPES = (
     *("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
 )
 
+WHOLE = tuple(name for name in DTYPES if "int" in name)
+
 Bounds: TypeAlias = bool | int | float | None
 
 
@@ -32,10 +34,11 @@ class Box(msgspec.Struct, tag="Box", tag_field="type", forbid_unknown_fields=Tru
 
 
 class Discrete(msgspec.Struct, tag="Discrete", tag_field="type", forbid_unknown_fields=True):
-    """``n`` numbers from ``start`` on."""
+    """``n`` numbers from ``start`` on; a file without ``dtype`` is of 64 bits."""
 
     n: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
     start: Annotated[int, msgspec.Meta(ge=-_SAFE, le=_SAFE)]
+    dtype: one_of(*WHOLE) = "int64"  # type: ignore[valid-type]
 
 
 Several: TypeAlias = Annotated["list[Space]", msgspec.Meta(min_length=1, max_length=1024)]
@@ -59,7 +62,8 @@ Space: TypeAlias = Box | Discrete | Tuple | OneOf
 def describe_space(space: gym.spaces.Space) -> dict[str, Any]:
     """Return a Box, a Discrete, or a Tuple or OneOf of them as JSON values. Infinite bounds become ``null``."""
     if isinstance(space, gym.spaces.Discrete):
-        return {"type": "Discrete", "n": int(space.n), "start": int(space.start)}
+        kind = {} if space.dtype == np.int64 else {"dtype": str(space.dtype)}
+        return {"type": "Discrete", "n": int(space.n), "start": int(space.start), **kind}
     if isinstance(space, (gym.spaces.Tuple, gym.spaces.OneOf)):
         return {"type": type(space).__name__, "spaces": [describe_space(part) for part in space.spaces]}
     if not isinstance(space, gym.spaces.Box):
@@ -105,6 +109,9 @@ def _bytes(space: Space) -> int:
 
 def _check_bounds(where: str, space: Space) -> None:
     if isinstance(space, Discrete):
+        limits = np.iinfo(space.dtype)
+        if not limits.min <= space.start <= space.start + space.n - 1 <= limits.max:
+            raise refusal(f"{where}.start", space.start, f"{space.n} numbers of dtype {space.dtype} from there on")
         return
     if not isinstance(space, Box):
         for index, part in enumerate(space.spaces):
@@ -130,13 +137,18 @@ def _check_bounds(where: str, space: Space) -> None:
 
 def _made(where: str, space: Space) -> gym.spaces.Space:
     if isinstance(space, Discrete):
-        return gym.spaces.Discrete(space.n, start=space.start)
+        # Older versions of gymnasium have no other than 64 bits.
+        return gym.spaces.Discrete(space.n, start=space.start, **_of(space.dtype))
     if isinstance(space, Box):
         shape, dtype = tuple(space.shape), np.dtype(space.dtype)
         low, high = _array(space, space.low, -np.inf), _array(space, space.high, np.inf)
         return gym.spaces.Box(low, high, shape, dtype.type)
     kind = gym.spaces.Tuple if isinstance(space, Tuple) else gym.spaces.OneOf
     return kind([_made(where, part) for part in space.spaces])
+
+
+def _of(dtype: str) -> dict[str, Any]:
+    return {} if dtype == "int64" else {"dtype": np.dtype(dtype).type}
 
 
 def _array(space: Box, bounds: list[Bounds] | Bounds, infinite: float) -> np.ndarray:

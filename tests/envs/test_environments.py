@@ -73,6 +73,19 @@ def test_any_actions_of_the_space(env_id, data):
 
 
 @every_environment
+def test_random_actions_of_one_environment_do_not_depend_on_another(env_id):
+    one, other = gym.make(env_id), gym.make(env_id)
+    drawn = []
+    for both in (True, False):
+        one.action_space.seed(3)
+        for _ in range(2):
+            if both:
+                other.action_space.seed(4)
+            drawn.append(str(one.action_space.sample()))
+    assert drawn[:2] == drawn[2:]
+
+
+@every_environment
 def test_another_seed_is_another_episode(env_id):
     env = gym.make(env_id)
     episodes = []
@@ -120,6 +133,12 @@ def test_render(env_id):
     assert frame.shape == start.shape
     assert (frame != start).any()
     assert gym.make(env_id).unwrapped.render() is None
+
+
+@pytest.mark.parametrize("env_id", ["ddpg_envs/Platform-v0", "ddpg_envs/Goal-v0"])
+def test_before_its_first_episode_there_is_nothing_to_draw(env_id):
+    with pytest.raises(gym.error.ResetNeeded, match=r"call reset\(\) before render\(\)"):
+        gym.make(env_id, render_mode="rgb_array").unwrapped.render()
 
 
 @every_environment

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ddpg_envs
-from ddpg import DDPG, evaluate
+from ddpg import DDPG, UsageError, evaluate
 from ddpg.runs.presets import PRESETS, preset_config
 
 LQR = ddpg_envs.LQREnv
@@ -140,3 +140,17 @@ def test_forces_outside_the_box_are_clipped_and_reported(env_id, force, felt):
     assert observation[1] == pytest.approx(0.1 * felt)  # Δv = dt · force / 1 kg
     assert reward == pytest.approx(-0.2 * felt**2)
     assert info["action_clipped"] == (felt != force)
+
+
+@pytest.mark.parametrize("state", [[0.5], [np.nan, 0], [1, 2, 3]])
+def test_a_start_is_two_finite_numbers(state):
+    with pytest.raises(UsageError, match="must be two finite numbers"):
+        LQR().reset(options={"state": state})
+
+
+@pytest.mark.parametrize("action", [[[0.5]], [0.5, 0.5], [np.nan]])
+def test_a_force_is_one_finite_number(action):
+    env = LQR()
+    env.reset(seed=0)
+    with pytest.raises(UsageError, match="must be one finite number, a force"):
+        env.step(action)

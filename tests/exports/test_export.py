@@ -130,6 +130,30 @@ def test_normalisation_goes_along(tmp_path, kind):
     assert np.ptp(expected, axis=0).min() > 1e-3
 
 
+def test_normalised_matrices_are_rows_again(tmp_path):
+    spaces = gym.spaces.Box(-np.inf, np.inf, (2, 3)), gym.spaces.Box(-1, 1, (2,))
+    agent = DDPG(spaces, DDPGConfig(hidden=(4,), normalize_observations=True), seed=0)
+    seen = np.random.default_rng(0).normal(100, 20, (50, 2, 3)).astype(np.float32)
+    agent.remember(seen, np.zeros((50, 2)), np.zeros(50), seen, np.zeros(50, bool), np.zeros(50, bool))
+    found = ddpg.load_policy(agent.export(tmp_path / "policy")).predict(seen)[0]
+    np.testing.assert_allclose(found, agent.predict(seen)[0], atol=1e-6)
+
+
+def test_a_narrow_box_far_from_0(tmp_path):
+    """About a mains' frequency: 50 ± 0.1, in which float32 has steps of 4e-6, 4e-5 of the half-range."""
+    spaces = gym.spaces.Box(-1, 1, (3,)), gym.spaces.Box(49.9, 50.1, (2,), np.float32)
+    agent = DDPG(spaces, DDPGConfig(hidden=(4,), output_init="fan_in"), seed=0)
+    states = np.random.default_rng(0).uniform(-1, 1, (20, 3)).astype(np.float32)
+    found = formats.run_tflite(agent.export(tmp_path / "policy.tflite", "tflite"))(states)["actions"]
+    np.testing.assert_allclose(found, agent.predict(states)[0], atol=8e-6)
+
+
+def test_tensorflow_reads_nothing_from_a_path_with_a_bracket(agents, tmp_path):
+    with pytest.raises(UsageError, match=r"TensorFlow loads no SavedModel from a path with '\[' in it"):
+        agents["box"].export(tmp_path / "a[1]" / "policy", "savedmodel")
+    assert not (tmp_path / "a[1]").exists()
+
+
 @pytest.mark.slow
 def test_images_leave_by_tensorflow_alone_and_batch_normalisation_by_its_averages(tmp_path):
     images = gym.spaces.Box(0, 255, (8, 8, 1), np.uint8)

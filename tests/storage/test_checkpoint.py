@@ -184,10 +184,19 @@ def test_kill_in_the_midst_of_writing_leaves_a_whole_one(tmp_path, writes):
         gym.spaces.Box(-np.inf, np.inf, (3,), np.float64),
         gym.spaces.Box(np.array([-1, 0.5], np.float32), np.array([3, np.inf], np.float32)),
         gym.spaces.Box(0, 255, (2, 3), np.uint8),
+        gym.spaces.Discrete(3, start=2),
+        gym.spaces.Discrete(3, start=-2, dtype=np.int8),
+        gym.spaces.Tuple([gym.spaces.Discrete(2, dtype=np.int32), gym.spaces.Box(0, 1, (1,))]),
     ],
 )
 def test_spaces_survive_json(space):
     assert checkpoint.restore_space(json.loads(json.dumps(checkpoint.describe_space(space)))) == space
+
+
+def test_numbers_that_their_dtype_does_not_hold():
+    description = {"type": "Discrete", "n": 200, "start": 0, "dtype": "int8"}
+    with pytest.raises(UsageError, match="start is 0, expected 200 numbers of dtype int8 from there on"):
+        checkpoint.restore_space(description)
 
 
 def test_find(tmp_path):

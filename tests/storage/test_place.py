@@ -9,7 +9,7 @@ import pytest
 from checkpoints import fields
 
 from ddpg import UsageError
-from ddpg.storage import checkpoint
+from ddpg.storage import checkpoint, place
 
 GROUPS = {"variables": {"a": np.arange(6.0, dtype=np.float32)}}
 
@@ -69,6 +69,28 @@ def make_linked_array(path):
 def make_unlisted(path):
     checkpoint.write(path, fields(), GROUPS)
     (path / "other.safetensors").write_text("mine")
+
+
+def test_what_a_file_manager_leaves_is_in_nobodys_way(tmp_path):
+    path = tmp_path / "c"
+    for _ in range(2):
+        checkpoint.write(path, fields(), GROUPS)
+        for name in (".DS_Store", "._variables.safetensors", "Thumbs.db", "desktop.ini"):
+            (path / name).write_text("litter")
+    checkpoint.write(path, fields(), GROUPS)
+    assert sorted(os.listdir(path)) == ["manifest.json", "variables.safetensors"]
+    (path / ".DS_Store").write_text("litter")
+    place.remove(path)
+    assert not path.exists()
+    path.mkdir()
+    (path / ".DS_Store").mkdir()  # no file manager's
+    with pytest.raises(UsageError, match=r"holds '\.DS_Store'"):
+        checkpoint.write(path, fields(), GROUPS)
+
+
+def test_the_root_of_all_directories():
+    with pytest.raises(UsageError, match="'/' is the root of all directories"):
+        checkpoint.find("/")
 
 
 def make_foreign_manifest(path):
