@@ -65,7 +65,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0  # help was printed
     except (UsageError, FloatingPointError) as error:
         print(f"ddpg: error: {_one_line(error)}", file=sys.stderr)
-        return {FloatingPointError: 1, CellsFailed: 1, EnvironmentFault: 3, FileFault: 4}.get(type(error), 2)
+        if isinstance(error, CellsFailed):
+            return request.status or 1
+        return {FloatingPointError: 1, EnvironmentFault: 3, FileFault: 4}.get(type(error), 2)
     except KeyboardInterrupt as error:
         print(f"ddpg: interrupted{': ' * bool(error.args)}{_one_line(error)}", file=sys.stderr)
         return 128 + (request.number or signal.SIGINT)

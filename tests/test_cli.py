@@ -157,6 +157,12 @@ def test_where_a_picture_cannot_be_is_said_before_anything_is_computed(name, tmp
     assert "must be a .png, .pdf or .svg in a directory that exists" in errors
 
 
+def test_paths_are_of_continuous_actions(capsys):
+    status, _, errors = command("paths", "CartPole-v1", capsys=capsys)
+    assert status == 2
+    assert "action space Discrete(2) is not a Box; DDPG acts in continuous spaces" in errors
+
+
 def test_training_is_reproducible_and_numbers_its_runs(run, capsys):
     """``run`` is the first in its folder."""
     root = run.parents[1]

@@ -99,12 +99,14 @@ class Paths(WithJson, OfEnvironment):
 
     def _paths(self, env: "gym.Env", name: str) -> dict[str, Any]:
         from ddpg.config import DDPGConfig
+        from ddpg.experience.spaces import algorithm_for
         from ddpg.laboratory.compare import compare_paths
         from ddpg.laboratory.picture import draw_paths
         from ddpg.runs.presets import preset_config, preset_for
 
         # A recipe may be of networks and targets that the reference in NumPy does not have.
-        config = preset_config(name) if preset_for(name).recipe is None else DDPGConfig()
+        usual = algorithm_for(env.action_space) != "DDPG" or preset_for(name).recipe is not None
+        config = DDPGConfig() if usual else preset_config(name)
         report = compare_paths(env, config, self.seed, progress_bar=sys.stderr.isatty())
         title = f"Where gradients flow in one update of DDPG: {name}, seed {report['seed']}"
         return {**report, "picture": str(draw_paths(report, self.picture, self.bounding or "inverting", title))}

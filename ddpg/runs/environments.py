@@ -145,6 +145,22 @@ def check_import(env_id: str, run: str | Path, allowed: Sequence[str]) -> None:
         )
 
 
+def usual_interval(name: str, n_envs: int, total_timesteps: int, collector: str = "local") -> int:
+    """Return the steps between evaluations of a run where nobody said.
+
+    A twentieth of it; of a vector, whose episodes are cut there, no less than two episodes of each environment.
+
+    Args:
+        name: the environment's id, of :func:`id_of`.
+        n_envs, total_timesteps, collector: of the run.
+    """
+    twentieth = max(1, total_timesteps // 20)
+    longest = gym.registry[name].max_episode_steps if name in gym.registry else None
+    if collector != "local" or n_envs == 1 or longest is None:
+        return twentieth
+    return min(max(twentieth, 2 * n_envs * longest), total_timesteps)
+
+
 def id_of(env: gym.Env) -> str:
     """Return the id that ``env`` was made by."""
     assert env.spec is not None, "gymnasium.make gives every environment its spec"

@@ -20,6 +20,10 @@ _ANSWER = (
 )
 
 
+def nothing() -> None:
+    """Do nothing."""
+
+
 class Request:
     """A wish to end.
 
@@ -28,6 +32,7 @@ class Request:
         left: whether a run was left before its goal because of it.
         resumable: says what can be gone on with.
         answer: what is said to the first signal.
+        before_end: called, by another thread, before a second signal ends the process.
     """
 
     def __init__(self) -> None:
@@ -35,6 +40,7 @@ class Request:
         self.left = False
         self.resumable: Callable[[], str] = lambda: "nothing was begun"
         self.answer = _ANSWER
+        self.before_end: Callable[[], object] = nothing
         self._came = threading.Event()
 
     def came(self, within: float) -> bool:
@@ -110,6 +116,8 @@ class _Watched(Request):
             return
         self.say(f"{name} again: ended at once; {self.resumable()}")
         if self._ends_process:
+            with contextlib.suppress(Exception):
+                self.before_end()
             os._exit(128 + number)
 
     def _handle(self, number: int, frame: object) -> None:

@@ -23,7 +23,7 @@ from ddpg.errors import EnvironmentFault, UsageError, file_faults
 from ddpg.experience.interaction import spaces_of
 from ddpg.experience.values import as_whole
 from ddpg.runs import description, directory, signals, underway
-from ddpg.runs.environments import check_import, full_id, id_of, make_env, make_training_env
+from ddpg.runs.environments import check_import, full_id, id_of, make_env, make_training_env, usual_interval
 from ddpg.runs.ledger import Ledger
 from ddpg.runs.ownership import owned
 from ddpg.runs.presets import preset_config, preset_for
@@ -101,12 +101,13 @@ def train(
             check_options(agent.config, n_envs)
         agent.check_learning(total_timesteps)
         limits.check_counts(agent.config)
+        usual = usual_interval(name, n_envs, total_timesteps, collector)
         document = {
             "env_id": full_id(env_id, name),
             "algorithm": kind.__name__,
             "seed": agent.seed,
             "total_timesteps": total_timesteps,
-            "evaluation_interval": int(evaluation_interval or 0) or _interval(name, n_envs, total_timesteps, collector),
+            "evaluation_interval": int(evaluation_interval or usual),
             "evaluation_episodes": int(evaluation_episodes),
             "n_envs": int(n_envs),
             "vectorization": vectorization,
@@ -222,15 +223,6 @@ def _environment(
     one = make_env(env_id, wrappers)
     one.close()
     return env, id_of(one)
-
-
-def _interval(name: str, n_envs: int, total_timesteps: int, collector: str) -> int:
-    """Return the steps between evaluations where nobody said."""
-    twentieth = max(1, total_timesteps // 20)
-    longest = gym.registry[name].max_episode_steps if name in gym.registry else None
-    if collector != "local" or n_envs == 1 or longest is None:
-        return twentieth
-    return min(max(twentieth, 2 * n_envs * longest), total_timesteps)
 
 
 @contextlib.contextmanager

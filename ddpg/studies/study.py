@@ -14,7 +14,15 @@ from ddpg.distributed.choosing import COLLECTORS, check_collector, check_options
 from ddpg.errors import UsageError
 from ddpg.experience.spaces import algorithm_for
 from ddpg.options import Options, check_names, from_toml, option, read_toml
-from ddpg.runs.environments import VECTORIZATIONS, check_import, check_vector, full_id, id_of, make_env
+from ddpg.runs.environments import (
+    VECTORIZATIONS,
+    check_import,
+    check_vector,
+    full_id,
+    id_of,
+    make_env,
+    usual_interval,
+)
 from ddpg.runs.presets import preset_for
 from ddpg.runs.recipes import read_recipe
 from ddpg.storage.manifest import Name, Option
@@ -58,6 +66,10 @@ class EnvironmentSettings(Settings):
     """How cells of one environment are trained, and which."""
 
     configurations: tuple[str, ...] = option((), "names of those to train there; all by default")
+
+    def __post_init__(self):
+        super().__post_init__()
+        self._check(len({*self.configurations}) == len(self.configurations), "configurations", "different names")
 
 
 class Group(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -155,7 +167,8 @@ def _groups(
         settings = EnvironmentSettings(**from_toml(EnvironmentSettings, _settings(values), "it"))
         check_names([*configurations], settings.configurations, "the table of configurations")
     env = make_env(env_id, settings.wrappers)
-    env_id, algorithm = full_id(env_id, id_of(env)), algorithm_for(env.action_space)
+    own_id = id_of(env)
+    env_id, algorithm = full_id(env_id, own_id), algorithm_for(env.action_space)
     env.close()
     kind = CONFIGS[algorithm]
     preset = preset_for(env_id.rpartition(":")[2], kind)
@@ -175,7 +188,8 @@ def _groups(
             algorithm=algorithm,
             seeds=list(settings.seeds),
             total_timesteps=total,
-            evaluation_interval=settings.evaluation_interval or max(1, total // 20),
+            evaluation_interval=settings.evaluation_interval
+            or usual_interval(own_id, settings.n_envs, total, collector),
             evaluation_episodes=settings.evaluation_episodes,
             final_episodes=settings.final_episodes,
             n_envs=settings.n_envs,

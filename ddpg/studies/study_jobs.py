@@ -60,6 +60,7 @@ class Scheduler:
     def run(self, look: Callable[[], None] = lambda: None) -> None:
         """Run them; ``look`` is called again and again meanwhile."""
         asked = False
+        self._request.before_end = self._ask  # they are sessions of their own: nobody else would
         try:
             while self._waiting or self.running:
                 if self._request.number is None:
@@ -77,13 +78,14 @@ class Scheduler:
             self._ask()
             for job in self.running.values():
                 job.process.wait()
+            self._request.before_end = signals.nothing
 
     def _fill(self) -> None:
         while self._waiting and len(self.running) < self._engine.slots():
             place = self._waiting.popleft()
             if place.state == "running":
                 self._fails(place, "another process is training it; wait until that ends", record=False)
-            else:
+            elif place.stage is not None:  # or somebody else has finished it meanwhile
                 self._start(place)
 
     def _start(self, place: Place) -> None:
@@ -95,7 +97,7 @@ class Scheduler:
         self._say(f"{place.cell}: {words[stage]}")
 
     def _ask(self) -> None:
-        for job in self.running.values():
+        for job in [*self.running.values()]:
             if job.process.poll() is None:
                 job.process.terminate()
 

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from ddpg.config import CONFIGS
 from ddpg.errors import FileFault, UsageError
 from ddpg.storage import atomic, document
 from ddpg.storage.schema import converted
@@ -127,7 +128,13 @@ def places_of(root: Path, group: Group) -> list[Place]:
 
 
 def _differences(one: Plan, other: Plan) -> Sequence[tuple[str, Any, Any]]:
-    olds, news = (_flat(msgspec.to_builtins(plan)) for plan in (one, other))
+    plans = [msgspec.to_builtins(plan) for plan in (one, other)]
+    if one.ground.algorithm == other.ground.algorithm:  # options that are newer than the tuning have their defaults
+        kind = CONFIGS[one.ground.algorithm]
+        for part in (plans[0]["ground"], plans[0]):
+            name = "options" if "options" in part else "preset"
+            part[name] = kind.from_json(part[name]).to_json()
+    olds, news = map(_flat, plans)
     names = {**olds, **news}
     return [(name, olds.get(name), news.get(name)) for name in names if olds.get(name) != news.get(name)]
 

@@ -172,6 +172,7 @@ with may_leave(), signals.watching(ends_process=True) as request:
     os.kill(os.getpid(), signal.SIGINT)
     request.came(within=60)
     request.resumable = lambda: "of all of it"
+    request.before_end = lambda: request.say("the others are asked")
     os.kill(os.getpid(), signal.SIGTERM)
     signal.pause()
 """
@@ -180,9 +181,10 @@ with may_leave(), signals.watching(ends_process=True) as request:
 def test_signals_are_answered_while_stderr_is_held_back():
     """The first and the second, which ends the process, to where stderr went before."""
     done = subprocess.run([sys.executable, "-c", STARTING], stderr=subprocess.PIPE, text=True, timeout=120)
-    first, second = done.stderr.splitlines()
+    first, second, third = done.stderr.splitlines()
     assert first.startswith("ddpg: SIGINT: the run will be saved and ended")
     assert second == "ddpg: SIGTERM again: ended at once; of all of it"
+    assert third == "ddpg: the others are asked"
     assert done.returncode == 128 + signal.SIGTERM
 
 

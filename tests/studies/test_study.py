@@ -58,7 +58,7 @@ def test_cells_are_environments_by_configurations_by_seeds(tmp_path):
     ]
     td3, own, slow, deeper, lqr = groups
     assert [group.total_timesteps for group in groups] == [500] * 4 + [40]
-    assert [group.evaluation_interval for group in groups] == [25] * 4 + [2]
+    assert [group.evaluation_interval for group in groups] == [500] * 4 + [40]
     assert {(group.evaluation_episodes, group.n_envs) for group in groups} == {(3, 2)}
     assert (td3.wrappers, lqr.wrappers) == ([], ["TimeAwareObservation"])
     # A recipe, also one's own, is instead of the preset; a table is changes of it, or of the recipe that it names.
@@ -129,6 +129,16 @@ ENVS = "environments = ['Pendulum-v1']\n"
 
 
 @pytest.mark.parametrize(
+    ("text", "interval"),
+    [("", 500), ("n_envs = 4", 1600), ("n_envs = 4\nevaluation_interval = 700", 700), ("n_envs = 40", 10_000)],
+)
+def test_a_vectors_episodes_come_to_their_end_before_they_are_cut(text, interval, tmp_path):
+    """Pendulum's preset trains 10,000 steps, in episodes of 200: as ``ddpg train`` does."""
+    (group,) = read_study(written(tmp_path, ENVS + text))
+    assert group.evaluation_interval == interval
+
+
+@pytest.mark.parametrize(
     ("text", "match"),
     [
         ("", "no cell to train"),
@@ -150,6 +160,10 @@ ENVS = "environments = ['Pendulum-v1']\n"
         ("environments = ['module:Pendulum-v1']", "--allow-import module"),
         ("environments = ['Pendulum-v1', 'pendulums:Pendulum-v1']", "'Pendulum-v1' is there twice"),
         ("[environments.Pendulum-v1]\nsteps = 3", "environment 'Pendulum-v1': it has no field 'steps'"),
+        (
+            "[environments.Pendulum-v1]\nconfigurations = ['a', 'a']\n[configurations]\na = {}",
+            "configurations=.* must be different names",
+        ),
         ("[environments.Pendulum-v1]\nconfigurations = ['a']", "no field 'a'; did you mean|no field 'a'"),
         (ENVS + "configurations = ['td3']", "must be a table"),
         (ENVS + "configurations = {'a/b' = {}}", "'a/b' gives a folder its name"),

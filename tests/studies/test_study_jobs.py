@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from small_studies import Stubbed
+from small_studies import Stubbed, train_by_hand
 
 from ddpg import UsageError
 from ddpg.commands.looking import Evaluate
@@ -180,6 +180,29 @@ def test_a_request_lets_cells_save_and_starts_no_others(stubbed):
     assert [place.state for place in study.places] == ["interrupted", "waiting"]
     outcome = run(study)
     assert (outcome.finished, outcome.failed) == (2, {})
+
+
+def test_what_somebody_else_finished_meanwhile_is_not_begun_anew(stubbed):
+    study, said = stubbed([0, 1]), []
+    scheduler = Scheduler(study.places, LocalEngine(1, study.command), signals.Request(), said.append)
+    train_by_hand(study.places[1], [1.0, 2.0])
+    scheduler.run()
+    assert [words[words.index("--seed") + 1] for words, _ in study.calls] == ["0"]
+    assert [place.state for place in study.places] == ["finished", "finished"]
+
+
+def test_before_a_second_signal_ends_the_command_the_cells_are_asked(stubbed):
+    study, request, codes = stubbed([8]), signals.Request(), []
+    scheduler = Scheduler(study.places, LocalEngine(1, study.command), request, lambda _: None)
+
+    def look():
+        if study.places[0].run is not None and (study.places[0].run / "ready").exists():
+            request.before_end()
+            codes.extend(job.process.wait() for job in scheduler.running.values())
+
+    scheduler.run(look)
+    assert study.places[0].saved == 40
+    assert request.before_end is signals.nothing
 
 
 def test_what_goes_wrong_here_ends_the_processes(stubbed):

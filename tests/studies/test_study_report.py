@@ -1,5 +1,6 @@
 """What a study's report says of runs written by hand, and the command from end to end."""
 
+import contextlib
 import csv
 import functools
 import json
@@ -8,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 from remains import assert_same
@@ -15,7 +17,7 @@ from small_studies import Stubbed, train_by_hand
 
 from ddpg import DDPGConfig, train
 from ddpg.cli import main
-from ddpg.runs import directory
+from ddpg.runs import directory, signals
 from ddpg.studies import study_jobs
 from ddpg.studies.study_folder import begin
 from ddpg.studies.study_report import write_report
@@ -85,6 +87,25 @@ def test_the_command_reports_and_says_with_its_status_that_cells_failed(tmp_path
     assert "| Pendulum-v1 | plain | 100 | 0 of 1 | none yet | none yet |" in out
     assert "ddpg: error: 1 of 1 cells failed, Pendulum-v1 plain seed 7 with: bad luck (status 3)" in said
     assert main([*words, "--jobs", "0"]) == 2
+    stopped = SimpleNamespace(failed={"a cell": "bad luck"}, cells=2)
+
+    def interrupted(*_, **__):
+        requests[-1].number, requests[-1].left = signal.SIGTERM, True
+        return stopped
+
+    requests = []
+    watching = signals.watching
+    monkeypatch.setattr(signals, "watching", lambda **options: noted(watching(**options), requests))
+    monkeypatch.setattr(study_jobs, "run_study", interrupted)
+    assert main([*words, "--jobs", "1"]) == 128 + signal.SIGTERM
+    assert "1 of 2 cells failed" in capsys.readouterr().err
+
+
+@contextlib.contextmanager
+def noted(context, entered):
+    with context as value:
+        entered.append(value)
+        yield value
 
 
 REAL = """

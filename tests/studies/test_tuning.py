@@ -248,6 +248,16 @@ def test_another_tuning_does_not_go_on_in_its_folder(change, says, small):
     assert len(found.calls) == 1
 
 
+def test_a_tuning_of_before_an_option_was_there_goes_on(small):
+    found = small()
+    found.run(1)
+    path = found.root / "tuning.json"
+    noted = json.loads(path.read_text())
+    del noted["ground"]["options"]["overlap"], noted["preset"]["overlap"]
+    path.write_text(json.dumps(noted))
+    assert len(found.run(2).trials) == 2
+
+
 def test_files_that_are_damaged_are_one_line(small):
     found = small()
     found.run(1)
