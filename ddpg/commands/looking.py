@@ -131,7 +131,7 @@ class Paths(WithJson, OfEnvironment):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Export(WithJson, OfRun):
-    """The policy of a run as files: NumPy (for this package, without TensorFlow), SavedModel, TFLite, ONNX."""
+    """The policy of a run as files: NumPy, SavedModel, TFLite, ONNX."""
 
     format: str = option("numpy", "of the files", metavar="{numpy,savedmodel,tflite,onnx}")
     output: str | None = option(None, "where to write; none: in the run directory", aliases=("-o",), metavar="PATH")
