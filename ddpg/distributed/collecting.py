@@ -79,7 +79,10 @@ class RemoteLoop(Loop):
         }
 
     def measured(self) -> dict[str, float]:
-        """Return ``policy_lag``: updates that were made since those weights which acted in the last transitions."""
+        """Return ``policy_lag``: updates that were made since those weights which acted in the last transitions.
+
+        Of weights more than 100 versions behind, what is known: since the oldest that is remembered.
+        """
         return {"policy_lag": self._lag}
 
     def abandon_episode(self) -> None:
@@ -153,7 +156,8 @@ class RemoteLoop(Loop):
         for at, episode in rollout.episodes:
             if at == end:
                 callbacks.on_episode_end(agent, episode._replace(index=rollout.request.worker))
-        self._lag = float(agent.num_updates - self._published.get(rollout.version, 0))
+        since = self._published.get(rollout.version, min(self._published.values()))  # older ones are forgotten
+        self._lag = float(agent.num_updates - since)
         if learning:
             self._earn(agent, end - start, goal, callbacks)
 

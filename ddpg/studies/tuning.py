@@ -118,19 +118,22 @@ class Tuner:
         """
         number, ended = trial.number, not any(map(self._cells.is_busy, trial.places))
         rows = [evaluations(place) for place in trial.places]
-        for index in range(max(trial.judged, self._plan.warmup - 1), min(map(len, rows))):
-            mean = float(np.mean([returns[index][1] for returns in rows]))
-            if index >= trial.noted:
-                self._trials.report(number, index + 1, mean)
-                trial.noted = index + 1
-            trial.judged = index + 1
-            last = rows[0][index][0] >= self._plan.ground.total_timesteps
-            if not last and self._trials.is_hopeless(number):
+        by_seed = [{self._plan.nth(step): value for step, value in of_seed} for of_seed in rows]
+        for nth in sorted(set.intersection(*map(set, by_seed))):  # an episode may outlast the interval
+            if nth <= trial.judged or nth < self._plan.warmup:
+                continue
+            mean = float(np.mean([of_seed[nth] for of_seed in by_seed]))
+            if nth > trial.noted:
+                self._trials.report(number, nth, mean)
+                trial.noted = nth
+            trial.judged = nth
+            if nth < self._plan.nth(self._plan.ground.total_timesteps) and self._trials.is_hopeless(number):
                 self._trials.prune(number)
-                self._leave(trial, f"pruned at step {rows[0][index][0]:,}, evaluation return {significant(mean)}")
+                at = nth * self._plan.ground.evaluation_interval
+                self._leave(trial, f"pruned at step {at:,}, evaluation return {significant(mean)}")
                 return
         if ended and all(place.stage is None for place in trial.places):
-            value = float(np.mean([returns[-1][1] for returns in rows]))
+            value = float(np.mean([of_seed[-1][1] for of_seed in rows]))
             self._failed_in_a_row = 0
             self._trials.complete(number, value)
             self._leave(trial, f"evaluation return {significant(value)}{self._best()}")

@@ -63,6 +63,13 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
         total = self.ground.total_timesteps
         return math.ceil((latest + max(0, total - latest) / 4) / self.ground.evaluation_interval)
 
+    def nth(self, step: int) -> int:
+        """Return which evaluation one at this step is, counted from 1: by the interval, not by rows."""
+        ground = self.ground
+        if step == ground.total_timesteps:
+            return math.ceil(step / ground.evaluation_interval)
+        return step // ground.evaluation_interval
+
     def trial(self, number: int, changes: dict[str, Any]) -> Group:
         """Return the cells of a trial.
 

@@ -139,6 +139,16 @@ def test_the_lag_of_a_policy_is_told():
     assert set(agent.metrics) == set(seen.metrics[0])
 
 
+def test_the_lag_of_weights_that_are_forgotten_is_what_is_known():
+    agent, _ = remote(1, learning_starts=0)
+    seen = Seen()
+    with agent:
+        agent.learn(40)
+        agent.loop._published = {1000: agent.num_updates - 3}  # a worker answers that was slower than 100 versions
+        agent.learn(4, seen)
+    assert [metrics["policy_lag"] for metrics in seen.metrics] == [3]
+
+
 def test_weights_are_published_once_for_all_and_only_when_new():
     agent, transport = remote(4)
     with agent:

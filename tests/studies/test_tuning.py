@@ -76,6 +76,18 @@ def test_the_value_is_the_mean_over_the_seeds_of_a_trial(small):
     assert trial.told[2] == pytest.approx((score(trial) - 0.001) * 2 / 5)
 
 
+def test_seeds_are_compared_at_the_same_steps_where_an_episode_outlasts_the_interval(small):
+    found = small(seeds=2, how={"outlasting": [1]})
+    (trial,) = found.run(1).trials
+    assert trial.told == pytest.approx({nth: (score(trial) - 0.0005) * nth / 5 for nth in (3, 4, 5)})
+
+
+def test_which_evaluation_one_is(small):
+    plan = small().plan
+    uneven = msgspec.structs.replace(plan, ground=msgspec.structs.replace(plan.ground, total_timesteps=90))
+    assert [uneven.nth(step) for step in (20, 39, 40, 63, 81, 90)] == [1, 1, 2, 3, 4, 5]
+
+
 @pytest.mark.parametrize(
     ("options", "space", "first"),
     [
