@@ -121,6 +121,21 @@ def test_plus_is_one_that_was_tried_and_its_ladder_has_what_it_was(monkeypatch):
     assert options["plus"] == rung
 
 
+def test_what_was_kept_of_the_critics_is_of_their_study(monkeypatch):
+    """Each has two critics or one, on a body that no table has; their page says what became of them."""
+    monkeypatch.syspath_prepend(str(BENCHMARKS / "studies"))
+    tried = read_study(BENCHMARKS / "studies" / "tuning_critics.toml", allow_import=["variants"])
+    assert {group.configuration: group.options["n_critics"] for group in tried} == {"plus": 2, "one_critic": 1}
+    with (BENCHMARKS / "results" / "tuning_critics.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    cells = {(f"variants:{cell.group.name}", cell.group.configuration, str(cell.seed)) for cell in cells_of(tried)}
+    assert {(row["env"], row["config"], row["seed"]) for row in rows} == cells
+    returns = {(row["config"], int(row["step"]) // 5_000): f"{float(row['value']):,.0f}" for row in rows}
+    page = (BENCHMARKS.parent / "docs" / "learning.md").read_text(encoding="utf-8")
+    for key in (("plus", 15), ("plus", 19), ("plus", 20), ("one_critic", 14), ("plus", 14)):
+        assert returns[key] in page
+
+
 def test_how_bounding_is_met_is_read_off_the_runs(tmp_path, monkeypatch):
     """Of 100 steps 30 were clipped, and of the two logged means of what is outside, 0.2 and 0.4, the mean is 0.3."""
     import bounding
