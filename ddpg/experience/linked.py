@@ -68,6 +68,19 @@ class LinkedObservations:
         for ended in [*self._open] if lane is None else [lane]:
             self._open.pop(ended, None)
 
+    def mend(self, size: int) -> None:
+        """Find anew what is free, after :meth:`connect` was interrupted; rows from ``size`` on are not filled.
+
+        What is connected next begins new episodes. Rows that had been linked stay so: they are as they were if the same
+        is connected again.
+        """
+        self.end_episodes()
+        self._successors[size:] = 0
+        taken = np.unique(self._successors[:size])
+        taken = taken[taken >= self._capacity]
+        self._used = int(taken[-1]) + 1 - self._capacity if len(taken) else 0
+        self._free = np.setdiff1d(np.arange(self._capacity, self._capacity + self._used), taken).tolist()
+
     def _release(self, row: int) -> None:
         """Give back the slot of a row that is overwritten, if it has one."""
         slot = int(self._successors[row])

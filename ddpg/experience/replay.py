@@ -66,6 +66,8 @@ class ReplayBuffer:
     ) -> None:
         """Store N transitions, overwriting the oldest: arrays ``[N, ...]``, the scalars as ``[N]``.
 
+        A Ctrl-C meanwhile is raised once they are stored, all of them; what is stored next begins new episodes then.
+
         Args:
             observations: s.
             actions: a, as the networks see them.
@@ -83,6 +85,18 @@ class ReplayBuffer:
             for start in range(0, count, self.capacity):
                 self.add(*(array[start : start + self.capacity] for array in arrays))
             return
+        fields = observations, actions, rewards, next_observations, terminated, truncated
+        before = self._position, self._size, self.added
+        try:
+            self._store(*fields, lanes)
+        except KeyboardInterrupt:  # after any line of it: a row may be half one transition and half another
+            self._position, self._size, self.added = before
+            self.observations.mend(self._size)
+            self._store(*fields, lanes)
+            raise
+
+    def _store(self, observations, actions, rewards, next_observations, terminated, truncated, lanes) -> None:
+        count = len(rewards)
         rows: slice | np.ndarray
         if self._position + count <= self.capacity:
             rows = slice(self._position, self._position + count)

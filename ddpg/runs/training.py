@@ -2,9 +2,7 @@
 
 import contextlib
 import functools
-import importlib.metadata
 import os
-import platform
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
@@ -28,6 +26,7 @@ from ddpg.runs.ledger import Ledger
 from ddpg.runs.ownership import owned
 from ddpg.runs.presets import preset_config, preset_for
 from ddpg.runs.recorder import LEDGER
+from ddpg.runs.versions import differences, versions_here
 from ddpg.storage import checkpoint, place
 
 
@@ -116,7 +115,7 @@ def train(
             "workers": None if workers is None else int(workers),
             "ray_address": ray_address,
             "config": agent.config.to_json(),
-            "versions": _versions(vectorization),
+            "versions": versions_here(),
             "command": _command(),
         }
         description.text_of(document)  # refuses what cannot be written, before anything is
@@ -199,6 +198,10 @@ def resume(
             )
         if agent.num_timesteps and not len(agent.replay):
             warnings.warn(f"{run}: the checkpoint has no replay memory; it is refilled first", stacklevel=2)
+        here = versions_here()
+        if differ := differences(document["versions"], here):
+            warnings.warn(f"{run}: {differ}; it goes on, but not to the same bits as without the break", stacklevel=2)
+        document["versions"] = here
         description.text_of(document)  # refuses what cannot be written, before anything is removed
         for path in directory.checkpoints(run):
             if int(path.name) > agent.num_timesteps:
@@ -264,12 +267,3 @@ def _command() -> list[str]:
     """Return the words of the command line, with a sign in the place of each byte that is no text."""
     words = [Path(sys.argv[0]).name, *sys.argv[1:]]
     return [os.fsencode(word).decode("utf-8", "replace") for word in words]
-
-
-def _versions(vectorization: str) -> dict[str, str]:
-    packages = ["ddpg-paths", "tensorflow", "tflearn", "gymnasium", "numpy"]
-    packages += ["envpool"] if vectorization == "envpool" else []
-    return {
-        "python": platform.python_version(),
-        **{name: importlib.metadata.version(name) for name in packages},
-    }

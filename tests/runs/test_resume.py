@@ -1,5 +1,6 @@
 """A run that was interrupted ends as one that was not: weights, memory, random states, tables, events."""
 
+import importlib.metadata
 import os
 import shutil
 import subprocess
@@ -15,6 +16,7 @@ from ddpg import DDPGConfig, DQNConfig, UsageError, resume, train
 from ddpg.cli import main
 from ddpg.runs import description, directory
 from ddpg.runs.ownership import owned
+from ddpg.runs.versions import differences, versions_here
 from ddpg.storage import checkpoint
 
 SHARED = {"hidden": (4,), "batch_size": 4, "learning_starts": 20, "updates_per_call": 3, "jit": False}
@@ -318,3 +320,30 @@ def test_a_memory_that_was_not_saved_is_refilled_before_learning_goes_on(copied)
     after, _ = checkpoint.read(checkpoint.find(copied))
     steps = after["num_timesteps"] - manifest["num_timesteps"]
     assert 0 < after["num_updates"] - manifest["num_updates"] <= steps - SHARED["learning_starts"]
+
+
+def test_other_versions_are_told_and_noted(copied, monkeypatch):
+    """With the same ones nothing is: every other test here would fail by its warning."""
+    noted = description.read(copied)["versions"]
+    assert {"python", "ddpg-paths", "tensorflow", "tflearn", "gymnasium", "numpy", "llvmlite"} <= {*noted}
+    version = importlib.metadata.version
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: "0.0.1" if name == "llvmlite" else version(name))
+    goal = description.read(copied)["total_timesteps"]
+    told = rf"llvmlite {noted['llvmlite']} there, 0\.0\.1 here; it goes on, but not to the same bits"
+    with pytest.warns(UserWarning, match=told):
+        resume(copied, total_timesteps=goal + 1, progress_bar=False)
+    assert description.read(copied)["versions"] == noted | {"llvmlite": "0.0.1"}
+    resume(copied, total_timesteps=goal + 2, progress_bar=False)
+
+
+def test_the_engine_of_an_environment_is_noted(monkeypatch):
+    """Another MuJoCo moves a robot otherwise."""
+    monkeypatch.delitem(sys.modules, "mujoco", raising=False)
+    before = versions_here()
+    assert "mujoco" not in before
+    monkeypatch.setitem(sys.modules, "mujoco", sys)
+    version = importlib.metadata.version
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: "4.0" if name == "mujoco" else version(name))
+    assert versions_here() == before | {"mujoco": "4.0"}
+    assert differences(before, versions_here()) == differences(versions_here(), before) == ""
+    assert differences({"mujoco": "3.1", "numpy": "2"}, {"mujoco": "4.0", "numpy": "2"}) == "mujoco 3.1 there, 4.0 here"
