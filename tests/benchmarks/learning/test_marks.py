@@ -1,5 +1,8 @@
 """What is put between the marks of a page, and marks that are refused."""
 
+import os
+import sys
+
 import pytest
 from learning_cells import cell
 
@@ -51,3 +54,17 @@ def test_the_command_fills_pages_and_draws_once(tmp_path, capsys):
     assert "README" not in capsys.readouterr().out
     with pytest.raises(SystemExit):
         main([], root=tmp_path)
+
+
+def test_a_reader_that_leaves_ends_nothing(tmp_path, monkeypatch):
+    """As in ``python -m benchmarks.learning --write | head -1``."""
+    (tmp_path / "benchmarks" / "results").mkdir(parents=True)
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "README.md").write_text(mark("front"))
+    long_form.write(tmp_path / "benchmarks" / "results" / "learning.csv", [cell("table", "E", "r", 0, [5, 1])])
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w", buffering=1) as nobody:
+        monkeypatch.setattr(sys, "stdout", nobody)
+        assert main(["--write"], root=tmp_path) == 0
+    assert "largest 5" in (tmp_path / "README.md").read_text()
