@@ -49,8 +49,8 @@ class ReplayBuffer:
     @property
     def nbytes(self) -> int:
         """Bytes that hold something."""
-        fields = (self._actions, self._rewards, self._terminated, self._truncated)
-        return self.observations.nbytes(self._size) + self._size * sum(field[0].nbytes for field in fields)
+        others = sum(field[0].nbytes for name, field in self._fields().items() if name != "observations")
+        return self.observations.nbytes(self._size) + self._size * others
 
     # -- storing --------------------------------------------------------------------------------------
 
@@ -80,19 +80,18 @@ class ReplayBuffer:
         """
         count = len(rewards)
         lanes = range(count) if lanes is None else lanes
+        fields = observations, actions, rewards, next_observations, terminated, truncated, lanes
         if count > self.capacity:
-            arrays = observations, actions, rewards, next_observations, terminated, truncated, lanes
             for start in range(0, count, self.capacity):
-                self.add(*(array[start : start + self.capacity] for array in arrays))
+                self.add(*(array[start : start + self.capacity] for array in fields))
             return
-        fields = observations, actions, rewards, next_observations, terminated, truncated
         before = self._position, self._size, self.added
         try:
-            self._store(*fields, lanes)
-        except KeyboardInterrupt:  # after any line of it: a row may be half one transition and half another
+            self._store(*fields)
+        except KeyboardInterrupt:  # a row may be half one transition and half another
             self._position, self._size, self.added = before
             self.observations.mend(self._size)
-            self._store(*fields, lanes)
+            self._store(*fields)
             raise
 
     def _store(self, observations, actions, rewards, next_observations, terminated, truncated, lanes) -> None:
@@ -167,14 +166,18 @@ class ReplayBuffer:
     def arrays(self) -> dict[str, np.ndarray]:
         """Return the filled part by field name, in storage order, and ``position`` of the next write."""
         size = self._size
-        return {
-            "observations": self.observations.rows[:size],
-            "actions": self._actions[:size],
-            "rewards": self._rewards[:size],
+        return {name: field[:size] for name, field in self._fields().items()} | {
             "next_observations": self.observations.after(np.arange(size)),
-            "terminated": self._terminated[:size],
-            "truncated": self._truncated[:size],
             "position": np.asarray(self._position),
+        }
+
+    def _fields(self) -> dict[str, np.ndarray]:
+        return {
+            "observations": self.observations.rows,
+            "actions": self._actions,
+            "rewards": self._rewards,
+            "terminated": self._terminated,
+            "truncated": self._truncated,
         }
 
     def state(self) -> dict[str, np.ndarray]:
@@ -198,13 +201,7 @@ class ReplayBuffer:
         size, position = len(arrays["rewards"]), int(arrays["position"])
         if size > self.capacity:
             raise UsageError(f"{size} stored transitions do not fit a replay buffer of {self.capacity}")
-        fields = {
-            "observations": self.observations.rows,
-            "actions": self._actions,
-            "rewards": self._rewards,
-            "terminated": self._terminated,
-            "truncated": self._truncated,
-        }
+        fields = self._fields()
         check_rows(arrays, fields)
         check_successors(arrays)
         # A full ring keeps its order, so that a resumed run draws the same rows. One that was full at a

@@ -58,8 +58,13 @@ CONFIGS = {
 }
 
 
-@pytest.mark.parametrize("workers", [2, 3])
-@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize(
+    ("name", "workers"),
+    [
+        *(("ddpg", 3), ("td3", 3), ("plus", 2)),
+        *(pytest.param(*case, marks=pytest.mark.slow) for case in (("ddpg", 2), ("td3", 2), ("plus", 3))),
+    ],
+)
 def test_workers_that_come_late_change_nothing(name, workers, monkeypatch):
     """Who had to wait sleeps first: the others run ahead as far as they may; as if one had done it all."""
     late = emit.MEETING.replace("\ngo:\n", "\ngo:\n  %slept = call i32 @usleep(i32 3000)\n")
