@@ -40,8 +40,7 @@ class ReplayBuffer:
         self._rewards = np.zeros((capacity, 1), np.float32)
         self._terminated = np.zeros((capacity, 1), np.uint8)
         self._truncated = np.zeros((capacity, 1), np.uint8)
-        self._position = 0
-        self._size = 0
+        self._position = self._size = 0
 
     def __len__(self) -> int:
         return self._size
