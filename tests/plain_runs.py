@@ -13,6 +13,7 @@ import numpy as np
 from ddpg import DDPG, DQN, DDPGConfig, DQNConfig
 
 STEPS, RANDOM = 90, 50
+ACTIONS = gym.spaces.Box(-1.0, 1.0, (1,), np.float32)
 SMALL = {"hidden": (16, 16), "batch_size": 16, "buffer_size": 60, "learning_starts": RANDOM, "updates_per_call": 4}
 RUNS = {
     "ddpg": (DDPG, {}),
@@ -26,9 +27,6 @@ RUNS = {
     "ddpg_online": (DDPG, {"target": "online", "optimizer": "rmsprop", "learning_rate_schedule": "linear"}),
     "dqn": (DQN, {"double_q": True, "exploration_steps": 60}),
 }
-
-
-ACTIONS = gym.spaces.Box(-1.0, 1.0, (1,), np.float32)
 
 
 class Swing(gym.Env):
