@@ -13,6 +13,7 @@ from collections.abc import Sequence
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import ddpg
+from ddpg import foreign_names
 from ddpg.answers import nothing_more
 from ddpg.commands.base import Command
 from ddpg.commands.comparing import Plot, Runs
@@ -82,7 +83,9 @@ def _run(name: str = "", *arguments: str) -> None:
     elif name == "--version":
         print(f"ddpg {ddpg.__version__}")
     else:
-        what = f"no command {name!r}{did_you_mean(name, COMMANDS)}" if name else "a command is missing"
+        here = foreign_names.COMMANDS.get(name.lower().replace("-", "_").removesuffix(".py"))
+        hint = did_you_mean(name, COMMANDS) if here is None else f"; did you mean {here!r}?"
+        what = f"no command {name!r}{hint}" if name else "a command is missing"
         raise UsageError(f"{what}; the commands: {', '.join(COMMANDS)}; more: ddpg --help")
 
 

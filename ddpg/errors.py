@@ -54,11 +54,17 @@ def about(path: Any) -> Iterator[None]:
         raise
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return a hint such as ``; did you mean 'Pendulum-v1'?``, or the empty string."""
+def did_you_mean(name: str, known: Iterable[str], cutoff: float = 0.5) -> str:
+    """Return a hint such as ``; did you mean 'Pendulum-v1'?``, or the empty string.
+
+    Args:
+        name: what was written.
+        known: what could have been meant.
+        cutoff: least similarity of a suggestion, in [0, 1].
+    """
     known = list(known)
     lowered = {candidate.lower(): candidate for candidate in known}
-    close = difflib.get_close_matches(str(name).lower(), lowered, n=1, cutoff=0.5)
+    close = difflib.get_close_matches(str(name).lower(), lowered, n=1, cutoff=cutoff)
     return f"; did you mean {lowered[close[0]]!r}?" if close else ""
 
 

@@ -5,6 +5,7 @@ import functools
 import inspect
 import json
 import math
+import re
 import sys
 import textwrap
 import types
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ddpg.errors import UsageError, did_you_mean
+from ddpg.foreign_names import FILES, renamed, value_here
 from ddpg.spelling import OPTIONS
 
 if sys.version_info >= (3, 11):
@@ -92,7 +94,9 @@ class Options:
         _, many, optional = field_type(type(self), name)
         for one in value if many else (value,):
             if isinstance(one, str) or not (one is None or isinstance(one, own_types(type(self), name))):
-                expected = f"one of {known}{', or none' * optional}{did_you_mean(one, known)}"
+                here = value_here(one, known)
+                hint = did_you_mean(one, known) if here is None else f"; did you mean {here!r}?"
+                expected = f"one of {known}{', or none' * optional}{hint}"
                 self._check(one in known, name, expected)
 
     def replace(self, **changes: Any) -> "Self":
@@ -174,7 +178,18 @@ def coerced(config: type, name: str, value: Any) -> Any:
     except (TypeError, ValueError, OverflowError):  # the last of infinity as an int
         pass
     described = f"a list of {kind.__name__}" if many else kind.__name__
-    raise UsageError(f"{name}={value!r} must be {described}{' or none' if optional else ''}")
+    hint = _listed(name, value) if many else ""
+    raise UsageError(f"{name}={value!r} must be {described}{' or none' if optional else ''}{hint}")
+
+
+def _listed(name: str, value: Any) -> str:
+    """Return how a list of whole numbers is written on a command line, where ``64,64`` or ``[64, 64]`` was."""
+    parts = value if isinstance(value, (tuple, list)) else (value,)
+    text = " ".join(map(str, parts))
+    numbers = re.findall(r"\d+", text)
+    if not numbers or re.sub(r"[\d\s,;x()\[\]-]", "", text):
+        return ""
+    return f"; write --{name.replace('_', '-')} {' '.join(numbers)}, in a TOML file [{', '.join(numbers)}]"
 
 
 def _number(kind: type, value: Any) -> Any:
@@ -183,36 +198,46 @@ def _number(kind: type, value: Any) -> Any:
     return kind(value)
 
 
-def check_known(config: type, values: Iterable[str], where: str) -> None:
+def check_known(config: type, values: Iterable[str], where: str, hints: Mapping[str, str] = OPTIONS) -> None:
     """Refuse names that are no fields of a class of options.
 
     Raises:
         UsageError: there is one; ``where`` says who has no such field.
     """
-    check_names([field.name for field in dataclasses.fields(config)], values, where)
+    check_names([field.name for field in dataclasses.fields(config)], values, where, hints)
 
 
-def check_names(names: Sequence[str], values: Iterable[str], where: str) -> None:
-    """Refuse ``values`` that are none of ``names``, the fields of ``where``.
+def check_names(names: Sequence[str], values: Iterable[str], where: str, hints: Mapping[str, str] = OPTIONS) -> None:
+    """Refuse ``values`` that are none of ``names``, the fields of ``where``; ``hints`` say what to do of some.
 
     Raises:
         UsageError: there is one; it, ``where`` and what may have been meant are said.
     """
     for name in values:
         if name not in names:
-            near = did_you_mean(name, names) or f"; fields: {', '.join(names)}"
-            raise UsageError(f"{where} has no field {name!r}" + (f": {OPTIONS[name]}" if name in OPTIONS else near))
+            near = did_you_mean(name, names, cutoff=0.6) or f"; fields: {', '.join(names)}"
+            here = renamed(name, names)
+            hint = f": {hints[name]}" if name in hints else near if here is None else f"; it is {here!r} here"
+            raise UsageError(f"{where} has no field {name!r}{hint}")
 
 
-def from_toml(config: type, values: Mapping[str, Any], where: str) -> dict[str, Any]:
+def from_toml(
+    config: type, values: Mapping[str, Any], where: str, hints: Mapping[str, str] = OPTIONS | FILES
+) -> dict[str, Any]:
     """Return what a TOML file says of the fields of a class of options, in their types.
 
     TOML has no value for nothing: where a field may be none, the word ``"none"`` is that, as at the command line.
 
+    Args:
+        config: the class.
+        values: what the file says.
+        where: who has these fields, for messages.
+        hints: what to do of some names that are no fields.
+
     Raises:
         UsageError: an unknown field, or a value of another type.
     """
-    check_known(config, values, where)
+    check_known(config, values, where, hints)
     found = {}
     for name, value in values.items():
         optional = field_type(config, name)[2]

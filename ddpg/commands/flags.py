@@ -11,6 +11,7 @@ from typing import Annotated, Any, NamedTuple
 import tyro
 
 from ddpg.errors import UsageError, did_you_mean
+from ddpg.foreign_names import ADVICE, renamed
 from ddpg.options import Options, field_type
 
 _NONE: Mapping[str, Any] = types.MappingProxyType({})
@@ -86,10 +87,11 @@ def _primitive(scalar: type, many: bool, optional: bool) -> tyro.constructors.Pr
     def read(text: str) -> Any:
         if optional and text.lower() == "none":
             return None
-        try:
+        with contextlib.suppress(ValueError):
             return scalar(text)
-        except ValueError:
-            return text
+        with contextlib.suppress(ValueError):
+            return float(text) if scalar is int else text  # 1e6, which Options takes for 1000000
+        return text
 
     def shown(value: Any) -> list[str]:
         return ["none" if one is None else str(one) for one in (value if many else (value,))]
@@ -109,7 +111,7 @@ def parsed(
     """Return the values by name, and what was not recognised.
 
     Raises:
-        UsageError: an argument is missing.
+        UsageError: an argument is missing, or a value is.
         SystemExit: help was asked for, and is printed.
     """
     notes = io.StringIO()
@@ -121,6 +123,10 @@ def parsed(
     except SystemExit as left:
         if not left.code:
             raise
+        # An unknown flag may have taken what is missing now: `--env Pendulum-v1`.
+        known = {_flag_name(prefix + name) for name in {*flags} - {*ADVICE} for prefix in ("", "no_")}
+        words = [word.partition("=")[0] for word in arguments if word.startswith("-")]
+        refuse_unknown([word for word in words if word not in known and _hint(word, [*flags], prog)], flags, prog)
         raise UsageError(_said(notes.getvalue())) from None
     holders = {flag.group: getattr(found, _identifier(flag.group)) if flag.group else found for flag in flags.values()}
     return {name: getattr(holders[flag.group], name) for name, flag in flags.items()}, unknown
@@ -150,10 +156,26 @@ def refuse_unknown(unknown: Sequence[str], flags: Iterable[str], prog: str) -> N
         UsageError: there is something; names the first, and what may have been meant.
     """
     if unknown:
-        known = ["--" + name.replace("_", "-") for name in flags]
-        name = next((token for token in unknown if token.startswith("-")), unknown[0]).partition("=")[0]
-        hint = did_you_mean(name, known) if name.startswith("-") else ""
-        raise UsageError(f"{prog} does not know {name!r}{hint}; all that it knows: {prog} --help")
+        word = next((token for token in unknown if token.startswith("-")), unknown[0]).partition("=")[0]
+        hint = _hint(word, [*flags], prog) if word.startswith("-") else ""
+        raise UsageError(f"{prog} does not know {word!r}{hint}; all that it knows: {prog} --help")
+
+
+def _hint(word: str, names: Sequence[str], prog: str) -> str:
+    """Return what a flag that does not exist was probably meant to be."""
+    name = word.strip("-").replace("-", "_").lower()
+    for candidate in (name, name.removeprefix("no_")):
+        if here := renamed(candidate, names):
+            return f"; it is {_flag_name(here)} here"
+        if candidate in ADVICE:
+            return f": {ADVICE[candidate].format(verb=prog.rpartition(' ')[2])}"
+    flags = {flag.strip("-"): flag for flag in map(_flag_name, names)}
+    close = did_you_mean(word.strip("-"), flags, cutoff=0.7)
+    return close.replace("did you mean '", "did you mean '--")
+
+
+def _flag_name(name: str) -> str:
+    return "--" + name.replace("_", "-")
 
 
 def _said(box: str) -> str:

@@ -55,7 +55,7 @@ class Train(WithJson, WithProgress, OfEnvironment):
         own options, and what they are where nothing is said: its preset's values or a recipe's, or the file's.
         """
         from ddpg.runs.presets import preset_for
-        from ddpg.runs.recipes import read_recipe
+        from ddpg.runs.recipes import hints_for, recipe_options
 
         every = cls.flags() | _of_every_algorithm()
         words = [word for word in arguments if word not in ("-h", "--help")]
@@ -75,15 +75,17 @@ class Train(WithJson, WithProgress, OfEnvironment):
         recipe, file = first["recipe"], first["config"]
         values = preset.options
         if recipe is not None:
-            values = from_toml(kind, read_recipe(recipe), f"recipe {recipe!r} in {name}: {kind.__name__}")
-        values = values | (from_toml(kind, read_toml(file), kind.__name__) if file else {})
+            values = recipe_options(recipe, kind, name)
+        hints = hints_for(kind, name)
+        values = values | (from_toml(kind, read_toml(file), kind.__name__, hints) if file else {})
         options = flags_of(kind, values)
         flags = cls.flags({"total_timesteps": preset.total_timesteps}) | options
         preset_of = "" if preset.recipe is None else f" (recipe {preset.recipe})"
         whose = f"its preset's{preset_of}" if recipe is None else f"those of the recipe {recipe}"
         text = f"Train {algorithm} in {name}; leaves runs/{name}/N/.\n\nThe defaults are {whose}."
         found, unknown = parsed(flags, helped or words, prog, text)
-        check_known(kind, [word[2:].removeprefix("no-").replace("-", "_") for word in unknown[:1]], kind.__name__)
+        names = [word[2:].partition("=")[0].removeprefix("no-").replace("-", "_") for word in unknown[:1]]
+        check_known(kind, names, kind.__name__, hints)
         try:
             config = kind(**{option: found.pop(option) for option in options})
         except UsageError as error:

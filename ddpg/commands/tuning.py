@@ -91,7 +91,7 @@ class Tune(WithJson, WithProgress, OfEnvironment):
         from ddpg.experience.spaces import algorithm_for
         from ddpg.runs.environments import full_id, id_of, make_env
         from ddpg.runs.presets import preset_config, preset_for
-        from ddpg.runs.recipes import read_recipe
+        from ddpg.runs.recipes import hints_for, recipe_options
         from ddpg.studies.space import read_space
         from ddpg.studies.study import Group
         from ddpg.studies.tuning_plan import plan_of
@@ -101,10 +101,9 @@ class Tune(WithJson, WithProgress, OfEnvironment):
         env.close()
         kind = CONFIGS[algorithm]
         preset = preset_for(name, kind)
-        values: dict[str, Any] = preset.options if self.recipe is None else read_recipe(self.recipe)
-        values = from_toml(kind, values, f"recipe {self.recipe!r} in {name}: {kind.__name__}")
+        values = {**preset.options} if self.recipe is None else recipe_options(self.recipe, kind, name)
         if self.config is not None:
-            values |= from_toml(kind, read_toml(self.config), kind.__name__)
+            values |= from_toml(kind, read_toml(self.config), kind.__name__, hints_for(kind, name))
         ground = kind(**values).to_json()
         total = self.total_timesteps or preset.total_timesteps
         cells = Group(

@@ -13,6 +13,7 @@ from gymnasium import wrappers as supplied
 from ddpg.errors import EnvironmentFault, UsageError, did_you_mean
 from ddpg.experience.faults import said
 from ddpg.experience.pooled import EnvPoolVector
+from ddpg.runs.packages import elsewhere, how_to_install
 
 VECTORIZATIONS = ("sync", "async", "envpool")
 WRAPPERS = ("FlattenObservation", "TimeAwareObservation", "GrayscaleObservation")  # without arguments, nor a state
@@ -49,13 +50,17 @@ def make_env(env_id: str, wrappers: Sequence[str] = (), **kwargs) -> gym.Env:
         raise
     except ModuleNotFoundError as error:
         if module and error.name == module:
-            raise UsageError(f"no module {module!r} to import for environment {env_id!r}; install it first") from None
-        raise UsageError(f"environment {env_id!r} needs the package {error.name!r}; install it first") from None
+            raise UsageError(
+                f"no module {module!r} to import for environment {env_id!r}; {how_to_install(module)}"
+            ) from None
+        missing = str(error.name)
+        raise UsageError(f"environment {env_id!r} needs the package {missing!r}; {how_to_install(missing)}") from None
     except gym.error.DependencyNotInstalled as error:
-        hint = "pip install 'gymnasium[mujoco]'" if "mujoco" in str(error).lower() else "install it first"
-        raise UsageError(f"environment {env_id!r} lacks a dependency ({error}); {hint}") from None
+        raise UsageError(
+            f"environment {env_id!r} lacks a dependency ({_first_line(error)}); {how_to_install(str(error))}"
+        ) from None
     except gym.error.Error as error:
-        hint = did_you_mean(name, gym.registry)
+        hint = elsewhere(name) or did_you_mean(name, gym.registry)
         raise UsageError(f"cannot make environment {env_id!r}: {_first_line(error)}{hint}") from None
     except Exception as error:
         raise EnvironmentFault(f"environment {env_id!r} could not be made: {said(error)}") from error

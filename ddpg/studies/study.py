@@ -13,6 +13,7 @@ from ddpg.config import CONFIGS
 from ddpg.distributed.choosing import COLLECTORS, check_collector, check_options
 from ddpg.errors import UsageError
 from ddpg.experience.spaces import algorithm_for
+from ddpg.foreign_names import STUDIES
 from ddpg.options import Options, check_names, from_toml, option, read_toml
 from ddpg.runs.environments import (
     VECTORIZATIONS,
@@ -24,7 +25,7 @@ from ddpg.runs.environments import (
     usual_interval,
 )
 from ddpg.runs.presets import preset_for
-from ddpg.runs.recipes import read_recipe
+from ddpg.runs.recipes import hints_for, read_recipe
 from ddpg.storage.manifest import Name, Option
 from ddpg.storage.schema import one_of
 
@@ -134,7 +135,7 @@ def read_study(path: str | Path, allow_import: Sequence[str] = ()) -> list[Group
     values = read_toml(path)
     environments, configurations = values.pop("environments", ()), values.pop("configurations", _PLAIN)
     fields = [field.name for field in dataclasses.fields(Settings)]
-    check_names([*fields, "environments", "configurations"], values, f"{path}")
+    check_names([*fields, "environments", "configurations"], values, f"{path}", STUDIES)
     with _located(f"{path}"):
         common = _settings(values)
         _check_configurations(configurations)
@@ -178,7 +179,7 @@ def _groups(
             base, changes = _recipe(configurations[name], path.parent)
             collector, workers = _collected(settings, changes)
             given = (preset.options if base is None else base) | changes
-            config = kind(**from_toml(kind, given, kind.__name__))
+            config = kind(**from_toml(kind, given, kind.__name__, hints_for(kind, own_id)))
             check_collector(collector, workers, None)
             if collector != "local":
                 check_options(config, settings.n_envs)

@@ -1,0 +1,223 @@
+"""Mistakes as users of Stable-Baselines3, its zoo, CleanRL and Spinning Up type them, and what is suggested."""
+
+import dataclasses
+
+import pytest
+
+from ddpg import DDPGConfig, DQNConfig, UsageError, foreign_names
+from ddpg.cli import COMMANDS, main
+from ddpg.commands.training import Train
+from ddpg.commands.tuning import Tune
+from ddpg.runs.packages import elsewhere, how_to_install
+
+BOX, DISCRETE, RUN = "train Pendulum-v1 ", "train CartPole-v1 ", "evaluate runs/Pendulum-v1/1 "
+
+# What was typed (behind ddpg), and what the answer must contain.
+MISTAKES = [
+    # Stable-Baselines3's arguments, as flags
+    (BOX + "--timesteps 5000", "--total-timesteps"),
+    (BOX + "--learning-rate 1e-3", "actor_learning_rate"),
+    (BOX + "--lr 3e-4", "--actor-learning-rate"),
+    (BOX + "--policy MlpPolicy", "--hidden"),
+    (BOX + "--policy-kwargs net_arch=[64,64]", "--hidden"),
+    (BOX + "--net-arch 64 64", "--hidden"),
+    (BOX + "--train-freq 1", "--updates-per-step"),
+    (BOX + "--gradient-steps 1", "--updates-per-step"),
+    (BOX + "--action-noise normal", "--noise"),
+    (BOX + "--noise NormalActionNoise", "'gaussian'"),
+    (BOX + "--noise OrnsteinUhlenbeckActionNoise", "'ornstein_uhlenbeck'"),
+    (BOX + "--activation nn.ReLU", "'relu'"),
+    (BOX + "--activation-fn tanh", "--activation"),
+    (BOX + "--optimizer torch.optim.Adam", "'adam'"),
+    (BOX + "--tensorboard-log ./tb", "tensorboard --logdir"),
+    (BOX + "--verbose 1", "leave it out"),
+    (BOX + "--device cuda", "GPU"),
+    (BOX + "--max-grad-norm 10", "--max-gradient-norm"),
+    (BOX + "--eval-freq 1000", "--evaluation-interval"),
+    (BOX + "--n-eval-episodes 5", "--evaluation-episodes"),
+    (BOX + "--eval-env Pendulum-v1", "leave it out"),
+    (BOX + "--log-interval 10", "metrics.csv"),
+    (BOX + "--replay-buffer-class HerReplayBuffer", "--hindsight"),
+    (BOX + "--optimize-memory-usage", "leave it out"),
+    (BOX + "--buffer-size 1e6x", "buffer_size"),
+    (BOX + "--ent-coef auto", "SAC"),
+    (BOX + "--use-sde", "SAC"),
+    (DISCRETE + "--exploration-fraction 0.1", "--exploration-steps"),
+    (DISCRETE + "--exploration-initial-eps 1.0", "--exploration-initial"),
+    (DISCRETE + "--exploration-final-eps 0.05", "--exploration-final"),
+    (DISCRETE + "--policy CnnPolicy", "--network conv"),
+    (DISCRETE + "--network cnn", "'conv'"),
+    # The zoo's flags
+    ("train --algo ddpg --env Pendulum-v1", "DDPG for a Box"),
+    ("train --env Pendulum-v1", "ddpg train Pendulum-v1"),
+    (BOX + "--n-timesteps 50000", "--total-timesteps"),
+    (BOX + "-n 50000", "--total-timesteps"),
+    (BOX + "--eval-episodes 10", "--evaluation-episodes"),
+    (BOX + "--n-eval-envs 1", "leave it out"),
+    (BOX + "--save-freq 1000", "--evaluation-interval"),
+    (BOX + "--save-replay-buffer", "every checkpoint"),
+    (BOX + "-f logs", "--root"),
+    (BOX + "--log-folder logs", "--root"),
+    (BOX + "-i logs/ddpg/Pendulum-v1_1/best_model.zip", "ddpg resume RUN"),
+    (BOX + "--trained-agent model.zip", "ddpg resume RUN"),
+    (BOX + "--vec-env subproc", "--vectorization"),
+    (BOX + "--n-envs 2 --vectorization subproc", "'async'"),
+    (BOX + "--hyperparams learning_rate:0.001", "--config"),
+    (BOX + "-params learning_rate:0.001", "--config"),
+    (BOX + "--conf-file hyper.yml", "--config"),
+    (BOX + "--progress", "--progress-bar"),
+    (BOX + "-P", "--progress-bar"),
+    (BOX + "--num-threads 2", "--threads"),
+    (BOX + "--env-kwargs g:9.8", "module:Id"),
+    (BOX + "--gym-packages gymnasium_robotics", "gymnasium_robotics:FetchReach-v4"),
+    (BOX + "-tb logs", "tensorboard --logdir"),
+    (BOX + "--uuid", "numbered"),
+    (BOX + "-optimize", "ddpg tune"),
+    (BOX + "--optimize-hyperparameters", "ddpg tune"),
+    (BOX + "--noise-type normal", "--noise"),
+    (BOX + "--noise-std 0.1", "--noise-scale"),
+    (BOX + "--normalize", "--normalize-observations"),
+    (BOX + "--env-wrapper FlattenObservation", "--wrap"),
+    ("tune Pendulum-v1 --n-trials 10", "--trials"),
+    ("tune Pendulum-v1 --n-jobs 2", "--jobs"),
+    ("tune Pendulum-v1 --sampler tpe", "TPE"),
+    ("tune Pendulum-v1 --pruner median", "--no-prune"),
+    ("tune Pendulum-v1 --n-timesteps 1000", "--total-timesteps"),
+    ("tune CartPole-v1 --recipe td3", "DQN"),
+    ("enjoy --algo ddpg --env Pendulum-v1", "'watch'"),
+    ("eval runs/Pendulum-v1/1", "'evaluate'"),
+    ("learn Pendulum-v1", "'train'"),
+    ("benchmark", "'study'"),
+    ("optimize Pendulum-v1", "'tune'"),
+    (RUN + "--n-eval-episodes 5", "--episodes"),
+    (RUN + "--n-episodes 5", "--episodes"),
+    (RUN + "--deterministic", "without exploration noise"),
+    (RUN + "--load-best", "--checkpoint"),
+    (RUN + "--no-render", "ddpg record"),
+    ("record runs/Pendulum-v1/1 --n-timesteps 1000", "--episodes"),
+    ("record runs/Pendulum-v1/1 --video-folder videos", "--output"),
+    # CleanRL's
+    (BOX + "--env-id Pendulum-v1", "ddpg train Pendulum-v1"),
+    (BOX + "--track wandb --wandb-project-name x", "wandb"),
+    (BOX + "--wandb-entity me", "wandb"),
+    (BOX + "--capture-video", "ddpg record RUN"),
+    (BOX + "--save-model", "ddpg export RUN"),
+    (BOX + "--upload-model", "ddpg export RUN"),
+    (BOX + "--torch-deterministic", "two runs of one seed"),
+    (BOX + "--cuda", "GPU"),
+    (BOX + "--no-cuda", "GPU"),
+    (BOX + "--exp-name first", "--root"),
+    (BOX + "--num-envs 4", "--n-envs"),
+    (BOX + "--exploration-noise 0.1", "--noise-scale"),
+    (BOX + "--policy-frequency 2", "--policy-delay"),
+    (BOX + "--policy-noise 0.2", "--target-policy-noise"),
+    (BOX + "--noise-clip 0.5", "--target-noise-clip"),
+    (BOX + "--policy-lr 3e-4", "--actor-learning-rate"),
+    (BOX + "--q-lr 1e-3", "--critic-learning-rate"),
+    (DISCRETE + "--start-e 1", "--exploration-initial"),
+    (DISCRETE + "--end-e 0.05", "--exploration-final"),
+    (DISCRETE + "--target-network-frequency 500", "--target-update-interval"),
+    (DISCRETE + "--train-frequency 10", "--updates-per-step"),
+    ("td3 --env-id Pendulum-v1", "'train'"),
+    ("ddpg_continuous_action.py", "'train'"),
+    # Spinning Up's, and those of nobody in particular
+    (BOX + "--hid 64", "--hidden"),
+    (BOX + "--hidden-sizes 64 64", "--hidden"),
+    (BOX + "--hidden 64,64", "--hidden 64 64"),
+    (BOX + "--hidden [64,64]", "--hidden 64 64"),
+    (BOX + "--polyak 0.995", "1 - polyak"),
+    (BOX + "--start-steps 1000", "--learning-starts"),
+    (BOX + "--update-after 1000", "--learning-starts"),
+    (BOX + "--replay-size 10000", "--buffer-size"),
+    (BOX + "--act-noise 0.1", "--noise-scale"),
+    (BOX + "--epochs 10", "--total-timesteps"),
+    (BOX + "--discount 0.99", "--gamma"),
+    (BOX + "--weight-decay 1e-2", "--critic-l2"),
+    (BOX + "--layer-norm", "--norm"),
+    (BOX + "--norm LayerNorm", "'layer'"),
+    (BOX + "--critic-loss smooth_l1", "'huber'"),
+    (BOX + "--prioritized", "--prioritised"),
+    (BOX + "--random-seed 0", "--seed"),
+    (DISCRETE + "--recipe td3", "DQN"),
+    (DISCRETE + "--noise-scale 0.1", "DQN"),
+    (BOX + "--double-q", "DQN"),
+    ("train FetchReach-v9", "gymnasium_robotics:FetchReach-v9"),
+    ("train PongNoFrameskip-v4", "ale_py:ALE/Pong-v5"),
+    ("train nowhere_robotics:Arm-v0", "nowhere_robotics"),
+]
+
+
+@pytest.mark.parametrize(("typed", "suggestion"), MISTAKES, ids=[typed.replace("/", "|") for typed, _ in MISTAKES])
+def test_a_mistake_is_one_line_with_the_right_suggestion(typed, suggestion, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(typed.split()) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert suggestion in err
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_hundred_mistakes():
+    assert len(MISTAKES) >= 100
+
+
+def test_nothing_that_exists_is_called_foreign_and_everything_suggested_exists():
+    flags = {name for command in COMMANDS.values() for name in command.flags()}
+    options = {field.name for kind in (DDPGConfig, DQNConfig) for field in dataclasses.fields(kind)}
+    assert {name for here in foreign_names.RENAMED.values() for name in here} <= flags | options
+    assert not {*foreign_names.ADVICE, *foreign_names.RENAMED} & (options - {"learning_rate"})
+    for kind in (Train, Tune):
+        assert not {*foreign_names.ADVICE, *foreign_names.RENAMED} & {*kind.flags()} - {"env"}
+    assert {*foreign_names.COMMANDS.values()} == {*COMMANDS}
+    assert not {*foreign_names.COMMANDS} & {*COMMANDS}
+
+
+def test_whole_numbers_in_exponents_are_numbers():
+    made = Train.parse(["Pendulum-v1", "--buffer-size", "2e4", "--total-timesteps", "1e5"], "ddpg train")
+    assert (made.args[0].buffer_size, made.func.total_timesteps) == (20_000, 100_000)
+    with pytest.raises(UsageError, match=r"buffer_size=0\.5"):
+        Train.parse(["Pendulum-v1", "--buffer-size", "0.5"], "ddpg train")
+
+
+def test_names_elsewhere_are_known_in_python_and_in_files(tmp_path, capsys):
+    with pytest.raises(UsageError, match="'learning_starts'"):
+        DDPGConfig(start_steps=100)
+    with pytest.raises(UsageError, match="'hidden'"):
+        DQNConfig(net_arch=(64, 64))
+    for text, suggestion in (
+        ("seed = 3", "seeds = [3]"),
+        ("total_timesteps = 100", "--total-timesteps"),
+        ("replay_size = 100", "'buffer_size'"),
+    ):
+        (tmp_path / "options.toml").write_text(text)
+        assert main(["train", "Pendulum-v1", "--config", str(tmp_path / "options.toml")]) == 2
+        assert suggestion in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "suggestion"),
+    [
+        ("seed = 3", "seeds = [3]"),
+        ("env = 'Pendulum-v1'", "environments = "),
+        ("algo = 'td3'", "configurations = "),
+        ("n_timesteps = 100", "'total_timesteps'"),
+        ("eval_freq = 100", "'evaluation_interval'"),
+        ("configurations = { a = { lr = 1e-3 } }", "'lr'"),
+        ("configurations = { a = 'td3' }", "DQN"),
+    ],
+)
+def test_a_studys_mistakes(text, suggestion, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "study.toml").write_text("environments = ['CartPole-v1']\n" * ("env " not in text) + text)
+    assert main(["study", "study.toml"]) == 2
+    err = capsys.readouterr().err
+    assert suggestion in err
+    assert "seed=0" not in err
+
+
+def test_a_missing_package_names_the_extra_that_has_it():
+    assert "ddpg-paths[robotics]" in how_to_install("gymnasium_robotics")
+    assert "ddpg-paths[mujoco]" in how_to_install("MuJoCo is not installed, run `pip install ...`")
+    assert "gymnasium[box2d]" in how_to_install("Box2D is not installed")
+    assert "ddpg-paths[robotics]" in elsewhere("FetchReach-v4")
+    assert elsewhere("Pendulum-v1") == ""
