@@ -6,7 +6,8 @@ import os
 import signal
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 # Before NumPy reads it: our products are small, and on a busy machine a second BLAS thread that waits for its core
 # makes `ddpg paths` five times as slow. TensorFlow's threads are others.
@@ -49,8 +50,13 @@ exit status:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return its exit status, of :data:`EXIT_STATUS`."""
     whole_process, arguments = arguments is None, sys.argv[1:] if arguments is None else arguments
-    request = signals.Request()
     warnings.filterwarnings("ignore", r".*ERROR: ")  # gymnasium's, of a process whose exception we say in one line
+    with _warnings_in_one_line():
+        return _main(arguments, whole_process)
+
+
+def _main(arguments: Sequence[str], whole_process: bool) -> int:
+    request = signals.Request()
     try:
         with contextlib.ExitStack() as stack:
             if whole_process and "--json" in arguments:
@@ -98,8 +104,24 @@ def _overview() -> str:
     )
 
 
-def _one_line(error: BaseException) -> str:
+def _one_line(error: BaseException | str) -> str:
     return " ".join(str(error).split())
+
+
+@contextlib.contextmanager
+def _warnings_in_one_line() -> Iterator[None]:
+    """Print a warning as a line of ``ddpg``, without the place in the source that Python adds."""
+    before = warnings.formatwarning
+
+    def formatted(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> str:
+        kind = "" if category is UserWarning else f"{category.__name__}: "
+        return f"ddpg: warning: {kind}{_one_line(str(message))}\n"
+
+    warnings.formatwarning = formatted  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        warnings.formatwarning = before
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -267,7 +268,7 @@ def started(*arguments, folder, **options):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
-def test_interrupt_saves_and_resume_goes_on(tmp_path, number):
+def test_interrupt_saves_and_resume_goes_on(tmp_path, number, capsys):
     arguments = ["Pendulum-v1", *TINY, "--seed", "0", "--total-timesteps", "1000000", "--evaluation-episodes", "1"]
     process = started(*arguments, folder=tmp_path)
     run = tmp_path / "runs" / "Pendulum-v1" / "1"
@@ -291,6 +292,27 @@ def test_interrupt_saves_and_resume_goes_on(tmp_path, number):
     assert timesteps == sorted(timesteps)
     assert timesteps[-1] == stopped + 100
     assert main(["resume", str(run)]) == 2  # its goal is reached
+    assert f"has reached its {stopped + 100} steps" in capsys.readouterr().err
+    assert main(["resume", str(run), "--total-timesteps", str(stopped)]) == 2
+    err = capsys.readouterr().err
+    assert f"total_timesteps={stopped} is less than the {stopped + 100} steps" in err
+    assert "has reached" not in err
+
+
+def test_a_warning_is_one_line_without_its_source(monkeypatch, capsys):
+    def warned(*words):
+        warnings.warn("the first line\nand the second", stacklevel=2)
+        warnings.warn("an old name", FutureWarning, stacklevel=2)
+
+    monkeypatch.setattr("ddpg.cli._run", warned)
+    with warnings.catch_warnings():  # of pytest, which records warnings
+        warnings.simplefilter("always")
+        warnings.showwarning = lambda message, category, *place, **_: sys.stderr.write(
+            warnings.formatwarning(message, category, *place)
+        )
+        assert main([]) == 0
+    expected = "ddpg: warning: the first line and the second\nddpg: warning: FutureWarning: an old name\n"
+    assert capsys.readouterr().err == expected
 
 
 @pytest.mark.slow

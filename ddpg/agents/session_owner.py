@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from ddpg.errors import UsageError, did_you_mean
+from ddpg.experience.values import unmasked
 from ddpg.updates.session import LendingSession, assign
 
 Self = TypeVar("Self", bound="SessionOwner")
@@ -63,8 +64,9 @@ class SessionOwner(abc.ABC):
         """
         if os.getpid() != self._process:
             raise UsageError(
-                f"this agent was made in process {self._process}, and its threads do not exist in the fork "
-                f"{os.getpid()}, where it would hang; make it after the fork, or save it and load it here"
+                f"this agent was made in process {self._process}, and TensorFlow's threads do not exist in the fork "
+                f"{os.getpid()}, where it would hang; start processes with multiprocessing.get_context('spawn'), and "
+                "load a saved agent in each"
             )
         if self.closed:
             raise UsageError(
@@ -109,7 +111,7 @@ class SessionOwner(abc.ABC):
                 Nothing is set then.
         """
         self.check_usable()
-        values = {name: np.asarray(value) for name, value in parameters.items()}
+        values = {name: unmasked(value, f"parameter {name!r}") for name, value in parameters.items()}
         for name, value in values.items():
             if name not in self.global_variables:
                 raise UsageError(

@@ -18,11 +18,13 @@ def as_numbers(values: Any, what: str) -> np.ndarray:
     """Return ``values`` as an array of booleans, integers or floats; one that is such an array as it is.
 
     Raises:
-        UsageError: strings, complex numbers, ragged lists, or anything else that is no array of real numbers.
+        UsageError: strings, complex numbers, ragged lists, masked entries, or anything else that is no array of real
+            numbers.
     """
-    if isinstance(values, np.ndarray):
+    if type(values) is np.ndarray:
         array = values
     else:
+        refuse_masked(values, what)
         try:
             array = np.asarray(values)
         except (ValueError, TypeError, OverflowError, RuntimeError) as error:
@@ -34,6 +36,40 @@ def as_numbers(values: Any, what: str) -> np.ndarray:
     if array.dtype.kind not in _REAL:
         raise UsageError(f"{what} is {_kind(values, array)}; expected an array of real numbers: translate it first")
     return array
+
+
+def refuse_masked(values: Any, what: str, depth: int = 0) -> None:
+    """Refuse masked entries, also of arrays in lists: ``np.asarray`` would use the numbers under the mask.
+
+    Args:
+        values: anything; what holds no masked array passes.
+        what: its name, for the message.
+        depth: of ``values`` within lists; NumPy's arrays have at most 64 axes.
+
+    Raises:
+        UsageError: an entry is masked.
+    """
+    if isinstance(values, np.ma.MaskedArray):
+        mask = np.ma.getmaskarray(values)
+        if mask.any():
+            place = np.argwhere(mask)[0].tolist()
+            raise UsageError(
+                f"{what} is a masked array whose entry at index {place} is masked, that is missing; expected a number "
+                "everywhere: fill the masked entries in, e.g. with .filled(0)"
+            )
+    elif isinstance(values, (list, tuple)) and depth < 64:
+        for value in values:
+            refuse_masked(value, what, depth + 1)
+
+
+def unmasked(values: Any, what: str, dtype: Any = None) -> np.ndarray:
+    """Return ``np.asarray(values, dtype)``.
+
+    Raises:
+        UsageError: an entry is masked.
+    """
+    refuse_masked(values, what)
+    return np.asarray(values, dtype)
 
 
 def _kind(values: Any, array: np.ndarray) -> str:
@@ -133,6 +169,7 @@ def as_flag(value: Any, what: str) -> bool:
         return value
     if not isinstance(value, (np.bool_, np.ndarray, np.integer, int)) or np.ndim(value):
         raise _no_flag(value, what)
+    refuse_masked(value, what)
     return bool(_as_bools(np.asarray(value), value, what))
 
 
@@ -142,7 +179,7 @@ def as_flags(values: Any, count: int, what: str) -> np.ndarray:
     Raises:
         UsageError: another shape, or anything but bools, 0 and 1.
     """
-    if isinstance(values, np.ndarray) and values.dtype == np.bool_ and values.shape == (count,):
+    if type(values) is np.ndarray and values.dtype == np.bool_ and values.shape == (count,):
         return values
     array = as_numbers(values, what)
     _check_count(array, count, what)

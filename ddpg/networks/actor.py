@@ -9,6 +9,7 @@ from gymnasium import spaces as gym_spaces
 
 from ddpg.errors import UsageError, choose
 from ddpg.experience import spaces
+from ddpg.experience.values import unmasked
 from ddpg.gradients import bounding as boundings
 from ddpg.gradients.policy import POLICY_GRADIENTS
 from ddpg.gradients.td import GradientsAndVariables
@@ -185,7 +186,7 @@ class ActorNetwork(Network):
 
     def _inputs(self, states, action_gradients) -> tuple[np.ndarray, np.ndarray]:
         states = self._observations(states)
-        gradients = np.asarray(action_gradients, np.float32)
+        gradients = unmasked(action_gradients, "action_gradients", np.float32)
         if gradients.shape != (len(states), self.action_size):
             raise UsageError(
                 f"action_gradients has shape {gradients.shape}; expected [B, A] = {[len(states), self.action_size]}"

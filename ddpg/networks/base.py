@@ -11,6 +11,7 @@ import tensorflow as tf
 from ddpg._tflearn import training_mode
 from ddpg.errors import UsageError
 from ddpg.experience import spaces
+from ddpg.experience.values import unmasked
 from ddpg.gradients.td import GradientsAndVariables
 from ddpg.networks.layers import check_output_init, mlp
 from ddpg.networks.numeric import NumericRuns
@@ -146,7 +147,8 @@ class Network(abc.ABC):
         variables = self.trainable_variables
         if len(arrays) != len(variables):
             raise UsageError(f"{len(arrays)} arrays given for the {len(variables)} trainable variables of {self.name}")
-        arrays = [np.asarray(array, dtype=v.dtype.as_numpy_dtype) for array, v in zip(arrays, variables, strict=True)]
+        given = zip(arrays, variables, strict=True)
+        arrays = [unmasked(array, v.name, v.dtype.as_numpy_dtype) for array, v in given]
         for array, variable in zip(arrays, variables, strict=True):
             if array.shape != tuple(variable.shape):
                 raise UsageError(f"{variable.name} has shape {tuple(variable.shape)}, the array given {array.shape}")

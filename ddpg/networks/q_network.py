@@ -6,6 +6,7 @@ from gymnasium import spaces as gym_spaces
 
 from ddpg.errors import UsageError
 from ddpg.experience import spaces
+from ddpg.experience.values import unmasked
 from ddpg.networks.layers import output_layer
 from ddpg.networks.value import ValueNetwork
 
@@ -74,7 +75,7 @@ class QNetwork(ValueNetwork):
 
     def _inputs(self, states, actions, targets) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         states = self._observations(states)
-        given = np.asarray(actions).reshape(-1, 1)
+        given = unmasked(actions, "actions").reshape(-1, 1)
         whole = given.dtype.kind in "iuf" and (given == np.floor(given)).all()
         if not whole or len(given) != len(states) or given.min() < 0 or given.max() >= self.actions:
             raise UsageError(

@@ -193,9 +193,7 @@ def resume(
         document["config"] = agent.config.to_json()
         if agent.num_timesteps >= document["total_timesteps"]:
             underway.tidy(run, agent, env_id)  # a kill may have come before it
-            raise UsageError(
-                f"{run} has reached its {document['total_timesteps']} steps; give --total-timesteps to train longer"
-            )
+            raise UsageError(_nothing_left(run, agent.num_timesteps, document["total_timesteps"]))
         if agent.num_timesteps and not len(agent.replay):
             warnings.warn(f"{run}: the checkpoint has no replay memory; it is refilled first", stacklevel=2)
         here = versions_here()
@@ -209,6 +207,16 @@ def resume(
         description.write(run, document)
         underway.run_to_goal(run, document, agent, ledger, request, progress_bar)
     return run
+
+
+def _nothing_left(run: Path, steps: int, goal: int) -> str:
+    """Say why a run of ``steps`` steps does not go on to ``goal``."""
+    if steps == goal:
+        return f"{run} has reached its {goal} steps; give --total-timesteps to train longer"
+    return (
+        f"total_timesteps={goal} is less than the {steps} steps that {run} has made; give "
+        f"--total-timesteps of more than {steps}, or --checkpoint to go back to one before step {goal}"
+    )
 
 
 def _environment(

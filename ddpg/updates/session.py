@@ -1,12 +1,43 @@
-"""A session whose variables may be elsewhere for a while."""
+"""A session whose variables may be elsewhere for a while, and that is not opened where it would hang."""
 
+import os
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.python.eager import context as eager
+
+from ddpg.errors import UsageError
 
 v1 = tf.compat.v1
+
+_user_of_tensorflow: int | None = None  # the process whose use of TensorFlow this one is a fork of
+
+
+def check_not_forked() -> None:
+    """Refuse TensorFlow in a fork of a process that has used it: its threads are not in the fork, and it would hang.
+
+    Raises:
+        UsageError: this process is such a fork.
+    """
+    if _user_of_tensorflow is not None:
+        raise UsageError(
+            f"process {os.getpid()} is a fork of process {_user_of_tensorflow}, which had used TensorFlow: its threads "
+            "do not exist here, so an agent would hang; start processes with multiprocessing.get_context('spawn'), or "
+            "fork before TensorFlow is used"
+        )
+
+
+def _note_fork() -> None:
+    global _user_of_tensorflow
+    # Sessions and eager operations both begin by making this context; importing TensorFlow does not.
+    if _user_of_tensorflow is None and (getattr(eager.context(), "_initialized", False) or LendingSession.opened):
+        _user_of_tensorflow = os.getppid()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_note_fork)
 
 
 def assign(run: Callable[..., Any], variables: Sequence[tf.Variable], values: Sequence[np.ndarray]) -> None:
@@ -38,11 +69,18 @@ class LendingSession(tf.compat.v1.Session):
 
     Attributes:
         reclaim: called before anything runs; must put the variables back, by :meth:`run_as_is`.
+        opened: whether this process, or the one that it is a fork of, has opened one.
+
+    Raises:
+        UsageError: this process is a fork of one that had used TensorFlow.
     """
 
     reclaim: Callable[[], None] | None = None
+    opened: ClassVar[bool] = False
 
     def __init__(self) -> None:
+        check_not_forked()
+        LendingSession.opened = True
         config = v1.ConfigProto(gpu_options=v1.GPUOptions(allow_growth=True))
         # TensorFlow would rewrite the graph anew for whatever is fetched first: seconds, for what is compiled anyway.
         config.graph_options.rewrite_options.disable_meta_optimizer = True

@@ -4,6 +4,8 @@ import copy
 import os
 import pickle
 import signal
+import subprocess
+import sys
 import warnings
 
 import gymnasium as gym
@@ -30,12 +32,22 @@ def test_an_agent_is_not_pickled_or_copied(agent, copier):
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_an_agent_is_not_used_in_a_fork(agent, tmp_path):
+    saved = agent.save(tmp_path / "saved")
     uses = [
         lambda: agent.predict(np.zeros(2)),
         lambda: agent.update(),
         lambda: agent.learn(1),
         lambda: agent.save(tmp_path / "c"),
+        lambda: DDPG(SPACES, agent.config, seed=0),
+        lambda: DDPG.load(saved),
     ]
+    answers = answers_of_a_fork(uses)
+    assert [("fork" in answer, "'spawn'" in answer) for answer in answers] == [(True, True)] * len(uses)
+    assert agent.predict(np.zeros(2))[0].shape == (1,)
+
+
+def answers_of_a_fork(uses):
+    """Return, for each of some functions called in a fork, what it was refused with, or ``"used"``."""
     read, write = os.pipe()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that forking with threads is dangerous is what this is about
@@ -48,11 +60,46 @@ def test_an_agent_is_not_used_in_a_fork(agent, tmp_path):
                     use()
                     os.write(write, b"used\n")
                 except UsageError as error:
-                    os.write(write, f"{'in the fork' in str(error)}\n".encode())
+                    os.write(write, f"{error}\n".encode())
         finally:
             os._exit(0)
     os.close(write)
     os.waitpid(child, 0)
     with os.fdopen(read) as answers:
-        assert answers.read() == "True\n" * len(uses)
-    assert agent.predict(np.zeros(2))[0].shape == (1,)
+        return answers.read().splitlines()
+
+
+AFTER_A_FORK = """
+import os, signal, sys, warnings
+import gymnasium as gym, numpy as np
+from ddpg import DDPG, DDPGConfig, UsageError
+import tensorflow as tf
+
+def learned():
+    spaces = gym.spaces.Box(-1.0, 1.0, (2,), np.float32), gym.spaces.Box(-1.0, 1.0, (1,), np.float32)
+    agent = DDPG(spaces, DDPGConfig(hidden=(4,), batch_size=2, buffer_size=9, jit=False), seed=0)
+    agent.observe(np.zeros(2), np.zeros(1), 0.0, np.zeros(2), False, False)
+    return agent.update(1)
+
+DDPG  # imported, and nothing is made
+warnings.simplefilter("ignore")
+if sys.argv[1] == "eager":
+    tf.linalg.matmul(tf.ones((300, 300)), tf.ones((300, 300))).numpy()
+if not os.fork():
+    signal.alarm(60)
+    try:
+        print("learned", len(learned()), flush=True)
+    except UsageError as error:
+        print("refused", "'spawn'" in str(error), flush=True)
+    os._exit(0)
+print("child's status", os.wait()[1])
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.parametrize(("before", "says"), [("nothing", "learned"), ("eager", "refused True")])
+def test_a_fork_before_tensorflow_is_used_learns_and_one_after_it_is_refused(before, says):
+    command = [sys.executable, "-c", AFTER_A_FORK, before]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300).stdout
+    assert says in printed
+    assert "child's status 0" in printed

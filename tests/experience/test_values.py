@@ -117,3 +117,41 @@ def test_rewards(value):
 def test_no_rewards(value, message):
     with pytest.raises(UsageError, match=message):
         values.as_reward(value)
+
+
+# -- masked entries -----------------------------------------------------------------------------------
+
+MASKED = np.ma.masked_array([1.0, 2.0, 3.0], mask=[False, True, False])
+
+
+@pytest.mark.parametrize("value", [MASKED, [MASKED, MASKED], ((np.zeros(3), MASKED),), np.ma.masked])
+@pytest.mark.parametrize("read", [values.as_numbers, values.as_float32])
+def test_masked_entries_are_refused(value, read):
+    with pytest.raises(UsageError) as caught:
+        read(value, "x")
+    assert "x is a masked array" in str(caught.value)
+
+
+def test_the_first_masked_entry_is_named():
+    with pytest.raises(UsageError, match=r"index \[1\] is masked"):
+        values.as_float32(MASKED, "x")
+
+
+def test_masked_rewards_and_flags_are_refused():
+    masked = np.ma.masked_array([True, False], mask=[False, True])
+    for read in (
+        lambda: values.as_reward(np.ma.masked, "x"),
+        lambda: values.as_rewards(np.ma.masked_array([1.0, 2.0], mask=[True, False]), 2, "x"),
+        lambda: values.as_flag(np.ma.masked_array(True, mask=True), "x"),
+        lambda: values.as_flags(masked, 2, "x"),
+    ):
+        with pytest.raises(UsageError, match="masked"):
+            read()
+
+
+def test_nothing_masked_is_plain_data():
+    for value in (np.ma.masked_array([1.0, 2.0]), np.ma.masked_array([1.0, 2.0], mask=[False, False])):
+        array = values.as_float32(value, "x")
+        assert type(array) is np.ndarray
+        assert array.tolist() == [1, 2]
+    assert values.as_flags(np.ma.masked_array([True, False]), 2, "x").tolist() == [True, False]
