@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from benchmarks import marks
-from benchmarks.learning import figures, ladder, tables
+from benchmarks.learning import figures, ladder, midway, tables, versions
 from benchmarks.learning.long_form import Cell
 from ddpg.errors import UsageError
 from ddpg.storage import atomic
@@ -35,7 +35,10 @@ BLOCKS: dict[str, Text] = {
     "ladder picture": lambda cells: f"![{_BARS}]({figures.LADDER})" if ladder.environments(cells) else "",
     "others": lambda cells: tables.table(cells, "others", "box2d"),
     "others picture": _pictured(figures.OTHERS, _RETURNS, "", "others", "box2d"),
+    "midway": midway.table,
+    "versions of plus": versions.table,
     "front": tables.front,
+    "front midway": midway.sentence,
     "front picture": _pictured(figures.TABLE, _RETURNS, "docs/", "table", tables.PEER_STUDY),
 }
 FAMILIES: dict[str, Callable[[Sequence[Cell], str], str]] = {"rung": tables.rung_of, "recipe": tables.recipe_of}

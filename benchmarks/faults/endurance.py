@@ -1,0 +1,187 @@
+"""Ten million steps of a small environment: memory, open files, threads and bytes on disk while `ddpg train` runs.
+
+    python -m benchmarks.faults.endurance [one|vector] [--steps 10000000] [--root DIR]
+    python -m benchmarks.faults.endurance one --root DIR    # again after a break: goes on with `ddpg resume`
+    python -m benchmarks.faults.endurance --summary         # measures nothing; reads the CSV files
+
+`one` steps a single environment with a ring of 100,000 transitions, which goes round a hundred times. `vector` steps 64
+with a ring of a million, which goes round ten times, 3-step returns and priorities. Both evaluate and save a checkpoint
+every 100,000 steps. The process is watched from outside, through /proc: a row for every row of its `metrics.csv`, with
+the largest resident memory since the row before. Rows are written to `benchmarks/results/faults/endurance_<case>.csv`.
+
+Memory counts from when the ring is full and two checkpoints lie on the disk: from there on the private memory
+(`RssAnon`) of every row may lie at most 2 % above that of the first, and the number of open files, of threads and of
+files in the run directory may not change.
+"""
+
+import argparse
+import csv
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from benchmarks.faults import common
+
+ENV = "ddpg_envs:ddpg_envs/AsymmetricLQR-v0"
+STEPS = 10_000_000
+EVERY = 100_000  # steps between evaluations, hence between checkpoints
+SMALL = ("--hidden", "8", "--batch-size", "16", "--updates-per-step", "0.02", "--evaluation-episodes", "2")
+RINGS = {"one": 100_000, "vector": 1_000_000}
+CASES = {
+    "one": (*SMALL, "--buffer-size", str(RINGS["one"])),
+    "vector": (
+        *(*SMALL, "--buffer-size", str(RINGS["vector"])),
+        *("--n-envs", "64", "--n-steps", "3", "--prioritised", "lap"),
+    ),
+}
+COLUMNS = ("timesteps", "private_mb", "peak_mb", "open_files", "threads", "files", "checkpoints", "tables", "events")
+POLL = 0.2  # s
+
+
+def process_of(number: int) -> dict[str, Any] | None:
+    """Return private and resident memory (MB), open files and threads of a process; ``None`` once it has ended."""
+    folder = Path("/proc") / str(number)
+    try:
+        status = dict(line.split(":", 1) for line in (folder / "status").read_text().splitlines())
+        return {
+            "private_mb": round(int(status["RssAnon"].split()[0]) / 1024, 2),
+            "peak_mb": round(int(status["VmRSS"].split()[0]) / 1024, 2),
+            "open_files": len(list((folder / "fd").iterdir())),
+            "threads": int(status["Threads"]),
+        }
+    except (OSError, KeyError):
+        return None
+
+
+def disk_of(run: Path) -> dict[str, int]:
+    """Return the number of a run's files, and the bytes of its checkpoints, tables and events."""
+    sizes: dict[str, int] = {"files": 0, "checkpoints": 0, "tables": 0, "events": 0}
+    for path in run.rglob("*"):
+        try:
+            size = path.stat().st_size
+        except OSError:  # renamed or removed meanwhile
+            continue
+        if path.is_dir() or "ddpg-writing" in str(path):
+            continue
+        sizes["files"] += 1
+        kind = "checkpoints" if "checkpoints" in path.parts else "tables" if path.suffix == ".csv" else "events"
+        if kind != "events" or "tfevents" in path.name:
+            sizes[kind] += size
+    return sizes
+
+
+def last_step(table: Path) -> int | None:
+    """Return the step of the last whole row of ``metrics.csv``, without reading all of it."""
+    try:
+        with table.open("rb") as file:
+            file.seek(max(0, table.stat().st_size - 4096))
+            lines = file.read().split(b"\n")[:-1]
+        return int(lines[-1].split(b",")[0])
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def samples(process: subprocess.Popen, root: Path) -> Iterator[dict[str, Any]]:
+    """Yield a row for every new row of the run's ``metrics.csv``, until the process ends."""
+    run, seen, peak = None, None, 0.0
+    while process.poll() is None:
+        time.sleep(POLL)
+        found = process_of(process.pid)
+        if found is None:
+            continue
+        peak = max(peak, found["peak_mb"])
+        run = run or common.run_in(root)
+        step = last_step(run / "metrics.csv") if run else None
+        if run is None or step is None or step == seen:
+            continue
+        if seen is not None:  # of the first row after a resumption there is no peak
+            yield {"timesteps": step, **found, "peak_mb": peak, **disk_of(run)}
+        seen, peak = step, 0.0
+
+
+def read(case: str) -> list[dict[str, float]]:
+    """Return the rows that were written for a case."""
+    with path_of(case).open(newline="") as file:
+        return [{name: float(value) for name, value in row.items()} for row in csv.DictReader(file)]
+
+
+def path_of(case: str) -> Path:
+    """Return where the rows of a case are written."""
+    return common.RESULTS / f"endurance_{case}.csv"
+
+
+def summary(case: str) -> dict[str, Any]:
+    """Return how flat memory was from when the ring was full, and what else changed from there on."""
+    rows = read(case)
+    flat = [row for row in rows if row["timesteps"] >= RINGS[case] + 2 * EVERY]
+    first, last = flat[0], flat[-1]
+
+    def span(name: str) -> str:
+        low, high = (int(choose(row[name] for row in flat)) for choose in (min, max))
+        return str(low) if low == high else f"{low} to {high}"
+
+    return {
+        "case": case,
+        "steps": int(rows[-1]["timesteps"]),
+        "rows": len(flat),
+        "private MB": f"{first['private_mb']:.1f} to {last['private_mb']:.1f}",
+        "largest above first": f"{max(row['private_mb'] for row in flat) / first['private_mb'] - 1:.2%}",
+        "largest peak MB": max(row["peak_mb"] for row in flat),
+        "open files": span("open_files"),
+        "threads": span("threads"),
+        "files": span("files"),
+        "checkpoints MB": f"{last['checkpoints'] / 1e6:.1f}",
+        "tables, bytes a step": f"{last['tables'] / last['timesteps']:.3f}",
+        "events MB": f"{last['events'] / 1e6:.2f}",
+    }
+
+
+def measure(case: str, steps: int, root: Path) -> None:
+    """Train, or go on with the run in ``root``; write what is seen meanwhile."""
+    run = common.run_in(root)
+    if run is None:
+        flags = ("--total-timesteps", str(steps), "--evaluation-interval", str(EVERY), "--root", str(root))
+        arguments = ("train", ENV, "--seed", "0", *flags, *CASES[case])
+    else:
+        arguments = ("resume", str(run), "--allow-import", ENV.partition(":")[0])
+    path = path_of(case)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w" if run is None else "a", newline="") as file:
+        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+        if run is None:
+            writer.writeheader()
+        process = subprocess.Popen([*common.COMMAND, *arguments, "--no-progress-bar"])
+        try:
+            for row in samples(process, root):
+                writer.writerow(row)
+                file.flush()
+        except BaseException:
+            process.send_signal(signal.SIGTERM)
+            raise
+        finally:
+            status = process.wait()
+    if status:
+        raise SystemExit(f"ddpg ended with status {status}; the same command with --root {root} goes on")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("cases", nargs="*", metavar="CASE", help=f"of {', '.join(CASES)}; all by default")
+    parser.add_argument("--steps", type=int, default=STEPS)
+    parser.add_argument("--root", type=Path, help="where runs are kept and gone on with; by default nowhere")
+    parser.add_argument("--summary", action="store_true", help="measure nothing; summarise what was measured")
+    options = parser.parse_args()
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    cases = options.cases or list(CASES)
+    for case in [] if options.summary else cases:
+        with tempfile.TemporaryDirectory(prefix="endurance-") as nowhere:
+            measure(case, options.steps, (options.root or Path(nowhere)) / case)
+    common.report("endurance", [summary(case) for case in cases], steps=options.steps)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,45 @@
+"""The versions of `plus` over the five tasks of the table: by the mean and by the interquartile mean."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.learning import long_form, normalised
+from benchmarks.learning.long_form import Cell
+from ddpg.progress import significant
+from ddpg.studies import study_table
+
+RESULTS = Path(__file__).parents[1] / "results"
+FORMER = {
+    "one update a step, on 256 (r ≥ 1/3)": "plus_single.csv",
+    "three updates a step, on 96; r ≥ 1/3": "plus_limited.csv",
+}
+TODAY = "three updates a step, on 96; r without a lower limit: today's"
+
+
+def scores(cells: Sequence[Cell]) -> dict[str, np.ndarray]:
+    """Return the normalised final returns of `plus` in the table's tasks, by environment."""
+    finals: dict[str, list[float]] = {}
+    for cell in cells:
+        if cell.study == "table" and cell.recipe == "plus" and cell.finished and cell.env_id in normalised.REFERENCES:
+            finals.setdefault(cell.env_id, []).append(cell.final)
+    return {env_id: normalised.normalised(env_id, values) for env_id, values in finals.items()}
+
+
+def table(cells: Sequence[Cell], folder: Path = RESULTS) -> str:
+    """Return a row for each version.
+
+    Args:
+        cells: the runs of today's.
+        folder: where the files of the former ones are.
+    """
+    versions = {name: long_form.read(folder / file) for name, file in FORMER.items()} | {TODAY: cells}
+    lines = ["| `plus`, final return, normalised | runs | mean | interquartile mean |", "|---" * 4 + "|"]
+    for name, runs in versions.items():
+        found = scores(runs)
+        if found:
+            every = np.concatenate([*found.values()])
+            interval = study_table.interval(*normalised.across_tasks(found))
+            lines.append(f"| {name} | {len(every)} | {significant(float(every.mean()))} | {interval} |")
+    return "\n".join(lines)
