@@ -3,6 +3,7 @@
 import contextlib
 import difflib
 import errno
+import reprlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -52,6 +53,38 @@ def about(path: Any) -> Iterator[None]:
         if error.filename is None:
             error.filename = str(path)
         raise
+
+
+class _Brief(reprlib.Repr):
+    """``repr`` for messages: bounded in length and in time, whatever the object."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxlevel, self.maxstring, self.maxlong, self.maxother = 4, 200, 60, 300
+        self.maxtuple = self.maxlist = self.maxdict = self.maxset = self.maxfrozenset = self.maxarray = 20
+
+    def repr_int(self, x: int, level: int) -> str:
+        """Return an integer's digits, or how many bits it has where writing them out would take long."""
+        return f"an integer of {x.bit_length()} bits" if abs(x) >> 512 else super().repr_int(x, level)
+
+    def repr_instance(self, x: Any, level: int) -> str:
+        """Return what an object says of itself, if it can."""
+        try:
+            return super().repr_instance(x, level)
+        except Exception:  # whatever an object of somebody else raises
+            return f"<{type(x).__name__}>"
+
+
+_BRIEF = _Brief()
+
+
+def brief(value: Any, quotes: bool = True) -> str:
+    """Return ``repr(value)`` for a message: one line, shortened where it is long; a string without quotes if asked."""
+    text = _BRIEF.repr(value)
+    if isinstance(value, str) and not quotes:
+        text = value if len(value) <= _BRIEF.maxother else f"{value[: _BRIEF.maxother]}..."
+    text = " ".join(text.split()) if not text.isprintable() else text
+    return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def did_you_mean(name: str, known: Iterable[str], cutoff: float = 0.5) -> str:

@@ -6,22 +6,15 @@ import inspect
 import json
 import math
 import re
-import sys
 import textwrap
 import types
 import typing
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ddpg.errors import UsageError, did_you_mean
 from ddpg.foreign_names import FILES, renamed, value_here
 from ddpg.spelling import OPTIONS
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -256,20 +249,3 @@ def as_toml(values: Mapping[str, Any]) -> str:
     """Return fields as JSON values in TOML, as :func:`from_toml` reads it."""
     texts = {name: json.dumps("none" if value is None else value, ensure_ascii=False) for name, value in values.items()}
     return "".join(f"{name} = {text}\n" for name, text in texts.items())
-
-
-def read_toml(path: str | Path) -> dict[str, Any]:
-    """Return the fields set in a TOML file.
-
-    Raises:
-        UsageError: no such file, one that cannot be read, or not TOML.
-    """
-    try:
-        values = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise UsageError(f"no configuration file {str(path)!r}; give the path of a TOML file") from None
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read ({error.strerror}); give the path of a TOML file") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} is not a TOML file: {error}") from None
-    return values

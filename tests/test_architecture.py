@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 # From the ground up. A file may import from its own room and from lower ones.
 FLOORS = [
     {"errors", "_tflearn", "quiet", "progress", "readers", "answers"},
-    {"spelling", "foreign_names"},
+    {"spelling", "foreign_names", "validation", "toml_file"},
     {"options"},
     {"family"},
     {"gradients", "experience", "storage", "native"},
@@ -31,7 +31,13 @@ FLOORS = [
     {"cli"},
     {"__main__"},
 ]
-NEIGHBOURS = {"experience": set(), "storage": set(), "native": set(), "gradients": {"_tflearn"}}  # besides errors
+# Besides errors.
+NEIGHBOURS = {
+    "experience": {"validation"},
+    "storage": set(),
+    "native": set(),
+    "gradients": {"_tflearn"},
+}  # besides errors
 WITHOUT_TENSORFLOW = (
     *(
         "ddpg.experience",
@@ -39,6 +45,8 @@ WITHOUT_TENSORFLOW = (
         "ddpg.config",
         "ddpg.family",
         "ddpg.options",
+        "ddpg.toml_file",
+        "ddpg.validation",
         "ddpg.spelling",
         "ddpg.foreign_names",
         "ddpg.errors",

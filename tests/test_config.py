@@ -5,8 +5,8 @@ import dataclasses
 import pytest
 
 from ddpg import DDPGConfig, DQNConfig, UsageError
-from ddpg.options import read_toml
 from ddpg.runs.presets import PRESETS, Preset, preset_config
+from ddpg.toml_file import read_toml
 
 
 def test_json_round_trip():

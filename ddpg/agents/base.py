@@ -22,13 +22,13 @@ from ddpg.experience import spaces
 from ddpg.experience.actions import Actions, first
 from ddpg.experience.faults import said
 from ddpg.experience.interaction import spaces_of
-from ddpg.experience.values import as_whole
 from ddpg.experience.workers import check_timeout
 from ddpg.exports.export import export
 from ddpg.exports.graph import Acting
 from ddpg.updates.registry import update_of
 from ddpg.updates.session import LendingSession
 from ddpg.updates.updater import Updater
+from ddpg.validation import validate_int
 
 v1 = tf.compat.v1
 
@@ -63,7 +63,7 @@ class Agent(SessionOwner, abc.ABC):
         self.observation_space = spaces.check_observation_space(observation_space)
         self.actions, learned_space = self._make_actions(self.action_space)
         self.env = None if isinstance(env, (tuple, list)) else env
-        self.seed = seed_from(np.random.SeedSequence()) if seed is None else as_whole(seed, "seed", at_least=0)
+        self.seed = seed_from(np.random.SeedSequence()) if seed is None else validate_int(seed, "seed", at_least=0)
         self.own_networks = [name for name, network in networks.items() if network is not None]
         limits.check_memory(config, (self.observation_space, self.action_space), self.own_networks)
         streams = np.random.SeedSequence(self.seed).spawn(3)
@@ -200,7 +200,7 @@ class Agent(SessionOwner, abc.ABC):
         """
         if self.env is None:
             raise UsageError("this agent was made from spaces; give it an environment, or use observe() and update()")
-        rows = len(self.replay) + as_whole(total_timesteps, "total_timesteps", at_least=1)
+        rows = len(self.replay) + validate_int(total_timesteps, "total_timesteps", at_least=1)
         limits.check_memory(self.config, (self.observation_space, self.action_space), self.own_networks, rows)
         check_timeout(self.env, self.config.step_timeout)
 

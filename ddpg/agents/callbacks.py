@@ -10,7 +10,7 @@ import numpy as np
 from ddpg import progress
 from ddpg.errors import UsageError
 from ddpg.experience.interaction import Episode
-from ddpg.experience.values import as_whole
+from ddpg.validation import validate_int
 
 
 class Callback:
@@ -104,7 +104,7 @@ class Periodic(Callback, abc.ABC):
     """
 
     def __init__(self, interval: int, what: str):
-        self._interval = as_whole(interval, what, at_least=1)
+        self._interval = validate_int(interval, what, at_least=1)
         self._done_at = 0
 
     def on_training_start(self, agent, total_timesteps: int) -> None:

@@ -7,7 +7,7 @@ import numpy as np
 from ddpg.agents.base import Agent
 from ddpg.agents.memory import DEMONSTRATIONS
 from ddpg.experience.transitions import Transitions, checked_transition, checked_transitions
-from ddpg.experience.values import as_whole
+from ddpg.validation import validate_int
 
 
 class RememberingAgent(Agent):
@@ -42,7 +42,7 @@ class RememberingAgent(Agent):
             UsageError: a wrong shape, NaN, or an action outside its space; nothing is stored then.
         """
         self.check_usable()
-        lane = as_whole(lane, "lane", at_least=0)
+        lane = validate_int(lane, "lane", at_least=0)
         fields = observation, action, reward, next_observation, terminated, truncated
         transition, actions = checked_transition(self.observation_space, self.actions.to_flat, *fields)
         if not self.replay.observations.goes_on(lane, transition.observations[0]):

@@ -10,8 +10,8 @@ import numpy as np
 import tensorflow as tf
 
 from ddpg.errors import UsageError, did_you_mean
-from ddpg.experience.values import unmasked
 from ddpg.updates.session import LendingSession, assign
+from ddpg.validation import unmasked
 
 Self = TypeVar("Self", bound="SessionOwner")
 

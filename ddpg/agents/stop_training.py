@@ -5,7 +5,7 @@ import math
 from ddpg.agents.callbacks import Callback
 from ddpg.errors import UsageError
 from ddpg.experience.interaction import Episode
-from ddpg.experience.values import as_whole
+from ddpg.validation import validate_int
 
 
 class StopTrainingOnRewardThreshold(Callback):
@@ -42,8 +42,8 @@ class StopTrainingOnNoModelImprovement(Callback):
     """
 
     def __init__(self, max_no_improvement_evals: int, min_evals: int = 0):
-        self._bearable = as_whole(max_no_improvement_evals, "max_no_improvement_evals", at_least=0)
-        self._min_evals = as_whole(min_evals, "min_evals", at_least=0)
+        self._bearable = validate_int(max_no_improvement_evals, "max_no_improvement_evals", at_least=0)
+        self._min_evals = validate_int(min_evals, "min_evals", at_least=0)
         self._evaluations = self._without = 0
         self._best = -math.inf
 
@@ -70,7 +70,7 @@ class StopTrainingOnMaxEpisodes(Callback):
     """
 
     def __init__(self, max_episodes: int):
-        self._max_episodes = as_whole(max_episodes, "max_episodes", at_least=1)
+        self._max_episodes = validate_int(max_episodes, "max_episodes", at_least=1)
         self._left = 0
 
     def on_training_start(self, agent, total_timesteps: int) -> None:

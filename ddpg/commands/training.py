@@ -9,7 +9,8 @@ from ddpg.answers import stdout_kept
 from ddpg.commands.base import InItsEnvironment, OfEnvironment, WithJson, WithProgress, find_here, load
 from ddpg.commands.flags import Flag, flags_of, parsed, refuse_unknown
 from ddpg.errors import UsageError
-from ddpg.options import check_known, from_toml, option, read_toml
+from ddpg.options import check_known, from_toml, option
+from ddpg.toml_file import read_toml
 
 if TYPE_CHECKING:
     from ddpg.config import AgentConfig

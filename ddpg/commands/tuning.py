@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from ddpg.answers import stdout_kept
 from ddpg.commands.base import OfEnvironment, WithJson, WithProgress, find_here
 from ddpg.errors import CellsFailed
-from ddpg.options import from_toml, option, read_toml
+from ddpg.options import from_toml, option
+from ddpg.toml_file import read_toml
 
 if TYPE_CHECKING:
     from ddpg.studies.tuning import Tuned

@@ -4,7 +4,7 @@ from typing import Any
 
 from ddpg.config import AgentConfig
 from ddpg.errors import UsageError, did_you_mean
-from ddpg.experience.values import as_whole
+from ddpg.validation import validate_int
 
 COLLECTORS = ("local", "process", "ray")
 
@@ -30,7 +30,7 @@ def check_collector(collector: str, workers: int | None, ray_address: str | None
         )
     if collector != "local" and workers is None:
         raise UsageError(f"collector={collector!r} needs workers; give their number: --workers 4")
-    if workers is not None and as_whole(workers, "workers", at_least=1) > 1024:
+    if workers is not None and validate_int(workers, "workers", at_least=1) > 1024:
         raise UsageError(f"workers={workers} must be a whole number from 1 to 1024")
     if ray_address is not None and collector != "ray":
         raise UsageError(f"ray_address={ray_address!r} is for collector='ray', got {collector!r}; set one of the two")

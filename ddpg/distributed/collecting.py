@@ -18,7 +18,7 @@ from ddpg.distributed.patience import LEAST, Patience
 from ddpg.distributed.pool import Pool, Transport
 from ddpg.errors import EnvironmentFault, UsageError
 from ddpg.experience.transitions import Transitions
-from ddpg.experience.values import as_whole
+from ddpg.validation import validate_int
 
 LENGTH = 100  # environment steps of a rollout
 LONGEST_SILENCE = 3600.0  # seconds without any rollout, after which the workers are given up
@@ -194,7 +194,7 @@ def collecting(
         UsageError: an unknown collector, options that workers cannot keep, no Ray.
     """
     check_collector(collector, workers, ray_address)
-    as_whole(length, "length", at_least=1)
+    validate_int(length, "length", at_least=1)
     if collector == "local":
         raise UsageError("collector='local' has no workers; call learn() as it is")
     first_step = agent.num_timesteps

@@ -20,7 +20,7 @@ from gymnasium import spaces as gym_spaces
 
 from ddpg.errors import UsageError
 from ddpg.experience import spaces
-from ddpg.experience.values import as_numbers
+from ddpg.validation import as_numbers
 
 
 class Actions(Protocol):

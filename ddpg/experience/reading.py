@@ -7,7 +7,7 @@ import numpy as np
 
 from ddpg.errors import UsageError
 from ddpg.experience import spaces
-from ddpg.experience.values import LARGEST, as_float32, as_numbers
+from ddpg.validation import LARGEST, as_float32, as_numbers
 
 
 class Reader(Protocol):

@@ -10,8 +10,8 @@ import numpy as np
 from gymnasium import spaces
 
 from ddpg.errors import UsageError
-from ddpg.experience.values import as_float32, as_numbers
-from ddpg.experience.values import check_finite as check_finite  # also for those who check arrays by themselves
+from ddpg.validation import as_float32, as_numbers
+from ddpg.validation import check_finite as check_finite  # also for those who check arrays by themselves
 
 
 def check_observation_space(space: spaces.Space) -> spaces.Box:

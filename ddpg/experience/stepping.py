@@ -16,9 +16,9 @@ from ddpg.experience.faults import Tolerance, name_of, said, seeded
 from ddpg.experience.pooled import is_pool
 from ddpg.experience.reading import Reader
 from ddpg.experience.transitions import EVERYONE, Episode, Step
-from ddpg.experience.values import as_flag, as_reward
 from ddpg.experience.vectors import VectorStepper, success_of
 from ddpg.experience.workers import check_timeout
+from ddpg.validation import as_flag, as_reward
 
 
 def make_stepper(

@@ -8,7 +8,7 @@ from gymnasium import spaces as gym_spaces
 
 from ddpg.errors import UsageError
 from ddpg.experience import spaces
-from ddpg.experience.values import as_flag, as_flags, as_float32, as_reward, as_rewards
+from ddpg.validation import as_flag, as_flags, as_float32, as_reward, as_rewards
 
 
 class Episode(NamedTuple):

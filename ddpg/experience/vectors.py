@@ -13,7 +13,7 @@ from ddpg.experience import workers
 from ddpg.experience.faults import Tolerance, name_of, seeded
 from ddpg.experience.reading import Reader
 from ddpg.experience.transitions import Episode, Step
-from ddpg.experience.values import LARGEST, as_flags, as_reward, as_rewards
+from ddpg.validation import LARGEST, as_flags, as_reward, as_rewards
 
 
 class VectorStepper:

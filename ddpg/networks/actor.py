@@ -9,12 +9,12 @@ from gymnasium import spaces as gym_spaces
 
 from ddpg.errors import UsageError, choose
 from ddpg.experience import spaces
-from ddpg.experience.values import unmasked
 from ddpg.gradients import bounding as boundings
 from ddpg.gradients.policy import POLICY_GRADIENTS
 from ddpg.gradients.td import GradientsAndVariables
 from ddpg.networks.base import Network, v1
 from ddpg.networks.layers import output_layer
+from ddpg.validation import unmasked
 
 
 class ActorNetwork(Network):

@@ -11,12 +11,12 @@ import tensorflow as tf
 from ddpg._tflearn import training_mode
 from ddpg.errors import UsageError
 from ddpg.experience import spaces
-from ddpg.experience.values import unmasked
 from ddpg.gradients.td import GradientsAndVariables
 from ddpg.networks.layers import check_output_init, mlp
 from ddpg.networks.numeric import NumericRuns
 from ddpg.networks.optimizers import make_optimizer
 from ddpg.networks.target import Target
+from ddpg.validation import unmasked
 
 v1 = tf.compat.v1
 

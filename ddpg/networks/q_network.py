@@ -6,9 +6,9 @@ from gymnasium import spaces as gym_spaces
 
 from ddpg.errors import UsageError
 from ddpg.experience import spaces
-from ddpg.experience.values import unmasked
 from ddpg.networks.layers import output_layer
 from ddpg.networks.value import ValueNetwork
+from ddpg.validation import unmasked
 
 
 class QNetwork(ValueNetwork):

@@ -17,7 +17,7 @@ from ddpg.experience.interaction import spaces_of
 from ddpg.experience.reading import AsReturned
 from ddpg.experience.stepping import SingleStepper, VectorStepper, make_stepper
 from ddpg.experience.transitions import Episode
-from ddpg.experience.values import as_whole
+from ddpg.validation import validate_int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,7 +141,7 @@ def asked_for(policy: Any, episodes: int, seed: int | None) -> tuple[int, int | 
     if isinstance(episodes, bool) or not isinstance(episodes, (int, np.integer)) or episodes < 1:
         raise UsageError(f"episodes={episodes!r} must be a whole number, at least 1")
     if seed is not None:
-        seed = as_whole(seed, "seed", at_least=0)
+        seed = validate_int(seed, "seed", at_least=0)
     if not callable(getattr(policy, "predict", None)):
         raise UsageError(
             f"policy={policy!r} has no method predict(observation, deterministic=) -> (action, state); "

@@ -8,9 +8,9 @@ import gymnasium as gym
 from ddpg.agents.callbacks import Periodic
 from ddpg.agents.off_policy import OffPolicyAgent
 from ddpg.errors import UsageError
-from ddpg.experience.values import as_whole
 from ddpg.runs.evaluation import Evaluation, evaluate, evaluation_seed, learns_in
 from ddpg.spelling import CHECKPOINT_CALLBACK, EVAL_CALLBACK, refuse_unknown
+from ddpg.validation import validate_int
 
 
 class EvalCallback(Periodic):
@@ -52,9 +52,9 @@ class EvalCallback(Periodic):
         refuse_unknown("EvalCallback", unknown, EVAL_CALLBACK, known)
         super().__init__(eval_freq, "eval_freq")
         self._env, self._deterministic = eval_env, deterministic
-        self._episodes = as_whole(n_eval_episodes, "n_eval_episodes", at_least=1)
+        self._episodes = validate_int(n_eval_episodes, "n_eval_episodes", at_least=1)
         self._best = None if best_model_save_path is None else Path(best_model_save_path) / "best_model"
-        self._seed = seed if seed is None else as_whole(seed, "seed", at_least=0)
+        self._seed = seed if seed is None else validate_int(seed, "seed", at_least=0)
         self.evaluations: list[tuple[int, Evaluation]] = []
         self.best_mean_reward = self.last_mean_reward = float("-inf")
 

@@ -7,8 +7,9 @@ from typing import Any
 from ddpg.config import CONFIGS, AgentConfig
 from ddpg.errors import UsageError, did_you_mean
 from ddpg.foreign_names import FILES
-from ddpg.options import from_toml, read_toml
+from ddpg.options import from_toml
 from ddpg.spelling import OPTIONS
+from ddpg.toml_file import read_toml
 
 _FOLDER = Path(__file__).parents[1] / "recipes"
 RECIPES = tuple(sorted(path.stem for path in _FOLDER.glob("*.toml")))

@@ -19,7 +19,6 @@ from ddpg.distributed.choosing import check_collector, check_options
 from ddpg.distributed.collecting import collecting
 from ddpg.errors import EnvironmentFault, UsageError, file_faults
 from ddpg.experience.interaction import spaces_of
-from ddpg.experience.values import as_whole
 from ddpg.runs import description, directory, signals, underway
 from ddpg.runs.environments import check_import, full_id, id_of, make_env, make_training_env, usual_interval
 from ddpg.runs.ledger import Ledger
@@ -28,6 +27,7 @@ from ddpg.runs.presets import preset_config, preset_for
 from ddpg.runs.recorder import LEDGER
 from ddpg.runs.versions import differences, versions_here
 from ddpg.storage import checkpoint, place
+from ddpg.validation import validate_int
 
 
 def train(
@@ -87,7 +87,7 @@ def train(
         (evaluation_episodes, "evaluation_episodes", 1),
     ):
         if value is not None or what == "evaluation_episodes":
-            as_whole(value, what, at_least)
+            validate_int(value, what, at_least)
     directory.check_root(root)
     check_collector(collector, workers, ray_address)
     with signals.watching() as request, contextlib.ExitStack() as collected:
@@ -172,8 +172,8 @@ def resume(
         )
     document = directory.read_config(run)
     if total_timesteps is not None:
-        document["total_timesteps"] = as_whole(total_timesteps, "total_timesteps", 1)
-    document |= {"workers": as_whole(workers, "workers", 1)} if workers is not None else {}
+        document["total_timesteps"] = validate_int(total_timesteps, "total_timesteps", 1)
+    document |= {"workers": validate_int(workers, "workers", 1)} if workers is not None else {}
     document |= {"ray_address": ray_address} if ray_address is not None else {}
     check_import(document["env_id"], run, allow_import)
     with (

@@ -10,7 +10,8 @@ from typing import Any
 
 from ddpg.config import CONFIGS
 from ddpg.errors import UsageError
-from ddpg.options import check_names, coerced, field_type, read_toml
+from ddpg.options import check_names, coerced, field_type
+from ddpg.toml_file import read_toml
 
 _FOLDER = Path(__file__).parent / "spaces"
 _SHAPES = "a list of choices, { low = ..., high = ... }, that with log = true, or, beside extend = true, false"

@@ -14,7 +14,7 @@ from ddpg.distributed.choosing import COLLECTORS, check_collector, check_options
 from ddpg.errors import UsageError
 from ddpg.experience.spaces import algorithm_for
 from ddpg.foreign_names import STUDIES
-from ddpg.options import Options, check_names, from_toml, option, read_toml
+from ddpg.options import Options, check_names, from_toml, option
 from ddpg.runs.environments import (
     VECTORIZATIONS,
     check_import,
@@ -28,6 +28,7 @@ from ddpg.runs.presets import preset_for
 from ddpg.runs.recipes import hints_for, read_recipe
 from ddpg.storage.manifest import Name, Option
 from ddpg.storage.schema import one_of
+from ddpg.toml_file import read_toml
 
 _NAME = r"[A-Za-z0-9][\w.+=-]*"  # of a configuration: a folder has it
 _PLAIN: dict[str, Any] = {"preset": {}}  # the configurations of a study that names none

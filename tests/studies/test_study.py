@@ -7,10 +7,11 @@ import msgspec
 import pytest
 
 from ddpg import DDPGConfig, UsageError
-from ddpg.options import as_toml, from_toml, read_toml
+from ddpg.options import as_toml, from_toml
 from ddpg.runs.presets import preset_config
 from ddpg.studies.study import cells_of, read_study
 from ddpg.studies.study_folder import begin, check_same, read_cells
+from ddpg.toml_file import read_toml
 
 WHOLE = """
 seeds = 2

@@ -20,12 +20,13 @@ from ddpg import DDPGConfig, UsageError
 from ddpg.cli import main
 from ddpg.commands.training import Train
 from ddpg.errors import FileFault
-from ddpg.options import from_toml, read_toml
+from ddpg.options import from_toml
 from ddpg.runs.ownership import owned
 from ddpg.studies import study_jobs, tuning
 from ddpg.studies.study_folder import Place
 from ddpg.studies.tuning_plan import places_of
 from ddpg.studies.tuning_report import write_tuning_report
+from ddpg.toml_file import read_toml
 
 
 @pytest.fixture

@@ -147,7 +147,7 @@ def as_rewards(values: Any, count: int, what: str = "reward") -> np.ndarray:
     return np.asarray(array, np.float64)
 
 
-def as_whole(value: Any, what: str, at_least: int) -> int:
+def validate_int(value: Any, what: str, at_least: int) -> int:
     """Return a whole number, of whatever type, as an int.
 
     Raises:

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from ddpg import UsageError
-from ddpg.experience import spaces, values
+from ddpg import validation as values
+from ddpg.experience import spaces
 
 Box = gym.spaces.Box
 
