@@ -1,5 +1,6 @@
 """The ``ddpg`` command: run directories, evaluation, resuming, interrupts, and one line for every mistake."""
 
+import contextlib
 import csv
 import json
 import os
@@ -12,11 +13,13 @@ import time
 import warnings
 from pathlib import Path
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import ddpg
+from ddpg import DDPG, evaluate
 from ddpg.cli import main
 from ddpg.runs import directory
 
@@ -103,6 +106,11 @@ def test_evaluate_json_is_alone_on_stdout(run, capsys):
     assert again == summary
     other = json.loads(command("evaluate", run, "--episodes", 3, "--json", "--seed", 5, capsys=capsys)[1])
     assert other["mean_return"] != summary["mean_return"]
+    assert (summary["seed"], other["seed"]) == (2_000_000, 5)  # the run's own seed is 0
+    agent = DDPG.load(run)
+    for printed in (summary, other):
+        with contextlib.closing(gym.make("Pendulum-v1")) as env:
+            assert evaluate(agent, env, 3, printed["seed"]).mean_return == printed["mean_return"]
     earlier = json.loads(command("evaluate", run, "--episodes", 3, "--json", "--checkpoint", 200, capsys=capsys)[1])
     assert earlier["timesteps"] == 200
 

@@ -18,7 +18,16 @@ from ddpg.experience.normalisers import ObservationNormaliser
 WEIGHTS = [np.array([[0.0], [0.1]], np.float32)]  # a = step / 10
 
 
-def worker_of(number=0, epoch=0, scale=0.0, random_steps=0, normaliser=None, on_bad_transition="raise", **env):
+def worker_of(
+    number=0,
+    epoch=0,
+    scale=0.0,
+    random_steps=0,
+    normaliser=None,
+    on_bad_transition="raise",
+    noise="gaussian",
+    **env,
+):
     program = NumpyProgram([Step("MatMul", (0, 1), 2)], 3, {}, [1], [0], 2)
     program.load([np.zeros((2, 1), np.float32)])
     behaviours = [
@@ -27,7 +36,7 @@ def worker_of(number=0, epoch=0, scale=0.0, random_steps=0, normaliser=None, on_
             random_steps,
             functools.partial(no_share, 0.0),
             size=1,
-            make_noise=functools.partial(make_noise, "gaussian", scale, 0.15, 1.0),
+            make_noise=functools.partial(make_noise, noise, scale, 0.15, 1.0),
             scale=scale,
         )
         for _ in range(2)
@@ -78,6 +87,27 @@ def test_a_worker_and_each_of_its_epochs_explores_by_itself():
         actions.append(worker.rollout(Request(number, epoch, 0, 0)).actions[:, 0].tolist())
     assert actions[0] == actions[1]
     assert len({tuple(row) for row in actions}) == 3
+
+
+@pytest.mark.parametrize("env", [{"length": 2}, {"length": 9, "nan_at": 3, "on_bad_transition": "drop"}])
+def test_noise_starts_anew_with_an_episode(env):
+    """x = (1 - 0.15) x + z: without ends the noise gives the numbers z away, of which it follows by hand."""
+
+    def noise_of(**env):
+        worker = worker_of(scale=0.1, noise="ornstein_uhlenbeck", **env)
+        worker.load(0, [np.zeros((2, 1), np.float32)])
+        return [x for number in range(2) for (x,) in worker.rollout(Request(0, 0, number, 0)).actions.tolist()]
+
+    endless = noise_of(length=1000)
+    draws = [x - 0.85 * before for before, x in zip([0, *endless], endless, strict=False)]
+    # Of two steps an episode, or of three of which the last is dropped: the noise of the others, in their order.
+    period, kept = (2, 2) if env["length"] == 2 else (3, 2)
+    expected, x = [], 0.0
+    for step, draw in enumerate(draws):
+        x = draw + (0.85 * x if step % period else 0)
+        if step % period < kept:
+            expected.append(x)
+    assert noise_of(**env) == pytest.approx(expected, abs=1e-6)
 
 
 def test_random_steps_are_those_of_all_workers():

@@ -64,6 +64,23 @@ def test_draws_are_in_proportion(rng):
     np.testing.assert_allclose(batch.weights[..., 0], 1 / (1 + rows), rtol=1e-5)
 
 
+class Largest:
+    """Stands in for a generator: every number is the largest below 1."""
+
+    def random(self, shape):
+        return np.full(shape, np.nextafter(1.0, 0.0))
+
+
+def test_the_largest_random_number_draws_a_row_that_there_is(rng):
+    """Sums are rounded, so that some sets of priorities seem to end before their sum does."""
+    for size in range(1, 16):
+        for _ in range(40):
+            priorities = Priorities("proportional", 1.0, 16)
+            priorities.update(np.arange(size), rng.exponential(size=size))
+            (row,) = priorities.draw(Largest(), (1,), size)
+            assert row == size - 1
+
+
 def test_rows_that_are_overwritten_are_new_again(rng):
     buffer = ReplayBuffer(3, (1,), 1)
     stored(buffer, 3)

@@ -91,6 +91,19 @@ def test_max_factor_caps_the_amplification(action, cap):
     assert np.abs(inverting([[-1.0, 0.0]], [[43.0, 0.7]])).max() == 11  # without the cap: (43 + 1)/4
 
 
+@pytest.mark.parametrize(
+    ("action", "gradient", "factors"),
+    [
+        ((19.0, 8.0), (2.0, 1.0), (-1.5, -1.5)),  # (3 - 19)/4 = -4 and (1 - 8)/0.5 = -14: capped from below
+        ((19.0, 8.0), (-2.0, -1.0), (1.5, 1.5)),  # 5 and 15: capped from above
+        ((-4.0, 0.25), (-2.0, -1.0), (-0.75, -0.5)),  # within the caps
+        ((-9.0, -8.0), (-2.0, -1.0), (-1.5, -1.5)),  # -2 and -17
+    ],
+)
+def test_max_factor_caps_on_both_sides(action, gradient, factors):
+    np.testing.assert_allclose(inverting([gradient], [action], max_factor=1.5), [np.multiply(gradient, factors)])
+
+
 # -- pitfalls (a) to (h) ------------------------------------------------------------------------------
 
 

@@ -65,6 +65,13 @@ def test_against_seconds_of_training(tmp_path):
     assert curve.centre.tolist() == [1.0, 2.0, 4.0]
 
 
+def test_an_evaluation_before_the_first_row_of_metrics_lies_between_it_and_the_start(tmp_path):
+    path = write_run(tmp_path, 1, [1.0, 2.0])
+    (path / "metrics.csv").write_text("timesteps,seconds\n200,8.0\n")
+    (run,) = find_runs([tmp_path])
+    assert run.times("seconds").tolist() == [4.0, 8.0]  # of (0 steps, 0 s) and (200 steps, 8 s)
+
+
 def test_seeds_are_compared_where_all_of_them_have_been(tmp_path):
     write_run(tmp_path, 1, [0.0, 10.0, 20.0], seed=1)
     write_run(tmp_path, 2, [4.0, 8.0], seed=2, steps=[150, 250])

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -47,6 +48,25 @@ def test_replacing_leaves_only_the_new_one(tmp_path):
     checkpoint.write(tmp_path / "c", fields(num_timesteps=2), GROUPS)
     assert checkpoint.read(tmp_path / "c")[0]["num_timesteps"] == 2
     assert sorted(path.name for path in tmp_path.iterdir()) == ["c"]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no handle for a directory")
+def test_all_of_it_is_flushed_and_the_rename_too_before_the_old_one_goes(tmp_path, monkeypatch):
+    checkpoint.write(tmp_path / "c", fields(num_timesteps=1), GROUPS)
+    flushed = {}
+    fsync = os.fsync
+
+    def noted(descriptor):
+        names = sorted(path.name for path in tmp_path.iterdir())
+        flushed.setdefault(os.fstat(descriptor).st_ino, names)
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    new = checkpoint.write(tmp_path / "c", fields(num_timesteps=2), GROUPS)
+    aside, old = checkpoint.place.aside(new).name, checkpoint.place.old(new).name
+    for path in (*new.iterdir(), new):
+        assert flushed[path.stat().st_ino] == sorted([aside, "c"])
+    assert flushed[tmp_path.stat().st_ino] == sorted([old, "c"])
 
 
 def test_between_the_two_renames_the_old_one_is_found(tmp_path):

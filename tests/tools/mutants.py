@@ -56,6 +56,13 @@ def stale(mutant: Mutant, root: Path = ROOT) -> str | None:
     return None if count == 1 else f"{mutant.old!r} occurs {count} times in {mutant.file}"
 
 
+def first_failed(output: str) -> str:
+    """Return the first test that failed by pytest's output: file and name."""
+    failed = re.search(r"^(?:FAILED|ERROR) (\S+)", output, re.MULTILINE)
+    return failed.group(1).rpartition("/")[2] if failed else "(unnamed)"
+
+
+SERVER_DIED = 98
 # Importing TensorFlow takes longer than most tests: done once for each copy, and every run of tests is a fork of that.
 SERVER = """
 import json, os, signal, sys
@@ -66,6 +73,7 @@ for line in sys.stdin:
     tests, timeout, output = json.loads(line)
     child = os.fork()
     if child == 0:
+        os.setsid()  # what the tests start ends with them
         signal.alarm(int(timeout))
         descriptor = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.dup2(descriptor, 1)
@@ -78,7 +86,12 @@ for line in sys.stdin:
                 status = 99
         sys.stdout.flush()
         os._exit(status)
-    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    try:
+        os.killpg(child, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    print(status, flush=True)
 """
 
 
@@ -110,20 +123,24 @@ class Copy:
         self._server.stdin.close()
         self._server.wait()
 
+    def run(self, tests: list[str], timeout: float) -> tuple[int, str]:
+        """Run ``tests`` until the first one fails; return the exit status (< 0: a signal) and pytest's output."""
+        output = self.root / "output"
+        output.unlink(missing_ok=True)
+        print(json.dumps([tests, timeout, str(output)]), file=self._server.stdin, flush=True)
+        status = int(self._server.stdout.readline() or SERVER_DIED)
+        return status, output.read_text(encoding="utf-8", errors="replace") if output.exists() else ""
+
     def failure(self, tests: list[str], timeout: float) -> str | None:
         """Run ``tests`` until the first one fails; return its name, or ``None`` where all pass."""
-        output = self.root / "output"
-        print(json.dumps([tests, timeout, str(output)]), file=self._server.stdin, flush=True)
-        status = int(self._server.stdout.readline() or 98)
+        status, text = self.run(tests, timeout)
         if status == 0:
             return None
         if status == -signal.SIGALRM:
             return f"(no end within {timeout:.0f} s)"
-        text = output.read_text(encoding="utf-8") if output.exists() else ""
         if status != 1:
             raise SystemExit(f"pytest could not run {' '.join(tests)}, status {status}:\n{text}")
-        failed = re.search(r"^(?:FAILED|ERROR) (\S+)", text, re.MULTILINE)
-        return failed.group(1).rpartition("/")[2] if failed else "(unnamed)"
+        return first_failed(text)
 
     def failure_under(self, mutant: Mutant, timeout: float) -> str | None:
         """Run a mutant's tests on the copy with the mutant in it; take it out again."""

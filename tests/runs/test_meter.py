@@ -1,0 +1,81 @@
+"""The clock of a run, and the rows of what happened: by hand, on a clock that the test turns."""
+
+import types
+
+import pytest
+
+from ddpg.runs import meter
+from ddpg.runs.ledger import Ledger
+
+
+class Clock:
+    now = 1000.0
+
+    def perf_counter(self):
+        return self.now
+
+
+def agent_at(steps):
+    return types.SimpleNamespace(
+        num_timesteps=steps, compile_seconds=None, counts={"clipped_actions": 7}, num_updates=5
+    )
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(meter, "time", clock)
+    return clock
+
+
+def ledger_at(steps, seconds):
+    return Ledger(logged=steps, evaluated=steps, seconds=seconds, sums={"loss": 0.0}, counts={"clipped_actions": 4})
+
+
+def test_speed_of_a_resumed_run_is_of_its_own_steps_and_seconds(clock):
+    agent = agent_at(1000)
+    metered = meter.Meter(ledger_at(1000, seconds=100.0), agent)
+    clock.now += 8
+    metered.leave_out(3.0)  # an evaluation
+    agent.num_timesteps = 1100
+    row = metered.row(agent)
+    assert (row["seconds"], row["compile_seconds"], row["fps"]) == (105.0, 0.0, 20.0)
+
+
+def test_compiling_counts_as_training_but_not_in_the_speed(clock):
+    agent = agent_at(0)
+    agent.compile_seconds = 5.0  # before this run
+    metered = meter.Meter(ledger_at(0, seconds=0.0), agent)
+    clock.now += 6
+    agent.num_timesteps, agent.compile_seconds = 50, 6.0
+    row = metered.row(agent)
+    assert (row["seconds"], row["compile_seconds"], row["fps"]) == (6.0, 1.0, 10.0)
+
+
+def test_the_clock_goes_on_where_it_was_stopped(clock):
+    agent = agent_at(0)
+    metered = meter.Meter(ledger_at(0, seconds=1.0), agent)
+    clock.now += 2
+    metered.end()
+    clock.now += 50
+    metered.begin(agent)
+    clock.now += 4
+    assert metered.seconds() == 7.0
+    assert metered.row(agent)["fps"] == 0.0
+
+
+def test_a_row_holds_means_and_counts_since_the_last_one(clock):
+    agent = agent_at(10)
+    metered = meter.Meter(ledger_at(10, seconds=0.0), agent)
+    row = metered.row(agent)
+    assert (row["clipped_actions"], row.keys() & {"loss", "ep_rew_mean", "n_updates"}) == (3, set())
+    for loss, episode in ((1.0, (10.0, 4)), (4.0, (20.0, 8))):
+        metered.note_update({"loss": loss})
+        metered.note_episode(types.SimpleNamespace(episode_return=episode[0], length=episode[1]))
+    agent.num_timesteps, agent.counts = 20, {"clipped_actions": 9}
+    row = metered.row(agent)
+    assert (row["loss"], row["ep_rew_mean"], row["ep_len_mean"], row["n_updates"]) == (2.5, 15.0, 6.0, 5.0)
+    assert row["clipped_actions"] == 2
+    assert metered.ledger.logged == 20
+    metered.note_update({"loss": 8.0})
+    assert metered.row(agent)["loss"] == 8.0

@@ -1,0 +1,256 @@
+"""Break the package at random places, one mutation at a time, and see whether a test turns red.
+
+    .venv/bin/python tests/tools/random_mutants.py --measure
+    .venv/bin/python tests/tools/random_mutants.py [--count N] [--seed S] [--again] [--list]
+
+``--measure`` runs the tests once under coverage, a process for each folder of tests, and keeps in ``--state`` which
+test runs which lines, and for how long. Without it, ``--count`` mutants are sampled: a statement of ``ddpg/``
+uniformly, then one of its mutations (``mutations.py``) uniformly. Each is made in a copy of the tree, and the tests
+that run the mutated line are run until one fails: those of the module's own folder first, the fastest first, for at
+most ``--budget`` seconds by the durations that were measured. A mutant in a line that no test runs survives at once.
+
+Results go to a CSV, a row a mutant, rewritten after each: an interrupted sample goes on where it was. ``--again``
+runs those once more that were not killed; ``--tests`` names the tests to run in place of the chosen ones (for lines
+that only other processes run). What survives and is equivalent stands in ``random_mutants_equivalent.toml``, with the
+reason. Mutants may do anything, such as sending signals: run them in a container.
+"""
+
+import argparse
+import csv
+import dataclasses
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import xml.etree.ElementTree as ElementTree
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+
+import mutants
+import mutations
+
+ROOT = mutants.ROOT
+RESULTS = Path(__file__).with_name("random_mutants.csv")
+EQUIVALENT = Path(__file__).with_name("random_mutants_equivalent.toml")
+ELSEWHERE = ("benchmarks", "envs", "golden", "tools")  # tests of other packages, and of these tools
+COVERAGE = "[run]\nsource_pkgs = ddpg\n"
+KILLED = ("killed", "timeout")
+
+
+@dataclasses.dataclass(frozen=True)
+class Sampled:
+    """A mutation of a file of the package."""
+
+    file: str
+    mutation: mutations.Mutation
+
+    @property
+    def name(self) -> str:
+        """The mutation's name: its place in the syntax tree."""
+        module = self.file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+        return self.mutation.name(module)
+
+    @property
+    def folder(self) -> str:
+        """The folder of tests of the module's room; ``"tests/test_"`` is the tests of no room."""
+        room = Path(self.file).parts[1]
+        return "tests/test_" if room.endswith(".py") or room == "commands" else f"tests/{room}/"
+
+
+def sample(count: int, seed: int, root: Path = ROOT) -> list[Sampled]:
+    """Return ``count`` mutants, none twice: each a uniformly random mutation of a uniformly random statement."""
+    population = mutations.all_statements(root)
+    rng = random.Random(seed)
+    found: dict[Sampled, None] = {}
+    while len(found) < min(count, sum(len(possible) for _, possible in population)):
+        file, possible = rng.choice(population)
+        found[Sampled(file, rng.choice(possible))] = None
+    return list(found)
+
+
+class Coverage:
+    """Which tests run which lines of the package, and how long each test takes.
+
+    Args:
+        state: the folder of :meth:`measure`.
+    """
+
+    def __init__(self, state: Path):
+        import coverage
+
+        self.seconds: dict[str, float] = {}
+        for path in state.glob("*.xml"):
+            for case in ElementTree.parse(path).iter("testcase"):
+                if case.find("failure") is None and case.find("error") is None and case.find("skipped") is None:
+                    name = f"{case.get('classname', '').replace('.', '/')}.py::{case.get('name')}"
+                    self.seconds[name] = float(case.get("time", 0))
+        self._lines: dict[str, dict[int, set[str]]] = {}
+        for path in state.glob("*.cov"):
+            data = coverage.CoverageData(str(path))
+            data.read()
+            for file in data.measured_files():
+                lines = self._lines.setdefault("ddpg/" + file.rpartition("/ddpg/")[2], {})
+                for line, contexts in data.contexts_by_lineno(file).items():
+                    lines.setdefault(line, set()).update(contexts)
+
+    @staticmethod
+    def measure(state: Path) -> None:
+        """Run every folder of tests that has not been measured yet, each in a process."""
+        state.mkdir(parents=True, exist_ok=True)
+        settings = state / "coveragerc"
+        settings.write_text(COVERAGE, encoding="utf-8")
+        folders = [path for path in sorted((ROOT / "tests").iterdir()) if any(path.glob("test_*.py"))]
+        for paths in (*([path] for path in folders), sorted((ROOT / "tests").glob("test_*.py"))):
+            name = paths[0].name if paths[0].is_dir() else "top"
+            if name in ELSEWHERE or (state / f"{name}.done").exists():
+                continue
+            print(f"measuring {name}", flush=True)
+            coverage = [
+                sys.executable,
+                "-m",
+                "coverage",
+                "run",
+                f"--rcfile={settings}",
+                f"--data-file={state / name}.cov",
+            ]
+            pytest = ["-m", "pytest", "-p", "coverage_by_test", "-n0", "-q", "-p", "no:cacheprovider"]
+            subprocess.run(
+                [*coverage, *pytest, f"--junitxml={state / name}.xml", *map(str, paths)],
+                cwd=ROOT,
+                env=os.environ | {"PYTHONPATH": f"{ROOT}{os.pathsep}{Path(__file__).parent}"},
+                check=False,
+            )
+            (state / f"{name}.done").touch()
+
+    def of(self, file: str, lines: Iterable[int]) -> set[str]:
+        """Return the tests that run one of the lines."""
+        known = self._lines.get(file, {})
+        found = set().union(*(known.get(line, set()) for line in lines))
+        files = {context for context in found if "::" not in context}
+        return {test for test in self.seconds if test in found or test.partition("::")[0] in files}
+
+    def chosen(self, mutant: Sampled, source: str, budget: float) -> list[str]:
+        """Return the tests to run: those of the line, its own folder's first, the fastest first, up to ``budget`` s.
+
+        What runs when a module is imported belongs to every test that runs anything of it.
+        """
+        lines, imported = mutations.lines(source, mutant.mutation)
+        tests = self.of(mutant.file, lines)
+        if imported:
+            tests = self.of(mutant.file, range(1, source.count("\n") + 2))
+            tests = tests or {test for test in self.seconds if test.startswith(mutant.folder)}
+        ordered = sorted(tests, key=lambda test: (not test.startswith(mutant.folder), self.seconds[test], test))
+        found, total = [], 0.0
+        for test in ordered:
+            if found and total + self.seconds[test] > budget:
+                continue
+            found.append(test)
+            total += self.seconds[test]
+        first = {}
+        for place, test in enumerate(found):
+            first.setdefault(test.partition("::")[0], place)
+        return sorted(found, key=lambda test: first[test.partition("::")[0]])  # a file's tests stay together
+
+
+def verdict(copy: mutants.Copy, mutant: Sampled, tests: list[str], timeout: float) -> tuple[str, str]:
+    """Run ``tests`` on the copy with the mutant in it; return killed, timeout or survived, and by which test."""
+    path = copy.root / mutant.file
+    source = path.read_text(encoding="utf-8")
+    path.write_text(mutations.mutated(source, mutant.mutation), encoding="utf-8")
+    try:
+        status, output = copy.run(tests, timeout)
+    finally:
+        path.write_text(source, encoding="utf-8")
+    if status == 0:
+        return "survived", ""
+    if status == -signal.SIGALRM:
+        return "timeout", ""
+    failed = mutants.first_failed(output)
+    return "killed", failed if status == 1 and failed != "(unnamed)" else f"(status {status})"
+
+
+def read_results(path: Path) -> dict[str, dict[str, str]]:
+    """Return the rows of a CSV of results by their mutants' names."""
+    if not path.exists():
+        return {}
+    with path.open(encoding="utf-8", newline="") as file:
+        return {row["mutant"]: row for row in csv.DictReader(file)}
+
+
+def write_results(path: Path, rows: Iterable[dict[str, str]]) -> None:
+    """Replace the CSV of results."""
+    aside = path.with_suffix(".new")
+    with aside.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, ("mutant", "verdict", "seconds", "tests", "failed", "change"))
+        writer.writeheader()
+        writer.writerows(rows)
+    aside.replace(path)
+
+
+def equivalent() -> dict[str, str]:
+    """Return, by name, why mutants that survive change nothing that matters."""
+    return mutants.tomllib.loads(EQUIVALENT.read_text(encoding="utf-8")) if EQUIVALENT.exists() else {}
+
+
+def report(rows: Iterable[dict[str, str]]) -> str:
+    """Return how many there are of each verdict, and the share that was killed."""
+    counts = Counter(row["verdict"] for row in rows)
+    total, killed = sum(counts.values()), sum(counts[name] for name in KILLED)
+    words = ", ".join(f"{count} {name}" for name, count in counts.most_common())
+    return f"{total} mutants: {words}; {killed / max(total, 1):.1%} killed"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Measure, list, or run the sample; return 0."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--measure", action="store_true", help="find which tests run which lines, and do nothing else")
+    parser.add_argument("--list", action="store_true", help="print the sample and do nothing")
+    parser.add_argument("--count", type=int, default=300, metavar="N", help="how many mutants; default: 300")
+    parser.add_argument("--seed", type=int, default=0, metavar="S", help="of the sample; default: 0")
+    parser.add_argument("--budget", type=float, default=60, metavar="S", help="of the tests of a mutant; default: 60")
+    parser.add_argument("--again", action="store_true", help="run those once more that were not killed")
+    parser.add_argument("--only", nargs="+", default=[""], metavar="NAME", help="mutants whose names contain one")
+    parser.add_argument("--tests", nargs="+", metavar="TEST", help="run these in place of the chosen ones")
+    parser.add_argument("--results", type=Path, default=RESULTS, metavar="FILE", help="the CSV")
+    parser.add_argument("--state", type=Path, default=ROOT / ".random_mutants", metavar="DIR", help="of --measure")
+    options = parser.parse_args(arguments)
+    if options.measure:
+        Coverage.measure(options.state.resolve())
+        return 0
+    chosen = sample(options.count, options.seed)
+    chosen = [mutant for mutant in chosen if any(word in mutant.name for word in options.only)]
+    sources = {mutant.file: (ROOT / mutant.file).read_text(encoding="utf-8") for mutant in chosen}
+    if options.list:
+        for mutant in chosen:
+            print(f"{mutant.name}    {mutations.described(sources[mutant.file], mutant.mutation)}")
+        return 0
+    results = read_results(options.results)
+    redo = ("survived", "not run", "timeout") if options.again else ()
+    chosen = [m for m in chosen if m.name not in results or results[m.name]["verdict"] in redo]
+    covered = Coverage(options.state)
+    with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
+        copy = mutants.Copy(Path(folder) / "copy")
+        for mutant in chosen:
+            source = sources[mutant.file]
+            tests = options.tests or covered.chosen(mutant, source, options.budget)
+            start = time.perf_counter()
+            expected = sum(covered.seconds.get(test, 10) for test in tests)
+            what, failed = verdict(copy, mutant, tests, 60 + 5 * expected) if tests else ("not run", "")
+            seconds = f"{time.perf_counter() - start:.0f}"
+            row = (mutant.name, what, seconds, str(len(tests)), failed, mutations.described(source, mutant.mutation))
+            results[mutant.name] = dict(
+                zip(("mutant", "verdict", "seconds", "tests", "failed", "change"), row, strict=True)
+            )
+            write_results(options.results, results.values())
+            print(f"{what:8} {seconds:>4} s {len(tests):5} tests  {mutant.name}  {failed}", flush=True)
+        copy.close()
+    print(report(results.values()))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
