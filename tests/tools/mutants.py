@@ -10,6 +10,7 @@ them.
 
 import argparse
 import concurrent.futures
+import contextlib
 import json
 import os
 import re
@@ -19,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -63,10 +65,20 @@ def first_failed(output: str) -> str:
 
 
 SERVER_DIED = 98
+# Plugins that these runs do not use take a second to load.
+PYTEST = [
+    *("-x", "-q", "-o", "addopts=", "-m", "not slow", "--strict-markers", "--import-mode=importlib"),
+    *(
+        word
+        for name in ("cacheprovider", "nbmake", "xdist", "pytest_cov", "typeguard")
+        for word in ("-p", f"no:{name}")
+    ),
+]
 # Importing TensorFlow takes longer than most tests: done once for each copy, and every run of tests is a fork of that.
 SERVER = """
 import json, os, signal, sys
-import gymnasium, matplotlib.pyplot, numpy, pytest, safetensors.numpy, scipy.stats, tensorflow.compat.v1
+import gymnasium, hypothesis.extra.numpy, matplotlib.pyplot, numpy, pytest, safetensors.numpy, scipy.stats
+import tensorflow.compat.v1
 
 root = os.getcwd() + os.sep
 for line in sys.stdin:
@@ -78,7 +90,7 @@ for line in sys.stdin:
         descriptor = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.dup2(descriptor, 1)
         os.dup2(descriptor, 2)
-        status = int(pytest.main(["-x", "-q", "-n0", "-p", "no:cacheprovider", *tests]))
+        status = int(pytest.main(tests))
         import ddpg, ddpg_envs
         for package in (ddpg, ddpg_envs):
             if not package.__file__.startswith(root):
@@ -99,18 +111,17 @@ class Copy:
     """A copy of the tree, whose packages its tests import."""
 
     def __init__(self, folder: Path):
-        self.root = folder.resolve()
+        self.root, self._written = folder.resolve(), 0
         skipped = shutil.ignore_patterns("__pycache__", ".*")
         for name in ("ddpg", "envs", "tests", "benchmarks"):
             shutil.copytree(ROOT / name, folder / name, ignore=skipped)
         (folder / "ddpg_envs").symlink_to("envs")  # its name where it is installed
         shutil.copy(ROOT / "pyproject.toml", folder)
-        # No bytecode: a mutant and its original may have the same size and the same second of modification.
         self._server = subprocess.Popen(
             [sys.executable, "-c", SERVER],
             cwd=self.root,
             env=os.environ
-            | {"PYTHONPATH": str(self.root), "PYTHONDONTWRITEBYTECODE": "1"}
+            | {"PYTHONPATH": str(self.root)}
             | {"TF_CPP_MIN_LOG_LEVEL": "3", "MPLBACKEND": "agg", "OPENBLAS_NUM_THREADS": "1"},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -127,7 +138,7 @@ class Copy:
         """Run ``tests`` until the first one fails; return the exit status (< 0: a signal) and pytest's output."""
         output = self.root / "output"
         output.unlink(missing_ok=True)
-        print(json.dumps([tests, timeout, str(output)]), file=self._server.stdin, flush=True)
+        print(json.dumps([[*PYTEST, *tests], timeout, str(output)]), file=self._server.stdin, flush=True)
         status = int(self._server.stdout.readline() or SERVER_DIED)
         return status, output.read_text(encoding="utf-8", errors="replace") if output.exists() else ""
 
@@ -142,15 +153,27 @@ class Copy:
             raise SystemExit(f"pytest could not run {' '.join(tests)}, status {status}:\n{text}")
         return first_failed(text)
 
+    @contextlib.contextmanager
+    def changed(self, file: str, change: Callable[[str], str]) -> Iterator[None]:
+        """Let ``change`` of its text stand in a file for a while."""
+        path = self.root / file
+        source = path.read_text(encoding="utf-8")
+        try:
+            self._write(path, change(source))
+            yield
+        finally:
+            self._write(path, source)
+
     def failure_under(self, mutant: Mutant, timeout: float) -> str | None:
         """Run a mutant's tests on the copy with the mutant in it; take it out again."""
-        path = self.root / mutant.file
-        source = path.read_text(encoding="utf-8")
-        path.write_text(source.replace(mutant.old, mutant.new), encoding="utf-8")
-        try:
+        with self.changed(mutant.file, lambda source: source.replace(mutant.old, mutant.new)):
             return self.failure([mutant.tests], timeout)
-        finally:
-            path.write_text(source, encoding="utf-8")
+
+    def _write(self, path: Path, text: str) -> None:
+        path.write_text(text, encoding="utf-8")
+        # Bytecode is of a size and a second of modification: no two texts of a file have the same.
+        self._written += 1
+        os.utime(path, (self._written, self._written))
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -158,13 +158,8 @@ class Coverage:
 
 def verdict(copy: mutants.Copy, mutant: Sampled, tests: list[str], timeout: float) -> tuple[str, str]:
     """Run ``tests`` on the copy with the mutant in it; return killed, timeout or survived, and by which test."""
-    path = copy.root / mutant.file
-    source = path.read_text(encoding="utf-8")
-    path.write_text(mutations.mutated(source, mutant.mutation), encoding="utf-8")
-    try:
+    with copy.changed(mutant.file, lambda source: mutations.mutated(source, mutant.mutation)):
         status, output = copy.run(tests, timeout)
-    finally:
-        path.write_text(source, encoding="utf-8")
     if status == 0:
         return "survived", ""
     if status == -signal.SIGALRM:
