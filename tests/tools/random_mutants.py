@@ -88,12 +88,12 @@ class Coverage:
                 if case.find("failure") is None and case.find("error") is None and case.find("skipped") is None:
                     name = f"{case.get('classname', '').replace('.', '/')}.py::{case.get('name')}"
                     self.seconds[name] = float(case.get("time", 0))
-        self._lines: dict[str, dict[int, set[str]]] = {}
+        self.lines: dict[str, dict[int, set[str]]] = {}
         for path in state.glob("*.cov"):
             data = coverage.CoverageData(str(path))
             data.read()
             for file in data.measured_files():
-                lines = self._lines.setdefault("ddpg/" + file.rpartition("/ddpg/")[2], {})
+                lines = self.lines.setdefault("ddpg/" + file.rpartition("/ddpg/")[2], {})
                 for line, contexts in data.contexts_by_lineno(file).items():
                     lines.setdefault(line, set()).update(contexts)
 
@@ -128,7 +128,7 @@ class Coverage:
 
     def of(self, file: str, lines: Iterable[int]) -> set[str]:
         """Return the tests that run one of the lines."""
-        known = self._lines.get(file, {})
+        known = self.lines.get(file, {})
         found = set().union(*(known.get(line, set()) for line in lines))
         files = {context for context in found if "::" not in context}
         return {test for test in self.seconds if test in found or test.partition("::")[0] in files}
