@@ -47,7 +47,7 @@ class AgentConfig(Options):
         UsageError: a value of the wrong type or outside its range.
     """
 
-    hidden: tuple[int, ...] = _networks((256, 256), "units of the hidden layers")
+    hidden: tuple[int, ...] = _networks((256, 256), "units of the hidden layers", max_items=64)
     activation: str | Callable = _networks("relu", "activation of the hidden layers", ACTIVATIONS)
     norm: str | None = _networks(
         None,
@@ -71,11 +71,11 @@ class AgentConfig(Options):
         "of the step sizes; linear: down to 0 at the end of learning; cooldown: the same within its last fifth",
         [*SCHEDULES],
     )
-    batch_size: int = _learning(256, "transitions in a minibatch")
+    batch_size: int = _learning(256, "transitions in a minibatch", at_most=2**20)
     buffer_size: int = _replay(1_000_000, "transitions the replay memory holds")
     learning_starts: int = _learning(1_000, "steps of uniform random actions before learning")
     updates_per_step: float = _learning(1.0, "gradient updates per environment step")
-    updates_per_call: int = _running(32, "gradient updates fused into one compiled call")
+    updates_per_call: int = _running(32, "gradient updates fused into one compiled call", at_most=2**16)
     overlap: bool = _running(False, "make updates while the environments step, from what was stored before that step")
     exploration_steps: int = _exploration(
         10_000, "environment steps from the initial to the final share of random actions"
@@ -103,7 +103,9 @@ class AgentConfig(Options):
     threads: int | None = _running(
         None, "that share a native update; none: by its size, at most as many as there are cores for this process"
     )
-    n_steps: int = _targets(1, "rewards in a return before the target bootstraps; fewer where the episode ends sooner")
+    n_steps: int = _targets(
+        1, "rewards in a return before the target bootstraps; fewer where the episode ends sooner", at_most=1000
+    )
     prioritised: str | None = _replay(
         None, "draw transitions by TD error; lap: brings the Huber loss; none: uniformly", KINDS
     )
@@ -114,7 +116,7 @@ class AgentConfig(Options):
         0.4, "proportional: exponent of the importance weights at the start, in [0, 1]"
     )
     priority_correction_steps: int = _replay(100_000, "proportional: environment steps until that exponent is 1")
-    hindsight: int = _replay(0, "goal environments: transitions relabelled with goals reached later, for each real one")
+    hindsight: int = _replay(0, "goal environments: real transitions' copies with goals reached later", at_most=1000)
     normalize_observations: bool = _learning(False, "learn and act on observations of running mean 0 and deviation 1")
     normalize_rewards: bool = _learning(False, "divide rewards by the running scale of the discounted return")
     on_bad_transition: str = _running(
@@ -130,10 +132,10 @@ class AgentConfig(Options):
         self._check_shares("gamma")
         self._check(0 < self.tau <= 1, "tau", "in (0, 1]")
         self._check_positive("updates_per_step", "step_timeout", "max_gradient_norm", "clip_delta")
-        for name in ("batch_size", "buffer_size", "updates_per_call"):
-            self._check(getattr(self, name) >= 1, name, "at least 1")
-        self._check(self.learning_starts >= 0, "learning_starts", "at least 0")
-        self._check(self.exploration_steps >= 1, "exploration_steps", "at least 1")
+        self._check(self.updates_per_step <= 10_000, "updates_per_step", "at most 10000")
+        least = {"batch_size": 1, "buffer_size": 1, "updates_per_call": 1, "learning_starts": 0, "exploration_steps": 1}
+        for name, at_least in least.items():
+            self._check(getattr(self, name) >= at_least, name, f"at least {at_least}")
         self._check(self.threads is None or 1 <= self.threads <= 256, "threads", "1 to 256, or none")
         self._check(0 <= self.adam_beta1 < 1, "adam_beta1", "in [0, 1)")
         if self.adam_beta1 != 0.9 and self.optimizer != "adam":

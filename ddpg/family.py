@@ -19,7 +19,7 @@ _critics = functools.partial(option, group="critics")
 class TD3Options(Options):
     """What TD3 adds to DDPG (Fujimoto et al. 2018): :mod:`ddpg.updates.td3`."""
 
-    n_critics: int = _critics(1, "critics, of whose targets the least value counts (TD3: 2)")
+    n_critics: int = _critics(1, "critics, of whose targets the least value counts (TD3: 2)", at_most=32)
     policy_delay: int = _targets(1, "updates of the critics for one of the actor and of all targets (TD3: 2)")
     target_policy_noise: float = _targets(
         0.0, "deviation of the noise on the target's action, in half-ranges of the action box (TD3: 0.2)"
@@ -41,7 +41,7 @@ class CriticOptions(Options):
     critic: str = _critics(
         "scalar", "categorical: Q as the mean of a distribution, learned by cross-entropy", ("scalar", "categorical")
     )
-    atoms: int = _critics(101, "categorical: values that the distribution is over")
+    atoms: int = _critics(101, "categorical: values that the distribution is over", at_most=2**16)
     v_min: float = _critics(-10.0, "categorical: least value of Q")
     v_max: float = _critics(10.0, "categorical: largest value of Q")
     target_spread: float = _critics(

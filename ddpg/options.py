@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import inspect
+import itertools
 import json
 import math
 import re
@@ -12,9 +13,10 @@ import typing
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ddpg.errors import UsageError, did_you_mean
+from ddpg.errors import UsageError, brief, did_you_mean
 from ddpg.foreign_names import FILES, renamed, value_here
 from ddpg.spelling import OPTIONS
+from ddpg.validation import LARGEST, LARGEST_INT, is_real
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -23,7 +25,19 @@ if TYPE_CHECKING:
 _Class = TypeVar("_Class", bound=type)
 
 
-def option(default: Any, text: str, choices: Sequence[str] = (), group: str = "", **flag: Any) -> Any:
+_MOST_ITEMS = 10_000  # of a list: seeds, layers, names
+
+
+def option(
+    default: Any,
+    text: str,
+    choices: Sequence[str] = (),
+    group: str = "",
+    *,
+    at_most: int = LARGEST_INT,
+    max_items: int = _MOST_ITEMS,
+    **flag: Any,
+) -> Any:
     """Return a field with a default and the text that explains it.
 
     Args:
@@ -31,9 +45,13 @@ def option(default: Any, text: str, choices: Sequence[str] = (), group: str = ""
         text: for ``--help`` and the class's docstring.
         choices: the names it takes, if it takes names; what it is checked by, too.
         group: what it is about, a heading in ``--help``.
+        at_most: the largest whole number that it takes, of a list in each place: above it, something would be built of
+            a size that no sensible use comes near.
+        max_items: the largest length of a list.
         flag: how it looks on a command line: ``metavar``, ``aliases``, ``positional``.
     """
-    return dataclasses.field(default=default, metadata={"help": text, "choices": choices, "group": group, **flag})
+    about = {"help": text, "choices": choices, "group": group, "at_most": at_most, "max_items": max_items, **flag}
+    return dataclasses.field(default=default, metadata=about)
 
 
 def documented(config: _Class) -> _Class:
@@ -65,12 +83,21 @@ class Options:
         for field in dataclasses.fields(self):
             object.__setattr__(self, field.name, coerced(type(self), field.name, getattr(self, field.name)))
         for field in dataclasses.fields(self):
+            self._check_size(field.name, field.metadata.get("at_most", LARGEST_INT))
             if choices := field.metadata.get("choices"):
                 self._check_names(field.name, tuple(choices))
 
     def _check(self, holds: bool, name: str, expected: str) -> None:
         if not holds:
-            raise UsageError(f"{name}={getattr(self, name)!r} must be {expected}")
+            raise UsageError(f"{name}={brief(getattr(self, name))} must be {expected}")
+
+    def _check_size(self, name: str, at_most: int) -> None:
+        value = getattr(self, name)
+        for one in value if isinstance(value, tuple) else (value,):
+            if isinstance(one, int):
+                self._check(-LARGEST_INT <= one <= at_most, name, f"at most {at_most}")
+            elif isinstance(one, float) and math.isfinite(one):
+                self._check(abs(one) <= LARGEST, name, "a number that float32 can hold")
 
     def _check_positive(self, *names: str) -> None:
         for name in names:
@@ -163,16 +190,18 @@ def coerced(config: type, name: str, value: Any) -> Any:
         return value  # a name, or a value of one's own: whoever uses it checks it
     try:
         if many:
-            return tuple(item if kind is str and isinstance(item, str) else _number(int, item) for item in value)
+            return _items(kind, value, _max_items(config, name))
         if kind is bool and isinstance(value, bool):
             return value
         if kind in (int, float):
             return _number(kind, value)
     except (TypeError, ValueError, OverflowError):  # the last of infinity as an int
         pass
-    described = f"a list of {kind.__name__}" if many else kind.__name__
+    described = kind.__name__
+    if many:
+        described = f"a list of {kind.__name__}, at most {_max_items(config, name)} of them"
     hint = _listed(name, value) if many else ""
-    raise UsageError(f"{name}={value!r} must be {described}{' or none' if optional else ''}{hint}")
+    raise UsageError(f"{name}={brief(value)} must be {described}{' or none' if optional else ''}{hint}")
 
 
 def _listed(name: str, value: Any) -> str:
@@ -186,9 +215,25 @@ def _listed(name: str, value: Any) -> str:
 
 
 def _number(kind: type, value: Any) -> Any:
-    if isinstance(value, (bool, str)) or kind(value) != value:
+    if not is_real(value) or kind(value) != value:
         raise ValueError
     return kind(value)
+
+
+def _max_items(config: type, name: str) -> int:
+    fields = {field.name: field for field in dataclasses.fields(config)}
+    return fields[name].metadata.get("max_items", _MOST_ITEMS)
+
+
+def _items(kind: type, values: Any, at_most: int) -> tuple[Any, ...]:
+    """Return the items of a list, or whatever else has an order, in their type; one more is never asked for."""
+    if isinstance(values, (str, bytes, bytearray, set, frozenset, Mapping)):
+        raise TypeError
+    given = itertools.islice(values, at_most + 1)
+    items = tuple(item if kind is str and isinstance(item, str) else _number(int, item) for item in given)
+    if len(items) > at_most:
+        raise ValueError
+    return items
 
 
 def check_known(config: type, values: Iterable[str], where: str, hints: Mapping[str, str] = OPTIONS) -> None:

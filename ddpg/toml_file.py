@@ -43,7 +43,7 @@ def read_toml(path: str | Path) -> dict[str, Any]:
         _check_nesting(text)
         values = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # TOMLDecodeError and UnicodeDecodeError are the former
-        raise UsageError(f"{path} is not a TOML file that can be read: {_one_line(error)}") from None
+        raise UsageError(f"{path} is not a TOML file: {_one_line(error)}") from None
     for name, value in values.items():
         _check_integers(path, name, value)
     return values

@@ -1,13 +1,17 @@
-"""Numbers, rewards and flags that come in from outside: what is taken, and how the rest is named. NumPy only."""
+"""Validation of what callers and environments pass: numbers, arrays, rewards, flags, names and paths. NumPy only."""
 
+import os
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ddpg.errors import UsageError
+from ddpg.errors import UsageError, brief
 
 LARGEST = float(np.finfo(np.float32).max)
 _LARGEST = np.float32(LARGEST)
+LARGEST_INT = 2**63 - 1  # what NumPy, files and environments count in
+_LONGEST_PATH, _LONGEST_NAME = 4096, 255  # as Linux has them
 LARGEST_EXACT = 2**24  # up to here float32 tells every integer from its neighbours
 
 _REAL = "biuf"
@@ -147,16 +151,72 @@ def as_rewards(values: Any, count: int, what: str = "reward") -> np.ndarray:
     return np.asarray(array, np.float64)
 
 
-def validate_int(value: Any, what: str, at_least: int) -> int:
+def validate_int(value: Any, what: str, at_least: int, at_most: int = LARGEST_INT) -> int:
     """Return a whole number, of whatever type, as an int.
 
     Raises:
-        UsageError: no whole number, or one less than ``at_least``.
+        UsageError: no whole number, or one outside ``[at_least, at_most]``.
     """
-    whole = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
-    if not whole or not np.isfinite(value) or value != int(value) or value < at_least:
-        raise UsageError(f"{what}={value!r} must be a whole number, at least {at_least}")
+    if not (is_real(value) and at_least <= value <= at_most and value == int(value)):
+        # What is far beyond is told the limit; to everything else it would be noise.
+        limit = f", and at most {at_most}" if is_real(value) and value > at_most else ""
+        raise UsageError(f"{what}={brief(value)} must be a whole number, at least {at_least}{limit}")
     return int(value)
+
+
+def validate_float(value: Any, what: str, at_least: float = -LARGEST, at_most: float = LARGEST) -> float:
+    """Return a finite real number as a float.
+
+    Raises:
+        UsageError: no real number, NaN, or one outside ``[at_least, at_most]``.
+    """
+    if not (is_real(value) and at_least <= value <= at_most):
+        raise UsageError(f"{what}={brief(value)} must be a finite number from {at_least:g} to {at_most:g}")
+    return float(value)
+
+
+def validate_bool(value: Any, what: str) -> bool:
+    """Return a flag of the caller's as a bool.
+
+    Raises:
+        UsageError: neither a bool, nor 0 or 1.
+    """
+    if isinstance(value, (bool, np.bool_)) or (is_real(value) and value in (0, 1)):
+        return bool(value)
+    raise UsageError(f"{what}={brief(value)} must be True or False")
+
+
+def validate_text(value: Any, what: str, expected: str) -> str:
+    """Return a string of the caller's.
+
+    Raises:
+        UsageError: it is none; ``expected`` says what would be one.
+    """
+    if not isinstance(value, str):
+        raise UsageError(f"{what}={brief(value)} must be {expected}")
+    return str(value)
+
+
+def validate_path(value: Any, what: str = "path") -> Path:
+    """Return a path of the caller's.
+
+    Raises:
+        UsageError: neither a string nor a path, or one that no file system has.
+    """
+    if not isinstance(value, (str, os.PathLike)) or not isinstance(os.fspath(value), str):
+        raise UsageError(f"{what}={brief(value)} must be a path: a string or a pathlib.Path")
+    text = os.fspath(value)
+    if "\0" in text or len(text) > _LONGEST_PATH or any(len(part) > _LONGEST_NAME for part in text.split(os.sep)):
+        raise UsageError(
+            f"{what}={brief(text)} is no path: expected no null character, at most {_LONGEST_PATH} characters, and "
+            f"{_LONGEST_NAME} between two {os.sep!r}"
+        )
+    return Path(text)
+
+
+def is_real(value: Any) -> bool:
+    """Return whether ``value`` is one integer or float, of Python or NumPy; a bool is none."""
+    return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
 
 
 def as_flag(value: Any, what: str) -> bool:
@@ -193,7 +253,7 @@ def _as_bools(array: np.ndarray, given: Any, what: str) -> np.ndarray:
 
 
 def _no_flag(value: Any, what: str) -> UsageError:
-    return UsageError(f"{what}={value!r} is not a flag; expected True or False (or 1 or 0)")
+    return UsageError(f"{what}={brief(value)} is not a flag; expected True or False (or 1 or 0)")
 
 
 def _check_count(array: np.ndarray, count: int, what: str) -> None:

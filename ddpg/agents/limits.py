@@ -119,6 +119,10 @@ def check_memory(
     stored = row * min(rows, capacity)
     if networks > there:
         raise _too_much(config, "hidden", "networks and what learns them", networks, there)
+    minibatches = config.batch_size * config.updates_per_call * row
+    if minibatches > there:
+        what = f"the {config.updates_per_call} minibatches of a call, of {config.batch_size} transitions each"
+        raise _too_much(config, "batch_size", what, minibatches, there)
     memory = f"a replay memory of {row} bytes a transition"
     if row * capacity > max(REPLAY, there):
         raise _too_much(config, "buffer_size", memory, row * capacity, there)

@@ -14,6 +14,7 @@ from ddpg.errors import UsageError
 from ddpg.experience.interaction import spaces_of
 from ddpg.spelling import LEARN, refuse_unknown
 from ddpg.storage import checkpoint
+from ddpg.validation import validate_bool, validate_float, validate_int, validate_path
 
 Self = TypeVar("Self", bound="OffPolicyAgent")
 
@@ -64,11 +65,10 @@ class OffPolicyAgent(RememberingAgent):
             Means over the updates, by the names in :attr:`metrics`.
 
         Raises:
-            UsageError: an empty replay memory, or ``n`` < 1.
+            UsageError: an empty replay memory, or an ``n`` that is no whole number from 1 to 2³¹ − 1.
             FloatingPointError: a loss that is not finite.
         """
-        if n < 1:
-            raise UsageError(f"update(n={n}) must make at least 1 update")
+        n = validate_int(n, "n", at_least=1, at_most=limits.INTEGER)
         self.check_usable()
         config = self.config
         scale = self.largest_reward if config.rescale_rewards else 1.0
@@ -80,12 +80,24 @@ class OffPolicyAgent(RememberingAgent):
         return metrics
 
     def scale_learning_rates(self, factor: float) -> None:
-        """Set the optimisers' step sizes to ``factor`` times the configured ones."""
+        """Set the optimisers' step sizes to ``factor`` times the configured ones.
+
+        Raises:
+            UsageError: ``factor`` is no finite number of at least 0.
+        """
+        self.check_usable()
+        factor = validate_float(factor, "factor", at_least=0.0)
         for network, rate, _ in self.symbolic_update.learning_rates:
             self.updater.set_rate(self.session, network, factor * rate)
 
     def schedule_learning_rates(self, left: float) -> None:
-        """Set each optimiser's step size to what its schedule says where the share ``left`` of learning is left."""
+        """Set each optimiser's step size to what its schedule says where the share ``left`` of learning is left.
+
+        Raises:
+            UsageError: ``left`` is no share, in [0, 1].
+        """
+        self.check_usable()
+        left = validate_float(left, "left", at_least=0.0, at_most=1.0)
         for network, rate, schedule in self.symbolic_update.learning_rates:
             self.updater.set_rate(self.session, network, schedule_of(schedule)(left) * rate)
 
@@ -119,8 +131,9 @@ class OffPolicyAgent(RememberingAgent):
         """
         refuse_unknown("learn", unknown, LEARN, ("total_timesteps", "callbacks", "progress_bar"))
         self.check_usable()
+        total_timesteps = validate_int(total_timesteps, "total_timesteps", at_least=1)
         self.check_learning(total_timesteps)
-        bars = [ProgressBar()] if progress_bar else []
+        bars = [ProgressBar()] if validate_bool(progress_bar, "progress_bar") else []
         self.loop.run(self, self.num_timesteps + total_timesteps, CallbackList([*as_callbacks(callbacks), *bars]))
         return self
 
@@ -156,7 +169,7 @@ class OffPolicyAgent(RememberingAgent):
             UsageError: something else is at ``path``; it is left as it is.
         """
         self.check_usable()
-        return checkpoint.write(path, *state.capture(self, replay))
+        return checkpoint.write(validate_path(path), *state.capture(self, validate_bool(replay, "replay")))
 
     @classmethod
     def load(
@@ -181,6 +194,7 @@ class OffPolicyAgent(RememberingAgent):
             UsageError: no checkpoint there, a damaged one, one that asks for more than its arrays justify
                 (:mod:`ddpg.agents.limits`), or one that does not fit ``env`` or the networks.
         """
+        path = validate_path(path)
         found = checkpoint.find(path, which)
         manifest, groups = checkpoint.read(found)
         if manifest["kind"] != cls.__name__:

@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 import numpy as np
 import tensorflow as tf
 
-from ddpg.errors import UsageError, did_you_mean
+from ddpg.errors import UsageError, brief, did_you_mean
 from ddpg.updates.session import LendingSession, assign
-from ddpg.validation import unmasked
+from ddpg.validation import unmasked, validate_bool
 
 Self = TypeVar("Self", bound="SessionOwner")
 
@@ -111,6 +111,9 @@ class SessionOwner(abc.ABC):
                 Nothing is set then.
         """
         self.check_usable()
+        if not isinstance(parameters, Mapping):
+            raise UsageError(f"parameters={brief(parameters)} must be a dict of arrays by name, as of get_parameters()")
+        exact_match = validate_bool(exact_match, "exact_match")
         values = {name: unmasked(value, f"parameter {name!r}") for name, value in parameters.items()}
         for name, value in values.items():
             if name not in self.global_variables:
