@@ -6,6 +6,7 @@ import inspect
 import itertools
 import json
 import math
+import numbers
 import re
 import textwrap
 import types
@@ -16,7 +17,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ddpg.errors import UsageError, brief, did_you_mean
 from ddpg.foreign_names import FILES, renamed, value_here
 from ddpg.spelling import OPTIONS
-from ddpg.validation import LARGEST, LARGEST_INT, is_real
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 _Class = TypeVar("_Class", bound=type)
 
 
+# As in ddpg.validation, which imports NumPy: `ddpg --help` does without.
+LARGEST, LARGEST_INT = 3.4028234663852886e38, 2**63 - 1
 _MOST_ITEMS = 10_000  # of a list: seeds, layers, names
 
 
@@ -215,7 +217,7 @@ def _listed(name: str, value: Any) -> str:
 
 
 def _number(kind: type, value: Any) -> Any:
-    if not is_real(value) or kind(value) != value:
+    if not isinstance(value, numbers.Real) or isinstance(value, bool) or kind(value) != value:
         raise ValueError
     return kind(value)
 
