@@ -86,6 +86,8 @@ class _Translation:
             return self._step("Maximum", (self.visit(operation.inputs[0]), zero), tensor)
         if operation.type == "Reshape" and (rows := _rows_again(tensor)) is not None:
             return self.visit(rows)
+        if operation.type == "Reshape" and _is_vector_as_row(tensor):
+            return self.visit(operation.inputs[0])
         required = _REQUIRED.get(operation.type, {})
         if operation.type not in OPERATIONS or any(operation.get_attr(name) != v for name, v in required.items()):
             raise _NoTranslation
@@ -121,6 +123,12 @@ def _rows_again(tensor: tf.Tensor) -> tf.Tensor | None:
         source = source.op.inputs[0]
     same = source.shape.rank == 2 and tensor.shape.rank == 2 and source.shape[1] == tensor.shape[1]
     return source if same and tensor.shape[1] is not None else None
+
+
+def _is_vector_as_row(tensor: tf.Tensor) -> bool:
+    """Tell whether ``[n]`` becomes ``[1, n]``, which the program holds vectors as."""
+    source = tensor.op.inputs[0].shape
+    return source.rank == 1 and source[0] is not None and tensor.shape.as_list() == [1, source[0]]
 
 
 class _NoTranslation(Exception):

@@ -45,11 +45,18 @@ class Acting(NamedTuple):
         return self.network(scaled if len(shape) == 1 else tf.reshape(scaled, [-1, *shape]))
 
 
+def inputs_and_outputs(acting: Acting) -> tuple[tf.Tensor, tf.Tensor]:
+    """Return a placeholder of observations ``[B, ...]`` in env units and the network's outputs for them ``[B, A]``."""
+    with acting.network.graph.as_default(), v1.name_scope("export"):
+        states = v1.placeholder(tf.float32, [None, *acting.network.observation_space.shape], name=INPUT)
+        return states, acting.outputs(states)
+
+
 def numpy_program(acting: Acting) -> NumpyProgram | None:
     """Return the network as a NumPy program with its weights; ``None`` where it has an op without a translation."""
-    with acting.network.graph.as_default(), v1.name_scope("export"):
-        states = _states(acting)
-        mirrored = mirror(acting.outputs(states), states)
+    states, outputs = inputs_and_outputs(acting)
+    with acting.network.graph.as_default():
+        mirrored = mirror(outputs, states)
     if mirrored is None:
         return None
     program, handles = mirrored
@@ -67,9 +74,9 @@ def function(acting: Acting) -> tf.types.experimental.PolymorphicFunction:
     | parameterised | float32 ``[B, A]`` | n scores in [-1, 1], then all parameters in env units; the largest acts |
     | ``Discrete`` | int64 ``[B]``, from ``start`` | ``values`` too: float32 ``[B, n]``, of each action |
     """
+    states, raw = inputs_and_outputs(acting)
     with acting.network.graph.as_default(), v1.name_scope("export"):
-        states = _states(acting)
-        outputs = _translated(acting.actions, acting.outputs(states))
+        outputs = _translated(acting.actions, raw)
     with _quiet():
         frozen = convert_to_constants.convert_variables_to_constants_from_session_graph(
             acting.session,
@@ -90,10 +97,6 @@ def function(acting: Acting) -> tf.types.experimental.PolymorphicFunction:
             return dict(zip(names, pruned(observations), strict=True))
 
         return policy
-
-
-def _states(acting: Acting) -> tf.Tensor:
-    return v1.placeholder(tf.float32, [None, *acting.network.observation_space.shape], name=INPUT)
 
 
 def _translated(actions: Actions, outputs: tf.Tensor) -> dict[str, tf.Tensor]:

@@ -1,0 +1,189 @@
+"""Every recipe, preset, format, bounding and normalisation: after a real run, the export does what the agent does.
+
+The axes are read from the registries, so that what is added there is exported here, too.
+"""
+
+import functools
+import itertools
+from typing import NamedTuple
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from environments import Reaching, Shaped
+
+import ddpg
+from ddpg import DDPGConfig, DQNConfig
+from ddpg.agents.registry import agent_for, load_agent
+from ddpg.exports import formats, graph
+from ddpg.exports.export import FORMATS, compare
+from ddpg.exports.graph import Acting
+from ddpg.exports.rounding import Rounding
+from ddpg.family import NORMS
+from ddpg.gradients.bounding import BOUNDINGS
+from ddpg.options import from_toml
+from ddpg.runs.environments import make_env
+from ddpg.runs.presets import PRESETS, preset_config
+from ddpg.runs.recipes import RECIPES, read_recipe
+
+AS_IT_IS = "as it is"  # the value that the recipe or the preset has
+STEPS = 160
+RUNNERS = {"savedmodel": formats.run_savedmodel, "tflite": formats.run_tflite, "onnx": formats.run_onnx}
+
+
+class Case(NamedTuple):
+    """One policy: a preset's environment, options, and a format."""
+
+    preset: str
+    recipe: str
+    bounding: str
+    norm: str | None
+    normalize: bool
+    format: str
+
+
+AXES = Case(
+    preset=[*PRESETS, "of one's own"],
+    recipe=[AS_IT_IS, *RECIPES],
+    bounding=[AS_IT_IS, *BOUNDINGS],
+    norm=[AS_IT_IS, None, *NORMS],
+    normalize=[False, True],
+    format=[*FORMATS],
+)
+
+
+def pairwise(axes: Case) -> list[Case]:
+    """Return a case for each value of the first axis, chosen so that they hold many pairs of the other axes' values."""
+    rest = [Case(None, *values) for values in itertools.product(*axes[1:])]
+    pairs = lambda case: set(itertools.combinations(enumerate(case[1:]), 2))  # noqa: E731
+    missing = set().union(*map(pairs, rest))
+    cases = []
+    for preset in axes.preset:
+        best = max(rest, key=lambda case: len(pairs(case) & missing))
+        missing -= pairs(best)
+        cases.append(best._replace(preset=preset))
+    return cases
+
+
+def product(axes: Case) -> list[Case]:
+    """Return all of what the axes but presets and formats hold together, and every preset with every recipe."""
+    presets = itertools.cycle(axes.preset)
+    rest = itertools.product(axes.recipe, axes.bounding, axes.norm, axes.normalize)
+    cases = [Case(next(presets), *values, format="all") for values in rest]
+    pairs = itertools.product(axes.preset, axes.recipe)
+    return cases + [Case(preset, recipe, AS_IT_IS, AS_IT_IS, False, "all") for preset, recipe in pairs]
+
+
+def environment(preset: str) -> gym.Env:
+    """Return the preset's environment, or one of its spaces where it needs a package that the tests do not install."""
+    stand_ins = {
+        "BipedalWalker-v3": lambda: Shaped(gym.spaces.Box(-5, 5, (24,)), gym.spaces.Box(-1, 1, (4,))),
+        "FetchReach-v4": lambda: gym.wrappers.FlattenObservation(Reaching()),
+        "of one's own": lambda: Shaped(
+            gym.spaces.Box(-np.inf, np.inf, (2, 3), np.float64),
+            gym.spaces.Box(np.float32([[-1, 0.5], [0, -30]]), np.float32([[3, 1], [1, 30]])),
+        ),
+    }
+    return stand_ins.get(preset, functools.partial(make_env, preset))()
+
+
+def trained(case: Case):
+    """Return an agent after a short run with small networks, whose statistics have moved."""
+    env = environment(case.preset)
+    kind = agent_for(env.action_space)
+    schema = DQNConfig if kind is ddpg.DQN else DDPGConfig
+    changes = {"normalize_observations": case.normalize}
+    if case.recipe == AS_IT_IS or schema is DQNConfig:
+        config = preset_config(case.preset, schema)
+    else:
+        config = schema().replace(**from_toml(schema, read_recipe(case.recipe), case.recipe))
+    if case.bounding != AS_IT_IS and schema is DDPGConfig:
+        changes["bounding"] = case.bounding
+        if case.bounding != "squashing":
+            changes["pre_activation_penalty"] = 0.0
+    if case.norm != AS_IT_IS:
+        changes["norm"] = case.norm
+        if getattr(config, "target", None) == "none" and schema is DDPGConfig:  # which needs it of the critics
+            changes["critic_norm"] = config.norm
+    small = {"batch_size": 16, "learning_starts": 64, "buffer_size": 1000, "updates_per_step": 0.5, "jit": False}
+    config = config.replace(**{**small, **changes, "hidden": (8,) * min(2, len(config.hidden))})
+    agent = kind(env, config, seed=0)
+    agent.learn(total_timesteps=STEPS)
+    return agent
+
+
+def observations(space: gym.spaces.Box) -> np.ndarray:
+    """Return standard normal numbers, and numbers up to a million times as large, within the space."""
+    rng = np.random.default_rng(0)
+    sizes = np.concatenate([np.ones(32), 10 ** rng.uniform(-3, 6, 32)]).reshape(-1, *(1,) * len(space.shape))
+    return np.clip(sizes * rng.standard_normal((64, *space.shape)), space.low, space.high).astype(np.float32)
+
+
+def flat(actions) -> np.ndarray:
+    """Return what ``predict`` returned for a batch as ``[B, A]``."""
+    if isinstance(actions, tuple):
+        choice, parameters = actions
+        return np.concatenate([choice[:, None], *parameters], axis=1)
+    return np.asarray(actions).reshape(len(actions), -1)
+
+
+def check(case: Case, folder) -> None:
+    """Train, save, load, export; every step acts as the one before."""
+    agent = trained(case)
+    states = observations(agent.observation_space)
+    expected = flat(agent.predict(states)[0])
+    assert np.isfinite(expected).all()
+    loaded = load_agent(agent.save(folder / "saved") or folder / "saved")
+    np.testing.assert_array_equal(flat(loaded.predict(states)[0]), expected)
+    acting = Acting.of(loaded)
+    for kind in FORMATS if case.format == "all" else [case.format]:
+        path = loaded.export(folder / kind, kind)
+        if kind == "numpy":
+            found = flat(ddpg.load_policy(path).predict(states)[0])
+            # What the session normalises and what NumPy does differ in the last bit, before the network amplifies it.
+            bound = Rounding(acting, states).bound(lambda outputs: np.clip(outputs, -1, 1)).max()
+            half = np.ptp(agent.actions.bounds, axis=0)[-found.shape[1] :].max() / 2 if agent.actions.size > 1 else 1
+            np.testing.assert_allclose(found, expected, atol=(1e-5 + bound) * max(1, half))
+        else:
+            difference, allowed = compare(RUNNERS[kind](path)(states), acting, states)
+            assert difference <= allowed
+            assert allowed < 1e-2
+
+
+@pytest.mark.parametrize("case", pairwise(AXES), ids=lambda case: "-".join(map(str, case)))
+def test_short_runs_that_hold_every_value(case, tmp_path):
+    check(case, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", product(AXES), ids=lambda case: "-".join(map(str, case)))
+def test_short_runs_of_all_together(case, tmp_path):
+    check(case, tmp_path)
+
+
+def test_the_short_list_holds_every_value():
+    for values, found in zip(AXES, zip(*pairwise(AXES), strict=True), strict=True):
+        assert set(values) == set(found)
+
+
+def test_rounding_is_bounded_by_what_the_network_makes_of_it():
+    """A first layer about 10,000, of which the second takes 10,000 away: most of seven digits are gone."""
+    spaces = gym.spaces.Box(-np.inf, np.inf, (4,)), gym.spaces.Box(-1, 1, (2,))
+    agent = ddpg.DDPG(spaces, DDPGConfig(hidden=(32, 32), norm="renorm", jit=False, output_init="fan_in"), seed=0)
+    acting = Acting.of(agent)
+    states = np.random.default_rng(0).standard_normal((64, 4)).astype(np.float32)
+
+    def bound_and_error():
+        program = graph.numpy_program(acting)
+        program.load([array.astype(np.float64) for array in agent.session.run(agent.policy.variables)])
+        rounding = Rounding(acting, states)
+        error = np.abs(program(states.astype(np.float64)) - rounding.outputs)
+        return rounding.bound(lambda outputs: outputs.astype(np.float64)), error
+
+    bound, error = bound_and_error()
+    assert error.max() < bound.max() < 1e-5
+    far = [v for v in agent.actor.variables if v.name in ("actor/hidden_0/b:0", "actor/norm_1/moving_mean:0")]
+    assert len(far) == 2
+    agent.session.run([v.initializer for v in far], {v.initializer.inputs[1]: np.full(v.shape, 1e4) for v in far})
+    bound, error = bound_and_error()
+    assert 1e-5 < error.max() < bound.max() < 0.1
