@@ -12,10 +12,10 @@ import tensorflow as tf
 
 from ddpg import spelling
 from ddpg.acting.exploration import Exploration
-from ddpg.acting.policy import make_policy
+from ddpg.acting.policy import make_policy, program_of
 from ddpg.agents import limits
 from ddpg.agents.memory import Memory
-from ddpg.agents.session_owner import SessionOwner
+from ddpg.agents.session_owner import SessionOwner, exclusive
 from ddpg.config import AgentConfig
 from ddpg.errors import UsageError
 from ddpg.experience import spaces
@@ -81,6 +81,7 @@ class Agent(SessionOwner, abc.ABC):
             self.global_variables = {v.name: v for v in v1.global_variables() if v.name not in rates}
             self._own(LendingSession())
             self.policy = make_policy(self.symbolic_update.policy, self.session, self.memory.observations)
+            self._acts_in_numpy = program_of(self.policy) is not None
             self.session.run(v1.global_variables_initializer())
         self.refresh_policy()
         self.updater = Updater(
@@ -127,15 +128,29 @@ class Agent(SessionOwner, abc.ABC):
         """
         self.check_usable()
         observations, single = spaces.as_batch(self.observation_space, observation, "observation")
-        outputs = self.policy(observations)
-        if deterministic:
-            actions = self.behaviour.greedy(outputs)
+        if deterministic and self._acts_in_numpy:  # what other threads do meanwhile does not matter
+            actions = self.behaviour.greedy(self.policy(observations))
         else:
-            actions = self.behaviour.around(outputs, self.num_timesteps)
+            actions = self._predicted(observations, deterministic)
         self._note_predicted(actions, deterministic)
         translated = self.to_env(actions)
         return (first(translated) if single else translated), None
 
+    @exclusive
+    def _predicted(self, observations: np.ndarray, deterministic: bool) -> np.ndarray:
+        outputs = self.policy(observations)
+        return self.behaviour.greedy(outputs) if deterministic else self.behaviour.around(outputs, self.num_timesteps)
+
+    @exclusive
+    def act(self, observations: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Choose the next actions of the environments that ``learn`` steps.
+
+        Returns:
+            Actions as stored, ``[N, A]``, and whether each left its box and was clipped to it, ``[N]``.
+        """
+        return self.behaviour.act(self.policy, observations, self.num_timesteps)
+
+    @exclusive
     def export(self, path: str | Path, format: str = "numpy") -> Path:
         """Write the policy as files: observations in, actions in env units out.
 
@@ -156,7 +171,6 @@ class Agent(SessionOwner, abc.ABC):
             UsageError: an unknown format, something else at ``path``, a network that the format cannot hold, or a
                 package that is missing. Nothing is written then.
         """
-        self.check_usable()
         export(path, format, Acting.of(self))
         return Path(path)
 
@@ -169,6 +183,7 @@ class Agent(SessionOwner, abc.ABC):
         """Translate stored actions ``[N, A]`` to what a vector of N environments takes."""
         return self.actions.to_env(actions)
 
+    @exclusive
     def refresh_policy(self) -> None:
         """Act with the variables as they are in the session now; needed after setting them by hand."""
         self.policy.load(self.session.run(list(self.policy.variables)))

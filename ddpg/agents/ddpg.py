@@ -1,5 +1,6 @@
 """``DDPG``: the object a user holds."""
 
+import threading
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -70,6 +71,7 @@ class DDPG(OffPolicyAgent):
         **unknown: Any,
     ):
         self.num_clipped_actions = self.num_clipped_predictions = 0
+        self._counting = threading.Lock()
         networks = {"actor_network": actor_network, "critic_network": critic_network}
         super().__init__(env, config, seed, networks, unknown)
         assert isinstance(self.symbolic_update, DDPGUpdate)
@@ -115,7 +117,10 @@ class DDPG(OffPolicyAgent):
 
     def _note_predicted(self, actions: np.ndarray, deterministic: bool) -> None:
         if not (deterministic and self._squashed):
-            self.num_clipped_predictions += int(outside(actions).sum())
+            count = int(outside(actions).sum())
+            if count:
+                with self._counting:  # predict() does not wait for what holds the agent's lock
+                    self.num_clipped_predictions += count
 
     def _note_clipped(self, count: int) -> None:
         self.num_clipped_actions += count

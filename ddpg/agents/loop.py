@@ -3,6 +3,9 @@
 Every episode of a single environment is seeded by the agent's seed and the step at which it begins, and so are those
 of a vector where they begin together. What was learned up to such a place is all that the next steps depend on.
 
+Other threads may use the agent meanwhile: each of its methods holds the agent's lock for itself. Nothing holds it while
+an environment steps or a callback runs, so these may wait for other threads.
+
 With ``overlap`` all updates that are owed when a step begins are made while it is under way, and learn from what was
 stored before it. What happens is the same in whatever order the two end.
 """
@@ -37,6 +40,9 @@ class Learning(Protocol):
     behaviour: Exploration
     memory: Memory
     replay: ReplayBuffer
+
+    def act(self, observations: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Choose stored actions, and tell which of them were clipped."""
 
     def to_env(self, actions: np.ndarray) -> Any:
         """Translate stored actions to what the environments take."""
@@ -168,7 +174,7 @@ class Loop:
 
     def _acted(self, agent: Learning, interaction: Interaction, goal: int, callbacks: Callback) -> Transitions:
         """Act, beside the updates that are owed where those are made so, and store what comes of it."""
-        actions, clipped = agent.behaviour.act(agent.policy, interaction.observations, agent.num_timesteps)
+        actions, clipped = agent.act(interaction.observations)
         env_actions = agent.to_env(actions)
         if self._beside is not None and self.owed_updates >= 1:
             transitions = self._beside.both(

@@ -9,6 +9,7 @@ from ddpg.agents import limits, state
 from ddpg.agents.callbacks import Callback, CallbackList, ProgressBar, as_callbacks
 from ddpg.agents.loop import Loop
 from ddpg.agents.remembering import RememberingAgent
+from ddpg.agents.session_owner import exclusive
 from ddpg.config import AgentConfig
 from ddpg.errors import UsageError
 from ddpg.experience.interaction import spaces_of
@@ -55,6 +56,7 @@ class OffPolicyAgent(RememberingAgent):
         """Seconds that building and compiling the updates took, with the first call of them; ``None`` before it."""
         return self.updater.compile_seconds
 
+    @exclusive
     def update(self, n: int = 1) -> dict[str, float]:
         """Make ``n`` gradient updates, of the target networks too, from the replay memory.
 
@@ -69,7 +71,6 @@ class OffPolicyAgent(RememberingAgent):
             FloatingPointError: a loss that is not finite.
         """
         n = validate_int(n, "n", at_least=1, at_most=limits.INTEGER)
-        self.check_usable()
         config = self.config
         scale = self.largest_reward if config.rescale_rewards else 1.0
         if self.memory.rewards is not None:
@@ -79,24 +80,24 @@ class OffPolicyAgent(RememberingAgent):
         self.policy.load(weights)
         return metrics
 
+    @exclusive
     def scale_learning_rates(self, factor: float) -> None:
         """Set the optimisers' step sizes to ``factor`` times the configured ones.
 
         Raises:
             UsageError: ``factor`` is no finite number of at least 0.
         """
-        self.check_usable()
         factor = validate_float(factor, "factor", at_least=0.0)
         for network, rate, _ in self.symbolic_update.learning_rates:
             self.updater.set_rate(self.session, network, factor * rate)
 
+    @exclusive
     def schedule_learning_rates(self, left: float) -> None:
         """Set each optimiser's step size to what its schedule says where the share ``left`` of learning is left.
 
         Raises:
             UsageError: ``left`` is no share, in [0, 1].
         """
-        self.check_usable()
         left = validate_float(left, "left", at_least=0.0, at_most=1.0)
         for network, rate, schedule in self.symbolic_update.learning_rates:
             self.updater.set_rate(self.session, network, schedule_of(schedule)(left) * rate)
@@ -126,7 +127,8 @@ class OffPolicyAgent(RememberingAgent):
 
         Raises:
             UsageError: an unknown keyword, no environment, ``total_timesteps`` < 1, a ``step_timeout`` that nothing
-                can keep, or more to remember than this machine has memory for.
+                can keep, more to remember than this machine has memory for, or a ``learn`` under way in another
+                thread.
             EnvironmentFault: the environment raised, hung, or returned NaN or whatever else it may not.
         """
         refuse_unknown("learn", unknown, LEARN, ("total_timesteps", "callbacks", "progress_bar"))
@@ -134,7 +136,9 @@ class OffPolicyAgent(RememberingAgent):
         total_timesteps = validate_int(total_timesteps, "total_timesteps", at_least=1)
         self.check_learning(total_timesteps)
         bars = [ProgressBar()] if validate_bool(progress_bar, "progress_bar") else []
-        self.loop.run(self, self.num_timesteps + total_timesteps, CallbackList([*as_callbacks(callbacks), *bars]))
+        told = CallbackList([*as_callbacks(callbacks), *bars])
+        with self._learning():
+            self.loop.run(self, self.num_timesteps + total_timesteps, told)
         return self
 
     def stop(self) -> None:
@@ -154,6 +158,7 @@ class OffPolicyAgent(RememberingAgent):
 
     # -- saving ---------------------------------------------------------------------------------------
 
+    @exclusive
     def save(self, path: str | Path, replay: bool = True) -> Path:
         """Write a checkpoint directory: weights, EMA shadows, optimiser slots, counters, random states.
 
@@ -168,7 +173,6 @@ class OffPolicyAgent(RememberingAgent):
         Raises:
             UsageError: something else is at ``path``; it is left as it is.
         """
-        self.check_usable()
         return checkpoint.write(validate_path(path), *state.capture(self, validate_bool(replay, "replay")))
 
     @classmethod

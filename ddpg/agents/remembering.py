@@ -6,6 +6,7 @@ import numpy as np
 
 from ddpg.agents.base import Agent
 from ddpg.agents.memory import DEMONSTRATIONS
+from ddpg.agents.session_owner import exclusive
 from ddpg.experience.transitions import Transitions, checked_transition, checked_transitions
 from ddpg.validation import validate_int
 
@@ -23,6 +24,7 @@ class RememberingAgent(Agent):
         super().__init__(*args, **options)
         self.largest_reward = 1.0
 
+    @exclusive
     def observe(self, observation, action, reward, next_observation, terminated, truncated, lane: int = 0) -> None:
         """Store one transition, in env units; for a loop of one's own, together with :meth:`update`.
 
@@ -41,7 +43,6 @@ class RememberingAgent(Agent):
         Raises:
             UsageError: a wrong shape, NaN, or an action outside its space; nothing is stored then.
         """
-        self.check_usable()
         lane = validate_int(lane, "lane", at_least=0)
         fields = observation, action, reward, next_observation, terminated, truncated
         transition, actions = checked_transition(self.observation_space, self.actions.to_flat, *fields)
@@ -49,6 +50,7 @@ class RememberingAgent(Agent):
             self.memory.end_episodes(lane)
         self.store(transition._replace(environments=lane), actions)
 
+    @exclusive
     def store(self, transitions: Transitions, actions: np.ndarray, clipped: int = 0) -> None:
         """Store checked transitions; ``actions`` as stored, of which ``clipped`` had left their box."""
         _, observations, rewards, next_observations, terminated, truncated, _ = transitions
@@ -58,6 +60,7 @@ class RememberingAgent(Agent):
         self.largest_reward = float(np.max(rewards, initial=self.largest_reward))
         self._note_clipped(clipped)
 
+    @exclusive
     def remember(self, observations, actions, rewards, next_observations, terminated, truncated) -> None:
         """Store N transitions of somebody else, such as demonstrations or an earlier run's, in env units.
 
@@ -76,7 +79,6 @@ class RememberingAgent(Agent):
         Raises:
             UsageError: a wrong shape, NaN, or an action outside its space; nothing is stored then.
         """
-        self.check_usable()
         fields = observations, actions, rewards, next_observations, terminated, truncated
         observations, flat, rewards, next_observations, terminated, truncated = checked_transitions(
             self.observation_space, self.actions.to_flat, *fields
@@ -88,6 +90,7 @@ class RememberingAgent(Agent):
         self.memory.end_episodes(DEMONSTRATIONS)
         self.largest_reward = float(np.max(rewards, initial=self.largest_reward))
 
+    @exclusive
     def begin_episodes(self) -> None:
         """Take note that every environment was reset: what is stored next does not follow what was stored before."""
         self.memory.end_episodes()

@@ -1,9 +1,12 @@
 """What lives in a private graph and session: variables by name, in the process that made them, until it is closed."""
 
 import abc
+import contextlib
+import functools
 import os
+import threading
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import numpy as np
@@ -14,10 +17,33 @@ from ddpg.updates.session import LendingSession, assign
 from ddpg.validation import unmasked, validate_bool
 
 Self = TypeVar("Self", bound="SessionOwner")
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def exclusive(method: Method) -> Method:
+    """Let one thread at a time be in any such method of an agent; it may call others of them.
+
+    They refuse to work where :meth:`SessionOwner.check_usable` says so.
+    """
+
+    @functools.wraps(method)
+    def alone(self: "SessionOwner", *arguments: Any, **options: Any) -> Any:
+        self.check_usable()  # in a fork, the lock may be held for ever by a thread that is not there
+        return self.session.lock(_checked, self, method, arguments, options)
+
+    return alone  # type: ignore[return-value]  # the same signature
+
+
+def _checked(owner: "SessionOwner", method: Callable[..., Any], arguments: tuple, options: Mapping[str, Any]) -> Any:
+    owner.check_usable()  # again: it may have been closed while this thread waited
+    return method(owner, *arguments, **options)
 
 
 class SessionOwner(abc.ABC):
     """Owner of a graph and its session, which are given back by :meth:`close`, or with the object.
+
+    Threads may share one: methods marked :func:`exclusive` wait for each other. docs/reliability.md says which calls
+    go together.
 
     Attributes:
         graph: the TensorFlow graph.
@@ -28,6 +54,7 @@ class SessionOwner(abc.ABC):
     graph: tf.Graph
     session: LendingSession
     global_variables: dict[str, tf.Variable]
+    _learning_thread: int | None = None
 
     def _own(self, session: LendingSession) -> None:
         """Take over a session, made in this process."""
@@ -46,8 +73,47 @@ class SessionOwner(abc.ABC):
         """Give back the session, its threads and its device memory; once is enough, and twice does no harm.
 
         The environment is yours, and stays open. ``with DDPG(env) as agent:`` closes at the end of the block.
+
+        Raises:
+            UsageError: ``learn`` is under way, in this thread or in another.
         """
+        if os.getpid() == self._process:
+            self.session.lock(self._close)
+        else:  # the lock may be held for ever, and there is nothing to give back
+            self._give_back()
+
+    def _close(self) -> None:
+        if self._learning_thread is not None:
+            raise UsageError(
+                "close() while learn() is under way: it would go on without its session; call stop(), wait until "
+                "learn() has returned, and close then"
+            )
         self._give_back()
+
+    @contextlib.contextmanager
+    def _learning(self) -> Iterator[None]:
+        """Note that ``learn`` is under way in this thread.
+
+        Raises:
+            UsageError: it is under way in another one.
+        """
+        me = threading.get_ident()
+        within = self._learning_thread == me  # a callback calls learn()
+        try:
+            self.session.lock(self._begin_learning)
+            yield
+        finally:
+            if self._learning_thread == me and not within:
+                self._learning_thread = None
+
+    def _begin_learning(self) -> None:
+        me = threading.get_ident()
+        if self._learning_thread not in (None, me):
+            raise UsageError(
+                "learn() is under way in another thread, and one environment cannot be stepped by two: wait until it "
+                "has returned (stop() asks it to), or give each thread an agent of its own"
+            )
+        self._learning_thread = me
 
     def __enter__(self: Self) -> Self:
         self.check_usable()
@@ -86,6 +152,7 @@ class SessionOwner(abc.ABC):
 
     # -- its variables --------------------------------------------------------------------------------
 
+    @exclusive
     def get_parameters(self) -> dict[str, np.ndarray]:
         """Return all that gradient updates change, by name: copies.
 
@@ -96,9 +163,9 @@ class SessionOwner(abc.ABC):
         Raises:
             UsageError: the agent is closed.
         """
-        self.check_usable()
         return self.session.run(self.global_variables)
 
+    @exclusive
     def set_parameters(self, parameters: Mapping[str, Any], exact_match: bool = True) -> None:
         """Set variables to what :meth:`get_parameters` returned, here or of an agent with the same networks.
 
@@ -110,7 +177,6 @@ class SessionOwner(abc.ABC):
             UsageError: an unknown or a missing name, another shape or kind of number, NaN, or the agent is closed.
                 Nothing is set then.
         """
-        self.check_usable()
         if not isinstance(parameters, Mapping):
             raise UsageError(f"parameters={brief(parameters)} must be a dict of arrays by name, as of get_parameters()")
         exact_match = validate_bool(exact_match, "exact_match")
@@ -131,6 +197,7 @@ class SessionOwner(abc.ABC):
         check_variables(wanted, values, "set_parameters", advice)
         self.assign(values)
 
+    @exclusive
     def assign(self, values: Mapping[str, np.ndarray]) -> None:
         """Set variables to arrays that :func:`check_variables` has found to fit."""
         assign(self.session.run, [self.global_variables[name] for name in values], [*values.values()])

@@ -84,13 +84,14 @@ class ObservationNormaliser:
 
     def __call__(self, observations: np.ndarray) -> np.ndarray:
         """Return ``observations`` ``[..., *shape]`` normalised, float32. The statistics stay as they are."""
-        scaled = (observations - self._mean) * self._factor
+        mean, factor = self._transformation
+        scaled = (observations - mean) * factor
         return np.minimum(np.maximum(scaled, np.float32(-CLIP), out=scaled), np.float32(CLIP), out=scaled)
 
     @property
     def transformation(self) -> tuple[np.ndarray, np.ndarray]:
         """What is subtracted, and what multiplied with then, before clipping; float32."""
-        return self._mean, self._factor
+        return self._transformation
 
     def state(self) -> dict[str, np.ndarray]:
         """Return what :meth:`restore` takes."""
@@ -108,8 +109,9 @@ class ObservationNormaliser:
     def _refresh(self) -> None:
         moments = self._moments
         variance = moments.variance if moments.count else np.ones_like(moments.mean)
-        self._mean = moments.mean.astype(np.float32)
-        self._factor = (1 / np.sqrt(variance + EPSILON)).astype(np.float32)
+        # Both at once: another thread may be acting.
+        factor = (1 / np.sqrt(variance + EPSILON)).astype(np.float32)
+        self._transformation = moments.mean.astype(np.float32), factor
 
 
 class RewardNormaliser:

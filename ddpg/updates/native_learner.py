@@ -65,6 +65,9 @@ class NativeLearner:
 
     def update(self, session: LendingSession, batch: Batch, updates: int) -> Updated:
         """Run ``updates`` ≤ K updates on minibatches ``[K, B, ...]``."""
+        return session.lock(self._update_here, session, batch, updates)
+
+    def _update_here(self, session: LendingSession, batch: Batch, updates: int) -> Updated:
         if session is not self._session:
             self._session, session.reclaim = session, self._give_back
             self._current = False

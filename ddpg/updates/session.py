@@ -1,5 +1,6 @@
 """A session whose variables may be elsewhere for a while, and that is not opened where it would hang."""
 
+import functools
 import os
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
@@ -9,6 +10,7 @@ import tensorflow as tf
 from tensorflow.python.eager import context as eager
 
 from ddpg.errors import UsageError
+from ddpg.updates.fair_lock import FairLock
 
 v1 = tf.compat.v1
 
@@ -67,8 +69,11 @@ class LendingSession(tf.compat.v1.Session):
     A learner that updates weights in memory of its own sets :attr:`reclaim`; whoever uses the session finds them
     there as if they had never left.
 
+    One thread at a time uses it: what one reads or sets must not cross with an update that has the variables elsewhere.
+
     Attributes:
         reclaim: called before anything runs; must put the variables back, by :meth:`run_as_is`.
+        lock: held while anything runs; whoever updates the variables elsewhere holds it too.
         opened: whether this process, or the one that it is a fork of, has opened one.
 
     Raises:
@@ -81,6 +86,7 @@ class LendingSession(tf.compat.v1.Session):
     def __init__(self) -> None:
         check_not_forked()
         LendingSession.opened = True
+        self.lock = FairLock()
         config = v1.ConfigProto(gpu_options=v1.GPUOptions(allow_growth=True))
         # TensorFlow would rewrite the graph anew for whatever is fetched first: seconds, for what is compiled anyway.
         config.graph_options.rewrite_options.disable_meta_optimizer = True
@@ -88,9 +94,12 @@ class LendingSession(tf.compat.v1.Session):
 
     def run(self, *arguments: Any, **options: Any) -> Any:
         """See ``tf.compat.v1.Session.run``."""
+        return self.lock(self._reclaim_and_call, super().run, *arguments, **options)
+
+    def _reclaim_and_call(self, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         if self.reclaim:
             self.reclaim()
-        return super().run(*arguments, **options)
+        return function(*arguments, **options)
 
     def run_as_is(self, *arguments: Any, **options: Any) -> Any:
         """Run with the variables that are here now."""
@@ -100,9 +109,4 @@ class LendingSession(tf.compat.v1.Session):
         """See ``tf.compat.v1.Session.make_callable``."""
         call = super().make_callable(*arguments, **options)
 
-        def reclaiming(*values: Any, **more: Any) -> Any:
-            if self.reclaim:
-                self.reclaim()
-            return call(*values, **more)
-
-        return reclaiming
+        return functools.partial(self.lock, self._reclaim_and_call, call)

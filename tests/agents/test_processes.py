@@ -6,6 +6,7 @@ import pickle
 import signal
 import subprocess
 import sys
+import threading
 import warnings
 
 import gymnasium as gym
@@ -44,6 +45,29 @@ def test_an_agent_is_not_used_in_a_fork(agent, tmp_path):
     answers = answers_of_a_fork(uses)
     assert [("fork" in answer, "'spawn'" in answer) for answer in answers] == [(True, True)] * len(uses)
     assert agent.predict(np.zeros(2))[0].shape == (1,)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_fork_while_another_thread_has_the_agent_hangs_nowhere(agent):
+    """The lock is held for ever in the fork: nothing waits for it there, and closing there closes nothing here."""
+    held, let_go = threading.Event(), threading.Event()
+    thread = threading.Thread(target=lambda: agent.session.lock(lambda: (held.set(), let_go.wait(60))), daemon=True)
+    thread.start()
+    assert held.wait(60)
+
+    def closed_and_updated():
+        agent.close()
+        agent.update()
+
+    uses = [agent.get_parameters, agent.update, lambda: agent.predict(np.zeros(2), deterministic=False)]
+    try:
+        answers = answers_of_a_fork([*uses, agent.begin_episodes, closed_and_updated])
+    finally:
+        let_go.set()
+        thread.join(60)
+    assert ["in the fork" in answer for answer in answers] == [True] * 5
+    assert not agent.closed
+    agent.update()
 
 
 def answers_of_a_fork(uses):

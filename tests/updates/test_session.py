@@ -1,5 +1,7 @@
 """Setting variables by feeding what their initialisers assign."""
 
+import threading
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -53,3 +55,31 @@ def test_networks_of_ones_own_keep_them_apart(options):
     agent.set_parameters(before)
     for name, value in agent.get_parameters().items():
         np.testing.assert_array_equal(value, before[name], name)
+
+
+def test_a_run_waits_for_whoever_has_the_variables(graph):
+    """Neither ``run`` nor a callable crosses with an update elsewhere, which holds the lock."""
+    value = v1.get_variable("value", initializer=0.0, use_resource=True)
+    with LendingSession() as session:
+        session.run(value.initializer)
+        read = session.make_callable(value)
+        begun, seen = threading.Barrier(3), []
+
+        def look(function):
+            begun.wait(60)
+            seen.append(function())
+
+        threads = [threading.Thread(target=look, args=(f,)) for f in (lambda: session.run(value), read)]
+
+        def update():
+            for thread in threads:
+                thread.start()
+            begun.wait(60)
+            for thread in threads:  # they have begun, and cannot come through
+                thread.join(0.1)
+            session.run_as_is(value.assign(1.0))
+
+        session.lock(update)
+        for thread in threads:
+            thread.join(60)
+    assert seen == [1.0, 1.0]

@@ -1,0 +1,350 @@
+"""One agent in several threads: no call is lost, torn or hangs, and what cannot go together is refused."""
+
+import itertools
+import threading
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from environments import Counting
+
+from ddpg import DDPG, DQN, DDPGConfig, DQNConfig, UsageError
+from ddpg.updates.fair_lock import FairLock
+
+BOX = gym.spaces.Box(-1.0, 1.0, (3,), np.float32)
+SPACES = (BOX, gym.spaces.Box(-1.0, 1.0, (2,), np.float32))
+CONFIG = DDPGConfig(hidden=(8,), batch_size=4, buffer_size=400, updates_per_call=2, learning_starts=4)
+LIMIT = 60  # seconds for what takes milliseconds
+
+
+def filled(spaces=SPACES, config=CONFIG, kind=DDPG):
+    agent, rng = kind(spaces, config, seed=0), np.random.default_rng(0)
+    for _ in range(8):
+        s, successor = rng.uniform(-1, 1, (2, 3))
+        agent.observe(s, agent.action_space.sample(), float(s[0]), successor, False, False)
+    return agent
+
+
+def together(*functions):
+    """Call functions at the same time, each in a thread; all must end. Raise the first error there was."""
+    errors, ready = [], threading.Barrier(len(functions))
+
+    def run(function):
+        try:
+            ready.wait(LIMIT)
+            function()
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=run, args=(function,), daemon=True) for function in functions]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(LIMIT)
+    assert not any(thread.is_alive() for thread in threads), "a thread hangs"
+    if errors:
+        raise errors[0]
+
+
+def steps_of_adam(agent, network):
+    """How many steps Adam has made, by its power β₂ᵗ⁺¹ of 0.999."""
+    name = {"actor": "beta2_power:0", "critic": "beta2_power_1:0"}[network]
+    return round(np.log(agent.get_parameters()[name]) / np.log(0.999)) - 1
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"compiler": "native", "threads": 1},
+        {"compiler": "native", "threads": 2},
+        {"compiler": "xla"},
+        {"jit": False},
+        {"td_target": "placeholder", "jit": False, "updates_per_call": 1},
+    ],
+    ids=str,
+)
+def test_no_update_is_lost(options):
+    agent = filled(config=CONFIG.replace(**options))
+    start = steps_of_adam(agent, "critic")
+
+    def update():
+        for _ in range(40):
+            agent.update(1)
+
+    together(update, update, lambda: agent.update(60))
+    assert agent.num_updates == 140
+    assert steps_of_adam(agent, "critic") - start == steps_of_adam(agent, "actor") - start == 140
+
+
+@pytest.mark.parametrize("options", [{"compiler": "native"}, {"compiler": "xla"}], ids=str)
+def test_no_parameter_is_lost_beside_updates(options):
+    agent = filled(config=CONFIG.replace(actor_learning_rate=1e-9, **options))
+    name = next(n for n in agent.global_variables if n.startswith("actor/") and n.endswith("/b:0"))
+    shape, found, over = agent.global_variables[name].shape, [], threading.Event()
+
+    def update():
+        while not over.is_set():
+            agent.update(2)
+
+    def set_and_read():
+        try:
+            for number in range(60):
+                agent.set_parameters({name: np.full(shape, float(number))}, exact_match=False)
+                found.append(agent.get_parameters()[name])
+        finally:
+            over.set()
+
+    together(update, set_and_read)
+    np.testing.assert_allclose([values.mean() for values in found], range(60), atol=1e-4)
+
+
+def test_each_call_waits_for_the_one_under_way_but_predict(tmp_path):
+    agent = filled(config=CONFIG.replace(jit=False))
+    s, a, weights = np.zeros(3), np.zeros(2), agent.get_parameters()
+    waiting = {
+        "update": lambda: agent.update(1),
+        "observe": lambda: agent.observe(s, a, 0.0, s, False, False),
+        "remember": lambda: agent.remember([s], [a], [0.0], [s], [False], [False]),
+        "set_parameters": lambda: agent.set_parameters(weights),
+        "get_parameters": agent.get_parameters,
+        "refresh_policy": agent.refresh_policy,
+        "scale_learning_rates": lambda: agent.scale_learning_rates(1.0),
+        "save": lambda: agent.save(tmp_path / "saved"),
+        "export": lambda: agent.export(tmp_path / "exported"),
+        "explore": lambda: agent.predict(s, deterministic=False),
+        "session": lambda: agent.session.run(agent.global_variables),
+    }
+    ended, predicted = [], []
+    begun = threading.Barrier(len(waiting) + 1)
+
+    def call(name):
+        begun.wait(LIMIT)
+        waiting[name]()
+        ended.append(name)
+
+    threads = [threading.Thread(target=call, args=(name,), daemon=True) for name in waiting]
+
+    def hold():
+        for thread in threads:
+            thread.start()
+        begun.wait(LIMIT)
+        together(lambda: predicted.append(agent.predict(s)))
+        for thread in threads:
+            thread.join(0.05)
+        return list(ended)
+
+    assert agent.session.lock(hold) == []
+    assert len(predicted) == 1
+    for thread in threads:
+        thread.join(LIMIT)
+    assert sorted(ended) == sorted(waiting)
+
+
+class Waiting(Counting):
+    """An environment whose third step waits for what the test does meanwhile."""
+
+    def __init__(self):
+        super().__init__(7)
+        self.reached, self.go_on = threading.Event(), threading.Event()
+
+    def step(self, action):
+        if self.step_number == 2 and not self.reached.is_set():
+            self.reached.set()
+            assert self.go_on.wait(LIMIT)
+        return super().step(action)
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_what_goes_beside_learn_and_what_is_refused(overlap, tmp_path):
+    """Nothing waits for the environment: neither predict nor what changes the agent, on whatever is saved."""
+    env = Waiting()
+    config = DDPGConfig(hidden=(4,), batch_size=2, learning_starts=0, updates_per_call=1, buffer_size=50, jit=False)
+    agent = DDPG(env, config.replace(overlap=overlap), seed=0)
+    observation = env.observation_space.sample()
+
+    def meanwhile():
+        try:
+            assert env.reached.wait(LIMIT)
+            for refused in (lambda: agent.learn(3), agent.close, lambda: agent.__exit__(None, None, None)):
+                with pytest.raises(UsageError, match=r"learn\(\)"):
+                    refused()
+            for deterministic in (True, False):
+                agent.predict(observation, deterministic=deterministic)
+            agent.set_parameters(agent.get_parameters())
+            agent.scale_learning_rates(0.5)
+            agent.update(2)
+            agent.observe(observation, env.action_space.sample(), 0.0, observation, False, False, lane=1)
+            agent.save(tmp_path / "saved")
+            agent.export(tmp_path / "exported")
+        finally:
+            env.go_on.set()
+
+    together(lambda: agent.learn(9), meanwhile)
+    assert agent.num_timesteps == len(agent.replay) == 9  # what is observed counts, too
+    assert not agent.closed
+    loaded = DDPG.load(tmp_path / "saved")
+    assert len(loaded.replay) == loaded.num_timesteps
+    agent.learn(2)
+    agent.close()
+
+
+def test_close_within_learn_is_refused_and_learning_goes_on():
+    agent = DDPG(Counting(7), CONFIG.replace(jit=False), seed=0)
+    refusals = []
+
+    def close(agent):
+        with pytest.raises(UsageError, match=r"close\(\)") as refusal:
+            agent.close()
+        refusals.append(refusal)
+
+    agent.learn(6, close)
+    assert len(refusals) == agent.num_timesteps == 6
+    agent.close()
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_a_callback_and_an_environment_may_wait_for_a_thread_that_uses_the_agent(overlap):
+    """They would wait for ever if ``learn`` held the agent's lock meanwhile."""
+    predicted = []
+
+    class Playing(Counting):
+        def step(self, action):
+            together(lambda: predicted.append(agent.predict(self.observation_space.sample(), deterministic=False)))
+            return super().step(action)
+
+    agent = DDPG(Playing(7), CONFIG.replace(jit=False, overlap=overlap), seed=0)
+    agent.learn(12, lambda agent: together(lambda: agent.set_parameters(agent.get_parameters())))
+    assert len(predicted) == agent.num_timesteps == 12
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_many_interleavings(overlap, tmp_path):
+    """Whatever threads do, what was counted adds up: no call was lost, doubled or torn."""
+    agent = DDPG(Counting(7), CONFIG.replace(overlap=overlap), seed=0)
+    start = steps_of_adam(agent, "critic")
+    space, action = agent.observation_space, agent.action_space.sample()
+    rounds = 40
+
+    def uses(lane):
+        s = space.sample()
+        return [
+            lambda: agent.observe(s, action, 1.0, s, False, False, lane=lane),
+            lambda: agent.update(1),
+            lambda: agent.predict(s, deterministic=False),
+            lambda: agent.set_parameters(agent.get_parameters()),
+            lambda: agent.remember([s] * 3, [action] * 3, [0.0] * 3, [s] * 3, [False] * 3, [False] * 3),
+            lambda: agent.predict(s),
+            lambda: agent.refresh_policy(),
+        ]
+
+    def working(lane):
+        turns = itertools.islice(itertools.cycle(uses(lane)), lane, lane + rounds)
+        return lambda: [use() for use in turns]
+
+    agent.learn(8)
+    earned, steps = agent.num_updates + agent.loop.owed_updates, []
+    together(
+        lambda: agent.learn(60, lambda agent: steps.append(None)),
+        *map(working, (1, 2, 3)),
+        lambda: agent.save(tmp_path / "saved"),
+    )
+    turns = [(lane + turn) % 7 for lane in (1, 2, 3) for turn in range(rounds)]
+    assert agent.num_timesteps == 8 + len(steps) + turns.count(0) >= 68
+    assert len(agent.replay) == agent.num_timesteps + 3 * turns.count(4)
+    # `set_parameters` puts back what `get_parameters` read, updates in between too: those are unmade on purpose.
+    assert steps_of_adam(agent, "critic") - start <= agent.num_updates
+    assert agent.num_updates + agent.loop.owed_updates == earned + len(steps) + turns.count(1)
+    DDPG.load(tmp_path / "saved").update(1)
+
+
+def test_agents_in_threads_of_their_own_do_what_they_do_alone():
+    """Made in a thread, used in another, closed in a third; two at the same time, of another kind too."""
+    made, results = {}, {}
+
+    def make(name, kind, spaces, config):
+        made[name] = filled(spaces, config, kind)
+
+    def use(name):
+        made[name].update(20)
+        results[name] = made[name].get_parameters()
+
+    choices = (BOX, gym.spaces.Discrete(3))
+    dqn = DQNConfig(hidden=(8,), batch_size=4, buffer_size=20, updates_per_call=2)
+    arguments = {"ddpg": (DDPG, SPACES, CONFIG), "dqn": (DQN, choices, dqn)}
+    for name in arguments:
+        together(lambda name=name: make(name, *arguments[name]))
+    together(*[lambda name=name: use(name) for name in arguments])
+    for name, (kind, spaces, config) in arguments.items():
+        alone = kind(spaces, config, seed=0)
+        alone.memory.sampler.restore(made[name].memory.sampler.state())
+        alone.update(20)
+        for variable, value in alone.get_parameters().items():
+            np.testing.assert_array_equal(value, results[name][variable], variable)
+    together(*[agent.close for agent in made.values()])
+    assert all(agent.closed for agent in made.values())
+
+
+def test_closing_beside_updates_ends_them_by_name():
+    agent, updated = filled(config=CONFIG.replace(jit=False)), threading.Event()
+
+    def update():
+        while True:
+            agent.update(1)
+            updated.set()
+
+    with pytest.raises(UsageError, match="closed"):
+        together(update, lambda: updated.wait(LIMIT) and agent.close())
+    assert agent.closed
+
+
+def test_who_waits_for_the_lock_gets_its_turn():
+    """An owner that asks again at once does not keep others out; a plain lock would be its own again, mostly."""
+    lock, over, waiting, order = FairLock(), threading.Event(), threading.Event(), []
+
+    def own_again():
+        while not over.is_set():
+            lock(hold)
+
+    def hold():
+        order.append("owner")
+        # Until the other one waits; it says so before it does, and cannot tell when it does.
+        while not (over.is_set() or (waiting.is_set() and lock._queue.locked())):
+            waiting.wait(0.001)
+
+    def ask():
+        try:
+            for _ in range(30):
+                waiting.set()
+                lock(asked)
+        finally:
+            over.set()
+
+    def asked():
+        waiting.clear()
+        order.append("other")
+
+    together(own_again, ask)
+    runs = [len(list(run)) for who, run in itertools.groupby(order) if who == "owner"]
+    assert order.count("other") == 30
+    assert sum(runs) <= 3 * 30  # 30 or 31, but where the system lets the other one wake late
+
+
+def test_the_lock_is_reentrant_and_free_after_an_error():
+    lock = FairLock()
+    assert lock(lambda: lock(lambda: lock(int, "3"))) == 3
+    with pytest.raises(ZeroDivisionError):
+        lock(lambda: lock(lambda: 1 / 0))
+    together(lambda: lock(int))
+
+
+def test_the_lock_excludes():
+    lock, inside, most = FairLock(), [], []
+
+    def stay():
+        inside.append(None)
+        threading.Event().wait(0.02)  # long enough for the others to come in, if they can
+        most.append(len(inside))
+        inside.pop()
+
+    together(*[lambda: lock(stay)] * 3)
+    assert most == [1, 1, 1]
