@@ -34,6 +34,12 @@ def bar(**options: Any) -> Any:
     return tqdm(dynamic_ncols=True, **options)
 
 
+def is_narrow(bar: Any) -> bool:
+    """Return whether a bar of :func:`bar` is in a place of fewer than 100 columns."""
+    columns = bar.format_dict.get("ncols")
+    return bool(columns) and columns < 100
+
+
 def significant(value: float) -> str:
     """Return a number for people, with four significant digits, or the whole ones of a larger number.
 

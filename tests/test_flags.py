@@ -89,13 +89,30 @@ def test_help_in_an_environment_shows_its_options_with_its_presets_values(capsys
     ]
     told = in_one_line(text)
     assert "--batch-size N transitions in a minibatch (default: 64)" in told  # 256 elsewhere
-    assert "--total-timesteps N environment steps; none: the preset's (default: 10000)" in told
+    assert "--total-timesteps N environment steps; none: the preset's, or 100000 without one (default: 10000)" in told
     assert "--bounding {squashing,inverting,zeroing} how actions stay within their box (default: squashing)" in told
     (tmp_path / "c.toml").write_text("batch_size = 7\njit = false")
     arguments = ["train", "--config", str(tmp_path / "c.toml"), "Pendulum-v1"]
     told = in_one_line(helped(*arguments, capsys=capsys, monkeypatch=monkeypatch))
     assert "transitions in a minibatch (default: 7)" in told
     assert "compile the updates (default: False)" in told
+
+
+@pytest.mark.parametrize(
+    ("env_id", "whose"),
+    [
+        ("Pendulum-v1", "The defaults are its preset's."),
+        ("BipedalWalker-v3", "its preset's, those of the recipe plus."),
+        ("WithoutPreset-v0", "those of the recipe plus: WithoutPreset-v0 has no preset"),
+        ("WithoutPresetChoices-v0", "WithoutPresetChoices-v0 has no preset"),
+    ],
+)
+def test_help_says_whose_the_defaults_are(env_id, whose, capsys, monkeypatch):
+    gym.register("WithoutPreset-v0", "gymnasium.envs.classic_control.pendulum:PendulumEnv")
+    gym.register("WithoutPresetChoices-v0", "gymnasium.envs.classic_control.acrobot:AcrobotEnv")
+    if env_id == "BipedalWalker-v3":  # without its physics
+        monkeypatch.setattr("ddpg.commands.training._environment", lambda *_: (env_id, "DDPG", DDPGConfig))
+    assert whose in in_one_line(helped("train", env_id, capsys=capsys, monkeypatch=monkeypatch))
 
 
 def test_help_where_actions_are_discrete_shows_dqns_options_alone(capsys, monkeypatch):
@@ -329,6 +346,8 @@ assert not heavy, heavy
 assert main(["runs", {str(tmp_path)!r}]) == 0
 assert main(["plot", "nowhere"]) == 2
 assert main(["study", "nowhere.toml"]) == 2
+for name in ("evaluate", "export", "record", "watch", "resume"):
+    assert main([name, "nowhere"]) == 2
 import ddpg.runs.plotting, ddpg.studies.study_jobs, ddpg.studies.study_report
 assert main(["train", "Pendulum-v1", "--help"]) == 0
 assert "tensorflow" not in sys.modules

@@ -97,11 +97,15 @@ def test_the_return_fits_the_terminal(columns, name, monkeypatch):
     bar.on_training_end(agent)
     line = drawn(terminal)
     assert len(line) <= columns
-    assert line.startswith(f"{name}:  82%|")
-    if columns > 60:
-        assert " 1234567/1500000 return -0.0321 success 100% [" in line
     if columns == 120:
+        assert line.startswith(f"{name}:  82%|")
+        assert " 1234567/1500000 return -0.0321 success 100% [" in line
         assert line.rstrip().endswith("step/s]")
+    else:
+        assert line.startswith(f"{name}: |")
+    if columns == 80:
+        assert " 1.23M/1.50M return -0.0321 ok 100% [<" in line
+        assert len(line.split("|")[1]) >= 8  # the bar itself
 
 
 def test_the_bar_tells_that_an_update_is_compiled(monkeypatch):

@@ -203,14 +203,17 @@ class ProgressBar(Callback):
         successes = [episode.success for episode in self._episodes if episode.success is not None]
         mean = float(np.mean([episode.episode_return for episode in self._episodes]))
         text = f"return {progress.significant(mean)} "
-        return text + (f"success {np.mean(successes):.0%} " if successes else "")
+        word = "ok" if progress.is_narrow(self._bar) else "success"
+        return text + (f"{word} {np.mean(successes):.0%} " if successes else "")
 
     def _say(self, text: str) -> None:
         # Before the times: what does not fit is cut off at the end.
         self._compiling = text.startswith("compiling")
-        self._bar.bar_format = (
-            "{desc}: {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} " + text + "[{elapsed}<{remaining}, {rate_fmt}]"
-        )
+        narrow = progress.is_narrow(self._bar)
+        before, times = ("", "") if narrow else ("{percentage:3.0f}%", "{elapsed}")
+        after = times + "<{remaining}" + ("" if narrow else ", {rate_fmt}")
+        self._bar.unit_scale = narrow  # 1.23M
+        self._bar.bar_format = "{desc}: " + before + "|{bar}| {n_fmt}/{total_fmt} " + text + f"[{after}]"
 
     def on_training_end(self, agent) -> None:
         """Leave the finished bar on the screen."""

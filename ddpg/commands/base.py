@@ -50,6 +50,16 @@ class OfRun(Command):
 
     run: str = option(dataclasses.MISSING, "a run directory, e.g. runs/Pendulum-v1/1", positional=True, metavar="RUN")
 
+    def check_checkpoint(self, which: str) -> None:
+        """Refuse a run that has no such checkpoint, before TensorFlow is imported, which takes seconds.
+
+        Raises:
+            UsageError: no run directory, or no such checkpoint.
+        """
+        from ddpg.storage import checkpoint
+
+        checkpoint.find(self.run, which)
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OfEnvironment(Command):

@@ -33,17 +33,18 @@ class Evaluate(WithJson, InItsEnvironment):
         print(json.dumps(summary) if self.json else text)
 
     def _evaluated(self) -> tuple[dict[str, Any], str]:
+        from ddpg.runs import directory
+        from ddpg.runs.environments import check_import, make_env
+        from ddpg.storage import checkpoint
+
+        path = checkpoint.find(self.run, self.checkpoint)  # before TensorFlow is imported, which takes seconds
+        document = directory.read_config(self.run)
+        check_import(document["env_id"], self.run, self.allow_import)
         find_here(*self.allow_import)
         load("ddpg.agents.registry")
         from ddpg.agents.registry import load_agent
-        from ddpg.runs import directory
-        from ddpg.runs.environments import check_import, make_env
         from ddpg.runs.evaluation import evaluate, final_seed
-        from ddpg.storage import checkpoint
 
-        path = checkpoint.find(self.run, self.checkpoint)
-        document = directory.read_config(self.run)
-        check_import(document["env_id"], self.run, self.allow_import)
         env = make_env(document["env_id"], document["wrappers"])
         agent = load_agent(path, env)
         seed = final_seed(document["seed"]) if self.seed is None else self.seed
@@ -140,6 +141,7 @@ class Export(WithJson, OfRun):
     def __call__(self) -> None:
         """Write them, and tell how far they are from the agent."""
         with stdout_kept(self.json):
+            self.check_checkpoint(self.checkpoint)
             load("ddpg.agents.registry")
             with quiet_tensorflow():  # the converters' notices too
                 from ddpg.runs.export import export_run

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ from ddpg.toml_file import read_toml
 
 if TYPE_CHECKING:
     from ddpg.config import AgentConfig
+    from ddpg.runs.presets import Preset
 
 _ALL = (
     "Train in an environment; leaves runs/ENV/N/.\n\nThese are the options of every algorithm.\n\n"
@@ -26,9 +28,9 @@ class Train(WithJson, WithProgress, OfEnvironment):
     """Train in an environment; leaves runs/ENV/N/."""
 
     seed: int | None = option(None, "of weights, exploration and environment; none: a random one")
-    total_timesteps: int | None = option(None, "environment steps; none: the preset's")
+    total_timesteps: int | None = option(None, "environment steps; none: the preset's, or 100000 without one")
     recipe: str | None = option(
-        None, "options under a name instead of the preset's: those in ddpg/recipes, or a TOML file", metavar="NAME"
+        None, "options under a name, instead of the defaults: those in ddpg/recipes, or a TOML file", metavar="NAME"
     )
     config: str | None = option(None, "a TOML file with the options below; flags go before it", metavar="FILE")
     root: str = option("runs", "where runs are kept", metavar="DIR")
@@ -74,15 +76,14 @@ class Train(WithJson, WithProgress, OfEnvironment):
 
         preset = preset_for(name, kind)
         recipe, file = first["recipe"], first["config"]
-        values = preset.options
+        values = preset.options_for(kind, _steps(first["total_timesteps"], preset.total_timesteps))
         if recipe is not None:
             values = recipe_options(recipe, kind, name)
         hints = hints_for(kind, name)
         values = values | (from_toml(kind, read_toml(file), kind.__name__, hints) if file else {})
         options = flags_of(kind, values)
         flags = cls.flags({"total_timesteps": preset.total_timesteps}) | options
-        preset_of = "" if preset.recipe is None else f" (recipe {preset.recipe})"
-        whose = f"its preset's{preset_of}" if recipe is None else f"those of the recipe {recipe}"
+        whose = f"those of the recipe {recipe}" if recipe is not None else _whose(name, preset)
         text = f"Train {algorithm} in {name}; leaves runs/{name}/N/.\n\nThe defaults are {whose}."
         found, unknown = parsed(flags, helped or words, prog, text)
         names = [word[2:].partition("=")[0].removeprefix("no-").replace("-", "_") for word in unknown[:1]]
@@ -138,7 +139,10 @@ class Resume(WithJson, WithProgress, InItsEnvironment):
 
     def __call__(self) -> None:
         """Go on, and report."""
+        from ddpg.runs import directory
+
         with stdout_kept(self.json):
+            directory.read_config(self.run)  # before TensorFlow is imported, which takes seconds
             find_here(*self.allow_import)
             load("ddpg.runs.training", say=self.progress_bar)
             from ddpg.runs import training
@@ -154,6 +158,21 @@ class Resume(WithJson, WithProgress, InItsEnvironment):
                 progress_bar=self.progress_bar,
             )
         print_report(run, self.json)
+
+
+def _whose(name: str, preset: "Preset") -> str:
+    """Return whose the defaults of an environment are, for its help."""
+    from ddpg.runs.presets import PRESETS
+
+    of_recipe = "" if preset.recipe is None else f"those of the recipe {preset.recipe}"
+    if name in PRESETS:
+        return "its preset's" + (f", {of_recipe}" if of_recipe else "")
+    return f"{of_recipe or 'the same everywhere'}: {name} has no preset"
+
+
+def _steps(given: object, usual: int) -> int:
+    """Return the length of a run for its preset; what is no number of steps is refused later, by its name."""
+    return int(given) if isinstance(given, (int, float)) and 1 <= given < math.inf else usual
 
 
 def _of_every_algorithm() -> dict[str, Flag]:

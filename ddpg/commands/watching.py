@@ -21,6 +21,7 @@ class Watch(InItsEnvironment):
 
     def __call__(self) -> None:
         """Show them."""
+        self.check_checkpoint(self.checkpoint)
         find_here(*self.allow_import)
         load("ddpg.runs.watching")
         from ddpg.runs.watching import watch_run
@@ -49,6 +50,7 @@ class Record(WithJson, Watch):
         print(json.dumps(summary) if self.json else f"{summary['path']}: {summary['env_id']}, seed {summary['seed']}")
 
     def _recorded(self) -> dict[str, Any]:
+        self.check_checkpoint(self.checkpoint)
         find_here(*self.allow_import)
         load("ddpg.runs.watching")
         from ddpg.runs.watching import record_run

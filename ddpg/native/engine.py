@@ -1,9 +1,10 @@
 """Machine code from LLVM's text."""
 
+import contextlib
 import ctypes
 import functools
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib import metadata
 from types import ModuleType
 from typing import Any
@@ -17,11 +18,28 @@ from ddpg.native.subnormal import mode_functions
 PIPELINE = 1  # counts the ways in which _optimised has worked: code of another one is not taken from the cache
 
 
+class CompilerFailure(NoTranslation):
+    """LLVM is not there, or refuses what it was given: no limit of ours, as a missing translation is."""
+
+
+@contextlib.contextmanager
+def _llvm_failures() -> Iterator[None]:
+    """Let whatever LLVM raises be a :class:`CompilerFailure`: updates are compiled by XLA then."""
+    try:
+        yield
+    except NoTranslation:
+        raise
+    except Exception as error:
+        lines = str(error).strip().splitlines() or [""]
+        raise CompilerFailure(f"LLVM failed: {type(error).__name__}: {' '.join(lines[:2])}") from error
+
+
+@_llvm_failures()
 def machine() -> Registers:
     """Return what this machine's registers hold.
 
     Raises:
-        NoTranslation: llvmlite cannot be imported.
+        CompilerFailure: llvmlite cannot be imported, or fails.
     """
     return registers(_llvm().get_host_cpu_features().flatten())
 
@@ -32,8 +50,12 @@ class Compiled:
     Attributes:
         run: what each worker calls.
         run_alone: does the same in one call; ``run`` itself where there is one worker.
+
+    Raises:
+        CompilerFailure: LLVM refuses the text, or cannot make code of it.
     """
 
+    @_llvm_failures()
     def __init__(self, text: str, pointers: int):
         llvm = _llvm()
         target = llvm.Target.from_default_triple().create_target_machine(
@@ -83,7 +105,7 @@ def _llvm() -> ModuleType:
     try:
         from llvmlite import binding
     except ImportError as error:
-        raise NoTranslation(f"llvmlite cannot be imported ({error})") from None
+        raise CompilerFailure(f"llvmlite cannot be imported ({error})") from None
     binding.initialize_native_target()
     binding.initialize_native_asmprinter()
     return binding

@@ -1,17 +1,20 @@
 """What runs there are."""
 
+import functools
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ddpg.config import CONFIGS
+from ddpg.config import CONFIGS, DDPGConfig
 from ddpg.errors import UsageError
+from ddpg.options import from_toml
 from ddpg.progress import significant
 from ddpg.runs import directory
 from ddpg.runs.curves import Run, runs_at, shown
 from ddpg.runs.ownership import LOG, is_held, is_owned
-from ddpg.runs.presets import preset_config
+from ddpg.runs.presets import preset_for
+from ddpg.runs.recipes import RECIPES, read_recipe
 
 COLUMNS = ("run", "algorithm", "steps", "last", "best", "age", "state", "options")
 
@@ -20,10 +23,11 @@ def list_runs(root: str | Path = "runs") -> list[dict[str, Any]]:
     """Return what is known of every run below ``root``; what cannot be read there is passed over with a line on stderr.
 
     Returns:
-        Of each ``run``, ``env_id``, ``algorithm``, ``seed``, ``options`` (those that differ from the environment's
-        preset), ``timesteps``, ``total_timesteps``, ``last_return``, ``best_return`` (``None`` before the first
-        evaluation), ``age_seconds`` since something was written, and ``state``: running, finished or interrupted;
-        unknown where whether it is running may not be known.
+        Of each ``run``, ``env_id``, ``algorithm``, ``seed``, ``recipe`` (``None`` where the options are as near to the
+        environment's preset), ``options`` (those that differ from the recipe's or the preset's), ``timesteps``,
+        ``total_timesteps``, ``last_return``, ``best_return`` (``None`` before the first evaluation), ``age_seconds``
+        since something was written, and ``state``: running, finished or interrupted; unknown where whether it is
+        running may not be known.
 
     Raises:
         UsageError: no such directory.
@@ -51,13 +55,15 @@ def _about(run: Run) -> dict[str, Any]:
     # A cell on a cluster has its lock there; here its log is held.
     running = True if timesteps < total and is_held(run.path.parent / LOG) else is_owned(run.path)
     returns = run.returns.tolist()
+    recipe, options = _changed(run)
     written = max(path.stat().st_mtime for path in run.path.iterdir() if path.suffix in (".csv", ".json"))
     return {
         "run": str(run.path),
         "env_id": run.env_id,
         "algorithm": run.document["algorithm"],
         "seed": run.document["seed"],
-        "options": _changed(run),
+        "recipe": recipe,
+        "options": options,
         "timesteps": timesteps,
         "total_timesteps": total,
         "last_return": returns[-1] if returns else None,
@@ -73,17 +79,32 @@ def _state(running: bool | None, reached: bool) -> str:
     return "running" if running else "finished" if reached else "interrupted"
 
 
-def _changed(run: Run) -> dict[str, Any]:
-    """Return the options that differ from the preset of the run's environment."""
+def _changed(run: Run) -> tuple[str | None, dict[str, Any]]:
+    """Return the recipe that a run's options are nearest to, if not its environment's preset, and what differs."""
     kind = CONFIGS.get(run.document["algorithm"])
     if kind is None:
-        return {}
-    preset = preset_config(run.env_id, kind).to_json()
-    return {name: value for name, value in run.document["config"].items() if preset.get(name) != value}
+        return None, {}
+    own, total = run.document["config"], run.document["total_timesteps"]
+
+    def changed(base: dict[str, Any]) -> dict[str, Any]:
+        return {name: value for name, value in own.items() if base.get(name) != value}
+
+    preset = preset_for(run.env_id, kind)
+    presets = (preset.options, preset.options_for(kind, total))
+    found: list[tuple[str | None, dict[str, Any]]] = [(None, changed(kind(**base).to_json())) for base in presets]
+    if kind is DDPGConfig:
+        found += [(name, changed(_recipe(name))) for name in RECIPES]
+    return min(found, key=lambda one: len(one[1]))  # the preset where it is as near
+
+
+@functools.cache
+def _recipe(name: str) -> dict[str, Any]:
+    return DDPGConfig(**from_toml(DDPGConfig, read_recipe(name), name)).to_json()
 
 
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:
-    options = ", ".join(f"{name}={shown(value)}" for name, value in row["options"].items())
+    recipe = {} if row["recipe"] is None else {"recipe": row["recipe"]}
+    options = ", ".join(f"{name}={shown(value)}" for name, value in {**recipe, **row["options"]}.items())
     steps = f"{row['timesteps']:,}/{row['total_timesteps']:,}"
     returns = ("" if row[name] is None else significant(row[name]) for name in ("last_return", "best_return"))
     return row["run"], row["algorithm"], steps, *returns, _age(row["age_seconds"]), row["state"], options

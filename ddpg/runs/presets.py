@@ -2,11 +2,14 @@
 
 import dataclasses
 import functools
+import math
 from typing import Any, TypeVar, overload
 
 from ddpg.config import AgentConfig, DDPGConfig
 from ddpg.options import from_toml
 from ddpg.runs.recipes import read_recipe
+
+RANDOM_SHARE = 0.1  # of a shorter run than usual: what may be random at first
 
 _Config = TypeVar("_Config", bound=AgentConfig)
 
@@ -31,6 +34,27 @@ class Preset:
         if self.recipe is None:
             return self.changes
         return from_toml(DDPGConfig, read_recipe(self.recipe), f"recipe {self.recipe!r}") | self.changes
+
+    def options_for(self, kind: type[AgentConfig], total_timesteps: int) -> dict[str, Any]:
+        """Return the options for a run of another length: of a shorter one, no larger share is random at first.
+
+        ``learning_starts`` and ``exploration_steps`` are at most a tenth of the run, or the share that they are of the
+        usual run, whichever is more. A run of the usual length or longer has them as they are.
+
+        Args:
+            kind: the class of the options, whose defaults count too.
+            total_timesteps: environment steps of the run.
+        """
+        config = kind(**self.options)
+        return self.options | {
+            name: steps
+            for name, least in (("learning_starts", config.batch_size), ("exploration_steps", 1))
+            if (steps := self._within(getattr(config, name), least, total_timesteps)) < getattr(config, name)
+        }
+
+    def _within(self, usual: int, least: int, total_timesteps: int) -> int:
+        share = max(RANDOM_SHARE, usual / self.total_timesteps)
+        return min(usual, max(least, math.ceil(share * total_timesteps)))
 
 
 # Plain DDPG forgets here: on one seed in ten it ended below -200. With rewards of one scale and a cooldown on one of
@@ -111,3 +135,28 @@ def preset_config(env_id: str, kind: type[AgentConfig] = DDPGConfig, **changes: 
         UsageError: an unknown field, or a bad value.
     """
     return kind().replace(**preset_for(env_id, kind).options | changes)
+
+
+def budget_note(env_id: str, config: AgentConfig, total_timesteps: int) -> str:
+    """Return a line about a run that is short for its options, or the empty string.
+
+    Args:
+        env_id: the environment.
+        config: the options of the run.
+        total_timesteps: its environment steps.
+    """
+    starts, tenth = config.learning_starts, max(1, total_timesteps // 10)
+    advice = f"(learning_starts); train longer, or take e.g. --learning-starts {tenth}"
+    if starts >= total_timesteps:
+        return f"{env_id}: nothing will be learned: all {total_timesteps:,} steps are random {advice}"
+    if starts > total_timesteps / 4:
+        return f"{env_id}: {starts:,} of {total_timesteps:,} steps are random before learning begins {advice}"
+    kind, preset = type(config), preset_for(env_id, type(config))
+    usual = kind(**preset.options).learning_starts
+    if starts < usual and starts == preset.options_for(kind, total_timesteps).get("learning_starts"):
+        whose = "its preset" if preset.recipe is None else f"recipe {preset.recipe}"
+        return (
+            f"{env_id}: {starts:,} of {total_timesteps:,} steps are random before learning begins, not the {usual:,} "
+            f"of {whose}, which are for {preset.total_timesteps:,} steps; --learning-starts sets another number"
+        )
+    return ""

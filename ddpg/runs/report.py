@@ -33,10 +33,7 @@ def print_report(run: Path, as_json: bool) -> None:
     if as_json:
         print(json.dumps(summary))
         return
-    if not summary["finished"]:
-        stopped = f"Stopped at {timesteps:,} of {document['total_timesteps']:,} steps"
-        print(f"{stopped}; go on with: {command_for('resume', run, env_id)}")
-    if evaluation:
+    if evaluation and summary["finished"]:  # of a run that was left, that was said when it was
         success = summary["evaluation_success_rate"]
         compiling, seconds = summary["compile_seconds"], summary["training_seconds"]
         print(

@@ -19,11 +19,12 @@ from ddpg.distributed.choosing import check_collector, check_options
 from ddpg.distributed.collecting import collecting
 from ddpg.errors import EnvironmentFault, UsageError, file_faults
 from ddpg.experience.interaction import spaces_of
+from ddpg.progress import note
 from ddpg.runs import description, directory, signals, underway
 from ddpg.runs.environments import check_import, full_id, id_of, make_env, make_training_env, usual_interval
 from ddpg.runs.ledger import Ledger
 from ddpg.runs.ownership import owned
-from ddpg.runs.presets import preset_config, preset_for
+from ddpg.runs.presets import budget_note, preset_for
 from ddpg.runs.recorder import LEDGER
 from ddpg.runs.versions import differences, versions_here
 from ddpg.storage import checkpoint, place
@@ -54,7 +55,8 @@ def train(
 
     Args:
         env_id: as for ``gymnasium.make``, or ``module:Id``.
-        config: the options; by default the environment's preset, or the recipe ``plus`` where it has none.
+        config: the options; by default the environment's preset, or the recipe ``plus`` where it has none, of which a
+            run shorter than usual has fewer random steps (:meth:`ddpg.runs.presets.Preset.options_for`).
         seed: ``None``: a random one, noted in ``config.json``.
         total_timesteps: environment steps, over all environments; the preset's by default.
         root: where run directories are kept.
@@ -95,11 +97,13 @@ def train(
         kind = agent_for(spaces_of(env)[1])
         preset = preset_for(name, kind.config_class)
         total_timesteps = preset.total_timesteps if total_timesteps is None else int(total_timesteps)
-        agent = kind(env, config or preset_config(name, kind.config_class), seed)
+        agent = kind(env, config or kind.config_class(**preset.options_for(kind.config_class, total_timesteps)), seed)
         if collector != "local":
             check_options(agent.config, n_envs)
         agent.check_learning(total_timesteps)
         limits.check_counts(agent.config)
+        if short := budget_note(name, agent.config, total_timesteps):
+            note(short)
         usual = usual_interval(name, n_envs, total_timesteps, collector)
         document = {
             "env_id": full_id(env_id, name),

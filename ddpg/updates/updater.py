@@ -11,8 +11,10 @@ from ddpg.config import AgentConfig
 from ddpg.errors import UsageError
 from ddpg.experience.normalisers import ObservationNormaliser
 from ddpg.experience.sampling import Sampler
+from ddpg.native.engine import CompilerFailure
 from ddpg.native.program import NoTranslation
 from ddpg.networks.base import Network
+from ddpg.progress import note
 from ddpg.updates.base import Update
 from ddpg.updates.learner import FusedLearner, SteppedLearner, UncompiledLearner
 from ddpg.updates.native_learner import NativeLearner
@@ -84,6 +86,8 @@ class Updater:
                 raise UsageError(
                     f"compiler='native' cannot translate this update: {reason}; use 'auto' or 'xla'"
                 ) from None
+            if isinstance(reason, CompilerFailure):
+                note(f"{reason}; XLA compiles the updates instead, and llvmlite installed anew may help")
             return None
 
     def set_rate(self, session: tf.compat.v1.Session, network: Network, rate: float) -> None:

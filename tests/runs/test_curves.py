@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from matplotlib.figure import Figure
 from scipy import stats
 
-from ddpg import UsageError
+from ddpg import DDPGConfig, UsageError
 from ddpg.runs import curves, description, listing, ownership, plotting
 from ddpg.runs.curves import centre_and_interval, find_runs, labels, learning_curves
 from ddpg.runs.listing import list_runs
@@ -305,6 +305,18 @@ def test_list_of_runs(tmp_path):
     assert "gamma=0.5" in next(line for line in lines if line.startswith(str(finished)))
     assert {row["state"] for row in list_runs(tmp_path)} == {"finished", "interrupted"}
     assert listing.runs_text([]) == "no runs yet"
+
+
+def test_a_run_of_a_recipe_is_listed_by_the_recipes_name(tmp_path):
+    """Not by the fifteen options in which the recipe differs from the preset."""
+    plain = DDPGConfig().to_json()
+    run = write_run(tmp_path, 1, [1.0], env_id="Nobodys-v0", **plain | {"gamma": 0.5})
+    preset = write_run(tmp_path, 2, [1.0], env_id="Nobodys-v0")
+    rows = {row["run"]: row for row in list_runs(tmp_path)}
+    row = rows[str(run)]
+    assert (row["recipe"], row["options"]) == ("ddpg", {"gamma": 0.5})
+    assert (rows[str(preset)]["recipe"], rows[str(preset)]["options"]) == (None, {})
+    assert listing.runs_text([row]).endswith("recipe=ddpg, gamma=0.5")
 
 
 def test_runs_of_others_are_listed(tmp_path, monkeypatch):

@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 from ddpg import DDPG, DDPGConfig, UsageError
+from ddpg.native import engine
 from ddpg.updates.learner import FusedLearner
 from ddpg.updates.native_learner import NativeLearner
 
@@ -155,3 +156,27 @@ def test_divergence_is_seen():
     agent = agent_with(critic_learning_rate=1e30, compiler="native")
     with pytest.raises(FloatingPointError, match="diverged"):
         agent.update(20)
+
+
+@pytest.mark.parametrize(
+    "error", [RuntimeError("LLVM IR parsing error\n<string>:1:1: error: expected type"), OSError(8)]
+)
+def test_where_llvm_fails_xla_takes_over_with_one_line(error, monkeypatch, capsys):
+    """As llvmlite 0.44 does, which knows no opaque pointers."""
+
+    def refuse(text):
+        raise error
+
+    engine.compiled.cache_clear()
+    monkeypatch.setattr(engine._llvm(), "parse_assembly", refuse)
+    config = DDPGConfig(hidden=(4,), batch_size=4, learning_starts=4, updates_per_call=4)
+    agent = DDPG(gym.make("Pendulum-v1"), config, seed=0)
+    agent.learn(8)
+    assert agent.num_updates > 0
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert type(error).__name__ in said
+    assert "XLA" in said
+    native = DDPG(gym.make("Pendulum-v1"), config.replace(compiler="native"), seed=0)
+    with pytest.raises(UsageError, match="use 'auto' or 'xla'"):
+        native.learn(8)

@@ -1,0 +1,90 @@
+"""What is random at first goes by the length of the run, where nobody wrote it; what is too short is said."""
+
+import json
+
+import gymnasium as gym
+import pytest
+
+import ddpg
+from ddpg import DDPGConfig, DQNConfig
+from ddpg.cli import main
+from ddpg.commands.training import Train
+from ddpg.runs.presets import PRESETS, Preset, budget_note, preset_for
+
+CONFIGS = {"CartPole-v1": DQNConfig}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def environments():
+    gym.register("Nobodys-v0", "gymnasium.envs.classic_control:PendulumEnv", max_episode_steps=5)
+    gym.register("NobodysChoices-v0", "gymnasium.envs.classic_control:CartPoleEnv", max_episode_steps=5)
+
+
+def config_of(*words):
+    return Train.parse([str(word) for word in words], "ddpg train").args[0]
+
+
+@pytest.mark.parametrize(
+    ("steps", "starts"), [(1_000_000, 5_000), (100_000, 5_000), (50_000, 5_000), (8_000, 800), (500, 96), (10, 96)]
+)
+def test_an_environment_of_ones_own_is_random_for_a_tenth_of_a_short_run(steps, starts):
+    """Recipe plus has 5,000 random steps, and minibatches of 96."""
+    assert config_of("Nobodys-v0", "--total-timesteps", steps).learning_starts == starts
+
+
+def test_dqn_explores_for_a_tenth_of_a_short_run():
+    config = config_of("NobodysChoices-v0", "--total-timesteps", 5_000)
+    assert (config.learning_starts, config.exploration_steps) == (500, 500)
+    assert config_of("NobodysChoices-v0") == DQNConfig()
+
+
+@pytest.mark.parametrize("env_id", [*PRESETS, "Nobodys-v0"])
+def test_a_run_of_the_usual_length_or_longer_has_its_presets_numbers(env_id):
+    kind = CONFIGS.get(env_id, DDPGConfig)
+    preset = preset_for(env_id, kind)
+    for steps in (preset.total_timesteps, 3 * preset.total_timesteps):
+        assert preset.options_for(kind, steps) == preset.options
+        assert budget_note(env_id, kind(**preset.options), steps) == ""
+
+
+def test_a_preset_that_explores_for_long_does_so_for_the_same_share():
+    preset = Preset(1_000, {"exploration_steps": 500, "learning_starts": 300})
+    changed = preset.options_for(DDPGConfig, 500)
+    assert (changed["exploration_steps"], changed["learning_starts"]) == (250, 256)  # the minibatch's 256 at least
+
+
+def test_what_somebody_wrote_stays(tmp_path):
+    (tmp_path / "options.toml").write_text("learning_starts = 4_000")
+    short = ("Nobodys-v0", "--total-timesteps", 8_000)
+    assert config_of(*short, "--learning-starts", 5_000).learning_starts == 5_000
+    assert config_of(*short, "--config", tmp_path / "options.toml").learning_starts == 4_000
+    assert config_of(*short, "--recipe", "plus").learning_starts == 5_000
+
+
+def test_what_is_too_short_is_said():
+    plus = preset_for("Nobodys-v0").options
+    assert "nothing will be learned" in budget_note("Nobodys-v0", DDPGConfig(**plus), 5_000)
+    assert "5,000 of 8,000" in budget_note("Nobodys-v0", DDPGConfig(**plus), 8_000)
+    assert "recipe plus" in budget_note("Nobodys-v0", DDPGConfig(**plus | {"learning_starts": 800}), 8_000)
+    assert budget_note("Nobodys-v0", DDPGConfig(learning_starts=700), 8_000) == ""
+
+
+def test_a_run_notes_the_number_it_has_and_goes_on_with_it(tmp_path, capsys):
+    small = {"hidden": "8", "batch-size": "4", "evaluation-episodes": "1", "updates-per-call": "4", "atoms": "4"}
+    words = [word for name, value in small.items() for word in (f"--{name}", value)]
+    arguments = ["train", "Nobodys-v0", "--total-timesteps", "1000", "--no-jit", "--no-progress-bar", *words]
+    assert main([*arguments, "--root", str(tmp_path)]) == 0
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1
+    assert "100 of 1,000 steps are random" in err
+    run = tmp_path / "Nobodys-v0" / "1"
+    assert json.loads((run / "config.json").read_text())["config"]["learning_starts"] == 100
+    ddpg.resume(run, total_timesteps=1_010, progress_bar=False)
+    assert json.loads((run / "config.json").read_text())["config"]["learning_starts"] == 100
+
+
+def test_python_has_the_same(tmp_path, monkeypatch):
+    seen = []
+    monkeypatch.setattr("ddpg.runs.underway.run_to_goal", lambda run, document, *_: seen.append(document["config"]))
+    ddpg.train("Nobodys-v0", total_timesteps=8_000, root=tmp_path, progress_bar=False)
+    assert seen[0]["learning_starts"] == 800
