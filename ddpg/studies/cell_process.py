@@ -11,18 +11,12 @@ from typing import Protocol
 from ddpg.errors import FileFault
 from ddpg.native.cores import INTRAOP, available_cores
 from ddpg.runs.ownership import hold
+from ddpg.studies.parent_guard import guarded
 from ddpg.studies.study_folder import Place, read_evaluation
 
 # Not ``-m ddpg``, with which modules of the working directory go before all others. An empty entry stands for it.
 _MAIN = "import sys;sys.path[:]=filter(None,sys.path);sys.argv[0]='ddpg';from ddpg.cli import main;sys.exit(main())"
 COMMAND = (sys.executable, "-c", _MAIN)
-# Linux ends a process whose parent dies with signal 9: whoever starts it may itself be ended without a word.
-_GUARD = (
-    sys.executable,
-    "-IS",
-    "-c",
-    "import ctypes,os,sys;ctypes.CDLL(None).prctl(1,9);os.execv(sys.argv[1],sys.argv[1:])",
-)
 
 
 class Process(Protocol):
@@ -62,12 +56,13 @@ class Engine(Protocol):
 class CellProcess:
     """What is next in a cell, in a process of this machine; what it says goes to the cell's log.
 
+    It ends with this process, also where that is killed: nothing is left behind that computes on.
+
     Args:
         place: of the cell.
         command: the ``ddpg`` command, to which the cell's arguments are added.
         environment: variables besides this process's.
         folder: where it runs; none: where this process does.
-        guarded: end it, on Linux, where this process dies.
 
     Attributes:
         returncode, gone: of :class:`Process`.
@@ -79,18 +74,17 @@ class CellProcess:
         command: Sequence[str],
         environment: Mapping[str, str],
         folder: Path | None = None,
-        guarded: bool = False,
     ):
         self.returncode: int | None = None
         self.gone: str | None = None
         self._place, self._evaluates = place, place.stage == "evaluate"
-        words = [*(_GUARD if guarded and sys.platform == "linux" else ()), *command, *place.arguments()]
+        words, stdin = guarded([*command, *place.arguments()])
         with place.log.open("ab") as log, contextlib.ExitStack() as stack:
             output = stack.enter_context(aside(place).open("wb")) if self._evaluates else log
             hold(log)
             self._process = subprocess.Popen(
                 words,
-                stdin=subprocess.DEVNULL,
+                stdin=stdin,
                 stdout=output,
                 stderr=log,
                 env=os.environ | dict(environment),

@@ -84,7 +84,7 @@ class RemoteCell:
         self._files = Changes({}, [])
         self._outbox = Outbox(place.folder)
         self._outbox.mark()
-        self._process = CellProcess(place, self._words, self._environment, self._folder, guarded=True)
+        self._process = CellProcess(place, self._words, self._environment, self._folder)
 
 
 class RemoteProcess:

@@ -38,6 +38,8 @@ class Job:
 class Scheduler:
     """Runs cells until all are finished or failed, or until ``request``.
 
+    A cell that another process is training is waited for, and goes on where that one left it.
+
     Attributes:
         failed: the cells that failed, and why.
     """
@@ -55,6 +57,7 @@ class Scheduler:
         self.running: dict[Place, Job] = {}
         self._waiting = collections.deque(places)
         self._engine, self._request, self._say = engine, request, say
+        self._others: set[Place] = set()  # waiting, while another process trains them
         self._lost: collections.Counter[Place] = collections.Counter()
 
     def run(self, look: Callable[[], None] = lambda: None) -> None:
@@ -81,11 +84,19 @@ class Scheduler:
             self._request.before_end = signals.nothing
 
     def _fill(self) -> None:
-        while self._waiting and len(self.running) < self._engine.slots():
-            place = self._waiting.popleft()
+        """Start cells as there are jobs for them; those that other processes train are waited for, and count."""
+        self._others &= {*self._waiting}
+        for place in [*self._waiting]:
             if place.state == "running":
-                self._fails(place, "another process is training it; wait until that ends", record=False)
-            elif place.stage is not None:  # or somebody else has finished it meanwhile
+                if place not in self._others:
+                    self._say(f"{place.cell}: another process is training it, and is waited for")
+                self._others.add(place)
+                continue
+            self._others.discard(place)
+            if len(self.running) + len(self._others) >= self._engine.slots():
+                continue
+            self._waiting.remove(place)
+            if place.stage is not None:  # or somebody else has finished it meanwhile
                 self._start(place)
 
     def _start(self, place: Place) -> None:

@@ -10,16 +10,12 @@ from ddpg.studies.study_jobs import Job, Scheduler
 
 
 class TrialScheduler(Scheduler):
-    """A scheduler that is given cells, and told to end some, while it runs.
-
-    A cell that another process is training is waited for: one that goes on where this command was killed.
-    """
+    """A scheduler that is given cells, and told to end some, while it runs."""
 
     def __init__(self, engine: Engine, request: signals.Request, say: Callable[[str], None]):
         """Prepare; see :class:`~ddpg.studies.study_jobs.Scheduler`."""
         super().__init__([], engine, request, say)
         self._ended_early: set[Place] = set()
-        self._orphans: set[Place] = set()
 
     @property
     def free(self) -> int:
@@ -42,22 +38,6 @@ class TrialScheduler(Scheduler):
         job = self.running.get(place)
         if job is not None and job.process.poll() is None:
             job.process.terminate()
-
-    def _fill(self) -> None:
-        """Start cells as there are jobs for them; those of others count."""
-        self._orphans &= {*self._waiting}
-        for place in [*self._waiting]:
-            if place.state == "running":
-                if place not in self._orphans:
-                    self._say(f"{place.cell}: is still trained by a process of before, which is waited for")
-                self._orphans.add(place)
-                continue
-            self._orphans.discard(place)
-            if len(self.running) + len(self._orphans) >= self._engine.slots():
-                continue
-            self._waiting.remove(place)
-            if place.stage is not None:
-                self._start(place)
 
     def _ended(self, job: Job) -> None:
         if job.place in self._ended_early and job.process.returncode != 0:

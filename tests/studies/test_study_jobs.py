@@ -1,8 +1,10 @@
 """The processes of a study: how many, what they are asked to do, what happens when they fail or must end."""
 
+import contextlib
 import os
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -264,9 +266,50 @@ def test_one_process_owns_a_study_and_a_cell(stubbed):
     with owned(study.root), pytest.raises(UsageError, match="is in use by process"):
         run(study)
     run(study)
-    (study.places[0].run / "checkpoints" / "100" / "manifest.json").unlink()
-    with owned(study.places[0].run):
-        assert study.places[0].state == "running"
-        assert "another process is training it" in run(study).failed["Pendulum-v1 plain seed 0"]
-    assert not study.places[0].failed.exists()
-    assert len(study.calls) == 1
+
+
+def test_a_cell_that_another_process_trains_is_waited_for(stubbed):
+    study = stubbed([0, 7])
+    run(study)
+    place = study.places[0]
+    (place.run / "checkpoints" / "100").rename(place.run / "checkpoints" / "50")
+    said = []
+    with contextlib.ExitStack() as other:
+        other.enter_context(owned(place.run))
+        assert place.state == "running"
+
+        def say(line):
+            said.append(line)
+            if "another process" in line:
+                other.close()
+
+        scheduler = Scheduler([place], LocalEngine(1, study.command), signals.Request(), say)
+        scheduler.run()
+    assert not scheduler.failed
+    assert place.state == "finished"
+    assert [line.partition(": ")[2].split()[0] for line in said] == ["another", "goes", "finished"]
+
+
+KILLED = """
+import sys
+from pathlib import Path
+from ddpg.studies.study import read_study
+from ddpg.studies.study_jobs import run_study
+study, root, *command = sys.argv[1:]
+run_study(Path(study), Path(root), read_study(study), jobs=2, command=command, progress_bar=False)
+"""
+
+
+def test_a_study_that_is_killed_leaves_nothing_computing_and_goes_on_at_once(stubbed):
+    study = stubbed([8, 0])
+    place = study.places[0]
+    words = [sys.executable, "-c", KILLED, str(study.file), str(study.root), *study.command]
+    with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as killed:
+        while "seed 0: finished" not in killed.stderr.readline():
+            pass
+        assert place.state == "running"
+        killed.send_signal(signal.SIGKILL)
+    outcome = run(study)
+    assert (outcome.finished, outcome.failed) == (2, {})
+    assert [call[0][0] for call in study.calls].count("train") == 2  # nothing was begun anew
+    assert place.saved == 100

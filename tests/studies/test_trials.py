@@ -176,3 +176,28 @@ def test_without_optuna_one_line_says_what_to_install(tmp_path, monkeypatch):
     with pytest.raises(UsageError, match="needs the package 'optuna'; install the extra 'tune'"):
         opened(tmp_path)
     assert not (tmp_path / "journal").exists()
+
+
+DAMAGE = [b"\x00\xff\xfe garbage", b"{", b"[[[[" * 2000, b'{"op_code": 1' + b"0" * 5000 + b"}", b""]
+
+
+@pytest.mark.parametrize("damage", DAMAGE, ids=range(len(DAMAGE)))
+def test_a_journal_damaged_anywhere_is_one_line_or_goes_on(damage, tmp_path):
+    trials = opened(tmp_path)
+    for number in range(3):
+        trials.ask()
+        trials.report(number, 1, float(number))
+        trials.complete(number, float(number))
+    path = tmp_path / "journal"
+    lines = path.read_bytes().splitlines(keepends=True)
+    refusals = []
+    for at, line in enumerate(lines):
+        path.write_bytes(b"".join([*lines[:at], damage + line[len(line) // 2 :], *lines[at + 1 :]]))
+        try:
+            again = opened(tmp_path)
+            again.ask()
+            assert again.best is None or again.best.value in (0.0, 1.0, 2.0)
+        except FileFault as fault:
+            refusals.append(str(fault))
+    assert refusals
+    assert all(str(path) in refusal and "\n" not in refusal for refusal in refusals)

@@ -1,0 +1,64 @@
+"""Processes that end with the one that started them, by the signal that Linux has and by the pipe that others have."""
+
+import fcntl
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from ddpg.studies.parent_guard import guarded
+
+METHODS = ["pipe", *(["signal"] if sys.platform == "linux" else [])]
+# Locks the file that is its first argument, says so, and would write "survived" there much later.
+CHILD = """
+import fcntl, signal, sys
+file = open(sys.argv[1], "w")
+fcntl.flock(file, fcntl.LOCK_EX)
+print("ready", flush=True)
+signal.sigtimedwait([], 300)
+file.write("survived")
+"""
+PARENT = """
+import subprocess, sys
+from ddpg.studies.parent_guard import guarded
+words, stdin = guarded([sys.executable, "-c", *sys.argv[2:]], sys.argv[1])
+subprocess.Popen(words, stdin=stdin).wait()
+"""
+
+
+def started(command, method):
+    words, stdin = guarded(command, method)
+    return subprocess.Popen(words, stdin=stdin, stdout=subprocess.PIPE, text=True)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_it_ends_where_its_parent_is_killed(method, tmp_path):
+    lock = tmp_path / "lock"
+    words = [sys.executable, "-c", PARENT, method, CHILD, str(lock)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout.readline() == "ready\n"
+        parent.send_signal(signal.SIGKILL)
+        with lock.open() as file:
+            fcntl.flock(file, fcntl.LOCK_EX)  # waits until the child is no more
+            assert file.read() == ""
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_status_signals_and_output_are_the_commands_own(method):
+    with started([sys.executable, "-c", "print('said'); raise SystemExit(3)"], method) as ended:
+        assert (ended.stdout.read(), ended.wait()) == ("said\n", 3)
+    with started([sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"], method) as killed:
+        assert killed.wait() == -signal.SIGKILL
+    saves = "import signal; signal.signal(15, lambda *_: exit(7)); print(flush=True); signal.pause()"
+    with started([sys.executable, "-c", saves], method) as asked:
+        asked.stdout.readline()
+        asked.terminate()
+        assert asked.wait() == 7
+
+
+def test_a_parent_that_died_before_is_noticed(tmp_path):
+    words, _ = guarded([sys.executable, "-c", f"open({str(tmp_path / 'ran')!r}, 'w')"], "signal")
+    words[3] = str(int(words[3]) + 1)  # another process than this, which is the parent
+    assert subprocess.run(words, check=False).returncode == -signal.SIGKILL
+    assert not (tmp_path / "ran").exists()
