@@ -82,11 +82,12 @@ import tensorflow.compat.v1
 
 root = os.getcwd() + os.sep
 for line in sys.stdin:
-    tests, timeout, output = json.loads(line)
+    tests, timeout, processor, output = json.loads(line)
     child = os.fork()
     if child == 0:
         os.setsid()  # what the tests start ends with them
         signal.alarm(int(timeout))
+        signal.setitimer(signal.ITIMER_PROF, processor)
         descriptor = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.dup2(descriptor, 1)
         os.dup2(descriptor, 2)
@@ -134,11 +135,17 @@ class Copy:
         self._server.stdin.close()
         self._server.wait()
 
-    def run(self, tests: list[str], timeout: float) -> tuple[int, str]:
-        """Run ``tests`` until the first one fails; return the exit status (< 0: a signal) and pytest's output."""
+    def run(self, tests: list[str], timeout: float, processor: float = 0) -> tuple[int, str]:
+        """Run ``tests`` until the first one fails; return the exit status (< 0: a signal) and pytest's output.
+
+        Args:
+            tests: what pytest is given.
+            timeout: seconds, after which SIGALRM ends them.
+            processor: seconds of processor time, after which SIGPROF does; 0: without a limit.
+        """
         output = self.root / "output"
         output.unlink(missing_ok=True)
-        print(json.dumps([[*PYTEST, *tests], timeout, str(output)]), file=self._server.stdin, flush=True)
+        print(json.dumps([[*PYTEST, *tests], timeout, processor, str(output)]), file=self._server.stdin, flush=True)
         status = int(self._server.stdout.readline() or SERVER_DIED)
         return status, output.read_text(encoding="utf-8", errors="replace") if output.exists() else ""
 

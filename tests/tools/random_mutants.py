@@ -8,6 +8,7 @@ test runs which lines, and for how long. Without it, ``--count`` mutants are sam
 uniformly, then one of its mutations (``mutations.py``) uniformly. Each is made in a copy of the tree, and the tests
 that run the mutated line are run until one fails: those of the module's own folder first, the fastest first, for at
 most ``--budget`` seconds by the durations that were measured. A mutant in a line that no test runs survives at once.
+As long as not every folder is measured, the files that name the module and the function most are run instead.
 
 Results go to a CSV, a row a mutant, rewritten after each: an interrupted sample goes on where it was. ``--again``
 runs those once more that were not killed; ``--tests`` names the tests to run in place of the chosen ones (for lines
@@ -20,6 +21,7 @@ import csv
 import dataclasses
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -38,6 +40,7 @@ RESULTS = Path(__file__).with_name("random_mutants.csv")
 EQUIVALENT = Path(__file__).with_name("random_mutants_equivalent.toml")
 ELSEWHERE = ("benchmarks", "envs", "golden", "tools")  # tests of other packages, and of these tools
 COVERAGE = "[run]\nsource_pkgs = ddpg\n"
+PATIENCE = 900  # seconds on a busy machine for tests that hang; those that compute are ended by processor time
 KILLED = ("killed", "timeout")
 
 
@@ -72,6 +75,26 @@ def sample(count: int, seed: int, root: Path = ROOT) -> list[Sampled]:
     return list(found)
 
 
+def folders() -> list[tuple[str, list[Path]]]:
+    """Return the folders of tests, and under ``"top"`` the files that are in none."""
+    found = [(path.name, [path]) for path in sorted((ROOT / "tests").iterdir()) if any(path.glob("test_*.py"))]
+    found = [(name, paths) for name, paths in found if name not in ELSEWHERE]
+    return [*found, ("top", sorted((ROOT / "tests").glob("test_*.py")))]
+
+
+def named(mutant: Sampled, count: int = 3) -> list[str]:
+    """Return the files of tests that name the mutant's module, class and function most, its own folder's first."""
+    words = {Path(mutant.file).stem, *mutant.mutation.function.split(".")} - {"", "__init__"}
+    scores = {}
+    for path in (path for _, paths in folders() for place in paths for path in [*place.glob("test_*.py"), place]):
+        if path.is_file():
+            text, name = path.read_text(encoding="utf-8"), str(path.relative_to(ROOT))
+            hits = sum(len(re.findall(rf"\b{word}\b", text)) for word in words)
+            own = name.startswith(mutant.folder)
+            scores[name] = (path.stem.removeprefix("test_") in words, own and hits > 0, hits / len(text), own)
+    return sorted(scores, key=lambda name: scores[name], reverse=True)[:count]
+
+
 class Coverage:
     """Which tests run which lines of the package, and how long each test takes.
 
@@ -88,6 +111,7 @@ class Coverage:
                 if case.find("failure") is None and case.find("error") is None and case.find("skipped") is None:
                     name = f"{case.get('classname', '').replace('.', '/')}.py::{case.get('name')}"
                     self.seconds[name] = float(case.get("time", 0))
+        self.unmeasured = {folder for folder, _ in folders()} - {path.stem for path in state.glob("*.cov")}
         self.lines: dict[str, dict[int, set[str]]] = {}
         for path in state.glob("*.cov"):
             data = coverage.CoverageData(str(path))
@@ -103,20 +127,12 @@ class Coverage:
         state.mkdir(parents=True, exist_ok=True)
         settings = state / "coveragerc"
         settings.write_text(COVERAGE, encoding="utf-8")
-        folders = [path for path in sorted((ROOT / "tests").iterdir()) if any(path.glob("test_*.py"))]
-        for paths in (*([path] for path in folders), sorted((ROOT / "tests").glob("test_*.py"))):
-            name = paths[0].name if paths[0].is_dir() else "top"
-            if name in ELSEWHERE or (state / f"{name}.done").exists():
+        for name, paths in folders():
+            if (state / f"{name}.done").exists():
                 continue
             print(f"measuring {name}", flush=True)
-            coverage = [
-                sys.executable,
-                "-m",
-                "coverage",
-                "run",
-                f"--rcfile={settings}",
-                f"--data-file={state / name}.cov",
-            ]
+            coverage = [sys.executable, "-m", "coverage", "run", f"--rcfile={settings}"]
+            coverage.append(f"--data-file={state / name}.cov")
             pytest = ["-m", "pytest", "-p", "coverage_by_test", "-n0", "-q", "-p", "no:cacheprovider"]
             subprocess.run(
                 [*coverage, *pytest, f"--junitxml={state / name}.xml", *map(str, paths)],
@@ -153,16 +169,22 @@ class Coverage:
         first = {}
         for place, test in enumerate(found):
             first.setdefault(test.partition("::")[0], place)
-        return sorted(found, key=lambda test: first[test.partition("::")[0]])  # a file's tests stay together
+        found.sort(key=lambda test: first[test.partition("::")[0]])  # a file's tests stay together
+        own = {
+            name for name, paths in folders() for path in paths if str(path.relative_to(ROOT)) + "/" == mutant.folder
+        }
+        if self.unmeasured & (own or {"top"} if found else self.unmeasured):
+            found += [file for file in named(mutant) if file not in first]
+        return found
 
 
-def verdict(copy: mutants.Copy, mutant: Sampled, tests: list[str], timeout: float) -> tuple[str, str]:
+def verdict(copy: mutants.Copy, mutant: Sampled, tests: list[str], processor: float) -> tuple[str, str]:
     """Run ``tests`` on the copy with the mutant in it; return killed, timeout or survived, and by which test."""
     with copy.changed(mutant.file, lambda source: mutations.mutated(source, mutant.mutation)):
-        status, output = copy.run(tests, timeout)
+        status, output = copy.run(tests, PATIENCE, processor)
     if status == 0:
         return "survived", ""
-    if status == -signal.SIGALRM:
+    if status in (-signal.SIGALRM, -signal.SIGPROF):
         return "timeout", ""
     failed = mutants.first_failed(output)
     return "killed", failed if status == 1 and failed != "(unnamed)" else f"(status {status})"
@@ -233,8 +255,7 @@ def main(arguments: list[str] | None = None) -> int:
             source = sources[mutant.file]
             tests = options.tests or covered.chosen(mutant, source, options.budget)
             start = time.perf_counter()
-            expected = sum(covered.seconds.get(test, 10) for test in tests)
-            what, failed = verdict(copy, mutant, tests, 60 + 5 * expected) if tests else ("not run", "")
+            what, failed = verdict(copy, mutant, tests, 3 * options.budget) if tests else ("not run", "")
             seconds = f"{time.perf_counter() - start:.0f}"
             row = (mutant.name, what, seconds, str(len(tests)), failed, mutations.described(source, mutant.mutation))
             results[mutant.name] = dict(
