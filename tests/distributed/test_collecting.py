@@ -235,3 +235,19 @@ def test_workers_that_never_answer_are_given_up(monkeypatch):
         agent.loop = RemoteLoop(agent, Pool(Played(), 2, 10))
         with pytest.raises(UsageError, match="no worker has answered for 0 s; 0 of them are there"):
             agent.learn(10)
+
+
+def test_updates_that_workers_earned_are_owed_without_them(monkeypatch):
+    """After 21 + 2 steps two updates are earned, and a call is of four."""
+    monkeypatch.setattr("ddpg.distributed.collecting._transport", lambda kind, assignment, address: Here(assignment))
+    config = DDPGConfig(**{"learning_starts": 20, "updates_per_call": 4} | TINY)
+    with DDPG(Counting(), config, seed=1) as agent:
+        local = agent.loop
+        with collecting(agent, Counting, "process", 1, length=10) as loop:
+            assert agent.loop is loop
+            agent.learn(22)
+            assert (agent.num_updates, loop.owed_updates) == (0, 2)
+        assert agent.loop is local
+        assert agent.loop.owed_updates == 2
+        agent.learn(2)
+        assert agent.num_updates == 4

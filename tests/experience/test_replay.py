@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from ddpg import Batch, ReplayBuffer, UsageError
+from ddpg.experience.linked import LinkedObservations
 
 
 def fill(buffer, start, count):
@@ -264,3 +265,18 @@ def test_what_could_be_saved_is_restored():
 def test_what_could_not_be_saved_is_refused(changes, message):
     with pytest.raises(UsageError, match=message):
         ReplayBuffer(9, (1,), 1).restore(saved(**changes))
+
+
+@pytest.mark.parametrize(("lane", "linked"), [(None, [False, False]), (1, [True, False]), (0, [False, True])])
+def test_an_episode_that_is_ended_is_not_linked_to_what_comes_next(lane, linked):
+    """Of two lanes whose next observation is their s′; what was ended begins anew."""
+    observations = LinkedObservations(8, (1,), np.float32)
+    for row in (0, 1):  # lanes 0 and 1
+        observations.rows[row] = row
+        observations.connect(row, row, np.float32([10 + row]), ended=False)
+    observations.end_episodes(lane)
+    for row in (2, 3):
+        observations.rows[row] = 8 + row
+        observations.connect(row, row - 2, np.float32([20 + row]), ended=False)
+    assert observations.following(np.arange(2))[1].tolist() == linked
+    assert observations.after(np.arange(4))[:, 0].tolist() == [10, 11, 22, 23]

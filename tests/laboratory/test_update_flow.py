@@ -119,6 +119,32 @@ def test_what_is_told():
     assert "n_critics=2" in text
 
 
+def test_the_agent_that_was_traced_is_closed(monkeypatch):
+    closed = []
+    monkeypatch.setattr(DDPG, "close", lambda agent, close=DDPG.close: closed.append(agent) or close(agent))
+    traced()
+    assert len(closed) == 1
+
+
+def test_the_picture_says_which_recipe_and_bounding_it_is_of(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.toml").write_text("hidden = [8]\nbatch_size = 16\n")
+    titles = []
+
+    def drawn(report, path, title):
+        titles.append(title)
+        return path
+
+    monkeypatch.setattr("ddpg.laboratory.picture.draw_update", drawn)
+    for flags in ([], ["--bounding", "zeroing"]):
+        assert main(["paths", "Pendulum-v1", "--recipe", "mine.toml", "--seed", "5", *flags]) == 0
+    assert "zeroing" not in titles[0]
+    for title, bounding in zip(titles, ("mine.toml", "zeroing"), strict=True):
+        assert bounding in title
+        assert "Pendulum-v1" in title
+        assert "seed 5" in title
+
+
 def test_on_the_command_line(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.toml").write_text("hidden = [8]\nbatch_size = 16\nn_critics = 2\n")

@@ -62,6 +62,12 @@ def test_nothing_is_written_that_could_not_be_read(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def test_the_shortest_run_can_be_written(tmp_path):
+    shortest = CONFIG | {"total_timesteps": 1, "evaluation_interval": 1, "evaluation_episodes": 1, "seed": 0}
+    description.write(tmp_path, shortest)
+    assert {name: description.read(tmp_path)[name] for name in shortest} == shortest
+
+
 WRONG = [
     ({"seed": -1}, "seed is -1"),
     ({"total_timesteps": 0}, "total_timesteps is 0"),

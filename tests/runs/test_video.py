@@ -51,7 +51,7 @@ def shades(path):
 
 def test_gif_holds_every_picture_at_the_environments_speed(tmp_path):
     env = Drawn(length=3)
-    path = ddpg.record(Still(), env, tmp_path / "a.gif", episodes=2, seed=0)
+    path = ddpg.record(Still(), env, str(tmp_path / "a.gif"), episodes=2, seed=0)
     assert path == tmp_path / "a.gif"
     frames = shades(path)
     assert [shade for shade, _ in frames] == [0, 10, 20, 30, 100, 110, 120, 130]

@@ -238,6 +238,7 @@ def table(path, group, name, **changes):
         ("variables", "W:0", {"shape": [2**41]}, r"shape\[0\] is 2199023255552"),
         ("variables", "W:0", {"dtype": "object"}, r"arrays\['variables'\]\['W:0'\]\.dtype is 'object'"),
         ("variables", "W:0", {"dtype": "float16"}, "dtype is 'float16'"),
+        ("variables", "W:0", {"offset": 5}, "offset"),
         ("replay", "rewards", {"shape": [2, 1]}, r"'observations'\] is 'float32 \[3, 2\]', expected float32 \[2, 2\]"),
         ("replay", "rewards", {"shape": []}, "expected float32"),
         ("replay", "actions", {"shape": [2, 1]}, r"'actions'\].* expected float32 \[3, A\]"),

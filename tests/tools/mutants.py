@@ -76,10 +76,11 @@ PYTEST = [
 ]
 # Importing TensorFlow takes longer than most tests: done once for each copy, and every run of tests is a fork of that.
 SERVER = """
-import json, os, signal, sys
+import gc, json, os, signal, sys
 import gymnasium, hypothesis.extra.numpy, matplotlib.pyplot, numpy, pytest, safetensors.numpy, scipy.stats
 import tensorflow.compat.v1
 
+gc.freeze()  # or each fork goes through all of it
 root = os.getcwd() + os.sep
 for line in sys.stdin:
     tests, timeout, processor, output = json.loads(line)

@@ -86,6 +86,16 @@ def test_renormalisation_by_hand(session):
     np.testing.assert_allclose(session.run(inference), (x - mean) / deviation, rtol=1e-5)
 
 
+def test_the_warm_up_lasts_as_many_steps_as_it_says(session):
+    x = np.array([[1.9], [2.1]], np.float32)
+    with v1.variable_scope("here", use_resource=True), training_mode(True):
+        y = batch_renormalization(tf.constant(x), "one", warm_up=3, epsilon=0.0)
+    session.run(v1.global_variables_initializer())
+    for _ in range(3):
+        np.testing.assert_allclose(session.run(y)[:, 0], [-1, 1], rtol=1e-4)
+    assert np.abs(session.run(y)[:, 0] - [-1, 1]).min() > 0.5
+
+
 @pytest.mark.parametrize(("norm", "agree"), [("renorm", False), ("renorm_soft", True)])
 def test_of_a_unit_that_is_seldom_active_both_modes_say_the_same(session, norm, agree):
     """Its deviation in this batch is far below a third of its moving one, to which r may not go down in CrossQ's."""
