@@ -34,6 +34,10 @@ class Patient:
         with self._patience():
             self._stream.flush()
 
+    def close(self) -> None:
+        """Flush, and stay open: what this process has to say at its end is still to come."""
+        self.flush()
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 

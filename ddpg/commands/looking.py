@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddpg.answers import stdout_kept
 from ddpg.commands.base import InItsEnvironment, OfEnvironment, OfRun, WithJson, find_here, load
+from ddpg.errors import EnvironmentFault
 from ddpg.options import option
 from ddpg.quiet import quiet_tensorflow
 from ddpg.storage.atomic import check_figure
@@ -28,11 +29,16 @@ class Evaluate(WithJson, InItsEnvironment):
 
     def __call__(self) -> None:
         """Evaluate, and print."""
-        with stdout_kept(self.json):
-            summary, text = self._evaluated()
-        print(json.dumps(summary) if self.json else text)
+        from ddpg.experience.env_calls import own_directory
 
-    def _evaluated(self) -> tuple[dict[str, Any], str]:
+        with stdout_kept(self.json), own_directory():
+            summary, text, failed = self._evaluated()
+        print(json.dumps(summary) if self.json else text)
+        if failed is not None:
+            raise failed
+
+    def _evaluated(self) -> tuple[dict[str, Any], str, EnvironmentFault | None]:
+        """Return the summary, what is said of it, and how the environment failed when it was closed, if it did."""
         from ddpg.runs import directory
         from ddpg.runs.environments import check_import, make_env
         from ddpg.storage import checkpoint
@@ -43,13 +49,21 @@ class Evaluate(WithJson, InItsEnvironment):
         find_here(*self.allow_import)
         load("ddpg.agents.registry")
         from ddpg.agents.registry import load_agent
+        from ddpg.experience import env_calls
         from ddpg.runs.evaluation import evaluate, final_seed
 
         env = make_env(document["env_id"], document["wrappers"])
-        agent = load_agent(path, env)
         seed = final_seed(document["seed"]) if self.seed is None else self.seed
-        result = evaluate(agent, env, self.episodes, seed, progress_bar=not self.json)
-        env.close()
+        failed, evaluated = None, False
+        try:
+            with env_calls.closing(env):
+                agent = load_agent(path, env)
+                result = evaluate(agent, env, self.episodes, seed, progress_bar=not self.json)
+                evaluated = True
+        except EnvironmentFault as error:
+            if not evaluated:
+                raise
+            failed = error
         summary = {
             "run": self.run,
             "checkpoint": path.name,
@@ -58,7 +72,7 @@ class Evaluate(WithJson, InItsEnvironment):
             "seed": seed,
             **result.summary(),
         }
-        return summary, f"{summary['env_id']} after {summary['timesteps']:,} steps: {result}"
+        return summary, f"{summary['env_id']} after {summary['timesteps']:,} steps: {result}", failed
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -92,9 +106,12 @@ class Paths(WithJson, OfEnvironment):
         check_figure(self.picture)
         find_here(*([self.env] if ":" in self.env else []))
         load("ddpg.laboratory.compare")
+        from ddpg.experience.env_calls import close_quietly
         from ddpg.runs.environments import id_of, make_env
 
-        with contextlib.closing(make_env(self.env, self.wrap)) as env:
+        with contextlib.ExitStack() as opened:
+            env = make_env(self.env, self.wrap)
+            opened.callback(close_quietly, env)
             name = id_of(env)
             return {"env_id": name, **(self._paths(env, name) if self.recipe is None else self._update(env, name))}
 

@@ -190,10 +190,11 @@ def _of_every_algorithm() -> dict[str, Flag]:
 def _environment(env_id: str, wrappers: Sequence[str]) -> tuple[str, str, "type[AgentConfig]"]:
     """Return an environment's id without its module, the algorithm for it, and the class of that one's options."""
     from ddpg.config import CONFIGS
+    from ddpg.experience.env_calls import close_quietly
     from ddpg.experience.spaces import algorithm_for
     from ddpg.runs.environments import id_of, make_env
 
     env = make_env(env_id, wrappers)
     name, algorithm = id_of(env), algorithm_for(env.action_space)
-    env.close()
+    close_quietly(env)
     return name, algorithm, CONFIGS[algorithm]

@@ -89,6 +89,7 @@ class Tune(WithJson, WithProgress, OfEnvironment):
     def _plan(self) -> "Plan":
         """Return what is asked for, everything checked."""
         from ddpg.config import CONFIGS
+        from ddpg.experience.env_calls import close_quietly
         from ddpg.experience.spaces import algorithm_for
         from ddpg.runs.environments import full_id, id_of, make_env
         from ddpg.runs.presets import preset_config, preset_for
@@ -99,7 +100,7 @@ class Tune(WithJson, WithProgress, OfEnvironment):
 
         env = make_env(self.env, self.wrap)
         name, algorithm = id_of(env), algorithm_for(env.action_space)
-        env.close()
+        close_quietly(env)
         kind = CONFIGS[algorithm]
         preset = preset_for(name, kind)
         values = {**preset.options} if self.recipe is None else recipe_options(self.recipe, kind, name)

@@ -135,8 +135,8 @@ def _serve(pipe: Any, assignment: Assignment, weights: SharedWeights, number: in
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C goes to all processes; the parent ends this one
     try:
         worker = Worker(assignment, number, epoch)
-    except Exception as error:
-        pipe.send(Failed(number, epoch, str(error) if isinstance(error, UsageError) else said(error)))
+    except (Exception, KeyboardInterrupt) as error:
+        pipe.send(Failed(number, epoch, said(error)))
         return
     try:
         pipe.send(Ready(number, epoch))
@@ -147,5 +147,5 @@ def _serve(pipe: Any, assignment: Assignment, weights: SharedWeights, number: in
             pipe.send(worker.rollout(request))
     except (EOFError, OSError):
         return
-    except UsageError as error:
-        pipe.send(Failed(number, epoch, str(error)))
+    except (UsageError, KeyboardInterrupt) as error:  # SIGINT is ignored: the environment raised it
+        pipe.send(Failed(number, epoch, said(error)))

@@ -32,7 +32,7 @@ class Actor:
         self._failed: Failed | None = None
         try:
             self._worker = Worker(assignment, number, epoch)
-        except Exception as error:
+        except (Exception, KeyboardInterrupt) as error:
             self._failed = self._failure(error)
 
     def ready(self) -> Ready | Failed:
@@ -48,11 +48,11 @@ class Actor:
             if version > worker.version:
                 worker.load(version, import_ray().get(weights[0]))
             return worker.rollout(request)
-        except UsageError as error:
+        except (UsageError, KeyboardInterrupt) as error:
             return self._failure(error)
 
-    def _failure(self, error: Exception) -> Failed:
-        return Failed(self._number, self._epoch, str(error) if isinstance(error, UsageError) else said(error))
+    def _failure(self, error: BaseException) -> Failed:
+        return Failed(self._number, self._epoch, said(error))
 
 
 class _Remote(NamedTuple):

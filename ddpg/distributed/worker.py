@@ -8,6 +8,7 @@ import numpy as np
 
 from ddpg.distributed.messages import Assignment, Request, Rollout
 from ddpg.experience.batch import stored_dtype
+from ddpg.experience.env_calls import close_quietly
 from ddpg.experience.interaction import make_interaction
 from ddpg.experience.transitions import Episode, Transitions
 
@@ -101,7 +102,7 @@ class Worker:
 
     def close(self) -> None:
         """Close the environment."""
-        self._env.close()
+        close_quietly(self._env)
 
     def _policy(self, observations: np.ndarray) -> np.ndarray:
         return self._program(observations if self._normaliser is None else self._normaliser(observations))

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ddpg.errors import EnvironmentFault
+from ddpg.errors import EnvironmentFault, UsageError
 
 PATIENCE = 100  # faults in a row, with no transition between them, that dropping puts up with
 
@@ -14,9 +14,20 @@ def name_of(env: Any) -> str:
 
 
 def said(error: BaseException) -> str:
-    """Return type and message of an exception in one line, shortened where it is long."""
-    text = " ".join(str(error).split())
-    return f"{type(error).__name__}{': ' * bool(text)}{text if len(text) <= 300 else f'{text[:300]}...'}"
+    """Return type and message of an exception in one line, shortened where it is long.
+
+    A :class:`~ddpg.errors.UsageError` says enough by its message.
+    """
+    kind = type(error).__name__
+    try:
+        text = " ".join(str(error).split())
+    except Exception:  # of somebody else's exception, its text
+        return kind
+    if isinstance(error, UsageError):
+        return text
+    if isinstance(error, SystemExit):
+        kind = "it called sys.exit (SystemExit)"
+    return f"{kind}{': ' * bool(text)}{text if len(text) <= 300 else f'{text[:300]}...'}"
 
 
 def seeded(seed: int | None) -> str:

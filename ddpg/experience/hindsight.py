@@ -12,9 +12,12 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces as gym_spaces
 
-from ddpg.errors import UsageError
+from ddpg.errors import EnvironmentFault, UsageError
 from ddpg.experience.batch import Batch
+from ddpg.experience.env_calls import call
+from ddpg.experience.faults import said
 from ddpg.experience.replay import ReplayBuffer
+from ddpg.validation import as_numbers, check_finite
 
 PARTS = ("observation", "achieved_goal", "desired_goal")
 
@@ -49,12 +52,15 @@ class Hindsight:
         goals = self._replay.observations.after(self._later(rows[chosen], rng))[:, self._achieved]
         batch.observations[chosen, self._desired] = goals
         batch.next_observations[chosen, self._desired] = goals
-        rewards = np.asarray(self._compute_reward(batch.next_observations[chosen][:, self._achieved], goals, {}))
+        achieved = batch.next_observations[chosen][:, self._achieved]
+        returned = call(self._compute_reward, achieved, goals, {}, fault=_failed)
+        rewards = as_numbers(returned, "compute_reward of the environment")
         if rewards.shape != (len(goals),):
             raise UsageError(
                 f"compute_reward of the environment returned shape {rewards.shape} for {len(goals)} goals; expected "
                 "one reward for each row: let it work on the last axis, as gymnasium-robotics does"
             )
+        check_finite(rewards, "compute_reward of the environment")
         batch.rewards[chosen, 0] = rewards
         return batch
 
@@ -70,6 +76,10 @@ class Hindsight:
             takes = rng.random(len(under_way)) * seen < 1
             picked[under_way[takes]] = last[takes]
         return picked
+
+
+def _failed(error: BaseException) -> EnvironmentFault:
+    return EnvironmentFault(f"compute_reward of the environment failed: {said(error)}")
 
 
 def hindsight_of(

@@ -12,6 +12,7 @@ import gymnasium as gym
 import numpy as np
 
 from ddpg.errors import EnvironmentFault, UsageError
+from ddpg.experience.env_calls import call, unpacked_reset, unpacked_step
 from ddpg.experience.faults import Tolerance, name_of, said, seeded
 from ddpg.experience.pooled import is_pool
 from ddpg.experience.reading import Reader
@@ -74,10 +75,11 @@ class SingleStepper:
         self._return, self._length = 0.0, 0
         while self._observations is None:
             self._episode += 1
+            returned = call(self.env.reset, seed=seed, fault=self._raised)
             try:
-                observation = self.env.reset(seed=seed)[0]
-            except Exception as error:
-                raise self._fault(said(error)) from error
+                observation = unpacked_reset(returned)
+            except UsageError as error:
+                raise self._fault(str(error)) from None
             try:
                 self._observations = self._reader.one(observation)
             except UsageError as error:
@@ -99,10 +101,11 @@ class SingleStepper:
         """
         self._observations = None  # should anything below raise, the episode is lost
         self._length += 1
+        returned = call(self.env.step, action, fault=self._raised)
         try:
-            observation, reward, terminated, truncated, info = self.env.step(action)
-        except Exception as error:
-            raise self._fault(said(error)) from error
+            observation, reward, terminated, truncated, info = unpacked_step(returned)
+        except UsageError as error:
+            raise self._fault(str(error)) from None
         try:
             # Read before anything else: the environment may write its next observation into the same array.
             current = self._reader.one(observation)
@@ -115,11 +118,18 @@ class SingleStepper:
         self._return += reward
         last, episodes = {}, []
         if terminated or truncated:
-            episodes.append(Episode(self._return, self._length, 0, success_of(info)))
+            try:
+                success = success_of(info)
+            except UsageError as error:
+                raise self._fault(str(error)) from None
+            episodes.append(Episode(self._return, self._length, 0, success))
             last[0] = current
         else:  # a next episode begins when somebody looks: after the last one of an evaluation nobody does
             self._observations = current
         return Step(EVERYONE, np.array([reward]), np.array([terminated]), np.array([truncated]), last, episodes)
+
+    def _raised(self, error: BaseException) -> EnvironmentFault:
+        return self._fault(said(error))
 
     def _fault(self, what: str) -> EnvironmentFault:
         when = f"in step {self._length} of" if self._length else "in the reset to"

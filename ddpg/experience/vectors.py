@@ -1,7 +1,7 @@
 """Stepping a vector of environments, in either autoreset mode; see :mod:`ddpg.experience.stepping`."""
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import gymnasium as gym
@@ -10,10 +10,11 @@ from gymnasium.vector import AutoresetMode
 
 from ddpg.errors import EnvironmentFault, UsageError
 from ddpg.experience import workers
-from ddpg.experience.faults import Tolerance, name_of, seeded
+from ddpg.experience.env_calls import call, unpacked_reset, unpacked_step
+from ddpg.experience.faults import Tolerance, name_of, said, seeded
 from ddpg.experience.reading import Reader
 from ddpg.experience.transitions import Episode, Step
-from ddpg.validation import LARGEST, as_flags, as_reward, as_rewards
+from ddpg.validation import LARGEST, as_flags, as_numbers, as_reward, as_rewards
 
 
 class VectorStepper:
@@ -53,7 +54,11 @@ class VectorStepper:
         self._returns = np.zeros(self.count)
         self._lengths = np.zeros(self.count, int)
         self._episodes += 1
-        observations, _ = self._call(self.env.reset, seed=seed)
+        returned = self._call(self.env.reset, seed=seed)
+        try:
+            observations = unpacked_reset(returned)
+        except UsageError as error:
+            raise self._fault(str(error)) from None
         self._observations, self._lost = self._read(observations)
 
     @property
@@ -72,7 +77,11 @@ class VectorStepper:
         self._observations = None  # should anything below raise, the episodes are lost
         stepped = ~self._ended
         self._lengths[stepped] += 1
-        observations, rewards, terminated, truncated, infos = self._call(self.env.step, actions)
+        returned = self._call(self.env.step, actions)
+        try:
+            observations, rewards, terminated, truncated, infos = unpacked_step(returned)
+        except UsageError as error:
+            raise self._fault(str(error)) from None
         current, unread = self._read(observations)
         try:
             rewards = as_rewards(rewards, self.count)
@@ -95,7 +104,7 @@ class VectorStepper:
         self._returns[stepped] += step.rewards
         for index in ended:
             if index not in dropped:
-                success = _vector_success(infos, index, self._same_step)
+                success = self._success(infos, index)
                 step.episodes.append(Episode(float(self._returns[index]), int(self._lengths[index]), index, success))
             self._returns[index], self._lengths[index] = 0.0, 0
             self._episodes[index] += 1
@@ -106,13 +115,22 @@ class VectorStepper:
         return step
 
     def _call(self, function: Callable, *arguments: Any, **options: Any) -> Any:
+        with self._limit:
+            return call(function, *arguments, fault=self._raised, **options)
+
+    def _raised(self, error: BaseException) -> EnvironmentFault:
+        """Return the fault that an exception of a call is, and end the vector's processes."""
+        index, what = workers.explained(self.env, error, self._timeout)
+        workers.end(self.env)
+        return self._fault(what, index)
+
+    def _success(self, infos: Mapping[str, Any], index: int) -> bool | None:
         try:
-            with self._limit:
-                return function(*arguments, **options)
-        except Exception as error:
-            index, what = workers.explained(self.env, error, self._timeout)
-            workers.end(self.env)
-            raise self._fault(what, index) from error
+            return _vector_success(infos, index, self._same_step)
+        except UsageError as error:
+            raise self._fault(str(error), index) from None
+        except Exception as error:  # an info for each environment, or none, where this one's is looked for
+            raise self._fault(f"infos of the vector's step cannot be read: {said(error)}", index) from None
 
     def _read(self, observations: Any) -> tuple[Any, set[int]]:
         """Return what was read, and the environments whose observation could not be."""
@@ -187,16 +205,27 @@ class VectorStepper:
         )
 
 
-def success_of(info: dict[str, Any]) -> bool | None:
-    """Return what an environment said of its episode that ended in ``info["is_success"]``, if anything."""
-    return bool(info["is_success"]) if info.get("is_success") is not None else None
+def success_of(info: Mapping[str, Any]) -> bool | None:
+    """Return what an environment said of its episode that ended in ``info["is_success"]``, if anything.
+
+    Raises:
+        UsageError: it is not one number or flag.
+    """
+    return None if (value := info.get("is_success")) is None else _as_success(value)
 
 
-def _vector_success(infos: dict[str, Any], index: int, same_step: bool) -> bool | None:
+def _as_success(value: Any) -> bool:
+    array = as_numbers(value, "info['is_success']")
+    if array.size != 1:
+        raise UsageError(f"info['is_success'] has shape {array.shape}; expected True or False")
+    return bool(array.item())
+
+
+def _vector_success(infos: Mapping[str, Any], index: int, same_step: bool) -> bool | None:
     """Return what environment ``index`` said of its episode that ended; in SAME_STEP mode that is in ``final_info``."""
     if same_step:
         infos = infos.get("final_info", {})
         if not isinstance(infos, dict):  # an info for each environment
             return success_of(infos[index] or {})
     values, said = infos.get("is_success"), infos.get("_is_success")
-    return bool(values[index]) if values is not None and (said is None or said[index]) else None
+    return _as_success(values[index]) if values is not None and (said is None or said[index]) else None

@@ -51,7 +51,7 @@ class Limit:
             delattr(self._inner, name)
 
 
-def explained(env: Any, error: Exception, seconds: float | None) -> tuple[int | None, str]:
+def explained(env: Any, error: BaseException, seconds: float | None) -> tuple[int | None, str]:
     """Return which environment of a vector failed, where that can be known, and how, in one line."""
     inner = processes_of(env)
     if inner is None:

@@ -11,8 +11,10 @@ import gymnasium as gym
 from gymnasium import wrappers as supplied
 
 from ddpg.errors import EnvironmentFault, UsageError, did_you_mean
+from ddpg.experience import env_calls
 from ddpg.experience.faults import said
 from ddpg.experience.pooled import EnvPoolVector
+from ddpg.runs import signals
 from ddpg.runs.packages import elsewhere, how_to_install
 
 VECTORIZATIONS = ("sync", "async", "envpool")
@@ -40,12 +42,13 @@ def make_env(env_id: str, wrappers: Sequence[str] = (), **kwargs) -> gym.Env:
     if not module and name.startswith("ddpg_envs/"):
         module = "ddpg_envs"
     try:
-        if module:
-            importlib.import_module(module)
-        # Its checker only warns of what stepping refuses, in lines of its own.
-        env = gym.make(name, **{"disable_env_checker": True, **kwargs})
-        env = _wrapped(env, wrappers)
-        return supplied.FlattenObservation(env) if isinstance(env.observation_space, gym.spaces.Dict) else env
+        with env_calls.own_directory(), env_calls.Kept():
+            if module:
+                importlib.import_module(module)
+            # Its checker only warns of what stepping refuses, in lines of its own.
+            env = gym.make(name, **{"disable_env_checker": True, **kwargs})
+            env = _wrapped(env, wrappers)
+            return supplied.FlattenObservation(env) if isinstance(env.observation_space, gym.spaces.Dict) else env
     except UsageError:
         raise
     except ModuleNotFoundError as error:
@@ -62,7 +65,9 @@ def make_env(env_id: str, wrappers: Sequence[str] = (), **kwargs) -> gym.Env:
     except gym.error.Error as error:
         hint = elsewhere(name) or did_you_mean(name, gym.registry)
         raise UsageError(f"cannot make environment {env_id!r}: {_first_line(error)}{hint}") from None
-    except Exception as error:
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt) and not signals.nobody_asked():
+            raise
         raise EnvironmentFault(f"environment {env_id!r} could not be made: {said(error)}") from error
 
 
@@ -71,7 +76,7 @@ def _wrapped(env: gym.Env, wrappers: Sequence[str]) -> gym.Env:
         try:
             env = getattr(supplied, wrapper)(env)
         except Exception as error:  # whatever gymnasium raises of a space that does not fit, assertions too
-            env.close()
+            env_calls.close_quietly(env)
             raise UsageError(f"wrapper {wrapper!r} does not fit {env}: {said(error)}") from None
     return env
 
@@ -94,10 +99,10 @@ def make_training_env(
     if n_envs == 1:
         return make_env(env_id, wrappers)
     if vectorization == "sync":
-        return gym.vector.SyncVectorEnv([functools.partial(make_env, env_id, wrappers)] * n_envs)
+        return gym.vector.SyncVectorEnv([lambda: env_calls.CheckedEnv(make_env(env_id, wrappers))] * n_envs)
     if vectorization == "envpool":
         one = make_env(env_id)
-        one.close()
+        env_calls.close_quietly(one)
         return EnvPoolVector(id_of(one), n_envs, like=one)
     makers = [functools.partial(_make_in_worker, env_id, wrappers, os.getpid())] * n_envs
     try:
@@ -130,9 +135,10 @@ def check_vector(n_envs: int, vectorization: str, wrappers: Sequence[str] = ()) 
 
 def _make_in_worker(env_id: str, wrappers: Sequence[str], parent: int) -> gym.Env:
     """Make an environment that a terminal's Ctrl-C, which goes to all processes, leaves to its parent to end."""
-    if os.getpid() != parent:  # the parent makes one, too, to see its spaces
+    in_worker = os.getpid() != parent  # the parent makes one, too, to see its spaces
+    if in_worker:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-    return make_env(env_id, wrappers)
+    return env_calls.CheckedEnv(make_env(env_id, wrappers), in_worker)
 
 
 def check_import(env_id: str, run: str | Path, allowed: Sequence[str]) -> None:

@@ -33,6 +33,7 @@ class Request:
         resumable: says what can be gone on with.
         answer: what is said to the first signal.
         before_end: called, by another thread, before a second signal ends the process.
+        again: whether a second signal came, and acts as it would have without this request.
     """
 
     def __init__(self) -> None:
@@ -41,6 +42,7 @@ class Request:
         self.resumable: Callable[[], str] = lambda: "nothing was begun"
         self.answer = _ANSWER
         self.before_end: Callable[[], object] = nothing
+        self.again = False
         self._came = threading.Event()
 
     def came(self, within: float) -> bool:
@@ -124,6 +126,7 @@ class _Watched(Request):
         """Let a second signal act as it would without us, where the process is not ours to end."""
         self._count += 1
         if self._count > 1 and not self._ends_process:
+            self.again = True
             for each, handler in self._before.items():
                 signal.signal(each, handler)
             signal.raise_signal(number)
@@ -161,3 +164,12 @@ def watching(ends_process: bool = False) -> Iterator[Request]:
                 yield request
         finally:
             _watching = None
+
+
+def nobody_asked(within: float = 0.5) -> bool:
+    """Return whether a KeyboardInterrupt is not a user's: signals are taken as a request here, and none has come.
+
+    Args:
+        within: seconds that a signal may be under way.
+    """
+    return _watching is not None and not _watching.came(within)

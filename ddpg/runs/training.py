@@ -18,6 +18,7 @@ from ddpg.config import AgentConfig
 from ddpg.distributed.choosing import check_collector, check_options
 from ddpg.distributed.collecting import collecting
 from ddpg.errors import EnvironmentFault, UsageError, file_faults
+from ddpg.experience import env_calls
 from ddpg.experience.interaction import spaces_of
 from ddpg.progress import note
 from ddpg.runs import description, directory, signals, underway
@@ -92,7 +93,7 @@ def train(
             validate_int(value, what, at_least)
     directory.check_root(root)
     check_collector(collector, workers, ray_address)
-    with signals.watching() as request, contextlib.ExitStack() as collected:
+    with env_calls.own_directory(), signals.watching() as request, contextlib.ExitStack() as collected:
         env, name = _environment(env_id, n_envs, vectorization, wrappers, request)
         kind = agent_for(spaces_of(env)[1])
         preset = preset_for(name, kind.config_class)
@@ -181,6 +182,7 @@ def resume(
     document |= {"ray_address": ray_address} if ray_address is not None else {}
     check_import(document["env_id"], run, allow_import)
     with (
+        env_calls.own_directory(),
         signals.watching() as request,
         file_faults("nothing was begun"),
         owned(run),
@@ -195,7 +197,7 @@ def resume(
         collected.enter_context(_collector(agent, document))
         ledger = _ledger(path, agent)
         document["config"] = agent.config.to_json()
-        if agent.num_timesteps >= document["total_timesteps"]:
+        if agent.num_timesteps >= document["total_timesteps"] and ledger.evaluated >= agent.num_timesteps:
             underway.tidy(run, agent, env_id)  # a kill may have come before it
             raise UsageError(_nothing_left(run, agent.num_timesteps, document["total_timesteps"]))
         if agent.num_timesteps and not len(agent.replay):
@@ -236,7 +238,7 @@ def _environment(
     if isinstance(env, gym.Env):
         return env, id_of(env)
     one = make_env(env_id, wrappers)
-    one.close()
+    env_calls.close_quietly(one)
     return env, id_of(one)
 
 

@@ -2,7 +2,6 @@
 
 import contextlib
 import functools
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,8 @@ import gymnasium as gym
 from ddpg.agents.callbacks import Callback, ProgressBar
 from ddpg.agents.off_policy import OffPolicyAgent
 from ddpg.errors import EnvironmentFault, UsageError, file_faults
+from ddpg.experience import env_calls
+from ddpg.experience.faults import said
 from ddpg.progress import significant
 from ddpg.runs import directory
 from ddpg.runs.environments import id_of, make_env
@@ -54,20 +55,23 @@ def run_to_goal(
     def advice() -> str:
         return f"what was saved before is as it was; with that put right, {how_to_go_on(run, document['env_id'])}"
 
-    with file_faults(advice), _environments(agent, document) as evaluation_env:
+    with file_faults(advice), _environments(run, agent, document, request) as evaluation_env:
         name = id_of(evaluation_env)
         with contextlib.closing(Recorder(run, document, agent, evaluation_env, ledger)) as recorder:
             callbacks: list[Callback] = [StopAtRequest(request), recorder]
             if progress_bar:
                 callbacks.append(ProgressBar(name.rpartition("/")[2]))
             try:
-                if request.number is None:
+                if request.number is None and agent.num_timesteps < goal:
                     agent.learn(goal - agent.num_timesteps, callbacks)
                 if agent.num_timesteps >= goal:
                     recorder.conclude(agent)
                 else:
                     _leave(run, document, agent, recorder, request)
-            except (EnvironmentFault, EOFError, ConnectionError) as error:  # the latter: a process of a vector is gone
+            # EOFError, ConnectionError: a process of a vector is gone.
+            except (EnvironmentFault, KeyboardInterrupt, EOFError, ConnectionError) as error:
+                if request.again:
+                    raise
                 # A signal to all processes may have ended those of a vector, and come here a little later.
                 if not request.came(within=0.5):
                     raise _located(error, name, run, document, agent, recorder) from error
@@ -82,32 +86,41 @@ def tidy(run: Path, agent: OffPolicyAgent, env_id: str) -> None:
 
 
 @contextlib.contextmanager
-def _environments(agent: OffPolicyAgent, document: dict[str, Any]) -> Iterator[gym.Env]:
-    """Yield an environment to evaluate in; close it in the end, and the agent's."""
+def _environments(run: Path, agent: OffPolicyAgent, document: dict[str, Any], request: Request) -> Iterator[gym.Env]:
+    """Yield an environment to evaluate in; close it in the end, and the agent's.
+
+    Raises:
+        EnvironmentFault: one of them failed in ``close``, and nothing before.
+    """
+    evaluation_env = None
     try:
         evaluation_env = make_env(document["env_id"], document["wrappers"])
-        try:
-            yield evaluation_env
-        finally:
-            evaluation_env.close()
+        yield evaluation_env
     except BaseException:
-        _close(agent.env, terminate=True)
+        _end(evaluation_env)
+        _end(agent.env)
         raise
-    _close(agent.env)
+    faults = []
+    for env in (evaluation_env, agent.env):
+        try:
+            env_calls.close(env)
+        except (EnvironmentFault, KeyboardInterrupt) as error:
+            faults.append(f"environment failed in close: {said(error)}" if not str(error) else str(error))
+            _end(env)
+    if faults and not request.left:
+        raise EnvironmentFault(f"{faults[0]}; all {agent.num_timesteps:,} steps of the run are saved in {run}")
 
 
-def _close(env: Any, terminate: bool = False) -> None:
-    """Close an environment, which must not hide what happened to it; ``terminate``: nor wait for its processes."""
+def _end(env: Any) -> None:
+    """Close an environment after a failure, which this must not hide; processes of a vector are not waited for."""
     vector = isinstance(env, gym.vector.VectorEnv)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            env.close(**({"terminate": True} if vector and terminate else {}))
-    except Exception:
+    if env is None or (vector and env.closed):
+        return
+    env_calls.close_quietly(env, **({"terminate": True} if vector else {}))
+    if vector and not env.closed:  # it would be tried again
         for process in getattr(env, "processes", ()):
             process.terminate()
-        if vector:
-            env.closed = True  # it would be tried again
+        env.closed = True
 
 
 def _leave(run: Path, document: dict[str, Any], agent: OffPolicyAgent, recorder: Recorder, request: Request) -> None:
@@ -125,14 +138,19 @@ def _leave(run: Path, document: dict[str, Any], agent: OffPolicyAgent, recorder:
             f"{where}, where episodes are under way, so that it goes on with new ones: {resume()}"
             + (f"; exactly as if not interrupted: {resume('--checkpoint', before[0])}" if goes_back else "")
         )
-    if summary := recorder.evaluate_aside(agent, LAST_EVALUATION):
+    try:
+        summary = recorder.evaluate_aside(agent, LAST_EVALUATION)
+    except (EnvironmentFault, KeyboardInterrupt) as error:
+        request.say(f"no evaluation there: {said(error)}")
+        return
+    if summary:
         request.say(
             f"evaluation there: mean return {significant(summary['mean_return'])} of {summary['episodes']} episodes"
         )
 
 
 def _located(
-    error: Exception, name: str, run: Path, document: dict[str, Any], agent: OffPolicyAgent, recorder: Recorder
+    error: BaseException, name: str, run: Path, document: dict[str, Any], agent: OffPolicyAgent, recorder: Recorder
 ) -> EnvironmentFault:
     """Return the fault with where it happened and what is kept: all that was learned before the step that failed."""
     step, seed = agent.num_timesteps, agent.seed
@@ -142,7 +160,12 @@ def _located(
         kept = f"what was learned since could not be saved ({other})"
     else:
         kept = "what was learned is saved"
-    what = str(error) if isinstance(error, EnvironmentFault) else f"a process has ended ({type(error).__name__})"
+    if isinstance(error, EnvironmentFault):
+        what = str(error)
+    elif isinstance(error, KeyboardInterrupt):
+        what = f"it raised {said(error)}, and no SIGINT has come"
+    else:
+        what = f"a process has ended ({type(error).__name__})"
     where = "" if name in what else f"{name}, "
     advice = how_to_go_on(run, document["env_id"])
     return EnvironmentFault(f"{where}after step {step}, seed {seed}: {what}; {kept}; {advice}")

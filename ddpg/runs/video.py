@@ -9,6 +9,7 @@ import gymnasium as gym
 import numpy as np
 
 from ddpg.errors import EnvironmentFault, UsageError
+from ddpg.experience.env_calls import call, close_quietly
 from ddpg.experience.faults import name_of, said
 from ddpg.experience.reading import AsReturned
 from ddpg.experience.stepping import make_stepper
@@ -34,7 +35,7 @@ def drawn_env(env_id: str, wrappers: Sequence[str] = ()) -> gym.Env:
     """
     plain = make_env(env_id, wrappers)
     metadata = plain.metadata
-    plain.close()
+    close_quietly(plain)
     modes = (metadata.get("render_modes") if isinstance(metadata, dict) else None) or ()
     mode = next((mode for mode in _MODES if mode in modes), None)
     if mode is None:
@@ -115,22 +116,25 @@ def _pictures(policy: Any, env: gym.Env, episodes: int, seed: int | None) -> Ite
 
 
 def _drawn(env: gym.Env) -> list[np.ndarray]:
-    try:
-        frames: Any = env.render()
-    except Exception as error:  # whatever a graphics library raises where it cannot draw
-        if isinstance(error, gym.error.DependencyNotInstalled):
-            hint = "install the extra 'video'"
-        elif isinstance(error, NotImplementedError):
-            hint = _DRAWS
-        else:
-            hint = "without a display MuJoCo draws with MUJOCO_GL=egl or MUJOCO_GL=osmesa"
-        raise UsageError(f"environment {name_of(env)} cannot be drawn here ({said(error)}); {hint}") from None
+    frames: Any = call(env.render, fault=lambda error: _not_drawn(env, error))
     frames = frames if isinstance(frames, list) else [frames]
     for frame in frames:
         if not (isinstance(frame, np.ndarray) and frame.dtype == np.uint8 and _is_picture(frame.shape)):
             what = f"{frame.dtype} {list(frame.shape)}" if isinstance(frame, np.ndarray) else repr(frame)[:80]
             raise EnvironmentFault(f"environment {name_of(env)} drew {what}, no picture; {_DRAWS}")
     return frames
+
+
+def _not_drawn(env: gym.Env, error: BaseException) -> UsageError:
+    if not isinstance(error, Exception):
+        return EnvironmentFault(f"environment {name_of(env)} failed in render: {said(error)}")
+    if isinstance(error, gym.error.DependencyNotInstalled):  # whatever a graphics library raises where it cannot draw
+        hint = "install the extra 'video'"
+    elif isinstance(error, NotImplementedError):
+        hint = _DRAWS
+    else:
+        hint = "without a display MuJoCo draws with MUJOCO_GL=egl or MUJOCO_GL=osmesa"
+    return UsageError(f"environment {name_of(env)} cannot be drawn here ({said(error)}); {hint}")
 
 
 def _is_picture(shape: tuple[int, ...]) -> bool:

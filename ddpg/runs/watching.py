@@ -8,6 +8,7 @@ import gymnasium as gym
 
 from ddpg.agents.off_policy import OffPolicyAgent
 from ddpg.agents.registry import load_agent
+from ddpg.experience import env_calls
 from ddpg.runs import directory
 from ddpg.runs.environments import check_import
 from ddpg.runs.evaluation import final_seed
@@ -40,11 +41,10 @@ def record_run(
     Raises:
         UsageError: no such run or checkpoint, or as :func:`ddpg.record`.
     """
-    agent, env, about = _loaded(run, which, seed, allow_import)
-    try:
-        path = record(agent, env, output or Path(run) / "video.gif", episodes=episodes, seed=about["seed"])
-    finally:
-        env.close()
+    with env_calls.own_directory():
+        agent, env, about = _loaded(run, which, seed, allow_import)
+        with env_calls.closing(env):
+            path = record(agent, env, output or Path(run) / "video.gif", episodes=episodes, seed=about["seed"])
     return {"path": str(path), **about, "episodes": episodes}
 
 
@@ -57,12 +57,11 @@ def watch_run(
     allow_import: Sequence[str] = (),
 ) -> None:
     """Show episodes of a run's policy in a window; arguments and errors as those of :func:`record_run`."""
-    agent, env, about = _loaded(run, which, seed, allow_import)
-    try:
-        title = f"{about['env_id']} after {about['timesteps']:,} steps"
-        watch(agent, env, episodes=episodes, seed=about["seed"], title=title)
-    finally:
-        env.close()
+    with env_calls.own_directory():
+        agent, env, about = _loaded(run, which, seed, allow_import)
+        with env_calls.closing(env):
+            title = f"{about['env_id']} after {about['timesteps']:,} steps"
+            watch(agent, env, episodes=episodes, seed=about["seed"], title=title)
 
 
 def _loaded(

@@ -12,6 +12,7 @@ import msgspec
 from ddpg.config import CONFIGS
 from ddpg.distributed.choosing import COLLECTORS, check_collector, check_options
 from ddpg.errors import UsageError
+from ddpg.experience.env_calls import close_quietly
 from ddpg.experience.spaces import algorithm_for
 from ddpg.foreign_names import STUDIES
 from ddpg.options import Options, check_names, from_toml, option
@@ -171,7 +172,7 @@ def _groups(
     env = make_env(env_id, settings.wrappers)
     own_id = id_of(env)
     env_id, algorithm = full_id(env_id, own_id), algorithm_for(env.action_space)
-    env.close()
+    close_quietly(env)
     kind = CONFIGS[algorithm]
     preset = preset_for(env_id.rpartition(":")[2], kind)
     total = settings.total_timesteps or preset.total_timesteps
