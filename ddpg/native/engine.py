@@ -15,7 +15,7 @@ from ddpg.native.product import Registers, registers
 from ddpg.native.program import NoTranslation
 from ddpg.native.subnormal import mode_functions
 
-PIPELINE = 1  # counts the ways in which _optimised has worked: code of another one is not taken from the cache
+PIPELINE = 1  # counts the ways in which optimised has worked: code of another one is not taken from the cache
 
 
 class CompilerFailure(NoTranslation):
@@ -64,7 +64,7 @@ class Compiled:
         text = f"{text}\n\n{mode_functions(llvm.get_default_triple())}"
         key = _key(text)
         kept = code_cache.read(key)
-        module = _optimised(text, target) if kept is None else llvm.parse_assembly("")
+        module = optimised(text, target, llvm.get_default_triple()) if kept is None else llvm.parse_assembly("")
         self._engine = llvm.create_mcjit_compiler(module, target)  # the code lives as long as this
         self._engine.set_object_cache(lambda _, code: code_cache.write(key, code), lambda _: kept)
         self._engine.finalize_object()
@@ -80,10 +80,11 @@ def compiled(text: str, pointers: int) -> Compiled:
     return Compiled(text, pointers)
 
 
-def _optimised(text: str, target: Any) -> Any:
+def optimised(text: str, target: Any, triple: str) -> Any:
+    """Return the module of ``text``, optimised for a target machine of llvmlite and its ``triple``."""
     llvm = _llvm()
     module = llvm.parse_assembly(text)
-    module.triple, module.data_layout = llvm.get_default_triple(), str(target.target_data)
+    module.triple, module.data_layout = triple, str(target.target_data)
     module.verify()
     tuning = llvm.create_pipeline_tuning_options(speed_level=3)
     tuning.loop_vectorization = tuning.slp_vectorization = tuning.loop_unrolling = True

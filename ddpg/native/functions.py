@@ -208,7 +208,7 @@ FUNCTIONS: dict[str, Callable[..., str]] = {
 DECLARATIONS = "\n".join(
     [
         *(f"declare float @llvm.{name}.f32(float)" for name in ("sqrt", "fabs", "nearbyint", "log")),
-        "declare float @llvm.copysign.f32(float, float)",
+        *(f"declare float @llvm.{name}.f32(float, float)" for name in ("copysign", "maximum")),
         "declare i32 @llvm.fptosi.sat.i32.f32(float)",
         "declare i64 @llvm.smin.i64(i64, i64)",
         "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)",

@@ -83,6 +83,7 @@ class Kernel:
         ]
         self._fields = per_update
         self._sums = np.zeros(len(metrics), np.float32)
+        self._addresses = self._block.ctypes.data, self._sums.ctypes.data
         self._kept = [tuple(tensor.shape) for tensor in kept]
 
     def run(
@@ -108,7 +109,7 @@ class Kernel:
         self._sums.fill(0)
         kept = [np.empty((count, *shape), np.float32) for shape in self._kept]
         places = [(array.ctypes.data, array.strides[0]) for array in (*arrays, *kept)]
-        block, sums = self._block.ctypes.data, self._sums.ctypes.data
+        block, sums = self._addresses
         done = 0
         for update, same in itertools.groupby([0] * count if which is None else which[:count]):
             length = len(list(same))
@@ -117,6 +118,13 @@ class Kernel:
                 self._run(update, bool(alone), some, (block, *here[: len(arrays)], sums, *here[len(arrays) :]))
                 done += some
         return self._sums / np.float32(count), kept
+
+    def span(self, variables: Sequence[int]) -> np.ndarray:
+        """Return the memory from the first to the last of some variables, by their numbers, with all between them."""
+        values, first, width = [self.values[place] for place in variables], self._addresses[0], 4
+        starts = [(value.ctypes.data - first) // width for value in values]
+        ends = [start + value.size for start, value in zip(starts, values, strict=True)]
+        return self._block[min(starts) : max(ends)]
 
     def _run(self, update: int, alone: bool, count: int, addresses: Sequence[int]) -> None:
         if alone or self._helpers is None:

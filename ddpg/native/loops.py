@@ -1,6 +1,5 @@
 """A scheduled loop as a function: what each place reads, computes and writes."""
 
-import functools
 import math
 from collections.abc import Iterator, Sequence
 
@@ -112,7 +111,7 @@ class LoopFunction:
         else:
             total = f"%sum{next(index for index, other in enumerate(self._sums) if other is member)}"
         so_far = lines.load(total, 0)
-        add = lines.larger if member.kind == "largest" else functools.partial(lines.binary, "fadd")
+        add = lines.larger if member.kind == "largest" else lines.accumulate
         lines.store(add(so_far, value), total, 0)
 
     def _map(self, member: Value) -> None:

@@ -9,7 +9,7 @@ Matrix Multiplication, 2008.)
 import dataclasses
 from collections.abc import Iterable
 
-from ddpg.native.text import FLAGS, Lines
+from ddpg.native.text import ELEMENTWISE, Lines
 
 BLOCK = 8  # rows and columns that are transposed in registers
 
@@ -128,8 +128,8 @@ class ProductFunctions:
             first = lines.add(f"insertelement {vector} poison, float {one}, i32 0")
             spread = lines.add(f"shufflevector {vector} {first}, {vector} poison, <{lane} x i32> zeroinitializer")
             for part in parts:
-                product = lines.add(f"fmul {FLAGS} {vector} {spread}, {columns[part]}")
-                lines.do(f"{sums[row, part]}.next = fadd {FLAGS} {vector} {sums[row, part]}, {product}")
+                product = lines.add(f"fmul {ELEMENTWISE} {vector} {spread}, {columns[part]}")
+                lines.do(f"{sums[row, part]}.next = fadd {ELEMENTWISE} {vector} {sums[row, part]}, {product}")
         lines.do("%next = add nuw nsw i64 %k, 1")
         lines.do(f"%over = icmp eq i64 %next, {self._inner}")
         lines.do("br i1 %over, label %end, label %loop")

@@ -1,12 +1,24 @@
-"""LLVM's text, an instruction at a time."""
+"""LLVM's text, an instruction at a time.
+
+Which of LLVM's floating-point flags are sound, and where:
+
+- ``contract``, everywhere: a product and a sum are rounded once; what is not finite stays so.
+- ``reassoc``, on the addition of a reduction over a dimension alone: a partial sum for each lane of a vector. The order
+  of the terms was free anyway.
+- ``nsz``, nowhere. With ``reassoc`` it permits ``(x - y) + y = x`` and the like, which removes the guard
+  ``scale + (norm - norm)`` of ``tf.clip_by_global_norm``; ``reassoc`` without it permits the lanes and little else.
+- ``arcp``, nowhere: ``x / y`` as ``x * (1 / y)`` is 0 for y above 8.5e37, and on x86 ``1 / sqrt(0)`` becomes an
+  estimate, NaN in place of infinity.
+- ``nnan``, ``ninf``, ``afn``, nowhere: diverged training has to be seen.
+"""
 
 import contextlib
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-# Sums may be taken in any order, and products contracted; what is not a number stays what it is.
-FLAGS = "reassoc nsz arcp contract"
+ELEMENTWISE = "contract"
+REDUCTION = "reassoc contract"
 
 
 class Lines:
@@ -86,16 +98,19 @@ class Lines:
 
     def binary(self, operation: str, one: str, other: str) -> str:
         """Return a binary operation's result: fadd, fsub, fmul or fdiv."""
-        return self.add(f"{operation} {FLAGS} float {one}, {other}")
+        return self.add(f"{operation} {ELEMENTWISE} float {one}, {other}")
+
+    def accumulate(self, total: str, value: str) -> str:
+        """Return a sum over a dimension with one more ``value``; LLVM may keep several partial sums of it."""
+        return self.add(f"fadd {REDUCTION} float {total}, {value}")
 
     def larger(self, one: str, other: str) -> str:
-        """Return the larger of two; any of them where one is not a number (only so loops vectorise it)."""
-        holds = self.add(f"fcmp nnan nsz olt float {one}, {other}")
-        return self.add(f"select nnan nsz i1 {holds}, float {other}, float {one}")
+        """Return the larger of two, NaN if either is."""
+        return self.add(f"call float @llvm.maximum.f32(float {one}, float {other})")
 
     def call(self, name: str, *arguments: str) -> str:
         """Return what an intrinsic of floats makes of ``arguments``."""
-        return self.add(f"call {FLAGS} float @llvm.{name}.f32({', '.join(f'float {a}' for a in arguments)})")
+        return self.add(f"call {ELEMENTWISE} float @llvm.{name}.f32({', '.join(f'float {a}' for a in arguments)})")
 
     def choose(self, comparison: str, one: str, other: str, then: str, otherwise: str) -> str:
         """Return ``then`` where the comparison holds, else ``otherwise``; with NaN only u... comparisons hold."""

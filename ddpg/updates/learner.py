@@ -20,11 +20,13 @@ class Updated(NamedTuple):
         metrics: means over the updates.
         fetched: values of the variables to fetch, after the last update.
         td_errors: |y − q| of every sample, ``[updates, B]``, where priorities want them; else ``None``.
+        finite: whether the weights are finite after the last update.
     """
 
     metrics: dict[str, float]
     fetched: list[np.ndarray]
     td_errors: np.ndarray | None
+    finite: bool
 
 
 class FusedLearner:
@@ -71,7 +73,7 @@ class FusedLearner:
 
             means, errors = tf.function(updates, jit_compile=True, autograph=False)(count, *minibatches)
             with tf.control_dependencies(means):
-                self._fetches = [means, [variable.read_value() for variable in fetch], errors]
+                self._fetches = [means, [variable.read_value() for variable in fetch], errors, finite(update)]
         self._feeds = [count, *minibatches]
         self._session = None
 
@@ -80,9 +82,9 @@ class FusedLearner:
         if session is not self._session:
             self._call = session.make_callable(self._fetches, feed_list=self._feeds)
             self._session = session
-        means, fetched, errors = self._call(np.int32(updates), *batch)
+        means, fetched, errors, finite = self._call(np.int32(updates), *batch)
         metrics = dict(zip(self._metrics, map(float, means), strict=True))
-        return Updated(metrics, fetched, errors[0][:updates] if errors else None)
+        return Updated(metrics, fetched, errors[0][:updates] if errors else None, bool(finite))
 
 
 class UncompiledLearner:
@@ -97,7 +99,7 @@ class UncompiledLearner:
         with update.value.graph.as_default(), v1.name_scope("uncompiled_learner/"):
             self._batch = placeholders(update, (batch_size,))
             self._build(update, _as_float(self._batch), batch_size)
-            self._fetch = [variable.read_value() for variable in fetch]
+            self._fetch = [variable.read_value() for variable in fetch], finite(update)
 
     def _build(self, update: Update, batch: Batch, batch_size: int) -> None:
         self._whole = update.whole(batch)
@@ -118,7 +120,8 @@ class UncompiledLearner:
                 else:
                     totals[name] += float(value)
         means = {name: total / updates for name, total in totals.items()}
-        return Updated(means, session.run(self._fetch), np.stack(errors) if errors else None)
+        fetched, finite = session.run(self._fetch)
+        return Updated(means, fetched, np.stack(errors) if errors else None, bool(finite))
 
 
 class SteppedLearner(UncompiledLearner):
@@ -143,6 +146,17 @@ class SteppedLearner(UncompiledLearner):
             metrics |= session.run(step, feeds)
         session.run(self._moved)
         return metrics
+
+
+def learned(update: Update) -> list[list[tf.Variable]]:
+    """Return the variables of each network that the update moves, without its target and its optimiser."""
+    return [network.variables for network, *_ in update.learning_rates]
+
+
+def finite(update: Update) -> tf.Tensor:
+    """Return whether all weights are finite, read now."""
+    weights = [variable.read_value() for variables in learned(update) for variable in variables]
+    return tf.reduce_all([tf.reduce_all(tf.math.is_finite(weight)) for weight in weights])
 
 
 def placeholders(update: Update, lead: tuple[int, ...]) -> Batch:

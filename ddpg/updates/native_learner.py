@@ -9,7 +9,7 @@ from ddpg.experience.batch import Batch
 from ddpg.native.kernel import Kernel
 from ddpg.updates.base import Metrics, Update
 from ddpg.updates.emphasis import TD_ERRORS
-from ddpg.updates.learner import Updated, placeholders
+from ddpg.updates.learner import Updated, learned, placeholders
 from ddpg.updates.session import LendingSession, assign
 
 v1 = tf.compat.v1
@@ -60,6 +60,8 @@ class NativeLearner:
         places = {variable.name: place for place, variable in enumerate(self._variables)}
         self._fetched = [self._kernel.values[places[variable.name]] for variable in fetch]
         self._places = places
+        weights = [self._kernel.span([places[variable.name] for variable in network]) for network in learned(update)]
+        self._weights = [(span, np.zeros_like(span)) for span in weights]
         self._session: LendingSession | None = None
         self._current = self._ahead = False
 
@@ -73,13 +75,15 @@ class NativeLearner:
             self._current = False
         if not self._current:
             self._borrow(session)
-        batch = batch.replace(noise=self._draw(session, self._made))
+        if (noise := self._draw(session, self._made)) is not None:
+            batch = batch.replace(noise=noise)
         which = [self._which(self._made + update) for update in range(updates)]
         means, errors = self._kernel.run(updates, list(batch), which)
         self._made += updates
         self._ahead = True
         named = dict(zip(self._metrics, map(float, means), strict=True))
-        return Updated(named, [value.copy() for value in self._fetched], errors[0][..., 0] if errors else None)
+        fetched = [value.copy() for value in self._fetched]
+        return Updated(named, fetched, errors[0][..., 0] if errors else None, self._finite())
 
     def set_rate(self, variable: tf.Variable, value: float) -> bool:
         """Set a scalar where the weights are now; tell whether they are here."""
@@ -87,6 +91,10 @@ class NativeLearner:
             self._kernel.values[self._places[variable.name]][...] = value
             self._ahead = True
         return self._current
+
+    def _finite(self) -> bool:
+        """Tell whether all weights are finite: times 0 each is 0 then, and else NaN. As fast as they are read."""
+        return all(weights.dot(zeros) == 0 for weights, zeros in self._weights)
 
     def _borrow(self, session: LendingSession) -> None:
         for value, stored in zip(self._kernel.values, session.run_as_is(self._variables), strict=True):

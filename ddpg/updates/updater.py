@@ -3,6 +3,7 @@
 import functools
 import time
 from collections.abc import Sequence
+from typing import NoReturn
 
 import numpy as np
 import tensorflow as tf
@@ -116,7 +117,7 @@ class Updater:
 
         Raises:
             UsageError: an empty replay memory.
-            FloatingPointError: a loss that is not finite.
+            FloatingPointError: a loss that is not finite, or weights.
         """
         start = time.perf_counter()
         learner = self.learner
@@ -133,18 +134,23 @@ class Updater:
                 )
             if count < learner.updates_per_call:
                 batch = batch.padded(learner.updates_per_call)
-            metrics, fetched, errors = learner.update(session, batch, count)
+            metrics, fetched, errors, finite = learner.update(session, batch, count)
             if self.compile_seconds is None:
                 self.compile_seconds = time.perf_counter() - start
-            if errors is not None:
-                self._sampler.update(rows, errors)
             done += count
             self.num_updates += count
+            if not finite:
+                self._diverged("weights are not finite")
+            if errors is not None:
+                self._sampler.update(rows, errors)
             totals = {name: total + metrics[name] * count / n for name, total in totals.items()}
         loss = totals[self.metrics[0]]
         if not np.isfinite(loss):
-            raise FloatingPointError(
-                f"the loss is {loss} after {self.num_updates} updates: training diverged; "
-                "lower the learning rate, or scale the rewards down"
-            )
+            self._diverged(f"the loss is {loss}")
         return totals, fetched
+
+    def _diverged(self, what: str) -> NoReturn:
+        raise FloatingPointError(
+            f"{what} after {self.num_updates} updates: training diverged; "
+            "lower the learning rate, or scale the rewards down"
+        )

@@ -86,7 +86,7 @@ def test_chain_rule_fused(chain_rule, driver):
     learner = learner_of(driver, update, 16, 1, fetch=actor.variables)
     for t in range(int(data["steps"])):
         batch = Batch(*(field[None] for field in batch_of(data, t)))
-        metrics, weights, _ = learner.update(session, batch, 1)
+        metrics, weights, *_ = learner.update(session, batch, 1)
         assert_golden(metrics["critic_loss"], data[f"{t}/loss"])
         assert_golden(weights, data.list(f"{t}/actor"))
         assert_weights(data, t, actor, critic, session)

@@ -34,8 +34,8 @@ def run(text=ADD):
 
 def test_code_is_compiled_once(folder, monkeypatch):
     made = []
-    optimised = engine._optimised
-    monkeypatch.setattr(engine, "_optimised", lambda *given: made.append(0) or optimised(*given))
+    optimised = engine.optimised
+    monkeypatch.setattr(engine, "optimised", lambda *given: made.append(0) or optimised(*given))
     assert [run(), run(), run(ADD.replace("1.0", "2.0")), run()] == [3, 3, 4, 3]
     assert len(made) == 2
     assert len(list(folder.iterdir())) == 2

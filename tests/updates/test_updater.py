@@ -15,8 +15,8 @@ CONFIGS = {
 }
 
 
-def made(kind, updates_per_call, td_target="stop_gradient"):
-    config = CONFIGS[kind].replace(updates_per_call=updates_per_call, td_target=td_target)
+def made(kind, updates_per_call, td_target="stop_gradient", config=None):
+    config = (config or CONFIGS[kind]).replace(updates_per_call=updates_per_call, td_target=td_target)
     agent = kind((BOX, SPACES[kind]), config, seed=0)
     rng = np.random.default_rng(0)
     for number in range(20):
@@ -46,3 +46,55 @@ def test_step_by_step_alike():
     each = [single.update(1) for _ in range(3)]
     for name, mean in together.items():
         assert mean == pytest.approx(np.mean([one[name] for one in each]), rel=1e-4, abs=1e-6), name
+
+
+def with_gradient_zero(compiler, **options):
+    """An agent whose actor is saturated: its gradient is exactly 0."""
+    box = gym.spaces.Box
+    config = DDPGConfig(batch_size=64, jit=compiler != "none", compiler=compiler.replace("none", "auto"), **options)
+    agent = DDPG((box(-1, 1, (3,)), box(-1, 1, (1,))), config, seed=0)
+    rng = np.random.default_rng(0)
+    before, after = rng.uniform(-1, 1, (2, 300, 3)).astype(np.float32)
+    flags = np.zeros((2, 300), bool)
+    agent.remember(before, rng.uniform(-1, 1, (300, 1)).astype(np.float32), rng.normal(size=300), after, *flags)
+    agent.set_parameters({"actor/output/b:0": [30.0]}, exact_match=False)
+    return agent
+
+
+@pytest.mark.parametrize("compiler", ["native", pytest.param("xla", marks=pytest.mark.slow), "none"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"hidden": (64, 64), "max_gradient_norm": 1.0},
+        {"hidden": (1,), "critic_norm": "layer", "max_gradient_norm": 0.01},
+    ],
+)
+def test_a_gradient_of_zero_scaled_to_a_norm_is_zero(compiler, options):
+    agent = with_gradient_zero(compiler, **options)
+    metrics = agent.update(8)
+    assert metrics["action_gradient_norm"] >= 0
+    assert all(np.isfinite(array).all() for array in agent.get_parameters().values())
+    assert agent.predict(np.zeros(3, np.float32))[0] == pytest.approx([1])
+
+
+DRIVERS = {
+    "native": {"compiler": "native", "jit": True},
+    "xla": {"compiler": "xla", "jit": True},
+    "uncompiled": {},
+    "stepped": {"td_target": "placeholder", "updates_per_call": 1},
+}
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
+@pytest.mark.parametrize("network", ["actor", "critic", "critic_1"])
+def test_weights_that_are_not_finite_are_divergence_though_the_loss_is_finite(driver, network):
+    """Adam takes the root of its second moment: below 0 that is NaN, in the step, when the loss is already computed."""
+    config = CONFIGS[DDPG].replace(optimizer="adam", n_critics=2, **DRIVERS[driver])
+    agent = made(DDPG, config.updates_per_call, config.td_target, config)
+    action = agent.predict(np.zeros(2, np.float32))[0]
+    slot = agent.global_variables[f"{network}/hidden_0/W/Adam_1:0"]
+    with agent.graph.as_default():
+        agent.session.run(slot.assign(np.full(slot.shape, -1.0, np.float32)))
+    with pytest.raises(FloatingPointError, match="1 updates"):
+        agent.update(1)
+    np.testing.assert_array_equal(agent.predict(np.zeros(2, np.float32))[0], action)

@@ -1,0 +1,197 @@
+"""What the compilers are compared on: options, shapes and values, sampled, and made simpler one step at a time."""
+
+import dataclasses
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from ddpg import DDPGConfig, UsageError
+from ddpg.experience.batch import Batch
+
+SIZES = (1, 3, 7, 97, 1000)
+SIZE_SHARES = (0.24, 0.32, 0.32, 0.115, 0.005)
+
+# Of each option: how often it differs from its default, and the values it then takes.
+OPTIONS: dict[str, tuple[float, tuple[Any, ...]]] = {
+    "activation": (0.5, ("tanh", "elu", "selu", "leaky_relu", "sigmoid", "softplus", "softsign", "linear")),
+    "norm": (0.5, ("layer", "batch", "renorm", "renorm_soft")),
+    "critic_norm": (0.3, (None, "layer", "batch", "renorm", "renorm_soft")),
+    "block": (0.2, ("residual",)),
+    "output_init": (0.3, ("fan_in",)),
+    "gamma": (0.2, (0.0, 1.0)),
+    "tau": (0.3, (0.1, 1.0)),
+    "td_target": (0.4, ("output_delta", "residual_gradient")),
+    "clip_delta": (0.15, (0.1, 1.0)),
+    "target": (0.35, ("online", "none")),
+    "critic_loss": (0.2, ("huber",)),
+    "optimizer": (0.5, ("rmsprop", "sgd", "momentum")),
+    "adam_beta1": (0.15, (0.0, 0.5)),
+    "max_gradient_norm": (0.4, (0.01, 1.0, 100.0)),
+    "n_steps": (0.2, (3,)),
+    "prioritised": (0.25, ("lap", "proportional")),
+    "critic": (0.2, ("categorical",)),
+    "atoms": (0.2, (2, 7)),
+    "target_spread": (0.15, (0.75,)),
+    "critic_l2": (0.2, (0.01,)),
+    "n_critics": (0.25, (2, 3)),
+    "policy_delay": (0.2, (2,)),
+    "target_policy_noise": (0.2, (0.2,)),
+    "action_layer": (0.2, (1,)),
+    "pre_activation_penalty": (0.2, (0.1,)),
+    "bounding": (0.4, ("inverting", "zeroing")),
+    "policy_gradient": (0.5, ("direct", "surrogate")),
+    "action_gradient_clip": (0.2, (0.1,)),
+    "critic_learning_rate": (0.1, (0.3,)),
+    "threads": (0.1, (2,)),
+}
+VALUES = (
+    *("plain", "zero weights", "zero rewards", "saturated actor", "dead units", "constant observations", "ties"),
+    *("subnormal", "tiny", "huge", "mixed magnitudes", "overflowing rewards"),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """One comparison.
+
+    Attributes:
+        options: of the agent, where they are not the defaults.
+        batch: transitions in a minibatch.
+        observations: numbers in an observation.
+        actions: numbers in an action.
+        updates: made in one call.
+        values: the kind of weights and transitions, one of :data:`VALUES`.
+        seed: of the numbers.
+    """
+
+    options: Mapping[str, Any]
+    batch: int = 3
+    observations: int = 3
+    actions: int = 1
+    updates: int = 2
+    values: str = "plain"
+    seed: int = 0
+
+    def to_json(self) -> str:
+        """Return it as one line."""
+        return json.dumps(dataclasses.asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> "Case":
+        """Return the case of :meth:`to_json`."""
+        return cls(**json.loads(text))
+
+    @property
+    def config(self) -> DDPGConfig:
+        """The agent's options.
+
+        Raises:
+            UsageError: they do not go together.
+        """
+        options = {name: tuple(value) if isinstance(value, list) else value for name, value in self.options.items()}
+        return DDPGConfig(**options, batch_size=self.batch, updates_per_call=self.updates, buffer_size=1000)
+
+
+def sample(rng: np.random.Generator) -> Case:
+    """Return options that go together, and shapes."""
+    while True:
+        options: dict[str, Any] = {"hidden": [size(rng) for _ in range(rng.integers(1, 3))]}
+        for name, (share, values) in OPTIONS.items():
+            if rng.random() < share:
+                options[name] = values[rng.integers(len(values))]
+        batch, observations, actions = size(rng), size(rng), min(size(rng), 97)
+        case = Case(options, batch, observations, actions, int(rng.integers(1, 4)), seed=int(rng.integers(1 << 31)))
+        try:
+            _ = case.config
+        except UsageError:
+            continue
+        return case
+
+
+def size(rng: np.random.Generator) -> int:
+    """Return one of :data:`SIZES`, rarely a large one."""
+    return int(rng.choice(SIZES, p=SIZE_SHARES))
+
+
+def simpler(case: Case) -> Iterator[Case]:
+    """Yield cases that lack something of ``case``, those that lack most first."""
+    for values in ("plain",) if case.values != "plain" else ():
+        yield dataclasses.replace(case, values=values)
+    for name in case.options:
+        if name != "hidden":
+            yield dataclasses.replace(case, options={key: v for key, v in case.options.items() if key != name})
+    hidden = list(case.options["hidden"])
+    if len(hidden) > 1:
+        yield from (dataclasses.replace(case, options={**case.options, "hidden": [one]}) for one in hidden)
+    for index, one in enumerate(hidden):
+        for smaller in (other for other in SIZES if other < one):
+            changed = [*hidden[:index], smaller, *hidden[index + 1 :]]
+            yield dataclasses.replace(case, options={**case.options, "hidden": changed})
+    for name in ("updates", "batch", "observations", "actions"):
+        for smaller in (other for other in (1, 2, *SIZES[1:]) if other < getattr(case, name)):
+            yield dataclasses.replace(case, **{name: smaller})
+
+
+# -- numbers ------------------------------------------------------------------------------------------
+
+
+def minibatches(case: Case) -> Batch:
+    """Return ``[K, B, ...]`` of a case's kind."""
+    rng, lead = np.random.default_rng(case.seed), (case.updates, case.batch)
+    config = case.config
+
+    def numbers(*shape: int) -> np.ndarray:
+        if case.values == "ties":
+            return rng.integers(-1, 2, (*lead, *shape)).astype(np.float32)
+        if case.values == "mixed magnitudes":
+            return (rng.normal(size=(*lead, *shape)) * 10.0 ** rng.integers(-30, 31, (*lead, *shape))).astype("f4")
+        scale = {"subnormal": 1e-40, "tiny": 1e-30, "huge": 1e30}.get(case.values, 1.0)
+        return (rng.normal(size=(*lead, *shape)) * scale).astype(np.float32)
+
+    observations, following = numbers(case.observations), numbers(case.observations)
+    rewards = numbers(1)
+    if case.values == "constant observations":
+        observations[...] = following[...] = observations[:1, :1]
+    if case.values in ("zero rewards", "zero weights"):
+        rewards[...] = 0
+    if case.values == "overflowing rewards":
+        rewards[...] = np.float32(3e38) * np.sign(rewards)
+    weighted = config.prioritised == "proportional"
+    return Batch(
+        observations=observations,
+        actions=np.clip(numbers(case.actions), -1, 1),
+        rewards=rewards,
+        next_observations=following,
+        terminated=(rng.random((*lead, 1)) < 0.3).astype(np.float32),
+        discounts=np.float32(config.discount) ** rng.integers(1, 4, (*lead, 1)).astype("f4")
+        if weighted or config.n_steps > 1
+        else None,
+        weights=rng.uniform(0.1, 1, (*lead, 1)).astype(np.float32) if weighted else None,
+    )
+
+
+def weights(case: Case, initial: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return the variables' values of a case's kind, from those that an agent begins with."""
+    found = {name: np.array(value) for name, value in initial.items()}
+
+    def layers(part: str, *endings: str) -> list[np.ndarray]:
+        return [array for name, array in found.items() if part in name and name.endswith(endings)]
+
+    if case.values == "zero weights":
+        for array in layers("", "/W:0", "/b:0", "/W/ExponentialMovingAverage:0", "/b/ExponentialMovingAverage:0"):
+            array[...] = 0
+    if case.values == "zero rewards":  # and a critic that knows it: no gradient at all
+        for array in layers("critic", "output/W:0", "output/W/ExponentialMovingAverage:0"):
+            array[...] = 0
+    if case.values == "saturated actor":
+        for array in layers("actor", "output/b:0"):
+            array[...] = 30
+    if case.values == "dead units":
+        for array in layers("hidden", "/b:0"):
+            array[...] = -100
+    if case.values == "ties":
+        for array in layers("", "/W:0", "/W/ExponentialMovingAverage:0"):
+            array[...] = np.sign(np.round(array * 2)) / 4
+    return found

@@ -1,0 +1,166 @@
+"""An update in Monte Carlo arithmetic: how far rounding can move what it computes.
+
+Every float that an op computes is multiplied by 1 + ε, ε drawn anew for each number within two units in the last place
+(D. S. Parker, Monte Carlo Arithmetic, 1997), and weights and minibatches are disturbed once within four. A sum in
+another order, or a product and a sum in one rounding, is such a disturbance. Cancellation shows, and so does what an
+optimiser magnifies.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+import tensorflow as tf
+
+from ddpg.experience.batch import Batch
+from ddpg.updates.base import Update
+from ddpg.updates.emphasis import TD_ERRORS
+from ddpg.updates.learner import placeholders
+from ddpg.updates.native_learner import _turns
+
+v1 = tf.compat.v1
+
+INPUTS, COMPUTED = 4 * 2.0**-23, 2 * 2.0**-23
+SCOPE = "disturbed"
+# What rounds nothing: copies, comparisons, what is read and what is written.
+_EXACT = {
+    *("Const", "Placeholder", "Identity", "IdentityN", "StopGradient", "PreventGradient", "ReadVariableOp", "NoOp"),
+    *(
+        "Reshape",
+        "Squeeze",
+        "ExpandDims",
+        "Tile",
+        "BroadcastTo",
+        "Fill",
+        "ZerosLike",
+        "OnesLike",
+        "Shape",
+        "Neg",
+        "Abs",
+    ),
+    *(
+        "Sign",
+        "Maximum",
+        "Minimum",
+        "Relu",
+        "ReluGrad",
+        "Select",
+        "SelectV2",
+        "Cast",
+        "ConcatV2",
+        "Slice",
+        "StridedSlice",
+    ),
+    *("Pack", "Unpack", "Split", "Transpose", "Max"),
+}
+
+
+class Disturbed:
+    """The update of some networks in a graph and a session of its own.
+
+    Args:
+        update: the symbolic update; its graph is extended.
+        variables: all that it reads or writes, by name.
+        batch_size: B.
+        seed: of the disturbances.
+    """
+
+    def __init__(self, update: Update, variables: Mapping[str, tf.Variable], batch_size: int, seed: int):
+        self._rng, self._count = np.random.default_rng(seed), update.count
+        graph = update.value.graph
+        with graph.as_default(), v1.name_scope(f"{SCOPE}/"):
+            shape = batch_size, update.action_size
+            self._made = v1.placeholder(tf.int64, [1], name="made")
+            drawn = update.noise(shape, self._made)
+            batch = placeholders(update, (batch_size,))
+            fed = batch.named()
+            if drawn is not None:
+                batch = batch.replace(noise=drawn[0])
+            wholes, self._which = _turns(update, batch)
+        self._variables = variables
+        self._feeds = {name: placeholder.name for name, placeholder in fed.items()}
+        self._fetches = [{name: tensor.name for name, tensor in whole.items()} for whole in wholes]
+        self._metrics = update.metrics
+        definition = _with_noise(graph, seed)
+        self._reads = {name: variable._graph_element.name for name, variable in variables.items()}
+        initials = [*variables.values(), *(network.learning_rate for network, *_ in update.learning_rates)]
+        self._initial = {v.name: (v.initializer.name, v.initializer.inputs[1].name) for v in initials}
+        with tf.Graph().as_default() as own:
+            tf.import_graph_def(definition, name="")
+        self._session = v1.Session(graph=own)
+        for network, rate, _ in update.learning_rates:
+            self._set({network.learning_rate.name: np.float32(rate)})
+
+    def close(self) -> None:
+        """Free the session."""
+        self._session.close()
+
+    def __call__(self, start: Mapping[str, np.ndarray], batch: Batch, updates: int) -> dict[str, np.ndarray]:
+        """Return variables, metrics and TD errors after ``updates`` on minibatches ``[K, B, ...]``."""
+        self._set({name: value if name.endswith("steps:0") else self._nudged(value) for name, value in start.items()})
+        batch = batch.map(self._nudged).replace(terminated=batch.terminated)
+        before = 0 if self._count is None else int(start[self._count.variable.name])
+        totals, errors = dict.fromkeys(self._metrics, np.float32(0)), []
+        for update in range(updates):
+            feeds = {self._feeds[name]: field[update] for name, field in batch.named().items()}
+            feeds[self._made.name] = [before + update]
+            found = self._session.run(self._fetches[self._which(before + update)], feeds)
+            if TD_ERRORS in found:
+                errors.append(found[TD_ERRORS][:, 0])
+            totals = {name: total + found[name] / np.float32(updates) for name, total in totals.items()}
+        if self._count is not None:
+            self._set({self._count.variable.name: np.int64(before + updates)})
+        return self._session.run(self._reads) | totals | ({"TD errors": np.stack(errors)} if errors else {})
+
+    def _set(self, values: Mapping[str, np.ndarray]) -> None:
+        for name, value in values.items():  # one by one: several may begin as the same tensor
+            initializer, initial = self._initial[name]
+            self._session.run(initializer, {initial: value})
+
+    def _nudged(self, array: np.ndarray) -> np.ndarray:
+        """Return floats disturbed; what is 0 stays so."""
+        if array.dtype != np.float32:
+            return array
+        return (array * (1 + INPUTS * self._rng.uniform(-1, 1, array.shape))).astype(np.float32)
+
+
+def _with_noise(graph: tf.Graph, seed: int) -> tf.compat.v1.GraphDef:
+    """Return the graph with every rounded result of the disturbed update multiplied by random numbers about 1."""
+    given = graph.as_graph_def()
+    disturbed, made = {}, []
+    for operation in graph.get_operations():
+        if operation.name.startswith(f"{SCOPE}/") and operation.type not in _EXACT and len(operation.outputs) == 1:
+            (output,) = operation.outputs
+            if output.dtype == tf.float32 and output.shape.is_fully_defined() and output.consumers():
+                disturbed[operation.name] = f"{operation.name}/disturbed"
+                made.append((operation.name, output.shape.as_list()))
+    for node in given.node:
+        if node.name.startswith(f"{SCOPE}/"):
+            for index, name in enumerate(node.input):
+                if name in disturbed:
+                    node.input[index] = disturbed[name]
+    with tf.Graph().as_default() as noise:
+        one, width = tf.constant(1.0, name=f"{SCOPE}/one"), tf.constant(COMPUTED, name=f"{SCOPE}/width")
+        least, most = tf.constant(1 - COMPUTED, name=f"{SCOPE}/least"), tf.constant(1 + COMPUTED, name=f"{SCOPE}/most")
+        for index, (name, shape) in enumerate(made):
+            size = tf.constant([1, int(np.prod(shape))], tf.int32)
+            drawn = tf.raw_ops.ParameterizedTruncatedNormal(
+                shape=size, means=one, stdevs=width, minvals=least, maxvals=most, seed=seed % 2**31, seed2=index + 1
+            )
+            factor = tf.reshape(drawn, shape)
+            placeholder = v1.placeholder(tf.float32, shape, name=f"{name}/given")
+            tf.multiply(placeholder, factor, name=f"{name}/disturbed")
+        added = noise.as_graph_def()
+    place = {f"{name}/given": name for name, _ in made}
+    for node in added.node:
+        if node.op == "Placeholder":
+            continue
+        copy = given.node.add()
+        copy.CopyFrom(node)
+        copy.input[:] = [place.get(name, name) for name in node.input]
+        if not node.name.startswith(f"{SCOPE}/"):
+            copy.name = f"{SCOPE}_noise/{node.name}"
+        copy.input[:] = [
+            name if name in place.values() or name.startswith(f"{SCOPE}/") else f"{SCOPE}_noise/{name}"
+            for name in copy.input
+        ]
+    return given
