@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from ddpg.acting.program import OPERATIONS, NumpyProgram, Step
+from ddpg.acting.program import NumpyProgram, Step
+from ddpg.acting.standalone import OPERATIONS
 
 # Attributes under which an op is what its NumPy counterpart does; any other value is not translated.
 _REQUIRED: dict[str, dict[str, Any]] = {

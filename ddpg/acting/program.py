@@ -4,10 +4,12 @@ The program is plain data (op names and register numbers), so that it can be sen
 imports TensorFlow. :mod:`ddpg.acting.mirror` reads it off a graph.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+
+from ddpg.acting.standalone import OPERATIONS
 
 
 class Step(NamedTuple):
@@ -16,48 +18,6 @@ class Step(NamedTuple):
     operation: str
     inputs: tuple[int, ...]
     output: int
-
-
-# Both branches of a `where` are computed: what goes into an exponential is bounded, so that none overflows.
-
-
-def _elu(x):
-    return np.where(x > 0, x, np.expm1(np.minimum(x, 0)))
-
-
-def _selu(x):
-    negative = np.float32(1.6732632423543772) * np.expm1(np.minimum(x, 0))
-    return np.float32(1.0507009873554805) * np.where(x > 0, x, negative)
-
-
-def _sigmoid(x):
-    decay = np.exp(-np.abs(x))
-    return np.where(x >= 0, np.float32(1), decay) / (1 + decay)
-
-
-OPERATIONS: dict[str, Callable] = {
-    "MatMul": np.matmul,
-    "BiasAdd": np.add,
-    "AddV2": np.add,
-    "Sub": np.subtract,
-    "Mul": np.multiply,
-    "RealDiv": np.divide,
-    "Maximum": np.maximum,
-    "Minimum": np.minimum,
-    "Neg": np.negative,
-    "Square": np.square,
-    "Sqrt": np.sqrt,
-    "Rsqrt": lambda x: 1 / np.sqrt(x),
-    "Tanh": np.tanh,
-    "Sigmoid": _sigmoid,
-    "Softplus": lambda x: np.logaddexp(x, np.float32(0)),
-    "Softsign": lambda x: x / (1 + np.abs(x)),
-    "Elu": _elu,
-    "Selu": _selu,
-    "Reshape": lambda x, shape: np.reshape(x, shape),
-    "ConcatV2": lambda x, y, axis: np.concatenate((x, y), axis=int(axis)),
-    "Mean": lambda x, axis: np.mean(x, axis=tuple(np.atleast_1d(axis)), keepdims=True),
-}
 
 
 class NumpyProgram:

@@ -55,7 +55,11 @@ def export(path: str | Path, kind: str, acting: Acting) -> float:
                     "format='numpy' cannot hold this network: it has an op that NumPy does not mirror, such as a "
                     "convolution; use savedmodel, tflite or onnx"
                 )
-            policy_file.write(aside, program, observation_space, action_space)
+            checks = policy_file.check_observations(observation_space)
+            expected = _outputs(acting, checks)
+            rounding = Rounding(acting, checks).bound(policy_file.compared(action_space, expected))
+            tolerance = TOLERANCE + float(rounding.max())
+            policy_file.write(aside, program, observation_space, action_space, expected, tolerance)
             found = {VALUES: policy_file.read(aside)[0](observations)}
         else:
             write, run = _WRITERS[kind]

@@ -1,6 +1,7 @@
 """Where an export may go: nothing is ever replaced but another export, and only by one that is complete."""
 
 import contextlib
+import hashlib
 import os
 import shutil
 import tempfile
@@ -14,9 +15,10 @@ from ddpg.storage.litter import is_litter
 
 MARK = "ddpg-paths policy"  # in every export, so that it can be told from other files
 ABOUT = "policy.json"
+ACT = "act.py"
 
 _LARGEST = 1 << 30  # bytes of a file that is searched for the mark
-_NAMES = {ABOUT, "policy.safetensors", "saved_model.pb", "fingerprint.pb", "variables", "assets"}
+_NAMES = {ABOUT, ACT, "__pycache__", "policy.safetensors", "saved_model.pb", "fingerprint.pb", "variables", "assets"}
 
 
 def check(path: Path) -> None:
@@ -86,11 +88,15 @@ def _check_directory(path: Path) -> None:
         raise _refusal(path, "is the working directory")
     if not names:
         return
+    foreign = [name for name in names if name not in _NAMES]
     try:
-        ours = made_by_us(document.read(path / ABOUT))
+        about = document.read(path / ABOUT)
+        ours = made_by_us(about)
+        # Somebody may have written into it what a robot needs besides.
+        if ours and ACT in names and hashlib.sha256((path / ACT).read_bytes()).hexdigest() != about.get("act_sha256"):
+            foreign.append(f"{ACT}, which was changed")
     except (OSError, UsageError):
         ours = False
-    foreign = [name for name in names if name not in _NAMES]
     if not ours or foreign:
         raise _refusal(path, f"is a directory that holds {(foreign or names)[0]!r}")
 

@@ -2,13 +2,16 @@
 
     policy.json         the network as a NumPy program, the spaces, tables of arrays, checksums
     policy.safetensors  the program's arrays, each named by its register
+    act.py              acts with NumPy alone; :func:`read` does not look at it
 
-Reading one executes nothing: a program is a list of names of :data:`ddpg.acting.program.OPERATIONS` and numbers of
+Reading one executes nothing: a program is a list of names of :data:`ddpg.acting.standalone.OPERATIONS` and numbers of
 registers, and it is held to the shapes of its arrays and spaces before it runs. The checksums tell damage, not forgery.
 """
 
 import hashlib
+import importlib.resources
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -16,10 +19,12 @@ import gymnasium as gym
 import msgspec
 import numpy as np
 
-from ddpg.acting.program import OPERATIONS, NumpyProgram, Step
+from ddpg.acting import standalone
+from ddpg.acting.program import NumpyProgram, Step
+from ddpg.acting.standalone import OPERATIONS
 from ddpg.errors import UsageError
 from ddpg.experience.actions import actions_of
-from ddpg.exports.place import ABOUT, MARK, made_by_us
+from ddpg.exports.place import ABOUT, ACT, MARK, made_by_us
 from ddpg.exports.widths import result_width
 from ddpg.storage import arrays as array_files
 from ddpg.storage import document
@@ -47,6 +52,11 @@ class _Program(msgspec.Struct, forbid_unknown_fields=True):
     steps: Annotated[list[_Step], msgspec.Meta(min_length=1, max_length=10_000)]
 
 
+class _Check(msgspec.Struct, forbid_unknown_fields=True):
+    outputs: list[list[float]]
+    tolerance: float
+
+
 class _Policy(msgspec.Struct, forbid_unknown_fields=True):
     made_by: str
     format: Literal[1]
@@ -54,6 +64,8 @@ class _Policy(msgspec.Struct, forbid_unknown_fields=True):
     observation_space: dict[str, Any]
     action_space: dict[str, Any]
     program: _Program
+    check: _Check
+    act_sha256: _Sha256
     arrays: dict[Annotated[str, msgspec.Meta(pattern=r"^[0-9]{1,4}\Z")], Array]
     arrays_sha256: _Sha256
     policy_sha256: _Sha256
@@ -70,8 +82,23 @@ def about(kind: str, observation_space: gym.Space, action_space: gym.Space) -> d
     }
 
 
-def write(folder: Path, program: NumpyProgram, observation_space: gym.Space, action_space: gym.Space) -> None:
+def write(
+    folder: Path,
+    program: NumpyProgram,
+    observation_space: gym.Space,
+    action_space: gym.Space,
+    expected: np.ndarray,
+    tolerance: float,
+) -> None:
     """Write a policy of one input to a directory, which is made.
+
+    Args:
+        folder: where.
+        program: the network; its observations are ``[B, *observation_space.shape]``.
+        observation_space: of the environment.
+        action_space: of the environment.
+        expected: what the agent's network puts out for :func:`check_observations`, ``[CHECKS, n]``.
+        tolerance: by how much rounding may change what :func:`ddpg.acting.standalone.compared` makes of it.
 
     Raises:
         UsageError: its arrays hold NaN or infinity.
@@ -79,15 +106,29 @@ def write(folder: Path, program: NumpyProgram, observation_space: gym.Space, act
     arrays = {str(register): array for register, array in program.arrays().items()}
     array_files.check_finite("policy", arrays)
     steps = [step._asdict() for step in program.steps]
+    act = importlib.resources.files(standalone.__package__).joinpath("standalone.py").read_bytes()
     folder.mkdir()
+    (folder / ACT).write_bytes(act)
     whole = {
         **about("numpy", observation_space, action_space),
+        "check": {"outputs": expected.tolist(), "tolerance": tolerance},
+        "act_sha256": hashlib.sha256(act).hexdigest(),
         "program": {"size": program.size, "result": program.result, "steps": steps},
         "arrays": array_files.describe(arrays),
         "arrays_sha256": array_files.write(folder / ARRAYS, arrays),
     }
     whole[_DIGEST] = hashlib.sha256(document.canonical(whole)).hexdigest()
     (folder / ABOUT).write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")
+
+
+def check_observations(observation_space: gym.Space) -> np.ndarray:
+    """Return the observations that ``act.py`` compares itself on, float32 ``[CHECKS, *shape]``."""
+    return standalone.check_observations(describe_space(observation_space))
+
+
+def compared(action_space: gym.Space, expected: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+    """Return what ``act.py`` compares of the network's outputs."""
+    return standalone.compared(describe_space(action_space), expected)
 
 
 def read(folder: Path) -> tuple[NumpyProgram, gym.spaces.Box, gym.Space]:

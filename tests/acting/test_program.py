@@ -7,7 +7,8 @@ import warnings
 import numpy as np
 import pytest
 
-from ddpg.acting.program import OPERATIONS, NumpyProgram, Step
+from ddpg.acting.program import NumpyProgram, Step
+from ddpg.acting.standalone import OPERATIONS
 
 
 def chain(length):

@@ -256,7 +256,7 @@ def test_an_export_replaces_another_of_any_format(agents, tmp_path):
     (tmp_path / "policy").mkdir()
     for kind in ("savedmodel", "numpy", "tflite", "numpy"):
         path = agents["box"].export(tmp_path / "policy", kind)
-    assert sorted(entry.name for entry in path.iterdir()) == ["policy.json", "policy.safetensors"]
+    assert sorted(entry.name for entry in path.iterdir()) == ["act.py", "policy.json", "policy.safetensors"]
     assert list(tmp_path.iterdir()) == [path]
 
 

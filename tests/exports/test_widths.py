@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from ddpg import UsageError
-from ddpg.acting.program import OPERATIONS, Step
+from ddpg.acting.program import Step
+from ddpg.acting.standalone import OPERATIONS
 from ddpg.exports import widths
 from ddpg.exports.widths import result_width
 
