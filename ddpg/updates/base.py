@@ -87,6 +87,11 @@ class Update(abc.ABC):
         """Return the op that moves the target networks."""
 
     @property
+    def target_reads_online(self) -> bool:
+        """Whether y reads what the steps change, the online networks, so that the first step must wait for it."""
+        return False
+
+    @property
     def count(self) -> UpdateCount | None:
         """What counts the updates, where any of them differs from the others."""
         return None
@@ -106,9 +111,11 @@ class Update(abc.ABC):
         The control dependencies are the algorithm: each part reads what the part before it wrote.
         """
         y = self.target(batch)
+        # A step's training pass moves statistics of batch norms, by which y's inference pass normalises.
+        before = [y] if self.target_reads_online else []
         metrics: Metrics = {}
         for step in self.steps:
-            with tf.control_dependencies(list(metrics.values())):
+            with tf.control_dependencies([*before, *metrics.values()]):
                 metrics |= step(batch, y)
         with tf.control_dependencies(list(metrics.values())):
             moved = self.move()

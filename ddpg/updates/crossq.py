@@ -27,6 +27,11 @@ class CrossQUpdate(TD3Update):
         """Whether there are to be no target networks."""
         return config.target == "none"
 
+    @property
+    def target_reads_online(self) -> bool:
+        """False: :meth:`critic_step` itself waits where that is needed, and what comes before need not."""
+        return False
+
     def target(self, batch: Batch) -> tf.Tensor:
         """y = r + γ(1 − terminated)·minᵢ Qᵢ(s′, μ(s′)), of the joint forward pass, ``[B, 1]``.
 

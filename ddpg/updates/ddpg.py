@@ -224,6 +224,11 @@ class DDPGUpdate(Update):
         return self.config.target != "ema" or self.critic.td_path.bootstraps_online
 
     @property
+    def target_reads_online(self) -> bool:
+        """See :attr:`ddpg.updates.base.Update.target_reads_online`."""
+        return self.online
+
+    @property
     def learning_rates(self) -> list[StepSize]:
         """Those of actor and critics."""
         config, shared = self.config, self.config.learning_rate_schedule

@@ -84,6 +84,15 @@ class DQNUpdate(Update):
         return 1
 
     @property
+    def target_reads_online(self) -> bool:
+        """See :attr:`ddpg.updates.base.Update.target_reads_online`."""
+        return self._online or self.config.double_q
+
+    @property
+    def _online(self) -> bool:
+        return self.network.td_path.bootstraps_online or self.config.target == "online"
+
+    @property
     def steps(self) -> list[Step]:
         """The one step."""
         return [self.step]
@@ -96,8 +105,7 @@ class DQNUpdate(Update):
         ``residual_gradient`` the online network does both, so that y depends on the weights; with
         ``target="online"`` too, as DQN 3.0 does without its ``target_q``, and y is stopped like any other.
         """
-        online = self.network.td_path.bootstraps_online or self.config.target == "online"
-        values = self.network(batch.next_observations) if online else self.network.target(batch.next_observations)
+        values = (self.network if self._online else self.network.target)(batch.next_observations)
         if self.config.double_q:
             chosen = tf.argmax(self.network(batch.next_observations), axis=1)[:, None]
             next_q = self.network.taken(values, chosen)

@@ -159,10 +159,16 @@ def finite(update: Update) -> tf.Tensor:
     return tf.reduce_all([tf.reduce_all(tf.math.is_finite(weight)) for weight in weights])
 
 
-def placeholders(update: Update, lead: tuple[int, ...]) -> Batch:
-    """Return placeholders for minibatches with the leading axes ``lead``, in the types in which they are stored."""
+def placeholders(update: Update, lead: tuple[int, ...], as_float: bool = False) -> Batch:
+    """Return placeholders for minibatches with the leading axes ``lead``.
+
+    Args:
+        update: tells the shapes.
+        lead: the leading axes.
+        as_float: images too are float32; otherwise they have the type in which they are stored, bytes.
+    """
     space = update.value.observation_space
-    images = stored_dtype(space)
+    images = np.float32 if as_float else stored_dtype(space)
 
     def placeholder(name: str, shape: Sequence[int], dtype: Any = np.float32) -> tf.Tensor:
         return v1.placeholder(dtype, [*lead, *shape], name=name)

@@ -48,7 +48,7 @@ class NativeLearner:
         self._metrics, self._count, self._made = update.metrics, update.count, 0
         with update.value.graph.as_default(), v1.name_scope("native_learner/"):
             self._draw = _Draw(update, batch_size, updates_per_call)
-            batch = placeholders(update, (batch_size,)).replace(noise=self._draw.placeholder)
+            batch = placeholders(update, (batch_size,), as_float=True).replace(noise=self._draw.placeholder)
             wholes, self._which = _turns(update, batch)
             self._variables = [v for v in v1.global_variables() if v.dtype.base_dtype == tf.float32]
         first, *others = (

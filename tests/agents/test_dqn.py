@@ -404,6 +404,15 @@ def test_images_are_stored_as_bytes_and_acted_on_through_the_session():
     assert shapes[2] == (3, 3, 16, 32)
 
 
+@pytest.mark.parametrize("network", ["conv", "mlp"])
+def test_images_are_learned_from_compiled_as_they_are_op_by_op(network):
+    """Compiled is the default: bytes have to become numbers there, too."""
+    config = SMALL.replace(network=network, hidden=(8,), batch_size=4, updates_per_call=3)
+    expected, actual = (trained(config.replace(jit=jit), env=Pixels()).get_parameters() for jit in (False, True))
+    for name, value in expected.items():
+        np.testing.assert_allclose(actual[name], value, rtol=0, atol=1e-6, err_msg=name)
+
+
 def test_conv_needs_images(box, graph):
     with pytest.raises(UsageError, match="conv layers need images"):
         QNetwork(box, gym.spaces.Discrete(2), network=conv())

@@ -9,7 +9,7 @@ import sys
 import gymnasium as gym
 import numpy as np
 import pytest
-from environments import Aiming, Counting
+from environments import Aiming, Counting, Pixels, Reaching
 from remains import assert_same, what_is_left
 
 from ddpg import DDPGConfig, DQNConfig, UsageError, resume, train
@@ -56,6 +56,8 @@ def register(name, make):
 register("FuseBox-v0", lambda: Counting(1_000))
 register("FuseChoice-v0", lambda: Counting(1_000, action_space=gym.spaces.Discrete(3)))
 register("FuseParameters-v0", Aiming)
+register("FuseGoal-v0", lambda: Reaching(1_000))
+register("FuseImage-v0", Pixels)
 
 CASES = {
     "everything with a state": (
@@ -90,6 +92,12 @@ CASES = {
         ),
     ),
     "vector": ("FuseBox-v0", DDPGConfig(**SHARED, noise="ornstein_uhlenbeck", updates_per_step=0.3)),
+    # Their rings go round: at the first break once, at the end five times.
+    "hindsight": ("FuseGoal-v0", DDPGConfig(**SHARED, hindsight=4, buffer_size=50, normalize_observations=True)),
+    "images": (
+        "FuseImage-v0",
+        DQNConfig(**SHARED, network="conv", norm="batch", buffer_size=50, prioritised="lap", n_steps=3, double_q=True),
+    ),
 }
 RUN = {"seed": 5, "total_timesteps": 260, "evaluation_interval": 50, "evaluation_episodes": 2, "progress_bar": False}
 
