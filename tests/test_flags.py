@@ -43,6 +43,9 @@ SMALL = [
 ]
 
 
+SPACES = (gym.spaces.Box(-1.0, 1.0, (2,)), gym.spaces.Box(-1.0, 1.0, (1,)))
+
+
 def trained(*arguments):
     """Return the command that ``ddpg train`` makes of its arguments, and the configuration."""
     made = Train.parse([str(argument) for argument in arguments], "ddpg train")
@@ -111,7 +114,7 @@ def test_help_says_whose_the_defaults_are(env_id, whose, capsys, monkeypatch):
     gym.register("WithoutPreset-v0", "gymnasium.envs.classic_control.pendulum:PendulumEnv")
     gym.register("WithoutPresetChoices-v0", "gymnasium.envs.classic_control.acrobot:AcrobotEnv")
     if env_id == "BipedalWalker-v3":  # without its physics
-        monkeypatch.setattr("ddpg.commands.training._environment", lambda *_: (env_id, "DDPG", DDPGConfig))
+        monkeypatch.setattr("ddpg.commands.training._environment", lambda *_: (env_id, "DDPG", DDPGConfig, SPACES))
     assert whose in in_one_line(helped("train", env_id, capsys=capsys, monkeypatch=monkeypatch))
 
 

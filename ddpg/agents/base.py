@@ -69,7 +69,14 @@ class Agent(SessionOwner, abc.ABC):
         streams = np.random.SeedSequence(self.seed).spawn(3)
         self.generators = dict(zip(("exploration", "replay"), map(np.random.default_rng, streams[:2]), strict=True))
         self.behaviour = self.make_behaviour(self.generators["exploration"], config)
-        self.memory = Memory(config, self.observation_space, self.actions.size, self.env)
+        try:
+            self.memory = Memory(config, self.observation_space, self.actions.size, self.env)
+        except MemoryError as error:
+            fits = limits.fitting_buffer(self.observation_space, self.action_space)
+            raise UsageError(
+                f"buffer_size={config.buffer_size} is more than this machine gives ({error}); {fits} transitions fit: "
+                f"--buffer-size {fits}"
+            ) from None
         self.replay = self.memory.replay
         self.num_timesteps = 0
         self.graph = tf.Graph()

@@ -125,16 +125,44 @@ def check_memory(
         raise _too_much(config, "batch_size", what, minibatches, there)
     memory = f"a replay memory of {row} bytes a transition"
     if row * capacity > max(REPLAY, there):
-        raise _too_much(config, "buffer_size", memory, row * capacity, there)
+        raise _too_much(config, "buffer_size", memory, row * capacity, there, fitting_buffer(*spaces))
     if networks + stored > there:
         what = f"{memory}, of which {min(rows, capacity)} will be filled, and the networks"
-        raise _too_much(config, "buffer_size", what, networks + stored, there)
+        raise _too_much(config, "buffer_size", what, networks + stored, there, fitting_buffer(*spaces))
 
 
-def _too_much(config: AgentConfig, name: str, what: str, needed: int, there: int) -> UsageError:
+def fitting_buffer(observations: gym.Space, actions: gym.Space) -> int:
+    """Return how many transitions fit into half of this machine's memory."""
+    return max(1, machine.memory() // 2 // _row((observations, actions)))
+
+
+def buffer_that_fits(usual: int, observations: gym.Space, actions: gym.Space) -> tuple[int, str]:
+    """Return a size of the replay memory for a run of which nobody wrote it, and a line about it.
+
+    Args:
+        usual: the size that its options have; it is kept where all of it fits into this machine's memory.
+        observations, actions: the spaces.
+
+    Returns:
+        The size, and why it is smaller; the empty string where it is not.
+    """
+    row, there = _row((observations, actions)), machine.memory()
+    fits = fitting_buffer(observations, actions)
+    if usual <= fits or usual * row <= there:
+        return usual, ""
+    return fits, (
+        f"the replay memory holds {fits:,} transitions (--buffer-size {fits}), not {usual:,}: those would need "
+        f"{usual * row / 1e9:,.1f} GB, and this machine has {there / 1e9:,.1f} GB"
+    )
+
+
+def _too_much(
+    config: AgentConfig, name: str, what: str, needed: int, there: int, fits: int | None = None
+) -> UsageError:
+    lower = "" if fits is None else f": {fits} fits into half of it (--{name.replace('_', '-')} {fits})"
     return UsageError(
         f"{name}={brief(getattr(config, name))} needs at least {needed / 1e9:,.1f} GB for {what}, and this machine has "
-        f"{there / 1e9:,.1f} GB; lower {name}"
+        f"{there / 1e9:,.1f} GB; lower {name}{lower}"
     )
 
 

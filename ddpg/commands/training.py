@@ -11,9 +11,12 @@ from ddpg.commands.base import InItsEnvironment, OfEnvironment, WithJson, WithPr
 from ddpg.commands.flags import Flag, flags_of, parsed, refuse_unknown
 from ddpg.errors import UsageError
 from ddpg.options import check_known, from_toml, option
+from ddpg.progress import note
 from ddpg.toml_file import read_toml
 
 if TYPE_CHECKING:
+    import gymnasium as gym
+
     from ddpg.config import AgentConfig
     from ddpg.runs.presets import Preset
 
@@ -57,6 +60,7 @@ class Train(WithJson, WithProgress, OfEnvironment):
         The first, by the options of every algorithm, finds environment and file. The second knows the environment's
         own options, and what they are where nothing is said: its preset's values or a recipe's, or the file's.
         """
+        from ddpg.agents.limits import buffer_that_fits
         from ddpg.runs.presets import preset_for
         from ddpg.runs.recipes import hints_for, recipe_options
 
@@ -72,13 +76,15 @@ class Train(WithJson, WithProgress, OfEnvironment):
             raise
         with stdout_kept(first["json"]):
             find_here(*([first["env"]] if ":" in first["env"] else []))
-            name, algorithm, kind = _environment(first["env"], first["wrap"])
+            name, algorithm, kind, spaces = _environment(first["env"], first["wrap"])
 
         preset = preset_for(name, kind)
         recipe, file = first["recipe"], first["config"]
         values = preset.options_for(kind, _steps(first["total_timesteps"], preset.total_timesteps))
         if recipe is not None:
             values = recipe_options(recipe, kind, name)
+        buffer, too_much = buffer_that_fits(values.get("buffer_size", kind.buffer_size), *spaces)
+        values = {**values, "buffer_size": buffer}
         hints = hints_for(kind, name)
         values = values | (from_toml(kind, read_toml(file), kind.__name__, hints) if file else {})
         options = flags_of(kind, values)
@@ -97,6 +103,8 @@ class Train(WithJson, WithProgress, OfEnvironment):
                 f"{error} (where neither flags nor a file say otherwise, {name} has the options of the recipe "
                 f"{preset.recipe}; plain DDPG is --recipe ddpg)"
             ) from None
+        if too_much and config.buffer_size == buffer and not helped:
+            note(too_much)
         return functools.partial(cls(**found), config)
 
     def __call__(self, config: "AgentConfig | None" = None) -> None:
@@ -187,8 +195,10 @@ def _of_every_algorithm() -> dict[str, Flag]:
     return {name: flag for kind in CONFIGS.values() for name, flag in flags_of(kind, notes=notes).items()}
 
 
-def _environment(env_id: str, wrappers: Sequence[str]) -> tuple[str, str, "type[AgentConfig]"]:
-    """Return an environment's id without its module, the algorithm for it, and the class of that one's options."""
+def _environment(
+    env_id: str, wrappers: Sequence[str]
+) -> tuple[str, str, "type[AgentConfig]", "tuple[gym.Space, gym.Space]"]:
+    """Return an environment's id without its module, its algorithm, the class of that one's options, and its spaces."""
     from ddpg.config import CONFIGS
     from ddpg.experience.env_calls import close_quietly
     from ddpg.experience.spaces import algorithm_for
@@ -196,5 +206,6 @@ def _environment(env_id: str, wrappers: Sequence[str]) -> tuple[str, str, "type[
 
     env = make_env(env_id, wrappers)
     name, algorithm = id_of(env), algorithm_for(env.action_space)
+    spaces = env.observation_space, env.action_space
     close_quietly(env)
-    return name, algorithm, CONFIGS[algorithm]
+    return name, algorithm, CONFIGS[algorithm], spaces

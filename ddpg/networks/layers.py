@@ -201,7 +201,8 @@ def conv(
 
     Returns:
         ``(states [B, height, width[, channels]][, actions [B, A]]) -> features [B, dense[-1]]``; an action
-        joins the flattened image features.
+        joins the flattened image features. Frames that are stacked in front, ``[B, 4, 84, 84]`` or
+        ``[B, 4, height, width, 3]``, and channels that come first, become channels.
 
     Raises:
         UsageError: no convolution, a size or stride below 1, or observations that are not images.
@@ -215,12 +216,7 @@ def conv(
     head = BLOCKS[block](dense, activation, norm)
 
     def network(states: tf.Tensor, actions: tf.Tensor | None = None) -> tf.Tensor:
-        if states.shape.rank not in (3, 4):
-            raise UsageError(
-                f"conv layers need images [height, width] or [height, width, channels], got observations of shape "
-                f"{states.shape[1:]}; use mlp for vectors"
-            )
-        layer = scale * (states if states.shape.rank == 4 else states[..., None])
+        layer = scale * _images(states)
         for index, (channels, size, stride) in enumerate(convolutions):
             initializer = fan_in_uniform(size * size * int(layer.shape[-1]))
             layer = tflearn.conv_2d(
@@ -241,6 +237,25 @@ def conv(
         return head(layer, actions)
 
     return network
+
+
+def _images(states: tf.Tensor) -> tf.Tensor:
+    """Return observations as ``[B, height, width, channels]``.
+
+    Raises:
+        UsageError: they are no images, nor stacks of them.
+    """
+    rank, shape = states.shape.rank, states.shape
+    if rank == 3:
+        return states[..., None]
+    if rank == 4:
+        return tf.transpose(states, [0, 2, 3, 1]) if shape[1] < shape[3] else states
+    if rank == 5:  # stacked frames [B, frames, height, width, channels]
+        return tf.reshape(tf.transpose(states, [0, 2, 3, 1, 4]), [-1, shape[2], shape[3], shape[1] * shape[4]])
+    raise UsageError(
+        f"conv layers need images [height, width] or [height, width, channels], or stacked frames of them, got "
+        f"observations of shape {shape[1:]}; use mlp for vectors"
+    )
 
 
 def _flat(states: tf.Tensor) -> tf.Tensor:

@@ -98,7 +98,13 @@ def train(
         kind = agent_for(spaces_of(env)[1])
         preset = preset_for(name, kind.config_class)
         total_timesteps = preset.total_timesteps if total_timesteps is None else int(total_timesteps)
-        agent = kind(env, config or kind.config_class(**preset.options_for(kind.config_class, total_timesteps)), seed)
+        if config is None:
+            config = kind.config_class(**preset.options_for(kind.config_class, total_timesteps))
+            buffer, too_much = limits.buffer_that_fits(config.buffer_size, *spaces_of(env))
+            config = config.replace(buffer_size=buffer)
+            if too_much:
+                note(too_much)
+        agent = kind(env, config, seed)
         if collector != "local":
             check_options(agent.config, n_envs)
         agent.check_learning(total_timesteps)

@@ -5,8 +5,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import tensorflow as tf
 
-from ddpg.experience.batch import Batch
+from ddpg.experience.batch import Batch, stored_dtype
 from ddpg.native.kernel import Kernel
+from ddpg.native.program import NoTranslation
 from ddpg.updates.base import Metrics, Update
 from ddpg.updates.emphasis import TD_ERRORS
 from ddpg.updates.learner import Updated, learned, placeholders
@@ -44,6 +45,8 @@ class NativeLearner:
         threads: int | None = None,
         fetch: Sequence = (),
     ):
+        if stored_dtype(update.value.observation_space) == np.uint8:
+            raise NoTranslation("observations that are bytes, of which kernels read none")
         self.updates_per_call = updates_per_call
         self._metrics, self._count, self._made = update.metrics, update.count, 0
         with update.value.graph.as_default(), v1.name_scope("native_learner/"):

@@ -1,0 +1,133 @@
+"""Images as Atari's and CarRacing's are: stacked frames train, and the replay memory is one that fits."""
+
+import json
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from ddpg import DDPG, DQN, DDPGConfig, DQNConfig, UsageError, conv
+from ddpg.agents import limits
+from ddpg.cli import main
+from ddpg.commands.training import Train
+from ddpg.storage import machine
+from ddpg.updates.learner import FusedLearner
+
+GB = 1_000_000_000
+
+
+class Screen(gym.Env):
+    """Random pictures; episodes of five steps."""
+
+    metadata = {"render_modes": []}  # noqa: RUF012
+
+    def __init__(self, shape=(84, 84), discrete=True):
+        self.observation_space = gym.spaces.Box(0, 255, shape, np.uint8)
+        self.action_space = gym.spaces.Discrete(3) if discrete else gym.spaces.Box(-1.0, 1.0, (2,), np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self._steps = 0
+        return self._picture(), {}
+
+    def step(self, action):
+        self._steps += 1
+        return self._picture(), 1.0, self._steps == 5, False, {}
+
+    def _picture(self):
+        return self.np_random.integers(0, 256, self.observation_space.shape, dtype=np.uint8)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def environments():
+    gym.register("Screen-v0", Screen, kwargs={"shape": (210, 160, 3)})
+    gym.register("Racing-v0", Screen, kwargs={"shape": (96, 96, 3), "discrete": False})
+    gym.register("Tiny-v0", Screen, kwargs={"shape": (6, 6, 3)})
+
+
+@pytest.mark.parametrize("jit", [True, False])
+def test_stacked_frames_train(jit):
+    env = gym.wrappers.FrameStackObservation(Screen((12, 12)), 4)
+    config = DQNConfig(
+        network="conv", hidden=(4,), batch_size=2, buffer_size=50, learning_starts=4, updates_per_call=2, jit=jit
+    )
+    agent = DQN(env, config, seed=0)
+    agent.learn(8)
+    assert agent.num_updates == 4
+    assert isinstance(agent.updater.learner, FusedLearner) == jit
+    assert env.action_space.contains(agent.predict(env.reset()[0])[0])
+
+
+def test_images_train_a_policy_of_ones_own_network():
+    env = Screen((12, 12, 3), discrete=False)
+    config = DDPGConfig(batch_size=2, buffer_size=50, learning_starts=4, updates_per_call=2)
+    small = conv(((4, 3, 2),), dense=(4,))
+    agent = DDPG(env, config, seed=0, actor_network=small, critic_network=small)
+    agent.learn(6)
+    assert agent.num_updates == 2
+    with pytest.raises(UsageError, match="bytes"):
+        DDPG(env, config.replace(compiler="native"), seed=0, actor_network=small, critic_network=small).learn(6)
+
+
+@pytest.mark.parametrize(
+    ("shape", "kernel"),
+    [((12, 12), 1), ((12, 12, 3), 3), ((4, 12, 12), 4), ((4, 12, 16), 4), ((4, 12, 12, 3), 12), ((3, 16, 12), 3)],
+)
+def test_frames_in_front_are_channels(shape, kernel):
+    with tf.Graph().as_default():
+        network = conv(((5, 3, 2),), dense=(4,))
+        network(tf.compat.v1.placeholder(tf.float32, [None, *shape]))
+        (weights,) = (v for v in tf.compat.v1.trainable_variables() if v.shape.rank == 4)
+        assert tuple(weights.shape) == (3, 3, kernel, 5)
+
+
+def test_the_order_of_stacked_frames_is_that_of_channels():
+    pictures = np.random.default_rng(0).normal(size=(2, 3, 4, 5, 2)).astype(np.float32)
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        from ddpg.networks.layers import _images
+
+        found = session.run(_images(tf.constant(pictures)))
+        single = session.run(_images(tf.constant(pictures[..., 0])))
+    np.testing.assert_array_equal(found[0, 1, 2], pictures[0, :, 1, 2].ravel())
+    np.testing.assert_array_equal(single[1, 3, 4], pictures[1, :, 3, 4, 0])
+
+
+def test_the_memory_that_nobody_asked_for_is_one_that_fits(tmp_path, monkeypatch, capsys):
+    """A transition of Racing takes 2 x 96 x 96 x 3 bytes and five numbers; half of 10 GB holds 90,389 of them."""
+    monkeypatch.setattr(machine, "memory", lambda: 10 * GB)
+    (tmp_path / "options.toml").write_text("buffer_size = 1234")
+    for words, size in (
+        (["Racing-v0"], 90_389),
+        (["Racing-v0", "--recipe", "ddpg"], 90_389),
+        (["Racing-v0", "--buffer-size", "500"], 500),
+        (["Racing-v0", "--config", str(tmp_path / "options.toml")], 1_234),
+        (["Tiny-v0"], 1_000_000),
+    ):
+        assert Train.parse(words, "ddpg train").args[0].buffer_size == size
+        err = capsys.readouterr().err
+        assert err.count("\n") == (size == 90_389)
+        assert ("--buffer-size 90389" in err) == (size == 90_389)
+
+
+def test_a_run_notes_the_memory_that_it_has(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(machine, "memory", lambda: 2 * GB)
+    small = ["--network", "conv", "--hidden", "4", "--batch-size", "2", "--updates-per-call", "1", "--no-jit"]
+    few = ["--total-timesteps", "12", "--evaluation-episodes", "1", "--no-progress-bar", "--learning-starts", "4"]
+    assert main(["train", "Screen-v0", *small, *few, "--root", str(tmp_path)]) == 0
+    size = GB // (2 * 210 * 160 * 3 + 4 * (3 + 3))
+    assert f"--buffer-size {size})" in capsys.readouterr().err
+    assert json.loads((tmp_path / "Screen-v0" / "1" / "config.json").read_text())["config"]["buffer_size"] == size
+
+
+def test_too_large_a_memory_is_one_line_with_what_fits(monkeypatch):
+    """As Pong's million transitions were: an allocation that the system refuses."""
+
+    def refuse(*arguments):
+        raise MemoryError("Unable to allocate 188. GiB")
+
+    monkeypatch.setattr(machine, "memory", lambda: 2 * GB)
+    monkeypatch.setattr("ddpg.agents.base.Memory", refuse)
+    fits = limits.fitting_buffer(Screen((210, 160, 3)).observation_space, gym.spaces.Discrete(3))
+    with pytest.raises(UsageError, match=f"--buffer-size {fits}"):
+        DQN(Screen((210, 160, 3)), DQNConfig(network="conv"), seed=0)
