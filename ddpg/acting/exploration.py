@@ -11,6 +11,8 @@ import numpy as np
 
 from ddpg.acting.blas import one_thread
 from ddpg.acting.noise import PARAMETER_NOISE, Noise, OwnNoise
+from ddpg.acting.outputs import finite_outputs
+from ddpg.errors import EnvironmentFault
 
 Policy = Callable[[np.ndarray], np.ndarray]
 
@@ -45,11 +47,15 @@ class Exploration(abc.ABC):
 
         Returns:
             Actions ``[N, A]``, and whether each left its box and was clipped to it, ``[N]``.
+
+        Raises:
+            EnvironmentFault: an observation so large that the policy's output overflows.
+            FloatingPointError: the policy puts out nothing finite: training has diverged.
         """
         if step < self.random_steps:
             return self._random(len(observations)), np.zeros(len(observations), bool)
         with one_thread() if len(observations) > 1 else contextlib.nullcontext():
-            outputs = policy(observations)
+            outputs = finite_outputs(policy, observations, EnvironmentFault, FloatingPointError)
         return self._inside(self._mixed(self._disturbed(outputs, step), step))
 
     def around(self, outputs: np.ndarray, step: int) -> np.ndarray:

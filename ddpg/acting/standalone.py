@@ -26,8 +26,6 @@ _DTYPES = {"F32": np.float32, "F64": np.float64, "U8": np.uint8, "I32": np.int32
 
 
 # Both branches of a `where` are computed: what goes into an exponential is bounded, so that none overflows.
-
-
 def _elu(x):
     return np.where(x > 0, x, np.expm1(np.minimum(x, 0)))
 
@@ -94,7 +92,7 @@ class Policy:
         """Return the action for one observation, or the actions for a batch of them.
 
         Raises:
-            ValueError: another shape, or NaN or infinity in the observation.
+            ValueError: another shape, NaN or infinity in the observation, or one that overflows in the layers.
         """
         array = np.asarray(observation, np.float32)
         size = int(np.prod(self._shape))
@@ -103,7 +101,10 @@ class Policy:
             raise ValueError(f"the observation has shape {array.shape}, expected {self._shape}, or a batch of such")
         if not np.isfinite(array).all():
             raise ValueError("the observation holds NaN or infinity")
-        actions = _to_env(self.about["action_space"], self.outputs(array.reshape(-1, *self._shape)))
+        outputs = self.outputs(array.reshape(-1, *self._shape))
+        if not np.isfinite(outputs).all():
+            raise ValueError("the policy puts out NaN or infinity: its layers overflow with so large an observation")
+        actions = _to_env(self.about["action_space"], outputs)
         return first(actions) if single else actions
 
     def check(self) -> tuple[float, float]:

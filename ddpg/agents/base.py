@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from ddpg import spelling
 from ddpg.acting.exploration import Exploration
+from ddpg.acting.outputs import finite_outputs
 from ddpg.acting.policy import make_policy, program_of
 from ddpg.agents import limits
 from ddpg.agents.memory import Memory
@@ -131,12 +132,12 @@ class Agent(SessionOwner, abc.ABC):
             vector environment takes them.
 
         Raises:
-            UsageError: another shape, or NaN in the observation.
+            UsageError: another shape, NaN in the observation, or one so large that the network's layers overflow.
         """
         self.check_usable()
         observations, single = spaces.as_batch(self.observation_space, observation, "observation")
         if deterministic and self._acts_in_numpy:  # what other threads do meanwhile does not matter
-            actions = self.behaviour.greedy(self.policy(observations))
+            actions = self.behaviour.greedy(finite_outputs(self.policy, observations))
         else:
             actions = self._predicted(observations, deterministic)
         self._note_predicted(actions, deterministic)
@@ -145,7 +146,7 @@ class Agent(SessionOwner, abc.ABC):
 
     @exclusive
     def _predicted(self, observations: np.ndarray, deterministic: bool) -> np.ndarray:
-        outputs = self.policy(observations)
+        outputs = finite_outputs(self.policy, observations)
         return self.behaviour.greedy(outputs) if deterministic else self.behaviour.around(outputs, self.num_timesteps)
 
     @exclusive

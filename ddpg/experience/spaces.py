@@ -51,6 +51,11 @@ def check_action_space(space: spaces.Space) -> spaces.Box:
             f"action space {space} has infinite bounds; DDPG scales and bounds actions by them: "
             "give finite ones, e.g. with gymnasium.wrappers.RescaleAction or ClipAction"
         )
+    with np.errstate(over="ignore"):
+        low, high = np.asarray(space.low, np.float64), np.asarray(space.high, np.float64)
+        reached = np.isfinite(high - low) & np.isfinite(high + low)
+    if not reached.all():
+        raise UsageError(f"action space {space} is wider than float64 numbers reach; give bounds nearer to each other")
     if not (space.high > space.low).all():
         raise UsageError(f"action space {space} has zero width in some dimension; drop that dimension")
     return space

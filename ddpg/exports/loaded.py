@@ -8,6 +8,7 @@ import gymnasium as gym
 import numpy as np
 
 from ddpg.acting.exploration import largest
+from ddpg.acting.outputs import finite_outputs
 from ddpg.acting.program import NumpyProgram
 from ddpg.errors import UsageError
 from ddpg.experience import spaces
@@ -47,12 +48,13 @@ class LoadedPolicy:
             vector environment takes them.
 
         Raises:
-            UsageError: another shape, NaN in the observation, or ``deterministic=False``.
+            UsageError: another shape, NaN in the observation, one so large that the layers overflow, or
+                ``deterministic=False``.
         """
         if not deterministic:
             raise UsageError("deterministic=False: an exported policy does not explore; load the agent for that")
         observations, single = spaces.as_batch(self.observation_space, observation, "observation")
-        actions = self._actions.to_env(self._meaning(self._program(observations)))
+        actions = self._actions.to_env(self._meaning(finite_outputs(self._program, observations)))
         return (first(actions) if single else actions), None
 
     def __repr__(self) -> str:

@@ -24,6 +24,7 @@ from ddpg.acting.program import NumpyProgram, Step
 from ddpg.acting.standalone import OPERATIONS
 from ddpg.errors import UsageError
 from ddpg.experience.actions import actions_of
+from ddpg.experience.spaces import check_observation_space
 from ddpg.exports.place import ABOUT, ACT, MARK, made_by_us
 from ddpg.exports.widths import result_width
 from ddpg.storage import arrays as array_files
@@ -178,10 +179,16 @@ def _program(
         raise document.refusal(f"{where}: program.size", described.size, f"more than register {max(registers)}")
     if 0 in arrays:
         raise document.refusal(f"{where}: arrays", 0, "other registers: that one holds the observations")
-    if not isinstance(observation_space, gym.spaces.Box):
-        raise document.refusal(f"{where}: observation_space", str(observation_space), "a Box")
+    try:
+        observation_space, expected = check_observation_space(observation_space), _numbers(action_space)
+    except UsageError as error:
+        raise UsageError(f"{where}: {error}") from None
+    # A lone number is a row of one: where a row is expected, as by a mean, it has that axis.
+    arrays = {
+        register: array.reshape(1, 1) if array.dtype.kind == "f" and not array.ndim else array
+        for register, array in arrays.items()
+    }
     width = result_width(steps, arrays, observation_space.shape, described.result)
-    expected = _numbers(action_space)
     if width != expected:
         raise UsageError(f"{where}: its program puts out {width} numbers, its action space has {expected}")
     return NumpyProgram(steps, described.size, arrays, [], [0], described.result), observation_space, action_space

@@ -12,6 +12,7 @@ from ddpg.acting.program import Step
 from ddpg.errors import UsageError
 
 LARGEST = 1 << 20  # numbers in a row of a register
+MOST = 1 << 23  # in the rows of all registers, which are kept to the end of a call
 _ONE = {"Neg", "Square", "Sqrt", "Rsqrt", "Tanh", "Sigmoid", "Softplus", "Softsign", "Elu", "Selu"}
 _TWO = {"BiasAdd", "AddV2", "Sub", "Mul", "RealDiv", "Maximum", "Minimum"}
 
@@ -25,9 +26,14 @@ def result_width(
 
     Raises:
         UsageError: a register that is used before it is set, or set twice; shapes that do not fit; more than
-            ``LARGEST`` numbers a row.
+            ``LARGEST`` numbers a row, or ``MOST`` in those of all registers; a result that no observation changes.
     """
+    for register, array in arrays.items():
+        if not array.size:
+            raise _refusal(f"the array of register {register}", f"has shape {array.shape}, without a number")
     widths = {register: _width(array) for register, array in arrays.items()}
+    moving = {0}  # registers of a row for each observation
+    total = 0
     size = int(np.prod(observation_shape))
     if len(observation_shape) == 1:
         widths[0] = size
@@ -42,8 +48,15 @@ def result_width(
         if not 1 <= width <= LARGEST:
             raise _refusal(where, f"makes rows of {width} numbers, expected 1 to {LARGEST}")
         widths[step.output] = width
+        total += width
+        if total > MOST:
+            raise _refusal(where, f"brings a row of all registers to {total} numbers, expected at most {MOST}")
+        if moving & set(step.inputs):
+            moving.add(step.output)
     if result not in widths or result in arrays:
         raise _refusal("the result", f"is register {result}, which no step sets")
+    if result not in moving:
+        raise _refusal("the result", f"is register {result}, which does not depend on the observations")
     return widths[result]
 
 

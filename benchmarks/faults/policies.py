@@ -1,0 +1,259 @@
+"""Forged exported policies: what of them is refused, and whether any acts by NaN or fails otherwise than in one line.
+
+    python -m benchmarks.faults.policies [--trials 10000] [--seed 0]
+
+Each trial changes a policy of three (a layer for a box, layer normalisation for parameterised actions, values of
+choices for matrices of observations): values of its description, steps of its program, shapes, types and numbers of its
+arrays, or bytes of either file; and makes all checksums fit. Then it is loaded and asked for actions. A trial ends in
+one of these:
+
+- ``refused``: one line of a ``UsageError`` when it is loaded.
+- ``refuses to act``: it loads, and says in one line why some observation has no action.
+- ``acts``: every action is in the action space; another number within its range is another policy.
+- ``NAN``, ``RAW`` (another error, or several lines), ``MEMORY`` (over 200 MB), ``TIME`` (over 5 s): what must not be.
+"""
+
+import argparse
+import collections
+import copy
+import hashlib
+import json
+import random
+import resource
+import tempfile
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+import ddpg
+from benchmarks.faults import common
+from benchmarks.faults.damage import EVIL, MOST_MEMORY, MOST_TIME, damaged
+from ddpg.acting.program import NumpyProgram, Step
+from ddpg.acting.standalone import OPERATIONS
+from ddpg.errors import UsageError
+from ddpg.exports import policy_file
+from ddpg.storage import arrays as array_files
+from ddpg.storage import document
+
+ABOUT, ARRAYS = policy_file.ABOUT, policy_file.ARRAYS
+BAD = ("NAN", "RAW", "MEMORY", "TIME")
+NUMBERS = (0.0, -0.0, 1e-45, -1e-30, 1.0, -1.0, 1e10, 3e38, -3e38)
+
+
+def sources(folder: Path) -> list[Path]:
+    """Write the three policies, and return where they are."""
+    rng = np.random.default_rng(0)
+
+    def weights(*shape: int) -> np.ndarray:
+        return rng.normal(size=shape).astype(np.float32)
+
+    one, two = np.array(1, np.int32), np.array([1], np.int32)
+    small = np.array(1e-3, np.float32)
+    box = gym.spaces.Box(np.array([-1, 0], np.float32), np.array([3, 5], np.float32))
+    boxes = gym.spaces.Tuple((gym.spaces.Box(0, 30, (1,)), gym.spaces.Box(0, 1, (0,)), gym.spaces.Box(-2, 9, (2,))))
+    moves = gym.spaces.Tuple((gym.spaces.Discrete(3), boxes))
+    plain = [Step("MatMul", (0, 1), 3), Step("BiasAdd", (3, 2), 4), Step("Tanh", (4,), 5)]
+    normed = [
+        *(Step("MatMul", (0, 1), 4), Step("Mean", (4, 2), 5), Step("Sub", (4, 5), 6), Step("Square", (6,), 7)),
+        *(Step("Mean", (7, 2), 8), Step("AddV2", (8, 3), 9), Step("Rsqrt", (9,), 10), Step("Mul", (6, 10), 11)),
+        Step("Elu", (11,), 12),
+    ]
+    valued = [
+        *(Step("Reshape", (0, 1), 5), Step("Neg", (5,), 6), Step("ConcatV2", (5, 6, 2), 7)),
+        *(Step("MatMul", (7, 3), 8), Step("RealDiv", (8, 4), 9)),
+    ]
+    flat = np.array([-1, 6], np.int32)
+    made = {
+        "plain": (plain, {1: weights(3, 2), 2: weights(2)}, 6, 5, gym.spaces.Box(-9, 9, (3,)), box),
+        "normed": (normed, {1: weights(4, 6), 2: two, 3: small}, 13, 12, gym.spaces.Box(-9, 9, (4,)), moves),
+        "valued": (
+            *(valued, {1: flat, 2: one, 3: weights(12, 4), 4: 1 + weights(4) ** 2}, 10, 9),
+            *(gym.spaces.Box(-np.inf, np.inf, (2, 3), np.float64), gym.spaces.Discrete(4, start=-1)),
+        ),
+    }
+    for name, (steps, arrays, size, result, observations, actions) in made.items():
+        program = NumpyProgram(steps, size, arrays, [], [0], result)
+        policy_file.write(folder / name, program, observations, actions, np.zeros((8, 1)), 0.0)
+    return [folder / name for name in made]
+
+
+def write(folder: Path, about: dict[str, Any], data: bytes) -> None:
+    """Write both files of a policy, with checksums to fit where one can be made."""
+    about = {**about, "arrays_sha256": hashlib.sha256(data).hexdigest()}
+    about.pop("policy_sha256", None)
+    try:
+        about["policy_sha256"] = hashlib.sha256(document.canonical(about)).hexdigest()
+    except (TypeError, ValueError):
+        about["policy_sha256"] = "0" * 64
+    (folder / ABOUT).write_text(json.dumps(about))
+    (folder / ARRAYS).write_bytes(data)
+
+
+def forged(source: Path, folder: Path, rng: random.Random) -> str:
+    """Write a forged copy of a policy to a directory; say what was changed."""
+    about = json.loads((source / ABOUT).read_text())
+    table = {name: policy_file.Array(**spec) for name, spec in about["arrays"].items()}
+    arrays = array_files.read(source / ARRAYS, table, about["arrays_sha256"])
+    kind = rng.choice(["value", "step", "step", "array", "array", "number", "number", "bytes"])
+    if kind == "value":
+        what = _other_value(about, rng)
+    elif kind == "step":
+        what = "; ".join(_other_step(about["program"], rng) for _ in range(rng.randint(1, 3)))
+    else:
+        what = kind
+    if kind in ("array", "number"):
+        name = rng.choice(sorted(arrays))
+        change = _other_array if kind == "array" else _other_number
+        arrays[name] = change(arrays[name], rng)
+        what = f"{kind} {name}: {arrays[name].dtype} {arrays[name].shape}"
+        about["arrays"] = array_files.describe(arrays)
+    array_files.write(folder / ARRAYS, arrays)
+    data = (folder / ARRAYS).read_bytes()
+    write(folder, about, damaged(data, rng) if kind == "bytes" else data)
+    return what
+
+
+def _other_value(about: dict[str, Any], rng: random.Random) -> str:
+    holder, places = about, []
+    while True:
+        key = rng.choice(sorted(holder)) if isinstance(holder, dict) else rng.randrange(len(holder))
+        places.append(key)
+        inner = holder[key]
+        if not (isinstance(inner, (dict, list)) and inner) or rng.random() < 0.2:
+            break
+        holder = inner
+    holder[key] = rng.choice([rng.randint(-2, 12), copy.deepcopy(rng.choice(EVIL))])
+    return f"{'.'.join(map(str, places))} = {str(holder[key])[:40]}"
+
+
+def _other_step(program: dict[str, Any], rng: random.Random) -> str:
+    steps, size = program["steps"], program["size"]
+    place = rng.randrange(len(steps))
+    kind = rng.choice(["operation", "input", "inputs", "output", "remove", "repeat", "swap", "result", "insert"])
+    if kind == "operation":
+        steps[place]["operation"] = rng.choice(sorted(OPERATIONS))
+    elif kind == "input":
+        steps[place]["inputs"][rng.randrange(len(steps[place]["inputs"]))] = rng.randint(0, size)
+    elif kind == "inputs":
+        steps[place]["inputs"] = [rng.randint(0, size) for _ in range(rng.randint(1, 4))]
+    elif kind == "output":
+        steps[place]["output"] = rng.randint(0, size)
+    elif kind == "remove" and len(steps) > 1:
+        del steps[place]
+    elif kind == "swap":
+        other = rng.randrange(len(steps))
+        steps[place], steps[other] = steps[other], steps[place]
+    elif kind == "result":
+        program["result"] = rng.randint(0, size)
+    else:  # one more, of whose output the next one is
+        operation = rng.choice(sorted(OPERATIONS))
+        inputs = [rng.randint(0, size - 1) for _ in range(rng.randint(1, 3))]
+        steps.insert(place, {"operation": operation, "inputs": inputs, "output": size})
+        steps[-1]["inputs"][0] = size if kind == "insert" else steps[-1]["inputs"][0]
+        program["size"] += 1
+    return f"{kind} of step {place}"
+
+
+def _other_array(array: np.ndarray, rng: random.Random) -> np.ndarray:
+    shape = [*array.shape]
+    kind = rng.choice(["dtype", "axis", "longer", "scalar", "empty", "transposed"])
+    if kind == "dtype":
+        return np.nan_to_num(array).astype(rng.choice(["float32", "float64", "uint8", "int32", "int64"]))
+    if kind == "axis":
+        return array.reshape([1, *shape] if rng.random() < 0.5 else [*shape, 1])
+    if kind == "scalar":
+        return array.reshape(-1)[:1].reshape([])
+    if kind == "empty":
+        return np.zeros([0] if not shape else [*shape[:-1], 0], array.dtype)
+    if kind == "longer" and shape:
+        return np.concatenate([array, array], axis=rng.randrange(len(shape)))
+    return np.ascontiguousarray(array.T)
+
+
+def _other_number(array: np.ndarray, rng: random.Random) -> np.ndarray:
+    other = np.array(array)
+    flat = other.reshape(-1)
+    for _ in range(rng.choice([1, 3, flat.size])):
+        value = rng.choice(NUMBERS if array.dtype.kind == "f" else (-(2**31), -2, -1, 0, 2, 2**31 - 1))
+        flat[rng.randrange(flat.size)] = value
+    return other
+
+
+def outcome(folder: Path) -> tuple[str, str]:
+    """Load a policy and ask it for actions; return how that ended, and what was said."""
+    begin = time.perf_counter()
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            ended, said = _acted(folder)
+    except UsageError as error:
+        ended, said = ("refused", str(error)) if "\n" not in str(error) else ("RAW", str(error))
+    except Exception as error:
+        ended, said = "RAW", f"{type(error).__name__}: {error}"
+    if time.perf_counter() - begin > MOST_TIME:
+        return "TIME", said
+    if resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory > MOST_MEMORY:
+        return "MEMORY", said
+    return ended, said
+
+
+def _acted(folder: Path) -> tuple[str, str]:
+    policy = ddpg.load_policy(folder)
+    shape = policy.observation_space.shape
+    draw = np.random.default_rng(0)
+    ended = "acts", ""
+    with np.errstate(all="ignore"):
+        tried = [np.zeros((2, *shape)), draw.normal(size=(2, *shape)), np.full((1, *shape), 1e30)]
+        tried.append(np.where(draw.random((2, *shape)) < 0.5, 3e38, -3e38))
+    for observations in tried:
+        try:
+            actions = policy.predict(observations)[0]
+        except UsageError as error:
+            ended = ("refuses to act", str(error)) if "\n" not in str(error) else ("RAW", str(error))
+            continue
+        if not all(map(_in_space(policy.action_space), _each(actions, len(observations)))):
+            return "NAN", str(actions)
+    return ended
+
+
+def _each(actions: Any, count: int) -> list[Any]:
+    if isinstance(actions, tuple):
+        choices, parameters = actions
+        return [(choices[row], tuple(part[row] for part in parameters)) for row in range(count)]
+    return [*actions]
+
+
+def _in_space(space: gym.Space) -> Callable[[Any], bool]:
+    return lambda action: bool(space.contains(action))
+
+
+def main() -> None:
+    """Forge, load and count."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--trials", type=int, default=10_000)
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    rng, ended = random.Random(options.seed), collections.Counter[str]()
+    with tempfile.TemporaryDirectory() as root:
+        policies = sources(Path(root))
+        folder = Path(root) / "forged"
+        folder.mkdir()
+        for trial in range(options.trials):
+            source = rng.choice(policies)
+            what = forged(source, folder, rng)
+            how, said = outcome(folder)
+            ended[how] += 1
+            if how in BAD:
+                print(f"trial {trial}, {source.name}, {what}: {how} {said}", flush=True)
+    common.report("policies", [dict(sorted(ended.items()))], trials=options.trials, seed=options.seed)
+    raise SystemExit(any(ended[bad] for bad in BAD))
+
+
+if __name__ == "__main__":
+    main()

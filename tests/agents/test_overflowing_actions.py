@@ -1,0 +1,95 @@
+"""An action is finite, or an error that names the observation: of agents, exported policies and while learning."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from environments import Counting
+
+import ddpg
+from ddpg import DDPG, DQN, DDPGConfig, DQNConfig, UsageError
+from ddpg.acting import standalone
+from ddpg.acting.outputs import finite_outputs
+from ddpg.errors import EnvironmentFault
+
+BOX = gym.spaces.Box(-np.inf, np.inf, (3,), np.float32)
+SPACES = (BOX, gym.spaces.Box(-1.0, 1.0, (2,), np.float32))
+HUGE = np.array([3e38, -3e38, 3e38])
+SMALL = {"hidden": (64, 64), "jit": False, "buffer_size": 50}
+
+
+@pytest.fixture(
+    scope="module",
+    params=[{"bounding": "squashing"}, {"bounding": "inverting"}, {"norm": "batch"}, {"algorithm": "DQN"}],
+    ids=str,
+)
+def agent(request):
+    options = {**SMALL, **request.param}
+    if options.pop("algorithm", "") == "DQN":
+        agent = DQN((BOX, gym.spaces.Discrete(3)), DQNConfig(**options), seed=0)
+    else:
+        agent = DDPG(SPACES, DDPGConfig(**options), seed=0)
+    # Weights as after learning: those of the output layer begin so small that only some observations overflow.
+    weights = agent.get_parameters()
+    agent.set_parameters({n: 30 * v if v.ndim == 2 else v for n, v in weights.items()})
+    return agent
+
+
+@pytest.mark.parametrize("deterministic", [True, False])
+def test_no_agent_acts_by_nan(agent, deterministic, recwarn):
+    with pytest.raises(UsageError, match=r"observation 1.*3e\+38"):
+        agent.predict(np.stack([np.zeros(3), HUGE]), deterministic=deterministic)
+    assert np.isfinite(agent.predict(np.full(3, 1e6), deterministic=deterministic)[0]).all()
+    assert not recwarn.list
+
+
+def test_no_exported_policy_acts_by_nan(agent, tmp_path, recwarn):
+    policy = ddpg.load_policy(agent.export(tmp_path / "policy"))
+    with pytest.raises(UsageError, match=r"observation 0.*3e\+38"):
+        policy.predict(HUGE)
+    with np.errstate(all="ignore"), pytest.raises(ValueError, match="overflow"):
+        standalone.load(tmp_path / "policy")(HUGE)
+    observations = np.random.default_rng(0).normal(size=(5, 3))
+    np.testing.assert_array_equal(policy.predict(observations)[0], agent.predict(observations)[0])
+    assert not [warning for warning in recwarn.list if warning.category is RuntimeWarning]
+
+
+def test_learning_ends_by_a_fault_of_the_environment():
+    class Huge(Counting):
+        def _observation(self):
+            return HUGE if self.step_number == 3 else np.zeros(3)
+
+    env = Huge(9, observation_space=BOX)
+    agent = DDPG(env, DDPGConfig(**SMALL, learning_starts=0, batch_size=2), seed=0)
+    agent.set_parameters({n: 30 * v if v.ndim == 2 else v for n, v in agent.get_parameters().items()})
+    with pytest.raises(EnvironmentFault, match=r"3e\+38"):
+        agent.learn(9)
+    assert agent.num_timesteps == 3
+
+
+def test_weights_that_are_not_finite_are_named_and_not_the_observation():
+    def policy(observations):
+        return observations * np.float32(np.nan)
+
+    with pytest.raises(FloatingPointError, match="weights"):
+        finite_outputs(policy, np.zeros((2, 3), np.float32), not_finite=FloatingPointError)
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0, 3e38, -3e38])
+def test_large_finite_outputs_pass(value):
+    """Their squares overflow, and they are what a linear layer may put out."""
+    outputs = np.full((2, 3), value, np.float32)
+    assert finite_outputs(lambda observations: outputs, np.zeros((2, 1), np.float32)) is outputs
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("row", [0, 1])
+def test_one_number_is_enough(value, row):
+    def policy(observations):
+        outputs = np.zeros((len(observations), 3), np.float32)
+        outputs[np.abs(observations[:, 0]) > 1, 2] = value
+        return outputs
+
+    observations = np.zeros((2, 1), np.float32)
+    observations[row] = -7
+    with pytest.raises(UsageError, match=rf"observation {row}\b.*-7 at index \[0\]"):
+        finite_outputs(policy, observations)
