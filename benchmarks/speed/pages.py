@@ -6,6 +6,7 @@ from pathlib import Path
 
 from benchmarks import marks
 from benchmarks.speed.figure import draw
+from benchmarks.speed.processors import named
 from benchmarks.speed.report import short_table, tables
 from benchmarks.speed.roofline.report import ROOFLINE, roofline_tables
 
@@ -43,5 +44,5 @@ def sentence(document: dict) -> str:
     versions = ", ".join(f"{package} {version}" for package, version in sorted(used))
     return (
         f"Medians of {repeats}; packages in turn, on {machine['cores']} cores of "
-        f"{machine['processor']}. Versions: {versions}."
+        f"{named(machine)}. Versions: {versions}."
     )

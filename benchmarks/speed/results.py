@@ -5,14 +5,18 @@ import os
 import platform
 from pathlib import Path
 
+from benchmarks.speed.processors import described
+
 RESULTS = Path(__file__).parents[1] / "results" / "speed.json"
 
 
 def machine() -> dict:
     """Return what the numbers are of."""
-    told = [line.partition(":")[2] for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line]
+    text = Path("/proc/cpuinfo").read_text()
+    told = [line.partition(":")[2] for line in text.splitlines() if "model name" in line]
     model = told[0].strip() if told else platform.processor()
-    return {"processor": model, "cores": len(os.sched_getaffinity(0)), "python": platform.python_version()}
+    cores = {"cores": len(os.sched_getaffinity(0)), "python": platform.python_version()}
+    return {"processor": model, **described(text), **cores}
 
 
 class Results:
@@ -39,7 +43,8 @@ class Results:
         if not resume:
             raise ValueError(f"{path} is there: --resume goes on with it, --results FILE writes another one")
         document = json.loads(path.read_text())
-        if document["machine"] != self._machine:
+        shared = document["machine"].keys() & self._machine.keys()  # a file of before has fewer
+        if any(document["machine"][name] != self._machine[name] for name in shared):
             raise ValueError(f"{path} is of {document['machine']}, and this is {self._machine}: measure in a new FILE")
         self.rows, self.versions = document["rows"], document["versions"]
 
