@@ -1,6 +1,10 @@
 """Compiled code on disk: found again, and never taken where it may be somebody else's."""
 
+import hashlib
 import os
+import stat
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -72,11 +76,100 @@ def test_changed_files_are_compiled_anew(folder):
         assert file.read_bytes() == whole
 
 
-def test_a_file_has_its_digest_before_its_code(folder):
+def test_a_file_has_its_length_and_its_digest_before_its_code(folder):
     write(KEY, b"code")
-    digest = bytes.fromhex("5694d08a2e53ffcae0c3103e5ad6f6076abd960eb1f8a56577040bc1028f702b")
-    assert (folder / KEY).read_bytes() == digest + b"code"
+    length = b"\4" + bytes(7)
+    digest = hashlib.sha256(KEY.encode() + length + b"code").digest()
+    assert (folder / KEY).read_bytes() == length + digest + b"code"
     assert read(KEY) == b"code"
+
+
+def test_two_files_that_are_exchanged_are_compiled_anew(folder):
+    other = ADD.replace("1.0", "2.0")
+    assert [run(), run(other)] == [3, 4]
+    one, two = folder.iterdir()
+    contents = [one.read_bytes(), two.read_bytes()]
+    one.write_bytes(contents[1])
+    two.write_bytes(contents[0])
+    assert [read(one.name), read(two.name)] == [None, None]
+    assert [run(), run(other)] == [3, 4]
+    assert [one.read_bytes(), two.read_bytes()] == contents
+
+
+@pytest.mark.parametrize("left", [0, 4, 500])
+def test_code_that_is_cut_off_is_not_run_though_its_checksum_is_right(folder, left):
+    """LLVM's loader would end the process."""
+    run()
+    (file,) = folder.iterdir()
+    whole = file.read_bytes()
+    head, code = whole[:8] if left else bytes(8), whole[40:][:left]
+    file.write_bytes(head + hashlib.sha256(file.name.encode() + head + code).digest() + code)
+    assert run() == 3
+    assert file.read_bytes() == whole
+
+
+@pytest.mark.parametrize("mode", [0o620, 0o602, 0o666])
+def test_a_file_that_others_may_write_is_compiled_anew(folder, mode):
+    run()
+    (file,) = folder.iterdir()
+    file.chmod(mode)
+    assert read(file.name) is None
+    assert run() == 3
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert read(file.name)
+
+
+def test_a_file_of_another_user_is_not_read(folder, monkeypatch):
+    write(KEY, b"code")
+    real = os.fstat
+    monkeypatch.setattr(os, "fstat", lambda file: os.stat_result([*real(file)[:4], os.getuid() + 1, *real(file)[5:10]]))
+    assert read(KEY) is None
+
+
+def test_links_are_not_followed(folder, tmp_path, monkeypatch):
+    run()
+    (file,) = folder.iterdir()
+    elsewhere = tmp_path / "elsewhere"
+    file.rename(elsewhere)
+    file.symlink_to(elsewhere)
+    assert read(file.name) is None
+    assert run() == 3
+    assert not file.is_symlink()
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "native").symlink_to(folder)
+    monkeypatch.setenv("DDPG_CACHE", str(other))
+    assert read(file.name) is None
+    assert run() == 3
+
+
+def test_a_pipe_is_not_waited_for(folder):
+    folder.mkdir(mode=0o700)
+    os.mkfifo(folder / KEY, 0o600)
+    assert read(KEY) is None
+
+
+WRITER = """
+import sys
+from ddpg.native import code_cache
+code_cache.KEPT = 3
+for turn in range(200):
+    key = f"{(turn + int(sys.argv[1])) % 8:064x}"
+    code_cache.write(key, key.encode() * 1000)
+    other = f"{turn % 8:064x}"
+    assert code_cache.read(other) in (None, other.encode() * 1000)
+"""
+
+
+def test_processes_that_write_at_the_same_time_leave_whole_files(folder):
+    """Each reads what is whole or nothing, and removes what others remove too."""
+    processes = [
+        subprocess.Popen([sys.executable, "-c", WRITER, str(number)], stderr=subprocess.PIPE) for number in range(4)
+    ]
+    assert [(process.communicate()[1], process.returncode) for process in processes] == [(b"", 0)] * 4
+    left = [path.name for path in folder.iterdir()]
+    assert 1 <= len(left) <= 4
+    assert all(read(name) == name.encode() * 1000 for name in left)
 
 
 @pytest.mark.skipif(not hasattr(os, "getuid"), reason="no owners here")
