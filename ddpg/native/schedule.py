@@ -114,18 +114,12 @@ class _Order:
                     yield self._writes[variable, version - 1], same
         if isinstance(item, Write):
             for reader in self._readers.get((item.variable, item.version), ()):
+                # A reader that shares the write's loop has its space, which is the variable's own shape: a view, a
+                # window or a repeated matrix would have another. So it reads each place before that is written.
                 if reader is not item:
-                    yield reader, self._reads_in_place(reader, item)
+                    yield reader, True
             if item.version:
                 yield self._writes[item.variable, item.version - 1], True
-
-    @staticmethod
-    def _reads_in_place(reader: Item, write: Write) -> bool:
-        if isinstance(reader, Value) and reader.kind == "window":
-            return False
-        key = write.variable, write.version
-        reads = [argument for argument in arguments_of(reader) if argument.base.detail == key]
-        return all(argument.kind != "view" and argument.shape == _space(reader) for argument in reads)
 
 
 def _needed(items: Sequence[Item], outputs: Sequence[Value]) -> list[Item]:

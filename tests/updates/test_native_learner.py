@@ -148,6 +148,19 @@ def test_a_saved_agent_goes_on_as_if_it_had_not_been(agent, tmp_path):
         np.testing.assert_array_equal(one, other)
 
 
+def test_a_loaded_agent_goes_on_in_the_phase_of_its_delay(tmp_path):
+    """With a delay of 2 the actor moves in the second update, whoever has made the first."""
+    agent = agent_with(compiler="native", policy_delay=2)
+    agent.update(1)
+    loaded = DDPG.load(agent.save(tmp_path / "checkpoint"))
+    before = loaded.policy(np.ones((1, 3), np.float32))
+    loaded.update(1)
+    assert (loaded.policy(np.ones((1, 3), np.float32)) != before).any()
+    agent.update(1)
+    for one, other in zip(weights(agent), weights(loaded), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
 def test_threads_share_an_update():
     """Sums are taken in another order, so that the last bits may differ."""
     one, shared = agent_with(compiler="native", threads=1), agent_with(compiler="native", threads=3)

@@ -15,14 +15,14 @@ CONFIGS = {
 }
 
 
-def made(kind, updates_per_call, td_target="stop_gradient", config=None):
+def made(kind, updates_per_call, td_target="stop_gradient", config=None, factor=1.0):
     config = (config or CONFIGS[kind]).replace(updates_per_call=updates_per_call, td_target=td_target)
     agent = kind((BOX, SPACES[kind]), config, seed=0)
     rng = np.random.default_rng(0)
     for number in range(20):
         before, after = rng.uniform(-1, 1, (2, 2))
         action = 1 if kind is DQN else rng.uniform(-1, 1, 2).astype(np.float32)
-        agent.observe(before, action, float(number), after, True, False)
+        agent.observe(before, action, factor * number, after, True, False)
     return agent
 
 
@@ -98,3 +98,10 @@ def test_weights_that_are_not_finite_are_divergence_though_the_loss_is_finite(dr
     with pytest.raises(FloatingPointError, match="1 updates"):
         agent.update(1)
     np.testing.assert_array_equal(agent.predict(np.zeros(2, np.float32))[0], action)
+
+
+@pytest.mark.parametrize("scale", [0.25, 4.0])
+def test_rewards_are_divided_by_a_scale_on_either_side_of_one(scale):
+    scaled, expected = made(DDPG, 2), made(DDPG, 2, factor=1 / scale)
+    ours, theirs = scaled.updater.run(scaled.session, 2, scale)[0], expected.updater.run(expected.session, 2)[0]
+    assert ours == pytest.approx(theirs)
