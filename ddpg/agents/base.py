@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
 
 from ddpg import spelling
@@ -116,7 +117,9 @@ class Agent(SessionOwner, abc.ABC):
 
     # -- acting ---------------------------------------------------------------------------------------
 
-    def predict(self, observation, state=None, episode_start=None, deterministic: bool = True) -> tuple[Any, None]:
+    def predict(
+        self, observation: npt.ArrayLike, state: Any = None, episode_start: Any = None, deterministic: bool = True
+    ) -> tuple[npt.NDArray[Any], None]:
         """Return ``(action, None)`` for one observation or a batch (Stable-Baselines3's protocol).
 
         Args:
@@ -129,7 +132,7 @@ class Agent(SessionOwner, abc.ABC):
 
         Returns:
             Actions of the environment, in the action space's shape and dtype, inside its bounds; for a batch as a
-            vector environment takes them.
+            vector environment takes them. The type is that for a Box; of parameterised actions it is a tuple of arrays.
 
         Raises:
             UsageError: another shape, NaN in the observation, or one so large that the network's layers overflow.

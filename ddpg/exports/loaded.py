@@ -6,6 +6,7 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
+import numpy.typing as npt
 
 from ddpg.acting.exploration import largest
 from ddpg.acting.outputs import finite_outputs
@@ -34,7 +35,9 @@ class LoadedPolicy:
         else:
             self._actions, self._meaning = actions_of(action_space), _as_it_is
 
-    def predict(self, observation, state=None, episode_start=None, deterministic: bool = True) -> tuple[Any, None]:
+    def predict(
+        self, observation: npt.ArrayLike, state: Any = None, episode_start: Any = None, deterministic: bool = True
+    ) -> tuple[npt.NDArray[Any], None]:
         """Return ``(action, None)``: what the agent's ``predict`` returned when it was exported.
 
         Args:
@@ -45,7 +48,7 @@ class LoadedPolicy:
 
         Returns:
             Actions of the environment, in the action space's shape and dtype, inside its bounds; for a batch as a
-            vector environment takes them.
+            vector environment takes them. The type is that for a Box; of parameterised actions it is a tuple of arrays.
 
         Raises:
             UsageError: another shape, NaN in the observation, one so large that the layers overflow, or

@@ -5,10 +5,12 @@ import json
 import py_compile
 import subprocess
 import sys
+import typing
 from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 import ddpg
@@ -187,3 +189,12 @@ def test_an_edited_file_is_not_replaced_and_one_that_ran_is(exported, tmp_path):
     with pytest.raises(UsageError, match=r"act\.py"):
         agent_of("choice").export(folder)
     assert (folder / "act.py").read_text().endswith("print('mine')\n")
+
+
+def test_predict_has_the_same_types_of_agent_and_policy():
+    from ddpg.exports.loaded import LoadedPolicy
+
+    hints = [typing.get_type_hints(kind.predict) for kind in (DDPG, DQN, LoadedPolicy)]
+    assert hints[0] == hints[1] == hints[2]
+    assert hints[0].keys() == {"observation", "state", "episode_start", "deterministic", "return"}
+    assert hints[0]["return"] == tuple[npt.NDArray[typing.Any], None]
