@@ -1,5 +1,9 @@
 """Execute the notebooks in place: ``python notebooks/execute.py [notebook ...]``, all of them by default.
 
+With ``--check`` they are executed, and not written: what differs from the committed outputs is printed, as is what a
+text quotes that no output says (``compare.py``), and the exit status is 1. With ``--other-machine`` besides, numbers
+that come from training are not compared: another processor rounds them to others.
+
 What differs from machine to machine without meaning anything stays out of the files: TensorFlow's
 start-up notices on stderr (passed on to this process's), times of execution, and the interpreter's version.
 Pictures are stored with a palette of 256 colours, at about a third of their size.
@@ -10,6 +14,7 @@ import io
 import sys
 from pathlib import Path
 
+import compare
 import nbformat
 from nbclient import NotebookClient
 from PIL import Image
@@ -23,11 +28,11 @@ def with_palette(picture: str) -> str:
     return min(picture, base64.b64encode(buffer.getvalue()).decode(), key=len)
 
 
-def execute(path: Path) -> None:
-    """Run one notebook in a fresh kernel, in its own directory, and write it back with its outputs."""
+def executed(path: Path) -> nbformat.NotebookNode:
+    """Return a notebook with the outputs of a run in a fresh kernel, in its own directory."""
     notebook = nbformat.read(path, as_version=4)
     resources = {"metadata": {"path": path.parent}}
-    client = NotebookClient(notebook, timeout=300, record_timing=False, coalesce_streams=True, resources=resources)
+    client = NotebookClient(notebook, timeout=600, record_timing=False, coalesce_streams=True, resources=resources)
     client.execute()
     for cell in notebook.cells:
         if cell.cell_type == "code":
@@ -37,15 +42,37 @@ def execute(path: Path) -> None:
             for output in cell.outputs:
                 if "image/png" in output.get("data", {}):
                     output.data["image/png"] = with_palette(output.data["image/png"])
-            cell.metadata = {}
+            cell.metadata = {"tags": cell.metadata.tags} if "tags" in cell.metadata else {}
     notebook.metadata = {
         "execution": {"timeout": 300},
         "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
         "language_info": {"name": "python"},
     }
-    nbformat.write(notebook, path)
+    return notebook
+
+
+def check(path: Path, other_machine: bool) -> list[str]:
+    """Return what is stale in a notebook, a line for each finding."""
+    committed = nbformat.read(path, as_version=4)
+    return compare.unsupported(committed) + compare.differences(committed, executed(path), other_machine)
+
+
+def main(arguments: list[str]) -> int:
+    """Execute the notebooks, or check them; return the exit status."""
+    flags = {argument for argument in arguments if argument.startswith("--")}
+    if unknown := flags - {"--check", "--other-machine"}:
+        sys.exit(f"unknown: {', '.join(sorted(unknown))}; expected --check or --other-machine, and names of notebooks")
+    paths = [Path(argument) for argument in arguments if argument not in flags]
+    found = 0
+    for path in paths or sorted(Path(__file__).parent.glob("*.ipynb")):
+        if "--check" not in flags:
+            nbformat.write(executed(path), path)
+            continue
+        stale = check(path, "--other-machine" in flags)
+        found += len(stale)
+        print(f"{path.name}: {'as committed' if not stale else ''}", *stale, sep="\n  " if stale else "", flush=True)
+    return min(found, 1)
 
 
 if __name__ == "__main__":
-    for name in sys.argv[1:] or sorted(Path(__file__).parent.glob("*.ipynb")):
-        execute(Path(name))
+    sys.exit(main(sys.argv[1:]))
