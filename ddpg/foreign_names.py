@@ -82,6 +82,7 @@ _RENAMED: dict[tuple[str, ...], str] = {
     ("atoms",): "n_atoms num_atoms",
     ("bounding",): "inverting_gradients invert_gradients squash_output",
     ("threads",): "num_threads n_threads n_cpu n_cpus torch_num_threads",
+    ("track",): "wandb use_wandb mlflow trackio logger report_to tracker",
     ("fresh_seeds",): "n_eval_seeds",
 }
 RENAMED = {name: here for here, names in _RENAMED.items() for name in names.split()}
@@ -90,7 +91,7 @@ _ENV = "the environment has no flag, write its id: ddpg {verb} Pendulum-v1"
 _RATES = "use --actor-learning-rate and --critic-learning-rate, of DQN --learning-rate"
 _LEARNING_RATE = dict.fromkeys(("lr", "learning_rate", "step_size"), _RATES)
 _VIDEO = "leave it out: ddpg record RUN makes a GIF or MP4 of a run, ddpg watch RUN opens a window"
-_EVENTS = "leave it out: TensorBoard's events are in every run directory: tensorboard --logdir runs"
+_EVENTS = "leave it out: every run has TensorBoard's events: pip install tensorboard; tensorboard --logdir runs"
 _DEVICE = "leave it out: TensorFlow takes the GPU that it sees; CUDA_VISIBLE_DEVICES= hides it"
 _UPLOAD = "leave it out: nothing is uploaded; ddpg export RUN writes the policy to files"
 _NUMBERED = "leave it out: runs are numbered, runs/ENV/N; --root DIR keeps them elsewhere"
@@ -102,7 +103,7 @@ _REGISTER = "register the environment with its arguments in a module of your own
 _RUN = "the run has no flag, write its directory: ddpg {verb} runs/Pendulum-v1/1"
 _NO_NOISE = "leave it out: policies are evaluated without exploration noise"
 _OPTIONS_ARE_FLAGS = "each option is a flag, such as --batch-size 64; --config FILE.toml holds many"
-_TRACKERS = "use a callback in Python: learn(..., callbacks=[ddpg.LogCallback(wandb)]) (docs/api.md)"
+_TRACKERS = "use --track wandb; its project and entity are WANDB_PROJECT and WANDB_ENTITY in the environment"
 
 _ADVICE: dict[str, str] = {
     _ENV: "env env_id env_name environment environment_id environment_name gym_id task",
@@ -110,8 +111,7 @@ _ADVICE: dict[str, str] = {
     _ALGORITHM: "algo algorithm alg agent rl_algorithm",
     "use --hidden 256 256 for the layers; for images --network conv, which is DQN's": "policy policy_type cnn",
     "use --hidden 256 256, --activation relu and --optimizer adam": "policy_kwargs network_kwargs",
-    _TRACKERS: "track wandb use_wandb wandb_project wandb_project_name wandb_entity wandb_tags wandb_mode mlflow "
-    "trackio logger report_to",
+    _TRACKERS: "wandb_project wandb_project_name wandb_entity wandb_tags wandb_mode wandb_group wandb_name",
     _EVENTS: "tensorboard_log tensorboard tb tb_log tensorboard_dir tb_log_name",
     _VIDEO: "capture_video record_video save_video video record render render_mode no_render capture",
     "leave it out: every checkpoint is kept in the run directory; ddpg export RUN writes the policy": "save_model save "

@@ -99,7 +99,9 @@ MISTAKES = [
     # CleanRL's
     (BOX + "--env-id Pendulum-v1", "ddpg train Pendulum-v1"),
     (BOX + "--track wandb --wandb-project-name x", "wandb"),
-    (BOX + "--wandb-entity me", "wandb"),
+    (BOX + "--wandb-entity me", "--track wandb"),
+    (BOX + "--wandb", "--track"),
+    (BOX + "--track", "{wandb,mlflow,trackio}"),
     (BOX + "--capture-video", "ddpg record RUN"),
     (BOX + "--save-model", "ddpg export RUN"),
     (BOX + "--upload-model", "ddpg export RUN"),

@@ -96,6 +96,26 @@ class WithProgress(Command):
     progress_bar: bool = option(True, "show progress on stderr")
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WithTracker(Command):
+    """A command that trains, which an experiment tracker can follow."""
+
+    track: str | None = option(
+        None, "an experiment tracker to log to, beside the files of the run", metavar="{wandb,mlflow,trackio}"
+    )
+
+    def check_tracker(self) -> None:
+        """Refuse a tracker that is not there, before TensorFlow is imported.
+
+        Raises:
+            UsageError: an unknown one, or its package is not installed.
+        """
+        from ddpg.runs.trackers import as_tracker
+
+        if self.track is not None:
+            as_tracker(self.track)
+
+
 def load(*modules: str, say: bool = True) -> None:
     """Import TensorFlow and modules that stand on it; ``say`` on a terminal what takes so long."""
     with saying("loading TensorFlow", say):

@@ -24,6 +24,7 @@ class Flag(NamedTuple):
     hint: Any
     default: Any
     group: str
+    metavar: str = ""
 
     @property
     def field(self) -> tuple[Any, ...]:
@@ -64,7 +65,7 @@ def _flag(kind: type[Options], field: dataclasses.Field, default: Any, note: str
     else:
         hint = object
         marks.append(_primitive(scalar, many, optional))
-    return Flag(field.name, _annotated(hint, *marks), default, about.get("group", ""))
+    return Flag(field.name, _annotated(hint, *marks), default, about.get("group", ""), _metavar(field, kind) or "")
 
 
 def _annotated(hint: Any, *marks: Any) -> Any:
@@ -127,7 +128,11 @@ def parsed(
         known = {_flag_name(prefix + name) for name in {*flags} - {*ADVICE} for prefix in ("", "no_")}
         words = [word.partition("=")[0] for word in arguments if word.startswith("-")]
         refuse_unknown([word for word in words if word not in known and _hint(word, [*flags], prog)], flags, prog)
-        raise UsageError(_said(notes.getvalue())) from None
+        text = _said(notes.getvalue())
+        without = re.match(r"Missing value for argument '--([\w-]+)'", text)
+        flag = flags.get(without[1].replace("-", "_")) if without else None
+        choices = f" One of {flag.metavar}." if flag and flag.metavar.startswith("{") else ""
+        raise UsageError(text + choices) from None
     holders = {flag.group: getattr(found, _identifier(flag.group)) if flag.group else found for flag in flags.values()}
     return {name: getattr(holders[flag.group], name) for name, flag in flags.items()}, unknown
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from ddpg.answers import stdout_kept
-from ddpg.commands.base import InItsEnvironment, OfEnvironment, WithJson, WithProgress, find_here, load
+from ddpg.commands.base import InItsEnvironment, OfEnvironment, WithJson, WithProgress, WithTracker, find_here, load
 from ddpg.commands.flags import Flag, flags_of, parsed, refuse_unknown
 from ddpg.errors import UsageError
 from ddpg.options import check_known, from_toml, option
@@ -27,7 +27,7 @@ _ALL = (
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Train(WithJson, WithProgress, OfEnvironment):
+class Train(WithJson, WithProgress, WithTracker, OfEnvironment):
     """Train in an environment; leaves runs/ENV/N/."""
 
     seed: int | None = option(None, "of weights, exploration and environment; none: a random one")
@@ -111,6 +111,7 @@ class Train(WithJson, WithProgress, OfEnvironment):
         """Train, and report."""
         from ddpg.distributed.choosing import check_collector
 
+        self.check_tracker()
         check_collector(self.collector, self.workers, self.ray_address)
         with stdout_kept(self.json):
             load("ddpg.runs.training", say=self.progress_bar)
@@ -132,12 +133,13 @@ class Train(WithJson, WithProgress, OfEnvironment):
                 workers=self.workers,
                 ray_address=self.ray_address,
                 progress_bar=self.progress_bar,
+                track=self.track,
             )
         print_report(run, self.json)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Resume(WithJson, WithProgress, InItsEnvironment):
+class Resume(WithJson, WithProgress, WithTracker, InItsEnvironment):
     """Go on with an interrupted run."""
 
     total_timesteps: int | None = option(None, "a new goal; none: the run's")
@@ -150,6 +152,7 @@ class Resume(WithJson, WithProgress, InItsEnvironment):
         from ddpg.runs import directory
 
         with stdout_kept(self.json):
+            self.check_tracker()
             directory.read_config(self.run)  # before TensorFlow is imported, which takes seconds
             find_here(*self.allow_import)
             load("ddpg.runs.training", say=self.progress_bar)
@@ -164,6 +167,7 @@ class Resume(WithJson, WithProgress, InItsEnvironment):
                 workers=self.workers,
                 ray_address=self.ray_address,
                 progress_bar=self.progress_bar,
+                track=self.track,
             )
         print_report(run, self.json)
 

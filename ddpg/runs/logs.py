@@ -14,6 +14,7 @@ from ddpg.runs.evaluation import Evaluation
 from ddpg.runs.ledger import Ledger
 from ddpg.runs.meter import Meter, tags_of
 from ddpg.runs.sinks import EventFile, Sink, Tables, Tagged, table_columns
+from ddpg.runs.trackers import as_tracker
 
 _ADVICE = "name another directory"
 
@@ -134,14 +135,14 @@ class TensorBoardCallback(LogCallback):
 
 
 class TrackerCallback(LogCallback):
-    """Logs to anything with ``init``, ``log`` and ``finish``, as W&B and Trackio have; none of them is imported here.
+    """Logs to W&B, MLflow, Trackio, or anything with ``init``, ``log`` and ``finish``.
 
     ``TrackerCallback(wandb, project="pendulum")`` begins a run with every ``learn`` (``init(config=..., **options)``),
     logs numbers under Stable-Baselines3's tags (``log({tag: value}, step=...)``), and ends it (``finish()``).
     A run that you began yourself, an object with ``log`` but without ``init``, is neither begun nor ended.
 
     Args:
-        tracker: the module, or an object.
+        tracker: ``"wandb"``, ``"mlflow"`` or ``"trackio"``, such a module, or an object.
         log_interval: environment steps between logs.
         options: of its ``init``; ``config`` is the agent's configuration, unless you give one.
 
@@ -151,11 +152,13 @@ class TrackerCallback(LogCallback):
 
     def __init__(self, tracker: Any, log_interval: int = 1_000, **options: Any):
         super().__init__(log_interval)
+        tracker = as_tracker(tracker)
         has = {name: callable(getattr(tracker, name, None)) for name in ("init", "log", "finish")}
         if not has["log"] or (has["init"] and not has["finish"]):
             missing = ", ".join(name for name, there in has.items() if not there)
             raise UsageError(
-                f"tracker={tracker!r} has no {missing}; give a module such as wandb or trackio, or a run that you began"
+                f"tracker={tracker!r} has no {missing}; give 'wandb', 'mlflow' or 'trackio', such a "
+                "module, or a run that you began"
             )
         if options and not has["init"]:
             raise UsageError(f"tracker={tracker!r} is begun already: {', '.join(options)} would be of its init")

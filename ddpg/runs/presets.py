@@ -155,8 +155,9 @@ def budget_note(env_id: str, config: AgentConfig, total_timesteps: int) -> str:
     usual = kind(**preset.options).learning_starts
     if starts < usual and starts == preset.options_for(kind, total_timesteps).get("learning_starts"):
         whose = "its preset" if preset.recipe is None else f"recipe {preset.recipe}"
+        plain = ", and --recipe ddpg may learn more in so few" if preset.recipe == "plus" else ""
         return (
             f"{env_id}: {starts:,} of {total_timesteps:,} steps are random before learning begins, not the {usual:,} "
-            f"of {whose}, which are for {preset.total_timesteps:,} steps; --learning-starts sets another number"
+            f"of {whose}, which are for {preset.total_timesteps:,} steps; --learning-starts sets another number{plain}"
         )
     return ""

@@ -80,6 +80,10 @@ class Recorder(Callback):
             self._keep_best(agent)
             self._files = opened.pop_all()
 
+    def add_sink(self, sink: Sink) -> None:
+        """Give ``sink``, too, what is told from now on, and close it in the end."""
+        self._sinks.append(self._files.enter_context(contextlib.closing(sink)))
+
     def on_training_start(self, agent: OffPolicyAgent, total_timesteps: int) -> None:
         """Start the clock; make an evaluation that a run owes which was left where it was due."""
         self._meter.begin(agent)

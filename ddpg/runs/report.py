@@ -1,6 +1,7 @@
 """What a run ended with, for people or as one JSON object."""
 
 import json
+import shlex
 from pathlib import Path
 
 from ddpg.progress import significant
@@ -43,3 +44,4 @@ def print_report(run: Path, as_json: bool) -> None:
             f"({compiling:.1f} s of them compiling), {summary['steps_per_second']:,.0f} steps/s without those"
         )
     print(f"Everything is in {run}; evaluate it with: {command_for('evaluate', run, env_id)}")
+    print(f"Its curves (pip install tensorboard): {shlex.join(['tensorboard', '--logdir', str(run)])}")

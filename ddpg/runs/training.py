@@ -27,6 +27,7 @@ from ddpg.runs.ledger import Ledger
 from ddpg.runs.ownership import owned
 from ddpg.runs.presets import budget_note, preset_for
 from ddpg.runs.recorder import LEDGER
+from ddpg.runs.trackers import as_tracker
 from ddpg.runs.versions import differences, versions_here
 from ddpg.storage import checkpoint, place
 from ddpg.validation import validate_int
@@ -48,6 +49,7 @@ def train(
     workers: int | None = None,
     ray_address: str | None = None,
     progress_bar: bool = True,
+    track: str | None = None,
 ) -> Path:
     """Train in ``env_id`` (DDPG, or DQN where actions are discrete) and leave everything in a new run directory.
 
@@ -74,6 +76,7 @@ def train(
         workers: how many of them.
         ray_address: of a Ray cluster; none: one on this machine, which ends with the run.
         progress_bar: show one on stderr.
+        track: an experiment tracker to log to, too: ``"wandb"``, ``"mlflow"`` or ``"trackio"``.
 
     Returns:
         The run directory.
@@ -92,6 +95,8 @@ def train(
         if value is not None or what == "evaluation_episodes":
             validate_int(value, what, at_least)
     directory.check_root(root)
+    if track is not None:
+        as_tracker(track)  # refused before anything is made
     check_collector(collector, workers, ray_address)
     with env_calls.own_directory(), signals.watching() as request, contextlib.ExitStack() as collected:
         env, name = _environment(env_id, n_envs, vectorization, wrappers, request)
@@ -136,7 +141,9 @@ def train(
         with file_faults("nothing was begun"):
             run = directory.create(root, name, document, agent.save)
         with owned(run):
-            underway.run_to_goal(run, document, agent, Ledger.begun(agent.metrics, agent.counts), request, progress_bar)
+            underway.run_to_goal(
+                run, document, agent, Ledger.begun(agent.metrics, agent.counts), request, progress_bar, track
+            )
     return run
 
 
@@ -150,6 +157,7 @@ def resume(
     workers: int | None = None,
     ray_address: str | None = None,
     progress_bar: bool = True,
+    track: str | None = None,
 ) -> Path:
     """Go on with a run from its latest checkpoint, to its goal or to a new one.
 
@@ -165,6 +173,7 @@ def resume(
         allow_import: modules that an environment named ``module:Id`` in the run's file may import.
         workers, ray_address: of a run with workers, others than it began with.
         progress_bar: show one on stderr.
+        track: an experiment tracker to log to, too: ``"wandb"``, ``"mlflow"`` or ``"trackio"``.
 
     Returns:
         The run directory.
@@ -176,6 +185,8 @@ def resume(
         FileFault: a file is damaged, or the disk refused.
     """
     run = Path(run)
+    if track is not None:
+        as_tracker(track)
     if which != "latest" and not str(which).isdecimal():
         raise UsageError(
             f"checkpoint {which!r} is none to go on from: give 'latest' or the steps of one, such as '5000'; best has "
@@ -217,7 +228,7 @@ def resume(
             if int(path.name) > agent.num_timesteps:
                 place.remove(path)
         description.write(run, document)
-        underway.run_to_goal(run, document, agent, ledger, request, progress_bar)
+        underway.run_to_goal(run, document, agent, ledger, request, progress_bar, track)
     return run
 
 

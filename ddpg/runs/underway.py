@@ -17,11 +17,13 @@ from ddpg.progress import significant
 from ddpg.runs import directory
 from ddpg.runs.environments import id_of, make_env
 from ddpg.runs.ledger import Ledger
+from ddpg.runs.meter import tags_of
 from ddpg.runs.next_commands import command_for, how_to_go_on
 from ddpg.runs.plotting import plot_learning_curve
 from ddpg.runs.recorder import Recorder
 from ddpg.runs.signals import Request
 from ddpg.runs.stopping import StopAtRequest
+from ddpg.runs.trackers import RunTracker
 
 LAST_EVALUATION = 10.0  # seconds that the one before may have taken for one to be made where a run is left
 
@@ -33,6 +35,7 @@ def run_to_goal(
     ledger: Ledger,
     request: Request,
     progress_bar: bool,
+    track: str | None = None,
 ) -> None:
     """Let an agent learn until its goal, or until ``request``; save it either way, and close its environment.
 
@@ -43,6 +46,7 @@ def run_to_goal(
         ledger: what the run remembers besides.
         request: to end earlier; its ``left`` tells whether that was so.
         progress_bar: show one on stderr.
+        track: the experiment tracker to log to, too: one of :data:`ddpg.runs.trackers.TRACKERS`.
 
     Raises:
         EnvironmentFault: the environment failed; names it, the step and the seed, and what was saved.
@@ -58,6 +62,8 @@ def run_to_goal(
     with file_faults(advice), _environments(run, agent, document, request) as evaluation_env:
         name = id_of(evaluation_env)
         with contextlib.closing(Recorder(run, document, agent, evaluation_env, ledger)) as recorder:
+            if track is not None:
+                recorder.add_sink(RunTracker(track, tags_of(agent), document, f"{name}/{run.name}"))
             callbacks: list[Callback] = [StopAtRequest(request), recorder]
             if progress_bar:
                 callbacks.append(ProgressBar(name.rpartition("/")[2]))

@@ -137,8 +137,12 @@ def _check_bounds(where: str, space: Space) -> None:
 
 def _made(where: str, space: Space) -> gym.spaces.Space:
     if isinstance(space, Discrete):
-        # Older versions of gymnasium have no other than 64 bits.
-        return gym.spaces.Discrete(space.n, start=space.start, **_of(space.dtype))
+        try:
+            return gym.spaces.Discrete(space.n, start=space.start, **_of(space.dtype))
+        except TypeError:  # older versions of gymnasium have no other than 64 bits
+            raise UsageError(
+                f"{where}: a Discrete space of dtype {space.dtype} needs a newer gymnasium than {gym.__version__}"
+            ) from None
     if isinstance(space, Box):
         shape, dtype = tuple(space.shape), np.dtype(space.dtype)
         low, high = _array(space, space.low, -np.inf), _array(space, space.high, np.inf)

@@ -65,6 +65,7 @@ def test_what_is_too_short_is_said():
     plus = preset_for("Nobodys-v0").options
     assert "nothing will be learned" in budget_note("Nobodys-v0", DDPGConfig(**plus), 5_000)
     assert "5,000 of 8,000" in budget_note("Nobodys-v0", DDPGConfig(**plus), 8_000)
+    assert "--recipe ddpg" in budget_note("Nobodys-v0", DDPGConfig(**plus | {"learning_starts": 800}), 8_000)
     assert "recipe plus" in budget_note("Nobodys-v0", DDPGConfig(**plus | {"learning_starts": 800}), 8_000)
     assert budget_note("Nobodys-v0", DDPGConfig(learning_starts=700), 8_000) == ""
 

@@ -1,5 +1,6 @@
 """Checkpoints: complete, checked, safe to load, and never half-written."""
 
+import inspect
 import itertools
 import json
 import os
@@ -198,6 +199,23 @@ def test_kill_in_the_midst_of_writing_leaves_a_whole_one(tmp_path, writes):
     assert (groups["variables"]["a"] == manifest["num_timesteps"]).all()
 
 
+def discrete(n, start=0, dtype=np.int64):
+    """A Discrete space of a dtype, where this gymnasium has them: 1.1 has int64 alone."""
+    known = "dtype" in inspect.signature(gym.spaces.Discrete.__init__).parameters
+    return gym.spaces.Discrete(n, start=start, **({"dtype": dtype} if known else {}))
+
+
+def test_a_dtype_that_this_gymnasium_does_not_have_is_one_line(monkeypatch):
+    class Old(gym.spaces.Discrete):
+        def __init__(self, n, seed=None, start=0):
+            super().__init__(n, seed, start)
+
+    monkeypatch.setattr(gym.spaces, "Discrete", Old)
+    assert checkpoint.restore_space({"type": "Discrete", "n": 3, "start": 0}).n == 3
+    with pytest.raises(UsageError, match="int8"):
+        checkpoint.restore_space({"type": "Discrete", "n": 3, "start": 0, "dtype": "int8"})
+
+
 @pytest.mark.parametrize(
     "space",
     [
@@ -205,8 +223,8 @@ def test_kill_in_the_midst_of_writing_leaves_a_whole_one(tmp_path, writes):
         gym.spaces.Box(np.array([-1, 0.5], np.float32), np.array([3, np.inf], np.float32)),
         gym.spaces.Box(0, 255, (2, 3), np.uint8),
         gym.spaces.Discrete(3, start=2),
-        gym.spaces.Discrete(3, start=-2, dtype=np.int8),
-        gym.spaces.Tuple([gym.spaces.Discrete(2, dtype=np.int32), gym.spaces.Box(0, 1, (1,))]),
+        discrete(3, start=-2, dtype=np.int8),
+        gym.spaces.Tuple([discrete(2, dtype=np.int32), gym.spaces.Box(0, 1, (1,))]),
     ],
 )
 def test_spaces_survive_json(space):

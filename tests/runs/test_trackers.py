@@ -1,0 +1,111 @@
+"""A run is logged to W&B, MLflow or Trackio by their names; stand-ins with their calls take what is logged."""
+
+import json
+import sys
+import types
+
+import pytest
+
+import ddpg
+from ddpg import DDPGConfig, TrackerCallback, UsageError
+from ddpg.cli import main
+from ddpg.runs.trackers import TRACKERS, MLflow, as_tracker
+
+CONFIG = DDPGConfig(hidden=(4,), batch_size=4, learning_starts=4, updates_per_call=4, jit=False, optimizer="sgd")
+RUN = {"seed": 0, "total_timesteps": 400, "evaluation_interval": 200, "evaluation_episodes": 1, "progress_bar": False}
+
+
+def stand_in(name):
+    """A module with the calls of a tracker, and what was called."""
+    calls = []
+    module = types.ModuleType(name)
+
+    def noting(call, names):
+        return lambda *values, **options: calls.append((call, dict(zip(names, values, strict=False)) | options))
+
+    signatures = {"init": (), "log": ("scalars",), "finish": ()}
+    if name == "mlflow":
+        signatures = {
+            **{"set_experiment": ("project",), "start_run": (), "log_params": ("config",)},
+            **{"log_metrics": ("scalars",), "end_run": ()},
+        }
+    for call, names in signatures.items():
+        setattr(module, call, noting(call, names))
+    return module, calls
+
+
+@pytest.fixture(params=TRACKERS)
+def tracker(request, monkeypatch):
+    module, calls = stand_in(request.param)
+    monkeypatch.setitem(sys.modules, request.param, module)
+    return request.param, calls
+
+
+def options_of(calls, *names):
+    return [options for name, options in calls if name in names]
+
+
+def test_a_run_is_logged_beside_its_files(tracker, tmp_path):
+    name, calls = tracker
+    run = ddpg.train("Pendulum-v1", CONFIG, root=tmp_path, track=name, **RUN)
+    begun = {}
+    for options in options_of(calls, "init", "set_experiment", "start_run", "log_params"):
+        begun |= options
+    assert begun["project"] == "ddpg"
+    assert "Pendulum-v1/1" in (begun.get("name"), begun.get("run_name"))
+    assert (begun["config"]["env_id"], begun["config"]["seed"], begun["config"]["hidden"]) == ("Pendulum-v1", 0, [4])
+    logged = options_of(calls, "log", "log_metrics")
+    assert [row["step"] for row in logged if "eval/mean_reward" in row["scalars"]] == [200, 400]
+    assert any("train/critic_loss" in row["scalars"] for row in logged)
+    assert [row["step"] for row in logged] == sorted(row["step"] for row in logged)
+    assert calls[-1][0] in ("finish", "end_run")
+    assert "track" not in json.loads((run / "config.json").read_text())
+
+
+def test_the_command_line_and_the_callback_take_the_name(tracker, tmp_path, monkeypatch):
+    name, calls = tracker
+    words = ["--hidden", "4", "--batch-size", "4", "--no-jit", "--updates-per-call", "1", "--optimizer", "sgd"]
+    few = ["--total-timesteps", "8", "--evaluation-episodes", "1", "--no-progress-bar", "--root", str(tmp_path)]
+    assert main(["train", "Pendulum-v1", "--track", name, *words, *few]) == 0
+    assert calls[-1][0] in ("finish", "end_run")
+    calls.clear()
+    run = str(tmp_path / "Pendulum-v1" / "1")
+    assert main(["resume", run, "--track", name, "--total-timesteps", "12", "--no-progress-bar"]) == 0
+    assert [row["step"] for row in options_of(calls, "log", "log_metrics")][-1] == 12
+    calls.clear()
+    agent = ddpg.DDPG.load(run, env=ddpg.runs.environments.make_env("Pendulum-v1"))
+    agent.learn(4, [TrackerCallback(name, log_interval=2, project="own")])
+    assert options_of(calls, "log", "log_metrics")
+    assert calls[-1][0] in ("finish", "end_run")
+
+
+def test_a_tracker_that_fails_ends_its_logging_and_not_the_run(monkeypatch, tmp_path, capsys):
+    module, _ = stand_in("wandb")
+
+    def broken(*_, **__):
+        raise ConnectionError("no server")
+
+    module.log = broken
+    monkeypatch.setitem(sys.modules, "wandb", module)
+    run = ddpg.train("Pendulum-v1", CONFIG, root=tmp_path, track="wandb", **RUN)
+    assert capsys.readouterr().err.count("no server") == 1
+    assert (run / "checkpoints" / "400").is_dir()
+
+
+@pytest.mark.parametrize("name", TRACKERS)
+def test_what_is_not_installed_is_one_line_before_anything_begins(name, monkeypatch, tmp_path, capsys):
+    monkeypatch.setitem(sys.modules, name, None)
+    monkeypatch.chdir(tmp_path)
+    assert main(["train", "Pendulum-v1", "--track", name]) == 2
+    err = capsys.readouterr().err
+    assert (err.count("\n"), f"pip install {name}" in err) == (1, True)
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(UsageError, match="'wandb'"):
+        as_tracker("wnadb")
+
+
+def test_mlflow_is_known_by_its_calls():
+    module, _ = stand_in("mlflow")
+    assert isinstance(as_tracker(module), MLflow)
+    other, _ = stand_in("trackio")
+    assert as_tracker(other) is other
