@@ -29,8 +29,9 @@ class DDPG(OffPolicyAgent):
     goes in or out of a public method is in env units. Parameterised actions, ``Tuple(Discrete(n),
     Tuple(Box, ...))`` or ``OneOf(Box, ...)``, are n scores and all parameters (:mod:`ddpg.experience.actions`).
 
-    :meth:`update` returns ``critic_loss`` (the loss that is descended: the mean squared TD error, unless ``critic`` or
-    ``critic_loss`` says otherwise), ``q_value`` (mean Q of the minibatch),
+    :meth:`update` returns ``critic_loss`` (the mean squared TD error, unless ``critic`` or ``critic_loss`` says
+    otherwise; what is descended besides weighs the samples under ``prioritised``, by importance weights or, under
+    ``lap``, as Huber's loss does, and adds ``critic_l2``), ``q_value`` (mean Q of the minibatch),
     ``actor_loss`` (−mean Q(s, μ(s))), and of the numbers that make up μ(s) ``actions_outside`` (share
     outside [-1, 1]), ``actions_saturated`` (share in the outer hundredth of the range, or outside),
     ``action_gradient_norm`` (mean ‖∇ₐQ‖, before clipping and bounding) and ``bounded_gradient_norm`` (after).

@@ -21,7 +21,7 @@ class CategoricalCritic(CriticNetwork):
     With ``spread`` > 0 it is a Gaussian instead, which gives neighbours their share too (HL-Gauss, section 3.1, where
     it is integrated over bins; here it is taken at the values):
 
-        tᵢ(y) ∝ exp(−(zᵢ − y)² / 2(spread·Δ)²),    Δ = z₁ − z₀
+        tᵢ(y) ∝ exp(−(zᵢ − clip(y, v_min, v_max))² / 2(spread·Δ)²),    Δ = z₁ − z₀
 
     Its gradient is bounded whatever the size of y. Everything that asks for Q, such as ∇ₐQ or the least of several
     critics, gets the mean.

@@ -33,9 +33,10 @@ def batch_renormalization(
 
         x̂ = (x − μ_B)/σ_B · r + d,   r = clip(σ_B/σ, r_min, 3),   d = clip((μ_B − μ)/σ, ±5)
 
-    With r and d, which carry no gradient, both modes agree as long as the batch is not far from the averages μ and σ;
-    while these settle, for ``warm_up`` training steps, r = 1 and d = 0: batch normalisation. Of a unit that is seldom
-    active, and then much, σ_B is small beside σ in nearly every batch: with ``r_min`` of 0 the modes agree there too.
+    Returned is γ·x̂ + β, in inference mode γ·(x − μ)/σ + β. With r and d, which carry no gradient, both modes agree as
+    long as the batch is not far from the averages μ and σ; while these settle, for ``warm_up`` training steps, r = 1
+    and d = 0: batch normalisation. Of a unit that is seldom active, and then much, σ_B is small beside σ in nearly
+    every batch: with ``r_min`` of 0 the modes agree there too.
     Unlike tflearn's, the layer knows its mode when it is built, so that in inference mode it is an affine map that
     NumPy can mirror.
     """

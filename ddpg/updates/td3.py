@@ -76,10 +76,13 @@ class TD3Update(ddpg.DDPGUpdate):
         return self.critic, *self.further_critics
 
     def target(self, batch: Batch) -> tf.Tensor:
-        """y = r + γ(1 − terminated)·minᵢ Q′ᵢ(s′, ã), ã = μ′(s′) + clip(ε, ±c), ε ~ N(0, σ), ``[B, 1]``.
+        """y = r + γ(1 − terminated)·minᵢ Q′ᵢ(s′, ã), ``[B, 1]``.
+
+        With ã = clip(clip(μ′(s′), low, high) + h·clip(ε, ±c), low, high), ε ~ N(0, σ²), h half the box's range.
+
 
         The minimum counters the overestimation that the maximisation by μ builds into one critic; the noise
-        makes close actions have close values. σ and c are in half-ranges, and ã stays in the box.
+        makes close actions have close values. σ and c are in half-ranges.
         """
         actions = self._smoothed(ddpg.next_actions(self.actor, batch, self.online), batch)
         values = [ddpg.next_value(critic, batch, actions, self.online) for critic in self.critics]

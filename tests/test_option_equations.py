@@ -1,0 +1,343 @@
+"""The equations on the pages of options, each computed in NumPy as it stands and compared with the code.
+
+A page whose equation changes, or one that is new, has to be read here again: the text is held to the page.
+"""
+
+import re
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from ddpg.acting.schedules import SCHEDULES, interpolate
+from ddpg.agents.base import _discounting
+from ddpg.agents.loop import Loop
+from ddpg.config import DDPGConfig
+from ddpg.experience.batch import Batch
+from ddpg.experience.normalisers import ObservationNormaliser, RewardNormaliser
+from ddpg.experience.priorities import Priorities
+from ddpg.gradients.bounding import penalised
+from ddpg.gradients.td import huber, mean_square, stop_gradient
+from ddpg.gradients.weighting import huber_weights, weighted
+from ddpg.networks.layers import layer_normalization, output_layer
+from ddpg.networks.renorm import batch_renormalization
+from ddpg.networks.value import ValueNetwork
+from ddpg.updates.counting import UpdateCount
+from ddpg.updates.ddpg import next_actions
+from ddpg.updates.td3 import TD3Update
+
+v1 = tf.compat.v1
+PAGES = Path(__file__).parents[1] / "docs" / "options"
+EVALUATED: dict[str, str] = {}  # page: its equations
+
+# Pages whose block is evaluated elsewhere, or is no equation.
+ELSEWHERE = {
+    "block": "tests/networks: residual blocks against NumPy",
+    "hindsight": "tests/agents/test_hindsight.py: the share, the goals and their rewards",
+    "n_steps": "docs/equations.md, which the tests run",
+    "overlap": "an order of calls: tests/agents/test_overlap.py",
+    "parameter_noise": "tests/acting/test_parameter_noise.py",
+    "target": "docs/equations.md and tests/updates/test_crossq.py",
+}
+
+
+def states(page, text):
+    """Mark a test as one that computes ``text``, the equations of ``page``."""
+    EVALUATED[page] = text.strip("\n")
+    return lambda function: function
+
+
+def block_of(page):
+    found = re.findall(r"```text\n(.*?)\n```", (PAGES / f"{page}.md").read_text(encoding="utf-8"), re.DOTALL)
+    return found[0] if found else None
+
+
+@pytest.mark.parametrize("page", sorted(path.stem for path in PAGES.glob("*.md")))
+def test_every_equation_is_read_by_a_test(page):
+    text = block_of(page)
+    assert (text is None) or (page in ELSEWHERE) != (page in EVALUATED), page
+    assert page not in EVALUATED or text == EVALUATED[page]
+
+
+@states(
+    "target_policy_noise",
+    "ã = clip(clip(μ′(s′), low, high) + h · clip(ε, −c, c), low, high),    ε ~ N(0, σ²),    h = (high − low)/2",
+)
+@pytest.mark.parametrize("box", [(-1.0, 1.0), (-1.0, 3.0)])
+def test_target_policy_noise(box, session):
+    (low, high), sigma, c = box, 0.4, 0.3
+    h = (high - low) / 2
+    mu = np.array([[-2.0], [0.5], [2.5], [9.0]], np.float32) * h  # of a linear actor: far outside, too
+    noise = np.array([[2.0], [-0.3], [0.9], [-2.0]], np.float32)
+    actor = SimpleNamespace(target=lambda states: tf.constant(mu), low=np.float32([low]), high=np.float32([high]))
+    config = SimpleNamespace(target_policy_noise=sigma, target_noise_clip=c)
+    batch = Batch(*[tf.zeros([4, 1])] * 5, noise=tf.constant(noise))
+    update = SimpleNamespace(actor=actor, config=config)
+    found = session.run(TD3Update._smoothed(update, next_actions(actor, batch, online=False), batch))
+    inner = np.clip(mu, low, high) + h * np.clip(sigma * noise, -c, c)
+    np.testing.assert_allclose(found, np.clip(inner, low, high), rtol=1e-6)
+
+
+@states("n_critics", """
+y = r + γ(1 − terminated) · min_i Q′_i(s′, ã)
+L_i = 1/B Σ (Q_i(s, a) − y)²        for each critic i
+∇θJ = 1/B Σ ∇ₐQ_1(s, a)|a=μ(s) ∇θμ(s)
+""")  # fmt: skip
+def test_n_critics(session, rng):
+    """The losses and the actor's gradient are those of tests/updates/test_td3.py; y here."""
+    r, terminated, *values = rng.normal(size=(5, 4, 1)).astype(np.float32)
+    terminated = (terminated > 0).astype(np.float32)
+    zeros = tf.zeros([4, 1])
+    update = SimpleNamespace(config=SimpleNamespace(discount=0.9))
+    batch = Batch(zeros, zeros, tf.constant(r), zeros, tf.constant(terminated))
+    found = session.run(TD3Update._from_least(update, batch, [tf.constant(value) for value in values]))
+    np.testing.assert_allclose(found, r + 0.9 * (1 - terminated) * np.min(values, axis=0), rtol=1e-6)
+
+
+@states("norms", """
+layer:   (x − mean(x)) / √(var(x) + 1e-5) · g + b
+renorm:  ((x − μ_B)/σ_B · r + d) · g + b,   r = clip(σ_B/σ, 1/3, 3),   d = clip((μ_B − μ)/σ, −5, 5)
+         σ_B = √(var_B(x) + 0.001),   σ = √(var + 0.001);   acting: (x − μ)/σ · g + b
+         μ ← 0.99 μ + 0.01 μ_B,   var ← 0.99 var + 0.01 var_B
+""")  # fmt: skip
+def test_norms(session, rng):
+    from ddpg._tflearn import tflearn
+
+    x = (rng.normal(size=(6, 5)) * [1, 9, 0.01, 2, 3] + [0, 3, 0, -99, 1]).astype(np.float32)
+    g, b, mu, var = rng.uniform(0.5, 2, (4, 5)).astype(np.float32)
+    layer = layer_normalization(tf.constant(x), "layer")
+    acting = batch_renormalization(tf.constant(x), "renorm", warm_up=0)
+    mode = tflearn.get_training_mode
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tflearn, "get_training_mode", lambda: tf.constant(True))
+        training = batch_renormalization(tf.constant(x), "renorm", warm_up=0)
+        soft = batch_renormalization(tf.constant(x), "soft", warm_up=0, epsilon=1.0, r_min=0.0)
+    assert tflearn.get_training_mode is mode
+    session.run(v1.global_variables_initializer())
+    given = {"gamma": g, "beta": b, "moving_mean": mu, "moving_variance": var}
+    variables = {variable.op.name: variable for variable in v1.global_variables()}
+    for name, variable in variables.items():
+        if name.rpartition("/")[2] in given:
+            variable.load(given[name.rpartition("/")[2]], session)
+
+    def renorm(epsilon, least):
+        mean, s_b, s = x.mean(axis=0), np.sqrt(x.var(axis=0) + epsilon), np.sqrt(var + epsilon)
+        r, d = np.clip(s_b / s, least, 3), np.clip((mean - mu) / s, -5, 5)
+        return ((x - mean) / s_b * r + d) * g + b
+
+    by_row = (x - x.mean(axis=1, keepdims=True)) / np.sqrt(x.var(axis=1, keepdims=True) + 1e-5)
+    np.testing.assert_allclose(session.run(layer), by_row * g + b, rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(session.run(acting), (x - mu) / np.sqrt(var + 0.001) * g + b, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(session.run(training), renorm(0.001, 1 / 3), rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(session.run(soft), renorm(1.0, 0.0), rtol=1e-3, atol=1e-3)
+    moved = session.run([variables["renorm/moving_mean"], variables["renorm/moving_variance"]])
+    np.testing.assert_allclose(moved[0], 0.99 * mu + 0.01 * x.mean(axis=0), rtol=1e-4)
+    np.testing.assert_allclose(moved[1], 0.99 * var + 0.01 * x.var(axis=0), rtol=1e-4)
+
+
+@states("adam_beta1", "m ← β₁m + (1 − β₁)g,    v ← β₂v + (1 − β₂)g²,    θ ← θ − α √(1 − β₂ᵗ)/(1 − β₁ᵗ) · m / (√v + ε)")
+def test_adam_beta1(session):
+    from ddpg.networks.optimizers import make_optimizer, with_beta1
+
+    theta = v1.get_variable("theta", initializer=[1.0, -2.0], use_resource=True)
+    fed = v1.placeholder(tf.float32, [2])
+    step = make_optimizer(with_beta1("adam", 0.5), 0.1).apply_gradients([(fed, theta)])
+    session.run(v1.global_variables_initializer())
+    expected, m, v = np.array([1.0, -2.0]), 0, 0
+    for t, g in enumerate(np.array([[1.0, -3.0], [0.5, 2.0], [-4.0, 1e-4]]), 1):
+        session.run(step, {fed: g})
+        m, v = 0.5 * m + 0.5 * g, 0.999 * v + 0.001 * g**2
+        expected = expected - 0.1 * np.sqrt(1 - 0.999**t) / (1 - 0.5**t) * m / (np.sqrt(v) + 1e-8)
+        np.testing.assert_allclose(session.run(theta), expected, rtol=1e-5)
+
+
+@states("critic_l2", "L = 1/B Σ (q − y)² + λ/2 ‖W‖²,    ∂/∂W of the second term = λW")
+def test_critic_l2(session):
+    weights = v1.get_variable("w", initializer=[[1.0], [2.0]], use_resource=True)
+    biases = v1.get_variable("b", initializer=[3.0], use_resource=True)
+    stub = SimpleNamespace(l2=0.1)
+    pairs = [ValueNetwork._decayed(stub, tf.ones(variable.shape), variable)[0] for variable in (weights, biases)]
+    session.run(v1.global_variables_initializer())
+    found = session.run(pairs)
+    np.testing.assert_allclose(found[0], [[1.1], [1.2]], rtol=1e-6)
+    np.testing.assert_allclose(found[1], [1.0])
+
+
+@states("gamma", "γ = min(max(1 − 5/T, 0.95), 0.995),    T: the environment's max_episode_steps")
+@pytest.mark.parametrize("steps", [20, 100, 200, 1000, 5000])
+def test_gamma(steps):
+    env = SimpleNamespace(spec=SimpleNamespace(max_episode_steps=steps))
+    assert _discounting(DDPGConfig(gamma=None), env).gamma == min(max(1 - 5 / steps, 0.95), 0.995)
+
+
+@states("max_gradient_norm", "g ← g · min(1, c / ‖g‖),    ‖g‖² = Σ over all variables of ‖g_v‖²")
+@pytest.mark.parametrize("c", [1.0, 100.0])
+def test_max_gradient_norm(c, session):
+    from ddpg.networks.base import Network
+
+    variables = [v1.get_variable(name, shape, use_resource=True, initializer=v1.zeros_initializer())
+                 for name, shape in (("one", [2]), ("two", [1, 1]))]  # fmt: skip
+    gradients = [np.float32([3, 4]), np.float32([[12]])]
+    stub = SimpleNamespace(max_gradient_norm=c, optimizer=v1.train.GradientDescentOptimizer(1.0))
+    step = Network.apply_gradients(stub, list(zip(map(tf.constant, gradients), variables, strict=True)))
+    session.run(v1.global_variables_initializer())
+    session.run(step)
+    for found, gradient in zip(session.run(variables), gradients, strict=True):
+        np.testing.assert_allclose(-found, gradient * min(1, c / 13), rtol=1e-6)
+
+
+@states("normalize_observations", "ŝ = clip((s − mean) / √(variance + 1e-8), −10, 10)")
+def test_normalize_observations(rng):
+    s = (rng.normal(size=(50, 3)) * [1, 0, 5]).astype(np.float32)
+    normaliser = ObservationNormaliser((3,))
+    normaliser.update(s)
+    s = np.concatenate([s, [[99, 99, -99]]]).astype(np.float32)
+    expected = np.clip((s - s[:50].mean(axis=0)) / np.sqrt(s[:50].var(axis=0) + 1e-8), -10, 10)
+    np.testing.assert_allclose(normaliser(s), expected, rtol=1e-4, atol=1e-5)
+
+
+@states(
+    "normalize_rewards",
+    "G ← γG + r  (0 at an episode's start),    r̂ = r / max(std(G), max|G| / 5)    (r̂ = r while every G was 0)",
+)
+def test_normalize_rewards():
+    normaliser = RewardNormaliser(0.5)
+    normaliser.update(np.zeros(1), np.zeros(1, bool), [0])
+    assert normaliser.scale == 1.0
+    normaliser.update(np.array([4.0, -2.0, 8.0]), np.array([False, True, False]), [0, 0, 0])
+    returns = [0.0, 4.0, 0.5 * 4 - 2, 8.0]
+    assert normaliser.scale == pytest.approx(max(np.std(returns), 8 / 5))
+
+
+@states("output_init", """
+small:   w, b ~ U(−0.003, 0.003)
+fan_in:  w, b ~ U(−1/√f, 1/√f)
+""")  # fmt: skip
+@pytest.mark.parametrize(("kind", "bound"), [("small", 0.003), ("fan_in", 1 / np.sqrt(400))])
+def test_output_init(kind, bound, session):
+    with v1.variable_scope(kind):
+        output_layer(tf.zeros([1, 400]), 50, kind)
+    session.run(v1.global_variables_initializer())
+    weights, biases = sorted(session.run(v1.global_variables()), key=np.ndim, reverse=True)
+    for values in (weights, biases):
+        assert 0.8 * bound < np.abs(values).max() <= bound
+    assert np.std(weights) == pytest.approx(bound / np.sqrt(3), rel=0.02)
+
+
+@states("policy_delay", """
+update k:  φ ← φ − α ∇L                                   always
+           θ ← θ + β ∇θJ,   θ′, φ′ move by τ               where k mod d = 0
+""")  # fmt: skip
+def test_policy_delay(session):
+    count = UpdateCount("updates")
+    assert isinstance(count.every(3, lambda: tf.constant(1), lambda: tf.constant(0)), tf.Tensor)
+    assert [count.due(k - 1) for k in range(1, 8)] == [(k % 3 == 0,) for k in range(1, 8)]
+
+
+@states("pre_activation_penalty", """
+L(θ) = −1/B Σ Q(s, tanh(p)) + c/(BA) Σ p²,    p = the actor's output before tanh, [B, A]
+∂/∂p of the second term = 2c p / (BA)
+""")  # fmt: skip
+def test_pre_activation_penalty(session, rng):
+    p = rng.normal(size=(4, 3)).astype(np.float32)
+    tensor = tf.constant(p)
+    (found,) = tf.gradients(-tf.reduce_sum(tf.tanh(penalised(tensor, 0.7))) / 4, tensor)
+    expected = -(1 - np.tanh(p) ** 2) / 4 + 2 * 0.7 * p / (4 * 3)
+    np.testing.assert_allclose(session.run(found), expected, rtol=1e-4, atol=1e-6)
+
+
+@states("prioritised", """
+P(i) = p_i / Σp
+proportional:  p = (|δ| + 1e-6)^α,  α = 0.6;   w_i = (N P(i))^−β / max_j w_j;   β: 0.4 → 1
+               L = 1/B Σ w_i δ_i²
+lap:           p = max(|δ|, 1)^α,   α = 0.4;   L = 1/B Σ (δ² where |δ| ≤ 1, 2|δ| − 1 beyond)
+""")  # fmt: skip
+def test_prioritised(session):
+    delta = np.array([0.5, -3.0, 0.0, 2.0])
+    for kind, p in (("proportional", (np.abs(delta) + 1e-6) ** 0.6), ("lap", np.maximum(np.abs(delta), 1) ** 0.4)):
+        priorities = Priorities(kind, None, 4)
+        priorities.add(np.arange(4))
+        priorities.update(np.arange(4), delta)
+        np.testing.assert_allclose(priorities.state(4)["priorities"], p)
+    proportional = Priorities("proportional", None, 4)
+    proportional.add(np.arange(4))
+    proportional.update(np.arange(4), delta)
+    p = (np.abs(delta) + 1e-6) ** 0.6
+    w = (4 * p / p.sum()) ** -0.7
+    w /= w.max()
+    found = proportional.weights(np.arange(4)[None], 4, 0.7)[0]
+    np.testing.assert_allclose(found[:, 0], w, rtol=1e-6)
+    # The gradient for q of each loss: dL/dq = −2 w δ/B, and −2 δ/B within 1, ∓2/B beyond.
+    phi = v1.get_variable("q", initializer=np.zeros((4, 1), np.float32), use_resource=True)
+    y = tf.constant(delta[:, None], tf.float32)
+    (by_weight, _), = stop_gradient(weighted(phi, tf.constant(found)), y, [phi])  # fmt: skip
+    (by_lap, _), = stop_gradient(weighted(phi, huber_weights(phi, y)), y, [phi])  # fmt: skip
+    session.run(phi.initializer)
+    np.testing.assert_allclose(session.run(by_weight)[:, 0], -2 * w * delta / 4, rtol=1e-6)
+    np.testing.assert_allclose(session.run(by_lap)[:, 0], -2 * np.clip(delta, -1, 1) / 4, rtol=1e-6)
+    beyond = np.where(np.abs(delta) <= 1, delta**2, 2 * np.abs(delta) - 1)
+    assert session.run(huber(phi, y)) == pytest.approx(beyond.mean())
+    assert session.run(mean_square(phi, y)) == pytest.approx((delta**2).mean())
+
+
+@states(
+    "schedules",
+    'noise_schedule = "linear":   σ(t) = σ_0 + min(1, t / exploration_steps) · (noise_final − σ_0),'
+    "   σ_0 = noise_scale",
+)
+def test_schedules():
+    for t in (0, 30, 100, 999):
+        assert interpolate(0.5, 0.1, 100, t) == pytest.approx(0.5 + min(1, t / 100) * (0.1 - 0.5))
+    for left in (1.0, 0.5, 0.2, 0.1, 0.0):
+        assert SCHEDULES["constant"](left) == 1
+        assert SCHEDULES["linear"](left) == left
+        assert SCHEDULES["cooldown"](left) == min(1, left / 0.2)
+
+
+@states(
+    "updates_per_step", "owed ← owed + steps · updates_per_step;   where owed ≥ updates_per_call: make ⌊owed⌋ updates"
+)
+def test_updates_per_step():
+    made = []
+    config = DDPGConfig(updates_per_step=0.75, updates_per_call=4)
+    agent = SimpleNamespace(config=config, compile_seconds=1.0, update=lambda n: made.append(n) or {})
+    callbacks = SimpleNamespace(on_update=lambda *_: None)
+    loop, owed, expected = Loop(), 0.0, []
+    for steps in (1, 2, 8, 3, 3, 1):
+        loop._earn(agent, steps, 100, callbacks)
+        owed += steps * 0.75
+        if owed >= 4:
+            expected.append(int(owed))
+            owed -= int(owed)
+    assert made == expected
+    assert loop.owed_updates == owed
+
+
+@states("critic", """
+Q(s, a) = Σ_i p_i(s, a) z_i,    z_i = v_min + i (v_max − v_min)/(n − 1)
+t_i(y) = max(0, 1 − |clip(y) − z_i| / Δ),    Δ = z_1 − z_0          (two-hot; target_spread 0)
+t_i(y) ∝ exp(−(clip(y) − z_i)² / 2(target_spread Δ)²)               (Gaussian)
+L = −1/B Σ Σ_i t_i(y) log p_i(s, a)
+""")  # fmt: skip
+@pytest.mark.parametrize("spread", [0.0, 0.75])
+def test_critic(spread, session, rng):
+    from ddpg.networks.categorical import CategoricalCritic
+
+    n, low, high = 5, -2.0, 6.0
+    z = low + np.arange(n) * (high - low) / (n - 1)
+    critic = object.__new__(CategoricalCritic)
+    critic._spread, critic.values, critic._logits = spread, np.float32(z), {}
+    logits, y = rng.normal(size=(4, n)).astype(np.float32), np.float32([[-9.0], [0.5], [6.0], [3.3]])
+    q = critic._mean(tf.constant(logits))
+    found_q, found = session.run([q, critic._cross_entropy(q, tf.constant(y))])
+    p = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    distance = np.clip(y, low, high) - z
+    if spread:
+        t = np.exp(-(distance**2) / (2 * (spread * (z[1] - z[0])) ** 2))
+        t /= t.sum(axis=1, keepdims=True)
+    else:
+        t = np.maximum(0, 1 - np.abs(distance) / (z[1] - z[0]))
+    np.testing.assert_allclose(found_q, p @ z[:, None], rtol=1e-5)
+    assert found == pytest.approx(-np.mean(np.sum(t * np.log(p), axis=1)), rel=1e-5)
