@@ -287,6 +287,14 @@ class CheckedEnv(gym.Wrapper):
             raise
 
 
+class ProbedEnv(CheckedEnv):
+    """An environment that is only looked at, as a vector of processes does for its spaces: ``close`` raises nothing."""
+
+    def close(self) -> None:
+        """Close, whatever the environment does then."""
+        close_quietly(self.env)
+
+
 @contextlib.contextmanager
 def _as_fault() -> Iterator[None]:
     try:

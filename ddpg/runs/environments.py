@@ -135,10 +135,10 @@ def check_vector(n_envs: int, vectorization: str, wrappers: Sequence[str] = ()) 
 
 def _make_in_worker(env_id: str, wrappers: Sequence[str], parent: int) -> gym.Env:
     """Make an environment that a terminal's Ctrl-C, which goes to all processes, leaves to its parent to end."""
-    in_worker = os.getpid() != parent  # the parent makes one, too, to see its spaces
-    if in_worker:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-    return env_calls.CheckedEnv(make_env(env_id, wrappers), in_worker)
+    if os.getpid() == parent:  # which makes one, too, to see its spaces
+        return env_calls.ProbedEnv(make_env(env_id, wrappers))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    return env_calls.CheckedEnv(make_env(env_id, wrappers), in_worker=True)
 
 
 def check_import(env_id: str, run: str | Path, allowed: Sequence[str]) -> None:
