@@ -46,23 +46,33 @@ class Hindsight:
         """Return ``batch``, drawn from ``rows`` ``[K, B]``, with new goals and rewards in place of some.
 
         Raises:
-            UsageError: the environment's ``compute_reward`` does not take many goals at once.
+            EnvironmentFault: the environment's ``compute_reward`` failed, does not take many goals at once, or returned
+                what is no finite number.
         """
         chosen = rng.random(rows.shape) < self._share
         goals = self._replay.observations.after(self._later(rows[chosen], rng))[:, self._achieved]
         batch.observations[chosen, self._desired] = goals
         batch.next_observations[chosen, self._desired] = goals
-        achieved = batch.next_observations[chosen][:, self._achieved]
-        returned = call(self._compute_reward, achieved, goals, {}, fault=_failed)
-        rewards = as_numbers(returned, "compute_reward of the environment")
-        if rewards.shape != (len(goals),):
-            raise UsageError(
-                f"compute_reward of the environment returned shape {rewards.shape} for {len(goals)} goals; expected "
-                "one reward for each row: let it work on the last axis, as gymnasium-robotics does"
-            )
-        check_finite(rewards, "compute_reward of the environment")
-        batch.rewards[chosen, 0] = rewards
+        batch.rewards[chosen, 0] = self._rewards(batch.next_observations[chosen][:, self._achieved], goals)
         return batch
+
+    def _rewards(self, achieved: np.ndarray, goals: np.ndarray) -> np.ndarray:
+        """Return the environment's rewards ``[n]`` for what was achieved, ``[n, G]``, and goals, ``[n, G]``."""
+        what = "compute_reward of the environment"
+        returned = call(
+            self._compute_reward, achieved, goals, {}, fault=lambda error: EnvironmentFault(f"{what}: {said(error)}")
+        )
+        try:
+            rewards = as_numbers(returned, what)
+            check_finite(rewards, what)
+        except UsageError as error:
+            raise EnvironmentFault(str(error)) from None
+        if rewards.shape != (len(goals),):
+            raise EnvironmentFault(
+                f"{what} returned shape {rewards.shape} for {len(goals)} goals; expected one reward for each row: let "
+                "it work on the last axis, as gymnasium-robotics does"
+            )
+        return rewards
 
     def _later(self, rows: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Return for each row one drawn uniformly from itself and those that follow in its episode."""
@@ -76,10 +86,6 @@ class Hindsight:
             takes = rng.random(len(under_way)) * seen < 1
             picked[under_way[takes]] = last[takes]
         return picked
-
-
-def _failed(error: BaseException) -> EnvironmentFault:
-    return EnvironmentFault(f"compute_reward of the environment failed: {said(error)}")
 
 
 def hindsight_of(

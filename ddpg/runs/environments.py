@@ -12,6 +12,7 @@ from gymnasium import wrappers as supplied
 
 from ddpg.errors import EnvironmentFault, UsageError, did_you_mean
 from ddpg.experience import env_calls
+from ddpg.experience.checked_env import CheckedEnv, ProbedEnv
 from ddpg.experience.faults import said
 from ddpg.experience.pooled import EnvPoolVector
 from ddpg.runs import signals
@@ -99,7 +100,7 @@ def make_training_env(
     if n_envs == 1:
         return make_env(env_id, wrappers)
     if vectorization == "sync":
-        return gym.vector.SyncVectorEnv([lambda: env_calls.CheckedEnv(make_env(env_id, wrappers))] * n_envs)
+        return gym.vector.SyncVectorEnv([lambda: CheckedEnv(make_env(env_id, wrappers))] * n_envs)
     if vectorization == "envpool":
         one = make_env(env_id)
         env_calls.close_quietly(one)
@@ -136,9 +137,9 @@ def check_vector(n_envs: int, vectorization: str, wrappers: Sequence[str] = ()) 
 def _make_in_worker(env_id: str, wrappers: Sequence[str], parent: int) -> gym.Env:
     """Make an environment that a terminal's Ctrl-C, which goes to all processes, leaves to its parent to end."""
     if os.getpid() == parent:  # which makes one, too, to see its spaces
-        return env_calls.ProbedEnv(make_env(env_id, wrappers))
+        return ProbedEnv(make_env(env_id, wrappers))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    return env_calls.CheckedEnv(make_env(env_id, wrappers), in_worker=True)
+    return CheckedEnv(make_env(env_id, wrappers), in_worker=True)
 
 
 def check_import(env_id: str, run: str | Path, allowed: Sequence[str]) -> None:

@@ -9,6 +9,7 @@ from gymnasium.wrappers import FlattenObservation
 from scipy import stats
 
 from ddpg import DDPG, DDPGConfig, ReplayBuffer, UsageError, evaluate
+from ddpg.errors import EnvironmentFault
 from ddpg.experience.hindsight import hindsight_of
 from ddpg.runs.environments import make_env
 
@@ -121,6 +122,20 @@ def test_where_there_are_no_goals():
     walk, _ = walked([0, 1, 2])
     with pytest.raises(UsageError, match=r"returned shape \(\) for .* goals; expected one reward for each"):
         hindsight_of(one_at_a_time, walk, 4)(walk.gather(rows), rows, np.random.default_rng(0))
+
+
+@pytest.mark.parametrize("returned", [None, "NaN", "masked", "exits"])
+def test_rewards_that_are_none_are_a_fault_of_the_environment(returned):
+    def compute_reward(achieved, desired, info):
+        if returned == "exits":
+            raise SystemExit(0)
+        values = np.zeros(len(desired))
+        return {"NaN": values * np.nan, "masked": np.ma.masked_array(values, mask=True)}.get(returned)
+
+    env, rows, (walk, _) = goals(), np.zeros((2, 8), int), walked([0, 1, 2])
+    env.unwrapped.compute_reward = compute_reward
+    with pytest.raises(EnvironmentFault, match="compute_reward of the environment"):
+        hindsight_of(env, walk, 4)(walk.gather(rows), rows, np.random.default_rng(0))
 
 
 @pytest.mark.parametrize("options", [{"n_steps": 2}, {"prioritised": "lap"}])

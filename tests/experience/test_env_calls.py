@@ -14,7 +14,7 @@ from hostile_envs import AT_STEP, FAILURES, OF_STEPS, TAMPERING, Hostile
 
 from ddpg.errors import EnvironmentFault
 from ddpg.experience import env_calls
-from ddpg.experience.env_calls import CheckedEnv
+from ddpg.experience.checked_env import CheckedEnv, ProbedEnv
 from ddpg.experience.interaction import make_interaction
 
 SAYS = {
@@ -98,6 +98,7 @@ def test_a_process_whose_environment_fails_to_close_has_a_status_of_its_own():
     assert caught.value.code == env_calls.CLOSE_FAILED
     with pytest.raises(EnvironmentFault):
         CheckedEnv(Hostile(FAILURES["Exits"], "close")).close()
+    ProbedEnv(Hostile(FAILURES["Exits"], "close")).close()
     with pytest.raises(EnvironmentFault, match="KeyboardInterrupt"):
         CheckedEnv(Hostile(FAILURES["Interrupts"], "reset"), in_worker=True)._call(FAILURES["Interrupts"], None, None)
 
