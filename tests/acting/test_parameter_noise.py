@@ -9,6 +9,7 @@ from environments import Counting
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from ddpg import DDPG, DDPGConfig, UsageError
+from ddpg.acting.noise import PARAMETER_NOISE
 from ddpg.acting.parameter_noise import GROWTH, INTERVAL, PerturbedExploration
 from ddpg.storage import checkpoint
 
@@ -137,6 +138,13 @@ def test_sigma_is_saved(tmp_path):
         np.testing.assert_array_equal(loaded.replay.arrays()[name], array)
     without = DDPG.load(tmp_path / "saved", Counting(7), config=CONFIG.replace(parameter_noise=0.0))
     assert without.learn(7).num_timesteps == 7 * 17
+
+
+def test_a_state_comes_back_as_it_was():
+    behaviour = exploration(0.5)
+    state = {PARAMETER_NOISE: np.array([0.25, 0.75, 6.0])}
+    behaviour.restore(state)
+    assert (behaviour.sigma, behaviour.state()[PARAMETER_NOISE].tolist()) == (0.25, [0.25, 0.75, 6.0])
 
 
 @pytest.mark.parametrize("state", [[0.0, 0, 0], [0.1, -1, 0], [0.1, 0, INTERVAL], [0.1, 0]])

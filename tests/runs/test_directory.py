@@ -63,7 +63,13 @@ def test_nothing_is_written_that_could_not_be_read(tmp_path):
 
 
 def test_the_shortest_run_can_be_written(tmp_path):
-    shortest = CONFIG | {"total_timesteps": 1, "evaluation_interval": 1, "evaluation_episodes": 1, "seed": 0}
+    shortest = CONFIG | {
+        "command": ["a" * 2**16],
+        "total_timesteps": 1,
+        "evaluation_interval": 1,
+        "evaluation_episodes": 1,
+        "seed": 0,
+    }
     description.write(tmp_path, shortest)
     assert {name: description.read(tmp_path)[name] for name in shortest} == shortest
 
@@ -79,6 +85,7 @@ WRONG = [
     ({"env_id": ""}, "env_id is ''"),
     ({"config": {"hidden": {"a": 1}}}, "config"),
     ({"command": "rm"}, "command is 'rm'"),
+    ({"command": ["a" * (2**16 + 1)]}, "command"),
     ({"wrappers": "TimeLimit"}, "wrappers is 'TimeLimit'"),
     ({"extra": 1}, "extra"),
     ({"format": 2}, "of format 1"),

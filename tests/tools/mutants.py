@@ -115,8 +115,10 @@ class Copy:
     def __init__(self, folder: Path):
         self.root, self._written = folder.resolve(), 0
         skipped = shutil.ignore_patterns("__pycache__", ".*")
-        for name in ("ddpg", "envs", "tests", "benchmarks"):
+        for name in ("ddpg", "envs", "tests", "benchmarks", "docs", "notebooks"):
             shutil.copytree(ROOT / name, folder / name, ignore=skipped)
+        for path in ROOT.glob("*.md"):
+            shutil.copy(path, folder)
         (folder / "ddpg_envs").symlink_to("envs")  # its name where it is installed
         shutil.copy(ROOT / "pyproject.toml", folder)
         self._server = subprocess.Popen(

@@ -39,7 +39,9 @@ ROOT = mutants.ROOT
 RESULTS = Path(__file__).with_name("random_mutants.csv")
 EQUIVALENT = Path(__file__).with_name("random_mutants_equivalent.toml")
 ELSEWHERE = ("benchmarks", "envs", "golden", "tools")  # tests of other packages, and of these tools
+PAGES = ("test_documentation.py", "test_notebooks.py")  # run whole pages, for minutes
 COVERAGE = "[run]\nsource_pkgs = ddpg\n"
+NO_TESTS = 5  # pytest's exit status
 PATIENCE = 900  # seconds on a busy machine for tests that hang; those that compute are ended by processor time
 KILLED = ("killed", "timeout")
 
@@ -79,7 +81,7 @@ def folders() -> list[tuple[str, list[Path]]]:
     """Return the folders of tests, and under ``"top"`` the files that are in none."""
     found = [(path.name, [path]) for path in sorted((ROOT / "tests").iterdir()) if any(path.glob("test_*.py"))]
     found = [(name, paths) for name, paths in found if name not in ELSEWHERE]
-    return [*found, ("top", sorted((ROOT / "tests").glob("test_*.py")))]
+    return [*found, ("top", sorted({*(ROOT / "tests").glob("test_*.py")} - {ROOT / "tests" / name for name in PAGES}))]
 
 
 def named(mutant: Sampled, count: int = 3) -> list[str]:
@@ -178,16 +180,40 @@ class Coverage:
         return found
 
 
-def verdict(copy: mutants.Copy, mutant: Sampled, tests: list[str], processor: float) -> tuple[str, str]:
-    """Run ``tests`` on the copy with the mutant in it; return killed, timeout or survived, and by which test."""
-    with copy.changed(mutant.file, lambda source: mutations.mutated(source, mutant.mutation)):
-        status, output = copy.run(tests, PATIENCE, processor)
-    if status == 0:
-        return "survived", ""
-    if status in (-signal.SIGALRM, -signal.SIGPROF):
-        return "timeout", ""
-    failed = mutants.first_failed(output)
-    return "killed", failed if status == 1 and failed != "(unnamed)" else f"(status {status})"
+class Trials:
+    """Runs tests on a copy with a mutant in it, and on the unbroken copy those that no measure has seen pass.
+
+    Args:
+        copy: the copy.
+        passed: tests that pass unbroken.
+    """
+
+    def __init__(self, copy: mutants.Copy, passed: Iterable[str]):
+        self._copy, self._passed, self._red = copy, set(passed), set()
+
+    def verdict(self, mutant: Sampled, tests: list[str], processor: float) -> tuple[str, str]:
+        """Return killed, timeout or survived, and by which test; ``processor``: seconds of it that the tests have."""
+        while True:
+            without = [word for test in self._red for word in ("--deselect", test)]
+            with self._copy.changed(mutant.file, lambda source: mutations.mutated(source, mutant.mutation)):
+                status, output = self._copy.run([*without, *tests], PATIENCE, processor)
+            if status in (0, NO_TESTS):
+                return "survived", ""
+            if status in (-signal.SIGALRM, -signal.SIGPROF):
+                return "timeout", ""
+            failed = re.search(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", output, re.MULTILINE)
+            if failed is None:
+                return "killed", f"(status {status})"
+            if self._passes(test := failed[1]):
+                return "killed", test.removeprefix("tests/")
+            tests = [name for name in tests if name != test]  # a file that cannot be collected
+
+    def _passes(self, test: str) -> bool:
+        """Whether a test passes on the unbroken copy."""
+        if test not in self._passed | self._red:
+            status, _ = self._copy.run([test.partition("[")[0]], PATIENCE)
+            (self._red if status else self._passed).add(test)
+        return test in self._passed
 
 
 def read_results(path: Path) -> dict[str, dict[str, str]]:
@@ -251,11 +277,12 @@ def main(arguments: list[str] | None = None) -> int:
     covered = Coverage(options.state)
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         copy = mutants.Copy(Path(folder) / "copy")
+        trials = Trials(copy, covered.seconds)
         for mutant in chosen:
             source = sources[mutant.file]
             tests = options.tests or covered.chosen(mutant, source, options.budget)
             start = time.perf_counter()
-            what, failed = verdict(copy, mutant, tests, 15 + options.budget) if tests else ("not run", "")
+            what, failed = trials.verdict(mutant, tests, 15 + options.budget) if tests else ("not run", "")
             seconds = f"{time.perf_counter() - start:.0f}"
             row = (mutant.name, what, seconds, str(len(tests)), failed, mutations.described(source, mutant.mutation))
             results[mutant.name] = dict(
