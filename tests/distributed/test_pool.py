@@ -39,6 +39,12 @@ def test_every_worker_has_two_requests_and_no_more():
     check_sum(pool)
 
 
+def test_weights_are_numbered_from_0():
+    pool = Pool(Played(), 1, 3)
+    assert pool.version == -1
+    assert [pool.publish([]), pool.publish([])] == [0, 1]
+
+
 def test_a_worker_is_asked_when_it_is_ready():
     transport = Played()
     pool = Pool(transport, 2, 3)

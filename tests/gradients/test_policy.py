@@ -195,3 +195,11 @@ def test_unknown_policy_gradient(option, observation_space, action_space, graph)
 def test_unknown_td_target_names_the_nearest(observation_space, action_space, graph):
     with pytest.raises(UsageError, match="did you mean 'stop_gradient'"):
         CriticNetwork(observation_space, action_space, td_target="stop_gradiant")
+
+
+@pytest.mark.parametrize("name", ["stop_gradient", "placeholder", "residual_gradient"])
+def test_a_delta_that_a_path_does_not_have_is_not_clipped(name):
+    with pytest.raises(UsageError) as caught:
+        td.TDPath(name, lambda *args, **options: [], clip_delta=0.5)
+    assert "clip_delta=0.5" in str(caught.value)
+    assert name in str(caught.value)

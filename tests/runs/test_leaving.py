@@ -284,6 +284,27 @@ def test_a_row_that_does_not_fit_leaves_none_of_it(tmp_path):
     assert [row["timesteps"] for row in directory.read_table(tmp_path / "t.csv")] == ["1", "3"]
 
 
+def test_events_that_cannot_be_rewritten_say_why_and_stay(tmp_path, monkeypatch):
+    from ddpg.runs import events as module
+
+    def add(step):
+        events = module.Events(tmp_path, None)
+        events.add(step, {"a": 1.0})
+        events.close()
+
+    add(5)
+    (path,) = tmp_path.iterdir()
+    before = path.read_bytes()
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(module.tf.io, "TFRecordWriter", full)
+    with pytest.raises(OSError, match="No space left"):
+        module.Events(tmp_path, lambda step, tag: False)
+    assert [(found.name, found.read_bytes()) for found in tmp_path.iterdir()] == [(path.name, before)]
+
+
 def test_events_that_do_not_fit_are_an_os_error(tmp_path):
     from ddpg.runs.events import Events
 
