@@ -1,6 +1,8 @@
 """What actor and critic share: variables, their target, their optimiser, and the numeric methods."""
 
 import abc
+import contextlib
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,6 +14,7 @@ from ddpg._tflearn import training_mode
 from ddpg.errors import UsageError
 from ddpg.experience import spaces
 from ddpg.gradients.td import GradientsAndVariables
+from ddpg.networks.created import CreatedVariables
 from ddpg.networks.layers import check_output_init, mlp
 from ddpg.networks.numeric import NumericRuns
 from ddpg.networks.optimizers import make_optimizer
@@ -19,6 +22,8 @@ from ddpg.networks.target import Target
 from ddpg.validation import unmasked
 
 v1 = tf.compat.v1
+
+Creating = contextlib.AbstractContextManager[None]
 
 
 class Network(abc.ABC):
@@ -59,9 +64,11 @@ class Network(abc.ABC):
         self._output_init = check_output_init(output_init)
         self._run = NumericRuns(self.graph, name)
         self._variables: list[tf.Variable] = []
+        self._created = CreatedVariables(name)
         with v1.variable_scope(None, default_name=name, use_resource=True) as self._scope:
             pass
-        self._applying(self._record, self.placeholders(), training=False)
+        recorded = self._created.recorded(self._scope.name, self._variables.append)
+        self._applying(self._record, recorded, self.placeholders(), False)
         if not self.trainable_variables:
             raise UsageError(f"the network of the {name} created no trainable variable; it could not learn")
         self._target = Target(self._variables, tau)
@@ -132,11 +139,7 @@ class Network(abc.ABC):
 
     def get_network_params(self) -> list[np.ndarray]:
         """Return the trainable variables' values, in creation order."""
-
-        def read() -> list[tf.Tensor]:
-            return [variable.read_value() for variable in self.trainable_variables]
-
-        return self._run("get_network_params", read)
+        return self._run("get_network_params", lambda: [v.read_value() for v in self.trainable_variables])
 
     def set_network_params(self, arrays: Sequence[np.ndarray]) -> None:
         """Set the trainable variables, in creation order. The target stays where it is.
@@ -178,15 +181,16 @@ class Network(abc.ABC):
         return [v1.placeholder(tf.float32, [None, *self.observation_space.shape], name="states")]
 
     def _online(self, inputs: Sequence[tf.Tensor], training: bool) -> tf.Tensor:
-        return self._applying(self._known_only, inputs, training)
+        return self._applying(self._known_only, self._created.again(lambda first: first), inputs, training)
 
     def _of_target(self, inputs: Sequence[tf.Tensor]) -> tf.Tensor:
         # Inference mode: a target uses the statistics it has averaged, and must not move them itself.
-        return self._applying(self._target.shadow_getter, inputs, training=False)
+        return self._applying(self._target.shadow_getter, self._created.again(self._target.shadow_of), inputs, False)
 
-    def _applying(self, getter: Callable, inputs: Sequence[tf.Tensor], training: bool) -> tf.Tensor:
-        scope = v1.variable_scope(self._scope, reuse=v1.AUTO_REUSE, custom_getter=getter)
-        with scope, training_mode(training):
+    def _applying(self, getter: Callable, creating: Creating, inputs: Sequence[tf.Tensor], training: bool) -> tf.Tensor:
+        by_name = functools.partial(self._created.found_by_name, getter)
+        scope = v1.variable_scope(self._scope, reuse=v1.AUTO_REUSE, custom_getter=by_name)
+        with scope, training_mode(training), creating:
             return self._apply(*inputs)
 
     def _record(self, getter: Callable, *args, **kwargs):

@@ -38,6 +38,10 @@ class Target:
         """Answer ``getter`` with the shadow: a ``custom_getter`` for ``variable_scope``."""
         return self._average.average(getter(*args, **kwargs))
 
+    def shadow_of(self, variable: tf.Variable) -> tf.Variable:
+        """Return a variable's shadow."""
+        return self._average.average(variable)
+
     def update(self) -> tf.Operation:
         """Return the op that moves every shadow by τ; alone, so that its place in a step is explicit."""
         return self._average.apply(self._online)
