@@ -117,7 +117,7 @@ def _warnings_in_one_line() -> Iterator[None]:
         kind = "" if category is UserWarning else f"{category.__name__}: "
         return f"ddpg: warning: {kind}{_one_line(str(message))}\n"
 
-    warnings.formatwarning = formatted  # type: ignore[assignment]
+    warnings.formatwarning = formatted
     try:
         yield
     finally:

@@ -224,8 +224,9 @@ def _as_success(value: Any) -> bool:
 def _vector_success(infos: Mapping[str, Any], index: int, same_step: bool) -> bool | None:
     """Return what environment ``index`` said of its episode that ended; in SAME_STEP mode that is in ``final_info``."""
     if same_step:
-        infos = infos.get("final_info", {})
-        if not isinstance(infos, dict):  # an info for each environment
-            return success_of(infos[index] or {})
-    values, said = infos.get("is_success"), infos.get("_is_success")
-    return _as_success(values[index]) if values is not None and (said is None or said[index]) else None
+        final: Any = infos.get("final_info", {})
+        if not isinstance(final, dict):  # an info for each environment
+            return success_of(final[index] or {})
+        infos = final
+    values, told = infos.get("is_success"), infos.get("_is_success")
+    return _as_success(values[index]) if values is not None and (told is None or told[index]) else None
