@@ -120,4 +120,5 @@ def choose(
         return value
     if isinstance(value, str) and value in table:
         return table[value]
-    raise UsageError(f"{option}={value!r} is not one of {sorted(table)}, nor {own}{did_you_mean(value, table)}")
+    hint = did_you_mean(value, table) if isinstance(value, str) else ""
+    raise UsageError(f"{option}={brief(value)} is not one of {sorted(table)}, nor {own}{hint}")

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _Class = TypeVar("_Class", bound=type)
 
 
-# As in ddpg.validation, which imports NumPy: `ddpg --help` does without.
+# ddpg.validation has them, too, but needs NumPy, which ``ddpg --help`` does without.
 LARGEST, LARGEST_INT = 3.4028234663852886e38, 2**63 - 1
 _MOST_ITEMS = 10_000  # of a list: seeds, layers, names
 
@@ -115,11 +115,12 @@ class Options:
         value = getattr(self, name)
         _, many, optional = field_type(type(self), name)
         for one in value if many else (value,):
-            if isinstance(one, str) or not (one is None or isinstance(one, own_types(type(self), name))):
+            if isinstance(one, str):
                 here = value_here(one, known)
                 hint = did_you_mean(one, known) if here is None else f"; did you mean {here!r}?"
-                expected = f"one of {known}{', or none' * optional}{hint}"
-                self._check(one in known, name, expected)
+                self._check(one in known, name, f"one of {known}{', or none' * optional}{hint}")
+            elif one is not None and not isinstance(one, own_types(type(self), name)):
+                self._check(False, name, f"one of {known}{', or none' * optional}")
 
     def replace(self, **changes: Any) -> "Self":
         """Return a copy with some fields changed.
@@ -142,6 +143,8 @@ class Options:
         Raises:
             UsageError: an unknown field, a bad value, or a callable, which no file can hold.
         """
+        if not isinstance(values, Mapping):
+            raise UsageError(f"values={brief(values)} must be a dict of options by name")
         check_known(cls, values, "the configuration")
         for name, value in values.items():
             if isinstance(value, dict) and "custom" in value:
@@ -199,9 +202,7 @@ def coerced(config: type, name: str, value: Any) -> Any:
             return _number(kind, value)
     except (TypeError, ValueError, OverflowError):  # the last of infinity as an int
         pass
-    described = kind.__name__
-    if many:
-        described = f"a list of {kind.__name__}, at most {_max_items(config, name)} of them"
+    described = f"a list of {kind.__name__}, at most {_max_items(config, name)}" if many else kind.__name__
     hint = _listed(name, value) if many else ""
     raise UsageError(f"{name}={brief(value)} must be {described}{' or none' if optional else ''}{hint}")
 
@@ -209,7 +210,7 @@ def coerced(config: type, name: str, value: Any) -> Any:
 def _listed(name: str, value: Any) -> str:
     """Return how a list of whole numbers is written on a command line, where ``64,64`` or ``[64, 64]`` was."""
     parts = value if isinstance(value, (tuple, list)) else (value,)
-    text = " ".join(map(str, parts))
+    text = " ".join(map(brief, parts[:100]))
     numbers = re.findall(r"\d+", text)
     if not numbers or re.sub(r"[\d\s,;x()\[\]-]", "", text):
         return ""

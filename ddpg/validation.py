@@ -197,6 +197,17 @@ def validate_text(value: Any, what: str, expected: str) -> str:
     return str(value)
 
 
+def validate_names(values: Any, what: str) -> tuple[str, ...]:
+    """Return a list of strings of the caller's.
+
+    Raises:
+        UsageError: no list or tuple of strings, or a single string.
+    """
+    if not isinstance(values, (list, tuple)) or not all(isinstance(value, str) for value in values):
+        raise UsageError(f"{what}={brief(values)} must be a list of names")
+    return tuple(values)
+
+
 def validate_path(value: Any, what: str = "path") -> Path:
     """Return a path of the caller's.
 

@@ -14,6 +14,7 @@ from .actions import NamedActions
 from .draws import Draws
 from .goal_picture import draw
 from .goal_world import FIELD_LENGTH, FIELD_WIDTH, GOAL_WIDTH, GoalWorld, wrapped
+from .render_modes import checked_mode
 
 _BODY_LOW, _BODY_HIGH = (0.0, -15.0, -1.0, -1.0, -math.pi), (20.0, 15.0, 1.0, 1.0, math.pi)
 LOW = np.array([*_BODY_LOW, *_BODY_LOW, 0.0, -15.0, -3.0, -3.0])
@@ -86,7 +87,7 @@ class GoalEnv(gym.Env):
     )
 
     def __init__(self, render_mode: str | None = None):
-        self.render_mode = render_mode
+        self.render_mode = checked_mode(render_mode, self.metadata)
         self._pictures: list[np.ndarray] = []
         if render_mode == "rgb_array_list":
             self.metadata = {**self.metadata, "render_fps": 15}

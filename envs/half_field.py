@@ -13,6 +13,7 @@ from .actions import NamedActions
 from .half_field_features import FEATURES, MAX_DISTANCE, UNTOUCHED_LIMIT, features
 from .half_field_physics import HALF_LENGTH, HALF_WIDTH, World
 from .half_field_picture import draw
+from .render_modes import checked_mode
 
 _POWER, _DIRECTION = (0.0, 100.0), (-180.0, 180.0)
 BOUNDS = {"dash": [_POWER, _DIRECTION], "turn": [_DIRECTION], "tackle": [_DIRECTION], "kick": [_POWER, _DIRECTION]}
@@ -58,7 +59,7 @@ class HalfFieldOffenseEnv(gym.Env):
     metadata = {"render_modes": ["rgb_array"], "render_fps": 10}  # noqa: RUF012 - gymnasium's own convention
 
     def __init__(self, render_mode: str | None = None):
-        self.render_mode = render_mode
+        self.render_mode = checked_mode(render_mode, self.metadata)
         self.observation_space = spaces.Box(-1.0, 1.0, (len(FEATURES),), np.float32)
         self._actions = NamedActions(BOUNDS)
         self.action_space = self._actions.space

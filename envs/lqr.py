@@ -10,6 +10,7 @@ from scipy import linalg
 from ddpg.errors import UsageError
 
 from .lqr_picture import draw
+from .render_modes import checked_mode
 
 
 class LQREnv(gym.Env):
@@ -52,7 +53,7 @@ class LQREnv(gym.Env):
     R = np.array([[0.2]])
 
     def __init__(self, low: float = -2.5, high: float = 2.5, render_mode: str | None = None):
-        self.render_mode = render_mode
+        self.render_mode = checked_mode(render_mode, self.metadata)
         self.observation_space = spaces.Box(-np.inf, np.inf, (2,), np.float32)
         self.action_space = spaces.Box(low, high, (1,), np.float32)
         self._x = np.zeros(2)

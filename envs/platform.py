@@ -13,6 +13,7 @@ from .actions import NamedActions
 from .draws import Draws
 from .platform_picture import draw
 from .platform_world import BODY_WIDTH, ENEMY_SPEED, PLATFORMS, TOTAL_WIDTH, PlatformWorld
+from .render_modes import checked_mode
 
 WATCHED_SUBSTEPS = 4  # of 0.05 s, between two pictures of an action
 
@@ -69,7 +70,7 @@ class PlatformEnv(gym.Env):
     actions = NamedActions({"run": [(0, 30)], "hop": [(0, 720)], "leap": [(0, 430)]})
 
     def __init__(self, render_mode: str | None = None):
-        self.render_mode = render_mode
+        self.render_mode = checked_mode(render_mode, self.metadata)
         self._pictures: list[np.ndarray] = []
         if render_mode == "rgb_array_list":
             self.metadata = {**self.metadata, "render_fps": 20}  # four times as fast as it happens

@@ -6,7 +6,8 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from ddpg.errors import UsageError
+from ddpg.errors import UsageError, brief
+from ddpg.validation import LARGEST, is_real, validate_int
 
 
 @runtime_checkable
@@ -33,7 +34,7 @@ class GaussianNoise:
 
     def __init__(self, scale: float, shape: tuple[int, int]):
         _check_scale(scale)
-        self.scale, self.shape = np.float32(scale), shape
+        self.scale, self.shape = np.float32(scale), _check_shape(shape)
 
     def sample(self, rng: np.random.Generator) -> np.ndarray:
         """Return ``scale · N(0, 1)``, ``[N, A]``."""
@@ -55,9 +56,10 @@ class OrnsteinUhlenbeckNoise:
 
     def __init__(self, scale: float, shape: tuple[int, int], theta: float = 0.15, dt: float = 1.0):
         _check_scale(scale)
-        if not (theta > 0 and dt > 0 and theta * dt <= 1):
+        shape = _check_shape(shape)
+        if not (is_real(theta) and is_real(dt) and 0 < theta <= LARGEST and 0 < dt <= LARGEST and theta * dt <= 1):
             raise UsageError(
-                f"OU noise with theta={theta}, dt={dt}: both must be > 0 and theta*dt <= 1, "
+                f"OU noise with theta={brief(theta)}, dt={brief(dt)}: both must be > 0 and theta*dt <= 1, "
                 "or the noise overshoots its mean at every step; lower dt"
             )
         self.scale, self.theta, self.dt, self.shape = scale, theta, dt, shape
@@ -90,7 +92,7 @@ class OwnNoise:
         for name in ("sample", "reset"):
             if not callable(getattr(noise, name, None)):
                 raise UsageError(
-                    f"noise={noise!r} has no method {name}; give an object with sample(rng) -> [N, A] and "
+                    f"noise={brief(noise)} has no method {name}; give an object with sample(rng) -> [N, A] and "
                     "reset(index), or a function of the shape (N, A) that returns one"
                 )
         self._noise, self._shape = noise, shape
@@ -104,11 +106,11 @@ class OwnNoise:
         try:
             noise = np.asarray(self._noise.sample(rng), np.float32)
         except (TypeError, ValueError) as error:
-            raise UsageError(f"noise={self._noise!r}: sample(rng) failed or gave no numbers ({error})") from error
+            raise UsageError(f"noise={brief(self._noise)}: sample(rng) failed or gave no numbers ({error})") from error
         if noise.shape != self._shape or not np.isfinite(noise).all():
             what = f"shape {noise.shape}" if noise.shape != self._shape else "numbers that are not finite"
             raise UsageError(
-                f"noise={self._noise!r}: sample(rng) gave {what}, expected finite numbers of shape {self._shape} "
+                f"noise={brief(self._noise)}: sample(rng) gave {what}, expected finite numbers of shape {self._shape} "
                 "(environments, numbers of an action), in half-ranges of the action box"
             )
         return noise
@@ -125,7 +127,9 @@ class OwnNoise:
         """
         arrays = {name: np.asarray(value) for name, value in getattr(self._noise, "state", dict)().items()}
         if PARAMETER_NOISE in arrays:
-            raise UsageError(f"noise={self._noise!r}: its state has {PARAMETER_NOISE!r}, where ours is; rename it")
+            raise UsageError(
+                f"noise={brief(self._noise)}: its state has {brief(PARAMETER_NOISE)}, where ours is; rename it"
+            )
         return arrays
 
     def restore(self, arrays: dict[str, np.ndarray]) -> None:
@@ -136,7 +140,7 @@ class OwnNoise:
         """
         if not callable(getattr(self._noise, "restore", None)):
             raise UsageError(
-                f"noise={self._noise!r} has no method restore(arrays), and the checkpoint holds its state "
+                f"noise={brief(self._noise)} has no method restore(arrays), and the checkpoint holds its state "
                 f"({', '.join(sorted(arrays))}); give the noise that it was saved with"
             )
         self._noise.restore(arrays)
@@ -168,5 +172,12 @@ def make_noise(kind: str | Noise | Callable, scale: float, theta: float, dt: flo
 
 
 def _check_scale(scale: float) -> None:
-    if not (np.isfinite(scale) and scale >= 0):
-        raise UsageError(f"noise scale {scale} must be a finite number >= 0, in half-ranges of the action box")
+    if not (is_real(scale) and 0 <= scale <= LARGEST):
+        raise UsageError(f"noise scale {brief(scale)} must be a finite number >= 0, in half-ranges of the action box")
+
+
+def _check_shape(shape: tuple[int, int]) -> tuple[int, int]:
+    if not isinstance(shape, (tuple, list)) or len(shape) != 2:
+        raise UsageError(f"shape={brief(shape)} must be (environments, numbers of an action)")
+    environments, numbers = (validate_int(count, "shape", at_least=1, at_most=2**20) for count in shape)
+    return environments, numbers

@@ -19,7 +19,7 @@ from ddpg.agents import limits
 from ddpg.agents.memory import Memory
 from ddpg.agents.session_owner import SessionOwner, exclusive
 from ddpg.config import AgentConfig
-from ddpg.errors import UsageError
+from ddpg.errors import UsageError, brief
 from ddpg.experience import spaces
 from ddpg.experience.actions import Actions, first
 from ddpg.experience.faults import said
@@ -30,7 +30,7 @@ from ddpg.exports.graph import Acting
 from ddpg.updates.registry import update_of
 from ddpg.updates.session import LendingSession
 from ddpg.updates.updater import Updater
-from ddpg.validation import validate_int
+from ddpg.validation import validate_bool, validate_int, validate_path, validate_text
 
 v1 = tf.compat.v1
 
@@ -57,15 +57,20 @@ class Agent(SessionOwner, abc.ABC):
         spelling.check_policy(kind, env)
         fields = [field.name for field in dataclasses.fields(self.config_class)]
         spelling.check_agent(kind, fields, unknown, ("env", "config", "seed", *networks))
-        self.config = config = config or self.config_class()
+        self.config = config = self.config_class() if config is None else config
         if not isinstance(config, self.config_class):
-            raise UsageError(f"{kind} needs a {self.config_class.__name__}, got {config!r}")
+            raise UsageError(f"{kind} needs a {self.config_class.__name__}, got {brief(config)}")
         self.config = config = _discounting(config, env)
         observation_space, self.action_space = spaces_of(env)
         self.observation_space = spaces.check_observation_space(observation_space)
         self.actions, learned_space = self._make_actions(self.action_space)
         self.env = None if isinstance(env, (tuple, list)) else env
         self.seed = seed_from(np.random.SeedSequence()) if seed is None else validate_int(seed, "seed", at_least=0)
+        for name, network in networks.items():
+            if network is not None and not callable(network):
+                raise UsageError(
+                    f"{name}={brief(network)} must be a callable on tensors that makes hidden layers, or None"
+                )
         self.own_networks = [name for name, network in networks.items() if network is not None]
         limits.check_memory(config, (self.observation_space, self.action_space), self.own_networks)
         streams = np.random.SeedSequence(self.seed).spawn(3)
@@ -138,6 +143,7 @@ class Agent(SessionOwner, abc.ABC):
             UsageError: another shape, NaN in the observation, or one so large that the network's layers overflow.
         """
         self.check_usable()
+        deterministic = validate_bool(deterministic, "deterministic")
         observations, single = spaces.as_batch(self.observation_space, observation, "observation")
         if deterministic and self._acts_in_numpy:  # what other threads do meanwhile does not matter
             actions = self.behaviour.greedy(finite_outputs(self.policy, observations))
@@ -182,8 +188,9 @@ class Agent(SessionOwner, abc.ABC):
             UsageError: an unknown format, something else at ``path``, a network that the format cannot hold, or a
                 package that is missing. Nothing is written then.
         """
-        export(path, format, Acting.of(self))
-        return Path(path)
+        path = validate_path(path)
+        export(path, validate_text(format, "format", "the name of a format"), Acting.of(self))
+        return path
 
     @property
     def exploration(self) -> float:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ddpg import progress
-from ddpg.errors import UsageError
+from ddpg.errors import UsageError, brief
 from ddpg.experience.interaction import Episode
 from ddpg.validation import validate_int
 
@@ -140,8 +140,10 @@ def as_callbacks(callbacks: Any) -> list[Callback]:
     """
     if isinstance(callbacks, Callback) or callable(callbacks):
         callbacks = [callbacks]
-    if not isinstance(callbacks, Iterable) or isinstance(callbacks, (str, bytes)):
-        raise UsageError(f"callbacks={callbacks!r}: expected ddpg.Callback objects or functions f(agent), or a list")
+    if not isinstance(callbacks, Iterable) or isinstance(callbacks, (str, bytes, np.ndarray)):
+        raise UsageError(
+            f"callbacks={brief(callbacks)}: expected ddpg.Callback objects or functions f(agent), or a list"
+        )
     return [
         CallbackList(callback) if isinstance(callback, (list, tuple)) else _as_callback(callback)
         for callback in callbacks
@@ -154,7 +156,7 @@ def _as_callback(callback: Any) -> Callback:
     if callable(callback) and not isinstance(callback, type):
         return AfterStep(callback)
     raise UsageError(
-        f"callback {callback!r} is neither a ddpg.Callback object nor a function f(agent)"
+        f"callback {brief(callback)} is neither a ddpg.Callback object nor a function f(agent)"
         + ("; it is a class: pass an object of it" if isinstance(callback, type) else "")
     )
 

@@ -3,9 +3,9 @@
 import math
 
 from ddpg.agents.callbacks import Callback
-from ddpg.errors import UsageError
+from ddpg.errors import UsageError, brief
 from ddpg.experience.interaction import Episode
-from ddpg.validation import validate_int
+from ddpg.validation import LARGEST_INT, is_real, validate_int
 
 
 class StopTrainingOnRewardThreshold(Callback):
@@ -19,10 +19,10 @@ class StopTrainingOnRewardThreshold(Callback):
     """
 
     def __init__(self, reward_threshold: float):
-        if isinstance(reward_threshold, bool) or not isinstance(reward_threshold, (int, float)):
-            raise UsageError(f"reward_threshold={reward_threshold!r} must be a number, a mean return in env units")
-        if math.isnan(reward_threshold):
-            raise UsageError("reward_threshold=nan is reached by nothing; give a number")
+        if not is_real(reward_threshold):
+            raise UsageError(f"reward_threshold={brief(reward_threshold)} must be a number, a mean return in env units")
+        if math.isnan(reward_threshold) if isinstance(reward_threshold, float) else abs(reward_threshold) > LARGEST_INT:
+            raise UsageError(f"reward_threshold={brief(reward_threshold)} is reached by nothing; give a number")
         self._threshold = reward_threshold
 
     def on_evaluation(self, agent, evaluation) -> bool | None:

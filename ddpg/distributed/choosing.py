@@ -3,8 +3,8 @@
 from typing import Any
 
 from ddpg.config import AgentConfig
-from ddpg.errors import UsageError, did_you_mean
-from ddpg.validation import validate_int
+from ddpg.errors import UsageError, brief, did_you_mean
+from ddpg.validation import validate_int, validate_text
 
 COLLECTORS = ("local", "process", "ray")
 
@@ -23,17 +23,21 @@ def check_collector(collector: str, workers: int | None, ray_address: str | None
     """
     if collector not in COLLECTORS:
         known = ", ".join(COLLECTORS)
-        raise UsageError(f"collector={collector!r} is not one of {known}{did_you_mean(collector, COLLECTORS)}")
+        raise UsageError(f"collector={brief(collector)} is not one of {known}{did_you_mean(collector, COLLECTORS)}")
     if collector == "local" and workers is not None:
         raise UsageError(
             f"workers={workers} are for collector='process' or 'ray', got 'local'; set --collector process beside it"
         )
     if collector != "local" and workers is None:
-        raise UsageError(f"collector={collector!r} needs workers; give their number: --workers 4")
+        raise UsageError(f"collector={brief(collector)} needs workers; give their number: --workers 4")
     if workers is not None and validate_int(workers, "workers", at_least=1) > 1024:
         raise UsageError(f"workers={workers} must be a whole number from 1 to 1024")
+    if ray_address is not None:
+        validate_text(ray_address, "ray_address", "the address of a Ray cluster, or None")
     if ray_address is not None and collector != "ray":
-        raise UsageError(f"ray_address={ray_address!r} is for collector='ray', got {collector!r}; set one of the two")
+        raise UsageError(
+            f"ray_address={brief(ray_address)} is for collector='ray', got {brief(collector)}; set one of the two"
+        )
     if collector == "ray":
         import_ray()
 
@@ -47,7 +51,7 @@ def check_options(config: AgentConfig, n_envs: int = 1) -> None:
     noise = getattr(config, "noise", None)
     reasons = {
         f"n_envs={n_envs}": n_envs != 1 and "each worker has one environment; take more workers",
-        f"noise={noise!r}": noise is not None
+        f"noise={brief(noise)}": noise is not None
         and not isinstance(noise, str)
         and "checkpoints hold what such an object remembers, and it would be in the workers",
         f"parameter_noise={getattr(config, 'parameter_noise', 0)}": getattr(config, "parameter_noise", 0) > 0
@@ -77,6 +81,6 @@ def import_ray(what: str = "collector='ray'", instead: str = "collector='process
         import ray
     except ModuleNotFoundError as error:
         raise UsageError(
-            f"{what} needs the package {error.name!r}; install the extra 'ray', or take {instead}"
+            f"{what} needs the package {brief(error.name)}; install the extra 'ray', or take {instead}"
         ) from None
     return ray

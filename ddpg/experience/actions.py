@@ -18,7 +18,7 @@ from typing import Any, Protocol
 import numpy as np
 from gymnasium import spaces as gym_spaces
 
-from ddpg.errors import UsageError
+from ddpg.errors import UsageError, brief
 from ddpg.experience import spaces
 from ddpg.validation import as_numbers
 
@@ -91,6 +91,8 @@ class BoxActions:
         Raises:
             UsageError: another shape, NaN, or an action outside the box.
         """
+        if np.size(as_numbers(action, "action")) != self.size:
+            raise UsageError(f"action has shape {np.shape(action)}; expected one action, {self.space.shape}")
         actions, _ = spaces.as_batch(self.space, action, "action")
         if len(actions) != 1:
             raise UsageError(f"action has shape {np.shape(action)}; expected one action, {self.space.shape}")
@@ -155,16 +157,16 @@ class ParameterisedActions:
             UsageError: not an action of the space.
         """
         if not (isinstance(action, (tuple, list)) and len(action) == 2):
-            raise UsageError(f"action {action!r} is not one of {self.space}; expected (choice, parameters)")
+            raise UsageError(f"action {brief(action)} is not one of {self.space}; expected (choice, parameters)")
         choice = self._choice(action[0])
         flat = np.zeros((1, self.size), np.float32)
         flat[0, : self.scores] = -1
         flat[0, choice] = 1
         if not self._one_of and not isinstance(action[1], (tuple, list)):
-            raise UsageError(f"parameters {action[1]!r} are not a tuple; expected {self.scores} arrays of them")
+            raise UsageError(f"parameters {brief(action[1])} are not a tuple; expected {self.scores} arrays of them")
         given = {choice: action[1]} if self._one_of else dict(enumerate(action[1]))
         if not self._one_of and len(given) != self.scores:
-            raise UsageError(f"action {action!r} has {len(given)} parameter arrays; expected {self.scores}")
+            raise UsageError(f"action {brief(action)} has {len(given)} parameter arrays; expected {self.scores}")
         for index, parameters in given.items():
             if (box := self._boxes[index]) is not None:
                 flat[:, self._slices[index]] = box.to_flat(parameters)
@@ -178,7 +180,7 @@ class ParameterisedActions:
             or not 0 <= choice - self._start < self.scores
         ):
             raise UsageError(
-                f"choice {value!r} is not one of the {self.scores} discrete actions of {self.space}; "
+                f"choice {brief(value)} is not one of the {self.scores} discrete actions of {self.space}; "
                 f"expected an integer from {self._start} to {self._start + self.scores - 1}"
             )
         return int(choice) - self._start
@@ -210,7 +212,7 @@ class ChoiceActions:
             UsageError: not an action of the space.
         """
         if not self.space.contains(action):
-            raise UsageError(f"action {action!r} is outside the action space {self.space}")
+            raise UsageError(f"action {brief(action)} is outside the action space {self.space}")
         return np.asarray([[action - self.space.start]], np.float32)
 
 

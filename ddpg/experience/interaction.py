@@ -10,7 +10,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from ddpg.errors import UsageError
+from ddpg.errors import UsageError, brief
 from ddpg.experience import spaces
 from ddpg.experience.actions import first
 from ddpg.experience.reading import ObservationReader
@@ -28,7 +28,7 @@ def spaces_of(env: Any) -> tuple[gym.Space, gym.Space]:
     if isinstance(env, (tuple, list)) and len(env) == 2 and all(isinstance(part, gym.Space) for part in env):
         return env[0], env[1]
     raise UsageError(
-        f"env={env!r} is neither a gymnasium Env, nor a VectorEnv, nor a pair (observation_space, action_space); "
+        f"env={brief(env)} is neither a gymnasium Env, nor a VectorEnv, nor a pair (observation_space, action_space); "
         "make one with gymnasium.make(...)"
     )
 

@@ -1,12 +1,13 @@
 """Transitions and episodes: what an interaction gives, and what a loop of one's own hands over."""
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from gymnasium import spaces as gym_spaces
 
-from ddpg.errors import UsageError
+from ddpg.errors import UsageError, brief
 from ddpg.experience import spaces
 from ddpg.validation import as_flag, as_flags, as_float32, as_reward, as_rewards
 
@@ -148,9 +149,10 @@ def checked_transitions(
     as_float32(numbers, "rewards")
     flags = [as_flags(values, count, name) for values, name in ((terminated, "terminated"), (truncated, "truncated"))]
     try:
-        chosen = [to_flat(action) for action in actions]
+        # One more than there are is enough to tell; whatever has no end has no length either.
+        chosen = [to_flat(action) for action in itertools.islice(actions, count + 1)]
     except TypeError:
-        raise UsageError(f"actions={actions!r} is no sequence; expected one of {count} actions") from None
+        raise UsageError(f"actions={brief(actions)} is no sequence; expected one of {count} actions") from None
     if len(chosen) != count:
         raise UsageError(f"{count} observations but {len(chosen)} actions; give one for each transition")
     flat = np.concatenate(chosen) if chosen else np.zeros((0, 1), np.float32)

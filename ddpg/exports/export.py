@@ -6,7 +6,7 @@ from pathlib import Path
 import gymnasium as gym
 import numpy as np
 
-from ddpg.errors import UsageError, choose
+from ddpg.errors import UsageError, brief, choose
 from ddpg.experience.actions import Actions
 from ddpg.exports import formats, graph, place, policy_file
 from ddpg.exports.graph import ACTIONS, VALUES, Acting
@@ -44,7 +44,9 @@ def export(path: str | Path, kind: str, acting: Acting) -> float:
     choose("format", kind, dict.fromkeys(FORMATS), "another format", is_own=lambda _: False)
     place.check(path)
     if kind == "savedmodel" and "[" in str(path.resolve()):
-        raise UsageError(f"TensorFlow loads no SavedModel from a path with '[' in it, {str(path)!r}; name another one")
+        raise UsageError(
+            f"TensorFlow loads no SavedModel from a path with '[' in it, {brief(str(path))}; name another one"
+        )
     observation_space, action_space = acting.network.observation_space, acting.actions.space
     observations = sample(observation_space)
     with place.aside(path) as aside:

@@ -15,6 +15,7 @@ from ddpg.errors import UsageError
 from ddpg.experience import spaces
 from ddpg.experience.actions import Actions, ChoiceActions, actions_of, first
 from ddpg.exports import policy_file
+from ddpg.validation import validate_path
 
 
 class LoadedPolicy:
@@ -76,4 +77,4 @@ def load_policy(path: str | Path) -> LoadedPolicy:
     Raises:
         UsageError: not such a directory, or a damaged one.
     """
-    return LoadedPolicy(*policy_file.read(Path(path)))
+    return LoadedPolicy(*policy_file.read(validate_path(path)))

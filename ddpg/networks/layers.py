@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import tensorflow as tf
 
 from ddpg._tflearn import tflearn
-from ddpg.errors import UsageError, choose
+from ddpg.errors import UsageError, brief, choose
 from ddpg.family import ACTIVATIONS, NORMS, OUTPUT_INITS, RENORMS
 from ddpg.networks.renorm import EPSILON, R_MIN, SOFT, batch_renormalization
 
@@ -24,7 +24,7 @@ def check_output_init(output_init: str) -> str:
         UsageError: there is none of that name.
     """
     if output_init not in OUTPUT_INITS:
-        raise UsageError(f"output_init={output_init!r} is not one of {', '.join(OUTPUT_INITS)}")
+        raise UsageError(f"output_init={brief(output_init)} is not one of {', '.join(OUTPUT_INITS)}")
     return output_init
 
 
@@ -75,9 +75,9 @@ def mlp(
     """
     hidden = tuple(hidden)
     if not hidden or any(not isinstance(units, int) or units < 1 for units in hidden):
-        raise UsageError(f"hidden={hidden!r} must name at least one layer, each of at least 1 unit")
+        raise UsageError(f"hidden={brief(hidden)} must name at least one layer, each of at least 1 unit")
     if norm not in (None, *NORMS):
-        raise UsageError(f"norm={norm!r} is not one of {(None, *NORMS)}")
+        raise UsageError(f"norm={brief(norm)} is not one of {(None, *NORMS)}")
     if action_layer not in range(len(hidden)):
         raise UsageError(f"action_layer={action_layer} must be one of the layers 0 to {len(hidden) - 1}")
     activate = _activation(activation)
@@ -210,7 +210,7 @@ def conv(
     convolutions: tuple[tuple[int, ...], ...] = tuple(tuple(layer) for layer in filters)
     if not convolutions or any(len(layer) != 3 or min(layer) < 1 for layer in convolutions):
         raise UsageError(
-            f"filters={convolutions!r} must list (channels, kernel size, stride) of each convolution, all >= 1"
+            f"filters={brief(convolutions)} must list (channels, kernel size, stride) of each convolution, all >= 1"
         )
     activate = _activation(activation)
     head = BLOCKS[block](dense, activation, norm)

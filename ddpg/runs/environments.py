@@ -10,7 +10,7 @@ from pathlib import Path
 import gymnasium as gym
 from gymnasium import wrappers as supplied
 
-from ddpg.errors import EnvironmentFault, UsageError, did_you_mean
+from ddpg.errors import EnvironmentFault, UsageError, brief, did_you_mean
 from ddpg.experience import env_calls
 from ddpg.experience.checked_env import CheckedEnv, ProbedEnv
 from ddpg.experience.faults import said
@@ -37,7 +37,7 @@ def make_env(env_id: str, wrappers: Sequence[str] = (), **kwargs) -> gym.Env:
     for wrapper in wrappers:
         if wrapper not in WRAPPERS:
             raise UsageError(
-                f"wrapper {wrapper!r} is not one of {', '.join(WRAPPERS)}{did_you_mean(wrapper, WRAPPERS)}"
+                f"wrapper {brief(wrapper)} is not one of {', '.join(WRAPPERS)}{did_you_mean(wrapper, WRAPPERS)}"
             )
     module, _, name = env_id.rpartition(":")
     if not module and name.startswith("ddpg_envs/"):
@@ -55,21 +55,23 @@ def make_env(env_id: str, wrappers: Sequence[str] = (), **kwargs) -> gym.Env:
     except ModuleNotFoundError as error:
         if module and error.name == module:
             raise UsageError(
-                f"no module {module!r} to import for environment {env_id!r}; {how_to_install(module)}"
+                f"no module {brief(module)} to import for environment {brief(env_id)}; {how_to_install(module)}"
             ) from None
         missing = str(error.name)
-        raise UsageError(f"environment {env_id!r} needs the package {missing!r}; {how_to_install(missing)}") from None
+        raise UsageError(
+            f"environment {brief(env_id)} needs the package {brief(missing)}; {how_to_install(missing)}"
+        ) from None
     except gym.error.DependencyNotInstalled as error:
         raise UsageError(
-            f"environment {env_id!r} lacks a dependency ({_first_line(error)}); {how_to_install(str(error))}"
+            f"environment {brief(env_id)} lacks a dependency ({_first_line(error)}); {how_to_install(str(error))}"
         ) from None
     except gym.error.Error as error:
         hint = elsewhere(name) or did_you_mean(name, gym.registry)
-        raise UsageError(f"cannot make environment {env_id!r}: {_first_line(error)}{hint}") from None
+        raise UsageError(f"cannot make environment {brief(env_id)}: {_first_line(error)}{hint}") from None
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt) and not signals.nobody_asked():
             raise
-        raise EnvironmentFault(f"environment {env_id!r} could not be made: {said(error)}") from error
+        raise EnvironmentFault(f"environment {brief(env_id)} could not be made: {said(error)}") from error
 
 
 def _wrapped(env: gym.Env, wrappers: Sequence[str]) -> gym.Env:
@@ -78,7 +80,7 @@ def _wrapped(env: gym.Env, wrappers: Sequence[str]) -> gym.Env:
             env = getattr(supplied, wrapper)(env)
         except Exception as error:  # whatever gymnasium raises of a space that does not fit, assertions too
             env_calls.close_quietly(env)
-            raise UsageError(f"wrapper {wrapper!r} does not fit {env}: {said(error)}") from None
+            raise UsageError(f"wrapper {brief(wrapper)} does not fit {env}: {said(error)}") from None
     return env
 
 
@@ -111,7 +113,7 @@ def make_training_env(
         # and TensorFlow's threads are not in it. Shared memory: without it the first step after a reset is lost.
         return gym.vector.AsyncVectorEnv(makers, context="spawn", shared_memory=True)
     except (EOFError, OSError) as error:
-        raise EnvironmentFault(f"a process of {env_id!r} ended at its start ({type(error).__name__})") from error
+        raise EnvironmentFault(f"a process of {brief(env_id)} ended at its start ({type(error).__name__})") from error
 
 
 def check_vector(n_envs: int, vectorization: str, wrappers: Sequence[str] = ()) -> None:
@@ -122,10 +124,10 @@ def check_vector(n_envs: int, vectorization: str, wrappers: Sequence[str] = ()) 
             EnvPool, wrappers around EnvPool's.
     """
     if isinstance(n_envs, bool) or not isinstance(n_envs, int) or not 1 <= n_envs <= 1024:
-        raise UsageError(f"n_envs={n_envs!r} must be a whole number from 1 to 1024")
+        raise UsageError(f"n_envs={brief(n_envs)} must be a whole number from 1 to 1024")
     if vectorization not in VECTORIZATIONS:
         hint = did_you_mean(vectorization, VECTORIZATIONS)
-        raise UsageError(f"vectorization={vectorization!r} is not one of {list(VECTORIZATIONS)}{hint}")
+        raise UsageError(f"vectorization={brief(vectorization)} is not one of {list(VECTORIZATIONS)}{hint}")
     if n_envs == 1 and vectorization != "sync":
         raise UsageError(f"{vectorization=} is for several environments; give --n-envs 2 or more, or leave it")
     if wrappers and vectorization == "envpool":
@@ -153,7 +155,7 @@ def check_import(env_id: str, run: str | Path, allowed: Sequence[str]) -> None:
         raise UsageError(
             f"{run} names the environment {env_id!r}, for which the module {module!r} would be imported, and a file "
             f"never makes this package import code by itself; if you trust it, allow it: --allow-import {module}, in "
-            f"Python allow_import=[{module!r}]"
+            f"Python allow_import=[{brief(module)}]"
         )
 
 

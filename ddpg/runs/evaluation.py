@@ -11,13 +11,13 @@ import numpy as np
 from scipy import stats
 
 from ddpg import progress
-from ddpg.errors import EnvironmentFault, UsageError
+from ddpg.errors import EnvironmentFault, UsageError, brief
 from ddpg.experience.faults import PATIENCE, name_of
 from ddpg.experience.interaction import spaces_of
 from ddpg.experience.reading import AsReturned
 from ddpg.experience.stepping import SingleStepper, VectorStepper, make_stepper
 from ddpg.experience.transitions import Episode
-from ddpg.validation import validate_int
+from ddpg.validation import LARGEST_INT, validate_bool, validate_int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,6 +113,8 @@ def evaluate(
             where those are dropped, a hundred episodes in a row were abandoned.
     """
     episodes, seed = asked_for(policy, episodes, seed)
+    deterministic = validate_bool(deterministic, "deterministic")
+    progress_bar = validate_bool(progress_bar, "progress_bar")
     start = time.perf_counter()
     clipped_before = getattr(policy, "num_clipped_predictions", 0)
     with apart_from_learning(policy, env):
@@ -138,13 +140,13 @@ def asked_for(policy: Any, episodes: int, seed: int | None) -> tuple[int, int | 
     Raises:
         UsageError: fewer than one episode, a seed below 0, or no policy.
     """
-    if isinstance(episodes, bool) or not isinstance(episodes, (int, np.integer)) or episodes < 1:
-        raise UsageError(f"episodes={episodes!r} must be a whole number, at least 1")
+    if isinstance(episodes, bool) or not isinstance(episodes, (int, np.integer)) or not 1 <= episodes <= LARGEST_INT:
+        raise UsageError(f"episodes={brief(episodes)} must be a whole number, at least 1")
     if seed is not None:
         seed = validate_int(seed, "seed", at_least=0)
     if not callable(getattr(policy, "predict", None)):
         raise UsageError(
-            f"policy={policy!r} has no method predict(observation, deterministic=) -> (action, state); "
+            f"policy={brief(policy)} has no method predict(observation, deterministic=) -> (action, state); "
             "give an agent, or an object of your own with that method"
         )
     return int(episodes), seed

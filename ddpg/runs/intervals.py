@@ -10,7 +10,7 @@ from ddpg.agents.off_policy import OffPolicyAgent
 from ddpg.errors import UsageError
 from ddpg.runs.evaluation import Evaluation, evaluate, evaluation_seed, learns_in
 from ddpg.spelling import CHECKPOINT_CALLBACK, EVAL_CALLBACK, refuse_unknown
-from ddpg.validation import validate_int
+from ddpg.validation import validate_bool, validate_int, validate_path
 
 
 class EvalCallback(Periodic):
@@ -51,9 +51,13 @@ class EvalCallback(Periodic):
         known = ("n_eval_episodes", "eval_freq", "best_model_save_path", "deterministic", "seed")
         refuse_unknown("EvalCallback", unknown, EVAL_CALLBACK, known)
         super().__init__(eval_freq, "eval_freq")
-        self._env, self._deterministic = eval_env, deterministic
+        self._env, self._deterministic = eval_env, validate_bool(deterministic, "deterministic")
         self._episodes = validate_int(n_eval_episodes, "n_eval_episodes", at_least=1)
-        self._best = None if best_model_save_path is None else Path(best_model_save_path) / "best_model"
+        self._best = (
+            None
+            if best_model_save_path is None
+            else validate_path(best_model_save_path, "best_model_save_path") / "best_model"
+        )
         self._seed = seed if seed is None else validate_int(seed, "seed", at_least=0)
         self.evaluations: list[tuple[int, Evaluation]] = []
         self.best_mean_reward = self.last_mean_reward = float("-inf")
@@ -106,7 +110,8 @@ class CheckpointCallback(Periodic):
             "CheckpointCallback", unknown, CHECKPOINT_CALLBACK, ("save_freq", "save_path", "save_replay_buffer")
         )
         super().__init__(save_freq, "save_freq")
-        self._path, self._replay = Path(save_path), save_replay_buffer
+        self._path = validate_path(save_path, "save_path")
+        self._replay = validate_bool(save_replay_buffer, "save_replay_buffer")
 
     def act(self, agent: OffPolicyAgent) -> None:
         """Save."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from ddpg.agents.callbacks import Periodic
 from ddpg.agents.off_policy import OffPolicyAgent
-from ddpg.errors import UsageError, file_faults
+from ddpg.errors import UsageError, brief, file_faults
 from ddpg.experience.interaction import Episode
 from ddpg.runs import description
 from ddpg.runs.evaluation import Evaluation
@@ -15,6 +15,7 @@ from ddpg.runs.ledger import Ledger
 from ddpg.runs.meter import Meter, tags_of
 from ddpg.runs.sinks import EventFile, Sink, Tables, Tagged, table_columns
 from ddpg.runs.trackers import as_tracker
+from ddpg.validation import validate_path
 
 _ADVICE = "name another directory"
 
@@ -101,7 +102,7 @@ class CSVCallback(LogCallback):
 
     def __init__(self, directory: str | Path, log_interval: int = 1_000):
         super().__init__(log_interval)
-        self._directory = Path(directory)
+        self._directory = validate_path(directory, "directory")
 
     def _open(self, agent: OffPolicyAgent, tags: dict[str, str]) -> Sink:
         if (self._directory / description.CONFIG).exists():
@@ -126,7 +127,7 @@ class TensorBoardCallback(LogCallback):
 
     def __init__(self, log_dir: str | Path, log_interval: int = 1_000):
         super().__init__(log_interval)
-        self._directory = Path(log_dir)
+        self._directory = validate_path(log_dir, "log_dir")
 
     def _open(self, agent: OffPolicyAgent, tags: dict[str, str]) -> Sink:
         with file_faults(_ADVICE):
@@ -157,11 +158,11 @@ class TrackerCallback(LogCallback):
         if not has["log"] or (has["init"] and not has["finish"]):
             missing = ", ".join(name for name, there in has.items() if not there)
             raise UsageError(
-                f"tracker={tracker!r} has no {missing}; give 'wandb', 'mlflow' or 'trackio', such a "
+                f"tracker={brief(tracker)} has no {missing}; give 'wandb', 'mlflow' or 'trackio', such a "
                 "module, or a run that you began"
             )
         if options and not has["init"]:
-            raise UsageError(f"tracker={tracker!r} is begun already: {', '.join(options)} would be of its init")
+            raise UsageError(f"tracker={brief(tracker)} is begun already: {', '.join(options)} would be of its init")
         self._tracker, self._begins, self._options = tracker, has["init"], options
 
     def _open(self, agent: OffPolicyAgent, tags: dict[str, str]) -> Sink:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from ddpg.config import CONFIGS, AgentConfig
-from ddpg.errors import UsageError, did_you_mean
+from ddpg.errors import UsageError, brief, did_you_mean
 from ddpg.foreign_names import FILES
 from ddpg.options import from_toml
 from ddpg.spelling import OPTIONS
@@ -41,7 +41,9 @@ def recipe_options(name: str, kind: type[AgentConfig], env_id: str) -> dict[str,
     Raises:
         UsageError: no such recipe, or one of another algorithm's options.
     """
-    return from_toml(kind, read_recipe(name), f"recipe {name!r} in {env_id}: {kind.__name__}", hints_for(kind, env_id))
+    return from_toml(
+        kind, read_recipe(name), f"recipe {brief(name)} in {env_id}: {kind.__name__}", hints_for(kind, env_id)
+    )
 
 
 def hints_for(kind: type[AgentConfig], env_id: str) -> dict[str, str]:

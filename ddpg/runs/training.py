@@ -22,6 +22,7 @@ from ddpg.experience import env_calls
 from ddpg.experience.interaction import spaces_of
 from ddpg.progress import note
 from ddpg.runs import description, directory, signals, underway
+from ddpg.runs.arguments import check_counts, check_names, validate_config
 from ddpg.runs.environments import check_import, full_id, id_of, make_env, make_training_env, usual_interval
 from ddpg.runs.ledger import Ledger
 from ddpg.runs.ownership import owned
@@ -30,7 +31,7 @@ from ddpg.runs.recorder import LEDGER
 from ddpg.runs.trackers import as_tracker
 from ddpg.runs.versions import differences, versions_here
 from ddpg.storage import checkpoint, place
-from ddpg.validation import validate_int
+from ddpg.validation import validate_bool, validate_int, validate_names, validate_path
 
 
 def train(
@@ -86,14 +87,12 @@ def train(
         EnvironmentFault: the environment failed; what was learned until then is saved.
         FileFault: the disk refused.
     """
-    for value, what, at_least in (
-        (seed, "seed", 0),
-        (total_timesteps, "total_timesteps", 1),
-        (evaluation_interval, "evaluation_interval", 1),
-        (evaluation_episodes, "evaluation_episodes", 1),
-    ):
-        if value is not None or what == "evaluation_episodes":
-            validate_int(value, what, at_least)
+    check_counts(seed, total_timesteps, evaluation_interval, evaluation_episodes)
+    check_names(env_id=env_id, vectorization=vectorization, collector=collector)
+    progress_bar = validate_bool(progress_bar, "progress_bar")
+    config = validate_config(config)
+    wrappers = validate_names(wrappers, "wrappers")
+    root = validate_path(root, "root")
     directory.check_root(root)
     if track is not None:
         as_tracker(track)  # refused before anything is made
@@ -184,7 +183,10 @@ def resume(
         EnvironmentFault: the environment failed; what was learned until then is saved.
         FileFault: a file is damaged, or the disk refused.
     """
-    run = Path(run)
+    run = validate_path(run, "run")
+    config = validate_config(config)
+    progress_bar = validate_bool(progress_bar, "progress_bar")
+    allow_import = validate_names(allow_import, "allow_import")
     if track is not None:
         as_tracker(track)
     if which != "latest" and not str(which).isdecimal():

@@ -8,7 +8,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from ddpg.errors import EnvironmentFault, UsageError
+from ddpg.errors import EnvironmentFault, UsageError, brief
 from ddpg.experience.env_calls import call, close_quietly
 from ddpg.experience.faults import name_of, said
 from ddpg.experience.reading import AsReturned
@@ -16,6 +16,7 @@ from ddpg.experience.stepping import make_stepper
 from ddpg.runs.environments import make_env
 from ddpg.runs.evaluation import apart_from_learning, asked_for
 from ddpg.runs.pictures import Gif, Pictures, Video, Window
+from ddpg.validation import validate_path
 
 SUFFIXES = {".gif": Gif, ".mp4": Video}
 
@@ -39,7 +40,7 @@ def drawn_env(env_id: str, wrappers: Sequence[str] = ()) -> gym.Env:
     modes = (metadata.get("render_modes") if isinstance(metadata, dict) else None) or ()
     mode = next((mode for mode in _MODES if mode in modes), None)
     if mode is None:
-        raise UsageError(f"environment {env_id!r} does not draw: its render_modes are {list(modes)}; {_DRAWS}")
+        raise UsageError(f"environment {brief(env_id)} does not draw: its render_modes are {list(modes)}; {_DRAWS}")
     try:
         return make_env(env_id, wrappers, render_mode=mode)
     except EnvironmentFault as error:
@@ -63,12 +64,12 @@ def record(policy: Any, env: gym.Env, path: str | Path, *, episodes: int = 1, se
         UsageError: an environment that does not draw, another suffix, a seed below 0, or a package that is missing.
         EnvironmentFault: the environment raised, returned what it may not, or drew something else than pictures.
     """
-    path = Path(path)
+    path = validate_path(path)
     kind = SUFFIXES.get(path.suffix.lower())
     if kind is None:
-        raise UsageError(f"{str(path)!r} ends in {path.suffix!r}; expected {' or '.join(SUFFIXES)}")
+        raise UsageError(f"{brief(str(path))} ends in {brief(path.suffix)}; expected {' or '.join(SUFFIXES)}")
     if path.is_dir() or not path.absolute().parent.is_dir():
-        raise UsageError(f"{str(path)!r} is no place for a file; name one in a directory that exists")
+        raise UsageError(f"{brief(str(path))} is no place for a file; name one in a directory that exists")
     with kind(path, _rate(env)) as pictures:
         _show(policy, env, episodes, seed, pictures)
     return path
@@ -144,7 +145,9 @@ def _is_picture(shape: tuple[int, ...]) -> bool:
 def _rate(env: gym.Env) -> float:
     """Return how many pictures of an environment are a second."""
     if not isinstance(env, gym.Env):
-        raise UsageError(f"env={env!r} is no gymnasium Env; make one with gymnasium.make(ID, render_mode='rgb_array')")
+        raise UsageError(
+            f"env={brief(env)} is no gymnasium Env; make one with gymnasium.make(ID, render_mode='rgb_array')"
+        )
     if env.render_mode not in _MODES:
         raise UsageError(
             f"environment {name_of(env)} has render_mode={env.render_mode!r}; make it with render_mode='rgb_array' or "
@@ -153,6 +156,6 @@ def _rate(env: gym.Env) -> float:
     rate = env.metadata.get("render_fps") or 30
     if not isinstance(rate, (int, float, np.number)) or not 0 < rate < math.inf:
         raise UsageError(
-            f"environment {name_of(env)} has metadata['render_fps']={rate!r}; expected pictures a second, above 0"
+            f"environment {name_of(env)} has metadata['render_fps']={brief(rate)}; expected pictures a second, above 0"
         )
     return float(rate)

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ddpg.errors import FileFault, UsageError, about
+from ddpg.errors import FileFault, UsageError, about, brief
 from ddpg.storage import arrays as array_files
 from ddpg.storage import manifest as manifests
 from ddpg.storage import place
@@ -115,10 +115,10 @@ def find(path: str | Path, which: str = "latest") -> Path:
     if chosen:
         return chosen[0]
     if not path.exists():
-        raise UsageError(f"no checkpoint or run directory at {str(path)!r}; give one such as runs/Pendulum-v1/1")
+        raise UsageError(f"no checkpoint or run directory at {brief(str(path))}; give one such as runs/Pendulum-v1/1")
     have = [entry.name for _, entry in numbered] + ["best"] * (folder / "best").exists()
     raise UsageError(
-        f"{path} has no checkpoint {which!r}; it has {', '.join(have) if have else 'none'}"
+        f"{path} has no checkpoint {brief(which)}; it has {', '.join(have) if have else 'none'}"
         + ("" if folder.exists() else ": it is not a run directory")
     )
 
@@ -129,7 +129,7 @@ def _read_manifest(path: Path) -> tuple[dict[str, Any], dict[str, manifests.Tabl
     try:
         return *manifests.read(path / MANIFEST), path
     except FileNotFoundError:
-        raise UsageError(f"no checkpoint at {str(path)!r}: it has no {MANIFEST}") from None
+        raise UsageError(f"no checkpoint at {brief(str(path))}: it has no {MANIFEST}") from None
 
 
 def _write_through(path: Path, data: bytes) -> None:

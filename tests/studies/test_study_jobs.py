@@ -16,7 +16,7 @@ from ddpg.commands.training import Resume, Train
 from ddpg.errors import FileFault
 from ddpg.runs import signals
 from ddpg.runs.directory import read_config
-from ddpg.runs.ownership import owned
+from ddpg.runs.ownership import hold, owned
 from ddpg.studies import boards, cell_process
 from ddpg.studies.cell_process import COMMAND, LocalEngine, threads_each
 from ddpg.studies.study import Cell, read_study
@@ -288,6 +288,19 @@ def test_a_cell_that_another_process_trains_is_waited_for(stubbed):
     assert not scheduler.failed
     assert place.state == "finished"
     assert [line.partition(": ")[2].split()[0] for line in said] == ["another", "goes", "finished"]
+
+
+def test_one_that_is_held_is_waited_for(stubbed):
+    study = stubbed([0])
+    place = study.places[0]
+    place.folder.mkdir(parents=True)
+    with contextlib.ExitStack() as other:
+        log = other.enter_context(place.log.open("ab"))
+        hold(log)  # by a process that has no run yet
+        scheduler = Scheduler([place], LocalEngine(1, study.command), signals.Request(), lambda line: other.close())
+        assert place.state == "running"
+        scheduler.run()
+    assert place.state == "finished"
 
 
 KILLED = """

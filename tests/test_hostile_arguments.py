@@ -1,0 +1,334 @@
+"""Every public argument of every public callable against every hostile value: a result, or one line.
+
+The callables and their arguments are read off ``ddpg.__all__`` and ``ddpg_envs``; one that is added without a usual
+value here fails :func:`test_every_public_argument_is_tried`.
+"""
+
+import contextlib
+import inspect
+import io
+import zlib
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import tensorflow as tf
+from hostile import VALUES, outcome
+
+import ddpg
+import ddpg_envs
+
+v1 = tf.compat.v1
+BOX, ACTIONS = gym.spaces.Box(-1, 1, (3,)), gym.spaces.Box(-1, 1, (1,))
+SMALL = {"hidden": (4,), "batch_size": 4, "buffer_size": 64, "learning_starts": 0, "updates_per_call": 1, "jit": False}
+MISSING = inspect.Parameter.empty
+
+# Called by us, or with tensors and ops of the caller's own graph, which TensorFlow checks; or not for callers at all.
+EXEMPT_METHODS = {
+    *(
+        "act",
+        "map",
+        "padded",
+        "named",
+        "store",
+        "assign",
+        "check_learning",
+        "check_usable",
+        "report_evaluation",
+        "state",
+    ),
+    *(
+        "make_behaviour",
+        "refresh_policy",
+        "begin_episodes",
+        "restore",
+        "arrays",
+        "close_extras",
+        "stop",
+        "to_env",
+        "close",
+    ),
+    *("apply_gradients", "bound_action_gradient", "compute_gradients", "policy_gradients", "placeholders", "target"),
+    *("target_sync", "target_update", "action_gradient", "joint", "prediction", "td_gradients", "taken"),
+}
+EXEMPT = {
+    "UsageError",
+    "Batch",
+    "Batch.replace",
+    "Bounding",
+    "EnvPoolVector",
+    "EnvPoolVector.reset",
+    "EnvPoolVector.step",
+}
+# Not held to it yet: parts for those who build graphs or loops of their own.
+NOT_YET = ("ActorNetwork", "CriticNetwork", "QNetwork", "ReplayBuffer", "mlp", "conv", "compare_paths", "draw_paths")
+NOT_YET += ("GaussianNoise.", "OrnsteinUhlenbeckNoise.", "FlattenParameterisedAction")
+# A class is callable, and what a callable of the caller's raises is the caller's.
+OWN_CALLABLES = ("actor_network", "critic_network", "q_network", "callbacks")
+# What building or computing takes longest of: tried with a few values each, with all in the slow tests.
+COSTLY = {
+    "DDPG",
+    "DQN",
+    "train",
+    "resume",
+    "evaluate",
+    "record",
+    "compare_paths",
+    "draw_paths",
+    "learn",
+    "load",
+    "export",
+}
+COSTLY |= {"ActorNetwork", "CriticNetwork", "QNetwork", "save", "update"}
+
+
+class Tiny(gym.Env):
+    """Three steps an episode; what it does wrong on purpose ends what would otherwise go on for ever."""
+
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 1000}  # noqa: RUF012 - gymnasium's own convention
+
+    def __init__(self, render_mode=None, patience=100):
+        self.observation_space, self.action_space, self.render_mode = BOX, ACTIONS, render_mode
+        self._patience = patience
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self._steps = 0
+        return np.zeros(3, np.float32), {}
+
+    def step(self, action):
+        self._steps, self._patience = self._steps + 1, self._patience - 1
+        if self._patience < 0:
+            raise RuntimeError("enough")
+        return np.full(3, self._steps / 3, np.float32), 1.0, self._steps == 3, False, {}
+
+    def render(self):
+        return np.zeros((16, 16, 3), np.uint8)
+
+
+def public_callables():
+    """Return ``{name: callable}``: functions, classes, and methods as ``Class.method``."""
+    found = {}
+    for module, names in ((ddpg, ddpg.__all__), (ddpg_envs, [n for n in dir(ddpg_envs) if n.endswith("Env")])):
+        for name in names:
+            value = getattr(module, name)
+            if not callable(value):
+                continue
+            found[name] = value
+            for method, function in inspect.getmembers(value) if inspect.isclass(value) else ():
+                ours = (inspect.isfunction(function) or inspect.ismethod(function)) and function.__module__.startswith(
+                    "ddpg."
+                )
+                if ours and not method.startswith(("_", "on_")) and method not in EXEMPT_METHODS:
+                    found[f"{name}.{method}"] = function
+    return {name: value for name, value in found.items() if name not in EXEMPT and not name.startswith(NOT_YET)}
+
+
+def arguments_of(function):
+    """Return the parameters of a callable that can be passed by name."""
+    kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    return {n: p for n, p in inspect.signature(function).parameters.items() if p.kind in kinds and n != "self"}
+
+
+CALLABLES = public_callables()
+CASES = [(name, argument) for name, function in CALLABLES.items() for argument in arguments_of(function)]
+
+
+class House:
+    """One of everything, small: what the callables are called on and with."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.agents = {}
+        for kind, space, config in (
+            ("DDPG", ACTIONS, ddpg.DDPGConfig(**SMALL)),
+            ("DQN", gym.spaces.Discrete(2), ddpg.DQNConfig(**SMALL)),
+        ):
+            agent = self.agents[kind] = getattr(ddpg, kind)((BOX, space), config, seed=0)
+            actions = np.zeros((4, 1)) if kind == "DDPG" else [0, 1, 0, 1]
+            agent.remember(np.zeros((4, 3)), actions, np.zeros(4), np.ones((4, 3)), [False] * 4, [False] * 4)
+        self.agents["DDPG"].save(folder / "saved")
+        self.agents["DQN"].save(folder / "saved-dqn")
+        self.agents["DDPG"].export(folder / "policy")
+        self.graph = tf.Graph()
+        with self.graph.as_default():
+            self.networks = {
+                "ActorNetwork": ddpg.ActorNetwork(BOX, ACTIONS, network=ddpg.mlp((4,))),
+                "CriticNetwork": ddpg.CriticNetwork(BOX, ACTIONS, network=ddpg.mlp((4,))),
+                "QNetwork": ddpg.QNetwork(BOX, gym.spaces.Discrete(2), network=ddpg.mlp((4,))),
+            }
+            self.session = v1.Session(graph=self.graph)
+            self.session.run(v1.global_variables_initializer())
+
+    def object(self, kind):
+        """Return what a method is called on."""
+        if kind in self.agents:
+            return self.agents[kind]
+        if kind in self.networks:
+            return self.networks[kind]
+        if kind == "ReplayBuffer":
+            buffer = ddpg.ReplayBuffer(8, (3,), 1)
+            buffer.add(np.zeros((2, 3)), np.zeros((2, 1)), np.zeros(2), np.ones((2, 3)), [False] * 2, [False] * 2)
+            return buffer
+        if kind.endswith("Env"):
+            env = getattr(ddpg_envs, kind)()
+            env.reset(seed=0)
+            return env
+        return getattr(ddpg, kind)(**self.usual(kind))
+
+    def usual(self, name):
+        """Return the usual arguments of a callable, those with defaults left out where the default is cheap."""
+        return {
+            argument: self.value(name, argument)
+            for argument, parameter in arguments_of(CALLABLES[name]).items()
+            if parameter.default is MISSING or (name, argument) in _GIVEN or argument in _ALWAYS
+        }
+
+    def value(self, name, argument):
+        """Return a usual value of an argument."""
+        kind, _, method = name.rpartition(".")
+        discrete = "DQN" in name or "QNetwork" in name
+        rows = 2 if kind in ("ReplayBuffer", *self.agents) else 3
+        if kind in self.agents and argument in ("env",) and method == "load":
+            return None
+        if kind.endswith("Env") and argument == "action":
+            return getattr(ddpg_envs, kind)().action_space.sample()
+        values = {
+            **dict.fromkeys(("env", "eval_env"), None),
+            **dict.fromkeys(("observations", "next_observations"), np.zeros((rows, 3))),
+            **dict.fromkeys(("observation", "next_observation"), np.zeros(3)),
+            **dict.fromkeys(("terminated", "truncated"), False if method == "observe" else [False] * rows),
+            **dict.fromkeys(("path", "save_path", "directory", "log_dir", "run", "root"), self.folder / "new"),
+            "observation_space": BOX,
+            "action_space": gym.spaces.Discrete(2) if discrete else ACTIONS,
+            "actions": [0] * rows if kind == "DQN" else np.zeros((rows, 1), int if discrete else float),
+            "action": 0 if discrete else np.zeros(1),
+            "rewards": np.zeros(rows),
+            "reward": 0.0,
+            "states": np.zeros((rows, 3)),
+            "targets": np.zeros((rows, 1)),
+            "action_gradients": np.zeros((rows, 1)),
+            "learning_rate": 1e-3,
+            "arrays": [],
+            "capacity": 8,
+            "observation_shape": (3,),
+            "action_size": 1,
+            "updates": 1,
+            "batch_size": 4,
+            "count": 1,
+            "rows": np.zeros(2, int),
+            "index": 0,
+            "rng": np.random.default_rng(0),
+            "scale": 0.1,
+            "shape": (1, 1),
+            "total_timesteps": 4,
+            "callbacks": lambda agent: False,
+            "factor": 1.0,
+            "left": 1.0,
+            "parameters": {},
+            "exact_match": False,
+            "config": ddpg.DDPGConfig(**SMALL),
+            "policy": self.agents["DDPG"],
+            "report": {},
+            "tracker": io,
+            "values": {},
+            **dict.fromkeys(("save_freq", "max_episodes", "max_no_improvement_evals", "reward_threshold"), 1),
+        }
+        if argument in ("env", "eval_env"):
+            if name in self.agents:
+                return (BOX, gym.spaces.Discrete(2) if discrete else ACTIONS)
+            if name == "FlattenParameterisedAction":
+                return ddpg_envs.PlatformEnv()
+            return Tiny("rgb_array")
+        if name == "load_policy":
+            return self.folder / "policy"
+        if name == "record":
+            values["path"] = self.folder / "film.gif"
+        if method == "load":
+            values["path"] = self.folder / ("saved" if kind == "DDPG" else "saved-dqn")
+        if name in ("FlattenParameterisedAction.action", "FlattenParameterisedAction.flatten"):
+            env = ddpg_envs.PlatformEnv()
+            return np.zeros(6) if method == "action" else env.action_space.sample()
+        if name == "train":
+            values |= {"env_id": "tests/Tiny-v0", "progress_bar": False}
+        if name in ("DQN", "DQN.load"):
+            values["config"] = ddpg.DQNConfig(**SMALL)
+        return values[argument]
+
+    @contextlib.contextmanager
+    def calling(self, name):
+        """Yield a function that calls a callable with arguments, in the session that it needs."""
+        kind, _, method = name.rpartition(".")
+        with contextlib.ExitStack() as stack:
+            if kind in self.networks:
+                stack.enter_context(self.graph.as_default())
+                stack.enter_context(self.session.as_default())
+            elif name in self.networks:
+                stack.enter_context(tf.Graph().as_default())
+            bound = CALLABLES[name] if not kind or method == "from_json" or method == "load" else None
+            yield bound or getattr(self.object(kind), method)
+
+
+# With a default, but given: what would otherwise be large, slow or random.
+_GIVEN = {("DDPG", "config"), ("DQN", "config"), ("train", "config"), ("train", "total_timesteps"), ("train", "root")}
+_ALWAYS = ("callbacks", "exact_match")
+
+
+@pytest.fixture(scope="module")
+def house(tmp_path_factory):
+    gym.register("tests/Tiny-v0", Tiny, kwargs={"patience": 20})
+    found = House(tmp_path_factory.mktemp("house"))
+    yield found
+    for agent in found.agents.values():
+        agent.close()
+    found.session.close()
+    del gym.registry["tests/Tiny-v0"]
+
+
+def is_costly(name):
+    return name in COSTLY or name.rpartition(".")[2] in COSTLY
+
+
+COSTLY_CASES = [case for case in CASES if is_costly(case[0])]
+
+
+def chosen(name, argument):
+    """Return the values of the ordinary run: all, or of what is costly every ninth, by the name another ninth."""
+    if not is_costly(name):
+        return list(VALUES)
+    begin = zlib.crc32(f"{name} {argument}".encode()) % 9
+    return list(VALUES)[begin::9]
+
+
+def check(house, name, argument, values):
+    wrong = {}
+    with house.calling(name) as function:
+        usual = house.usual(name)
+        for value in values:
+            if value == "class" and argument in OWN_CALLABLES:
+                continue
+            found = outcome(lambda value=value: function(**usual | {argument: VALUES[value]()}))
+            if found is not None:
+                wrong[value] = found
+    assert not wrong, f"{name} {argument}: {wrong}"
+
+
+def test_every_public_argument_is_tried(house):
+    assert len(CASES) > 150
+    for name in CALLABLES:
+        for argument, parameter in arguments_of(CALLABLES[name]).items():
+            if parameter.default is MISSING:
+                house.value(name, argument)  # or a KeyError: give it a usual value above
+
+
+@pytest.mark.parametrize(("name", "argument"), CASES, ids=[" ".join(case) for case in CASES])
+def test_hostile_values_give_a_result_or_one_line(name, argument, house, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    check(house, name, argument, chosen(name, argument))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "argument"), COSTLY_CASES, ids=map(" ".join, COSTLY_CASES))
+def test_all_of_them_where_it_is_costly(name, argument, house, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    check(house, name, argument, list(VALUES))
