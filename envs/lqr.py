@@ -7,7 +7,7 @@ import numpy as np
 from gymnasium import spaces
 from scipy import linalg
 
-from ddpg.errors import UsageError
+from ddpg.errors import UsageError, brief
 
 from .lqr_picture import draw
 from .render_modes import checked_mode
@@ -55,7 +55,13 @@ class LQREnv(gym.Env):
     def __init__(self, low: float = -2.5, high: float = 2.5, render_mode: str | None = None):
         self.render_mode = checked_mode(render_mode, self.metadata)
         self.observation_space = spaces.Box(-np.inf, np.inf, (2,), np.float32)
-        self.action_space = spaces.Box(low, high, (1,), np.float32)
+        for name, bound in (("low", low), ("high", high)):
+            real = isinstance(bound, (int, float, np.integer, np.floating)) and not isinstance(bound, bool)
+            if not (real and -1e30 <= bound <= 1e30):
+                raise UsageError(f"{name}={brief(bound)} must be a finite number, a bound of the force")
+        if not low < high:
+            raise UsageError(f"low={brief(low)} must be below high={brief(high)}")
+        self.action_space = spaces.Box(float(low), float(high), (1,), np.float32)
         self._x = np.zeros(2)
         self._force = 0.0
 
