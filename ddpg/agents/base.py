@@ -66,12 +66,7 @@ class Agent(SessionOwner, abc.ABC):
         self.actions, learned_space = self._make_actions(self.action_space)
         self.env = None if isinstance(env, (tuple, list)) else env
         self.seed = seed_from(np.random.SeedSequence()) if seed is None else validate_int(seed, "seed", at_least=0)
-        for name, network in networks.items():
-            if network is not None and not callable(network):
-                raise UsageError(
-                    f"{name}={brief(network)} must be a callable on tensors that makes hidden layers, or None"
-                )
-        self.own_networks = [name for name, network in networks.items() if network is not None]
+        self.own_networks = _own_networks(networks)
         limits.check_memory(config, (self.observation_space, self.action_space), self.own_networks)
         streams = np.random.SeedSequence(self.seed).spawn(3)
         self.generators = dict(zip(("exploration", "replay"), map(np.random.default_rng, streams[:2]), strict=True))
@@ -188,9 +183,8 @@ class Agent(SessionOwner, abc.ABC):
             UsageError: an unknown format, something else at ``path``, a network that the format cannot hold, or a
                 package that is missing. Nothing is written then.
         """
-        path = validate_path(path)
-        export(path, validate_text(format, "format", "the name of a format"), Acting.of(self))
-        return path
+        export(validate_path(path), validate_text(format, "format", "the name of a format"), Acting.of(self))
+        return Path(path)
 
     @property
     def exploration(self) -> float:
@@ -240,6 +234,18 @@ class Agent(SessionOwner, abc.ABC):
 
 def _brief(space: gym.Space) -> str:
     return f"Box{space.shape}" if isinstance(space, gym.spaces.Box) else str(space)
+
+
+def _own_networks(networks: Mapping[str, Any]) -> list[str]:
+    """Return the names of the networks that the caller passes.
+
+    Raises:
+        UsageError: one that cannot be called.
+    """
+    for name, network in networks.items():
+        if network is not None and not callable(network):
+            raise UsageError(f"{name}={brief(network)} must be a callable that makes hidden layers, or None")
+    return [name for name, network in networks.items() if network is not None]
 
 
 def _discounting(config: AgentConfig, env: Any) -> AgentConfig:

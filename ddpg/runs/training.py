@@ -89,10 +89,8 @@ def train(
     """
     check_counts(seed, total_timesteps, evaluation_interval, evaluation_episodes)
     check_names(env_id=env_id, vectorization=vectorization, collector=collector)
-    progress_bar = validate_bool(progress_bar, "progress_bar")
-    config = validate_config(config)
-    wrappers = validate_names(wrappers, "wrappers")
-    root = validate_path(root, "root")
+    progress_bar, config = validate_bool(progress_bar, "progress_bar"), validate_config(config)
+    wrappers, root = validate_names(wrappers, "wrappers"), validate_path(root, "root")
     directory.check_root(root)
     if track is not None:
         as_tracker(track)  # refused before anything is made
@@ -184,8 +182,7 @@ def resume(
         FileFault: a file is damaged, or the disk refused.
     """
     run = validate_path(run, "run")
-    config = validate_config(config)
-    progress_bar = validate_bool(progress_bar, "progress_bar")
+    progress_bar, config = validate_bool(progress_bar, "progress_bar"), validate_config(config)
     allow_import = validate_names(allow_import, "allow_import")
     if track is not None:
         as_tracker(track)
