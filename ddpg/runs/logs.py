@@ -2,6 +2,7 @@
 
 import abc
 import io
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ from ddpg.agents.callbacks import Periodic
 from ddpg.agents.off_policy import OffPolicyAgent
 from ddpg.errors import UsageError, brief, file_faults
 from ddpg.experience.interaction import Episode
+from ddpg.progress import note
 from ddpg.runs import description
 from ddpg.runs.evaluation import Evaluation
 from ddpg.runs.ledger import Ledger
@@ -180,6 +182,49 @@ class _TrackerSink(Tagged):
         """End the tracker's run, if it was begun here."""
         if self._ends:
             self._tracker.finish()
+
+
+class RunTracker(Tagged):
+    """Logs a run to a tracker; what the tracker raises ends the logging, never the run.
+
+    Args:
+        name: one of :data:`ddpg.runs.trackers.TRACKERS`.
+        tags: of the agent's rows.
+        document: the run's ``config.json``.
+        run_name: the run's name there.
+
+    Raises:
+        UsageError: the package is not installed, or the tracker refuses to begin.
+    """
+
+    def __init__(self, name: str, tags: Mapping[str, str], document: Mapping[str, Any], run_name: str):
+        super().__init__(tags, self._log)
+        self._name, self._tracker, self._failed = name, as_tracker(name), False
+        about = {key: document[key] for key in ("env_id", "algorithm", "seed", "total_timesteps")}
+        try:
+            self._tracker.init(project="ddpg", name=run_name, config={**about, **document["config"]})
+        except Exception as error:  # whatever a tracker raises: no server, nobody signed in
+            raise UsageError(f"track={name!r}: it could not begin a run: {_line(error)}") from error
+
+    def _log(self, step: int, scalars: dict[str, float]) -> None:
+        if not self._failed:
+            self._attempt(lambda: self._tracker.log(scalars, step=step))
+
+    def close(self) -> None:
+        """End the tracker's run."""
+        if not self._failed:
+            self._attempt(self._tracker.finish)
+
+    def _attempt(self, call: Any) -> None:
+        try:
+            call()
+        except Exception as error:
+            self._failed = True
+            note(f"{self._name}: {_line(error)}; nothing more is logged there, and the run goes on")
+
+
+def _line(error: Exception) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 
 def _check_header(path: Path, columns: list[str]) -> None:

@@ -17,13 +17,13 @@ from ddpg.progress import significant
 from ddpg.runs import directory
 from ddpg.runs.environments import id_of, make_env
 from ddpg.runs.ledger import Ledger
+from ddpg.runs.logs import RunTracker
 from ddpg.runs.meter import tags_of
 from ddpg.runs.next_commands import command_for, how_to_go_on
 from ddpg.runs.plotting import plot_learning_curve
 from ddpg.runs.recorder import Recorder
 from ddpg.runs.signals import Request
 from ddpg.runs.stopping import StopAtRequest
-from ddpg.runs.trackers import RunTracker
 
 LAST_EVALUATION = 10.0  # seconds that the one before may have taken for one to be made where a run is left
 
