@@ -1,5 +1,7 @@
 """What paths are tried on: an actor under every bounding, a critic, and one minibatch of an environment."""
 
+from collections.abc import Callable
+
 import gymnasium as gym
 import numpy as np
 import tensorflow as tf
@@ -101,10 +103,16 @@ class Bench:
                 for name, actor in self.actors.items()
             }
 
-    def expected_td(self, online: bool) -> Expected:
+    def expected_td(self, online: bool, loss: Callable | None = None) -> Expected:
         """Return the critic's gradient by central differences; see :meth:`FiniteDifferences.td`."""
         with self.session.graph.as_default():
-            return self._differences.td(sample_coordinates(self.critic, self._rng), online)
+            of_numbers = None if loss is None else self._in_float64(loss)
+            return self._differences.td(sample_coordinates(self.critic, self._rng), online, of_numbers)
+
+    def _in_float64(self, loss: Callable) -> Callable[[np.ndarray, np.ndarray], float]:
+        q, target = (v1.placeholder(tf.float64, [None, 1]) for _ in range(2))
+        value = loss(q, target)
+        return lambda numbers, targets: float(self.session.run(value, {q: numbers, target: targets}))
 
     def expected_policy(self, bounding: str) -> Expected:
         """Return the actor's gradient by central differences; see :meth:`FiniteDifferences.policy`."""

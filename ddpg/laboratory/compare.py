@@ -4,6 +4,7 @@ On the same weights and the same transitions, each path's gradient is compared w
 central differences in float64, timed, and its backward pass traced.
 """
 
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
@@ -40,8 +41,9 @@ def compare_paths(
         env: where the minibatch comes from.
         config: networks, discount, batch size; the paths named in it and its clippings are set aside.
         seed: of weights, actions, minibatch and coordinates; ``None``: random.
-        td_targets: by name; the first is what the others are compared with. One's own take part if they accept
-            ``compute_gradients`` as the supplied ones do.
+        td_targets: by name; the first is what the others are compared with. Central differences are taken of the
+            mean squared error, or of a path's attribute ``loss``, ``(q, target) -> loss``. One's own start backward
+            by ``tf.gradients``, or by a ``compute_gradients`` that they accept as the supplied ones do.
         policy_gradients: by name; the first is what the others are compared with.
         progress_bar: show how many paths are built and measured.
 
@@ -61,6 +63,9 @@ def compare_paths(
 
     Raises:
         UsageError: networks that NumPy cannot mirror, or a path whose start of backward cannot be seen.
+
+    Warns:
+        UserWarning: a path of the wrong sign: its gradient and the central differences have a negative cosine.
     """
     tried = len(td_targets) + len(BOUNDINGS) * len(policy_gradients)
     with bar(total=2 * tried, desc="paths, built and measured", leave=False, disable=not progress_bar) as shown:
@@ -72,19 +77,21 @@ def compare_paths(
             "batch_size": config.batch_size,
             "hidden": list(config.hidden),
             "outside": bench.outside(),
-            "td": _compared(td, shown.update),
+            "td": _compared(td, shown.update, td_targets),
             "policy": [
                 {"bounding": bounding, **row}
                 for bounding, paths in policy.items()
-                for row in _compared(paths, shown.update)
+                for row in _compared(paths, shown.update, policy_gradients)
             ],
         }
 
 
 def _td_paths(bench: Bench, paths: Mapping[str, Callable], done: Done) -> list[Measure]:
     online = {name: getattr(path, "bootstraps_online", False) for name, path in paths.items()}
-    expected = {kind: bench.expected_td(kind) for kind in sorted(set(online.values()))}
-    return [_noted(done, build_td(bench, name, path, expected[online[name]])) for name, path in paths.items()]
+    losses = {name: getattr(path, "loss", None) for name, path in paths.items()}
+    kinds = {name: (online[name], losses[name]) for name in paths}
+    expected = {kind: bench.expected_td(*kind) for kind in dict.fromkeys(kinds.values())}
+    return [_noted(done, build_td(bench, name, path, expected[kinds[name]])) for name, path in paths.items()]
 
 
 def _policy_paths(bench: Bench, paths: Mapping[str, Callable], bounding: str, done: Done) -> list[Measure]:
@@ -94,11 +101,13 @@ def _policy_paths(bench: Bench, paths: Mapping[str, Callable], bounding: str, do
     return [_noted(done, build_policy(bench, name, path, bounding, expected)) for name, path in paths.items()]
 
 
-def _compared(paths: list[Measure], done: Done) -> list[dict[str, Any]]:
-    """Measure paths; replace the rows' gradients by their difference from the first row's."""
+def _compared(paths: list[Measure], done: Done, functions: Mapping[str, Callable]) -> list[dict[str, Any]]:
+    """Measure paths, warn of wrong signs, and put differences from the first row in the place of gradients."""
     if not paths:
         return []
     rows = [_noted(done, measured()) for measured in paths]
+    for row in rows:
+        _check_sign(row, functions[row["path"]])
     gradients = {row["path"]: row.pop("gradients") for row in rows}
     reference = rows[0]["path"]
     largest = max(float(np.abs(array).max()) for array in gradients[reference])
@@ -115,6 +124,17 @@ def _compared(paths: list[Measure], done: Done) -> list[dict[str, Any]]:
         }
         for row in rows
     ]
+
+
+def _check_sign(row: dict[str, Any], path: Callable) -> None:
+    cosine = row["finite_difference"]["cosine"]
+    if cosine < 0 and getattr(path, "sign_is_checked", True):
+        warnings.warn(
+            f"path {row['path']!r} points away from the gradient that an optimiser descends (cosine {cosine:.3f}): its "
+            "sign is wrong, and training would make Q smaller or the loss larger; return -∇J of a policy and ∂L/∂φ of "
+            "a critic, or set the path's attribute sign_is_checked = False where that is meant",
+            stacklevel=4,
+        )
 
 
 def _noted(done: Done, made: _Made) -> _Made:

@@ -104,12 +104,18 @@ class FiniteDifferences:
             next_actions[name] = np.clip(actions, self._low, self._high)
         self._next_actions = next_actions
 
-    def td(self, coordinates: Sequence[tuple[int, int]], online: bool) -> Expected:
-        """Return the derivatives of L(φ) = 1/B Σ (Q(s, a; φ) − y)².
+    def td(
+        self,
+        coordinates: Sequence[tuple[int, int]],
+        online: bool,
+        own_loss: Callable[[np.ndarray, np.ndarray], float] | None = None,
+    ) -> Expected:
+        """Return the derivatives of L(φ) = 1/B Σ (Q(s, a; φ) − y)², or of another loss.
 
         Args:
             coordinates: into the critic's variables.
             online: y comes from the online networks and moves with φ; otherwise it is a number.
+            own_loss: of q and y, ``[B, 1]`` float64 each, in the place of the mean squared error.
         """
         batch = self._batch
 
@@ -122,6 +128,15 @@ class FiniteDifferences:
         def difference(weights: list) -> np.ndarray:
             following = bootstrap("actor", weights) if online else fixed
             return self._q(weights, batch.observations, batch.actions) - following
+
+        if own_loss is not None:
+
+            def other(weights: list) -> float:
+                following = bootstrap("actor", weights) if online else fixed
+                q = self._q(weights, batch.observations, batch.actions)
+                return own_loss(q, batch.rewards + following)
+
+            return central_differences(other, self._weights["critic"], coordinates)
 
         here = difference(self._weights["critic"])
         residual = here - batch.rewards

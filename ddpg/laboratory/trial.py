@@ -3,6 +3,7 @@
 All paths are built before the first is measured: a session takes as long to take note of one op as of a thousand.
 """
 
+import inspect
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -10,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from ddpg._tflearn import _replaced
 from ddpg.errors import UsageError
 from ddpg.experience.replay import Batch
 from ddpg.gradients.td import TD_TARGETS, ComputeGradients, GradientsAndVariables, TDPath
@@ -91,9 +93,32 @@ def _recorded(path: Callable, compute_gradients: ComputeGradients) -> TDPath:
     for name, supplied in TD_TARGETS.items():
         if path is supplied:
             return TDPath(name, compute_gradients)
-    own = TDPath(partial(path, compute_gradients=compute_gradients))
+    own = TDPath(_started_by(path, compute_gradients))
     own.bootstraps_online = getattr(path, "bootstraps_online", False)
     return own
+
+
+def _started_by(path: Callable, compute_gradients: ComputeGradients) -> Callable:
+    """Return a path that starts by ``compute_gradients``: its argument, or in the place of ``tf.gradients``."""
+    if "compute_gradients" in inspect.signature(path).parameters:
+        return partial(path, compute_gradients=compute_gradients)
+
+    def started(q: tf.Tensor, target: tf.Tensor, variables: list[tf.Variable]) -> GradientsAndVariables:
+        original = tf.gradients
+        begun = False
+
+        def recorded(ys: Any, xs: Any, grad_ys: Any = None, **options: Any) -> Any:
+            nonlocal begun
+            if begun or options or isinstance(ys, (list, tuple)):  # only one tensor starts a path
+                return original(ys, xs, grad_ys, **options)
+            begun = True
+            with _replaced(tf, "gradients", original):
+                return [gradient for gradient, _ in compute_gradients(ys, var_list=xs, grad_loss=grad_ys)]
+
+        with _replaced(tf, "gradients", recorded):
+            return path(q, target, variables)
+
+    return started
 
 
 def _built(bench: Bench, trial: Trial, expected: Expected) -> Measure:

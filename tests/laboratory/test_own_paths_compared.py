@@ -1,0 +1,74 @@
+"""Paths of one's own beside the supplied ones: as the page writes them, with losses of their own, of the wrong sign."""
+
+import warnings
+
+import gymnasium as gym
+import pytest
+import tensorflow as tf
+
+from ddpg import DDPGConfig, compare_paths
+from ddpg.gradients.policy import chain_rule
+from ddpg.gradients.td import stop_gradient
+
+CONFIG = DDPGConfig(hidden=(8, 8), batch_size=16)
+
+
+def expectile_loss(q, target):
+    error = tf.stop_gradient(target) - q
+    weight = tf.where(error > 0, tf.constant(0.9, error.dtype), tf.constant(0.1, error.dtype))
+    return tf.reduce_mean(weight * tf.square(error))
+
+
+def expectile(q, target, variables):
+    return list(zip(tf.gradients(expectile_loss(q, target), variables), variables, strict=True))
+
+
+expectile.loss = expectile_loss
+
+
+def halved(q, target, variables):
+    """A gradient of half the loss that it says."""
+    return [(gradient / 2, variable) for gradient, variable in expectile(q, target, variables)]
+
+
+halved.loss = expectile_loss
+
+
+def plain(q, target, variables):
+    """Mean squares by ``tf.gradients``, as the page shows it: no argument, no loss."""
+    loss = tf.reduce_mean(tf.square(q - tf.stop_gradient(target)))
+    return list(zip(tf.gradients(loss, variables), variables, strict=True))
+
+
+def climbing(actor, critic, states):
+    return [(-gradient, variable) for gradient, variable in chain_rule(actor, critic, states)]
+
+
+def compared(td_targets, policy_gradients):
+    env = gym.make("Pendulum-v1")
+    return compare_paths(env, CONFIG, seed=0, td_targets=td_targets, policy_gradients=policy_gradients)
+
+
+def test_a_td_path_takes_its_loss_along():
+    paths = {"stop_gradient": stop_gradient, "plain": plain, "expectile": expectile, "halved": halved}
+    original = tf.gradients
+    rows = {row["path"]: row for row in compared(paths, {})["td"]}
+    assert rows["plain"]["difference"]["equal"]
+    for name in ("stop_gradient", "plain", "expectile"):
+        assert rows[name]["finite_difference"]["max_relative"] < 1e-4, name
+    assert rows["halved"]["finite_difference"]["max_relative"] == pytest.approx(0.5, abs=1e-3)
+    assert rows["expectile"]["finite_difference"]["cosine"] == pytest.approx(1, abs=1e-6)
+    assert tf.gradients is original
+
+
+def test_a_wrong_sign_is_warned_of_by_name_unless_it_is_meant():
+    def meant(actor, critic, states):
+        return climbing(actor, critic, states)
+
+    meant.sign_is_checked = False
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        report = compared({}, {"chain_rule": chain_rule, "climbing": climbing, "meant": meant})
+    told = [str(warning.message) for warning in caught if "sign" in str(warning.message)]
+    assert len(told) == len({row["bounding"] for row in report["policy"]})
+    assert all("'climbing'" in text for text in told)
