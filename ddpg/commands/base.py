@@ -110,9 +110,9 @@ class WithTracker(Command):
         Raises:
             UsageError: an unknown one, or its package is not installed.
         """
-        from ddpg.runs.trackers import as_tracker
-
         if self.track is not None:
+            from ddpg.runs.trackers import as_tracker  # which imports TensorFlow
+
             as_tracker(self.track)
 
 
