@@ -150,8 +150,9 @@ def _softsign_gradient(lines: Lines, gradient: str, x: str) -> str:
 
 
 def _rsqrt_gradient(lines: Lines, y: str, gradient: str) -> str:
-    cube = lines.binary("fmul", lines.binary("fmul", y, y), y)
-    return lines.binary("fmul", lines.binary("fmul", cube, gradient), number(-0.5))
+    # In this order, as TensorFlow has it: y³ alone underflows where y is below 1e-13.
+    product = lines.binary("fmul", lines.binary("fmul", gradient, y), lines.binary("fmul", y, y))
+    return lines.binary("fmul", product, number(-0.5))
 
 
 def _extreme(comparison: str) -> Callable[..., str]:
