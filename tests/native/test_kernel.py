@@ -318,6 +318,7 @@ def bias_gradient(upstream):
     ("make", "named"),
     [
         (lambda x: tf.reduce_sum(tf.sin(x)), "Sin"),
+        (lambda x: tf.reduce_sum(tf.cast(tf.cast(x, tf.int32), tf.float32)), "from (float32 to )?int32"),
         (lambda x: tf.cond(tf.reduce_sum(x) > 0, lambda: x[0, 0], lambda: x[1, 1]), "If"),
         (lambda x: tf.reduce_sum(tf.stack([x, x], 1)), "along axis 1"),
         (lambda x: tf.reduce_sum(tf.unstack(x, axis=1)[0]), "along axis 1"),

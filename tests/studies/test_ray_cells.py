@@ -343,3 +343,14 @@ def test_a_node_that_leaves_costs_a_cell_what_had_not_come_home(tmp_path, capsys
         assert rows == sorted({*rows})
         assert rows[-1] == steps
     assert gone("ddpg-cell-")
+
+
+def test_a_node_takes_its_own_interpreter_for_ours(monkeypatch, tmp_path):
+    sent = []
+    kind = SimpleNamespace(remote=lambda *arguments: sent.append(arguments))
+    ray = SimpleNamespace(remote=lambda **options: lambda cell: kind)
+    monkeypatch.setattr(ray_cells, "connect", lambda address, cores: (ray, False))
+    monkeypatch.setattr(ray_cells, "RemoteProcess", lambda *arguments: arguments)
+    engine = ray_cells.RayEngine(jobs=2, command=[sys.executable, "-m", "ddpg"])
+    engine.start(SimpleNamespace(cell="a cell", folder=tmp_path))
+    assert (engine.slots(), sent[0][:2]) == (2, ("a cell", [None, "-m", "ddpg"]))
