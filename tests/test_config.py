@@ -132,3 +132,9 @@ def test_bad_dqn_values(change, message):
 @pytest.mark.parametrize("kind", [DDPGConfig, DQNConfig])
 def test_every_option_explains_itself(kind):
     assert all(field.metadata["help"] for field in dataclasses.fields(kind))
+
+
+def test_a_residual_gradient_needs_a_target_that_is_not_stopped():
+    with pytest.raises(UsageError) as caught:
+        DDPGConfig(target="none", critic_norm="renorm", td_target="residual_gradient")
+    assert all(word in str(caught.value) for word in ("target='none'", "td_target='residual_gradient'"))

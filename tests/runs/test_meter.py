@@ -79,3 +79,14 @@ def test_a_row_holds_means_and_counts_since_the_last_one(clock):
     assert metered.ledger.logged == 20
     metered.note_update({"loss": 8.0})
     assert metered.row(agent)["loss"] == 8.0
+
+
+def test_under_other_options_the_row_under_way_begins_anew():
+    before = Ledger(logged=10, evaluated=5, seconds=2.0, calls=3, sums={"loss": 6.0}, counts={"clipped_actions": 1})
+    arrays = before.arrays({"clipped_actions": 4}, 7.0)
+    counts = {"clipped_actions": 4, "dropped_transitions": 2}
+    ledger = Ledger.from_arrays("a.safetensors", arrays, ["loss", "other"], counts, anew=True)
+    assert (ledger.logged, ledger.evaluated, ledger.seconds, ledger.calls) == (10, 5, 7.0, 0)
+    assert (ledger.sums, ledger.counts) == ({"loss": 0.0, "other": 0.0}, counts)
+    same = Ledger.from_arrays("a.safetensors", arrays, ["loss"], {"clipped_actions": 4})
+    assert (same.calls, same.sums, same.counts) == (3, {"loss": 6.0}, {"clipped_actions": 1})

@@ -202,6 +202,8 @@ class Trials:
             if status in (-signal.SIGALRM, -signal.SIGPROF):
                 return "timeout", ""
             failed = re.search(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", output, re.MULTILINE)
+            if "ERROR: not found: " in output or "ERROR: file or directory not found: " in output:
+                raise SystemExit(f"tests that there are not:\n{output}")
             if failed is None:
                 return "killed", f"(status {status})"
             if self._passes(test := failed[1]):

@@ -129,6 +129,7 @@ def test_tests_of_the_own_folder_come_first_and_within_the_budget(tmp_path):
     source = "def f():\n    return 1\n"
     (mutation,) = [one for one, text in made(source).items() if text == "1 -> 2"]
     covered = random_mutants.Coverage(tmp_path)
+    covered.unmeasured = set()
     mutant = random_mutants.Sampled("ddpg/runs/x.py", mutation)
     assert covered.chosen(mutant, source, 30) == []  # no test runs it
     covered.lines["ddpg/runs/x.py"] = {2: {"tests/runs/test_x.py", "tests/agents/test_y.py::test_fast"}}
@@ -146,3 +147,13 @@ def test_results_are_read_as_they_were_written(tmp_path):
     assert list(random_mutants.read_results(tmp_path / "r.csv").values()) == rows
     assert random_mutants.report(rows) == "2 mutants: 1 killed, 1 survived; 50.0% killed"
     assert random_mutants.read_results(tmp_path / "none.csv") == {}
+
+
+def test_what_survived_has_a_reason_or_is_reported():
+    """The committed sample: a row a mutant, and reasons of none that was killed."""
+    results = random_mutants.read_results(random_mutants.RESULTS)
+    assert len(results) > 100
+    assert {row["verdict"] for row in results.values()} <= {"killed", "timeout", "survived", "not run"}
+    for name, reason in random_mutants.equivalent().items():
+        assert results[name]["verdict"] not in random_mutants.KILLED
+        assert reason
