@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from ddpg.runs import directory
+from ddpg.runs import run_directory
 from ddpg.studies.study import cells_of
-from ddpg.studies.study_folder import Place, read_cells
+from ddpg.studies.study_folder import CellFolder, read_cells
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -39,25 +39,25 @@ CURVE_COLUMNS = [
 ]
 
 
-def named(place: Place) -> dict[str, Any]:
+def named(place: CellFolder) -> dict[str, Any]:
     """Return what tells a cell from the others."""
     cell = place.cell
     return {"env_id": cell.group.name, "bounding": cell.group.configuration, "seed": cell.seed}
 
 
-def result(place: Place) -> dict[str, Any]:
+def result(place: CellFolder) -> dict[str, Any]:
     """Return the row of a finished cell."""
-    last = directory.read_table(place.run / "metrics.csv")[-1]
+    last = run_directory.read_table(place.run / "metrics.csv")[-1]
     speed = {"steps_per_second": float(last["fps"]), "training_seconds": float(last["seconds"])}
     return place.evaluated | named(place) | speed
 
 
-def curve(place: Place) -> list[dict[str, Any]]:
+def curve(place: CellFolder) -> list[dict[str, Any]]:
     """Return a row for each evaluation, with the diagnostics' means since the one before."""
-    metrics = directory.read_table(place.run / "metrics.csv")
+    metrics = run_directory.read_table(place.run / "metrics.csv")
     steps = np.array([float(row["timesteps"]) for row in metrics])
     rows, before = [], 0.0
-    for evaluation in directory.read_table(place.run / "evaluations.csv"):
+    for evaluation in run_directory.read_table(place.run / "evaluations.csv"):
         now = float(evaluation["timesteps"])
         window = [row for row, step in zip(metrics, steps, strict=True) if before < step <= now]
         row = {**named(place), "timesteps": int(now), "mean_return": float(evaluation["mean_return"])}
@@ -86,7 +86,7 @@ def main() -> None:
     parser.add_argument("--root", type=Path, default=Path("studies/bounding"), help="the study's folder")
     parser.add_argument("--out", type=Path, default=RESULTS, help=f"folder of the files (default: {RESULTS})")
     options = parser.parse_args()
-    places = [Place(options.root, cell) for cell in cells_of(read_cells(options.root))]
+    places = [CellFolder(options.root, cell) for cell in cells_of(read_cells(options.root))]
     places = sorted((place for place in places if place.stage is None), key=lambda place: [*named(place).values()])
     write_csv(options.out / "bounding.csv", [result(place) for place in places], COLUMNS)
     write_csv(options.out / "bounding_curves.csv", [row for place in places for row in curve(place)], CURVE_COLUMNS)

@@ -32,7 +32,7 @@ import tensorflow as tf
 from gymnasium import spaces
 
 from ddpg import DDPG, DDPGConfig
-from ddpg.experience.replay import Batch
+from ddpg.replay.minibatch import Batch
 
 v1 = tf.compat.v1
 

@@ -26,8 +26,8 @@ import numpy as np
 from gymnasium import spaces
 
 from ddpg import DDPG, DDPGConfig, ReplayBuffer
-from ddpg.experience.priorities import Priorities
-from ddpg.experience.sampling import Sampler
+from ddpg.replay.priorities import Priorities
+from ddpg.replay.sampling import Sampler
 
 RESULTS = Path(__file__).parent / "results" / "memory.json"
 PAGE, MARKS = Path(__file__).parents[1] / "docs" / "memory.md", "memory"

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import marks
-from ddpg.config import AgentConfig, DDPGConfig, DQNConfig
-from ddpg.runs.presets import PRESETS, Preset, preset_for
+from ddpg.config.algorithm_options import AgentConfig, DDPGConfig, DQNConfig
+from ddpg.config.presets import PRESETS, Preset, preset_for
 
 RESULTS = Path(__file__).parent / "results"
 PAGE = Path(__file__).parents[1] / "docs" / "options.md"

@@ -89,9 +89,9 @@ def agent_of(hidden: tuple[int, ...], updates_per_step: float, seconds: float):
 
 def scaling(collector: str, workers: int, rollouts: int) -> dict:
     """Return steps/s of N workers and the memory of the largest."""
-    from ddpg.distributed.collecting import collecting
+    from ddpg.workers.remote_loop import learning_from_workers
 
-    with agent_of((64, 64), 0.5, SECONDS) as agent, collecting(agent, Sleeping, collector, workers) as loop:
+    with agent_of((64, 64), 0.5, SECONDS) as agent, learning_from_workers(agent, Sleeping, collector, workers) as loop:
         agent.learn(200 * workers)  # starts the workers, compiles the update
         while loop.pool.ready < workers:
             agent.learn(100)
@@ -112,11 +112,11 @@ def scaling(collector: str, workers: int, rollouts: int) -> dict:
 
 def broadcast(collector: str, workers: int = 8) -> dict:
     """Return what it costs to publish a 256-256 actor: milliseconds each, and the share of the updates' time."""
-    from ddpg.distributed.collecting import collecting
+    from ddpg.workers.remote_loop import learning_from_workers
 
     with (
         agent_of((256, 256), 1.0, 0.0) as agent,
-        collecting(agent, functools.partial(Sleeping, 0.0), collector, workers) as loop,
+        learning_from_workers(agent, functools.partial(Sleeping, 0.0), collector, workers) as loop,
     ):
         agent.learn(1000)  # starts the workers, compiles the update
         updating, update = [0.0], agent.update
@@ -142,23 +142,23 @@ def broadcast(collector: str, workers: int = 8) -> dict:
         }
 
 
-class Ready:
+class WorkerReady:
     """Workers that have answered before they are asked, with one rollout again and again."""
 
     def __init__(self, assignment):
-        from ddpg.distributed.messages import Request
-        from ddpg.distributed.worker import Worker
+        from ddpg.workers.messages import RolloutRequest
+        from ddpg.workers.worker import Worker
 
-        self.rollout = Worker(assignment, 0, 0).rollout(Request(0, 0, 0, 0))
+        self.rollout = Worker(assignment, 0, 0).rollout(RolloutRequest(0, 0, 0, 0))
         self.events = []
 
     def publish(self, version, arrays):
         pass
 
     def start(self, worker, epoch):
-        from ddpg.distributed.messages import Ready
+        from ddpg.workers.messages import WorkerReady
 
-        self.events.append(Ready(worker, epoch))
+        self.events.append(WorkerReady(worker, epoch))
 
     def request(self, request):
         self.events.append(pickle.dumps(dataclasses.replace(self.rollout, request=request)))
@@ -173,15 +173,14 @@ class Ready:
 
 def taking(steps: int = 200_000) -> dict:
     """Return steps/s at which rollouts of 100 are unpacked, stored and accounted for, and their bytes a step."""
-    from ddpg.distributed.assigning import assignment_of
-    from ddpg.distributed.collecting import RemoteLoop
-    from ddpg.distributed.pool import Pool
+    from ddpg.workers.pool import WorkerPool
+    from ddpg.workers.remote_loop import RemoteLoop, worker_spec_of
 
     with agent_of((64, 64), 1.0, 0.0) as agent:
-        assignment = assignment_of(agent, functools.partial(Sleeping, 0.0), 8, 100, 0)
-        transport = Ready(assignment)
+        assignment = worker_spec_of(agent, functools.partial(Sleeping, 0.0), 8, 100, 0)
+        transport = WorkerReady(assignment)
         agent.config = agent.config.replace(learning_starts=10**9)
-        agent.loop = RemoteLoop(agent, Pool(transport, 8, 100))
+        agent.loop = RemoteLoop(agent, WorkerPool(transport, 8, 100))
         agent.learn(10_000)
         rates = []
         for _ in range(5):

@@ -97,7 +97,7 @@ class Sample(NamedTuple):
 def measure(vectorization: str, n_envs: int, more: dict[str, Any], warm_up: int, transitions: int) -> Sample:
     """Train, with a clock around the updater."""
     from ddpg import DDPG, DDPGConfig
-    from ddpg.runs.environments import make_training_env
+    from ddpg.runs.env_factory import make_training_env
 
     env = make_training_env(ENV, n_envs, vectorization)
     try:

@@ -1,7 +1,7 @@
 """DDPG actor-critic with pluggable gradient paths, on TensorFlow graphs and tflearn.
 
 Names are imported when first used, so that ``import ddpg`` is instant and a process that only needs
-``ddpg.experience.replay``, ``ddpg.acting.noise`` or ``ddpg.experience.spaces`` never imports TensorFlow. Where that is
+``ddpg.replay.buffer``, ``ddpg.policies.noise`` or ``ddpg.interaction.spaces`` never imports TensorFlow. Where that is
 imported for them, its start-up notices are held back (:mod:`ddpg.quiet`).
 """
 
@@ -14,37 +14,37 @@ import ddpg.quiet as _quiet
 
 _HOME = {
     "DDPG": "ddpg.agents.ddpg",
-    "DDPGConfig": "ddpg.config",
+    "DDPGConfig": "ddpg.config.algorithm_options",
     "DQN": "ddpg.agents.dqn",
-    "DQNConfig": "ddpg.config",
+    "DQNConfig": "ddpg.config.algorithm_options",
     "ActorNetwork": "ddpg.networks.actor",
     "CriticNetwork": "ddpg.networks.critic",
     "QNetwork": "ddpg.networks.q_network",
     "mlp": "ddpg.networks.layers",
     "conv": "ddpg.networks.layers",
     "Bounding": "ddpg.gradients.bounding",
-    "ReplayBuffer": "ddpg.experience.replay",
-    "Batch": "ddpg.experience.replay",
-    "EnvPoolVector": "ddpg.experience.pooled",
-    "FlattenParameterisedAction": "ddpg.experience.wrappers",
-    "GaussianNoise": "ddpg.acting.noise",
-    "OrnsteinUhlenbeckNoise": "ddpg.acting.noise",
+    "ReplayBuffer": "ddpg.replay.buffer",
+    "Batch": "ddpg.replay.buffer",
+    "EnvPoolVector": "ddpg.interaction.envpool",
+    "FlattenParameterisedAction": "ddpg.interaction.actions",
+    "GaussianNoise": "ddpg.policies.noise",
+    "OrnsteinUhlenbeckNoise": "ddpg.policies.noise",
     "Callback": "ddpg.agents.callbacks",
     "ProgressBar": "ddpg.agents.callbacks",
-    "CSVCallback": "ddpg.runs.logs",
+    "CSVCallback": "ddpg.runs.log_callbacks",
     "CallbackList": "ddpg.agents.callbacks",
-    "CheckpointCallback": "ddpg.runs.intervals",
-    "EvalCallback": "ddpg.runs.intervals",
-    "StopTrainingOnMaxEpisodes": "ddpg.agents.stop_training",
-    "StopTrainingOnNoModelImprovement": "ddpg.agents.stop_training",
-    "StopTrainingOnRewardThreshold": "ddpg.agents.stop_training",
-    "TensorBoardCallback": "ddpg.runs.logs",
-    "TrackerCallback": "ddpg.runs.logs",
+    "CheckpointCallback": "ddpg.runs.eval_callbacks",
+    "EvalCallback": "ddpg.runs.eval_callbacks",
+    "StopTrainingOnMaxEpisodes": "ddpg.agents.callbacks",
+    "StopTrainingOnNoModelImprovement": "ddpg.agents.callbacks",
+    "StopTrainingOnRewardThreshold": "ddpg.agents.callbacks",
+    "TensorBoardCallback": "ddpg.runs.log_callbacks",
+    "TrackerCallback": "ddpg.runs.log_callbacks",
     "evaluate": "ddpg.runs.evaluation",
     "train": "ddpg.runs.training",
     "resume": "ddpg.runs.training",
     "record": "ddpg.runs.video",
-    "load_policy": "ddpg.exports.loaded",
+    "load_policy": "ddpg.exports.numpy_policy",
     "compare_paths": "ddpg.laboratory.compare",
     "draw_paths": "ddpg.laboratory.picture",
     "UsageError": "ddpg.errors",
@@ -54,25 +54,21 @@ __all__ = [*sorted(_HOME), "__version__"]
 
 if _typing.TYPE_CHECKING:  # the names of _HOME as type checkers read them
     __version__: str
-    from ddpg.acting.noise import GaussianNoise as GaussianNoise
-    from ddpg.acting.noise import OrnsteinUhlenbeckNoise as OrnsteinUhlenbeckNoise
     from ddpg.agents.callbacks import Callback as Callback
     from ddpg.agents.callbacks import CallbackList as CallbackList
     from ddpg.agents.callbacks import ProgressBar as ProgressBar
+    from ddpg.agents.callbacks import StopTrainingOnMaxEpisodes as StopTrainingOnMaxEpisodes
+    from ddpg.agents.callbacks import StopTrainingOnNoModelImprovement as StopTrainingOnNoModelImprovement
+    from ddpg.agents.callbacks import StopTrainingOnRewardThreshold as StopTrainingOnRewardThreshold
     from ddpg.agents.ddpg import DDPG as DDPG
     from ddpg.agents.dqn import DQN as DQN
-    from ddpg.agents.stop_training import StopTrainingOnMaxEpisodes as StopTrainingOnMaxEpisodes
-    from ddpg.agents.stop_training import StopTrainingOnNoModelImprovement as StopTrainingOnNoModelImprovement
-    from ddpg.agents.stop_training import StopTrainingOnRewardThreshold as StopTrainingOnRewardThreshold
-    from ddpg.config import DDPGConfig as DDPGConfig
-    from ddpg.config import DQNConfig as DQNConfig
+    from ddpg.config.algorithm_options import DDPGConfig as DDPGConfig
+    from ddpg.config.algorithm_options import DQNConfig as DQNConfig
     from ddpg.errors import UsageError as UsageError
-    from ddpg.experience.pooled import EnvPoolVector as EnvPoolVector
-    from ddpg.experience.replay import Batch as Batch
-    from ddpg.experience.replay import ReplayBuffer as ReplayBuffer
-    from ddpg.experience.wrappers import FlattenParameterisedAction as FlattenParameterisedAction
-    from ddpg.exports.loaded import load_policy as load_policy
+    from ddpg.exports.numpy_policy import load_policy as load_policy
     from ddpg.gradients.bounding import Bounding as Bounding
+    from ddpg.interaction.actions import FlattenParameterisedAction as FlattenParameterisedAction
+    from ddpg.interaction.envpool import EnvPoolVector as EnvPoolVector
     from ddpg.laboratory.compare import compare_paths as compare_paths
     from ddpg.laboratory.picture import draw_paths as draw_paths
     from ddpg.networks.actor import ActorNetwork as ActorNetwork
@@ -80,12 +76,16 @@ if _typing.TYPE_CHECKING:  # the names of _HOME as type checkers read them
     from ddpg.networks.layers import conv as conv
     from ddpg.networks.layers import mlp as mlp
     from ddpg.networks.q_network import QNetwork as QNetwork
+    from ddpg.policies.noise import GaussianNoise as GaussianNoise
+    from ddpg.policies.noise import OrnsteinUhlenbeckNoise as OrnsteinUhlenbeckNoise
+    from ddpg.replay.buffer import ReplayBuffer as ReplayBuffer
+    from ddpg.replay.minibatch import Batch as Batch
+    from ddpg.runs.eval_callbacks import CheckpointCallback as CheckpointCallback
+    from ddpg.runs.eval_callbacks import EvalCallback as EvalCallback
     from ddpg.runs.evaluation import evaluate as evaluate
-    from ddpg.runs.intervals import CheckpointCallback as CheckpointCallback
-    from ddpg.runs.intervals import EvalCallback as EvalCallback
-    from ddpg.runs.logs import CSVCallback as CSVCallback
-    from ddpg.runs.logs import TensorBoardCallback as TensorBoardCallback
-    from ddpg.runs.logs import TrackerCallback as TrackerCallback
+    from ddpg.runs.log_callbacks import CSVCallback as CSVCallback
+    from ddpg.runs.log_callbacks import TensorBoardCallback as TensorBoardCallback
+    from ddpg.runs.log_callbacks import TrackerCallback as TrackerCallback
     from ddpg.runs.training import resume as resume
     from ddpg.runs.training import train as train
     from ddpg.runs.video import record as record

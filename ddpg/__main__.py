@@ -2,7 +2,7 @@
 
 import sys
 
-from ddpg.cli import main
+from ddpg.cli.main import main
 
 if __name__ == "__main__":
     sys.exit(main())

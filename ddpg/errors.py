@@ -45,7 +45,7 @@ def file_faults(advice: str | Callable[[], str]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def about(path: Any) -> Iterator[None]:
+def with_filename(path: Any) -> Iterator[None]:
     """Let an ``OSError`` that names no file name ``path``: writing to an open file knows none."""
     try:
         yield

@@ -1,4 +1,4 @@
-"""What is said on stderr while something takes its time, and how returns are written."""
+"""Progress messages and bars on stderr, and how numbers are shown to people."""
 
 import contextlib
 import sys
@@ -8,7 +8,7 @@ from typing import Any
 
 
 @contextlib.contextmanager
-def saying(text: str, enabled: bool = True) -> Iterator[None]:
+def progress_message(text: str, enabled: bool = True) -> Iterator[None]:
     """Show a line on a terminal as long as something takes; nothing where stderr is none, or not ``enabled``."""
     enabled = enabled and sys.stderr.isatty()
     if enabled:
@@ -20,13 +20,13 @@ def saying(text: str, enabled: bool = True) -> Iterator[None]:
             print("\r\033[K", end="", file=sys.stderr, flush=True)
 
 
-def note(text: str) -> None:
+def print_to_stderr(text: str) -> None:
     """Say a line on stderr, where there is one."""
     if sys.stderr is not None:  # print would take stdout instead
         print(f"ddpg: {text}", file=sys.stderr, flush=True)
 
 
-def bar(**options: Any) -> Any:
+def tqdm_bar(**options: Any) -> Any:
     """Return a tqdm bar on stderr, or in a notebook its widget, that follows the width of its place."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a notebook without ipywidgets gets the bar of characters
@@ -40,7 +40,7 @@ def is_narrow(bar: Any) -> bool:
     return bool(columns) and columns < 100
 
 
-def significant(value: float) -> str:
+def format_number(value: float) -> str:
     """Return a number for people, with four significant digits, or the whole ones of a larger number.
 
     >>> significant(0.20512), significant(-0.0321), significant(-1234.56), significant(-0.0)

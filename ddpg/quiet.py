@@ -1,4 +1,4 @@
-"""Keeping TensorFlow's start-up notices off the terminal and out of notebooks."""
+"""Hold back TensorFlow's start-up notices, in terminals and notebooks."""
 
 import contextlib
 import os

@@ -6,7 +6,7 @@ import json
 import gymnasium as gym
 import numpy as np
 
-from ddpg.storage import checkpoint
+from ddpg.checkpoints import checkpoint
 
 
 def fields(**changes):

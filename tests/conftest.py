@@ -10,7 +10,8 @@ import tempfile
 from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-# Before NumPy reads it, as ddpg.cli does: a second BLAS thread that waits for its core costs more than it computes.
+# Before NumPy reads it, as ddpg.cli.main does: a second BLAS thread that waits for its core costs more than it
+# computes.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # Processes side by side share the cores.
 os.environ.setdefault(
@@ -29,7 +30,7 @@ import tensorflow as tf
 from hypothesis import settings
 from tensorflow.python.util import tf_stack
 
-from ddpg.updates.session import LendingSession
+from ddpg.learners.synced_session import SyncedSession
 
 # Correctness, not speed: a busy machine may take its time.
 settings.register_profile("unhurried", deadline=None)
@@ -108,7 +109,7 @@ def graph():
 @pytest.fixture
 def session(graph):
     """A default session on the fresh graph, as agents have it."""
-    with LendingSession().as_default() as session:
+    with SyncedSession().as_default() as session:
         yield session
 
 

@@ -4,10 +4,10 @@ import gymnasium as gym
 import numpy as np
 import tensorflow as tf
 
-from ddpg.experience.replay import Batch
-from ddpg.updates.learner import FusedLearner, SteppedLearner, UncompiledLearner
-from ddpg.updates.registry import update_of
-from ddpg.updates.session import LendingSession
+from ddpg.algorithms.registry import update_of
+from ddpg.learners.graph import SteppedLearner, UncompiledLearner, XLALearner
+from ddpg.learners.synced_session import SyncedSession
+from ddpg.replay.minibatch import Batch
 
 v1 = tf.compat.v1
 K, B, SEED = 5, 7, 11
@@ -26,7 +26,7 @@ def learner_of(driver, update, batch_size, updates_per_call, **options):
     """Return the driver that is called "compiled", "uncompiled" or "stepped"."""
     if driver == "stepped":
         return SteppedLearner(update, batch_size=batch_size, **options)
-    kind = {"compiled": FusedLearner, "uncompiled": UncompiledLearner}[driver]
+    kind = {"compiled": XLALearner, "uncompiled": UncompiledLearner}[driver]
     return kind(update, batch_size=batch_size, updates_per_call=updates_per_call, **options)
 
 
@@ -40,7 +40,7 @@ class Driven:
             self.update = update = update_of(config).build(config, (OBSERVATIONS, ACTIONS), NO_NETWORKS)
             self.learner = learner_of(driver, update, B, K)
             self.networks = [update.actor, *update.critics]
-            self.session = LendingSession()
+            self.session = SyncedSession()
             variables = [
                 moved
                 for network in self.networks

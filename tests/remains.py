@@ -3,8 +3,8 @@
 import numpy as np
 import tensorflow as tf
 
-from ddpg.runs import directory
-from ddpg.storage import checkpoint
+from ddpg.checkpoints import checkpoint
+from ddpg.runs import run_directory
 
 v1 = tf.compat.v1
 
@@ -16,7 +16,7 @@ def what_is_left(run):
     del left["run/seconds"], left["run/tables"]  # the clock's, and of rows in which the clock is
     left |= {name: manifest[name] for name in ("num_timesteps", "num_updates", "owed_updates", "random_states")}
     for name in ("metrics", "episodes", "evaluations"):
-        rows = directory.read_table(run / f"{name}.csv")
+        rows = run_directory.read_table(run / f"{name}.csv")
         left[name] = [
             {key: cell for key, cell in row.items() if key not in ("seconds", "compile_seconds", "fps")} for row in rows
         ]

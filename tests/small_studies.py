@@ -3,9 +3,9 @@
 import json
 import sys
 
-from ddpg.runs import description
+from ddpg.runs import run_config
 from ddpg.studies.study import cells_of, read_study
-from ddpg.studies.study_folder import Place
+from ddpg.studies.study_folder import CellFolder
 
 STUB = """
 import json, os, pathlib, signal, sys, time
@@ -75,7 +75,7 @@ class Stubbed:
     def describe(self, seeds, more=""):
         self.file.write_text(STUDY.format(seeds=seeds, more=more))
         self.groups = read_study(self.file)
-        self.places = [Place(self.root, cell) for cell in cells_of(self.groups)]
+        self.places = [CellFolder(self.root, cell) for cell in cells_of(self.groups)]
 
     @property
     def calls(self):
@@ -92,7 +92,7 @@ def train_by_hand(place, returns, steps=100):
     made = {"algorithm": group.algorithm, "seed": place.cell.seed, "config": group.options, "versions": {}}
     asked = {name: getattr(group, name) for name in ("total_timesteps", "evaluation_interval", "evaluation_episodes")}
     made |= asked | {"env_id": group.env_id, "n_envs": 1, "vectorization": "sync", "command": []}
-    description.write(folder, made)
+    run_config.write(folder, made)
     rows = [f"{50 * (index + 1)},{value},1.5," for index, value in enumerate(returns)]
     (folder / "evaluations.csv").write_text("\n".join(["timesteps,mean_return,std_return,success_rate", *rows, ""]))
     (folder / "metrics.csv").write_text(f"timesteps,seconds,fps\n{steps},{steps / 50},50\n")

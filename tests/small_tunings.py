@@ -4,7 +4,7 @@ import json
 import sys
 
 from ddpg import DDPGConfig
-from ddpg.studies.space import read_space
+from ddpg.studies.search_space import read_space
 from ddpg.studies.study import Group
 from ddpg.studies.tuning import run_tuning
 from ddpg.studies.tuning_plan import plan_of

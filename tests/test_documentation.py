@@ -15,8 +15,8 @@ from typing import NamedTuple
 import pytest
 
 import ddpg
-import ddpg.cli
-from ddpg.family import CriticOptions, TD3Options
+import ddpg.cli.main
+from ddpg.config.algorithm_options import CriticOptions, TD3Options
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -46,9 +46,9 @@ LONG = (
     "ddpg.laboratory.compare.compare_paths",
     "ddpg.runs.evaluation.evaluate",
     "ddpg.runs.plotting.plot_curves",
-    "ddpg.runs.watching.record_run",
-    "ddpg.runs.watching.watch_run",
-    "ddpg.studies.study_jobs.run_study",
+    "ddpg.runs.saved_policy.record_run",
+    "ddpg.runs.saved_policy.watch_run",
+    "ddpg.studies.scheduler.run_study",
     "ddpg.studies.study_folder.read_cells",
     "ddpg.studies.tuning.run_tuning",
 )
@@ -107,8 +107,8 @@ def briefly(monkeypatch):
     """Leave out what only takes time: most steps, pictures and boundings, and compiling; other tests do not."""
     from ddpg.agents.off_policy import OffPolicyAgent
     from ddpg.laboratory import compare, trial
+    from ddpg.learners import updater
     from ddpg.runs import video
-    from ddpg.updates import updater
 
     learn, pictures = OffPolicyAgent.learn, video._pictures
 
@@ -118,7 +118,7 @@ def briefly(monkeypatch):
     monkeypatch.setattr(OffPolicyAgent, "learn", brief)
     monkeypatch.setattr(video, "_pictures", lambda *options: itertools.islice(pictures(*options), SHORT))
     monkeypatch.setattr(updater.Updater, "_native", lambda _: None)
-    monkeypatch.setattr(updater, "FusedLearner", updater.UncompiledLearner)
+    monkeypatch.setattr(updater, "XLALearner", updater.UncompiledLearner)
     monkeypatch.setattr(trial, "_compiled", lambda *_: None)
     monkeypatch.setattr(compare, "BOUNDINGS", ("inverting",))
 
@@ -133,7 +133,7 @@ def run_command(line, where):
         for function in LONG:
             patch.setattr(function, begin)
         with contextlib.suppress(AboutToBegin):
-            assert ddpg.cli.main(arguments) == 0, f"{where}: {line}"
+            assert ddpg.cli.main.main(arguments) == 0, f"{where}: {line}"
 
 
 def run_shell(block, where):
@@ -270,7 +270,7 @@ def test_every_option_of_the_family_has_a_page():
 
 
 def test_every_recipe_has_a_page_with_each_of_its_options_and_how_to_replicate_it():
-    from ddpg.runs.recipes import RECIPES, read_recipe
+    from ddpg.config.presets import RECIPES, read_recipe
 
     assert {page.stem for page in (DOCS / "recipes").glob("*.md")} == {*RECIPES}
     for recipe in RECIPES:

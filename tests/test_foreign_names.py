@@ -4,10 +4,11 @@ import dataclasses
 
 import pytest
 
-from ddpg import DDPGConfig, DQNConfig, UsageError, foreign_names
-from ddpg.cli import COMMANDS, main
-from ddpg.commands.training import Train
-from ddpg.commands.tuning import Tune
+from ddpg import DDPGConfig, DQNConfig, UsageError
+from ddpg.cli.main import COMMANDS, main
+from ddpg.cli.studies import Tune
+from ddpg.cli.train import Train
+from ddpg.config import name_hints
 from ddpg.runs.packages import elsewhere, how_to_install
 
 BOX, DISCRETE, RUN = "train Pendulum-v1 ", "train CartPole-v1 ", "evaluate runs/Pendulum-v1/1 "
@@ -166,12 +167,12 @@ def test_a_hundred_mistakes():
 def test_nothing_that_exists_is_called_foreign_and_everything_suggested_exists():
     flags = {name for command in COMMANDS.values() for name in command.flags()}
     options = {field.name for kind in (DDPGConfig, DQNConfig) for field in dataclasses.fields(kind)}
-    assert {name for here in foreign_names.RENAMED.values() for name in here} <= flags | options
-    assert not {*foreign_names.ADVICE, *foreign_names.RENAMED} & (options - {"learning_rate"})
+    assert {name for here in name_hints.RENAMED.values() for name in here} <= flags | options
+    assert not {*name_hints.ADVICE, *name_hints.RENAMED} & (options - {"learning_rate"})
     for kind in (Train, Tune):
-        assert not {*foreign_names.ADVICE, *foreign_names.RENAMED} & {*kind.flags()} - {"env"}
-    assert {*foreign_names.COMMANDS.values()} == {*COMMANDS}
-    assert not {*foreign_names.COMMANDS} & {*COMMANDS}
+        assert not {*name_hints.ADVICE, *name_hints.RENAMED} & {*kind.flags()} - {"env"}
+    assert {*name_hints.COMMANDS.values()} == {*COMMANDS}
+    assert not {*name_hints.COMMANDS} & {*COMMANDS}
 
 
 def test_whole_numbers_in_exponents_are_numbers():

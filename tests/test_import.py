@@ -70,7 +70,7 @@ assert not tf.executing_eagerly()
 def test_workers_parts_need_no_tensorflow():
     rooms = {"experience": ("replay", "interaction", "spaces"), "acting": ("noise", "program")}
     modules = ", ".join(f"ddpg.{room}.{name}" for room, names in rooms.items() for name in names)
-    run(f"import {modules}, ddpg.config, ddpg_envs, sys; assert 'tensorflow' not in sys.modules")
+    run(f"import {modules}, ddpg.config.algorithm_options, ddpg_envs, sys; assert 'tensorflow' not in sys.modules")
 
 
 def test_type_checkers_see_the_names_that_are_imported_when_first_used():

@@ -11,22 +11,22 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from ddpg.acting.schedules import SCHEDULES, interpolate
-from ddpg.agents.base import _discounting
-from ddpg.agents.loop import Loop
-from ddpg.config import DDPGConfig
-from ddpg.experience.batch import Batch
-from ddpg.experience.normalisers import ObservationNormaliser, RewardNormaliser
-from ddpg.experience.priorities import Priorities
-from ddpg.gradients.bounding import penalised
+from ddpg.agents.base import _with_default_gamma
+from ddpg.agents.learn_loop import LearnLoop
+from ddpg.algorithms.base import UpdateCounter
+from ddpg.algorithms.ddpg import next_actions
+from ddpg.algorithms.td3 import TD3Update
+from ddpg.config.algorithm_options import DDPGConfig
+from ddpg.gradients.backward import huber_weights, weight_gradient
+from ddpg.gradients.bounding import with_pre_activation_penalty
 from ddpg.gradients.td import huber, mean_square, stop_gradient
-from ddpg.gradients.weighting import huber_weights, weighted
+from ddpg.networks.batch_renorm import batch_renormalization
 from ddpg.networks.layers import layer_normalization, output_layer
-from ddpg.networks.renorm import batch_renormalization
 from ddpg.networks.value import ValueNetwork
-from ddpg.updates.counting import UpdateCount
-from ddpg.updates.ddpg import next_actions
-from ddpg.updates.td3 import TD3Update
+from ddpg.policies.schedules import SCHEDULES, interpolate
+from ddpg.replay.minibatch import Batch
+from ddpg.replay.normalizers import ObservationNormalizer, RewardNormalizer
+from ddpg.replay.priorities import Priorities
 
 v1 = tf.compat.v1
 PAGES = Path(__file__).parents[1] / "docs" / "options"
@@ -37,9 +37,9 @@ ELSEWHERE = {
     "block": "tests/networks: residual blocks against NumPy",
     "hindsight": "tests/agents/test_hindsight.py: the share, the goals and their rewards",
     "n_steps": "docs/equations.md, which the tests run",
-    "overlap": "an order of calls: tests/agents/test_overlap.py",
-    "parameter_noise": "tests/acting/test_parameter_noise.py",
-    "target": "docs/equations.md and tests/updates/test_crossq.py",
+    "overlap": "an order of calls: tests/agents/test_learn_loop.py",
+    "parameter_noise": "tests/policies/test_parameter_noise.py",
+    "target": "docs/equations.md and tests/algorithms/test_crossq.py",
 }
 
 
@@ -86,7 +86,7 @@ L_i = 1/B Σ (Q_i(s, a) − y)²        for each critic i
 ∇θJ = 1/B Σ ∇ₐQ_1(s, a)|a=μ(s) ∇θμ(s)
 """)  # fmt: skip
 def test_n_critics(session, rng):
-    """The losses and the actor's gradient are those of tests/updates/test_td3.py; y here."""
+    """The losses and the actor's gradient are those of tests/algorithms/test_td3.py; y here."""
     r, terminated, *values = rng.normal(size=(5, 4, 1)).astype(np.float32)
     terminated = (terminated > 0).astype(np.float32)
     zeros = tf.zeros([4, 1])
@@ -139,7 +139,7 @@ def test_norms(session, rng):
 
 @states("adam_beta1", "m ← β₁m + (1 − β₁)g,    v ← β₂v + (1 − β₂)g²,    θ ← θ − α √(1 − β₂ᵗ)/(1 − β₁ᵗ) · m / (√v + ε)")
 def test_adam_beta1(session):
-    from ddpg.networks.optimizers import make_optimizer, with_beta1
+    from ddpg.networks.base import make_optimizer, with_beta1
 
     theta = v1.get_variable("theta", initializer=[1.0, -2.0], use_resource=True)
     fed = v1.placeholder(tf.float32, [2])
@@ -169,7 +169,7 @@ def test_critic_l2(session):
 @pytest.mark.parametrize("steps", [20, 100, 200, 1000, 5000])
 def test_gamma(steps):
     env = SimpleNamespace(spec=SimpleNamespace(max_episode_steps=steps))
-    assert _discounting(DDPGConfig(gamma=None), env).gamma == min(max(1 - 5 / steps, 0.95), 0.995)
+    assert _with_default_gamma(DDPGConfig(gamma=None), env).gamma == min(max(1 - 5 / steps, 0.95), 0.995)
 
 
 @states("max_gradient_norm", "g ← g · min(1, c / ‖g‖),    ‖g‖² = Σ over all variables of ‖g_v‖²")
@@ -191,7 +191,7 @@ def test_max_gradient_norm(c, session):
 @states("normalize_observations", "ŝ = clip((s − mean) / √(variance + 1e-8), −10, 10)")
 def test_normalize_observations(rng):
     s = (rng.normal(size=(50, 3)) * [1, 0, 5]).astype(np.float32)
-    normaliser = ObservationNormaliser((3,))
+    normaliser = ObservationNormalizer((3,))
     normaliser.update(s)
     s = np.concatenate([s, [[99, 99, -99]]]).astype(np.float32)
     expected = np.clip((s - s[:50].mean(axis=0)) / np.sqrt(s[:50].var(axis=0) + 1e-8), -10, 10)
@@ -203,7 +203,7 @@ def test_normalize_observations(rng):
     "G ← γG + r  (0 at an episode's start),    r̂ = r / max(std(G), max|G| / 5)    (r̂ = r while every G was 0)",
 )
 def test_normalize_rewards():
-    normaliser = RewardNormaliser(0.5)
+    normaliser = RewardNormalizer(0.5)
     normaliser.update(np.zeros(1), np.zeros(1, bool), [0])
     assert normaliser.scale == 1.0
     normaliser.update(np.array([4.0, -2.0, 8.0]), np.array([False, True, False]), [0, 0, 0])
@@ -231,7 +231,7 @@ update k:  φ ← φ − α ∇L                                   always
            θ ← θ + β ∇θJ,   θ′, φ′ move by τ               where k mod d = 0
 """)  # fmt: skip
 def test_policy_delay(session):
-    count = UpdateCount("updates")
+    count = UpdateCounter("updates")
     assert isinstance(count.every(3, lambda: tf.constant(1), lambda: tf.constant(0)), tf.Tensor)
     assert [count.due(k - 1) for k in range(1, 8)] == [(k % 3 == 0,) for k in range(1, 8)]
 
@@ -243,7 +243,7 @@ L(θ) = −1/B Σ Q(s, tanh(p)) + c/(BA) Σ p²,    p = the actor's output befor
 def test_pre_activation_penalty(session, rng):
     p = rng.normal(size=(4, 3)).astype(np.float32)
     tensor = tf.constant(p)
-    (found,) = tf.gradients(-tf.reduce_sum(tf.tanh(penalised(tensor, 0.7))) / 4, tensor)
+    (found,) = tf.gradients(-tf.reduce_sum(tf.tanh(with_pre_activation_penalty(tensor, 0.7))) / 4, tensor)
     expected = -(1 - np.tanh(p) ** 2) / 4 + 2 * 0.7 * p / (4 * 3)
     np.testing.assert_allclose(session.run(found), expected, rtol=1e-4, atol=1e-6)
 
@@ -272,8 +272,8 @@ def test_prioritised(session):
     # The gradient for q of each loss: dL/dq = −2 w δ/B, and −2 δ/B within 1, ∓2/B beyond.
     phi = v1.get_variable("q", initializer=np.zeros((4, 1), np.float32), use_resource=True)
     y = tf.constant(delta[:, None], tf.float32)
-    (by_weight, _), = stop_gradient(weighted(phi, tf.constant(found)), y, [phi])  # fmt: skip
-    (by_lap, _), = stop_gradient(weighted(phi, huber_weights(phi, y)), y, [phi])  # fmt: skip
+    (by_weight, _), = stop_gradient(weight_gradient(phi, tf.constant(found)), y, [phi])  # fmt: skip
+    (by_lap, _), = stop_gradient(weight_gradient(phi, huber_weights(phi, y)), y, [phi])  # fmt: skip
     session.run(phi.initializer)
     np.testing.assert_allclose(session.run(by_weight)[:, 0], -2 * w * delta / 4, rtol=1e-6)
     np.testing.assert_allclose(session.run(by_lap)[:, 0], -2 * np.clip(delta, -1, 1) / 4, rtol=1e-6)
@@ -304,7 +304,7 @@ def test_updates_per_step():
     config = DDPGConfig(updates_per_step=0.75, updates_per_call=4)
     agent = SimpleNamespace(config=config, compile_seconds=1.0, update=lambda n: made.append(n) or {})
     callbacks = SimpleNamespace(on_update=lambda *_: None)
-    loop, owed, expected = Loop(), 0.0, []
+    loop, owed, expected = LearnLoop(), 0.0, []
     for steps in (1, 2, 8, 3, 3, 1):
         loop._earn(agent, steps, 100, callbacks)
         owed += steps * 0.75
@@ -323,7 +323,7 @@ L = −1/B Σ Σ_i t_i(y) log p_i(s, a)
 """)  # fmt: skip
 @pytest.mark.parametrize("spread", [0.0, 0.75])
 def test_critic(spread, session, rng):
-    from ddpg.networks.categorical import CategoricalCritic
+    from ddpg.networks.critic import CategoricalCritic
 
     n, low, high = 5, -2.0, 6.0
     z = low + np.arange(n) * (high - low) / (n - 1)

@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 
 from ddpg import DDPG, DDPGConfig, ProgressBar
-from ddpg.experience.transitions import Episode
-from ddpg.progress import saying, significant
+from ddpg.interaction.transitions import Episode
+from ddpg.progress import format_number, progress_message
 from ddpg.quiet import quiet_tensorflow
 
 
@@ -58,23 +58,23 @@ def on_a_terminal(monkeypatch, columns=80):
     ],
 )
 def test_returns_have_significant_digits(value, text):
-    assert significant(value) == text
+    assert format_number(value) == text
 
 
 def test_a_line_on_a_terminal_is_taken_back(monkeypatch):
     terminal = on_a_terminal(monkeypatch)
-    with saying("loading"):
+    with progress_message("loading"):
         assert terminal.text() == "loading ..."
     assert terminal.text().endswith("\r\033[K")
 
 
 def test_no_line_where_it_is_not_wanted_or_where_there_is_no_terminal(monkeypatch):
     terminal = on_a_terminal(monkeypatch)
-    with saying("loading", False):
+    with progress_message("loading", False):
         pass
     assert terminal.text() == ""
     monkeypatch.setattr(sys, "stderr", io.StringIO())
-    with saying("loading"):
+    with progress_message("loading"):
         assert sys.stderr.getvalue() == ""
 
 
@@ -149,7 +149,7 @@ def test_only_notices_are_held_back(capfd):
 
 
 def test_speed_is_without_compiling(tmp_path):
-    from ddpg.runs.directory import read_table
+    from ddpg.runs.run_directory import read_table
     from ddpg.runs.training import train
 
     config = DDPGConfig(hidden=(4,), batch_size=4, learning_starts=4, updates_per_call=4, jit=False)

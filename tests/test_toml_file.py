@@ -6,9 +6,9 @@ import sys
 
 import pytest
 
-from ddpg.cli import main
+from ddpg.cli.main import main
+from ddpg.config.toml_file import MAX_BYTES, MAX_DEPTH, read_toml
 from ddpg.errors import UsageError
-from ddpg.toml_file import MAX_BYTES, MAX_DEPTH, read_toml
 
 # The file's text, and a word of the message that says what is wrong with it.
 HOSTILE = {
@@ -69,7 +69,7 @@ def test_commands_refuse_them_with_status_2(tmp_path, monkeypatch, capsys, comma
 
 def test_a_pipe_that_nobody_writes_to_is_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "options.toml")
-    code = "import sys; from ddpg.toml_file import read_toml; read_toml(sys.argv[1])"
+    code = "import sys; from ddpg.config.toml_file import read_toml; read_toml(sys.argv[1])"
     ended = subprocess.run(
         [sys.executable, "-c", code, str(tmp_path / "options.toml")], capture_output=True, timeout=60, check=False
     )

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from ddpg import UsageError
-from ddpg import validation as values
-from ddpg.experience import spaces
+from ddpg.interaction import spaces
+from ddpg.interaction import validation as values
 
 Box = gym.spaces.Box
 
@@ -63,7 +63,7 @@ def test_beyond_float32(value):
     with pytest.raises(UsageError, match=r"x holds .* at index \[0, 1\]; expected finite numbers"):
         values.as_float32([[0.0, value]], "x")
     with pytest.raises(UsageError, match=r"reward holds .*; expected a finite number"):
-        values.as_reward(value)
+        values.validate_reward(value)
 
 
 def test_what_is_within_float32_is_taken_as_it_is():
@@ -79,8 +79,8 @@ def test_what_is_within_float32_is_taken_as_it_is():
 
 @pytest.mark.parametrize("value", [True, False, np.True_, np.False_, 0, 1, np.int64(1), np.array(True), np.array(0)])
 def test_flags(value):
-    assert values.as_flag(value, "x") is bool(value)
-    found = values.as_flags([value, False], 2, "x")
+    assert values.validate_flag(value, "x") is bool(value)
+    found = values.validate_flags([value, False], 2, "x")
     assert found.dtype == bool
     assert found.tolist() == [bool(value), False]
 
@@ -88,19 +88,19 @@ def test_flags(value):
 @pytest.mark.parametrize("value", [None, np.nan, 1.0, 2, -1, "True", np.array(1.0), [True], np.array([True]), {}])
 def test_no_flags(value):
     with pytest.raises(UsageError, match=r"x=.* is not a flag; expected True or False"):
-        values.as_flag(value, "x")
+        values.validate_flag(value, "x")
     with pytest.raises(UsageError, match="x"):
-        values.as_flags([value, value], 2, "x")
+        values.validate_flags([value, value], 2, "x")
 
 
 def test_flags_of_another_count():
     with pytest.raises(UsageError, match=r"x has shape \(3,\); expected \(2,\)"):
-        values.as_flags(np.zeros(3, bool), 2, "x")
+        values.validate_flags(np.zeros(3, bool), 2, "x")
 
 
 @pytest.mark.parametrize("value", [1, 1.0, True, np.float32(1), np.float64(1), np.int64(1), np.array(1.0), np.True_])
 def test_rewards(value):
-    found = values.as_reward(value)
+    found = values.validate_reward(value)
     assert (type(found), found) == (float, 1.0)
 
 
@@ -117,7 +117,7 @@ def test_rewards(value):
 )
 def test_no_rewards(value, message):
     with pytest.raises(UsageError, match=message):
-        values.as_reward(value)
+        values.validate_reward(value)
 
 
 # -- masked entries -----------------------------------------------------------------------------------
@@ -126,7 +126,7 @@ MASKED = np.ma.masked_array([1.0, 2.0, 3.0], mask=[False, True, False])
 
 
 @pytest.mark.parametrize("value", [MASKED, [MASKED, MASKED], ((np.zeros(3), MASKED),), np.ma.masked])
-@pytest.mark.parametrize("read", [values.as_numbers, values.as_float32])
+@pytest.mark.parametrize("read", [values.validate_numeric, values.as_float32])
 def test_masked_entries_are_refused(value, read):
     with pytest.raises(UsageError) as caught:
         read(value, "x")
@@ -141,10 +141,10 @@ def test_the_first_masked_entry_is_named():
 def test_masked_rewards_and_flags_are_refused():
     masked = np.ma.masked_array([True, False], mask=[False, True])
     for read in (
-        lambda: values.as_reward(np.ma.masked, "x"),
-        lambda: values.as_rewards(np.ma.masked_array([1.0, 2.0], mask=[True, False]), 2, "x"),
-        lambda: values.as_flag(np.ma.masked_array(True, mask=True), "x"),
-        lambda: values.as_flags(masked, 2, "x"),
+        lambda: values.validate_reward(np.ma.masked, "x"),
+        lambda: values.validate_rewards(np.ma.masked_array([1.0, 2.0], mask=[True, False]), 2, "x"),
+        lambda: values.validate_flag(np.ma.masked_array(True, mask=True), "x"),
+        lambda: values.validate_flags(masked, 2, "x"),
     ):
         with pytest.raises(UsageError, match="masked"):
             read()
@@ -155,4 +155,4 @@ def test_nothing_masked_is_plain_data():
         array = values.as_float32(value, "x")
         assert type(array) is np.ndarray
         assert array.tolist() == [1, 2]
-    assert values.as_flags(np.ma.masked_array([True, False]), 2, "x").tolist() == [True, False]
+    assert values.validate_flags(np.ma.masked_array([True, False]), 2, "x").tolist() == [True, False]

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from ddpg.distributed.messages import Ready, Rollout
-from ddpg.distributed.worker import Worker
+from ddpg.workers.messages import Rollout, WorkerReady
+from ddpg.workers.worker import Worker
 
 
 def rollout(request, length=3, under_way=0, version=0, seconds=0.0):
@@ -52,7 +52,7 @@ class Here(Played):
     def start(self, worker, epoch):
         super().start(worker, epoch)
         self.workers[worker] = Worker(self.assignment, worker, epoch)
-        self.events.append(Ready(worker, epoch))
+        self.events.append(WorkerReady(worker, epoch))
 
     def request(self, request):
         super().request(request)

@@ -12,7 +12,7 @@ from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 RESULTS = Path(__file__).parents[1] / "results" / "faults"
-COMMAND = [sys.executable, "-m", "ddpg.cli"]
+COMMAND = [sys.executable, "-m", "ddpg.cli.main"]
 SMALL = ("--hidden", "8", "--batch-size", "8", "--learning-starts", "50", "--updates-per-call", "10", "--no-jit")
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ddpg import DDPGConfig, UsageError
-from ddpg.experience.batch import Batch
+from ddpg.replay.minibatch import Batch
 
 SIZES = (1, 3, 7, 97, 1000)
 SIZE_SHARES = (0.24, 0.32, 0.32, 0.115, 0.005)

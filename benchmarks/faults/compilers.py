@@ -36,11 +36,11 @@ from benchmarks.faults.common import RESULTS
 from benchmarks.faults.compiler_cases import VALUES, Case, minibatches, sample, simpler, weights
 from benchmarks.faults.disturbed import Disturbed
 from ddpg import DDPG, UsageError
-from ddpg.experience.batch import Batch
-from ddpg.native.program import NoTranslation
-from ddpg.updates.learner import FusedLearner, UncompiledLearner, Updated
-from ddpg.updates.native_learner import NativeLearner
-from ddpg.updates.session import assign
+from ddpg.compiler.ir import Unsupported
+from ddpg.learners.graph import LearnerResult, UncompiledLearner, XLALearner
+from ddpg.learners.native import NativeLearner
+from ddpg.learners.synced_session import assign_variables
+from ddpg.replay.minibatch import Batch
 
 KINDS = 12  # of values, on each network
 XLA_EVERY = 20  # networks
@@ -79,7 +79,7 @@ class Rivals:
     """The same update for a session and for compilers, on the variables of one agent.
 
     Raises:
-        NoTranslation: the native compiler does not know the update.
+        Unsupported: the native compiler does not know the update.
     """
 
     def __init__(self, case: Case, xla: bool = False):
@@ -91,14 +91,14 @@ class Rivals:
             self._drivers: dict[str, Any] = {
                 "native": NativeLearner(update, **sizes, threads=case.options.get("threads", 1))
             }
-        except NoTranslation:
+        except Unsupported:
             agent.close()
             raise
         with agent.graph.gradient_override_map({"Relu": _SELECTED}):
             self._reference = UncompiledLearner(update, **sizes)
             self._disturbed = Disturbed(update, agent.global_variables, case.batch, case.seed)
         if xla:
-            self._drivers["xla"] = FusedLearner(update, **sizes)
+            self._drivers["xla"] = XLALearner(update, **sizes)
         self._variables = agent.global_variables
         self._initial = self._read()
 
@@ -120,8 +120,8 @@ class Rivals:
     def _after(self, driver: Any, start: Mapping[str, np.ndarray], batch: Batch) -> Arrays:
         """Return variables, metrics and TD errors after the updates."""
         session = self._agent.session
-        assign(session.run, list(self._variables.values()), [start[name] for name in self._variables])
-        updated: Updated = driver.update(session, batch, self._case.updates)
+        assign_variables(session.run, list(self._variables.values()), [start[name] for name in self._variables])
+        updated: LearnerResult = driver.update(session, batch, self._case.updates)
         errors = {} if updated.td_errors is None else {"TD errors": updated.td_errors}
         return self._read() | {name: np.float32(value) for name, value in updated.metrics.items()} | errors
 
@@ -169,7 +169,7 @@ def disagreements(case: Case, xla: bool = False) -> list[str]:
     """Return where the compilers disagree on one case."""
     try:
         rivals = Rivals(case, xla)
-    except (NoTranslation, UsageError):
+    except (Unsupported, UsageError):
         return []
     try:
         return [f"{name}: {text}" for name, found in rivals.compare(case).items() for text in found.wrong]
@@ -188,7 +188,7 @@ def shrunk(case: Case, xla: bool, most: int = 80) -> Case:
     return case
 
 
-def network_of(seed: int, index: int, xla: bool) -> tuple[Rivals | NoTranslation, list[Case]]:
+def network_of(seed: int, index: int, xla: bool) -> tuple[Rivals | Unsupported, list[Case]]:
     """Return one sampled network, or why there is no native update of it, and the cases to compare on it."""
     rng = np.random.default_rng([seed, index])
     while True:
@@ -196,7 +196,7 @@ def network_of(seed: int, index: int, xla: bool) -> tuple[Rivals | NoTranslation
         cases = [dataclasses.replace(case, values=str(kind)) for kind in rng.permutation(VALUES)[:KINDS]]
         try:
             return Rivals(case, xla), cases
-        except NoTranslation as reason:
+        except Unsupported as reason:
             return reason, cases
         except UsageError:  # options that do not go together, which only building tells
             continue
@@ -209,7 +209,7 @@ def fuzz(seed: int, networks: range) -> Iterator[tuple[dict[str, Any], list[tupl
         rivals, cases = network_of(seed, index, xla)
         row: dict[str, Any] = dict.fromkeys(COLUMNS, 0) | {"network": index, "cases": len(cases), "xla": int(xla)}
         wrong = []
-        if isinstance(rivals, NoTranslation):
+        if isinstance(rivals, Unsupported):
             print(f"{index}: not translated: {rivals}", file=sys.stderr)
         else:
             row["translated"] = 1

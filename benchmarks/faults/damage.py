@@ -97,7 +97,7 @@ def replaced(path: Path, others: list[Path], rng: random.Random) -> str:
 
 def crafted(path: Path, rng: random.Random) -> str:
     """Replace one value of a document, and make its checksum fit; say which."""
-    from ddpg.storage import document
+    from ddpg.checkpoints import safe_json
 
     fields = json.loads(path.read_text())
     checksum = f"{path.stem}_sha256"
@@ -113,7 +113,7 @@ def crafted(path: Path, rng: random.Random) -> str:
     value = copy.deepcopy(rng.choice(EVIL))
     holder[places[-1]] = value
     try:
-        fields[checksum] = hashlib.sha256(document.canonical(fields)).hexdigest()
+        fields[checksum] = hashlib.sha256(safe_json.canonical_json(fields)).hexdigest()
     except (TypeError, ValueError):
         fields[checksum] = "0" * 64
     path.write_text(json.dumps(fields))

@@ -105,25 +105,25 @@ def at_the_beginning(folder: Path) -> dict:
 
 def a_row_and_events(folder: Path) -> list[dict]:
     """Write rows and events, one after another, to a full disk."""
-    from ddpg.runs.directory import Table
-    from ddpg.runs.events import Events
+    from ddpg.runs.log_writers import EventFileWriter
+    from ddpg.runs.run_directory import CSVTable
 
     found = []
     for name, make in (
-        ("a CSV row", lambda: Table(folder / "metrics.csv", ["timesteps", "value"], 0)),
-        ("TensorBoard events", lambda: Events(folder, lambda step, tag: True)),
+        ("a CSV row", lambda: CSVTable(folder / "metrics.csv", ["timesteps", "value"], 0)),
+        ("TensorBoard events", lambda: EventFileWriter(folder, lambda step, tag: True)),
     ):
         file = make()
         filler = fill(folder)
         try:
             for step in range(1, 10_000):
-                file.add(*([{"timesteps": step, "value": 0.5}] if isinstance(file, Table) else [step, {"a": 0.5}]))
-                if isinstance(file, Events):
+                file.add(*([{"timesteps": step, "value": 0.5}] if isinstance(file, CSVTable) else [step, {"a": 0.5}]))
+                if isinstance(file, EventFileWriter):
                     file.flush()
             found.append({"moment": name, "said": "nothing"})
         except OSError as error:
             found.append({"moment": name, **told(str(error), folder)})
-        if isinstance(file, Table):
+        if isinstance(file, CSVTable):
             found[-1]["differ"] = "nothing" if (folder / "metrics.csv").read_bytes().endswith(b"\n") else "a torn row"
         with contextlib.suppress(OSError):
             file.close()

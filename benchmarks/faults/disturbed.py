@@ -11,11 +11,10 @@ from collections.abc import Mapping
 import numpy as np
 import tensorflow as tf
 
-from ddpg.experience.batch import Batch
-from ddpg.updates.base import Update
-from ddpg.updates.emphasis import TD_ERRORS
-from ddpg.updates.learner import placeholders
-from ddpg.updates.native_learner import _turns
+from ddpg.algorithms.base import TD_ERRORS, Update
+from ddpg.learners.graph import placeholders
+from ddpg.learners.native import _update_kinds
+from ddpg.replay.minibatch import Batch
 
 v1 = tf.compat.v1
 
@@ -75,7 +74,7 @@ class Disturbed:
             fed = batch.named()
             if drawn is not None:
                 batch = batch.replace(noise=drawn[0])
-            wholes, self._which = _turns(update, batch)
+            wholes, self._which = _update_kinds(update, batch)
         self._variables = variables
         self._feeds = {name: placeholder.name for name, placeholder in fed.items()}
         self._fetches = [{name: tensor.name for name, tensor in whole.items()} for whole in wholes]

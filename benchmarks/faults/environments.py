@@ -84,7 +84,7 @@ def outcome(name: str, case: Case) -> dict:
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "file").write_text("")
         (Path(folder) / "latin.toml").write_bytes(b"activation = '\xe9'")
-        command = ["-m", "ddpg.cli", "train", *case.arguments, "--no-progress-bar"]
+        command = ["-m", "ddpg.cli.main", "train", *case.arguments, "--no-progress-bar"]
         start = time.perf_counter()
         process = subprocess.run(
             [sys.executable, *command], cwd=folder, env=environment, capture_output=True, text=True, timeout=300

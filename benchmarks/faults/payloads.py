@@ -41,9 +41,9 @@ def archive() -> bytes:
 
 def resealed(run: Path, **fields: object) -> None:
     """Change ``config.json``, with a checksum to fit."""
-    from ddpg.runs import description
+    from ddpg.runs import run_config
 
-    description.write(run, description.read(run) | fields)
+    run_config.write(run, run_config.read(run) | fields)
 
 
 def planted(run: Path, module: str) -> dict[str, Callable[[Path], object]]:
@@ -71,7 +71,7 @@ def planted(run: Path, module: str) -> dict[str, Callable[[Path], object]]:
 
 def try_commands(copy: Path, toml: Path) -> list[int]:
     """Return the statuses of every command that reads a run directory or a configuration."""
-    from ddpg.cli import main as ddpg
+    from ddpg.cli.main import main as ddpg
 
     commands = [
         ["evaluate", str(copy), "--episodes", "1"],

@@ -33,12 +33,12 @@ import numpy as np
 import ddpg
 from benchmarks.faults import common
 from benchmarks.faults.damage import EVIL, MOST_MEMORY, MOST_TIME, damaged
-from ddpg.acting.program import NumpyProgram, Step
-from ddpg.acting.standalone import OPERATIONS
+from ddpg.checkpoints import arrays as array_files
+from ddpg.checkpoints import safe_json
 from ddpg.errors import UsageError
 from ddpg.exports import policy_file
-from ddpg.storage import arrays as array_files
-from ddpg.storage import document
+from ddpg.policies.numpy_program import NumpyProgram, ProgramStep
+from ddpg.policies.standalone import OPERATIONS
 
 ABOUT, ARRAYS = policy_file.ABOUT, policy_file.ARRAYS
 BAD = ("NAN", "RAW", "MEMORY", "TIME")
@@ -57,15 +57,25 @@ def sources(folder: Path) -> list[Path]:
     box = gym.spaces.Box(np.array([-1, 0], np.float32), np.array([3, 5], np.float32))
     boxes = gym.spaces.Tuple((gym.spaces.Box(0, 30, (1,)), gym.spaces.Box(0, 1, (0,)), gym.spaces.Box(-2, 9, (2,))))
     moves = gym.spaces.Tuple((gym.spaces.Discrete(3), boxes))
-    plain = [Step("MatMul", (0, 1), 3), Step("BiasAdd", (3, 2), 4), Step("Tanh", (4,), 5)]
+    plain = [ProgramStep("MatMul", (0, 1), 3), ProgramStep("BiasAdd", (3, 2), 4), ProgramStep("Tanh", (4,), 5)]
     normed = [
-        *(Step("MatMul", (0, 1), 4), Step("Mean", (4, 2), 5), Step("Sub", (4, 5), 6), Step("Square", (6,), 7)),
-        *(Step("Mean", (7, 2), 8), Step("AddV2", (8, 3), 9), Step("Rsqrt", (9,), 10), Step("Mul", (6, 10), 11)),
-        Step("Elu", (11,), 12),
+        *(
+            ProgramStep("MatMul", (0, 1), 4),
+            ProgramStep("Mean", (4, 2), 5),
+            ProgramStep("Sub", (4, 5), 6),
+            ProgramStep("Square", (6,), 7),
+        ),
+        *(
+            ProgramStep("Mean", (7, 2), 8),
+            ProgramStep("AddV2", (8, 3), 9),
+            ProgramStep("Rsqrt", (9,), 10),
+            ProgramStep("Mul", (6, 10), 11),
+        ),
+        ProgramStep("Elu", (11,), 12),
     ]
     valued = [
-        *(Step("Reshape", (0, 1), 5), Step("Neg", (5,), 6), Step("ConcatV2", (5, 6, 2), 7)),
-        *(Step("MatMul", (7, 3), 8), Step("RealDiv", (8, 4), 9)),
+        *(ProgramStep("Reshape", (0, 1), 5), ProgramStep("Neg", (5,), 6), ProgramStep("ConcatV2", (5, 6, 2), 7)),
+        *(ProgramStep("MatMul", (7, 3), 8), ProgramStep("RealDiv", (8, 4), 9)),
     ]
     flat = np.array([-1, 6], np.int32)
     made = {
@@ -87,7 +97,7 @@ def write(folder: Path, about: dict[str, Any], data: bytes) -> None:
     about = {**about, "arrays_sha256": hashlib.sha256(data).hexdigest()}
     about.pop("policy_sha256", None)
     try:
-        about["policy_sha256"] = hashlib.sha256(document.canonical(about)).hexdigest()
+        about["policy_sha256"] = hashlib.sha256(safe_json.canonical_json(about)).hexdigest()
     except (TypeError, ValueError):
         about["policy_sha256"] = "0" * 64
     (folder / ABOUT).write_text(json.dumps(about))

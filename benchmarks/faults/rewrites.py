@@ -37,7 +37,7 @@ def in_a_fork(work: Callable[[], object]) -> int:
 
 def die_at(k: int, root: Path, noted: Path | None = None) -> None:
     """End this process at its k-th call that changes a file under ``root``; note which calls there are."""
-    from ddpg.runs import directory
+    from ddpg.runs import run_directory
 
     seen = 0
 
@@ -64,7 +64,7 @@ def die_at(k: int, root: Path, noted: Path | None = None) -> None:
     for name in CALLS:
         setattr(os, name, wrapped(name, getattr(os, name)))
     builtins.open = io.open = wrapped("open", original_open)
-    add = directory.Table.add
+    add = run_directory.CSVTable.add
 
     def torn(table, row):
         if met("half a row of", table.path):
@@ -72,7 +72,7 @@ def die_at(k: int, root: Path, noted: Path | None = None) -> None:
             os._exit(OVER)
         add(table, row)
 
-    directory.Table.add = torn
+    run_directory.CSVTable.add = torn
 
 
 def train(root: Path) -> None:

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from benchmarks.learning import figures, long_form, pages
 from benchmarks.learning.collecting import collect, in_order, merged
+from ddpg.cli.terminal import tolerate_broken_pipes
 from ddpg.errors import UsageError
-from ddpg.readers import may_leave
 
 ROOT = Path(__file__).parents[2]
 RESULTS = "benchmarks/results/learning.csv", "benchmarks/results/learning_sb3.csv"
@@ -25,7 +25,7 @@ def committed(root: Path = ROOT) -> list[long_form.Cell]:
     return [cell for name in RESULTS for cell in long_form.read(root / name)]
 
 
-@may_leave()
+@tolerate_broken_pipes()
 def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
     """Do what is asked; return 2 where that cannot be."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.learning", description=__doc__.splitlines()[0])

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from benchmarks.learning.long_form import ASKED, KEPT, OPTIONS, Cell, make_cell
+from ddpg.config.toml_file import read_toml
 from ddpg.studies.study import Group, cells_of
 from ddpg.studies.study_folder import read_cells
 from ddpg.studies.study_report import RESULTS, write_report
-from ddpg.toml_file import read_toml
 
 
 def collect(root: Path) -> list[Cell]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from ddpg.errors import FileFault
 from ddpg.runs.curves import Run
-from ddpg.studies.study_table import write_table
+from ddpg.studies.study_report import write_table
 
 COLUMNS = ("study", "env", "recipe", "seed", "step", "measure", "value")
 # What of a study's results is kept; of each cell besides: the steps it was asked for, a number made of its options.

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from benchmarks.learning.long_form import Cell
 from benchmarks.learning.tables import nothing
-from ddpg.progress import significant
+from ddpg.progress import format_number
 
 RECIPE = "plus"
 
@@ -32,7 +32,7 @@ def pairs(cells: Sequence[Cell]) -> list[tuple[Cell, Cell, float]]:
 def table(cells: Sequence[Cell]) -> str:
     """Return a row a run: its return with the cooldown behind it, and without."""
     rows = [
-        f"| {early.env_id} | {early.seed} | {significant(early.final)} | {significant(there)} |"
+        f"| {early.env_id} | {early.seed} | {format_number(early.final)} | {format_number(there)} |"
         for early, _, there in pairs(cells)
     ]
     if not rows:

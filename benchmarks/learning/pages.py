@@ -6,8 +6,8 @@ from pathlib import Path
 from benchmarks import marks
 from benchmarks.learning import figures, ladder, midway, tables, versions
 from benchmarks.learning.long_form import Cell
+from ddpg.checkpoints import atomic_write
 from ddpg.errors import UsageError
-from ddpg.storage import atomic
 
 Text = Callable[[Sequence[Cell]], str]
 OURS = "learning "  # begins the names of our marks; other pages' numbers have others
@@ -90,6 +90,6 @@ def fill(root: Path, cells: Sequence[Cell]) -> list[Path]:
         text = page.read_text(encoding="utf-8")
         now = filled(text, cells, page.relative_to(root).as_posix())
         if now != text:
-            atomic.write_text(page, now)
+            atomic_write.write_text(page, now)
             changed.append(page)
     return changed

@@ -21,8 +21,8 @@ from benchmarks.learning import long_form
 from benchmarks.learning.tables import PEER, PEER_STUDY
 from benchmarks.speed.environments import interpreter
 from benchmarks.speed.packages import PEERS
-from ddpg.native.cores import INTRAOP
-from ddpg.progress import significant
+from ddpg.compiler.thread_pool import INTRAOP
+from ddpg.progress import format_number
 
 RESULTS = Path(__file__).parents[1] / "results" / "learning_sb3.csv"
 SCRIPT = Path(__file__).parent / "peers" / "stable_baselines_td3.py"
@@ -122,7 +122,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 print(f"{env_id} seed {seed} failed: {error}", file=sys.stderr, flush=True)
             else:
                 add(options.out, cell, RUNS, options.steps)
-                print(f"{env_id} seed {seed}: final return {significant(cell.final)}", file=sys.stderr, flush=True)
+                print(f"{env_id} seed {seed}: final return {format_number(cell.final)}", file=sys.stderr, flush=True)
     return 1 if failed else 0
 
 

@@ -5,8 +5,8 @@ from typing import Any
 
 from benchmarks.learning import ladder, normalised
 from benchmarks.learning.long_form import Cell
-from ddpg.progress import significant
-from ddpg.studies import study_table
+from ddpg.progress import format_number
+from ddpg.studies import study_report
 
 PEER_STUDY, PEER = "stable_baselines", "Stable-Baselines3 TD3"
 
@@ -16,7 +16,7 @@ def row_of(cells: Sequence[Cell], label: str | None = None) -> dict[str, Any]:
     finished = [cell for cell in cells if cell.finished]
     finals, maxima = [cell.final for cell in finished], [_largest(cell) for cell in finished]
     first = cells[0]
-    return study_table.table_row(first.env_id, label or first.recipe, first.asked, finals, maxima, len(cells))
+    return study_report.table_row(first.env_id, label or first.recipe, first.asked, finals, maxima, len(cells))
 
 
 def groups(cells: Sequence[Cell], *studies: str) -> list[list[Cell]]:
@@ -33,7 +33,7 @@ def groups(cells: Sequence[Cell], *studies: str) -> list[list[Cell]]:
 def table(cells: Sequence[Cell], *studies: str) -> str:
     """Return the table of studies: of each environment and recipe final and largest return over seeds."""
     rows = [row_of(group) for group in groups(cells, *studies)]
-    return f"{study_table.markdown(rows)}\n\n{study_table.NOTE}" if rows else nothing(studies[0])
+    return f"{study_report.markdown(rows)}\n\n{study_report.NOTE}" if rows else nothing(studies[0])
 
 
 def beside(cells: Sequence[Cell]) -> str:
@@ -43,7 +43,7 @@ def beside(cells: Sequence[Cell]) -> str:
         env_id = peer[0].env_id
         own = [cell for cell in cells if cell.study in ("table", "beside") and cell.key[1:3] == (env_id, "td3")]
         rows += [row_of(group) for group in (own, peer) if group]
-    return f"{study_table.markdown(rows)}\n\n{study_table.NOTE}" if rows else nothing(PEER_STUDY)
+    return f"{study_report.markdown(rows)}\n\n{study_report.NOTE}" if rows else nothing(PEER_STUDY)
 
 
 def across(cells: Sequence[Cell]) -> str:
@@ -60,7 +60,7 @@ def across(cells: Sequence[Cell]) -> str:
         told = []
         for value in (lambda cell: cell.final, _largest):
             scores = {env_id: normalised.normalised(env_id, [*map(value, own)]) for env_id, own in tasks.items()}
-            told.append(study_table.interval(*normalised.across_tasks(scores)))
+            told.append(study_report.interval(*normalised.across_tasks(scores)))
         runs = sum(map(len, tasks.values()))
         number = str(count) if len(tasks) == count else f"{len(tasks)} of {count}"
         lines.append(f"| {recipe} | {number} | {runs} | {' | '.join(told)} |")
@@ -74,7 +74,7 @@ def seconds(cells: Sequence[Cell]) -> str:
     for group in groups(cells, "table", PEER_STUDY):
         took = [float(cell.seconds[-1]) / 60 for cell in group if cell.finished]
         if group[0].env_id in where and took:
-            told = " to ".join(dict.fromkeys((significant(round(min(took), 1)), significant(round(max(took), 1)))))
+            told = " to ".join(dict.fromkeys((format_number(round(min(took), 1)), format_number(round(max(took), 1)))))
             rows.append(f"| {group[0].env_id} | {group[0].recipe} | {group[0].asked:,} | {told} |")
     if not rows:
         return nothing(PEER_STUDY)
@@ -92,7 +92,7 @@ def climbed(cells: Sequence[Cell]) -> str:
         page = f"[{rung.page}](options/{rung.page}.md)" if rung.page else ""
         told = [text for env_id in places for text in _ends(ladder.cells_of(rung, cells, env_id))]
         lines.append(f"| {' | '.join([rung.label, page, *told])} |")
-    return "\n".join([*lines, "", f"Seeds below {ladder.SEEDS}. {study_table.NOTE}"])
+    return "\n".join([*lines, "", f"Seeds below {ladder.SEEDS}. {study_report.NOTE}"])
 
 
 def rung_of(cells: Sequence[Cell], page: str) -> str:
@@ -104,8 +104,8 @@ def rung_of(cells: Sequence[Cell], page: str) -> str:
         for env_id in ladder.environments(cells):
             rows = [_rung(one, cells, env_id) for one in (before, rung)]
             if all(row and row["seeds"] for row in rows):
-                old, new = (study_table.told(row, "final") for row in rows if row)
-                seeds = " and ".join(study_table.seeds_of(row) for row in rows if row)
+                old, new = (study_report.told(row, "final") for row in rows if row)
+                seeds = " and ".join(study_report.seeds_of(row) for row in rows if row)
                 lines.append(
                     f"- *{rung.label}*, {env_id}: final return {old} before, {new} with it "
                     f"({seeds} seeds, {rows[1]['steps']:,} steps)."  # type: ignore[index]  # both are there
@@ -116,7 +116,7 @@ def rung_of(cells: Sequence[Cell], page: str) -> str:
 def recipe_of(cells: Sequence[Cell], recipe: str) -> str:
     """Return the table of one recipe, of every study that has it."""
     rows = [row_of(group) for group in groups(cells, "table", "long", "others", "box2d") if group[0].recipe == recipe]
-    return f"{study_table.markdown(rows)}\n\n{study_table.NOTE}" if rows else ""
+    return f"{study_report.markdown(rows)}\n\n{study_report.NOTE}" if rows else ""
 
 
 def front(cells: Sequence[Cell]) -> str:
@@ -143,7 +143,7 @@ def _ends(cells: Sequence[Cell]) -> list[str]:
     """Return of the finished seeds of a rung the last return, the mean of the last five and the largest."""
     finished = [cell for cell in cells if cell.finished]
     ends = ([value(cell) for cell in finished] for value in (lambda cell: cell.final, lambda cell: cell.late, _largest))
-    return [study_table.interval(*study_table.over_seeds(values)) for values in ends]
+    return [study_report.interval(*study_report.over_seeds(values)) for values in ends]
 
 
 def _largest(cell: Cell) -> float:
@@ -159,6 +159,6 @@ def _brief(row: dict[str, Any] | None) -> str:
     """Return the last return and in brackets the largest, both over seeds, and how many those are."""
     if row is None or not row["seeds"]:
         return ""
-    final, largest = significant(round(row["final"])), significant(round(row["maximum"]))
-    seeds = study_table.seeds_of(row)
+    final, largest = format_number(round(row["final"])), format_number(round(row["maximum"]))
+    seeds = study_report.seeds_of(row)
     return f"{final} (largest {largest}; {seeds} seed{'' if seeds == '1' else 's'})"

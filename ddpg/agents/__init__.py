@@ -1,1 +1,1 @@
-"""What a user holds: agents that act, remember and learn."""
+"""What a user holds: agents that act, store transitions and learn."""

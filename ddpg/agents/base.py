@@ -1,4 +1,4 @@
-"""What every agent has: a private graph and session with its networks, a policy to act by, a way to explore."""
+"""What every agent has: its networks in a private graph and session, a policy, and a way to explore."""
 
 import abc
 import dataclasses
@@ -11,36 +11,35 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from ddpg import spelling
-from ddpg.acting.exploration import Exploration
-from ddpg.acting.outputs import finite_outputs
-from ddpg.acting.policy import make_policy, program_of
-from ddpg.agents import limits
-from ddpg.agents.memory import Memory
-from ddpg.agents.session_owner import SessionOwner, exclusive
-from ddpg.config import AgentConfig
+from ddpg.agents import resource_limits
+from ddpg.agents.replay_memory import ReplayMemory
+from ddpg.agents.tf_agent import TFAgent, exclusive
+from ddpg.algorithms.registry import update_of
+from ddpg.config import name_hints
+from ddpg.config.algorithm_options import AgentConfig
 from ddpg.errors import UsageError, brief
-from ddpg.experience import spaces
-from ddpg.experience.actions import Actions, first
-from ddpg.experience.faults import said
-from ddpg.experience.interaction import spaces_of
-from ddpg.experience.workers import check_timeout
 from ddpg.exports.export import export
-from ddpg.exports.graph import Acting
-from ddpg.updates.registry import update_of
-from ddpg.updates.session import LendingSession
-from ddpg.updates.updater import Updater
-from ddpg.validation import validate_bool, validate_int, validate_path, validate_text
+from ddpg.exports.policy_graph import ActingPolicy
+from ddpg.interaction import spaces
+from ddpg.interaction.actions import Actions, unbatch
+from ddpg.interaction.env_errors import check_timeout, format_error
+from ddpg.interaction.env_runner import spaces_of
+from ddpg.interaction.validation import validate_bool, validate_int, validate_path, validate_text
+from ddpg.learners.synced_session import SyncedSession
+from ddpg.learners.updater import Updater
+from ddpg.policies.exploration import Exploration
+from ddpg.policies.finite_actions import finite_outputs
+from ddpg.policies.network_policy import make_policy, program_of
 
 v1 = tf.compat.v1
 
 
-class Agent(SessionOwner, abc.ABC):
+class Agent(TFAgent, abc.ABC):
     """An agent that acts.
 
     Owns a private graph and session, so eager TensorFlow code and other agents in the process are
     untouched. Subclasses say what their actions and their exploration are; the update belongs to the
-    options (:mod:`ddpg.updates.registry`).
+    options (:mod:`ddpg.algorithms.registry`).
     """
 
     config_class: ClassVar[type[AgentConfig]]
@@ -54,27 +53,27 @@ class Agent(SessionOwner, abc.ABC):
         unknown: Mapping[str, Any],
     ):
         kind = type(self).__name__
-        spelling.check_policy(kind, env)
+        name_hints.check_policy(kind, env)
         fields = [field.name for field in dataclasses.fields(self.config_class)]
-        spelling.check_agent(kind, fields, unknown, ("env", "config", "seed", *networks))
+        name_hints.check_agent(kind, fields, unknown, ("env", "config", "seed", *networks))
         self.config = config = self.config_class() if config is None else config
         if not isinstance(config, self.config_class):
             raise UsageError(f"{kind} needs a {self.config_class.__name__}, got {brief(config)}")
-        self.config = config = _discounting(config, env)
+        self.config = config = _with_default_gamma(config, env)
         observation_space, self.action_space = spaces_of(env)
         self.observation_space = spaces.check_observation_space(observation_space)
         self.actions, learned_space = self._make_actions(self.action_space)
         self.env = None if isinstance(env, (tuple, list)) else env
-        self.seed = seed_from(np.random.SeedSequence()) if seed is None else validate_int(seed, "seed", at_least=0)
+        self.seed = derive_seed(np.random.SeedSequence()) if seed is None else validate_int(seed, "seed", at_least=0)
         self.own_networks = _own_networks(networks)
-        limits.check_memory(config, (self.observation_space, self.action_space), self.own_networks)
+        resource_limits.check_memory(config, (self.observation_space, self.action_space), self.own_networks)
         streams = np.random.SeedSequence(self.seed).spawn(3)
         self.generators = dict(zip(("exploration", "replay"), map(np.random.default_rng, streams[:2]), strict=True))
         self.behaviour = self.make_behaviour(self.generators["exploration"], config)
         try:
-            self.memory = Memory(config, self.observation_space, self.actions.size, self.env)
+            self.memory = ReplayMemory(config, self.observation_space, self.actions.size, self.env)
         except MemoryError as error:
-            fits = limits.fitting_buffer(self.observation_space, self.action_space)
+            fits = resource_limits.fitting_buffer(self.observation_space, self.action_space)
             raise UsageError(
                 f"buffer_size={config.buffer_size} is more than this machine gives ({error}); {fits} transitions fit: "
                 f"--buffer-size {fits}"
@@ -83,12 +82,12 @@ class Agent(SessionOwner, abc.ABC):
         self.num_timesteps = 0
         self.graph = tf.Graph()
         with self.graph.as_default():
-            v1.set_random_seed(seed_from(streams[2]))
+            v1.set_random_seed(derive_seed(streams[2]))
             self.symbolic_update = update_of(config).build(config, (self.observation_space, learned_space), networks)
             rates = {network.learning_rate.name for network, *_ in self.symbolic_update.learning_rates}
             # Learning rates are options, not state: those of a loaded agent are its configuration's.
             self.global_variables = {v.name: v for v in v1.global_variables() if v.name not in rates}
-            self._own(LendingSession())
+            self._own(SyncedSession())
             self.policy = make_policy(self.symbolic_update.policy, self.session, self.memory.observations)
             self._acts_in_numpy = program_of(self.policy) is not None
             self.session.run(v1.global_variables_initializer())
@@ -146,7 +145,7 @@ class Agent(SessionOwner, abc.ABC):
             actions = self._predicted(observations, deterministic)
         self._note_predicted(actions, deterministic)
         translated = self.to_env(actions)
-        return (first(translated) if single else translated), None
+        return (unbatch(translated) if single else translated), None
 
     @exclusive
     def _predicted(self, observations: np.ndarray, deterministic: bool) -> np.ndarray:
@@ -183,7 +182,7 @@ class Agent(SessionOwner, abc.ABC):
             UsageError: an unknown format, something else at ``path``, a network that the format cannot hold, or a
                 package that is missing. Nothing is written then.
         """
-        export(validate_path(path), validate_text(format, "format", "the name of a format"), Acting.of(self))
+        export(validate_path(path), validate_text(format, "format", "the name of a format"), ActingPolicy.of(self))
         return Path(path)
 
     @property
@@ -204,7 +203,7 @@ class Agent(SessionOwner, abc.ABC):
 
     def __repr__(self) -> str:
         """Return what it is in a line: spaces, networks, how far it came."""
-        spaces_text = f"{_brief(self.observation_space)} -> {_brief(self.action_space)}"
+        spaces_text = f"{_format_space(self.observation_space)} -> {_format_space(self.action_space)}"
         own = " and ".join(self.own_networks)
         layers = f"{own} of its own" if own else f"hidden layers of {'-'.join(map(str, self.config.hidden))}"
         update = type(self.symbolic_update).__name__.removesuffix("Update")
@@ -228,11 +227,11 @@ class Agent(SessionOwner, abc.ABC):
         if self.env is None:
             raise UsageError("this agent was made from spaces; give it an environment, or use observe() and update()")
         rows = len(self.replay) + validate_int(total_timesteps, "total_timesteps", at_least=1)
-        limits.check_memory(self.config, (self.observation_space, self.action_space), self.own_networks, rows)
+        resource_limits.check_memory(self.config, (self.observation_space, self.action_space), self.own_networks, rows)
         check_timeout(self.env, self.config.step_timeout)
 
 
-def _brief(space: gym.Space) -> str:
+def _format_space(space: gym.Space) -> str:
     return f"Box{space.shape}" if isinstance(space, gym.spaces.Box) else str(space)
 
 
@@ -248,7 +247,7 @@ def _own_networks(networks: Mapping[str, Any]) -> list[str]:
     return [name for name, network in networks.items() if network is not None]
 
 
-def _discounting(config: AgentConfig, env: Any) -> AgentConfig:
+def _with_default_gamma(config: AgentConfig, env: Any) -> AgentConfig:
     """Return ``config`` with γ = 1 − 5/T within [0.95, 0.995] where it has none, T the steps of an episode.
 
     The rule of Hansen, Su & Wang 2024 (TD-MPC2, arXiv 2310.16828, appendix): a fifth of the episode is the horizon.
@@ -258,7 +257,7 @@ def _discounting(config: AgentConfig, env: Any) -> AgentConfig:
     """
     if config.gamma is not None:
         return config
-    steps = getattr(_spec_of(env), "max_episode_steps", None)
+    steps = getattr(_env_spec(env), "max_episode_steps", None)
     if not steps:
         raise UsageError(
             "gamma=none is taken from the environment's max_episode_steps, and there is none here; give gamma a number"
@@ -266,7 +265,7 @@ def _discounting(config: AgentConfig, env: Any) -> AgentConfig:
     return config.replace(gamma=min(max(1 - 5 / steps, 0.95), 0.995))
 
 
-def _spec_of(env: Any) -> Any:
+def _env_spec(env: Any) -> Any:
     """Return what an environment was made by, or the first of a vector that was not made by a spec of its own.
 
     Raises:
@@ -281,10 +280,10 @@ def _spec_of(env: Any) -> Any:
     except Exception as error:  # whatever pickle raises of what a spec holds; the processes have ended with that
         raise UsageError(
             f"gamma=none is taken from the environment's max_episode_steps, which {env} could not tell "
-            f"({said(error)}); make the vector anew, and give gamma a number"
+            f"({format_error(error)}); make the vector anew, and give gamma a number"
         ) from None
 
 
-def seed_from(sequence: np.random.SeedSequence) -> int:
+def derive_seed(sequence: np.random.SeedSequence) -> int:
     """Return a seed that environments and TensorFlow take, in [0, 2³¹)."""
     return int(sequence.generate_state(1)[0] >> 1)

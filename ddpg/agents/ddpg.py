@@ -8,17 +8,16 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from ddpg.acting.exploration import BoxExploration, outside
-from ddpg.acting.noise import make_noise
-from ddpg.acting.parameter_noise import PerturbedExploration
-from ddpg.acting.policy import can_be_perturbed
-from ddpg.acting.schedules import interpolate
 from ddpg.agents.off_policy import OffPolicyAgent
-from ddpg.config import DDPGConfig
+from ddpg.algorithms.ddpg import DDPGUpdate
+from ddpg.config.algorithm_options import DDPGConfig
 from ddpg.errors import UsageError
-from ddpg.experience.actions import Actions, actions_of
 from ddpg.gradients.bounding import tanh_head
-from ddpg.updates.ddpg import DDPGUpdate
+from ddpg.interaction.actions import Actions, make_actions
+from ddpg.policies.exploration import BoxExploration, PerturbedExploration, outside_bounds
+from ddpg.policies.network_policy import can_be_perturbed
+from ddpg.policies.noise import make_noise
+from ddpg.policies.schedules import interpolate
 
 
 class DDPG(OffPolicyAgent):
@@ -27,7 +26,7 @@ class DDPG(OffPolicyAgent):
     Owns a private graph and session, so eager TensorFlow code and other agents in the process are
     untouched. Trains in a flat [-1, 1] action space and translates at the environment: every action that
     goes in or out of a public method is in env units. Parameterised actions, ``Tuple(Discrete(n),
-    Tuple(Box, ...))`` or ``OneOf(Box, ...)``, are n scores and all parameters (:mod:`ddpg.experience.actions`).
+    Tuple(Box, ...))`` or ``OneOf(Box, ...)``, are n scores and all parameters (:mod:`ddpg.interaction.actions`).
 
     :meth:`update` returns ``critic_loss`` (the mean squared TD error, unless ``critic`` or ``critic_loss`` says
     otherwise; what is descended besides weighs the samples under ``prioritised``, by importance weights or, under
@@ -91,7 +90,7 @@ class DDPG(OffPolicyAgent):
         return {"clipped_actions": self.num_clipped_actions, **super().counts}
 
     def _make_actions(self, space: gym.Space) -> tuple[Actions, gym.Space]:
-        actions = actions_of(space)
+        actions = make_actions(space)
         return actions, gym.spaces.Box(-1.0, 1.0, (actions.size,), np.float32)
 
     def make_behaviour(self, rng: np.random.Generator, config: DDPGConfig) -> BoxExploration:
@@ -118,7 +117,7 @@ class DDPG(OffPolicyAgent):
 
     def _note_predicted(self, actions: np.ndarray, deterministic: bool) -> None:
         if not (deterministic and self._squashed):
-            count = int(outside(actions).sum())
+            count = int(outside_bounds(actions).sum())
             if count:
                 with self._counting:  # predict() does not wait for what holds the agent's lock
                     self.num_clipped_predictions += count

@@ -7,13 +7,13 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from ddpg.acting.exploration import ChoiceExploration
-from ddpg.acting.schedules import interpolate
 from ddpg.agents.off_policy import OffPolicyAgent
-from ddpg.config import DQNConfig
-from ddpg.experience import spaces
-from ddpg.experience.actions import Actions, ChoiceActions
-from ddpg.updates.dqn import DQNUpdate
+from ddpg.algorithms.dqn import DQNUpdate
+from ddpg.config.algorithm_options import DQNConfig
+from ddpg.interaction import spaces
+from ddpg.interaction.actions import Actions, DiscreteActions
+from ddpg.policies.exploration import DiscreteExploration
+from ddpg.policies.schedules import interpolate
 
 
 class DQN(OffPolicyAgent):
@@ -56,11 +56,11 @@ class DQN(OffPolicyAgent):
 
     def _make_actions(self, space: gym.Space) -> tuple[Actions, gym.Space]:
         space = spaces.check_discrete_space(space)
-        return ChoiceActions(space), space
+        return DiscreteActions(space), space
 
-    def make_behaviour(self, rng: np.random.Generator, config: DQNConfig) -> ChoiceExploration:
+    def make_behaviour(self, rng: np.random.Generator, config: DQNConfig) -> DiscreteExploration:
         """Return an ε-greedy behaviour policy."""
-        return ChoiceExploration(
+        return DiscreteExploration(
             rng,
             config.learning_starts,
             partial(interpolate, config.exploration_initial, config.exploration_final, config.exploration_steps),

@@ -1,26 +1,121 @@
-"""What DDPG and DQN share beyond acting and remembering: learning, saving."""
+"""What DDPG and DQN share: storing transitions, learning from them, saving."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ddpg.acting.schedules import interpolate, schedule_of
-from ddpg.agents import limits, state
+import numpy as np
+
+from ddpg.agents import resource_limits, state
+from ddpg.agents.base import Agent
 from ddpg.agents.callbacks import Callback, CallbackList, ProgressBar, as_callbacks
-from ddpg.agents.loop import Loop
-from ddpg.agents.remembering import RememberingAgent
-from ddpg.agents.session_owner import exclusive
-from ddpg.config import AgentConfig
+from ddpg.agents.learn_loop import LearnLoop
+from ddpg.agents.replay_memory import DEMONSTRATIONS
+from ddpg.agents.tf_agent import exclusive
+from ddpg.checkpoints import checkpoint
+from ddpg.config.algorithm_options import AgentConfig
+from ddpg.config.name_hints import LEARN, refuse_unknown
 from ddpg.errors import UsageError
-from ddpg.experience.interaction import spaces_of
-from ddpg.spelling import LEARN, refuse_unknown
-from ddpg.storage import checkpoint
-from ddpg.validation import validate_bool, validate_float, validate_int, validate_path
+from ddpg.interaction.env_runner import spaces_of
+from ddpg.interaction.transitions import Transitions, check_transition, check_transitions
+from ddpg.interaction.validation import validate_bool, validate_float, validate_int, validate_path
+from ddpg.policies.schedules import interpolate, schedule_of
+
+
+class ReplayAgent(Agent):
+    """An agent that acts and remembers.
+
+    Attributes:
+        memory: the replay memory, and what is made of it.
+        replay: the replay memory itself.
+        largest_reward: the largest one seen, at least 1.
+    """
+
+    def __init__(self, *args: Any, **options: Any):
+        super().__init__(*args, **options)
+        self.largest_reward = 1.0
+
+    @exclusive
+    def observe(self, observation, action, reward, next_observation, terminated, truncated, env_index: int = 0) -> None:
+        """Store one transition, in env units; for a loop of one's own, together with :meth:`update`.
+
+        In a lane, a transition whose s is the s′ of the one before belongs to the same episode, until that ends: n-step
+        returns, hindsight and the scale of returns go by that.
+
+        Args:
+            observation: s, the observation space's shape.
+            action: a, as it was sent to the environment, one that the action space contains.
+            reward: r.
+            next_observation: s′: the true one, also where the episode ended.
+            terminated: s′ is terminal: its value is 0.
+            truncated: the episode was cut short; s′ still has a value.
+            env_index: the number, from 0, of the environment, where a loop steps several by turns.
+
+        Raises:
+            UsageError: a wrong shape, NaN, or an action outside its space; nothing is stored then.
+        """
+        env_index = validate_int(env_index, "env_index", at_least=0)
+        fields = observation, action, reward, next_observation, terminated, truncated
+        transition, actions = check_transition(self.observation_space, self.actions.to_flat, *fields)
+        if not self.replay.observations.continues_episode(env_index, transition.observations[0]):
+            self.memory.end_episodes(env_index)
+        self.store(transition._replace(environments=env_index), actions)
+
+    @exclusive
+    def store(self, transitions: Transitions, actions: np.ndarray, clipped: int = 0) -> None:
+        """Store checked transitions; ``actions`` as stored, of which ``clipped`` had left their box."""
+        _, observations, rewards, next_observations, terminated, truncated, _ = transitions
+        self.memory.add(
+            observations, actions, rewards, next_observations, terminated, truncated, transitions.env_indices
+        )
+        self.num_timesteps += len(rewards)
+        # Every environment of a vector may have been restarting: then nobody stepped.
+        self.largest_reward = float(np.max(rewards, initial=self.largest_reward))
+        self._note_clipped(clipped)
+
+    @exclusive
+    def remember(self, observations, actions, rewards, next_observations, terminated, truncated) -> None:
+        """Store N transitions of somebody else, such as demonstrations or an earlier run's, in env units.
+
+        They count as what was seen (priorities, running statistics, the largest reward), and not as steps of the agent:
+        ``num_timesteps`` stays. Transitions in a row, where s is the s′ of the one before and nothing ended, are one
+        episode, as n-step returns and the scale of returns want to know. Of more than ``buffer_size`` the last stay.
+
+        Args:
+            observations: s, ``[N, *observation shape]``, or flat, ``[N, n]``.
+            actions: a, as they were sent to the environment: a sequence of N that the action space contains.
+            rewards: r, ``[N]``.
+            next_observations: s′, as s: the true ones, also where an episode ended.
+            terminated: s′ is terminal, ``[N]``.
+            truncated: the episode was cut short at s′, ``[N]``.
+
+        Raises:
+            UsageError: a wrong shape, NaN, or an action outside its space; nothing is stored then.
+        """
+        fields = observations, actions, rewards, next_observations, terminated, truncated
+        observations, flat, rewards, next_observations, terminated, truncated = check_transitions(
+            self.observation_space, self.actions.to_flat, *fields
+        )
+        env_indices = [DEMONSTRATIONS] * len(rewards)
+        last = terminated | truncated
+        last[:-1] |= np.any(observations[1:] != next_observations[:-1], axis=tuple(range(1, observations.ndim)))
+        self.memory.add(observations, flat, rewards, next_observations, terminated, truncated, env_indices, last)
+        self.memory.end_episodes(DEMONSTRATIONS)
+        self.largest_reward = float(np.max(rewards, initial=self.largest_reward))
+
+    @exclusive
+    def begin_episodes(self) -> None:
+        """Take note that every environment was reset: what is stored next does not follow what was stored before."""
+        self.memory.end_episodes()
+
+    def _note_clipped(self, count: int) -> None:
+        """Take note of actions that left their box while learning."""
+
 
 Self = TypeVar("Self", bound="OffPolicyAgent")
 
 
-class OffPolicyAgent(RememberingAgent):
+class OffPolicyAgent(ReplayAgent):
     """An agent that acts, remembers, and learns from its replay memory.
 
     Attributes:
@@ -31,7 +126,7 @@ class OffPolicyAgent(RememberingAgent):
     def __init__(self, *args: Any, **options: Any):
         super().__init__(*args, **options)
         self.num_dropped_transitions = 0
-        self.loop = Loop()
+        self.loop = LearnLoop()
 
     @property
     def counts(self) -> dict[str, int]:
@@ -70,7 +165,7 @@ class OffPolicyAgent(RememberingAgent):
             UsageError: an empty replay memory, or an ``n`` that is no whole number from 1 to 2³¹ − 1.
             FloatingPointError: a loss that is not finite.
         """
-        n = validate_int(n, "n", at_least=1, at_most=limits.INTEGER)
+        n = validate_int(n, "n", at_least=1, at_most=resource_limits.INTEGER)
         config = self.config
         scale = self.largest_reward if config.rescale_rewards else 1.0
         if self.memory.rewards is not None:
@@ -196,7 +291,7 @@ class OffPolicyAgent(RememberingAgent):
 
         Raises:
             UsageError: no checkpoint there, a damaged one, one that asks for more than its arrays justify
-                (:mod:`ddpg.agents.limits`), or one that does not fit ``env`` or the networks.
+                (:mod:`ddpg.agents.resource_limits`), or one that does not fit ``env`` or the networks.
         """
         path = validate_path(path)
         found = checkpoint.find(path, which)
@@ -206,7 +301,7 @@ class OffPolicyAgent(RememberingAgent):
         spaces = state.fitting_env(manifest, env)
         if config is None:
             config = state.config_of(manifest)
-            limits.check(found, config, spaces_of(spaces), groups.get("variables", {}), list(networks))
+            resource_limits.check_options(found, config, spaces_of(spaces), groups.get("variables", {}), list(networks))
         try:
             agent = cls(spaces, config, manifest["seed"], **networks)
         except MemoryError as error:

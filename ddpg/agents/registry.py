@@ -1,4 +1,4 @@
-"""Which agent fits an environment, or a checkpoint."""
+"""Find the agent class for an action space or a checkpoint."""
 
 from pathlib import Path
 from typing import Any
@@ -8,9 +8,9 @@ import gymnasium as gym
 from ddpg.agents.ddpg import DDPG
 from ddpg.agents.dqn import DQN
 from ddpg.agents.off_policy import OffPolicyAgent
+from ddpg.checkpoints import checkpoint
 from ddpg.errors import UsageError
-from ddpg.experience.spaces import algorithm_for
-from ddpg.storage import checkpoint
+from ddpg.interaction.spaces import algorithm_for
 
 AGENTS: dict[str, type[OffPolicyAgent]] = {"DDPG": DDPG, "DQN": DQN}
 

@@ -1,4 +1,4 @@
-"""What of an agent is saved: plain values and arrays, taken out and put back.
+"""Capture and restore what a checkpoint holds of an agent: plain values and arrays.
 
 Options come back as options, so learning rates are not among the variables; what learning reads or writes comes back
 as it was. The environment's state is not part of it: learning goes on with a new episode.
@@ -10,12 +10,12 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces as gym_spaces
 
-from ddpg.agents.session_owner import check_variables
-from ddpg.config import AgentConfig
+from ddpg.agents.tf_agent import check_variables
+from ddpg.algorithms.registry import ALGORITHMS, algorithm_of
+from ddpg.checkpoints import checkpoint
+from ddpg.config.algorithm_options import AgentConfig
 from ddpg.errors import UsageError
-from ddpg.experience.interaction import spaces_of
-from ddpg.storage import checkpoint
-from ddpg.updates.registry import ALGORITHMS, algorithm_of
+from ddpg.interaction.env_runner import spaces_of
 
 
 def capture(agent: Any, replay: bool) -> tuple[dict[str, Any], checkpoint.Groups]:

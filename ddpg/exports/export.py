@@ -1,4 +1,4 @@
-"""Exporting a policy: written aside, compared with the agent, and only then put in its place."""
+"""Export a policy: write it aside, compare it with the agent, and only then put it in place."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -7,10 +7,10 @@ import gymnasium as gym
 import numpy as np
 
 from ddpg.errors import UsageError, brief, choose
-from ddpg.experience.actions import Actions
-from ddpg.exports import formats, graph, place, policy_file
-from ddpg.exports.graph import ACTIONS, VALUES, Acting
+from ddpg.exports import export_dir, formats, policy_file, policy_graph
+from ddpg.exports.policy_graph import ACTIONS, VALUES, ActingPolicy
 from ddpg.exports.rounding import Rounding
+from ddpg.interaction.actions import Actions
 
 FORMATS = ("numpy", "savedmodel", "tflite", "onnx")
 TOLERANCE = 1e-5
@@ -23,7 +23,7 @@ _WRITERS = {
 }
 
 
-def export(path: str | Path, kind: str, acting: Acting) -> float:
+def export(path: str | Path, kind: str, acting: ActingPolicy) -> float:
     """Write a policy at ``path``: where nothing is, in an empty directory, or in place of another export.
 
     Args:
@@ -42,16 +42,16 @@ def export(path: str | Path, kind: str, acting: Acting) -> float:
     """
     path = Path(path)
     choose("format", kind, dict.fromkeys(FORMATS), "another format", is_own=lambda _: False)
-    place.check(path)
+    export_dir.check_export_path(path)
     if kind == "savedmodel" and "[" in str(path.resolve()):
         raise UsageError(
             f"TensorFlow loads no SavedModel from a path with '[' in it, {brief(str(path))}; name another one"
         )
     observation_space, action_space = acting.network.observation_space, acting.actions.space
-    observations = sample(observation_space)
-    with place.aside(path) as aside:
+    observations = sample_observations(observation_space)
+    with export_dir.write_aside(path) as aside:
         if kind == "numpy":
-            program = graph.numpy_program(acting)
+            program = policy_graph.numpy_program(acting)
             if program is None:
                 raise UsageError(
                     "format='numpy' cannot hold this network: it has an op that NumPy does not mirror, such as a "
@@ -65,7 +65,11 @@ def export(path: str | Path, kind: str, acting: Acting) -> float:
             found = {VALUES: policy_file.read(aside)[0](observations)}
         else:
             write, run = _WRITERS[kind]
-            write(aside, graph.function(acting), policy_file.about(kind, observation_space, action_space))
+            write(
+                aside,
+                policy_graph.policy_function(acting),
+                policy_file.export_metadata(kind, observation_space, action_space),
+            )
             found = run(aside)(observations)
         difference, allowed = compare(found, acting, observations)
         if not difference <= allowed:
@@ -76,7 +80,7 @@ def export(path: str | Path, kind: str, acting: Acting) -> float:
     return difference
 
 
-def sample(space: gym.spaces.Box) -> np.ndarray:
+def sample_observations(space: gym.spaces.Box) -> np.ndarray:
     """Return observations to compare on, float32 ``[SAMPLES, *shape]``: standard normal numbers inside the bounds.
 
     Where both bounds of a number are finite it is uniform between them; images are whole numbers.
@@ -90,11 +94,12 @@ def sample(space: gym.spaces.Box) -> np.ndarray:
     return (drawn if space.dtype.kind == "f" else np.floor(drawn)).astype(np.float32)
 
 
-def compare(found: formats.Outputs, acting: Acting, observations: np.ndarray) -> tuple[float, float]:
+def compare(found: formats.Outputs, acting: ActingPolicy, observations: np.ndarray) -> tuple[float, float]:
     """Compare what was written with what the agent does.
 
     Args:
-        found: outputs of an export of :func:`ddpg.exports.graph.function`; of ``"numpy"``, the network's as ``values``.
+        found: outputs of an export of :func:`ddpg.exports.policy_graph.policy_function`; of ``"numpy"``, the network's
+            as ``values``.
         acting: what of the agent acts.
         observations: ``[B, ...]`` float32, which ``found`` is of.
 
@@ -114,7 +119,7 @@ def compare(found: formats.Outputs, acting: Acting, observations: np.ndarray) ->
     return (largest, float(allowed.max())) if fits else (float(differences[worst]), float(allowed[worst]))
 
 
-def _outputs(acting: Acting, observations: np.ndarray) -> np.ndarray:
+def _outputs(acting: ActingPolicy, observations: np.ndarray) -> np.ndarray:
     """Return what the network puts out in the agent's own session, ``[B, ...]``."""
     if acting.normaliser is not None:
         observations = acting.normaliser(observations)

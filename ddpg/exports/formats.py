@@ -11,8 +11,8 @@ import numpy as np
 import tensorflow as tf
 
 from ddpg.errors import UsageError
-from ddpg.exports.graph import INPUT
-from ddpg.exports.place import ABOUT
+from ddpg.exports.export_dir import ABOUT
+from ddpg.exports.policy_graph import INPUT
 
 Outputs = dict[str, np.ndarray]
 Runner = Callable[[np.ndarray], Outputs]

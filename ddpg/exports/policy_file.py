@@ -1,17 +1,20 @@
-"""A policy as a directory of plain data, read and run without TensorFlow.
+"""The directory of an exported NumPy policy: plain data, checked when it is read.
 
     policy.json         the network as a NumPy program, the spaces, tables of arrays, checksums
     policy.safetensors  the program's arrays, each named by its register
     act.py              acts with NumPy alone; :func:`read` does not look at it
 
-Reading one executes nothing: a program is a list of names of :data:`ddpg.acting.standalone.OPERATIONS` and numbers of
+Reading one executes nothing: a program is a list of names of :data:`ddpg.policies.standalone.OPERATIONS` and numbers of
 registers, and it is held to the shapes of its arrays and spaces before it runs. The checksums tell damage, not forgery.
+
+A program from a file may be made to grow: a few bytes can join a register with itself until it fills the memory. So
+what a file holds is only ever run when each of its steps has been seen to fit.
 """
 
 import hashlib
 import importlib.resources
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -19,19 +22,122 @@ import gymnasium as gym
 import msgspec
 import numpy as np
 
-from ddpg.acting import standalone
-from ddpg.acting.program import NumpyProgram, Step
-from ddpg.acting.standalone import OPERATIONS
+from ddpg.checkpoints import arrays as array_files
+from ddpg.checkpoints import safe_json
+from ddpg.checkpoints.manifest import ArraySpec
+from ddpg.checkpoints.safe_json import convert, one_of
+from ddpg.checkpoints.space_json import check_space, describe_space, restore_space
 from ddpg.errors import UsageError
-from ddpg.experience.actions import actions_of
-from ddpg.experience.spaces import check_observation_space
-from ddpg.exports.place import ABOUT, ACT, MARK, made_by_us
-from ddpg.exports.widths import result_width
-from ddpg.storage import arrays as array_files
-from ddpg.storage import document
-from ddpg.storage.manifest import Array
-from ddpg.storage.schema import converted, one_of
-from ddpg.storage.spaces import check_space, describe_space, restore_space
+from ddpg.exports.export_dir import ABOUT, ACT, MARK, is_export
+from ddpg.interaction.actions import make_actions
+from ddpg.interaction.spaces import check_observation_space
+from ddpg.policies import standalone
+from ddpg.policies.numpy_program import NumpyProgram, ProgramStep
+from ddpg.policies.standalone import OPERATIONS
+
+LARGEST = 1 << 20  # numbers in a row of a register
+MOST = 1 << 23  # in the rows of all registers, which are kept to the end of a call
+_ONE = {"Neg", "Square", "Sqrt", "Rsqrt", "Tanh", "Sigmoid", "Softplus", "Softsign", "Elu", "Selu"}
+_TWO = {"BiasAdd", "AddV2", "Sub", "Mul", "RealDiv", "Maximum", "Minimum"}
+
+
+def result_width(
+    steps: Sequence[ProgramStep], arrays: Mapping[int, np.ndarray], observation_shape: tuple[int, ...], result: int
+) -> int:
+    """Return how many numbers a row of the program's output has.
+
+    Register 0 holds the observations ``[B, *observation_shape]``; every other one, ``[B, width]`` or ``[1, width]``.
+
+    Raises:
+        UsageError: a register that is used before it is set, or set twice; shapes that do not fit; more than
+            ``LARGEST`` numbers a row, or ``MOST`` in those of all registers; a result that no observation changes.
+    """
+    for register, array in arrays.items():
+        if not array.size:
+            raise _refusal(f"the array of register {register}", f"has shape {array.shape}, without a number")
+    widths = {register: _width(array) for register, array in arrays.items()}
+    moving = {0}  # registers of a row for each observation
+    total = 0
+    size = int(np.prod(observation_shape))
+    if len(observation_shape) == 1:
+        widths[0] = size
+    for number, step in enumerate(steps):
+        where = f"step {number}, {step.operation}"
+        if step.output in widths or step.output in arrays or step.output == 0:
+            raise _refusal(where, f"sets register {step.output} again")
+        for register in step.inputs:
+            if register not in widths and not (register == 0 and step.operation == "Reshape"):
+                raise _refusal(where, f"reads register {register}, which is not set")
+        width = _step_width(where, step, arrays, widths, size)
+        if not 1 <= width <= LARGEST:
+            raise _refusal(where, f"makes rows of {width} numbers, expected 1 to {LARGEST}")
+        widths[step.output] = width
+        total += width
+        if total > MOST:
+            raise _refusal(where, f"brings a row of all registers to {total} numbers, expected at most {MOST}")
+        if moving & set(step.inputs):
+            moving.add(step.output)
+    if result not in widths or result in arrays:
+        raise _refusal("the result", f"is register {result}, which no step sets")
+    if result not in moving:
+        raise _refusal("the result", f"is register {result}, which does not depend on the observations")
+    return widths[result]
+
+
+def _width(array: np.ndarray) -> int:
+    return array.shape[-1] if array.ndim else 1
+
+
+def _step_width(
+    where: str, step: ProgramStep, arrays: Mapping[int, np.ndarray], widths: dict[int, int], size: int
+) -> int:
+    """Return the width of what one step computes from registers that are set."""
+    registers = list(step.inputs)
+    expected = 1 if step.operation in _ONE else 3 if step.operation == "ConcatV2" else 2
+    if len(registers) != expected:
+        raise _refusal(where, f"has {len(registers)} inputs, expected {expected}")
+    fixed = [arrays.get(register) for register in registers]
+    if step.operation == "MatMul":
+        matrix = fixed[1]
+        if matrix is None or matrix.dtype.kind != "f" or matrix.ndim != 2 or matrix.shape[0] != widths[registers[0]]:
+            raise _refusal(where, f"multiplies {widths[registers[0]]} numbers by no matrix of as many rows")
+        _check_rows(where, fixed[:1])
+        return matrix.shape[1]
+    if step.operation == "Reshape":
+        shape = fixed[1]
+        if shape is None or shape.dtype.kind not in "iu" or shape.tolist() != [-1, size] or registers[0] != 0:
+            raise _refusal(where, f"is no flattening of observations to [-1, {size}]")
+        return size
+    if step.operation == "Mean":
+        axis = fixed[1]
+        if axis is None or axis.dtype.kind not in "iu" or np.atleast_1d(axis).tolist() not in ([1], [-1]):
+            raise _refusal(where, "is no mean of a row")
+        _check_rows(where, fixed[:1])
+        return 1
+    if step.operation == "ConcatV2":
+        axis = fixed[2]
+        if axis is None or axis.dtype.kind not in "iu" or axis.ndim or int(axis) not in (1, -1):
+            raise _refusal(where, "joins something else than rows")
+        _check_rows(where, fixed[:2])
+        return widths[registers[0]] + widths[registers[1]]
+    assert step.operation in _ONE | _TWO, step.operation
+    _check_rows(where, fixed)
+    found = {widths[register] for register in registers}
+    if len(found - {1}) > 1:
+        raise _refusal(where, f"combines rows of {sorted(found)} numbers")
+    return max(found)
+
+
+def _check_rows(where: str, arrays: Sequence[np.ndarray | None]) -> None:
+    """Refuse an array of many rows: with those of observations it would make a row for every pair."""
+    for array in arrays:
+        if array is not None and (array.dtype.kind != "f" or array.ndim > 2 or (array.ndim == 2 and len(array) != 1)):
+            raise _refusal(where, f"uses an array of shape {array.shape} and dtype {array.dtype}, expected one row")
+
+
+def _refusal(where: str, what: str) -> UsageError:
+    return UsageError(f"the program is not one of a policy: {where}, {what}; export the policy again")
+
 
 FORMAT = 1
 ARRAYS = "policy.safetensors"
@@ -67,12 +173,12 @@ class _Policy(msgspec.Struct, forbid_unknown_fields=True):
     program: _Program
     check: _Check
     act_sha256: _Sha256
-    arrays: dict[Annotated[str, msgspec.Meta(pattern=r"^[0-9]{1,4}\Z")], Array]
+    arrays: dict[Annotated[str, msgspec.Meta(pattern=r"^[0-9]{1,4}\Z")], ArraySpec]
     arrays_sha256: _Sha256
     policy_sha256: _Sha256
 
 
-def about(kind: str, observation_space: gym.Space, action_space: gym.Space) -> dict[str, Any]:
+def export_metadata(kind: str, observation_space: gym.Space, action_space: gym.Space) -> dict[str, Any]:
     """Return what every export says of itself."""
     return {
         "made_by": MARK,
@@ -99,7 +205,7 @@ def write(
         observation_space: of the environment.
         action_space: of the environment.
         expected: what the agent's network puts out for :func:`check_observations`, ``[CHECKS, n]``.
-        tolerance: by how much rounding may change what :func:`ddpg.acting.standalone.compared` makes of it.
+        tolerance: by how much rounding may change what :func:`ddpg.policies.standalone.compared` makes of it.
 
     Raises:
         UsageError: its arrays hold NaN or infinity.
@@ -111,14 +217,14 @@ def write(
     folder.mkdir()
     (folder / ACT).write_bytes(act)
     whole = {
-        **about("numpy", observation_space, action_space),
+        **export_metadata("numpy", observation_space, action_space),
         "check": {"outputs": expected.tolist(), "tolerance": tolerance},
         "act_sha256": hashlib.sha256(act).hexdigest(),
         "program": {"size": program.size, "result": program.result, "steps": steps},
         "arrays": array_files.describe(arrays),
         "arrays_sha256": array_files.write(folder / ARRAYS, arrays),
     }
-    whole[_DIGEST] = hashlib.sha256(document.canonical(whole)).hexdigest()
+    whole[_DIGEST] = hashlib.sha256(safe_json.canonical_json(whole)).hexdigest()
     (folder / ABOUT).write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")
 
 
@@ -143,22 +249,22 @@ def read(folder: Path) -> tuple[NumpyProgram, gym.spaces.Box, gym.Space]:
     except FileNotFoundError:
         raise UsageError(f"{str(folder)!r} is no policy: it lacks {ABOUT} or {ARRAYS}; see `ddpg export`") from None
     except UsageError as error:
-        raise UsageError(str(error).replace(document.ADVICE, "export the policy again")) from None
+        raise UsageError(str(error).replace(safe_json.ADVICE, "export the policy again")) from None
 
 
 def _read(folder: Path) -> tuple[NumpyProgram, gym.spaces.Box, gym.Space]:
-    found = document.read(folder / ABOUT)
+    found = safe_json.read_json(folder / ABOUT)
     where = str(folder / ABOUT)
-    if not made_by_us(found):
+    if not is_export(found):
         raise UsageError(f"{where} is not that of an exported policy; see `ddpg export`")
     if found.get("kind") != "numpy":
         raise UsageError(f"{folder} is a {found.get('kind')!r} export; load_policy reads those of --format numpy")
     if found.get("format") != FORMAT:
-        raise UsageError(f"{where} has format {document.brief(found.get('format'))}, this version reads {FORMAT}")
-    whole = converted(f"{where}:", found, _Policy)
+        raise UsageError(f"{where} has format {safe_json.short_repr(found.get('format'))}, this version reads {FORMAT}")
+    whole = convert(f"{where}:", found, _Policy)
     rest = {name: value for name, value in found.items() if name != _DIGEST}
-    if hashlib.sha256(document.canonical(rest)).hexdigest() != whole.policy_sha256:
-        raise UsageError(f"{where} does not match its own checksum: it was edited or damaged; {document.ADVICE}")
+    if hashlib.sha256(safe_json.canonical_json(rest)).hexdigest() != whole.policy_sha256:
+        raise UsageError(f"{where} does not match its own checksum: it was edited or damaged; {safe_json.ADVICE}")
     check_space(f"{where}: observation_space", whole.observation_space)
     check_space(f"{where}: action_space", whole.action_space)
     loaded = array_files.read(folder / ARRAYS, whole.arrays, whole.arrays_sha256)
@@ -173,12 +279,12 @@ def _program(
     observation_space: gym.Space,
     action_space: gym.Space,
 ) -> tuple[NumpyProgram, gym.spaces.Box, gym.Space]:
-    steps = [Step(step.operation, tuple(step.inputs), step.output) for step in described.steps]
+    steps = [ProgramStep(step.operation, tuple(step.inputs), step.output) for step in described.steps]
     registers = [described.result, *arrays, *(register for step in steps for register in (*step.inputs, step.output))]
     if max(registers) >= described.size:
-        raise document.refusal(f"{where}: program.size", described.size, f"more than register {max(registers)}")
+        raise safe_json.refusal(f"{where}: program.size", described.size, f"more than register {max(registers)}")
     if 0 in arrays:
-        raise document.refusal(f"{where}: arrays", 0, "other registers: that one holds the observations")
+        raise safe_json.refusal(f"{where}: arrays", 0, "other registers: that one holds the observations")
     try:
         observation_space, expected = check_observation_space(observation_space), _numbers(action_space)
     except UsageError as error:
@@ -198,4 +304,4 @@ def _numbers(space: gym.Space) -> int:
     """Return how many numbers a network puts out for an action space."""
     if isinstance(space, gym.spaces.Discrete):
         return int(space.n)
-    return actions_of(space).size
+    return make_actions(space).size

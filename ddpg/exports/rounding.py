@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import tensorflow as tf
 
-from ddpg.exports.graph import Acting, inputs_and_outputs
+from ddpg.exports.policy_graph import ActingPolicy, inputs_and_outputs
 
 v1 = tf.compat.v1
 
@@ -29,7 +29,7 @@ class Rounding:
         outputs: the unperturbed outputs ``[B, A]``.
     """
 
-    def __init__(self, acting: Acting, observations: np.ndarray):
+    def __init__(self, acting: ActingPolicy, observations: np.ndarray):
         states, outputs = inputs_and_outputs(acting)
         reads = _reads(outputs)
         values = acting.session.run(reads)

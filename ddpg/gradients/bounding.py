@@ -1,4 +1,4 @@
-"""How actions stay inside their box: an output head, and a transform of ∇ₐQ.
+"""How actions stay inside their box: an output head and a transform of ∇ₐQ.
 
 One sign convention everywhere: ``action_gradient`` is ∇ₐQ, the direction that **increases** Q. The
 transforms work per sample, before any reduction over the batch, with per-dimension bounds in the
@@ -104,7 +104,7 @@ INVERTING = Bounding(linear_head, inverting)
 ZEROING = Bounding(linear_head, zeroing)
 
 
-def check(bounding: Bounding) -> None:
+def check_bounding(bounding: Bounding) -> None:
     """Refuse a bounding whose inversion sits on a tanh head: that damps the gradient twice.
 
     Raises:
@@ -142,7 +142,7 @@ def backward_through(transform: Callable[[tf.Tensor, tf.Tensor], tf.Tensor], act
     return with_backward(action, backward)
 
 
-def penalised(pre_activation: tf.Tensor, coefficient: float) -> tf.Tensor:
+def with_pre_activation_penalty(pre_activation: tf.Tensor, coefficient: float) -> tf.Tensor:
     """Return p = ``pre_activation`` ``[B, A]`` unchanged, with c·mean(p²) added to whatever is differentiated.
 
     tanh passes on less and less of ∇ₐQ the larger |p|, so that an action once at its bound stays there. The penalty

@@ -1,4 +1,4 @@
-"""How ∇θJ is formed: three ways to the deterministic policy gradient.
+"""The policy gradient ∇θJ, formed in three equal ways: chain rule, direct, surrogate.
 
 The theorem (Silver et al. 2014, eq. 9; Lillicrap et al. 2015, eq. 6), over a minibatch of B states:
 

@@ -1,4 +1,4 @@
-"""How the bootstrapped target is kept out of the critic's gradient.
+"""TD paths: how the bootstrapped target is kept out of the critic's gradient.
 
 With prediction q = Q(s, a) and target y = r + γ(1 − terminated)·Q′(s′, μ′(s′)), both ``[B, 1]``, the
 loss is L = 1/B Σ (q − y)² (Lillicrap et al. 2015, Algorithm 1; tflearn's ``mean_square``). Its

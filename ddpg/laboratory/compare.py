@@ -11,17 +11,17 @@ from typing import Any, TypeVar
 import gymnasium as gym
 import numpy as np
 
-from ddpg.config import DDPGConfig
+from ddpg.config.algorithm_options import DDPGConfig
 from ddpg.gradients.bounding import BOUNDINGS
 from ddpg.gradients.policy import POLICY_GRADIENTS
 from ddpg.gradients.td import TD_TARGETS
-from ddpg.laboratory import check
-from ddpg.laboratory.bench import Bench
+from ddpg.laboratory import gradient_checks
+from ddpg.laboratory.fixture import Fixture
 from ddpg.laboratory.trial import Measure, build_policy, build_td
-from ddpg.progress import bar
+from ddpg.progress import tqdm_bar
 
 _Made = TypeVar("_Made")
-Done = Callable[[], object]
+Progress = Callable[[], object]
 
 EQUAL = 1e-5  # of the gradient's largest value: float32 rounding
 
@@ -68,8 +68,8 @@ def compare_paths(
         UserWarning: a path of the wrong sign: its gradient and the central differences have a negative cosine.
     """
     tried = len(td_targets) + len(BOUNDINGS) * len(policy_gradients)
-    with bar(total=2 * tried, desc="paths, built and measured", leave=False, disable=not progress_bar) as shown:
-        bench = Bench(env, config, seed)
+    with tqdm_bar(total=2 * tried, desc="paths, built and measured", leave=False, disable=not progress_bar) as shown:
+        bench = Fixture(env, config, seed)
         td = _td_paths(bench, td_targets, shown.update)
         policy = {bounding: _policy_paths(bench, policy_gradients, bounding, shown.update) for bounding in BOUNDINGS}
         return {
@@ -86,32 +86,32 @@ def compare_paths(
         }
 
 
-def _td_paths(bench: Bench, paths: Mapping[str, Callable], done: Done) -> list[Measure]:
+def _td_paths(bench: Fixture, paths: Mapping[str, Callable], done: Progress) -> list[Measure]:
     online = {name: getattr(path, "bootstraps_online", False) for name, path in paths.items()}
     losses = {name: getattr(path, "loss", None) for name, path in paths.items()}
     kinds = {name: (online[name], losses[name]) for name in paths}
     expected = {kind: bench.expected_td(*kind) for kind in dict.fromkeys(kinds.values())}
-    return [_noted(done, build_td(bench, name, path, expected[kinds[name]])) for name, path in paths.items()]
+    return [_with_progress(done, build_td(bench, name, path, expected[kinds[name]])) for name, path in paths.items()]
 
 
-def _policy_paths(bench: Bench, paths: Mapping[str, Callable], bounding: str, done: Done) -> list[Measure]:
+def _policy_paths(bench: Fixture, paths: Mapping[str, Callable], bounding: str, done: Progress) -> list[Measure]:
     if not paths:
         return []
     expected = bench.expected_policy(bounding)
-    return [_noted(done, build_policy(bench, name, path, bounding, expected)) for name, path in paths.items()]
+    return [_with_progress(done, build_policy(bench, name, path, bounding, expected)) for name, path in paths.items()]
 
 
-def _compared(paths: list[Measure], done: Done, functions: Mapping[str, Callable]) -> list[dict[str, Any]]:
+def _compared(paths: list[Measure], done: Progress, functions: Mapping[str, Callable]) -> list[dict[str, Any]]:
     """Measure paths, warn of wrong signs, and put differences from the first row in the place of gradients."""
     if not paths:
         return []
-    rows = [_noted(done, measured()) for measured in paths]
+    rows = [_with_progress(done, measured()) for measured in paths]
     for row in rows:
         _check_sign(row, functions[row["path"]])
     gradients = {row["path"]: row.pop("gradients") for row in rows}
     reference = rows[0]["path"]
     largest = max(float(np.abs(array).max()) for array in gradients[reference])
-    differences = check.compare(gradients, reference)
+    differences = gradient_checks.compare(gradients, reference)
     return [
         {
             **row,
@@ -137,6 +137,6 @@ def _check_sign(row: dict[str, Any], path: Callable) -> None:
         )
 
 
-def _noted(done: Done, made: _Made) -> _Made:
+def _with_progress(done: Progress, made: _Made) -> _Made:
     done()
     return made

@@ -1,4 +1,4 @@
-"""What the gradients of all paths ought to be: central differences in float64, at sampled coordinates.
+"""Reference gradients: central differences in float64 at sampled coordinates.
 
 No automatic differentiation takes part: the networks are NumPy functions of their weights, y, ∇ₐQ and the
 bounding are written down again here.
@@ -8,13 +8,52 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import tensorflow as tf
 
-from ddpg.experience.replay import Batch
-from ddpg.laboratory.check import finite_difference
-from ddpg.laboratory.reference import float64_function
+from ddpg.errors import UsageError
+from ddpg.laboratory.gradient_checks import finite_difference
 from ddpg.networks.actor import ActorNetwork
 from ddpg.networks.base import Network
 from ddpg.networks.critic import CriticNetwork
+from ddpg.policies.graph_to_numpy import lower_to_numpy
+from ddpg.replay.minibatch import Batch
+
+
+def float64_function(network: Network) -> Callable:
+    """Return ``function(weights, *inputs) -> output``, the network computed in float64.
+
+    Args:
+        network: an actor or a critic.
+
+    Returns:
+        A function of float64 arrays in the order of ``network.variables`` (or of ``network.target_variables``,
+        which makes it the target), and of the network's inputs ``[B, ...]``, float64.
+
+    Raises:
+        UsageError: the network has an op that NumPy cannot mirror, or learns otherwise than it acts: normalised over
+            the batch.
+    """
+    with network.graph.as_default(), tf.name_scope("reference"):
+        inputs = network.placeholders()
+        output = network(*inputs)
+    mirrored = lower_to_numpy(output, *inputs)
+    averages = len(network.variables) - len(network.trainable_variables)  # over batches
+    if mirrored is None or averages:
+        raise UsageError(
+            f"the network of the {network.name} has ops without a NumPy counterpart (normalisation over the batch, "
+            "convolutions, activations of one's own); give it fully connected layers with norm none or layer and "
+            "one of tflearn's activations"
+        )
+    program, handles = mirrored
+    places = {variable.handle.name: place for place, variable in enumerate(network.variables)}
+    order = [places[handle.name] for handle in handles]
+
+    def function(weights, *inputs):
+        program.load([weights[place] for place in order])
+        return program(*inputs)
+
+    return function
+
 
 COORDINATES = 150
 
@@ -31,7 +70,7 @@ BOUNDINGS: dict[str, Callable[..., np.ndarray]] = {
 }
 
 
-class Expected(NamedTuple):
+class ReferenceGradient(NamedTuple):
     """A gradient at sampled coordinates.
 
     Attributes:
@@ -70,10 +109,10 @@ def sample_coordinates(network: Network, rng: np.random.Generator) -> list[tuple
 
 def central_differences(
     loss: Callable[[list[np.ndarray]], float], weights: Sequence[np.ndarray], coordinates: Sequence[tuple[int, int]]
-) -> Expected:
+) -> ReferenceGradient:
     """Differentiate ``loss`` of a list of float64 arrays; with two steps, to see which kinks they meet."""
     wide, narrow = (finite_difference(loss, weights, coordinates, step) for step in (STEP, STEP / 2))
-    return Expected(coordinates, wide, np.abs(wide - narrow) <= SMOOTH * np.abs(wide).max())
+    return ReferenceGradient(coordinates, wide, np.abs(wide - narrow) <= SMOOTH * np.abs(wide).max())
 
 
 class FiniteDifferences:
@@ -109,7 +148,7 @@ class FiniteDifferences:
         coordinates: Sequence[tuple[int, int]],
         online: bool,
         own_loss: Callable[[np.ndarray, np.ndarray], float] | None = None,
-    ) -> Expected:
+    ) -> ReferenceGradient:
         """Return the derivatives of L(φ) = 1/B Σ (Q(s, a; φ) − y)², or of another loss.
 
         Args:
@@ -148,7 +187,7 @@ class FiniteDifferences:
 
         return central_differences(loss, self._weights["critic"], coordinates)
 
-    def policy(self, actor: ActorNetwork, bounding: str, coordinates: Sequence[tuple[int, int]]) -> Expected:
+    def policy(self, actor: ActorNetwork, bounding: str, coordinates: Sequence[tuple[int, int]]) -> ReferenceGradient:
         """Return the derivatives of −1/B Σ g·μ(s; θ), g the bounded ∇ₐQ as a number.
 
         Args:

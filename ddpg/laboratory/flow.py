@@ -1,4 +1,4 @@
-"""Where a gradient really flows: the backward pass of a path, traced on its graph.
+"""Trace the backward pass of a path on its graph: where a gradient really flows.
 
 A path starts backward by one call of ``compute_gradients(loss, var_list, grad_loss)``. A :class:`Recorder`
 stands in that call's place and keeps it; :func:`trace` then finds which of the tensors one has named feed which,
@@ -16,7 +16,7 @@ from ddpg.gradients.td import ComputeGradients, GradientsAndVariables
 START = "start"
 
 
-class Start(NamedTuple):
+class BackwardStart(NamedTuple):
     """One call of ``compute_gradients``: the arguments backward started with."""
 
     loss: tf.Tensor
@@ -24,7 +24,7 @@ class Start(NamedTuple):
     variables: list[tf.Variable]
 
 
-class Recorder:
+class FlowRecorder:
     """Keeps how a path starts backward, and the tensors named on the way there.
 
     Attributes:
@@ -38,10 +38,10 @@ class Recorder:
     def clear(self) -> None:
         """Forget everything, for the next path."""
         self.nodes: dict[str, tf.Tensor] = {}
-        self._start: Start | None = None
+        self._start: BackwardStart | None = None
 
     @property
-    def start(self) -> Start:
+    def start(self) -> BackwardStart:
         """How backward started.
 
         Raises:
@@ -67,7 +67,7 @@ class Recorder:
             loss: tf.Tensor, var_list: list[tf.Variable], grad_loss: tf.Tensor | None = None
         ) -> GradientsAndVariables:
             if self._start is None:
-                self._start = Start(loss, grad_loss, list(var_list))
+                self._start = BackwardStart(loss, grad_loss, list(var_list))
             return compute_gradients(loss, var_list=var_list, grad_loss=grad_loss)
 
         return recorded
@@ -91,7 +91,7 @@ class Edge(NamedTuple):
     trained: bool
 
 
-def measured(session: tf.compat.v1.Session, edges: Sequence[Edge]) -> Callable[[Mapping[tf.Tensor, Any]], list[dict]]:
+def edge_norms(session: tf.compat.v1.Session, edges: Sequence[Edge]) -> Callable[[Mapping[tf.Tensor, Any]], list[dict]]:
     """Build the norms of what flows along edges.
 
     Returns:
@@ -111,10 +111,10 @@ def measured(session: tf.compat.v1.Session, edges: Sequence[Edge]) -> Callable[[
     return measure
 
 
-def trace(
+def trace_flow(
     nodes: Mapping[str, tf.Tensor],
     weights: Mapping[str, Sequence],
-    start: Start,
+    start: BackwardStart,
     fed: Mapping[str, str] | None = None,
 ) -> list[Edge]:
     """Find the forward edges between ``nodes``, and the gradient along each of them.

@@ -1,12 +1,12 @@
-"""The gradient laboratory's picture: one update as a graph of boxes, once for every path.
+"""Draw one update as a graph of boxes, once for every path.
 
-What is drawn comes from the traced edges alone (:func:`ddpg.laboratory.flow.trace`): a forward edge where one
+What is drawn comes from the traced edges alone (:func:`ddpg.laboratory.flow.trace_flow`): a forward edge where one
 tensor feeds another, an arrow back where ``tf.gradients`` finds a gradient, a bar where one arrives and stops.
 """
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -16,10 +16,108 @@ from matplotlib.gridspec import GridSpec
 from matplotlib.lines import Line2D
 from matplotlib.patches import FancyArrowPatch, Patch
 
+from ddpg.checkpoints import atomic_write
 from ddpg.errors import UsageError
-from ddpg.laboratory.boxes import DATA, Box, boxes_of, is_weights, place_of
 from ddpg.laboratory.flow import START
-from ddpg.storage import atomic
+
+DATA = ("s", "a", "r", "next_s")
+
+
+class NodeBox(NamedTuple):
+    """Where a node stands, in units of the panel, and what is written in it."""
+
+    x: float
+    y: float
+    text: str
+
+
+_SYMBOLS = {"actor": "θ", "critic": "φ", "target_actor": "θ′", "target_critic": "φ′"}
+_SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
+
+_TD = {
+    "s": NodeBox(0.35, 5.4, "s"),
+    "a": NodeBox(0.35, 4.0, "a"),
+    "next_s": NodeBox(0.35, 0.9, "s′"),
+    "q": NodeBox(4.9, 4.7, "critic\nQ(s, a)"),
+    "next_mu": NodeBox(2.05, 0.9, "actor\nμ(s′)"),
+    "next_q": NodeBox(5.3, 0.9, "critic\nQ(s′, μ(s′))"),
+    "r": NodeBox(8.45, -1.1, "r"),
+    "y": NodeBox(8.45, 0.9, "y"),
+    "fed_y": NodeBox(8.8, 2.75, "fed y"),
+    START: NodeBox(9.25, 4.7, "start of\nbackward"),
+}
+
+_JOINT = _TD | {
+    "joint": NodeBox(4.95, 5.6, "critic, in one pass\nQ(s, a), Q(s′, μ(s′))"),
+    START: NodeBox(9.25, 5.6, "start of\nbackward"),
+}
+
+_POLICY = {
+    "s": NodeBox(0.35, 4.5, "s"),
+    "mu": NodeBox(2.2, 4.5, "actor\na = μ(s)"),
+    "action_gradient": NodeBox(4.7, 1.5, "critic\n∇ₐQ(s, a)"),
+    "bounding": NodeBox(7.3, 1.5, "bounding\nof ∇ₐQ"),
+    START: NodeBox(9.35, 4.5, "start of\nbackward"),
+}
+
+# Where Q(s, μ(s)) itself is differentiated, the bounding stands between μ and Q.
+_POLICY_THROUGH_Q = _POLICY | {
+    "mu": NodeBox(1.95, 4.5, "actor\na = μ(s)"),
+    "bounding": NodeBox(6.2, 4.5, "bounding,\nbackwards"),
+    "q": NodeBox(7.45, 1.5, "critic\nQ(s, a)"),
+}
+
+
+def layout_nodes(edges: Sequence[Mapping[str, Any]]) -> dict[str, NodeBox]:
+    """Return the boxes of the nodes that occur, with what the edges say about them written in."""
+    names = {edge[end] for edge in edges for end in ("source", "destination")}
+    sources = {(edge["source"], edge["destination"]) for edge in edges}
+    further = sorted(name for name in names if name.startswith(("next_q_", "joint_")))
+    if "joint" in names:
+        layout = _JOINT
+    elif "next_q" in names:
+        layout = _TD
+    else:
+        layout = _POLICY_THROUGH_Q if "q" in names else _POLICY
+    boxes = {name: box for name, box in layout.items() if name in names}
+    for place, name in enumerate(further, start=1):
+        first = layout[name.rpartition("_")[0]]
+        height = first.y + (1.8 if first.y < 3 else -2.6) * place / len(further)
+        text = first.text.replace("Q(", f"Q{_subscript(name)}(")
+        boxes[name] = NodeBox(first.x + (0 if first.y < 3 else 0.7), height, text)
+    if further:
+        first_name = further[0].rpartition("_")[0]
+        for name in {first_name, "q"} & boxes.keys():
+            boxes[name] = boxes[name]._replace(text=boxes[name].text.replace("Q(", "Q₁("))
+        boxes["y"] = boxes["y"]._replace(text="y, of\nthe least")
+    if ("target_actor", "next_mu") in sources:
+        boxes["next_mu"] = boxes["next_mu"]._replace(text="target actor\nμ′(s′)")
+    for name in [name for name in boxes if name.startswith("next_q")]:
+        if (f"target_critic{name.removeprefix('next_q')}", name) in sources:
+            text = boxes[name].text.replace("critic", "target critic").replace("(s′, μ(", "′(s′, μ′(")
+            boxes[name] = boxes[name]._replace(text=text)
+    return boxes
+
+
+def is_weights(name: str) -> bool:
+    """Tell whether a node is a group of weights."""
+    return name.rstrip("_0123456789") in _SYMBOLS
+
+
+def node_box(boxes: Mapping[str, NodeBox], name: str, destination: str) -> NodeBox:
+    """Return the box of a node; weights stand at the box they feed, once for each."""
+    if not is_weights(name):
+        return boxes[name]
+    box, symbol = boxes[destination], _SYMBOLS[name.rstrip("_0123456789")]
+    text = f"{symbol[0]}{_subscript(name)}{symbol[1:]}"
+    if _subscript(name):
+        return NodeBox(box.x + 2.1, box.y + 0.6, text)
+    return NodeBox(box.x, box.y + (2.1 if box.y > 3 else -2.1), text)
+
+
+def _subscript(name: str) -> str:
+    return name[len(name.rstrip("_0123456789")) + 1 :].translate(_SUBSCRIPTS)
+
 
 FORWARD, TRAINED, PASSING, STOPPED = "0.72", "#1668b8", "#e08a1e", "#cc1f1f"
 
@@ -58,7 +156,7 @@ def draw_paths(
     Raises:
         UsageError: a bounding that the report has not.
     """
-    return atomic.write_figure(Path(path), paths_figure(report, bounding, title))
+    return atomic_write.write_figure(Path(path), paths_figure(report, bounding, title))
 
 
 def paths_figure(report: Mapping[str, Any], bounding: str, title: str | None) -> Figure:
@@ -94,7 +192,7 @@ def draw_update(report: Mapping[str, Any], path: str | Path, title: str | None =
     for column, (step, label) in enumerate({"critic": "the critic's step", "actor": "the actor's step"}.items()):
         draw_edges(figure.add_subplot(grid[0, column]), report[step], label)
     figure.draw_without_rendering()
-    return atomic.write_figure(Path(path), figure)
+    return atomic_write.write_figure(Path(path), figure)
 
 
 def _canvas(rows: int, title: str) -> tuple[Figure, GridSpec]:
@@ -143,15 +241,15 @@ def draw_edges(axes: Axes, edges: Sequence[Mapping[str, Any]], label: str, remar
         spine.set_color("0.8")
     axes.text(0.015, 0.965, label, transform=axes.transAxes, fontsize=11.5, va="top", family="monospace")
     axes.text(0.015, 0.885, remark, transform=axes.transAxes, fontsize=10, va="top", color="0.25")
-    boxes = boxes_of(edges)
+    boxes = layout_nodes(edges)
     drawn = {}
     for edge in edges:
         for end in (edge["source"], edge["destination"]):
-            place = place_of(boxes, end, edge["destination"])
+            place = node_box(boxes, end, edge["destination"])
             if place not in drawn:
                 drawn[place] = _write(axes, place, end)
     for edge in edges:
-        ends = [place_of(boxes, edge[end], edge["destination"]) for end in ("source", "destination")]
+        ends = [node_box(boxes, edge[end], edge["destination"]) for end in ("source", "destination")]
         _draw_edge(axes, ends, [drawn[place] for place in ends], edge)
 
 
@@ -163,7 +261,7 @@ def _verdict(difference: Mapping[str, Any]) -> str:
     return f"not the gradient of {difference['from']}: off by up to {share:.0%} of its largest value"
 
 
-def _draw_edge(axes: Axes, ends: Sequence[Box], patches: Sequence[Patch], edge: Mapping[str, Any]) -> None:
+def _draw_edge(axes: Axes, ends: Sequence[NodeBox], patches: Sequence[Patch], edge: Mapping[str, Any]) -> None:
     start, end = (np.array([box.x, box.y]) for box in ends)
     bend = 0.36 if (edge["source"], edge["destination"]) == ("next_s", "next_q") else 0.0  # over μ(s′)
     axes.add_patch(_arrow(start, end, patches, bend, mutation_scale=9, color=FORWARD, linewidth=1))
@@ -211,7 +309,7 @@ def _arrow(tail: np.ndarray, head: np.ndarray, borders: Sequence[Patch], bend: f
     )
 
 
-def _write(axes: Axes, box: Box, name: str) -> Patch:
+def _write(axes: Axes, box: NodeBox, name: str) -> Patch:
     face = "#f3f3f3" if name in DATA else "#fff3d6" if name == START else "#e4f0e2" if is_weights(name) else "white"
     shape = "circle,pad=0.25" if is_weights(name) else "round,pad=0.35"
     style = {"boxstyle": shape, "facecolor": face, "edgecolor": "0.35", "linewidth": 1}

@@ -1,9 +1,9 @@
-"""The gradient laboratory's report as tables for a terminal."""
+"""The laboratory's report as tables for a terminal."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ddpg.laboratory.boxes import DATA
+from ddpg.laboratory.picture import DATA
 
 _KEY = """\
 difference: from the first path, relative to the gradient's largest value; = where that is rounding

@@ -1,9 +1,10 @@
-"""One path tried on the bench: its gradient, its time, and its backward pass.
+"""Try one path on the fixture: its gradient, its time, its backward pass.
 
 All paths are built before the first is measured: a session takes as long to take note of one op as of a thousand.
 """
 
 import inspect
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -12,21 +13,44 @@ import numpy as np
 import tensorflow as tf
 
 from ddpg._tflearn import _replaced
+from ddpg.algorithms import ddpg as update
 from ddpg.errors import UsageError
-from ddpg.experience.replay import Batch
 from ddpg.gradients.td import TD_TARGETS, ComputeGradients, GradientsAndVariables, TDPath
-from ddpg.laboratory import check
-from ddpg.laboratory.bench import Bench
-from ddpg.laboratory.finite_differences import Expected
-from ddpg.laboratory.flow import measured, trace
-from ddpg.laboratory.timing import compiled, milliseconds
+from ddpg.laboratory import gradient_checks
+from ddpg.laboratory.finite_differences import ReferenceGradient
+from ddpg.laboratory.fixture import Fixture
+from ddpg.laboratory.flow import edge_norms, trace_flow
 from ddpg.networks.base import Network
-from ddpg.updates import ddpg as update
+from ddpg.replay.minibatch import Batch
+
+WARM_UP_CALLS = 2
+TIMED_CALLS = 10
+
+
+def milliseconds(session: tf.compat.v1.Session, fetches, feeds: dict) -> float:
+    """Return the median duration of a session call. It must fetch: what nobody fetches is optimised away."""
+    call = session.make_callable(fetches, feed_list=list(feeds))
+    durations = []
+    for _ in range(WARM_UP_CALLS + TIMED_CALLS):
+        start = time.perf_counter()
+        call(*feeds.values())
+        durations.append(time.perf_counter() - start)
+    return 1e3 * float(np.median(durations[WARM_UP_CALLS:]))
+
+
+def compiled(compute: Callable[..., GradientsAndVariables], inputs: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    """Return the gradients of ``compute(*inputs) -> [(gradient, variable)]``, compiled by XLA."""
+
+    def gradients(*inputs: tf.Tensor) -> list[tf.Tensor]:
+        return [gradient for gradient, _ in compute(*inputs)]
+
+    return tf.function(gradients, jit_compile=True, autograph=False)(*inputs)
+
 
 FIELD_NAMES = {"observations": "s", "actions": "a", "rewards": "r", "next_observations": "next_s"}
 
 
-class Trial(NamedTuple):
+class PathTrial(NamedTuple):
     """What is needed to try one path.
 
     Attributes:
@@ -51,7 +75,7 @@ class Trial(NamedTuple):
 Measure = Callable[[], dict[str, Any]]
 
 
-def build_td(bench: Bench, name: str, path: Callable, expected: Expected) -> Measure:
+def build_td(bench: Fixture, name: str, path: Callable, expected: ReferenceGradient) -> Measure:
     """Build a TD path.
 
     Returns:
@@ -72,10 +96,10 @@ def build_td(bench: Bench, name: str, path: Callable, expected: Expected) -> Mea
         return critic.td_gradients(critic.prediction(batch.observations, batch.actions), y)
 
     feeds = dict(zip(bench.batch, bench.values, strict=True))
-    return _built(bench, Trial(name, critic, compute, list(bench.batch), feeds, "squashing", fed_y), expected)
+    return _built(bench, PathTrial(name, critic, compute, list(bench.batch), feeds, "squashing", fed_y), expected)
 
 
-def build_policy(bench: Bench, name: str, path: Callable, bounding: str, expected: Expected) -> Measure:
+def build_policy(bench: Fixture, name: str, path: Callable, bounding: str, expected: ReferenceGradient) -> Measure:
     """Build a policy path under a bounding; returns as :func:`build_td`."""
     actor, recorder = bench.actors[bounding], bench.recorder
 
@@ -85,7 +109,7 @@ def build_policy(bench: Bench, name: str, path: Callable, bounding: str, expecte
 
     states = bench.batch.observations
     feeds = {states: bench.values.observations}
-    return _built(bench, Trial(name, actor, compute, [states], feeds, bounding), expected)
+    return _built(bench, PathTrial(name, actor, compute, [states], feeds, bounding), expected)
 
 
 def _recorded(path: Callable, compute_gradients: ComputeGradients) -> TDPath:
@@ -121,15 +145,15 @@ def _started_by(path: Callable, compute_gradients: ComputeGradients) -> Callable
     return started
 
 
-def _built(bench: Bench, trial: Trial, expected: Expected) -> Measure:
+def _built(bench: Fixture, trial: PathTrial, expected: ReferenceGradient) -> Measure:
     session = bench.session
     with session.graph.as_default():
         pairs = trial.compute(*trial.inputs)
         _check_variables(trial.network, pairs)
         tensors = [gradient for gradient, _ in pairs]
         nodes, start, groups = dict(bench.recorder.nodes), bench.recorder.start, bench.groups(trial.bounding)
-        edges = measured(session, trace(nodes, groups, start, {} if trial.fed_y is None else {"fed_y": "y"}))
-        reached = {group: len(check.leaks(start.loss, variables)) for group, variables in groups.items()}
+        edges = edge_norms(session, trace_flow(nodes, groups, start, {} if trial.fed_y is None else {"fed_y": "y"}))
+        reached = {group: len(gradient_checks.leaks(start.loss, variables)) for group, variables in groups.items()}
         in_one_function = _compiled(trial)
 
     def measure() -> dict[str, Any]:
@@ -152,7 +176,7 @@ def _built(bench: Bench, trial: Trial, expected: Expected) -> Measure:
     return measure
 
 
-def _compiled(trial: Trial) -> list[tf.Tensor] | None:
+def _compiled(trial: PathTrial) -> list[tf.Tensor] | None:
     return None if trial.fed_y is not None else compiled(trial.compute, trial.inputs)
 
 

@@ -1,4 +1,4 @@
-"""Where gradients flow in an agent's own update: in its critic's step and in its actor's, with every option it has."""
+"""Trace the gradients of an agent's own update, with every option it has."""
 
 from typing import Any
 
@@ -6,11 +6,11 @@ import gymnasium as gym
 import tensorflow as tf
 
 from ddpg.agents.ddpg import DDPG
-from ddpg.config import DDPGConfig
-from ddpg.experience.batch import Batch
-from ddpg.laboratory.flow import Recorder, measured, trace
-from ddpg.laboratory.probed import probed
-from ddpg.updates.ddpg import DDPGUpdate, policy_gradients
+from ddpg.algorithms.ddpg import DDPGUpdate, policy_gradients
+from ddpg.config.algorithm_options import DDPGConfig
+from ddpg.laboratory.flow import FlowRecorder, edge_norms, trace_flow
+from ddpg.laboratory.instrumented import instrumented
+from ddpg.replay.minibatch import Batch
 
 v1 = tf.compat.v1
 
@@ -60,10 +60,10 @@ def trace_update(env: gym.Env, config: DDPGConfig, seed: int | None = None) -> d
         assert isinstance(update, DDPGUpdate)
         values = agent.replay.sample(agent.behaviour.rng, 1, config.batch_size).map(lambda field: field[0])
         with agent.graph.as_default(), agent.session.as_default():
-            recorder = Recorder()
-            probed(update.actor, recorder)
+            recorder = FlowRecorder()
+            instrumented(update.actor, recorder)
             for number, critic in enumerate(update.critics, start=1):
-                probed(critic, recorder, number)
+                instrumented(critic, recorder, number)
             batch = values.map(lambda field: v1.placeholder(field.dtype, field.shape))
             return {
                 "seed": agent.seed,
@@ -77,7 +77,7 @@ def trace_update(env: gym.Env, config: DDPGConfig, seed: int | None = None) -> d
         agent.close()
 
 
-def _critic_step(agent: DDPG, update: DDPGUpdate, recorder: Recorder, batch: Batch, values: Batch) -> list[dict]:
+def _critic_step(agent: DDPG, update: DDPGUpdate, recorder: FlowRecorder, batch: Batch, values: Batch) -> list[dict]:
     for field, symbol in FIELD_NAMES.items():
         recorder.name(symbol, getattr(batch, field))
     y = recorder.name("y", update.target(batch))
@@ -87,14 +87,14 @@ def _critic_step(agent: DDPG, update: DDPGUpdate, recorder: Recorder, batch: Bat
         fed["fed_y"] = "y"
         feeds[recorder.name("fed_y", v1.placeholder(tf.float32, y.shape))] = agent.session.run(y, feeds)
     update.critic_step(batch, recorder.nodes.get("fed_y", y))
-    return measured(agent.session, trace(recorder.nodes, _weights(update), recorder.start, fed))(feeds)
+    return edge_norms(agent.session, trace_flow(recorder.nodes, _weights(update), recorder.start, fed))(feeds)
 
 
-def _actor_step(agent: DDPG, update: DDPGUpdate, recorder: Recorder, batch: Batch, values: Batch) -> list[dict]:
+def _actor_step(agent: DDPG, update: DDPGUpdate, recorder: FlowRecorder, batch: Batch, values: Batch) -> list[dict]:
     recorder.clear()
     policy_gradients(update.actor, update.critic, recorder.name("s", batch.observations))
-    edges = trace(recorder.nodes, _weights(update), recorder.start)
-    return measured(agent.session, edges)({batch.observations: values.observations})
+    edges = trace_flow(recorder.nodes, _weights(update), recorder.start)
+    return edge_norms(agent.session, edges)({batch.observations: values.observations})
 
 
 def _weights(update: DDPGUpdate) -> dict[str, list[tf.Variable]]:

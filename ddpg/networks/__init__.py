@@ -1,1 +1,1 @@
-"""Actor and critic networks, their layers and their targets."""
+"""Actor and critic networks, their layers, optimizers and target networks."""

@@ -8,13 +8,13 @@ import tensorflow as tf
 from gymnasium import spaces as gym_spaces
 
 from ddpg.errors import UsageError, choose
-from ddpg.experience import spaces
 from ddpg.gradients import bounding as boundings
 from ddpg.gradients.policy import POLICY_GRADIENTS
 from ddpg.gradients.td import GradientsAndVariables
+from ddpg.interaction import spaces
+from ddpg.interaction.validation import unmasked
 from ddpg.networks.base import Network, v1
 from ddpg.networks.layers import output_layer
-from ddpg.validation import unmasked
 
 
 class ActorNetwork(Network):
@@ -35,7 +35,7 @@ class ActorNetwork(Network):
         name: scope of its variables.
         action_gradient_clip: largest L2 norm of each sample's ∇ₐQ, before the bounding; ``None``: any.
         pre_activation_penalty: c of c·mean(p²), added to what is descended, with p the numbers that tanh squashes:
-            against saturation. See :func:`ddpg.gradients.bounding.penalised`.
+            against saturation. See :func:`ddpg.gradients.bounding.with_pre_activation_penalty`.
         max_gradient_norm: largest L2 norm of all gradients of a step together; ``None``: any.
         output_init: of the output layer; ``"small"``: U(±3e-3), ``"fan_in"``: U(±1/√f), f its inputs.
 
@@ -80,7 +80,7 @@ class ActorNetwork(Network):
             "a Bounding(head, transform)",
             is_own=lambda value: isinstance(value, boundings.Bounding),
         )
-        boundings.check(self.bounding)
+        boundings.check_bounding(self.bounding)
         self.times_bounded = 0
         self.applied: dict[Any, tf.Tensor] = {}
         self.policy_gradient = choose(
@@ -181,7 +181,7 @@ class ActorNetwork(Network):
     def _apply(self, states: tf.Tensor) -> tf.Tensor:
         pre_activation = output_layer(self._network(states), self.action_size, self._output_init)
         if self.pre_activation_penalty:
-            pre_activation = boundings.penalised(pre_activation, self.pre_activation_penalty)
+            pre_activation = boundings.with_pre_activation_penalty(pre_activation, self.pre_activation_penalty)
         return self.bounding.head(pre_activation, self.low, self.high)
 
     def _inputs(self, states, action_gradients) -> tuple[np.ndarray, np.ndarray]:

@@ -1,9 +1,17 @@
-"""What actor and critic share: variables, their target, their optimiser, and the numeric methods."""
+"""What actor and critic share: variables, EMA target network, optimizer, and numeric methods.
+
+    θ′ ← τθ + (1 − τ)θ′        (Lillicrap et al. 2015, Algorithm 1)
+
+``tf.train.ExponentialMovingAverage`` keeps one shadow per variable, created as a copy of it, and moves
+them with decay 1 − τ. The target network is the same builder run again under a custom getter that
+answers each variable with its shadow: nothing is looked up by name or by position.
+"""
 
 import abc
 import contextlib
 import functools
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import gymnasium as gym
@@ -11,17 +19,115 @@ import numpy as np
 import tensorflow as tf
 
 from ddpg._tflearn import training_mode
-from ddpg.errors import UsageError
-from ddpg.experience import spaces
+from ddpg.errors import UsageError, choose
 from ddpg.gradients.td import GradientsAndVariables
+from ddpg.interaction import spaces
+from ddpg.interaction.validation import unmasked
 from ddpg.networks.created import CreatedVariables
 from ddpg.networks.layers import check_output_init, mlp
-from ddpg.networks.numeric import NumericRuns
-from ddpg.networks.optimizers import make_optimizer
-from ddpg.networks.target import Target
-from ddpg.validation import unmasked
+
+
+class EMATarget:
+    """The EMA shadows of ``variables`` and the ops that move them.
+
+    Args:
+        variables: **all** variables of the online network; moving statistics of batch norm too, or
+            the target would normalise with the statistics it was born with.
+        tau: the step τ in (0, 1] towards the online weights.
+
+    Raises:
+        UsageError: τ outside (0, 1].
+    """
+
+    def __init__(self, variables: list[tf.Variable], tau: float):
+        if not 0 < tau <= 1:
+            raise UsageError(f"tau={tau} must be in (0, 1]: the share of the online weights in each target update")
+        self._online = list(variables)
+        self._average = tf.train.ExponentialMovingAverage(decay=1 - tau)
+        self._average.apply(self._online)
+        self.variables = [self._average.average(variable) for variable in self._online]
+
+    def shadow_getter(self, getter: Callable, *args, **kwargs):
+        """Answer ``getter`` with the shadow: a ``custom_getter`` for ``variable_scope``."""
+        return self._average.average(getter(*args, **kwargs))
+
+    def shadow_of(self, variable: tf.Variable) -> tf.Variable:
+        """Return a variable's shadow."""
+        return self._average.average(variable)
+
+    def update(self) -> tf.Operation:
+        """Return the op that moves every shadow by τ; alone, so that its place in a step is explicit."""
+        return self._average.apply(self._online)
+
+    def sync(self) -> tf.Operation:
+        """Return the op that copies every variable into its shadow: a hard update."""
+        pairs = zip(self.variables, self._online, strict=True)
+        return tf.group(*[shadow.assign(variable.read_value()) for shadow, variable in pairs])
+
 
 v1 = tf.compat.v1
+
+
+class NumericMethods:
+    """The numeric methods of one network: each builds its ops once, and runs them from then on.
+
+    Args:
+        graph: the network's.
+        owner: the network's name, for messages.
+    """
+
+    def __init__(self, graph: tf.Graph, owner: str):
+        self._graph, self._owner = graph, owner
+        self._built: dict[str, tuple[list[tf.Tensor], Any]] = {}
+
+    def __call__(self, name: str, function: Callable, *arrays: np.ndarray) -> Any:
+        """Run ``function(*placeholders)`` on ``arrays``; its ops are built at the first call of ``name``.
+
+        Raises:
+            UsageError: no default session, or one of another graph.
+        """
+        session = v1.get_default_session()
+        if session is None:
+            raise UsageError(
+                f"no default session for the numeric methods of the {self._owner}; call them inside "
+                "`with tf.compat.v1.Session().as_default():`, after global_variables_initializer()"
+            )
+        if session.graph is not self._graph:
+            raise UsageError(f"the default session runs another graph than the one the {self._owner} was built in")
+        if name not in self._built:
+            with self._graph.as_default(), v1.name_scope(f"{self._owner}_numeric/{name}/"):
+                # Batches may differ in length from call to call: the first axis stays open.
+                shapes = [[None, *array.shape[1:]] if array.ndim else [] for array in arrays]
+                inputs = [v1.placeholder(array.dtype, shape) for array, shape in zip(arrays, shapes, strict=True)]
+                self._built[name] = inputs, function(*inputs)
+        inputs, fetches = self._built[name]
+        return session.run(fetches, dict(zip(inputs, arrays, strict=True)))
+
+
+train = tf.compat.v1.train
+
+OPTIMIZERS: dict[str, Callable] = {
+    "adam": train.AdamOptimizer,
+    "rmsprop": train.RMSPropOptimizer,
+    "sgd": train.GradientDescentOptimizer,
+    "momentum": partial(train.MomentumOptimizer, momentum=0.9),
+}
+
+
+def with_beta1(optimizer: str | Callable, adam_beta1: float) -> str | Callable:
+    """Return Adam with another decay of its first moment than 0.9; any ``optimizer`` as it is otherwise."""
+    return optimizer if adam_beta1 == 0.9 else partial(train.AdamOptimizer, beta1=adam_beta1)
+
+
+def make_optimizer(optimizer: str | Callable, learning_rate: tf.Variable) -> tf.compat.v1.train.Optimizer:
+    """Return the optimiser of a name, or of a ``tf.compat.v1.train.Optimizer`` class, with a step size.
+
+    Raises:
+        UsageError: neither.
+    """
+    own = "a tf.compat.v1.train.Optimizer class"
+    return choose("optimizer", optimizer, OPTIMIZERS, own)(learning_rate)
+
 
 Creating = contextlib.AbstractContextManager[None]
 
@@ -62,7 +168,7 @@ class Network(abc.ABC):
         self.name = name
         self._network = network or mlp()
         self._output_init = check_output_init(output_init)
-        self._run = NumericRuns(self.graph, name)
+        self._run = NumericMethods(self.graph, name)
         self._variables: list[tf.Variable] = []
         self._created = CreatedVariables(name)
         with v1.variable_scope(None, default_name=name, use_resource=True) as self._scope:
@@ -71,7 +177,7 @@ class Network(abc.ABC):
         self._applying(self._record, recorded, self.placeholders(), False)
         if not self.trainable_variables:
             raise UsageError(f"the network of the {name} created no trainable variable; it could not learn")
-        self._target = Target(self._variables, tau)
+        self._target = EMATarget(self._variables, tau)
         with v1.variable_scope(self._scope, use_resource=True):
             self.learning_rate = v1.get_variable("learning_rate", initializer=float(learning_rate), trainable=False)
         self.optimizer = make_optimizer(optimizer, self.learning_rate)

@@ -1,11 +1,13 @@
-"""The critic: an action-value function Q(s, a) that exposes ∇ₐQ."""
+"""Critics: an action-value function Q(s, a) that exposes ∇ₐQ, and one that classifies."""
+
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 from gymnasium import spaces as gym_spaces
 
 from ddpg.errors import UsageError
-from ddpg.experience import spaces
+from ddpg.interaction import spaces
 from ddpg.networks.base import v1
 from ddpg.networks.layers import output_layer
 from ddpg.networks.value import ValueNetwork
@@ -111,3 +113,90 @@ class CriticNetwork(ValueNetwork):
     def _inputs(self, states, actions, targets) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         states, actions = self._state_actions(states, actions)
         return states, actions, spaces.as_column(targets, len(states), "targets")
+
+
+class CategoricalCritic(CriticNetwork):
+    """Q(s, a) = Σᵢ pᵢ(s, a)·zᵢ: p is the softmax of the outputs, z are n values from ``v_min`` to ``v_max``.
+
+    The target y, a number, becomes the two-hot distribution whose mean it is: the two nearest values share it
+    (Farebrother et al. 2024, arXiv 2403.03950, section 3.1). Its cross-entropy with p is descended:
+
+        L = −1/B Σ Σᵢ tᵢ(y)·log pᵢ(s, a)
+
+    With ``spread`` > 0 it is a Gaussian instead, which gives neighbours their share too (HL-Gauss, section 3.1, where
+    it is integrated over bins; here it is taken at the values):
+
+        tᵢ(y) ∝ exp(−(zᵢ − clip(y, v_min, v_max))² / 2(spread·Δ)²),    Δ = z₁ − z₀
+
+    Its gradient is bounded whatever the size of y. Everything that asks for Q, such as ∇ₐQ or the least of several
+    critics, gets the mean.
+
+    Args:
+        observation_space, action_space, options: as for :class:`CriticNetwork`.
+        atoms: n.
+        v_min: least value of Q that can be told.
+        v_max: largest value.
+        spread: standard deviation of the target's Gaussian, in distances Δ between values; 0: two-hot.
+
+    Raises:
+        UsageError: fewer than 2 atoms, no range, or a spread that is negative or infinite.
+    """
+
+    def __init__(
+        self,
+        *spaces: Any,
+        atoms: int = 101,
+        v_min: float = -10.0,
+        v_max: float = 10.0,
+        spread: float = 0.0,
+        **options: Any,
+    ):
+        if atoms < 2 or not -np.inf < v_min < v_max < np.inf:
+            raise UsageError(f"atoms={atoms} from v_min={v_min} to v_max={v_max}: give at least 2, and a finite range")
+        if not 0 <= spread < np.inf:
+            raise UsageError(f"spread={spread} of the targets must be a finite number >= 0")
+        self._spread = spread
+        self.values = np.linspace(v_min, v_max, atoms, dtype=np.float32)
+        self._logits: dict[Any, tf.Tensor] = {}
+        super().__init__(*spaces, loss=self._cross_entropy, **options)
+
+    def __call__(self, states: tf.Tensor, actions: tf.Tensor, training: bool = False) -> tf.Tensor:
+        """Return Q(s, a), ``[B, 1]``."""
+        return self._mean(super().__call__(states, actions, training))
+
+    def target(self, states: tf.Tensor, actions: tf.Tensor) -> tf.Tensor:
+        """Return Q′(s, a), ``[B, 1]``."""
+        return self._mean(super().target(states, actions))
+
+    def joint(
+        self, states: tf.Tensor, actions: tf.Tensor, next_states: tf.Tensor, next_actions: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Return Q(s, a) and Q(s′, a′) of one forward pass; see :meth:`CriticNetwork.joint`."""
+        states, actions = tf.concat([states, next_states], axis=0), tf.concat([actions, next_actions], axis=0)
+        first, second = tf.split(super().__call__(states, actions, training=True), 2)
+        return self._mean(first), self._mean(second)
+
+    def distributions(self, targets: tf.Tensor) -> tf.Tensor:
+        """Return the distributions ``[B, n]`` about ``targets`` ``[B, 1]``; those out of range count as its ends."""
+        width = self.values[1] - self.values[0]
+        clipped = tf.clip_by_value(targets, self.values[0], self.values[-1])
+        if self._spread:
+            return tf.nn.softmax(-0.5 * tf.square((clipped - self.values) / (self._spread * width)))
+        return tf.maximum(0.0, 1.0 - tf.abs(clipped - self.values) / width)
+
+    def logits_of(self, q: tf.Tensor) -> tf.Tensor:
+        """Return what the softmax of a Q ``[B, 1]`` of this critic's is of, ``[B, n]``."""
+        return self._logits[q.ref()]
+
+    def _apply(self, states: tf.Tensor, actions: tf.Tensor) -> tf.Tensor:
+        return output_layer(self._network(states, actions), len(self.values), self._output_init)
+
+    def _mean(self, logits: tf.Tensor) -> tf.Tensor:
+        q = tf.reduce_sum(tf.nn.softmax(logits) * self.values, axis=1, keepdims=True)
+        self._logits[q.ref()] = logits
+        return q
+
+    def _cross_entropy(self, q: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
+        """Return L of a prediction q ``[B, 1]`` of this critic's and y ``[B, 1]``."""
+        losses = tf.nn.softmax_cross_entropy_with_logits(labels=self.distributions(targets), logits=self.logits_of(q))
+        return tf.reduce_mean(losses)

@@ -5,9 +5,9 @@ from collections.abc import Callable, Sequence
 import tensorflow as tf
 
 from ddpg._tflearn import tflearn
+from ddpg.config.algorithm_options import ACTIVATIONS, NORMS, OUTPUT_INITS, RENORMS
 from ddpg.errors import UsageError, brief, choose
-from ddpg.family import ACTIVATIONS, NORMS, OUTPUT_INITS, RENORMS
-from ddpg.networks.renorm import EPSILON, R_MIN, SOFT, batch_renormalization
+from ddpg.networks.batch_renorm import EPSILON, R_MIN, SOFT, batch_renormalization
 
 AUTO_REUSE = tf.compat.v1.AUTO_REUSE
 

@@ -5,10 +5,10 @@ import tensorflow as tf
 from gymnasium import spaces as gym_spaces
 
 from ddpg.errors import UsageError
-from ddpg.experience import spaces
+from ddpg.interaction import spaces
+from ddpg.interaction.validation import unmasked
 from ddpg.networks.layers import output_layer
 from ddpg.networks.value import ValueNetwork
-from ddpg.validation import unmasked
 
 
 class QNetwork(ValueNetwork):

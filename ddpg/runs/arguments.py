@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from ddpg.config import AgentConfig
+from ddpg.config.algorithm_options import AgentConfig
 from ddpg.errors import UsageError, brief
-from ddpg.validation import validate_int, validate_text
+from ddpg.interaction.validation import validate_int, validate_text
 
 
 def check_counts(seed: Any, total_timesteps: Any, evaluation_interval: Any, evaluation_episodes: Any) -> None:

@@ -1,21 +1,41 @@
-"""Learning curves of many runs: which belong together, and what their seeds say together."""
+"""Learning curves of many runs: which belong together, and their statistics over seeds."""
 
 import dataclasses
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 from scipy import stats
 
-from ddpg.acting.schedules import RATE_SCHEDULES
+from ddpg.checkpoints.safe_json import printable
 from ddpg.errors import UsageError
-from ddpg.progress import note
-from ddpg.runs import description, directory
-from ddpg.runs.finding import folders_below
-from ddpg.storage.document import printable
+from ddpg.policies.schedules import RATE_SCHEDULES
+from ddpg.progress import print_to_stderr
+from ddpg.runs import run_config, run_directory
+
+
+def find_run_folders(root: Path) -> Iterator[Path]:
+    """Yield the directories with a ``config.json`` at ``root`` and below it, each once, the hidden ones left out.
+
+    Links to directories are followed, after all that is there without them: a run has its own name, not a link's.
+    """
+    seen: set[str] = set()
+    waiting = [str(root)]
+    for start in waiting:  # which grows
+        for folder, names, files in os.walk(start):
+            place = os.path.realpath(folder)
+            if place in seen:
+                names.clear()
+                continue
+            seen.add(place)
+            names[:] = [name for name in names if not name.startswith(".")]
+            waiting += [link for name in names if os.path.islink(link := os.path.join(folder, name))]
+            if run_config.CONFIG in files:
+                yield Path(folder)
+
 
 AGAINST = ("steps", "seconds")
 T = TypeVar("T")
@@ -59,7 +79,7 @@ class Run:
         """Return when every evaluation was: in ``"steps"``, or in ``"seconds"`` of training, evaluations left out."""
         if against == "steps":
             return self.steps
-        metrics = directory.read_table(self.path / "metrics.csv")
+        metrics = run_directory.read_table(self.path / "metrics.csv")
         logged = [[float(row[name]) for row in metrics] for name in ("timesteps", "seconds")]
         return np.interp(self.steps, [0.0, *logged[0]], [0.0, *logged[1]])
 
@@ -110,22 +130,22 @@ def runs_at(path: Path, about: Callable[[Run], T]) -> list[tuple[Run, T]]:
     Raises:
         UsageError: what is at ``path`` itself cannot be read.
     """
-    if (path / description.CONFIG).exists():
+    if (path / run_config.CONFIG).exists():
         run = read_run(path)
         return [(run, about(run))]
     found = []
-    for place in sorted(folders_below(path), key=_in_order):
+    for place in sorted(find_run_folders(path), key=_in_order):
         try:
             run = read_run(place)
             found.append((run, about(run)))
         except (UsageError, OSError) as error:  # the latter: one that is being removed, or is not ours to read
-            note(f"passed over: {printable(str(error))}")
+            print_to_stderr(f"passed over: {printable(str(error))}")
     return found
 
 
 def read_run(path: Path) -> Run:
     """Return the run of a directory."""
-    return Run(path, directory.read_config(path), directory.read_table(path / "evaluations.csv"))
+    return Run(path, run_directory.read_config(path), run_directory.read_table(path / "evaluations.csv"))
 
 
 def learning_curves(
@@ -176,14 +196,14 @@ def labels(runs: Sequence[Run]) -> list[str]:
     for run in runs:
         own, others = _options(run), [_options(other) for other in runs if other.env_id == run.env_id]
         differing = [name for name in own if any(other.get(name, own[name]) != own[name] for other in others)]
-        words = [f"{name}={shown(own[name])}" for name in differing if name != "algorithm"]
+        words = [f"{name}={format_option(own[name])}" for name in differing if name != "algorithm"]
         if "algorithm" in differing or not words:
             words.insert(0, str(own["algorithm"]))
         found.append(", ".join(words))
     return found
 
 
-def shown(value: Any) -> str:
+def format_option(value: Any) -> str:
     """Return an option's value in few signs."""
     if isinstance(value, list):
         return "×".join(map(str, value))
@@ -232,7 +252,9 @@ def _once(what: str, runs: Sequence[Run]) -> list[Run]:
         *older, newest = sorted(same, key=lambda run: os.stat(run.path / "evaluations.csv").st_mtime_ns)
         if older:
             others = ", ".join(str(run.path) for run in older)
-            note(f"{what}: seed {seed} is counted once, by the newest run, {newest.path}; left out: {others}")
+            print_to_stderr(
+                f"{what}: seed {seed} is counted once, by the newest run, {newest.path}; left out: {others}"
+            )
         kept.append(newest)
     return kept
 

@@ -1,4 +1,4 @@
-"""Returns of a policy over whole episodes."""
+"""Evaluate a policy over whole episodes."""
 
 import contextlib
 import dataclasses
@@ -12,12 +12,12 @@ from scipy import stats
 
 from ddpg import progress
 from ddpg.errors import EnvironmentFault, UsageError, brief
-from ddpg.experience.faults import PATIENCE, name_of
-from ddpg.experience.interaction import spaces_of
-from ddpg.experience.reading import AsReturned
-from ddpg.experience.stepping import SingleStepper, VectorStepper, make_stepper
-from ddpg.experience.transitions import Episode
-from ddpg.validation import LARGEST_INT, validate_bool, validate_int
+from ddpg.interaction.env_errors import PATIENCE, env_name
+from ddpg.interaction.env_runner import spaces_of
+from ddpg.interaction.env_stepper import SingleStepper, VectorStepper, make_stepper
+from ddpg.interaction.observation_check import Passthrough
+from ddpg.interaction.transitions import Episode
+from ddpg.interaction.validation import LARGEST_INT, validate_bool, validate_int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Evaluation:
     def __str__(self) -> str:
         """Return mean, interval, episodes and successes in a line."""
         summary = self.summary()
-        mean, low, high = (progress.significant(summary[name]) for name in ("mean_return", "ci95_low", "ci95_high"))
+        mean, low, high = (progress.format_number(summary[name]) for name in ("mean_return", "ci95_low", "ci95_high"))
         one = summary["episodes"] == 1
         interval = "" if one else f"95 % CI {low} to {high}, "
         success = f", success rate {summary['success_rate']:.0%}" if "success_rate" in summary else ""
@@ -112,16 +112,16 @@ def evaluate(
         EnvironmentFault: the environment raised, or returned what it may not: NaN, rewards or flags that are none;
             where those are dropped, a hundred episodes in a row were abandoned.
     """
-    episodes, seed = asked_for(policy, episodes, seed)
+    episodes, seed = check_episodes(policy, episodes, seed)
     deterministic = validate_bool(deterministic, "deterministic")
     progress_bar = validate_bool(progress_bar, "progress_bar")
     start = time.perf_counter()
     clipped_before = getattr(policy, "num_clipped_predictions", 0)
-    with apart_from_learning(policy, env):
-        reader = AsReturned(spaces_of(env)[0], getattr(env, "num_envs", 1))
+    with pausing_learning(policy, env):
+        reader = Passthrough(spaces_of(env)[0], getattr(env, "num_envs", 1))
         drops = getattr(getattr(policy, "config", None), "on_bad_transition", None) == "drop"
         stepper = make_stepper(env, seed, reader, "drop" if drops else "raise")
-        with progress.bar(total=episodes, desc="evaluating", unit="episode", disable=not progress_bar) as bar:
+        with progress.tqdm_bar(total=episodes, desc="evaluating", unit="episode", disable=not progress_bar) as bar:
             finished, abandoned = _whole_episodes(policy, stepper, episodes, deterministic, bar)
     successes = [episode.success for episode in finished]
     return Evaluation(
@@ -134,7 +134,7 @@ def evaluate(
     )
 
 
-def asked_for(policy: Any, episodes: int, seed: int | None) -> tuple[int, int | None]:
+def check_episodes(policy: Any, episodes: int, seed: int | None) -> tuple[int, int | None]:
     """Return ``episodes`` and ``seed`` as numbers that episodes of ``policy`` can be run with.
 
     Raises:
@@ -153,12 +153,12 @@ def asked_for(policy: Any, episodes: int, seed: int | None) -> tuple[int, int | 
 
 
 @contextlib.contextmanager
-def apart_from_learning(policy: Any, env: gym.Env | gym.vector.VectorEnv) -> Iterator[None]:
+def pausing_learning(policy: Any, env: gym.Env | gym.vector.VectorEnv) -> Iterator[None]:
     """Let the block step ``env``, and abandon the episode that ``policy`` was learning from where it learns in it."""
     try:
         yield
     finally:
-        if learns_in(policy, env) and hasattr(policy, "abandon_episode"):
+        if is_learning_env(policy, env) and hasattr(policy, "abandon_episode"):
             policy.abandon_episode()
 
 
@@ -193,13 +193,13 @@ def _whole_episodes(
         lost, abandoned, in_a_row = set(step.dropped), abandoned + fresh, in_a_row + fresh
         if in_a_row >= PATIENCE:
             raise EnvironmentFault(
-                f"environment {name_of(stepper.env)}: {in_a_row} episodes in a row had a transition that is none, and "
+                f"environment {env_name(stepper.env)}: {in_a_row} episodes in a row had a transition that is none, and "
                 "no episode ended between them: on_bad_transition='drop' goes no further"
             )
     return finished, abandoned
 
 
-def learns_in(policy: Any, env: gym.Env | gym.vector.VectorEnv) -> bool:
+def is_learning_env(policy: Any, env: gym.Env | gym.vector.VectorEnv) -> bool:
     """Whether stepping ``env`` steps the environment that ``policy`` says it learns in, or one in its vector."""
     own = getattr(policy, "env", None)
     return own is not None and not _innermost(own).isdisjoint(_innermost(env))

@@ -1,4 +1,4 @@
-"""What runs there are."""
+"""List the runs below a directory."""
 
 import functools
 import time
@@ -6,15 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ddpg.config import CONFIGS, DDPGConfig
+from ddpg.config.algorithm_options import CONFIGS, DDPGConfig
+from ddpg.config.options import from_toml
+from ddpg.config.presets import RECIPES, preset_for, read_recipe
 from ddpg.errors import UsageError
-from ddpg.options import from_toml
-from ddpg.progress import significant
-from ddpg.runs import directory
-from ddpg.runs.curves import Run, runs_at, shown
-from ddpg.runs.ownership import LOG, is_held, is_owned
-from ddpg.runs.presets import preset_for
-from ddpg.runs.recipes import RECIPES, read_recipe
+from ddpg.progress import format_number
+from ddpg.runs import run_directory
+from ddpg.runs.curves import Run, format_option, runs_at
+from ddpg.runs.lock import LOG, is_cell_running, is_run_locked
 
 COLUMNS = ("run", "algorithm", "steps", "last", "best", "age", "state", "options")
 
@@ -48,12 +47,12 @@ def runs_text(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def _about(run: Run) -> dict[str, Any]:
-    metrics = directory.read_table(run.path / "metrics.csv")
+    metrics = run_directory.read_table(run.path / "metrics.csv")
     steps = [int(float(rows[-1]["timesteps"])) for rows in (metrics, run.rows) if rows]
     total = run.document["total_timesteps"]
     timesteps = max(steps, default=0)
     # A cell on a cluster has its lock there; here its log is held.
-    running = True if timesteps < total and is_held(run.path.parent / LOG) else is_owned(run.path)
+    running = True if timesteps < total and is_cell_running(run.path.parent / LOG) else is_run_locked(run.path)
     returns = run.returns.tolist()
     recipe, options = _changed(run)
     written = max(path.stat().st_mtime for path in run.path.iterdir() if path.suffix in (".csv", ".json"))
@@ -104,9 +103,9 @@ def _recipe(name: str) -> dict[str, Any]:
 
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:
     recipe = {} if row["recipe"] is None else {"recipe": row["recipe"]}
-    options = ", ".join(f"{name}={shown(value)}" for name, value in {**recipe, **row["options"]}.items())
+    options = ", ".join(f"{name}={format_option(value)}" for name, value in {**recipe, **row["options"]}.items())
     steps = f"{row['timesteps']:,}/{row['total_timesteps']:,}"
-    returns = ("" if row[name] is None else significant(row[name]) for name in ("last_return", "best_return"))
+    returns = ("" if row[name] is None else format_number(row[name]) for name in ("last_return", "best_return"))
     return row["run"], row["algorithm"], steps, *returns, _age(row["age_seconds"]), row["state"], options
 
 

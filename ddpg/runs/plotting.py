@@ -1,4 +1,4 @@
-"""Pictures of training runs."""
+"""Plots of training runs."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -9,9 +9,9 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from ddpg.runs import directory
+from ddpg.checkpoints import atomic_write
+from ddpg.runs import run_directory
 from ddpg.runs.curves import MEASURES, Curve
-from ddpg.storage import atomic
 
 # Okabe and Ito's: told apart by the colour-blind, too.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#000000", "#B8A800")
@@ -28,7 +28,7 @@ def plot_curves(curves: Sequence[Curve], path: str | Path, against: str = "steps
     Raises:
         UsageError: another kind of file, or no directory for it.
     """
-    path = atomic.check_figure(path)
+    path = atomic_write.check_figure(path)
     names = list(dict.fromkeys(curve.env_id for curve in curves))
     columns = min(3, len(names))
     rows = math.ceil(len(names) / columns)
@@ -51,7 +51,7 @@ def plot_curves(curves: Sequence[Curve], path: str | Path, against: str = "steps
         axes.set_axis_off()
     if any(curve.seeds > 1 for curve in curves):
         figure.supxlabel(f"line: {MEASURES[measure]} of the seeds; band: its 95 % bootstrap interval", fontsize=8)
-    return atomic.write_figure(path, figure)
+    return atomic_write.write_figure(path, figure)
 
 
 def _coloured(curves: Sequence[Curve], env_id: str) -> list[tuple[str, Curve]]:
@@ -80,14 +80,14 @@ def plot_learning_curve(run: Path, title: str) -> Path:
     figure = Figure(figsize=(7.2, 4.2), dpi=150, layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
-    episodes = directory.read_table(run / "episodes.csv")
+    episodes = run_directory.read_table(run / "episodes.csv")
     if episodes:
         steps = np.array([float(row["timesteps"]) for row in episodes])
         returns = np.array([float(row["return"]) for row in episodes])
         axes.plot(steps, returns, ".", markersize=3, color="tab:blue", alpha=0.35, label="training episode")
         mean_steps, means = _running_mean(steps, returns)
         axes.plot(mean_steps, means, color="tab:blue", linewidth=1.5, label="training, running mean")
-    evaluations = directory.read_table(run / "evaluations.csv")
+    evaluations = run_directory.read_table(run / "evaluations.csv")
     if evaluations:
         column = {name: _numbers(evaluations, name) for name in _EVALUATION}
         count = evaluations[-1].get("episodes") or "some"
@@ -118,7 +118,7 @@ def plot_learning_curve(run: Path, title: str) -> Path:
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
     if episodes or evaluations:
         axes.legend(loc="lower right", fontsize=8)
-    return atomic.write_figure(run / "learning_curve.png", figure)
+    return atomic_write.write_figure(run / "learning_curve.png", figure)
 
 
 _EVALUATION = ("timesteps", "mean_return", "ci95_low", "ci95_high")

@@ -1,4 +1,4 @@
-"""Writing a run directory while an agent learns: tables, TensorBoard events, evaluations, checkpoints."""
+"""Write a run directory while an agent learns: tables, TensorBoard events, evaluations, checkpoints."""
 
 import contextlib
 import math
@@ -12,19 +12,19 @@ import gymnasium as gym
 from ddpg.agents import state
 from ddpg.agents.callbacks import Callback
 from ddpg.agents.off_policy import OffPolicyAgent
+from ddpg.checkpoints import checkpoint, target_dir
 from ddpg.errors import UsageError
-from ddpg.experience.interaction import Episode
-from ddpg.runs import directory
+from ddpg.interaction.env_runner import Episode
+from ddpg.runs import run_directory
 from ddpg.runs.evaluation import evaluate, evaluation_seed
-from ddpg.runs.ledger import Ledger
-from ddpg.runs.meter import Meter, tags_of
-from ddpg.runs.sinks import EventFile, Sink, Tables
-from ddpg.storage import checkpoint, place
+from ddpg.runs.log_writers import CSVLogWriter, LogWriter, TensorBoardLogWriter
+from ddpg.runs.metrics import MetricsTracker, tags_of
+from ddpg.runs.run_state import RunState
 
-LEDGER = "run"  # the group of arrays in a checkpoint
+RUN_STATE = "run"  # the group of arrays in a checkpoint
 
 
-class Recorder(Callback):
+class RunRecorder(Callback):
     """Writes a run directory while the agent learns.
 
     It evaluates and saves where every environment is about to be reset: a single one at the end of the episode that
@@ -41,7 +41,7 @@ class Recorder(Callback):
         ledger: what the checkpoint remembers of the run; it tells which rows stay.
     """
 
-    def __init__(self, run: Path, document: dict[str, Any], agent: OffPolicyAgent, env: gym.Env, ledger: Ledger):
+    def __init__(self, run: Path, document: dict[str, Any], agent: OffPolicyAgent, env: gym.Env, ledger: RunState):
         self._run, self._folder = run, run / "checkpoints"
         self._best = self._folder / "best"
         self._interval = document["evaluation_interval"]
@@ -49,7 +49,7 @@ class Recorder(Callback):
         self._log_interval = max(1, document["total_timesteps"] // 200)
         self._env = env
         self._seed = evaluation_seed(document["seed"])
-        self._ledger, self._meter = ledger, Meter(ledger, agent)
+        self._ledger, self._meter = ledger, MetricsTracker(ledger, agent)
         self._at_once = isinstance(agent.env, gym.vector.VectorEnv) or not agent.loop.exact
         self._begun_at = agent.num_timesteps
         self._episode_ended_at = -1
@@ -62,25 +62,25 @@ class Recorder(Callback):
         keep = {"metrics": ledger.logged, "episodes": agent.num_timesteps, "evaluations": ledger.evaluated}
         kept = {True: ledger.evaluated, False: ledger.logged}
         with contextlib.ExitStack() as opened:
-            self._tables = opened.enter_context(contextlib.closing(Tables(self._run, tags, keep)))
+            self._tables = opened.enter_context(contextlib.closing(CSVLogWriter(self._run, tags, keep)))
             for path in self._tables.unlike(ledger.tables):
                 warnings.warn(
                     f"{path}: rows up to step {agent.num_timesteps} are not those that were written; the file was "
                     "edited or damaged, and stays as it is, since nothing is computed from it",
                     stacklevel=2,
                 )
-            self._sinks: list[Sink] = [
+            self._sinks: list[LogWriter] = [
                 self._tables,
                 opened.enter_context(
                     contextlib.closing(
-                        EventFile(self._run, tags, lambda step, tag: step <= kept[tag.startswith("eval/")])
+                        TensorBoardLogWriter(self._run, tags, lambda step, tag: step <= kept[tag.startswith("eval/")])
                     )
                 ),
             ]
             self._keep_best(agent)
             self._files = opened.pop_all()
 
-    def add_sink(self, sink: Sink) -> None:
+    def add_sink(self, sink: LogWriter) -> None:
         """Give ``sink``, too, what is told from now on, and close it in the end."""
         self._sinks.append(self._files.enter_context(contextlib.closing(sink)))
 
@@ -202,7 +202,7 @@ class Recorder(Callback):
 
     def _save_best(self, agent: OffPolicyAgent) -> None:
         if self._best.exists() and self._step_of_best() is None:
-            place.remove(self._best)  # damaged: none that saving would replace
+            target_dir.remove_staging(self._best)  # damaged: none that saving would replace
         agent.save(self._best, replay=False)
 
     def _save(self, agent: OffPolicyAgent) -> None:
@@ -211,6 +211,6 @@ class Recorder(Callback):
             sink.flush()
         self._ledger.tables = self._tables.digests()
         manifest, groups = state.capture(agent, replay=True)
-        groups[LEDGER] = self._ledger.arrays(agent.counts, self._meter.seconds())
+        groups[RUN_STATE] = self._ledger.arrays(agent.counts, self._meter.seconds())
         checkpoint.write(self._folder / str(agent.num_timesteps), manifest, groups)
-        directory.retain(self._run)
+        run_directory.prune_checkpoints(self._run)

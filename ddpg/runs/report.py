@@ -1,23 +1,40 @@
-"""What a run ended with, for people or as one JSON object."""
+"""The final report of a run, for people or as one JSON object, and the command that resumes it."""
 
 import json
 import shlex
 from pathlib import Path
 
-from ddpg.progress import significant
-from ddpg.runs import directory
-from ddpg.runs.next_commands import command_for
+from ddpg.progress import format_number
+from ddpg.runs import run_directory
+
+
+def command_for(verb: str, run: Path, env_id: str, *flags: str) -> str:
+    """Return the ``ddpg`` command that does ``verb`` with a run in ``env_id``."""
+    return shlex.join(["ddpg", verb, str(run), *allow_import_flags(env_id), *flags])
+
+
+def allow_import_flags(*env_ids: str) -> list[str]:
+    """Return the flags by which a command may import the modules of environments named ``module:Id``, each once."""
+    modules = dict.fromkeys(env_id.rpartition(":")[0] for env_id in env_ids)
+    return [word for module in modules if module for word in ("--allow-import", module)]
+
+
+def resume_hint(run: Path, env_id: str) -> str:
+    """Say from where a run can be resumed, and how."""
+    newest = run_directory.checkpoints(run)[-1:]
+    command = command_for("resume", run, env_id)
+    return f"go on from step {newest[0].name} with: {command}" if newest else "it has no checkpoint"
 
 
 def print_report(run: Path, as_json: bool) -> None:
     """Print where a run is, its speed, and its last evaluation."""
-    document = directory.read_config(run)
+    document = run_directory.read_config(run)
     env_id = document["env_id"]
     # None yet where a run was left early.
     metrics, evaluation = (
-        (directory.read_table(run / f"{name}.csv") or [{}])[-1] for name in ("metrics", "evaluations")
+        (run_directory.read_table(run / f"{name}.csv") or [{}])[-1] for name in ("metrics", "evaluations")
     )
-    timesteps = int(directory.checkpoints(run)[-1].name)
+    timesteps = int(run_directory.checkpoints(run)[-1].name)
     summary = {
         "run": str(run),
         "env_id": env_id,
@@ -38,7 +55,7 @@ def print_report(run: Path, as_json: bool) -> None:
         success = summary["evaluation_success_rate"]
         compiling, seconds = summary["compile_seconds"], summary["training_seconds"]
         print(
-            f"{env_id}: evaluation return {significant(summary['evaluation_mean_return'])}"
+            f"{env_id}: evaluation return {format_number(summary['evaluation_mean_return'])}"
             + (f", success rate {success:.0%}," if success is not None else "")
             + f" after {int(evaluation['timesteps']):,} steps, {seconds:.1f} s of training "
             f"({compiling:.1f} s of them compiling), {summary['steps_per_second']:,.0f} steps/s without those"

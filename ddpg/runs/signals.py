@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM while a run is under way: the first is a request, a second one ends it at once.
+"""SIGINT and SIGTERM during a run: the first requests a stop, a second one ends the process at once.
 
 A signal's Python handler waits until the interpreter runs again, which while TensorFlow starts or compiles takes many
 seconds. So a thread reads the signals from a pipe that the system writes to, and answers in the meantime.
@@ -20,11 +20,11 @@ _ANSWER = (
 )
 
 
-def nothing() -> None:
+def ignore() -> None:
     """Do nothing."""
 
 
-class Request:
+class StopRequest:
     """A wish to end.
 
     Attributes:
@@ -41,7 +41,7 @@ class Request:
         self.left = False
         self.resumable: Callable[[], str] = lambda: "nothing was begun"
         self.answer = _ANSWER
-        self.before_end: Callable[[], object] = nothing
+        self.before_end: Callable[[], object] = ignore
         self.again = False
         self._came = threading.Event()
 
@@ -59,7 +59,7 @@ class Request:
         print(f"ddpg: {text}", file=sys.stderr, flush=True)
 
 
-class _Watched(Request):
+class _WatchedStopRequest(StopRequest):
     """A request that a thread of its own takes."""
 
     def __init__(self, ends_process: bool):
@@ -140,11 +140,11 @@ def _is_descriptor_2(stream: TextIO | None) -> bool:
         return False
 
 
-_watching: _Watched | None = None
+_watching: _WatchedStopRequest | None = None
 
 
 @contextlib.contextmanager
-def watching(ends_process: bool = False) -> Iterator[Request]:
+def stop_on_signals(ends_process: bool = False) -> Iterator[StopRequest]:
     """Take SIGINT and SIGTERM as a request until the block ends; within another such block, as its request.
 
     Only Python's main thread can: in any other one the request never comes.
@@ -154,11 +154,11 @@ def watching(ends_process: bool = False) -> Iterator[Request]:
     """
     global _watching
     if threading.current_thread() is not threading.main_thread():
-        yield Request()
+        yield StopRequest()
     elif _watching is not None:
         yield _watching
     else:
-        _watching = request = _Watched(ends_process)
+        _watching = request = _WatchedStopRequest(ends_process)
         try:
             with request.taken():
                 yield request

@@ -11,27 +11,34 @@ from typing import Any
 
 import gymnasium as gym
 
-from ddpg.agents import limits
+from ddpg.agents import resource_limits
 from ddpg.agents.off_policy import OffPolicyAgent
 from ddpg.agents.registry import agent_for, load_agent
-from ddpg.config import AgentConfig
-from ddpg.distributed.choosing import check_collector, check_options
-from ddpg.distributed.collecting import collecting
+from ddpg.checkpoints import checkpoint, target_dir
+from ddpg.config.algorithm_options import AgentConfig
+from ddpg.config.presets import budget_note, preset_for
 from ddpg.errors import EnvironmentFault, UsageError, file_faults
-from ddpg.experience import env_calls
-from ddpg.experience.interaction import spaces_of
-from ddpg.progress import note
-from ddpg.runs import description, directory, signals, underway
+from ddpg.interaction import env_calls
+from ddpg.interaction.env_runner import spaces_of
+from ddpg.interaction.validation import validate_bool, validate_int, validate_names, validate_path
+from ddpg.progress import print_to_stderr
+from ddpg.runs import run_config, run_directory, run_loop, signals
 from ddpg.runs.arguments import check_counts, check_names, validate_config
-from ddpg.runs.environments import check_import, full_id, id_of, make_env, make_training_env, usual_interval
-from ddpg.runs.ledger import Ledger
-from ddpg.runs.ownership import owned
-from ddpg.runs.presets import budget_note, preset_for
-from ddpg.runs.recorder import LEDGER
+from ddpg.runs.env_factory import (
+    check_import,
+    default_evaluation_interval,
+    env_id_of,
+    full_id,
+    make_env,
+    make_training_env,
+)
+from ddpg.runs.lock import run_lock
+from ddpg.runs.recorder import RUN_STATE
+from ddpg.runs.run_config import differences, versions_here
+from ddpg.runs.run_state import RunState
 from ddpg.runs.trackers import as_tracker
-from ddpg.runs.versions import differences, versions_here
-from ddpg.storage import checkpoint, place
-from ddpg.validation import validate_bool, validate_int, validate_names, validate_path
+from ddpg.workers.remote_loop import learning_from_workers
+from ddpg.workers.worker_options import check_collector, check_options
 
 
 def train(
@@ -60,7 +67,7 @@ def train(
     Args:
         env_id: as for ``gymnasium.make``, or ``module:Id``.
         config: the options; by default the environment's preset, or the recipe ``plus`` where it has none, of which a
-            run shorter than usual has fewer random steps (:meth:`ddpg.runs.presets.Preset.options_for`).
+            run shorter than usual has fewer random steps (:meth:`ddpg.config.presets.Preset.options_for`).
         seed: ``None``: a random one, noted in ``config.json``.
         total_timesteps: environment steps, over all environments; the preset's by default.
         root: where run directories are kept.
@@ -71,7 +78,7 @@ def train(
         vectorization: of several: ``"sync"``, in this process, or ``"async"``, in a process each, which imports the
             main module (so a script of one's own says ``if __name__ == "__main__":``), or ``"envpool"``, EnvPool's
             environments of that id in threads; evaluations are in gymnasium's.
-        wrappers: of gymnasium, by name, the innermost first: those of :data:`ddpg.runs.environments.WRAPPERS`.
+        wrappers: of gymnasium, by name, the innermost first: those of :data:`ddpg.runs.env_factory.WRAPPERS`.
         collector: who steps the environment: ``"local"``, this process; ``"process"``, workers that are processes of
             this machine (which import the main module, too); ``"ray"``, workers on a Ray cluster. docs/scaling.md.
         workers: how many of them.
@@ -91,29 +98,29 @@ def train(
     check_names(env_id=env_id, vectorization=vectorization, collector=collector)
     progress_bar, config = validate_bool(progress_bar, "progress_bar"), validate_config(config)
     wrappers, root = validate_names(wrappers, "wrappers"), validate_path(root, "root")
-    directory.check_root(root)
+    run_directory.check_root(root)
     if track is not None:
         as_tracker(track)  # refused before anything is made
     check_collector(collector, workers, ray_address)
-    with env_calls.own_directory(), signals.watching() as request, contextlib.ExitStack() as collected:
+    with env_calls.own_directory(), signals.stop_on_signals() as request, contextlib.ExitStack() as collected:
         env, name = _environment(env_id, n_envs, vectorization, wrappers, request)
         kind = agent_for(spaces_of(env)[1])
         preset = preset_for(name, kind.config_class)
         total_timesteps = preset.total_timesteps if total_timesteps is None else int(total_timesteps)
         if config is None:
             config = kind.config_class(**preset.options_for(kind.config_class, total_timesteps))
-            buffer, too_much = limits.buffer_that_fits(config.buffer_size, *spaces_of(env))
+            buffer, too_much = resource_limits.buffer_that_fits(config.buffer_size, *spaces_of(env))
             config = config.replace(buffer_size=buffer)
             if too_much:
-                note(too_much)
+                print_to_stderr(too_much)
         agent = kind(env, config, seed)
         if collector != "local":
             check_options(agent.config, n_envs)
         agent.check_learning(total_timesteps)
-        limits.check_counts(agent.config)
+        resource_limits.check_counts(agent.config)
         if short := budget_note(name, agent.config, total_timesteps):
-            note(short)
-        usual = usual_interval(name, n_envs, total_timesteps, collector)
+            print_to_stderr(short)
+        usual = default_evaluation_interval(name, n_envs, total_timesteps, collector)
         document = {
             "env_id": full_id(env_id, name),
             "algorithm": kind.__name__,
@@ -131,15 +138,15 @@ def train(
             "versions": versions_here(),
             "command": _command(),
         }
-        description.text_of(document)  # refuses what cannot be written, before anything is
+        run_config.text_of(document)  # refuses what cannot be written, before anything is
         if request.number is not None:
             raise KeyboardInterrupt(request.resumable())
         collected.enter_context(_collector(agent, document))
         with file_faults("nothing was begun"):
-            run = directory.create(root, name, document, agent.save)
-        with owned(run):
-            underway.run_to_goal(
-                run, document, agent, Ledger.begun(agent.metrics, agent.counts), request, progress_bar, track
+            run = run_directory.create(root, name, document, agent.save)
+        with run_lock(run):
+            run_loop.run_to_goal(
+                run, document, agent, RunState.begun(agent.metrics, agent.counts), request, progress_bar, track
             )
     return run
 
@@ -191,7 +198,7 @@ def resume(
             f"checkpoint {which!r} is none to go on from: give 'latest' or the steps of one, such as '5000'; best has "
             "no memory to learn from, and is evaluated or exported"
         )
-    document = directory.read_config(run)
+    document = run_directory.read_config(run)
     if total_timesteps is not None:
         document["total_timesteps"] = validate_int(total_timesteps, "total_timesteps", 1)
     document |= {"workers": validate_int(workers, "workers", 1)} if workers is not None else {}
@@ -199,13 +206,13 @@ def resume(
     check_import(document["env_id"], run, allow_import)
     with (
         env_calls.own_directory(),
-        signals.watching() as request,
+        signals.stop_on_signals() as request,
         file_faults("nothing was begun"),
-        owned(run),
+        run_lock(run),
         contextlib.ExitStack() as collected,
     ):
         check_collector(document["collector"], document["workers"], document["ray_address"])
-        directory.sweep(run)
+        run_directory.remove_unfinished(run)
         env_id, n_envs, wrappers = (document[name] for name in ("env_id", "n_envs", "wrappers"))
         env, env_id = _environment(env_id, n_envs, document["vectorization"], wrappers, request)
         path = _newest(run, which)
@@ -214,7 +221,7 @@ def resume(
         ledger = _ledger(path, agent)
         document["config"] = agent.config.to_json()
         if agent.num_timesteps >= document["total_timesteps"] and ledger.evaluated >= agent.num_timesteps:
-            underway.tidy(run, agent, env_id)  # a kill may have come before it
+            run_loop.finish_run(run, agent, env_id)  # a kill may have come before it
             raise UsageError(_nothing_left(run, agent.num_timesteps, document["total_timesteps"]))
         if agent.num_timesteps and not len(agent.replay):
             warnings.warn(f"{run}: the checkpoint has no replay memory; it is refilled first", stacklevel=2)
@@ -222,12 +229,12 @@ def resume(
         if differ := differences(document["versions"], here):
             warnings.warn(f"{run}: {differ}; it goes on, but not to the same bits as without the break", stacklevel=2)
         document["versions"] = here
-        description.text_of(document)  # refuses what cannot be written, before anything is removed
-        for path in directory.checkpoints(run):
+        run_config.text_of(document)  # refuses what cannot be written, before anything is removed
+        for path in run_directory.checkpoints(run):
             if int(path.name) > agent.num_timesteps:
-                place.remove(path)
-        description.write(run, document)
-        underway.run_to_goal(run, document, agent, ledger, request, progress_bar, track)
+                target_dir.remove_staging(path)
+        run_config.write(run, document)
+        run_loop.run_to_goal(run, document, agent, ledger, request, progress_bar, track)
     return run
 
 
@@ -242,7 +249,7 @@ def _nothing_left(run: Path, steps: int, goal: int) -> str:
 
 
 def _environment(
-    env_id: str, n_envs: int, vectorization: str, wrappers: Sequence[str], request: signals.Request
+    env_id: str, n_envs: int, vectorization: str, wrappers: Sequence[str], request: signals.StopRequest
 ) -> tuple[gym.Env | gym.vector.VectorEnv, str]:
     """Return the environment to train in, and its id without a module."""
     try:
@@ -252,10 +259,10 @@ def _environment(
             raise KeyboardInterrupt("nothing was begun") from None
         raise
     if isinstance(env, gym.Env):
-        return env, id_of(env)
+        return env, env_id_of(env)
     one = make_env(env_id, wrappers)
     env_calls.close_quietly(one)
-    return env, id_of(one)
+    return env, env_id_of(one)
 
 
 @contextlib.contextmanager
@@ -265,13 +272,15 @@ def _collector(agent: OffPolicyAgent, document: dict[str, Any]) -> Iterator[None
         yield
         return
     maker = functools.partial(make_env, document["env_id"], document["wrappers"])
-    with collecting(agent, maker, document["collector"], document["workers"], ray_address=document["ray_address"]):
+    with learning_from_workers(
+        agent, maker, document["collector"], document["workers"], ray_address=document["ray_address"]
+    ):
         yield
 
 
 def _newest(run: Path, which: str) -> Path:
     """Return the newest checkpoint that is whole."""
-    paths = directory.checkpoints(run)[::-1]
+    paths = run_directory.checkpoints(run)[::-1]
     if which != "latest" or not paths:
         paths = [checkpoint.find(run, which)]
     for path in paths[:-1]:
@@ -284,13 +293,13 @@ def _newest(run: Path, which: str) -> Path:
     return paths[-1]
 
 
-def _ledger(path: Path, agent: OffPolicyAgent) -> Ledger:
+def _ledger(path: Path, agent: OffPolicyAgent) -> RunState:
     """Return what a checkpoint remembers of the run, for the agent that was loaded from it."""
-    manifest, groups = checkpoint.read(path, only={LEDGER})
-    if LEDGER in groups:
-        where, others = f"{path / LEDGER}.safetensors", manifest["config"] != agent.config.to_json()
-        return Ledger.from_arrays(where, groups[LEDGER], agent.metrics, agent.counts, anew=others)
-    return Ledger.begun(agent.metrics, agent.counts, agent.num_timesteps)
+    manifest, groups = checkpoint.read(path, only={RUN_STATE})
+    if RUN_STATE in groups:
+        where, others = f"{path / RUN_STATE}.safetensors", manifest["config"] != agent.config.to_json()
+        return RunState.from_arrays(where, groups[RUN_STATE], agent.metrics, agent.counts, anew=others)
+    return RunState.begun(agent.metrics, agent.counts, agent.num_timesteps)
 
 
 def _command() -> list[str]:

@@ -1,1 +1,1 @@
-"""Studies: environments times configurations times seeds, each an ordinary run."""
+"""Many runs: studies over environments, configurations and seeds, and hyperparameter tuning."""

@@ -1,4 +1,4 @@
-"""A cell's files as bytes, for a cell that is run where its folder is not: what has changed, and putting it in place.
+"""Transfer a cell's files as bytes when it runs where its folder is not.
 
 A folder that is written from elsewhere is at any moment one that ``ddpg resume`` goes on with: tables are never behind
 the checkpoints beside them, and a checkpoint has its manifest last, as where it is removed it loses that first.
@@ -9,21 +9,21 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from ddpg.runs import description
-from ddpg.storage.manifest import MANIFEST
+from ddpg.checkpoints.manifest import MANIFEST
+from ddpg.runs import run_config
 
 _TRIES = 5
 _Stamp = tuple[int, int]  # bytes, and nanoseconds of the last change
 
 
-class Changes(NamedTuple):
+class FileChanges(NamedTuple):
     """What is new in a folder: files by their path in it, and those that are not there any more."""
 
     files: dict[str, bytes]
     gone: list[str]
 
 
-class Outbox:
+class ChangeTracker:
     """Tells what has changed in a folder since it told last; a run may be writing there.
 
     Files whose names begin with a dot are left out: locks, and what is not whole yet.
@@ -36,7 +36,7 @@ class Outbox:
         self._folder = folder
         self._told: dict[str, _Stamp] = {}
 
-    def changes(self) -> Changes:
+    def changes(self) -> FileChanges:
         """Return what has changed; nothing where the folder would not stand still."""
         for _ in range(_TRIES):
             try:
@@ -50,8 +50,8 @@ class Outbox:
             if all(after.get(name) == stamp for name, stamp in stamps.items() if not _is_table(name)):
                 gone = [name for name in self._told if name not in stamps]
                 self._told = stamps
-                return Changes(files, gone)
-        return Changes({}, [])
+                return FileChanges(files, gone)
+        return FileChanges({}, [])
 
     def mark(self) -> None:
         """Take what is there now for told."""
@@ -69,7 +69,7 @@ class Outbox:
         return found
 
 
-def put(folder: Path, changes: Changes) -> None:
+def apply_changes(folder: Path, changes: FileChanges) -> None:
     """Bring a folder to what another one is.
 
     Args:
@@ -102,7 +102,7 @@ def _remove(folder: Path, names: Iterable[str]) -> None:
 
 def _turn(name: str) -> int:
     """Return when a file is put in place: a run is none without its description, a checkpoint without its manifest."""
-    return 3 if Path(name).name == description.CONFIG else 2 if _is_manifest(name) else 0 if _is_table(name) else 1
+    return 3 if Path(name).name == run_config.CONFIG else 2 if _is_manifest(name) else 0 if _is_table(name) else 1
 
 
 def _is_table(name: str) -> bool:

@@ -1,4 +1,4 @@
-"""The ``ddpg`` command at work on a cell, in a process of this machine; and what an engine is, which starts them."""
+"""Run the ``ddpg`` command on a cell in a process of this machine; the interface of engines."""
 
 import contextlib
 import os
@@ -8,14 +8,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
+from ddpg.compiler.thread_pool import INTRAOP, available_cores
 from ddpg.errors import FileFault
-from ddpg.native.cores import INTRAOP, available_cores
-from ddpg.runs.ownership import hold
+from ddpg.runs.lock import hold_cell_log
 from ddpg.studies.parent_guard import guarded
-from ddpg.studies.study_folder import Place, read_evaluation
+from ddpg.studies.study_folder import CellFolder, read_evaluation
 
 # Not ``-m ddpg``, with which modules of the working directory go before all others. An empty entry stands for it.
-_MAIN = "import sys;sys.path[:]=filter(None,sys.path);sys.argv[0]='ddpg';from ddpg.cli import main;sys.exit(main())"
+_MAIN = (
+    "import sys;sys.path[:]=filter(None,sys.path);sys.argv[0]='ddpg';from ddpg.cli.main import main;sys.exit(main())"
+)
 COMMAND = (sys.executable, "-c", _MAIN)
 
 
@@ -46,7 +48,7 @@ class Engine(Protocol):
     def slots(self) -> int:
         """Return how many of them may be under way at once, as it is now."""
 
-    def start(self, place: Place) -> Process:
+    def start(self, place: CellFolder) -> Process:
         """Begin what is next in a cell. Its folder exists."""
 
     def close(self) -> None:
@@ -70,7 +72,7 @@ class CellProcess:
 
     def __init__(
         self,
-        place: Place,
+        place: CellFolder,
         command: Sequence[str],
         environment: Mapping[str, str],
         folder: Path | None = None,
@@ -80,8 +82,8 @@ class CellProcess:
         self._place, self._evaluates = place, place.stage == "evaluate"
         words, stdin = guarded([*command, *place.arguments()])
         with place.log.open("ab") as log, contextlib.ExitStack() as stack:
-            output = stack.enter_context(aside(place).open("wb")) if self._evaluates else log
-            hold(log)
+            output = stack.enter_context(partial_result_path(place).open("wb")) if self._evaluates else log
+            hold_cell_log(log)
             self._process = subprocess.Popen(
                 words,
                 stdin=stdin,
@@ -102,7 +104,7 @@ class CellProcess:
 
     def _take(self) -> None:
         """Put the result in its place; where it is none, the cell has failed."""
-        result = aside(self._place)
+        result = partial_result_path(self._place)
         try:
             read_evaluation(result, "something else was printed beside the evaluation's result")
         except FileFault as fault:
@@ -136,13 +138,13 @@ class LocalEngine:
     def __init__(self, jobs: int | None = None, command: Sequence[str] = COMMAND):
         cores = available_cores()
         self._jobs, self._command = cores if jobs is None else jobs, command
-        self._environment = variables(threads_each(self._jobs, cores))
+        self._environment = cell_environment(threads_per_cell(self._jobs, cores))
 
     def slots(self) -> int:
         """Return the jobs."""
         return self._jobs
 
-    def start(self, place: Place) -> CellProcess:
+    def start(self, place: CellFolder) -> CellProcess:
         """Begin what is next in a cell."""
         return CellProcess(place, self._command, self._environment)
 
@@ -150,16 +152,16 @@ class LocalEngine:
         """Do nothing: the processes belong to who waits for them."""
 
 
-def variables(threads: int) -> dict[str, str]:
+def cell_environment(threads: int) -> dict[str, str]:
     """Return the environment variables of a cell that may use so many threads."""
     return {"TF_CPP_MIN_LOG_LEVEL": "3", INTRAOP: str(threads)}
 
 
-def threads_each(jobs: int, cores: int) -> int:
+def threads_per_cell(jobs: int, cores: int) -> int:
     """Return how many threads each of so many processes may use."""
     return max(1, cores // jobs)
 
 
-def aside(place: Place) -> Path:
+def partial_result_path(place: CellFolder) -> Path:
     """Return where an evaluation's result is written until it is whole."""
     return place.final.with_name(f".{place.final.name}.ddpg-writing")

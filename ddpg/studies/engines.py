@@ -1,11 +1,11 @@
-"""Which engines there are for cells: processes of this machine, or a Ray cluster."""
+"""Engines that run cells: processes of this machine, or a Ray cluster."""
 
 import contextlib
 from collections.abc import Iterator, Sequence
 
-from ddpg.distributed.choosing import import_ray
 from ddpg.errors import UsageError, did_you_mean
 from ddpg.studies.cell_process import COMMAND, Engine, LocalEngine
+from ddpg.workers.worker_options import import_ray
 
 ENGINES = ("process", "ray")
 

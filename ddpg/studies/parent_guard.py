@@ -38,7 +38,7 @@ def _end_by_signal(parent: int, command: Sequence[str]) -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:  # it died before that
         os.kill(os.getpid(), signal.SIGKILL)
-    os.execvp(command[0], command)
+    os.execvp(command[0], list(command))
 
 
 def _end_by_pipe(command: Sequence[str]) -> int:

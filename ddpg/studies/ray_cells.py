@@ -1,4 +1,4 @@
-"""Cells on a Ray cluster, each an actor of one CPU that runs the ``ddpg`` command in a folder of its node.
+"""Run cells on a Ray cluster, each as an actor of one CPU.
 
 A node needs nothing of the study's folder: the cell's files go there with the actor, and what changes comes back
 through the object store, now and then and at the end. Where the node is lost, or the study killed, the cell goes on
@@ -14,14 +14,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ddpg.distributed.cluster import connect
-from ddpg.experience.faults import said
-from ddpg.native.cores import available_cores
-from ddpg.runs.ownership import hold
-from ddpg.studies.cell_files import Changes, Outbox, put
-from ddpg.studies.cell_process import COMMAND, CellProcess, variables
+from ddpg.compiler.thread_pool import available_cores
+from ddpg.interaction.env_errors import format_error
+from ddpg.runs.lock import hold_cell_log
+from ddpg.studies.cell_files import ChangeTracker, FileChanges, apply_changes
+from ddpg.studies.cell_process import COMMAND, CellProcess, cell_environment
 from ddpg.studies.study import Cell
-from ddpg.studies.study_folder import Place
+from ddpg.studies.study_folder import CellFolder
+from ddpg.workers.ray_workers import connect_to_ray
 
 INTERVAL = 5.0  # seconds between the files that come back
 _LOOK = 1.0  # seconds that an actor waits for its process before it answers
@@ -47,7 +47,7 @@ class RemoteCell:
         command: Sequence[str | None],
         environment: Mapping[str, str],
         folder: str,
-        files: Changes,
+        files: FileChanges,
         interval: float,
     ):
         self._words = [sys.executable if word is None else word for word in command]
@@ -56,7 +56,7 @@ class RemoteCell:
         self._process: CellProcess | None = None
         self._told = time.monotonic()
 
-    def look(self) -> tuple[int | None, Changes]:
+    def look(self) -> tuple[int | None, FileChanges]:
         """Return the process's status after at most a second, and what has changed if it is time, or has ended."""
         if self._process is None:
             self._begin()
@@ -64,7 +64,7 @@ class RemoteCell:
         self._process.wait(_LOOK)
         status = self._process.poll()
         if status is None and time.monotonic() - self._told < self._interval:
-            return None, Changes({}, [])
+            return None, FileChanges({}, [])
         changes = self._outbox.changes()
         self._told = time.monotonic()
         if status is not None:
@@ -78,11 +78,11 @@ class RemoteCell:
 
     def _begin(self) -> None:
         self._root = Path(tempfile.mkdtemp(prefix="ddpg-cell-"))
-        place = Place(self._root, self._cell)
-        put(place.folder, self._files)
+        place = CellFolder(self._root, self._cell)
+        apply_changes(place.folder, self._files)
         place.folder.mkdir(parents=True, exist_ok=True)
-        self._files = Changes({}, [])
-        self._outbox = Outbox(place.folder)
+        self._files = FileChanges({}, [])
+        self._outbox = ChangeTracker(place.folder)
         self._outbox.mark()
         self._process = CellProcess(place, self._words, self._environment, self._folder)
 
@@ -99,12 +99,12 @@ class RemoteProcess:
         returncode, gone: of :class:`ddpg.studies.cell_process.Process`.
     """
 
-    def __init__(self, ray: Any, actor: Any, place: Place):
+    def __init__(self, ray: Any, actor: Any, place: CellFolder):
         self.returncode: int | None = None
         self.gone: str | None = None
         self._ray, self._actor, self._place = ray, actor, place
         self._log = place.log.open("ab")
-        hold(self._log)
+        hold_cell_log(self._log)
         self._answered = False
         self._looking = actor.look.remote()
 
@@ -130,7 +130,7 @@ class RemoteProcess:
         try:
             status, changes = self._ray.get(self._looking)
         except self._ray.exceptions.RayTaskError as error:  # a full disk there, or no such package
-            self._log.write(f"ddpg: error: on its node: {said(error.cause)}\n".encode())
+            self._log.write(f"ddpg: error: on its node: {format_error(error.cause)}\n".encode())
             self._end(1)
             return
         except self._ray.exceptions.RayError as error:
@@ -138,7 +138,7 @@ class RemoteProcess:
             self._end(-9)
             return
         self._answered = True
-        put(self._place.folder, changes)
+        apply_changes(self._place.folder, changes)
         if status is None:
             self._looking = self._actor.look.remote()
         else:
@@ -172,7 +172,7 @@ class RayEngine:
         command: Sequence[str] = COMMAND,
         interval: float = INTERVAL,
     ):
-        self._ray, self._owned = connect(address, jobs or available_cores())
+        self._ray, self._owned = connect_to_ray(address, jobs or available_cores())
         self._kind = self._ray.remote(num_cpus=1, max_restarts=0, max_task_retries=0)(RemoteCell)
         self._jobs, self._interval = jobs, interval
         self._command = [None if word == sys.executable else word for word in command]
@@ -187,10 +187,10 @@ class RayEngine:
             self._size = max(1, int(self._ray.cluster_resources().get("CPU", 0)))
         return self._size
 
-    def start(self, place: Place) -> RemoteProcess:
+    def start(self, place: CellFolder) -> RemoteProcess:
         """Send a cell to the cluster."""
-        files = Outbox(place.folder).changes()
-        actor = self._kind.remote(place.cell, self._command, variables(1), os.getcwd(), files, self._interval)
+        files = ChangeTracker(place.folder).changes()
+        actor = self._kind.remote(place.cell, self._command, cell_environment(1), os.getcwd(), files, self._interval)
         return RemoteProcess(self._ray, actor, place)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""What a study is: environments, configurations and seeds, from a TOML file; every cell checked before one starts."""
+"""What a study is: environments, configurations and seeds from a TOML file, all checked before any cell starts."""
 
 import contextlib
 import dataclasses
@@ -9,27 +9,26 @@ from typing import Annotated, Any
 
 import msgspec
 
-from ddpg.config import CONFIGS
-from ddpg.distributed.choosing import COLLECTORS, check_collector, check_options
+from ddpg.checkpoints.manifest import Name, Option
+from ddpg.checkpoints.safe_json import one_of
+from ddpg.config.algorithm_options import CONFIGS
+from ddpg.config.name_hints import STUDIES
+from ddpg.config.options import Options, check_names, from_toml, option
+from ddpg.config.presets import hints_for, preset_for, read_recipe
+from ddpg.config.toml_file import read_toml
 from ddpg.errors import UsageError
-from ddpg.experience.env_calls import close_quietly
-from ddpg.experience.spaces import algorithm_for
-from ddpg.foreign_names import STUDIES
-from ddpg.options import Options, check_names, from_toml, option
-from ddpg.runs.environments import (
+from ddpg.interaction.env_calls import close_quietly
+from ddpg.interaction.spaces import algorithm_for
+from ddpg.runs.env_factory import (
     VECTORIZATIONS,
     check_import,
     check_vector,
+    default_evaluation_interval,
+    env_id_of,
     full_id,
-    id_of,
     make_env,
-    usual_interval,
 )
-from ddpg.runs.presets import preset_for
-from ddpg.runs.recipes import hints_for, read_recipe
-from ddpg.storage.manifest import Name, Option
-from ddpg.storage.schema import one_of
-from ddpg.toml_file import read_toml
+from ddpg.workers.worker_options import COLLECTORS, check_collector, check_options
 
 _NAME = r"[A-Za-z0-9][\w.+=-]*"  # of a configuration: a folder has it
 _PLAIN: dict[str, Any] = {"preset": {}}  # the configurations of a study that names none
@@ -170,7 +169,7 @@ def _groups(
         settings = EnvironmentSettings(**from_toml(EnvironmentSettings, _settings(values), "it"))
         check_names([*configurations], settings.configurations, "the table of configurations")
     env = make_env(env_id, settings.wrappers)
-    own_id = id_of(env)
+    own_id = env_id_of(env)
     env_id, algorithm = full_id(env_id, own_id), algorithm_for(env.action_space)
     close_quietly(env)
     kind = CONFIGS[algorithm]
@@ -192,7 +191,7 @@ def _groups(
             seeds=list(settings.seeds),
             total_timesteps=total,
             evaluation_interval=settings.evaluation_interval
-            or usual_interval(own_id, settings.n_envs, total, collector),
+            or default_evaluation_interval(own_id, settings.n_envs, total, collector),
             evaluation_episodes=settings.evaluation_episodes,
             final_episodes=settings.final_episodes,
             n_envs=settings.n_envs,

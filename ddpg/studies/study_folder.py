@@ -14,14 +14,14 @@ from typing import Any, Literal
 
 import msgspec
 
-from ddpg.config import CONFIGS
+from ddpg.checkpoints import atomic_write, safe_json
+from ddpg.checkpoints.safe_json import convert
+from ddpg.config.algorithm_options import CONFIGS
+from ddpg.config.options import as_toml
 from ddpg.errors import FileFault, UsageError
-from ddpg.options import as_toml
-from ddpg.runs import description, directory
-from ddpg.runs.next_commands import leave_to_import
-from ddpg.runs.ownership import LOG, is_held, is_owned
-from ddpg.storage import atomic, document
-from ddpg.storage.schema import converted
+from ddpg.runs import run_config, run_directory
+from ddpg.runs.lock import LOG, is_cell_running, is_run_locked
+from ddpg.runs.report import allow_import_flags
 from ddpg.studies.study import Cell, Group
 
 CELLS, COPY = "study.json", "study.toml"
@@ -32,7 +32,7 @@ class _Cells(msgspec.Struct, forbid_unknown_fields=True):
     groups: list[Group]
 
 
-class Place:
+class CellFolder:
     """Where a cell is kept, and what is there.
 
     Attributes:
@@ -52,21 +52,21 @@ class Place:
     def run(self) -> Path | None:
         """The run directory, the newest if there are several; ``None`` before there is one."""
         entries = self.folder.iterdir() if self.folder.is_dir() else ()
-        found = [entry for entry in entries if entry.name.isdecimal() and (entry / description.CONFIG).exists()]
+        found = [entry for entry in entries if entry.name.isdecimal() and (entry / run_config.CONFIG).exists()]
         return max(found, key=lambda entry: int(entry.name), default=None)
 
     @property
     def saved(self) -> int:
         """Steps of the newest checkpoint."""
         run = self.run
-        saved = directory.checkpoints(run) if run else []
+        saved = run_directory.checkpoints(run) if run else []
         return int(saved[-1].name) if saved else 0
 
     @property
     def steps(self) -> int:
         """Steps trained, as far as the run has told."""
         run = self.run
-        rows = directory.read_table(run / "metrics.csv") if run else []
+        rows = run_directory.read_table(run / "metrics.csv") if run else []
         return max(self.saved, int(rows[-1]["timesteps"]) if rows else 0)
 
     @property
@@ -81,11 +81,11 @@ class Place:
     @property
     def state(self) -> str:
         """``finished``, ``running``, ``failed``, ``interrupted`` or ``waiting``."""
-        if self.run is not None and is_owned(self.run):
+        if self.run is not None and is_run_locked(self.run):
             return "running"
         if self.stage is None:
             return "finished"
-        if is_held(self.log):  # also before it has a run, or after its study was killed
+        if is_cell_running(self.log):  # also before it has a run, or after its study was killed
             return "running"
         return "failed" if self.failed.exists() else "waiting" if self.run is None else "interrupted"
 
@@ -93,7 +93,7 @@ class Place:
     def why_failed(self) -> str:
         """What is noted of a cell that failed."""
         noted = _read(self.failed, "remove it, and the study goes on with the cell")
-        return document.one_line(str(noted.get("why"))) if isinstance(noted, dict) else "unknown"
+        return safe_json.one_line(str(noted.get("why"))) if isinstance(noted, dict) else "unknown"
 
     @property
     def evaluated(self) -> dict[str, Any]:
@@ -103,12 +103,12 @@ class Place:
     def arguments(self) -> list[str]:
         """Return those of the ``ddpg`` command that does what is next; writes the file of options that it reads."""
         group, run = self.cell.group, str(self.run)
-        allowed = leave_to_import(group.env_id)
+        allowed = allow_import_flags(group.env_id)
         if self.stage == "evaluate":
             return ["evaluate", run, "--episodes", str(group.final_episodes), "--json", *allowed]
         if self.stage == "resume":
             return ["resume", run, "--json", "--no-progress-bar", *allowed]
-        atomic.write_text(self._options, as_toml(group.options))
+        atomic_write.write_text(self._options, as_toml(group.options))
         asked: dict[str, Any] = {"seed": self.cell.seed, "root": self._home, "config": self._options}
         for name in ("total_timesteps", "evaluation_interval", "evaluation_episodes", "n_envs", "vectorization"):
             asked[name] = getattr(group, name)
@@ -128,17 +128,17 @@ def read_evaluation(path: Path, advice: str = "remove it, and the study evaluate
     found = _read(path, advice)
     if isinstance(found, dict) and isinstance(found.get("mean_return"), (int, float)):
         return found
-    raise FileFault(f"{path} holds {document.brief(found)}, expected an object with a mean_return; {advice}")
+    raise FileFault(f"{path} holds {safe_json.short_repr(found)}, expected an object with a mean_return; {advice}")
 
 
 def _read(path: Path, advice: str) -> Any:
     try:
-        return document.read(path)
+        return safe_json.read_json(path)
     except FileFault as error:
-        raise FileFault(f"{str(error).removesuffix(document.ADVICE)}{advice}") from None
+        raise FileFault(f"{str(error).removesuffix(safe_json.ADVICE)}{advice}") from None
 
 
-def begin(root: Path, study: Path, groups: Sequence[Group]) -> None:
+def note_study(root: Path, study: Path, groups: Sequence[Group]) -> None:
     """Note a study in its folder, or that cells were added to it.
 
     Raises:
@@ -147,12 +147,12 @@ def begin(root: Path, study: Path, groups: Sequence[Group]) -> None:
     if (root / CELLS).exists():
         check_same(root, read_cells(root), groups)
     noted = json.dumps({"format": 1, "groups": msgspec.to_builtins(list(groups))})
-    if len(noted) >= document.LARGEST:
+    if len(noted) >= safe_json.LARGEST:
         raise UsageError(f"{study} has {len(groups)} configurations in environments, too many for one; make it several")
     copy = root / COPY
     if not (copy.exists() and copy.samefile(study)):
-        atomic.write_text(copy, study.read_bytes().decode())
-    atomic.write_text(root / CELLS, f"{noted}\n")
+        atomic_write.write_text(copy, study.read_bytes().decode())
+    atomic_write.write_text(root / CELLS, f"{noted}\n")
 
 
 def read_cells(root: Path) -> list[Group]:
@@ -163,11 +163,11 @@ def read_cells(root: Path) -> list[Group]:
     """
     path = root / CELLS
     try:
-        return converted(f"{path}:", document.read(path), _Cells).groups
+        return convert(f"{path}:", safe_json.read_json(path), _Cells).groups
     except FileNotFoundError:
         raise UsageError(f"no study in {str(root)!r} yet; start it without --report") from None
     except FileFault as error:
-        raise FileFault(f"{str(error).removesuffix(document.ADVICE)}bring it back, or take another --root") from None
+        raise FileFault(f"{str(error).removesuffix(safe_json.ADVICE)}bring it back, or take another --root") from None
 
 
 def check_same(root: Path, before: Sequence[Group], now: Sequence[Group]) -> None:

@@ -1,19 +1,103 @@
-"""What a study has found: all numbers in long form, a table over seeds, learning curves."""
+"""The report of a study: all numbers in long form, a table over seeds, learning curves."""
 
+import csv
 import dataclasses
+import io
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ddpg.runs import directory
-from ddpg.runs.curves import Run, learning_curves, read_run
+from ddpg.checkpoints import atomic_write
+from ddpg.progress import format_number
+from ddpg.runs import run_directory
+from ddpg.runs.curves import Run, centre_and_interval, learning_curves, read_run
 from ddpg.runs.plotting import plot_curves
-from ddpg.storage import atomic
 from ddpg.studies.study import Group, cells_of
-from ddpg.studies.study_folder import Place
-from ddpg.studies.study_table import NOTE, markdown, table_row, write_table
+from ddpg.studies.study_folder import CellFolder
+
+NOTE = "Interquartile mean over the seeds of finished cells, with its 95 % bootstrap interval."
+_ENDS = ("", "_low", "_high")
+
+
+def table_row(
+    env: str, config: str, steps: int, finals: Sequence[float], maxima: Sequence[float], asked: int
+) -> dict[str, Any]:
+    """Return a row of the table.
+
+    Args:
+        env: the environment's id.
+        config: the configuration's name.
+        steps: environment steps of each run.
+        finals: the last evaluation of each finished seed (env units).
+        maxima: the largest evaluation of each (env units).
+        asked: how many seeds there are to be.
+
+    Returns:
+        These, and of ``final`` and ``maximum`` the interquartile mean and the ends of its 95 % bootstrap interval,
+        ``_low`` and ``_high`` (Agarwal et al. 2021, arXiv 2108.13264); NaN where no seed is finished.
+    """
+    row: dict[str, Any] = {"env": env, "config": config, "steps": steps, "seeds": len(finals), "seeds_asked": asked}
+    for name, seeds in (("final", finals), ("maximum", maxima)):
+        row |= {f"{name}{end}": value for end, value in zip(_ENDS, over_seeds(seeds), strict=True)}
+    return row
+
+
+def over_seeds(values: Sequence[float]) -> tuple[float, float, float]:
+    """Return the interquartile mean of a value a seed and the ends of its 95 % bootstrap interval; NaN of none."""
+    if not len(values):
+        return (float("nan"),) * 3
+    centre, low, high = centre_and_interval(np.array(values)[:, None], "iqm")
+    return float(centre[0]), float(low[0]), float(high[0])
+
+
+def markdown(rows: Sequence[dict[str, Any]]) -> str:
+    """Return rows of :func:`table_row` as a table of Markdown, a line each."""
+    heads = ("environment", "configuration", "steps", "seeds", "final return", "largest return")
+    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    for row in rows:
+        cells = (
+            row["env"],
+            row["config"],
+            f"{row['steps']:,}",
+            seeds_of(row),
+            told(row, "final"),
+            told(row, "maximum"),
+        )
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def seeds_of(row: dict[str, Any]) -> str:
+    """Return how many seeds a row is of: ``3``, or ``2 of 3``."""
+    return str(row["seeds"]) if row["seeds"] == row["seeds_asked"] else f"{row['seeds']} of {row['seeds_asked']}"
+
+
+def told(row: dict[str, Any], name: str) -> str:
+    """Return ``final`` or ``maximum`` of a row with its interval, for people."""
+    centre, low, high = (row[f"{name}{end}"] for end in _ENDS)
+    return interval(centre, low, high)
+
+
+def interval(centre: float, low: float, high: float) -> str:
+    """Return a number with its interval, for people; ``none yet`` for NaN."""
+    return (
+        f"{format_number(centre)} ({format_number(low)} to {format_number(high)})"
+        if np.isfinite(centre)
+        else "none yet"
+    )
+
+
+def write_table(path: Path, columns: Sequence[str], rows: Sequence[dict[str, Any]]) -> None:
+    """Write rows as a CSV file; NaN, and what a row does not have, is nothing."""
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
+    writer.writeheader()
+    for row in rows:
+        writer.writerow({name: "" if value != value else value for name, value in row.items()})
+    atomic_write.write_text(path, text.getvalue())
+
 
 RESULTS, TABLE, TEXT, FIGURE = "results.csv", "table.csv", "table.md", "curves.png"
 COLUMNS = ("env", "config", "seed", "step", "measure", "value")
@@ -44,13 +128,13 @@ def write_report(root: Path, groups: Sequence[Group]) -> Report:
         root: the study's folder.
         groups: its cells.
     """
-    places = [Place(root, cell) for cell in cells_of(groups)]
+    places = [CellFolder(root, cell) for cell in cells_of(groups)]
     runs = {place: read_run(place.run) for place in places if place.run is not None}
     values = [row for place, run in runs.items() for row in _values(place, run)]
     write_table(root / RESULTS, COLUMNS, values)
     rows = [_row(group, [(p, run) for p, run in runs.items() if p.cell.group == group]) for group in groups]
     write_table(root / TABLE, tuple(rows[0]), rows)
-    atomic.write_text(root / TEXT, f"{markdown(rows)}\n\n{NOTE}\n")
+    atomic_write.write_text(root / TEXT, f"{markdown(rows)}\n\n{NOTE}\n")
     figure = None
     if any(run.rows for run in runs.values()):
         names = [place.cell.group.configuration for place in runs]
@@ -58,11 +142,11 @@ def write_report(root: Path, groups: Sequence[Group]) -> Report:
     return Report(rows, root / RESULTS, root / TABLE, root / TEXT, figure)
 
 
-def _values(place: Place, run: Run) -> Iterator[dict[str, Any]]:
+def _values(place: CellFolder, run: Run) -> Iterator[dict[str, Any]]:
     """Yield the rows of a cell in long form."""
     cell = place.cell
     names = {"env": cell.group.name, "config": cell.group.configuration, "seed": cell.seed}
-    metrics = directory.read_table(run.path / "metrics.csv")
+    metrics = run_directory.read_table(run.path / "metrics.csv")
     seconds = run.times("seconds") if metrics else np.zeros(len(run.rows))
     for row, second in zip(run.rows, seconds, strict=True):
         at = {**names, "step": int(row["timesteps"])}
@@ -78,7 +162,7 @@ def _values(place: Place, run: Run) -> Iterator[dict[str, Any]]:
             yield {**names, "step": cell.group.total_timesteps, "measure": f"final_{name}", "value": repr(final[name])}
 
 
-def _row(group: Group, runs: Sequence[tuple[Place, Run]]) -> dict[str, Any]:
+def _row(group: Group, runs: Sequence[tuple[CellFolder, Run]]) -> dict[str, Any]:
     """Return a row of the table: what the finished cells of a group say together."""
     finished = [(place, run) for place, run in runs if place.stage is None and run.rows]
     last = [float(place.evaluated.get("mean_return", run.returns[-1])) for place, run in finished]

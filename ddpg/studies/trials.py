@@ -1,4 +1,4 @@
-"""Trials in a journal: what is tried next, and which are ended early, by Optuna. Nothing else here knows it.
+"""Tuning trials in an Optuna journal: what is tried next, and what is pruned. The only module that knows Optuna.
 
 The journal is lines of JSON, and reading it runs nothing that it says: of Optuna's storages and samplers, pickles are
 read from Redis, and by CMA-ES, only. One process writes it, which owns its folder by the operating system's lock;
@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from ddpg.checkpoints import safe_json
 from ddpg.errors import FileFault, UsageError
-from ddpg.storage import document
-from ddpg.studies.space import Range, Space
+from ddpg.studies.search_space import Range, Space
 
 _NAME = "ddpg"
 _REASON, _GROUND = "reason", "ground"
@@ -83,7 +83,7 @@ class Trials:
         except OSError:
             raise
         except Exception as error:  # whatever Optuna makes of a line that is not its own
-            what = document.one_line(f"{type(error).__name__}: {error}")
+            what = safe_json.one_line(f"{type(error).__name__}: {error}")
             raise FileFault(
                 f"{path} is no journal of this tuning ({what}); bring it back, or give another --root"
             ) from None
@@ -141,7 +141,7 @@ class Trials:
 
     def _end(self, number: int, reason: str | None, state: Any) -> None:
         if reason is not None:
-            self._storage.set_trial_user_attr(self._of(number), _REASON, document.one_line(reason))
+            self._storage.set_trial_user_attr(self._of(number), _REASON, safe_json.one_line(reason))
         self._study.tell(number, state=state)
 
     def _frozen(self) -> list[Any]:
@@ -211,7 +211,7 @@ def _mend(path: Path) -> None:
     """Take a last line that was cut short out of a journal: what is added next would be lost with it."""
     if not path.exists():
         return
-    with document.opened(path) as (file, size):
+    with safe_json.open_regular_file(path) as (file, size):
         text = file.read()
     whole = text.rfind(b"\n") + 1
     if whole < size:

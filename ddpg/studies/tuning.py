@@ -1,4 +1,4 @@
-"""Tuning: trials are proposed, trained as cells of a study, ended early where hopeless; the best is compared afresh."""
+"""Tuning: propose trials, train them as cells, prune hopeless ones, compare the best on fresh seeds."""
 
 import dataclasses
 import shlex
@@ -8,25 +8,24 @@ from pathlib import Path
 import numpy as np
 
 from ddpg.errors import UsageError
-from ddpg.progress import significant
-from ddpg.runs import directory, signals
-from ddpg.runs.ownership import owned
-from ddpg.studies.boards import TuningBoard
+from ddpg.progress import format_number
+from ddpg.runs import run_directory, signals
+from ddpg.runs.lock import run_lock
 from ddpg.studies.cell_process import COMMAND
 from ddpg.studies.engines import check_engine, engine_of
+from ddpg.studies.scheduler import ANSWER, TrialScheduler
 from ddpg.studies.study import Group
-from ddpg.studies.study_folder import Place
-from ddpg.studies.study_jobs import ANSWER
-from ddpg.studies.trial_jobs import TrialScheduler
+from ddpg.studies.study_folder import CellFolder
+from ddpg.studies.study_progress import TuningProgress
 from ddpg.studies.trials import Trial, Trials, check_installed
-from ddpg.studies.tuning_plan import JOURNAL, Plan, begin, places_of
+from ddpg.studies.tuning_plan import JOURNAL, TuningPlan, note_plan, places_of
 
 _DIVERGED = "training diverged"  # as the updater says it
 _IN_A_ROW = 3  # trials that fail one after the other end the tuning: what fails is then hardly theirs
 
 
 @dataclasses.dataclass(frozen=True)
-class Tuned:
+class TuningOutcome:
     """How a tuning was left.
 
     Attributes:
@@ -54,7 +53,13 @@ class Tuner:
     """
 
     def __init__(
-        self, root: Path, plan: Plan, trials: Trials, wanted: int, cells: TrialScheduler, say: Callable[[str], None]
+        self,
+        root: Path,
+        plan: TuningPlan,
+        trials: Trials,
+        wanted: int,
+        cells: TrialScheduler,
+        say: Callable[[str], None],
     ):
         """Prepare; trials that were running when an earlier process ended go on.
 
@@ -68,7 +73,7 @@ class Tuner:
         """
         self._root, self._plan, self._trials, self._wanted = root, plan, trials, wanted
         self._cells, self._say = cells, say
-        self._under_way: dict[int, _UnderWay] = {}
+        self._under_way: dict[int, _RunningTrial] = {}
         self._failed_in_a_row = 0
         self.stopped: str | None = None
         noted = trials.all()
@@ -93,10 +98,10 @@ class Tuner:
             self._say(f"trial {trial.number}: refused: {error}")
             return
         places, noted = places_of(self._root, group), max(trial.told, default=0)
-        self._under_way[trial.number] = _UnderWay(trial.number, places, noted, max(0, noted - 1))
+        self._under_way[trial.number] = _RunningTrial(trial.number, places, noted, max(0, noted - 1))
         self._cells.add([place for place in places if place.state not in ("finished", "failed")])
 
-    def _follow(self, trial: "_UnderWay") -> None:
+    def _follow(self, trial: "_RunningTrial") -> None:
         number = trial.number
         failed = [why for place in trial.places if (why := self._why_failed(place)) is not None]
         if failed and _DIVERGED in failed[0]:
@@ -111,7 +116,7 @@ class Tuner:
         else:
             self._evaluations(trial)
 
-    def _evaluations(self, trial: "_UnderWay") -> None:
+    def _evaluations(self, trial: "_RunningTrial") -> None:
         """Note the evaluations that all seeds of a trial have had, one after the other, until one is hopeless.
 
         Those before the warm-up are not noted: the best so far would be that of a policy that has not learned.
@@ -130,15 +135,15 @@ class Tuner:
             if nth < self._plan.nth(self._plan.ground.total_timesteps) and self._trials.is_hopeless(number):
                 self._trials.prune(number)
                 at = nth * self._plan.ground.evaluation_interval
-                self._leave(trial, f"pruned at step {at:,}, evaluation return {significant(mean)}")
+                self._leave(trial, f"pruned at step {at:,}, evaluation return {format_number(mean)}")
                 return
         if ended and all(place.stage is None for place in trial.places):
             value = float(np.mean([of_seed[-1][1] for of_seed in rows]))
             self._failed_in_a_row = 0
             self._trials.complete(number, value)
-            self._leave(trial, f"evaluation return {significant(value)}{self._best()}")
+            self._leave(trial, f"evaluation return {format_number(value)}{self._best()}")
 
-    def _leave(self, trial: "_UnderWay", text: str) -> None:
+    def _leave(self, trial: "_RunningTrial", text: str) -> None:
         del self._under_way[trial.number]
         for place in trial.places:
             self._cells.end(place)
@@ -146,34 +151,34 @@ class Tuner:
 
     def _best(self) -> str:
         best = self._trials.best
-        return "" if best is None or best.value is None else f"; best: trial {best.number}, {significant(best.value)}"
+        return "" if best is None or best.value is None else f"; best: trial {best.number}, {format_number(best.value)}"
 
-    def _why_failed(self, place: Place) -> str | None:
+    def _why_failed(self, place: CellFolder) -> str | None:
         if place in self._cells.failed:
             return self._cells.failed[place]
         return place.why_failed if not self._cells.is_busy(place) and place.failed.exists() else None
 
 
 @dataclasses.dataclass
-class _UnderWay:
+class _RunningTrial:
     """A trial that is trained: up to which evaluation they are noted, and it was judged whether to go on."""
 
     number: int
-    places: list[Place]
+    places: list[CellFolder]
     noted: int
     judged: int
 
 
-def evaluations(place: Place) -> list[tuple[int, float]]:
+def evaluations(place: CellFolder) -> list[tuple[int, float]]:
     """Return environment step and mean return (env units) of a cell's evaluations so far."""
     run = place.run
-    rows = directory.read_table(run / "evaluations.csv") if run else []
+    rows = run_directory.read_table(run / "evaluations.csv") if run else []
     return [(int(row["timesteps"]), float(row["mean_return"])) for row in rows]
 
 
 def run_tuning(
     root: Path,
-    plan: Plan,
+    plan: TuningPlan,
     wanted: int,
     fresh_seeds: int,
     *,
@@ -183,7 +188,7 @@ def run_tuning(
     ray_address: str | None = None,
     progress_bar: bool = True,
     command: Sequence[str] = COMMAND,
-) -> Tuned:
+) -> TuningOutcome:
     """Run what is left of a tuning: its trials, then the best of them beside the preset on fresh seeds.
 
     The first SIGINT or SIGTERM lets the cells under way save and end.
@@ -195,7 +200,7 @@ def run_tuning(
         fresh_seeds: of the comparison; 0: none is made.
         again: the words of the command that goes on.
         jobs: cells at a time; ``None``: one for every core that this process may use, or of the cluster.
-        engine, ray_address: where they are run: see :func:`ddpg.studies.study_jobs.run_study`.
+        engine, ray_address: where they are run: see :func:`ddpg.studies.scheduler.run_study`.
         progress_bar: show a bar over the trials, on a terminal.
         command: the ``ddpg`` command of the processes.
 
@@ -206,14 +211,14 @@ def run_tuning(
     check_installed()
     check_engine(engine, ray_address)
     root.mkdir(parents=True, exist_ok=True)
-    with signals.watching() as request, owned(root):
+    with signals.stop_on_signals() as request, run_lock(root):
         request.answer, request.resumable = ANSWER, lambda: f"go on with: {shlex.join(again)}"
-        begin(root, plan)
+        note_plan(root, plan)
         trials = Trials(root / JOURNAL, plan.fields, plan.tuning_seed, plan.pruning)
         ground_first = trials.enqueue_ground(plan.ground.options)
         cells_failed: dict[str, str] = {}
         compared: list[Group] = []
-        with TuningBoard(wanted, progress_bar) as bar, engine_of(engine, jobs, ray_address, command) as where:
+        with TuningProgress(wanted, progress_bar) as bar, engine_of(engine, jobs, ray_address, command) as where:
             cells = TrialScheduler(where, request, bar.say)
             tuner = Tuner(root, plan, trials, wanted, cells, bar.say)
 
@@ -237,10 +242,10 @@ def run_tuning(
             request.left = True
             done = sum(trial.state != "running" for trial in trials.all())
             request.say(f"{done} of {wanted} trials are over; {request.resumable()}")
-        return Tuned(trials.all(), trials.best, compared, cells_failed, ground_first, tuner.stopped)
+        return TuningOutcome(trials.all(), trials.best, compared, cells_failed, ground_first, tuner.stopped)
 
 
-def _groups_compared(plan: Plan, best: Trial | None, seeds: int) -> list[Group]:
+def _groups_compared(plan: TuningPlan, best: Trial | None, seeds: int) -> list[Group]:
     """Return the best and the preset; none without a best one, or where it is the preset itself."""
     if best is None:
         return []
@@ -250,5 +255,5 @@ def _groups_compared(plan: Plan, best: Trial | None, seeds: int) -> list[Group]:
     return [plan.fresh(f"best-{best.number:04d}", options, seeds), plan.fresh("preset", plan.preset, seeds)]
 
 
-def _by_seed(places: Sequence[Place]) -> list[Place]:
+def _by_seed(places: Sequence[CellFolder]) -> list[CellFolder]:
     return sorted(places, key=lambda place: place.cell.seed)

@@ -1,4 +1,4 @@
-"""What a tuning is: its ground, its space, its seeds; noted in its folder, and never changed there.
+"""The plan of a tuning: base configuration, search space, seeds; noted in its folder and never changed there.
 
 tuning.json                    the plan: what may not change
 trials.journal                 every trial as Optuna notes it: a line of JSON for each event
@@ -15,19 +15,19 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from ddpg.config import CONFIGS
+from ddpg.checkpoints import atomic_write, safe_json
+from ddpg.checkpoints.safe_json import convert
+from ddpg.config.algorithm_options import CONFIGS
 from ddpg.errors import FileFault, UsageError
-from ddpg.storage import atomic, document
-from ddpg.storage.schema import converted
-from ddpg.studies.space import Choices, Range, Space, config_of
+from ddpg.studies.search_space import Choices, Range, Space, config_of
 from ddpg.studies.study import Cell, Group
-from ddpg.studies.study_folder import Place
+from ddpg.studies.study_folder import CellFolder
 
 PLAN, JOURNAL = "tuning.json", "trials.journal"
 FRESH = 1000  # the first seed of the comparison; those of trials are below
 
 
-class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class TuningPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What every trial has in common.
 
     Attributes:
@@ -86,7 +86,7 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
         )
 
 
-def plan_of(ground: Group, preset: dict[str, Any], space: Space, tuning_seed: int, pruning: bool) -> Plan:
+def plan_of(ground: Group, preset: dict[str, Any], space: Space, tuning_seed: int, pruning: bool) -> TuningPlan:
     """Return the plan of a tuning.
 
     Raises:
@@ -96,7 +96,7 @@ def plan_of(ground: Group, preset: dict[str, Any], space: Space, tuning_seed: in
         raise UsageError(
             f"seeds={len(ground.seeds)} must be at most {FRESH}: those from {FRESH} on are the comparison's"
         )
-    return Plan(
+    return TuningPlan(
         ground=ground,
         preset=preset,
         space={name: field.told for name, field in space.items()},
@@ -106,7 +106,7 @@ def plan_of(ground: Group, preset: dict[str, Any], space: Space, tuning_seed: in
     )
 
 
-def begin(root: Path, plan: Plan) -> None:
+def note_plan(root: Path, plan: TuningPlan) -> None:
     """Note a plan in its folder, or see that it is the one that is there.
 
     Raises:
@@ -116,12 +116,12 @@ def begin(root: Path, plan: Plan) -> None:
     if not path.exists():
         if (root / JOURNAL).exists():
             raise FileFault(f"{root / JOURNAL} has no {PLAN} beside it; bring that back, or give another --root")
-        atomic.write_text(path, json.dumps(msgspec.to_builtins(plan)) + "\n")
+        atomic_write.write_text(path, json.dumps(msgspec.to_builtins(plan)) + "\n")
         return
     try:
-        before = converted(f"{path}:", document.read(path), Plan)
+        before = convert(f"{path}:", safe_json.read_json(path), TuningPlan)
     except FileFault as error:
-        raise FileFault(f"{str(error).removesuffix(document.ADVICE)}bring it back, or give another --root") from None
+        raise FileFault(f"{str(error).removesuffix(safe_json.ADVICE)}bring it back, or give another --root") from None
     for name, old, new in _differences(before, plan):
         raise UsageError(
             f"{name} was {old!r} and is now {new!r}; the trials in {root} would not be one tuning any more: put that "
@@ -129,12 +129,12 @@ def begin(root: Path, plan: Plan) -> None:
         )
 
 
-def places_of(root: Path, group: Group) -> list[Place]:
+def places_of(root: Path, group: Group) -> list[CellFolder]:
     """Return where the cells of a group are kept."""
-    return [Place(root, Cell(group, seed)) for seed in group.seeds]
+    return [CellFolder(root, Cell(group, seed)) for seed in group.seeds]
 
 
-def _differences(one: Plan, other: Plan) -> Sequence[tuple[str, Any, Any]]:
+def _differences(one: TuningPlan, other: TuningPlan) -> Sequence[tuple[str, Any, Any]]:
     plans = [msgspec.to_builtins(plan) for plan in (one, other)]
     if one.ground.algorithm == other.ground.algorithm:  # options that are newer than the tuning have their defaults
         kind = CONFIGS[one.ground.algorithm]

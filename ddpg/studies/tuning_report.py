@@ -1,4 +1,4 @@
-"""What a tuning has found: every evaluation, the best options as a file, the comparison, a text, a figure."""
+"""The report of a tuning: every evaluation, the best options as a file, the comparison, a figure."""
 
 import dataclasses
 import shlex
@@ -6,21 +6,75 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from ddpg.options import as_toml
-from ddpg.progress import significant
-from ddpg.runs import directory
-from ddpg.runs.curves import shown
-from ddpg.storage import atomic
-from ddpg.studies.comparison import Estimate, difference_of, mean_of, verdict
+from ddpg.checkpoints import atomic_write
+from ddpg.config.options import as_toml
+from ddpg.progress import format_number
+from ddpg.runs import run_directory
+from ddpg.runs.curves import centre_and_interval, format_option
 from ddpg.studies.study import Group
-from ddpg.studies.study_table import write_table
+from ddpg.studies.study_report import write_table
 from ddpg.studies.trials import Trial
-from ddpg.studies.tuning import Tuned, evaluations
-from ddpg.studies.tuning_plan import FRESH, Plan, places_of
+from ddpg.studies.tuning import TuningOutcome, evaluations
+from ddpg.studies.tuning_plan import FRESH, TuningPlan, places_of
+
+_RESAMPLES = 10_000
+
+
+@dataclasses.dataclass(frozen=True)
+class Estimate:
+    """A mean over seeds with the ends of its 95 % bootstrap interval (env units)."""
+
+    mean: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{format_number(self.mean)} ({format_number(self.low)} to {format_number(self.high)})"
+
+
+def mean_of(returns: Sequence[float]) -> Estimate:
+    """Return the mean of what each seed returned, and the percentile bootstrap of the seeds."""
+    return Estimate(*(float(one[0]) for one in centre_and_interval(np.array(returns)[:, None], "mean")))
+
+
+def difference_of(one: Sequence[float], other: Sequence[float]) -> Estimate:
+    """Return the mean of ``one`` less that of ``other``; the seeds of both are drawn again, each for itself.
+
+    A seed is another network and other noise in each of two configurations: they are no pairs.
+    """
+    generator = np.random.default_rng(0)
+    means = [
+        values[generator.integers(0, len(values), (_RESAMPLES, len(values)))].mean(axis=1)
+        for values in (np.array(one), np.array(other))
+    ]
+    low, high = np.percentile(means[0] - means[1], [2.5, 97.5])
+    return Estimate(float(np.mean(one) - np.mean(other)), float(low), float(high))
+
+
+def verdict(name: str, other: str, difference: Estimate, seeds: int) -> str:
+    """Return in a sentence whether ``name`` beats ``other``: whether the interval of their difference leaves out 0.
+
+    Args:
+        name, other: what was compared.
+        difference: of :func:`difference_of`.
+        seeds: of each; of one alone nothing can be said.
+    """
+    told = f"difference of means {difference}, {seeds} fresh seeds each"
+    if seeds < 2:
+        return (
+            f"One seed each does not show whether {name} beats {other} (difference {format_number(difference.mean)})."
+        )
+    if difference.low > 0:
+        return f"{name} beats {other}: {told}."
+    if difference.high < 0:
+        return f"{name} does not beat {other}, it is worse: {told}."
+    return f"{name} does not beat {other}: no difference is shown ({told})."
+
 
 RESULTS, BEST, COMPARISON, TEXT, FIGURE = "results.csv", "best.toml", "comparison.csv", "tuning.md", "history.png"
 _MEASURES = ("mean_return", "std_return", "mean_length", "success_rate")
@@ -45,7 +99,7 @@ class TuningReport:
     verdict: str
 
 
-def write_tuning_report(root: Path, plan: Plan, tuned: Tuned, words: Sequence[str]) -> TuningReport:
+def write_tuning_report(root: Path, plan: TuningPlan, tuned: TuningOutcome, words: Sequence[str]) -> TuningReport:
     """Write what is known so far into the tuning's folder.
 
     Args:
@@ -69,13 +123,13 @@ def write_tuning_report(root: Path, plan: Plan, tuned: Tuned, words: Sequence[st
         write_table(comparison, tuple(rows[0]), rows)
     if tuned.best is not None:
         best = root / BEST
-        atomic.write_text(best, _best(best, plan, tuned.best, tuned.trials, words, sentence))
+        atomic_write.write_text(best, _best(best, plan, tuned.best, tuned.trials, words, sentence))
         figure = _history(root / FIGURE, plan, tuned.trials)
-    atomic.write_text(root / TEXT, _text(plan, tuned, compared, sentence, words))
+    atomic_write.write_text(root / TEXT, _text(plan, tuned, compared, sentence, words))
     return TuningReport(root / RESULTS, root / TEXT, best, comparison, figure, compared, sentence)
 
 
-def _rows(root: Path, plan: Plan, tuned: Tuned) -> Iterator[dict[str, Any]]:
+def _rows(root: Path, plan: TuningPlan, tuned: TuningOutcome) -> Iterator[dict[str, Any]]:
     """Yield the evaluations of trials, up to where they were pruned, their values, and those of the comparison."""
     for trial in tuned.trials:
         told = {name: _cell(value) for name, value in trial.changes.items()}
@@ -92,7 +146,7 @@ def _rows(root: Path, plan: Plan, tuned: Tuned) -> Iterator[dict[str, Any]]:
 def _of_group(root: Path, group: Group, named: dict[str, Any], count: int | None) -> Iterator[dict[str, Any]]:
     for place in places_of(root, group):
         run = place.run
-        for row in directory.read_table(run / "evaluations.csv")[:count] if run else ():
+        for row in run_directory.read_table(run / "evaluations.csv")[:count] if run else ():
             at = named | {"seed": place.cell.seed, "step": row["timesteps"]}
             yield from (
                 at | {"measure": f"evaluation_{name}", "value": row[name]} for name in _MEASURES if row.get(name)
@@ -106,7 +160,9 @@ def _last_returns(root: Path, group: Group) -> list[float] | None:
     return [rows[-1][1] for rows in found] if all(found) and all(place.stage is None for place in places) else None
 
 
-def _sentence(plan: Plan, tuned: Tuned, finished: dict[str, list[float]], difference: Estimate | None) -> str:
+def _sentence(
+    plan: TuningPlan, tuned: TuningOutcome, finished: dict[str, list[float]], difference: Estimate | None
+) -> str:
     if difference is not None:
         best, preset = finished
         return verdict(best, f"the {preset}", difference, len(finished[best]))
@@ -117,11 +173,13 @@ def _sentence(plan: Plan, tuned: Tuned, finished: dict[str, list[float]], differ
     return "The best has not been compared with the preset yet."
 
 
-def _best(file: Path, plan: Plan, best: Trial, trials: Sequence[Trial], words: Sequence[str], sentence: str) -> str:
+def _best(
+    file: Path, plan: TuningPlan, best: Trial, trials: Sequence[Trial], words: Sequence[str], sentence: str
+) -> str:
     group = plan.trial(best.number, best.changes)
     varied = {name: group.options[name] for name in plan.space}
     rest = {name: value for name, value in group.options.items() if name not in varied}
-    value = significant(best.value) if best.value is not None else "none"
+    value = format_number(best.value) if best.value is not None else "none"
     wraps = [word for name in group.wrappers for word in ("--wrap", name)]
     lines = [
         f"Found by: {shlex.join(words)}",
@@ -134,7 +192,9 @@ def _best(file: Path, plan: Plan, best: Trial, trials: Sequence[Trial], words: S
     return f"{head}\n# What was varied.\n{as_toml(varied)}\n# What was not.\n{as_toml(rest)}"
 
 
-def _text(plan: Plan, tuned: Tuned, compared: dict[str, Estimate], sentence: str, words: Sequence[str]) -> str:
+def _text(
+    plan: TuningPlan, tuned: TuningOutcome, compared: dict[str, Estimate], sentence: str, words: Sequence[str]
+) -> str:
     ground = plan.ground
     lines = [
         f"# {ground.algorithm} in {ground.name}, tuned",
@@ -158,7 +218,7 @@ def _text(plan: Plan, tuned: Tuned, compared: dict[str, Estimate], sentence: str
     names = [*plan.space]
     lines += [f"| trial | state | value | {' | '.join(names)} | why |", "|---" * (len(names) + 4) + "|"]
     for trial in sorted(tuned.trials, key=_rank):
-        value = "" if trial.value is None else significant(trial.value)
+        value = "" if trial.value is None else format_number(trial.value)
         why = (trial.reason or "").replace("|", "\\|")
         cells = [trial.number, trial.state, value, *(_short(trial.changes[name]) for name in names), why]
         lines.append(f"| {' | '.join(map(str, cells))} |")
@@ -180,14 +240,14 @@ def _seeds(seeds: Sequence[int]) -> str:
 
 
 def _cell(value: Any) -> str:
-    return "none" if value is None else shown(value)
+    return "none" if value is None else format_option(value)
 
 
 def _short(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else _cell(value)
 
 
-def _history(path: Path, plan: Plan, trials: Sequence[Trial]) -> Path:
+def _history(path: Path, plan: TuningPlan, trials: Sequence[Trial]) -> Path:
     """Draw the value of every trial, and the best one so far."""
     figure = Figure(figsize=(7.2, 4.2), dpi=150, layout="constrained")
     FigureCanvasAgg(figure)
@@ -210,4 +270,4 @@ def _history(path: Path, plan: Plan, trials: Sequence[Trial]) -> Path:
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.grid(alpha=0.3)
     axes.legend(fontsize=8)
-    return atomic.write_figure(path, figure)
+    return atomic_write.write_figure(path, figure)

@@ -12,8 +12,8 @@ from checkpoints import sealed
 from environments import Counting
 
 from ddpg import DDPG, DDPGConfig, DQNConfig, UsageError
-from ddpg.agents import limits, state
-from ddpg.storage import checkpoint
+from ddpg.agents import resource_limits, state
+from ddpg.checkpoints import checkpoint
 
 SMALL = DDPGConfig(hidden=(4,), batch_size=8, learning_starts=20, updates_per_call=4, buffer_size=100, jit=False)
 BOX = {"type": "Box", "shape": [], "dtype": "float32", "low": -1, "high": 1}
@@ -159,7 +159,7 @@ def test_any_option_is_refused_or_within_the_limits(path):
         for value in WRONG:
             try:
                 config = state.config_of({**found, "config": {**found["config"], name: value}})
-                limits.check(path, config, spaces, {"W": np.zeros(156)}, ())
+                resource_limits.check_options(path, config, spaces, {"W": np.zeros(156)}, ())
             except UsageError:
                 continue
             kinds = type(getattr(SMALL, name)), float, type(None)
@@ -172,6 +172,6 @@ def test_images_of_convolutions_are_held_to_their_variables(path):
     spaces = checkpoint.restore_space(frames), checkpoint.restore_space(choices)
     config = DQNConfig(network="conv", hidden=(128,), buffer_size=10, batch_size=1)
     with pytest.raises(UsageError, match=r"hidden=\(128,\) makes a network"):
-        limits.check(path, config, spaces, {"W": np.zeros(1000)}, ())
+        resource_limits.check_options(path, config, spaces, {"W": np.zeros(1000)}, ())
     claimed = np.broadcast_to(np.float32(0), 32 * 700 * 700 * 128 + 256)  # of one number's memory
-    limits.check(path, config, spaces, {"W": claimed}, ())
+    resource_limits.check_options(path, config, spaces, {"W": claimed}, ())

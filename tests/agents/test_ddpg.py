@@ -187,7 +187,7 @@ CHANGES_OF_MEMORY = {
 } | {name: CHANGES.pop(name) for name in ("buffer_size", "learning_starts")}
 
 
-# What tests/updates/test_td3.py, test_terms.py, test_schedules.py and tests/networks show by hand.
+# What tests/algorithms/test_td3.py, test_terms.py, test_schedules.py and tests/networks show by hand.
 BY_HAND = {
     *("critic", "atoms", "v_min", "v_max", "target_spread"),
     *("noise_schedule", "noise_final", "actor_learning_rate_schedule", "critic_learning_rate_schedule"),

@@ -12,10 +12,10 @@ from driven import learner_of
 from environments import Counting, Pixels
 
 from ddpg import DDPG, DQN, CriticNetwork, DQNConfig, QNetwork, UsageError, conv, evaluate, mlp
-from ddpg.acting.policy import NumpyPolicy, SessionPolicy
 from ddpg.agents.registry import load_agent
-from ddpg.experience.replay import Batch
-from ddpg.updates.dqn import DQNUpdate
+from ddpg.algorithms.dqn import DQNUpdate
+from ddpg.policies.network_policy import NumpyPolicy, SessionPolicy
+from ddpg.replay.minibatch import Batch
 
 v1 = tf.compat.v1
 # Not compiled where compiling is not the point, and without Adam's slots, a third of what an agent builds.

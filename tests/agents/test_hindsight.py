@@ -10,8 +10,8 @@ from scipy import stats
 
 from ddpg import DDPG, DDPGConfig, ReplayBuffer, UsageError, evaluate
 from ddpg.errors import EnvironmentFault
-from ddpg.experience.hindsight import hindsight_of
-from ddpg.runs.environments import make_env
+from ddpg.replay.hindsight import make_hindsight
+from ddpg.runs.env_factory import make_env
 
 SMALL = DDPGConfig(
     hidden=(8,), batch_size=8, learning_starts=20, updates_per_call=4, hindsight=4, jit=False, optimizer="sgd"
@@ -30,7 +30,7 @@ def walked(places, goal=9.0):
     buffer = ReplayBuffer(50, (4,), 1)
     no, cut = np.zeros(count, bool), np.arange(count) == count - 1
     buffer.add(path[:-1], np.zeros((count, 1)), np.full(count, -1.0), path[1:], no, cut, [0] * count)
-    return buffer, hindsight_of(goals(), buffer, 4)
+    return buffer, make_hindsight(goals(), buffer, 4)
 
 
 def relabelled(buffer, relabel, rows):
@@ -65,7 +65,7 @@ def test_goals_are_of_the_same_episode():
     env = SyncVectorEnv([lambda: goals(3), lambda: goals(5)], autoreset_mode=AutoresetMode.SAME_STEP)
     agent = DDPG(env, SMALL, seed=0).learn(60)
     after = agent.replay.arrays()["next_observations"]
-    relabel = hindsight_of(env, agent.replay, 4)
+    relabel = make_hindsight(env, agent.replay, 4)
     rows = np.arange(60)
     for _ in range(20):
         later = relabel._later(rows, np.random.default_rng(_))
@@ -96,10 +96,10 @@ def test_where_there_are_no_goals():
     buffer = ReplayBuffer(5, (4,), 1)
     for env in (Counting(), AsyncVectorEnv([goals])):
         with pytest.raises(UsageError, match="hindsight=4 needs an environment with goals"):
-            hindsight_of(env, buffer, 4)
+            make_hindsight(env, buffer, 4)
         env.close()
     with pytest.raises(UsageError, match="FlattenObservation only"):
-        hindsight_of(gym.wrappers.TimeAwareObservation(gym.wrappers.TimeLimit(goals(), 5)), buffer, 4)
+        make_hindsight(gym.wrappers.TimeAwareObservation(gym.wrappers.TimeLimit(goals(), 5)), buffer, 4)
     vectors = gym.wrappers.vector
     for env in (
         gym.wrappers.TransformReward(goals(), lambda reward: 0.1 * reward),
@@ -110,18 +110,18 @@ def test_where_there_are_no_goals():
         vectors.ClipReward(SyncVectorEnv([goals]), 0, 1),
     ):
         with pytest.raises(UsageError, match=r"(Transform|Normalize|Clip)(Reward|Observation) changes"):
-            hindsight_of(env, buffer, 4)
+            make_hindsight(env, buffer, 4)
     for env in (
         gym.wrappers.RecordEpisodeStatistics(gym.wrappers.DtypeObservation(goals(), np.float64)),
         vectors.FlattenObservation(SyncVectorEnv([lambda: Reaching(6)])),
     ):
-        hindsight_of(env, buffer, 4)
+        make_hindsight(env, buffer, 4)
     one_at_a_time = goals()
     one_at_a_time.unwrapped.compute_reward = lambda achieved, desired, info: 0.0
     rows = np.zeros((2, 8), int)
     walk, _ = walked([0, 1, 2])
     with pytest.raises(UsageError, match=r"returned shape \(\) for .* goals; expected one reward for each"):
-        hindsight_of(one_at_a_time, walk, 4)(walk.gather(rows), rows, np.random.default_rng(0))
+        make_hindsight(one_at_a_time, walk, 4)(walk.gather(rows), rows, np.random.default_rng(0))
 
 
 @pytest.mark.parametrize("returned", [None, "NaN", "masked", "exits"])
@@ -135,7 +135,7 @@ def test_rewards_that_are_none_are_a_fault_of_the_environment(returned):
     env, rows, (walk, _) = goals(), np.zeros((2, 8), int), walked([0, 1, 2])
     env.unwrapped.compute_reward = compute_reward
     with pytest.raises(EnvironmentFault, match="compute_reward of the environment"):
-        hindsight_of(env, walk, 4)(walk.gather(rows), rows, np.random.default_rng(0))
+        make_hindsight(env, walk, 4)(walk.gather(rows), rows, np.random.default_rng(0))
 
 
 @pytest.mark.parametrize("options", [{"n_steps": 2}, {"prioritised": "lap"}])

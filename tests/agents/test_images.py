@@ -8,11 +8,11 @@ import pytest
 import tensorflow as tf
 
 from ddpg import DDPG, DQN, DDPGConfig, DQNConfig, UsageError, conv
-from ddpg.agents import limits
-from ddpg.cli import main
-from ddpg.commands.training import Train
-from ddpg.storage import machine
-from ddpg.updates.learner import FusedLearner
+from ddpg.agents import resource_limits
+from ddpg.checkpoints import memory_limit
+from ddpg.cli.main import main
+from ddpg.cli.train import Train
+from ddpg.learners.graph import XLALearner
 
 GB = 1_000_000_000
 
@@ -55,7 +55,7 @@ def test_stacked_frames_train(jit):
     agent = DQN(env, config, seed=0)
     agent.learn(8)
     assert agent.num_updates == 4
-    assert isinstance(agent.updater.learner, FusedLearner) == jit
+    assert isinstance(agent.updater.learner, XLALearner) == jit
     assert env.action_space.contains(agent.predict(env.reset()[0])[0])
 
 
@@ -95,7 +95,7 @@ def test_the_order_of_stacked_frames_is_that_of_channels():
 
 def test_the_memory_that_nobody_asked_for_is_one_that_fits(tmp_path, monkeypatch, capsys):
     """A transition of Racing takes 2 x 96 x 96 x 3 bytes and five numbers; half of 10 GB holds 90,389 of them."""
-    monkeypatch.setattr(machine, "memory", lambda: 10 * GB)
+    monkeypatch.setattr(memory_limit, "memory_limit", lambda: 10 * GB)
     (tmp_path / "options.toml").write_text("buffer_size = 1234")
     for words, size in (
         (["Racing-v0"], 90_389),
@@ -111,7 +111,7 @@ def test_the_memory_that_nobody_asked_for_is_one_that_fits(tmp_path, monkeypatch
 
 
 def test_a_run_notes_the_memory_that_it_has(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(machine, "memory", lambda: 2 * GB)
+    monkeypatch.setattr(memory_limit, "memory_limit", lambda: 2 * GB)
     small = ["--network", "conv", "--hidden", "4", "--batch-size", "2", "--updates-per-call", "1", "--no-jit"]
     few = ["--total-timesteps", "12", "--evaluation-episodes", "1", "--no-progress-bar", "--learning-starts", "4"]
     assert main(["train", "Screen-v0", *small, *few, "--root", str(tmp_path)]) == 0
@@ -126,8 +126,8 @@ def test_too_large_a_memory_is_one_line_with_what_fits(monkeypatch):
     def refuse(*arguments):
         raise MemoryError("Unable to allocate 188. GiB")
 
-    monkeypatch.setattr(machine, "memory", lambda: 2 * GB)
+    monkeypatch.setattr(memory_limit, "memory_limit", lambda: 2 * GB)
     monkeypatch.setattr("ddpg.agents.base.Memory", refuse)
-    fits = limits.fitting_buffer(Screen((210, 160, 3)).observation_space, gym.spaces.Discrete(3))
+    fits = resource_limits.fitting_buffer(Screen((210, 160, 3)).observation_space, gym.spaces.Discrete(3))
     with pytest.raises(UsageError, match=f"--buffer-size {fits}"):
         DQN(Screen((210, 160, 3)), DQNConfig(network="conv"), seed=0)

@@ -7,7 +7,7 @@ from environments import Counting, ReusingVector
 from gymnasium.vector import AutoresetMode
 
 from ddpg import DDPG, DQN, DDPGConfig, DQNConfig, UsageError, evaluate
-from ddpg.storage import checkpoint
+from ddpg.checkpoints import checkpoint
 
 BOX = gym.spaces.Box(-np.inf, np.inf, (2,), np.float32)
 ACTIONS = gym.spaces.Box(-2.0, 4.0, (1,), np.float32)
@@ -42,19 +42,19 @@ def constant_critic(agent, value):
 def test_environments_by_turns_keep_to_their_lanes():
     """Two episodes of three steps and reward 1, one step of each by turns; γ = 0.5 and n = 2."""
     returns = {}
-    for lanes in ((0, 0), (0, 1)):
+    for env_indices in ((0, 0), (0, 1)):
         agent = agent_of(n_steps=2, normalize_rewards=True)
         for step in range(3):
-            for place, lane in zip((10, 20), lanes, strict=True):
+            for place, env_index in zip((10, 20), env_indices, strict=True):
                 state = np.full(2, place + step)
-                agent.observe(state, [0.0], 1.0, state + 1, step == 2, False, lane=lane)
+                agent.observe(state, [0.0], 1.0, state + 1, step == 2, False, env_index=env_index)
         drawn = agent.replay.gather(np.arange(6), n_steps=2, gamma=0.5)
         scale = agent.memory.rewards.state()
-        returns[lanes] = drawn.rewards[:, 0].tolist(), float(scale["largest"])
+        returns[env_indices] = drawn.rewards[:, 0].tolist(), float(scale["largest"])
     assert returns[0, 1] == ([1.5, 1.5, 1.5, 1.5, 1.0, 1.0], 1.75)
     assert returns[0, 0] == ([1.0] * 6, 1.0)  # in one lane nothing follows what was before
     with pytest.raises(UsageError, match="lane=-1 must be a whole number, at least 0"):
-        agent.observe(np.zeros(2), [0.0], 1.0, np.zeros(2), False, False, lane=-1)
+        agent.observe(np.zeros(2), [0.0], 1.0, np.zeros(2), False, False, env_index=-1)
 
 
 def test_three_step_returns_of_an_agent():

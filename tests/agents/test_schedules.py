@@ -8,8 +8,8 @@ import pytest
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 
 from ddpg import DDPG, DDPGConfig, UsageError
-from ddpg.acting.exploration import BoxExploration
-from ddpg.acting.noise import GaussianNoise
+from ddpg.policies.exploration import BoxExploration
+from ddpg.policies.noise import GaussianNoise
 
 SMALL = DDPGConfig(
     hidden=(4,), batch_size=4, learning_starts=10, updates_per_call=1, buffer_size=100, jit=False, optimizer="sgd"

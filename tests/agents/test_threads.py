@@ -9,7 +9,7 @@ import pytest
 from environments import Counting
 
 from ddpg import DDPG, DQN, DDPGConfig, DQNConfig, UsageError
-from ddpg.updates.fair_lock import FairLock
+from ddpg.learners.fair_lock import FairLock
 
 BOX = gym.spaces.Box(-1.0, 1.0, (3,), np.float32)
 SPACES = (BOX, gym.spaces.Box(-1.0, 1.0, (2,), np.float32))
@@ -173,7 +173,7 @@ def test_what_goes_beside_learn_and_what_is_refused(overlap, tmp_path):
             agent.set_parameters(agent.get_parameters())
             agent.scale_learning_rates(0.5)
             agent.update(2)
-            agent.observe(observation, env.action_space.sample(), 0.0, observation, False, False, lane=1)
+            agent.observe(observation, env.action_space.sample(), 0.0, observation, False, False, env_index=1)
             agent.save(tmp_path / "saved")
             agent.export(tmp_path / "exported")
         finally:
@@ -225,10 +225,10 @@ def test_many_interleavings(overlap, tmp_path):
     space, action = agent.observation_space, agent.action_space.sample()
     rounds = 40
 
-    def uses(lane):
+    def uses(env_index):
         s = space.sample()
         return [
-            lambda: agent.observe(s, action, 1.0, s, False, False, lane=lane),
+            lambda: agent.observe(s, action, 1.0, s, False, False, env_index=env_index),
             lambda: agent.update(1),
             lambda: agent.predict(s, deterministic=False),
             lambda: agent.set_parameters(agent.get_parameters()),
@@ -237,8 +237,8 @@ def test_many_interleavings(overlap, tmp_path):
             lambda: agent.refresh_policy(),
         ]
 
-    def working(lane):
-        turns = itertools.islice(itertools.cycle(uses(lane)), lane, lane + rounds)
+    def working(env_index):
+        turns = itertools.islice(itertools.cycle(uses(env_index)), env_index, env_index + rounds)
         return lambda: [use() for use in turns]
 
     agent.learn(8)
@@ -248,7 +248,7 @@ def test_many_interleavings(overlap, tmp_path):
         *map(working, (1, 2, 3)),
         lambda: agent.save(tmp_path / "saved"),
     )
-    turns = [(lane + turn) % 7 for lane in (1, 2, 3) for turn in range(rounds)]
+    turns = [(env_index + turn) % 7 for env_index in (1, 2, 3) for turn in range(rounds)]
     assert agent.num_timesteps == 8 + len(steps) + turns.count(0) >= 68
     assert len(agent.replay) == agent.num_timesteps + 3 * turns.count(4)
     # `set_parameters` puts back what `get_parameters` read, updates in between too: those are unmade on purpose.

@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.faults import compilers
 from benchmarks.faults.compiler_cases import VALUES, Case, minibatches, sample, simpler
-from ddpg.native import text
+from ddpg.compiler import llvm_builder
 
 # Small networks that bring many of the compiler's parts together.
 SAMPLE = [
@@ -28,7 +28,7 @@ def test_a_sample_agrees(case, kinds):
 
 def test_a_fault_is_seen(monkeypatch):
     """The flags that dropped the guard of a gradient's norm, and made an estimate of 1/√0."""
-    monkeypatch.setattr(text, "ELEMENTWISE", "reassoc nsz arcp contract")
+    monkeypatch.setattr(llvm_builder, "ELEMENTWISE", "reassoc nsz arcp contract")
     options = {"hidden": [1], "critic_norm": "layer", "max_gradient_norm": 0.01}
     case = Case(options, batch=1, observations=1, updates=1, values="saturated actor")
     assert compilers.disagreements(case)

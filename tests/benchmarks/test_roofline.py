@@ -14,17 +14,17 @@ from benchmarks.speed.roofline.hlo import kernels  # noqa: E402
 from benchmarks.speed.roofline.measure import Subject, blas_product, medians, xla_product  # noqa: E402
 from benchmarks.speed.roofline.report import bound, roofline_tables  # noqa: E402
 from benchmarks.speed.tasks import Task  # noqa: E402
-from ddpg.native.program import Program  # noqa: E402
-from ddpg.native.schedule import schedule  # noqa: E402
+from ddpg.compiler.ir import Program  # noqa: E402
+from ddpg.compiler.schedule import schedule  # noqa: E402
 
 
 def test_a_layer_is_counted_by_hand():
     """relu(x·w + b), x [8, 3], w [3, 4]: the product, and one pass with its sum for a metric."""
     program = Program()
-    x, w, b = program.field("x", (8, 3)), program.stored(0, (3, 4)), program.stored(1, (1, 4))
-    product = program.product(x, w, False, False)
-    layer = program.map("max", program.map("add", product, b), program.literal(0.0))
-    total = program.sums(layer, "all")
+    x, w, b = program.input("x", (8, 3)), program.var_read(0, (3, 4)), program.var_read(1, (1, 4))
+    product = program.matmul(x, w, False, False)
+    layer = program.elementwise("max", program.elementwise("add", product, b), program.literal(0.0))
+    total = program.reduce_sum(layer, "all")
     counted = cost(schedule(program, [total]), [total])
     assert counted.products == (Product(8, 3, 4, (False, False)),)
     assert counted.product_flop == 2 * 8 * 3 * 4
@@ -37,8 +37,8 @@ def test_a_layer_is_counted_by_hand():
 def test_a_turned_product_is_counted_by_hand():
     """xᵀ·d, x [8, 3], d [8, 4]: a layer's gradient, [3, 4]."""
     program = Program()
-    gradient = program.product(program.field("x", (8, 3)), program.field("d", (8, 4)), True, False)
-    total = program.sums(gradient, "all")
+    gradient = program.matmul(program.input("x", (8, 3)), program.input("d", (8, 4)), True, False)
+    total = program.reduce_sum(gradient, "all")
     counted = cost(schedule(program, [total]), [total])
     assert counted.products == (Product(3, 8, 4, (True, False)),)
     assert counted.product_flop == 2 * 3 * 8 * 4
@@ -47,9 +47,9 @@ def test_a_turned_product_is_counted_by_hand():
 def test_a_write_is_counted_once_read_and_once_written():
     """w ← w·0.5, read for a metric before."""
     program = Program()
-    w = program.stored(0, (3, 4))
-    total = program.sums(w, "all")
-    program.write(0, program.map("mul", w, program.literal(0.5)))
+    w = program.var_read(0, (3, 4))
+    total = program.reduce_sum(w, "all")
+    program.write(0, program.elementwise("mul", w, program.literal(0.5)))
     counted = cost(schedule(program, [total]), [total])
     assert (counted.products, counted.passes, counted.pass_flop) == ((), 1, 24)
     assert counted.pass_bytes == 4 * (12 + 12 + 1)

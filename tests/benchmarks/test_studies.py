@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from ddpg.studies.study import Cell, cells_of, read_study
-from ddpg.studies.study_folder import Place
+from ddpg.studies.study_folder import CellFolder
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 sys.path.append(str(BENCHMARKS))
@@ -146,7 +146,7 @@ def test_how_bounding_is_met_is_read_off_the_runs(tmp_path, monkeypatch):
         "[configurations]\nzeroing = { bounding = 'zeroing' }\n"
     )
     (group,) = read_study(study)
-    place = Place(tmp_path, Cell(group, 0))
+    place = CellFolder(tmp_path, Cell(group, 0))
     run = place.folder / "1"
     (run / "checkpoints" / "100").mkdir(parents=True)
     (run / "checkpoints" / "100" / "manifest.json").write_text("{}")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import ddpg_envs
 from ddpg import DDPG, UsageError, evaluate
-from ddpg.runs.presets import PRESETS, preset_config
+from ddpg.config.presets import PRESETS, preset_config
 
 LQR = ddpg_envs.LQREnv
 ENV_ID = "ddpg_envs/LQR-v0"

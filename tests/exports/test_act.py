@@ -15,8 +15,8 @@ import pytest
 
 import ddpg
 from ddpg import DDPG, DQN, DDPGConfig, DQNConfig, UsageError
-from ddpg.acting import standalone
-from ddpg.storage import document
+from ddpg.checkpoints import safe_json
+from ddpg.policies import standalone
 
 UNBOUNDED = gym.spaces.Box(-np.inf, np.inf, (2, 3), np.float64)
 HALF_BOUNDED = gym.spaces.Box(np.float32([-5, -np.inf, 0]), np.float32([5, np.inf, np.inf]))
@@ -158,7 +158,7 @@ def test_it_checks_itself(exported, tmp_path):
     (folder / "policy.json").write_text(json.dumps(about))
     assert "policy.json does not match its checksum" in checked(folder).stderr
     about.pop("policy_sha256")
-    about["policy_sha256"] = hashlib.sha256(document.canonical(about)).hexdigest()
+    about["policy_sha256"] = hashlib.sha256(safe_json.canonical_json(about)).hexdigest()
     (folder / "policy.json").write_text(json.dumps(about))
     done = checked(folder)
     assert done.returncode == 1
@@ -192,7 +192,7 @@ def test_an_edited_file_is_not_replaced_and_one_that_ran_is(exported, tmp_path):
 
 
 def test_predict_has_the_same_types_of_agent_and_policy():
-    from ddpg.exports.loaded import LoadedPolicy
+    from ddpg.exports.numpy_policy import LoadedPolicy
 
     hints = [typing.get_type_hints(kind.predict) for kind in (DDPG, DQN, LoadedPolicy)]
     assert hints[0] == hints[1] == hints[2]

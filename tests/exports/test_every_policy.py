@@ -15,16 +15,15 @@ from environments import Reaching, Shaped
 import ddpg
 from ddpg import DDPGConfig, DQNConfig
 from ddpg.agents.registry import agent_for, load_agent
-from ddpg.exports import formats, graph
+from ddpg.config.algorithm_options import NORMS
+from ddpg.config.options import from_toml
+from ddpg.config.presets import PRESETS, RECIPES, preset_config, read_recipe
+from ddpg.exports import formats, policy_graph
 from ddpg.exports.export import FORMATS, compare
-from ddpg.exports.graph import Acting
+from ddpg.exports.policy_graph import ActingPolicy
 from ddpg.exports.rounding import Rounding
-from ddpg.family import NORMS
 from ddpg.gradients.bounding import BOUNDINGS
-from ddpg.options import from_toml
-from ddpg.runs.environments import make_env
-from ddpg.runs.presets import PRESETS, preset_config
-from ddpg.runs.recipes import RECIPES, read_recipe
+from ddpg.runs.env_factory import make_env
 
 AS_IT_IS = "as it is"  # the value that the recipe or the preset has
 STEPS = 160
@@ -135,7 +134,7 @@ def check(case: Case, folder) -> None:
     assert np.isfinite(expected).all()
     loaded = load_agent(agent.save(folder / "saved") or folder / "saved")
     np.testing.assert_array_equal(flat(loaded.predict(states)[0]), expected)
-    acting = Acting.of(loaded)
+    acting = ActingPolicy.of(loaded)
     for kind in FORMATS if case.format == "all" else [case.format]:
         path = loaded.export(folder / kind, kind)
         if kind == "numpy":
@@ -170,11 +169,11 @@ def test_rounding_is_bounded_by_what_the_network_makes_of_it():
     """A first layer about 10,000, of which the second takes 10,000 away: most of seven digits are gone."""
     spaces = gym.spaces.Box(-np.inf, np.inf, (4,)), gym.spaces.Box(-1, 1, (2,))
     agent = ddpg.DDPG(spaces, DDPGConfig(hidden=(32, 32), norm="renorm", jit=False, output_init="fan_in"), seed=0)
-    acting = Acting.of(agent)
+    acting = ActingPolicy.of(agent)
     states = np.random.default_rng(0).standard_normal((64, 4)).astype(np.float32)
 
     def bound_and_error():
-        program = graph.numpy_program(acting)
+        program = policy_graph.numpy_program(acting)
         program.load([array.astype(np.float64) for array in agent.session.run(agent.policy.variables)])
         rounding = Rounding(acting, states)
         error = np.abs(program(states.astype(np.float64)) - rounding.outputs)

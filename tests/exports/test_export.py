@@ -11,7 +11,7 @@ import pytest
 import ddpg
 from ddpg import DDPG, DQN, DDPGConfig, DQNConfig, UsageError, conv
 from ddpg.exports import export as exporting
-from ddpg.exports import formats, place
+from ddpg.exports import export_dir, formats
 from ddpg.exports.export import FORMATS
 
 FILES = [kind for kind in FORMATS if kind != "numpy"]
@@ -218,12 +218,12 @@ def test_comparison_sees_a_wrong_bound(change, agents, tmp_path, monkeypatch):
 
 def test_sample_is_inside_the_space():
     space = gym.spaces.Box(np.array([-1, -np.inf, 0], np.float32), np.array([1, np.inf, np.inf], np.float32))
-    drawn = exporting.sample(space)
+    drawn = exporting.sample_observations(space)
     assert drawn.shape == (64, 3)
     assert (space.low <= drawn).all()
     assert (drawn <= space.high).all()
     assert drawn.std(axis=0).min() > 0.3
-    whole = exporting.sample(gym.spaces.Box(0, 255, (4,), np.uint8))
+    whole = exporting.sample_observations(gym.spaces.Box(0, 255, (4,), np.uint8))
     assert (whole == np.floor(whole)).all()
     assert whole.max() > 200
 
@@ -272,7 +272,7 @@ def test_an_export_may_be_called_as_it_likes(kind, agents, tmp_path):
 def test_an_export_that_cannot_take_its_place_leaves_the_former(agents, tmp_path, monkeypatch):
     path = agents["box"].export(tmp_path / "policy")
     before = (path / "policy.json").read_bytes()
-    rename, renamed = place.Path.rename, []
+    rename, renamed = export_dir.Path.rename, []
 
     def refusing(source, target):
         renamed.append(source)
@@ -280,7 +280,7 @@ def test_an_export_that_cannot_take_its_place_leaves_the_former(agents, tmp_path
             raise OSError("the disk refuses")
         return rename(source, target)
 
-    monkeypatch.setattr(place.Path, "rename", refusing)
+    monkeypatch.setattr(export_dir.Path, "rename", refusing)
     with pytest.raises(OSError, match="the disk refuses"):
         agents["moves"].export(path)
     assert (path / "policy.json").read_bytes() == before

@@ -9,8 +9,8 @@ import pytest
 import ddpg
 from benchmarks.faults import policies
 from ddpg import UsageError
-from ddpg.acting.program import NumpyProgram, Step
-from ddpg.exports import place, policy_file
+from ddpg.exports import export_dir, policy_file
+from ddpg.policies.numpy_program import NumpyProgram, ProgramStep
 
 OBSERVATIONS = gym.spaces.Box(-9, 9, (3,))
 ACTIONS = gym.spaces.Box(-1, 1, (2,))
@@ -40,7 +40,7 @@ def test_hundreds_of_forged_policies_are_refused_or_act_within_their_space(tmp_p
 
 
 def test_the_register_of_the_observations_holds_no_array(tmp_path):
-    steps = [Step("MatMul", (0, 1), 2)]
+    steps = [ProgramStep("MatMul", (0, 1), 2)]
     assert ddpg.load_policy(written(tmp_path / "good", steps, {1: MATRIX})).predict(np.zeros(3))[0].shape == (2,)
     forged = written(tmp_path / "bad", steps, {0: np.ones((1, 3), np.float32), 1: MATRIX})
     with pytest.raises(UsageError, match=r"arrays.* 0"):
@@ -49,7 +49,7 @@ def test_the_register_of_the_observations_holds_no_array(tmp_path):
 
 def test_a_lone_number_is_a_row(tmp_path):
     """Its mean is itself: 0.25, which both outputs have added to their sums 3 and 3, half of the box's."""
-    steps = [Step("MatMul", (0, 1), 4), Step("Mean", (2, 3), 5), Step("AddV2", (4, 5), 6)]
+    steps = [ProgramStep("MatMul", (0, 1), 4), ProgramStep("Mean", (2, 3), 5), ProgramStep("AddV2", (4, 5), 6)]
     lone, axis = np.array(0.25, np.float32), np.array(1, np.int32)
     box = gym.spaces.Box(-10, 10, (2,))
     folder = written(tmp_path / "lone", steps, {1: MATRIX, 2: lone, 3: axis}, actions=box)
@@ -59,9 +59,9 @@ def test_a_lone_number_is_a_row(tmp_path):
 @pytest.mark.parametrize(
     ("steps", "arrays", "named"),
     [
-        ([Step("MatMul", (2, 1), 3)], {1: MATRIX, 2: np.ones((1, 3), np.float32)}, "register 3"),
+        ([ProgramStep("MatMul", (2, 1), 3)], {1: MATRIX, 2: np.ones((1, 3), np.float32)}, "register 3"),
         (
-            [Step("MatMul", (0, 1), 3), Step("AddV2", (3, 2), 4)],
+            [ProgramStep("MatMul", (0, 1), 3), ProgramStep("AddV2", (3, 2), 4)],
             {1: MATRIX, 2: np.ones((1, 0), np.float32)},
             r"\(1, 0\)",
         ),
@@ -76,15 +76,15 @@ def test_programs_of_no_policy(steps, arrays, named, tmp_path):
 def test_rows_that_would_fill_the_memory_together(tmp_path):
     """Each of 40 registers has a million numbers for every observation: 160 MB."""
     wide = np.zeros((1, 1 << 20), np.float32)
-    steps = [Step("Mean", (0, 2), 4), Step("AddV2", (4, 1), 5)]
-    steps += [Step("Neg", (number,), number + 1) for number in range(5, 45)]
+    steps = [ProgramStep("Mean", (0, 2), 4), ProgramStep("AddV2", (4, 1), 5)]
+    steps += [ProgramStep("Neg", (number,), number + 1) for number in range(5, 45)]
     with pytest.raises(UsageError, match=str((8 << 20) + 1)):
         ddpg.load_policy(written(tmp_path / "forged", steps, {1: wide, 2: np.array(1, np.int32)}))
 
 
 @pytest.mark.parametrize("shape", [(), (0,)])
 def test_observations_without_numbers(shape, tmp_path):
-    steps = [Step("Reshape", (0, 2), 3), Step("MatMul", (3, 1), 4)]
+    steps = [ProgramStep("Reshape", (0, 2), 3), ProgramStep("MatMul", (3, 1), 4)]
     arrays = {1: np.ones((1, 2), np.float32), 2: np.array([-1, 1], np.int32)}
     with pytest.raises(UsageError, match="observation space"):
         ddpg.load_policy(written(tmp_path / "forged", steps, arrays, gym.spaces.Box(-1, 1, shape)))
@@ -94,14 +94,14 @@ def test_a_box_wider_than_numbers_reach(tmp_path):
     """Its middle would be infinity less infinity."""
     wide = gym.spaces.Box(-1.7e308, 1.7e308, (2,), np.float64)
     with pytest.raises(UsageError, match=r"1\.7e\+308"):
-        ddpg.load_policy(written(tmp_path / "forged", [Step("MatMul", (0, 1), 2)], {1: MATRIX}, actions=wide))
+        ddpg.load_policy(written(tmp_path / "forged", [ProgramStep("MatMul", (0, 1), 2)], {1: MATRIX}, actions=wide))
 
 
 def test_what_came_while_a_policy_was_written_stays(tmp_path):
     target = tmp_path / "policy"
 
     def export():
-        with place.aside(target) as path:
+        with export_dir.write_aside(target) as path:
             path.write_text("a policy")
             target.write_text("a thesis")  # somebody else's, meanwhile
 

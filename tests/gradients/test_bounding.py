@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ddpg import ActorNetwork, Bounding, CriticNetwork, DDPGConfig, UsageError, mlp
-from ddpg.experience.replay import Batch
+from ddpg.algorithms.ddpg import DDPGUpdate, td_target
 from ddpg.gradients import bounding, policy
-from ddpg.updates.ddpg import DDPGUpdate, td_target
+from ddpg.replay.minibatch import Batch
 
 v1 = tf.compat.v1
 LOW, HIGH = np.array([-1.0, 0.5], np.float32), np.array([3.0, 1.0], np.float32)

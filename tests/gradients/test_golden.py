@@ -12,9 +12,9 @@ from conftest import Golden, assert_golden
 from driven import learner_of
 
 from ddpg import ActorNetwork, CriticNetwork, DDPGConfig, mlp
-from ddpg.experience.replay import Batch
+from ddpg.algorithms.ddpg import DDPGUpdate
 from ddpg.gradients import td
-from ddpg.updates.ddpg import DDPGUpdate
+from ddpg.replay.minibatch import Batch
 
 v1 = tf.compat.v1
 

@@ -9,7 +9,7 @@ from conftest import relative_difference
 from ddpg import ActorNetwork, CriticNetwork, UsageError, mlp
 from ddpg.gradients import td
 from ddpg.gradients.policy import POLICY_GRADIENTS
-from ddpg.laboratory import check
+from ddpg.laboratory import gradient_checks
 
 v1 = tf.compat.v1
 
@@ -114,9 +114,9 @@ def test_no_gradient_reaches_the_critic_in_the_surrogate_and_one_does_without_th
     gradient = critic.action_gradient(states, actions)
     stopped = tf.square(tf.stop_gradient(gradient) + (tf.stop_gradient(actions) - actions))
     leaking = tf.square(gradient + (tf.stop_gradient(actions) - actions))
-    assert check.leaks(stopped, critic.trainable_variables) == []
-    assert "critic/hidden_0/W:0" in check.leaks(leaking, critic.trainable_variables)
-    assert "actor/hidden_0/W:0" in check.leaks(stopped, actor.trainable_variables)
+    assert gradient_checks.leaks(stopped, critic.trainable_variables) == []
+    assert "critic/hidden_0/W:0" in gradient_checks.leaks(leaking, critic.trainable_variables)
+    assert "actor/hidden_0/W:0" in gradient_checks.leaks(stopped, actor.trainable_variables)
 
 
 @pytest.mark.parametrize("stop", [True, False])
@@ -127,13 +127,13 @@ def test_no_gradient_reaches_a_target_network(stop, observation_space, action_sp
     y = 1.0 + 0.99 * critic.target(states, actor.target(states))
     q = critic(states, tf.ones((4, 2)))
     loss = td.mean_square(q, tf.stop_gradient(y) if stop else y)
-    leaks = check.leaks(loss, critic.target_variables + actor.target_variables)
+    leaks = gradient_checks.leaks(loss, critic.target_variables + actor.target_variables)
     if stop:
         assert leaks == []
     else:
         assert "critic/output/W/ExponentialMovingAverage:0" in leaks
         assert "actor/output/W/ExponentialMovingAverage:0" in leaks
-    assert check.leaks(loss, critic.trainable_variables)
+    assert gradient_checks.leaks(loss, critic.trainable_variables)
 
 
 def test_critic_gradients_do_not_depend_on_the_target_graph(observation_space, action_space, session, initialize, rng):

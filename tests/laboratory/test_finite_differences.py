@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from ddpg.experience.batch import Batch
-from ddpg.laboratory.finite_differences import STEP, Expected, FiniteDifferences, central_differences
+from ddpg.laboratory.finite_differences import STEP, FiniteDifferences, ReferenceGradient, central_differences
+from ddpg.replay.minibatch import Batch
 
 
 def test_a_kink_within_the_step_is_not_believed():
@@ -22,7 +22,7 @@ def test_a_kink_within_the_step_is_not_believed():
 def test_comparison_by_hand():
     """At the believable coordinates (3, 4) are expected and (3, 4.5) found; the third would be far off."""
     coordinates, derivatives = [(0, 0), (1, 2), (0, 1)], np.array([3.0, 4.0, 100.0])
-    expected = Expected(coordinates, derivatives, np.array([True, True, False]))
+    expected = ReferenceGradient(coordinates, derivatives, np.array([True, True, False]))
     found = expected.against([np.array([3.0, -1.0]), np.array([[0.0], [0.0], [4.5]])])
     assert (found["coordinates"], found["dropped"], found["max_abs"]) == (2, 1, 0.5)
     assert found["max_relative"] == 0.125
@@ -30,7 +30,7 @@ def test_comparison_by_hand():
 
 
 def test_where_nothing_is_expected():
-    nothing = Expected([(0, 0), (0, 1)], np.zeros(2), np.ones(2, bool))
+    nothing = ReferenceGradient([(0, 0), (0, 1)], np.zeros(2), np.ones(2, bool))
     right, wrong = (nothing.against([np.array(found)]) for found in ([0.0, 0.0], [0.0, 3.0]))
     assert (right["max_relative"], right["cosine"]) == (0, 1)
     assert (wrong["max_relative"], wrong["cosine"]) == (1, 0)

@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from ddpg.laboratory.flow import Recorder, trace
+from ddpg.laboratory.flow import FlowRecorder, trace_flow
 
 v1 = tf.compat.v1
 
@@ -12,12 +12,12 @@ def traced(session, build, asked=("w",)):
     groups = {
         name: [v1.get_variable(name, initializer=value, use_resource=True)] for name, value in (("w", 3.0), ("v", 1.0))
     }
-    recorder = Recorder()
+    recorder = FlowRecorder()
     a = recorder.name("a", tf.identity(groups["w"][0].read_value()))
     b = recorder.name("b", 2 * a + groups["v"][0].read_value())
     compute_gradients = recorder.record(v1.train.GradientDescentOptimizer(1.0).compute_gradients)
     compute_gradients(build(a, b), var_list=[variable for name in asked for variable in groups[name]])
-    edges = trace(recorder.nodes, groups, recorder.start)
+    edges = trace_flow(recorder.nodes, groups, recorder.start)
     session.run(v1.global_variables_initializer())
     return {
         (edge.source, edge.destination): (edge.gradients and session.run(edge.gradients[0]), edge.stopped, edge.trained)

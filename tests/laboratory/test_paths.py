@@ -14,12 +14,12 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch
 
 from ddpg import DDPGConfig, UsageError, compare_paths, draw_paths
-from ddpg.cli import main
+from ddpg.cli.main import main
+from ddpg.config import presets
 from ddpg.gradients import policy, td
 from ddpg.laboratory import compare, picture, trial
-from ddpg.laboratory.bench import Bench
+from ddpg.laboratory.fixture import Fixture
 from ddpg.laboratory.text import paths_text
-from ddpg.runs import presets
 
 CONFIG = DDPGConfig(hidden=(12, 8), batch_size=50, gamma=0.9)  # 1/50 rounds: equal paths differ in their last digits
 
@@ -28,7 +28,7 @@ CONFIG = DDPGConfig(hidden=(12, 8), batch_size=50, gamma=0.9)  # 1/50 rounds: eq
 def compare_on_one_bench():
     """Compares paths of one's own on a bench made once; their compiled timings, most of the work, are left out."""
     with gym.make("Pendulum-v1") as env:
-        bench = Bench(env, CONFIG, seed=0)
+        bench = Fixture(env, CONFIG, seed=0)
 
     def compared(**paths):
         with pytest.MonkeyPatch.context() as patch:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from ddpg import DDPG, DDPGConfig, UsageError
-from ddpg.cli import main
+from ddpg.cli.main import main
 from ddpg.laboratory.text import update_text
 from ddpg.laboratory.update_flow import RANDOM_STEPS, UPDATES, trace_update
 

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from ddpg import DDPG, DDPGConfig, UsageError
-from ddpg.networks.categorical import CategoricalCritic
+from ddpg.networks.critic import CategoricalCritic
 
 v1 = tf.compat.v1
 BOX = gym.spaces.Box(-1, 1, (1,), np.float32)

@@ -8,7 +8,7 @@ from conftest import relative_difference
 
 from ddpg import ActorNetwork, CriticNetwork, UsageError, mlp
 from ddpg._tflearn import tflearn, training_mode
-from ddpg.acting.policy import NumpyPolicy, SessionPolicy, make_policy
+from ddpg.policies.network_policy import NumpyPolicy, SessionPolicy, make_policy
 
 v1 = tf.compat.v1
 

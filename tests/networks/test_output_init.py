@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from ddpg import ActorNetwork, CriticNetwork, DDPGConfig, DQNConfig, QNetwork, UsageError, mlp
-from ddpg.networks.categorical import CategoricalCritic
-from ddpg.updates.registry import update_of
+from ddpg.algorithms.registry import update_of
+from ddpg.networks.critic import CategoricalCritic
 
 BOX = gym.spaces.Box(-9.0, 9.0, (3,), np.float32)
 UNIT = gym.spaces.Box(-1.0, 1.0, (2,), np.float32)

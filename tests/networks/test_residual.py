@@ -6,9 +6,9 @@ import pytest
 import tensorflow as tf
 
 from ddpg import ActorNetwork, CriticNetwork, DDPGConfig, DQNConfig, UsageError
-from ddpg.acting.mirror import mirror
+from ddpg.algorithms.registry import update_of
 from ddpg.networks.layers import residual
-from ddpg.updates.registry import update_of
+from ddpg.policies.graph_to_numpy import lower_to_numpy
 
 BOX = gym.spaces.Box(-9.0, 9.0, (3,), np.float32)
 UNIT = gym.spaces.Box(-1.0, 1.0, (2,), np.float32)
@@ -47,7 +47,7 @@ def test_forward_by_hand_and_in_numpy(session, initialize, rng):
     q = by_hand(np.concatenate([states, actions], axis=1), *randomised(critic, rng))
     np.testing.assert_allclose(critic.predict(states, actions), q, rtol=1e-4, atol=1e-5)
     placeholder = tf.compat.v1.placeholder(tf.float32, [None, 3])
-    program, handles = mirror(actor(placeholder), placeholder)
+    program, handles = lower_to_numpy(actor(placeholder), placeholder)
     places = {variable.handle.name: place for place, variable in enumerate(actor.variables)}
     program.load([session.run(actor.variables)[places[handle.name]] for handle in handles])
     np.testing.assert_allclose(program(states.astype(np.float32)), mu, rtol=1e-4, atol=1e-5)

@@ -7,9 +7,9 @@ import pytest
 
 import ddpg
 from ddpg import DDPGConfig, DQNConfig
-from ddpg.cli import main
-from ddpg.commands.training import Train
-from ddpg.runs.presets import PRESETS, Preset, budget_note, preset_for
+from ddpg.cli.main import main
+from ddpg.cli.train import Train
+from ddpg.config.presets import PRESETS, Preset, budget_note, preset_for
 
 CONFIGS = {"CartPole-v1": DQNConfig}
 
@@ -86,6 +86,6 @@ def test_a_run_notes_the_number_it_has_and_goes_on_with_it(tmp_path, capsys):
 
 def test_python_has_the_same(tmp_path, monkeypatch):
     seen = []
-    monkeypatch.setattr("ddpg.runs.underway.run_to_goal", lambda run, document, *_: seen.append(document["config"]))
+    monkeypatch.setattr("ddpg.runs.run_loop.run_to_goal", lambda run, document, *_: seen.append(document["config"]))
     ddpg.train("Nobodys-v0", total_timesteps=8_000, root=tmp_path, progress_bar=False)
     assert seen[0]["learning_starts"] == 800

@@ -14,8 +14,8 @@ from gymnasium.vector import SyncVectorEnv
 from ddpg import DDPGConfig, UsageError, evaluate, resume, train
 from ddpg.errors import EnvironmentFault
 from ddpg.runs import training
-from ddpg.runs.directory import read_config, read_table
-from ddpg.runs.environments import make_env
+from ddpg.runs.env_factory import make_env
+from ddpg.runs.run_directory import read_config, read_table
 
 SMALL = DDPGConfig(hidden=(4,), batch_size=4, learning_starts=20, updates_per_call=4, jit=False, optimizer="sgd")
 

@@ -14,10 +14,10 @@ import pytest
 
 from ddpg import DDPGConfig, UsageError, resume, train
 from ddpg.agents.registry import load_agent
-from ddpg.runs import directory
-from ddpg.runs.environments import make_env
-from ddpg.runs.ledger import Ledger
-from ddpg.runs.recorder import Recorder
+from ddpg.runs import run_directory
+from ddpg.runs.env_factory import make_env
+from ddpg.runs.recorder import RunRecorder
+from ddpg.runs.run_state import RunState
 
 CONFIG = DDPGConfig(
     hidden=(8,), batch_size=8, learning_starts=100, updates_per_step=0.1, optimizer="sgd", jit=False, buffer_size=2000
@@ -32,24 +32,24 @@ def run(tmp_path_factory):
 
 
 def test_a_run_with_workers_leaves_what_others_do(run):
-    assert [path.name for path in directory.checkpoints(run)][-1] == "1000"
-    document = directory.read_config(run)
+    assert [path.name for path in run_directory.checkpoints(run)][-1] == "1000"
+    document = run_directory.read_config(run)
     assert (document["collector"], document["workers"], document["ray_address"]) == ("process", 2, None)
-    rows = directory.read_table(run / "metrics.csv")
+    rows = run_directory.read_table(run / "metrics.csv")
     assert {"policy_lag", "worker_deaths", "lost_rollouts", "lost_episodes", "refused_rollouts"} <= set(rows[0])
     assert rows[-1]["timesteps"] == "1000"
     # Evaluated where it is due, not where an episode happens to end; then at the goal.
-    evaluated = [int(row["timesteps"]) for row in directory.read_table(run / "evaluations.csv")]
+    evaluated = [int(row["timesteps"]) for row in run_directory.read_table(run / "evaluations.csv")]
     assert len(evaluated) == 3
     assert all(0 <= at - due < 320 for at, due in zip(evaluated, (400, 800, 1000), strict=True))
-    assert {row["length"] for row in directory.read_table(run / "episodes.csv")} == {"200"}
+    assert {row["length"] for row in run_directory.read_table(run / "episodes.csv")} == {"200"}
 
 
 def test_it_goes_on_with_new_episodes_and_all_that_was_learned(run):
     resume(run, total_timesteps=1500, workers=1, progress_bar=False)
-    assert directory.read_config(run)["workers"] == 1
-    assert [path.name for path in directory.checkpoints(run)][-1] == "1500"
-    rows = directory.read_table(run / "metrics.csv")
+    assert run_directory.read_config(run)["workers"] == 1
+    assert [path.name for path in run_directory.checkpoints(run)][-1] == "1500"
+    rows = run_directory.read_table(run / "metrics.csv")
     steps = [int(row["timesteps"]) for row in rows]
     assert steps == sorted(set(steps))
     assert float(rows[-1]["n_updates"] or 0) in (0, 140)
@@ -111,12 +111,12 @@ def read_group(path):
 
 
 def test_leaving_a_run_with_workers_promises_nothing_exact(run, tmp_path):
-    document = directory.read_config(run)
-    with load_agent(directory.checkpoints(run)[-1], make_env("Pendulum-v1")) as agent:
-        ledger = Ledger.begun(agent.metrics, agent.counts, agent.num_timesteps)
+    document = run_directory.read_config(run)
+    with load_agent(run_directory.checkpoints(run)[-1], make_env("Pendulum-v1")) as agent:
+        ledger = RunState.begun(agent.metrics, agent.counts, agent.num_timesteps)
         copy = tmp_path / "1"
         shutil.copytree(run, copy)
         for exact in (True, False):
             agent.loop.exact = exact
-            with contextlib.closing(Recorder(copy, document, agent, agent.env, ledger)) as recorder:
+            with contextlib.closing(RunRecorder(copy, document, agent, agent.env, ledger)) as recorder:
                 assert recorder.leave(agent)[1] is exact

@@ -13,11 +13,11 @@ from matplotlib.figure import Figure
 from scipy import stats
 
 from ddpg import DDPGConfig, UsageError
-from ddpg.runs import curves, description, listing, ownership, plotting
+from ddpg.config.presets import preset_config
+from ddpg.runs import curves, listing, lock, plotting, run_config
 from ddpg.runs.curves import centre_and_interval, find_runs, labels, learning_curves
 from ddpg.runs.listing import list_runs
-from ddpg.runs.ownership import hold, is_owned, owned
-from ddpg.runs.presets import preset_config
+from ddpg.runs.lock import hold_cell_log, is_run_locked, run_lock
 
 
 def write_run(
@@ -29,7 +29,7 @@ def write_run(
     config = preset_config(env_id.rpartition(":")[2]).to_json() | options
     asked = {"total_timesteps": total, "evaluation_interval": 100, "evaluation_episodes": 1}
     made = {"n_envs": 1, "vectorization": "sync", "config": config, "versions": {}, "command": []}
-    description.write(run, {"env_id": env_id, "algorithm": algorithm, "seed": seed, **asked, **made, **(around or {})})
+    run_config.write(run, {"env_id": env_id, "algorithm": algorithm, "seed": seed, **asked, **made, **(around or {})})
     steps = steps or [100 * (index + 1) for index in range(len(returns))]
     rows = [f"{step},{value}" for step, value in zip(steps, returns, strict=True)]
     (run / "evaluations.csv").write_text("\n".join(["timesteps,mean_return", *rows, ""]))
@@ -286,7 +286,7 @@ def test_list_of_runs(tmp_path):
     other = write_run(tmp_path, 1, [1.0, 2.0, 3.0], env_id="mine:Other-v0", algorithm="Unknown")
     for path in cut.iterdir():
         os.utime(path, times=(0, time.time() - 7300))
-    with owned(begun):
+    with run_lock(begun):
         rows = {row["run"]: row for row in list_runs(tmp_path)}
         text = listing.runs_text(list(rows.values()))
     states = {path: rows[str(path)]["state"] for path in (finished, cut, begun, other)}
@@ -322,7 +322,7 @@ def test_a_run_of_a_recipe_is_listed_by_the_recipes_name(tmp_path):
 def test_runs_of_others_are_listed(tmp_path, monkeypatch):
     """Whether they are running is read, never written; the superuser, who may write, is stood in for by a refusal."""
     under_way, killed = (write_run(tmp_path, number, [1.0]) for number in (1, 2))
-    with owned(killed):
+    with run_lock(killed):
         left = (killed / ".owner.json").read_bytes()
     (killed / ".owner.json").write_bytes(left)
     opened = os.open
@@ -332,7 +332,7 @@ def test_runs_of_others_are_listed(tmp_path, monkeypatch):
             raise PermissionError(13, "Permission denied", str(path))
         return opened(path, flags, *rest, **more)
 
-    with owned(under_way):
+    with run_lock(under_way):
         monkeypatch.setattr(os, "open", read_only)
         assert [row["state"] for row in list_runs(tmp_path)] == ["running", "interrupted"]
         assert [row["state"] for row in list_runs(tmp_path)] == ["running", "interrupted"]
@@ -343,21 +343,21 @@ def test_two_who_look_whether_a_run_is_owned_do_not_see_each_other(tmp_path):
     fcntl = pytest.importorskip("fcntl")
     run = write_run(tmp_path, 1, [1.0])
     (run / ".owner.json").touch()
-    assert is_owned(run) is False  # without a lock nobody has it
+    assert is_run_locked(run) is False  # without a lock nobody has it
     with (run / ".lock").open("w") as other:
         fcntl.flock(other, fcntl.LOCK_SH)
-        assert is_owned(run) is False
+        assert is_run_locked(run) is False
         fcntl.flock(other, fcntl.LOCK_EX)
-        assert is_owned(run) is True
+        assert is_run_locked(run) is True
 
 
 def test_where_there_is_no_flock_a_lock_is_tried(tmp_path, monkeypatch):
     """As on Windows."""
-    monkeypatch.setattr(ownership, "fcntl", None)
-    with owned(tmp_path):
-        assert is_owned(tmp_path) is True
+    monkeypatch.setattr(lock, "fcntl", None)
+    with run_lock(tmp_path):
+        assert is_run_locked(tmp_path) is True
     (tmp_path / ".owner.json").touch()
-    assert [is_owned(tmp_path), is_owned(tmp_path)] == [False, False]
+    assert [is_run_locked(tmp_path), is_run_locked(tmp_path)] == [False, False]
 
 
 def test_a_lock_that_may_not_be_read_leaves_the_state_unknown(tmp_path):
@@ -377,7 +377,7 @@ def test_a_run_whose_process_is_elsewhere_is_running(tmp_path):
     states = lambda: [row["state"] for row in listing.list_runs(tmp_path)]  # noqa: E731
     with contextlib.ExitStack() as stack:
         for name in ("Pendulum-v1", "Other-v0"):
-            hold(stack.enter_context((tmp_path / name / "log.txt").open("ab")))
+            hold_cell_log(stack.enter_context((tmp_path / name / "log.txt").open("ab")))
         assert sorted(states()) == ["finished", "running"]
     assert sorted(states()) == ["finished", "interrupted"]
 
@@ -387,7 +387,7 @@ def test_resampling_is_repeatable():
     assert [a.tolist() for a in centre_and_interval(values, "iqm")] == [
         a.tolist() for a in centre_and_interval(values, "iqm")
     ]
-    assert curves.shown({"custom": "mine"}) == "mine"
+    assert curves.format_option({"custom": "mine"}) == "mine"
 
 
 def test_a_label_has_one_colour_in_every_panel():

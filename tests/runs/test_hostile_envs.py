@@ -10,8 +10,8 @@ import pytest
 from hostile_envs import AT_RESET, AT_STEP, FAILURES, OF_STEPS, TAMPERING
 
 from ddpg import DDPG
-from ddpg.cli import main
-from ddpg.runs import directory
+from ddpg.cli.main import main
+from ddpg.runs import run_directory
 
 GOAL = 60
 OPTIONS = [
@@ -65,7 +65,7 @@ def trained(name, way, capfd):
 
 
 def the_run(name):
-    return directory.checkpoints(f"runs/hostile/{name}-v0/1")[-1].parents[1]
+    return run_directory.checkpoints(f"runs/hostile/{name}-v0/1")[-1].parents[1]
 
 
 def assert_it_failed_well(name, way, says, capfd, monkeypatch, goes_on=True):
@@ -81,7 +81,7 @@ def assert_it_failed_well(name, way, says, capfd, monkeypatch, goes_on=True):
     if "close" not in name and goes_on:
         monkeypatch.setenv("HOSTILE", "off")
         assert main(["resume", str(the_run(name)), "--allow-import", "hostile_envs", "--no-progress-bar"]) == 0
-        assert int(directory.checkpoints(the_run(name))[-1].name) > steps
+        assert int(run_directory.checkpoints(the_run(name))[-1].name) > steps
     return steps
 
 
@@ -131,7 +131,7 @@ def test_elsewhere(name, way, where, capfd, monkeypatch):
 def test_in_an_evaluation(name, capfd, monkeypatch):
     """The evaluation after 40 steps fails; it is made when the run goes on."""
     assert assert_it_failed_well(f"{name}-evaluation", "plain", "failed in step 5 of", capfd, monkeypatch) == 40
-    evaluations = directory.read_table(the_run(f"{name}-evaluation") / "evaluations.csv")
+    evaluations = run_directory.read_table(the_run(f"{name}-evaluation") / "evaluations.csv")
     assert [int(row["timesteps"]) for row in evaluations] == [20, 40, 60]
 
 
@@ -143,7 +143,7 @@ def test_in_the_last_evaluation(capfd, monkeypatch):
     assert assert_it_failed_well(name, "short", "failed in step 5 of", capfd, monkeypatch, goes_on=False) == 40
     monkeypatch.setenv("HOSTILE", "off")
     assert main(["resume", str(the_run(name)), "--allow-import", "hostile_envs", "--no-progress-bar"]) == 0
-    evaluations = directory.read_table(the_run(name) / "evaluations.csv")
+    evaluations = run_directory.read_table(the_run(name) / "evaluations.csv")
     assert [int(row["timesteps"]) for row in evaluations] == [20, 40]
     assert main(["resume", str(the_run(name)), "--allow-import", "hostile_envs", "--no-progress-bar"]) == 2
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from ddpg.cli import main
+from ddpg.cli.main import main
 
 
 def trained(env_id, seed, timesteps, tmp_path, capsys, *flags):

@@ -4,8 +4,8 @@ import types
 
 import pytest
 
-from ddpg.runs import meter
-from ddpg.runs.ledger import Ledger
+from ddpg.runs import metrics
+from ddpg.runs.run_state import RunState
 
 
 class Clock:
@@ -24,17 +24,17 @@ def agent_at(steps):
 @pytest.fixture
 def clock(monkeypatch):
     clock = Clock()
-    monkeypatch.setattr(meter, "time", clock)
+    monkeypatch.setattr(metrics, "time", clock)
     return clock
 
 
 def ledger_at(steps, seconds):
-    return Ledger(logged=steps, evaluated=steps, seconds=seconds, sums={"loss": 0.0}, counts={"clipped_actions": 4})
+    return RunState(logged=steps, evaluated=steps, seconds=seconds, sums={"loss": 0.0}, counts={"clipped_actions": 4})
 
 
 def test_speed_of_a_resumed_run_is_of_its_own_steps_and_seconds(clock):
     agent = agent_at(1000)
-    metered = meter.Meter(ledger_at(1000, seconds=100.0), agent)
+    metered = metrics.MetricsTracker(ledger_at(1000, seconds=100.0), agent)
     clock.now += 8
     metered.leave_out(3.0)  # an evaluation
     agent.num_timesteps = 1100
@@ -45,7 +45,7 @@ def test_speed_of_a_resumed_run_is_of_its_own_steps_and_seconds(clock):
 def test_compiling_counts_as_training_but_not_in_the_speed(clock):
     agent = agent_at(0)
     agent.compile_seconds = 5.0  # before this run
-    metered = meter.Meter(ledger_at(0, seconds=0.0), agent)
+    metered = metrics.MetricsTracker(ledger_at(0, seconds=0.0), agent)
     clock.now += 6
     agent.num_timesteps, agent.compile_seconds = 50, 6.0
     row = metered.row(agent)
@@ -54,7 +54,7 @@ def test_compiling_counts_as_training_but_not_in_the_speed(clock):
 
 def test_the_clock_goes_on_where_it_was_stopped(clock):
     agent = agent_at(0)
-    metered = meter.Meter(ledger_at(0, seconds=1.0), agent)
+    metered = metrics.MetricsTracker(ledger_at(0, seconds=1.0), agent)
     clock.now += 2
     metered.end()
     clock.now += 50
@@ -66,7 +66,7 @@ def test_the_clock_goes_on_where_it_was_stopped(clock):
 
 def test_a_row_holds_means_and_counts_since_the_last_one(clock):
     agent = agent_at(10)
-    metered = meter.Meter(ledger_at(10, seconds=0.0), agent)
+    metered = metrics.MetricsTracker(ledger_at(10, seconds=0.0), agent)
     row = metered.row(agent)
     assert (row["clipped_actions"], row.keys() & {"loss", "ep_rew_mean", "n_updates"}) == (3, set())
     for loss, episode in ((1.0, (10.0, 4)), (4.0, (20.0, 8))):
@@ -82,11 +82,11 @@ def test_a_row_holds_means_and_counts_since_the_last_one(clock):
 
 
 def test_under_other_options_the_row_under_way_begins_anew():
-    before = Ledger(logged=10, evaluated=5, seconds=2.0, calls=3, sums={"loss": 6.0}, counts={"clipped_actions": 1})
+    before = RunState(logged=10, evaluated=5, seconds=2.0, calls=3, sums={"loss": 6.0}, counts={"clipped_actions": 1})
     arrays = before.arrays({"clipped_actions": 4}, 7.0)
     counts = {"clipped_actions": 4, "dropped_transitions": 2}
-    ledger = Ledger.from_arrays("a.safetensors", arrays, ["loss", "other"], counts, anew=True)
+    ledger = RunState.from_arrays("a.safetensors", arrays, ["loss", "other"], counts, anew=True)
     assert (ledger.logged, ledger.evaluated, ledger.seconds, ledger.calls) == (10, 5, 7.0, 0)
     assert (ledger.sums, ledger.counts) == ({"loss": 0.0, "other": 0.0}, counts)
-    same = Ledger.from_arrays("a.safetensors", arrays, ["loss"], {"clipped_actions": 4})
+    same = RunState.from_arrays("a.safetensors", arrays, ["loss"], {"clipped_actions": 4})
     assert (same.calls, same.sums, same.counts) == (3, {"loss": 6.0}, {"clipped_actions": 1})

@@ -9,9 +9,9 @@ import pytest
 from remains import assert_same
 
 from ddpg import DDPGConfig, UsageError, resume, train
-from ddpg.cli import main
+from ddpg.cli.main import main
 from ddpg.errors import EnvironmentFault
-from ddpg.runs import directory, environments
+from ddpg.runs import env_factory, run_directory
 
 CONFIG = DDPGConfig(
     hidden=(4,), batch_size=4, learning_starts=20, updates_per_call=3, buffer_size=90, jit=False, optimizer="sgd"
@@ -33,14 +33,14 @@ def fake(monkeypatch):
 
 def test_a_run_trains_in_a_pool_and_is_evaluated_in_gymnasiums_environment(fake, monkeypatch, tmp_path):
     evaluated = []
-    run_in = "ddpg.runs.underway.make_env"
-    own = environments.make_env
+    run_in = "ddpg.runs.run_loop.make_env"
+    own = env_factory.make_env
     monkeypatch.setattr(run_in, lambda *arguments: evaluated.append(arguments[0]) or own(*arguments))
     run = train("Pendulum-v1", CONFIG, root=tmp_path, **RUN)
-    document = directory.read_config(run)
+    document = run_directory.read_config(run)
     assert (document["vectorization"], document["versions"]["envpool"]) == ("envpool", "1.2.5")
     assert {len(pool.envs) for pool in fake.pools} == {2}
-    assert len(directory.read_table(run / "evaluations.csv")) == 3
+    assert len(run_directory.read_table(run / "evaluations.csv")) == 3
     assert evaluated
     assert set(evaluated) == {"Pendulum-v1"}
     # A pool for the beginning, and one for each checkpoint that learning goes on from.
@@ -62,7 +62,7 @@ def goes_on_exactly(tmp_path, monkeypatch, kind):
     with pytest.raises(EnvironmentFault, match=r"\(Pendulum-v1\) failed in step .* RuntimeError: out of order"):
         train("Pendulum-v1", CONFIG, root=tmp_path / "again", **RUN)
     run = tmp_path / "again" / "Pendulum-v1" / "1"
-    checkpoints = [path.name for path in directory.checkpoints(run)]
+    checkpoints = [path.name for path in run_directory.checkpoints(run)]
     assert checkpoints == ["60", "88"]  # 44 steps of two
     assert_same(resume(run, which="60", progress_bar=False), straight)
 
@@ -106,5 +106,5 @@ def test_not_installed(monkeypatch, tmp_path):
 
 def test_spaces_and_limit_are_gymnasiums(fake):
     one = gym.make("Pendulum-v1")
-    env = environments.make_training_env("Pendulum-v1", 3, "envpool")
+    env = env_factory.make_training_env("Pendulum-v1", 3, "envpool")
     assert (env.single_action_space, env.spec.max_episode_steps) == (one.action_space, 200)

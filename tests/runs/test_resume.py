@@ -13,12 +13,12 @@ from environments import Aiming, Counting, Pixels, Reaching
 from remains import assert_same, what_is_left
 
 from ddpg import DDPGConfig, DQNConfig, UsageError, resume, train
-from ddpg.cli import main
-from ddpg.experience import checked_env, env_calls, stepping, vectors
-from ddpg.runs import description, directory
-from ddpg.runs.ownership import owned
-from ddpg.runs.versions import differences, versions_here
-from ddpg.storage import checkpoint
+from ddpg.checkpoints import checkpoint
+from ddpg.cli.main import main
+from ddpg.interaction import checked_env, env_calls, env_stepper, vector_stepper
+from ddpg.runs import run_config, run_directory
+from ddpg.runs.lock import run_lock
+from ddpg.runs.run_config import differences, versions_here
 
 SHARED = {"hidden": (4,), "batch_size": 4, "learning_starts": 20, "updates_per_call": 3, "jit": False}
 
@@ -35,7 +35,7 @@ def kills_end_the_run(monkeypatch):
         passing = {"fault": lambda error: error if isinstance(error, Killed) else fault(error)}
         return env_calls.call(function, *arguments, **passing, **options)
 
-    for module in (stepping, vectors, checked_env):
+    for module in (env_stepper, vector_stepper, checked_env):
         monkeypatch.setattr(module, "call", call)
 
 
@@ -171,7 +171,7 @@ def test_something_to_resume_from_exists_at_once(tmp_path, monkeypatch):
     blow(monkeypatch, 1)
     with pytest.raises(Killed, match="blown"):
         train("FuseBox-v0", CASES["everything with a state"][1], root=tmp_path, **RUN)
-    assert [path.name for path in directory.checkpoints(tmp_path / "FuseBox-v0" / "1")] == ["0"]
+    assert [path.name for path in run_directory.checkpoints(tmp_path / "FuseBox-v0" / "1")] == ["0"]
 
 
 @pytest.fixture
@@ -194,7 +194,7 @@ def damage(path):
 
 
 def test_a_damaged_newest_checkpoint_is_passed_over(copied, straight):
-    *_, older, newest = directory.checkpoints(copied)
+    *_, older, newest = run_directory.checkpoints(copied)
     damage(newest)
     with pytest.warns(UserWarning, match=r"does not match its checksum.*going back to the checkpoint before it"):
         resume(copied, progress_bar=False)
@@ -205,12 +205,12 @@ def test_a_damaged_newest_checkpoint_is_passed_over(copied, straight):
 
 def test_a_run_at_its_goal_is_tidied(copied):
     """A kill may have come after the last checkpoint, and before the oldest was let go and the picture drawn."""
-    older, newest = directory.checkpoints(copied)
+    older, newest = run_directory.checkpoints(copied)
     shutil.copytree(older, older.with_name("1"))
     (copied / "learning_curve.png").unlink()
     with pytest.raises(UsageError, match="has reached its"):
         resume(copied, progress_bar=False)
-    assert directory.checkpoints(copied) == [older, newest]
+    assert run_directory.checkpoints(copied) == [older, newest]
     assert (copied / "learning_curve.png").exists()
 
 
@@ -219,11 +219,11 @@ def test_a_changed_number_in_a_table_is_told_and_left_alone(copied):
     path.write_text(path.read_text().replace(",2,", ",3,", 1))  # episodes of the first evaluation
     with pytest.warns(UserWarning, match=r"evaluations\.csv: rows up to step 2\d\d are not those that were written"):
         resume(copied, total_timesteps=RUN["total_timesteps"] + 5, progress_bar=False)
-    assert [row["episodes"] for row in directory.read_table(path)][:2] == ["3", "2"]
+    assert [row["episodes"] for row in run_directory.read_table(path)][:2] == ["3", "2"]
 
 
 def test_going_back_to_a_checkpoint_of_ones_choice(copied, straight):
-    older = directory.checkpoints(copied)[0]
+    older = run_directory.checkpoints(copied)[0]
     resume(copied, which=older.name, progress_bar=False)
     np.testing.assert_equal(what_is_left(copied), what_is_left(straight("dqn")))
     with pytest.raises(UsageError, match="no checkpoint '7'"):
@@ -231,7 +231,7 @@ def test_going_back_to_a_checkpoint_of_ones_choice(copied, straight):
 
 
 def test_best_is_made_where_a_kill_came_before_it(copied):
-    newest = directory.checkpoints(copied)[-1]
+    newest = run_directory.checkpoints(copied)[-1]
     best = copied / "checkpoints" / "best"
     assert checkpoint.read(best)[0]["num_timesteps"] < int(newest.name)
 
@@ -246,7 +246,7 @@ def test_best_is_made_where_a_kill_came_before_it(copied):
 def test_a_damaged_best_is_made_again_and_is_in_nobodys_way(copied):
     best = copied / "checkpoints" / "best"
     (best / "manifest.json").write_text("{")
-    older = directory.checkpoints(copied)[0]
+    older = run_directory.checkpoints(copied)[0]
 
     def is_best(manifest, groups):
         groups["run"] |= {"best": np.array([1e6]), "best_at": np.array(int(older.name))}
@@ -260,8 +260,8 @@ def test_a_torn_last_row_is_left_out_and_cut(tmp_path):
     path = tmp_path / "t.csv"
     for torn in ("30,5", "30,5.25,\n30,6.5", "3"):
         path.write_text(f"timesteps,value\n10,1.5\n20,2.5\n{torn}")
-        assert [row["timesteps"] for row in directory.read_table(path)] == ["10", "20"]
-        table = directory.Table(path, ["timesteps", "value"], keep_until=20)
+        assert [row["timesteps"] for row in run_directory.read_table(path)] == ["10", "20"]
+        table = run_directory.CSVTable(path, ["timesteps", "value"], keep_until=20)
         table.add({"timesteps": 40, "value": 0.1})
         table.close()
         assert path.read_text() == "timesteps,value\n10,1.5\n20,2.5\n40,0.1\n"
@@ -271,7 +271,7 @@ def test_retention_removes_checkpoints_of_ours_alone(copied, tmp_path):
     folder = copied / "checkpoints"
     (folder / "1").mkdir()
     (folder / "1" / "thesis.tex").write_text("mine")
-    manifest, groups = checkpoint.read(directory.checkpoints(copied)[0])
+    manifest, groups = checkpoint.read(run_directory.checkpoints(copied)[0])
     outside = checkpoint.write(tmp_path / "outside", unsealed(manifest), groups)
     (folder / "2").symlink_to(outside)
     resume(copied, total_timesteps=RUN["total_timesteps"] + 60, progress_bar=False)
@@ -280,51 +280,51 @@ def test_retention_removes_checkpoints_of_ours_alone(copied, tmp_path):
 
 
 def test_a_second_owner_is_told_which_the_first_is(copied):
-    with owned(copied), pytest.raises(UsageError, match=rf"is in use by process {os.getpid()} since "):
+    with run_lock(copied), pytest.raises(UsageError, match=rf"is in use by process {os.getpid()} since "):
         resume(copied, total_timesteps=10_000, progress_bar=False)
     resume(copied, total_timesteps=RUN["total_timesteps"] + 5, progress_bar=False)
 
 
 def test_a_lock_dies_with_its_process(tmp_path):
     code = (
-        "import os, sys\nfrom pathlib import Path\nfrom ddpg.runs.ownership import owned\n"
+        "import os, sys\nfrom pathlib import Path\nfrom ddpg.runs.lock import owned\n"
         "with owned(Path(sys.argv[1])): os._exit(9)"
     )
     assert subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False).returncode == 9
-    with owned(tmp_path):
+    with run_lock(tmp_path):
         pass
 
 
 def test_the_best_checkpoint_is_not_gone_on_from(copied):
     """It has no memory, and what is newer would be gone for it."""
-    before = [path.name for path in directory.checkpoints(copied)]
+    before = [path.name for path in run_directory.checkpoints(copied)]
     for which in ("best", "newest", "-5", ""):
         with pytest.raises(UsageError, match=f"checkpoint '{which}' is none to go on from"):
             resume(copied, which=which, total_timesteps=400, progress_bar=False)
-    assert [path.name for path in directory.checkpoints(copied)] == before
+    assert [path.name for path in run_directory.checkpoints(copied)] == before
 
 
 @pytest.mark.parametrize("more", [float, np.int64])
 def test_a_new_goal_is_a_whole_number_of_any_type(more, copied):
-    goal = description.read(copied)["total_timesteps"]
+    goal = run_config.read(copied)["total_timesteps"]
     resume(copied, total_timesteps=more(goal + 1), progress_bar=False)
-    assert directory.read_config(copied)["total_timesteps"] == goal + 1
+    assert run_directory.read_config(copied)["total_timesteps"] == goal + 1
     with pytest.raises(UsageError, match="total_timesteps=0 must be a whole number, at least 1"):
         resume(copied, total_timesteps=0)
 
 
 def test_what_cannot_be_written_is_refused_before_anything_is_removed(copied, monkeypatch):
-    before = [path.name for path in directory.checkpoints(copied)]
+    before = [path.name for path in run_directory.checkpoints(copied)]
     first, goal = before[0], 2**60
     with pytest.raises(UsageError, match=f"a run: total_timesteps is {goal}: expected `int` <= .*; give another one"):
         resume(copied, which=first, total_timesteps=goal, progress_bar=False)
-    assert [path.name for path in directory.checkpoints(copied)] == before
+    assert [path.name for path in run_directory.checkpoints(copied)] == before
 
 
 def test_a_file_never_imports_a_module(copied, tmp_path, monkeypatch, capsys):
     (tmp_path / "evil.py").write_text("raise SystemExit('the module was imported')")
     monkeypatch.syspath_prepend(str(tmp_path))
-    description.write(copied, description.read(copied) | {"env_id": "evil:FuseChoice-v0"})
+    run_config.write(copied, run_config.read(copied) | {"env_id": "evil:FuseChoice-v0"})
     for command in (["evaluate", str(copied)], ["resume", str(copied), "--total-timesteps", "300"]):
         assert main(command) == 2
         assert "allow it: --allow-import evil" in capsys.readouterr().err
@@ -333,7 +333,7 @@ def test_a_file_never_imports_a_module(copied, tmp_path, monkeypatch, capsys):
 
 
 def test_a_memory_that_was_not_saved_is_refilled_before_learning_goes_on(copied):
-    newest = directory.checkpoints(copied)[-1]
+    newest = run_directory.checkpoints(copied)[-1]
     manifest, _ = checkpoint.read(newest)
     rewritten(newest, lambda manifest, groups: groups.pop("replay"))
     with pytest.warns(UserWarning, match="has no replay memory; it is refilled first"):
@@ -345,15 +345,15 @@ def test_a_memory_that_was_not_saved_is_refilled_before_learning_goes_on(copied)
 
 def test_other_versions_are_told_and_noted(copied, monkeypatch):
     """With the same ones nothing is: every other test here would fail by its warning."""
-    noted = description.read(copied)["versions"]
+    noted = run_config.read(copied)["versions"]
     assert {"python", "ddpg-paths", "tensorflow", "tflearn", "gymnasium", "numpy", "llvmlite"} <= {*noted}
     version = importlib.metadata.version
     monkeypatch.setattr(importlib.metadata, "version", lambda name: "0.0.1" if name == "llvmlite" else version(name))
-    goal = description.read(copied)["total_timesteps"]
+    goal = run_config.read(copied)["total_timesteps"]
     told = rf"llvmlite {noted['llvmlite']} there, 0\.0\.1 here; it goes on, but not to the same bits"
     with pytest.warns(UserWarning, match=told):
         resume(copied, total_timesteps=goal + 1, progress_bar=False)
-    assert description.read(copied)["versions"] == noted | {"llvmlite": "0.0.1"}
+    assert run_config.read(copied)["versions"] == noted | {"llvmlite": "0.0.1"}
     resume(copied, total_timesteps=goal + 2, progress_bar=False)
 
 

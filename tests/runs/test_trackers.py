@@ -8,7 +8,7 @@ import pytest
 
 import ddpg
 from ddpg import DDPGConfig, TrackerCallback, UsageError
-from ddpg.cli import main
+from ddpg.cli.main import main
 from ddpg.runs.trackers import TRACKERS, MLflow, as_tracker
 
 CONFIG = DDPGConfig(hidden=(4,), batch_size=4, learning_starts=4, updates_per_call=4, jit=False, optimizer="sgd")

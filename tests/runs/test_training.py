@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from ddpg import DDPG, DDPGConfig, UsageError, train
-from ddpg.cli import main
+from ddpg.cli.main import main
 from ddpg.runs import recorder
-from ddpg.runs.directory import read_config, read_table
+from ddpg.runs.run_directory import read_config, read_table
 from ddpg.runs.training import resume
 
 TINY = DDPGConfig(

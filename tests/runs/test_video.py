@@ -12,8 +12,9 @@ import ddpg
 import ddpg_envs  # noqa: F401 - registers
 from ddpg import DDPG, DDPGConfig, UsageError
 from ddpg.errors import EnvironmentFault
-from ddpg.runs import pictures, video
-from ddpg.runs.pictures import Gif
+from ddpg.runs import video
+from ddpg.runs import video as video_module
+from ddpg.runs.video import GifWriter
 
 
 class Drawn(Counting):
@@ -70,8 +71,8 @@ def test_seed_decides_the_episode(tmp_path):
 
 
 def test_long_and_fast_gifs_are_thinned_at_true_speed(tmp_path, monkeypatch):
-    monkeypatch.setattr(pictures, "LONGEST_GIF", 8)
-    with Gif(tmp_path / "a.gif", 50.0) as gif:  # more than 25 a second
+    monkeypatch.setattr(video_module, "LONGEST_GIF", 8)
+    with GifWriter(tmp_path / "a.gif", 50.0) as gif:  # more than 25 a second
         for number in range(40):
             assert gif.add(np.full((4, 4, 3), 6 * number, np.uint8))
     frames = shades(tmp_path / "a.gif")
@@ -85,13 +86,13 @@ def test_long_and_fast_gifs_are_thinned_at_true_speed(tmp_path, monkeypatch):
 
 def test_large_gifs_are_made_smaller(tmp_path, monkeypatch):
     noise = np.random.default_rng(0).integers(0, 255, (300, 600, 3), np.uint8)
-    with Gif(tmp_path / "a.gif", 10.0) as gif:
+    with GifWriter(tmp_path / "a.gif", 10.0) as gif:
         gif.add(noise)
     with Image.open(tmp_path / "a.gif") as image:
         assert image.size == (480, 240)
     before = (tmp_path / "a.gif").stat().st_size
-    monkeypatch.setattr(pictures, "LARGEST_GIF", before // 3)
-    with Gif(tmp_path / "a.gif", 10.0) as gif:
+    monkeypatch.setattr(video_module, "LARGEST_GIF", before // 3)
+    with GifWriter(tmp_path / "a.gif", 10.0) as gif:
         gif.add(noise)
     assert (tmp_path / "a.gif").stat().st_size < before / 3
 
@@ -112,7 +113,7 @@ def test_substeps_are_in_the_video(tmp_path):
         def predict(self, observation, deterministic):
             return (0, (np.array([10.0]), np.zeros(1), np.zeros(1))), None
 
-    env = video.drawn_env("ddpg_envs/Platform-v0")
+    env = video.rendering_env("ddpg_envs/Platform-v0")
     env.reset(seed=0)
     env.render()
     for _ in range(2):
@@ -239,11 +240,11 @@ def test_environments_of_ones_own_are_told_what_drawing_takes(tmp_path):
     for kind in (Undrawn, Named, Unable):
         gym.register(f"{kind.__name__}-v0", kind)
     with pytest.raises(UsageError, match=r"'Undrawn-v0' does not draw: its render_modes are \[\]; .*'render_modes'"):
-        video.drawn_env("Undrawn-v0")
+        video.rendering_env("Undrawn-v0")
     with pytest.raises(EnvironmentFault, match=r"'Named-v0' could not be made: .*; without .* takes render_mode"):
-        video.drawn_env("Named-v0")
+        video.rendering_env("Named-v0")
     with pytest.raises(UsageError, match=r"environment Unable-v0 cannot be drawn here \(RuntimeError: no GL\)"):
-        ddpg.record(Still(), video.drawn_env("Unable-v0"), tmp_path / "a.gif")
+        ddpg.record(Still(), video.rendering_env("Unable-v0"), tmp_path / "a.gif")
 
 
 def test_recording_where_the_policy_learns_abandons_its_episode(tmp_path):
@@ -261,6 +262,6 @@ def test_no_display_is_one_line(monkeypatch):
     pytest.importorskip("pygame")
     for name in ("DISPLAY", "WAYLAND_DISPLAY", "SDL_VIDEODRIVER"):
         monkeypatch.delitem(os.environ, name, raising=False)
-    monkeypatch.setattr(pictures.sys, "platform", "linux")
+    monkeypatch.setattr(video_module.sys, "platform", "linux")
     with pytest.raises(UsageError, match=r"no display here .* use ddpg record RUN instead"):
         video.watch(Still(), Drawn())

@@ -7,7 +7,7 @@ import types
 import pytest
 
 from ddpg.studies import tuning_report
-from ddpg.studies.boards import TuningBoard
+from ddpg.studies.study_progress import TuningProgress
 
 
 class Terminal(io.StringIO):
@@ -22,7 +22,7 @@ def trials_of(*states, best=None):
 
 def test_the_bar_counts_the_trials_that_are_over(monkeypatch):
     monkeypatch.setattr("sys.stderr", terminal := Terminal())
-    with TuningBoard(4, shown=True) as board:
+    with TuningProgress(4, shown=True) as board:
         for states, best, expected in (
             (("running", "running"), None, "0/4"),
             (("complete", "running"), -12.5, "1/4"),
@@ -39,7 +39,7 @@ def test_the_bar_counts_the_trials_that_are_over(monkeypatch):
 
 def test_the_bar_moves_now_and_then_or_at_once(monkeypatch):
     monkeypatch.setattr("sys.stderr", Terminal())
-    with TuningBoard(2, shown=True) as board:
+    with TuningProgress(2, shown=True) as board:
         board.move(trials_of("complete"), at_once=True)
         board.move(trials_of("complete", "complete"))  # too soon
         assert board._bar.n == 1
@@ -49,7 +49,7 @@ def test_the_bar_moves_now_and_then_or_at_once(monkeypatch):
 
 def test_without_a_terminal_there_is_no_bar(monkeypatch):
     monkeypatch.setattr("sys.stderr", stderr := io.StringIO())
-    with TuningBoard(2, shown=True) as board:
+    with TuningProgress(2, shown=True) as board:
         board.move(trials_of("complete", best=1.0), at_once=True)
     assert stderr.getvalue() == ""
 

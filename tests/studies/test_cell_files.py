@@ -1,7 +1,7 @@
 """A cell's files elsewhere and here: only what changed is sent, and what is written here can always be gone on with."""
 
 from ddpg.studies import cell_files
-from ddpg.studies.cell_files import Changes, Outbox, put
+from ddpg.studies.cell_files import ChangeTracker, FileChanges, apply_changes
 
 
 def write(folder, **files):
@@ -20,23 +20,23 @@ def checkpoint(run, steps, text):
 
 
 def test_what_has_changed_is_told_once(tmp_path):
-    outbox = Outbox(tmp_path)
+    outbox = ChangeTracker(tmp_path)
     write(tmp_path, log="a", one__rows="1", one__checkpoints__0__x="0")
     write(tmp_path, **{".lock": "", "one__.owner.json": "{}", ".half__x": "1"})
     told = outbox.changes()
     assert told.files == {"log": b"a", "one/rows": b"1", "one/checkpoints/0/x": b"0"}
-    assert outbox.changes() == Changes({}, [])
+    assert outbox.changes() == FileChanges({}, [])
     write(tmp_path, one__rows="12", one__checkpoints__5__x="5")
     (tmp_path / "one" / "checkpoints" / "0" / "x").unlink()
-    assert outbox.changes() == Changes({"one/rows": b"12", "one/checkpoints/5/x": b"5"}, ["one/checkpoints/0/x"])
+    assert outbox.changes() == FileChanges({"one/rows": b"12", "one/checkpoints/5/x": b"5"}, ["one/checkpoints/0/x"])
     write(tmp_path, log="b!")
     outbox.mark()
-    assert outbox.changes() == Changes({}, [])
+    assert outbox.changes() == FileChanges({}, [])
 
 
 def test_a_folder_becomes_what_the_other_is(tmp_path):
     far, near = tmp_path / "far", tmp_path / "near"
-    outbox = Outbox(far)
+    outbox = ChangeTracker(far)
     for steps in (0, 5, 10):
         checkpoint(far / "1", steps, str(steps))
         checkpoint(far / "1", "best", str(steps))
@@ -45,7 +45,7 @@ def test_a_folder_becomes_what_the_other_is(tmp_path):
         if steps == 10:
             for path in (far / "1" / "checkpoints" / "0").iterdir():
                 path.unlink()
-        put(near, outbox.changes())
+        apply_changes(near, outbox.changes())
         assert there(near) == there(far)
     assert not (near / "1" / "checkpoints" / "0").exists()
 
@@ -62,7 +62,7 @@ def test_tables_are_read_after_checkpoints(tmp_path, monkeypatch):
 
     checkpoint(tmp_path, 5, "5")
     write(tmp_path, **{"metrics.csv": "row"})
-    outbox = Outbox(tmp_path)
+    outbox = ChangeTracker(tmp_path)
     monkeypatch.setattr(cell_files.Path, "read_bytes", reading)
     assert outbox.changes().files["metrics.csv"] == b"longer"
     assert "checkpoints" in write_rows[0].parts
@@ -81,7 +81,7 @@ def test_a_checkpoint_that_changes_while_it_is_read_is_read_again(tmp_path, monk
 
     checkpoint(tmp_path, "best", "old")
     monkeypatch.setattr(cell_files.Path, "read_bytes", reading)
-    assert {*Outbox(tmp_path).changes().files.values()} == {b"newer"}
+    assert {*ChangeTracker(tmp_path).changes().files.values()} == {b"newer"}
 
 
 def test_wherever_putting_is_cut_short_a_manifest_has_its_arrays(tmp_path, monkeypatch):
@@ -90,7 +90,7 @@ def test_wherever_putting_is_cut_short_a_manifest_has_its_arrays(tmp_path, monke
     checkpoint(far / "1", 0, "first")
     checkpoint(far / "1", "best", "first")
     write(far / "1", **{"config.json": "{}", "metrics.csv": "1"})
-    outbox = Outbox(far)
+    outbox = ChangeTracker(far)
     first = outbox.changes()
     checkpoint(far / "1", "best", "second")
     checkpoint(far / "1", 5, "second")
@@ -108,7 +108,7 @@ def test_wherever_putting_is_cut_short_a_manifest_has_its_arrays(tmp_path, monke
             near = tmp_path / f"near{cut}-{changes is first}"
             near.mkdir()
             if before is not None:
-                put(near, before)
+                apply_changes(near, before)
             done = [0]
 
             def counted(act, done=done, cut=cut):
@@ -124,7 +124,7 @@ def test_wherever_putting_is_cut_short_a_manifest_has_its_arrays(tmp_path, monke
                 patched.setattr(cell_files, "_write", counted(real_write))
                 patched.setattr(cell_files.Path, "unlink", counted(real_unlink))
                 try:
-                    put(near, changes)
+                    apply_changes(near, changes)
                 except CutError:
                     whole = False
                 else:
@@ -146,6 +146,6 @@ def test_a_log_stays_the_file_that_it_is(tmp_path):
     """Whoever holds it by the system's lock holds it still."""
     write(tmp_path, **{"log.txt": "a", "rows.csv": "a"})
     before = (tmp_path / "log.txt").stat().st_ino
-    put(tmp_path, Changes({"log.txt": b"ab", "rows.csv": b"ab"}, []))
+    apply_changes(tmp_path, FileChanges({"log.txt": b"ab", "rows.csv": b"ab"}, []))
     assert (tmp_path / "log.txt").stat().st_ino == before
     assert there(tmp_path) == {"log.txt": "ab", "rows.csv": "ab"}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ddpg.studies.comparison import Estimate, difference_of, mean_of, verdict
+from ddpg.studies.tuning_report import Estimate, difference_of, mean_of, verdict
 
 
 def test_the_mean_and_an_interval_within_the_seeds():

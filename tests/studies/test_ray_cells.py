@@ -16,15 +16,15 @@ from small_studies import Stubbed
 
 from ddpg import UsageError
 from ddpg.errors import EnvironmentFault
-from ddpg.runs import directory
-from ddpg.studies import ray_cells, study_jobs
-from ddpg.studies.cell_files import Changes, Outbox
+from ddpg.runs import run_directory
+from ddpg.studies import ray_cells, scheduler
+from ddpg.studies.cell_files import ChangeTracker, FileChanges
 from ddpg.studies.cell_process import LocalEngine
 from ddpg.studies.engines import check_engine, engine_of
 from ddpg.studies.ray_cells import RemoteCell, RemoteProcess
+from ddpg.studies.scheduler import run_study, study_resume_hint
 from ddpg.studies.study import cells_of, read_study
-from ddpg.studies.study_folder import Place
-from ddpg.studies.study_jobs import how_to_go_on, run_study
+from ddpg.studies.study_folder import CellFolder
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ def begun(study, place, interval=0.0):
     place.folder.mkdir(parents=True, exist_ok=True)
     command = [None, *study.command[1:]]
     environment = {"TF_NUM_INTRAOP_THREADS": "1"}
-    files = Outbox(place.folder).changes()
+    files = ChangeTracker(place.folder).changes()
     return Here(RemoteCell(place.cell, command, environment, str(study.root), files, interval))
 
 
@@ -157,7 +157,7 @@ def test_files_come_back_now_and_then(stubbed, monkeypatch):
     study = stubbed([8])
     (place,) = study.places
     ray = begun(study, place, interval=3600.0)
-    assert ray.cell.look() == (None, Changes({}, []))
+    assert ray.cell.look() == (None, FileChanges({}, []))
     ray.cell._told -= 3600
     deadline, come = time.monotonic() + 10, {}
     while not any("checkpoints" in name for name in come):
@@ -189,7 +189,7 @@ class Lossy:
 def test_a_cell_whose_machine_goes_away_begins_again_some_times(times, finished, stubbed, monkeypatch, capsys):
     study = stubbed([0])
     engine = Lossy(LocalEngine(1, study.command), times)
-    monkeypatch.setattr(study_jobs, "engine_of", lambda *_: contextlib.nullcontext(engine))
+    monkeypatch.setattr(scheduler, "engine_of", lambda *_: contextlib.nullcontext(engine))
     outcome = run_study(study.file, study.root, study.groups)
     assert outcome.finished == finished
     assert capsys.readouterr().err.count("lost at step 0 (its node is gone), begins there again") == 3
@@ -211,11 +211,11 @@ def test_what_is_no_engine_is_refused(monkeypatch, tmp_path):
 
 
 def test_the_command_to_go_on_with_says_where():
-    assert how_to_go_on(Path("a.toml"), Path("b"), [], "ray", "auto") == (
+    assert study_resume_hint(Path("a.toml"), Path("b"), [], "ray", "auto") == (
         "ddpg study a.toml --root b --engine ray --ray-address auto"
     )
     groups = [SimpleNamespace(env_id="mine:A-v0"), SimpleNamespace(env_id="Pendulum-v1")]
-    assert how_to_go_on(Path("a.toml"), Path("b"), groups) == "ddpg study a.toml --root b --allow-import mine"
+    assert study_resume_hint(Path("a.toml"), Path("b"), groups) == "ddpg study a.toml --root b --allow-import mine"
 
 
 def test_a_cluster_that_is_not_there_is_one_line():
@@ -312,7 +312,7 @@ def test_a_node_that_leaves_costs_a_cell_what_had_not_come_home(tmp_path, capsys
     file, root = tmp_path / "s.toml", tmp_path / "out"
     file.write_text(STUDY.format(steps=steps))
     groups = read_study(file)
-    places = [Place(root, cell) for cell in cells_of(groups)]
+    places = [CellFolder(root, cell) for cell in cells_of(groups)]
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
     nodes = [cluster.add_node(num_cpus=1) for _ in range(2)]
     left = []
@@ -339,7 +339,7 @@ def test_a_node_that_leaves_costs_a_cell_what_had_not_come_home(tmp_path, capsys
     assert lost >= 1  # twice where Ray has sent it to the lost node once more, not knowing yet
     assert said.count("goes on at step") == lost
     for place in places:
-        rows = [int(row["timesteps"]) for row in directory.read_table(place.run / "evaluations.csv")]
+        rows = [int(row["timesteps"]) for row in run_directory.read_table(place.run / "evaluations.csv")]
         assert rows == sorted({*rows})
         assert rows[-1] == steps
     assert gone("ddpg-cell-")

@@ -16,10 +16,10 @@ from remains import assert_same
 from small_studies import Stubbed, train_by_hand
 
 from ddpg import DDPGConfig, train
-from ddpg.cli import main
-from ddpg.runs import directory, signals
-from ddpg.studies import study_jobs
-from ddpg.studies.study_folder import begin
+from ddpg.cli.main import main
+from ddpg.runs import run_directory, signals
+from ddpg.studies import scheduler
+from ddpg.studies.study_folder import note_study
 from ddpg.studies.study_report import write_report
 
 
@@ -69,14 +69,14 @@ def test_everything_in_long_form(tmp_path, monkeypatch):
 
 def test_the_command_reports_and_says_with_its_status_that_cells_failed(tmp_path, monkeypatch, capsys):
     study = Stubbed(tmp_path, monkeypatch, [7])
-    whole = functools.partial(study_jobs.run_study, command=study.command)
-    monkeypatch.setattr(study_jobs, "run_study", whole)
+    whole = functools.partial(scheduler.run_study, command=study.command)
+    monkeypatch.setattr(scheduler, "run_study", whole)
     words = ["study", str(study.file), "--root", str(study.root)]
     assert main([*words, "--report"]) == 2
     assert "start it without --report" in capsys.readouterr().err
     begun = tmp_path / "begun"
     begun.mkdir()
-    begin(begun, study.file, study.groups)
+    note_study(begun, study.file, study.groups)
     assert main(["study", str(study.file), "--root", str(begun), "--report", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert (told["rows"][0]["final"], told["rows"][0]["seeds_asked"], told["figure"]) == (None, 1, None)
@@ -94,9 +94,9 @@ def test_the_command_reports_and_says_with_its_status_that_cells_failed(tmp_path
         return stopped
 
     requests = []
-    watching = signals.watching
-    monkeypatch.setattr(signals, "watching", lambda **options: noted(watching(**options), requests))
-    monkeypatch.setattr(study_jobs, "run_study", interrupted)
+    watching = signals.stop_on_signals
+    monkeypatch.setattr(signals, "stop_on_signals", lambda **options: noted(watching(**options), requests))
+    monkeypatch.setattr(scheduler, "run_study", interrupted)
     assert main([*words, "--jobs", "1"]) == 128 + signal.SIGTERM
     assert "1 of 2 cells failed" in capsys.readouterr().err
 
@@ -135,7 +135,7 @@ def test_a_study_that_is_interrupted_ends_as_if_it_had_not_been(tmp_path, capsys
     said = process.communicate(timeout=120)[1]
     assert process.returncode == 143
     assert "of 2 cells are finished; go on with: ddpg study small.toml --root studies/small" in said
-    stopped = int(directory.checkpoints(cell / "1")[-1].name)
+    stopped = int(run_directory.checkpoints(cell / "1")[-1].name)
     assert stopped < 1500
     before = os.getcwd()
     os.chdir(tmp_path)
@@ -146,7 +146,7 @@ def test_a_study_that_is_interrupted_ends_as_if_it_had_not_been(tmp_path, capsys
     told = json.loads(capsys.readouterr().out)
     assert (told["cells"], told["finished"], told["failed"]) == (2, 2, {})
     assert [row["seeds"] for row in told["rows"]] == [1, 1]
-    config = DDPGConfig.from_json(directory.read_config(cell / "1")["config"])
+    config = DDPGConfig.from_json(run_directory.read_config(cell / "1")["config"])
     asked = {"seed": 0, "total_timesteps": 1500, "evaluation_interval": 500, "evaluation_episodes": 2}
     straight = train("ddpg_envs/LQR-v0", config, root=tmp_path / "straight", progress_bar=False, **asked)
     assert_same(cell / "1", straight)

@@ -8,7 +8,7 @@ import pytest
 
 from ddpg import UsageError
 from ddpg.errors import FileFault
-from ddpg.studies.space import Choices, Range
+from ddpg.studies.search_space import Choices, Range
 from ddpg.studies.trials import Trials
 
 SPACE = {

@@ -17,21 +17,21 @@ import pytest
 from small_tunings import SPACE, Tuning
 
 from ddpg import DDPGConfig, UsageError
-from ddpg.cli import main
-from ddpg.commands.training import Train
+from ddpg.cli.main import main
+from ddpg.cli.train import Train
+from ddpg.config.options import from_toml
+from ddpg.config.toml_file import read_toml
 from ddpg.errors import FileFault
-from ddpg.options import from_toml
-from ddpg.runs.ownership import owned
-from ddpg.studies import study_jobs, tuning
-from ddpg.studies.study_folder import Place
+from ddpg.runs.lock import run_lock
+from ddpg.studies import scheduler, tuning
+from ddpg.studies.study_folder import CellFolder
 from ddpg.studies.tuning_plan import places_of
 from ddpg.studies.tuning_report import write_tuning_report
-from ddpg.toml_file import read_toml
 
 
 @pytest.fixture
 def small(tmp_path, monkeypatch):
-    monkeypatch.setattr(study_jobs, "_POLL", 0.01)
+    monkeypatch.setattr(scheduler, "_POLL", 0.01)
     return lambda *arguments, **options: Tuning(tmp_path, monkeypatch, *arguments, **options)
 
 
@@ -281,7 +281,7 @@ def test_files_that_are_damaged_are_one_line(small):
     (found.root / "tuning.json").unlink()
     with pytest.raises(FileFault, match=r"has no tuning.json beside it"):
         found.run(2)
-    with owned(found.root), pytest.raises(UsageError, match="is in use by process"):
+    with run_lock(found.root), pytest.raises(UsageError, match="is in use by process"):
         found.run(2)
 
 
@@ -347,7 +347,7 @@ def test_a_tuning_that_is_killed_leaves_nothing_computing_and_goes_on_at_once(sm
     wait_for(lambda: found.calls, process)
     process.kill()
     process.communicate()
-    (place,) = [Place(found.root, place.cell) for place in places_of(found.root, found.plan.trial(0, {}))]
+    (place,) = [CellFolder(found.root, place.cell) for place in places_of(found.root, found.plan.trial(0, {}))]
     found.how(monkeypatch)
     tuned = found.run(1, plan=found.planned(pruning=True))
     assert [trial.state for trial in tuned.trials] == ["complete"]

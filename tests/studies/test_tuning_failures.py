@@ -4,7 +4,7 @@ import types
 
 import pytest
 
-from ddpg.commands.tuning import _refuse_failures
+from ddpg.cli.studies import _refuse_failures
 from ddpg.errors import CellsFailed
 
 TRIALS = [

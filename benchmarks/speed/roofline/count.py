@@ -3,9 +3,8 @@
 import dataclasses
 from collections.abc import Sequence
 
-from ddpg.native.memory import in_memory, sources
-from ddpg.native.program import Value, Write
-from ddpg.native.schedule import Loop, Step, members_of
+from ddpg.compiler.ir import Node, Write
+from ddpg.compiler.schedule import FusedLoop, Kernel, materialized, members_of, sources
 
 FLOAT = 4  # bytes
 
@@ -57,30 +56,30 @@ class Cost:
         return sum(product.bytes for product in self.products)
 
 
-def cost(steps: Sequence[Step], outputs: Sequence[Value]) -> Cost:
+def cost(steps: Sequence[Kernel], outputs: Sequence[Node]) -> Cost:
     """Count what a schedule of one update does; ``outputs`` are what it is asked for."""
-    kept = {id(value) for value in in_memory(steps, outputs)}
-    products = tuple(_product(step) for step in steps if isinstance(step, Value) and step.kind == "product")
-    passes = [step for step in steps if isinstance(step, Loop) or step.kind != "product"]
+    kept = {id(value) for value in materialized(steps, outputs)}
+    products = tuple(_product(step) for step in steps if isinstance(step, Node) and step.kind == "matmul")
+    passes = [step for step in steps if isinstance(step, FusedLoop) or step.kind != "matmul"]
     flop = sum(_flop(item) for step in passes for item in members_of(step))
     return Cost(products, len(passes), flop, FLOAT * sum(_touched(step, kept) for step in passes))
 
 
-def _product(step: Value) -> Product:
+def _product(step: Node) -> Product:
     rows, columns = step.shape
     inner = step.arguments[0].shape[0 if step.detail[0] else 1]
     return Product(rows, inner, columns, step.detail)
 
 
-def _flop(item: Value | Write) -> int:
-    if isinstance(item, Write) or item.kind in ("join", "window"):
+def _flop(item: Node | Write) -> int:
+    if isinstance(item, Write) or item.kind in ("concat", "slice"):
         return 0
-    if item.kind == "sums":
+    if item.kind == "reduce_sum":
         return item.arguments[0].size
-    return 0 if item.detail == "same" else item.size
+    return 0 if item.detail == "copy" else item.size
 
 
-def _touched(step: Step, kept: set[int]) -> int:
+def _touched(step: Kernel, kept: set[int]) -> int:
     """Return the numbers that a pass reads from memory, each once, and writes there."""
     own = {id(item) for item in members_of(step)}
     read: dict[int, int] = {}

@@ -14,10 +14,10 @@ from tensorflow.compiler.tf2xla.python import xla
 from benchmarks.speed.roofline.count import Product
 from benchmarks.speed.tasks import Task
 from ddpg import DDPG, DDPGConfig
-from ddpg.experience.batch import Batch
-from ddpg.native import kernel
-from ddpg.native.program import Value
-from ddpg.native.schedule import Step
+from ddpg.compiler import kernel
+from ddpg.compiler.ir import Node
+from ddpg.compiler.schedule import Kernel
+from ddpg.replay.minibatch import Batch
 
 SHAPES = {"Pendulum-v1": (3, 1), "HalfCheetah-v5": (17, 6)}  # observations, actions
 CHAIN = 50  # products in one compiled call, each waiting for the one before
@@ -45,8 +45,8 @@ class Subject:
         pair = spaces.Box(-np.inf, np.inf, (observations,)), spaces.Box(-1, 1, (actions,))
         config = DDPGConfig(hidden=task.hidden, batch_size=task.batch, buffer_size=1_000, compiler=compiler)
         self.updates = config.updates_per_call
-        self.steps: list[Step] = []
-        self.outputs: list[Value] = []
+        self.steps: list[Kernel] = []
+        self.outputs: list[Node] = []
         with _parted(part, self):
             self._agent = DDPG(pair, config, seed=0)
             self._learner = self._agent.updater.learner
@@ -84,9 +84,9 @@ def _parted(part: str, subject: Subject) -> Iterator[None]:
         yield
 
 
-def is_product(step: Step) -> bool:
+def is_product(step: Kernel) -> bool:
     """Tell a matrix product from all else."""
-    return isinstance(step, Value) and step.kind == "product"
+    return isinstance(step, Node) and step.kind == "matmul"
 
 
 def blas_product(product: Product) -> Callable[[], object]:

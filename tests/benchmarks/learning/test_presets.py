@@ -7,9 +7,8 @@ from learning_cells import ROOT
 
 from benchmarks.learning import long_form, tables
 from ddpg import DDPGConfig
-from ddpg.options import from_toml
-from ddpg.runs.presets import preset_config
-from ddpg.runs.recipes import read_recipe
+from ddpg.config.options import from_toml
+from ddpg.config.presets import preset_config, read_recipe
 
 if sys.version_info >= (3, 11):
     import tomllib

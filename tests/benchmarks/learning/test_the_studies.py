@@ -7,7 +7,7 @@ from learning_cells import ROOT
 
 from benchmarks.learning import ladder, pages
 from benchmarks.learning.normalised import REFERENCES
-from ddpg.runs.presets import preset_for
+from ddpg.config.presets import preset_for
 from ddpg.studies.study import cells_of, read_study
 
 FOLDER = ROOT / "benchmarks" / "learning"

@@ -1,1 +1,0 @@
-"""What to do in a state: policies as NumPy programs, noise, schedules."""

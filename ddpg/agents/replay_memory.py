@@ -1,0 +1,103 @@
+"""An agent's replay buffer with its priorities, samplers and running statistics."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from ddpg.config.algorithm_options import AgentConfig
+from ddpg.errors import UsageError
+from ddpg.replay.buffer import ReplayBuffer, stored_dtype
+from ddpg.replay.hindsight import make_hindsight
+from ddpg.replay.normalizers import ObservationNormalizer, RewardNormalizer
+from ddpg.replay.priorities import Priorities
+from ddpg.replay.sampling import Sampler
+
+DEMONSTRATIONS = -1  # their lane; those of environments count from 0
+
+
+class ReplayMemory:
+    """Everything that transitions go into, and how minibatches come out.
+
+    Args:
+        config: the options.
+        space: of observations.
+        action_size: A: numbers in a stored action.
+        env: the environment, for ``hindsight``.
+
+    Attributes:
+        replay: the transitions.
+        sampler: draws minibatches of them.
+        observations: normalises observations; ``None`` without ``normalize_observations``.
+        rewards: the scale of returns; ``None`` without ``normalize_rewards``.
+
+    Raises:
+        UsageError: observations that are images, to be normalised; ``hindsight`` in an environment without goals.
+    """
+
+    def __init__(self, config: AgentConfig, space: gym.spaces.Box, action_size: int, env: Any = None):
+        dtype = stored_dtype(space)
+        if config.normalize_observations and dtype == np.uint8:
+            raise UsageError(
+                f"normalize_observations is for numbers, and {space} is one of images, which are stored and learned "
+                "from as bytes; leave it off"
+            )
+        self.replay = ReplayBuffer(config.buffer_size, space.shape, action_size, dtype)
+        priorities = None
+        if config.prioritised is not None:
+            priorities = Priorities(config.prioritised, config.priority_exponent, config.buffer_size)
+        relabel = make_hindsight(env, self.replay, config.hindsight) if config.hindsight else None
+        self.sampler = Sampler(self.replay, config.n_steps, config.discount, priorities, relabel)
+        self.observations = ObservationNormalizer(space.shape) if config.normalize_observations else None
+        self.rewards = RewardNormalizer(config.discount) if config.normalize_rewards else None
+
+    def add(
+        self,
+        observations: np.ndarray,
+        actions: np.ndarray,
+        rewards: np.ndarray,
+        next_observations: np.ndarray,
+        terminated: np.ndarray,
+        truncated: np.ndarray,
+        env_indices: Sequence[int],
+        last: np.ndarray | None = None,
+    ) -> None:
+        """Store transitions as :meth:`ReplayBuffer.add` does, and take note of them in the statistics.
+
+        Args:
+            last: which are the last of their episode here; by default those that ended it.
+        """
+        self.replay.add(observations, actions, rewards, next_observations, terminated, truncated, env_indices)
+        if self.observations is not None:
+            self.observations.update(observations)
+        if self.rewards is not None:
+            self.rewards.update(rewards, terminated | truncated if last is None else last, env_indices)
+
+    def end_episodes(self, env_index: int | None = None) -> None:
+        """Let what is added next, in one lane or in all, begin new episodes."""
+        self.replay.end_episodes(env_index)
+        if self.rewards is not None:
+            self.rewards.end_episodes(env_index)
+
+    # -- saving ---------------------------------------------------------------------------------------
+
+    def statistics(self) -> dict[str, np.ndarray]:
+        """Return the running statistics as arrays by name; none where nothing is normalised."""
+        return {
+            f"{name}.{field}": array
+            for name, normaliser in (("observations", self.observations), ("rewards", self.rewards))
+            if normaliser is not None
+            for field, array in normaliser.state().items()
+        }
+
+    def restore_statistics(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Take back what :meth:`statistics` returned.
+
+        Raises:
+            UsageError: statistics that these options want are missing, or cannot be.
+        """
+        for name, normaliser in (("observations", self.observations), ("rewards", self.rewards)):
+            if normaliser is not None:
+                prefix = f"{name}."
+                normaliser.restore({n.removeprefix(prefix): a for n, a in arrays.items() if n.startswith(prefix)})

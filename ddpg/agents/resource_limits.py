@@ -1,0 +1,209 @@
+"""Refuse options and spaces that need more memory or larger arrays than there can be, before anything is built.
+
+A number in a small file can ask for any amount of memory or time. So the networks that it describes may not hold
+more numbers than its arrays do, and the rest stays below bounds that no sensible run comes near. Options that are
+passed in Python are not held to them, but to the memory of this machine.
+
+The replay memory takes its memory as it fills. What is held against the machine's is therefore what a run will fill:
+a million rows, the default, are refused to nobody who trains for ten thousand steps.
+"""
+
+import itertools
+import math
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from ddpg.checkpoints import memory_limit
+from ddpg.checkpoints.safe_json import short_repr
+from ddpg.config.algorithm_options import AgentConfig, DDPGConfig
+from ddpg.errors import FileFault, UsageError
+from ddpg.replay.buffer import stored_dtype
+
+LAYERS, NUMBERS = 4, 1 << 20  # networks up to these are always built; then what does not fit is refused by name
+UPDATES_PER_STEP = 10_000
+MINIBATCHES = 4 << 30  # bytes of the minibatches of one call
+REPLAY = 1 << 40  # bytes of a full replay memory, of which what is not filled takes none
+INTEGER = 2**31 - 1  # TensorFlow counts in int32
+
+_SLOTS = {"adam": 2, "rmsprop": 2, "momentum": 1}  # numbers that an optimiser keeps for each weight
+
+_OVER = "pass config=... if that is meant, or take another checkpoint"
+
+
+def check_options(
+    path: Any,
+    config: AgentConfig,
+    spaces: tuple[gym.Space, gym.Space],
+    variables: Mapping[str, np.ndarray],
+    own_networks: Collection[str],
+) -> None:
+    """Refuse options of a file that ask for more than its arrays or the bounds above justify.
+
+    Args:
+        path: the checkpoint, for the message.
+        config: the options that it holds.
+        spaces: of observations and actions.
+        variables: its arrays.
+        own_networks: names of the networks that the caller passes, which ``config.hidden`` does not describe.
+
+    Raises:
+        FileFault: they do.
+    """
+
+    def refuse(name: str, why: str) -> FileFault:
+        return FileFault(f"checkpoint {path}: {name}={short_repr(getattr(config, name))} {why}; {_OVER}")
+
+    observations, actions = map(_format_bytes, spaces)
+    row = _transition_bytes(spaces)
+    if not own_networks:
+        # A layer is weights and biases, and a target has them too; DDPG has two networks.
+        layers = max(LAYERS, len(variables) // (8 if isinstance(config, DDPGConfig) else 4))
+        if len(config.hidden) > layers:
+            raise refuse(
+                "hidden", f"has {len(config.hidden)} layers; its {len(variables)} variables make at most {layers}"
+            )
+        numbers = sum(array.size for array in variables.values())
+        asked = _count_weights(config, spaces[0], observations, actions)
+        if asked > max(NUMBERS, numbers):
+            raise refuse(
+                "hidden",
+                f"makes a network of at least {asked} numbers in these spaces, but its variables are {numbers} in all",
+            )
+    if getattr(config, "n_critics", 1) > max(LAYERS, len(variables) // 4):  # each has weights and biases, and targets
+        raise refuse("n_critics", f"is more than its {len(variables)} variables make")
+    if getattr(config, "critic", None) == "categorical":
+        numbers = sum(array.size for array in variables.values())
+        if config.hidden[-1] * config.atoms > max(NUMBERS, numbers):  # type: ignore[attr-defined]  # DDPG's
+            raise refuse("atoms", f"makes an output layer of more numbers than its variables are, {numbers} in all")
+    if config.updates_per_step > UPDATES_PER_STEP:
+        raise refuse("updates_per_step", f"is more than {UPDATES_PER_STEP}")
+    if config.batch_size * config.updates_per_call * row > MINIBATCHES:
+        size = f"{config.updates_per_call} minibatches of {config.batch_size} transitions of {row} bytes"
+        raise refuse("batch_size", f"makes calls of {size}, more than {MINIBATCHES} bytes")
+    if config.buffer_size * row > REPLAY:
+        raise refuse("buffer_size", f"transitions of {row} bytes are more than {REPLAY} bytes")
+    for name, _ in _beyond_int32(config):
+        raise refuse(name, f"is more than {INTEGER}")
+
+
+def check_counts(config: AgentConfig) -> None:
+    """Refuse counts that a checkpoint of the agent could not be loaded with.
+
+    Raises:
+        UsageError: one is larger than TensorFlow counts.
+    """
+    for name, value in _beyond_int32(config):
+        raise UsageError(f"{name}={value} is more than {INTEGER}, as far as TensorFlow counts; give less")
+
+
+def check_memory(
+    config: AgentConfig, spaces: tuple[gym.Space, gym.Space], own_networks: Collection[str] = (), rows: int = 0
+) -> None:
+    """Refuse options that need more memory than this machine has, by lower bounds of what they need.
+
+    Args:
+        config: the options.
+        spaces: of observations and actions.
+        own_networks: names of the networks that the caller passes, which ``config.hidden`` does not describe.
+        rows: how many transitions will be stored; 0 where nothing is learned yet.
+
+    Raises:
+        UsageError: they do; says what they need, what there is, and which option to lower.
+    """
+    there = memory_limit.memory_limit()
+    networks = 0 if own_networks else _network_bytes(config, spaces, learning=rows > 0)
+    row, capacity = _transition_bytes(spaces), config.buffer_size
+    stored = row * min(rows, capacity)
+    if networks > there:
+        raise _size_error(config, "hidden", "networks and what learns them", networks, there)
+    minibatches = config.batch_size * config.updates_per_call * row
+    if minibatches > there:
+        what = f"the {config.updates_per_call} minibatches of a call, of {config.batch_size} transitions each"
+        raise _size_error(config, "batch_size", what, minibatches, there)
+    memory = f"a replay memory of {row} bytes a transition"
+    if row * capacity > max(REPLAY, there):
+        raise _size_error(config, "buffer_size", memory, row * capacity, there, fitting_buffer(*spaces))
+    if networks + stored > there:
+        what = f"{memory}, of which {min(rows, capacity)} will be filled, and the networks"
+        raise _size_error(config, "buffer_size", what, networks + stored, there, fitting_buffer(*spaces))
+
+
+def fitting_buffer(observations: gym.Space, actions: gym.Space) -> int:
+    """Return how many transitions fit into half of this machine's memory."""
+    return max(1, memory_limit.memory_limit() // 2 // _transition_bytes((observations, actions)))
+
+
+def buffer_that_fits(usual: int, observations: gym.Space, actions: gym.Space) -> tuple[int, str]:
+    """Return a size of the replay memory for a run of which nobody wrote it, and a line about it.
+
+    Args:
+        usual: the size that its options have; it is kept where all of it fits into this machine's memory.
+        observations, actions: the spaces.
+
+    Returns:
+        The size, and why it is smaller; the empty string where it is not.
+    """
+    row, there = _transition_bytes((observations, actions)), memory_limit.memory_limit()
+    fits = fitting_buffer(observations, actions)
+    if usual <= fits or usual * row <= there:
+        return usual, ""
+    return fits, (
+        f"the replay memory holds {fits:,} transitions (--buffer-size {fits}), not {usual:,}: those would need "
+        f"{usual * row / 1e9:,.1f} GB, and this machine has {there / 1e9:,.1f} GB"
+    )
+
+
+def _size_error(
+    config: AgentConfig, name: str, what: str, needed: int, there: int, fits: int | None = None
+) -> UsageError:
+    lower = "" if fits is None else f": {fits} fits into half of it (--{name.replace('_', '-')} {fits})"
+    return UsageError(
+        f"{name}={short_repr(getattr(config, name))} needs at least {needed / 1e9:,.1f} GB for {what}, and this "
+        f"machine has {there / 1e9:,.1f} GB; lower {name}{lower}"
+    )
+
+
+def _transition_bytes(spaces: tuple[gym.Space, gym.Space]) -> int:
+    """Return the bytes of a stored transition."""
+    observations, actions = map(_format_bytes, spaces)
+    return 2 * observations * stored_dtype(spaces[0]).itemsize + 4 * (actions + 3)
+
+
+def _network_bytes(config: AgentConfig, spaces: tuple[gym.Space, gym.Space], learning: bool) -> int:
+    """Return a lower bound of the bytes of all networks and, where they learn, of what an update makes."""
+    observations, actions = map(_format_bytes, spaces)
+    count = 2 if isinstance(config, DDPGConfig) else 1
+    slots = _SLOTS.get(config.optimizer, 0) if isinstance(config.optimizer, str) else 0
+    copies = 2 + slots  # the network itself, and its moving average
+    weights = _count_weights(config, spaces[0], observations, actions) * count
+    if not learning:
+        return 4 * weights * copies
+    # Its gradients; and of a minibatch the outputs of every layer, and the gradients by them.
+    return 4 * (weights * (copies + 1) + 2 * config.batch_size * sum(config.hidden) * count)
+
+
+def _beyond_int32(config: AgentConfig) -> list[tuple[str, int]]:
+    """Return the counts, by name, that are larger than TensorFlow's."""
+    found = [(name, value) for name, value in vars(config).items() if type(value) is int and abs(value) > INTEGER]
+    return [(name, value) for name, value in found if name != "buffer_size"]
+
+
+def _format_bytes(space: gym.Space) -> int:
+    if isinstance(space, gym.spaces.Box):
+        return math.prod(space.shape)
+    if isinstance(space, gym.spaces.Discrete):
+        return int(space.n)
+    return sum(map(_format_bytes, getattr(space, "spaces", ())))
+
+
+def _count_weights(config: AgentConfig, space: gym.Space, observations: int, actions: int) -> int:
+    """Return a lower bound of the numbers of a network of hidden layers, for these sizes."""
+    features = observations
+    if getattr(config, "network", "mlp") == "conv":
+        height, width = (*(space.shape or ()), 1, 1)[:2]
+        features = 32 * (height // 4) * (width // 4)  # behind the layers of ddpg.networks.layers.conv
+    layers = [features, *config.hidden, actions]
+    return sum(inputs * outputs for inputs, outputs in itertools.pairwise(layers))

@@ -1,0 +1,242 @@
+"""Ownership of a private TensorFlow graph and session: variables by name, until closed."""
+
+import abc
+import contextlib
+import functools
+import os
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar
+
+import numpy as np
+import tensorflow as tf
+
+from ddpg.errors import UsageError, brief, did_you_mean
+from ddpg.interaction.validation import unmasked, validate_bool
+from ddpg.learners.synced_session import SyncedSession, assign_variables
+
+Self = TypeVar("Self", bound="TFAgent")
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def exclusive(method: Method) -> Method:
+    """Let one thread at a time be in any such method of an agent; it may call others of them.
+
+    They refuse to work where :meth:`TFAgent.check_usable` says so.
+    """
+
+    @functools.wraps(method)
+    def alone(self: "TFAgent", *arguments: Any, **options: Any) -> Any:
+        self.check_usable()  # in a fork, the lock may be held for ever by a thread that is not there
+        return self.session.lock(_checked, self, method, arguments, options)
+
+    return alone  # type: ignore[return-value]  # the same signature
+
+
+def _checked(owner: "TFAgent", method: Callable[..., Any], arguments: tuple, options: Mapping[str, Any]) -> Any:
+    owner.check_usable()  # again: it may have been closed while this thread waited
+    return method(owner, *arguments, **options)
+
+
+class TFAgent(abc.ABC):
+    """Owner of a graph and its session, which are given back by :meth:`close`, or with the object.
+
+    Threads may share one: methods marked :func:`exclusive` wait for each other. docs/reliability.md says which calls
+    go together.
+
+    Attributes:
+        graph: the TensorFlow graph.
+        session: the session that holds its variables.
+        global_variables: by name, everything that learning writes to; learning rates are options, and not among them.
+    """
+
+    graph: tf.Graph
+    session: SyncedSession
+    global_variables: dict[str, tf.Variable]
+    _learning_thread: int | None = None
+
+    def _own(self, session: SyncedSession) -> None:
+        """Take over a session, made in this process."""
+        self.session, self._process = session, os.getpid()
+        # The session holds threads and device memory: give them back with the object.
+        self._give_back = weakref.finalize(self, _close, session, self._process)
+
+    # -- its end --------------------------------------------------------------------------------------
+
+    @property
+    def closed(self) -> bool:
+        """Whether :meth:`close` was called."""
+        return not self._give_back.alive
+
+    def close(self) -> None:
+        """Give back the session, its threads and its device memory; once is enough, and twice does no harm.
+
+        The environment is yours, and stays open. ``with DDPG(env) as agent:`` closes at the end of the block.
+
+        Raises:
+            UsageError: ``learn`` is under way, in this thread or in another.
+        """
+        if os.getpid() == self._process:
+            self.session.lock(self._close)
+        else:  # the lock may be held for ever, and there is nothing to give back
+            self._give_back()
+
+    def _close(self) -> None:
+        if self._learning_thread is not None:
+            raise UsageError(
+                "close() while learn() is under way: it would go on without its session; call stop(), wait until "
+                "learn() has returned, and close then"
+            )
+        self._give_back()
+
+    @contextlib.contextmanager
+    def _learning(self) -> Iterator[None]:
+        """Note that ``learn`` is under way in this thread.
+
+        Raises:
+            UsageError: it is under way in another one.
+        """
+        me = threading.get_ident()
+        within = self._learning_thread == me  # a callback calls learn()
+        try:
+            self.session.lock(self._begin_learning)
+            yield
+        finally:
+            if self._learning_thread == me and not within:
+                self._learning_thread = None
+
+    def _begin_learning(self) -> None:
+        me = threading.get_ident()
+        if self._learning_thread not in (None, me):
+            raise UsageError(
+                "learn() is under way in another thread, and one environment cannot be stepped by two: wait until it "
+                "has returned (stop() asks it to), or give each thread an agent of its own"
+            )
+        self._learning_thread = me
+
+    def __enter__(self: Self) -> Self:
+        self.check_usable()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self.close()
+
+    def check_usable(self) -> None:
+        """Refuse to work once closed, or in a fork of the process that made this: TensorFlow's threads are not in it.
+
+        Raises:
+            UsageError: it is one of the two.
+        """
+        if os.getpid() != self._process:
+            raise UsageError(
+                f"this agent was made in process {self._process}, and TensorFlow's threads do not exist in the fork "
+                f"{os.getpid()}, where it would hang; start processes with multiprocessing.get_context('spawn'), and "
+                "load a saved agent in each"
+            )
+        if self.closed:
+            raise UsageError(
+                "this agent is closed, and its weights are gone; use it before close(), or load a saved one"
+            )
+
+    def __reduce__(self):
+        """Refuse pickling and copying: a session belongs to its process.
+
+        Raises:
+            UsageError: always.
+        """
+        name = type(self).__name__
+        raise UsageError(
+            f"a {name} cannot be pickled or copied; use save and load: agent.save(path), {name}.load(path, env)"
+        )
+
+    # -- its variables --------------------------------------------------------------------------------
+
+    @exclusive
+    def get_parameters(self) -> dict[str, np.ndarray]:
+        """Return all that gradient updates change, by name: copies.
+
+        Weights, targets (moving averages), the optimisers' slots, statistics of normalised layers, and the update's
+        own count of itself: what :meth:`set_parameters` needs for updates to go on as they would have. Learning rates
+        are options; the replay memory, ``num_timesteps`` and random states are in checkpoints (``save``).
+
+        Raises:
+            UsageError: the agent is closed.
+        """
+        return self.session.run(self.global_variables)
+
+    @exclusive
+    def set_parameters(self, parameters: Mapping[str, Any], exact_match: bool = True) -> None:
+        """Set variables to what :meth:`get_parameters` returned, here or of an agent with the same networks.
+
+        Args:
+            parameters: arrays by name, of the same shapes, finite; floats of another precision are converted.
+            exact_match: every variable must be given; otherwise those that are not stay as they are.
+
+        Raises:
+            UsageError: an unknown or a missing name, another shape or kind of number, NaN, or the agent is closed.
+                Nothing is set then.
+        """
+        if not isinstance(parameters, Mapping):
+            raise UsageError(f"parameters={brief(parameters)} must be a dict of arrays by name, as of get_parameters()")
+        exact_match = validate_bool(exact_match, "exact_match")
+        values = {name: unmasked(value, f"parameter {name!r}") for name, value in parameters.items()}
+        for name, value in values.items():
+            if name not in self.global_variables:
+                raise UsageError(
+                    f"the agent has no parameter {name!r}{did_you_mean(name, self.global_variables)}; "
+                    "get_parameters() has their names"
+                )
+            dtype = self.global_variables[name].dtype.base_dtype.as_numpy_dtype
+            if value.dtype != dtype and value.dtype.kind == np.dtype(dtype).kind:
+                values[name] = value = value.astype(dtype)
+            if value.dtype.kind == "f" and not np.isfinite(value).all():
+                raise UsageError(f"parameter {name!r} holds numbers that are not finite; give finite ones")
+        wanted = {name: v for name, v in self.global_variables.items() if exact_match or name in values}
+        advice = "give all that get_parameters() returns of the same networks, or exact_match=False for some"
+        check_variables(wanted, values, "set_parameters", advice)
+        self.assign(values)
+
+    @exclusive
+    def assign(self, values: Mapping[str, np.ndarray]) -> None:
+        """Set variables to arrays that :func:`check_variables` has found to fit."""
+        assign_variables(self.session.run, [self.global_variables[name] for name in values], [*values.values()])
+        self.refresh_policy()
+
+    @abc.abstractmethod
+    def refresh_policy(self) -> None:
+        """Take note that variables were set."""
+
+
+def check_variables(variables: Mapping[str, Any], values: Mapping[str, np.ndarray], source: str, advice: str) -> None:
+    """Refuse values that are not those of ``variables``, by name, shape and dtype.
+
+    Args:
+        variables: TensorFlow's, by name.
+        values: arrays by name.
+        source: what the values are of, for the message.
+        advice: what to do about it.
+
+    Raises:
+        UsageError: some are missing, too many, or of another shape or dtype.
+    """
+    if variables.keys() != values.keys():
+        missing, extra = sorted(variables.keys() - values.keys()), sorted(values.keys() - variables.keys())
+        raise UsageError(
+            f"{source} does not fit these networks: it lacks {missing[:3] or 'nothing'}, and has "
+            f"{extra[:3] or 'nothing'} that they do not; {advice}"
+        )
+    for name, variable in variables.items():
+        if values[name].shape != tuple(variable.shape):
+            raise UsageError(
+                f"{name} has shape {values[name].shape} in {source} and {tuple(variable.shape)} here; {advice}"
+            )
+        if values[name].dtype != variable.dtype.base_dtype.as_numpy_dtype:
+            raise UsageError(
+                f"{name} has dtype {values[name].dtype} in {source} and {variable.dtype.base_dtype.name} here; {advice}"
+            )
+
+
+def _close(session: tf.compat.v1.Session, process: int) -> None:
+    if os.getpid() == process:  # in a fork, closing waits for threads that are not there
+        session.close()

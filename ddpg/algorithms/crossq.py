@@ -1,0 +1,55 @@
+"""CrossQ (Bhatt et al. 2024, arXiv 1902.05605): a critic's update without target networks.
+
+(s, a) and (s′, a′) go through the critic in one forward pass, so that its batch renormalisation sees both: replayed
+actions and the policy's are of different distributions, and statistics of one alone would misjudge the other. With
+that, y of the online critic, stopped, is stable. As there: ``critic_norm="renorm"``, ``n_critics=2``,
+``policy_delay=3``, ``adam_beta1=0.5``; the policy here is deterministic.
+"""
+
+import dataclasses
+from typing import Any
+
+import tensorflow as tf
+
+from ddpg.algorithms import ddpg
+from ddpg.algorithms.base import Metrics
+from ddpg.algorithms.td3 import TD3Update, mean_metrics
+from ddpg.networks.batch_renorm import frozen_statistics
+from ddpg.replay.minibatch import Batch
+
+
+@dataclasses.dataclass(frozen=True)
+class CrossQUpdate(TD3Update):
+    """The update of one actor and critics that are their own targets."""
+
+    @staticmethod
+    def is_asked_for(config: Any) -> bool:
+        """Whether there are to be no target networks."""
+        return config.target == "none"
+
+    @property
+    def target_reads_online(self) -> bool:
+        """False: :meth:`critic_step` itself waits where that is needed, and what comes before need not."""
+        return False
+
+    def target(self, batch: Batch) -> tf.Tensor:
+        """y = r + γ(1 − terminated)·minᵢ Qᵢ(s′, μ(s′)), of the joint forward pass, ``[B, 1]``.
+
+        It is built here and again in the critics' step, on the same weights; compiled, XLA merges the two. The moving
+        statistics move there, once.
+        """
+        with frozen_statistics():
+            return self._from_least(batch, [next_q for _, next_q in self._joint(batch)])
+
+    def critic_step(self, batch: Batch, y: tf.Tensor) -> Metrics:
+        """Move every critic's half of the joint pass towards y."""
+        with tf.control_dependencies([y]):  # y's own pass reads the statistics before they move
+            predictions = [q for q, _ in self._joint(batch)]
+        pairs = zip(self.critics, predictions, strict=True)
+        return mean_metrics([ddpg.regression_step(*pair, batch, y, self.config.prioritised) for pair in pairs])
+
+    def _joint(self, batch: Batch) -> list[tuple[tf.Tensor, tf.Tensor]]:
+        actions = tf.stop_gradient(self._smoothed(ddpg.next_actions(self.actor, batch, online=True), batch))
+        return [
+            critic.joint(batch.observations, batch.actions, batch.next_observations, actions) for critic in self.critics
+        ]

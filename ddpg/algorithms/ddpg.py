@@ -1,0 +1,272 @@
+"""One DDPG update, as ops: Lillicrap et al. 2015, Algorithm 1, from the minibatch on.
+
+| symbol | shape | meaning |
+|---|---|---|
+| batch | [B, ...] | transitions (s, a, r, s′, terminated) from memory: :class:`ddpg.replay.buffer.Batch` |
+| y | [B, 1] | the TD target |
+| q | [B, 1] | Q(s, a), the prediction |
+
+The parts are separate so that two drivers can use them: one by one in a session to look inside, or chained
+(:meth:`ddpg.algorithms.base.Update.whole`) and fused into one compiled call (:mod:`ddpg.learners.graph`).
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+import tensorflow as tf
+
+from ddpg.algorithms.base import (
+    Metrics,
+    OptimizerSpec,
+    OptimizerStep,
+    Spaces,
+    Update,
+    apply_and_report,
+    bootstrap,
+    check_gradients,
+    td_errors,
+    weight_samples,
+)
+from ddpg.config.algorithm_options import DDPGConfig
+from ddpg.errors import UsageError
+from ddpg.networks.actor import ActorNetwork
+from ddpg.networks.base import Network, with_beta1
+from ddpg.networks.critic import CategoricalCritic, CriticNetwork
+from ddpg.networks.layers import BLOCKS
+from ddpg.replay.minibatch import Batch
+
+ACTOR_METRICS = (
+    "actor_loss",
+    "action_gradient_norm",
+    "bounded_gradient_norm",
+    "actions_outside",
+    "actions_saturated",
+)
+
+SATURATED = 0.99  # half-ranges from the middle: there tanh passes on 2 % of its gradient
+
+
+def td_target(
+    actor: ActorNetwork, critic: CriticNetwork, batch: Batch, gamma: float, online: bool = False
+) -> tf.Tensor:
+    """y = r + γ(1 − terminated)·Q′(s′, μ′(s′)), ``[B, 1]``; of n steps see :func:`ddpg.algorithms.base.bootstrap`.
+
+    Only *terminated* masks the bootstrap: where an episode was cut by a time limit, s′ still has a
+    value. μ′ is clipped to the box before Q′ sees it: a linear actor (inverting, zeroing) can stand
+    outside, where Q′ was never trained and max-like errors feed themselves. With ``online``, Q and μ
+    stand in for Q′ and μ′; ``residual_gradient`` always wants that: only then does y depend on the
+    weights it differentiates for.
+    """
+    online = online or critic.td_path.bootstraps_online
+    return bootstrap(batch, gamma, next_value(critic, batch, next_actions(actor, batch, online), online))
+
+
+def next_actions(actor: ActorNetwork, batch: Batch, online: bool) -> tf.Tensor:
+    """Return μ′(s′), or μ(s′) if ``online``, clipped to the box, ``[B, A]``."""
+    policy = actor if online else actor.target
+    return tf.clip_by_value(policy(batch.next_observations), actor.low, actor.high)
+
+
+def next_value(critic: CriticNetwork, batch: Batch, actions: tf.Tensor, online: bool) -> tf.Tensor:
+    """Return Q′(s′, a), or Q(s′, a) if ``online``, of ``actions`` ``[B, A]``, ``[B, 1]``."""
+    value = critic if online else critic.target
+    return value(batch.next_observations, actions)
+
+
+def critic_step(critic: CriticNetwork, batch: Batch, y: tf.Tensor, prioritised: str | None = None) -> Metrics:
+    """Move Q(s, a) towards y by one optimiser step; the metrics are ready when it is done.
+
+    ``critic_loss`` is the loss's mean, whatever weighs the samples.
+    """
+    return regression_step(critic, critic(batch.observations, batch.actions, training=True), batch, y, prioritised)
+
+
+def regression_step(
+    critic: CriticNetwork, q: tf.Tensor, batch: Batch, y: tf.Tensor, prioritised: str | None = None
+) -> Metrics:
+    """Same as :func:`critic_step`, from the prediction q ``[B, 1]``."""
+    metrics = {"critic_loss": critic.td_path.loss(q, y), "q_value": tf.reduce_mean(q)} | td_errors(q, y, prioritised)
+    return apply_and_report(critic, critic.td_gradients(*weight_samples(critic, batch, q, y, prioritised)), metrics)
+
+
+def actor_step(actor: ActorNetwork, critic: CriticNetwork, states: tf.Tensor) -> Metrics:
+    """Move μ along ∇θJ by one optimiser step; only the actor's weights change.
+
+    The metrics are of the actions at which the gradient was taken. The second application of the critic costs nothing
+    compiled: equal expressions are merged.
+    """
+    actor.applied.clear()
+    pairs = policy_gradients(actor, critic, states)
+    actions = actor.applied[states.ref()] if states.ref() in actor.applied else actor(states)
+    gradients = critic.action_gradient(states, actions)
+    metrics = {
+        "actor_loss": -tf.reduce_mean(critic(states, actions)),
+        "action_gradient_norm": _mean_norm(gradients),
+        "bounded_gradient_norm": _mean_norm(actor.bound_action_gradient(gradients, actions)),
+        "actions_outside": _share(actor, actions, beyond=1.0),
+        "actions_saturated": _share(actor, actions, beyond=SATURATED),
+    }
+    return apply_and_report(actor, pairs, metrics)
+
+
+def policy_gradients(actor: ActorNetwork, critic: CriticNetwork, states: tf.Tensor) -> list:
+    """Return the actor's ``policy_gradient``, checked: one of one's own may have forgotten something.
+
+    Raises:
+        UsageError: not one gradient for each of the actor's variables, or the bounding was left out.
+    """
+    bounded = actor.times_bounded
+    pairs = actor.policy_gradient(actor, critic, states)
+    name = getattr(actor.policy_gradient, "__name__", repr(actor.policy_gradient))
+    check_gradients(pairs, actor.trainable_variables, f"policy_gradient={name}")
+    if actor.bounds_gradients and actor.times_bounded == bounded:
+        raise UsageError(
+            f"policy_gradient={name} leaves out the bounding of the action gradient, so actions would leave their box; "
+            "hand the action gradient to actor.policy_gradients(actions, action_gradients), or bound it by "
+            "actor.bound_action_gradient(action_gradients, actions)"
+        )
+    return pairs
+
+
+def target_step(*networks: Network) -> tf.Operation:
+    """Move the targets of actor and critics by τ: θ′ ← τθ + (1 − τ)θ′."""
+    return tf.group(*[network.target_update() for network in networks])
+
+
+def actor_layers(config: DDPGConfig) -> Callable:
+    """Return the actor's hidden layers as ``config`` describes them."""
+    return BLOCKS[config.block](config.hidden, config.activation, config.norm)
+
+
+def critic_layers(config: DDPGConfig) -> Callable:
+    """Return a critic's hidden layers as ``config`` describes them."""
+    return BLOCKS[config.block](config.hidden, config.activation, config.norm_of_critics, config.action_layer)
+
+
+def make_actor(config: DDPGConfig, spaces: Spaces, networks: Mapping[str, Callable | None]) -> ActorNetwork:
+    """Build the actor that ``config`` describes; arguments as for :meth:`Update.build`."""
+    return ActorNetwork(
+        *spaces,
+        network=networks["actor_network"] or actor_layers(config),
+        bounding=config.bounding,
+        policy_gradient=config.policy_gradient,
+        optimizer=with_beta1(config.optimizer, config.adam_beta1),
+        learning_rate=config.actor_learning_rate,
+        tau=config.tau,
+        action_gradient_clip=config.action_gradient_clip,
+        pre_activation_penalty=config.pre_activation_penalty,
+        max_gradient_norm=config.max_gradient_norm,
+        output_init=config.output_init,
+    )
+
+
+def make_critic(config: DDPGConfig, spaces: Spaces, networks: Mapping[str, Callable | None]) -> CriticNetwork:
+    """Build a critic as ``config`` describes it; arguments as for :meth:`Update.build`."""
+    options: dict[str, Any] = {
+        "network": networks["critic_network"] or critic_layers(config),
+        "td_target": config.td_target,
+        "optimizer": with_beta1(config.optimizer, config.adam_beta1),
+        "learning_rate": config.critic_learning_rate,
+        "tau": config.tau,
+        "clip_delta": config.clip_delta,
+        "l2": config.critic_l2,
+        "max_gradient_norm": config.max_gradient_norm,
+        "output_init": config.output_init,
+    }
+    if config.critic == "categorical":
+        options |= {"atoms": config.atoms, "v_min": config.v_min, "v_max": config.v_max, "spread": config.target_spread}
+        return CategoricalCritic(*spaces, **options)
+    return CriticNetwork(*spaces, loss=config.critic_loss, **options)
+
+
+def _mean_norm(gradients: tf.Tensor) -> tf.Tensor:
+    return tf.reduce_mean(tf.norm(gradients, axis=1))
+
+
+def _share(actor: ActorNetwork, actions: tf.Tensor, beyond: float) -> tf.Tensor:
+    """Return the share of the numbers in ``actions`` more than ``beyond`` half-ranges from the middle."""
+    distance = tf.abs(actions - (actor.high + actor.low) / 2) / ((actor.high - actor.low) / 2)
+    return tf.reduce_mean(tf.cast(distance > beyond, tf.float32))
+
+
+@dataclasses.dataclass(frozen=True)
+class DDPGUpdate(Update):
+    """The update of one actor and critic.
+
+    Args:
+        actor: the policy μ.
+        critic: the action-value function Q.
+        config: the options: γ, the networks of y, the step sizes.
+    """
+
+    actor: ActorNetwork
+    critic: CriticNetwork
+    config: DDPGConfig
+
+    metrics: ClassVar[tuple[str, ...]] = ("critic_loss", "q_value", *ACTOR_METRICS)
+
+    @classmethod
+    def build(cls, config: Any, spaces: Spaces, networks: Mapping[str, Callable | None]) -> "DDPGUpdate":
+        """See :meth:`Update.build`; ``networks`` are ``actor_network`` and ``critic_network``."""
+        return cls(make_actor(config, spaces, networks), make_critic(config, spaces, networks), config)
+
+    @property
+    def policy(self) -> ActorNetwork:
+        """The actor."""
+        return self.actor
+
+    @property
+    def value(self) -> CriticNetwork:
+        """The critic."""
+        return self.critic
+
+    @property
+    def critics(self) -> tuple[CriticNetwork, ...]:
+        """The critic, and those that a variant adds."""
+        return (self.critic,)
+
+    @property
+    def online(self) -> bool:
+        """Whether y is of the online networks."""
+        return self.config.target != "ema" or self.critic.td_path.bootstraps_online
+
+    @property
+    def target_reads_online(self) -> bool:
+        """See :attr:`ddpg.algorithms.base.Update.target_reads_online`."""
+        return self.online
+
+    @property
+    def learning_rates(self) -> list[OptimizerSpec]:
+        """Those of actor and critics."""
+        config, shared = self.config, self.config.learning_rate_schedule
+        rate, schedule = config.critic_learning_rate, config.critic_learning_rate_schedule or shared
+        critics = [OptimizerSpec(critic, rate, schedule) for critic in self.critics]
+        schedule = config.actor_learning_rate_schedule or shared
+        return [OptimizerSpec(self.actor, config.actor_learning_rate, schedule), *critics]
+
+    @property
+    def action_size(self) -> int:
+        """A: numbers in a stored action."""
+        return self.critic.action_size
+
+    @property
+    def steps(self) -> list[OptimizerStep]:
+        """The critic's, then the actor's."""
+        return [self.critic_step, self.actor_step]
+
+    def target(self, batch: Batch) -> tf.Tensor:
+        """See :func:`td_target`."""
+        return td_target(self.actor, self.critic, batch, self.config.discount, self.online)
+
+    def critic_step(self, batch: Batch, y: tf.Tensor) -> Metrics:
+        """See :func:`critic_step`."""
+        return critic_step(self.critic, batch, y, self.config.prioritised)
+
+    def actor_step(self, batch: Batch, y: tf.Tensor) -> Metrics:
+        """See :func:`actor_step`."""
+        return actor_step(self.actor, self.critic, batch.observations)
+
+    def update_targets(self) -> tf.Operation:
+        """See :func:`target_step`; nothing where y is of the online networks."""
+        return tf.no_op() if self.config.target != "ema" else target_step(self.actor, *self.critics)

@@ -1,0 +1,139 @@
+"""One DQN update, as ops: Mnih et al. 2015, Algorithm 1, from the minibatch on; see :mod:`ddpg.algorithms.ddpg`."""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+import tensorflow as tf
+
+from ddpg.algorithms.base import (
+    Metrics,
+    OptimizerSpec,
+    OptimizerStep,
+    Spaces,
+    Update,
+    UpdateCounter,
+    apply_and_report,
+    bootstrap,
+    td_errors,
+    weight_samples,
+)
+from ddpg.config.algorithm_options import DQNConfig
+from ddpg.networks.base import with_beta1
+from ddpg.networks.layers import BLOCKS, conv
+from ddpg.networks.q_network import QNetwork
+from ddpg.replay.minibatch import Batch
+
+
+@dataclasses.dataclass
+class DQNUpdate(Update):
+    """The update of one Q-network.
+
+    Args:
+        network: the Q-network.
+        config: the options: γ, the networks of y, the step size.
+    """
+
+    network: QNetwork
+    config: DQNConfig
+
+    metrics: ClassVar[tuple[str, ...]] = ("loss", "q_value")
+
+    _count: UpdateCounter | None = dataclasses.field(init=False, default=None)
+
+    def __post_init__(self):
+        if self.config.target_update_interval:
+            with self.network.graph.as_default():
+                self._count = UpdateCounter("dqn_updates")
+
+    @classmethod
+    def build(cls, config: Any, spaces: Spaces, networks: Mapping[str, Callable | None]) -> "DQNUpdate":
+        """See :meth:`Update.build`; ``networks`` is ``q_network``."""
+        if config.network == "conv":
+            supplied = conv(dense=config.hidden, activation=config.activation, norm=config.norm, block=config.block)
+        else:
+            supplied = BLOCKS[config.block](config.hidden, config.activation, config.norm)
+        network = QNetwork(
+            *spaces,
+            network=networks["q_network"] or supplied,
+            td_target=config.td_target,
+            optimizer=with_beta1(config.optimizer, config.adam_beta1),
+            learning_rate=config.learning_rate,
+            tau=config.tau,
+            clip_delta=config.clip_delta,
+            loss=config.critic_loss,
+            max_gradient_norm=config.max_gradient_norm,
+            output_init=config.output_init,
+        )
+        return cls(network, config)
+
+    @property
+    def policy(self) -> QNetwork:
+        """The Q-network: the largest of its values acts."""
+        return self.network
+
+    @property
+    def count(self) -> UpdateCounter | None:
+        """See :attr:`ddpg.algorithms.base.Update.count`."""
+        return self._count
+
+    @property
+    def value(self) -> QNetwork:
+        """The Q-network."""
+        return self.network
+
+    @property
+    def learning_rates(self) -> list[OptimizerSpec]:
+        """The Q-network's."""
+        return [OptimizerSpec(self.network, self.config.learning_rate, self.config.learning_rate_schedule)]
+
+    @property
+    def action_size(self) -> int:
+        """1: the number of the action taken."""
+        return 1
+
+    @property
+    def target_reads_online(self) -> bool:
+        """See :attr:`ddpg.algorithms.base.Update.target_reads_online`."""
+        return self._online or self.config.double_q
+
+    @property
+    def _online(self) -> bool:
+        return self.network.td_path.bootstraps_online or self.config.target == "online"
+
+    @property
+    def steps(self) -> list[OptimizerStep]:
+        """The one step."""
+        return [self.step]
+
+    def target(self, batch: Batch) -> tf.Tensor:
+        """y = r + γ(1 − terminated)·max Q′(s′, ·), ``[B, 1]``.
+
+        With ``double_q`` (van Hasselt, Guez & Silver 2016, eq. 4) the online network chooses the action and
+        the target values it: the maximum of noisy values is no longer the value of the noise. With
+        ``residual_gradient`` the online network does both, so that y depends on the weights; with
+        ``target="online"`` too, as DQN 3.0 does without its ``target_q``, and y is stopped like any other.
+        """
+        values = (self.network if self._online else self.network.target)(batch.next_observations)
+        if self.config.double_q:
+            chosen = tf.argmax(self.network(batch.next_observations), axis=1)[:, None]
+            next_q = self.network.taken(values, chosen)
+        else:
+            next_q = tf.reduce_max(values, axis=1, keepdims=True)
+        return bootstrap(batch, self.config.discount, next_q)
+
+    def step(self, batch: Batch, y: tf.Tensor) -> Metrics:
+        """Move the taken actions' values towards y by one optimiser step."""
+        q = self.network.taken(self.network(batch.observations, training=True), batch.actions)
+        prioritised = self.config.prioritised
+        metrics = {"loss": self.network.td_path.loss(q, y), "q_value": tf.reduce_mean(q)}
+        gradients = self.network.td_gradients(*weight_samples(self.network, batch, q, y, prioritised))
+        return apply_and_report(self.network, gradients, metrics | td_errors(q, y, prioritised))
+
+    def update_targets(self) -> tf.Operation:
+        """Return the op that moves the target: by τ, or all the way where the interval is over."""
+        if self.config.target == "online":
+            return tf.no_op()
+        if self._count is None:
+            return self.network.target_update()
+        return self._count.advance(self.config.target_update_interval, self.network.target_sync)

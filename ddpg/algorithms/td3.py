@@ -1,0 +1,131 @@
+"""TD3 (Fujimoto, van Hoof & Meger 2018, arXiv 1802.09477): its three changes to DDPG, each by itself or together.
+
+| option | what changes | there |
+|---|---|---|
+| ``n_critics`` | y takes the least of the critics' values; each learns from the same y | section 4.2, eq. 10 |
+| ``policy_delay`` | the actor and all target networks move in every d-th update only | section 5.2, Algorithm 1 |
+| ``target_policy_noise`` | μ′(s′) is disturbed, within ``target_noise_clip``, before it is valued | section 5.3 |
+
+The actor follows the first critic, ∇ₐQ₁, as there.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from ddpg.algorithms import ddpg
+from ddpg.algorithms.base import TD_ERRORS, Metrics, Spaces, UpdateCounter, bootstrap
+from ddpg.algorithms.random_numbers import standard_normal
+from ddpg.networks.critic import CriticNetwork
+from ddpg.replay.minibatch import Batch
+
+v1 = tf.compat.v1
+
+
+@dataclasses.dataclass(frozen=True)
+class TD3Update(ddpg.DDPGUpdate):
+    """The update of one actor and one or more critics.
+
+    Args:
+        actor, critic, config: as for :class:`ddpg.algorithms.ddpg.DDPGUpdate`.
+        further_critics: those besides ``critic``.
+    """
+
+    further_critics: tuple[CriticNetwork, ...] = ()
+
+    _count: UpdateCounter = dataclasses.field(init=False)
+    _last_metrics: tf.Variable = dataclasses.field(init=False)
+
+    def __post_init__(self):
+        with self.actor.graph.as_default(), v1.variable_scope("td3", use_resource=True):
+            object.__setattr__(self, "_count", UpdateCounter("updates"))
+            nothing = tf.zeros([len(ddpg.ACTOR_METRICS)])
+            last = v1.get_variable("actor_metrics", initializer=nothing, trainable=False)
+            object.__setattr__(self, "_last_metrics", last)
+
+    @staticmethod
+    def is_asked_for(config: Any) -> bool:
+        """Whether any of the options is on."""
+        names = {"n_critics": 1, "policy_delay": 1, "target_policy_noise": 0.0}
+        return any(getattr(config, name, off) != off for name, off in names.items())
+
+    @classmethod
+    def build(cls, config: Any, spaces: Spaces, networks: Mapping[str, Callable | None]) -> "TD3Update":
+        """See :meth:`ddpg.algorithms.base.Update.build`."""
+        actor = ddpg.make_actor(config, spaces, networks)
+        first, *further = (ddpg.make_critic(config, spaces, networks) for _ in range(config.n_critics))
+        return cls(actor, first, config, tuple(further))
+
+    @property
+    def count(self) -> UpdateCounter:
+        """See :attr:`ddpg.algorithms.base.Update.count`."""
+        return self._count
+
+    def noise(self, shape: Sequence[int] | tf.Tensor, made: tf.Tensor) -> tf.Tensor | None:
+        """Return ε of :meth:`target` in half-ranges per σ: numbers of their own for every seed of the graph."""
+        return standard_normal(shape, self.actor.graph.seed or 0, made) if self.config.target_policy_noise else None
+
+    @property
+    def critics(self) -> tuple[CriticNetwork, ...]:
+        """All of them, in their order."""
+        return self.critic, *self.further_critics
+
+    def target(self, batch: Batch) -> tf.Tensor:
+        """y = r + γ(1 − terminated)·minᵢ Q′ᵢ(s′, ã), ``[B, 1]``.
+
+        With ã = clip(clip(μ′(s′), low, high) + h·clip(ε, ±c), low, high), ε ~ N(0, σ²), h half the box's range.
+
+
+        The minimum counters the overestimation that the maximisation by μ builds into one critic; the noise
+        makes close actions have close values. σ and c are in half-ranges.
+        """
+        actions = self._smoothed(ddpg.next_actions(self.actor, batch, self.online), batch)
+        values = [ddpg.next_value(critic, batch, actions, self.online) for critic in self.critics]
+        return self._from_least(batch, values)
+
+    def critic_step(self, batch: Batch, y: tf.Tensor) -> Metrics:
+        """Move every critic towards the one y; the metrics are means over the critics."""
+        return mean_metrics([ddpg.critic_step(critic, batch, y, self.config.prioritised) for critic in self.critics])
+
+    def actor_step(self, batch: Batch, y: tf.Tensor) -> Metrics:
+        """Move the actor in every d-th update. In between its metrics are those of its last step (0 before the first).
+
+        Adam's moments and powers of β stand still with it: nothing of the step runs.
+        """
+        if self.config.policy_delay == 1:
+            return super().actor_step(batch, y)
+
+        def step() -> tf.Tensor:
+            metrics = ddpg.actor_step(self.actor, self.critic, batch.observations)
+            values = tf.stack([metrics[name] for name in ddpg.ACTOR_METRICS])
+            with tf.control_dependencies([self._last_metrics.assign(values, read_value=False)]):
+                return tf.identity(values)
+
+        values = self._count.every(self.config.policy_delay, step, self._last_metrics.read_value)
+        return dict(zip(ddpg.ACTOR_METRICS, tf.unstack(values), strict=True))
+
+    def update_targets(self) -> tf.Operation:
+        """Move all targets in every d-th update, and count it."""
+        return self._count.advance(self.config.policy_delay, super().update_targets)
+
+    def _from_least(self, batch: Batch, values: Sequence[tf.Tensor]) -> tf.Tensor:
+        return bootstrap(batch, self.config.discount, functools.reduce(tf.minimum, values))
+
+    def _smoothed(self, actions: tf.Tensor, batch: Batch) -> tf.Tensor:
+        sigma, clip = self.config.target_policy_noise, self.config.target_noise_clip
+        if sigma == 0:
+            return actions
+        noise: Any = self.noise(tf.shape(actions), self._count.made()) if batch.noise is None else batch.noise
+        half_range = (self.actor.high - self.actor.low) / 2
+        disturbed = actions + tf.clip_by_value(sigma * noise, -clip, clip) * half_range
+        return tf.clip_by_value(disturbed, self.actor.low, self.actor.high)
+
+
+def mean_metrics(steps: Sequence[Metrics]) -> Metrics:
+    """Return the means of metrics of the same names; of TD errors the largest, as TD3 with LAP takes."""
+    measured = {name: tf.add_n([step[name] for step in steps]) / len(steps) for name in steps[0] if name != TD_ERRORS}
+    errors = [step[TD_ERRORS] for step in steps if TD_ERRORS in step]
+    return measured | ({TD_ERRORS: functools.reduce(tf.maximum, errors)} if errors else {})

@@ -1,0 +1,1 @@
+"""Files that hold data only: checkpoints, and how they are written and checked."""

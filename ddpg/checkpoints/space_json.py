@@ -1,0 +1,163 @@
+"""Spaces as JSON values and back, checked before anything of their size is allocated."""
+
+import math
+from typing import Annotated, Any, TypeAlias
+
+import gymnasium as gym
+import msgspec
+import numpy as np
+
+from ddpg.checkpoints.safe_json import convert, one_of, refusal
+from ddpg.errors import UsageError
+
+LARGEST = 8 << 20  # bytes of one element: 1080p frames of three bytes a pixel fit
+_SAFE = 2**53
+
+DTYPES = (
+    *("float16", "float32", "float64", "bool"),
+    *("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+)
+
+WHOLE = tuple(name for name in DTYPES if "int" in name)
+
+Bounds: TypeAlias = bool | int | float | None
+
+
+class Box(msgspec.Struct, tag="Box", tag_field="type", forbid_unknown_fields=True):
+    """``low`` and ``high`` are a list of all bounds in order, or one number for all; ``null`` is infinite."""
+
+    shape: Annotated[list[Annotated[int, msgspec.Meta(ge=0, le=LARGEST)]], msgspec.Meta(max_length=32)]
+    dtype: one_of(*DTYPES)  # type: ignore[valid-type]
+    low: list[Bounds] | Bounds
+    high: list[Bounds] | Bounds
+
+
+class Discrete(msgspec.Struct, tag="Discrete", tag_field="type", forbid_unknown_fields=True):
+    """``n`` numbers from ``start`` on; a file without ``dtype`` is of 64 bits."""
+
+    n: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
+    start: Annotated[int, msgspec.Meta(ge=-_SAFE, le=_SAFE)]
+    dtype: one_of(*WHOLE) = "int64"  # type: ignore[valid-type]
+
+
+Several: TypeAlias = Annotated["list[Space]", msgspec.Meta(min_length=1, max_length=1024)]
+
+
+class Tuple(msgspec.Struct, tag="Tuple", tag_field="type", forbid_unknown_fields=True):
+    """One element of each."""
+
+    spaces: Several
+
+
+class OneOf(msgspec.Struct, tag="OneOf", tag_field="type", forbid_unknown_fields=True):
+    """An element of one of them."""
+
+    spaces: Several
+
+
+Space: TypeAlias = Box | Discrete | Tuple | OneOf
+
+
+def describe_space(space: gym.spaces.Space) -> dict[str, Any]:
+    """Return a Box, a Discrete, or a Tuple or OneOf of them as JSON values. Infinite bounds become ``null``."""
+    if isinstance(space, gym.spaces.Discrete):
+        kind = {} if space.dtype == np.int64 else {"dtype": str(space.dtype)}
+        return {"type": "Discrete", "n": int(space.n), "start": int(space.start), **kind}
+    if isinstance(space, (gym.spaces.Tuple, gym.spaces.OneOf)):
+        return {"type": type(space).__name__, "spaces": [describe_space(part) for part in space.spaces]}
+    if not isinstance(space, gym.spaces.Box):
+        raise UsageError(f"space {space} is no Box, Discrete, Tuple or OneOf; a checkpoint cannot describe it")
+
+    def bounds(values: np.ndarray) -> list | float | None:
+        listed = [value if np.isfinite(value) else None for value in values.reshape(-1).tolist()]
+        return listed[0] if len(set(listed)) == 1 else listed
+
+    return {
+        "type": "Box",
+        "shape": list(space.shape),
+        "dtype": str(space.dtype),
+        "low": bounds(space.low),
+        "high": bounds(space.high),
+    }
+
+
+def restore_space(description: dict[str, Any], where: str = "the space") -> gym.spaces.Space:
+    """Return the space of :func:`describe_space`.
+
+    Raises:
+        UsageError: another kind of space or number, bounds that are not of its shape and dtype, or an element of more
+            than 8 MiB; ``where`` names it.
+    """
+    return _made(where, check_space(where, description))
+
+
+def check_space(where: str, description: Any) -> Space:
+    """Return the description of a space that :func:`restore_space` can make, without making it."""
+    space = convert(where, description, Space)
+    if _bytes(space) > LARGEST:
+        raise refusal(where, description, f"elements of at most {LARGEST} bytes")
+    _check_bounds(where, space)
+    return space
+
+
+def _bytes(space: Space) -> int:
+    if isinstance(space, Box):
+        return math.prod(space.shape) * np.dtype(space.dtype).itemsize
+    return 8 if isinstance(space, Discrete) else sum(map(_bytes, space.spaces))
+
+
+def _check_bounds(where: str, space: Space) -> None:
+    if isinstance(space, Discrete):
+        limits = np.iinfo(space.dtype)
+        if not limits.min <= space.start <= space.start + space.n - 1 <= limits.max:
+            raise refusal(f"{where}.start", space.start, f"{space.n} numbers of dtype {space.dtype} from there on")
+        return
+    if not isinstance(space, Box):
+        for index, part in enumerate(space.spaces):
+            _check_bounds(f"{where}.spaces[{index}]", part)
+        return
+    dtype, size = np.dtype(space.dtype), math.prod(space.shape)
+    if dtype.kind == "f":
+        least, most = float(np.finfo(dtype).min), float(np.finfo(dtype).max)
+    else:
+        least, most = (0, 1) if dtype.kind == "b" else (int(np.iinfo(dtype).min), int(np.iinfo(dtype).max))
+    kinds = (int, float, type(None)) if dtype.kind == "f" else (bool,) if dtype.kind == "b" else (int,)
+    for name in ("low", "high"):
+        given = getattr(space, name)
+        if isinstance(given, list) and len(given) != size:
+            raise refusal(f"{where}.{name}", given, f"one bound, or a list of {size}, as the shape {space.shape} has")
+        for value in given if isinstance(given, list) else [given]:
+            if type(value) not in kinds or not (value is None or least <= value <= most):
+                raise refusal(f"{where}.{name}", value, f"a number of dtype {dtype}")
+    low, high = _array(space, space.low, -np.inf), _array(space, space.high, np.inf)
+    if not (low <= high).all():
+        raise refusal(f"{where}.low", space.low, f"nowhere more than high, {space.high}")
+
+
+def _made(where: str, space: Space) -> gym.spaces.Space:
+    if isinstance(space, Discrete):
+        try:
+            return gym.spaces.Discrete(space.n, start=space.start, **_of(space.dtype))
+        except TypeError:  # older versions of gymnasium have no other than 64 bits
+            raise UsageError(
+                f"{where}: a Discrete space of dtype {space.dtype} needs a newer gymnasium than {gym.__version__}"
+            ) from None
+    if isinstance(space, Box):
+        shape, dtype = tuple(space.shape), np.dtype(space.dtype)
+        low, high = _array(space, space.low, -np.inf), _array(space, space.high, np.inf)
+        return gym.spaces.Box(low, high, shape, dtype.type)
+    kind = gym.spaces.Tuple if isinstance(space, Tuple) else gym.spaces.OneOf
+    return kind([_made(where, part) for part in space.spaces])
+
+
+def _of(dtype: str) -> dict[str, Any]:
+    return {} if dtype == "int64" else {"dtype": np.dtype(dtype).type}
+
+
+def _array(space: Box, bounds: list[Bounds] | Bounds, infinite: float) -> np.ndarray:
+    def number(bound: Bounds) -> float:
+        return infinite if bound is None else bound
+
+    if isinstance(bounds, list):
+        return np.array([number(bound) for bound in bounds], space.dtype).reshape(space.shape)
+    return np.full(space.shape, number(bounds), space.dtype)

@@ -1,0 +1,1 @@
+"""The ``ddpg`` command: its flags, its commands and what they print."""

@@ -1,0 +1,331 @@
+"""What commands share: their options as flags, parsed by tyro, and the flags that several have."""
+
+import abc
+import contextlib
+import dataclasses
+import importlib
+import importlib.util
+import inspect
+import io
+import os
+import re
+import sys
+import types
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Annotated, Any, NamedTuple
+
+import tyro
+
+from ddpg.config.name_hints import ADVICE, renamed
+from ddpg.config.options import Options, field_type, option
+from ddpg.errors import UsageError, did_you_mean
+from ddpg.progress import progress_message
+from ddpg.quiet import load_tensorflow
+
+_NONE: Mapping[str, Any] = types.MappingProxyType({})
+
+
+class Flag(NamedTuple):
+    """A flag or a positional argument: the field of an option, for tyro."""
+
+    name: str
+    hint: Any
+    default: Any
+    group: str
+    metavar: str = ""
+
+    @property
+    def field(self) -> tuple[Any, ...]:
+        """What ``make_dataclass`` takes."""
+        missing = self.default is dataclasses.MISSING
+        return (self.name, self.hint) if missing else (self.name, self.hint, dataclasses.field(default=self.default))
+
+
+def flags_of(
+    kind: type[Options], defaults: Mapping[str, Any] = _NONE, notes: Mapping[str, str] = _NONE
+) -> dict[str, Flag]:
+    """Return the flags of a class of options by name.
+
+    Args:
+        kind: the class.
+        defaults: those that differ from the fields'.
+        notes: to add to the texts.
+    """
+    return {
+        field.name: _flag(kind, field, defaults.get(field.name, field.default), notes.get(field.name, ""))
+        for field in dataclasses.fields(kind)
+    }
+
+
+def _flag(kind: type[Options], field: dataclasses.Field, default: Any, note: str) -> Flag:
+    scalar, many, optional = field_type(kind, field.name)
+    about = field.metadata
+    marks: list[Any] = [
+        tyro.conf.arg(help=about["help"] + note, metavar=_metavar(field, kind), aliases=about.get("aliases"))
+    ]
+    marks += [tyro.conf.Positional] * bool(about.get("positional"))
+    hint: Any = scalar
+    if scalar is bool:
+        marks += [tyro.conf.FlagCreatePairsOff] * (not about.get("group") and not default)
+    elif scalar is str and many:
+        hint = tuple[str, ...]
+        marks += [tyro.conf.UseAppendAction] * (not about.get("positional"))
+    else:
+        hint = object
+        marks.append(_primitive(scalar, many, optional))
+    return Flag(field.name, _annotated(hint, *marks), default, about.get("group", ""), _metavar(field, kind) or "")
+
+
+def _annotated(hint: Any, *marks: Any) -> Any:
+    parts = (hint, *marks)
+    return Annotated[parts]
+
+
+def _metavar(field: dataclasses.Field, kind: type[Options]) -> str | None:
+    scalar, many, optional = field_type(kind, field.name)
+    if choices := field.metadata.get("choices"):
+        return "{" + ",".join([*choices, *["none"] * optional]) + "}"
+    if scalar is bool:
+        return None
+    return field.metadata.get("metavar") or ("NAME" if scalar is str else "N [N ...]" if many else "N")
+
+
+def _primitive(scalar: type, many: bool, optional: bool) -> tyro.constructors.PrimitiveConstructorSpec:
+    """Return how to read and show a value. What cannot be read stays text, which ``Options`` refuses by its name."""
+
+    def read(text: str) -> Any:
+        if optional and text.lower() == "none":
+            return None
+        with contextlib.suppress(ValueError):
+            return scalar(text)
+        with contextlib.suppress(ValueError):
+            return float(text) if scalar is int else text  # 1e6, which Options takes for 1000000
+        return text
+
+    def shown(value: Any) -> list[str]:
+        return ["none" if one is None else str(one) for one in (value if many else (value,))]
+
+    return tyro.constructors.PrimitiveConstructorSpec(
+        nargs="*" if many else 1,
+        metavar="",
+        instance_from_str=lambda texts: tuple(map(read, texts)) if many else read(texts[0]),
+        is_instance=lambda value: True,
+        str_from_instance=shown,
+    )
+
+
+def parse_flags(
+    flags: Mapping[str, Flag], arguments: Sequence[str], prog: str, text: str
+) -> tuple[dict[str, Any], list[str]]:
+    """Return the values by name, and what was not recognised.
+
+    Raises:
+        UsageError: an argument is missing, or a value is.
+        SystemExit: help was asked for, and is printed.
+    """
+    notes = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(notes):
+            found, unknown = tyro.cli(
+                _grouped(flags), prog=prog, description=text, args=arguments, return_unknown_args=True
+            )
+    except SystemExit as left:
+        if not left.code:
+            raise
+        # An unknown flag may have taken what is missing now: `--env Pendulum-v1`.
+        known = {_flag_name(prefix + name) for name in {*flags} - {*ADVICE} for prefix in ("", "no_")}
+        words = [word.partition("=")[0] for word in arguments if word.startswith("-")]
+        refuse_unknown([word for word in words if word not in known and _hint(word, [*flags], prog)], flags, prog)
+        text = _tyro_message(notes.getvalue())
+        without = re.match(r"Missing value for argument '--([\w-]+)'", text)
+        flag = flags.get(without[1].replace("-", "_")) if without else None
+        choices = f" One of {flag.metavar}." if flag and flag.metavar.startswith("{") else ""
+        raise UsageError(text + choices) from None
+    holders = {flag.group: getattr(found, _identifier(flag.group)) if flag.group else found for flag in flags.values()}
+    return {name: getattr(holders[flag.group], name) for name, flag in flags.items()}, unknown
+
+
+def _grouped(flags: Mapping[str, Flag]) -> Callable[..., Any]:
+    """Return the dataclass that tyro reads: the flags of a group are a dataclass in it, which gets a heading."""
+    groups: dict[str, list] = {}
+    for flag in flags.values():
+        groups.setdefault(flag.group, []).append(flag.field)
+    own = groups.pop("", [])
+    for group, fields in groups.items():
+        inner = dataclasses.make_dataclass(_identifier(group), fields)
+        hint = _annotated(inner, tyro.conf.OmitArgPrefixes)
+        own.append((_identifier(group), hint, dataclasses.field(default_factory=inner)))
+    return dataclasses.make_dataclass("Flags", own, kw_only=True)
+
+
+def _identifier(group: str) -> str:
+    return group.replace(" ", "_")
+
+
+def refuse_unknown(unknown: Sequence[str], flags: Iterable[str], prog: str) -> None:
+    """Refuse what was not recognised.
+
+    Raises:
+        UsageError: there is something; names the first, and what may have been meant.
+    """
+    if unknown:
+        word = next((token for token in unknown if token.startswith("-")), unknown[0]).partition("=")[0]
+        hint = _hint(word, [*flags], prog) if word.startswith("-") else ""
+        raise UsageError(f"{prog} does not know {word!r}{hint}; all that it knows: {prog} --help")
+
+
+def _hint(word: str, names: Sequence[str], prog: str) -> str:
+    """Return what a flag that does not exist was probably meant to be."""
+    name = word.strip("-").replace("-", "_").lower()
+    for candidate in (name, name.removeprefix("no_")):
+        if here := renamed(candidate, names):
+            return f"; it is {_flag_name(here)} here"
+        if candidate in ADVICE:
+            return f": {ADVICE[candidate].format(verb=prog.rpartition(' ')[2])}"
+    flags = {flag.strip("-"): flag for flag in map(_flag_name, names)}
+    close = did_you_mean(word.strip("-"), flags, cutoff=0.7)
+    return close.replace("did you mean '", "did you mean '--")
+
+
+def _flag_name(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def _tyro_message(box: str) -> str:
+    """Return what tyro says in a box, in one line, without the help that follows under a rule."""
+    blocks: list[list[str]] = [[]]
+    for line in (line.strip(" │") for line in box.splitlines()):
+        if re.match("╭|╰|──|---", line):
+            blocks.append([])
+        else:
+            blocks[-1].append(line)
+    # Where a terminal has ASCII alone, the title does not stand in the box's edge but above a rule.
+    told = next((block for block in blocks[1:] if any(block)), blocks[0])
+    return " ".join(" ".join(told).split())
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Command(Options, abc.ABC):
+    """A command: its fields are its flags, its docstring is its help, calling it does the work."""
+
+    @abc.abstractmethod
+    def __call__(self) -> None:
+        """Do it."""
+
+    @classmethod
+    def flags(cls, defaults: Mapping[str, Any] | None = None) -> dict[str, Flag]:
+        """Return the flags, those that others have too behind the command's own."""
+        flags = flags_of(cls, defaults or {})
+        return {name: flags[name] for name in [*inspect.get_annotations(cls), *flags]}
+
+    @classmethod
+    def parse(cls, arguments: Sequence[str], prog: str) -> Callable[[], None]:
+        """Return what the arguments ask for.
+
+        Raises:
+            UsageError: they are wrong.
+            SystemExit: help was asked for, and is printed.
+        """
+        flags = cls.flags()
+        values, unknown = parse_flags(flags, arguments, prog, inspect.getdoc(cls) or "")
+        refuse_unknown(unknown, flags, prog)
+        return cls(**values)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunCommand(Command):
+    """A command about a run."""
+
+    run: str = option(dataclasses.MISSING, "a run directory, e.g. runs/Pendulum-v1/1", positional=True, metavar="RUN")
+
+    def check_checkpoint(self, which: str) -> None:
+        """Refuse a run that has no such checkpoint, before TensorFlow is imported, which takes seconds.
+
+        Raises:
+            UsageError: no run directory, or no such checkpoint.
+        """
+        from ddpg.checkpoints import checkpoint
+
+        checkpoint.find(self.run, which)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EnvironmentCommand(Command):
+    """A command about an environment."""
+
+    env: str = option(
+        dataclasses.MISSING, "a gymnasium id such as Pendulum-v1, or module:Id", positional=True, metavar="ENV"
+    )
+    wrap: tuple[str, ...] = option(
+        (),
+        "a wrapper of gymnasium's: FlattenObservation, TimeAwareObservation or GrayscaleObservation",
+        metavar="WRAPPER",
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunEnvironmentCommand(RunCommand):
+    """A command that makes the environment of a run."""
+
+    allow_import: tuple[str, ...] = option((), "let the run's environment, module:Id, import MODULE", metavar="MODULE")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class JSONOption(Command):
+    """A command that prints for people, or JSON."""
+
+    json: bool = option(False, "print one JSON object on stdout and nothing else")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ProgressOption(Command):
+    """A command that takes long."""
+
+    progress_bar: bool = option(True, "show progress on stderr")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WithTracker(Command):
+    """A command that trains, which an experiment tracker can follow."""
+
+    track: str | None = option(
+        None, "an experiment tracker to log to, beside the files of the run", metavar="{wandb,mlflow,trackio}"
+    )
+
+    def check_tracker(self) -> None:
+        """Refuse a tracker that is not there, before TensorFlow is imported.
+
+        Raises:
+            UsageError: an unknown one, or its package is not installed.
+        """
+        if self.track is not None:
+            from ddpg.runs.trackers import as_tracker  # which imports TensorFlow
+
+            as_tracker(self.track)
+
+
+def import_with_tensorflow(*modules: str, say: bool = True) -> None:
+    """Import TensorFlow and modules that stand on it; ``say`` on a terminal what takes so long."""
+    with progress_message("loading TensorFlow", say):
+        load_tensorflow()
+        for module in modules:
+            importlib.import_module(module)
+
+
+def import_from_working_directory(*names: str) -> None:
+    """Let modules that the command line names be found in the working directory, too.
+
+    It comes last in the path, and only for what is nowhere else: nothing there takes the place of another module.
+
+    Args:
+        names: of modules, or of environments: ``module:Id``; without a module, nothing is done.
+    """
+    for module in (name.rpartition(":")[0] or name for name in names):
+        try:
+            # Of its first part alone: to find one in a package, the package would be imported, whatever that raises.
+            spec = importlib.util.find_spec(module.partition(".")[0])
+            found = spec is not None and spec.origin is not None  # a package without a file may go on there
+        except (ImportError, ValueError):
+            found = False
+        if not found and os.getcwd() not in sys.path:
+            sys.path.append(os.getcwd())

@@ -1,0 +1,282 @@
+"""``ddpg evaluate``, ``paths``, ``export``, ``record``, ``watch``, ``plot`` and ``runs``."""
+
+import contextlib
+import dataclasses
+import json
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+from ddpg.checkpoints.atomic_write import check_figure
+from ddpg.cli.command import (
+    EnvironmentCommand,
+    JSONOption,
+    RunCommand,
+    RunEnvironmentCommand,
+    import_from_working_directory,
+    import_with_tensorflow,
+)
+from ddpg.cli.terminal import stdout_reserved_for_answer
+from ddpg.config.options import option
+from ddpg.errors import EnvironmentFault, UsageError
+from ddpg.progress import format_number
+from ddpg.quiet import quiet_tensorflow
+
+if TYPE_CHECKING:
+    import gymnasium as gym
+
+WHICH = "latest, best or a number of steps"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Evaluate(JSONOption, RunEnvironmentCommand):
+    """Returns of a trained policy, without exploration noise."""
+
+    episodes: int = option(100, "how many")
+    seed: int | None = option(None, "of the environment; none: from the run's")
+    checkpoint: str = option("latest", WHICH, metavar="WHICH")
+
+    def __call__(self) -> None:
+        """Evaluate, and print."""
+        from ddpg.interaction.env_calls import own_directory
+
+        with stdout_reserved_for_answer(self.json), own_directory():
+            summary, text, failed = self._evaluated()
+        print(json.dumps(summary) if self.json else text)
+        if failed is not None:
+            raise failed
+
+    def _evaluated(self) -> tuple[dict[str, Any], str, EnvironmentFault | None]:
+        """Return the summary, what is said of it, and how the environment failed when it was closed, if it did."""
+        from ddpg.checkpoints import checkpoint
+        from ddpg.runs import run_directory
+        from ddpg.runs.env_factory import check_import, make_env
+
+        path = checkpoint.find(self.run, self.checkpoint)  # before TensorFlow is imported, which takes seconds
+        document = run_directory.read_config(self.run)
+        check_import(document["env_id"], self.run, self.allow_import)
+        import_from_working_directory(*self.allow_import)
+        import_with_tensorflow("ddpg.agents.registry")
+        from ddpg.agents.registry import load_agent
+        from ddpg.interaction import env_calls
+        from ddpg.runs.evaluation import evaluate, final_seed
+
+        env = make_env(document["env_id"], document["wrappers"])
+        seed = final_seed(document["seed"]) if self.seed is None else self.seed
+        failed, evaluated = None, False
+        try:
+            with env_calls.closing(env):
+                agent = load_agent(path, env)
+                result = evaluate(agent, env, self.episodes, seed, progress_bar=not self.json)
+                evaluated = True
+        except EnvironmentFault as error:
+            if not evaluated:
+                raise
+            failed = error
+        summary = {
+            "run": self.run,
+            "checkpoint": path.name,
+            "env_id": document["env_id"],
+            "timesteps": agent.num_timesteps,
+            "seed": seed,
+            **result.summary(),
+        }
+        return summary, f"{summary['env_id']} after {summary['timesteps']:,} steps: {result}", failed
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Paths(JSONOption, EnvironmentCommand):
+    """The gradient paths side by side on one minibatch, with a picture."""
+
+    seed: int | None = option(None, "of weights, actions and minibatch; none: a random one")
+    picture: str = option("paths.png", "the PNG to write", metavar="FILE")
+    bounding: str | None = option(
+        None,
+        "the one the picture shows; none: inverting, of a recipe its own",
+        ("squashing", "inverting", "zeroing"),
+    )
+    recipe: str | None = option(
+        None, "the two steps of this recipe's update instead: those in ddpg/recipes, or a TOML file", metavar="NAME"
+    )
+
+    def __call__(self) -> None:
+        """Compare them, draw, and print."""
+        with stdout_reserved_for_answer(self.json):
+            report = self._report()
+        if self.json:
+            print(json.dumps(report))
+            return
+        from ddpg.laboratory.text import paths_text, update_text
+
+        text = paths_text(report) if self.recipe is None else update_text(report)
+        print(f"{text}\nThe picture is in {report['picture']}")
+
+    def _report(self) -> dict[str, Any]:
+        check_figure(self.picture)
+        import_from_working_directory(*([self.env] if ":" in self.env else []))
+        import_with_tensorflow("ddpg.laboratory.compare")
+        from ddpg.interaction.env_calls import close_quietly
+        from ddpg.runs.env_factory import env_id_of, make_env
+
+        with contextlib.ExitStack() as opened:
+            env = make_env(self.env, self.wrap)
+            opened.callback(close_quietly, env)
+            name = env_id_of(env)
+            return {"env_id": name, **(self._paths(env, name) if self.recipe is None else self._update(env, name))}
+
+    def _paths(self, env: "gym.Env", name: str) -> dict[str, Any]:
+        from ddpg.config.algorithm_options import DDPGConfig
+        from ddpg.config.presets import preset_config, preset_for
+        from ddpg.interaction.spaces import algorithm_for
+        from ddpg.laboratory.compare import compare_paths
+        from ddpg.laboratory.picture import draw_paths
+
+        # A recipe may be of networks and targets that the reference in NumPy does not have.
+        usual = algorithm_for(env.action_space) != "DDPG" or preset_for(name).recipe is not None
+        config = DDPGConfig() if usual else preset_config(name)
+        report = compare_paths(env, config, self.seed, progress_bar=sys.stderr.isatty())
+        title = f"Where gradients flow in one update of DDPG: {name}, seed {report['seed']}"
+        return {**report, "picture": str(draw_paths(report, self.picture, self.bounding or "inverting", title))}
+
+    def _update(self, env: "gym.Env", name: str) -> dict[str, Any]:
+        from ddpg.config.algorithm_options import DDPGConfig
+        from ddpg.config.options import from_toml
+        from ddpg.config.presets import read_recipe
+        from ddpg.laboratory.picture import draw_update
+        from ddpg.laboratory.update_flow import trace_update
+
+        assert self.recipe is not None
+        options = from_toml(DDPGConfig, read_recipe(self.recipe), f"recipe {self.recipe!r}: DDPGConfig")
+        what = self.recipe
+        if self.bounding is not None:
+            options["bounding"] = self.bounding
+            what += f", {self.bounding}"
+        report = trace_update(env, DDPGConfig(**options), self.seed)
+        title = f"Where gradients flow in one update of {what}: {name}, seed {report['seed']}"
+        return {**report, "recipe": self.recipe, "picture": str(draw_update(report, self.picture, title))}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Export(JSONOption, RunCommand):
+    """The policy of a run as files: NumPy, SavedModel, TFLite, ONNX."""
+
+    format: str = option("numpy", "of the files", metavar="{numpy,savedmodel,tflite,onnx}")
+    output: str | None = option(None, "where to write; none: in the run directory", aliases=("-o",), metavar="PATH")
+    checkpoint: str = option("latest", WHICH, metavar="WHICH")
+
+    def __call__(self) -> None:
+        """Write them, and tell how far they are from the agent."""
+        with stdout_reserved_for_answer(self.json):
+            self.check_checkpoint(self.checkpoint)
+            import_with_tensorflow("ddpg.agents.registry")
+            with quiet_tensorflow():  # the converters' notices too
+                from ddpg.runs.saved_policy import export_run
+
+                summary = export_run(self.run, self.format, self.output, self.checkpoint)
+        if self.json:
+            print(json.dumps(summary))
+            return
+        print(
+            f"{summary['path']}: the policy of checkpoint {summary['checkpoint']} as {summary['format']}, "
+            f"equal to the agent within {summary['difference']:.1g} of the actions' half-range"
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Watch(RunEnvironmentCommand):
+    """Episodes of a trained policy in a window."""
+
+    episodes: int = option(1, "how many")
+    seed: int | None = option(None, "of the environment; none: from the run's")
+    checkpoint: str = option("latest", WHICH, metavar="WHICH")
+
+    def __call__(self) -> None:
+        """Show them."""
+        self.check_checkpoint(self.checkpoint)
+        import_from_working_directory(*self.allow_import)
+        import_with_tensorflow("ddpg.runs.saved_policy")
+        from ddpg.runs.saved_policy import watch_run
+
+        watch_run(
+            self.run,
+            episodes=self.episodes,
+            which=self.checkpoint,
+            seed=self.seed,
+            allow_import=self.allow_import,
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Record(JSONOption, Watch):
+    """Episodes of a trained policy as a GIF or a video."""
+
+    output: str | None = option(
+        None, "a .gif or .mp4; none: video.gif in the run directory", aliases=("-o",), metavar="FILE"
+    )
+
+    def __call__(self) -> None:
+        """Write them."""
+        with stdout_reserved_for_answer(self.json):
+            summary = self._recorded()
+        print(json.dumps(summary) if self.json else f"{summary['path']}: {summary['env_id']}, seed {summary['seed']}")
+
+    def _recorded(self) -> dict[str, Any]:
+        self.check_checkpoint(self.checkpoint)
+        import_from_working_directory(*self.allow_import)
+        import_with_tensorflow("ddpg.runs.saved_policy")
+        from ddpg.runs.saved_policy import record_run
+
+        if not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
+            # pygame looks for a screen, and complains, to draw in memory
+            os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
+        return record_run(
+            self.run,
+            self.output,
+            episodes=self.episodes,
+            which=self.checkpoint,
+            seed=self.seed,
+            allow_import=self.allow_import,
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Plot(JSONOption):
+    """Learning curves of runs, by environment and by what differs."""
+
+    runs: tuple[str, ...] = option((), "run directories, or directories that hold them", positional=True, metavar="RUN")
+    output: str = option("runs.png", "the PNG to write", aliases=("-o",), metavar="FILE")
+    against: str = option("steps", "what the curves are drawn over", metavar="{steps,seconds}")
+    measure: str = option("iqm", "of the seeds", metavar="{iqm,mean}")
+
+    def __call__(self) -> None:
+        """Draw them, and print where they end."""
+        from ddpg.runs.curves import find_runs, learning_curves
+        from ddpg.runs.plotting import plot_curves
+
+        if not self.runs:
+            raise UsageError("no runs to plot; name run directories, or directories that hold them, such as runs")
+        curves = learning_curves(find_runs(self.runs, self.against), self.against, self.measure)
+        path = plot_curves(curves, self.output, self.against, self.measure)
+        if self.json:
+            arrays = ("times", "centre", "low", "high")
+            listed = [vars(curve) | {name: getattr(curve, name).tolist() for name in arrays} for curve in curves]
+            print(json.dumps({"picture": str(path), "curves": listed}))
+            return
+        for curve in curves:
+            last = format_number(curve.centre[-1])
+            print(f"{curve.env_id}: {curve.label}, seeds: {curve.seeds}, last return {last}")
+        print(f"The picture is in {path}")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Runs(JSONOption):
+    """What runs there are, how far they are and what they returned."""
+
+    root: str = option("runs", "where they are kept", positional=True, metavar="DIR")
+
+    def __call__(self) -> None:
+        """List them."""
+        from ddpg.runs.listing import list_runs, runs_text
+
+        rows = list_runs(self.root)
+        print(json.dumps({"runs": rows}) if self.json else runs_text(rows))

@@ -1,0 +1,124 @@
+"""The ``ddpg`` command."""
+
+import contextlib
+import inspect
+import os
+import signal
+import sys
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+# Before NumPy reads it: our products are small, and on a busy machine a second BLAS thread that waits for its core
+# makes `ddpg paths` five times as slow. TensorFlow's threads are others.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+import ddpg
+from ddpg.cli.command import Command
+from ddpg.cli.inspect import Evaluate, Export, Paths, Plot, Record, Runs, Watch
+from ddpg.cli.studies import Study, Tune
+from ddpg.cli.terminal import silence_stdout_at_exit, tolerate_broken_pipes
+from ddpg.cli.train import Resume, Train
+from ddpg.config import name_hints
+from ddpg.errors import CellsFailed, EnvironmentFault, FileFault, UsageError, did_you_mean, file_faults
+from ddpg.runs import signals
+
+# What is heavy is imported inside the commands: `ddpg --help` answers at once.
+
+COMMANDS: dict[str, type[Command]] = {
+    **{"train": Train, "resume": Resume, "evaluate": Evaluate, "paths": Paths, "export": Export},
+    **{"record": Record, "watch": Watch, "plot": Plot, "runs": Runs, "study": Study, "tune": Tune},
+}
+
+EXIT_STATUS = """\
+exit status:
+  0    done, whether or not anybody still reads what is printed
+  1    training diverged, or cells of a study or trials failed
+  2    bad input
+  3    the environment failed
+  4    a file is damaged, or the disk refused
+  130  ended by SIGINT (Ctrl-C); what there is to go on from was said
+  143  the same by SIGTERM
+"""
+
+
+@tolerate_broken_pipes()
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; return its exit status, of :data:`EXIT_STATUS`."""
+    whole_process, arguments = arguments is None, sys.argv[1:] if arguments is None else arguments
+    warnings.filterwarnings("ignore", r".*ERROR: ")  # gymnasium's, of a process whose exception we say in one line
+    with _warnings_in_one_line():
+        return _main(arguments, whole_process)
+
+
+def _main(arguments: Sequence[str], whole_process: bool) -> int:
+    request = signals.StopRequest()
+    try:
+        with contextlib.ExitStack() as stack:
+            if whole_process and "--json" in arguments:
+                stack.callback(silence_stdout_at_exit)
+            if [*arguments[:1]] in (["train"], ["resume"], ["study"], ["tune"]):
+                request = stack.enter_context(signals.stop_on_signals(ends_process=True))
+            with file_faults("nothing else was changed"):
+                _run(*arguments)
+                print(end="", flush=True)
+    except SystemExit as left:
+        if left.code:
+            raise
+        return 0  # help was printed
+    except (UsageError, FloatingPointError) as error:
+        print(f"ddpg: error: {_one_line(error)}", file=sys.stderr)
+        if isinstance(error, CellsFailed):
+            return request.status or 1
+        return {FloatingPointError: 1, EnvironmentFault: 3, FileFault: 4}.get(type(error), 2)
+    except KeyboardInterrupt as error:
+        print(f"ddpg: interrupted{': ' * bool(error.args)}{_one_line(error)}", file=sys.stderr)
+        return 128 + (request.number or signal.SIGINT)
+    return request.status
+
+
+def _run(name: str = "", *arguments: str) -> None:
+    if name in COMMANDS:
+        COMMANDS[name].parse(arguments, f"ddpg {name}")()
+    elif name in ("-h", "--help"):
+        print(_overview())
+    elif name == "--version":
+        print(f"ddpg {ddpg.__version__}")
+    else:
+        here = name_hints.COMMANDS.get(name.lower().replace("-", "_").removesuffix(".py"))
+        hint = did_you_mean(name, COMMANDS) if here is None else f"; did you mean {here!r}?"
+        what = f"no command {name!r}{hint}" if name else "a command is missing"
+        raise UsageError(f"{what}; the commands: {', '.join(COMMANDS)}; more: ddpg --help")
+
+
+def _overview() -> str:
+    commands = "\n".join(f"  {name:9}{inspect.getdoc(kind)}" for name, kind in COMMANDS.items())
+    return (
+        "usage: ddpg COMMAND ...\n\nDDPG, and DQN for discrete actions, with pluggable gradient paths.\n\n"
+        f"commands:\n{commands}\n\n"
+        "options:\n  -h, --help  of the whole, or of a command\n  --version   of this package\n\n" + EXIT_STATUS
+    )
+
+
+def _one_line(error: BaseException | str) -> str:
+    return " ".join(str(error).split())
+
+
+@contextlib.contextmanager
+def _warnings_in_one_line() -> Iterator[None]:
+    """Print a warning as a line of ``ddpg``, without the place in the source that Python adds."""
+    before = warnings.formatwarning
+
+    def formatted(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> str:
+        kind = "" if category is UserWarning else f"{category.__name__}: "
+        return f"ddpg: warning: {kind}{_one_line(str(message))}\n"
+
+    warnings.formatwarning = formatted
+    try:
+        yield
+    finally:
+        warnings.formatwarning = before
+
+
+if __name__ == "__main__":
+    sys.exit(main())

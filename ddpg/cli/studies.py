@@ -1,0 +1,255 @@
+"""``ddpg study`` and ``ddpg tune``. TensorFlow is imported by the processes of their cells alone."""
+
+import dataclasses
+import json
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ddpg.cli.command import EnvironmentCommand, JSONOption, ProgressOption, import_from_working_directory
+from ddpg.cli.terminal import stdout_reserved_for_answer
+from ddpg.config.options import from_toml, option
+from ddpg.config.toml_file import read_toml
+from ddpg.errors import CellsFailed
+from ddpg.progress import progress_message
+
+if TYPE_CHECKING:
+    from ddpg.studies.scheduler import StudyOutcome
+    from ddpg.studies.study_report import Report
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Study(JSONOption, ProgressOption):
+    """Environments, configurations, seeds: many runs, resumable; a table."""
+
+    study: str = option(
+        dataclasses.MISSING, "a TOML file that describes it (docs/studies.md)", positional=True, metavar="STUDY.toml"
+    )
+    root: str | None = option(None, "the study's folder; none: studies/ and the name of its file", metavar="DIR")
+    jobs: int | None = option(None, "runs at a time, which share the cores; none: one for every core")
+    engine: str = option(
+        "process", "where they are; process: processes of this machine; ray: a Ray cluster", metavar="{process,ray}"
+    )
+    ray_address: str | None = option(None, "of a Ray cluster; none: one on this machine", metavar="ADDRESS")
+    retry: bool = option(False, "go on with cells that failed, too")
+    report: bool = option(False, "only write what there is so far, also while it runs")
+    allow_import: tuple[str, ...] = option((), "let an environment, module:Id, import MODULE", metavar="MODULE")
+
+    def __post_init__(self):
+        super().__post_init__()
+        self._check(self.jobs is None or self.jobs >= 1, "jobs", "at least 1, or none")
+
+    def __call__(self) -> None:
+        """Run what is left of it, and report."""
+        path = Path(self.study)
+        root = Path("studies", path.stem) if self.root is None else Path(self.root)
+        with stdout_reserved_for_answer(self.json):
+            report, outcome = self._report(path, root)
+        self._print(root, report, outcome)
+        if outcome is not None and outcome.failed:
+            cell, why = next(iter(outcome.failed.items()))
+            count = f"{len(outcome.failed)} of {outcome.cells} cells failed, {cell} with: {why}"
+            raise CellsFailed(f"{count}; with that put right, try them again with --retry")
+
+    def _report(self, path: Path, root: Path) -> "tuple[Report, StudyOutcome | None]":
+        from ddpg.studies.study_report import write_report
+
+        outcome = None
+        if self.report:
+            from ddpg.studies.study_folder import read_cells
+
+            groups = read_cells(root)
+        else:
+            from ddpg.runs import run_directory
+            from ddpg.studies.scheduler import run_study
+            from ddpg.studies.study import read_study
+
+            import_from_working_directory(*self.allow_import)
+            with progress_message("checking the cells", self.progress_bar):
+                groups = read_study(path, self.allow_import)
+            run_directory.check_root(root)
+            outcome = run_study(
+                path,
+                root,
+                groups,
+                jobs=self.jobs,
+                retry=self.retry,
+                engine=self.engine,
+                ray_address=self.ray_address,
+                progress_bar=self.progress_bar,
+            )
+        return write_report(root, groups), outcome
+
+    def _print(self, root: Path, report: "Report", outcome: "StudyOutcome | None") -> None:
+        files = {"results": report.results, "table": report.table, "text": report.text, "figure": report.figure}
+        if self.json:
+            rows = [{name: _finite(value) for name, value in row.items()} for row in report.rows]
+            named = {name: None if path is None else str(path) for name, path in files.items()}
+            print(json.dumps({"study": str(root), **named, "rows": rows, **(vars(outcome) if outcome else {})}))
+            return
+        print(report.text.read_text(encoding="utf-8"))
+        print("Written: " + ", ".join(str(path) for path in files.values() if path is not None))
+
+
+def _finite(value: object) -> object:
+    """Return a value as JSON takes it: NaN is none."""
+    return None if isinstance(value, float) and math.isnan(value) else value
+
+
+if TYPE_CHECKING:
+    from ddpg.studies.tuning import TuningOutcome
+    from ddpg.studies.tuning_plan import TuningPlan
+    from ddpg.studies.tuning_report import TuningReport
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Tune(JSONOption, ProgressOption, EnvironmentCommand):
+    """Search for better options; leaves tuning/ENV/ with best.toml."""
+
+    trials: int = option(50, "how many there shall be, those of before counted")
+    total_timesteps: int | None = option(None, "environment steps of each seed of a trial; none: the preset's")
+    seeds: int = option(1, "of each trial: 0, 1, ...; its value is their mean")
+    fresh_seeds: int = option(5, "of the comparison at the end: 1000, 1001, ...; 0: none is made")
+    recipe: str | None = option(
+        None, "what is varied instead of the preset: a name in ddpg/recipes, or a TOML file", metavar="NAME"
+    )
+    config: str | None = option(
+        None, "a TOML file with options, which go before the preset's or recipe's", metavar="FILE"
+    )
+    space: str | None = option(None, "a TOML file that says what is varied, and within what", metavar="FILE")
+    tuning_seed: int = option(0, "of what is proposed")
+    prune: bool = option(True, "end trials early that are worse than the median of the others")
+    evaluation_interval: int | None = option(None, "steps between evaluations; none: a tenth of all")
+    evaluation_episodes: int = option(10, "episodes of each")
+    root: str | None = option(
+        None, "where trials are kept, and gone on with; none: tuning/ENV", metavar="DIR", aliases=("--storage",)
+    )
+    jobs: int | None = option(None, "runs at a time, which share the cores; none: one for every core")
+    engine: str = option(
+        "process", "where they are; process: processes of this machine; ray: a Ray cluster", metavar="{process,ray}"
+    )
+    ray_address: str | None = option(None, "of a Ray cluster; none: one on this machine", metavar="ADDRESS")
+
+    def __post_init__(self):
+        super().__post_init__()
+        for name in ("trials", "seeds", "evaluation_episodes"):
+            self._check(getattr(self, name) >= 1, name, "at least 1")
+        for name in ("jobs", "total_timesteps", "evaluation_interval"):
+            self._check(getattr(self, name) is None or getattr(self, name) >= 1, name, "at least 1, or none")
+        for name in ("fresh_seeds", "tuning_seed"):
+            self._check(getattr(self, name) >= 0, name, "at least 0")
+
+    def __call__(self) -> None:
+        """Try what is left of the trials, compare, and report."""
+        with stdout_reserved_for_answer(self.json):
+            root, report, tuned = self._tuned()
+        self._print(root, report, tuned)
+        _refuse_failures(tuned)
+
+    def _tuned(self) -> "tuple[Path, TuningReport, TuningOutcome]":
+        from ddpg.runs import run_directory
+        from ddpg.studies.trials import check_installed
+        from ddpg.studies.tuning import run_tuning
+        from ddpg.studies.tuning_report import write_tuning_report
+
+        check_installed()
+        import_from_working_directory(*([self.env] if ":" in self.env else []))
+        plan = self._plan()
+        root = Path("tuning", plan.ground.name) if self.root is None else Path(self.root)
+        run_directory.check_root(root)
+        words = self._words()
+        tuned = run_tuning(
+            root,
+            plan,
+            self.trials,
+            self.fresh_seeds,
+            again=words,
+            jobs=self.jobs,
+            engine=self.engine,
+            ray_address=self.ray_address,
+            progress_bar=self.progress_bar,
+        )
+        return root, write_tuning_report(root, plan, tuned, words), tuned
+
+    def _plan(self) -> "TuningPlan":
+        """Return what is asked for, everything checked."""
+        from ddpg.config.algorithm_options import CONFIGS
+        from ddpg.config.presets import hints_for, preset_config, preset_for, recipe_options
+        from ddpg.interaction.env_calls import close_quietly
+        from ddpg.interaction.spaces import algorithm_for
+        from ddpg.runs.env_factory import env_id_of, full_id, make_env
+        from ddpg.studies.search_space import read_space
+        from ddpg.studies.study import Group
+        from ddpg.studies.tuning_plan import plan_of
+
+        env = make_env(self.env, self.wrap)
+        name, algorithm = env_id_of(env), algorithm_for(env.action_space)
+        close_quietly(env)
+        kind = CONFIGS[algorithm]
+        preset = preset_for(name, kind)
+        values = {**preset.options} if self.recipe is None else recipe_options(self.recipe, kind, name)
+        if self.config is not None:
+            values |= from_toml(kind, read_toml(self.config), kind.__name__, hints_for(kind, name))
+        ground = kind(**values).to_json()
+        total = self.total_timesteps or preset.total_timesteps
+        cells = Group(
+            env_id=full_id(self.env, name),
+            configuration="ground",
+            algorithm=algorithm,
+            seeds=list(range(self.seeds)),
+            total_timesteps=total,
+            evaluation_interval=self.evaluation_interval or max(1, total // 10),
+            evaluation_episodes=self.evaluation_episodes,
+            final_episodes=0,
+            n_envs=1,
+            vectorization="sync",
+            wrappers=list(self.wrap),
+            options=ground,
+        )
+        space = read_space(algorithm, ground, self.space)
+        return plan_of(cells, preset_config(name, kind).to_json(), space, self.tuning_seed, self.prune)
+
+    def _words(self) -> list[str]:
+        """Return the command again: what differs from the defaults."""
+        words = ["ddpg", "tune", self.env]
+        for field in dataclasses.fields(self):
+            value, flag = getattr(self, field.name), f"--{field.name.replace('_', '-')}"
+            if field.name in ("env", "json", "progress_bar") or value == field.default:
+                continue
+            if isinstance(value, bool):
+                words.append(flag if value else f"--no-{flag[2:]}")
+            else:
+                words += [
+                    word for one in (value if isinstance(value, tuple) else (value,)) for word in (flag, str(one))
+                ]
+        return words
+
+    def _print(self, root: Path, report: "TuningReport", tuned: "TuningOutcome") -> None:
+        files = {name: getattr(report, name) for name in ("results", "text", "best", "comparison", "figure")}
+        if self.json:
+            best = {"trial": tuned.best.number, "value": tuned.best.value, **tuned.best.changes} if tuned.best else None
+            states = [trial.state for trial in tuned.trials]
+            told: dict[str, Any] = {"tuning": str(root), "trials": {state: states.count(state) for state in {*states}}}
+            told |= {"files": {name: None if path is None else str(path) for name, path in files.items()}, "best": best}
+            told |= {"compared": {name: vars(one) for name, one in report.compared.items()}, "verdict": report.verdict}
+            print(json.dumps(told))
+            return
+        print(report.text.read_text(encoding="utf-8"))
+        print("Written: " + ", ".join(str(path) for path in files.values() if path is not None))
+
+
+def _refuse_failures(tuned: "TuningOutcome") -> None:
+    """Let the command end with status 1 where trials or cells of the comparison failed."""
+    if tuned.stopped is not None:
+        raise CellsFailed(f"{tuned.stopped}; with that put right, the same command tries what is left")
+    failed = [trial for trial in tuned.trials if trial.state == "failed"]
+    if tuned.failed:
+        cell, why = next(iter(tuned.failed.items()))
+        raise CellsFailed(
+            f"{len(tuned.failed)} cells of the comparison failed, {cell} with: {why}; the same command tries them again"
+        )
+    if failed:
+        raise CellsFailed(
+            f"{len(failed)} of {len(tuned.trials)} trials failed, {failed[0].number} with: {failed[0].reason}; what "
+            "the others found is kept"
+        )

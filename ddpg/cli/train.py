@@ -1,0 +1,225 @@
+"""``ddpg train`` and ``ddpg resume``."""
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from ddpg.cli.command import (
+    EnvironmentCommand,
+    Flag,
+    JSONOption,
+    ProgressOption,
+    RunEnvironmentCommand,
+    WithTracker,
+    flags_of,
+    import_from_working_directory,
+    import_with_tensorflow,
+    parse_flags,
+    refuse_unknown,
+)
+from ddpg.cli.terminal import stdout_reserved_for_answer
+from ddpg.config.options import check_known, from_toml, option
+from ddpg.config.toml_file import read_toml
+from ddpg.errors import UsageError
+from ddpg.progress import print_to_stderr
+
+if TYPE_CHECKING:
+    import gymnasium as gym
+
+    from ddpg.config.algorithm_options import AgentConfig
+    from ddpg.config.presets import Preset
+
+_ALL = (
+    "Train in an environment; leaves runs/ENV/N/.\n\nThese are the options of every algorithm.\n\n"
+    "Those of ENV alone, with its preset as the defaults: ddpg train ENV --help"
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Train(JSONOption, ProgressOption, WithTracker, EnvironmentCommand):
+    """Train in an environment; leaves runs/ENV/N/."""
+
+    seed: int | None = option(None, "of weights, exploration and environment; none: a random one")
+    total_timesteps: int | None = option(None, "environment steps; none: the preset's, or 100000 without one")
+    recipe: str | None = option(
+        None, "options under a name, instead of the defaults: those in ddpg/recipes, or a TOML file", metavar="NAME"
+    )
+    config: str | None = option(None, "a TOML file with the options below; flags go before it", metavar="FILE")
+    root: str = option("runs", "where runs are kept", metavar="DIR")
+    evaluation_interval: int | None = option(None, "steps between evaluations; none: a twentieth of all")
+    evaluation_episodes: int = option(10, "episodes of each")
+    n_envs: int = option(1, "environments to act in at the same time")
+    vectorization: str = option(
+        "sync",
+        "of several; sync: in this process; async: in a process each; envpool: EnvPool's, in its threads",
+        metavar="{sync,async,envpool}",
+    )
+    collector: str = option(
+        "local",
+        "who steps the environment; process: workers that are processes of this machine; ray: workers on a Ray cluster",
+        metavar="{local,process,ray}",
+    )
+    workers: int | None = option(None, "of process and ray: how many; none: those of local")
+    ray_address: str | None = option(None, "of a Ray cluster; none: one on this machine", metavar="ADDRESS")
+
+    @classmethod
+    def parse(cls, arguments: Sequence[str], prog: str) -> Callable[[], None]:
+        """Return the training that the arguments ask for, in two readings.
+
+        The first, by the options of every algorithm, finds environment and file. The second knows the environment's
+        own options, and what they are where nothing is said: its preset's values or a recipe's, or the file's.
+        """
+        from ddpg.agents.resource_limits import buffer_that_fits
+        from ddpg.config.presets import hints_for, preset_for, recipe_options
+
+        every = cls.flags() | _options_of_all_algorithms()
+        words = [word for word in arguments if word not in ("-h", "--help")]
+        helped = ["--help"] * (len(words) < len(arguments))
+        try:
+            first, unknown = parse_flags(every, words, prog, _ALL)
+            refuse_unknown(unknown, every, prog)
+        except UsageError:
+            if helped:
+                parse_flags(every, helped, prog, _ALL)
+            raise
+        with stdout_reserved_for_answer(first["json"]):
+            import_from_working_directory(*([first["env"]] if ":" in first["env"] else []))
+            name, algorithm, kind, spaces = _environment(first["env"], first["wrap"])
+
+        preset = preset_for(name, kind)
+        recipe, file = first["recipe"], first["config"]
+        values = preset.options_for(kind, _steps(first["total_timesteps"], preset.total_timesteps))
+        if recipe is not None:
+            values = recipe_options(recipe, kind, name)
+        buffer, too_much = buffer_that_fits(values.get("buffer_size", kind.buffer_size), *spaces)
+        values = {**values, "buffer_size": buffer}
+        hints = hints_for(kind, name)
+        values = values | (from_toml(kind, read_toml(file), kind.__name__, hints) if file else {})
+        options = flags_of(kind, values)
+        flags = cls.flags({"total_timesteps": preset.total_timesteps}) | options
+        whose = f"those of the recipe {recipe}" if recipe is not None else _whose(name, preset)
+        text = f"Train {algorithm} in {name}; leaves runs/{name}/N/.\n\nThe defaults are {whose}."
+        found, unknown = parse_flags(flags, helped or words, prog, text)
+        names = [word[2:].partition("=")[0].removeprefix("no-").replace("-", "_") for word in unknown[:1]]
+        check_known(kind, names, kind.__name__, hints)
+        try:
+            config = kind(**{option: found.pop(option) for option in options})
+        except UsageError as error:
+            if recipe is not None or preset.recipe is None:
+                raise
+            raise UsageError(
+                f"{error} (where neither flags nor a file say otherwise, {name} has the options of the recipe "
+                f"{preset.recipe}; plain DDPG is --recipe ddpg)"
+            ) from None
+        if too_much and config.buffer_size == buffer and not helped:
+            print_to_stderr(too_much)
+        return functools.partial(cls(**found), config)
+
+    def __call__(self, config: "AgentConfig | None" = None) -> None:
+        """Train, and report."""
+        from ddpg.workers.worker_options import check_collector
+
+        self.check_tracker()
+        check_collector(self.collector, self.workers, self.ray_address)
+        with stdout_reserved_for_answer(self.json):
+            import_with_tensorflow("ddpg.runs.training", say=self.progress_bar)
+            from ddpg.runs import training
+            from ddpg.runs.report import print_report
+
+            run = training.train(
+                self.env,
+                config,
+                seed=self.seed,
+                total_timesteps=self.total_timesteps,
+                root=self.root,
+                evaluation_interval=self.evaluation_interval,
+                evaluation_episodes=self.evaluation_episodes,
+                n_envs=self.n_envs,
+                vectorization=self.vectorization,
+                wrappers=self.wrap,
+                collector=self.collector,
+                workers=self.workers,
+                ray_address=self.ray_address,
+                progress_bar=self.progress_bar,
+                track=self.track,
+            )
+        print_report(run, self.json)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Resume(JSONOption, ProgressOption, WithTracker, RunEnvironmentCommand):
+    """Go on with an interrupted run."""
+
+    total_timesteps: int | None = option(None, "a new goal; none: the run's")
+    checkpoint: str = option("latest", "latest, or the steps of the one to go back to", metavar="N")
+    workers: int | None = option(None, "of a run with workers: how many from now on; none: the run's")
+    ray_address: str | None = option(None, "of its Ray cluster now; none: the run's", metavar="ADDRESS")
+
+    def __call__(self) -> None:
+        """Go on, and report."""
+        from ddpg.runs import run_directory
+
+        with stdout_reserved_for_answer(self.json):
+            self.check_tracker()
+            run_directory.read_config(self.run)  # before TensorFlow is imported, which takes seconds
+            import_from_working_directory(*self.allow_import)
+            import_with_tensorflow("ddpg.runs.training", say=self.progress_bar)
+            from ddpg.runs import training
+            from ddpg.runs.report import print_report
+
+            run = training.resume(
+                self.run,
+                total_timesteps=self.total_timesteps,
+                which=self.checkpoint,
+                allow_import=self.allow_import,
+                workers=self.workers,
+                ray_address=self.ray_address,
+                progress_bar=self.progress_bar,
+                track=self.track,
+            )
+        print_report(run, self.json)
+
+
+def _whose(name: str, preset: "Preset") -> str:
+    """Return whose the defaults of an environment are, for its help."""
+    from ddpg.config.presets import PRESETS
+
+    of_recipe = "" if preset.recipe is None else f"those of the recipe {preset.recipe}"
+    if name in PRESETS:
+        return "its preset's" + (f", {of_recipe}" if of_recipe else "")
+    return f"{of_recipe or 'the same everywhere'}: {name} has no preset"
+
+
+def _steps(given: object, usual: int) -> int:
+    """Return the length of a run for its preset; what is no number of steps is refused later, by its name."""
+    return int(given) if isinstance(given, (int, float)) and 1 <= given < math.inf else usual
+
+
+def _options_of_all_algorithms() -> dict[str, Flag]:
+    """Return the options of all algorithms; the texts of those that one alone has name it."""
+    from ddpg.config.algorithm_options import CONFIGS
+
+    owners: dict[str, list[str]] = {}
+    for algorithm, kind in CONFIGS.items():
+        for field in dataclasses.fields(kind):
+            owners.setdefault(field.name, []).append(algorithm)
+    notes = {name: f" [{whose[0]}]" for name, whose in owners.items() if len(whose) < len(CONFIGS)}
+    return {name: flag for kind in CONFIGS.values() for name, flag in flags_of(kind, notes=notes).items()}
+
+
+def _environment(
+    env_id: str, wrappers: Sequence[str]
+) -> tuple[str, str, "type[AgentConfig]", "tuple[gym.Space, gym.Space]"]:
+    """Return an environment's id without its module, its algorithm, the class of that one's options, and its spaces."""
+    from ddpg.config.algorithm_options import CONFIGS
+    from ddpg.interaction.env_calls import close_quietly
+    from ddpg.interaction.spaces import algorithm_for
+    from ddpg.runs.env_factory import env_id_of, make_env
+
+    env = make_env(env_id, wrappers)
+    name, algorithm = env_id_of(env), algorithm_for(env.action_space)
+    spaces = env.observation_space, env.action_space
+    close_quietly(env)
+    return name, algorithm, CONFIGS[algorithm], spaces

@@ -1,1 +1,0 @@
-"""What stands behind single commands of ``ddpg``: their flags, and what they print."""

@@ -1,0 +1,95 @@
+"""Machine code kept on disk, so that the next start need not compile it again.
+
+Code is read from the user's own cache directory alone, never from a run or a checkpoint. The directory and the file
+must be the user's, no symbolic links, and not writable by group or others. The file's SHA-256 must match, which covers
+its key too, so that one piece never stands for another, and so must its length: LLVM's loader does not survive code
+that is cut off. What does not hold is compiled anew.
+"""
+
+import contextlib
+import hashlib
+import os
+import re
+import stat
+import tempfile
+from pathlib import Path
+
+import platformdirs
+
+VARIABLE = "DDPG_CACHE"  # a directory instead of the user's; "off": nothing is kept
+KEPT = 100  # files; those read or written last
+_HEAD = 8 + hashlib.sha256().digest_size  # bytes before the code
+_OURS = re.compile(r"[0-9a-f]{64}(\..*)?")  # a key, or a file that a kill left before it got its name
+
+
+def read(key: str) -> bytes | None:
+    """Return the code kept under ``key``, hexadecimal; ``None`` where there is none, or none to trust."""
+    folder = _folder()
+    if folder is None:
+        return None
+    try:
+        # Not a link's target, and a pipe must not make the open wait.
+        flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+        with open(os.open(folder / key, flags), "rb") as file:
+            status = os.fstat(file.fileno())  # of the file that is read, whatever has its name by now
+            if not (stat.S_ISREG(status.st_mode) and _is_ours(status)):
+                return None
+            content = file.read()
+        os.utime(folder / key)
+    except OSError:
+        return None
+    code = content[_HEAD:]
+    return code if code and content[:_HEAD] == _head(key, code) else None
+
+
+def write(key: str, code: bytes) -> None:
+    """Keep code under ``key``, where a directory can be written; the files used longest ago make room."""
+    folder = _folder()
+    if folder is None or not code:
+        return
+    with contextlib.suppress(OSError):
+        descriptor, name = tempfile.mkstemp(prefix=f"{key}.", dir=folder)  # mode 600
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(_head(key, code) + code)
+            os.replace(name, folder / key)
+        except OSError:
+            os.unlink(name)
+        _make_room(folder)
+
+
+def _make_room(folder: Path) -> None:
+    """Remove the files used longest ago, beyond :data:`KEPT`; other processes may remove them at the same time."""
+    ages = []
+    for path in folder.iterdir():
+        if _OURS.fullmatch(path.name):
+            with contextlib.suppress(FileNotFoundError):
+                ages.append((path.lstat().st_mtime, path))
+    for _, path in sorted(ages)[:-KEPT]:
+        path.unlink(missing_ok=True)
+
+
+def _head(key: str, code: bytes) -> bytes:
+    """Return the code's length, and the SHA-256 of key, length and code."""
+    length = len(code).to_bytes(8, "little")
+    return length + hashlib.sha256(key.encode() + length + code).digest()
+
+
+def _is_ours(status: os.stat_result) -> bool:
+    """Tell whether a file or directory is the user's, and nobody else may write it; always on Windows."""
+    others = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    return not hasattr(os, "getuid") or (status.st_uid == os.getuid() and not others)
+
+
+def _folder() -> Path | None:
+    """Return the directory, made where it is not there; ``None`` where there is none, or others may write in it."""
+    chosen = os.environ.get(VARIABLE)
+    if chosen == "off":
+        return None
+    try:
+        folder = (Path(chosen) if chosen else platformdirs.user_cache_path("ddpg")) / "native"
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        status = folder.lstat()
+    except (OSError, RuntimeError):
+        return None
+    return folder if stat.S_ISDIR(status.st_mode) and _is_ours(status) else None

@@ -1,0 +1,196 @@
+"""LLVM code of a matrix product whose shape is known: register tiles, packing, transposition.
+
+C = A·B is computed tile by tile: some rows of C by some columns, which stay in registers while the inner dimension
+runs. The columns of B that a tile needs are packed side by side first, so that they are read in a row. Of A each number
+is read by itself, so a transposed one is read where it is. (K. Goto and R. van de Geijn, Anatomy of High-Performance
+Matrix Multiplication, 2008.)
+"""
+
+import dataclasses
+from collections.abc import Iterable
+
+from ddpg.compiler.llvm_builder import ELEMENTWISE, FunctionBuilder
+
+BLOCK = 8  # rows and columns that are transposed in registers
+
+
+@dataclasses.dataclass(frozen=True)
+class RegisterFile:
+    """What the machine has: floats in a vector, and how many rows and vectors of a tile fit its registers."""
+
+    width: int
+    rows: int
+    vectors: int = 2
+
+    @property
+    def panel(self) -> int:
+        """Columns of a tile."""
+        return self.width * self.vectors
+
+
+def register_file(features: str) -> RegisterFile:
+    """Return those of a machine with LLVM's ``features``."""
+    known = features.split(",")
+    if "+avx512f" in known:
+        return RegisterFile(16, 14)
+    return RegisterFile(8, 6) if "+avx2" in known else RegisterFile(4, 6)
+
+
+class GemmFunctions:
+    """C = A·B, either argument given transposed: ``NAME.N(a, b, c, packed)`` computes N rows of C.
+
+    Args:
+        name: as above.
+        shape: rows, columns, and the inner dimension.
+        transposed: whether A and B are given so.
+        machine: what its registers hold.
+        parts: the numbers N of rows; ``None``: all.
+
+    Attributes:
+        text: the functions.
+        packed: floats that each worker needs.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        shape: tuple[int, int, int],
+        transposed: tuple[bool, bool],
+        machine: RegisterFile,
+        parts: Iterable[int] | None = None,
+    ):
+        self._machine = machine
+        self._rows, self._columns, self._inner = shape
+        self._transposed, self._other_transposed = transposed
+        self._texts: dict[str, str] = {}
+        self.packed = self._inner * machine.panel
+        for rows in sorted(set(parts or [self._rows])):
+            self._write(f"{name}.{rows}", rows)
+        self.text = "\n\n".join(self._texts.values())
+
+    def _write(self, name: str, rows: int) -> None:
+        lines, panel = FunctionBuilder(), self._machine.panel
+        with lines.loop(0, self._columns // panel) as index:
+            self._panel(lines, f"{name}.panel", rows, lines.times(index, panel), panel)
+        start = self._columns // panel * panel
+        while start < self._columns:
+            width = max(size for size in (self._machine.width, 8, 4, 2, 1) if size <= self._columns - start)
+            self._panel(lines, f"{name}.panel", rows, start, width)
+            start += width
+        self._texts[name] = lines.function(name, ("a", "b", "c", "packed"))
+
+    def _panel(self, lines: FunctionBuilder, name: str, rows: int, column: str | int, width: int) -> None:
+        """Compute ``width`` columns of C from ``column`` on."""
+        source = lines.at("%b", lines.times(column, self._inner if self._other_transposed else 1))
+        name = f"{name}{width}"
+        if name not in self._texts:
+            self._texts[name] = self._panel_function(name, rows, width)
+        lines.do(f"call void @{name}(ptr %a, ptr {source}, ptr {lines.at('%c', column)}, ptr %packed)")
+
+    def _panel_function(self, name: str, rows: int, width: int) -> str:
+        """Pack ``width`` columns of B, then go down the rows of A and C, a tile at a time; tiles differ by a row."""
+        if self._other_transposed:
+            self._texts[f"{name}.pack"] = _transpose_function(f"{name}.pack", width, self._inner)
+        else:
+            self._texts[f"{name}.pack"] = _copy_function(f"{name}.pack", self._inner, width, self._columns)
+        lines = FunctionBuilder()
+        lines.do(f"call void @{name}.pack(ptr %b, ptr %packed)")
+        tiles = -(-rows // self._machine.rows)
+        height, higher = divmod(rows, tiles)
+        for count, high, start in ((higher, height + 1, 0), (tiles - higher, height, higher * (height + 1))):
+            if not count:
+                continue
+            tile = f"{name}.tile{high}"
+            self._texts[tile] = self._tile(tile, high, width)
+            with lines.loop(0, count) as index:
+                row = lines.add(f"add i64 {lines.times(index, high)}, {start}")
+                a = lines.at("%a", row if self._transposed else lines.times(row, self._inner))
+                c = lines.at("%c", lines.times(row, self._columns))
+                lines.do(f"call void @{tile}(ptr {a}, ptr %packed, ptr {c})")
+        return lines.function(name, ("a", "b", "c", "packed"))
+
+    def _tile(self, name: str, rows: int, width: int) -> str:
+        """Return the function of ``rows`` by ``width`` numbers of C, kept in registers over the inner dimension."""
+        env_index = min(width, self._machine.width)
+        vector, parts = f"<{env_index} x float>", range(width // env_index)
+        lines = FunctionBuilder()
+        lines.do("br label %loop")
+        lines.label("loop")
+        lines.do("%k = phi i64 [0, %entry], [%next, %loop]")
+        sums = {(row, part): f"%c{row}.{part}" for row in range(rows) for part in parts}
+        for total in sums.values():
+            lines.do(f"{total} = phi {vector} [zeroinitializer, %entry], [{total}.next, %loop]")
+        start = lines.times("%k", width)
+        columns = [lines.load("%b", start, part * env_index, type_=vector) for part in parts]
+        place, apart = (lines.times("%k", self._rows), 1) if self._transposed else ("%k", self._inner)
+        for row in range(rows):
+            one = lines.load("%a", place, row * apart)
+            first = lines.add(f"insertelement {vector} poison, float {one}, i32 0")
+            spread = lines.add(f"shufflevector {vector} {first}, {vector} poison, <{env_index} x i32> zeroinitializer")
+            for part in parts:
+                product = lines.add(f"fmul {ELEMENTWISE} {vector} {spread}, {columns[part]}")
+                lines.do(f"{sums[row, part]}.next = fadd {ELEMENTWISE} {vector} {sums[row, part]}, {product}")
+        lines.do("%next = add nuw nsw i64 %k, 1")
+        lines.do(f"%over = icmp eq i64 %next, {self._inner}")
+        lines.do("br i1 %over, label %end, label %loop")
+        lines.label("end")
+        for (row, part), total in sums.items():
+            lines.store(f"{total}.next", "%c", row * self._columns + part * env_index, type_=vector)
+        return lines.function(name, ("a", "b", "c"))
+
+
+def _copy_function(name: str, rows: int, columns: int, stride: int) -> str:
+    """Return a function that copies ``rows`` of ``columns`` numbers, ``stride`` apart, one behind the other."""
+    lines, vector = FunctionBuilder(), f"<{columns} x float>"
+    with lines.loop(0, rows) as row:
+        value = lines.load("%b", lines.times(row, stride), type_=vector)
+        lines.store(value, "%to", lines.times(row, columns), type_=vector)
+    return lines.function(name, ("b", "to"))
+
+
+def _transpose_function(name: str, rows: int, columns: int) -> str:
+    """Return a function ``(b, to)`` that transposes ``rows`` by ``columns`` numbers, in blocks of 8 by 8."""
+    lines = FunctionBuilder()
+    whole, rest = divmod(rows, BLOCK)
+    wide, narrow = divmod(columns, BLOCK)
+    with lines.loop(0, whole) as block:
+        row = lines.times(block, BLOCK)
+        with lines.loop(0, wide) as other:
+            _transpose_block(lines, (row, lines.times(other, BLOCK)), columns, rows)
+        _transpose_scalar(lines, (row, wide * BLOCK), (BLOCK, narrow), columns, rows)
+    _transpose_scalar(lines, (whole * BLOCK, 0), (rest, columns), columns, rows)
+    return lines.function(name, ("b", "to"))
+
+
+def _transpose_scalar(
+    lines: FunctionBuilder, start: tuple, shape: tuple[int, int], stride: int, goal_stride: int
+) -> None:
+    """Transpose what is no whole block, a number at a time."""
+    with lines.loop(0, shape[0]) as one, lines.loop(0, shape[1]) as other:
+        row = lines.add(f"add i64 {one}, {start[0]}")
+        column = lines.add(f"add i64 {other}, {start[1]}")
+        value = lines.load("%b", lines.times(row, stride), column)
+        lines.store(value, "%to", lines.times(column, goal_stride), row)
+
+
+def _transpose_block(lines: FunctionBuilder, start: tuple[str, str], stride: int, goal_stride: int) -> None:
+    """Transpose 8 by 8 numbers in registers: pairs, then fours, then halves change places."""
+    row, column = start
+    vector = f"<{BLOCK} x float>"
+    source = lines.at("%b", lines.times(row, stride), column)
+    goal = lines.at("%to", lines.times(column, goal_stride), row)
+    rows = [lines.load(source, index * stride, type_=vector) for index in range(BLOCK)]
+    for distance in (1, 2, 4):
+        new = list(rows)
+        for index in range(BLOCK):
+            if index & distance:
+                continue
+            one, other = rows[index], rows[index | distance]
+            low = [place if not place & distance else BLOCK + place - distance for place in range(BLOCK)]
+            high = [place + distance if not place & distance else BLOCK + place for place in range(BLOCK)]
+            for place, mask in ((index, low), (index | distance, high)):
+                chosen = ", ".join(f"i32 {from_}" for from_ in mask)
+                new[place] = lines.add(f"shufflevector {vector} {one}, {vector} {other}, <{BLOCK} x i32> <{chosen}>")
+        rows = new
+    for index in range(BLOCK):
+        lines.store(rows[index], goal, index * goal_stride, type_=vector)

@@ -1,0 +1,177 @@
+"""Compile LLVM's text to machine code of this processor, with its denormal mode.
+
+A processor computes with them hundreds of times slower, and they gather: averages of what a dead unit once said shrink
+by a factor in every update, the tails of a softmax multiply with small errors.
+"""
+
+import contextlib
+import ctypes
+import functools
+import hashlib
+from collections.abc import Callable, Iterator
+from importlib import metadata
+from types import ModuleType
+from typing import Any
+
+from ddpg.compiler import code_cache
+from ddpg.compiler.codegen import ALONE, ENTRY
+from ddpg.compiler.codegen_gemm import RegisterFile, register_file
+from ddpg.compiler.ir import Unsupported
+
+# By LLVM's architecture: the type of the register that says how floats are computed with, how it is read and written,
+# and its bits for 0 in place of subnormal results and arguments.
+_X86 = """
+declare void @llvm.x86.sse.stmxcsr(ptr)
+declare void @llvm.x86.sse.ldmxcsr(ptr)
+
+define internal i64 @mode() noinline nounwind {
+  %place = alloca i32
+  call void @llvm.x86.sse.stmxcsr(ptr %place)
+  %short = load volatile i32, ptr %place
+  %now = zext i32 %short to i64
+  ret i64 %now
+}
+
+define internal void @set_mode(i64 %wanted) noinline nounwind {
+  %place = alloca i32
+  %short = trunc i64 %wanted to i32
+  store i32 %short, ptr %place
+  call void @llvm.x86.sse.ldmxcsr(ptr %place)
+  ret void
+}"""
+_ARM = """
+declare i64 @llvm.aarch64.get.fpcr()
+declare void @llvm.aarch64.set.fpcr(i64)
+
+define internal i64 @mode() noinline nounwind {
+  %now = call i64 @llvm.aarch64.get.fpcr()
+  ret i64 %now
+}
+
+define internal void @set_mode(i64 %wanted) noinline nounwind {
+  call void @llvm.aarch64.set.fpcr(i64 %wanted)
+  ret void
+}"""
+_OTHER = """
+define internal i64 @mode() noinline nounwind {
+  ret i64 0
+}
+
+define internal void @set_mode(i64 %wanted) noinline nounwind {
+  ret void
+}"""
+_BITS = {"x86_64": (_X86, 0x8040), "aarch64": (_ARM, 1 << 24), "arm64": (_ARM, 1 << 24)}
+
+
+def denormal_mode_functions(triple: str) -> str:
+    """Return LLVM's text of ``i64 flush()``, which returns the mode it changes, and ``set_mode(i64)`` to go back to it.
+
+    Args:
+        triple: the machine, as LLVM writes it; where it is none of those known here, nothing is changed.
+    """
+    text, bits = _BITS.get(triple.partition("-")[0], (_OTHER, 0))
+    return f"""{text}
+
+define internal i64 @flush() noinline nounwind {{
+  %now = call i64 @mode()
+  %wanted = or i64 %now, {bits}
+  call void @set_mode(i64 %wanted)
+  ret i64 %now
+}}"""
+
+
+PIPELINE = 1  # counts the ways in which optimised has worked: code of another one is not taken from the cache
+
+
+class CompilerFailure(Unsupported):
+    """LLVM is not there, or refuses what it was given: no limit of ours, as a missing translation is."""
+
+
+@contextlib.contextmanager
+def _llvm_failures() -> Iterator[None]:
+    """Let whatever LLVM raises be a :class:`CompilerFailure`: updates are compiled by XLA then."""
+    try:
+        yield
+    except Unsupported:
+        raise
+    except Exception as error:
+        lines = str(error).strip().splitlines() or [""]
+        raise CompilerFailure(f"LLVM failed: {type(error).__name__}: {' '.join(lines[:2])}") from error
+
+
+@_llvm_failures()
+def host_registers() -> RegisterFile:
+    """Return what this machine's registers hold.
+
+    Raises:
+        CompilerFailure: llvmlite cannot be imported, or fails.
+    """
+    return register_file(_llvm().get_host_cpu_features().flatten())
+
+
+class CompiledModule:
+    """A module's entries as functions of a count, a worker's number and addresses; they run without Python's lock.
+
+    Attributes:
+        run: what each worker calls.
+        run_alone: does the same in one call; ``run`` itself where there is one worker.
+
+    Raises:
+        CompilerFailure: LLVM refuses the text, or cannot make code of it.
+    """
+
+    @_llvm_failures()
+    def __init__(self, text: str, pointers: int):
+        llvm = _llvm()
+        target = llvm.Target.from_default_triple().create_target_machine(
+            cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=3
+        )
+        text = f"{text}\n\n{denormal_mode_functions(llvm.get_default_triple())}"
+        key = _key(text)
+        kept = code_cache.read(key)
+        module = optimised(text, target, llvm.get_default_triple()) if kept is None else llvm.parse_assembly("")
+        self._engine = llvm.create_mcjit_compiler(module, target)  # the code lives as long as this
+        self._engine.set_object_cache(lambda _, code: code_cache.write(key, code), lambda _: kept)
+        self._engine.finalize_object()
+        prototype = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, *[ctypes.c_void_p] * pointers)
+        self.run: Callable[..., None] = prototype(self._engine.get_function_address(ENTRY))
+        alone = self._engine.get_function_address(ALONE)
+        self.run_alone: Callable[..., None] = prototype(alone) if alone else self.run
+
+
+@functools.lru_cache(8)
+def compile_module(text: str, pointers: int) -> CompiledModule:
+    """Return a module, compiled; agents that differ in their numbers alone share it."""
+    return CompiledModule(text, pointers)
+
+
+def optimised(text: str, target: Any, triple: str) -> Any:
+    """Return the module of ``text``, optimised for a target machine of llvmlite and its ``triple``."""
+    llvm = _llvm()
+    module = llvm.parse_assembly(text)
+    module.triple, module.data_layout = triple, str(target.target_data)
+    module.verify()
+    tuning = llvm.create_pipeline_tuning_options(speed_level=3)
+    tuning.loop_vectorization = tuning.slp_vectorization = tuning.loop_unrolling = True
+    passes = llvm.create_pass_builder(target, tuning)
+    passes.getModulePassManager().run(module, passes)
+    return module
+
+
+def _key(text: str) -> str:
+    """Return a name for the code of ``text``: whatever else decides on it is part of the name."""
+    llvm = _llvm()
+    machine = llvm.get_default_triple(), llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
+    parts = (text, str(PIPELINE), *machine, metadata.version("llvmlite"), *map(str, llvm.llvm_version_info))
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+@functools.cache
+def _llvm() -> ModuleType:
+    try:
+        from llvmlite import binding
+    except ImportError as error:
+        raise CompilerFailure(f"llvmlite cannot be imported ({error})") from None
+    binding.initialize_native_target()
+    binding.initialize_native_asmprinter()
+    return binding

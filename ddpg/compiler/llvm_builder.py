@@ -1,0 +1,123 @@
+"""Build LLVM's text one instruction at a time.
+
+Which of LLVM's floating-point flags are sound, and where:
+
+- ``contract``, everywhere: a product and a sum are rounded once; what is not finite stays so.
+- ``reassoc``, on the addition of a reduction over a dimension alone: a partial sum for each lane of a vector. The order
+  of the terms was free anyway.
+- ``nsz``, nowhere. With ``reassoc`` it permits ``(x - y) + y = x`` and the like, which removes the guard
+  ``scale + (norm - norm)`` of ``tf.clip_by_global_norm``; ``reassoc`` without it permits the lanes and little else.
+- ``arcp``, nowhere: ``x / y`` as ``x * (1 / y)`` is 0 for y above 8.5e37, and on x86 ``1 / sqrt(0)`` becomes an
+  estimate, NaN in place of infinity.
+- ``nnan``, ``ninf``, ``afn``, nowhere: diverged training has to be seen.
+"""
+
+import contextlib
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+ELEMENTWISE = "contract"
+REDUCTION = "reassoc contract"
+
+
+class FunctionBuilder:
+    """Instructions of one function, each with a name of its own."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = ["entry:"]
+        self._count = 0
+
+    def function(self, name: str, pointers: Sequence[str], numbers: Sequence[str] = ()) -> str:
+        """Return the function of these instructions; its ``pointers`` never reach the same memory."""
+        given = ", ".join([*(f"ptr noalias %{name}" for name in pointers), *(f"i64 %{name}" for name in numbers)])
+        head = f"define internal void @{name}({given}) noinline nounwind"
+        return "\n".join([f"{head} {{", *self.lines, "  ret void", "}"])
+
+    def add(self, instruction: str) -> str:
+        """Add an instruction; return its result's name."""
+        self._count += 1
+        self.lines.append(f"  %v{self._count} = {instruction}")
+        return f"%v{self._count}"
+
+    def do(self, instruction: str) -> None:
+        """Add an instruction without a result."""
+        self.lines.append(f"  {instruction}")
+
+    def label(self, name: str) -> None:
+        """Begin a block."""
+        self.lines.append(f"{name}:")
+
+    @contextlib.contextmanager
+    def loop(self, low: str | int, high: str | int) -> Iterator[str]:
+        """Repeat what is added inside for each index from ``low`` up to ``high``, which is not among them."""
+        self._count += 1
+        name = f"loop{self._count}"
+        with self.when(f"icmp slt i64 {low}, {high}", name):
+            self.do(f"br label %{name}")
+            self.label(name)
+            self.do(f"%{name}.i = phi i64 [{low}, %{name}.then], [%{name}.next, %{name}.latch]")
+            yield f"%{name}.i"
+            self.do(f"br label %{name}.latch")
+            self.label(f"{name}.latch")
+            self.do(f"%{name}.next = add nsw i64 %{name}.i, 1")
+            self.do(f"%{name}.over = icmp sge i64 %{name}.next, {high}")
+            self.do(f"br i1 %{name}.over, label %{name}.out, label %{name}")
+            self.label(f"{name}.out")
+
+    @contextlib.contextmanager
+    def when(self, condition: str, name: str | None = None) -> Iterator[None]:
+        """Do what is added inside where a comparison holds."""
+        holds = self.add(condition)
+        name = name or f"when{self._count}"
+        self.do(f"br i1 {holds}, label %{name}.then, label %{name}.after")
+        self.label(f"{name}.then")
+        yield
+        self.do(f"br label %{name}.after")
+        self.label(f"{name}.after")
+
+    def at(self, pointer: str, *offsets: str | int) -> str:
+        """Return the address of the float at the sum of ``offsets``."""
+        place = str(offsets[0])
+        for offset in offsets[1:]:
+            if offset not in (0, "0"):
+                place = self.add(f"add nsw i64 {place}, {offset}")
+        return pointer if place == "0" else self.add(f"getelementptr float, ptr {pointer}, i64 {place}")
+
+    def times(self, index: str | int, factor: int) -> str:
+        """Return an index times a number."""
+        return str(index) if factor == 1 else self.add(f"mul nsw i64 {index}, {factor}")
+
+    def load(self, pointer: str, *offsets: str | int, type_: str = "float") -> str:
+        """Return what stands there."""
+        return self.add(f"load {type_}, ptr {self.at(pointer, *offsets)}, align 4")
+
+    def store(self, value: str, pointer: str, *offsets: str | int, type_: str = "float") -> None:
+        """Write there."""
+        self.do(f"store {type_} {value}, ptr {self.at(pointer, *offsets)}, align 4")
+
+    def binary(self, operation: str, one: str, other: str) -> str:
+        """Return a binary operation's result: fadd, fsub, fmul or fdiv."""
+        return self.add(f"{operation} {ELEMENTWISE} float {one}, {other}")
+
+    def accumulate(self, total: str, value: str) -> str:
+        """Return a sum over a dimension with one more ``value``; LLVM may keep several partial sums of it."""
+        return self.add(f"fadd {REDUCTION} float {total}, {value}")
+
+    def larger(self, one: str, other: str) -> str:
+        """Return the larger of two, NaN if either is."""
+        return self.add(f"call float @llvm.maximum.f32(float {one}, float {other})")
+
+    def call(self, name: str, *arguments: str) -> str:
+        """Return what an intrinsic of floats makes of ``arguments``."""
+        return self.add(f"call {ELEMENTWISE} float @llvm.{name}.f32({', '.join(f'float {a}' for a in arguments)})")
+
+    def choose(self, comparison: str, one: str, other: str, then: str, otherwise: str) -> str:
+        """Return ``then`` where the comparison holds, else ``otherwise``; with NaN only u... comparisons hold."""
+        holds = self.add(f"fcmp {comparison} float {one}, {other}")
+        return self.add(f"select i1 {holds}, float {then}, float {otherwise}")
+
+
+def float_literal(value: float) -> str:
+    """Return a float32 as LLVM writes it: its double's bits."""
+    return f"0x{int(np.float64(np.float32(value)).view(np.uint64)):016X}"

@@ -1,0 +1,354 @@
+"""One options class per algorithm: the schema of a training run for Python, TOML files and flags."""
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ddpg.config.options import Options, document_options, option
+from ddpg.errors import UsageError
+from ddpg.policies.noise import NOISES, Noise
+from ddpg.policies.schedules import SCHEDULES
+from ddpg.replay.priorities import KINDS
+
+ACTIVATIONS = ("relu", "tanh", "elu", "selu", "leaky_relu", "sigmoid", "softplus", "softsign", "linear")
+OUTPUT_INITS = ("small", "fan_in")
+RENORMS = ("renorm", "renorm_soft")
+NORMS = ("batch", "layer", *RENORMS)
+
+_target_option = functools.partial(option, group="targets")
+_critics = functools.partial(option, group="critics")
+
+
+@dataclasses.dataclass(frozen=True)
+class TD3Options(Options):
+    """What TD3 adds to DDPG (Fujimoto et al. 2018): :mod:`ddpg.algorithms.td3`."""
+
+    n_critics: int = _critics(1, "critics, of whose targets the least value counts (TD3: 2)", at_most=32)
+    policy_delay: int = _target_option(1, "updates of the critics for one of the actor and of all targets (TD3: 2)")
+    target_policy_noise: float = _target_option(
+        0.0, "deviation of the noise on the target's action, in half-ranges of the action box (TD3: 0.2)"
+    )
+    target_noise_clip: float = _target_option(0.5, "largest magnitude of that noise, in half-ranges")
+
+    def __post_init__(self):
+        super().__post_init__()
+        for name in ("n_critics", "policy_delay"):
+            self._check(getattr(self, name) >= 1, name, "at least 1")
+        self._check(0 <= self.target_policy_noise < math.inf, "target_policy_noise", "a finite number >= 0")
+        self._check_positive("target_noise_clip")
+
+
+@dataclasses.dataclass(frozen=True)
+class CriticOptions(Options):
+    """What a critic is, apart from the actor: :mod:`ddpg.networks.critic` and its norm and decay."""
+
+    critic: str = _critics(
+        "scalar", "categorical: Q as the mean of a distribution, learned by cross-entropy", ("scalar", "categorical")
+    )
+    atoms: int = _critics(101, "categorical: values that the distribution is over", at_most=2**16)
+    v_min: float = _critics(-10.0, "categorical: least value of Q")
+    v_max: float = _critics(10.0, "categorical: largest value of Q")
+    target_spread: float = _critics(
+        0.0, "categorical: standard deviation of the target, in distances between values (HL-Gauss: 0.75); 0: two-hot"
+    )
+    critic_norm: str | None = _critics(
+        "same", "normalisation of the critics' hidden layers: the same as norm's, or another", ("same", *NORMS)
+    )
+    critic_l2: float = _critics(0.0, "decay of the critics' weights, as an L2 term of their loss (the paper's: 1e-2)")
+
+    def __post_init__(self):
+        super().__post_init__()
+        self._check(self.atoms >= 2, "atoms", "at least 2")
+        self._check(-math.inf < self.v_min < self.v_max < math.inf, "v_min", f"finite and below v_max={self.v_max!r}")
+        self._check(0 <= self.target_spread < math.inf, "target_spread", "a finite number >= 0")
+        self._check(0 <= self.critic_l2 < math.inf, "critic_l2", "a finite number >= 0")
+
+
+if TYPE_CHECKING:
+    from ddpg.gradients.bounding import Bounding
+else:
+    Bounding = tuple  # what it is; its module would import TensorFlow
+
+
+_TD_TARGETS = ("stop_gradient", "placeholder", "output_delta", "residual_gradient")
+
+_networks, _learning, _targets, _replay, _exploration, _gradients, _running = (
+    functools.partial(option, group=heading)
+    for heading in (
+        "networks",
+        "learning",
+        "targets",
+        "memory",
+        "exploration",
+        "gradient paths",
+        "computing",
+    )
+)
+
+
+@document_options
+@dataclasses.dataclass(frozen=True)
+class AgentConfig(Options):
+    """What DDPG and DQN have in common.
+
+    Every field is a flag of ``ddpg train`` (``--batch-size 64``) and a key of a TOML file
+    (``batch_size = 64``). Fields that take a name also take a callable of one's own, in Python.
+
+    Raises:
+        UsageError: a value of the wrong type or outside its range.
+    """
+
+    hidden: tuple[int, ...] = _networks((256, 256), "units of the hidden layers", max_items=64)
+    activation: str | Callable = _networks("relu", "activation of the hidden layers", ACTIVATIONS)
+    norm: str | None = _networks(
+        None,
+        "normalisation of the hidden layers; renorm: CrossQ's; renorm_soft: that, of inputs only the large scaled",
+        NORMS,
+    )
+    block: str = _networks(
+        "plain",
+        "residual: SimBa's blocks, whose width hidden tells, and again for every block",
+        ("plain", "residual"),
+    )
+    output_init: str = _networks(
+        "small", "how output layers begin; small: U(±3e-3), DDPG's paper; fan_in: as hidden layers do", OUTPUT_INITS
+    )
+    gamma: float | None = _learning(
+        0.99, "discount factor; none: 1 - 5/T within [0.95, 0.995], T the environment's longest episode"
+    )
+    tau: float = _targets(0.005, "step of the target networks, in (0, 1]")
+    learning_rate_schedule: str | Callable = _learning(
+        "constant",
+        "of the step sizes; linear: down to 0 at the end of learning; cooldown: the same within its last fifth",
+        [*SCHEDULES],
+    )
+    batch_size: int = _learning(256, "transitions in a minibatch", at_most=2**20)
+    buffer_size: int = _replay(1_000_000, "transitions the replay memory holds")
+    learning_starts: int = _learning(1_000, "steps of uniform random actions before learning")
+    updates_per_step: float = _learning(1.0, "gradient updates per environment step")
+    updates_per_call: int = _running(32, "gradient updates fused into one compiled call", at_most=2**16)
+    overlap: bool = _running(False, "make updates while the environments step, from what was stored before that step")
+    exploration_steps: int = _exploration(
+        10_000, "environment steps from the initial to the final share of random actions"
+    )
+    td_target: str | Callable = _gradients("stop_gradient", "how the target becomes a number", _TD_TARGETS)
+    clip_delta: float | None = _gradients(None, "output_delta: largest magnitude of target minus prediction, or none")
+    rescale_rewards: bool = _learning(False, "divide rewards by the largest one seen (at least 1), as DQN 3.0")
+    target: str = _targets(
+        "ema",
+        "networks of y; ema: their moving averages; online: themselves, as they are; none: CrossQ's joint pass",
+        ("ema", "online", "none"),
+    )
+    critic_loss: str | Callable = _learning("mse", "of the critic or Q-network; huber: threshold 1", ("mse", "huber"))
+    optimizer: str | Callable = _learning(
+        "adam", "of every network; momentum: 0.9", ("adam", "rmsprop", "sgd", "momentum")
+    )
+    adam_beta1: float = _learning(0.9, "adam: decay of its first moment, in [0, 1)")
+    max_gradient_norm: float | None = _learning(None, "largest norm of each network's gradients in a step, or none")
+    jit: bool = _running(True, "compile the updates")
+    compiler: str = _running(
+        "auto",
+        "of compiled updates; native: our own, on a CPU; auto: native where it can translate them, else xla",
+        ("auto", "native", "xla"),
+    )
+    threads: int | None = _running(
+        None, "that share a native update; none: by its size, at most as many as there are cores for this process"
+    )
+    n_steps: int = _targets(
+        1, "rewards in a return before the target bootstraps; fewer where the episode ends sooner", at_most=1000
+    )
+    prioritised: str | None = _replay(
+        None, "draw transitions by TD error; lap: brings the Huber loss; none: uniformly", KINDS
+    )
+    priority_exponent: float | None = _replay(
+        None, "exponent of the priorities, 0: uniform; none: 0.6 of proportional, 0.4 of lap"
+    )
+    priority_correction: float = _replay(
+        0.4, "proportional: exponent of the importance weights at the start, in [0, 1]"
+    )
+    priority_correction_steps: int = _replay(100_000, "proportional: environment steps until that exponent is 1")
+    hindsight: int = _replay(0, "goal environments: real transitions' copies with goals reached later", at_most=1000)
+    normalize_observations: bool = _learning(False, "learn and act on observations of running mean 0 and deviation 1")
+    normalize_rewards: bool = _learning(False, "divide rewards by the running scale of the discounted return")
+    on_bad_transition: str = _running(
+        "raise", "where an environment returns NaN or the like; drop: abandon the episode", ("raise", "drop")
+    )
+    step_timeout: float | None = _running(
+        None, "seconds for a step of a vector whose environments are processes of their own, or none"
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        self._check(bool(self.hidden) and min(self.hidden) >= 1, "hidden", "layers of at least 1 unit")
+        self._check_shares("gamma")
+        self._check(0 < self.tau <= 1, "tau", "in (0, 1]")
+        self._check_positive("updates_per_step", "step_timeout", "max_gradient_norm", "clip_delta")
+        self._check(self.updates_per_step <= 10_000, "updates_per_step", "at most 10000")
+        least = {"batch_size": 1, "buffer_size": 1, "updates_per_call": 1, "learning_starts": 0, "exploration_steps": 1}
+        for name, at_least in least.items():
+            self._check(getattr(self, name) >= at_least, name, f"at least {at_least}")
+        self._check(self.threads is None or 1 <= self.threads <= 256, "threads", "1 to 256, or none")
+        self._check(0 <= self.adam_beta1 < 1, "adam_beta1", "in [0, 1)")
+        if self.adam_beta1 != 0.9 and self.optimizer != "adam":
+            raise UsageError(f"adam_beta1={self.adam_beta1} needs optimizer='adam', got {self.optimizer!r}")
+        if self.compiler == "native" and not self.jit:
+            raise UsageError("compiler='native' compiles the updates, and jit=False does not; set one of the two")
+        self._check_memory()
+        if self.td_target == "placeholder" and (self.jit or self.updates_per_call != 1):
+            raise UsageError(
+                "td_target='placeholder' cannot be fused: its target is fed from a session run of its own in the "
+                "middle of every update; set jit=False and updates_per_call=1 (--no-jit --updates-per-call 1), or "
+                "use 'stop_gradient', whose gradient is the same"
+            )
+
+    def _check_memory(self) -> None:
+        self._check(self.n_steps >= 1, "n_steps", "at least 1")
+        exponent = self.priority_exponent
+        self._check(exponent is None or 0 <= exponent < math.inf, "priority_exponent", "a finite number >= 0, or none")
+        self._check_shares("priority_correction")
+        self._check(self.priority_correction_steps >= 1, "priority_correction_steps", "at least 1")
+        if exponent is not None and self.prioritised is None:
+            raise UsageError(f"priority_exponent={exponent} needs priorities; set prioritised to one of {KINDS}")
+        if self.prioritised == "lap" and self.critic_loss != "mse":
+            raise UsageError(
+                f"prioritised='lap' brings the Huber loss; leave critic_loss={self.critic_loss!r} at 'mse'"
+            )
+        if self.prioritised == "lap" and self.clip_delta is not None:
+            raise UsageError(
+                f"clip_delta={self.clip_delta} would clip again what prioritised='lap' clips by its Huber loss, with "
+                "threshold 1; set one of the two"
+            )
+        self._check(self.hindsight >= 0, "hindsight", "at least 0")
+        if self.hindsight and (self.n_steps > 1 or self.prioritised is not None):
+            raise UsageError(
+                f"hindsight={self.hindsight} relabels single steps that are drawn uniformly; set n_steps=1 and "
+                "prioritised=None beside it"
+            )
+        if self.normalize_rewards and self.rescale_rewards:
+            raise UsageError("normalize_rewards and rescale_rewards both divide rewards; set one of the two")
+
+    @property
+    def discount(self) -> float:
+        """γ as a number.
+
+        Raises:
+            UsageError: it is to be taken from an environment, and no agent has done so.
+        """
+        if self.gamma is None:
+            raise UsageError("gamma=none is taken from an agent's environment; without one, give it a number")
+        return self.gamma
+
+
+@document_options
+@dataclasses.dataclass(frozen=True)
+class DDPGConfig(TD3Options, CriticOptions, AgentConfig):
+    """Options of :class:`ddpg.DDPG`. Actions, their noise and their gradients are in units of [-1, 1].
+
+    ``noise`` also takes an object, or a function that makes one: see
+    :class:`ddpg.policies.noise.Noise`.
+    """
+
+    action_layer: int = _networks(0, "hidden layer where the action enters the critic; 1 is the paper's")
+    pre_activation_penalty: float = _gradients(
+        0.0, "squashing: times the mean square of what tanh squashes, added to the actor's loss (MR.Q's: 1e-5)"
+    )
+    actor_learning_rate: float = _learning(1e-3, "step size of the actor's optimiser")
+    critic_learning_rate: float = _learning(1e-3, "step size of the critic's optimiser")
+    actor_learning_rate_schedule: str | Callable | None = _learning(
+        None, "of the actor's alone; none: as both's", [*SCHEDULES]
+    )
+    critic_learning_rate_schedule: str | Callable | None = _learning(
+        None, "of the critics' alone; none: as both's", [*SCHEDULES]
+    )
+    noise: str | Noise | Callable = _exploration("gaussian", "exploration noise", NOISES)
+    noise_scale: float = _exploration(0.1, "its scale, in half-ranges of the action box")
+    noise_schedule: str = _exploration(
+        "constant", "linear: from noise_scale to noise_final in exploration_steps", ("constant", "linear")
+    )
+    noise_final: float = _exploration(0.0, "linear schedule: scale of the noise in the end")
+    noise_theta: float = _exploration(0.15, "Ornstein-Uhlenbeck: pull towards 0 per unit of time")
+    noise_dt: float = _exploration(1.0, "Ornstein-Uhlenbeck: time per step")
+    parameter_noise: float = _exploration(
+        0.0,
+        "noise on the actor's weights, so large that actions move by this many half-ranges of their box (root mean "
+        "square); 0: none. Beside it noise_scale=0 leaves out the noise on actions",
+    )
+    exploration_initial: float | None = _exploration(
+        None, "share of uniform random actions at the start; none: 1 where actions are parameterised, else 0"
+    )
+    exploration_final: float | None = _exploration(
+        None, "share of uniform random actions in the end; none: 0.1 where actions are parameterised, else 0"
+    )
+    bounding: str | Bounding = _gradients(
+        "squashing", "how actions stay within their box", ("squashing", "inverting", "zeroing")
+    )
+    policy_gradient: str | Callable = _gradients(
+        "chain_rule", "how the actor's gradient is formed", ("chain_rule", "direct", "surrogate")
+    )
+    action_gradient_clip: float | None = _gradients(None, "largest norm of each sample's action gradient, or none")
+
+    @property
+    def norm_of_critics(self) -> str | None:
+        """``critic_norm``, or ``norm`` where that is the same."""
+        return self.norm if self.critic_norm == "same" else self.critic_norm
+
+    def __post_init__(self):
+        super().__post_init__()
+        self._check_positive("actor_learning_rate", "critic_learning_rate", "action_gradient_clip")
+        if self.target == "none" and self.norm_of_critics not in RENORMS:
+            raise UsageError(
+                "target='none' stands on batch renormalisation of the critics, which sees (s, a) and (s', a') at once; "
+                "set critic_norm='renorm' or 'renorm_soft' with it, or target='online'"
+            )
+        if self.target == "none" and self.td_target == "residual_gradient":
+            raise UsageError("target='none' stops y, and td_target='residual_gradient' does not; set one of the two")
+        if self.critic == "categorical" and (
+            self.critic_loss != "mse" or self.td_target not in ("stop_gradient", "placeholder")
+        ):
+            raise UsageError(
+                f"critic='categorical' has a loss of its own, the cross-entropy with a stopped target, but got "
+                f"critic_loss={self.critic_loss!r} and td_target={self.td_target!r}; leave critic_loss at 'mse' and "
+                "td_target at 'stop_gradient' or 'placeholder'"
+            )
+        if self.critic == "categorical" and self.prioritised is not None:
+            raise UsageError(
+                f"prioritised={self.prioritised!r} weighs TD errors of a scalar critic; set critic='scalar', or "
+                "prioritised to none"
+            )
+        for name in ("noise_scale", "noise_theta", "noise_final", "parameter_noise", "pre_activation_penalty"):
+            self._check(0 <= getattr(self, name) < math.inf, name, "a finite number >= 0")
+        if self.noise_schedule == "linear" and self.noise_scale == 0:
+            raise UsageError("noise_schedule='linear' lowers a noise_scale > 0, got 0; set one of the two")
+        self._check_positive("noise_dt")
+        self._check_shares("exploration_initial", "exploration_final")
+
+
+@document_options
+@dataclasses.dataclass(frozen=True)
+class DQNConfig(AgentConfig):
+    """Options of :class:`ddpg.DQN`."""
+
+    learning_rate: float = _learning(1e-3, "step size of the Q-network's optimiser")
+    double_q: bool = _targets(False, "choose the next action online, value it with the target (van Hasselt 2016)")
+    target_update_interval: int = _targets(0, "updates between hard copies of the target; 0: EMA with tau")
+    exploration_initial: float = _exploration(1.0, "share of random actions at the start")
+    exploration_final: float = _exploration(0.05, "share of random actions in the end")
+    network: str = _networks("mlp", "conv: for images", ("mlp", "conv"))
+
+    def __post_init__(self):
+        super().__post_init__()
+        self._check_positive("learning_rate")
+        self._check(self.target_update_interval >= 0, "target_update_interval", "at least 0")
+        if self.target == "none":
+            raise UsageError("target='none' joins the critic's (s, a) and (s', a'), and DQN has no such; set 'online'")
+        if self.target == "online" and self.target_update_interval:
+            raise UsageError(
+                f"target_update_interval={self.target_update_interval} copies into a target network, and "
+                "target='online' has none; set one of the two"
+            )
+        self._check_shares("exploration_initial", "exploration_final")
+
+
+CONFIGS: dict[str, type[AgentConfig]] = {"DDPG": DDPGConfig, "DQN": DQNConfig}

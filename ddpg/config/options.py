@@ -1,0 +1,298 @@
+"""The schema of options: a frozen dataclass whose values are checked, and read from JSON, TOML and flags."""
+
+import dataclasses
+import functools
+import inspect
+import itertools
+import json
+import math
+import numbers
+import re
+import textwrap
+import types
+import typing
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ddpg.config.name_hints import FILES, OPTIONS, renamed, value_here
+from ddpg.errors import UsageError, brief, did_you_mean
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+_Class = TypeVar("_Class", bound=type)
+
+
+# ddpg.interaction.validation has them, too, but needs NumPy, which ``ddpg --help`` does without.
+LARGEST, LARGEST_INT = 3.4028234663852886e38, 2**63 - 1
+_MOST_ITEMS = 10_000  # of a list: seeds, layers, names
+
+
+def option(
+    default: Any,
+    text: str,
+    choices: Sequence[str] = (),
+    group: str = "",
+    *,
+    at_most: int = LARGEST_INT,
+    max_items: int = _MOST_ITEMS,
+    **flag: Any,
+) -> Any:
+    """Return a field with a default and the text that explains it.
+
+    Args:
+        default: ``dataclasses.MISSING`` where one must be given.
+        text: for ``--help`` and the class's docstring.
+        choices: the names it takes, if it takes names; what it is checked by, too.
+        group: what it is about, a heading in ``--help``.
+        at_most: the largest whole number that it takes, of a list in each place: above it, something would be built of
+            a size that no sensible use comes near.
+        max_items: the largest length of a list.
+        flag: how it looks on a command line: ``metavar``, ``aliases``, ``positional``.
+    """
+    about = {"help": text, "choices": choices, "group": group, "at_most": at_most, "max_items": max_items, **flag}
+    return dataclasses.field(default=default, metadata=about)
+
+
+def document_options(config: _Class) -> _Class:
+    """Write a class's options, with their defaults, into its docstring: a decorator above ``dataclass``."""
+    lines = [inspect.getdoc(config) or "", "", "Attributes:"]
+    for field in dataclasses.fields(config):
+        default = "" if field.default is dataclasses.MISSING else f" Default: ``{field.default!r}``."
+        names = f" One of {', '.join(map(repr, field.metadata['choices']))}." if field.metadata.get("choices") else ""
+        text = f"{field.name}: {field.metadata['help']}.{names}{default}"
+        lines += textwrap.wrap(text, 100, initial_indent="    ", subsequent_indent="        ", break_on_hyphens=False)
+    config.__doc__ = "\n".join(lines)
+    return config
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """A dataclass whose fields are options: numbers, names, or values of one's own where names are.
+
+    Raises:
+        UsageError: a value of the wrong type, or none of its choices; subclasses check the range.
+    """
+
+    def __new__(cls, *values: Any, **options: Any) -> "Self":
+        """Refuse unknown names in one line, before the dataclass's own constructor would."""
+        check_known(cls, options, cls.__name__)
+        return super().__new__(cls)
+
+    def __post_init__(self):
+        for field in dataclasses.fields(self):
+            object.__setattr__(self, field.name, coerce(type(self), field.name, getattr(self, field.name)))
+        for field in dataclasses.fields(self):
+            self._check_size(field.name, field.metadata.get("at_most", LARGEST_INT))
+            if choices := field.metadata.get("choices"):
+                self._check_names(field.name, tuple(choices))
+
+    def _check(self, holds: bool, name: str, expected: str) -> None:
+        if not holds:
+            raise UsageError(f"{name}={brief(getattr(self, name))} must be {expected}")
+
+    def _check_size(self, name: str, at_most: int) -> None:
+        value = getattr(self, name)
+        for one in value if isinstance(value, tuple) else (value,):
+            if isinstance(one, int):
+                self._check(-LARGEST_INT <= one <= at_most, name, f"at most {at_most}")
+            elif isinstance(one, float) and math.isfinite(one):
+                self._check(abs(one) <= LARGEST, name, "a number that float32 can hold")
+
+    def _check_positive(self, *names: str) -> None:
+        for name in names:
+            value, optional = getattr(self, name), field_type(type(self), name)[2]
+            self._check(value is None or 0 < value < math.inf, name, f"a finite number > 0{', or none' * optional}")
+
+    def _check_shares(self, *names: str) -> None:
+        for name in names:
+            value = getattr(self, name)
+            self._check(value is None or 0 <= value <= 1, name, "in [0, 1]")
+
+    def _check_names(self, name: str, known: tuple[str, ...]) -> None:
+        value = getattr(self, name)
+        _, many, optional = field_type(type(self), name)
+        for one in value if many else (value,):
+            if isinstance(one, str):
+                here = value_here(one, known)
+                hint = did_you_mean(one, known) if here is None else f"; did you mean {here!r}?"
+                self._check(one in known, name, f"one of {known}{', or none' * optional}{hint}")
+            elif one is not None and not isinstance(one, non_string_types(type(self), name)):
+                self._check(False, name, f"one of {known}{', or none' * optional}")
+
+    def replace(self, **changes: Any) -> "Self":
+        """Return a copy with some fields changed.
+
+        Raises:
+            UsageError: an unknown field, or a bad value.
+        """
+        check_known(type(self), changes, type(self).__name__)
+        return dataclasses.replace(self, **changes)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields as JSON values; a callable as ``{"custom": its name}``."""
+        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return {name: _jsonable(value) for name, value in values.items()}
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> "Self":
+        """Return the config of :meth:`to_json`.
+
+        Raises:
+            UsageError: an unknown field, a bad value, or a callable, which no file can hold.
+        """
+        if not isinstance(values, Mapping):
+            raise UsageError(f"values={brief(values)} must be a dict of options by name")
+        check_known(cls, values, "the configuration")
+        for name, value in values.items():
+            if isinstance(value, dict) and "custom" in value:
+                raise UsageError(
+                    f"{name} was a callable of your own ({value['custom']}); files hold data, never code: "
+                    "pass the configuration again in Python, load(path, config=...) or ddpg.resume(run, config=...)"
+                )
+        return cls(**values)
+
+
+@functools.cache
+def _hints(config: type) -> dict[str, Any]:
+    return typing.get_type_hints(config)
+
+
+def field_type(config: type, name: str) -> tuple[type, bool, bool]:
+    """Return a field's scalar type, whether it is a tuple of them, and whether it may be None."""
+    hint = _hints(config)[name]
+    optional = False
+    if isinstance(hint, types.UnionType):
+        parts = typing.get_args(hint)
+        optional = type(None) in parts
+        hint = parts[0]
+    if typing.get_origin(hint) is tuple:
+        return typing.get_args(hint)[0], True, optional
+    return hint, False, optional
+
+
+def non_string_types(config: type, name: str) -> tuple[type, ...]:
+    """Return of which types a field that takes a name takes something of one's own, too."""
+    return tuple({*typing.get_args(_hints(config)[name])} - {str, type(None), ...})
+
+
+def coerce(config: type, name: str, value: Any) -> Any:
+    """Return ``value`` in the type of a field.
+
+    Raises:
+        UsageError: it is of another type.
+    """
+    kind, many, optional = field_type(config, name)
+    if value is None and optional:
+        return None
+    if (
+        kind is str
+        and not many
+        and (isinstance(value, str) or (not isinstance(value, (int, float)) and value is not None))
+    ):
+        return value  # a name, or a value of one's own: whoever uses it checks it
+    try:
+        if many:
+            return _items(kind, value, _max_items(config, name))
+        if kind is bool and isinstance(value, bool):
+            return value
+        if kind in (int, float):
+            return _number(kind, value)
+    except (TypeError, ValueError, OverflowError):  # the last of infinity as an int
+        pass
+    described = f"a list of {kind.__name__}, at most {_max_items(config, name)}" if many else kind.__name__
+    hint = _listed(name, value) if many else ""
+    raise UsageError(f"{name}={brief(value)} must be {described}{' or none' if optional else ''}{hint}")
+
+
+def _listed(name: str, value: Any) -> str:
+    """Return how a list of whole numbers is written on a command line, where ``64,64`` or ``[64, 64]`` was."""
+    parts = value if isinstance(value, (tuple, list)) else (value,)
+    text = " ".join(map(brief, parts[:100]))
+    numbers = re.findall(r"\d+", text)
+    if not numbers or re.sub(r"[\d\s,;x()\[\]-]", "", text):
+        return ""
+    return f"; write --{name.replace('_', '-')} {' '.join(numbers)}, in a TOML file [{', '.join(numbers)}]"
+
+
+def _number(kind: type, value: Any) -> Any:
+    if not isinstance(value, numbers.Real) or isinstance(value, bool) or kind(value) != value:
+        raise ValueError
+    return kind(value)
+
+
+def _max_items(config: type, name: str) -> int:
+    fields = {field.name: field for field in dataclasses.fields(config)}
+    return fields[name].metadata.get("max_items", _MOST_ITEMS)
+
+
+def _items(kind: type, values: Any, at_most: int) -> tuple[Any, ...]:
+    """Return the items of a list, or whatever else has an order, in their type; one more is never asked for."""
+    if isinstance(values, (str, bytes, bytearray, set, frozenset, Mapping)):
+        raise TypeError
+    given = itertools.islice(values, at_most + 1)
+    items = tuple(item if kind is str and isinstance(item, str) else _number(int, item) for item in given)
+    if len(items) > at_most:
+        raise ValueError
+    return items
+
+
+def check_known(config: type, values: Iterable[str], where: str, hints: Mapping[str, str] = OPTIONS) -> None:
+    """Refuse names that are no fields of a class of options.
+
+    Raises:
+        UsageError: there is one; ``where`` says who has no such field.
+    """
+    check_names([field.name for field in dataclasses.fields(config)], values, where, hints)
+
+
+def check_names(names: Sequence[str], values: Iterable[str], where: str, hints: Mapping[str, str] = OPTIONS) -> None:
+    """Refuse ``values`` that are none of ``names``, the fields of ``where``; ``hints`` say what to do of some.
+
+    Raises:
+        UsageError: there is one; it, ``where`` and what may have been meant are said.
+    """
+    for name in values:
+        if name not in names:
+            near = did_you_mean(name, names, cutoff=0.6) or f"; fields: {', '.join(names)}"
+            here = renamed(name, names)
+            hint = f": {hints[name]}" if name in hints else near if here is None else f"; it is {here!r} here"
+            raise UsageError(f"{where} has no field {name!r}{hint}")
+
+
+def from_toml(
+    config: type, values: Mapping[str, Any], where: str, hints: Mapping[str, str] = OPTIONS | FILES
+) -> dict[str, Any]:
+    """Return what a TOML file says of the fields of a class of options, in their types.
+
+    TOML has no value for nothing: where a field may be none, the word ``"none"`` is that, as at the command line.
+
+    Args:
+        config: the class.
+        values: what the file says.
+        where: who has these fields, for messages.
+        hints: what to do of some names that are no fields.
+
+    Raises:
+        UsageError: an unknown field, or a value of another type.
+    """
+    check_known(config, values, where, hints)
+    found = {}
+    for name, value in values.items():
+        optional = field_type(config, name)[2]
+        found[name] = None if optional and value == "none" else coerce(config, name, value)
+    return found
+
+
+def _jsonable(value: Any) -> Any:
+    try:
+        return json.loads(json.dumps(value))
+    except TypeError:
+        return {"custom": getattr(value, "__qualname__", repr(value))}
+
+
+def as_toml(values: Mapping[str, Any]) -> str:
+    """Return fields as JSON values in TOML, as :func:`from_toml` reads it."""
+    texts = {name: json.dumps("none" if value is None else value, ensure_ascii=False) for name, value in values.items()}
+    return "".join(f"{name} = {text}\n" for name, text in texts.items())

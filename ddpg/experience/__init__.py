@@ -1,1 +1,0 @@
-"""What happened: interaction, transitions, replay, and the spaces they live in. No TensorFlow."""

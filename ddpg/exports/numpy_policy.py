@@ -1,0 +1,80 @@
+"""An exported policy that acts in NumPy alone: TensorFlow is not imported."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import numpy.typing as npt
+
+from ddpg.errors import UsageError
+from ddpg.exports import policy_file
+from ddpg.interaction import spaces
+from ddpg.interaction.actions import Actions, DiscreteActions, make_actions, unbatch
+from ddpg.interaction.validation import validate_path
+from ddpg.policies.exploration import argmax_actions
+from ddpg.policies.finite_actions import finite_outputs
+from ddpg.policies.numpy_program import NumpyProgram
+
+
+class LoadedPolicy:
+    """A deterministic policy: observations in, actions of the environment out.
+
+    Attributes:
+        observation_space: what it takes.
+        action_space: what it returns actions of.
+    """
+
+    def __init__(self, program: NumpyProgram, observation_space: gym.spaces.Box, action_space: gym.Space):
+        self.observation_space, self.action_space = observation_space, action_space
+        self._program = program
+        self._actions: Actions
+        self._meaning: Callable[[np.ndarray], np.ndarray]
+        if isinstance(action_space, gym.spaces.Discrete):
+            self._actions, self._meaning = DiscreteActions(action_space), argmax_actions
+        else:
+            self._actions, self._meaning = make_actions(action_space), _as_it_is
+
+    def predict(
+        self, observation: npt.ArrayLike, state: Any = None, episode_start: Any = None, deterministic: bool = True
+    ) -> tuple[npt.NDArray[Any], None]:
+        """Return ``(action, None)``: what the agent's ``predict`` returned when it was exported.
+
+        Args:
+            observation: one observation or a batch of them, in env units.
+            state: ignored; the policy has no memory.
+            episode_start: ignored.
+            deterministic: must be true: exploration stayed with the agent.
+
+        Returns:
+            Actions of the environment, in the action space's shape and dtype, inside its bounds; for a batch as a
+            vector environment takes them. The type is that for a Box; of parameterised actions it is a tuple of arrays.
+
+        Raises:
+            UsageError: another shape, NaN in the observation, one so large that the layers overflow, or
+                ``deterministic=False``.
+        """
+        if not deterministic:
+            raise UsageError("deterministic=False: an exported policy does not explore; load the agent for that")
+        observations, single = spaces.as_batch(self.observation_space, observation, "observation")
+        actions = self._actions.to_env(self._meaning(finite_outputs(self._program, observations)))
+        return (unbatch(actions) if single else actions), None
+
+    def __repr__(self) -> str:
+        return f"LoadedPolicy({self.observation_space} -> {self.action_space})"
+
+
+def _as_it_is(outputs: np.ndarray) -> np.ndarray:
+    return outputs
+
+
+def load_policy(path: str | Path) -> LoadedPolicy:
+    """Return the policy of ``agent.export(path, "numpy")`` or ``ddpg export RUN --format numpy``.
+
+    Reads data only, never code, and does not import TensorFlow.
+
+    Raises:
+        UsageError: not such a directory, or a damaged one.
+    """
+    return LoadedPolicy(*policy_file.read(validate_path(path)))

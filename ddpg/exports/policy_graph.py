@@ -1,0 +1,164 @@
+"""A policy as one TensorFlow graph: observations in, actions in env units out, weights as constants."""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.framework import convert_to_constants
+
+from ddpg.interaction.actions import Actions, BoxActions, ParameterisedActions
+from ddpg.networks.base import Network
+from ddpg.policies.graph_to_numpy import lower_to_numpy
+from ddpg.policies.numpy_program import NumpyProgram
+from ddpg.replay.normalizers import CLIP, ObservationNormalizer
+
+v1 = tf.compat.v1
+
+INPUT, ACTIONS, VALUES = "observations", "actions", "values"
+
+
+class ActingPolicy(NamedTuple):
+    """What of an agent acts: its network, the session with the weights, and what its output means."""
+
+    network: Network
+    session: tf.compat.v1.Session
+    actions: Actions
+    normaliser: ObservationNormalizer | None = None
+
+    @classmethod
+    def of(cls, agent: Any) -> "ActingPolicy":
+        """Return what acts of an agent."""
+        return cls(agent.symbolic_update.policy, agent.session, agent.actions, agent.memory.observations)
+
+    def outputs(self, states: tf.Tensor) -> tf.Tensor:
+        """Return what the network puts out for observations as the environment gives them."""
+        if self.normaliser is None:
+            return self.network(states)
+        shape = self.network.observation_space.shape
+        # As rows: what NumPy mirrors is of rank 2.
+        mean, scale = (tf.constant(array.reshape(1, -1), tf.float32) for array in self.normaliser.transformation)
+        rows = states if len(shape) == 1 else tf.reshape(states, [-1, mean.shape[1]])
+        scaled = tf.minimum(tf.maximum((rows - mean) * scale, -CLIP), CLIP)
+        return self.network(scaled if len(shape) == 1 else tf.reshape(scaled, [-1, *shape]))
+
+
+def inputs_and_outputs(acting: ActingPolicy) -> tuple[tf.Tensor, tf.Tensor]:
+    """Return a placeholder of observations ``[B, ...]`` in env units and the network's outputs for them ``[B, A]``."""
+    with acting.network.graph.as_default(), v1.name_scope("export"):
+        states = v1.placeholder(tf.float32, [None, *acting.network.observation_space.shape], name=INPUT)
+        return states, acting.outputs(states)
+
+
+def numpy_program(acting: ActingPolicy) -> NumpyProgram | None:
+    """Return the network as a NumPy program with its weights; ``None`` where it has an op without a translation."""
+    states, outputs = inputs_and_outputs(acting)
+    with acting.network.graph.as_default():
+        mirrored = lower_to_numpy(outputs, states)
+    if mirrored is None:
+        return None
+    program, handles = mirrored
+    owners = {variable.handle.name: variable for variable in acting.network.variables}
+    program.load(acting.session.run([owners[handle.name] for handle in handles]))
+    return program
+
+
+def policy_function(acting: ActingPolicy) -> tf.types.experimental.PolymorphicFunction:
+    """Return ``observations [B, ...] -> {"actions": ...}`` as an eager function without variables.
+
+    | action space | ``actions`` | |
+    |---|---|---|
+    | ``Box`` | float32 ``[B, *shape]`` | inside the bounds |
+    | parameterised | float32 ``[B, A]`` | n scores in [-1, 1], then all parameters in env units; the largest acts |
+    | ``Discrete`` | int64 ``[B]``, from ``start`` | ``values`` too: float32 ``[B, n]``, of each action |
+    """
+    states, raw = inputs_and_outputs(acting)
+    with acting.network.graph.as_default(), v1.name_scope("export"):
+        outputs = _translated(acting.actions, raw)
+    with _quiet():
+        frozen = convert_to_constants.convert_variables_to_constants_from_session_graph(
+            acting.session,
+            _inline_taken_branch(acting.network.graph.as_graph_def()),
+            [tensor.op.name for tensor in outputs.values()],
+        )
+    names = list(outputs)
+
+    def imported(observations: tf.Tensor) -> list[tf.Tensor]:
+        return tf.import_graph_def(frozen, {states.name: observations}, [outputs[name].name for name in names], name="")
+
+    signature = tf.TensorSpec([None, *states.shape[1:]], tf.float32, name=INPUT)
+    with tf.init_scope():
+        pruned = v1.wrap_function(imported, [signature])
+
+        @tf.function(input_signature=[signature])
+        def policy(observations):
+            return dict(zip(names, pruned(observations), strict=True))
+
+        return policy
+
+
+def _translated(actions: Actions, outputs: tf.Tensor) -> dict[str, tf.Tensor]:
+    """Do what :meth:`Actions.to_env` does, but for the choice among parameterised actions."""
+    if not isinstance(actions, (BoxActions, ParameterisedActions)):
+        start = int(actions.space.start)  # type: ignore[attr-defined] # of a Discrete
+        return {ACTIONS: tf.argmax(outputs, axis=1) + start, VALUES: tf.identity(outputs)}
+    low, high = actions.bounds
+    scaled = outputs * ((high - low) / 2).astype(np.float32) + ((high + low) / 2).astype(np.float32)
+    bounded = tf.maximum(tf.minimum(scaled, high.astype(np.float32)), low.astype(np.float32))
+    if isinstance(actions.space, gym.spaces.Box) and len(actions.space.shape) != 1:
+        bounded = tf.reshape(bounded, [-1, *actions.space.shape])
+    return {ACTIONS: bounded}
+
+
+def _inline_taken_branch(graph: tf.compat.v1.GraphDef) -> tf.compat.v1.GraphDef:
+    """Put the variables that the taken branch of a conditional on a constant reads in the conditional's place.
+
+    Batch normalisation's other branch moves its statistics, and a graph of constants has none to move.
+    """
+    nodes = {node.name: node for node in graph.node}
+    bodies = {body.signature.name: body for body in graph.library.function}
+    instead: dict[str, str] = {}
+    for node in [node for node in graph.node if node.op in ("If", "StatelessIf")]:
+        condition = nodes[node.input[0].partition(":")[0]]
+        if condition.op != "Const":
+            continue
+        taken = "then_branch" if tf.make_ndarray(condition.attr["value"].tensor) else "else_branch"
+        for index, position in enumerate(_read_arguments(bodies[node.attr[taken].func.name])):
+            if position is None:
+                continue
+            read = graph.node.add(name=f"{node.name}/read_{index}", op="ReadVariableOp")
+            read.input.append(node.input[1 + position])
+            read.attr["dtype"].CopyFrom(tf.compat.v1.AttrValue(type=node.attr["Tout"].list.type[index]))
+            instead[f"{node.name}:{index}" if index else node.name] = read.name
+    for node in graph.node:
+        for index, name in enumerate(node.input):
+            node.input[index] = instead.get(name, name)
+    return graph
+
+
+def _read_arguments(body: Any) -> list[int | None]:
+    """Return of each output of a function which of its arguments is the variable that it reads, if it only reads."""
+    arguments = [argument.name for argument in body.signature.input_arg]
+    reads = {f"{node.name}:value:0": node.input[0] for node in body.node_def if node.op == "ReadVariableOp"}
+    identities = {f"{node.name}:output:0": node.input[0] for node in body.node_def if node.op == "Identity"}
+    found: list[int | None] = []
+    for output in body.signature.output_arg:
+        source = body.ret[output.name]
+        while source in identities:
+            source = identities[source]
+        found.append(arguments.index(reads[source]) if reads.get(source) in arguments else None)
+    return found
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Let TensorFlow not tell the user of a deprecated function that is ours to mind."""
+    logger = tf.get_logger()
+    level = logger.level
+    logger.setLevel("ERROR")
+    try:
+        yield
+    finally:
+        logger.setLevel(level)

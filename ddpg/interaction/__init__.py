@@ -1,0 +1,1 @@
+"""Stepping environments: env runners, spaces and actions, and checks of everything they return. NumPy only."""

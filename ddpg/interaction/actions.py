@@ -1,0 +1,288 @@
+"""Map the flat [-1, 1] actions that DDPG learns to those of an environment, and back.
+
+NumPy and gymnasium only.
+
+| action space | flat action ``[A]`` |
+|---|---|
+| ``Box`` | its numbers, each rescaled to [-1, 1] |
+| ``Tuple(Discrete(n), Tuple(Box, ...))`` | n scores, then the numbers of the n boxes, in that order |
+| ``OneOf(Box, ...)`` | the same; the environment gets the chosen box only |
+
+The last two are parameterised actions (Masson, Ranchod & Konidaris 2016, arXiv 1509.01644), laid out as
+Hausknecht & Stone 2016 (arXiv 1511.04143) do: the environment takes the action with the largest score.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces as gym_spaces
+
+from ddpg.errors import UsageError, brief
+from ddpg.interaction import spaces
+from ddpg.interaction.validation import validate_numeric
+
+
+class Actions(Protocol):
+    """A translation between flat actions ``[N, A]`` in [-1, 1] and those of N environments."""
+
+    @property
+    def space(self) -> gym_spaces.Space:
+        """The environment's action space."""
+
+    scores: int  # how many of the A numbers are scores of discrete actions: the first ones
+    size: int  # A
+
+    def to_env(self, actions: np.ndarray) -> Any:
+        """Translate ``[N, A]`` to what a vector of N environments takes; outside [-1, 1] counts as at the bound."""
+
+    def to_flat(self, action: Any) -> np.ndarray:
+        """Translate one action of one environment to ``[1, A]``; raises UsageError where it is none."""
+
+
+def make_actions(space: gym_spaces.Space) -> Actions:
+    """Return the translation for an action space.
+
+    Raises:
+        UsageError: a space that DDPG cannot act in.
+    """
+    if isinstance(space, (gym_spaces.Tuple, gym_spaces.OneOf)):
+        return ParameterisedActions(space)
+    return BoxActions(spaces.check_action_space(space))
+
+
+def unbatch(actions: Any) -> Any:
+    """Return the action of the first environment, of what :meth:`Actions.to_env` returned."""
+    return tuple(map(unbatch, actions)) if isinstance(actions, tuple) else actions[0]
+
+
+class BoxActions:
+    """Affine map between a Box in env units and ``[-1, 1]^A``, per dimension, asymmetric bounds too."""
+
+    scores = 0
+
+    def __init__(self, space: gym_spaces.Box):
+        spaces.check_action_space(space)
+        self.space = space
+        self.size = spaces.flat_size(space)
+        self._low, self._high = (bound.reshape(-1).astype(np.float64) for bound in (space.low, space.high))
+        self._middle = (self._high + self._low) / 2
+        self._half_range = (self._high - self._low) / 2
+        self._one_dimensional = len(space.shape) == 1
+        # An action at a bound may come in as the nearest float32, outside by that rounding.
+        largest = np.maximum(np.abs(self._low), np.abs(self._high))
+        self._tolerance = 1e-5 + 2 * np.finfo(np.float32).eps * largest / self._half_range
+
+    @property
+    def bounds(self) -> tuple[np.ndarray, np.ndarray]:
+        """The box's bounds, each ``[A]`` float64."""
+        return self._low, self._high
+
+    def to_env(self, actions: np.ndarray) -> np.ndarray:
+        """Map ``[..., A]`` from [-1, 1] to env units, ``[..., *space.shape]`` in the space's dtype."""
+        scaled = np.minimum(np.maximum(self._half_range * actions + self._middle, self._low), self._high)
+        # Bounds round the same way as what lies between them: the result is inside in any float type.
+        scaled = scaled.astype(self.space.dtype)
+        return scaled if self._one_dimensional else scaled.reshape(*actions.shape[:-1], *self.space.shape)
+
+    def to_flat(self, action: Any) -> np.ndarray:
+        """Map one action from env units to [-1, 1], ``[1, A]`` float32.
+
+        Raises:
+            UsageError: another shape, NaN, or an action outside the box.
+        """
+        if np.size(validate_numeric(action, "action")) != self.size:
+            raise UsageError(f"action has shape {np.shape(action)}; expected one action, {self.space.shape}")
+        actions, _ = spaces.as_batch(self.space, action, "action")
+        if len(actions) != 1:
+            raise UsageError(f"action has shape {np.shape(action)}; expected one action, {self.space.shape}")
+        flat = (actions.reshape(1, -1).astype(np.float64) - self._middle) / self._half_range
+        if (np.abs(flat) > 1 + self._tolerance).any():
+            raise UsageError(
+                f"action {np.asarray(action).tolist()} is outside the action space {self.space}; "
+                "use the action that was sent to the environment, clipped to its bounds"
+            )
+        return np.minimum(np.maximum(flat, -1), 1).astype(np.float32)
+
+
+class ParameterisedActions:
+    """n discrete actions with a box of parameters each, as ``[-1, 1]^A``: n scores, then all parameters.
+
+    A parameter box may be empty, ``Box(shape=(0,))``: an action without parameters.
+    """
+
+    def __init__(self, space: gym_spaces.Tuple | gym_spaces.OneOf):
+        self.space = space
+        self._one_of = isinstance(space, gym_spaces.OneOf)
+        start, parts = (0, space.spaces) if isinstance(space, gym_spaces.OneOf) else _parameter_boxes(space)
+        self._start = start
+        self.scores = len(parts)
+        boxes = [_check_parameters(space, index, part) for index, part in enumerate(parts)]
+        self._boxes = [None if box.shape == (0,) else BoxActions(box) for box in boxes]
+        self._empty = [np.zeros((0,), box.dtype) for box in boxes]
+        ends = self.scores + np.cumsum([0 if box is None else box.size for box in self._boxes])
+        self._slices = [slice(*ends) for ends in zip([self.scores, *ends[:-1].tolist()], ends.tolist(), strict=True)]
+        self.size = int(ends[-1])
+
+    @property
+    def bounds(self) -> tuple[np.ndarray, np.ndarray]:
+        """-1 and 1 for the scores, then the bounds of all boxes, each ``[A]`` float64."""
+        boxes = [box.bounds for box in self._boxes if box is not None]
+        scores = np.ones(self.scores)
+        low, high = zip((-scores, scores), *boxes, strict=True)
+        return np.concatenate(low), np.concatenate(high)
+
+    def to_env(self, actions: np.ndarray) -> tuple | list:
+        """Translate ``[N, A]``: the largest score chooses, every parameter is rescaled to its box.
+
+        Scores count as clipped to [-1, 1], so that an action chooses the same before and after it is stored;
+        among equal ones the first wins.
+
+        Returns:
+            For a Tuple ``(choices [N], (parameters [N, ...], ...))``; for a OneOf a list of N pairs
+            ``(choice, parameters)``.
+        """
+        scores = np.minimum(np.maximum(actions[:, : self.scores], -1), 1)
+        choices = scores.argmax(axis=1) + self._start
+        if self._one_of:
+            return [(choice, self._parameters(choice, row)) for choice, row in zip(choices, actions, strict=True)]
+        return choices, tuple(self._parameters(index, actions) for index in range(self.scores))
+
+    def to_flat(self, action: Any) -> np.ndarray:
+        """Translate one action to ``[1, A]`` float32: score 1 for the chosen action, -1 for the others.
+
+        The parameters that a OneOf leaves out become 0, the middle of their boxes.
+
+        Raises:
+            UsageError: not an action of the space.
+        """
+        if not (isinstance(action, (tuple, list)) and len(action) == 2):
+            raise UsageError(f"action {brief(action)} is not one of {self.space}; expected (choice, parameters)")
+        choice = self._choice(action[0])
+        flat = np.zeros((1, self.size), np.float32)
+        flat[0, : self.scores] = -1
+        flat[0, choice] = 1
+        if not self._one_of and not isinstance(action[1], (tuple, list)):
+            raise UsageError(f"parameters {brief(action[1])} are not a tuple; expected {self.scores} arrays of them")
+        given = {choice: action[1]} if self._one_of else dict(enumerate(action[1]))
+        if not self._one_of and len(given) != self.scores:
+            raise UsageError(f"action {brief(action)} has {len(given)} parameter arrays; expected {self.scores}")
+        for index, parameters in given.items():
+            if (box := self._boxes[index]) is not None:
+                flat[:, self._slices[index]] = box.to_flat(parameters)
+        return flat
+
+    def _choice(self, value: Any) -> int:
+        choice = validate_numeric(value, "choice")
+        if (
+            choice.shape != ()
+            or not np.issubdtype(choice.dtype, np.integer)
+            or not 0 <= choice - self._start < self.scores
+        ):
+            raise UsageError(
+                f"choice {brief(value)} is not one of the {self.scores} discrete actions of {self.space}; "
+                f"expected an integer from {self._start} to {self._start + self.scores - 1}"
+            )
+        return int(choice) - self._start
+
+    def _parameters(self, index: int, actions: np.ndarray) -> np.ndarray:
+        box = self._boxes[index]
+        if box is None:
+            return np.broadcast_to(self._empty[index], (*actions.shape[:-1], 0))
+        return box.to_env(actions[..., self._slices[index]])
+
+
+class DiscreteActions:
+    """Discrete actions as ``[N, 1]``, counted from 0 whatever the space's ``start``."""
+
+    scores = 0
+    size = 1
+
+    def __init__(self, space: gym_spaces.Discrete):
+        self.space = space
+
+    def to_env(self, actions: np.ndarray) -> np.ndarray:
+        """Map ``[N, 1]`` to ``[N]`` in the space's dtype and from its ``start``."""
+        return actions[:, 0].astype(self.space.dtype) + self.space.start
+
+    def to_flat(self, action: Any) -> np.ndarray:
+        """Map one action of the environment to ``[1, 1]`` float32.
+
+        Raises:
+            UsageError: not an action of the space.
+        """
+        if not self.space.contains(action):
+            raise UsageError(f"action {brief(action)} is outside the action space {self.space}")
+        return np.asarray([[action - self.space.start]], np.float32)
+
+
+def _parameter_boxes(space: gym_spaces.Tuple) -> tuple[int, Sequence[gym_spaces.Space]]:
+    """Return the number of the first discrete action, and the space of each one's parameters."""
+    match space.spaces:
+        case [gym_spaces.Discrete() as choice, gym_spaces.Tuple() as parameters] if len(parameters) == choice.n:
+            return int(choice.start), parameters.spaces
+    raise UsageError(
+        f"action space {space} is not parameterised as DDPG knows it; expected Tuple(Discrete(n), Tuple(Box, ...)) "
+        "with one Box of parameters for each of the n actions (shape (0,) for none), or OneOf(Box, ...): "
+        "translate it in a gymnasium.ActionWrapper"
+    )
+
+
+def _check_parameters(space: gym_spaces.Space, index: int, box: gym_spaces.Space) -> gym_spaces.Box:
+    if isinstance(box, gym_spaces.Box) and box.shape == (0,):
+        return box
+    try:
+        return spaces.check_action_space(box)
+    except UsageError as error:
+        raise UsageError(f"parameters of action {index} in {space}: {error}") from None
+
+
+class FlattenParameterisedAction(gym.ActionWrapper):
+    """Let an agent that acts in a ``Box`` act in an environment with parameterised actions.
+
+    The action space becomes ``Box(-1, 1, (A,))``: a score for each discrete action, then all parameters,
+    each rescaled to [-1, 1]; the environment gets the action with the largest score and its parameters
+    (Hausknecht & Stone 2016, arXiv 1511.04143). :class:`ddpg.DDPG` does the same by itself, with the
+    environment as it is; this is for agents that do not.
+
+    Args:
+        env: with a ``Tuple(Discrete(n), Tuple(Box, ...))`` or ``OneOf(Box, ...)`` action space.
+
+    Attributes:
+        num_clipped_actions: actions that left [-1, 1] and were clipped to it.
+
+    Raises:
+        UsageError: another action space.
+    """
+
+    def __init__(self, env: gym.Env):
+        super().__init__(env)
+        if not isinstance(env.action_space, (gym_spaces.Tuple, gym_spaces.OneOf)):
+            raise UsageError(
+                f"action space {env.action_space} is not parameterised; expected Tuple(Discrete(n), Tuple(Box, ...)) "
+                "or OneOf(Box, ...): a Box needs no wrapper"
+            )
+        self._actions = ParameterisedActions(env.action_space)
+        self.action_space = self._flat_space = gym_spaces.Box(-1.0, 1.0, (self._actions.size,), np.float32)
+        self.num_clipped_actions = 0
+
+    def action(self, action: np.ndarray):
+        """Translate a flat action ``[A]`` to the environment's.
+
+        Raises:
+            UsageError: another shape, or NaN.
+        """
+        flat, single = spaces.as_batch(self._flat_space, action, "action")
+        if not single:
+            raise UsageError(f"action has shape {np.shape(action)}; expected {self.action_space.shape}")
+        self.num_clipped_actions += int(np.abs(flat).max() > 1)
+        return unbatch(self._actions.to_env(flat))
+
+    def flatten(self, action) -> np.ndarray:
+        """Translate an action of the environment to a flat one, ``[A]``.
+
+        Raises:
+            UsageError: not an action of the environment.
+        """
+        return self._actions.to_flat(action)[0]

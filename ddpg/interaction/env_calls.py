@@ -1,0 +1,222 @@
+"""The boundary to users' environments: every call into one goes through here.
+
+Whatever an environment raises, ``sys.exit()`` too, ends the call and not the program. What the call changes of the
+process is put back after it: the streams, the handlers of SIGINT and SIGTERM, NumPy's error state, filters that turn
+warnings into errors, and, where a run writes files (:func:`own_directory`), the working directory and the umask.
+What nothing here reads stays as the environment leaves it: environment variables, the locale, global random states.
+"""
+
+import contextlib
+import contextvars
+import os
+import signal
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from ddpg.errors import EnvironmentFault, UsageError
+from ddpg.interaction.env_errors import async_vector_of, env_name, format_error
+
+CLOSE_FAILED = 71  # exit status of a process whose environment failed in close: nobody reads its pipe any more
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+# signal.getsignal looks its result up in an enumeration, which takes longer than all of the rest here.
+_get_handler = getattr(signal, "_signal", signal).getsignal
+_IN_CONTEXT = int(np.__version__.partition(".")[0]) >= 2  # NumPy's error state is a context variable
+
+
+def call(function: Callable, *arguments: Any, fault: Callable[[BaseException], Exception], **options: Any) -> Any:
+    """Call a method of an environment.
+
+    Args:
+        function: the method.
+        arguments, options: its own.
+        fault: makes the exception to raise of the one that the environment raised.
+
+    Raises:
+        KeyboardInterrupt: the environment raised it, or a user pressed Ctrl-C: only the caller can tell.
+    """
+    try:
+        with Kept():
+            return function(*arguments, **options)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        raise fault(error) from error
+
+
+class Kept:
+    """A context in which an environment may change what belongs to the whole process; it is put back at the end."""
+
+    __slots__ = ("_context", "_errors", "_filters", "_handlers", "_main", "_streams")
+
+    def __enter__(self) -> None:
+        # Another thread's block must not end in the middle of a change that the main thread makes.
+        self._main = threading.current_thread() is threading.main_thread()
+        self._streams = sys.stdout, sys.stderr
+        self._filters = warnings.filters[:]
+        self._handlers = [_get_handler(number) for number in _SIGNALS]
+        self._context = contextvars.copy_context()
+        self._errors = None if _IN_CONTEXT else np.geterr()
+        if _directories is not None:
+            _directories.enter()
+
+    def __exit__(self, *error: object) -> None:
+        if _directories is not None:
+            _directories.leave()
+        if contextvars.copy_context() != self._context:
+            np.seterr(**self._context.run(np.geterr))
+        elif self._errors is not None and np.geterr() != self._errors:
+            np.seterr(**self._errors)
+        if not self._main:
+            return
+        if (sys.stdout, sys.stderr) != self._streams:
+            sys.stdout, sys.stderr = self._streams
+        if warnings.filters != self._filters:
+            _put_back_filters(self._filters)
+        for number, handler in zip(_SIGNALS, self._handlers, strict=True):
+            if _get_handler(number) is not handler and handler is not None:
+                signal.signal(number, handler)
+
+
+def _put_back_filters(before: Any) -> None:
+    """Undo what would let our own warnings be errors; an environment may silence its own."""
+    added = [entry for entry in warnings.filters if entry not in before and entry[0] != "error"]
+    warnings.resetwarnings()  # only this lets warnings be looked at anew
+    warnings.filters[:] = [*added, *before]  # type: ignore[index]
+
+
+class _Directories:
+    """Two working directories: the program's, and that of its environments once one has changed it.
+
+    Environments keep theirs: one that goes to its own folder finds its files there in the next step.
+    """
+
+    def __init__(self) -> None:
+        self._ours, self._theirs = _working_directory(), ""
+        self._umask = os.umask(0o077)
+        os.umask(self._umask)
+
+    def enter(self) -> None:
+        """Go to the environments' directory."""
+        if self._theirs:
+            with contextlib.suppress(OSError):
+                os.chdir(self._theirs)
+
+    def leave(self) -> None:
+        """Go back to the program's."""
+        os.umask(self._umask)
+        now = _working_directory()
+        if now != self._ours and self._ours:
+            self._theirs = now
+            os.chdir(self._ours)
+
+
+def _working_directory() -> str:
+    try:
+        return os.getcwd()
+    except OSError:  # it was removed
+        return ""
+
+
+_directories: _Directories | None = None
+
+
+@contextlib.contextmanager
+def own_directory() -> Iterator[None]:
+    """Let the working directory and the umask be the program's own within the block, whatever environments do."""
+    global _directories
+    if _directories is not None:
+        yield
+        return
+    _directories = _Directories()
+    try:
+        yield
+    finally:
+        _directories = None
+
+
+def close(env: Any) -> None:
+    """Close an environment.
+
+    Raises:
+        EnvironmentFault: it failed, or that of a process of a vector did.
+    """
+    vector = async_vector_of(env)
+    where = f"environment {env_name(env)} failed in close"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        call(env.close, fault=lambda error: EnvironmentFault(f"{where}: {format_error(error)}"))
+    processes = [] if vector is None else vector.processes
+    for index, process in enumerate(processes):
+        if process.exitcode == CLOSE_FAILED:
+            raise EnvironmentFault(f"{where}: number {index} of {len(processes)}")
+
+
+def close_quietly(env: Any, **options: Any) -> None:
+    """Close an environment that was only looked at, or one that failed before: what it does now is of no account.
+
+    Args:
+        env: the environment.
+        options: for its ``close``.
+    """
+    with contextlib.suppress(EnvironmentFault, KeyboardInterrupt), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        call(env.close, fault=lambda error: EnvironmentFault(format_error(error)), **options)
+
+
+@contextlib.contextmanager
+def closing(env: Any) -> Iterator[Any]:
+    """Yield an environment, and close it; a failure within the block is not hidden by one of ``close``.
+
+    Raises:
+        EnvironmentFault: ``close`` failed.
+    """
+    try:
+        yield env
+    except BaseException:
+        close_quietly(env)
+        raise
+    close(env)
+
+
+def unpacked_reset(returned: Any) -> Any:
+    """Return the observation that a reset returned.
+
+    Raises:
+        UsageError: something else than ``(observation, info)`` was returned.
+    """
+    if not isinstance(returned, tuple) or len(returned) != 2:
+        raise UsageError(f"reset returned {_shape_of(returned)}; expected a tuple (observation, info)")
+    _check_info(returned[1], "reset")
+    return returned[0]
+
+
+def unpacked_step(returned: Any) -> tuple[Any, Any, Any, Any, Any]:
+    """Return the five values that a step returned.
+
+    Raises:
+        UsageError: something else than ``(observation, reward, terminated, truncated, info)`` was returned.
+    """
+    if not isinstance(returned, (tuple, list)) or len(returned) != 5:
+        raise UsageError(
+            f"step returned {_shape_of(returned)}; expected (observation, reward, terminated, truncated, info)"
+        )
+    if type(returned[4]) is not dict:
+        _check_info(returned[4], "step")
+    return returned[0], returned[1], returned[2], returned[3], returned[4]
+
+
+def _check_info(info: Any, what: str) -> None:
+    if not isinstance(info, Mapping):
+        named = "None" if info is None else f"a {type(info).__name__}"
+        raise UsageError(f"info of {what} is {named}; expected a dict: return {{}} where there is nothing to tell")
+
+
+def _shape_of(returned: Any) -> str:
+    kind = type(returned).__name__
+    return f"a {kind} of {len(returned)} values" if isinstance(returned, (tuple, list)) else f"a {kind}"

@@ -1,0 +1,148 @@
+"""Environment errors: one-line messages, the policy for dropping bad transitions, and time limits of subprocesses."""
+
+import contextlib
+import functools
+import multiprocessing
+import multiprocessing.connection
+from typing import Any
+
+import gymnasium as gym
+from gymnasium.vector import AsyncVectorEnv
+
+from ddpg.errors import EnvironmentFault, UsageError
+
+PATIENCE = 100  # faults in a row, with no transition between them, that dropping puts up with
+
+
+def env_name(env: Any) -> str:
+    """Return the id that ``env`` was made by, or the name of its class."""
+    spec = getattr(env, "spec", None)
+    return spec.id if spec is not None else type(getattr(env, "unwrapped", env)).__name__
+
+
+def format_error(error: BaseException) -> str:
+    """Return type and message of an exception in one line, shortened where it is long.
+
+    A :class:`~ddpg.errors.UsageError` says enough by its message.
+    """
+    kind = type(error).__name__
+    try:
+        text = " ".join(str(error).split())
+    except Exception:  # of somebody else's exception, its text
+        return kind
+    if isinstance(error, UsageError):
+        return text
+    if isinstance(error, SystemExit):
+        kind = "it called sys.exit (SystemExit)"
+    return f"{kind}{': ' * bool(text)}{text if len(text) <= 300 else f'{text[:300]}...'}"
+
+
+def describe_reset(seed: int | None) -> str:
+    """Return how a reset is told apart from others."""
+    return "without a seed" if seed is None else f"with seed {seed}"
+
+
+class FaultCounter:
+    """What is done about values that no environment may return.
+
+    They are raised; or, where ``on_bad_transition`` is ``"drop"``, what they belong to is no transition, and the
+    episode is abandoned. An environment that does nothing else is not stepped for ever.
+    """
+
+    def __init__(self, on_bad_transition: str):
+        self._drops = on_bad_transition == "drop"
+        self._in_a_row = 0
+
+    def record(self, fault: EnvironmentFault) -> None:
+        """Raise ``fault``, or note it.
+
+        Raises:
+            EnvironmentFault: it is not to be dropped, or is one of too many in a row.
+        """
+        if not self._drops:
+            raise fault
+        self._in_a_row += 1
+        if self._in_a_row >= PATIENCE:
+            raise EnvironmentFault(
+                f"{fault}; that was fault {self._in_a_row} in a row without a transition between them: "
+                "on_bad_transition='drop' goes no further"
+            )
+
+    def reset(self) -> None:
+        """Begin to count anew: there was a transition."""
+        self._in_a_row = 0
+
+
+def async_vector_of(env: Any) -> AsyncVectorEnv | None:
+    """Return the vector of processes that ``env`` is, or wraps, if any."""
+    inner = env.unwrapped if isinstance(env, gym.vector.VectorEnv) else None
+    return inner if isinstance(inner, AsyncVectorEnv) else None
+
+
+def check_timeout(env: Any, seconds: float | None) -> None:
+    """Refuse a ``step_timeout`` that nothing can keep: an environment in this very process cannot be ended.
+
+    Raises:
+        UsageError: ``env`` is no vector of processes.
+    """
+    if seconds is not None and async_vector_of(env) is None:
+        raise UsageError(
+            f"step_timeout={seconds} needs environments in processes of their own, since one in this process cannot "
+            "be ended: give --n-envs 2 (or more) --vectorization async, in Python train(..., n_envs=2, "
+            "vectorization='async') or an environment gymnasium.make_vec(ID, num_envs=1, vectorization_mode='async')"
+        )
+
+
+class StepTimeout:
+    """A context in which steps and resets of a vector of processes end after some seconds, through wrappers too."""
+
+    def __init__(self, env: Any, seconds: float):
+        check_timeout(env, seconds)
+        self._inner: Any = async_vector_of(env)
+        self._seconds = seconds
+
+    def __enter__(self) -> None:
+        # gymnasium's step() passes no timeout on to step_wait(), which would take one.
+        for name in ("step_wait", "reset_wait"):
+            setattr(self._inner, name, functools.partial(getattr(self._inner, name), timeout=self._seconds))
+
+    def __exit__(self, *error: object) -> None:
+        for name in ("step_wait", "reset_wait"):
+            delattr(self._inner, name)
+
+
+def describe_failure(env: Any, error: BaseException, seconds: float | None) -> tuple[int | None, str]:
+    """Return which environment of a vector failed, where that can be known, and how, in one line."""
+    inner = async_vector_of(env)
+    if inner is None:
+        return None, format_error(error)
+    failed = [index for index, pipe in enumerate(inner.parent_pipes) if pipe is None]
+    if failed:
+        return failed[-1], format_error(error)
+    if isinstance(error, multiprocessing.TimeoutError):
+        silent = [index for index, pipe in enumerate(inner.parent_pipes) if not pipe.poll()]
+        return (silent[0] if silent else None), f"no answer within {seconds} s (step_timeout)"
+    if isinstance(error, (EOFError, OSError)):
+        # The pipe of a process breaks a moment before the process is gone.
+        gone = multiprocessing.connection.wait([process.sentinel for process in inner.processes], timeout=5)
+        for index, process in enumerate(inner.processes):
+            if process.sentinel in gone:
+                process.join(timeout=5)
+                return index, f"its process ended with exit code {process.exitcode} ({type(error).__name__})"
+    return None, format_error(error)
+
+
+def terminate_processes(env: Any) -> None:
+    """End the processes of a vector that failed: they would keep this one from ending, or wait for it for ever."""
+    inner = async_vector_of(env)
+    if inner is None or inner.closed:
+        return
+    for process in inner.processes:
+        process.kill()  # one that hangs in compiled code heeds nothing less
+    for pipe in inner.parent_pipes:
+        if pipe is not None:
+            with contextlib.suppress(OSError):
+                pipe.close()
+    for process in inner.processes:
+        process.join()
+    inner.closed = True

@@ -1,0 +1,135 @@
+"""Check spaces, and convert observations to batches of their shape.
+
+NumPy and gymnasium only.
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from ddpg.errors import UsageError
+from ddpg.interaction.validation import as_float32, validate_numeric
+from ddpg.interaction.validation import check_finite as check_finite  # also for those who check arrays by themselves
+
+
+def check_observation_space(space: spaces.Space) -> spaces.Box:
+    """Return ``space`` if it is a Box (any numeric dtype, any shape, infinite bounds allowed).
+
+    Raises:
+        UsageError: another kind of space, or an empty one.
+    """
+    if not isinstance(space, spaces.Box):
+        raise UsageError(
+            f"observation space {space} is not a Box; wrap the environment in "
+            "gymnasium.wrappers.FlattenObservation, at the command line with --wrap FlattenObservation, or in another "
+            "wrapper that makes it one"
+        )
+    if space.shape == () or 0 in space.shape:
+        raise UsageError(f"observation space {space} has shape {space.shape}; expected at least one number")
+    return space
+
+
+def check_action_space(space: spaces.Space) -> spaces.Box:
+    """Return ``space`` if it is a Box of floats with finite bounds and some width in every dimension.
+
+    Raises:
+        UsageError: a Discrete (or other) space, integer actions, infinite bounds, zero width.
+    """
+    if not isinstance(space, spaces.Box):
+        raise UsageError(
+            f"action space {space} is not a Box; DDPG acts in continuous spaces"
+            + (" (a Discrete space needs a DQN)" if isinstance(space, spaces.Discrete) else "")
+        )
+    if not np.issubdtype(space.dtype, np.floating):
+        raise UsageError(f"action space {space} has dtype {space.dtype}; expected a Box of floats")
+    if space.shape == () or 0 in space.shape:
+        raise UsageError(f"action space {space} has shape {space.shape}; expected at least one number")
+    if not (np.isfinite(space.low).all() and np.isfinite(space.high).all()):
+        raise UsageError(
+            f"action space {space} has infinite bounds; DDPG scales and bounds actions by them: "
+            "give finite ones, e.g. with gymnasium.wrappers.RescaleAction or ClipAction"
+        )
+    with np.errstate(over="ignore"):
+        low, high = np.asarray(space.low, np.float64), np.asarray(space.high, np.float64)
+        reached = np.isfinite(high - low) & np.isfinite(high + low)
+    if not reached.all():
+        raise UsageError(f"action space {space} is wider than float64 numbers reach; give bounds nearer to each other")
+    if not (space.high > space.low).all():
+        raise UsageError(f"action space {space} has zero width in some dimension; drop that dimension")
+    return space
+
+
+def algorithm_for(action_space: spaces.Space) -> str:
+    """Return the algorithm for an action space: DQN for a Discrete one, else DDPG (which says if it cannot)."""
+    return "DQN" if isinstance(action_space, spaces.Discrete) else "DDPG"
+
+
+def check_discrete_space(space: spaces.Space) -> spaces.Discrete:
+    """Return ``space`` if it is Discrete.
+
+    Raises:
+        UsageError: another kind of space.
+    """
+    if not isinstance(space, spaces.Discrete):
+        raise UsageError(f"action space {space} is not Discrete; DQN chooses among actions, DDPG acts in boxes")
+    return space
+
+
+def flat_size(space: spaces.Box) -> int:
+    """Return how many numbers one element of ``space`` holds."""
+    return math.prod(space.shape)
+
+
+def as_batch(space: spaces.Box, values: Any, what: str) -> tuple[np.ndarray, bool]:
+    """Return ``values`` as float32 ``[B, *space.shape]``, and whether it was a single element.
+
+    A single element has the space's shape or is flat, ``(n,)``; a batch has one axis more.
+
+    Raises:
+        UsageError: another shape, no real numbers, a NaN or infinite one, or an integer beyond ±2^24, which
+            float32 would round.
+    """
+    array = validate_numeric(values, what)
+    shape, size = space.shape, flat_size(space)
+    if array.shape in (shape, (size,)):
+        single = True
+    elif array.shape[1:] in (shape, (size,)):
+        single = False
+    else:
+        raise UsageError(
+            f"{what} has shape {array.shape}; expected {shape}, or a batch {('B', *shape)}".replace("'B'", "B")
+        )
+    return as_float32(array, what).reshape(-1, *shape), single
+
+
+def as_column(values: Any, count: int, what: str) -> np.ndarray:
+    """Return ``values`` as float32 ``[count, 1]``.
+
+    Raises:
+        UsageError: another shape, ``[B]`` too, no real numbers, or a NaN or infinite one.
+    """
+    column = validate_numeric(values, what)
+    if column.shape != (count, 1):
+        raise UsageError(
+            f"{what} has shape {column.shape}; expected [B, 1] = {[count, 1]}: [B] would broadcast to [B, B]"
+        )
+    return as_float32(column, what)
+
+
+def check_bytes(array: np.ndarray, what: str) -> None:
+    """Refuse what an image of bytes cannot hold: the replay memory would cut it off.
+
+    Raises:
+        UsageError: numbers that are not whole, or outside [0, 255].
+    """
+    if array.dtype.kind == "b" or array.dtype == np.uint8:
+        return
+    bad = ~((array >= 0) & (array <= 255) & (array == np.floor(array)))
+    if bad.any():
+        place = tuple(np.argwhere(bad)[0].tolist())
+        raise UsageError(
+            f"{what} holds {array[place]} at index {list(place)}; its space is one of bytes: expected whole numbers "
+            "from 0 to 255, or a space of floats"
+        )

@@ -1,0 +1,282 @@
+"""Validate numbers, rewards and flags that come from outside. NumPy only."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ddpg.errors import UsageError, brief
+
+LARGEST = float(np.finfo(np.float32).max)
+_LARGEST = np.float32(LARGEST)
+LARGEST_INT = 2**63 - 1  # what NumPy, files and environments count in
+_LONGEST_PATH, _LONGEST_NAME = 4096, 255  # as Linux has them
+LARGEST_EXACT = 2**24  # up to here float32 tells every integer from its neighbours
+
+_REAL = "biuf"
+_KINDS = {"c": "complex numbers", "U": "strings", "S": "bytes", "O": "objects", "M": "dates", "m": "durations"}
+
+
+def validate_numeric(values: Any, what: str) -> np.ndarray:
+    """Return ``values`` as an array of booleans, integers or floats; one that is such an array as it is.
+
+    Raises:
+        UsageError: strings, complex numbers, ragged lists, masked entries, or anything else that is no array of real
+            numbers.
+    """
+    if type(values) is np.ndarray:
+        array = values
+    else:
+        refuse_masked(values, what)
+        try:
+            array = np.asarray(values)
+        except (ValueError, TypeError, OverflowError, RuntimeError) as error:
+            which = "with rows of different shapes" if isinstance(values, (list, tuple)) else "NumPy cannot read"
+            raise UsageError(
+                f"{what} is a {type(values).__name__} {which}; expected an array of real numbers "
+                f"({str(error).splitlines()[0]})"
+            ) from None
+    if array.dtype.kind not in _REAL:
+        raise UsageError(f"{what} is {_kind(values, array)}; expected an array of real numbers: translate it first")
+    return array
+
+
+def refuse_masked(values: Any, what: str, depth: int = 0) -> None:
+    """Refuse masked entries, also of arrays in lists: ``np.asarray`` would use the numbers under the mask.
+
+    Args:
+        values: anything; what holds no masked array passes.
+        what: its name, for the message.
+        depth: of ``values`` within lists; NumPy's arrays have at most 64 axes.
+
+    Raises:
+        UsageError: an entry is masked.
+    """
+    if isinstance(values, np.ma.MaskedArray):
+        mask = np.ma.getmaskarray(values)
+        if mask.any():
+            place = np.argwhere(mask)[0].tolist()
+            raise UsageError(
+                f"{what} is a masked array whose entry at index {place} is masked, that is missing; expected a number "
+                "everywhere: fill the masked entries in, e.g. with .filled(0)"
+            )
+    elif isinstance(values, (list, tuple)) and depth < 64:
+        for value in values:
+            refuse_masked(value, what, depth + 1)
+
+
+def unmasked(values: Any, what: str, dtype: Any = None) -> np.ndarray:
+    """Return ``np.asarray(values, dtype)``.
+
+    Raises:
+        UsageError: an entry is masked.
+    """
+    refuse_masked(values, what)
+    return np.asarray(values, dtype)
+
+
+def _kind(values: Any, array: np.ndarray) -> str:
+    if values is None:
+        return "None"
+    name = "array" if values is array else type(values).__name__
+    holds = f" of {_KINDS.get(array.dtype.kind, f'dtype {array.dtype}')}" if array.ndim or values is array else ""
+    return f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}{holds}"
+
+
+def as_float32(values: Any, what: str) -> np.ndarray:
+    """Return ``values`` as an array of float32, the very same one where it is.
+
+    Raises:
+        UsageError: no real numbers, a NaN or infinite one, one beyond float32, or an integer beyond ±2^24,
+            which float32 would round.
+    """
+    array = validate_numeric(values, what)
+    kind = array.dtype.kind
+    if kind == "f":
+        check_finite(array, what)
+    elif kind != "b" and array.dtype.itemsize > 2:
+        _check_exact(array, what)
+    return np.asarray(array, np.float32)
+
+
+def check_finite(array: np.ndarray, what: str) -> None:
+    """Refuse NaN, infinity and what float32 cannot hold, naming the first place.
+
+    Raises:
+        UsageError: ``array`` holds such a number.
+    """
+    if array.dtype.kind != "f":
+        return
+    magnitudes = np.abs(array)
+    # The largest is NaN where one is: a single fast reduction that never warns.
+    if not np.maximum.reduce(magnitudes, axis=None, initial=0) <= _LARGEST:
+        good = magnitudes <= _LARGEST
+        place = tuple(np.argwhere(~good)[0].tolist())
+        raise UsageError(
+            f"{what} holds {array[place]} at index {list(place)}; expected finite numbers of float32: one such value "
+            "would turn every weight into NaN, so fix the environment or the observation"
+        )
+
+
+def validate_reward(value: Any, what: str = "reward") -> float:
+    """Return one reward as a float.
+
+    Raises:
+        UsageError: not one finite real number: ``None``, a string, an array with an axis, NaN.
+    """
+    if type(value) is not float:
+        scalar = validate_numeric(value, what)
+        if scalar.ndim:
+            raise UsageError(
+                f"{what} has shape {scalar.shape}; expected one real number: return float(reward) from the environment"
+            )
+        value = scalar.item()
+    if not -LARGEST <= value <= LARGEST:
+        raise UsageError(
+            f"{what} holds {value}; expected a finite number of float32: one such value would turn every weight "
+            "into NaN, so fix the environment"
+        )
+    return float(value)
+
+
+def validate_rewards(values: Any, count: int, what: str = "reward") -> np.ndarray:
+    """Return the rewards of ``count`` environments as a float64 array ``[count]``; NaN is not looked for.
+
+    Raises:
+        UsageError: another shape, or no real numbers.
+    """
+    array = validate_numeric(values, what)
+    _check_count(array, count, what)
+    return np.asarray(array, np.float64)
+
+
+def validate_int(value: Any, what: str, at_least: int, at_most: int = LARGEST_INT) -> int:
+    """Return a whole number, of whatever type, as an int.
+
+    Raises:
+        UsageError: no whole number, or one outside ``[at_least, at_most]``.
+    """
+    if not (is_real(value) and at_least <= value <= at_most and value == int(value)):
+        # What is far beyond is told the limit; to everything else it would be noise.
+        limit = f", and at most {at_most}" if is_real(value) and value > at_most else ""
+        raise UsageError(f"{what}={brief(value)} must be a whole number, at least {at_least}{limit}")
+    return int(value)
+
+
+def validate_float(value: Any, what: str, at_least: float = -LARGEST, at_most: float = LARGEST) -> float:
+    """Return a finite real number as a float.
+
+    Raises:
+        UsageError: no real number, NaN, or one outside ``[at_least, at_most]``.
+    """
+    if not (is_real(value) and at_least <= value <= at_most):
+        raise UsageError(f"{what}={brief(value)} must be a finite number from {at_least:g} to {at_most:g}")
+    return float(value)
+
+
+def validate_bool(value: Any, what: str) -> bool:
+    """Return a flag of the caller's as a bool.
+
+    Raises:
+        UsageError: neither a bool, nor 0 or 1.
+    """
+    if isinstance(value, (bool, np.bool_)) or (is_real(value) and value in (0, 1)):
+        return bool(value)
+    raise UsageError(f"{what}={brief(value)} must be True or False")
+
+
+def validate_text(value: Any, what: str, expected: str) -> str:
+    """Return a string of the caller's.
+
+    Raises:
+        UsageError: it is none; ``expected`` says what would be one.
+    """
+    if not isinstance(value, str):
+        raise UsageError(f"{what}={brief(value)} must be {expected}")
+    return str(value)
+
+
+def validate_names(values: Any, what: str) -> tuple[str, ...]:
+    """Return a list of strings of the caller's.
+
+    Raises:
+        UsageError: no list or tuple of strings, or a single string.
+    """
+    if not isinstance(values, (list, tuple)) or not all(isinstance(value, str) for value in values):
+        raise UsageError(f"{what}={brief(values)} must be a list of names")
+    return tuple(values)
+
+
+def validate_path(value: Any, what: str = "path") -> Path:
+    """Return a path of the caller's.
+
+    Raises:
+        UsageError: neither a string nor a path, or one that no file system has.
+    """
+    if not isinstance(value, (str, os.PathLike)) or not isinstance(os.fspath(value), str):
+        raise UsageError(f"{what}={brief(value)} must be a path: a string or a pathlib.Path")
+    text = os.fspath(value)
+    if "\0" in text or len(text) > _LONGEST_PATH or any(len(part) > _LONGEST_NAME for part in text.split(os.sep)):
+        raise UsageError(
+            f"{what}={brief(text)} is no path: expected no null character, at most {_LONGEST_PATH} characters, and "
+            f"{_LONGEST_NAME} between two {os.sep!r}"
+        )
+    return Path(text)
+
+
+def is_real(value: Any) -> bool:
+    """Return whether ``value`` is one integer or float, of Python or NumPy; a bool is none."""
+    return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+
+
+def validate_flag(value: Any, what: str) -> bool:
+    """Return ``terminated`` or ``truncated`` as a bool.
+
+    Raises:
+        UsageError: neither a bool, nor 0 or 1.
+    """
+    if value is True or value is False:
+        return value
+    if not isinstance(value, (np.bool_, np.ndarray, np.integer, int)) or np.ndim(value):
+        raise _no_flag(value, what)
+    refuse_masked(value, what)
+    return bool(_as_bools(np.asarray(value), value, what))
+
+
+def validate_flags(values: Any, count: int, what: str) -> np.ndarray:
+    """Return the flags of ``count`` environments as an array of bools ``[count]``.
+
+    Raises:
+        UsageError: another shape, or anything but bools, 0 and 1.
+    """
+    if type(values) is np.ndarray and values.dtype == np.bool_ and values.shape == (count,):
+        return values
+    array = validate_numeric(values, what)
+    _check_count(array, count, what)
+    return _as_bools(array, values, what)
+
+
+def _as_bools(array: np.ndarray, given: Any, what: str) -> np.ndarray:
+    if array.dtype.kind not in "biu" or not ((array == 0) | (array == 1)).all():
+        raise _no_flag(given, what)
+    return array.astype(bool)
+
+
+def _no_flag(value: Any, what: str) -> UsageError:
+    return UsageError(f"{what}={brief(value)} is not a flag; expected True or False (or 1 or 0)")
+
+
+def _check_count(array: np.ndarray, count: int, what: str) -> None:
+    if array.shape != (count,):
+        raise UsageError(f"{what} has shape {array.shape}; expected {(count,)}: one for each of the environments")
+
+
+def _check_exact(array: np.ndarray, what: str) -> None:
+    if not array.size or -LARGEST_EXACT <= int(array.min()) <= int(array.max()) <= LARGEST_EXACT:
+        return
+    place = np.unravel_index(int(np.argmax(np.abs(array.astype(np.float64)))), array.shape)
+    raise UsageError(
+        f"{what} holds the integer {array[place]} at index {[int(index) for index in place]}; float32 rounds integers "
+        f"beyond {LARGEST_EXACT}: scale them in a wrapper, such as gymnasium.wrappers.TransformObservation"
+    )

@@ -1,0 +1,172 @@
+"""What paths are tried on: an actor under every bounding, a critic, and one minibatch of an environment."""
+
+from collections.abc import Callable
+
+import gymnasium as gym
+import numpy as np
+import tensorflow as tf
+
+from ddpg.agents.ddpg import DDPG
+from ddpg.algorithms.ddpg import actor_layers, critic_layers
+from ddpg.config.algorithm_options import DDPGConfig
+from ddpg.gradients.bounding import BOUNDINGS
+from ddpg.laboratory.finite_differences import (
+    FiniteDifferences,
+    ReferenceGradient,
+    float64_function,
+    sample_coordinates,
+)
+from ddpg.laboratory.flow import FlowRecorder
+from ddpg.laboratory.instrumented import instrumented
+from ddpg.networks.actor import ActorNetwork
+from ddpg.networks.base import Network
+from ddpg.networks.critic import CriticNetwork
+from ddpg.replay.minibatch import Batch
+
+v1 = tf.compat.v1
+
+RANDOM_STEPS = 500
+UPDATES = 10
+
+
+class Fixture:
+    """Networks with one minibatch.
+
+    Weights are those of a new agent, with their output layers scaled so that Q and the pre-activations of the
+    actions have mean 0 and deviation 1 on the minibatch (gradients are not tiny then, and with a linear head a
+    third of the actions lie outside the box), before and after a few updates: the targets, synchronised between,
+    are not the online networks.
+
+    Args:
+        env: where the minibatch comes from, by random actions.
+        config: networks, discount, batch size.
+        seed: of everything random; ``None``: random.
+
+    Raises:
+        UsageError: a network that NumPy cannot mirror.
+
+    Attributes:
+        seed: the seed.
+        session: of the networks' graph.
+        gamma: discount factor γ.
+        recorder: keeps what the networks name, and where a path starts backward.
+        actors: by bounding, all on the same weights.
+        critic: the critic.
+        batch: placeholders for the minibatch, ``[B, ...]``.
+        fed_y: a placeholder for y, ``[B, 1]``.
+        values: the minibatch.
+    """
+
+    def __init__(self, env: gym.Env, config: DDPGConfig, seed: int | None):
+        config = config.replace(
+            td_target="placeholder",  # an agent that needs no compilation for its few updates
+            policy_gradient="chain_rule",
+            clip_delta=None,
+            action_gradient_clip=None,
+            n_steps=1,
+            prioritised=None,
+            priority_exponent=None,
+            normalize_observations=False,
+            normalize_rewards=False,
+            critic="scalar",
+            critic_loss="mse",
+            learning_starts=RANDOM_STEPS,
+            updates_per_call=1,
+            jit=False,
+        )
+        self._agent = DDPG(env, config, seed)  # its session lives as long as it does
+        float64_function(self._agent.actor)  # what NumPy cannot mirror is refused before the work, not after it
+        self._agent.learn(RANDOM_STEPS)
+        self.seed, self.session, self.gamma = self._agent.seed, self._agent.session, self._agent.config.discount
+        self._rng = np.random.default_rng(self.seed)
+        fields = self._agent.replay.sample(self._rng, 1, config.batch_size)
+        self.values = Batch(*(field[0] for field in fields))
+        self.recorder = FlowRecorder()
+        with self._agent.graph.as_default(), self.session.as_default():
+            self._build(config)
+            self._copy_weights()
+            weights = {name: self.session.run(variables) for name, variables in self.groups("squashing").items()}
+            networks = self.actors["squashing"], self.critic
+            self._differences = FiniteDifferences(*networks, weights, self.values, self.gamma)
+
+    def groups(self, bounding: str) -> dict[str, list[tf.Variable]]:
+        """Return the variables of the four networks, with the actor under ``bounding``."""
+        actor, critic = self.actors[bounding], self.critic
+        return {
+            "actor": actor.variables,
+            "critic": critic.variables,
+            "target_actor": actor.target_variables,
+            "target_critic": critic.target_variables,
+        }
+
+    def outside(self) -> dict[str, float]:
+        """Return the share of actions μ(s) outside their box, by bounding."""
+        with self.session.as_default():
+            return {
+                name: float((np.abs(actor.predict(self.values.observations)) > 1).mean())
+                for name, actor in self.actors.items()
+            }
+
+    def expected_td(self, online: bool, loss: Callable | None = None) -> ReferenceGradient:
+        """Return the critic's gradient by central differences; see :meth:`FiniteDifferences.td`."""
+        with self.session.graph.as_default():
+            of_numbers = None if loss is None else self._in_float64(loss)
+            return self._differences.td(sample_coordinates(self.critic, self._rng), online, of_numbers)
+
+    def _in_float64(self, loss: Callable) -> Callable[[np.ndarray, np.ndarray], float]:
+        q, target = (v1.placeholder(tf.float64, [None, 1]) for _ in range(2))
+        value = loss(q, target)
+        return lambda numbers, targets: float(self.session.run(value, {q: numbers, target: targets}))
+
+    def expected_policy(self, bounding: str) -> ReferenceGradient:
+        """Return the actor's gradient by central differences; see :meth:`FiniteDifferences.policy`."""
+        actor = self.actors[bounding]
+        with self.session.graph.as_default():
+            return self._differences.policy(actor, bounding, sample_coordinates(actor, self._rng))
+
+    def _build(self, config: DDPGConfig) -> None:
+        spaces = self._agent.observation_space, self._agent.actor.action_space
+        self.critic = instrumented(CriticNetwork(*spaces, network=critic_layers(config)), self.recorder)
+        self.actors = {
+            name: instrumented(ActorNetwork(*spaces, network=actor_layers(config), bounding=name), self.recorder)
+            for name in BOUNDINGS
+        }
+        self.batch = Batch(*(v1.placeholder(tf.float32, field.shape) for field in self.values))
+        self.fed_y = v1.placeholder(tf.float32, [config.batch_size, 1], name="y")
+
+    def _copy_weights(self) -> None:
+        """Make the agent's weights ready, and copy them to the networks here."""
+        agent, session = self._agent, self.session
+        pairs = [(self.critic, agent.critic), *((actor, agent.actor) for actor in self.actors.values())]
+        session.run(v1.variables_initializer([v for mine, _ in pairs for v in _all_variables(mine)]))
+        self._standardise_agent()
+        for network in (agent.actor, agent.critic):
+            network.sync_target_network()
+        agent.update(UPDATES)
+        self._standardise_agent()
+        session.run(
+            [
+                mine.assign(theirs.read_value())
+                for network, source in pairs
+                for mine, theirs in zip(_all_variables(network), _all_variables(source), strict=True)
+            ]
+        )
+
+    def _standardise_agent(self) -> None:
+        agent, values = self._agent, self.values
+        linear = self.actors["inverting"]  # its actions are pre-activations, in [-1, 1]
+        linear.set_network_params(agent.actor.get_network_params())
+        _standardise(agent.actor, linear.predict(values.observations))
+        _standardise(agent.critic, agent.critic.predict(values.observations, values.actions))
+
+
+def _all_variables(network: Network) -> list[tf.Variable]:
+    return [*network.variables, *network.target_variables]
+
+
+def _standardise(network: Network, outputs: np.ndarray) -> None:
+    """Scale the output layer so that ``outputs [B, n]`` get mean 0 and deviation 1 in every column."""
+    *hidden, weights, bias = network.get_network_params()
+    deviation = outputs.std(axis=0)
+    deviation = np.where(deviation > 0, deviation, 1)
+    network.set_network_params([*hidden, weights / deviation, (bias - outputs.mean(axis=0)) / deviation])

@@ -1,0 +1,191 @@
+"""Drivers that run an update in TensorFlow: compiled by XLA, op by op, and step by step to look inside."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from ddpg.algorithms.base import TD_ERRORS, Update
+from ddpg.replay.buffer import stored_dtype
+from ddpg.replay.minibatch import Batch
+
+v1 = tf.compat.v1
+
+
+class LearnerResult(NamedTuple):
+    """What a driver returns of some updates.
+
+    Attributes:
+        metrics: means over the updates.
+        fetched: values of the variables to fetch, after the last update.
+        td_errors: |y − q| of every sample, ``[updates, B]``, where priorities want them; else ``None``.
+        finite: whether the weights are finite after the last update.
+    """
+
+    metrics: dict[str, float]
+    fetched: list[np.ndarray]
+    td_errors: np.ndarray | None
+    finite: bool
+
+
+class XLALearner:
+    """Up to K updates in one session call, compiled by XLA.
+
+    The loop around the update runs inside what is compiled, over minibatches
+    ``[K, B, ...]`` that cross into the session once. The number of updates is an input, so fewer than K
+    use the same compiled code.
+
+    Args:
+        update: the symbolic update; its networks' graph is extended.
+        batch_size: B.
+        updates_per_call: K.
+        fetch: variables to read after the last update, in the same call.
+    """
+
+    def __init__(
+        self,
+        update: Update,
+        *,
+        batch_size: int,
+        updates_per_call: int,
+        fetch: Sequence = (),
+    ):
+        self.updates_per_call = updates_per_call
+        self._metrics = update.metrics
+        prioritised = int(update.config.prioritised is not None)
+        with update.value.graph.as_default(), v1.name_scope("learner/"):
+            count = v1.placeholder(tf.int32, [], name="updates")
+            minibatches = placeholders(update, (updates_per_call, batch_size))
+
+            def updates(count: tf.Tensor, *fields: tf.Tensor) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
+                def one(index: tf.Tensor, sums: list[tf.Tensor], errors: list) -> tuple:
+                    metrics = update.update_op(_as_float(Batch(*(f[index] for f in fields))))
+                    with tf.control_dependencies(list(metrics.values())):
+                        sums = [total + metrics[m] for total, m in zip(sums, update.metrics, strict=True)]
+                        return index + 1, sums, [array.write(index, metrics[TD_ERRORS][:, 0]) for array in errors]
+
+                # Each sample's TD error, where priorities want them.
+                errors = [tf.TensorArray(tf.float32, updates_per_call, element_shape=[batch_size])] * prioritised
+                start = tf.constant(0), [tf.constant(0.0) for _ in update.metrics], errors
+                _, sums, errors = tf.while_loop(lambda index, *_: index < count, one, start, parallel_iterations=1)
+                return [total / tf.cast(count, tf.float32) for total in sums], [array.stack() for array in errors]
+
+            means, errors = tf.function(updates, jit_compile=True, autograph=False)(count, *minibatches)
+            with tf.control_dependencies(means):
+                self._fetches = [means, [variable.read_value() for variable in fetch], errors, finite(update)]
+        self._feeds = [count, *minibatches]
+        self._session = None
+
+    def update(self, session: tf.compat.v1.Session, batch: Batch, updates: int) -> LearnerResult:
+        """Run ``updates`` ≤ K updates on minibatches ``[K, B, ...]``."""
+        if session is not self._session:
+            self._call = session.make_callable(self._fetches, feed_list=self._feeds)
+            self._session = session
+        means, fetched, errors, finite = self._call(np.int32(updates), *batch)
+        metrics = dict(zip(self._metrics, map(float, means), strict=True))
+        return LearnerResult(metrics, fetched, errors[0][:updates] if errors else None, bool(finite))
+
+
+class UncompiledLearner:
+    """Updates op by op, each whole in one session run.
+
+    Args: those of :class:`XLALearner`; K only tells how many minibatches are drawn at a time.
+    """
+
+    def __init__(self, update: Update, *, batch_size: int, updates_per_call: int, fetch: Sequence = ()):
+        self.updates_per_call = updates_per_call
+        self._metrics = update.metrics
+        with update.value.graph.as_default(), v1.name_scope("uncompiled_learner/"):
+            self._batch = placeholders(update, (batch_size,))
+            self._build(update, _as_float(self._batch), batch_size)
+            self._fetch = [variable.read_value() for variable in fetch], finite(update)
+
+    def _build(self, update: Update, batch: Batch, batch_size: int) -> None:
+        self._whole = update.update_op(batch)
+
+    def _one(self, session: tf.compat.v1.Session, feeds: dict) -> dict[str, Any]:
+        """Make one update; return its metrics."""
+        return session.run(self._whole, feeds)
+
+    def update(self, session: tf.compat.v1.Session, batch: Batch, updates: int) -> LearnerResult:
+        """Run ``updates`` updates on minibatches ``[K, B, ...]``; returns as :meth:`XLALearner.update`."""
+        totals = dict.fromkeys(self._metrics, 0.0)
+        errors = []
+        for index in range(updates):
+            feeds = {placeholder: field[index] for placeholder, field in zip(self._batch, batch, strict=True)}
+            for name, value in self._one(session, feeds).items():
+                if name == TD_ERRORS:
+                    errors.append(value[:, 0])
+                else:
+                    totals[name] += float(value)
+        means = {name: total / updates for name, total in totals.items()}
+        fetched, finite = session.run(self._fetch)
+        return LearnerResult(means, fetched, np.stack(errors) if errors else None, bool(finite))
+
+
+class SteppedLearner(UncompiledLearner):
+    """Updates step by step, one session run each: target, optimiser steps, target networks.
+
+    The target y crosses into NumPy and is fed back, which is what ``td_target="placeholder"`` means.
+    """
+
+    def __init__(self, update: Update, *, batch_size: int, fetch: Sequence = ()):
+        super().__init__(update, batch_size=batch_size, updates_per_call=1, fetch=fetch)
+
+    def _build(self, update: Update, batch: Batch, batch_size: int) -> None:
+        self._y = v1.placeholder(tf.float32, [batch_size, 1], name="y")
+        self._target = update.target(batch)
+        self._steps = [step(batch, self._y) for step in update.steps]
+        self._moved = update.update_targets()
+
+    def _one(self, session: tf.compat.v1.Session, feeds: dict) -> dict[str, Any]:
+        feeds[self._y] = session.run(self._target, feeds)
+        metrics: dict[str, Any] = {}
+        for step in self._steps:
+            metrics |= session.run(step, feeds)
+        session.run(self._moved)
+        return metrics
+
+
+def learned(update: Update) -> list[list[tf.Variable]]:
+    """Return the variables of each network that the update moves, without its target and its optimiser."""
+    return [network.variables for network, *_ in update.learning_rates]
+
+
+def finite(update: Update) -> tf.Tensor:
+    """Return whether all weights are finite, read now."""
+    weights = [variable.read_value() for variables in learned(update) for variable in variables]
+    return tf.reduce_all([tf.reduce_all(tf.math.is_finite(weight)) for weight in weights])
+
+
+def placeholders(update: Update, lead: tuple[int, ...], as_float: bool = False) -> Batch:
+    """Return placeholders for minibatches with the leading axes ``lead``.
+
+    Args:
+        update: tells the shapes.
+        lead: the leading axes.
+        as_float: images too are float32; otherwise they have the type in which they are stored, bytes.
+    """
+    space = update.value.observation_space
+    images = np.float32 if as_float else stored_dtype(space)
+
+    def placeholder(name: str, shape: Sequence[int], dtype: Any = np.float32) -> tf.Tensor:
+        return v1.placeholder(dtype, [*lead, *shape], name=name)
+
+    config = update.config
+    weighted = config.prioritised == "proportional"
+    return Batch(
+        observations=placeholder("observations", space.shape, images),
+        actions=placeholder("actions", [update.action_size]),
+        rewards=placeholder("rewards", [1]),
+        next_observations=placeholder("next_observations", space.shape, images),
+        terminated=placeholder("terminated", [1]),
+        discounts=placeholder("discounts", [1]) if weighted or config.n_steps > 1 else None,
+        weights=placeholder("weights", [1]) if weighted else None,
+    )
+
+
+def _as_float(batch: Batch) -> Batch:
+    """Images cross into the session as they are stored, a byte a pixel, and become float32 there."""
+    return batch.map(lambda field: tf.cast(field, tf.float32))

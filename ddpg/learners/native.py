@@ -1,0 +1,148 @@
+"""The driver that runs an update as machine code of our own compiler, on weights borrowed from the session."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from ddpg.algorithms.base import TD_ERRORS, Metrics, Update
+from ddpg.compiler.ir import Unsupported
+from ddpg.compiler.kernel import CompiledUpdate
+from ddpg.learners.graph import LearnerResult, learned, placeholders
+from ddpg.learners.synced_session import SyncedSession, assign_variables
+from ddpg.replay.minibatch import Batch, stored_dtype
+
+v1 = tf.compat.v1
+
+
+class NativeLearner:
+    """Up to K updates in one call, compiled from the same ops that a session would run.
+
+    The weights stay in the kernel's memory from call to call. Whoever runs the session gets them back first, and
+    since anything may be changed there, the next call reads them anew.
+
+    Args:
+        update: the symbolic update; its networks' graph is extended.
+        batch_size: B.
+        updates_per_call: K.
+        threads: that share an update; ``None``: by its size and the cores that there are.
+        fetch: variables to read after the last update.
+
+    Attributes:
+        workers: threads that share an update.
+
+    Raises:
+        Unsupported: an update that cannot be translated.
+    """
+
+    def __init__(
+        self,
+        update: Update,
+        *,
+        batch_size: int,
+        updates_per_call: int,
+        threads: int | None = None,
+        fetch: Sequence = (),
+    ):
+        if stored_dtype(update.value.observation_space) == np.uint8:
+            raise Unsupported("observations that are bytes, of which kernels read none")
+        self.updates_per_call = updates_per_call
+        self._metrics, self._count, self._made = update.metrics, update.count, 0
+        with update.value.graph.as_default(), v1.name_scope("native_learner/"):
+            self._draw = _NoiseDraws(update, batch_size, updates_per_call)
+            batch = placeholders(update, (batch_size,), as_float=True).replace(noise=self._draw.placeholder)
+            wholes, self._which = _update_kinds(update, batch)
+            self._variables = [v for v in v1.global_variables() if v.dtype.base_dtype == tf.float32]
+        first, *others = (
+            ([metrics[name] for name in update.metrics], [metrics[TD_ERRORS]] if TD_ERRORS in metrics else [])
+            for metrics in wholes
+        )
+        self._kernel = CompiledUpdate(first[0], batch.named(), self._variables, threads, first[1], others)
+        self.workers = self._kernel.workers
+        places = {variable.name: place for place, variable in enumerate(self._variables)}
+        self._fetched = [self._kernel.values[places[variable.name]] for variable in fetch]
+        self._places = places
+        weights = [self._kernel.span([places[variable.name] for variable in network]) for network in learned(update)]
+        self._weights = [(span, np.zeros_like(span)) for span in weights]
+        self._session: SyncedSession | None = None
+        self._current = self._ahead = False
+
+    def update(self, session: SyncedSession, batch: Batch, updates: int) -> LearnerResult:
+        """Run ``updates`` ≤ K updates on minibatches ``[K, B, ...]``."""
+        return session.lock(self._update_here, session, batch, updates)
+
+    def _update_here(self, session: SyncedSession, batch: Batch, updates: int) -> LearnerResult:
+        if session is not self._session:
+            self._session, session.reclaim = session, self._give_back
+            self._current = False
+        if not self._current:
+            self._borrow(session)
+        if (noise := self._draw(session, self._made)) is not None:
+            batch = batch.replace(noise=noise)
+        which = [self._which(self._made + update) for update in range(updates)]
+        means, errors = self._kernel.run(updates, list(batch), which)
+        self._made += updates
+        self._ahead = True
+        named = dict(zip(self._metrics, map(float, means), strict=True))
+        fetched = [value.copy() for value in self._fetched]
+        return LearnerResult(named, fetched, errors[0][..., 0] if errors else None, self._finite())
+
+    def set_rate(self, variable: tf.Variable, value: float) -> bool:
+        """Set a scalar where the weights are now; tell whether they are here."""
+        if self._current:
+            self._kernel.values[self._places[variable.name]][...] = value
+            self._ahead = True
+        return self._current
+
+    def _finite(self) -> bool:
+        """Tell whether all weights are finite: times 0 each is 0 then, and else NaN. As fast as they are read."""
+        return all(weights.dot(zeros) == 0 for weights, zeros in self._weights)
+
+    def _borrow(self, session: SyncedSession) -> None:
+        for value, stored in zip(self._kernel.values, session.run_as_is(self._variables), strict=True):
+            value[...] = stored
+        if self._count is not None:
+            self._made = int(session.run_as_is(self._count.variable))
+        self._current = True
+
+    def _give_back(self) -> None:
+        """Put the variables where the session has them; it may change them, so they are read anew."""
+        if self._ahead:
+            assert self._session is not None
+            variables, values = list(self._variables), list(self._kernel.values)
+            if self._count is not None:
+                variables.append(self._count.variable)
+                values.append(np.asarray(self._made, np.int64))
+            assign_variables(self._session.run_as_is, variables, values)
+        self._current = self._ahead = False
+
+
+class _NoiseDraws:
+    """The numbers that updates draw, drawn for a whole call in the session: integers are not compiled here."""
+
+    def __init__(self, update: Update, batch_size: int, updates_per_call: int):
+        self._first = v1.placeholder(tf.int64, [], name="made")
+        made = self._first + tf.range(updates_per_call, dtype=tf.int64)
+        shape = batch_size, update.action_size
+        self._numbers = update.noise(shape, made)
+        drawn = self._numbers is not None
+        self.placeholder = v1.placeholder(tf.float32, shape, name="noise") if drawn else None
+
+    def __call__(self, session: SyncedSession, made: int) -> np.ndarray | None:
+        """Return those of the updates after ``made`` others, ``[K, B, A]``; None where they draw none."""
+        return None if self._numbers is None else session.run_as_is(self._numbers, {self._first: made})
+
+
+def _update_kinds(update: Update, batch: Batch) -> tuple[list[Metrics], Callable[[int], int]]:
+    """Return the updates that take turns, and which of them follows so many made before it."""
+    count = update.count
+    if count is None:
+        return [update.update_op(batch)], lambda made: 0
+    with count.assume_step(0):
+        wholes = [update.update_op(batch)]
+    kinds = {count.is_due(0): 0}
+    for made in count.firsts[1:]:
+        kinds[count.is_due(made)] = len(wholes)
+        with count.assume_step(made):
+            wholes.append(update.update_op(batch))
+    return wholes, lambda made: kinds[count.is_due(made)]

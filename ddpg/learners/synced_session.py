@@ -1,0 +1,112 @@
+"""A session that gets its variables back before it runs anything, wherever they are meanwhile."""
+
+import functools
+import os
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.eager import context as eager
+
+from ddpg.errors import UsageError
+from ddpg.learners.fair_lock import FairLock
+
+v1 = tf.compat.v1
+
+_user_of_tensorflow: int | None = None  # the process whose use of TensorFlow this one is a fork of
+
+
+def check_not_forked() -> None:
+    """Refuse TensorFlow in a fork of a process that has used it: its threads are not in the fork, and it would hang.
+
+    Raises:
+        UsageError: this process is such a fork.
+    """
+    if _user_of_tensorflow is not None:
+        raise UsageError(
+            f"process {os.getpid()} is a fork of process {_user_of_tensorflow}, which had used TensorFlow: its threads "
+            "do not exist here, so an agent would hang; start processes with multiprocessing.get_context('spawn'), or "
+            "fork before TensorFlow is used"
+        )
+
+
+def _note_fork() -> None:
+    global _user_of_tensorflow
+    # Sessions and eager operations both begin by making this context; importing TensorFlow does not.
+    if _user_of_tensorflow is None and (getattr(eager.context(), "_initialized", False) or SyncedSession.opened):
+        _user_of_tensorflow = os.getppid()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_note_fork)
+
+
+def assign_variables(run: Callable[..., Any], variables: Sequence[tf.Variable], values: Sequence[np.ndarray]) -> None:
+    """Set variables, in as few calls of a session's ``run`` as that takes: mostly one.
+
+    A variable's initialiser assigns its second input: feeding that sets any value, without new ops. Variables that
+    were made from one tensor have it in common, and are set one after the other.
+    """
+    left = list(zip(variables, values, strict=True))
+    while left:
+        feeds: dict[Any, np.ndarray] = {}
+        operations, later = [], []
+        for variable, value in left:
+            initial = variable.initializer.inputs[1]
+            if initial.ref() in feeds:
+                later.append((variable, value))
+            else:
+                feeds[initial.ref()] = value
+                operations.append(variable.initializer)
+        run(operations, {initial.deref(): value for initial, value in feeds.items()})
+        left = later
+
+
+class SyncedSession(tf.compat.v1.Session):
+    """A session that asks for its variables back before it runs anything.
+
+    A learner that updates weights in memory of its own sets :attr:`reclaim`; whoever uses the session finds them
+    there as if they had never left.
+
+    One thread at a time uses it: what one reads or sets must not cross with an update that has the variables elsewhere.
+
+    Attributes:
+        reclaim: called before anything runs; must put the variables back, by :meth:`run_as_is`.
+        lock: held while anything runs; whoever updates the variables elsewhere holds it too.
+        opened: whether this process, or the one that it is a fork of, has opened one.
+
+    Raises:
+        UsageError: this process is a fork of one that had used TensorFlow.
+    """
+
+    reclaim: Callable[[], None] | None = None
+    opened: ClassVar[bool] = False
+
+    def __init__(self) -> None:
+        check_not_forked()
+        SyncedSession.opened = True
+        self.lock = FairLock()
+        config = v1.ConfigProto(gpu_options=v1.GPUOptions(allow_growth=True))
+        # TensorFlow would rewrite the graph anew for whatever is fetched first: seconds, for what is compiled anyway.
+        config.graph_options.rewrite_options.disable_meta_optimizer = True
+        super().__init__(config=config)
+
+    def run(self, *arguments: Any, **options: Any) -> Any:
+        """See ``tf.compat.v1.Session.run``."""
+        return self.lock(self._reclaim_and_call, super().run, *arguments, **options)
+
+    def _reclaim_and_call(self, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        if self.reclaim:
+            self.reclaim()
+        return function(*arguments, **options)
+
+    def run_as_is(self, *arguments: Any, **options: Any) -> Any:
+        """Run with the variables that are here now."""
+        return super().run(*arguments, **options)
+
+    def make_callable(self, *arguments: Any, **options: Any) -> Callable[..., Any]:
+        """See ``tf.compat.v1.Session.make_callable``."""
+        call = super().make_callable(*arguments, **options)
+
+        return functools.partial(self.lock, self._reclaim_and_call, call)

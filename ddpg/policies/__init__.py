@@ -1,0 +1,1 @@
+"""What to do in a state: NumPy policies, exploration, noise, schedules."""

@@ -1,0 +1,136 @@
+"""Lower a network's TensorFlow graph to a NumPy program.
+
+A network is described once, by the ops it builds; this walks them from the output back to the input.
+Whatever it meets and cannot translate (a convolution) makes the answer ``None``, and the
+caller runs the graph in its session instead.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from ddpg.policies.numpy_program import NumpyProgram, ProgramStep
+from ddpg.policies.standalone import OPERATIONS
+
+# Attributes under which an op is what its NumPy counterpart does; any other value is not translated.
+_REQUIRED: dict[str, dict[str, Any]] = {
+    "MatMul": {"transpose_a": False, "transpose_b": False},
+    "Mean": {"keep_dims": True},
+    "BiasAdd": {"data_format": b"NHWC"},
+}
+
+_ELEMENTWISE = {"AddV2", "Sub", "Mul", "RealDiv", "Neg", "Square", "Sqrt", "Rsqrt"}
+
+# Where a constant of this value changes nothing, as scaling to [-1, 1] from [-1, 1].
+_NEUTRAL = {"Mul": 1, "AddV2": 0}
+
+
+def lower_to_numpy(output: tf.Tensor, *sources: tf.Tensor) -> tuple[NumpyProgram, list] | None:
+    """Translate the graph between ``sources`` and ``output``.
+
+    Args:
+        output: ``[B, A]``.
+        sources: the placeholders it is computed from, in the order of the program's inputs.
+
+    Returns:
+        The program and the variables whose values it loads (as the tensors of their handles), or ``None``
+        if some op has no translation.
+    """
+    translation = _NumpyLowering(sources)
+    try:
+        result = translation.visit(output)
+    except _Unsupported:
+        return None
+    program = NumpyProgram(
+        translation.steps,
+        translation.size,
+        translation.constants,
+        list(translation.handles),
+        sources=range(len(sources)),
+        result=result,
+    )
+    return program, list(translation.handles.values())
+
+
+class _NumpyLowering:
+    """The program so far; registers are numbered as they appear, the sources are the first."""
+
+    def __init__(self, sources: Sequence[tf.Tensor]):
+        self.size = len(sources)
+        self.constants: dict[int, np.ndarray] = {}
+        self.handles: dict[int, tf.Tensor] = {}
+        self._registers = {source.name: register for register, source in enumerate(sources)}
+        self._shapes: dict[int, tf.TensorShape] = {register: source.shape for register, source in enumerate(sources)}
+        self.steps: list[ProgramStep] = []
+
+    def visit(self, tensor: tf.Tensor) -> int:
+        """Return the register that holds ``tensor``."""
+        if tensor.name not in self._registers:
+            self._registers[tensor.name] = self._translate(tensor)
+        return self._registers[tensor.name]
+
+    def _translate(self, tensor: tf.Tensor) -> int:
+        operation = tensor.op
+        if operation.type == "Identity":
+            return self.visit(operation.inputs[0])
+        if operation.type == "IdentityN":  # of a value with a backward pass of its own
+            return self.visit(operation.inputs[tensor.value_index])
+        if operation.type == "ReadVariableOp":
+            self.handles[self._new(tensor)] = operation.inputs[0]
+            return self.size - 1
+        if operation.type == "Const":
+            return self._constant(tensor, tf.make_ndarray(operation.get_attr("value")))
+        if operation.type == "Relu":
+            zero = self._constant(tensor, np.zeros((), tensor.dtype.as_numpy_dtype))
+            return self._step("Maximum", (self.visit(operation.inputs[0]), zero), tensor)
+        if operation.type == "Reshape" and (rows := _restored_rows(tensor)) is not None:
+            return self.visit(rows)
+        if operation.type == "Reshape" and _is_vector_as_row(tensor):
+            return self.visit(operation.inputs[0])
+        required = _REQUIRED.get(operation.type, {})
+        if operation.type not in OPERATIONS or any(operation.get_attr(name) != v for name, v in required.items()):
+            raise _Unsupported
+        inputs = tuple(self.visit(source) for source in operation.inputs)
+        neutral = _NEUTRAL.get(operation.type)
+        for kept, other in (inputs, inputs[::-1]) if neutral is not None else ():
+            if self._shapes[kept] == tensor.shape and np.all(self.constants.get(other, np.nan) == neutral):
+                return kept
+        return self._step(operation.type, inputs, tensor)
+
+    def _step(self, operation: str, inputs: tuple[int, ...], tensor: tf.Tensor) -> int:
+        # The program holds vectors as rows, which broadcast alike in rank 2, and place by place among themselves.
+        vectors = operation in _ELEMENTWISE and all((self._shapes[place].rank or 0) <= 1 for place in inputs)
+        if tensor.shape.rank != 2 and not (tensor.shape.rank == 1 and vectors):
+            raise _Unsupported
+        self.steps.append(ProgramStep(operation, inputs, self._new(tensor)))
+        return self.size - 1
+
+    def _constant(self, tensor: tf.Tensor, value: np.ndarray) -> int:
+        self.constants[self._new(tensor)] = value
+        return self.size - 1
+
+    def _new(self, tensor: tf.Tensor) -> int:
+        self._shapes[self.size] = tensor.shape
+        self.size += 1
+        return self.size - 1
+
+
+def _restored_rows(tensor: tf.Tensor) -> tf.Tensor | None:
+    """Return the rows that were given another shape and are given theirs again as ``tensor``."""
+    source = tensor
+    while source.op.type == "Reshape":
+        source = source.op.inputs[0]
+    same = source.shape.rank == 2 and tensor.shape.rank == 2 and source.shape[1] == tensor.shape[1]
+    return source if same and tensor.shape[1] is not None else None
+
+
+def _is_vector_as_row(tensor: tf.Tensor) -> bool:
+    """Tell whether ``[n]`` becomes ``[1, n]``, which the program holds vectors as."""
+    source = tensor.op.inputs[0].shape
+    return source.rank == 1 and source[0] is not None and tensor.shape.as_list() == [1, source[0]]
+
+
+class _Unsupported(Exception):
+    """An op without a NumPy counterpart."""

@@ -1,0 +1,130 @@
+"""Act with a network's current weights: in NumPy where its graph can be lowered to it, else in its session."""
+
+import copy
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import tensorflow as tf
+
+from ddpg.policies.graph_to_numpy import lower_to_numpy
+from ddpg.policies.numpy_program import NumpyProgram
+from ddpg.replay.normalizers import ObservationNormalizer
+
+v1 = tf.compat.v1
+
+
+class ActingNetwork(Protocol):
+    """What acting needs of a network; :class:`ddpg.networks.base.Network` has it."""
+
+    graph: Any
+    observation_space: Any
+    variables: Any
+
+    def __call__(self, states: tf.Tensor) -> tf.Tensor:
+        """Return the output for ``states``, ``[B, n]``."""
+
+
+class NumpyPolicy:
+    """μ(s) from a NumPy copy of the weights: microseconds, where a session call takes a good 100."""
+
+    def __init__(self, program: NumpyProgram, variables: Sequence):
+        self.variables = list(variables)
+        self.load = program.load
+        self._program = program
+
+    @property
+    def program(self) -> NumpyProgram:
+        """What acts, with the weights as they are now."""
+        return self._program
+
+    def __call__(self, observations: np.ndarray) -> np.ndarray:
+        """Return μ(s), ``[B, A]``, of float32 observations ``[B, *observation shape]``."""
+        return self._program(observations)
+
+    def perturbed(self, rng: np.random.Generator, sigma: float) -> "NumpyPolicy":
+        """Return the policy as it is now with N(0, σ²) added to its weights and biases, not to what normalises."""
+        other = copy.copy(self)
+        other._program = copy.copy(self._program)
+        other.load = other._program.load
+        other.load(
+            [
+                array + sigma * rng.standard_normal(array.shape, np.float32) if _is_disturbed(variable) else array
+                for variable, array in zip(self.variables, self._program.parameters(), strict=True)
+            ]
+        )
+        return other
+
+
+class SessionPolicy:
+    """μ(s) by one cached session call: for networks that NumPy cannot mirror."""
+
+    variables = ()
+
+    def __init__(self, session: tf.compat.v1.Session, states: tf.Tensor, actions: tf.Tensor):
+        self._call = session.make_callable(actions, feed_list=[states])
+
+    def load(self, arrays: Sequence[np.ndarray]) -> None:
+        """Do nothing: the session has the weights."""
+
+    def __call__(self, observations: np.ndarray) -> np.ndarray:
+        """Return μ(s), ``[B, A]``, of float32 observations ``[B, *observation shape]``."""
+        return self._call(observations)
+
+
+class NormalisedPolicy:
+    """A policy that sees observations normalised.
+
+    Attributes:
+        normaliser: the running statistics, which acting leaves as they are.
+        inner: the policy of normalised observations.
+    """
+
+    def __init__(self, inner: NumpyPolicy | SessionPolicy, normaliser: ObservationNormalizer):
+        self.inner, self.normaliser = inner, normaliser
+        self.variables, self.load = inner.variables, inner.load
+
+    def __call__(self, observations: np.ndarray) -> np.ndarray:
+        """Return μ(s), ``[B, A]``, of float32 observations ``[B, *observation shape]`` as the environment gave them."""
+        return self.inner(self.normaliser(observations))
+
+    def perturbed(self, rng: np.random.Generator, sigma: float) -> "NormalisedPolicy":
+        """See :meth:`NumpyPolicy.perturbed`."""
+        assert isinstance(self.inner, NumpyPolicy)
+        return NormalisedPolicy(self.inner.perturbed(rng, sigma), self.normaliser)
+
+
+def can_be_perturbed(policy: NumpyPolicy | SessionPolicy | NormalisedPolicy) -> bool:
+    """Tell whether a policy's weights are in NumPy, where they can be disturbed."""
+    return program_of(policy) is not None
+
+
+def program_of(policy: NumpyPolicy | SessionPolicy | NormalisedPolicy) -> NumpyProgram | None:
+    """Return the NumPy program that acts, of observations as the network sees them; ``None`` where a session acts."""
+    inner = policy.inner if isinstance(policy, NormalisedPolicy) else policy
+    return inner.program if isinstance(inner, NumpyPolicy) else None
+
+
+def make_policy(
+    network: ActingNetwork, session: tf.compat.v1.Session, normaliser: ObservationNormalizer | None = None
+) -> NumpyPolicy | SessionPolicy | NormalisedPolicy:
+    """Return the fastest way to act; after learning, ``load`` it with the values of its ``variables``."""
+    policy = _make_policy(network, session)
+    return policy if normaliser is None else NormalisedPolicy(policy, normaliser)
+
+
+def _is_disturbed(variable: tf.Variable) -> bool:
+    """Gains and biases of normalisation, and its averages, stay as they are, as in OpenAI Baselines' DDPG."""
+    return variable.trainable and variable.name.rpartition("/")[2] not in ("gamma:0", "beta:0")
+
+
+def _make_policy(network: ActingNetwork, session: tf.compat.v1.Session) -> NumpyPolicy | SessionPolicy:
+    with network.graph.as_default(), v1.name_scope("acting/"):
+        states = v1.placeholder(tf.float32, [None, *network.observation_space.shape], name="states")
+        actions = network(states)
+    mirrored = lower_to_numpy(actions, states)
+    if mirrored is None:
+        return SessionPolicy(session, states, actions)
+    program, handles = mirrored
+    owners = {variable.handle.name: variable for variable in network.variables}
+    return NumpyPolicy(program, [owners[handle.name] for handle in handles])

@@ -1,0 +1,183 @@
+"""Exploration noise in units of the actions' half-range (so in [-1, 1] action space). NumPy only."""
+
+import copy
+from collections.abc import Callable
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from ddpg.errors import UsageError, brief
+from ddpg.interaction.validation import LARGEST, is_real, validate_int
+
+
+@runtime_checkable
+class Noise(Protocol):
+    """A source of exploration noise for N environments: what an object of one's own must be able to do.
+
+    It may also have ``state() -> dict[str, array]`` and ``restore(arrays)``, for what it remembers beyond an episode,
+    such as a scale that shrinks: checkpoints hold that, and a loaded agent gives it back before its first episode.
+    All else is forgotten there, so what an episode remembers is to be forgotten in ``reset``.
+
+    ``noise_scale``, ``noise_theta`` and ``noise_dt`` are not used then, but for ``predict(deterministic=False)``: that
+    belongs to no episode, and draws normal noise of ``noise_scale``.
+    """
+
+    def sample(self, rng: np.random.Generator) -> np.ndarray:
+        """Return the next noise, ``[N, A]`` float32, in half-ranges."""
+
+    def reset(self, index: int) -> None:
+        """Start afresh in environment ``index``: an episode began there."""
+
+
+class GaussianNoise:
+    """Independent N(0, scale²) at every step (TD3, Spinning Up)."""
+
+    def __init__(self, scale: float, shape: tuple[int, int]):
+        _check_scale(scale)
+        self.scale, self.shape = np.float32(scale), _check_shape(shape)
+
+    def sample(self, rng: np.random.Generator) -> np.ndarray:
+        """Return ``scale · N(0, 1)``, ``[N, A]``."""
+        return self.scale * rng.standard_normal(self.shape, dtype=np.float32)
+
+    def reset(self, index: int) -> None:
+        """Do nothing: the noise has no memory."""
+
+
+class OrnsteinUhlenbeckNoise:
+    """Temporally correlated noise (Uhlenbeck & Ornstein 1930; Lillicrap et al. 2015, section 3).
+
+        x ← x + θ(0 − x)·dt + σ·√dt·N(0, 1)
+
+    The correlation time is about 1/(θ·dt) steps: ~6.7 at the paper's θ = 0.15 with dt = 1 (it gives no dt); ~667 at
+    dt = 0.01, which several packages use without saying so. The stationary standard deviation is
+    σ/√(2θ − θ²dt) for every dt: at the paper's θ = 0.15, σ = 0.2 and dt = 1 it is 0.38.
+    """
+
+    def __init__(self, scale: float, shape: tuple[int, int], theta: float = 0.15, dt: float = 1.0):
+        _check_scale(scale)
+        shape = _check_shape(shape)
+        if not (is_real(theta) and is_real(dt) and 0 < theta <= LARGEST and 0 < dt <= LARGEST and theta * dt <= 1):
+            raise UsageError(
+                f"OU noise with theta={brief(theta)}, dt={brief(dt)}: both must be > 0 and theta*dt <= 1, "
+                "or the noise overshoots its mean at every step; lower dt"
+            )
+        self.scale, self.theta, self.dt, self.shape = scale, theta, dt, shape
+        self._decay = np.float32(1 - theta * dt)
+        self._diffusion = np.float32(scale * np.sqrt(dt))
+        self._x = np.zeros(shape, np.float32)
+
+    def sample(self, rng: np.random.Generator) -> np.ndarray:
+        """Advance every environment's process by one step and return it, ``[N, A]``."""
+        self._x = self._decay * self._x + self._diffusion * rng.standard_normal(self.shape, dtype=np.float32)
+        return self._x.copy()
+
+    def reset(self, index: int) -> None:
+        """Return environment ``index``'s process to 0."""
+        self._x[index] = 0.0
+
+
+PARAMETER_NOISE = "parameter_noise"  # what noise on weights remembers is saved under this name, beside own noise's
+
+
+class CustomNoise:
+    """An object of the user's own, held to the protocol.
+
+    Args:
+        noise: see :class:`Noise`.
+        shape: N environments, A numbers of an action.
+    """
+
+    def __init__(self, noise: Any, shape: tuple[int, int]):
+        for name in ("sample", "reset"):
+            if not callable(getattr(noise, name, None)):
+                raise UsageError(
+                    f"noise={brief(noise)} has no method {name}; give an object with sample(rng) -> [N, A] and "
+                    "reset(index), or a function of the shape (N, A) that returns one"
+                )
+        self._noise, self._shape = noise, shape
+
+    def sample(self, rng: np.random.Generator) -> np.ndarray:
+        """Return the object's next noise, ``[N, A]``.
+
+        Raises:
+            UsageError: another shape, or numbers that are not finite.
+        """
+        try:
+            noise = np.asarray(self._noise.sample(rng), np.float32)
+        except (TypeError, ValueError) as error:
+            raise UsageError(f"noise={brief(self._noise)}: sample(rng) failed or gave no numbers ({error})") from error
+        if noise.shape != self._shape or not np.isfinite(noise).all():
+            what = f"shape {noise.shape}" if noise.shape != self._shape else "numbers that are not finite"
+            raise UsageError(
+                f"noise={brief(self._noise)}: sample(rng) gave {what}, expected finite numbers of shape {self._shape} "
+                "(environments, numbers of an action), in half-ranges of the action box"
+            )
+        return noise
+
+    def reset(self, index: int) -> None:
+        """Tell the object that an episode began in environment ``index``."""
+        self._noise.reset(index)
+
+    def state(self) -> dict[str, np.ndarray]:
+        """Return what the object wants to remember; nothing if it does not say.
+
+        Raises:
+            UsageError: a name that is taken.
+        """
+        arrays = {name: np.asarray(value) for name, value in getattr(self._noise, "state", dict)().items()}
+        if PARAMETER_NOISE in arrays:
+            raise UsageError(
+                f"noise={brief(self._noise)}: its state has {brief(PARAMETER_NOISE)}, where ours is; rename it"
+            )
+        return arrays
+
+    def restore(self, arrays: dict[str, np.ndarray]) -> None:
+        """Give it back to the object.
+
+        Raises:
+            UsageError: the object takes nothing back.
+        """
+        if not callable(getattr(self._noise, "restore", None)):
+            raise UsageError(
+                f"noise={brief(self._noise)} has no method restore(arrays), and the checkpoint holds its state "
+                f"({', '.join(sorted(arrays))}); give the noise that it was saved with"
+            )
+        self._noise.restore(arrays)
+
+
+NOISES = ("gaussian", "ornstein_uhlenbeck")
+
+
+def make_noise(kind: str | Noise | Callable, scale: float, theta: float, dt: float, shape: tuple[int, int]) -> Noise:
+    """Return the noise that ``kind`` means for ``shape = (N environments, A dimensions)``.
+
+    Args:
+        kind: a name; an object with ``sample`` and ``reset``, of which every agent has a copy; or a function of the
+            shape that returns such an object.
+        scale: of the named ones, in half-ranges.
+        theta, dt: of Ornstein and Uhlenbeck's.
+        shape: N, A.
+
+    Raises:
+        UsageError: none of these, or a number out of its range.
+    """
+    if kind == "gaussian":
+        return GaussianNoise(scale, shape)
+    if kind == "ornstein_uhlenbeck":
+        return OrnsteinUhlenbeckNoise(scale, shape, theta, dt)
+    if callable(kind) and (isinstance(kind, type) or not hasattr(kind, "sample")):
+        return CustomNoise(kind(shape), shape)
+    return CustomNoise(copy.deepcopy(kind), shape)
+
+
+def _check_scale(scale: float) -> None:
+    if not (is_real(scale) and 0 <= scale <= LARGEST):
+        raise UsageError(f"noise scale {brief(scale)} must be a finite number >= 0, in half-ranges of the action box")
+
+
+def _check_shape(shape: tuple[int, int]) -> tuple[int, int]:
+    if not isinstance(shape, (tuple, list)) or len(shape) != 2:
+        raise UsageError(f"shape={brief(shape)} must be (environments, numbers of an action)")
+    environments, numbers = (validate_int(count, "shape", at_least=1, at_most=2**20) for count in shape)
+    return environments, numbers

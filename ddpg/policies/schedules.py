@@ -1,0 +1,40 @@
+"""Schedules of learning rates and of the share of random actions, as plain functions."""
+
+from collections.abc import Callable
+
+COOLDOWN = 0.2  # of learning: where the schedule of that name lowers the learning rates
+# Options whose schedules run to the end of learning: where it is changes every step.
+RATE_SCHEDULES = ("learning_rate_schedule", "actor_learning_rate_schedule", "critic_learning_rate_schedule")
+
+
+def constant(left: float) -> float:
+    """Return 1."""
+    return 1.0
+
+
+def linear(left: float) -> float:
+    """Return the share that is left: down to 0 at the end."""
+    return left
+
+
+def cooldown(left: float) -> float:
+    """Return 1, and within the last fifth go down to 0."""
+    return min(1.0, left / COOLDOWN)
+
+
+SCHEDULES: dict[str, Callable[[float], float]] = {"constant": constant, "linear": linear, "cooldown": cooldown}
+
+
+def schedule_of(schedule: str | Callable[[float], float]) -> Callable[[float], float]:
+    """Return the schedule of a name, or one's own."""
+    return SCHEDULES[schedule] if isinstance(schedule, str) else schedule
+
+
+def interpolate(initial: float, final: float, steps: int, step: int) -> float:
+    """Return the value at ``step``: linear from ``initial`` to ``final`` over ``steps``, then ``final``."""
+    return initial + min(1.0, step / steps) * (final - initial)
+
+
+def raised(schedule: Callable[[int], float], exponent: float, step: int) -> float:
+    """Return the value of a schedule at ``step`` to a power."""
+    return schedule(step) ** exponent

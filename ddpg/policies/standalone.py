@@ -1,0 +1,200 @@
+"""A trained policy, acting with NumPy alone: put this directory on the robot, it needs no other package.
+
+    from act import load
+
+    policy = load()               # of the directory that this file is in; load(path) of another one
+    action = policy(observation)  # one observation or a batch, in the environment's units, and so are the actions
+
+``python act.py`` compares the policy with what the agent put out when it was exported. The files beside this one are
+read as data: JSON, and arrays in the safetensors format; both are checked against their checksums.
+An export copies this file, which is ``ddpg/policies/standalone.py`` in the package, as ``act.py``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+CHECKS = 8  # observations that a policy is compared on
+_DTYPES = {"F32": np.float32, "F64": np.float64, "U8": np.uint8, "I32": np.int32, "I64": np.int64}
+
+
+# Both branches of a `where` are computed: what goes into an exponential is bounded, so that none overflows.
+def _elu(x):
+    return np.where(x > 0, x, np.expm1(np.minimum(x, 0)))
+
+
+def _selu(x):
+    negative = np.float32(1.6732632423543772) * np.expm1(np.minimum(x, 0))
+    return np.float32(1.0507009873554805) * np.where(x > 0, x, negative)
+
+
+def _sigmoid(x):
+    decay = np.exp(-np.abs(x))
+    return np.where(x >= 0, np.float32(1), decay) / (1 + decay)
+
+
+OPERATIONS: dict[str, Callable[..., Any]] = {
+    "MatMul": np.matmul,
+    "BiasAdd": np.add,
+    "AddV2": np.add,
+    "Sub": np.subtract,
+    "Mul": np.multiply,
+    "RealDiv": np.divide,
+    "Maximum": np.maximum,
+    "Minimum": np.minimum,
+    "Neg": np.negative,
+    "Square": np.square,
+    "Sqrt": np.sqrt,
+    "Rsqrt": lambda x: 1 / np.sqrt(x),
+    "Tanh": np.tanh,
+    "Sigmoid": _sigmoid,
+    "Softplus": lambda x: np.logaddexp(x, np.float32(0)),
+    "Softsign": lambda x: x / (1 + np.abs(x)),
+    "Elu": _elu,
+    "Selu": _selu,
+    "Reshape": lambda x, shape: np.reshape(x, shape),
+    "ConcatV2": lambda x, y, axis: np.concatenate((x, y), axis=int(axis)),
+    "Mean": lambda x, axis: np.mean(x, axis=tuple(np.atleast_1d(axis)), keepdims=True),
+}
+
+
+class Policy:
+    """Observation in, action out: of the values in ``policy.json``, and arrays by their registers."""
+
+    def __init__(self, about: dict[str, Any], arrays: dict[int, np.ndarray]):
+        program = about["program"]
+        self.about = about
+        self._shape = tuple(about["observation_space"]["shape"])
+        self._registers: list[Any] = [arrays.get(register) for register in range(program["size"])]
+        self._steps = [(step["operation"], step["inputs"], step["output"]) for step in program["steps"]]
+        self._result = program["result"]
+        known = {0, *arrays}  # register 0 holds the observations
+        for operation, inputs, output in self._steps:
+            if operation not in OPERATIONS or not known.issuperset(inputs) or output in known:
+                raise ValueError(f"policy.json: {operation!r} of registers {inputs} to {output} is no step of a policy")
+            known.add(output)
+
+    def outputs(self, observations: np.ndarray) -> np.ndarray:
+        """Return what the network puts out, ``[B, n]``, for float32 observations ``[B, *shape]``."""
+        registers = [observations, *self._registers[1:]]
+        for operation, inputs, output in self._steps:
+            registers[output] = OPERATIONS[operation](*[registers[register] for register in inputs])
+        return registers[self._result]
+
+    def __call__(self, observation: Any) -> Any:
+        """Return the action for one observation, or the actions for a batch of them.
+
+        Raises:
+            ValueError: another shape, NaN or infinity in the observation, or one that overflows in the layers.
+        """
+        array = np.asarray(observation, np.float32)
+        size = int(np.prod(self._shape))
+        single = array.shape in (self._shape, (size,))
+        if not single and array.shape[1:] not in (self._shape, (size,)):
+            raise ValueError(f"the observation has shape {array.shape}, expected {self._shape}, or a batch of such")
+        if not np.isfinite(array).all():
+            raise ValueError("the observation holds NaN or infinity")
+        outputs = self.outputs(array.reshape(-1, *self._shape))
+        if not np.isfinite(outputs).all():
+            raise ValueError("the policy puts out NaN or infinity: its layers overflow with so large an observation")
+        actions = _to_env(self.about["action_space"], outputs)
+        return first(actions) if single else actions
+
+    def check(self) -> tuple[float, float]:
+        """Return how far the outputs are from the agent's, and how far rounding may move them."""
+        stored = self.about["check"]
+        expected = np.array(stored["outputs"])
+        found = self.outputs(check_observations(self.about["observation_space"])).astype(np.float64)
+        meant = compared(self.about["action_space"], expected)
+        return float(np.abs(meant(found) - meant(expected)).max()), float(stored["tolerance"])
+
+
+def first(actions: Any) -> Any:
+    """Return the first environment's action of a batch."""
+    return tuple(map(first, actions)) if isinstance(actions, tuple) else actions[0]
+
+
+def compared(space: dict[str, Any], expected: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+    """Return what is compared of outputs: actions within bounds; values relative to the largest of ``expected``."""
+    if space["type"] != "Discrete":
+        return lambda outputs: np.clip(outputs.astype(np.float64), -1, 1)
+    scale = max(1.0, float(np.abs(expected).max()))
+    return lambda outputs: outputs.astype(np.float64) / scale
+
+
+def check_observations(space: dict[str, Any]) -> np.ndarray:
+    """Return the observations that a policy is compared on: sines, between the bounds where they are finite."""
+    shape, (low, high) = space["shape"], _bounds(space)
+    waves = np.sin(np.arange(1, CHECKS + 1)[:, None] + 0.7 * np.arange(int(np.prod(shape))))
+    finite = (low > -1e6) & (high < 1e6)
+    between = np.where(finite, low, 0) + np.where(finite, high - low, 0) * (waves + 1) / 2
+    drawn = np.where(finite, between, np.clip(waves, low, high))
+    return (drawn if "float" in space["dtype"] else np.floor(drawn)).reshape(-1, *shape).astype(np.float32)
+
+
+def _bounds(space: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the bounds of a box, each ``[n]`` or ``[1]``."""
+
+    def array(bounds: Any, absent: float) -> np.ndarray:
+        return np.array([absent if bound is None else bound for bound in np.ravel(bounds)], np.float64)
+
+    return array(space["low"], -np.inf), array(space["high"], np.inf)
+
+
+def _to_env(space: dict[str, Any], outputs: np.ndarray) -> Any:
+    """Return the actions ``[B, ...]`` that a network's outputs ``[B, n]`` mean in a space."""
+    if space["type"] == "Discrete":
+        return (outputs.argmax(axis=1) + space["start"]).astype(space.get("dtype", "int64"))
+    if space["type"] == "Box":
+        low, high = _bounds(space)
+        scaled = np.minimum(np.maximum((high - low) / 2 * outputs + (high + low) / 2, low), high)
+        return scaled.astype(space["dtype"]).reshape(len(outputs), *space["shape"])
+    one_of = space["type"] == "OneOf"
+    boxes = space["spaces"] if one_of else space["spaces"][1]["spaces"]
+    choices = np.clip(outputs[:, : len(boxes)], -1, 1).argmax(axis=1)
+    ends = len(boxes) + np.cumsum([0, *(int(np.prod(box["shape"])) for box in boxes)])
+    parts = [_to_env(box, outputs[:, ends[index] : ends[index + 1]]) for index, box in enumerate(boxes)]
+    if one_of:
+        return [(choice, parts[choice][row]) for row, choice in enumerate(choices)]
+    return choices + space["spaces"][0]["start"], tuple(parts)
+
+
+def load(folder: str | Path | None = None) -> Policy:
+    """Return the policy of a directory; without one, of the directory that this file is in.
+
+    Raises:
+        OSError: a file is missing.
+        ValueError: a file is damaged, or not that of a policy.
+    """
+    folder = Path(__file__).parent if folder is None else Path(folder)
+    about = json.loads((folder / "policy.json").read_bytes())
+    data = (folder / "policy.safetensors").read_bytes()
+    rest = {name: value for name, value in about.items() if name != "policy_sha256"}
+    canonical = json.dumps(rest, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+    if hashlib.sha256(canonical).hexdigest() != about.get("policy_sha256"):
+        raise ValueError(f"{folder / 'policy.json'} does not match its checksum: export the policy again")
+    if hashlib.sha256(data).hexdigest() != about["arrays_sha256"]:
+        raise ValueError(f"{folder / 'policy.safetensors'} does not match its checksum: export the policy again")
+    begin = 8 + int.from_bytes(data[:8], "little")
+    arrays = {}
+    for name, entry in json.loads(data[8:begin]).items():
+        start, end = entry["data_offsets"]
+        dtype = np.dtype(_DTYPES[entry["dtype"]]).newbyteorder("<")
+        array = np.frombuffer(data[begin + start : begin + end], dtype).reshape(entry["shape"])
+        if list(array.shape) != about["arrays"][name]["shape"] or not np.isfinite(array).all():
+            raise ValueError(f"{folder / 'policy.safetensors'}: array {name} is not what policy.json says of it")
+        arrays[int(name)] = array.astype(_DTYPES[entry["dtype"]])
+    return Policy(about, arrays)
+
+
+if __name__ == "__main__":
+    difference, tolerance = load(*sys.argv[1:2]).check()
+    print(f"differs from the agent by {difference:.2g} at most; {tolerance:.2g} is what rounding may do")
+    sys.exit(difference > tolerance)

@@ -1,0 +1,298 @@
+"""The replay buffer: a ring of transitions in NumPy arrays."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from ddpg.errors import UsageError
+from ddpg.replay.minibatch import Batch as Batch
+from ddpg.replay.minibatch import stored_dtype as stored_dtype
+from ddpg.replay.observation_store import ObservationStore
+
+
+def check_rows(arrays: Mapping[str, np.ndarray], fields: Mapping[str, np.ndarray]) -> None:
+    """Refuse arrays that are not rows of ``fields``, the buffer's own.
+
+    Raises:
+        UsageError: another shape or dtype, or flags that are neither 0 nor 1.
+    """
+    size = len(arrays["rewards"])
+    for name, field in fields.items():
+        _check(name, arrays[name], (size, *field.shape[1:]), field.dtype)
+    observations = fields["observations"]
+    last = arrays["last_observations"]
+    _check("last_observations", last, (len(last), *observations.shape[1:]), observations.dtype)
+    for name in ("terminated", "truncated"):
+        if (arrays[name] > 1).any():
+            raise UsageError(f"replay field {name} holds {arrays[name].max()}, expected flags, 0 or 1")
+
+
+def check_successors(arrays: Mapping[str, np.ndarray]) -> None:
+    """Refuse successors that rows of a ring cannot have.
+
+    Raises:
+        UsageError: a successor that is no row, that is not newer than its row, that has two rows before it, or that
+            follows an end; or another number of last observations than of rows without a successor.
+    """
+    successors, size = arrays["successors"], len(arrays["rewards"])
+    _check("successors", successors, (size,), successors.dtype)
+    alone = successors == -1
+    if len(arrays["last_observations"]) != alone.sum():
+        raise UsageError(
+            f"the replay memory has {len(arrays['last_observations'])} last observations, expected {alone.sum()}: "
+            "one for each row without a successor"
+        )
+    rows = np.flatnonzero(~alone)
+    following = successors[rows].astype(np.int64)
+    age = lambda numbers: (numbers - int(arrays["position"])) % max(1, size)  # noqa: E731  # 0: the oldest
+    ended = (arrays["terminated"] + arrays["truncated"])[rows, 0] > 0
+    bad = (following < 0) | (following >= size) | (age(following) <= age(rows)) | ended
+    if bad.any():
+        row, successor = rows[bad][0], following[bad][0]
+        raise UsageError(
+            f"replay row {row} has the successor {successor}, expected a newer one of the {size} rows, and none after "
+            "an end"
+        )
+    if len(np.unique(following)) != len(following):
+        raise UsageError("a replay row is the successor of two rows, expected of one at most")
+
+
+def _check(name: str, array: np.ndarray, shape: tuple[int, ...], dtype: np.dtype) -> None:
+    if array.shape != shape:
+        raise UsageError(f"replay field {name} has shape {array.shape}, expected {shape}")
+    if array.dtype != dtype:
+        raise UsageError(f"replay field {name} has dtype {array.dtype}, expected {dtype}")
+
+
+def n_step_returns(
+    rewards: np.ndarray, observations: ObservationStore, rows: np.ndarray, n_steps: int, gamma: float
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return where the returns from ``rows`` on end, what they are worth until there, and what follows is worth.
+
+    With r_0, r_1, ... the rewards from a row on, m ≤ n of them until the episode ended, was cut, or is not known to go
+    on:  R = Σ_{k<m} γ^k·r_k,  and the discount of what follows is γ^m. The newest rows have shorter returns, which are
+    as right, so no row waits to be drawn.
+
+    Args:
+        rewards: of all rows, ``[capacity, 1]``.
+        observations: which row follows which.
+        rows: ``[...]``.
+        n_steps: n.
+        gamma: γ.
+
+    Returns:
+        The last row of each, ``[...]``, R ``[..., 1]`` and γ^m ``[..., 1]``.
+    """
+    last, goes_on = rows, np.ones(rows.shape, bool)
+    sums = rewards.take(rows).astype(np.float64)
+    discounts = np.full(rows.shape, float(gamma))
+    for step in range(1, n_steps):
+        last, follows = observations.following(last)
+        goes_on &= follows
+        sums += np.where(goes_on, gamma**step * rewards.take(last), 0)
+        discounts[goes_on] *= gamma
+    return last, sums.astype(np.float32)[..., None], discounts.astype(np.float32)[..., None]
+
+
+class ReplayBuffer:
+    """The last ``capacity`` transitions, observations as float32 (images: bytes), sampled uniformly with replacement.
+
+    Every observation is stored once (:mod:`ddpg.replay.observation_store`).
+    A transition takes 4·(numbers of s and a) + 10 bytes, and an episode one s more: about 102 for HalfCheetah-v5.
+    ``truncated`` is stored apart from ``terminated`` and never masks a bootstrap; it marks where
+    episodes were cut, for whoever reads trajectories out of the buffer.
+
+    Memory is claimed lazily by the operating system, so a large capacity costs only what is filled.
+
+    Attributes:
+        capacity: transitions it can hold.
+        added: transitions stored so far, overwritten ones too.
+        observations: theirs, and which follows which.
+    """
+
+    def __init__(
+        self, capacity: int, observation_shape: tuple[int, ...], action_size: int, observation_dtype=np.float32
+    ):
+        if capacity < 1:
+            raise UsageError(f"replay capacity {capacity} must be at least 1 transition")
+        self.capacity = capacity
+        self.added = 0
+        self.observations = ObservationStore(capacity, observation_shape, observation_dtype)
+        self._actions = np.zeros((capacity, action_size), np.float32)
+        self._rewards = np.zeros((capacity, 1), np.float32)
+        self._terminated = np.zeros((capacity, 1), np.uint8)
+        self._truncated = np.zeros((capacity, 1), np.uint8)
+        self._position = self._size = 0
+
+    def __len__(self) -> int:
+        return self._size
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that hold something."""
+        others = sum(field[0].nbytes for name, field in self._fields().items() if name != "observations")
+        return self.observations.nbytes(self._size) + self._size * others
+
+    # -- storing --------------------------------------------------------------------------------------
+
+    def add(
+        self,
+        observations,
+        actions,
+        rewards,
+        next_observations,
+        terminated,
+        truncated,
+        env_indices: Sequence[int] | None = None,
+    ) -> None:
+        """Store N transitions, overwriting the oldest: arrays ``[N, ...]``, the scalars as ``[N]``.
+
+        A Ctrl-C meanwhile is raised once they are stored, all of them; what is stored next begins new episodes then.
+
+        Args:
+            observations: s.
+            actions: a, as the networks see them.
+            rewards: r.
+            next_observations: s′: the true one, also where the episode ended.
+            terminated: s′ is terminal.
+            truncated: the episode was cut at s′.
+            env_indices: the index of the environment that made each transition; of one environment, transitions whose
+                s is the s′ of the one before are one episode, until it ends. 0 to N - 1 by default.
+        """
+        count = len(rewards)
+        env_indices = range(count) if env_indices is None else env_indices
+        fields = observations, actions, rewards, next_observations, terminated, truncated, env_indices
+        if count > self.capacity:
+            for start in range(0, count, self.capacity):
+                self.add(*(array[start : start + self.capacity] for array in fields))
+            return
+        before = self._position, self._size, self.added
+        try:
+            self._store(*fields)
+        except KeyboardInterrupt:  # a row may be half one transition and half another
+            self._position, self._size, self.added = before
+            self.observations.rebuild_free_list(self._size)
+            self._store(*fields)
+            raise
+
+    def _store(self, observations, actions, rewards, next_observations, terminated, truncated, env_indices) -> None:
+        count = len(rewards)
+        rows: slice | np.ndarray
+        if self._position + count <= self.capacity:
+            rows = slice(self._position, self._position + count)
+        else:
+            rows = np.arange(self._position, self._position + count) % self.capacity
+        self.observations.rows[rows] = observations
+        self._actions[rows] = actions
+        self._rewards[rows, 0] = rewards
+        self._terminated[rows, 0] = terminated
+        self._truncated[rows, 0] = truncated
+        for index, env_index in enumerate(env_indices):
+            ended = terminated[index] or truncated[index]
+            self.observations.connect(
+                (self._position + index) % self.capacity, env_index, next_observations[index], ended
+            )
+        self._position = (self._position + count) % self.capacity
+        self._size = min(self._size + count, self.capacity)
+        self.added += count
+
+    def end_episodes(self, env_index: int | None = None) -> None:
+        """Let what is stored next, in one lane or in all, begin new episodes."""
+        self.observations.end_episodes(env_index)
+
+    # -- drawing --------------------------------------------------------------------------------------
+
+    def sample(self, rng: np.random.Generator, updates: int, batch_size: int) -> Batch:
+        """Draw ``updates`` minibatches at once: a :class:`Batch` with leading axes ``[K, B]``.
+
+        Raises:
+            UsageError: the buffer is empty.
+        """
+        return self.gather(self.draw(rng, updates, batch_size))
+
+    def draw(self, rng: np.random.Generator, updates: int, batch_size: int) -> np.ndarray:
+        """Draw the rows ``[K, B]`` of ``updates`` minibatches.
+
+        Raises:
+            UsageError: the buffer is empty.
+        """
+        if self._size == 0:
+            raise UsageError("the replay buffer is empty; store transitions before sampling")
+        return rng.integers(0, self._size, size=(updates, batch_size))
+
+    def gather(self, rows: np.ndarray, n_steps: int = 1, gamma: float = 1.0) -> Batch:
+        """Return the transitions of ``rows`` ``[...]``, or the returns that begin there (:func:`n_step_returns`).
+
+        Args:
+            rows: numbers of rows, below ``len(self)``.
+            n_steps: n.
+            gamma: γ; read where n > 1 only.
+        """
+        last, rewards, discounts = rows, self._rewards.take(rows, axis=0), None
+        if n_steps > 1:
+            last, rewards, discounts = n_step_returns(self._rewards, self.observations, rows, n_steps, gamma)
+        return Batch(
+            self.observations.before(rows),
+            self._actions.take(rows, axis=0),
+            rewards,
+            self.observations.after(last),
+            self._terminated.take(last, axis=0).astype(np.float32),
+            discounts,
+        )
+
+    def newest(self, count: int) -> np.ndarray:
+        """Return the rows of the last ``count`` transitions, the oldest first."""
+        return np.arange(self._position - count, self._position) % self.capacity
+
+    # -- reading and saving ---------------------------------------------------------------------------
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Return the filled part by field name, in storage order, and ``position`` of the next write."""
+        size = self._size
+        return {name: field[:size] for name, field in self._fields().items()} | {
+            "next_observations": self.observations.after(np.arange(size)),
+            "position": np.asarray(self._position),
+        }
+
+    def _fields(self) -> dict[str, np.ndarray]:
+        return {
+            "observations": self.observations.rows,
+            "actions": self._actions,
+            "rewards": self._rewards,
+            "terminated": self._terminated,
+            "truncated": self._truncated,
+        }
+
+    def state(self) -> dict[str, np.ndarray]:
+        """Return what :meth:`restore` takes: the rows, and by row the number of its successor or -1 for none.
+
+        The s′ of those with none are ``last_observations``, in the rows' order.
+        """
+        arrays = self.arrays()
+        del arrays["next_observations"]
+        return arrays | self.observations.state(self._size)
+
+    def restore(self, arrays: Mapping[str, np.ndarray]) -> int:
+        """Take back what :meth:`state` returned; what is stored next begins new episodes.
+
+        Returns:
+            By how many rows they were rolled, so that row i is row i less that now.
+
+        Raises:
+            UsageError: more transitions than this buffer holds, or none that it could have returned.
+        """
+        size, position = len(arrays["rewards"]), int(arrays["position"])
+        if size > self.capacity:
+            raise UsageError(f"{size} stored transitions do not fit a replay buffer of {self.capacity}")
+        fields = self._fields()
+        check_rows(arrays, fields)
+        check_successors(arrays)
+        # A full ring keeps its order, so that a resumed run draws the same rows. One that was full at a
+        # smaller capacity is unrolled: its oldest row first, the next write behind its newest.
+        unroll = position if size < self.capacity and position < size else 0
+        for name, field in fields.items():
+            field[:size] = np.roll(arrays[name], -unroll, axis=0)
+        self.observations.restore(arrays, size, unroll)
+        self._size = self.added = size
+        self._position = position % self.capacity if size == self.capacity else size
+        return unroll

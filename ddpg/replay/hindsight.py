@@ -1,0 +1,147 @@
+"""Hindsight experience replay: relabel transitions with goals reached later in the episode. NumPy only.
+
+In an environment with goals (gymnasium-robotics' protocol) an observation is a Dict of ``observation``,
+``achieved_goal`` and ``desired_goal``, and ``compute_reward(achieved, desired, info)`` says what a step is worth. It is
+learned from flat, as ``gymnasium.wrappers.FlattenObservation`` makes it, the parts in the order of its Dict.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces as gym_spaces
+
+from ddpg.errors import EnvironmentFault, UsageError
+from ddpg.interaction.env_calls import call
+from ddpg.interaction.env_errors import format_error
+from ddpg.interaction.validation import check_finite, validate_numeric
+from ddpg.replay.buffer import ReplayBuffer
+from ddpg.replay.minibatch import Batch
+
+PARTS = ("observation", "achieved_goal", "desired_goal")
+
+
+class Hindsight:
+    """Relabels a share k / (k + 1) of what is drawn with goals that were reached later in the same episode.
+
+    The strategy ``future`` (Andrychowicz et al. 2017, sections 3.3 and 4.5), at sampling: the new goal is what was
+    achieved after a step drawn uniformly from this one to the last of the episode that is in memory. The reward is
+    computed anew; ``terminated`` stays what it was, as in Stable-Baselines3.
+
+    Args:
+        replay: where the rows are.
+        goals: k: relabelled transitions for each that stays as it was.
+        space: of the observations before they were made flat.
+        compute_reward: ``(achieved [n, G], desired [n, G], {}) -> [n]``.
+    """
+
+    def __init__(self, replay: ReplayBuffer, goals: int, space: gym_spaces.Dict, compute_reward: Callable):
+        self._replay, self._share, self._compute_reward = replay, goals / (goals + 1), compute_reward
+        ends = np.cumsum([gym_spaces.flatdim(part) for part in space.values()]).tolist()
+        parts = dict(zip(space, map(slice, [0, *ends[:-1]], ends), strict=True))
+        self._achieved, self._desired = parts["achieved_goal"], parts["desired_goal"]
+
+    def __call__(self, batch: Batch, rows: np.ndarray, rng: np.random.Generator) -> Batch:
+        """Return ``batch``, drawn from ``rows`` ``[K, B]``, with new goals and rewards in place of some.
+
+        Raises:
+            EnvironmentFault: the environment's ``compute_reward`` failed, does not take many goals at once, or returned
+                what is no finite number.
+        """
+        chosen = rng.random(rows.shape) < self._share
+        goals = self._replay.observations.after(self._later(rows[chosen], rng))[:, self._achieved]
+        batch.observations[chosen, self._desired] = goals
+        batch.next_observations[chosen, self._desired] = goals
+        batch.rewards[chosen, 0] = self._rewards(batch.next_observations[chosen][:, self._achieved], goals)
+        return batch
+
+    def _rewards(self, achieved: np.ndarray, goals: np.ndarray) -> np.ndarray:
+        """Return the environment's rewards ``[n]`` for what was achieved, ``[n, G]``, and goals, ``[n, G]``."""
+        what = "compute_reward of the environment"
+        returned = call(
+            self._compute_reward,
+            achieved,
+            goals,
+            {},
+            fault=lambda error: EnvironmentFault(f"{what}: {format_error(error)}"),
+        )
+        try:
+            rewards = validate_numeric(returned, what)
+            check_finite(rewards, what)
+        except UsageError as error:
+            raise EnvironmentFault(str(error)) from None
+        if rewards.shape != (len(goals),):
+            raise EnvironmentFault(
+                f"{what} returned shape {rewards.shape} for {len(goals)} goals; expected one reward for each row: let "
+                "it work on the last axis, as gymnasium-robotics does"
+            )
+        return rewards
+
+    def _later(self, rows: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """Return for each row one drawn uniformly from itself and those that follow in its episode."""
+        picked, last, under_way = rows.copy(), rows, np.arange(len(rows))
+        seen = 1
+        while len(under_way):
+            following, goes_on = self._replay.observations.following(last)
+            under_way, last = under_way[goes_on], following[goes_on]
+            seen += 1
+            # The n-th that is met takes the place with chance 1/n: in the end each has the same.
+            takes = rng.random(len(under_way)) * seen < 1
+            picked[under_way[takes]] = last[takes]
+        return picked
+
+
+def make_hindsight(
+    env: Any, replay: ReplayBuffer, goals: int
+) -> Callable[[Batch, np.ndarray, np.random.Generator], Batch]:
+    """Return what relabels the transitions of ``env``; for ``None`` what refuses to: its rewards are not known.
+
+    Raises:
+        UsageError: an environment without goals.
+    """
+    if env is None:
+        return _refuse
+    # A vector's environments are alike; one in processes of their own has none here.
+    inner = (getattr(env.unwrapped, "envs", None) or [env])[0].unwrapped
+    space = getattr(inner, "observation_space", None)
+    if not (isinstance(space, gym_spaces.Dict) and set(space) == set(PARTS) and hasattr(inner, "compute_reward")):
+        raise UsageError(
+            f"hindsight={goals} needs an environment with goals, whose observations are a Dict of {', '.join(PARTS)} "
+            f"and which has compute_reward; {inner} has {space}, or it lives in another process"
+        )
+    flat = env.single_observation_space if isinstance(env, gym.vector.VectorEnv) else env.observation_space
+    changed = next((wrapper for wrapper in _wrappers(env) if isinstance(wrapper, _CHANGE) and _changes(wrapper)), None)
+    if changed is not None or gym_spaces.flatdim(space) != gym_spaces.flatdim(flat):
+        raise UsageError(
+            f"hindsight={goals} computes rewards anew from what the environment itself observes, and "
+            f"{'a wrapper' if changed is None else type(changed).__name__} changes observations or rewards: wrap it in "
+            "gymnasium.wrappers.FlattenObservation only, and use normalize_observations or normalize_rewards"
+        )
+    return Hindsight(replay, goals, space, inner.compute_reward)
+
+
+_CHANGE = (
+    *(gym.ObservationWrapper, gym.RewardWrapper, gym.wrappers.NormalizeReward),
+    *(gym.vector.VectorObservationWrapper, gym.vector.VectorRewardWrapper, gym.wrappers.vector.NormalizeReward),
+)
+_LEAVE = ("FlattenObservation", "ReshapeObservation", "DtypeObservation")  # of environments and of vectors
+
+
+def _changes(wrapper: Any) -> bool:
+    return not isinstance(
+        wrapper, tuple(getattr(module, name) for module in (gym.wrappers, gym.wrappers.vector) for name in _LEAVE)
+    )
+
+
+def _wrappers(env: Any) -> Iterator[Any]:
+    """Yield the wrappers of an environment; of a vector its own, and those of its first environment."""
+    while isinstance(env, (gym.Wrapper, gym.vector.VectorWrapper)):
+        yield env
+        env = env.env
+    if isinstance(env, gym.vector.VectorEnv) and getattr(env, "envs", None):
+        yield from _wrappers(vars(env)["envs"][0])
+
+
+def _refuse(batch: Batch, rows: np.ndarray, rng: np.random.Generator) -> Batch:
+    raise UsageError("hindsight asks the environment for rewards, and this agent has none; load it with env=...")

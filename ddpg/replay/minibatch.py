@@ -1,0 +1,60 @@
+"""Minibatches: what is drawn from the replay buffer and what an update reads. NumPy only."""
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+
+@dataclasses.dataclass(frozen=True)
+class Batch:
+    """Transitions. Leading axes ``[...]`` are ``[B]``, or ``[K, B]`` for K minibatches.
+
+    | field | shape | units |
+    |---|---|---|
+    | observations | [..., *observation shape] | env |
+    | actions | [..., A] | [-1, 1] |
+    | rewards | [..., 1] | env; with n-step returns Σ γ^k·r of the m ≤ n steps that follow |
+    | next_observations | [..., *observation shape] | env; the one after those steps, the true last one of an episode |
+    | terminated | [..., 1] | 1.0 where that is terminal, else 0.0 |
+    | discounts | [..., 1] | γ^m; ``None`` where every m is 1 and γ is the update's own |
+    | weights | [..., 1] | of each transition in the critic's loss; ``None``: 1 |
+    | noise | [..., A] | standard normal numbers for an update that draws some; ``None``: it draws them itself |
+
+    Iterating gives the fields that are there, in this order.
+    """
+
+    observations: Any
+    actions: Any
+    rewards: Any
+    next_observations: Any
+    terminated: Any
+    discounts: Any = None
+    weights: Any = None
+    noise: Any = None
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.named().values())
+
+    def named(self) -> dict[str, Any]:
+        """Return the fields that are there by name, in this order."""
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return {name: value for name, value in fields.items() if value is not None}
+
+    def map(self, function: Callable[[Any], Any]) -> "Batch":
+        """Return a batch of what ``function`` makes of each field."""
+        return Batch(**{name: function(value) for name, value in self.named().items()})
+
+    def replace(self, **changes: Any) -> "Batch":
+        """Return a copy with some fields changed."""
+        return dataclasses.replace(self, **changes)
+
+    def padded(self, length: int) -> "Batch":
+        """Return the K minibatches, and rows of zeros after them up to ``length``."""
+        return self.map(lambda field: np.pad(field, [(0, length - len(field))] + [(0, 0)] * (field.ndim - 1)))
+
+
+def stored_dtype(space) -> np.dtype:
+    """Return how observations of a Box are stored: bytes (images) as bytes, everything else as float32."""
+    return np.dtype(np.uint8 if space.dtype == np.uint8 else np.float32)

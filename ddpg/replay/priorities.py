@@ -1,0 +1,144 @@
+"""Prioritised replay: the probability of each transition, its importance weight, and the sum tree. NumPy only.
+
+| kind | priority p of a TD error δ | weight in the loss | source |
+|---|---|---|---|
+| ``proportional`` | (|δ| + ε)^α, α = 0.6 | (N·P)^−β, over the minibatch's largest | Schaul et al. 2016, 3.3 and 3.4 |
+| ``lap`` | max(|δ|, 1)^α, α = 0.4 | 1, with the Huber loss | Fujimoto, Meger & Precup 2020, arXiv 2007.06049 |
+
+A transition is drawn with P = p / Σp, independently of the others in its minibatch (Schaul et al. take one from each
+of B equal segments of Σp). New ones get the largest priority so far, at first 1.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from ddpg.errors import UsageError
+
+
+class SumTree:
+    """Numbers ≥ 0 with every partial sum of a binary tree over them (Schaul et al. 2016, appendix B.2.1).
+
+    The tree is one array: node 1 is the root, the children of node i are 2i and 2i + 1, and the numbers are the last
+    level. A sum is always that of its two children as they are, never corrected by a difference, so that it depends on
+    the numbers alone and not on how they came about. Setting or drawing n of them walks the levels once.
+
+    Args:
+        count: how many numbers; all 0 at first.
+    """
+
+    def __init__(self, count: int):
+        self._width = 1 << (count - 1).bit_length()
+        self._sums = np.zeros(2 * self._width)
+
+    @property
+    def total(self) -> float:
+        """The sum of all."""
+        return float(self._sums[1])
+
+    def __getitem__(self, indexes: np.ndarray | slice) -> np.ndarray:
+        return self._sums[self._width :][indexes]
+
+    def set(self, indexes: np.ndarray, values: np.ndarray | float) -> None:
+        """Set the numbers at ``indexes`` ``[n]`` to ``values``; of equal indexes the last one counts."""
+        sums, width = self._sums, self._width
+        nodes = indexes + width
+        sums[nodes] = values
+        while width > 1:
+            width >>= 1
+            if len(nodes) < width:
+                nodes = nodes >> 1
+                sums[nodes] = sums[2 * nodes] + sums[2 * nodes + 1]
+            else:  # from here up a whole level is less work, and the one above it too
+                children = sums[2 * width : 4 * width]
+                np.add(children[::2], children[1::2], out=sums[width : 2 * width])
+
+    def find(self, places: np.ndarray) -> np.ndarray:
+        """Return the indexes i with  Σ_{j<i} x_j ≤ place < Σ_{j≤i} x_j,  to rounding.
+
+        Args:
+            places: in [0, :attr:`total`), any shape.
+        """
+        sums, places = self._sums, np.array(places)
+        nodes = np.ones(places.shape, np.int64)
+        for _ in range(self._width.bit_length() - 1):
+            nodes <<= 1
+            left = sums.take(nodes)
+            right = places >= left
+            places -= left * right
+            nodes += right
+        return nodes - self._width
+
+
+KINDS = ("proportional", "lap")
+EXPONENTS = {"proportional": 0.6, "lap": 0.4}
+SMALLEST = 1e-6  # ε: no transition is lost for good
+
+
+class Priorities:
+    """The priorities of a ring of transitions.
+
+    Args:
+        kind: ``"proportional"`` or ``"lap"``.
+        exponent: α ≥ 0; 0 draws uniformly. ``None``: the kind's own.
+        capacity: rows of the ring.
+
+    Attributes:
+        largest: the largest priority so far.
+    """
+
+    def __init__(self, kind: str, exponent: float | None, capacity: int):
+        self.kind, self.capacity, self.largest = kind, capacity, 1.0
+        self._exponent = EXPONENTS[kind] if exponent is None else exponent
+        self._tree = SumTree(capacity)
+
+    def add(self, rows: np.ndarray) -> None:
+        """Give new transitions, at ``rows`` ``[n]``, the largest priority so far."""
+        self._tree.set(rows, self.largest)
+
+    def update(self, rows: np.ndarray, errors: np.ndarray) -> None:
+        """Set the priorities of ``rows`` by their TD errors, of the same shape; of equal rows the last one counts."""
+        magnitudes = np.abs(errors.reshape(-1).astype(np.float64))
+        base = magnitudes + SMALLEST if self.kind == "proportional" else np.maximum(magnitudes, 1)
+        priorities = base**self._exponent
+        self.largest = max(self.largest, float(priorities.max()))
+        self._tree.set(rows.reshape(-1), priorities)
+
+    def draw(self, rng: np.random.Generator, shape: tuple[int, ...], size: int) -> np.ndarray:
+        """Draw rows below ``size``, which have a priority each, in proportion to it."""
+        # Rounding can lead one step beyond the last number that is not 0.
+        return np.minimum(self._tree.find(rng.random(shape) * self._tree.total), size - 1)
+
+    def weights(self, rows: np.ndarray, size: int, correction: float) -> np.ndarray | None:
+        """Return the importance-sampling weights of minibatches ``[..., B]`` as ``[..., B, 1]``; ``None``: all are 1.
+
+        w = (N·P)^−β over the largest of its minibatch, so that a step is only ever made smaller.
+
+        Args:
+            rows: as they were drawn.
+            size: N, how many there are to draw from.
+            correction: β: 0 leaves the bias of drawing unevenly, 1 removes it.
+        """
+        if self.kind == "lap":
+            return None
+        weights = (size * self._tree[rows] / self._tree.total) ** -correction
+        return (weights / weights.max(axis=-1, keepdims=True)).astype(np.float32)[..., None]
+
+    def state(self, size: int) -> dict[str, np.ndarray]:
+        """Return the priorities of the first ``size`` rows, and the largest so far."""
+        return {"priorities": self._tree[:size].copy(), "largest_priority": np.asarray(self.largest)}
+
+    def restore(self, arrays: Mapping[str, np.ndarray], size: int, unroll: int) -> None:
+        """Take back what :meth:`state` returned, rolled by ``unroll`` rows; without it, all rows count as new.
+
+        Raises:
+            UsageError: not a number > 0 for each of the ``size`` rows, or a largest one that is smaller.
+        """
+        priorities = arrays.get("priorities", np.full(size, self.largest))
+        largest = float(arrays.get("largest_priority", self.largest))
+        if priorities.shape != (size,) or priorities.dtype != np.float64 or not (priorities > 0).all():
+            raise UsageError(f"the priorities of {size} replay rows must be as many numbers > 0 of float64")
+        if not priorities.max(initial=0) <= largest:
+            raise UsageError(f"the largest priority is {largest}, expected at least {priorities.max()}, that of a row")
+        self.largest = largest
+        self._tree.set(np.arange(size), np.roll(priorities, -unroll))

@@ -1,0 +1,99 @@
+"""Draw minibatches from the replay buffer: uniformly or by priority, single steps or n-step returns. NumPy only."""
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from ddpg.errors import UsageError
+from ddpg.replay.buffer import ReplayBuffer
+from ddpg.replay.minibatch import Batch
+from ddpg.replay.priorities import Priorities
+
+
+class Sampler:
+    """Draws from a replay memory as the options say.
+
+    Args:
+        replay: the memory.
+        n_steps: n of the n-step returns.
+        gamma: γ.
+        priorities: of the memory's rows; ``None``: all are as likely.
+        relabel: changes what was drawn, ``(batch, rows, rng) -> batch``; without priorities.
+    """
+
+    def __init__(
+        self,
+        replay: ReplayBuffer,
+        n_steps: int,
+        gamma: float,
+        priorities: Priorities | None,
+        relabel: Callable[[Batch, np.ndarray, np.random.Generator], Batch] | None = None,
+    ):
+        self._replay, self._n_steps, self._gamma, self._priorities = replay, n_steps, gamma, priorities
+        self._relabel = relabel
+        self._seen = 0  # of replay.added
+
+    def sample(
+        self, rng: np.random.Generator, updates: int, batch_size: int, correction: float
+    ) -> tuple[Batch, np.ndarray]:
+        """Draw ``updates`` minibatches at once.
+
+        Args:
+            rng: draws.
+            updates: K.
+            batch_size: B.
+            correction: β of the importance-sampling weights; see :meth:`Priorities.weights`.
+
+        Returns:
+            The minibatches ``[K, B, ...]``, and their rows ``[K, B]`` for :meth:`update`.
+
+        Raises:
+            UsageError: the memory is empty.
+        """
+        replay, priorities = self._replay, self._priorities
+        if priorities is None:
+            rows = replay.draw(rng, updates, batch_size)
+            batch = replay.gather(rows, self._n_steps, self._gamma)
+            return (batch if self._relabel is None else self._relabel(batch, rows, rng)), rows
+        if not len(replay):
+            raise UsageError("the replay buffer is empty; store transitions before sampling")
+        self._add()
+        rows = priorities.draw(rng, (updates, batch_size), len(replay))
+        batch = replay.gather(rows, self._n_steps, self._gamma)
+        weights = priorities.weights(rows, len(replay), correction)
+        if weights is None:
+            return batch, rows
+        if batch.discounts is None:
+            batch = batch.replace(discounts=np.full_like(batch.rewards, self._gamma))
+        return batch.replace(weights=weights), rows
+
+    def update(self, rows: np.ndarray, errors: np.ndarray) -> None:
+        """Learn the TD errors of ``rows`` that were drawn, of the same shape."""
+        if self._priorities is not None:
+            self._priorities.update(rows, errors)
+
+    def state(self) -> dict[str, np.ndarray]:
+        """Return the memory's state, and that of its priorities if it has any."""
+        if self._priorities is None:
+            return self._replay.state()
+        self._add()
+        return self._replay.state() | self._priorities.state(len(self._replay))
+
+    def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Take back what :meth:`state` returned, of a memory with priorities or without.
+
+        Raises:
+            UsageError: it could not have returned that, or it does not fit.
+        """
+        unroll = self._replay.restore(arrays)
+        if self._priorities is not None:
+            self._priorities.restore(arrays, len(self._replay), unroll)
+        self._seen = self._replay.added
+
+    def _add(self) -> None:
+        """Give the rows that were stored since the last time their first priority."""
+        fresh = min(self._replay.added - self._seen, len(self._replay))
+        if fresh:
+            assert self._priorities is not None
+            self._priorities.add(self._replay.newest(fresh))
+        self._seen = self._replay.added

@@ -1,0 +1,190 @@
+"""Make an environment from the command line's description of it."""
+
+import functools
+import importlib
+import os
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+
+import gymnasium as gym
+from gymnasium import wrappers as supplied
+
+from ddpg.errors import EnvironmentFault, UsageError, brief, did_you_mean
+from ddpg.interaction import env_calls
+from ddpg.interaction.checked_env import CheckedEnv, ProbedEnv
+from ddpg.interaction.env_errors import format_error
+from ddpg.interaction.envpool import EnvPoolVector
+from ddpg.runs import signals
+from ddpg.runs.packages import elsewhere, how_to_install
+
+VECTORIZATIONS = ("sync", "async", "envpool")
+WRAPPERS = ("FlattenObservation", "TimeAwareObservation", "GrayscaleObservation")  # without arguments, nor a state
+
+
+def make_env(env_id: str, wrappers: Sequence[str] = (), **kwargs) -> gym.Env:
+    """Return ``gymnasium.make(env_id)``, observations that are a Dict made flat, with errors a user can act on.
+
+    Args:
+        env_id: a registered id; ``module:Id`` imports ``module`` first; ``ddpg_envs/...`` needs no import.
+        wrappers: names in :data:`WRAPPERS`, the innermost first.
+        kwargs: for ``gymnasium.make``.
+
+    Raises:
+        UsageError: no such environment, module or wrapper, a dependency is missing, or a wrapper does not fit.
+        EnvironmentFault: its module or its constructor raised something of its own.
+    """
+    for wrapper in wrappers:
+        if wrapper not in WRAPPERS:
+            raise UsageError(
+                f"wrapper {brief(wrapper)} is not one of {', '.join(WRAPPERS)}{did_you_mean(wrapper, WRAPPERS)}"
+            )
+    module, _, name = env_id.rpartition(":")
+    if not module and name.startswith("ddpg_envs/"):
+        module = "ddpg_envs"
+    try:
+        with env_calls.own_directory(), env_calls.Kept():
+            if module:
+                importlib.import_module(module)
+            # Its checker only warns of what stepping refuses, in lines of its own.
+            env = gym.make(name, **{"disable_env_checker": True, **kwargs})
+            env = _wrapped(env, wrappers)
+            return supplied.FlattenObservation(env) if isinstance(env.observation_space, gym.spaces.Dict) else env
+    except UsageError:
+        raise
+    except ModuleNotFoundError as error:
+        if module and error.name == module:
+            raise UsageError(
+                f"no module {brief(module)} to import for environment {brief(env_id)}; {how_to_install(module)}"
+            ) from None
+        missing = str(error.name)
+        raise UsageError(
+            f"environment {brief(env_id)} needs the package {brief(missing)}; {how_to_install(missing)}"
+        ) from None
+    except gym.error.DependencyNotInstalled as error:
+        raise UsageError(
+            f"environment {brief(env_id)} lacks a dependency ({_first_line(error)}); {how_to_install(str(error))}"
+        ) from None
+    except gym.error.Error as error:
+        hint = elsewhere(name) or did_you_mean(name, gym.registry)
+        raise UsageError(f"cannot make environment {brief(env_id)}: {_first_line(error)}{hint}") from None
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt) and not signals.nobody_asked():
+            raise
+        raise EnvironmentFault(f"environment {brief(env_id)} could not be made: {format_error(error)}") from error
+
+
+def _wrapped(env: gym.Env, wrappers: Sequence[str]) -> gym.Env:
+    for wrapper in wrappers:
+        try:
+            env = getattr(supplied, wrapper)(env)
+        except Exception as error:  # whatever gymnasium raises of a space that does not fit, assertions too
+            env_calls.close_quietly(env)
+            raise UsageError(f"wrapper {brief(wrapper)} does not fit {env}: {format_error(error)}") from None
+    return env
+
+
+def make_training_env(
+    env_id: str, n_envs: int = 1, vectorization: str = "sync", wrappers: Sequence[str] = ()
+) -> gym.Env | gym.vector.VectorEnv:
+    """Return one environment, or a vector of ``n_envs`` (autoreset NEXT_STEP).
+
+    Args:
+        env_id, wrappers: as for :func:`make_env`.
+        n_envs: 1: a plain environment.
+        vectorization: ``"sync"``: in this process, one after another; ``"async"``: in a process each; ``"envpool"``:
+            EnvPool's environments of that id, in its threads, with the spaces of gymnasium's.
+
+    Raises:
+        UsageError: as :func:`check_vector` and :func:`make_env`; EnvPool is not installed, or has no such environment.
+    """
+    check_vector(n_envs, vectorization, wrappers)
+    if n_envs == 1:
+        return make_env(env_id, wrappers)
+    if vectorization == "sync":
+        return gym.vector.SyncVectorEnv([lambda: CheckedEnv(make_env(env_id, wrappers))] * n_envs)
+    if vectorization == "envpool":
+        one = make_env(env_id)
+        env_calls.close_quietly(one)
+        return EnvPoolVector(env_id_of(one), n_envs, like=one)
+    makers = [functools.partial(_make_in_worker, env_id, wrappers, os.getpid())] * n_envs
+    try:
+        # Spawned, not forked: a fork keeps the run's lock and its siblings' pipes open when this process is killed,
+        # and TensorFlow's threads are not in it. Shared memory: without it the first step after a reset is lost.
+        return gym.vector.AsyncVectorEnv(makers, context="spawn", shared_memory=True)
+    except (EOFError, OSError) as error:
+        raise EnvironmentFault(f"a process of {brief(env_id)} ended at its start ({type(error).__name__})") from error
+
+
+def check_vector(n_envs: int, vectorization: str, wrappers: Sequence[str] = ()) -> None:
+    """Refuse what :func:`make_training_env` could not make.
+
+    Raises:
+        UsageError: an unknown vectorization, fewer than one environment, one environment in a process of its own or in
+            EnvPool, wrappers around EnvPool's.
+    """
+    if isinstance(n_envs, bool) or not isinstance(n_envs, int) or not 1 <= n_envs <= 1024:
+        raise UsageError(f"n_envs={brief(n_envs)} must be a whole number from 1 to 1024")
+    if vectorization not in VECTORIZATIONS:
+        hint = did_you_mean(vectorization, VECTORIZATIONS)
+        raise UsageError(f"vectorization={brief(vectorization)} is not one of {list(VECTORIZATIONS)}{hint}")
+    if n_envs == 1 and vectorization != "sync":
+        raise UsageError(f"{vectorization=} is for several environments; give --n-envs 2 or more, or leave it")
+    if wrappers and vectorization == "envpool":
+        raise UsageError(
+            f"wrapper {wrappers[0]!r} is of a gymnasium environment, and EnvPool's are none; use --vectorization async"
+        )
+
+
+def _make_in_worker(env_id: str, wrappers: Sequence[str], parent: int) -> gym.Env:
+    """Make an environment that a terminal's Ctrl-C, which goes to all processes, leaves to its parent to end."""
+    if os.getpid() == parent:  # which makes one, too, to see its spaces
+        return ProbedEnv(make_env(env_id, wrappers))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    return CheckedEnv(make_env(env_id, wrappers), in_worker=True)
+
+
+def check_import(env_id: str, run: str | Path, allowed: Sequence[str]) -> None:
+    """Refuse the environment of a file that would import a module nobody has allowed.
+
+    Raises:
+        UsageError: ``env_id`` is ``module:Id`` and ``module`` is not among ``allowed``.
+    """
+    module = env_id.rpartition(":")[0]
+    if module and module not in allowed:
+        raise UsageError(
+            f"{run} names the environment {env_id!r}, for which the module {module!r} would be imported, and a file "
+            f"never makes this package import code by itself; if you trust it, allow it: --allow-import {module}, in "
+            f"Python allow_import=[{brief(module)}]"
+        )
+
+
+def default_evaluation_interval(name: str, n_envs: int, total_timesteps: int, collector: str = "local") -> int:
+    """Return the steps between evaluations of a run where nobody said.
+
+    A twentieth of it; of a vector, whose episodes are cut there, no less than two episodes of each environment.
+
+    Args:
+        name: the environment's id, of :func:`id_of`.
+        n_envs, total_timesteps, collector: of the run.
+    """
+    twentieth = max(1, total_timesteps // 20)
+    longest = gym.registry[name].max_episode_steps if name in gym.registry else None
+    if collector != "local" or n_envs == 1 or longest is None:
+        return twentieth
+    return min(max(twentieth, 2 * n_envs * longest), total_timesteps)
+
+
+def env_id_of(env: gym.Env) -> str:
+    """Return the id that ``env`` was made by."""
+    assert env.spec is not None, "gymnasium.make gives every environment its spec"
+    return env.spec.id
+
+
+def full_id(env_id: str, name: str) -> str:
+    """Return ``name``, of :func:`id_of`, behind the module that ``env_id`` has: it may have left the version out."""
+    return "".join([*env_id.rpartition(":")[:2], name])
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).strip().splitlines()), "")

@@ -1,0 +1,111 @@
+"""One process at a time owns a run directory; a cell on another machine is marked by its log."""
+
+import contextlib
+import errno
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+import filelock
+
+from ddpg.checkpoints import safe_json
+from ddpg.errors import FileFault, UsageError, with_filename
+
+try:
+    import fcntl
+except ImportError:  # not on Windows
+    fcntl = None  # type: ignore[assignment]
+
+LOG = "log.txt"  # of a cell, beside its run
+_LOCK, _OWNER = ".lock", ".owner.json"
+
+
+@contextlib.contextmanager
+def run_lock(run: Path) -> Iterator[None]:
+    """Own ``run`` until the block ends; the operating system takes the lock back from a process that dies.
+
+    Raises:
+        UsageError: another process owns it; says which.
+    """
+    lock = filelock.FileLock(run / _LOCK)
+    try:
+        lock.acquire(timeout=0)
+    except filelock.Timeout:
+        raise UsageError(f"{run} is in use by {_owner(run)}; wait until it ends, or stop it") from None
+    try:
+        owner = {"pid": os.getpid(), "command": " ".join(sys.argv), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
+        with with_filename(run / _OWNER):
+            (run / _OWNER).write_text(json.dumps(owner), encoding="utf-8")
+        yield
+    finally:
+        with contextlib.suppress(OSError):  # a disk that has become read-only
+            (run / _OWNER).unlink(missing_ok=True)
+        lock.release()
+
+
+def is_run_locked(run: Path) -> bool | None:
+    """Tell whether a process owns ``run`` now; ``None`` where that cannot be known, as of a folder closed to us.
+
+    Nothing is written, so that folders of others, and of disks that are read-only, tell it, too.
+    """
+    try:
+        if not (run / _OWNER).exists():
+            return False
+        return _is_locked(run / _LOCK)
+    except FileNotFoundError:
+        return False
+    except (OSError, FileFault):
+        return None
+
+
+def _is_locked(path: Path) -> bool:
+    if fcntl is None:
+        lock = filelock.FileLock(path)
+        try:
+            lock.acquire(blocking=False)
+        except filelock.Timeout:
+            return True
+        lock.release()
+        return False
+    with safe_json.open_regular_file(path) as (file, _):
+        return _is_flocked(file)
+
+
+def _is_flocked(file: BinaryIO) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared: who else asks is not told that we own it
+    except OSError as error:
+        if error.errno in (errno.EAGAIN, errno.EACCES):  # what a lock that is held says
+            return True
+        raise
+    return False
+
+
+def hold_cell_log(log: BinaryIO) -> None:
+    """Mark a cell, by its open log, as one with a process: what inherits the file, for as long as it lives."""
+    with contextlib.suppress(OSError):  # a file system without locks
+        if fcntl is not None:
+            fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def is_cell_running(log: Path) -> bool:
+    """Tell whether a process of :func:`hold` lives."""
+    if fcntl is None or not log.is_file():
+        return False
+    try:
+        with log.open("rb") as file:
+            return _is_flocked(file)
+    except OSError:  # a file system without locks, or a folder that is closed to us
+        return False
+
+
+def _owner(run: Path) -> str:
+    try:
+        owner = safe_json.read_json(run / _OWNER)
+        return safe_json.one_line(f"process {owner['pid']} since {owner['since']} ({owner['command']})")
+    except (OSError, ValueError, KeyError, TypeError):
+        return "another process"

@@ -1,0 +1,236 @@
+"""Callbacks that log learning: CSV, TensorBoard, experiment trackers."""
+
+import abc
+import io
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ddpg.agents.callbacks import Periodic
+from ddpg.agents.off_policy import OffPolicyAgent
+from ddpg.errors import UsageError, brief, file_faults
+from ddpg.interaction.env_runner import Episode
+from ddpg.interaction.validation import validate_path
+from ddpg.progress import print_to_stderr
+from ddpg.runs import run_config
+from ddpg.runs.evaluation import Evaluation
+from ddpg.runs.log_writers import CSVLogWriter, LogWriter, TaggedLogWriter, TensorBoardLogWriter, table_columns
+from ddpg.runs.metrics import MetricsTracker, tags_of
+from ddpg.runs.run_state import RunState
+from ddpg.runs.trackers import as_tracker
+
+_ADVICE = "name another directory"
+
+
+class LogCallback(Periodic):
+    """Gives a sink rows of training every so many steps and at the end, episodes, and evaluations.
+
+    Evaluations are those of :class:`ddpg.EvalCallback`; they are left out of the seconds and the steps per second.
+
+    Args:
+        log_interval: environment steps between rows, over all environments.
+    """
+
+    _meter: MetricsTracker
+
+    def __init__(self, log_interval: int):
+        super().__init__(log_interval, "log_interval")
+        self._agent: OffPolicyAgent | None = None
+        self._sink: LogWriter | None = None
+
+    @abc.abstractmethod
+    def _open(self, agent: OffPolicyAgent, tags: dict[str, str]) -> LogWriter:
+        """Return where it goes, for rows with these tags."""
+
+    def on_training_start(self, agent: OffPolicyAgent, total_timesteps: int) -> None:
+        """Open the files, start the clock."""
+        super().on_training_start(agent, total_timesteps)
+        if self._agent is agent:
+            self._meter.begin(agent)
+        else:
+            self._agent = agent
+            self._meter = MetricsTracker(RunState.begun(agent.metrics, agent.counts, agent.num_timesteps), agent)
+        self._sink = self._open(agent, tags_of(agent))
+
+    def on_episode_end(self, agent: OffPolicyAgent, episode: Episode) -> None:
+        """Write it down."""
+        self._meter.note_episode(episode)
+        if self._sink:
+            self._sink.add_episode(agent.num_timesteps, episode)
+
+    def on_update(self, agent: OffPolicyAgent, metrics: dict[str, float]) -> None:
+        """Keep the metrics for the next row."""
+        self._meter.note_update(metrics)
+
+    def on_evaluation(self, agent: OffPolicyAgent, evaluation: Evaluation) -> None:
+        """Write it down."""
+        self._meter.leave_out(evaluation.seconds)
+        if self._sink:
+            self._sink.add_evaluation(agent.num_timesteps, evaluation.summary())
+            self._sink.flush()
+
+    def act(self, agent: OffPolicyAgent) -> None:
+        """Write a row."""
+        if self._sink:
+            self._sink.add_metrics(agent.num_timesteps, self._meter.row(agent))
+            self._sink.flush()
+
+    def on_training_end(self, agent: OffPolicyAgent) -> None:
+        """Write what is left, close the files."""
+        if self._sink is None:
+            return
+        try:
+            if self._meter.ledger.logged < agent.num_timesteps:
+                self.act(agent)
+        finally:
+            self._meter.end()
+            self._sink.close()
+            self._sink = None
+
+
+class CSVCallback(LogCallback):
+    """Writes ``metrics.csv``, ``episodes.csv`` and ``evaluations.csv``, the tables of a run directory.
+
+    A table that is there is gone on with; its rows of later steps than the agent's are removed, so an agent that
+    begins at 0 begins new tables.
+
+    Args:
+        directory: where the tables are; it is made.
+        log_interval: environment steps between rows of ``metrics.csv``.
+
+    Raises:
+        UsageError: less than one step.
+    """
+
+    def __init__(self, directory: str | Path, log_interval: int = 1_000):
+        super().__init__(log_interval)
+        self._directory = validate_path(directory, "directory")
+
+    def _open(self, agent: OffPolicyAgent, tags: dict[str, str]) -> LogWriter:
+        if (self._directory / run_config.CONFIG).exists():
+            raise UsageError(f"{self._directory} is the directory of a run, which has tables of its own; {_ADVICE}")
+        with file_faults(_ADVICE):
+            self._directory.mkdir(parents=True, exist_ok=True)
+            for name, columns in table_columns(tags).items():
+                _check_header(self._directory / f"{name}.csv", columns)
+            return CSVLogWriter(self._directory, tags, dict.fromkeys(table_columns(tags), agent.num_timesteps))
+
+
+class TensorBoardCallback(LogCallback):
+    """Writes a TensorBoard event file, under Stable-Baselines3's tags (``rollout/ep_rew_mean``, ``eval/mean_reward``).
+
+    Args:
+        log_dir: the directory; it is made. Event files that are there stay as they are.
+        log_interval: environment steps between points.
+
+    Raises:
+        UsageError: less than one step.
+    """
+
+    def __init__(self, log_dir: str | Path, log_interval: int = 1_000):
+        super().__init__(log_interval)
+        self._directory = validate_path(log_dir, "log_dir")
+
+    def _open(self, agent: OffPolicyAgent, tags: dict[str, str]) -> LogWriter:
+        with file_faults(_ADVICE):
+            self._directory.mkdir(parents=True, exist_ok=True)
+            return TensorBoardLogWriter(self._directory, tags, keep=None)
+
+
+class TrackerCallback(LogCallback):
+    """Logs to W&B, MLflow, Trackio, or anything with ``init``, ``log`` and ``finish``.
+
+    ``TrackerCallback(wandb, project="pendulum")`` begins a run with every ``learn`` (``init(config=..., **options)``),
+    logs numbers under Stable-Baselines3's tags (``log({tag: value}, step=...)``), and ends it (``finish()``).
+    A run that you began yourself, an object with ``log`` but without ``init``, is neither begun nor ended.
+
+    Args:
+        tracker: ``"wandb"``, ``"mlflow"`` or ``"trackio"``, such a module, or an object.
+        log_interval: environment steps between logs.
+        options: of its ``init``; ``config`` is the agent's configuration, unless you give one.
+
+    Raises:
+        UsageError: no ``log``, an ``init`` without ``finish``, options without ``init``, less than one step.
+    """
+
+    def __init__(self, tracker: Any, log_interval: int = 1_000, **options: Any):
+        super().__init__(log_interval)
+        tracker = as_tracker(tracker)
+        has = {name: callable(getattr(tracker, name, None)) for name in ("init", "log", "finish")}
+        if not has["log"] or (has["init"] and not has["finish"]):
+            missing = ", ".join(name for name, there in has.items() if not there)
+            raise UsageError(
+                f"tracker={brief(tracker)} has no {missing}; give 'wandb', 'mlflow' or 'trackio', such a "
+                "module, or a run that you began"
+            )
+        if options and not has["init"]:
+            raise UsageError(f"tracker={brief(tracker)} is begun already: {', '.join(options)} would be of its init")
+        self._tracker, self._begins, self._options = tracker, has["init"], options
+
+    def _open(self, agent: OffPolicyAgent, tags: dict[str, str]) -> LogWriter:
+        if self._begins:
+            self._tracker.init(**{"config": agent.config.to_json(), **self._options})
+        return _TrackerSink(self._tracker, tags, self._begins)
+
+
+class _TrackerSink(TaggedLogWriter):
+    def __init__(self, tracker: Any, tags: dict[str, str], ends: bool):
+        super().__init__(tags, lambda step, scalars: tracker.log(scalars, step=step))
+        self._tracker, self._ends = tracker, ends
+
+    def close(self) -> None:
+        """End the tracker's run, if it was begun here."""
+        if self._ends:
+            self._tracker.finish()
+
+
+class RunTracker(TaggedLogWriter):
+    """Logs a run to a tracker; what the tracker raises ends the logging, never the run.
+
+    Args:
+        name: one of :data:`ddpg.runs.trackers.TRACKERS`.
+        tags: of the agent's rows.
+        document: the run's ``config.json``.
+        run_name: the run's name there.
+
+    Raises:
+        UsageError: the package is not installed, or the tracker refuses to begin.
+    """
+
+    def __init__(self, name: str, tags: Mapping[str, str], document: Mapping[str, Any], run_name: str):
+        super().__init__(tags, self._log)
+        self._name, self._tracker, self._failed = name, as_tracker(name), False
+        about = {key: document[key] for key in ("env_id", "algorithm", "seed", "total_timesteps")}
+        try:
+            self._tracker.init(project="ddpg", name=run_name, config={**about, **document["config"]})
+        except Exception as error:  # whatever a tracker raises: no server, nobody signed in
+            raise UsageError(f"track={name!r}: it could not begin a run: {_line(error)}") from error
+
+    def _log(self, step: int, scalars: dict[str, float]) -> None:
+        if not self._failed:
+            self._attempt(lambda: self._tracker.log(scalars, step=step))
+
+    def close(self) -> None:
+        """End the tracker's run."""
+        if not self._failed:
+            self._attempt(self._tracker.finish)
+
+    def _attempt(self, call: Any) -> None:
+        try:
+            call()
+        except Exception as error:
+            self._failed = True
+            print_to_stderr(f"{self._name}: {_line(error)}; nothing more is logged there, and the run goes on")
+
+
+def _line(error: Exception) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"
+
+
+def _check_header(path: Path, columns: list[str]) -> None:
+    """Refuse a file that is not the table to go on with."""
+    if path.exists():
+        with path.open(encoding="utf-8", errors="replace") as file:
+            header = file.readline(io.DEFAULT_BUFFER_SIZE).rstrip("\r\n")
+        if header != ",".join(columns):
+            raise UsageError(f"{path} is another table: its columns are not those of this agent; {_ADVICE}")

@@ -1,0 +1,242 @@
+"""Writers of training metrics, episodes and evaluations: CSV tables, TensorBoard event files."""
+
+import abc
+import contextlib
+import errno
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from ddpg.interaction.env_runner import Episode
+from ddpg.runs import run_directory
+
+v1 = tf.compat.v1
+
+_ERRNO = {
+    tf.errors.RESOURCE_EXHAUSTED: errno.ENOSPC,
+    tf.errors.PERMISSION_DENIED: errno.EACCES,
+    tf.errors.FAILED_PRECONDITION: errno.EROFS,
+}
+
+
+class EventFileWriter:
+    """An event file of scalars. What is added is on its way to the disk after :meth:`flush`."""
+
+    def __init__(self, run: Path, keep: Callable[[int, str], bool] | None):
+        """Open a new file in ``run``; of those there, scalars stay for which ``keep(step, tag)`` holds, or all."""
+        if keep is not None:
+            for path in sorted(run.glob("events.out.tfevents.*")):
+                _cut(path, keep)
+        self._path = _free(run)
+        with _named(self._path):
+            self._writer = tf.io.TFRecordWriter(str(self._path))
+            self._write(v1.Event(wall_time=time.time(), file_version="brain.Event:2"))
+            self._writer.flush()
+
+    def add(self, step: int, scalars: dict[str, float]) -> None:
+        """Write scalars by tag."""
+        values = [v1.Summary.Value(tag=tag, simple_value=value) for tag, value in scalars.items()]
+        self._write(v1.Event(wall_time=time.time(), step=step, summary=v1.Summary(value=values)))
+
+    def flush(self) -> None:
+        """Hand what was added to the operating system."""
+        with _named(self._path):
+            self._writer.flush()
+
+    def close(self) -> None:
+        """Flush and close the file."""
+        with _named(self._path):
+            self._writer.close()
+
+    def _write(self, event: tf.compat.v1.Event) -> None:
+        with _named(self._path):
+            self._writer.write(event.SerializeToString())
+
+
+def _free(run: Path) -> Path:
+    stem, number = f"events.out.tfevents.{int(time.time())}.{socket.gethostname()}.{os.getpid()}", 0
+    while (run / f"{stem}.{number}").exists():
+        number += 1
+    return run / f"{stem}.{number}"
+
+
+def _cut(path: Path, keep: Callable[[int, str], bool]) -> None:
+    """Rewrite an event file without the scalars that are not kept; aside, and renamed into place."""
+    kept = [record for record in _records(path) if _is_kept(v1.Event.FromString(record), keep)]
+    whole = sum(16 + len(record) for record in kept)  # a length, a record, and a checksum of each
+    if path.stat().st_size == whole:
+        return
+    aside = path.with_name(f".{path.name}.ddpg-writing")
+    try:
+        with _named(aside), tf.io.TFRecordWriter(str(aside)) as writer:
+            for record in kept:
+                writer.write(record)
+        with aside.open("rb") as file:
+            os.fsync(file.fileno())
+    except BaseException:
+        aside.unlink(missing_ok=True)
+        raise
+    os.replace(aside, path)
+
+
+def _is_kept(event: tf.compat.v1.Event, keep: Callable[[int, str], bool]) -> bool:
+    return all(keep(event.step, value.tag) for value in event.summary.value)
+
+
+def _records(path: Path) -> list[bytes]:
+    records: list[bytes] = []
+    logger = tf.get_logger()
+    level = logger.level
+    logger.setLevel("ERROR")  # it calls its only reader of one file deprecated
+    try:
+        records.extend(v1.io.tf_record_iterator(str(path)))
+    except tf.errors.DataLossError:
+        pass  # a kill cut the last one short
+    finally:
+        logger.setLevel(level)
+    return records
+
+
+@contextlib.contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """Let a refusal of the disk be the ``OSError`` that it is."""
+    try:
+        yield
+    except tf.errors.OpError as error:
+        number = _ERRNO.get(error.error_code, errno.EIO)
+        raise OSError(number, os.strerror(number), str(path)) from error
+
+
+_EVALUATION_COLUMNS = [
+    *("episodes", "mean_return", "std_return", "ci95_low", "ci95_high", "min_return", "max_return"),
+    *("mean_length", "clipped_actions", "success_rate"),
+]
+_EVALUATION_TAGS = {
+    "mean_return": "eval/mean_reward",
+    "mean_length": "eval/mean_ep_length",
+    "clipped_actions": "eval/clipped_actions",
+    "success_rate": "eval/success_rate",
+}
+
+
+class LogWriter(abc.ABC):
+    """Takes what is to be told of an agent that learns, with the environment step at which it was so."""
+
+    @abc.abstractmethod
+    def add_metrics(self, step: int, row: Mapping[str, float]) -> None:
+        """Take a row of :class:`ddpg.runs.metrics.MetricsTracker`."""
+
+    def add_episode(self, step: int, episode: Episode) -> None:
+        """Take an episode that ended."""
+
+    @abc.abstractmethod
+    def add_evaluation(self, step: int, summary: Mapping[str, Any]) -> None:
+        """Take the summary of an evaluation."""
+
+    def flush(self) -> None:
+        """Hand what was taken to the operating system."""
+
+    def close(self) -> None:
+        """Let go of files."""
+
+
+def table_columns(tags: Mapping[str, str]) -> dict[str, list[str]]:
+    """Return the columns of each table, where rows of training have these tags."""
+    return {
+        "metrics": ["timesteps", "seconds", "compile_seconds", *tags],
+        "episodes": ["timesteps", "return", "length"],
+        "evaluations": ["timesteps", *_EVALUATION_COLUMNS],
+    }
+
+
+class CSVLogWriter(LogWriter):
+    """``metrics.csv``, ``episodes.csv`` and ``evaluations.csv``, readable after every row.
+
+    Args:
+        folder: where they are.
+        tags: of the agent's rows.
+        keep_until: the step up to which rows that are there stay, for each of the three.
+    """
+
+    def __init__(self, folder: Path, tags: Mapping[str, str], keep_until: Mapping[str, int]):
+        with contextlib.ExitStack() as opened:
+            self._tables = {
+                name: opened.enter_context(
+                    contextlib.closing(run_directory.CSVTable(folder / f"{name}.csv", columns, keep_until[name]))
+                )
+                for name, columns in table_columns(tags).items()
+            }
+            self._files = opened.pop_all()
+
+    def digests(self) -> bytes:
+        """Return the SHA-256 of each table's rows, one after the other."""
+        return b"".join(table.digest() for table in self._tables.values())
+
+    def unlike(self, digests: bytes) -> list[Path]:
+        """Return the tables whose rows are others than when :meth:`digests` gave this; none if it never did."""
+        now, size = self.digests(), len(self.digests()) // len(self._tables)
+        parts = zip(self._tables.values(), range(0, len(digests), size), strict=False)
+        return [table.path for table, at in parts if digests[at : at + size] != now[at : at + size]]
+
+    def add_metrics(self, step: int, row: Mapping[str, float]) -> None:
+        """Write a row of training."""
+        self._tables["metrics"].add({"timesteps": step, **row})
+
+    def add_episode(self, step: int, episode: Episode) -> None:
+        """Write the episode down."""
+        self._tables["episodes"].add({"timesteps": step, "return": episode.episode_return, "length": episode.length})
+
+    def add_evaluation(self, step: int, summary: Mapping[str, Any]) -> None:
+        """Write the evaluation down."""
+        self._tables["evaluations"].add({"timesteps": step, **summary})
+
+    def close(self) -> None:
+        """Close the files."""
+        self._files.close()
+
+
+class TaggedLogWriter(LogWriter):
+    """Takes numbers under Stable-Baselines3's tags.
+
+    Args:
+        tags: of the agent's rows; what has none is left out.
+        write: takes a step and numbers by tag.
+    """
+
+    def __init__(self, tags: Mapping[str, str], write: Callable[[int, dict[str, float]], Any]):
+        self._tags, self._write = tags, write
+
+    def add_metrics(self, step: int, row: Mapping[str, float]) -> None:
+        """Write a row of training."""
+        self._write(step, {self._tags[name]: value for name, value in row.items() if name in self._tags})
+
+    def add_evaluation(self, step: int, summary: Mapping[str, Any]) -> None:
+        """Write the evaluation down."""
+        self._write(step, {tag: summary[name] for name, tag in _EVALUATION_TAGS.items() if name in summary})
+
+
+class TensorBoardLogWriter(TaggedLogWriter):
+    """A TensorBoard event file.
+
+    Args:
+        folder: where it is made.
+        tags: of the agent's rows.
+        keep: of the event files there, which scalars stay; ``None``: they are left as they are.
+    """
+
+    def __init__(self, folder: Path, tags: Mapping[str, str], keep: Callable[[int, str], bool] | None):
+        self._events = EventFileWriter(folder, keep)
+        super().__init__(tags, self._events.add)
+
+    def flush(self) -> None:
+        """Hand what was added to the operating system."""
+        self._events.flush()
+
+    def close(self) -> None:
+        """Flush and close the file."""
+        self._events.close()

@@ -1,0 +1,127 @@
+"""``config.json`` of a run directory: what was asked for, with package versions; checked before use."""
+
+import hashlib
+import importlib.metadata
+import json
+import platform
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from ddpg.checkpoints import atomic_write, safe_json
+from ddpg.checkpoints.manifest import Name, Option
+from ddpg.checkpoints.safe_json import convert, one_of
+from ddpg.errors import FileFault, UsageError
+
+CONFIG = "config.json"
+FORMAT = 1
+_DIGEST = "config_sha256"
+_ADVICE = "take another run directory, or bring back this file"
+
+_Steps = Annotated[int, msgspec.Meta(ge=1, le=2**53)]
+_Text = Annotated[str, msgspec.Meta(max_length=1 << 16)]
+
+
+class _RunConfig(msgspec.Struct, forbid_unknown_fields=True):
+    format: Literal[1]
+    env_id: Annotated[str, msgspec.Meta(min_length=1, max_length=500)]
+    algorithm: Name
+    seed: Annotated[int, msgspec.Meta(ge=0)]
+    total_timesteps: _Steps
+    evaluation_interval: _Steps
+    evaluation_episodes: Annotated[int, msgspec.Meta(ge=1, le=100_000)]
+    n_envs: Annotated[int, msgspec.Meta(ge=1, le=1024)]
+    vectorization: one_of("sync", "async", "envpool")  # type: ignore[valid-type]
+    config: dict[Name, Option]
+    versions: dict[Name, _Text]
+    command: list[_Text]
+    config_sha256: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}\Z")]
+    wrappers: Annotated[list[_Text], msgspec.Meta(max_length=16)] = []  # of gymnasium, by name
+    collector: one_of("local", "process", "ray") = "local"  # type: ignore[valid-type]
+    workers: Annotated[int, msgspec.Meta(ge=1, le=1024)] | None = None
+    ray_address: Annotated[str, msgspec.Meta(max_length=500)] | None = None
+
+
+def write(run: Path, fields: dict[str, Any]) -> None:
+    """Write ``config.json`` of a run directory, with its format and its checksum.
+
+    Raises:
+        UsageError: see :func:`text_of`.
+    """
+    atomic_write.write_text(run / CONFIG, text_of(fields))
+
+
+def text_of(fields: dict[str, Any]) -> str:
+    """Return what ``config.json`` will hold.
+
+    Raises:
+        UsageError: it is something that :func:`read` would not take, so that nobody could go on with the run.
+    """
+    whole = {"format": FORMAT, **fields}
+    whole[_DIGEST] = _checksum(whole)
+    text = json.dumps(whole, indent=2) + "\n"
+    try:
+        convert("a run:", safe_json.parse_json("a run", text.encode()), _RunConfig)
+    except FileFault as error:
+        raise UsageError(f"{str(error).removesuffix(safe_json.ADVICE)}give another one") from None
+    return text
+
+
+def read(run: Path) -> dict[str, Any]:
+    """Return the fields of a run directory's ``config.json``.
+
+    Raises:
+        FileFault: it is not as this version writes it: damaged, edited, of another format, not a regular file.
+        FileNotFoundError: there is none.
+    """
+    path = run / CONFIG
+    try:
+        found = safe_json.read_json(path)
+        if not isinstance(found, dict) or found.get("format") != FORMAT:
+            raise FileFault(f"{path} is not the config.json of a run, of format {FORMAT}; {safe_json.ADVICE}")
+        convert(f"{path}:", found, _RunConfig)
+    except FileFault as error:
+        raise FileFault(f"{str(error).removesuffix(safe_json.ADVICE)}{_ADVICE}") from None
+    if found.pop(_DIGEST) != _checksum(found):
+        raise FileFault(f"{path} does not match its own checksum: it was edited or damaged; {_ADVICE}")
+    del found["format"]
+    return {"wrappers": [], "collector": "local", "workers": None, "ray_address": None, **found}
+
+
+def _checksum(fields: dict[str, Any]) -> str:
+    return hashlib.sha256(safe_json.canonical_json(fields)).hexdigest()
+
+
+_ALWAYS = ("ddpg-paths", "tensorflow", "tflearn", "gymnasium", "numpy", "llvmlite")
+# What environments compute with, by the module that they import.
+_ENGINES = {
+    "mujoco": "mujoco",
+    "Box2D": "box2d",
+    "dm_control": "dm-control",
+    "gymnasium_robotics": "gymnasium-robotics",
+    "envpool": "envpool",
+}
+
+
+def versions_here() -> dict[str, str]:
+    """Return the versions of Python, of what is computed with, and of the physics engines imported so far, by name."""
+    names = [*_ALWAYS, *(package for module, package in _ENGINES.items() if module in sys.modules)]
+    found = {"python": platform.python_version()}
+    for name in names:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:  # a module under another package's name
+            continue
+    return found
+
+
+def differences(before: Mapping[str, str], now: Mapping[str, str]) -> str:
+    """Return what differs, ``"numpy 2.3.0 there, 2.4.6 here"``; empty where nothing does.
+
+    A name that only one of the two has is none: an environment may import its engine later.
+    """
+    names = [name for name in before if name in now and before[name] != now[name]]
+    return ", ".join(f"{name} {before[name]} there, {now[name]} here" for name in names)

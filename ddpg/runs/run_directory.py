@@ -1,0 +1,247 @@
+"""A run directory ``runs/<env>/<n>/``: what one training run leaves behind.
+
+config.json           environment, seed, options, versions, command
+metrics.csv           training, one row per logging interval
+episodes.csv          every episode of training
+evaluations.csv       deterministic evaluations during training
+events.out.tfevents.* the same for TensorBoard, under Stable-Baselines3's tags
+checkpoints/<steps>/  the latest ones; checkpoints/best/
+learning_curve.png
+"""
+
+import contextlib
+import csv
+import errno
+import hashlib
+import io
+import os
+import re
+import shutil
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from ddpg.checkpoints import atomic_write, safe_json, target_dir
+from ddpg.errors import FileFault, UsageError, with_filename
+from ddpg.runs import run_config
+
+_BEGUN = ".ddpg-begun-"
+KEEP_CHECKPOINTS = 2
+_LEFT = re.compile(r"\.(?P<name>.+)\.ddpg-(writing|old)")
+_ABANDONED = 24 * 3600  # seconds; making a run directory takes a few
+
+
+def create(root: str | Path, env_id: str, config: dict[str, Any], save: Callable[[Path], Any]) -> Path:
+    """Make and return the next free ``root/env_id/<n>``; safe against another process doing the same.
+
+    It is made aside and renamed: whoever sees it finds its ``config.json`` and the checkpoint that ``save(path)``
+    writes, of 0 steps.
+    """
+    parent = Path(root) / env_id
+    parent.mkdir(parents=True, exist_ok=True)
+    _sweep_abandoned(parent)
+    aside = parent / f"{_BEGUN}{uuid.uuid4().hex}"
+    aside.mkdir()
+    try:
+        run_config.write(aside, config)
+        save(aside / "checkpoints" / "0")
+        return _numbered(aside)
+    except BaseException:
+        shutil.rmtree(aside, ignore_errors=True)
+        raise
+
+
+def _numbered(aside: Path) -> Path:
+    parent = aside.parent
+    number = 1 + max((int(entry.name) for entry in parent.iterdir() if entry.name.isdecimal()), default=0)
+    while True:
+        try:
+            return aside.rename(parent / str(number))
+        except OSError as error:
+            if error.errno not in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR):
+                raise
+            number += 1
+
+
+def check_root(root: str | Path) -> None:
+    """Refuse a ``root`` where no run directory could be made, before anything is.
+
+    Raises:
+        FileFault: it, or the nearest directory above it that exists, is none or cannot be written to.
+    """
+    path = Path(root).absolute()
+    there = next(folder for folder in (path, *path.parents) if os.path.lexists(folder))
+    if not there.is_dir():
+        raise FileFault(f"root={str(root)!r}: {str(there)!r} is not a directory; name another one")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise FileFault(f"root={str(root)!r}: {str(there)!r} is not yours to write to; name another one")
+
+
+def _sweep_abandoned(parent: Path) -> None:
+    for entry in parent.glob(f"{_BEGUN}*"):
+        with contextlib.suppress(FileNotFoundError):  # whose was it has renamed it by now
+            if not entry.is_symlink() and time.time() - entry.lstat().st_mtime > _ABANDONED:
+                shutil.rmtree(entry, ignore_errors=True)
+
+
+def read_config(run: str | Path) -> dict[str, Any]:
+    """Read ``config.json``.
+
+    Raises:
+        UsageError: ``run`` is not a run directory; a :class:`FileFault` where the file is damaged.
+    """
+    try:
+        return run_config.read(Path(run))
+    except FileNotFoundError:
+        raise UsageError(
+            f"{str(run)!r} is not a run directory: it has no {run_config.CONFIG}; give one such as runs/Pendulum-v1/1"
+        ) from None
+
+
+def checkpoints(run: str | Path) -> list[Path]:
+    """Return the numbered checkpoints of a run, the oldest first."""
+    folder = Path(run) / "checkpoints"
+    entries = folder.iterdir() if folder.is_dir() else ()
+    found = [entry for entry in entries if entry.name.isdecimal() and (entry / target_dir.MANIFEST).exists()]
+    return sorted(found, key=lambda entry: int(entry.name))
+
+
+def prune_checkpoints(run: Path) -> None:
+    """Let go of all numbered checkpoints but the newest."""
+    for path in checkpoints(run)[:-KEEP_CHECKPOINTS]:
+        target_dir.remove_staging(path)
+
+
+def remove_unfinished(run: Path) -> None:
+    """Remove what a kill has left unfinished in a run directory; bring back what it was about to replace."""
+    for entry in [*run.glob(".*.ddpg-writing")]:
+        if entry.is_file() and not entry.is_symlink():
+            entry.unlink()
+    folder = run / "checkpoints"
+    if not folder.is_dir() or folder.is_symlink():
+        return
+    for entry in sorted(folder.iterdir()):
+        left = _LEFT.fullmatch(entry.name)
+        if left is None:
+            # One that was being removed has lost its manifest first, and is in the way of the next of its name.
+            if entry.name.isdecimal() and not (entry / target_dir.MANIFEST).exists():
+                target_dir.remove_staging(entry)
+            continue
+        target = folder / left["name"]
+        if entry == target_dir.backup_path(target) and not target.exists() and (entry / target_dir.MANIFEST).exists():
+            entry.rename(target)
+        else:
+            target_dir.remove_staging(entry)
+
+
+_LONGEST = 65_536  # bytes of a line in a table: no file is read whole
+# Of a table, the columns that have a number in every row, besides timesteps.
+_ALWAYS = {"metrics.csv": ("seconds",), "episodes.csv": ("return",), "evaluations.csv": ("mean_return",)}
+
+
+class CSVTable:
+    """A CSV file that grows by rows and is readable after every one of them.
+
+    Attributes:
+        path: of the file.
+    """
+
+    def __init__(self, path: Path, columns: list[str], keep_until: int):
+        """Open ``path``; rows already there stay up to ``keep_until`` timesteps, with columns that they alone have."""
+        kept = [row for row in read_table(path) if int(row["timesteps"]) <= keep_until]
+        self.path, self._columns = path, list(dict.fromkeys([*columns, *(kept[0] if kept else ())]))
+        head, rows = io.StringIO(newline=""), io.StringIO(newline="")
+        _writer(head, self._columns).writeheader()
+        _writer(rows, self._columns).writerows(kept)
+        atomic_write.write_text(path, head.getvalue() + rows.getvalue())
+        self._sum = hashlib.sha256(rows.getvalue().encode())
+        self._file = path.open("ab", buffering=0)
+
+    def add(self, row: dict[str, Any]) -> None:
+        """Append a row, or nothing of it where the disk refuses."""
+        text = io.StringIO(newline="")
+        _writer(text, self._columns).writerow({name: _cell(value) for name, value in row.items()})
+        row_bytes = data = text.getvalue().encode()
+        end = os.fstat(self._file.fileno()).st_size
+        with with_filename(self.path):
+            try:
+                while data:
+                    data = data[self._file.write(data) :]
+            except OSError:
+                with contextlib.suppress(OSError):
+                    self._file.truncate(end)
+                raise
+        self._sum.update(row_bytes)
+
+    def digest(self) -> bytes:
+        """Return the SHA-256 of the rows."""
+        return self._sum.digest()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+def _writer(file: Any, columns: list[str]) -> csv.DictWriter:
+    return csv.DictWriter(file, columns, restval="", extrasaction="ignore", lineterminator="\n")
+
+
+def _cell(value: Any) -> Any:
+    # Of a whole float no digit is lost: a resumed run computes with what it reads.
+    return repr(float(value)) if isinstance(value, float) else value
+
+
+def read_table(path: Path) -> list[dict[str, str]]:
+    """Return a CSV file's rows; none where it does not exist. A last row that a kill cut short is left out.
+
+    Raises:
+        FileFault: not a regular file, or not a table of ours: a cell that is no number, one that is empty or a column
+            that is missing where there always is a number, steps that go back. Names file, line and column.
+    """
+    rows: list[dict[str, str]] = []
+    numbered = [0]
+    always = ("timesteps", *_ALWAYS.get(path.name, ()))
+    try:
+        with safe_json.open_regular_file(path) as (file, _):
+            reader = csv.DictReader(_lines(file, numbered))
+            missing = [name for name in always if name not in (reader.fieldnames or always)]
+            if missing:
+                raise ValueError(f"it has no column {missing[0]}")
+            for row in reader:
+                if None not in row and None not in row.values():
+                    _check_row(row, rows, always)
+                    rows.append(row)
+    except FileNotFoundError:
+        return []
+    except FileFault as error:
+        raise FileFault(f"{str(error).removesuffix(safe_json.ADVICE)}move it away") from None
+    except (ValueError, csv.Error) as error:
+        where, why = f"{path} line {numbered[0]}", safe_json.one_line(str(error))
+        advice = "remove it" if numbered[0] > 1 else "move the file away"
+        raise FileFault(f"{where} is damaged ({why}); mend the line, or {advice}") from None
+    return rows
+
+
+def _lines(file: BinaryIO, numbered: list[int]) -> Iterator[str]:
+    """Yield lines, and count them in ``numbered``; a last one that a kill cut short is left out."""
+    while line := file.readline(_LONGEST + 1):
+        numbered[0] += 1
+        if len(line) > _LONGEST:
+            raise ValueError(f"longer than {_LONGEST} bytes")
+        if not line.endswith(b"\n"):
+            return
+        yield line.decode(errors="replace")
+
+
+def _check_row(row: dict[str, str], before: list[dict[str, str]], always: Sequence[str]) -> None:
+    for name, cell in row.items():
+        try:
+            if cell or name in always:
+                float(cell)
+        except ValueError:
+            raise ValueError(f"{name} is {safe_json.short_repr(cell)}, expected a number") from None
+    timesteps = int(row["timesteps"])
+    if (before and timesteps < int(before[-1]["timesteps"])) or timesteps < 0:
+        raise ValueError(f"timesteps {timesteps} after {before[-1]['timesteps'] if before else 0}")

@@ -1,0 +1,217 @@
+"""Run an agent to its goal, or to where a signal or a failing environment ends it."""
+
+import contextlib
+import functools
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+
+from ddpg.agents.callbacks import Callback, ProgressBar
+from ddpg.agents.off_policy import OffPolicyAgent
+from ddpg.errors import EnvironmentFault, UsageError, file_faults
+from ddpg.interaction import env_calls
+from ddpg.interaction.env_errors import format_error
+from ddpg.interaction.env_runner import Episode
+from ddpg.progress import format_number
+from ddpg.runs import run_directory
+from ddpg.runs.env_factory import env_id_of, make_env
+from ddpg.runs.log_callbacks import RunTracker
+from ddpg.runs.metrics import tags_of
+from ddpg.runs.plotting import plot_learning_curve
+from ddpg.runs.recorder import RunRecorder
+from ddpg.runs.report import command_for, resume_hint
+from ddpg.runs.run_state import RunState
+from ddpg.runs.signals import StopRequest
+
+PATIENCE = 5.0  # seconds that an episode may take to its end
+LONGEST_STEP = 1.0  # seconds that a step counts at most: a longer one was compiling, and is none of the episode's
+
+
+class GracefulStop(Callback):
+    """Ends learning at the end of the episode under way, or where it stands if that does not come in time.
+
+    The episodes of a vector, or of workers, do not end together, so nothing is waited for there.
+    """
+
+    def __init__(self, request: StopRequest, patience: float = PATIENCE):
+        self._request, self._patience = request, patience
+        self._ended_at = -1
+        self._last_step: float | None = None
+        self._waited = 0.0
+
+    def on_episode_end(self, agent: OffPolicyAgent, episode: Episode) -> None:
+        """Note where."""
+        self._ended_at = agent.num_timesteps
+
+    def on_step(self, agent: OffPolicyAgent) -> bool | None:
+        """End learning here, if it was asked for."""
+        if self._request.number is None:
+            return None
+        if self._ended_at == agent.num_timesteps or self._ends_anywhere(agent):
+            return False
+        now = time.monotonic()
+        self._waited += min(now - (self._last_step or now), LONGEST_STEP)
+        self._last_step = now
+        return False if self._waited >= self._patience else None
+
+    def _ends_anywhere(self, agent: OffPolicyAgent) -> bool:
+        return isinstance(agent.env, gym.vector.VectorEnv) or not agent.loop.exact
+
+
+LAST_EVALUATION = 10.0  # seconds that the one before may have taken for one to be made where a run is left
+
+
+def run_to_goal(
+    run: Path,
+    document: dict[str, Any],
+    agent: OffPolicyAgent,
+    ledger: RunState,
+    request: StopRequest,
+    progress_bar: bool,
+    track: str | None = None,
+) -> None:
+    """Let an agent learn until its goal, or until ``request``; save it either way, and close its environment.
+
+    Args:
+        run: the run directory, which this process owns.
+        document: its ``config.json``.
+        agent: who learns.
+        ledger: what the run remembers besides.
+        request: to end earlier; its ``left`` tells whether that was so.
+        progress_bar: show one on stderr.
+        track: the experiment tracker to log to, too: one of :data:`ddpg.runs.trackers.TRACKERS`.
+
+    Raises:
+        EnvironmentFault: the environment failed; names it, the step and the seed, and what was saved.
+        FileFault: the disk refused.
+        FloatingPointError: learning diverged.
+    """
+    request.resumable = lambda: resume_hint(run, document["env_id"])
+    goal = document["total_timesteps"]
+
+    def advice() -> str:
+        return f"what was saved before is as it was; with that put right, {resume_hint(run, document['env_id'])}"
+
+    with file_faults(advice), _environments(run, agent, document, request) as evaluation_env:
+        name = env_id_of(evaluation_env)
+        with contextlib.closing(RunRecorder(run, document, agent, evaluation_env, ledger)) as recorder:
+            if track is not None:
+                recorder.add_sink(RunTracker(track, tags_of(agent), document, f"{name}/{run.name}"))
+            callbacks: list[Callback] = [GracefulStop(request), recorder]
+            if progress_bar:
+                callbacks.append(ProgressBar(name.rpartition("/")[2]))
+            try:
+                if request.number is None and agent.num_timesteps < goal:
+                    agent.learn(goal - agent.num_timesteps, callbacks)
+                if agent.num_timesteps >= goal:
+                    recorder.conclude(agent)
+                else:
+                    _save_and_stop(run, document, agent, recorder, request)
+            # EOFError, ConnectionError: a process of a vector is gone.
+            except (EnvironmentFault, KeyboardInterrupt, EOFError, ConnectionError) as error:
+                if request.again:
+                    raise
+                # A signal to all processes may have ended those of a vector, and come here a little later.
+                if not request.came(within=0.5):
+                    raise _with_location(error, name, run, document, agent, recorder) from error
+                _save_and_stop(run, document, agent, recorder, request)
+        finish_run(run, agent, name)
+
+
+def finish_run(run: Path, agent: OffPolicyAgent, env_id: str) -> None:
+    """Do what is done last: let go of old checkpoints, and draw the learning curve."""
+    run_directory.prune_checkpoints(run)
+    plot_learning_curve(run, f"{type(agent).__name__} on {env_id}, seed {agent.seed}")
+
+
+@contextlib.contextmanager
+def _environments(
+    run: Path, agent: OffPolicyAgent, document: dict[str, Any], request: StopRequest
+) -> Iterator[gym.Env]:
+    """Yield an environment to evaluate in; close it in the end, and the agent's.
+
+    Raises:
+        EnvironmentFault: one of them failed in ``close``, and nothing before.
+    """
+    evaluation_env = None
+    try:
+        evaluation_env = make_env(document["env_id"], document["wrappers"])
+        yield evaluation_env
+    except BaseException:
+        _end(evaluation_env)
+        _end(agent.env)
+        raise
+    faults = []
+    for env in (evaluation_env, agent.env):
+        try:
+            env_calls.close(env)
+        except (EnvironmentFault, KeyboardInterrupt) as error:
+            faults.append(f"environment failed in close: {format_error(error)}" if not str(error) else str(error))
+            _end(env)
+    if faults and not request.left:
+        raise EnvironmentFault(f"{faults[0]}; all {agent.num_timesteps:,} steps of the run are saved in {run}")
+
+
+def _end(env: Any) -> None:
+    """Close an environment after a failure, which this must not hide; processes of a vector are not waited for."""
+    vector = isinstance(env, gym.vector.VectorEnv)
+    if env is None or (vector and env.closed):
+        return
+    env_calls.close_quietly(env, **({"terminate": True} if vector else {}))
+    if vector and not env.closed:  # it would be tried again
+        for process in getattr(env, "processes", ()):
+            process.terminate()
+        env.closed = True
+
+
+def _save_and_stop(
+    run: Path, document: dict[str, Any], agent: OffPolicyAgent, recorder: RunRecorder, request: StopRequest
+) -> None:
+    """Save, say how to go on, and evaluate if that is quick."""
+    request.left = True
+    resume = functools.partial(command_for, "resume", run, document["env_id"])
+    path, exactly = recorder.leave(agent)
+    where = f"saved at {agent.num_timesteps:,} of {document['total_timesteps']:,} steps"
+    before = [checkpoint.name for checkpoint in run_directory.checkpoints(run) if checkpoint.name != path.name][-1:]
+    goes_back = before and agent.loop.exact
+    if exactly:
+        request.say(f"{where}; it goes on as if it had not been interrupted with: {resume()}")
+    else:
+        request.say(
+            f"{where}, where episodes are under way, so that it goes on with new ones: {resume()}"
+            + (f"; exactly as if not interrupted: {resume('--checkpoint', before[0])}" if goes_back else "")
+        )
+    try:
+        summary = recorder.evaluate_aside(agent, LAST_EVALUATION)
+    except (EnvironmentFault, KeyboardInterrupt) as error:
+        request.say(f"no evaluation there: {format_error(error)}")
+        return
+    if summary:
+        request.say(
+            f"evaluation there: mean return {format_number(summary['mean_return'])} of {summary['episodes']} episodes"
+        )
+
+
+def _with_location(
+    error: BaseException, name: str, run: Path, document: dict[str, Any], agent: OffPolicyAgent, recorder: RunRecorder
+) -> EnvironmentFault:
+    """Return the fault with where it happened and what is kept: all that was learned before the step that failed."""
+    step, seed = agent.num_timesteps, agent.seed
+    try:
+        recorder.leave(agent)
+    except (UsageError, OSError) as other:
+        kept = f"what was learned since could not be saved ({other})"
+    else:
+        kept = "what was learned is saved"
+    if isinstance(error, EnvironmentFault):
+        what = str(error)
+    elif isinstance(error, KeyboardInterrupt):
+        what = f"it raised {format_error(error)}, and no SIGINT has come"
+    else:
+        what = f"a process has ended ({type(error).__name__})"
+    where = "" if name in what else f"{name}, "
+    advice = resume_hint(run, document["env_id"])
+    return EnvironmentFault(f"{where}after step {step}, seed {seed}: {what}; {kept}; {advice}")

@@ -1,0 +1,141 @@
+"""The state of a run besides its agent, saved in each checkpoint so that no row depends on an interruption."""
+
+import collections
+import dataclasses
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ddpg.checkpoints.safe_json import short_repr
+from ddpg.errors import FileFault
+
+RECENT = 100  # episodes of which the mean return is told
+
+_SUMS = 3 * hashlib.sha256().digest_size  # of the three tables
+
+_COUNTS = ("logged", "evaluated", "calls", "best_at")
+_SHAPES: dict[str, tuple[str, int]] = {
+    **dict.fromkeys(_COUNTS, ("int64", 0)),
+    "seconds": ("float64", 0),
+    "sums": ("float64", 1),
+    "counts": ("int64", 1),
+    "returns": ("float64", 1),
+    "lengths": ("int64", 1),
+    "best": ("float64", 1),
+    "tables": ("uint8", 1),
+}
+
+
+@dataclasses.dataclass
+class RunState:
+    """The account of a run at some step.
+
+    Attributes:
+        logged: the step of the last row of ``metrics.csv``.
+        evaluated: the step of the last evaluation.
+        seconds: of training.
+        calls, sums: updates reported since the last row, and the sums of their metrics.
+        counts: what the agent had counted at the last row.
+        recent: returns and lengths of the last episodes.
+        best, best_at: the largest mean return of an evaluation, and its step.
+        tables: the SHA-256 of each table's rows so far, one after the other; none if nobody knows.
+    """
+
+    logged: int = 0
+    evaluated: int = 0
+    seconds: float = 0.0
+    calls: int = 0
+    sums: dict[str, float] = dataclasses.field(default_factory=dict)
+    counts: dict[str, int] = dataclasses.field(default_factory=dict)
+    recent: collections.deque[tuple[float, int]] = dataclasses.field(
+        default_factory=lambda: collections.deque(maxlen=RECENT)
+    )
+    best: float = -np.inf
+    best_at: int = -1
+    tables: bytes = b""
+
+    @classmethod
+    def begun(cls, metrics: Sequence[str], counts: Mapping[str, int], timesteps: int = 0) -> "RunState":
+        """Return the account of a run that begins at ``timesteps``, of these metrics, with what is counted so far."""
+        return cls(timesteps, timesteps, sums=dict.fromkeys(metrics, 0.0), counts=dict(counts))
+
+    def note_update(self, metrics: Mapping[str, float]) -> None:
+        """Add the metrics of an update, or of several, to those of the next row."""
+        self.calls += 1
+        for name in self.sums:
+            self.sums[name] += metrics[name]
+
+    def means(self) -> dict[str, float]:
+        """Return the means of the metrics since the last row, none if there were no updates; start anew."""
+        means = {name: total / self.calls for name, total in self.sums.items()} if self.calls else {}
+        self.calls, self.sums = 0, dict.fromkeys(self.sums, 0.0)
+        return means
+
+    def arrays(self, counts: Mapping[str, int], seconds: float) -> dict[str, np.ndarray]:
+        """Return it as arrays, where the agent has counted ``counts`` and was trained for ``seconds``."""
+        returns, lengths = zip(*self.recent, strict=True) if self.recent else ((), ())
+        values: dict[str, Any] = {name: getattr(self, name) for name in _COUNTS}
+        values |= {"seconds": seconds, "sums": list(self.sums.values())}
+        values |= {"counts": [count - self.counts[name] for name, count in counts.items()]}
+        values |= {"returns": returns, "lengths": lengths, "best": [self.best] * (self.best_at >= 0)}
+        values |= {"tables": list(self.tables)}
+        return {name: np.array(value, _SHAPES[name][0]) for name, value in values.items()}
+
+    @classmethod
+    def from_arrays(
+        cls,
+        where: str,
+        arrays: Mapping[str, np.ndarray],
+        metrics: Sequence[str],
+        counts: Mapping[str, int],
+        anew: bool = False,
+    ) -> "RunState":
+        """Return what :meth:`arrays` gave, for an agent of these metrics that has counted ``counts`` by now.
+
+        Args:
+            where: names the file.
+            arrays, metrics, counts: these.
+            anew: the options are others, and so may be what is measured and counted: the row under way begins anew.
+
+        Raises:
+            FileFault: it gave something else.
+        """
+        if anew:
+            sums, none = np.zeros(len(metrics)), np.zeros(len(counts), np.int64)
+            arrays = {**arrays, "calls": np.array(0), "sums": sums, "counts": none, "tables": np.array([], np.uint8)}
+        _check(where, arrays, {"sums": len(metrics), "counts": len(counts)})
+        ledger = cls.begun(metrics, counts)
+        for name in _COUNTS:
+            setattr(ledger, name, int(arrays[name]))
+        ledger.seconds = float(arrays["seconds"])
+        ledger.sums = dict(zip(metrics, arrays["sums"].tolist(), strict=True))
+        since = arrays["counts"].tolist()
+        ledger.counts = {name: count - past for (name, count), past in zip(counts.items(), since, strict=True)}
+        ledger.recent.extend(zip(arrays["returns"].tolist(), arrays["lengths"].tolist(), strict=True))
+        ledger.best = float(arrays["best"][0]) if len(arrays["best"]) else -np.inf
+        ledger.tables = arrays["tables"].tobytes()
+        return ledger
+
+
+def _check(where: str, arrays: Mapping[str, np.ndarray], lengths: Mapping[str, int]) -> None:
+    def refuse(name: str, value: Any, expected: str) -> FileFault:
+        return FileFault(f"{where}: {name} is {short_repr(value)}, expected {expected}; take another checkpoint")
+
+    if arrays.keys() != _SHAPES.keys():
+        raise refuse("its arrays", sorted(arrays), f"{sorted(_SHAPES)}")
+    for name, (dtype, dimensions) in _SHAPES.items():
+        array = arrays[name]
+        if array.dtype != dtype or array.ndim != dimensions:
+            raise refuse(name, f"{array.dtype} {array.shape}", f"{dtype} of {dimensions} dimensions")
+        if name != "best_at" and name not in ("best", "returns", "sums") and (array < 0).any():
+            raise refuse(name, array.tolist(), "nothing below 0")
+    episodes = len(arrays["lengths"])
+    sums = _SUMS if len(arrays["tables"]) else 0
+    known = {"tables": sums, "returns": episodes, "best": int(int(arrays["best_at"]) >= 0), **lengths}
+    for name, length in known.items():
+        if len(arrays[name]) != length:
+            raise refuse(f"the length of {name}", len(arrays[name]), f"{length}")
+    if episodes > RECENT:
+        raise refuse("the length of lengths", episodes, f"at most {RECENT}")

@@ -1,0 +1,126 @@
+"""Use the policy of a saved run: record, watch, export."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+
+from ddpg.agents.off_policy import OffPolicyAgent
+from ddpg.agents.registry import load_agent
+from ddpg.checkpoints import checkpoint
+from ddpg.errors import UsageError
+from ddpg.exports.export import FORMATS, export
+from ddpg.exports.policy_graph import ActingPolicy
+from ddpg.interaction import env_calls
+from ddpg.runs import run_directory
+from ddpg.runs.env_factory import check_import
+from ddpg.runs.evaluation import final_seed
+from ddpg.runs.video import record, rendering_env, watch
+
+
+def record_run(
+    run: str | Path,
+    output: str | Path | None = None,
+    *,
+    episodes: int = 1,
+    which: str = "latest",
+    seed: int | None = None,
+    allow_import: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Record episodes of a run's policy.
+
+    Args:
+        run: a run directory.
+        output: a ``.gif`` or ``.mp4``; by default ``video.gif`` in the run directory.
+        episodes: how many.
+        which: ``"latest"``, ``"best"`` or a number of timesteps.
+        seed: of the first episode; by default that of ``ddpg evaluate``.
+        allow_import: modules that an environment named ``module:Id`` in the run's file may import.
+
+    Returns:
+        ``path``, ``env_id``, ``checkpoint``, ``timesteps``, ``episodes`` and ``seed``.
+
+    Raises:
+        UsageError: no such run or checkpoint, or as :func:`ddpg.record`.
+    """
+    with env_calls.own_directory():
+        agent, env, about = _loaded(run, which, seed, allow_import)
+        with env_calls.closing(env):
+            path = record(agent, env, output or Path(run) / "video.gif", episodes=episodes, seed=about["seed"])
+    return {"path": str(path), **about, "episodes": episodes}
+
+
+def watch_run(
+    run: str | Path,
+    *,
+    episodes: int = 1,
+    which: str = "latest",
+    seed: int | None = None,
+    allow_import: Sequence[str] = (),
+) -> None:
+    """Show episodes of a run's policy in a window; arguments and errors as those of :func:`record_run`."""
+    with env_calls.own_directory():
+        agent, env, about = _loaded(run, which, seed, allow_import)
+        with env_calls.closing(env):
+            title = f"{about['env_id']} after {about['timesteps']:,} steps"
+            watch(agent, env, episodes=episodes, seed=about["seed"], title=title)
+
+
+def _loaded(
+    run: str | Path, which: str, seed: int | None, allow_import: Sequence[str]
+) -> tuple[OffPolicyAgent, gym.Env, dict[str, Any]]:
+    path = checkpoint.find(run, which)
+    document = run_directory.read_config(run)
+    check_import(document["env_id"], run, allow_import)
+    env = rendering_env(document["env_id"], document["wrappers"])
+    agent = load_agent(path, env)
+    return (
+        agent,
+        env,
+        {
+            "env_id": document["env_id"],
+            "checkpoint": path.name,
+            "timesteps": agent.num_timesteps,
+            "seed": final_seed(document["seed"]) if seed is None else seed,
+        },
+    )
+
+
+NAMES = {"numpy": "policy", "savedmodel": "policy_savedmodel", "tflite": "policy.tflite", "onnx": "policy.onnx"}
+
+
+def export_run(
+    run: str | Path, format: str = "numpy", output: str | Path | None = None, which: str = "latest"
+) -> dict[str, Any]:
+    """Write the policy of a run as files: :meth:`ddpg.DDPG.export`.
+
+    Args:
+        run: a run directory, or a checkpoint.
+        format: one of :data:`ddpg.exports.export.FORMATS`.
+        output: where; by default beside the checkpoints, under the name in :data:`NAMES`.
+        which: ``"latest"``, ``"best"`` or a number of timesteps.
+
+    Returns:
+        ``path``, ``format``, ``checkpoint``, ``timesteps``, and ``difference``: the largest one between what was
+        written and the agent, in half-ranges of the actions.
+
+    Raises:
+        UsageError: no such run or checkpoint, or as :meth:`ddpg.DDPG.export`.
+    """
+    found = checkpoint.find(run, which)
+    if format not in FORMATS:
+        raise UsageError(f"format={format!r} is not one of {', '.join(FORMATS)}")
+    if output is None:
+        output = Path(run) / NAMES[format]
+        if found == Path(run):
+            raise UsageError(f"{run} is a checkpoint, where nothing else belongs; say where to write: -o PATH")
+    agent = load_agent(found)
+    difference = export(output, format, ActingPolicy.of(agent))
+    return {
+        "path": str(output),
+        "format": format,
+        "checkpoint": found.name,
+        "timesteps": agent.num_timesteps,
+        "difference": difference,
+    }

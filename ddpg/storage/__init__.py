@@ -1,1 +1,0 @@
-"""Files that hold data only: checkpoints."""

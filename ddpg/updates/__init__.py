@@ -1,1 +1,0 @@
-"""How weights move: one algorithm a screen, and what drives it."""

@@ -1,0 +1,151 @@
+"""Workers as processes of this machine: a pipe each, and the newest weights in shared memory."""
+
+import contextlib
+import ctypes
+import multiprocessing
+import multiprocessing.connection
+import signal
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ddpg.errors import UsageError
+from ddpg.interaction.env_errors import format_error
+from ddpg.workers.messages import EnvironmentFailed, Event, RolloutRequest, WorkerDied, WorkerReady, WorkerSpec
+from ddpg.workers.worker import Worker
+
+_SLOTS = 2  # the newest weights, and those before, which a worker may be reading
+
+
+class SharedWeights:
+    """The newest weights in shared memory: one writes, all read, nobody waits.
+
+    A version goes to the slot of its parity, so that a reader of the one before is not disturbed; one that is overtaken
+    twice while it reads sees that by the slot's version, and reads again.
+
+    Args:
+        arrays: of the shapes and dtypes that will be written.
+        context: of the processes that will read.
+    """
+
+    def __init__(self, arrays: Sequence[np.ndarray], context: Any):
+        self._layout = [(array.shape, array.dtype.str) for array in arrays]
+        self._numbers = context.RawArray(ctypes.c_int64, [-1] * (1 + _SLOTS))  # the newest version, and each slot's
+        self._bytes = context.RawArray(ctypes.c_byte, max(1, _SLOTS * sum(array.nbytes for array in arrays)))
+
+    def write(self, version: int, arrays: Sequence[np.ndarray]) -> None:
+        """Make ``arrays`` the newest; ``version`` is one more than the last."""
+        slot = version % _SLOTS
+        self._numbers[1 + slot] = -1
+        for place, array in zip(self._places(slot), arrays, strict=True):
+            place[...] = array
+        self._numbers[1 + slot] = version
+        self._numbers[0] = version
+
+    def read(self, known: int) -> tuple[int, list[np.ndarray]] | None:
+        """Return the newest version and a copy of its arrays; ``None`` where it is ``known``."""
+        while (version := self._numbers[0]) != known:
+            slot = version % _SLOTS
+            arrays = [place.copy() for place in self._places(slot)]
+            if self._numbers[1 + slot] == version:
+                return version, arrays
+        return None
+
+    def _places(self, slot: int) -> list[np.ndarray]:
+        buffer = np.frombuffer(self._bytes, np.int8)
+        places, start = [], slot * (len(buffer) // _SLOTS)
+        for shape, dtype in self._layout:
+            size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+            places.append(buffer[start : start + size].view(dtype).reshape(shape))
+            start += size
+        return places
+
+
+class ProcessTransport:
+    """Starts a process a worker, and speaks to each through a pipe.
+
+    Args:
+        assignment: what the workers are made of.
+    """
+
+    def __init__(self, assignment: WorkerSpec):
+        self._assignment = assignment
+        # Spawned, not forked: TensorFlow's threads are not in a fork, and its memory would be.
+        self._context = multiprocessing.get_context("spawn")
+        self._weights: SharedWeights | None = None
+        self._workers: dict[int, tuple[int, Any, Any]] = {}  # by number: epoch, process, pipe
+
+    @property
+    def pids(self) -> list[int]:
+        """Of the workers' processes."""
+        return [process.pid for _, process, _ in self._workers.values()]
+
+    def publish(self, version: int, arrays: Sequence[np.ndarray]) -> None:
+        """Write the weights to shared memory."""
+        if self._weights is None:
+            self._weights = SharedWeights(arrays, self._context)
+        self._weights.write(version, arrays)
+
+    def start(self, worker: int, epoch: int) -> None:
+        """Start a process, in place of the one of this number if there was one."""
+        self._end(worker)
+        pipe, theirs = self._context.Pipe()
+        arguments = (theirs, self._assignment, self._weights, worker, epoch)
+        process = self._context.Process(target=_serve, args=arguments, name=f"ddpg-worker-{worker}", daemon=True)
+        process.start()
+        theirs.close()
+        self._workers[worker] = epoch, process, pipe
+
+    def request(self, request: RolloutRequest) -> None:
+        """Send a request."""
+        with contextlib.suppress(OSError):  # it is gone, as its pipe will say
+            self._workers[request.worker][2].send(request)
+
+    def poll(self, timeout: float) -> list[Event]:
+        """Return what workers have sent, or that they are gone."""
+        pipes: dict[Any, int] = {pipe: number for number, (_, _, pipe) in self._workers.items()}
+        events: list[Event] = []
+        for ready in multiprocessing.connection.wait(list(pipes), timeout):
+            number = pipes[ready]
+            epoch, process, pipe = self._workers[number]
+            try:
+                events.append(pipe.recv())
+            except (EOFError, OSError):
+                process.join(timeout=5)
+                self._end(number)
+                events.append(WorkerDied(number, epoch, f"its process ended with exit code {process.exitcode}"))
+        return events
+
+    def close(self) -> None:
+        """End all processes."""
+        for number in list(self._workers):
+            self._end(number)
+
+    def _end(self, number: int) -> None:
+        if number in self._workers:
+            _, process, pipe = self._workers.pop(number)
+            pipe.close()
+            process.kill()  # one that hangs in compiled code heeds nothing less
+            process.join()
+
+
+def _serve(pipe: Any, assignment: WorkerSpec, weights: SharedWeights, number: int, epoch: int) -> None:
+    """Answer requests until the pipe is closed: what a worker's process does."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C goes to all processes; the parent ends this one
+    try:
+        worker = Worker(assignment, number, epoch)
+    except (Exception, KeyboardInterrupt) as error:
+        pipe.send(EnvironmentFailed(number, epoch, format_error(error)))
+        return
+    try:
+        pipe.send(WorkerReady(number, epoch))
+        while True:
+            request = pipe.recv()
+            if (news := weights.read(worker.version)) is not None:
+                worker.load(*news)
+            pipe.send(worker.rollout(request))
+    except (EOFError, OSError):
+        return
+    except (UsageError, KeyboardInterrupt) as error:  # SIGINT is ignored: the environment raised it
+        pipe.send(EnvironmentFailed(number, epoch, format_error(error)))

@@ -1,0 +1,86 @@
+"""Which collectors there are, and which options each of them takes. TensorFlow is not imported."""
+
+from typing import Any
+
+from ddpg.config.algorithm_options import AgentConfig
+from ddpg.errors import UsageError, brief, did_you_mean
+from ddpg.interaction.validation import validate_int, validate_text
+
+COLLECTORS = ("local", "process", "ray")
+
+
+def check_collector(collector: str, workers: int | None, ray_address: str | None) -> None:
+    """Refuse what is no collector, and what belongs to another one.
+
+    Args:
+        collector: ``"local"``: this process steps the environment; ``"process"``, ``"ray"``: workers do.
+        workers: how many; none of ``"local"``.
+        ray_address: of a cluster, for ``"ray"``.
+
+    Raises:
+        UsageError: it is not one of these, workers or an address that it has no use for, none where it needs them, or
+            no Ray.
+    """
+    if collector not in COLLECTORS:
+        known = ", ".join(COLLECTORS)
+        raise UsageError(f"collector={brief(collector)} is not one of {known}{did_you_mean(collector, COLLECTORS)}")
+    if collector == "local" and workers is not None:
+        raise UsageError(
+            f"workers={workers} are for collector='process' or 'ray', got 'local'; set --collector process beside it"
+        )
+    if collector != "local" and workers is None:
+        raise UsageError(f"collector={brief(collector)} needs workers; give their number: --workers 4")
+    if workers is not None and validate_int(workers, "workers", at_least=1) > 1024:
+        raise UsageError(f"workers={workers} must be a whole number from 1 to 1024")
+    if ray_address is not None:
+        validate_text(ray_address, "ray_address", "the address of a Ray cluster, or None")
+    if ray_address is not None and collector != "ray":
+        raise UsageError(
+            f"ray_address={brief(ray_address)} is for collector='ray', got {brief(collector)}; set one of the two"
+        )
+    if collector == "ray":
+        import_ray()
+
+
+def check_options(config: AgentConfig, n_envs: int = 1) -> None:
+    """Refuse options that workers elsewhere cannot keep, all of them at once.
+
+    Raises:
+        UsageError: there are some; each is named with its reason.
+    """
+    noise = getattr(config, "noise", None)
+    reasons = {
+        f"n_envs={n_envs}": n_envs != 1 and "each worker has one environment; take more workers",
+        f"noise={brief(noise)}": noise is not None
+        and not isinstance(noise, str)
+        and "checkpoints hold what such an object remembers, and it would be in the workers",
+        f"parameter_noise={getattr(config, 'parameter_noise', 0)}": getattr(config, "parameter_noise", 0) > 0
+        and "its size is adapted to the actions of one learner's copy; take noise_scale",
+        "overlap=True": config.overlap and "workers step their environments while the learner learns as it is",
+        f"step_timeout={config.step_timeout}": config.step_timeout is not None
+        and "a worker that hangs is found by its rollouts, and replaced",
+        "network='conv'": getattr(config, "network", None) == "conv"
+        and "workers act in NumPy, which has no convolutions here",
+    }
+    refused = [f"{option} ({why})" for option, why in reasons.items() if why]
+    if refused:
+        raise UsageError(f"collectors other than 'local' cannot have {'; '.join(refused)}: change that, or stay local")
+
+
+def import_ray(what: str = "collector='ray'", instead: str = "collector='process'") -> Any:
+    """Return the module.
+
+    Args:
+        what: needs it.
+        instead: does without.
+
+    Raises:
+        UsageError: it is not installed.
+    """
+    try:
+        import ray
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            f"{what} needs the package {brief(error.name)}; install the extra 'ray', or take {instead}"
+        ) from None
+    return ray

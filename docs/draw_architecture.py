@@ -1,0 +1,108 @@
+"""Draw ``docs/architecture.png``: the rooms of the package, and which room imports which, read from the source.
+
+python docs/draw_architecture.py
+"""
+
+import ast
+from collections import defaultdict
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("agg")
+import matplotlib.pyplot as plt
+from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
+
+ROOT = Path(__file__).resolve().parents[1]
+LEVELS = [
+    ["cli"],
+    ["studies"],
+    ["runs", "laboratory"],
+    ["workers"],
+    ["agents"],
+    ["learners"],
+    ["algorithms", "exports"],
+    ["networks"],
+    ["config"],
+    ["policies"],
+    ["replay"],
+    ["gradients", "interaction", "checkpoints", "compiler"],
+]
+
+
+def imports_of(room: str) -> dict[str, int]:
+    """Return how many imports lead from ``room`` to each other room."""
+    found: dict[str, int] = defaultdict(int)
+    for path in (ROOT / "ddpg" / room).glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("ddpg."):
+                target = (node.module or "").split(".")[1]
+                if target != room and (ROOT / "ddpg" / target).is_dir():
+                    found[target] += 1
+    return found
+
+
+def without_detours(arrows: dict[str, dict[str, int]]) -> dict[str, dict[str, int]]:
+    """Leave out the arrows from a room to another that is also reached through a third."""
+
+    def reached(room: str) -> set[str]:
+        return {further for target in arrows[room] for further in (target, *reached(target))}
+
+    return {
+        room: {
+            target: count
+            for target, count in targets.items()
+            if not any(target in reached(other) for other in targets if other != target)
+        }
+        for room, targets in arrows.items()
+    }
+
+
+def draw(path: Path) -> None:
+    """Draw the picture; the width of an arrow grows with the number of imports."""
+    figure, axes = plt.subplots(figsize=(9, 11))
+    places = {}
+    for level, rooms in enumerate(LEVELS):
+        for index, room in enumerate(rooms):
+            x = 5 if len(rooms) == 1 else 1 + index / (len(rooms) - 1) * 8
+            places[room] = (x, -level * 1.5)
+    for room, (x, y) in places.items():
+        modules = [file for file in (ROOT / "ddpg" / room).glob("*.py") if file.name != "__init__.py"]
+        lines = sum(len(file.read_text(encoding="utf-8").splitlines()) for file in modules)
+        axes.add_patch(
+            FancyBboxPatch((x - 0.8, y - 0.3), 1.6, 0.6, boxstyle="round,pad=0.05", fc="#e8eef7", ec="#34506b")
+        )
+        axes.text(x, y + 0.09, room, ha="center", va="center", fontsize=11, weight="bold", color="#1d2f42")
+        axes.text(x, y - 0.17, f"{len(modules)} files, {lines:,} lines", ha="center", va="center", fontsize=7)
+    for room, targets in without_detours({room: imports_of(room) for room in places}).items():
+        x, y = places[room]
+        for target, count in targets.items():
+            to_x, to_y = places[target]
+            bend = 0.0 if abs(to_y - y) < 2 else 0.2 * (1 if to_x < x else -1)
+            axes.add_patch(
+                FancyArrowPatch(
+                    (x, y - 0.35),
+                    (to_x, to_y + 0.35),
+                    connectionstyle=f"arc3,rad={bend}",
+                    arrowstyle="-|>",
+                    mutation_scale=9,
+                    lw=0.5 + 0.12 * min(count, 16),
+                    color="#6b7f94",
+                    alpha=0.8,
+                    zorder=0,
+                )
+            )
+    axes.set_title(
+        "ddpg: which room imports which\n(thicker: more imports; left out where a third room leads there too)",
+        fontsize=12,
+    )
+    axes.set_xlim(-0.2, 10.2)
+    axes.set_ylim(-1.5 * (len(LEVELS) - 1) - 0.6, 0.6)
+    axes.axis("off")
+    figure.tight_layout()
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+
+
+if __name__ == "__main__":
+    draw(Path(__file__).with_name("architecture.png"))

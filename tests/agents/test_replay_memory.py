@@ -1,0 +1,76 @@
+"""Options against the memory of the machine: refused before anything of that size is made."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from environments import Counting, Pixels
+
+from ddpg import DDPG, DDPGConfig, DQNConfig, UsageError
+from ddpg.agents import resource_limits
+from ddpg.checkpoints import memory_limit
+
+SPACES = gym.spaces.Box(-1.0, 1.0, (10,), np.float32), gym.spaces.Box(-1.0, 1.0, (2,), np.float32)
+IMAGES = Pixels().observation_space, Pixels().action_space
+ROW = 4 * (10 + 2 + 1 + 10 + 1 + 1)  # s, a, r, s′, terminated, truncated
+
+
+@pytest.fixture
+def memory(monkeypatch):
+    """Let the machine have this many bytes."""
+    return lambda size: monkeypatch.setattr(memory_limit, "memory_limit", lambda: int(size))
+
+
+def test_what_a_run_fills_must_fit(memory):
+    """Of a million rows ten thousand, and the networks: more than 1 MB, less than 3 MB."""
+    small = DDPGConfig(hidden=(4,), batch_size=4)
+    memory(3e6)
+    resource_limits.check_memory(small, SPACES, rows=10_000)
+    with pytest.raises(UsageError, match=r"buffer_size=1000000 needs at least 0\.1 GB .* has 0\.0 GB; lower"):
+        resource_limits.check_memory(small, SPACES, rows=1_000_000)
+    memory(ROW * 10_000)
+    with pytest.raises(UsageError, match="of which 10000 will be filled"):
+        resource_limits.check_memory(small, SPACES, rows=10_000)
+    resource_limits.check_memory(small.replace(buffer_size=100), SPACES, rows=10_000)
+
+
+def test_a_row_is_what_the_memory_stores(memory):
+    for spaces, row in ((SPACES, ROW), (IMAGES, 2 * 100 + 4 * 6)):
+        assert resource_limits._transition_bytes(spaces) == row
+
+
+def test_networks_must_fit(memory):
+    """One layer of a million: 10·10⁶ + 10⁶·2 weights, twice, each with an average and two of Adam; 5 a minibatch."""
+    wide = DDPGConfig(hidden=(1_000_000,), batch_size=5, buffer_size=10)
+    weights = 2 * 12_000_000
+    memory(4 * 4 * weights)
+    resource_limits.check_memory(wide, SPACES)
+    memory(4 * 4 * weights - 1)
+    with pytest.raises(UsageError, match=r"hidden=\(1000000,\) needs at least 0\.4 GB.* has 0\.4 GB; lower hidden"):
+        resource_limits.check_memory(wide, SPACES)
+    resource_limits.check_memory(wide, SPACES, ["actor_network"])
+    resource_limits.check_memory(wide.replace(optimizer="sgd"), SPACES)
+    resource_limits.check_memory(DQNConfig(hidden=(1_000_000,)), (SPACES[0], gym.spaces.Discrete(2)))
+    learning = 4 * (5 * weights + 2 * 5 * 1_000_000 * 2) + 10 * ROW
+    memory(learning)
+    resource_limits.check_memory(wide, SPACES, rows=10)
+    memory(learning - 1)
+    with pytest.raises(UsageError, match="lower"):
+        resource_limits.check_memory(wide, SPACES, rows=10)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"buffer_size": 10**12}, r"buffer_size=1000000000000 needs at least 32,000\.0 GB"),
+        ({"hidden": (10**7, 10**7)}, r"hidden=\(10000000, 10000000\) needs at least 3,200,001\.0 GB"),
+    ],
+)
+def test_an_agent_is_not_made(change, message):
+    with pytest.raises(UsageError, match=message):
+        DDPG(Counting(), DDPGConfig(**change))
+
+
+@pytest.mark.parametrize("seed", [-1, 1.5, "1", True])
+def test_seeds_that_are_none(seed):
+    with pytest.raises(UsageError, match=rf"seed={seed!r} must be a whole number, at least 0"):
+        DDPG(Counting(), DDPGConfig(), seed=seed)

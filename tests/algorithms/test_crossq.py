@@ -1,0 +1,207 @@
+"""No target networks: the joint forward pass by hand, its statistics, its drivers, and what it refuses."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import tensorflow as tf
+from driven import Driven, K, difference, minibatches
+
+from ddpg import DDPG, DDPGConfig, DQNConfig, UsageError
+from ddpg._tflearn import training_mode
+from ddpg.networks.batch_renorm import batch_renormalization, frozen_statistics
+from ddpg.networks.layers import mlp
+from ddpg.policies.network_policy import NumpyPolicy
+
+v1 = tf.compat.v1
+CONFIG = DDPGConfig(
+    # Adam would blow the rounding of gradients that a normalisation makes zero up to full steps.
+    hidden=(8,),
+    gamma=0.9,
+    target="none",
+    norm="renorm",
+    n_critics=2,
+    policy_delay=3,
+    optimizer="sgd",
+)
+
+
+def normalised(x, gain, bias, epsilon=1e-3):
+    return (x - x.mean(axis=0)) / np.sqrt(x.var(axis=0) + epsilon) * gain + bias
+
+
+def joint(weights, inputs, epsilon):
+    """Q of all rows, each layer's inputs normalised over them, the first's with this ε."""
+    g0, b0, w1, b1, g1, c1, w2, b2 = weights
+    hidden = np.maximum(normalised(inputs, g0, b0, epsilon) @ w1 + b1, 0)
+    return normalised(hidden, g1, c1) @ w2 + b2
+
+
+@pytest.mark.parametrize("more", [(), pytest.param(("compiled",), marks=pytest.mark.slow)], ids=["", "compiled"])
+@pytest.mark.parametrize(("norm", "epsilon"), [("renorm", 1e-3), ("renorm_soft", 1.0)])
+def test_joint_pass_by_hand_with_every_driver(norm, epsilon, more):
+    ends = []
+    for driver in ("stepped", "uncompiled", *more):
+        driven = Driven(driver, CONFIG.replace(norm=norm)).start()
+        batch = minibatches()
+        with driven.session.as_default(), driven.graph.as_default():
+            mu = driven.update.actor.predict(batch.next_observations[0])
+            weights = [critic.get_network_params() for critic in driven.update.critics]
+            moving = [v for c in driven.update.critics for v in c.variables if "norm_0/moving_mean" in v.name]
+        shadows = driven.weights()[1]
+        metrics = driven.train(1)
+        rows = np.concatenate(
+            [
+                np.concatenate([batch.observations[0], batch.actions[0]], axis=1),
+                np.concatenate([batch.next_observations[0], mu], axis=1),
+            ]
+        )
+        q, next_q = np.split(np.array([joint(w, rows, epsilon) for w in weights]), 2, axis=1)
+        y = batch.rewards[0] + 0.9 * (1 - batch.terminated[0]) * next_q.min(axis=0)
+        assert metrics["critic_loss"] == pytest.approx(np.mean((q - y) ** 2), rel=1e-4)
+        assert len(moving) == 2
+        for mean in driven.session.run(moving):
+            np.testing.assert_allclose(mean, 0.01 * rows.mean(axis=0), atol=1e-6)  # moved once
+        driven.train(K - 1, first=1)
+        assert difference(shadows, driven.weights()[1]) == 0
+        ends.append(driven.weights()[0])
+    assert max(difference(ends[0], end) for end in ends[1:]) < 1e-5
+
+
+def test_renormalisation_by_hand(session):
+    """Averages of 0 and 1: a batch of mean 2 and deviation 0.1 is scaled by r = 1/3 and shifted by d = 2."""
+    x = np.array([[1.9], [2.1]], np.float32)
+    with v1.variable_scope("here", use_resource=True):
+        with training_mode(True), frozen_statistics():
+            settled, warming = (batch_renormalization(tf.constant(x), "one", warm_up=n, epsilon=0.0) for n in (0, 9))
+        with training_mode(False):
+            inference = batch_renormalization(tf.constant(x), "one", epsilon=0.0)
+        with training_mode(True):
+            moving = batch_renormalization(tf.constant(x), "one", epsilon=0.0)
+    session.run(v1.global_variables_initializer())
+    np.testing.assert_allclose(session.run(settled)[:, 0], [2 - 1 / 3, 2 + 1 / 3], rtol=1e-4)
+    np.testing.assert_allclose(session.run(warming)[:, 0], [-1, 1], rtol=1e-4)
+    np.testing.assert_allclose(session.run(inference), x)  # nothing has moved
+    session.run(moving)
+    mean, deviation = 0.01 * 2, np.sqrt(0.99 + 0.01 * 0.01)
+    np.testing.assert_allclose(session.run(inference), (x - mean) / deviation, rtol=1e-5)
+
+
+def test_the_warm_up_lasts_as_many_steps_as_it_says(session):
+    x = np.array([[1.9], [2.1]], np.float32)
+    with v1.variable_scope("here", use_resource=True), training_mode(True):
+        y = batch_renormalization(tf.constant(x), "one", warm_up=3, epsilon=0.0)
+    session.run(v1.global_variables_initializer())
+    for _ in range(3):
+        np.testing.assert_allclose(session.run(y)[:, 0], [-1, 1], rtol=1e-4)
+    assert np.abs(session.run(y)[:, 0] - [-1, 1]).min() > 0.5
+
+
+@pytest.mark.parametrize(("norm", "agree"), [("renorm", False), ("renorm_soft", True)])
+def test_of_a_unit_that_is_seldom_active_both_modes_say_the_same(session, norm, agree):
+    """Its deviation in this batch is far below a third of its moving one, to which r may not go down in CrossQ's."""
+    x = tf.constant(np.array([[1.9], [2.1], [2.0]], np.float32))
+    network = mlp((1,), "linear", norm)
+    with training_mode(True), frozen_statistics(), v1.variable_scope("here", use_resource=True):
+        taught = network(x)
+    with training_mode(False), v1.variable_scope("here", use_resource=True, reuse=True):
+        used = network(x)
+    session.run(v1.global_variables_initializer())
+    moved = {v.op.name: v for v in v1.global_variables()}
+    session.run([v.assign(tf.fill(v.shape, 1e6)) for name, v in moved.items() if name.endswith("steps")])
+    session.run([v.assign(tf.fill(v.shape, 100.0)) for name, v in moved.items() if name.endswith("moving_variance")])
+    one, other = session.run([taught, used])
+    assert np.allclose(one, other, rtol=1e-4, atol=1e-5) == agree, (one, other)
+
+
+def test_renormalisation_corrects_values_and_not_gradients(session):
+    """Averages of 0 and 1, which the corrections meet: what comes out is x itself, its gradient batch normalisation's.
+
+    Of the first number, with x̂ = (−√1.5, 0, √1.5): (1, 0, 0) − 1/3 − x̂·(−√1.5 / 3).
+    """
+    x = tf.constant([[0.0], [1.0], [2.0]])
+    with training_mode(True), frozen_statistics(), v1.variable_scope("here", use_resource=True):
+        y = batch_renormalization(x, "one", warm_up=0, epsilon=0.0)
+    gradient = tf.gradients(y[0], x)[0]
+    session.run(v1.global_variables_initializer())
+    np.testing.assert_allclose(session.run(y), [[0], [1], [2]], atol=1e-6)
+    np.testing.assert_allclose(session.run(gradient)[:, 0], [1 / 6, -1 / 3, 1 / 6], rtol=1e-5)
+
+
+@pytest.mark.parametrize(("norm", "first"), [("renorm", 1e-3), ("renorm_soft", 1.0)])
+def test_inputs_alone_are_normalised_softly(session, norm, first):
+    x = np.array([[1.0, 30.0], [1.1, -20.0], [0.9, 5.0]], np.float32)
+    with training_mode(True):
+        features = mlp((3, 2), "linear", norm)(tf.constant(x))
+    session.run(v1.global_variables_initializer())
+    found, weights = session.run([features, {v.op.name: v for v in v1.trainable_variables() if "hidden" in v.op.name}])
+    layer = x
+    for index, epsilon in enumerate((first, 1e-3)):
+        layer = normalised(layer, 1, 0, epsilon) @ weights[f"hidden_{index}/W"] + weights[f"hidden_{index}/b"]
+    np.testing.assert_allclose(found, normalised(layer, 1, 0), rtol=1e-3, atol=1e-3)
+
+
+def test_a_renormalised_actor_acts_in_numpy():
+    box = gym.spaces.Box(-1, 1, (1,))
+    agent = DDPG((box, box), CONFIG.replace(batch_size=2, updates_per_call=1, jit=False), seed=0)
+    for number in range(4):
+        agent.observe([number / 4], [0.0], 1.0, [0.5], False, False)
+    agent.update(3)  # the actor's first step
+    assert isinstance(agent.policy, NumpyPolicy)
+    with agent.session.as_default():
+        expected = agent.actor.predict([[0.3]])
+    np.testing.assert_allclose(agent.predict(np.array([0.3], np.float32))[0], expected[0], rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: DDPGConfig(target="none"), "set critic_norm='renorm' or"),
+        (lambda: DDPGConfig(target="none", norm="renorm", critic_norm="layer"), "set critic_norm='renorm' or"),
+        (lambda: CONFIG.replace(td_target="residual_gradient"), "target='none' stops y"),
+        (lambda: DQNConfig(target="none"), "DQN has no such"),
+    ],
+)
+def test_what_is_refused(make, message):
+    with pytest.raises(UsageError, match=message):
+        make()
+
+
+def test_statistics_move_after_the_targets_pass_has_read_them():
+    """Nothing but a dependency orders reads and writes of variables; without one the two would race."""
+    driven = Driven("stepped", CONFIG).start()
+    update = driven.update
+    with driven.graph.as_default():
+        batch = minibatches().map(lambda field: tf.constant(field[0]))
+        y = update.target(batch)
+        before = set(driven.graph.get_operations())
+        update.critic_step(batch, y)
+    handles = {v.handle.name for critic in update.critics for v in critic.variables if "norm" in v.name}
+    moves = [
+        operation
+        for operation in driven.graph.get_operations()
+        if operation not in before
+        and operation.type in ("AssignSubVariableOp", "AssignAddVariableOp")
+        and operation.inputs[0].name in handles
+    ]
+    assert len(moves) == 2 * 2 * 3  # critics, layers; mean, variance, steps
+    for move in moves:
+        waiting, behind = [move], set()
+        while waiting:
+            operation = waiting.pop()
+            if operation not in behind:
+                behind.add(operation)
+                waiting += [*operation.control_inputs, *(tensor.op for tensor in operation.inputs)]
+        assert y.op in behind
+
+
+def test_metrics_are_of_the_actions_at_which_the_gradient_is_taken():
+    """In training mode: the actor's moving averages, still 0 and 1, would give others."""
+    driven = Driven("stepped", CONFIG.replace(policy_delay=1)).start()
+    states = minibatches().observations[0]
+    actor, critic = driven.update.actor, driven.update.critic
+    with driven.session.as_default(), driven.graph.as_default():
+        with frozen_statistics():
+            actions = driven.session.run(actor(tf.constant(states), training=True))
+        assert np.abs(actions - actor.predict(states)).max() > 1e-3
+        metrics = driven.train(1)
+        assert metrics["actor_loss"] == pytest.approx(-critic.predict(states, actions).mean(), rel=1e-4)

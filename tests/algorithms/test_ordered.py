@@ -1,0 +1,88 @@
+"""In one update no read of a variable races with a write: a session may run in any order what nothing orders.
+
+The order matters where y is computed by the online networks in inference mode, by moving statistics, and the same
+update's training pass moves these.
+"""
+
+import itertools
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from ddpg import DDPGConfig, DQNConfig
+from ddpg.algorithms.registry import update_of
+from ddpg.learners.graph import UncompiledLearner
+
+v1 = tf.compat.v1
+
+STATES, ACTIONS = gym.spaces.Box(-1, 1, (3,), np.float32), gym.spaces.Box(-1, 1, (2,), np.float32)
+SMALL = {"hidden": (4,), "batch_size": 4}
+TD3 = {"n_critics": 2, "policy_delay": 2, "target_policy_noise": 0.2}
+CONFIGS = {
+    "ddpg": DDPGConfig(**SMALL),
+    "ddpg, batch norm": DDPGConfig(**SMALL, norm="batch"),
+    "online": DDPGConfig(**SMALL, target="online"),
+    "online, batch norm": DDPGConfig(**SMALL, target="online", norm="batch"),
+    "online, batch renorm, lap": DDPGConfig(**SMALL, target="online", norm="renorm", prioritised="lap"),
+    "residual gradient, batch norm": DDPGConfig(**SMALL, td_target="residual_gradient", norm="batch"),
+    "surrogate, batch norm": DDPGConfig(**SMALL, policy_gradient="surrogate", norm="batch"),
+    "td3, batch norm": DDPGConfig(**SMALL, **TD3, norm="batch"),
+    "td3, online, batch renorm": DDPGConfig(**SMALL, **TD3, target="online", norm="renorm"),
+    "crossq": DDPGConfig(**SMALL, **TD3, target="none", norm="renorm_soft"),
+    "crossq, categorical": DDPGConfig(**SMALL, **TD3, target="none", norm="renorm_soft", critic="categorical"),
+    "dqn, batch norm": DQNConfig(**SMALL, norm="batch"),
+    "double dqn, batch norm": DQNConfig(**SMALL, norm="batch", double_q=True),
+    "dqn, online, renorm": DQNConfig(**SMALL, norm="renorm", target="online"),
+    "dqn, hard copies": DQNConfig(**SMALL, norm="batch", target_update_interval=3),
+}
+
+
+def whole_update(config):
+    """Return the operations that one update of ``config`` fetches."""
+    kind = update_of(config)
+    space = gym.spaces.Discrete(3) if isinstance(config, DQNConfig) else ACTIONS
+    update = kind.build(config, (STATES, space), {"actor_network": None, "critic_network": None, "q_network": None})
+    learner = UncompiledLearner(update, batch_size=config.batch_size, updates_per_call=1)
+    return [tensor.op for tensor in learner._whole.values()]
+
+
+def accesses(operations):
+    """Return for each variable the operations that read it, and those that may write it."""
+    found = {}
+    for operation in operations:
+        for handle in operation.inputs:
+            if handle.dtype == tf.resource and operation.type != "VarIsInitializedOp":
+                reads, writes = found.setdefault(handle.op.name, (set(), set()))
+                (reads if operation.type == "ReadVariableOp" else writes).add(operation)
+    return found
+
+
+def ancestors(fetched):
+    """Return every operation that ``fetched`` needs with all those that run before it, itself included."""
+    before, stack = {}, [*fetched]
+    while stack:
+        operation = stack[-1]
+        earlier = [*(tensor.op for tensor in operation.inputs), *operation.control_inputs]
+        missing = [one for one in earlier if one not in before]
+        if missing:
+            stack += missing
+            continue
+        stack.pop()
+        before[operation] = {operation}.union(*(before[one] for one in earlier))
+    return before
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_every_read_and_write_of_a_variable_are_in_order(name, graph):
+    before = ancestors(whole_update(CONFIGS[name]))
+    found = accesses(before)
+    assert any(writes for _, writes in found.values())
+    races = [
+        (variable, one.name, write.name)
+        for variable, (reads, writes) in found.items()
+        for one, write in itertools.chain(itertools.product(reads, writes), itertools.combinations(writes, 2))
+        if one not in before[write] and write not in before[one]
+    ]
+    assert not races, races[:3]

@@ -1,0 +1,104 @@
+"""Discounts and weights of single samples in an update, by hand, under every driver.
+
+Every weight is zero and the hidden layer dead, so that Q = b, the output's bias: only that moves, and by plain descent.
+"""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import tensorflow as tf
+from driven import learner_of
+
+from ddpg import DDPGConfig, DQNConfig
+from ddpg.algorithms.ddpg import DDPGUpdate
+from ddpg.algorithms.dqn import DQNUpdate
+from ddpg.replay.minibatch import Batch
+
+v1 = tf.compat.v1
+BOX = gym.spaces.Box(-1, 1, (1,), np.float32)
+RATE, BIAS, TARGET_BIAS, GAMMA = 0.1, 2.0, 4.0, 0.9
+REWARDS = np.array([[1.0, 3.0, 1.8, -7.0]])
+DISCOUNTS, WEIGHTS = np.array([[0.9, 0.5, 0.25, 0.9]]), np.array([[1.0, 0.5, 0.25, 0.0]])
+TERMINATED = np.array([[1.0, 0.0, 0.0, 1.0]])
+
+
+def column(values):
+    return np.asarray(values, np.float32)[..., None]
+
+
+def minibatch(discounts=None, weights=None):
+    zeros = np.zeros((1, 4, 1), np.float32)
+    fields = zeros, zeros, column(REWARDS), zeros, column(TERMINATED)
+    return Batch(*fields, *(None if values is None else column(values) for values in (discounts, weights)))
+
+
+def one_update(kind, driver, batch, **options):
+    """Return the bias after one update from ``BIAS``, with that of the target at ``TARGET_BIAS``, and what it told."""
+    if options.get("td_target") == "placeholder":
+        options |= {"jit": False, "updates_per_call": 1}
+    options |= {"hidden": (2,), "optimizer": "sgd", "gamma": GAMMA}
+    with tf.Graph().as_default(), v1.Session().as_default() as session:
+        if kind == "ddpg":
+            config = DDPGConfig(critic_learning_rate=RATE, **options)
+            update = DDPGUpdate.build(config, (BOX, BOX), {"actor_network": None, "critic_network": None})
+        else:
+            config = DQNConfig(learning_rate=RATE, **options)
+            update = DQNUpdate.build(config, (BOX, gym.spaces.Discrete(2)), {"q_network": None})
+        network = update.value
+        learner = learner_of(driver, update, 4, 2)
+        batch = batch.padded(2)
+        session.run(v1.global_variables_initializer())
+        for bias in (TARGET_BIAS, BIAS):
+            weights = [0 * array for array in network.get_network_params()]
+            network.set_network_params([*weights[:-1], weights[-1] + bias])
+            if bias == TARGET_BIAS:
+                network.sync_target_network()
+        told = learner.update(session, batch, 1)
+        return float(network.get_network_params()[-1][0]), told
+
+
+def test_n_step_discounts():
+    """y = r + discount·(1 − terminated)·4 = 1, 5, 2.8, −7: the mean of y − 2 is −1.55."""
+    bias, told = one_update("ddpg", "uncompiled", minibatch(DISCOUNTS), n_steps=3)
+    assert bias == pytest.approx(BIAS + RATE * 2 * -1.55, rel=1e-5)
+    assert told.td_errors is None
+    assert told.metrics["critic_loss"] == pytest.approx((1 + 9 + 0.64 + 81) / 4, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("kind", "driver", "td_target"),
+    [
+        pytest.param("ddpg", "compiled", "stop_gradient", marks=pytest.mark.slow),
+        ("ddpg", "uncompiled", "stop_gradient"),
+        ("ddpg", "stepped", "placeholder"),
+        ("dqn", "uncompiled", "output_delta"),
+    ],
+)
+def test_weights_multiply_each_samples_loss(kind, driver, td_target):
+    """δ = −1, 3, 0.8, −9, weighed 1, 0.5, 0.25, 0: the mean is 0.175; the loss that is told is not weighed."""
+    batch = minibatch(DISCOUNTS, WEIGHTS)
+    bias, told = one_update(kind, driver, batch, prioritised="proportional", td_target=td_target)
+    assert bias == pytest.approx(BIAS + RATE * 2 * (-1 + 1.5 + 0.2) / 4, rel=1e-5)
+    np.testing.assert_allclose(told.td_errors, [[1, 3, 0.8, 9]], rtol=1e-5)  # of the one update that was made
+    assert next(iter(told.metrics.values())) == pytest.approx((1 + 9 + 0.64 + 81) / 4, rel=1e-5)
+
+
+def test_weights_where_the_target_is_differentiated():
+    """y of the online network: δ = −1, 2, 0.3, −9; ∂(q − y)/∂b = 1 − discount·(1 − terminated)."""
+    batch = minibatch(DISCOUNTS, WEIGHTS)
+    bias, told = one_update("ddpg", "uncompiled", batch, prioritised="proportional", td_target="residual_gradient")
+    np.testing.assert_allclose(told.td_errors, [[1, 2, 0.3, 9]], rtol=1e-5)
+    step = (1 * -1 * 1 + 0.5 * 2 * 0.5 + 0.25 * 0.3 * 0.75) / 4
+    assert bias == pytest.approx(BIAS + RATE * 2 * step, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("kind", "driver", "td_target"), [("ddpg", "uncompiled", "stop_gradient"), ("dqn", "stepped", "placeholder")]
+)
+def test_lap_brings_the_huber_loss(kind, driver, td_target):
+    """y = r + 0.9·(1 − terminated)·4 = 1, 6.6, 1.8, −7 with r = −1.8 for the third: δ = −1, 4.6, −0.2, −9."""
+    batch = minibatch()
+    batch = batch.replace(rewards=batch.rewards - column([[0, 0, 3.6, 0]]))
+    bias, told = one_update(kind, driver, batch, prioritised="lap", td_target=td_target)
+    np.testing.assert_allclose(told.td_errors, [[1, 4.6, 0.2, 9]], rtol=1e-4)
+    assert bias == pytest.approx(BIAS + RATE * 2 * (-1 + 1 - 0.2 - 1) / 4, rel=1e-5)

@@ -1,0 +1,216 @@
+"""Terms that options add to an update, by hand: clipped steps, decay, penalty, Huber's loss, Adam's β₁; alone, all."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import tensorflow as tf
+from driven import Driven, K, difference
+
+from ddpg import DDPG, DQN, ActorNetwork, CriticNetwork, DDPGConfig, DQNConfig, UsageError
+from ddpg.algorithms.registry import update_of
+from ddpg.gradients import policy, td
+from ddpg.policies.network_policy import NumpyPolicy
+
+v1 = tf.compat.v1
+BOX = gym.spaces.Box(-1, 1, (1,), np.float32)
+SMALL = DDPGConfig(hidden=(4,), batch_size=2, updates_per_call=1, jit=False)
+
+
+@pytest.mark.parametrize(("longest", "scale"), [(2.5, 0.5), (100.0, 1.0)])
+def test_a_step_is_clipped_by_the_norm_of_all_gradients(longest, scale, session, initialize):
+    """Q = w·[s, a] + b at s = 1, a = −1, w = 0: the gradient of (Q − 0.5·5)² is −5·[1, −1, 1]: 5√3 long."""
+    critic = CriticNetwork(
+        BOX,
+        BOX,
+        network=lambda states, actions: tf.concat([states, actions], axis=1),
+        optimizer="sgd",
+        learning_rate=1.0,
+        max_gradient_norm=longest * np.sqrt(3),
+    )
+    initialize()
+    critic.set_network_params([np.zeros((2, 1)), np.zeros(1)])
+    critic.train([[1.0]], [[-1.0]], [[2.5]])
+    weights, bias = critic.get_network_params()
+    np.testing.assert_allclose([*weights[:, 0], *bias], scale * np.array([5, -5, 5]), rtol=1e-6)
+
+
+def test_weights_decay_on_every_td_path(session, initialize, rng):
+    """``l2`` adds itself times the layers' weights, and nothing to biases."""
+    critic = CriticNetwork(BOX, BOX)
+    initialize()
+    states, actions = (tf.constant(rng.normal(size=(5, 1)), tf.float32) for _ in range(2))
+    fed = v1.placeholder(tf.float32, [5, 1])
+    for name in td.TD_TARGETS:
+        critic.td_path = td.TDPath(name, critic.optimizer.compute_gradients)
+        y = {"placeholder": fed, "residual_gradient": critic(states, -actions)}.get(name, tf.ones([5, 1]))
+        gradients = []
+        for critic.l2 in (0.0, 0.25):
+            pairs = critic.compute_gradients(states, actions, y)
+            gradients.append(session.run([g for g, _ in pairs], {fed: np.ones((5, 1))}))
+        for plain, decayed, weights in zip(*gradients, critic.get_network_params(), strict=True):
+            expected = 0.25 * weights if weights.ndim == 2 else 0
+            np.testing.assert_allclose(decayed - plain, expected, atol=1e-6)
+
+
+def linear(states):
+    return tf.identity(states)
+
+
+def test_penalty_is_the_same_on_every_policy_path(session, initialize, rng):
+    """p = W·s + b: c·mean(p²) adds 2c/(BA)·sᵀp to the gradient for W, and its sum over the batch for b."""
+    states = rng.normal(size=(5, 3)).astype(np.float32)
+    observations, actions = gym.spaces.Box(-9, 9, (3,)), gym.spaces.Box(-1, 1, (2,))
+    critic = CriticNetwork(observations, actions)
+    actors = [ActorNetwork(observations, actions, network=linear, pre_activation_penalty=c) for c in (0.0, 0.3)]
+    initialize()
+    weights, bias = rng.normal(size=(3, 2)), rng.normal(size=2)
+    for actor in actors:
+        actor.set_network_params([weights, bias])
+    np.testing.assert_array_equal(*(actor.predict(states) for actor in actors))
+    p = states @ weights + bias
+    for path in policy.POLICY_GRADIENTS.values():
+        plain, penalised = (
+            session.run([gradient for gradient, _ in path(actor, critic, tf.constant(states))]) for actor in actors
+        )
+        np.testing.assert_allclose(penalised[0] - plain[0], 2 * 0.3 / 10 * states.T @ p, atol=1e-6)
+        np.testing.assert_allclose(penalised[1] - plain[1], 2 * 0.3 / 10 * p.sum(axis=0), atol=1e-6)
+
+
+def test_a_penalised_actor_acts_in_numpy():
+    agent = DDPG((BOX, BOX), SMALL.replace(pre_activation_penalty=0.1), seed=0)
+    assert isinstance(agent.policy, NumpyPolicy)
+    with agent.session.as_default():
+        expected = agent.actor.predict([[0.3]])
+    np.testing.assert_allclose(agent.predict(np.array([0.3], np.float32))[0], expected[0], rtol=1e-5)
+
+
+@pytest.mark.parametrize("bounding", ["inverting", "zeroing"])
+def test_a_linear_head_has_nothing_to_penalise(bounding, graph):
+    with pytest.raises(UsageError, match=r"pre_activation_penalty=0.1 is for bounding='squashing'"):
+        ActorNetwork(BOX, BOX, bounding=bounding, pre_activation_penalty=0.1)
+
+
+def test_hubers_loss_by_hand(session):
+    """δ = 0.5, −3: 0.25 and 2·3 − 1; half of 2δ within the threshold, half of ±2 beyond."""
+    q = tf.constant([[1.0], [5.0]])
+    y = tf.constant([[1.5], [2.0]])
+    loss = td.huber(q, y)
+    value, gradient = session.run([loss, tf.gradients(loss, q)[0]])
+    assert value == pytest.approx((0.25 + 5) / 2)
+    np.testing.assert_allclose(gradient[:, 0], [-0.5, 1])
+
+
+def test_hubers_loss_on_every_td_path(session, initialize, rng):
+    """It is output_delta's gradient with clip_delta=1; the squared error's is another."""
+    critic = CriticNetwork(BOX, BOX)
+    initialize()
+    states, actions = (tf.constant(rng.normal(size=(5, 1)), tf.float32) for _ in range(2))
+    y, fed = np.array([[0.1], [0.2], [-0.5], [4.0], [-3.0]], np.float32), v1.placeholder(tf.float32, [5, 1])
+
+    def gradients(name, target=fed, **options):
+        critic.td_path = td.TDPath(name, critic.optimizer.compute_gradients, **options)
+        return session.run([g for g, _ in critic.compute_gradients(states, actions, target)], {fed: y})
+
+    expected = gradients("output_delta", clip_delta=1)
+    assert difference(gradients("stop_gradient", loss="huber"), expected) < 1e-6
+    assert difference(gradients("placeholder", loss="huber"), expected) < 1e-6
+    assert difference(gradients("stop_gradient"), expected) > 0.1
+    online = critic(states, -actions) + fed
+    # Through y too: a minus the same with the parts of prediction and target exchanged.
+    residual, forward = (gradients(n, online, loss="huber") for n in ("residual_gradient", "stop_gradient"))
+    critic.td_path = td.TDPath("stop_gradient", critic.optimizer.compute_gradients, loss="huber")
+    pairs = critic.td_gradients(online, critic(states, actions))
+    backward = session.run([g for g, _ in pairs], {fed: y})
+    assert difference(residual, [a + b for a, b in zip(forward, backward, strict=True)]) < 1e-6
+
+
+@pytest.mark.parametrize("path", ["output_delta", lambda q, target, variables: None])
+def test_huber_is_refused_where_a_path_has_no_loss_for_it(path):
+    with pytest.raises(UsageError, match="critic_loss='huber' is not for td_target="):
+        DDPG((BOX, BOX), SMALL.replace(td_target=path, critic_loss="huber"))
+
+
+@pytest.mark.parametrize("td_target", ["stop_gradient", "placeholder"])
+def test_dqn_reports_hubers_loss(td_target):
+    config = DQNConfig(hidden=(4,), batch_size=2, updates_per_call=1, jit=False, td_target=td_target)
+    agent = DQN((BOX, gym.spaces.Discrete(2)), config.replace(critic_loss="huber"), seed=0)
+    with agent.session.as_default():
+        q = agent.q.predict([[0.5]])[0, 1]
+    agent.observe([0.5], 1, 9.0, [0.5], True, False)
+    assert agent.update(1)["loss"] == pytest.approx(2 * (9 - q) - 1, rel=1e-6)
+
+
+def test_beta1_by_hand():
+    """Two steps of Adam from q = 0 towards y = 1, with β₁ = 0.5."""
+    agent = DDPG((BOX, BOX), SMALL.replace(critic_learning_rate=0.1, adam_beta1=0.5), seed=0)
+    with agent.session.as_default():
+        agent.critic.set_network_params([0 * array for array in agent.critic.get_network_params()])
+    agent.observe([0.5], [0.0], 1.0, [0.5], True, False)
+    q, mean, square = 0.0, 0.0, 0.0
+    for step in (1, 2):
+        agent.update(1)
+        gradient = 2 * (q - 1)
+        mean, square = 0.5 * mean + 0.5 * gradient, 0.999 * square + 0.001 * gradient**2
+        q -= 0.1 * mean / (1 - 0.5**step) / np.sqrt(square / (1 - 0.999**step))
+        assert agent.session.run(agent.critic.variables[-1])[0] == pytest.approx(q, rel=1e-5)
+
+
+def built(config):
+    space = BOX if isinstance(config, DDPGConfig) else gym.spaces.Discrete(2)
+    networks = dict.fromkeys(("actor_network", "critic_network", "q_network"))
+    return update_of(config).build(config, (BOX, space), networks)
+
+
+def test_options_reach_their_networks(graph):
+    """What they do there is shown above."""
+    shared = {"hidden": (4,), "max_gradient_norm": 0.5, "adam_beta1": 0.25, "critic_loss": "huber"}
+    options = {"n_critics": 2, "critic_l2": 0.125, "pre_activation_penalty": 2.0, "critic_norm": "layer"}
+    ddpg, dqn = built(DDPGConfig(**shared, **options)), built(DQNConfig(**shared))
+    for network in (ddpg.actor, *ddpg.critics, dqn.network):
+        assert network.max_gradient_norm == 0.5
+        assert network.optimizer._beta1 == 0.25
+    for network in (*ddpg.critics, dqn.network):
+        assert network.td_path.loss is td.huber
+    assert [critic.l2 for critic in ddpg.critics] == [0.125, 0.125]
+    assert ddpg.actor.pre_activation_penalty == 2
+    normalised = ["norm" in " ".join(v.name for v in n.variables) for n in (ddpg.actor, *ddpg.critics)]
+    assert normalised == [False, True, True]
+
+
+ALL = DDPGConfig(
+    hidden=(8,),
+    critic_loss="huber",
+    critic_l2=0.1,
+    max_gradient_norm=0.5,
+    pre_activation_penalty=0.1,
+    adam_beta1=0.5,
+    gamma=0.9,
+)
+
+
+def test_drivers_agree_on_all_of_them():
+    ends = []
+    for driver in ("stepped", "uncompiled", "compiled"):
+        driven = Driven(driver, ALL).start()
+        driven.train(K)
+        ends.append(driven.weights())
+    assert difference(ends[0], ends[1]) < 1e-5
+    assert difference(ends[0], ends[2]) < 1e-5
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"critic_l2": -1.0}, "critic_l2=-1.0"),
+        ({"pre_activation_penalty": float("inf")}, "pre_activation_penalty=inf"),
+        ({"max_gradient_norm": 0.0}, "max_gradient_norm=0.0 must be a finite number > 0"),
+        ({"critic_loss": "hubert"}, "did you mean 'huber'"),
+        ({"adam_beta1": 1.0}, "adam_beta1=1.0"),
+        ({"adam_beta1": 0.5, "optimizer": "sgd"}, "adam_beta1=0.5 needs optimizer='adam', got 'sgd'"),
+        ({"block": "dense"}, "block='dense'"),
+    ],
+    ids=str,
+)
+def test_bad_values(change, message):
+    with pytest.raises(UsageError, match=message):
+        SMALL.replace(**change)

@@ -1,0 +1,74 @@
+"""A new algorithm is an update that changes a term of another's, a class of options and a line in the registry."""
+
+import dataclasses
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from ddpg import DDPG, DDPGConfig, UsageError
+from ddpg.algorithms import ddpg
+from ddpg.algorithms.registry import ALGORITHMS, Algorithm
+
+SPACES = gym.spaces.Box(-1, 1, (2,)), gym.spaces.Box(-1, 1, (1,))
+
+
+@dataclasses.dataclass(frozen=True)
+class CautiousConfig(DDPGConfig):
+    caution: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True)
+class CautiousUpdate(ddpg.DDPGUpdate):
+    """DDPG whose target is lowered by a constant."""
+
+    def target(self, batch):
+        return super().target(batch) - self.config.caution
+
+
+@pytest.fixture
+def registered(monkeypatch):
+    monkeypatch.setitem(ALGORITHMS, "Cautious", Algorithm(CautiousConfig, CautiousUpdate))
+
+
+def learned(config):
+    agent = DDPG(SPACES, config, seed=0)
+    for number in range(8):
+        agent.observe([0.1 * number, 0.5], [0.0], 1.0, [0.0, 0.0], True, False)
+    return agent, agent.update(8)
+
+
+OPTIONS = {"hidden": (4,), "batch_size": 4, "updates_per_call": 4, "learning_starts": 0, "optimizer": "sgd"}
+
+
+@pytest.mark.parametrize("jit", [pytest.param(True, marks=pytest.mark.slow), False])
+def test_a_variant_changes_its_term_alone(registered, jit, tmp_path):
+    """Rewards of 1 with a caution of 3 are rewards of −2, fused and compiled too."""
+    plain, _ = learned(DDPGConfig(**OPTIONS, jit=jit))
+    same, _ = learned(CautiousConfig(**OPTIONS, jit=jit))
+    agent, metrics = learned(CautiousConfig(**OPTIONS, jit=jit, caution=3.0))
+    for one, other in zip(*(a.session.run(a.critic.variables) for a in (plain, same)), strict=True):
+        np.testing.assert_array_equal(one, other)
+    with agent.session.as_default():
+        q = agent.critic.predict(np.array([[0.3, 0.5]]), np.zeros((1, 1)))
+    assert metrics["critic_loss"] == pytest.approx((-2 - q.item()) ** 2, rel=0.2)
+
+    agent.save(tmp_path / "c")
+    loaded = DDPG.load(tmp_path / "c")
+    assert loaded.config == agent.config
+    assert type(loaded.symbolic_update) is CautiousUpdate
+    assert agent.update(4) == loaded.update(4)
+
+
+def test_options_without_a_line_are_refused():
+    with pytest.raises(UsageError, match="CautiousConfig is not the options of an algorithm this version knows"):
+        DDPG(SPACES, CautiousConfig())
+
+
+def test_target_step_is_the_emas(observation_space, action_space, graph):
+    """The parts that a variant imports are functions of networks and tensors."""
+    from ddpg import ActorNetwork, CriticNetwork
+
+    actor, critic = (kind(observation_space, action_space) for kind in (ActorNetwork, CriticNetwork))
+    assert isinstance(ddpg.target_step(actor, critic), tf.Operation)

@@ -1,0 +1,348 @@
+"""Checkpoints: complete, checked, safe to load, and never half-written."""
+
+import inspect
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from checkpoints import fields, sealed
+from environments import Counting
+
+from ddpg import DDPG, DDPGConfig, UsageError
+from ddpg.checkpoints import checkpoint
+
+# Not compiled where compiling is not the point.
+SMALL = DDPGConfig(hidden=(8,), batch_size=8, learning_starts=20, updates_per_call=4, buffer_size=100, jit=False)
+STEPPED = SMALL.replace(td_target="placeholder", updates_per_call=1)  # where the driver is not: built sooner
+GROUPS = {"variables": {"a": np.arange(6.0, dtype=np.float32).reshape(2, 3).T, "b": np.asarray(3)}}
+
+
+def agent_and_env(config=SMALL, **options):
+    return DDPG(Counting(7), config, seed=0, **options)
+
+
+def state(agent):
+    return agent.session.run(agent.global_variables)
+
+
+# -- the format ---------------------------------------------------------------------------------------
+
+
+def test_arrays_come_back_as_they_were(tmp_path):
+    checkpoint.write(tmp_path / "c", fields(num_timesteps=1), GROUPS)
+    manifest, groups = checkpoint.read(tmp_path / "c")
+    assert manifest["num_timesteps"] == 1
+    for name, array in GROUPS["variables"].items():
+        np.testing.assert_array_equal(groups["variables"][name], array)
+        assert groups["variables"][name].shape == array.shape
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["c"]
+
+
+def test_replacing_leaves_only_the_new_one(tmp_path):
+    checkpoint.write(tmp_path / "c", fields(num_timesteps=1), GROUPS)
+    checkpoint.write(tmp_path / "c", fields(num_timesteps=2), GROUPS)
+    assert checkpoint.read(tmp_path / "c")[0]["num_timesteps"] == 2
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["c"]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no handle for a directory")
+def test_all_of_it_is_flushed_and_the_rename_too_before_the_old_one_goes(tmp_path, monkeypatch):
+    checkpoint.write(tmp_path / "c", fields(num_timesteps=1), GROUPS)
+    flushed = {}
+    fsync = os.fsync
+
+    def noted(descriptor):
+        names = sorted(path.name for path in tmp_path.iterdir())
+        flushed.setdefault(os.fstat(descriptor).st_ino, names)
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    new = checkpoint.write(tmp_path / "c", fields(num_timesteps=2), GROUPS)
+    aside, old = checkpoint.place.aside(new).name, checkpoint.place.old(new).name
+    for path in (*new.iterdir(), new):
+        assert flushed[path.stat().st_ino] == sorted([aside, "c"])
+    assert flushed[tmp_path.stat().st_ino] == sorted([old, "c"])
+
+
+def test_between_the_two_renames_the_old_one_is_found(tmp_path):
+    checkpoint.write(tmp_path / "c", fields(num_timesteps=1), GROUPS)
+    (tmp_path / "c").rename(tmp_path / ".c.ddpg-old")
+    assert checkpoint.read(checkpoint.find(tmp_path / "c"))[0]["num_timesteps"] == 1
+
+
+@pytest.mark.parametrize("position", [0, 100, -1])
+def test_a_flipped_byte_is_refused(tmp_path, position):
+    path = checkpoint.write(tmp_path / "c", fields(), GROUPS) / "variables.safetensors"
+    data = bytearray(path.read_bytes())
+    data[position] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(UsageError, match="does not match its checksum"):
+        checkpoint.read(tmp_path / "c")
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda path: (path / "variables.safetensors").unlink(), "lacks its file"),
+        (lambda path: (path / "manifest.json").write_text("{"), "not readable as JSON"),
+        (lambda path: (path / "manifest.json").write_text("[]"), "not the manifest"),
+        (lambda path: (path / "manifest.json").write_text('{"sha256": {}, "format": 99}'), "has format 99"),
+        (
+            lambda path: (path / "manifest.json").write_text('{"sha256": {"variables.safetensors": ""}, "format": 1}'),
+            "has format 1, this version reads 3; load it with the version of ddpg-paths that wrote it",
+        ),
+        (
+            lambda path: sealed(path, sha256={"../x.safetensors": "0" * 64}, arrays={"../x": {}}),
+            "outside itself",
+        ),
+    ],
+)
+def test_damage_is_named(tmp_path, damage, message):
+    path = checkpoint.write(tmp_path / "c", fields(), GROUPS)
+    damage(path)
+    with pytest.raises(UsageError, match=message):
+        checkpoint.read(path)
+
+
+def test_full_disk_leaves_the_old_one(tmp_path):
+    """A limit on file sizes stands for the full disk: the kernel refuses the write either way."""
+    import resource
+
+    checkpoint.write(tmp_path / "c", fields(num_timesteps=1), GROUPS)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            checkpoint.write(tmp_path / "c", fields(num_timesteps=2), {"variables": {"a": np.zeros(10_000)}})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert checkpoint.read(tmp_path / "c")[0]["num_timesteps"] == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["c"]
+
+
+KILLED_AT_EVERY_STEP = """
+import itertools, json, os, signal, sys
+import numpy as np
+from ddpg.checkpoints import checkpoint
+
+path, fields = sys.argv[1], json.loads(sys.argv[2])
+STEPS = ("open", "os.mkdir", "os.rename", "os.remove", "os.rmdir")  # raised by Python before the file system is asked
+
+
+def write(number):
+    checkpoint.write(path, {**fields, "num_timesteps": number}, {"variables": {"a": np.full(1000, number, np.float32)}})
+
+
+def kill_at(last):
+    steps = itertools.count()
+    return lambda event, _: event in STEPS and next(steps) == last and os.kill(os.getpid(), signal.SIGKILL)
+
+
+write(0)
+for number in itertools.count(1):
+    child = os.fork()
+    if child == 0:
+        sys.addaudithook(kill_at(number - 1))
+        write(number)
+        os._exit(0)
+    status = os.waitpid(child, 0)[1]
+    manifest, groups = checkpoint.read(checkpoint.find(path))
+    print(number, manifest["num_timesteps"], set(groups["variables"]["a"]) == {manifest["num_timesteps"]})
+    if status == 0:
+        break
+"""
+
+
+def test_kill_before_any_step_leaves_a_whole_one(tmp_path):
+    """Before every opening, renaming and removing in turn, each on what the kills before have left."""
+    arguments = [sys.executable, "-c", KILLED_AT_EVERY_STEP, str(tmp_path / "c"), json.dumps(fields())]
+    done = subprocess.run(arguments, capture_output=True, text=True, check=True)
+    rows = [line.split() for line in done.stdout.splitlines()]
+    assert len(rows) > 8  # two files, their directories, two renames, and what is removed
+    assert all(whole == "True" for *_, whole in rows)
+    found = [0, *(int(x) for _, x, _ in rows)]
+    assert all(new in (old, number) for number, (old, new) in enumerate(itertools.pairwise(found), start=1))
+    assert found[-1] == len(rows)  # the last one was not killed
+    assert 0 < len(set(found) - {0}) < len(rows)  # some came too early, some after the new one was in place
+
+
+WRITING_FOR_EVER = """
+import itertools, json, sys
+import numpy as np
+from ddpg.checkpoints import checkpoint
+
+fields = json.loads(sys.argv[2])
+for number in itertools.count():
+    arrays = {"a": np.full(300_000, number, np.float32)}
+    checkpoint.write(sys.argv[1], {**fields, "num_timesteps": number}, {"variables": arrays})
+    print(number, flush=True)
+"""
+
+
+@pytest.mark.parametrize("writes", [1, 2, 5])
+def test_kill_in_the_midst_of_writing_leaves_a_whole_one(tmp_path, writes):
+    arguments = [sys.executable, "-c", WRITING_FOR_EVER, str(tmp_path / "c"), json.dumps(fields())]
+    with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) as process:
+        numbers = [process.stdout.readline() for _ in range(writes)]
+        process.kill()  # while the next one is being written
+    assert numbers == [f"{number}\n" for number in range(writes)]
+    manifest, groups = checkpoint.read(checkpoint.find(tmp_path / "c"))
+    assert manifest["num_timesteps"] >= writes - 1
+    assert (groups["variables"]["a"] == manifest["num_timesteps"]).all()
+
+
+def discrete(n, start=0, dtype=np.int64):
+    """A Discrete space of a dtype, where this gymnasium has them: 1.1 has int64 alone."""
+    known = "dtype" in inspect.signature(gym.spaces.Discrete.__init__).parameters
+    return gym.spaces.Discrete(n, start=start, **({"dtype": dtype} if known else {}))
+
+
+def test_a_dtype_that_this_gymnasium_does_not_have_is_one_line(monkeypatch):
+    class Old(gym.spaces.Discrete):
+        def __init__(self, n, seed=None, start=0):
+            super().__init__(n, seed, start)
+
+    monkeypatch.setattr(gym.spaces, "Discrete", Old)
+    assert checkpoint.restore_space({"type": "Discrete", "n": 3, "start": 0}).n == 3
+    with pytest.raises(UsageError, match="int8"):
+        checkpoint.restore_space({"type": "Discrete", "n": 3, "start": 0, "dtype": "int8"})
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        gym.spaces.Box(-np.inf, np.inf, (3,), np.float64),
+        gym.spaces.Box(np.array([-1, 0.5], np.float32), np.array([3, np.inf], np.float32)),
+        gym.spaces.Box(0, 255, (2, 3), np.uint8),
+        gym.spaces.Discrete(3, start=2),
+        discrete(3, start=-2, dtype=np.int8),
+        gym.spaces.Tuple([discrete(2, dtype=np.int32), gym.spaces.Box(0, 1, (1,))]),
+    ],
+)
+def test_spaces_survive_json(space):
+    assert checkpoint.restore_space(json.loads(json.dumps(checkpoint.describe_space(space)))) == space
+
+
+def test_numbers_that_their_dtype_does_not_hold():
+    description = {"type": "Discrete", "n": 200, "start": 0, "dtype": "int8"}
+    with pytest.raises(UsageError, match="start is 0, expected 200 numbers of dtype int8 from there on"):
+        checkpoint.restore_space(description)
+
+
+def test_find(tmp_path):
+    with pytest.raises(UsageError, match="no checkpoint or run directory"):
+        checkpoint.find(tmp_path / "nowhere")
+    with pytest.raises(UsageError, match="not a run directory"):
+        checkpoint.find(tmp_path)
+    for name in ("900", "1000", "best"):
+        checkpoint.write(tmp_path / "checkpoints" / name, fields(), GROUPS)
+    assert checkpoint.find(tmp_path).name == "1000"
+    assert checkpoint.find(tmp_path, "best").name == "best"
+    assert checkpoint.find(tmp_path, "900").name == "900"
+    with pytest.raises(UsageError, match="no checkpoint '7'; it has 900, 1000, best"):
+        checkpoint.find(tmp_path, "7")
+    (tmp_path / "checkpoints" / "best").rename(tmp_path / "checkpoints" / ".best.ddpg-old")
+    assert checkpoint.read(checkpoint.find(tmp_path, "best"))
+
+
+# -- the agent ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "config",
+    [SMALL.replace(jit=True), STEPPED.replace(norm="batch"), STEPPED.replace(bounding="inverting")],
+    ids=["compiled", "batch", "inverting"],
+)
+def test_loaded_agent_is_the_saved_one(tmp_path, config):
+    agent = agent_and_env(config).learn(60)
+    agent.save(tmp_path / "c")
+    loaded = DDPG.load(tmp_path / "c")
+    assert loaded.config == agent.config
+    before, after = state(agent), state(loaded)
+    assert any("Adam" in name for name in before)
+    assert any("ExponentialMovingAverage" in name for name in before)
+    for name, value in before.items():
+        np.testing.assert_array_equal(after[name], value)
+    observations = np.random.default_rng(0).normal(size=(9, 2))
+    np.testing.assert_array_equal(loaded.predict(observations)[0], agent.predict(observations)[0])
+    agent.update(7)
+    loaded.update(7)
+    after = state(loaded)
+    for name, value in state(agent).items():
+        np.testing.assert_array_equal(after[name], value)
+
+
+def test_saved_at_an_episodes_end_goes_on_as_if_it_had_not_stopped(tmp_path):
+    """The environment here restarts the same way whatever its seed, so that nothing else differs."""
+
+    class Same(Counting):
+        def reset(self, **kwargs):
+            self.episode = -1
+            return super().reset(**kwargs)
+
+    straight = DDPG(Same(7), SMALL, seed=0).learn(70)
+    straight.save(tmp_path / "c")
+    straight.learn(35)
+    resumed = DDPG.load(tmp_path / "c", Same(7)).learn(35)
+    assert resumed.num_updates == straight.num_updates
+    actual = state(resumed)
+    for name, value in state(straight).items():
+        np.testing.assert_array_equal(actual[name], value)
+
+
+def test_without_replay(tmp_path):
+    agent_and_env(STEPPED).learn(30).save(tmp_path / "c", replay=False)
+    loaded = DDPG.load(tmp_path / "c")
+    assert len(loaded.replay) == 0
+    assert loaded.num_timesteps == 30
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """A checkpoint of an agent that has done nothing."""
+    return agent_and_env().save(tmp_path_factory.mktemp("saved") / "c")
+
+
+def test_other_environment_is_refused(saved):
+    with pytest.raises(UsageError, match=r"observation space is Box.*the checkpoint's is Box"):
+        DDPG.load(saved, gym.make("Pendulum-v1"))
+    space = gym.spaces.Box(-2.0, 5.0, (1,), np.float32)
+    with pytest.raises(UsageError, match="action space is"):
+        DDPG.load(saved, Counting(7, action_space=space))
+
+
+def test_other_shapes_are_refused(saved):
+    with pytest.raises(UsageError, match=r"has shape \(2, 8\) in the checkpoint and \(2, 9\) here"):
+        DDPG.load(saved, config=SMALL.replace(hidden=(9,)))
+    with pytest.raises(UsageError, match="it lacks"):
+        DDPG.load(saved, config=SMALL.replace(hidden=(8, 8)))
+
+
+def test_networks_of_ones_own_are_asked_for(tmp_path):
+    agent = agent_and_env(actor_network=lambda states: states)
+    agent.save(tmp_path / "c")
+    with pytest.raises(UsageError, match="networks it was made with"):
+        DDPG.load(tmp_path / "c")
+    loaded = DDPG.load(tmp_path / "c", actor_network=lambda states: states)
+    np.testing.assert_array_equal(loaded.predict(np.ones(2))[0], agent.predict(np.ones(2))[0])
+
+
+def test_callables_in_the_config_are_asked_for(tmp_path):
+    from ddpg.gradients import policy
+
+    def mine(actor, critic, states):
+        return policy.chain_rule(actor, critic, states)
+
+    config = SMALL.replace(policy_gradient=mine)
+    agent_and_env(config).save(tmp_path / "c")
+    with pytest.raises(UsageError, match=r"policy_gradient was a callable of your own.*mine"):
+        DDPG.load(tmp_path / "c")
+    assert DDPG.load(tmp_path / "c", config=config).config.policy_gradient is mine

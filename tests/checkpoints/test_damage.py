@@ -1,0 +1,275 @@
+"""Damaged and crafted checkpoints by the thousand: every one is refused in one line, or says what it said before."""
+
+import copy
+import json
+import random
+
+import numpy as np
+import pytest
+from checkpoints import fields, replay, reseal, sealed_array_file
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ddpg import UsageError
+from ddpg.checkpoints import checkpoint
+
+GROUPS = {
+    "variables": {"W:0": np.arange(6, dtype=np.float32).reshape(2, 3), "big": np.arange(3.0), "n": np.asarray(3)},
+    "replay": replay(),
+}
+FILES = ("manifest.json", "variables.safetensors", "replay.safetensors")
+
+
+class Sound:
+    """A sound checkpoint, its files' bytes, and what it reads as."""
+
+    def __init__(self, path):
+        self.path = checkpoint.write(path, fields(), GROUPS)
+        self.files = {name: (path / name).read_bytes() for name in FILES}
+        self.manifest, self.groups = checkpoint.read(path)
+        self.changed = set()
+
+    def put(self, files):
+        """Write these files; those that an earlier case has changed are what they were."""
+        for name, data in {**{name: self.files[name] for name in self.changed}, **files}.items():
+            (self.path / name).write_bytes(data)
+        self.changed = set(files)
+
+    def refusal(self):
+        """What reading says, and what it returns."""
+        try:
+            return None, checkpoint.read(self.path)
+        except UsageError as error:
+            return str(error), None
+
+    def is_refused(self):
+        """Whether reading fails as it should; where it does not, every number is what it was."""
+        message, found = self.refusal()
+        if message is not None:
+            assert message.isprintable()
+            assert str(self.path) in message
+            assert len(message) < 1000
+            return True
+        manifest, groups = found
+        assert repr(manifest_in_order(manifest)) == repr(manifest_in_order(self.manifest))
+        assert groups.keys() == self.groups.keys()
+        for group, arrays in self.groups.items():
+            assert groups[group].keys() == arrays.keys()
+            for name, array in arrays.items():
+                found = groups[group][name]
+                assert (found.dtype, found.shape, found.tobytes()) == (array.dtype, array.shape, array.tobytes())
+        return False
+
+
+def manifest_in_order(value):
+    """Values whose ``repr`` tells 1 from 1.0 and from True, whatever the order of their keys."""
+    if isinstance(value, dict):
+        return {name: manifest_in_order(value[name]) for name in sorted(value)}
+    return value
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory):
+    return Sound(tmp_path_factory.mktemp("damaged") / "c")
+
+
+# -- damage, which no checksum was made for -----------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_every_other_byte_counts(sound, name):
+    data, rng = sound.files[name], random.Random(name)
+    for position in range(rng.randrange(2), len(data), 2):
+        damaged = bytearray(data)
+        damaged[position] ^= 1 << rng.randrange(8)
+        sound.put({name: bytes(damaged)})
+        # A space of the manifest may turn into another; of the arrays' files every bit is checked.
+        assert sound.is_refused() or (name == "manifest.json" and bytes([data[position]]).isspace())
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_every_cut_is_seen(sound, name):
+    for length in range(0, len(sound.files[name]) - 1, 7):
+        sound.put({name: sound.files[name][:length]})
+        assert sound.is_refused()
+
+
+@st.composite
+def damages(draw, data):
+    """Return ``data`` after some insertions, removals, swaps and overwritings."""
+    whole = bytearray(data)
+    for _ in range(draw(st.integers(1, 3))):
+        start = draw(st.integers(0, len(whole)))
+        end = draw(st.integers(start, min(len(whole), start + 64)))
+        match draw(st.sampled_from(["insert", "remove", "overwrite", "repeat", "move"])):
+            case "insert":
+                whole[start:start] = draw(st.binary(min_size=1, max_size=20))
+            case "remove":
+                del whole[start:end]
+            case "overwrite":
+                whole[start:end] = draw(st.binary(min_size=end - start, max_size=end - start))
+            case "repeat":
+                whole[start:start] = whole[start:end]
+            case "move":
+                piece = whole[start:end]
+                del whole[start:end]
+                place = draw(st.integers(0, len(whole)))
+                whole[place:place] = piece
+    return bytes(whole)
+
+
+@settings(max_examples=400, suppress_health_check=list(HealthCheck), database=None)
+@given(values=st.data())
+def test_any_damage_is_seen(sound, values):
+    name = values.draw(st.sampled_from(FILES))
+    sound.put({name: values.draw(damages(sound.files[name]))})
+    sound.is_refused()  # or it says what it said
+
+
+@pytest.mark.parametrize("one", FILES)
+@pytest.mark.parametrize("other", FILES)
+def test_swapped_files_are_seen(sound, one, other):
+    sound.put({one: sound.files[other], other: sound.files[one]})
+    assert sound.is_refused() == (one != other)
+
+
+# -- crafted: the checksums fit -----------------------------------------------------------------------
+
+WRONG = [
+    *(None, True, -1, 0.5, 2**53 + 1, 2**63, 2**128, -(2**64), 10**38, 1e12, -1e300, 1e308),
+    *("", "x", "60", "NaN", "\0\n\x1b[2J", "a" * 5000, "\N{SNOWMAN}\N{GRINNING FACE}", "../../etc/passwd"),
+    *([], {}, [[]], [1e9], [10**9], [None], ["x"] * 300, {"custom": 1}, {"custom": "x", "more": 1}, {"": {}}),
+]
+
+
+def places(value, path=()):
+    """Every place in a document: keys and indices from the top."""
+    if path:
+        yield path
+    for key in value if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ():
+        yield from places(value[key], (*path, key))
+
+
+def changed(document, path, value):
+    document = copy.deepcopy(document)
+    inner = document
+    for key in path[:-1]:
+        inner = inner[key]
+    inner[path[-1]] = value
+    return document
+
+
+def removed(document, path):
+    document = copy.deepcopy(document)
+    inner = document
+    for key in path[:-1]:
+        inner = inner[key]
+    del inner[path[-1]]
+    return document
+
+
+def outcome(sound, document):
+    """Put a manifest whose checksum fits; whether it is refused, in one line. It must be what is read, otherwise."""
+    sound.put({"manifest.json": json.dumps(document).encode()})
+    message, found = sound.refusal()
+    if message is not None:
+        assert message.isprintable()
+        assert len(message) < 1000
+        return True
+    manifest, groups = found
+    assert manifest == json.loads(json.dumps(document))
+    assert all(np.isfinite(array).all() for arrays in groups.values() for array in arrays.values())
+    return False
+
+
+def test_every_field_with_every_wrong_value(sound):
+    """Where one is taken, it is a number in its range, an option (which its dataclass checks), or a name."""
+    taken, rng = set(), random.Random(0)
+    for path in places({name: value for name, value in sound.manifest.items() if name != "manifest_sha256"}):
+        for value in rng.sample(WRONG, 12):
+            if not outcome(sound, reseal(changed(sound.manifest, path, value))):
+                taken.add((path, repr(value)[:20]))
+        assert outcome(sound, removed(sound.manifest, path))  # its checksum does not fit
+    free = {("config", name) for name in ("hidden", "gamma", "norm", "jit")} | {("config", "hidden", 0)}
+    names = {("kind",), ("algorithm",)}
+    for path, value in taken:
+        if path in free:
+            continue
+        if path in names:
+            assert value in ("'x'", "'60'", "'NaN'", "'" + "a" * 19)
+            continue
+        assert path[0] in ("seed", "num_timesteps", "owed_updates", "largest_reward", "random_states") or path in (
+            ("observation_space", "low"),
+            ("observation_space", "high"),
+            ("observation_space", "low", 0),
+            ("action_space", "shape"),  # [] is a box of one number
+            ("action_space", "low"),
+            ("action_space", "high"),
+        ), (path, value)
+        assert path[0] == "random_states" or not value.startswith(("{", "'", "T")), (path, value)
+
+
+def test_every_field_left_out(sound):
+    for path in places({name: value for name, value in sound.manifest.items() if name != "manifest_sha256"}):
+        refused = outcome(sound, reseal(removed(sound.manifest, path)))
+        scalar = path == ("action_space", "shape", 0)  # of a box with one bound
+        assert refused or scalar or path[0] == "config" or (path[0] == "random_states" and len(path) == 2), path
+
+
+def test_every_key_twice(sound):
+    text = sound.files["manifest.json"].decode()
+    for name in [*sound.manifest, "gamma", "W:0", "inc", "dtype"]:
+        start = text.index(f'"{name}":')
+        sound.put({"manifest.json": (text[:start] + f'"{name}": 1, ' + text[start:]).encode()})
+        assert sound.is_refused()
+
+
+def test_every_number_as_what_json_does_not_know(sound):
+    documents = []
+    for path in places(sound.manifest):
+        marked = json.dumps(changed(sound.manifest, path, "@@"))
+        documents += [marked.replace('"@@"', word) for word in ("NaN", "-Infinity", "1e999", "9" * 5000, "0x10")]
+    for document in documents:
+        sound.put({"manifest.json": document.encode()})
+        assert sound.is_refused()
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner, max_size=4),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=150, suppress_health_check=list(HealthCheck), database=None)
+@given(values=st.data())
+def test_any_value_in_any_field(sound, values):
+    path = values.draw(st.sampled_from(list(places(sound.manifest))))
+    outcome(sound, reseal(changed(sound.manifest, path, values.draw(json_values))))
+
+
+@settings(max_examples=150, suppress_health_check=list(HealthCheck), database=None)
+@given(values=st.data())
+def test_any_header_and_any_array_file(sound, values):
+    """The checksum of the file fits as well: then names, dtypes, shapes, offsets and finiteness still hold."""
+    group = values.draw(st.sampled_from(["variables", "replay"]))
+    data = sound.files[f"{group}.safetensors"]
+    length = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8 : 8 + length])
+    if values.draw(st.booleans()):
+        path = values.draw(st.sampled_from(list(places(header))))
+        new = json.dumps(changed(header, path, values.draw(json_values))).encode()
+        data = len(new).to_bytes(8, "little") + new + data[8 + length :]
+    else:
+        data = values.draw(damages(data))
+    sound.put({})
+    sealed_array_file(sound.path, group, data)
+    sound.changed = {"manifest.json", f"{group}.safetensors"}
+    message, whole = sound.refusal()
+    if message is not None:
+        assert message.isprintable()
+        return
+    for name, array in sound.groups[group].items():
+        found = whole[1][group][name]
+        assert (found.dtype, found.shape) == (array.dtype, array.shape)
+        assert np.isfinite(found).all()

@@ -1,0 +1,223 @@
+"""Saving never removes what is not a checkpoint."""
+
+import json
+import os
+import re
+
+import numpy as np
+import pytest
+from checkpoints import fields
+
+from ddpg import UsageError
+from ddpg.checkpoints import checkpoint, target_dir
+
+GROUPS = {"variables": {"a": np.arange(6.0, dtype=np.float32)}}
+
+
+def tree(root):
+    """Everything under ``root``: names, contents, where links lead."""
+    found = {}
+    for path in sorted(root.rglob("*")):
+        name = str(path.relative_to(root))
+        if path.is_symlink():
+            found[name] = os.readlink(path)
+        else:
+            found[name] = path.read_bytes() if path.is_file() else None
+    return found
+
+
+def make_file(path):
+    path.write_text("mine")
+
+
+def make_link_to_directory(path):
+    target = path.with_name("target")
+    checkpoint.write(target, fields(), GROUPS)
+    path.symlink_to(target)
+
+
+def make_dangling_link(path):
+    path.symlink_to(path.with_name("nowhere"))
+
+
+def make_project(path):
+    path.mkdir()
+    (path / "train.py").write_text("mine")
+
+
+def make_hidden_only(path):
+    path.mkdir()
+    (path / ".git").mkdir()
+
+
+def make_run(path):
+    checkpoint.write(path / "checkpoints" / "100", fields(), GROUPS)
+    (path / "config.json").write_text("{}")
+
+
+def make_shared(path):
+    checkpoint.write(path, fields(), GROUPS)
+    (path / "notes.txt").write_text("mine")
+
+
+def make_linked_array(path):
+    checkpoint.write(path, fields(), GROUPS)
+    (path / "variables.safetensors").rename(path.with_name("elsewhere"))
+    (path / "variables.safetensors").symlink_to(path.with_name("elsewhere"))
+
+
+def make_unlisted(path):
+    checkpoint.write(path, fields(), GROUPS)
+    (path / "other.safetensors").write_text("mine")
+
+
+def test_what_a_file_manager_leaves_is_in_nobodys_way(tmp_path):
+    path = tmp_path / "c"
+    for _ in range(2):
+        checkpoint.write(path, fields(), GROUPS)
+        for name in (".DS_Store", "._variables.safetensors", "Thumbs.db", "desktop.ini"):
+            (path / name).write_text("litter")
+    checkpoint.write(path, fields(), GROUPS)
+    assert sorted(os.listdir(path)) == ["manifest.json", "variables.safetensors"]
+    (path / ".DS_Store").write_text("litter")
+    target_dir.remove_staging(path)
+    assert not path.exists()
+    path.mkdir()
+    (path / ".DS_Store").mkdir()  # no file manager's
+    with pytest.raises(UsageError, match=r"holds '\.DS_Store'"):
+        checkpoint.write(path, fields(), GROUPS)
+
+
+def test_the_root_of_all_directories():
+    with pytest.raises(UsageError, match="'/' is the root of all directories"):
+        checkpoint.find("/")
+
+
+def make_foreign_manifest(path):
+    path.mkdir()
+    (path / "manifest.json").write_text(json.dumps({"name": "an extension of a browser", "format": 1}))
+
+
+def make_manifest_of_everything(path):
+    path.mkdir()
+    (path / "manifest.json").write_text(json.dumps({"format": 1, "sha256": {"thesis.tex": ""}}))
+    (path / "thesis.tex").write_text("mine")
+
+
+def make_side_of_others(path):
+    side = path.with_name(f".{path.name}.ddpg-writing")
+    side.mkdir()
+    (side / "notes.txt").write_text("mine")
+
+
+def make_side_link(path):
+    checkpoint.write(path, fields(), GROUPS)
+    target = path.with_name("target")
+    target.mkdir()
+    (target / "manifest.json").write_text("mine")
+    path.with_name(f".{path.name}.ddpg-old").symlink_to(target)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (make_file, "is a file; a checkpoint is written to a path where nothing is"),
+        (make_link_to_directory, "is a symbolic link to .*target"),
+        (make_dangling_link, "is a symbolic link to .*nowhere"),
+        (make_project, "is a directory that holds 'train.py'"),
+        (make_hidden_only, r"is a directory that holds '\.git'"),
+        (make_run, "is a run directory: it holds 'config.json'.*outside it"),
+        (make_shared, "is a checkpoint with something else in it, 'notes.txt'"),
+        (make_linked_array, "something else in it, 'variables.safetensors'"),
+        (make_unlisted, "something else in it, 'other.safetensors'"),
+        (make_foreign_manifest, "is a directory that holds 'manifest.json'"),
+        (make_manifest_of_everything, "is a directory that holds 'manifest.json'"),
+        (make_side_of_others, r"\.c\.ddpg-writing' holds 'notes.txt'.*move it away"),
+        (make_side_link, r"\.c\.ddpg-old' is no directory.*move it away"),
+    ],
+)
+def test_what_is_there_stays(tmp_path, make, message):
+    path = tmp_path / "c"
+    make(path)
+    before = tree(tmp_path)
+    with pytest.raises(UsageError, match=message) as caught:
+        checkpoint.write(path, fields(), GROUPS)
+    assert str(tmp_path) in str(caught.value)
+    assert tree(tmp_path) == before
+
+
+def test_not_below_a_file(tmp_path):
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(UsageError, match=rf"cannot be made, since .*{re.escape('file')}' is a file"):
+        checkpoint.write(tmp_path / "file" / "a" / "c", fields(), GROUPS)
+
+
+def test_an_empty_directory_is_filled(tmp_path):
+    (tmp_path / "c").mkdir()
+    checkpoint.write(tmp_path / "c", fields(num_timesteps=1), GROUPS)
+    assert checkpoint.read(tmp_path / "c")[0]["num_timesteps"] == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["c"]
+
+
+@pytest.mark.parametrize("name", [".", "", "../here", "absolute"])
+@pytest.mark.parametrize("holds", ["a file", "a checkpoint"])
+def test_the_working_directory_is_refused(tmp_path, monkeypatch, name, holds):
+    here = tmp_path / "here"
+    if holds == "a file":
+        make_project(here)
+    else:
+        checkpoint.write(here, fields(), GROUPS)
+    monkeypatch.chdir(here)
+    before = tree(tmp_path)
+    with pytest.raises(UsageError, match="is the working directory and holds"):
+        checkpoint.write(here if name == "absolute" else name, fields(), GROUPS)
+    assert tree(tmp_path) == before
+
+
+def test_an_empty_working_directory_is_filled_and_stays_it(tmp_path, monkeypatch):
+    here = tmp_path / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    checkpoint.write(".", fields(num_timesteps=1), GROUPS)
+    assert checkpoint.read(".")[0]["num_timesteps"] == 1
+    assert here.samefile(os.curdir)
+
+
+def test_a_link_above_is_followed(tmp_path):
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "disk")
+    for number in range(2):
+        checkpoint.write(tmp_path / "link" / "c", fields(num_timesteps=number), GROUPS)
+    assert checkpoint.read(tmp_path / "disk" / "c")[0]["num_timesteps"] == 1
+    assert (tmp_path / "link").is_symlink()
+
+
+def test_a_damaged_checkpoint_may_be_replaced(tmp_path):
+    path = checkpoint.write(tmp_path / "c", fields(), GROUPS)
+    (path / "variables.safetensors").unlink()
+    checkpoint.write(path, fields(num_timesteps=1), GROUPS)
+    assert checkpoint.read(path)[0]["num_timesteps"] == 1
+
+
+def test_what_a_kill_left_is_removed(tmp_path):
+    for role in ("writing", "old"):
+        checkpoint.write(tmp_path / f".c.ddpg-{role}", fields(), GROUPS)
+    (tmp_path / ".c.ddpg-old" / "manifest.json").unlink()
+    checkpoint.write(tmp_path / "c", fields(), GROUPS)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["c"]
+
+
+def test_what_arrives_while_writing_stays(tmp_path, monkeypatch):
+    path = checkpoint.write(tmp_path / "c", fields(num_timesteps=1), GROUPS)
+    write_through = checkpoint._write_through
+
+    def slowly(*arguments):
+        write_through(*arguments)
+        (path / "notes.txt").write_text("mine")
+
+    monkeypatch.setattr(checkpoint, "_write_through", slowly)
+    with pytest.raises(UsageError, match=r"notes\.txt"):
+        checkpoint.write(path, fields(num_timesteps=2), GROUPS)
+    assert (path / "notes.txt").read_text() == "mine"
+    assert checkpoint.read(path)[0]["num_timesteps"] == 1
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["c"]

@@ -1,0 +1,89 @@
+"""With ``--json`` a command's answer is alone on stdout, whatever an environment prints."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from loud_envs import SAID
+from small_studies import train_by_hand
+
+from ddpg.cli.main import main
+from ddpg.cli.terminal import stdout_reserved_for_answer
+from ddpg.studies.study import Cell, read_study
+from ddpg.studies.study_folder import CellFolder
+
+LOUD = "loud_envs:loud/Loud-v0"
+TINY = ["--recipe", "ddpg", "--hidden", "4", "--batch-size", "4", "--learning-starts", "8", "--no-jit"]
+RUN = ["--total-timesteps", "12", "--evaluation-interval", "12", "--evaluation-episodes", "1", "--no-progress-bar"]
+
+
+def answered(capfd, *arguments):
+    """Return what a command answers; everything else is on stderr."""
+    capfd.readouterr()
+    assert main([str(argument) for argument in arguments]) == 0
+    out, err = capfd.readouterr()
+    assert all(said in err for said in SAID)
+    return json.loads(out)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    root = tmp_path_factory.mktemp("runs")
+    assert main(["train", LOUD, *TINY, *RUN, "--root", str(root)]) == 0
+    return root / "loud" / "Loud-v0" / "1"
+
+
+def test_what_is_printed_meanwhile_goes_to_stderr(capfd):
+    with stdout_reserved_for_answer():
+        print("python")
+        os.write(1, b"c\n")
+        subprocess.run([sys.executable, "-S", "-c", "print('child')"], check=True)
+    with stdout_reserved_for_answer(False):
+        print("answer")
+    os.write(1, b"answered\n")
+    sys.stdout.flush()
+    out, err = capfd.readouterr()
+    assert {*out.split()} == {"answer", "answered"}
+    assert {*err.split()} == {"python", "c", "child"}
+
+
+def test_training_answers_alone(tmp_path, capfd):
+    assert answered(capfd, "train", LOUD, *TINY, *RUN, "--root", tmp_path, "--json")["finished"]
+
+
+def test_what_is_done_with_a_run_answers_alone(run, tmp_path, capfd):
+    allowed = ["--json", "--allow-import", "loud_envs"]
+    assert answered(capfd, "evaluate", run, "--episodes", 2, *allowed)["mean_return"] == 6.0
+    assert answered(capfd, "record", run, "-o", tmp_path / "a.gif", *allowed)["path"] == str(tmp_path / "a.gif")
+    longer = ["--total-timesteps", 20, "--no-progress-bar"]
+    assert answered(capfd, "resume", run, *longer, *allowed)["timesteps"] == 20
+
+
+def test_a_study_answers_alone(tmp_path, capfd):
+    study, root = tmp_path / "study.toml", tmp_path / "out"
+    study.write_text(f"environments = ['{LOUD}']\ntotal_timesteps = 100\n")
+    (group,) = read_study(study, ["loud_envs"])
+    train_by_hand(CellFolder(root, Cell(group, 0)), [5.0, 7.0])
+    told = answered(capfd, "study", study, "--root", root, "--json", "--allow-import", "loud_envs")
+    assert (told["finished"], told["rows"][0]["final"]) == (1, 7.0)
+
+
+def test_what_a_process_prints_while_it_ends_is_not_its_answer(tmp_path):
+    (tmp_path / "runs").mkdir()
+    code = (
+        "import atexit, sys\nfrom ddpg.cli.main import main\natexit.register(print, 'bye')\n"
+        "sys.argv[1:] = ['runs', '--json']\nsys.exit(main())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ('{"runs": []}\n', "bye\n")
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-"])
+def test_a_stream_may_be_closed(closed, tmp_path):
+    (tmp_path / "runs").mkdir()
+    words = f"exec {sys.executable} -m ddpg runs --json {closed}"
+    done = subprocess.run(["sh", "-c", words], cwd=tmp_path, capture_output=True, text=True)
+    expected = "" if closed == ">&-" else '{"runs": []}\n'
+    assert (done.returncode, done.stdout, done.stderr) == (0, expected, "")

@@ -1,0 +1,461 @@
+"""The ``ddpg`` command: run directories, evaluation, resuming, interrupts, and one line for every mistake."""
+
+import contextlib
+import csv
+import json
+import os
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+import warnings
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import ddpg
+from ddpg import DDPG, evaluate
+from ddpg.cli.main import main
+from ddpg.runs import run_directory
+
+v1 = tf.compat.v1
+# Not compiled, but for test_discrete_actions_train_a_dqn.
+TINY = [
+    "--hidden",
+    "8",
+    "--batch-size",
+    "8",
+    "--learning-starts",
+    "50",
+    "--updates-per-call",
+    "10",
+    "--no-jit",
+    "--optimizer",
+    "sgd",
+]
+RUN = ["--seed", "0", "--total-timesteps", "400", "--evaluation-interval", "200", "--evaluation-episodes", "2"]
+
+
+def command(*arguments, capsys):
+    status = main([str(argument) for argument in arguments])
+    captured = capsys.readouterr()
+    return status, captured.out, captured.err
+
+
+def rows(path):
+    with Path(path).open() as file:
+        return list(csv.DictReader(file))
+
+
+def read_until(stream, pattern):
+    """Read from a pipe until ``pattern`` is there; fail where it is closed before, or silent for minutes."""
+    text = ""
+    while not re.search(pattern, text):
+        assert select.select([stream], [], [], 120)[0], f"silent after {text!r}"
+        data = os.read(stream.fileno(), 65536)
+        assert data, f"closed after {text!r}"
+        text += data.decode(errors="replace")
+    return text
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    root = tmp_path_factory.mktemp("runs")
+    assert main(["train", "Pendulum-v1", *TINY, *RUN, "--root", str(root), "--no-progress-bar"]) == 0
+    return root / "Pendulum-v1" / "1"
+
+
+def test_run_directory(run):
+    config = json.loads((run / "config.json").read_text())
+    assert (config["env_id"], config["seed"], config["total_timesteps"]) == ("Pendulum-v1", 0, 400)
+    assert config["config"]["hidden"] == [8]
+    assert config["config"]["gamma"] == 0.98  # the preset's
+    assert sorted(path.name for path in (run / "checkpoints").iterdir()) == ["200", "400", "best"]
+    assert [row["timesteps"] for row in rows(run / "evaluations.csv")] == ["200", "400"]
+    assert [row["length"] for row in rows(run / "episodes.csv")] == ["200", "200"]
+    metrics = rows(run / "metrics.csv")
+    assert float(metrics[-1]["n_updates"]) == 350
+    assert float(metrics[-1]["critic_loss"]) > 0
+    assert float(metrics[-1]["fps"]) > 0
+    assert (run / "learning_curve.png").stat().st_size > 10_000
+
+
+def test_tensorboard_tags_are_stable_baselines3s(run):
+    tags = {
+        value.tag
+        for path in run.glob("events.out.tfevents.*")
+        for event in v1.train.summary_iterator(str(path))
+        for value in event.summary.value
+    }
+    expected = {"rollout/ep_rew_mean", "rollout/ep_len_mean", "time/fps", "train/critic_loss", "train/actor_loss"}
+    assert expected | {"eval/mean_reward", "eval/mean_ep_length", "train/n_updates"} <= tags
+
+
+def test_evaluate_json_is_alone_on_stdout(run, capsys):
+    status, out, _ = command("evaluate", run, "--episodes", 3, "--json", capsys=capsys)
+    summary = json.loads(out)
+    assert status == 0
+    assert (summary["episodes"], summary["timesteps"], summary["mean_length"]) == (3, 400, 200.0)
+    assert summary["ci95_low"] <= summary["mean_return"] <= summary["ci95_high"]
+    again = json.loads(command("evaluate", run, "--episodes", 3, "--json", capsys=capsys)[1])
+    assert again == summary
+    other = json.loads(command("evaluate", run, "--episodes", 3, "--json", "--seed", 5, capsys=capsys)[1])
+    assert other["mean_return"] != summary["mean_return"]
+    assert (summary["seed"], other["seed"]) == (2_000_000, 5)  # the run's own seed is 0
+    agent = DDPG.load(run)
+    for printed in (summary, other):
+        with contextlib.closing(gym.make("Pendulum-v1")) as env:
+            assert evaluate(agent, env, 3, printed["seed"]).mean_return == printed["mean_return"]
+    earlier = json.loads(command("evaluate", run, "--episodes", 3, "--json", "--checkpoint", 200, capsys=capsys)[1])
+    assert earlier["timesteps"] == 200
+
+
+def test_watch_shows_the_checkpoint_from_the_seed_that_was_asked_for(run, capsys, monkeypatch):
+    shown = []
+
+    def watch(agent, env, *, episodes, seed, title):
+        shown.append((agent.num_timesteps, env.spec.id, episodes, seed, title))
+
+    monkeypatch.setattr("ddpg.runs.saved_policy.watch", watch)
+    assert command("watch", run, capsys=capsys)[0] == 0
+    assert command("watch", run, "--episodes", 3, "--seed", 7, "--checkpoint", 200, capsys=capsys)[0] == 0
+    assert [row[:4] for row in shown] == [(400, "Pendulum-v1", 1, 2_000_000), (200, "Pendulum-v1", 3, 7)]
+    assert all("Pendulum-v1 after" in row[4] for row in shown)
+
+
+def test_evaluate_for_people(run, capsys):
+    status, out, _ = command("evaluate", run, "--episodes", 2, capsys=capsys)
+    assert status == 0
+    assert "Pendulum-v1 after 400 steps: mean return" in out
+
+
+def test_policy_leaves_the_run(run, tmp_path, capsys):
+    policy = tmp_path / "policy"
+    status, out, _ = command("export", run, "-o", policy, "--checkpoint", "200", "--json", capsys=capsys)
+    summary = json.loads(out)
+    assert status == 0
+    assert (summary["path"], summary["format"], summary["timesteps"]) == (str(policy), "numpy", 200)
+    assert 0 <= summary["difference"] < 1e-5
+    observation = np.full(3, 0.3, np.float32)
+    expected = ddpg.DDPG.load(run, which="200").predict(observation)[0]
+    np.testing.assert_array_equal(ddpg.load_policy(policy).predict(observation)[0], expected)
+    status, out, err = command("export", run, "-o", policy, "--format", "pickle", capsys=capsys)
+    assert (status, err.count("\n")) == (2, 1)
+    assert "format='pickle' is not one of numpy, savedmodel, tflite, onnx" in err
+    assert "say where to write" in command("export", run / "checkpoints" / "200", capsys=capsys)[2]
+    assert command("export", run, capsys=capsys)[0] == 0
+    assert (run / "policy" / "policy.safetensors").exists()
+
+
+def test_runs_are_recorded_listed_and_plotted(run, tmp_path, capsys):
+    pytest.importorskip("pygame")
+    video = tmp_path / "a.gif"
+    status, out, _ = command("record", run, "-o", video, "--json", "--seed", 3, capsys=capsys)
+    summary = json.loads(out)
+    assert status == 0
+    assert (summary["path"], summary["timesteps"], summary["seed"]) == (str(video), 400, 3)
+    assert video.read_bytes()[:3] == b"GIF"
+    (row,) = json.loads(command("runs", run, "--json", capsys=capsys)[1])["runs"]
+    assert (row["run"], row["state"], row["timesteps"]) == (str(run), "finished", 400)
+    assert row["options"]["hidden"] == [8]
+    assert f"{run}  DDPG" in command("runs", run, capsys=capsys)[1]
+    picture = tmp_path / "a.png"
+    (curve,) = json.loads(command("plot", run, "-o", picture, "--json", capsys=capsys)[1])["curves"]
+    assert (curve["label"], curve["times"]) == ("DDPG", [200, 400])
+    assert curve["centre"] == [float(row["mean_return"]) for row in rows(run / "evaluations.csv")]
+    assert f"The picture is in {picture}" in command("plot", run, "-o", picture, capsys=capsys)[1]
+
+
+@pytest.mark.parametrize("name", ["a.v2", "nowhere/a.png"])
+def test_where_a_picture_cannot_be_is_said_before_anything_is_computed(name, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("ddpg.cli.inspect.find_here", lambda *_: pytest.fail("it was begun"))
+    status, _, errors = command("paths", "Pendulum-v1", "--picture", tmp_path / name, capsys=capsys)
+    assert status == 2
+    assert "must be a .png, .pdf or .svg in a directory that exists" in errors
+
+
+def test_paths_are_of_continuous_actions(capsys):
+    status, _, errors = command("paths", "CartPole-v1", capsys=capsys)
+    assert status == 2
+    assert "action space Discrete(2) is not a Box; DDPG acts in continuous spaces" in errors
+
+
+def test_training_is_reproducible_and_numbers_its_runs(run, capsys):
+    """``run`` is the first in its folder."""
+    root = run.parents[1]
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    status, out, _ = command(
+        "train", "Pendulum-v1", *TINY, *RUN, "--root", root, "--json", "--no-progress-bar", capsys=capsys
+    )
+    assert status == 0
+    summary = json.loads(out)
+    assert Path(summary["run"]) == root / "Pendulum-v1" / "2"
+    assert summary["finished"]
+    assert rows(Path(summary["run"]) / "evaluations.csv") == rows(run / "evaluations.csv")
+    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
+
+
+def test_toml_then_flags(tmp_path, capsys):
+    (tmp_path / "c.toml").write_text('hidden = [8]\ngamma = 0.5\nbatch_size = 8\nnorm = "layer"')
+    arguments = ["--config", tmp_path / "c.toml", "--gamma", 0.6, "--no-jit", "--updates-per-call", 1]
+    status, out, _ = command(
+        *("train", "Pendulum-v1", "--total-timesteps", 20, "--root", tmp_path, "--json", "--no-progress-bar"),
+        *("--evaluation-episodes", 1, *arguments),
+        capsys=capsys,
+    )
+    assert status == 0
+    config = json.loads((Path(json.loads(out)["run"]) / "config.json").read_text())["config"]
+    assert (config["hidden"], config["gamma"], config["norm"], config["jit"]) == ([8], 0.6, "layer", False)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["train", "Pendulun-v1"], "did you mean 'Pendulum-v1'?"),
+        (["train", "CartPole-v1", "--noise-scale", "1"], "DQNConfig has no field 'noise_scale'"),
+        (["train", "Blackjack-v1"], "is not a Box"),
+        (["train", "nomodule:X-v0"], "no module 'nomodule'"),
+        (["train", "Pendulum-v1", "--gamma", "2"], "gamma=2.0 must be in [0, 1]"),
+        (["train", "Pendulum-v1", "--noise", "gausian"], "did you mean 'gaussian'"),
+        (["train", "Pendulum-v1", "--bounding", "invert"], "did you mean 'inverting'"),
+        (["train", "Pendulum-v1", "--total-timesteps", "0"], "total_timesteps=0"),
+        (["train", "Pendulum-v1", "--td-target", "placeholder"], "set jit=False"),
+        (["train", "Pendulum-v1", "--config", "missing.toml"], "no configuration file"),
+        (["evaluate", "missing"], "no checkpoint or run directory"),
+        (["evaluate", "."], "not a run directory"),
+        (["resume", "missing"], "not a run directory"),
+        (["export", "missing"], "no checkpoint or run directory"),
+        (["record", "missing"], "no checkpoint or run directory"),
+        (["watch", "missing"], "no checkpoint or run directory"),
+        (["plot", "missing"], "no run at 'missing'"),
+        (["runs", "missing"], "no directory 'missing'"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_mistakes_end_in_one_line(arguments, message, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    status, out, err = command(*arguments, capsys=capsys)
+    assert status == 2
+    assert out == ""
+    assert err.count("\n") == 1
+    assert err.startswith("ddpg: error: ")
+    assert message in err
+    assert not (tmp_path / "runs").exists()  # nothing is left behind
+
+
+def test_nan_from_an_environment_ends_in_one_line(tmp_path, capsys, monkeypatch):
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    (tmp_path / "nan_env.py").write_text(
+        "import gymnasium as gym\nfrom environments import Counting\n"
+        "gym.register('Nan-v0', lambda **kwargs: Counting(nan_at=2), max_episode_steps=10)\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    status, _, err = command("train", "nan_env:Nan-v0", "--root", tmp_path, "--no-progress-bar", capsys=capsys)
+    assert status == 3
+    assert "observation holds nan" in err.splitlines()[-1]
+
+
+def test_evaluate_refuses_zero_episodes(run, capsys):
+    assert command("evaluate", run, "--episodes", 0, capsys=capsys)[0] == 2
+
+
+def test_damaged_checkpoint_is_one_line(run, tmp_path, capsys):
+    import shutil
+
+    copy = tmp_path / "run"
+    shutil.copytree(run, copy)
+    path = copy / "checkpoints" / "400" / "variables.safetensors"
+    path.write_bytes(path.read_bytes()[:-1] + b"x")
+    status, _, err = command("evaluate", copy, capsys=capsys)
+    assert status == 4
+    assert "does not match its checksum" in err
+
+
+def started(*arguments, folder, **options):
+    return subprocess.Popen(
+        [sys.executable, "-m", "ddpg.cli.main", "train", *arguments],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"COLUMNS": "120"},
+        **options,
+    )
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
+def test_interrupt_saves_and_resume_goes_on(tmp_path, number, capsys):
+    arguments = ["Pendulum-v1", *TINY, "--seed", "0", "--total-timesteps", "1000000", "--evaluation-episodes", "1"]
+    process = started(*arguments, folder=tmp_path)
+    run = tmp_path / "runs" / "Pendulum-v1" / "1"
+    begun = read_until(process.stderr, r"([6-9]\d\d|\d{4,})/1000000 ")  # three episodes, on the progress bar
+    process.send_signal(number)
+    out, err = process.communicate(timeout=60)
+    err = begun + err
+    assert process.returncode == 128 + number, err
+    assert "Pendulum-v1:" in err  # the progress bar
+    assert "step/s" in err
+    assert f"ddpg: {number.name}: the run will be saved" in err
+    stopped = int(run_directory.checkpoints(run)[-1].name)
+    assert f"saved at {stopped:,} of 1,000,000 steps; it goes on as if it had not been interrupted" in err
+    told = out + err
+    assert (told.count("ddpg resume"), told.count("mean return"), told.count("evaluation return")) == (1, 1, 0)
+    assert f"Everything is in {run.relative_to(tmp_path)}" in out
+    assert stopped % 200 == 0
+    assert (run / "learning_curve.png").exists()
+
+    assert main(["resume", str(run), "--total-timesteps", str(stopped + 100), "--no-progress-bar"]) == 0
+    assert [int(row["timesteps"]) for row in rows(run / "evaluations.csv")] == [stopped + 100]
+    timesteps = [int(row["timesteps"]) for row in rows(run / "metrics.csv")]
+    assert timesteps == sorted(timesteps)
+    assert timesteps[-1] == stopped + 100
+    assert main(["resume", str(run)]) == 2  # its goal is reached
+    assert f"has reached its {stopped + 100} steps" in capsys.readouterr().err
+    assert main(["resume", str(run), "--total-timesteps", str(stopped)]) == 2
+    err = capsys.readouterr().err
+    assert f"total_timesteps={stopped} is less than the {stopped + 100} steps" in err
+    assert "has reached" not in err
+
+
+def test_a_warning_is_one_line_without_its_source(monkeypatch, capsys):
+    def warned(*words):
+        warnings.warn("the first line\nand the second", stacklevel=2)
+        warnings.warn("an old name", FutureWarning, stacklevel=2)
+
+    monkeypatch.setattr("ddpg.cli.main._run", warned)
+    with warnings.catch_warnings():  # of pytest, which records warnings
+        warnings.simplefilter("always")
+        warnings.showwarning = lambda message, category, *place, **_: sys.stderr.write(
+            warnings.formatwarning(message, category, *place)
+        )
+        assert main([]) == 0
+    expected = "ddpg: warning: the first line and the second\nddpg: warning: FutureWarning: an old name\n"
+    assert capsys.readouterr().err == expected
+
+
+@pytest.mark.slow
+def test_signals_are_answered_while_tensorflow_compiles_and_a_second_one_ends_the_run(tmp_path):
+    # Nothing of Python runs in the main thread while the first update is compiled.
+    slow = ["--hidden", *["64"] * 8, "--updates-per-call", "1", "--learning-starts", "0", "--batch-size", "8"]
+    process = started("Pendulum-v1", *slow, "--seed", "0", folder=tmp_path)
+    read_until(process.stderr, r" 0/10000 ")
+    time.sleep(0.5)
+    process.send_signal(signal.SIGTERM)
+    read_until(process.stderr, r"SIGTERM: the run will be saved")
+    process.send_signal(signal.SIGINT)
+    said = process.communicate(timeout=20)[1]
+    assert not re.search(r" [1-9]\d*/10000 ", said)
+    assert "SIGINT again: ended at once; go on from step 0 with: ddpg resume runs/Pendulum-v1/1" in said
+    assert process.returncode == 130
+    assert [path.name for path in run_directory.checkpoints(tmp_path / "runs" / "Pendulum-v1" / "1")] == ["0"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_signal_to_all_processes_of_a_vector(tmp_path, number):
+    steps = ["--total-timesteps", "1000000", "--evaluation-interval", "500", "--evaluation-episodes", "1"]
+    vector = ["--n-envs", "2", "--vectorization", "async"]
+    process = started("Pendulum-v1", *TINY, *vector, *steps, folder=tmp_path, start_new_session=True)
+    run = tmp_path / "runs" / "Pendulum-v1" / "1"
+    read_until(process.stderr, r"[5-9]\d\d/1000000 ")
+    if number == signal.SIGKILL:  # of the parent alone: the others must see that it is gone
+        process.kill()
+    else:
+        os.killpg(process.pid, number)
+    said = process.communicate(timeout=60)[1]
+    assert process.returncode == (-9 if number == signal.SIGKILL else 128 + number), said
+    assert "ddpg: error" not in said
+    deadline = time.monotonic() + 60
+    while subprocess.run(["pgrep", "-g", str(process.pid)], capture_output=True).stdout:
+        assert time.monotonic() < deadline, "processes are left"
+        time.sleep(0.2)
+    stopped = int(run_directory.checkpoints(run)[-1].name)
+    assert main(["resume", str(run), "--total-timesteps", str(stopped + 100), "--no-progress-bar"]) == 0
+
+
+@pytest.mark.slow
+def test_a_signal_during_the_start_leaves_nothing(tmp_path):
+    process = started("Pendulum-v1", folder=tmp_path)
+    time.sleep(1.5)
+    process.send_signal(signal.SIGINT)
+    said = process.communicate(timeout=120)[1]
+    assert process.returncode == 130
+    assert "Traceback" not in said
+    if "SIGINT: the run will be saved" in said:  # not where it came before anybody could take it
+        assert "ddpg: interrupted: nothing was begun" in said
+    assert not (tmp_path / "runs").exists()
+
+
+def test_discrete_actions_train_a_dqn(tmp_path, capsys):
+    arguments = ["--hidden", "8", "--batch-size", "8", "--learning-starts", "50", "--exploration-final", "0.2"]
+    status, out, _ = command(
+        *("train", "CartPole-v1", *RUN, *arguments, "--root", tmp_path, "--json", "--no-progress-bar"), capsys=capsys
+    )
+    assert status == 0
+    run = Path(json.loads(out)["run"])
+    config = json.loads((run / "config.json").read_text())
+    assert (config["algorithm"], config["config"]["exploration_final"]) == ("DQN", 0.2)
+    assert max(float(row["loss"] or 0) for row in rows(run / "metrics.csv")) > 0
+    status, out, _ = command("evaluate", run, "--episodes", 3, "--json", capsys=capsys)
+    assert status == 0
+    assert json.loads(out)["mean_return"] >= 8
+    assert main(["resume", str(run), "--total-timesteps", "450", "--no-progress-bar"]) == 0
+
+
+def helped(stdout, unbuffered):
+    """Return how ``ddpg --help`` ended and what stood on stderr; buffered, it is the process's end that writes."""
+    command, surroundings = [sys.executable, "-m", "ddpg", "--help"], os.environ | {"PYTHONUNBUFFERED": unbuffered}
+    done = subprocess.run(command, stdout=stdout, stderr=subprocess.PIPE, text=True, env=surroundings)
+    return done.returncode, done.stderr
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_nobody_reads_what_is_printed(unbuffered):
+    """As ``ddpg --help | grep -q train`` with pipefail."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    assert helped(writing, unbuffered) == (0, "")
+    os.close(writing)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_the_disk_of_stdout_is_full(unbuffered):
+    with Path("/dev/full").open("w") as full:
+        status, told = helped(full, unbuffered)
+    assert (status, told) == (4, "ddpg: error: No space left on device (ENOSPC); nothing else was changed\n")
+
+
+def test_there_is_no_stdout():
+    """As ``ddpg --help >&-``."""
+    done = subprocess.run(["sh", "-c", f"exec {sys.executable} -m ddpg --help >&-"], stderr=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_reader_that_leaves_does_not_end_the_run(tmp_path):
+    """As ``ddpg train ... 2>&1 | head -c 100``."""
+    process = started(
+        *("Pendulum-v1", "--total-timesteps", "1500", "--evaluation-interval", "500"),
+        *("--evaluation-episodes", "1", "--hidden", "8"),
+        folder=tmp_path,
+    )
+    process.stderr.read(100)
+    process.stderr.close()
+    process.stdout.close()
+    assert process.wait(120) == 0
+    assert rows(tmp_path / "runs/Pendulum-v1/1/evaluations.csv")[-1]["timesteps"] == "1500"
+    assert (tmp_path / "runs/Pendulum-v1/1/learning_curve.png").exists()
+
+
+def test_help_needs_no_tensorflow():
+    code = (
+        "import sys\nfrom ddpg.cli.main import main\n"
+        "try: main(['train', '--help'])\nexcept SystemExit: pass\nassert 'tensorflow' not in sys.modules"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "--actor-learning-rate" in done.stdout

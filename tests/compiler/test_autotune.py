@@ -1,0 +1,73 @@
+"""The way that is faster now is taken, and the other one tried again now and then."""
+
+import itertools
+
+import pytest
+
+from ddpg.compiler.thread_pool import Autotuner
+
+
+class Work:
+    """Work that takes so many seconds a piece, by its way."""
+
+    def __init__(self, together, alone):
+        self.seconds, self.waking, self.now, self.done = [together, alone], 0.0, 0.0, []
+        self.pace = Autotuner(lambda: self.now)
+
+    def call(self, count):
+        """Return the pieces that each part of a call has, by its way."""
+        parts = []
+        for way, some in self.pace.parts(count):
+            self.now += self.seconds[way] * some + self.waking * (way == 0 and not parts)
+            parts.append((way, some))
+        assert sum(some for _, some in parts) == count
+        return parts
+
+
+@pytest.mark.parametrize(("together", "alone", "best"), [(0.01, 0.02, 0), (0.02, 0.01, 1)])
+def test_the_faster_way_is_taken(together, alone, best):
+    work = Work(together, alone)
+    work.call(10), work.call(10)  # both have been tried
+    assert work.call(10) == [(best, 10)]
+
+
+def test_what_has_become_slow_is_left_and_taken_again():
+    work = Work(0.01, 0.02)
+    work.call(1), work.call(1)
+    assert work.call(5) == [(0, 5)]
+    work.seconds[0] = 0.5  # the cores are busy
+    work.call(1)
+    assert work.call(5) == [(1, 5)]
+    work.seconds[0] = 0.01
+    work.now += 10
+    assert work.call(5) == [(0, 1), (0, 4)]
+    assert work.call(5) == [(0, 5)]
+
+
+def test_a_first_piece_that_waits_for_threads_does_not_decide():
+    """Of 40 pieces, 16 are tried; all but the first are as fast as they were."""
+    work = Work(0.01, 0.02)
+    work.call(1), work.call(1)
+    work.seconds[0] = 0.5
+    work.call(1)
+    work.seconds[0], work.waking, work.now = 0.01, 0.05, 10
+    assert work.call(40) == [(0, 1), (0, 15), (0, 24)]
+
+
+def test_what_is_hopeless_is_tried_by_one_piece():
+    work = Work(0.5, 0.01)
+    work.call(1), work.call(1)
+    work.now += 10
+    assert work.call(40) == [(0, 1), (1, 39)]
+
+
+def test_the_slower_way_is_tried_less_and_less():
+    work = Work(0.1, 1e-3)
+    for _ in range(100_000):
+        for way, _some in work.call(1):
+            if way == 0:
+                work.done.append(work.now)
+    gaps = [after - before for before, after in itertools.pairwise(work.done)]
+    assert gaps[:4] == pytest.approx([1.1, 2.1, 4.1, 8.1], abs=0.01)
+    assert gaps[4:] == pytest.approx([8.1] * len(gaps[4:]), abs=0.01)
+    assert len(gaps) > 8

@@ -1,0 +1,436 @@
+"""A kernel does what a session does with the same ops: functions, reductions, products, optimisers, orders."""
+
+import itertools
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from ddpg.compiler import kernel as kernel_module
+from ddpg.compiler.ir import Unsupported
+from ddpg.compiler.kernel import CompiledUpdate
+from ddpg.compiler.thread_pool import available_cores
+
+v1 = tf.compat.v1
+
+
+def both(session, metrics, fields, arrays, updates=1):
+    """Return what a kernel and the session make of ``updates`` equal updates: metrics' means, then variables."""
+    variables = v1.global_variables()
+    session.run(v1.global_variables_initializer())
+    kernel = CompiledUpdate(metrics, fields, variables, 1)
+    for value, start in zip(kernel.values, session.run(variables), strict=True):
+        value[...] = start
+    means, _ = kernel.run(updates, [np.stack([array] * updates) for array in arrays])
+    feeds = dict(zip(fields.values(), arrays, strict=True))
+    expected = np.mean([session.run(metrics, feeds) for _ in range(updates)], axis=0)
+    return (means, [value.copy() for value in kernel.values]), (expected, session.run(variables))
+
+
+def assert_alike(ours, theirs, tolerance=2e-6):
+    np.testing.assert_allclose(ours[0], theirs[0], rtol=tolerance, atol=tolerance)
+    for one, other in zip(ours[1], theirs[1], strict=True):
+        np.testing.assert_allclose(one, other, rtol=tolerance, atol=tolerance)
+
+
+FUNCTIONS = {
+    "add": lambda x, y: x + y,
+    "sub": lambda x, y: x - y,
+    "mul": lambda x, y: x * y,
+    "div": lambda x, y: x / (tf.abs(y) + 0.5),
+    "max": tf.maximum,
+    "min": tf.minimum,
+    "neg": lambda x, y: -x,
+    "abs": lambda x, y: tf.abs(x),
+    "sign": lambda x, y: tf.sign(x) + tf.sign(tf.maximum(x, 0.0)),
+    "square": lambda x, y: tf.square(x),
+    "sqrt": lambda x, y: tf.sqrt(tf.abs(x)),
+    "rsqrt": lambda x, y: tf.math.rsqrt(tf.abs(x) + 0.1),
+    "exp": lambda x, y: tf.exp(x),
+    "tanh": lambda x, y: tf.tanh(x),
+    "relu": lambda x, y: tf.nn.relu(x),
+    "elu": lambda x, y: tf.nn.elu(x),
+    "selu": lambda x, y: tf.nn.selu(x),
+    "sigmoid": lambda x, y: tf.nn.sigmoid(x),
+    "softplus": lambda x, y: tf.nn.softplus(x),
+    "softsign": lambda x, y: tf.nn.softsign(x),
+    "l2_loss": lambda x, y: tf.nn.l2_loss(x),
+    "compare": lambda x, y: tf.cast(x > y, tf.float32) - 2.0 * tf.cast(x <= 0.1, tf.float32),
+    "both": lambda x, y: tf.cast(tf.logical_and(x >= 0.0, y < 0.0), tf.float32),
+    "where": lambda x, y: tf.where(x > 0.0, y, 3.0 * x),
+    "zeros and ones": lambda x, y: x * tf.ones_like(y) + tf.zeros_like(x) + 2.0 * tf.ones_like(x),
+    "squared_difference": tf.math.squared_difference,
+    "tanh_gradient": lambda x, y: tf.gradients(tf.tanh(x), x, y)[0],
+    "rsqrt_gradient": lambda x, y: tf.gradients(tf.math.rsqrt(tf.abs(x) + 0.1), x, y)[0],
+    "sqrt_gradient": lambda x, y: tf.gradients(tf.sqrt(tf.abs(x) + 0.1), x, y)[0],
+    "elu_gradient": lambda x, y: tf.gradients(tf.nn.elu(x), x, y)[0],
+    "selu_gradient": lambda x, y: tf.gradients(tf.nn.selu(x), x, y)[0],
+    "sigmoid_gradient": lambda x, y: tf.gradients(tf.nn.sigmoid(x), x, y)[0],
+    "softplus_gradient": lambda x, y: tf.gradients(tf.nn.softplus(x), x, y)[0],
+    "softsign_gradient": lambda x, y: tf.gradients(tf.nn.softsign(x), x, y)[0],
+    "relu_gradient": lambda x, y: tf.gradients(tf.nn.relu(x), x, y)[0],
+}
+
+
+@pytest.fixture(scope="module")
+def values():
+    rng = np.random.default_rng(0)
+    return rng.normal(0, 3, (5, 7)).astype(np.float32), rng.normal(0, 3, (5, 7)).astype(np.float32)
+
+
+def test_functions_of_numbers(session, values):
+    x, y = (v1.placeholder(tf.float32, [5, 7]) for _ in range(2))
+    weights = tf.constant(np.random.default_rng(1).normal(size=(5, 7)), tf.float32)  # so that no two places are alike
+    metrics = [tf.reduce_sum(weights * function(x, y)) for function in FUNCTIONS.values()]
+    ours, theirs = both(session, metrics, {"x": x, "y": y}, values)
+    scale = np.abs(theirs[0]) + 1
+    worst = {name: gap for name, gap in zip(FUNCTIONS, np.abs(ours[0] - theirs[0]) / scale, strict=True) if gap > 3e-6}
+    assert worst == {}
+
+
+@settings(max_examples=30)
+@given(x=st.floats(-87, 88, width=32))
+def test_exp_and_tanh_to_rounding(functions_of_one, x):
+    ours, _ = functions_of_one.run(1, [np.full((1, 1), x, np.float32)])
+    np.testing.assert_allclose(ours, [np.exp(np.float64(x)), np.tanh(np.float64(x))], rtol=4e-7, atol=1.2e-38)
+
+
+@settings(max_examples=30)
+@example(x=-1e-3)
+@example(x=-1e-6)
+@given(x=st.floats(-80, 80, width=32))
+def test_activations_to_rounding(activations_of_one, x):
+    """Relative to what they are, however small: elu of 1e-6 and softplus of −80 as well."""
+    ours, _ = activations_of_one.run(1, [np.full((1, 1), x, np.float32)])
+    x = np.float64(x)
+    expected = [x if x > 0 else np.expm1(x), 1 / (1 + np.exp(-x)), np.maximum(x, 0) + np.log1p(np.exp(-abs(x)))]
+    np.testing.assert_allclose(ours, expected, rtol=6e-7, atol=1.2e-38)
+
+
+@pytest.fixture(scope="module")
+def activations_of_one():
+    with tf.Graph().as_default():
+        x = v1.placeholder(tf.float32, [1])
+        return CompiledUpdate([tf.reduce_sum(f(x)) for f in (tf.nn.elu, tf.sigmoid, tf.nn.softplus)], {"x": x}, [], 1)
+
+
+@pytest.fixture(scope="module")
+def functions_of_one():
+    with tf.Graph().as_default():
+        x = v1.placeholder(tf.float32, [1])
+        return CompiledUpdate([tf.reduce_sum(tf.exp(x)), tf.reduce_sum(tf.tanh(x))], {"x": x}, [], 1)
+
+
+def test_what_is_not_a_number_stays_none(graph):
+    """Training that diverges must be seen, not clipped away."""
+    x = v1.placeholder(tf.float32, [2])
+    outputs = [tf.nn.relu(x), tf.clip_by_value(x, -1.0, 1.0), tf.tanh(x), tf.exp(x), tf.sqrt(x), x * 0.0]
+    outputs += [
+        tf.nn.elu(x),
+        tf.nn.sigmoid(x),
+        tf.nn.softplus(x),
+        tf.nn.softsign(x),
+        tf.clip_by_global_norm([x], 1.0)[0][0],
+    ]
+    kernel = CompiledUpdate([tf.reduce_sum(output) for output in outputs], {"x": x}, [], 1)
+    assert np.isnan(kernel.run(1, [np.array([[np.nan, 1.0]], np.float32)])[0]).all()
+
+
+def test_of_two_either_may_be_not_a_number(graph):
+    """A target's label that is lost so would be one of nothing: a loss of 0."""
+    x, y = (v1.placeholder(tf.float32, [2]) for _ in range(2))
+    both = [(x, y), (y, x), (0.5, x), (x, 0.5)]
+    outputs = [function(*pair) for function in (tf.maximum, tf.minimum) for pair in both]
+    kernel = CompiledUpdate([tf.reduce_sum(output) for output in outputs], {"x": x, "y": y}, [], 1)
+    arrays = np.array([[np.nan, 1.0]], np.float32), np.array([[0.0, 0.0]], np.float32)
+    assert np.isnan(kernel.run(1, list(arrays))[0]).all()
+
+
+@pytest.mark.parametrize("longest", [1.0, 100.0])
+def test_gradients_scaled_to_a_norm(session, values, longest):
+    """Longer than that or not; where one is infinite, nothing is a number any more, as TensorFlow has it."""
+    x, y = (v1.placeholder(tf.float32, [5, 7]) for _ in range(2))
+    clipped, norm = tf.clip_by_global_norm([x, y], longest)
+    metrics = [*(tf.reduce_sum(gradient * tf.range(7.0)) for gradient in clipped), norm]
+    ours, theirs = both(session, metrics, {"x": x, "y": y}, values)
+    assert_alike(ours, theirs, 5e-6)
+    assert 1 < theirs[0][2] < 100
+    ours, _ = both(session, metrics, {"x": x, "y": y}, (values[0], np.full((5, 7), np.inf, np.float32)))
+    assert np.isnan(ours[0][:2]).all()
+
+
+def test_reductions_and_broadcasts(session, values):
+    x, y = (v1.placeholder(tf.float32, [5, 7]) for _ in range(2))
+    rows, columns = tf.reduce_sum(x, axis=0), tf.reduce_mean(x, axis=1, keepdims=True)
+    metrics = [
+        tf.reduce_sum(tf.square(y + rows)),
+        tf.reduce_sum(tf.square(y * columns)),
+        tf.reduce_mean(tf.square(x - tf.reduce_mean(x))),
+        tf.reduce_sum(tf.norm(x, axis=1)),
+        tf.reduce_sum(tf.square(tf.concat([x, y, columns], 1) * tf.range(15.0))),
+        tf.reduce_sum(tf.square(tf.slice(x, [1, 2], [3, 4]) - 1.0)),
+        tf.reduce_sum(tf.square(tf.reshape(x, [7, 5]) - tf.reshape(y, [7, 5]) * tf.range(5.0))),
+        tf.reduce_sum(tf.tile(columns, [1, 3]) * tf.range(3.0)),
+        tf.add_n([tf.reduce_sum(x), tf.reduce_sum(y), tf.constant(2.0)]),
+        tf.reduce_sum(tf.square(tf.concat([x, y], 0)) * tf.reshape(tf.range(10.0), [10, 1])),
+        tf.unstack(tf.stack([tf.reduce_sum(x), tf.reduce_max(tf.constant([1.0, 3.0])), tf.reduce_sum(y)]))[2],
+        tf.reduce_sum(tf.square(tf.unstack(x)[3]) * tf.range(7.0)),
+        tf.reduce_sum(tf.square(tf.split(tf.concat([x, y], 0), 2)[1]) * tf.range(7.0)),
+        tf.reduce_sum(tf.split(tf.concat([x, y], 1), 2, axis=1)[1] * tf.range(7.0)),
+    ]
+    ours, theirs = both(session, metrics, {"x": x, "y": y}, values)
+    assert_alike(ours, theirs, 5e-6)
+
+
+@pytest.mark.parametrize("shape", [[], [1], [5, 1, 1], [1, 4, 3], [1, 1, 1], [5, 4, 3]])
+def test_what_repeats_itself_in_three_dimensions_as_in_two(session, rng, shape):
+    x, y = v1.placeholder(tf.float32, [5, 4, 3]), v1.placeholder(tf.float32, shape)
+    metrics = [tf.reduce_sum(tf.square(x * y)), tf.reduce_sum(tf.math.squared_difference(y, x))]
+    arrays = [rng.standard_normal(given).astype(np.float32) for given in ((5, 4, 3), shape)]
+    ours, theirs = both(session, metrics, {"x": x, "y": y}, arrays)
+    assert_alike(ours, theirs, 5e-6)
+
+
+@pytest.mark.parametrize("level", [0.0, 300.0, -300.0])
+def test_softmax_and_cross_entropy(session, values, level):
+    """Where e to the power of the logits is out of range, too."""
+    x, y = (v1.placeholder(tf.float32, [5, 7]) for _ in range(2))
+    labels, logits, weights = tf.nn.softmax(y), 30.0 * x + level, tf.reshape(tf.range(35.0), [5, 7])
+    losses = tf.nn.softmax_cross_entropy_with_logits(labels=labels, logits=logits)
+    metrics = [
+        tf.reduce_sum(weights * tf.nn.softmax(logits)),
+        tf.reduce_mean(weights * tf.nn.log_softmax(logits)),
+        tf.reduce_sum(losses * tf.range(5.0)),
+        *(tf.reduce_sum(weights * gradient) for gradient in tf.gradients(losses, [x, y])),
+    ]
+    ours, theirs = both(session, metrics, {"x": x, "y": y}, values)
+    assert_alike(ours, theirs, 1e-5)
+
+
+def test_softmax_of_what_is_not_a_number(graph):
+    x = v1.placeholder(tf.float32, [2, 3])
+    kernel = CompiledUpdate([tf.reduce_sum(tf.square(tf.nn.softmax(x)))], {"x": x}, [], 1)
+    assert np.isnan(kernel.run(1, [np.array([[[0, np.nan, 1], [0, 0, 0]]], np.float32)])[0]).all()
+
+
+@pytest.mark.parametrize(
+    ("shape", "workers"),
+    [((5, 3, 7), 1), ((64, 40, 9), 2), ((13, 37, 20), 1), ((7, 1, 8), 1), ((33, 17, 1), 1), ((70, 64, 65), 3)],
+)
+@pytest.mark.parametrize("transposed", [(False, False), (True, False), (False, True), (True, True)])
+def test_products(graph, shape, workers, transposed):
+    """Every remainder of tiles, panels and blocks, and every worker's part of them."""
+    rows, columns, inner = shape
+    rng = np.random.default_rng(0)
+    one = rng.normal(size=(inner, rows) if transposed[0] else (rows, inner)).astype(np.float32)
+    other = rng.normal(size=(columns, inner) if transposed[1] else (inner, columns)).astype(np.float32)
+    x, y = v1.placeholder(tf.float32, one.shape), v1.placeholder(tf.float32, other.shape)
+    product = tf.matmul(x, y, transpose_a=transposed[0], transpose_b=transposed[1])
+    result = v1.get_variable("result", [rows, columns], use_resource=True)
+    with tf.control_dependencies([result.assign(product)]):
+        done = tf.identity(tf.constant(0.0))
+    kernel = CompiledUpdate([done], {"x": x, "y": y}, [result], workers)
+    kernel.run(1, [one[None], other[None]])
+    exact = (one.T if transposed[0] else one).astype(float) @ (other.T if transposed[1] else other)
+    np.testing.assert_allclose(kernel.values[0], exact, atol=3e-6 * inner**0.5)
+
+
+OPTIMIZERS = {
+    "adam": lambda: v1.train.AdamOptimizer(0.01, beta1=0.8, epsilon=1e-5),
+    "rmsprop": lambda: v1.train.RMSPropOptimizer(0.01, momentum=0.3),
+    "sgd": lambda: v1.train.GradientDescentOptimizer(0.1),
+    "momentum": lambda: v1.train.MomentumOptimizer(0.1, 0.9),
+}
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_optimizers_and_averages(session, values, name):
+    """Three updates: step, moving average of what the step has left, and a metric from before the step."""
+    x = v1.placeholder(tf.float32, [5, 7])
+    w = v1.get_variable("w", [7, 2], use_resource=True, initializer=v1.glorot_uniform_initializer(seed=0))
+    loss = tf.reduce_mean(tf.square(tf.matmul(x, w) - 1.0))
+    step = OPTIMIZERS[name]().minimize(loss)
+    average = tf.train.ExponentialMovingAverage(0.9)
+    with tf.control_dependencies([loss]), tf.control_dependencies([step]):
+        move = average.apply([w])
+    with tf.control_dependencies([move]):
+        metrics = [tf.identity(loss)]
+    ours, theirs = both(session, metrics, {"x": x}, values[:1], updates=3)
+    assert_alike(ours, theirs)
+
+
+@pytest.mark.parametrize("shape", [(2, 2, 1), (3, 2, 2), (3, 1, 1)])
+def test_nothing_is_read_behind_the_minibatches(graph, shape):
+    x = v1.placeholder(tf.float32, [2, 1])
+    kernel = CompiledUpdate([tf.reduce_sum(x)], {"x": x}, [])
+    with pytest.raises(ValueError, match=r"x has shape \(\d, \d, \d\); expected 2 numbers for each of 3 updates"):
+        kernel.run(3, [np.zeros(shape, np.float32)])
+
+
+def test_every_update_has_its_own_minibatch(session):
+    x = v1.placeholder(tf.float32, [2, 1])
+    total = v1.get_variable("total", [], use_resource=True, initializer=v1.zeros_initializer())
+    with tf.control_dependencies([total.assign_add(tf.reduce_sum(x))]):
+        metric = total.read_value()
+    kernel = CompiledUpdate([metric], {"x": x}, [total], 1, kept=[x])
+    kernel.values[0][...] = 0
+    means, (kept,) = kernel.run(2, [np.array([[[1.0], [2.0]], [[3.0], [4.0]], [[9.0], [9.0]]], np.float32)])
+    assert kernel.values[0] == 10
+    assert means == (3 + 10) / 2
+    np.testing.assert_array_equal(kept, [[[1], [2]], [[3], [4]]])
+
+
+def test_updates_that_take_turns_share_their_variables(session):
+    """The total is doubled by one and gets the sum of x by the other, whose constants are others."""
+    x = v1.placeholder(tf.float32, [1, 2])
+    total = v1.get_variable("total", [2], use_resource=True, initializer=v1.zeros_initializer())
+    updates = []
+    for write in (
+        lambda: total.assign(total * [2.0, 3.0], read_value=False),
+        lambda: total.assign_add(tf.squeeze(x), read_value=False),
+    ):
+        with tf.control_dependencies([write()]):
+            updates.append(([tf.reduce_sum(total.read_value())], [x]))
+    (metrics, kept), other = updates
+    kernel = CompiledUpdate(metrics, {"x": x}, [total], 1, kept, [other])
+    kernel.values[0][...] = 0
+    minibatches = np.arange(8, dtype=np.float32).reshape(4, 1, 2)
+    means, (rows,) = kernel.run(4, [minibatches], [1, 1, 0, 1])
+    # [0, 1], + [2, 3] = [2, 4], * [2, 3] = [4, 12], + [6, 7] = [10, 19]
+    np.testing.assert_array_equal(kernel.values[0], [10, 19])
+    assert means == (1 + 6 + 16 + 29) / 4
+    np.testing.assert_array_equal(rows, minibatches)
+
+
+def cube_of(x):
+    return tf.reshape(x, [4, 2, 3])
+
+
+def bias_gradient(upstream):
+    bias = tf.ones(upstream.shape[-1])
+    return tf.gradients(tf.nn.bias_add(tf.zeros(upstream.shape), bias), bias, upstream)[0]
+
+
+@pytest.mark.parametrize(
+    ("make", "named"),
+    [
+        (lambda x: tf.reduce_sum(tf.sin(x)), "Sin"),
+        (lambda x: tf.reduce_sum(tf.cast(tf.cast(x, tf.int32), tf.float32)), "from (float32 to )?int32"),
+        (lambda x: tf.cond(tf.reduce_sum(x) > 0, lambda: x[0, 0], lambda: x[1, 1]), "If"),
+        (lambda x: tf.reduce_sum(tf.stack([x, x], 1)), "along axis 1"),
+        (lambda x: tf.reduce_sum(tf.unstack(x, axis=1)[0]), "along axis 1"),
+        (lambda x: tf.reduce_sum(cube_of(x) * [1.0, 2.0, 3.0]), r"\(3,\) repeated to \(4, 2, 3\)"),
+        (lambda x: tf.reduce_sum(tf.tile(cube_of(x), [1, 2, 1])), "repeated to"),
+        (lambda x: tf.reduce_sum(cube_of(x) * np.float32([[1, 2, 3], [4, 5, 6]])), r"\(2, 3\) repeated to"),
+        (lambda x: tf.reduce_sum(cube_of(x) * np.float32([[1], [2]])), r"\(2, 1\) repeated to"),
+        (lambda x: tf.reduce_sum(tf.broadcast_to(tf.slice(x, [0, 0], [4, 1]), [4, 4, 3])), "to rank 3"),
+        (lambda x: tf.reduce_sum(tf.math.squared_difference(cube_of(x), [1.0, 2.0, 3.0])), "repeated to"),
+        (lambda x: tf.reduce_sum(tf.nn.bias_add(cube_of(x), [1.0, 2.0, 3.0])), "repeated to"),
+        (lambda x: tf.reduce_sum(bias_gradient(cube_of(x))), "BiasAddGrad of rank 3"),
+        (lambda x: tf.reduce_sum(v1.where(np.array([True, False] * 2), x, -x)), "rows chosen by a vector"),
+        (lambda x: tf.reduce_sum(x + tf.random.truncated_normal([4, 6])), "TruncatedNormal"),
+        (lambda x: tf.reduce_sum(x) * tf.cond(tf.constant(1.0) > 0, lambda: 2.0, lambda: 3.0), "If"),
+    ],
+)
+def test_what_it_does_not_know_it_names(graph, make, named):
+    x = v1.placeholder(tf.float32, [4, 6])
+    with pytest.raises(Unsupported, match=named):
+        CompiledUpdate([make(x)], {"x": x}, [], 1)
+
+
+def test_only_floats(graph):
+    x = v1.placeholder(tf.uint8, [2, 3])
+    with pytest.raises(Unsupported, match="x of uint8"):
+        CompiledUpdate([tf.reduce_sum(tf.cast(x, tf.float32))], {"x": x}, [], 1)
+
+
+def test_a_metric_is_what_a_variable_was_when_it_was_read(session):
+    """The variable is written in place afterwards."""
+    x = v1.placeholder(tf.float32, [2, 1])
+    total = v1.get_variable("total", [], use_resource=True, initializer=v1.zeros_initializer())
+    before = total.read_value()
+    with tf.control_dependencies([before]), tf.control_dependencies([total.assign_add(tf.reduce_sum(x))]):
+        after = total.read_value()
+    ours, theirs = both(session, [before, after], {"x": x}, [np.ones((2, 1), np.float32)], updates=3)
+    assert_alike(ours, theirs)
+    assert list(ours[0]) == [2, 4]
+
+
+def test_the_program_does_not_depend_on_the_order_of_control_inputs(graph, monkeypatch):
+    """TensorFlow lists them differently in every process, and sums in another order are other numbers."""
+    x = v1.placeholder(tf.float32, [2, 3])
+    variables = [v1.get_variable(name, [3], use_resource=True) for name in "cab"]
+    written = [v.assign_sub(tf.reduce_sum(x * scale, 0)) for scale, v in enumerate(variables, 2)]
+    with tf.control_dependencies(written):
+        metric = tf.reduce_sum(x)
+    texts = []
+    compiled = kernel_module.compiled
+    monkeypatch.setattr(
+        kernel_module, "compiled", lambda text, pointers: texts.append(text) or compiled(text, pointers)
+    )
+    listed = tf.Operation.control_inputs.fget
+    for backwards in (False, True):
+        order = (lambda op: listed(op)[::-1]) if backwards else listed
+        monkeypatch.setattr(tf.Operation, "control_inputs", property(order))
+        CompiledUpdate([metric], {"x": x}, variables, 1)
+    assert texts[0] == texts[1]
+
+
+@pytest.fixture
+def large_product(graph):
+    x = v1.placeholder(tf.float32, [256, 256])
+    return tf.reduce_sum(tf.matmul(tf.matmul(x, x), x)), {"x": x}
+
+
+def test_threads_are_those_that_pay_or_those_that_are_asked_for(large_product, monkeypatch):
+    """2 products of 256 x 256 x 256 are 67 million operations, which 4 threads share, if there are as many cores."""
+    metric, fields = large_product
+    for cores, expected in ((16, 4), (3, 3), (1, 1)):
+        monkeypatch.setattr(kernel_module, "available_cores", lambda cores=cores: cores)
+        assert CompiledUpdate([metric], fields, []).workers == expected
+    assert CompiledUpdate([metric], fields, [], 2).workers == 2
+    monkeypatch.setattr(kernel_module, "available_cores", lambda: 16)
+    small = v1.placeholder(tf.float32, [8, 8])
+    assert CompiledUpdate([tf.reduce_sum(tf.matmul(small, small))], {"x": small}, []).workers == 1
+
+
+def test_where_threads_cannot_meet_there_is_one(large_product, monkeypatch):
+    metric, fields = large_product
+    monkeypatch.setattr(kernel_module, "_MEETING", False)
+    monkeypatch.setattr(kernel_module, "available_cores", lambda: 16)
+    assert CompiledUpdate([metric], fields, []).workers == 1
+    with pytest.raises(Unsupported, match="threads=2"):
+        CompiledUpdate([metric], fields, [], 2)
+
+
+def test_jobs_side_by_side_share_the_cores_by_tensorflows_setting(monkeypatch):
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: set(range(6)), raising=False)
+    for asked, expected in (("", 6), ("0", 6), ("4", 4), ("9", 6)):
+        monkeypatch.setenv("TF_NUM_INTRAOP_THREADS", asked)
+        assert available_cores() == expected
+
+
+def test_one_that_does_all_parts_gets_the_numbers_of_the_workers_to_the_last_bit(session, rng):
+    """Sums, products with and without columns left over, turned ones, and passes too short to be shared."""
+    x = v1.placeholder(tf.float32, [70, 90])
+    weights = v1.get_variable("weights", [90, 77], use_resource=True)
+    hidden = tf.tanh(tf.matmul(x, weights))
+    loss = tf.reduce_sum(tf.square(tf.matmul(hidden, hidden, transpose_b=True)))
+    gradient = tf.gradients(loss, weights)[0]
+    with tf.control_dependencies([weights.assign_sub(1e-6 * gradient)]):
+        metrics = [tf.identity(loss), tf.reduce_mean(tf.reduce_sum(hidden, 0))]
+    kernel = CompiledUpdate(metrics, {"x": x}, [weights], 3)
+    start = rng.normal(size=weights.shape).astype(np.float32)
+    batch = [rng.normal(size=(4, 70, 90)).astype(np.float32)]
+    ends = []
+    for way in (0, 1, 0):
+        kernel._paces = [SimpleNamespace(parts=lambda count, way=way: [(way, 1), (way, count - 1)])]
+        kernel.values[0][...] = start
+        ends.append((kernel.run(4, batch)[0], kernel.values[0].copy()))
+    assert (ends[0][1] != start).all()
+    for one, other in itertools.pairwise(ends):
+        np.testing.assert_array_equal(one[0], other[0])
+        np.testing.assert_array_equal(one[1], other[1])

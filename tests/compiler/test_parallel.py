@@ -1,0 +1,88 @@
+"""Where workers wait for each other: by hand, and with workers that are late wherever they may be."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from ddpg import DDPG, DDPGConfig
+from ddpg.compiler import codegen
+from ddpg.compiler.access_ranges import AccessRange
+from ddpg.compiler.llvm_builder import FunctionBuilder
+from ddpg.compiler.parallel import ParallelShards, split_evenly
+
+HALF, OTHER = AccessRange(0, 8, True), AccessRange(8, 16, True)
+
+
+def read(touch):
+    return touch._replace(written=False)
+
+
+def meetings(*steps):
+    """Return before which of ``steps``, what two workers touch in each, they meet."""
+    lines, met = FunctionBuilder(), []
+    crew = ParallelShards(lines, 2, 0)
+    for step in steps:
+        before = len(lines.lines)
+        crew.ready(step)
+        met.append(len(lines.lines) > before)
+    return met
+
+
+def test_workers_meet_where_one_would_touch_what_another_touched():
+    own, crossed, whole = [[HALF], [OTHER]], [[read(OTHER)], [read(HALF)]], [[read(AccessRange(0, 16, True))]] * 2
+    assert meetings(own, own, own) == [False] * 3  # each its own rows
+    assert meetings(own, whole) == [False, True]  # what the other wrote is read
+    assert meetings(own, crossed, crossed) == [False, True, False]  # reading at the same time
+    assert meetings(whole, own) == [False, True]  # what the other still reads is written
+    assert meetings([[HALF], []], [[read(HALF)]]) == [False, False]  # the first worker alone
+    assert meetings([[HALF], []], [[], [read(HALF)]], [[HALF], []]) == [False, True, True]
+    assert meetings([[AccessRange(0, 8, True)], [AccessRange(8, 9, False)]], [[read(OTHER)], []]) == [False, False]
+
+
+@pytest.mark.parametrize(("length", "workers", "multiple"), [(7, 3, 1), (2, 3, 1), (100, 3, 16), (0, 2, 1), (8, 1, 16)])
+def test_shares_are_all_of_it_once(length, workers, multiple):
+    parts = split_evenly(length, workers, multiple)
+    assert [place for low, high in parts for place in range(low, high)] == list(range(length))
+    assert len(parts) <= workers
+    assert all(low < high and low % multiple == 0 for low, high in parts)
+
+
+PLAIN = {"hidden": (40, 24), "batch_size": 35, "updates_per_call": 3, "learning_starts": 35}
+JOINT = {"target": "none", "norm": "renorm_soft", "n_critics": 2, "target_policy_noise": 0.2}
+CONFIGS = {
+    "ddpg": {"critic_l2": 1e-2},
+    "td3": {"n_critics": 2, "policy_delay": 2, "target_policy_noise": 0.2, "critic_norm": "layer"},
+    "plus": {**JOINT, "critic": "categorical", "atoms": 20, "adam_beta1": 0.5},
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "workers"),
+    [
+        *(("ddpg", 3), ("td3", 3), ("plus", 2)),
+        *(pytest.param(*case, marks=pytest.mark.slow) for case in (("ddpg", 2), ("td3", 2), ("plus", 3))),
+    ],
+)
+def test_workers_that_come_late_change_nothing(name, workers, monkeypatch):
+    """Who had to wait sleeps first: the others run ahead as far as they may; as if one had done it all."""
+    late = codegen.MEETING.replace("\ngo:\n", "\ngo:\n  %slept = call i32 @usleep(i32 3000)\n")
+    assert late != codegen.MEETING
+    monkeypatch.setattr(codegen, "MEETING", f"declare i32 @usleep(i32)\n{late}")
+    pair = spaces.Box(-np.inf, np.inf, (5,)), spaces.Box(-1, 1, (2,))
+    ends = []
+    for alone in (True, False):
+        agent = DDPG(pair, DDPGConfig(**PLAIN, **CONFIGS[name], threads=workers), seed=0)
+        rng = np.random.default_rng(0)
+        for _ in range(200):
+            ended = rng.uniform() < 0.1
+            action = rng.uniform(-1, 1, 2)
+            agent.observe(rng.normal(size=5), action, rng.normal(), rng.normal(size=5), ended, False)
+        kernel = agent.updater.learner._kernel
+        kernel._paces = [SimpleNamespace(parts=lambda count, alone=alone: [(alone, count)]) for _ in kernel._paces]
+        metrics = agent.update(6)
+        ends.append([*metrics.values(), *(array for array in kernel.values)])
+    assert kernel.workers == workers
+    for one, other in zip(*ends, strict=True):
+        np.testing.assert_array_equal(one, other)

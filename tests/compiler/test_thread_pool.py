@@ -1,0 +1,162 @@
+"""Functions that wait for each other: all of them come, also where Ctrl-C breaks into the handing over."""
+
+import gc
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from ddpg.compiler.thread_pool import ThreadPool
+
+WAIT = 5.0  # seconds after which who waits for others gives up
+
+
+class Meeting:
+    """A function that ends when ``count`` of it are there; ``made`` has the arguments of those that have met."""
+
+    def __init__(self, count):
+        self.made = []
+        self._barrier = threading.Barrier(count)
+
+    def __call__(self, *call):
+        self._barrier.wait(WAIT)
+        self.made.append(call)
+
+
+class Interrupted:
+    """A queue whose ``number``-th put raises what Ctrl-C does, ``after`` it has put, or before."""
+
+    def __init__(self, queue, number, after):
+        self._queue, self._left, self._after = queue, number, after
+
+    def put(self, task):
+        self._left -= 1
+        if self._left == -1 and not self._after:
+            raise KeyboardInterrupt
+        self._queue.put(task)
+        if self._left == -1 and self._after:
+            raise KeyboardInterrupt
+
+
+def interrupted(helpers, *given):
+    """Whether ``together`` was interrupted; in a thread of its own, so that one that waits for ever is found."""
+    found = []
+
+    def run():
+        try:
+            helpers.together(*given)
+        except KeyboardInterrupt:
+            found.append(True)
+        else:
+            found.append(False)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(2 * WAIT)
+    assert found, "it waits for ever"
+    return found[0]
+
+
+def calls_of(count, what="a"):
+    return [(what, number) for number in range(count)]
+
+
+def test_calls_are_made_at_the_same_time_the_first_here():
+    helpers, meeting, threads = ThreadPool(2, "test"), Meeting(3), {}
+
+    def function(*call):
+        meeting(*call)
+        threads[call[1]] = threading.current_thread()
+
+    helpers.together(function, calls_of(3))
+    assert sorted(meeting.made) == calls_of(3)
+    assert threads[0] is threading.current_thread()
+    assert len({*threads.values()}) == 3
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("number", [0, 1])
+def test_interrupted_while_handing_over_every_call_is_made_once(number, after):
+    helpers, meeting = ThreadPool(2, "test"), Meeting(3)
+    queue = helpers._tasks
+    helpers._tasks = Interrupted(queue, number, after)
+    assert interrupted(helpers, meeting, calls_of(3))
+    assert sorted(meeting.made) == calls_of(3)
+    helpers._tasks = queue
+    assert not interrupted(helpers, meeting, calls_of(3, "b"))
+    assert sorted(meeting.made[3:]) == calls_of(3, "b")
+
+
+def test_interrupted_after_its_own_call_the_others_have_ended_and_it_is_not_made_again():
+    """As Python does it: Ctrl-C while C runs is raised when that returns."""
+    helpers, meeting, slow = ThreadPool(1, "test"), Meeting(2), threading.Event()
+
+    def function(*call):
+        meeting(*call)
+        if call[1] == 0:
+            threading.Timer(0.2, slow.set).start()
+            raise KeyboardInterrupt
+        slow.wait(WAIT)
+        meeting.made.append("ended")
+
+    assert interrupted(helpers, function, calls_of(2))
+    assert meeting.made[-1] == "ended"
+    assert sorted(meeting.made[:-1]) == calls_of(2)
+
+
+def test_threads_end_with_the_object():
+    before = {*threading.enumerate()}
+    helpers = ThreadPool(3, "test")
+    helpers.together(Meeting(4), calls_of(4))
+    threads = {*threading.enumerate()} - before
+    assert sorted(thread.name for thread in threads) == ["test-0", "test-1", "test-2"]
+    del helpers
+    gc.collect()
+    for thread in threads:
+        thread.join(WAIT)
+    assert not any(thread.is_alive() for thread in threads)
+
+
+STORM = """
+import signal, sys
+import numpy as np, tensorflow as tf
+from types import SimpleNamespace
+from ddpg.compiler.kernel import Kernel
+v1 = tf.compat.v1
+v1.disable_eager_execution()
+x, weights = v1.placeholder(tf.float32, [64, 64]), v1.get_variable("weights", [64, 64], use_resource=True)
+loss = tf.reduce_sum(tf.square(tf.tanh(tf.matmul(x, weights))))
+with tf.control_dependencies([weights.assign_sub(1e-6 * tf.gradients(loss, weights)[0])]):
+    metrics = [tf.identity(loss)]
+kernel = Kernel(metrics, {"x": x}, [weights], 2)
+kernel._paces = [SimpleNamespace(parts=lambda count: [(False, count)])]
+rng = np.random.default_rng(0)
+kernel.values[0][...] = rng.normal(size=(64, 64))
+batch = [rng.normal(size=(1, 64, 64)).astype(np.float32)]
+def interrupt(*_):
+    raise KeyboardInterrupt
+signal.signal(signal.SIGALRM, interrupt)
+for _ in range(2000):
+    try:
+        try:
+            signal.setitimer(signal.ITIMER_REAL, rng.uniform(2e-4, 2e-3))
+            while True:
+                kernel.run(1, batch)
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+    except KeyboardInterrupt:
+        pass
+    before = kernel.values[0].copy()
+    kernel.run(1, batch)
+    assert (kernel.values[0] != before).any()
+print("went on")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timers of signals here")
+def test_two_thousand_interruptions_of_shared_updates():
+    done = subprocess.run([sys.executable, "-c", STORM], capture_output=True, text=True, timeout=300)
+    assert done.stdout.endswith("went on\n"), done.stderr

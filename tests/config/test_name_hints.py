@@ -1,0 +1,95 @@
+"""What Stable-Baselines3 spells otherwise is told in our words; what is spelt alike works."""
+
+import dataclasses
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from environments import Counting
+
+from ddpg import DDPG, DQN, CheckpointCallback, DDPGConfig, DQNConfig, EvalCallback, UsageError
+from ddpg.config import name_hints
+
+SPACES = (gym.spaces.Box(-1.0, 1.0, (2,), np.float32), gym.spaces.Box(-1.0, 1.0, (1,), np.float32))
+
+
+@pytest.mark.parametrize("policy", name_hints.POLICIES)
+@pytest.mark.parametrize("kind", [DDPG, DQN])
+def test_the_environment_comes_first(kind, policy):
+    with pytest.raises(UsageError, match=rf"write {kind.__name__}\(env, ddpg.{kind.__name__}Config\("):
+        kind(policy, Counting(3), verbose=1)
+
+
+@pytest.mark.parametrize("name", sorted({*name_hints.OPTIONS} - {"env", "seed"}))
+def test_keywords_of_the_constructor_and_of_options(name):
+    with pytest.raises(UsageError) as told:
+        DDPG(SPACES, **{name: None})
+    assert name_hints.OPTIONS[name] in str(told.value)
+    with pytest.raises(UsageError) as told:
+        DDPGConfig(**{name: None})
+    assert name_hints.OPTIONS[name] in str(told.value)
+
+
+@pytest.mark.parametrize("name", ["env", "seed"])
+def test_what_belongs_to_the_agent_is_no_option(name):
+    with pytest.raises(UsageError, match=r"pass it to the agent: DDPG\(env, config"):
+        DDPGConfig(**{name: 1})
+
+
+@pytest.mark.parametrize("config", [DDPGConfig, DQNConfig])
+def test_what_is_advised_exists_and_what_is_an_option_is_not_advised_against(config):
+    fields = {field.name for field in dataclasses.fields(DDPGConfig)} | {f.name for f in dataclasses.fields(DQNConfig)}
+    advised = {"max_grad_norm": "max_gradient_norm", "train_freq": "updates_per_step", "action_noise": "noise_scale"}
+    assert all(name in name_hints.OPTIONS[key] and name in fields for key, name in advised.items())
+    assert {*name_hints.OPTIONS} & {field.name for field in dataclasses.fields(config)} <= {"learning_rate"}
+
+
+def test_options_beside_the_configuration():
+    with pytest.raises(UsageError, match=r"write DDPG\(env, ddpg.DDPGConfig\(batch_size=64\)\)"):
+        DDPG(SPACES, batch_size=64)
+    with pytest.raises(UsageError, match=r"write DQN\(env, ddpg.DQNConfig\(learning_rate=0.1\)\)"):
+        DQN(SPACES, learning_rate=0.1)
+    assert DQNConfig(learning_rate=0.1).learning_rate == 0.1
+
+
+def test_a_name_that_nobody_has():
+    with pytest.raises(UsageError, match="has no argument 'actor_networks'; did you mean 'actor_network'"):
+        DDPG(SPACES, actor_networks=None)
+    with pytest.raises(UsageError, match="DDPGConfig has no field 'gama'; did you mean 'gamma'"):
+        DDPGConfig(gama=0.9)
+
+
+@pytest.fixture(scope="module")
+def agent():
+    return DDPG(Counting(3), DDPGConfig(hidden=(4,), learning_starts=1_000, jit=False), seed=0)
+
+
+@pytest.mark.parametrize("name", [*name_hints.LEARN, "progress"])
+def test_keywords_of_learn(agent, name):
+    expected = name_hints.LEARN.get(name, "did you mean 'progress_bar'")
+    with pytest.raises(UsageError) as told:
+        agent.learn(1, **{name: None})
+    assert expected in str(told.value)
+    assert agent.num_timesteps == 0
+
+
+@pytest.mark.parametrize("name", name_hints.EVAL_CALLBACK)
+def test_keywords_of_the_evaluation(name):
+    with pytest.raises(UsageError) as told:
+        EvalCallback(Counting(3), **{name: None})
+    assert name_hints.EVAL_CALLBACK[name] in str(told.value)
+
+
+@pytest.mark.parametrize("name", name_hints.CHECKPOINT_CALLBACK)
+def test_keywords_of_checkpoints(tmp_path, name):
+    with pytest.raises(UsageError) as told:
+        CheckpointCallback(5, tmp_path, **{name: None})
+    assert name_hints.CHECKPOINT_CALLBACK[name] in str(told.value)
+
+
+def test_predict_is_called_as_there(agent):
+    observation, _ = Counting(3).reset()
+    action, state = agent.predict(observation, deterministic=True)
+    assert state is None
+    assert agent.action_space.contains(action)
+    np.testing.assert_array_equal(agent.predict(observation, None, None, True)[0], action)

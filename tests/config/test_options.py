@@ -1,0 +1,140 @@
+"""The one schema of Python, TOML and flags."""
+
+import dataclasses
+
+import pytest
+
+from ddpg import DDPGConfig, DQNConfig, UsageError
+from ddpg.config.presets import PRESETS, Preset, preset_config
+from ddpg.config.toml_file import read_toml
+
+
+def test_json_round_trip():
+    config = DDPGConfig(hidden=(3, 4), gamma=0.5, norm="layer", jit=False)
+    assert DDPGConfig.from_json(config.to_json()) == config
+
+
+def test_toml(tmp_path):
+    path = tmp_path / "c.toml"
+    path.write_text('hidden = [3, 4]\ngamma = 1\nnoise = "ornstein_uhlenbeck"\njit = false\n')
+    config = DDPGConfig(**read_toml(path))
+    assert (config.hidden, config.gamma, config.noise, config.jit) == ((3, 4), 1.0, "ornstein_uhlenbeck", False)
+    assert isinstance(config.gamma, float)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("gama = 1", "no field 'gama'; did you mean 'gamma'"),
+        ("gamma = ", "not a TOML file"),
+        (None, "no configuration"),
+    ],
+)
+def test_bad_toml(tmp_path, text, message):
+    path = tmp_path / "c.toml"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(UsageError, match=message):
+        DDPGConfig().replace(**read_toml(path))
+
+
+def test_what_is_no_toml_file(tmp_path):
+    with pytest.raises(UsageError, match=r"cannot be read \(Is a directory\); give the path of a TOML file"):
+        read_toml(tmp_path)
+    (tmp_path / "latin").write_bytes(b"activation = '\xe9'")
+    with pytest.raises(UsageError, match="is not a TOML file: 'utf-8'"):
+        read_toml(tmp_path / "latin")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"hidden": ()}, "hidden="),
+        ({"hidden": (64.5,)}, r"hidden=\(64.5,\) must be a list of int"),
+        ({"hidden": 64}, "hidden=64 must be a list of int"),
+        ({"gamma": 1.1}, r"gamma=1.1 must be in \[0, 1\]"),
+        ({"gamma": float("nan")}, "gamma=nan"),
+        ({"gamma": "high"}, "gamma='high' must be float"),
+        ({"tau": 0}, "tau=0.0"),
+        ({"actor_learning_rate": 0}, "actor_learning_rate=0.0"),
+        ({"critic_learning_rate": float("inf")}, "critic_learning_rate=inf"),
+        ({"batch_size": 0}, "batch_size=0"),
+        ({"batch_size": 1.5}, "batch_size=1.5 must be int"),
+        ({"batch_size": True}, "batch_size=True must be int"),
+        ({"learning_starts": -1}, "learning_starts=-1"),
+        ({"noise": "gausian"}, "did you mean 'gaussian'"),
+        ({"noise_scale": -1}, "noise_scale=-1.0"),
+        ({"noise_dt": -1}, "noise_dt=-1.0 must be a finite number > 0"),
+        ({"noise_dt": float("inf")}, "noise_dt=inf"),
+        ({"noise_theta": -0.1}, "noise_theta=-0.1 must be a finite number >= 0"),
+        ({"noise_theta": float("nan")}, "noise_theta=nan"),
+        ({"on_bad_transition": "dropp"}, "on_bad_transition='dropp' must be one of .* did you mean 'drop'"),
+        ({"step_timeout": 0}, "step_timeout=0.0 must be a finite number > 0, or none"),
+        ({"max_gradient_norm": float("inf")}, "max_gradient_norm=inf must be a finite number > 0, or none"),
+        ({"action_gradient_clip": float("inf")}, "action_gradient_clip=inf must be a finite number > 0, or none"),
+        (
+            {"clip_delta": float("inf"), "td_target": "output_delta"},
+            "clip_delta=inf must be a finite number > 0, or none",
+        ),
+        ({"batch_size": float("inf")}, "batch_size=inf must be int"),
+        ({"tau": 10**400}, "tau=an integer of .* bits must be float"),
+        ({"jit": "yes"}, "jit='yes' must be bool"),
+        ({"compiler": "native", "jit": False}, "compiler='native' compiles the updates, and jit=False does not"),
+        ({"td_target": "placeholder"}, "set jit=False and updates_per_call=1"),
+        ({"learning_rates": 1}, "no field 'learning_rates'; did you mean"),
+        ({"learning_rate_schedule": "cosine"}, "learning_rate_schedule='cosine'"),
+    ],
+    ids=str,
+)
+def test_bad_values(change, message):
+    with pytest.raises(UsageError, match=message):
+        DDPGConfig().replace(**change)
+
+
+def test_frozen():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        DDPGConfig().gamma = 0.5
+
+
+def test_a_preset_is_a_recipe_and_what_differs_from_it(monkeypatch):
+    monkeypatch.setitem(PRESETS, "Some-v0", Preset(7, {"tau": 0.25, "hidden": (5, 6)}, recipe="td3"))
+    config = preset_config("Some-v0", gamma=0.5)
+    assert (config.policy_delay, config.learning_starts) == (2, 10_000)  # the recipe's
+    assert (config.tau, config.hidden, config.gamma) == (0.25, (5, 6), 0.5)
+
+
+@pytest.mark.parametrize("env_id", PRESETS)
+def test_presets_are_valid(env_id):
+    kind = DQNConfig if env_id == "CartPole-v1" else DDPGConfig
+    config = preset_config(env_id, kind, tau=0.5)
+    assert config.tau == 0.5
+    for name, value in PRESETS[env_id].options.items():
+        assert getattr(config, name) == value
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"learning_rate": 0}, "learning_rate=0.0"),
+        ({"target_update_interval": -1}, "target_update_interval=-1"),
+        ({"exploration_final": 1.5}, r"exploration_final=1.5 must be in \[0, 1\]"),
+        ({"exploration_steps": 0}, "exploration_steps=0"),
+        ({"network": "rnn"}, "network='rnn'"),
+        ({"noise": "gaussian"}, "DQNConfig has no field 'noise'"),
+    ],
+    ids=str,
+)
+def test_bad_dqn_values(change, message):
+    with pytest.raises(UsageError, match=message):
+        DQNConfig().replace(**change)
+
+
+@pytest.mark.parametrize("kind", [DDPGConfig, DQNConfig])
+def test_every_option_explains_itself(kind):
+    assert all(field.metadata["help"] for field in dataclasses.fields(kind))
+
+
+def test_a_residual_gradient_needs_a_target_that_is_not_stopped():
+    with pytest.raises(UsageError) as caught:
+        DDPGConfig(target="none", critic_norm="renorm", td_target="residual_gradient")
+    assert all(word in str(caught.value) for word in ("target='none'", "td_target='residual_gradient'"))

@@ -1,0 +1,170 @@
+"""Flat actions in [-1, 1] and what they mean: boxes, and parameterised actions."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from environments import Aiming
+from gymnasium import spaces
+from gymnasium.vector.utils import batch_space
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from ddpg import FlattenParameterisedAction, UsageError
+from ddpg.interaction.actions import BoxActions, ParameterisedActions, make_actions, unbatch
+
+Box = spaces.Box
+UNIT = hnp.arrays(np.float32, (4, 6), elements=st.floats(-1.5, 1.5, width=32))
+
+
+@given(
+    hnp.arrays(np.float64, 3, elements=st.floats(-1e3, 1e3)),
+    hnp.arrays(np.float64, 3, elements=st.floats(1e-2, 1e3)),
+    hnp.arrays(np.float32, (5, 3), elements=st.floats(-1, 1, width=32)),
+    st.sampled_from([np.float32, np.float64]),
+)
+def test_boxes_stay_inside_and_come_back(low, width, action, dtype):
+    low, high = low.astype(dtype), (low + width).astype(dtype)
+    space = Box(low, high, dtype=dtype)
+    actions = BoxActions(space)
+    in_env = actions.to_env(action)
+    assert in_env.dtype == dtype
+    assert all(space.contains(row) for row in in_env)
+    resolution = 4 * np.finfo(np.float32).eps * (1 + np.abs([low, high]).max() / width.min())
+    for row, expected in zip(in_env, action, strict=True):
+        np.testing.assert_allclose(actions.to_flat(row)[0], expected, atol=max(1e-5, resolution))
+
+
+def test_actions_at_the_bounds_of_a_narrow_box_far_from_zero_are_in_it():
+    """A float32 near 1000 has steps of 6e-5, a hundredth of this box's half-range."""
+    space = Box(np.array([1000.0]), np.array([1000.01]), dtype=np.float64)
+    for bound, expected in ((space.low, -1), (space.high, 1)):
+        np.testing.assert_allclose(BoxActions(space).to_flat(bound), [[expected]], atol=0.02)
+    with pytest.raises(UsageError, match="outside"):
+        BoxActions(space).to_flat(space.high + 0.001)
+
+
+def test_ends_and_middle_map_exactly():
+    actions = BoxActions(Box(np.array([-1, 0.5], np.float32), np.array([3, 1], np.float32)))
+    unit = np.array([[-1, -1], [0, 0], [1, 1]], np.float32)
+    np.testing.assert_array_equal(actions.to_env(unit), np.array([[-1, 0.5], [1, 0.75], [3, 1]], np.float32))
+
+
+def test_matrix_actions():
+    actions = BoxActions(Box(-2, 4, (2, 3), np.float32))
+    assert actions.size == 6
+    in_env = actions.to_env(np.zeros((5, 6), np.float32))
+    assert in_env.shape == (5, 2, 3)
+    assert (in_env == 1).all()
+    assert actions.to_flat(in_env[0]).shape == (1, 6)
+    with pytest.raises(UsageError, match="expected one action"):
+        actions.to_flat(in_env)
+
+
+def test_parameterised_layout():
+    """Three scores, then x of aim in [0, 10], then the two of wave in [-1, 1]."""
+    row = np.array([[0.1, 0.7, -0.2, 0.5, 1.0, -2.0]], np.float32)
+    actions = ParameterisedActions(Aiming.tuple_space)
+    assert (actions.size, actions.scores) == (6, 3)
+    choice, (x, y, nothing) = unbatch(actions.to_env(row))
+    assert choice == 1
+    np.testing.assert_array_equal(x, [7.5])
+    np.testing.assert_array_equal(y, [1.0, -1.0])
+    assert nothing.shape == (0,)
+    choice, parameters = unbatch(ParameterisedActions(Aiming.one_of_space).to_env(row))
+    assert choice == 1
+    np.testing.assert_array_equal(parameters, [1.0, -1.0])
+
+
+def test_discrete_actions_may_start_anywhere():
+    space = spaces.Tuple((spaces.Discrete(2, start=5), spaces.Tuple((Box(0, 1, (1,)), Box(0, 1, (1,))))))
+    actions = make_actions(space)
+    assert unbatch(actions.to_env(np.array([[0.0, 1.0, 0.0, 0.0]], np.float32)))[0] == 6
+    np.testing.assert_array_equal(actions.to_flat((6, ([0.5], [1.0]))), [[-1, 1, 0, 1]])
+    with pytest.raises(UsageError, match="integer from 5 to 6"):
+        actions.to_flat((1, ([0.5], [1.0])))
+
+
+@given(UNIT, st.sampled_from([Aiming.tuple_space, Aiming.one_of_space]))
+def test_parameterised_actions_are_in_their_space_and_come_back(rows, space):
+    actions = make_actions(space)
+    batch = actions.to_env(rows)
+    if space is Aiming.tuple_space:
+        assert batch_space(space, 4).contains(batch)
+    for row in rows:
+        one = unbatch(actions.to_env(row[None]))
+        assert space.contains(one)
+        again = unbatch(actions.to_env(actions.to_flat(one)))
+        assert again[0] == one[0]
+        for left, right in zip(_numbers(again), _numbers(one), strict=True):
+            np.testing.assert_allclose(left, right, atol=1e-5)
+    assert space.contains(unbatch(batch))
+
+
+def _numbers(action):
+    parameters = action[1]
+    return parameters if isinstance(parameters, tuple) else (parameters,)
+
+
+@given(UNIT)
+def test_what_is_clipped_before_it_is_stored_chooses_the_same(rows):
+    actions = make_actions(Aiming.tuple_space)
+    np.testing.assert_array_equal(actions.to_env(rows)[0], actions.to_env(np.clip(rows, -1, 1))[0])
+
+
+NO_WIDTH = Box(np.zeros(1, np.float32), np.zeros(1, np.float32))
+
+
+@pytest.mark.parametrize(
+    ("space", "message"),
+    [
+        (spaces.OneOf((Box(0, 1, (1,)), Box(-np.inf, np.inf, (1,)))), "parameters of action 1.*infinite bounds"),
+        (spaces.Tuple((spaces.Discrete(1), spaces.Tuple((NO_WIDTH,)))), "parameters of action 0.*zero width"),
+        (spaces.Tuple((spaces.Discrete(2), spaces.Tuple((Box(0, 1, (1,)),)))), "one Box of parameters for each"),
+        (spaces.Tuple((spaces.Discrete(1), Box(0, 1, (1,)))), "is not parameterised"),
+        (spaces.OneOf((spaces.OneOf((Box(0, 1, (1,)),)),)), "parameters of action 0.*is not a Box"),
+        (spaces.OneOf((spaces.Discrete(2),)), "parameters of action 0.*is not a Box"),
+        (spaces.Dict(a=Box(0, 1, (1,))), "is not a Box"),
+    ],
+)
+def test_spaces_refused(space, message):
+    with pytest.raises(UsageError, match=message):
+        make_actions(space)
+
+
+@pytest.mark.parametrize(
+    ("action", "message"),
+    [
+        (np.zeros(6), r"expected \(choice, parameters\)"),
+        ((3, ([1.0], [0.0, 0.0], [])), "choice 3 is not one of the 3"),
+        ((0.5, ([1.0], [0.0, 0.0], [])), "choice 0.5 is not one of the 3"),
+        ((0, ([1.0],)), "has 1 parameter arrays; expected 3"),
+        ((0, ([11.0], [0.0, 0.0], [])), "is outside the action space"),
+        ((0, ([np.nan], [0.0, 0.0], [])), "holds nan"),
+    ],
+)
+def test_actions_refused(action, message):
+    with pytest.raises(UsageError, match=message):
+        make_actions(Aiming.tuple_space).to_flat(action)
+
+
+@pytest.mark.parametrize("space", [Aiming.tuple_space, Aiming.one_of_space])
+def test_wrapper(space):
+    env = FlattenParameterisedAction(Aiming(space))
+    assert env.action_space == Box(-1.0, 1.0, (6,), np.float32)
+    env.reset(seed=0)
+    assert env.step(np.array([1, -1, -1, 0.4, 0, 0]))[1] == pytest.approx(1.0)  # aim(7)
+    assert env.step(np.array([-1, 1, -1, 0, 1, 1]))[1] == pytest.approx(-1.0)  # wave(1, 1)
+    assert env.num_clipped_actions == 0
+    assert env.step(np.array([2, -1, -1, 1.5, 0, 0]))[1] == pytest.approx(1 - 0.6**2)  # aim(10)
+    assert env.num_clipped_actions == 1
+    np.testing.assert_allclose(env.flatten(unbatch(make_actions(space).to_env(np.ones((1, 6)))))[:4], [1, -1, -1, 1])
+    with pytest.raises(UsageError, match=r"expected \(6,\)"):
+        env.step(np.zeros(5))
+    with pytest.raises(UsageError, match="holds nan"):
+        env.step(np.full(6, np.nan))
+
+
+def test_wrapper_needs_parameterised_actions():
+    with pytest.raises(UsageError, match="a Box needs no wrapper"):
+        FlattenParameterisedAction(gym.make("Pendulum-v1"))

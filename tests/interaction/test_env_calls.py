@@ -1,0 +1,180 @@
+"""The boundary to environments: what they raise and return wrongly is a fault, what they change is put back."""
+
+import contextlib
+import os
+import signal
+import sys
+import warnings
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from hostile_envs import AT_STEP, FAILURES, OF_STEPS, TAMPERING, Hostile
+
+from ddpg.errors import EnvironmentFault
+from ddpg.interaction import env_calls
+from ddpg.interaction.checked_env import CheckedEnv, ProbedEnv
+from ddpg.interaction.env_runner import make_env_runner
+
+SAYS = {
+    "Exits": "sys.exit",
+    "ExitsWithZero": "sys.exit (SystemExit): 0",
+    "ExitsWithText": "the window was closed",
+    "BaseException": "Odd",
+    "InfoNone": "info of step is None",
+    "InfoList": "info of step is a list",
+    "Masked": "observation is a masked array",
+    "MaskedReward": "reward is a masked array",
+    "OneValueLess": "step returned a tuple of 4 values",
+    "OddSuccess": "is_success",
+}
+CASES = [name for name in (*FAILURES, *OF_STEPS) if name != "Interrupts"]
+
+
+def taken(env, expected=EnvironmentFault, **options):
+    """Step ``env`` until it fails; return what it fails with, in a line, and how many steps there were before."""
+    interaction = make_env_runner(env, 7, **options)
+    lengths = []
+
+    def step():
+        interaction.step(np.zeros((interaction.count, 1), np.float32))
+        lengths.append(1)
+
+    with pytest.raises(expected) as caught:
+        list(iter(step, "never"))
+    return " ".join(str(caught.value).splitlines()), len(lengths)
+
+
+@pytest.mark.parametrize("drops", ["raise", "drop"])
+@pytest.mark.parametrize("name", CASES)
+def test_a_failing_step_is_a_fault(name, drops):
+    if drops == "drop" and name.startswith("Masked"):
+        return  # a value that is dropped with its episode
+    line, count = taken(Hostile((FAILURES | OF_STEPS)[name], "step"), on_bad_transition=drops)
+    assert count == AT_STEP - 1
+    assert line.startswith("environment Hostile failed in step 5 of episode 4 since its reset with seed 7: ")
+    assert SAYS.get(name, name) in line
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name in FAILURES])
+def test_a_failing_reset_is_a_fault(name):
+    line, count = taken(Hostile(FAILURES[name], "reset"))
+    assert count == 30
+    assert "failed in the reset to episode 4" in line
+    assert SAYS.get(name, name).replace("step", "reset").replace("tuple of 4", "tuple of 1") in line
+
+
+@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
+@pytest.mark.parametrize("name", CASES)
+def test_a_failing_environment_of_a_vector_is_a_fault(name, mode):
+    bad = (FAILURES | OF_STEPS)[name]
+    makers = [lambda: CheckedEnv(Hostile(None, "nowhere")), lambda: CheckedEnv(Hostile(bad, "step"))]
+    line, _ = taken(SyncVectorEnv(makers, autoreset_mode=mode))
+    assert "failed in step" in line
+    assert SAYS.get(name, name) in line
+
+
+def test_an_interrupt_passes_for_only_a_run_can_tell_whose_it_is():
+    assert taken(Hostile(FAILURES["Interrupts"], "reset"), KeyboardInterrupt)[1] == 30
+
+
+def test_failing_to_close_is_a_fault_that_hides_no_other():
+    for name in ("Exits", "BaseException"):
+        env = Hostile(FAILURES[name], "close")
+        with pytest.raises(EnvironmentFault, match="failed in close"):
+            env_calls.close(env)
+        env_calls.close_quietly(env)
+        with pytest.raises(ZeroDivisionError), env_calls.closing(env):
+            raise ZeroDivisionError
+        with pytest.raises(EnvironmentFault), env_calls.closing(env):
+            pass
+    env_calls.close_quietly(Hostile(FAILURES["Interrupts"], "close"))
+
+
+def test_a_process_whose_environment_fails_to_close_has_a_status_of_its_own():
+    with pytest.raises(SystemExit) as caught:
+        CheckedEnv(Hostile(FAILURES["Exits"], "close"), in_worker=True).close()
+    assert caught.value.code == env_calls.CLOSE_FAILED
+    with pytest.raises(EnvironmentFault):
+        CheckedEnv(Hostile(FAILURES["Exits"], "close")).close()
+    ProbedEnv(Hostile(FAILURES["Exits"], "close")).close()
+    with pytest.raises(EnvironmentFault, match="KeyboardInterrupt"):
+        CheckedEnv(Hostile(FAILURES["Interrupts"], "reset"), in_worker=True)._call(FAILURES["Interrupts"], None, None)
+
+
+def state_of_the_process():
+    mask = os.umask(0o077)
+    os.umask(mask)
+    handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    errors = [entry for entry in warnings.filters if entry[0] == "error"]
+    return os.getcwd(), mask, handlers, np.geterr(), sys.stdout, sys.stderr, errors
+
+
+@pytest.mark.parametrize("raises", [False, True])
+@pytest.mark.parametrize("name", ["Directory", "Umask", "Errors", "Warnings", "Signals"])
+def test_what_a_call_changes_of_the_process_is_put_back(name, raises):
+    with env_calls.own_directory():
+        before = state_of_the_process()
+        env = Hostile(None, "nowhere")
+
+        def tampering():
+            TAMPERING[name](env, None)
+            if raises:
+                raise ValueError
+
+        with contextlib.suppress(EnvironmentFault):
+            env_calls.call(tampering, fault=lambda error: EnvironmentFault("failed"))
+        assert state_of_the_process() == before
+
+
+def test_streams_are_put_back(monkeypatch):
+    before = sys.stdout, sys.stderr
+    with contextlib.ExitStack() as stack:
+        stack.callback(setattr, sys, "stdout", before[0])
+        stack.callback(setattr, sys, "stderr", before[1])
+
+        def taking():
+            sys.stdout = sys.stderr = None
+
+        env_calls.call(taking, fault=lambda error: error)
+        assert (sys.stdout, sys.stderr) == before
+
+
+def test_an_environment_may_silence_warnings():
+    with warnings.catch_warnings():
+        before = list(warnings.filters)
+
+        def silencing():
+            warnings.filterwarnings("ignore", "of the simulator")
+            warnings.simplefilter("error")
+
+        env_calls.call(silencing, fault=lambda error: error)
+        assert warnings.filters[0][0] == "ignore"
+        assert warnings.filters[1:] == before
+
+
+def test_environments_keep_a_directory_of_their_own(tmp_path):
+    here = os.getcwd()
+    call = {"fault": lambda error: error}
+    with env_calls.own_directory():
+        env_calls.call(os.chdir, tmp_path, **call)
+        assert os.getcwd() == here
+        assert env_calls.call(os.getcwd, **call) == str(tmp_path)
+        (tmp_path / "gone").mkdir()
+        env_calls.call(os.chdir, tmp_path / "gone", **call)
+        (tmp_path / "gone").rmdir()
+        env_calls.call(int, **call)
+        assert os.getcwd() == here
+    assert env_calls.call(os.getcwd, **call) == here
+
+
+def test_checked_environments_are_as_they_were():
+    plain, checked = Hostile(None, "nowhere"), CheckedEnv(Hostile(None, "nowhere"))
+    for env in (plain, checked):
+        env.reset(seed=3)
+    assert isinstance(checked, gym.Env)
+    for _ in range(10):
+        one, other = (env.step(np.zeros(1, np.float32)) for env in (plain, checked))
+        np.testing.assert_array_equal(one[0], other[0])
+        assert one[1:] == other[1:]

@@ -1,0 +1,124 @@
+"""A ring that goes round, saved and restored at any moment: everything drawn afterwards is what it would have been."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from hypothesis import event, given
+from hypothesis import strategies as st
+
+from ddpg import ReplayBuffer
+from ddpg.replay.hindsight import Hindsight
+from ddpg.replay.priorities import Priorities
+from ddpg.replay.sampling import Sampler
+
+BOX = gym.spaces.Box(-np.inf, np.inf, (1,), np.float32)
+GOALS = gym.spaces.Dict(achieved_goal=BOX, desired_goal=BOX, observation=BOX)
+KINDS = ("uniform", "n_steps", "proportional", "lap", "hindsight")
+MAX_LANES = 3
+
+# Rounds of (which lanes step, which of them end their episode, whether minibatches are drawn afterwards).
+ROUNDS = st.lists(
+    st.tuples(
+        st.sets(st.integers(0, MAX_LANES - 1), min_size=1, max_size=MAX_LANES),
+        st.sets(st.integers(0, MAX_LANES - 1), max_size=2),
+        st.booleans(),
+    ),
+    min_size=1,
+    max_size=25,
+)
+
+
+def distance(achieved, desired, info):
+    return -np.abs(achieved - desired)[..., 0]
+
+
+class Drawing:
+    """A memory that is filled by lanes whose observations are numbers of their own, and drawn from."""
+
+    def __init__(self, kind, capacity, n_steps):
+        self.buffer = ReplayBuffer(capacity, (3,), 1)
+        priorities = Priorities(kind, None, capacity) if kind in ("proportional", "lap") else None
+        relabel = Hindsight(self.buffer, 4, GOALS, distance) if kind == "hindsight" else None
+        self.sampler = Sampler(self.buffer, 1 if kind == "hindsight" else n_steps, 0.9, priorities, relabel)
+        self.kind, self.rng = kind, np.random.default_rng(7)
+        self.last, self.number = {}, 0
+
+    def copy(self, capacity):
+        """Return what a run has that goes on from a checkpoint of this one."""
+        other = Drawing(self.kind, capacity, self.sampler._n_steps)
+        other.sampler.restore(self.sampler.state())
+        other.rng.bit_generator.state = self.rng.bit_generator.state
+        other.number = self.number
+        return other
+
+    def break_off(self):
+        """Begin new episodes in every lane, as every run does at a checkpoint."""
+        self.buffer.end_episodes()
+        self.last = {}
+
+    def step(self, env_indices, ended):
+        rows = []
+        for env_index in env_indices:
+            before = self.last.get(env_index, self._observation(env_index))
+            after = self._observation(env_index)
+            self.last[env_index] = after
+            if env_index in ended:
+                del self.last[env_index]
+            rows.append((before, [0.1 * self.number], float(self.number % 7), after, env_index in ended, False))
+        self.buffer.add(*map(np.array, zip(*rows, strict=True)), list(env_indices))
+
+    def draw(self):
+        batch, rows = self.sampler.sample(self.rng, 2, 4, 0.5)
+        self.sampler.update(rows, self.rng.normal(size=rows.shape).astype(np.float32) * 3)
+        return [rows, *batch]
+
+    def _observation(self, env_index):
+        self.number += 1
+        return np.array([self.number, 100 + env_index, -self.number], np.float32)
+
+
+def play(memory, rounds):
+    drawn = []
+    for env_indices, ended, draws in rounds:
+        memory.step(sorted(env_indices), ended)
+        if draws:
+            drawn += memory.draw()
+    return drawn
+
+
+def assert_equal(actual, expected):
+    assert len(actual) == len(expected)
+    for one, other in zip(actual, expected, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(st.integers(1, 12), st.integers(1, 4), ROUNDS, ROUNDS)
+def test_restored_it_goes_on_as_it_would_have(kind, capacity, n_steps, before, after):
+    """The break may come before the ring is full, in its first round or in a later one, with episodes under way."""
+    straight = Drawing(kind, capacity, n_steps)
+    play(straight, before)
+    resumed = straight.copy(capacity)
+    straight.break_off()
+    resumed.break_off()
+    event(f"rounds of the ring before the break: {straight.buffer.added // capacity}")
+    assert_equal(play(resumed, after), play(straight, after))
+    actual, expected = resumed.sampler.state(), straight.sampler.state()
+    assert actual.keys() == expected.keys()
+    assert_equal([actual[name] for name in expected], [*expected.values()])
+    assert_equal(resumed.draw(), straight.draw())
+
+
+@pytest.mark.parametrize("kind", ["n_steps", "proportional", "hindsight"])
+@given(st.integers(2, 12), st.integers(1, 12), ROUNDS)
+def test_a_larger_ring_keeps_episodes_and_their_order(kind, capacity, more, rounds):
+    """Rows move so that the oldest is first; the transitions, who follows whom, and the priorities stay."""
+    memory = Drawing(kind, capacity, 3)
+    play(memory, rounds)
+    larger = memory.copy(capacity + more)
+    oldest = memory.buffer._position if memory.buffer.added >= capacity else 0
+    rows = (np.arange(len(memory.buffer)) + oldest) % capacity
+    here, there = memory.buffer.gather(rows, 3, 0.9), larger.buffer.gather(np.arange(len(rows)), 3, 0.9)
+    assert_equal([*there], [*here])
+    if kind == "proportional":
+        np.testing.assert_array_equal(larger.sampler.state()["priorities"], memory.sampler.state()["priorities"][rows])

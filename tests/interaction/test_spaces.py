@@ -1,0 +1,49 @@
+"""Boxes: what is accepted, and what comes in for them."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from ddpg import UsageError
+from ddpg.interaction import spaces
+
+Box = gym.spaces.Box
+
+
+@pytest.mark.parametrize(
+    ("space", "message"),
+    [
+        (gym.spaces.Discrete(3), "needs a DQN"),
+        (gym.spaces.MultiBinary(3), "is not a Box"),
+        (Box(0, 5, (2,), np.int32), "expected a Box of floats"),
+        (Box(-np.inf, np.inf, (2,), np.float32), "infinite bounds"),
+        (Box(np.zeros(2, np.float32), np.array([1, 0], np.float32)), "zero width"),
+        (Box(-1, 1, (), np.float32), "at least one number"),
+    ],
+)
+def test_action_spaces_refused(space, message):
+    with pytest.raises(UsageError, match=message):
+        spaces.check_action_space(space)
+
+
+def test_observation_spaces_refused():
+    with pytest.raises(UsageError, match="FlattenObservation"):
+        spaces.check_observation_space(gym.spaces.Dict(a=Box(-1, 1, (1,))))
+
+
+@pytest.mark.parametrize("shape", [(6,), (2, 3), (1, 6), (4, 2, 3), (4, 6)])
+def test_batches_are_recognised(shape):
+    batch, single = spaces.as_batch(Box(-1, 1, (2, 3)), np.zeros(shape), "x")
+    assert batch.shape == ((1, 2, 3) if shape in ((6,), (2, 3), (1, 6)) else (4, 2, 3))
+    assert single == (shape in ((6,), (2, 3)))
+    assert batch.dtype == np.float32
+
+
+def test_wrong_shape_and_nan_are_named():
+    with pytest.raises(UsageError, match=r"observation has shape \(5,\); expected \(3,\), or a batch \(B, 3\)"):
+        spaces.as_batch(Box(-1, 1, (3,)), np.zeros(5), "observation")
+    with pytest.raises(UsageError, match=r"observation holds nan at index \[1\]"):
+        spaces.as_batch(Box(-1, 1, (3,)), [0, np.nan, 0], "observation")
+    with pytest.raises(UsageError, match=r"holds -inf at index \[0, 2\]"):
+        spaces.check_finite(np.array([[0, 0, -np.inf]]), "x")
+    spaces.check_finite(np.full(3, 1e30, np.float32), "x")  # its square is infinite, it is not

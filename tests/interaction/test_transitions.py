@@ -1,0 +1,71 @@
+"""One transition of a loop of one's own."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from ddpg import UsageError
+from ddpg.interaction.actions import BoxActions
+from ddpg.interaction.transitions import check_transition
+
+SPACE = gym.spaces.Box(-np.inf, np.inf, (3,), np.float64)
+IMAGE = gym.spaces.Box(0, 255, (2, 2), np.uint8)
+ACTIONS = BoxActions(gym.spaces.Box(-2.0, 4.0, (1,), np.float32))
+GOOD = {
+    "observation": [0.0, 1.0, 2.0],
+    "action": [4.0],
+    "reward": 1,
+    "next_observation": np.array([[1, 2, 3]]),
+    "terminated": np.True_,
+    "truncated": 0,
+}
+
+
+def checked(space=SPACE, **changes):
+    return check_transition(space, ACTIONS.to_flat, **(GOOD | changes))
+
+
+def test_a_good_one():
+    transitions, actions = checked()
+    assert actions.tolist() == [[1.0]]
+    assert [np.asarray(field).tolist() for field in transitions[1:]] == [
+        *([[0, 1, 2]], [1], [[1, 2, 3]]),
+        *([True], [False], []),
+    ]
+    assert [field.dtype for field in transitions[1:-1]] == [*[np.float32] * 3, *[bool] * 2]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"observation": np.zeros((2, 3))},
+            r"observation has shape \(2, 3\).*observe stores one transition: call it once",
+        ),
+        ({"next_observation": np.zeros((2, 3))}, "next_observation has shape .*observe stores one transition"),
+        ({"observation": np.zeros((0, 3))}, "observe stores one transition"),
+        ({"next_observation": np.zeros(4)}, r"next_observation has shape \(4,\)"),
+        ({"observation": "abc"}, "observation is a str"),
+        ({"next_observation": [1j, 0, 0]}, "next_observation is a list of complex"),
+        ({"reward": None}, "reward is None"),
+        ({"reward": [1.0]}, "reward has shape"),
+        ({"reward": np.nan}, "reward holds nan"),
+        ({"terminated": None}, "terminated=None is not a flag"),
+        ({"truncated": np.nan}, "truncated=nan is not a flag"),
+        ({"truncated": "no"}, "truncated='no' is not a flag"),
+        ({"action": [5.0]}, "outside the action space"),
+    ],
+)
+def test_errors(changes, message):
+    with pytest.raises(UsageError, match=message):
+        checked(**changes)
+
+
+def test_bytes():
+    image = np.array([[0, 255], [3, 4]])
+    for dtype in (np.uint8, np.int64, np.float32):
+        transitions, _ = checked(IMAGE, observation=image.astype(dtype), next_observation=image)
+        np.testing.assert_array_equal(transitions.observations, image[None])
+    for bad in (image + 1, image - 1, image * 0.5):
+        with pytest.raises(UsageError, match="its space is one of bytes"):
+            checked(IMAGE, observation=image, next_observation=bad)

@@ -1,0 +1,69 @@
+"""Comparing gradients, and central differences of NumPy functions."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from ddpg import UsageError
+from ddpg.laboratory import gradient_checks
+
+
+def test_compare_by_hand():
+    one = [np.array([1.0, 2.0]), np.array([[3.0]])]
+    other = [np.array([1.0, 2.5]), np.array([[2.0]])]
+    assert gradient_checks.compare({"one": one, "other": other}, "one") == {"one": 0.0, "other": 1.0}
+    assert gradient_checks.compare({"other": other}, one) == {"other": 1.0}
+
+
+def test_compare_runs_tensors_and_pairs(session):
+    x = tf.constant([2.0, 3.0])
+    tensors = tf.gradients(tf.reduce_sum(x**2), [x])
+    pairs = [(3 * x, "variable")]
+    differences = gradient_checks.compare({"tensors": tensors, "pairs": pairs}, [np.array([4.0, 6.0])])
+    assert differences == {"tensors": 0.0, "pairs": 3.0}
+
+
+def test_compare_runs_all_tensors_at_once(session):
+    """A random tensor differs from itself in another run."""
+    noise = tf.random.normal([3])
+    assert gradient_checks.compare({"one": [noise], "other": [noise]}, "one")["other"] == 0
+
+
+def test_compare_refuses_what_does_not_fit(graph):
+    one = [np.zeros(2)]
+    with pytest.raises(UsageError, match="did you mean 'surrogate'"):
+        gradient_checks.compare({"surrogate": one}, "surogate")
+    with pytest.raises(UsageError, match="shapes"):
+        gradient_checks.compare({"one": one, "other": [np.zeros(3)]}, "one")
+    with pytest.raises(UsageError, match="shapes"):
+        gradient_checks.compare({"one": one, "other": [*one, *one]}, "one")
+    with pytest.raises(UsageError, match="does not reach"):
+        gradient_checks.compare({"one": one, "other": [(None, "variable")]}, "one")
+    with pytest.raises(UsageError, match="default session"):
+        gradient_checks.compare({"one": [tf.zeros(2)]}, one)
+
+
+def test_finite_difference_by_hand():
+    """f = a₀·a₁² + 3·b₀₁ at a = (2, 5): ∂a₁ = 20, ∂b₀₁ = 3, ∂b₀₀ = 0."""
+    arrays = [np.array([2.0, 5.0], np.float32), np.ones((1, 2))]
+
+    def function(arrays):
+        return arrays[0][0] * arrays[0][1] ** 2 + 3 * arrays[1][0, 1]
+
+    derivatives = gradient_checks.finite_difference(function, arrays, [(0, 1), (1, 1), (1, 0)])
+    np.testing.assert_allclose(derivatives, [20, 3, 0], rtol=1e-8, atol=1e-8)
+    np.testing.assert_array_equal(arrays[0], [2, 5])
+
+
+def test_finite_difference_moves_one_coordinate_at_a_time():
+    """Of a₀·a₁ at (2, 5) with a large step: 5 and 2, since a₀ is put back before a₁ is moved."""
+    derivatives = gradient_checks.finite_difference(
+        lambda arrays: arrays[0][0] * arrays[0][1], [np.array([2.0, 5.0])], [(0, 0), (0, 1)], step=0.5
+    )
+    np.testing.assert_allclose(derivatives, [5, 2])
+
+
+def test_finite_difference_is_central():
+    """Of x³ at 1, the central difference errs by h² = 0.01, a one-sided one by 0.31."""
+    cubed = gradient_checks.finite_difference(lambda arrays: arrays[0][0] ** 3, [np.ones(1)], [(0, 0)], step=0.1)
+    assert cubed[0] == pytest.approx(3.01)

@@ -1,0 +1,204 @@
+"""The native driver: the numbers of the uncompiled graph, and weights that are where one looks for them."""
+
+import itertools
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from ddpg import DDPG, DDPGConfig, UsageError
+from ddpg.compiler import jit
+from ddpg.learners.graph import XLALearner
+from ddpg.learners.native import NativeLearner
+
+SPACES = (gym.spaces.Box(-1, 1, (3,), np.float32), gym.spaces.Box(np.float32([-2, 0]), np.float32([2, 1])))
+OPTIONS = {
+    "plain": {},
+    "layer norm and tanh": {"norm": "layer", "activation": "tanh"},
+    "inverting, rmsprop": {"bounding": "inverting", "optimizer": "rmsprop", "action_gradient_clip": 0.1},
+    "surrogate, output delta, momentum": {
+        "policy_gradient": "surrogate",
+        "td_target": "output_delta",
+        "clip_delta": 0.5,
+        "optimizer": "momentum",
+    },
+    "direct, zeroing, sgd, online": {
+        "policy_gradient": "direct",
+        "bounding": "zeroing",
+        "optimizer": "sgd",
+        "target": "online",
+    },
+    "residual gradient": {"td_target": "residual_gradient", "action_layer": 1},
+    "td3": {"n_critics": 2, "policy_delay": 2, "target_policy_noise": 0.4, "target_noise_clip": 0.3},
+    "crossq": {
+        "target": "none",
+        "norm": "renorm",
+        "target_policy_noise": 0.2,
+        "optimizer": "sgd",
+    },
+    "crossq, categorical": {"target": "none", "norm": "renorm", "critic": "categorical", "optimizer": "sgd"},
+    "lap, n steps": {"prioritised": "lap", "n_steps": 3},
+    "clipped, softplus": {"max_gradient_norm": 0.01, "activation": "softplus", "optimizer": "momentum"},
+    "batch norm, sgd": {"norm": "batch", "optimizer": "sgd"},  # rounding made full steps by Adam, see test_crossq
+}
+
+
+# What no other test tells of these is in the rest.
+LONG = ("inverting, rmsprop", "direct, zeroing, sgd, online", "crossq", "lap, n steps")
+
+
+def agent_with(**options):
+    """An agent with a filled memory."""
+    config = DDPGConfig(hidden=(10, 9), batch_size=11, updates_per_call=4, tau=0.1, **options)
+    agent = DDPG(SPACES, config, seed=0)
+    rng = np.random.default_rng(0)
+    for _ in range(40):
+        observation, other = rng.uniform(-1, 1, (2, 3)).astype(np.float32)
+        action = rng.uniform(SPACES[1].low, SPACES[1].high).astype(np.float32)
+        agent.observe(observation, action, rng.normal(), other, rng.random() < 0.2, False)
+    return agent
+
+
+def weights(agent):
+    return agent.session.run(list(agent.global_variables.values()))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [pytest.param(OPTIONS[name], id=name, marks=[pytest.mark.slow] * (name in LONG)) for name in OPTIONS],
+)
+def test_the_numbers_of_the_uncompiled_graph(options):
+    native, plain = agent_with(**options, compiler="native"), agent_with(**options, jit=False)
+    metrics, expected = native.update(6), plain.update(6)
+    assert isinstance(native.updater.learner, NativeLearner)
+    for name, value in expected.items():
+        assert metrics[name] == pytest.approx(value, rel=1e-4, abs=1e-6)
+    for one, other in zip(weights(native), weights(plain), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-3, atol=2e-5)
+
+
+@pytest.fixture(scope="module")
+def agent():
+    return agent_with(compiler="native", threads=1)
+
+
+def test_the_session_has_the_weights(agent):
+    before = weights(agent)
+    agent.update(3)
+    after = weights(agent)
+    assert any((one != other).any() for one, other in zip(before, after, strict=True))
+    with agent.session.as_default():
+        np.testing.assert_allclose(
+            agent.policy(np.ones((1, 3), np.float32)), agent.actor.predict(np.ones((1, 3))), rtol=1e-5
+        )
+
+
+def test_weights_set_in_the_session_are_learned_from(agent):
+    agent.update(1)
+    with agent.session.as_default():
+        agent.critic.set_network_params([np.zeros_like(array) for array in agent.critic.get_network_params()])
+    assert agent.update(1)["q_value"] == 0
+    assert agent.update(1)["q_value"] != 0
+
+
+def test_a_rate_is_set_wherever_the_weights_are(agent):
+    agent.update(1)
+    for here in (True, False):
+        if not here:
+            weights(agent)
+        agent.scale_learning_rates(1e-12)
+        before = agent.policy(np.ones((1, 3), np.float32))
+        agent.update(2)
+        np.testing.assert_allclose(agent.policy(np.ones((1, 3), np.float32)), before, atol=1e-7)
+    agent.scale_learning_rates(1.0)
+
+
+def test_a_rate_that_was_set_is_what_the_session_has():
+    agent = agent_with(compiler="native", threads=1)  # whose session has not been asked for anything yet
+    agent.update(1)
+    agent.scale_learning_rates(0.5)
+    rates = [(network.learning_rate, rate) for network, rate, _ in agent.symbolic_update.learning_rates]
+    found = agent.session.run([variable for variable, _ in rates])
+    np.testing.assert_allclose(found, [0.5 * rate for _, rate in rates], rtol=1e-6)
+
+
+def test_updates_are_counted_for_whoever_asks():
+    """Three updates, asked for, then one more: with a delay of 2 the actor moves in the 2nd and the 4th."""
+    agent = agent_with(compiler="native", policy_delay=2)
+    count, actors = agent.symbolic_update.count.variable, []
+    for made in range(4):
+        assert agent.session.run(count) == made
+        agent.update(1)
+        actors.append(agent.policy(np.ones((1, 3), np.float32)))
+    moved = [(one != other).any() for one, other in itertools.pairwise(actors)]
+    assert moved == [True, False, True]
+
+
+def test_a_saved_agent_goes_on_as_if_it_had_not_been(agent, tmp_path):
+    agent.update(2)
+    loaded = DDPG.load(agent.save(tmp_path / "checkpoint"))
+    agent.update(5)
+    loaded.update(5)
+    for one, other in zip(weights(agent), weights(loaded), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_a_loaded_agent_goes_on_in_the_phase_of_its_delay(tmp_path):
+    """With a delay of 2 the actor moves in the second update, whoever has made the first."""
+    agent = agent_with(compiler="native", policy_delay=2)
+    agent.update(1)
+    loaded = DDPG.load(agent.save(tmp_path / "checkpoint"))
+    before = loaded.policy(np.ones((1, 3), np.float32))
+    loaded.update(1)
+    assert (loaded.policy(np.ones((1, 3), np.float32)) != before).any()
+    agent.update(1)
+    for one, other in zip(weights(agent), weights(loaded), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_threads_share_an_update():
+    """Sums are taken in another order, so that the last bits may differ."""
+    one, shared = agent_with(compiler="native", threads=1), agent_with(compiler="native", threads=3)
+    one.update(5), shared.update(5)
+    assert [agent.updater.learner.workers for agent in (one, shared)] == [1, 3]
+    for ours, theirs in zip(weights(one), weights(shared), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-6)
+
+
+def test_what_cannot_be_translated_is_compiled_by_xla():
+    agent = agent_with(activation=tf.sin)
+    assert isinstance(agent.updater.learner, XLALearner)
+    with pytest.raises(UsageError, match="compiler='native' cannot translate this update: Sin"):
+        agent_with(activation=tf.sin, compiler="native").update()
+    assert isinstance(agent_with(compiler="xla").updater.learner, XLALearner)
+
+
+def test_divergence_is_seen():
+    agent = agent_with(critic_learning_rate=1e30, compiler="native")
+    with pytest.raises(FloatingPointError, match="diverged"):
+        agent.update(20)
+
+
+@pytest.mark.parametrize(
+    "error", [RuntimeError("LLVM IR parsing error\n<string>:1:1: error: expected type"), OSError(8)]
+)
+def test_where_llvm_fails_xla_takes_over_with_one_line(error, monkeypatch, capsys):
+    """As llvmlite 0.44 does, which knows no opaque pointers."""
+
+    def refuse(text):
+        raise error
+
+    jit.compile_module.cache_clear()
+    monkeypatch.setattr(jit._llvm(), "parse_assembly", refuse)
+    config = DDPGConfig(hidden=(4,), batch_size=4, learning_starts=4, updates_per_call=4)
+    agent = DDPG(gym.make("Pendulum-v1"), config, seed=0)
+    agent.learn(8)
+    assert agent.num_updates > 0
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert type(error).__name__ in said
+    assert "XLA" in said
+    native = DDPG(gym.make("Pendulum-v1"), config.replace(compiler="native"), seed=0)
+    with pytest.raises(UsageError, match="use 'auto' or 'xla'"):
+        native.learn(8)

@@ -1,0 +1,85 @@
+"""Setting variables by feeding what their initialisers assign."""
+
+import threading
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from ddpg import DDPG, DDPGConfig, mlp
+from ddpg.learners.synced_session import SyncedSession, assign_variables
+
+v1 = tf.compat.v1
+
+
+def test_variables_made_from_one_tensor_are_set_apart(graph):
+    ones = tf.ones([2])
+    variables = [v1.get_variable(name, initializer=ones, use_resource=True) for name in "abc"]
+    variables.append(v1.get_variable("d", [2], use_resource=True))
+    values = [np.full(2, number, np.float32) for number in range(4)]
+    calls = []
+    with SyncedSession() as session:
+
+        def run(operations, feeds):
+            calls.append(len(operations))
+            session.run(operations, feeds)
+
+        assign_variables(run, variables, values)
+        np.testing.assert_array_equal(session.run(variables), values)
+    assert calls == [2, 1, 1]
+
+
+def of_one_tensor(states):
+    """A network of one's own whose gain and bias begin as one tensor."""
+    ones, features = tf.ones([8]), mlp((8,))(states)
+    gain, bias = (v1.get_variable(name, initializer=ones, use_resource=True) for name in ("gain", "bias"))
+    return features * gain + bias
+
+
+@pytest.mark.parametrize("options", [{"jit": False}, {"compiler": "native"}], ids=["plain", "native"])
+def test_networks_of_ones_own_keep_them_apart(options):
+    """What is learned natively comes back, and what was handed out goes in again."""
+    box = gym.spaces.Box(-1, 1, (2,), np.float32)
+    config = DDPGConfig(hidden=(8,), batch_size=4, updates_per_call=1, actor_learning_rate=0.1, **options)
+    agent, rng = DDPG((box, box), config, seed=0, actor_network=of_one_tensor), np.random.default_rng(0)
+    for _ in range(6):
+        s, a, successor = rng.uniform(-1, 1, (3, 2))
+        agent.observe(s, a, float(a[0]), successor, False, False)
+    agent.update(3)
+    before = agent.get_parameters()
+    gain, bias = (
+        next(value for name, value in before.items() if name.endswith(f"{end}:0")) for end in ("gain", "bias")
+    )
+    assert (gain != bias).any()
+    agent.set_parameters(before)
+    for name, value in agent.get_parameters().items():
+        np.testing.assert_array_equal(value, before[name], name)
+
+
+def test_a_run_waits_for_whoever_has_the_variables(graph):
+    """Neither ``run`` nor a callable crosses with an update elsewhere, which holds the lock."""
+    value = v1.get_variable("value", initializer=0.0, use_resource=True)
+    with SyncedSession() as session:
+        session.run(value.initializer)
+        read = session.make_callable(value)
+        begun, seen = threading.Barrier(3), []
+
+        def look(function):
+            begun.wait(60)
+            seen.append(function())
+
+        threads = [threading.Thread(target=look, args=(f,)) for f in (lambda: session.run(value), read)]
+
+        def update():
+            for thread in threads:
+                thread.start()
+            begun.wait(60)
+            for thread in threads:  # they have begun, and cannot come through
+                thread.join(0.1)
+            session.run_as_is(value.assign(1.0))
+
+        session.lock(update)
+        for thread in threads:
+            thread.join(60)
+    assert seen == [1.0, 1.0]

@@ -1,0 +1,151 @@
+"""Noise of one's own: an object, or a function that makes one, and what it remembers beyond an episode."""
+
+import functools
+
+import numpy as np
+import pytest
+from environments import Counting
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+from ddpg import DDPG, DDPGConfig, OrnsteinUhlenbeckNoise, UsageError
+from ddpg.checkpoints import checkpoint
+from ddpg.policies.noise import make_noise
+
+CONFIG = DDPGConfig(hidden=(4,), learning_starts=0, updates_per_call=10_000, jit=False, optimizer="sgd")
+
+
+class Counted:
+    """0.001 for every step since it was made, 0.1 for every step of the episode."""
+
+    def __init__(self, shape):
+        self.total, self.steps = np.zeros(shape), np.zeros(shape)
+
+    def sample(self, rng):
+        self.total += 1
+        self.steps += 1
+        return 0.001 * self.total + 0.1 * self.steps
+
+    def reset(self, index):
+        self.steps[index] = 0
+
+    def state(self):
+        return {"total": self.total.copy()}
+
+    def restore(self, arrays):
+        self.total = arrays["total"].copy()
+
+
+def noise(agent, steps):
+    """Return the noise in the last stored actions."""
+    stored = agent.replay.arrays()
+    policy = (agent.predict(stored["observations"])[0] - 1) / 3  # the box is [-2, 4]
+    return (stored["actions"] - policy)[-steps:, 0]
+
+
+def expected(first, length, steps):
+    count = np.arange(first, first + steps)
+    return 0.001 * (count + 1) + 0.1 * (count % length + 1)
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """An agent with noise made by a function, after 8 steps in episodes of 4, and its checkpoint."""
+    agent = DDPG(Counting(4), CONFIG.replace(noise=Counted), seed=0).learn(8)
+    return agent, agent.save(tmp_path_factory.mktemp("noise") / "checkpoint")
+
+
+def test_it_is_reset_with_episodes_and_otherwise_goes_on(saved):
+    agent, _ = saved
+    np.testing.assert_allclose(noise(agent, 8), expected(0, 4, 8), atol=1e-6)
+
+
+def test_a_checkpoint_holds_what_it_remembers_and_no_code(saved):
+    _, path = saved
+    with pytest.raises(UsageError, match=r"noise was a callable of your own \(Counted\)"):
+        DDPG.load(path, Counting(4))
+    loaded = DDPG.load(path, Counting(4), config=CONFIG.replace(noise=Counted))
+    np.testing.assert_allclose(noise(loaded.learn(4), 4), expected(8, 4, 4), atol=1e-6)
+
+
+def test_what_was_loaded_and_not_used_is_saved_again(saved, tmp_path):
+    again = DDPG.load(saved[1], config=CONFIG.replace(noise=Counted)).save(tmp_path / "again")
+    assert checkpoint.read(again)[1]["noise"]["total"].tolist() == [[8.0]]
+
+
+def test_noise_that_takes_nothing_back_is_refused(saved):
+    class Forgetful:
+        def __init__(self, shape):
+            self.shape = shape
+
+        def sample(self, rng):
+            return np.zeros(self.shape)
+
+        def reset(self, index):
+            pass
+
+    with pytest.raises(UsageError, match=r"no method restore\(arrays\), and the checkpoint holds its state \(total\)"):
+        DDPG.load(saved[1], Counting(4), config=CONFIG.replace(noise=Forgetful)).learn(1)
+
+
+def test_an_object_is_copied_for_each_agent_and_a_vector_gets_all_at_once():
+    given = Counted((2, 1))
+    env = SyncVectorEnv(
+        [lambda length=length: Counting(length) for length in (100, 2)], autoreset_mode=AutoresetMode.SAME_STEP
+    )
+    agent = DDPG(env, CONFIG.replace(noise=given), seed=0).learn(8)
+    both = noise(agent, 8).reshape(4, 2)
+    np.testing.assert_allclose(both[:, 0], expected(0, 100, 4), atol=1e-6)
+    np.testing.assert_allclose(both[:, 1], expected(0, 2, 4), atol=1e-6)
+    assert not given.total.any()
+
+
+def test_our_own_classes_are_such_functions():
+    made = make_noise(functools.partial(OrnsteinUhlenbeckNoise, 0.2, theta=0.5), 0, 0, 0, (1, 2))
+    alike, one, other = (
+        OrnsteinUhlenbeckNoise(0.2, (1, 2), theta=0.5),
+        np.random.default_rng(0),
+        np.random.default_rng(0),
+    )
+    for _ in range(3):
+        np.testing.assert_array_equal(made.sample(one), alike.sample(other))
+
+
+@pytest.mark.parametrize(
+    ("sample", "message"),
+    [
+        (lambda rng: np.zeros(2), r"gave shape \(2,\), expected finite numbers of shape \(1, 2\)"),
+        (lambda rng: np.full((1, 2), np.nan), "gave numbers that are not finite"),
+        (lambda rng: "loud", "failed or gave no numbers"),
+    ],
+)
+def test_what_it_samples_is_checked(sample, message):
+    class Own:
+        reset = print
+
+    own = Own()
+    own.sample = sample
+    with pytest.raises(UsageError, match=message):
+        make_noise(own, 0, 0, 0, (1, 2)).sample(np.random.default_rng(0))
+
+
+def test_it_is_not_told_what_noise_on_weights_has_left(tmp_path):
+    """A run with parameter_noise goes on without it: its σ is neither the object's nor saved again."""
+    saved = DDPG(Counting(4), CONFIG.replace(parameter_noise=0.2), seed=0).learn(8).save(tmp_path / "saved")
+    loaded = DDPG.load(saved, Counting(4), config=CONFIG.replace(noise=Counted))
+    assert loaded.behaviour.state().keys() == {"total"}
+    assert loaded.learn(8).behaviour.state().keys() == {"total"}
+
+
+def test_a_name_that_is_ours_is_refused():
+    class Own(Counted):
+        def state(self):
+            return {"parameter_noise": self.total}
+
+    with pytest.raises(UsageError, match=r"its state has 'parameter_noise', where ours is; rename it"):
+        make_noise(Own, 0, 0, 0, (1, 1)).state()
+
+
+@pytest.mark.parametrize(("given", "lacks"), [(object(), "sample"), (lambda shape: None, "sample")])
+def test_what_has_not_the_methods_is_refused_when_the_agent_is_made(given, lacks):
+    with pytest.raises(UsageError, match=f"has no method {lacks}; give an object with sample"):
+        make_noise(given, 0, 0, 0, (1, 1))

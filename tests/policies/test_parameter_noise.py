@@ -1,0 +1,164 @@
+"""Noise on the actor's weights: drawn with an episode, as large as its effect on the actions is to be."""
+
+import functools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from environments import Counting
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+from ddpg import DDPG, DDPGConfig, UsageError
+from ddpg.checkpoints import checkpoint
+from ddpg.policies.exploration import GROWTH, INTERVAL, PerturbedExploration
+from ddpg.policies.noise import PARAMETER_NOISE
+
+CONFIG = DDPGConfig(
+    hidden=(4,),
+    learning_starts=0,
+    updates_per_call=10_000,
+    noise_scale=0.0,
+    parameter_noise=0.3,
+    optimizer="sgd",
+    jit=False,
+)
+
+
+class Shifted:
+    """A policy whose action is 0; disturbed by σ it is σ times a number, counted from 1."""
+
+    def __init__(self, output=0.0):
+        self.output, self.drawn = output, 0
+
+    def __call__(self, observations):
+        return np.full((len(observations), 2), self.output, np.float32)
+
+    def perturbed(self, rng, sigma):
+        self.drawn += 1
+        return Shifted(sigma * self.drawn)
+
+
+class Silent:
+    def sample(self, rng):
+        return 0.0
+
+    def reset(self, index):
+        pass
+
+
+def exploration(distance, count=1):
+    return PerturbedExploration(
+        np.random.default_rng(0),
+        0,
+        lambda step: 0.0,
+        distance=distance,
+        size=2,
+        make_noise=lambda shape: Silent(),
+        scale=0.0,
+        count=count,
+    )
+
+
+def test_an_episode_has_one_disturbance_and_every_environment_its_own():
+    behaviour, policy, states = exploration(0.25, 3), Shifted(), np.zeros((3, 1))
+    act = lambda: behaviour.act(policy, states, 1)[0]  # noqa: E731
+    behaviour.start(3)
+    np.testing.assert_allclose(act(), 0.25 * np.array([[1, 1], [2, 2], [3, 3]]))
+    np.testing.assert_allclose(act(), 0.25 * np.array([[1, 1], [2, 2], [3, 3]]))
+    behaviour.end_episode(1)
+    np.testing.assert_allclose(act(), 0.25 * np.array([[1, 1], [4, 4], [3, 3]]))
+    behaviour.start(3)
+    np.testing.assert_allclose(act()[0], [1, 1])  # 5 times 0.25, clipped
+
+
+@pytest.mark.parametrize(("first", "factors"), [(1.0, [GROWTH, 1 / GROWTH]), (0.99, [GROWTH, GROWTH])])
+def test_sigma_follows_the_distance(first, factors):
+    """The one disturbance is σ at its episode's beginning: at a distance of ``first`` times δ, then of that grown."""
+    behaviour, policy = exploration(0.5), Shifted()
+    behaviour.sigma = 0.5 * first
+    expected = 0.5 * first
+    for factor in factors:
+        behaviour.end_episode(0)
+        policy.drawn = 0
+        for _ in range(INTERVAL):
+            assert behaviour.sigma == pytest.approx(expected)
+            behaviour.act(policy, np.zeros((1, 1)), 1)
+        expected *= factor
+    assert behaviour.sigma == pytest.approx(expected)
+
+
+def test_weights_move_by_sigma_and_what_normalises_does_not():
+    agent = DDPG(Counting(5), CONFIG.replace(hidden=(300,), norm="layer"), seed=0)
+    names = [variable.name.rpartition("/")[2] for variable in agent.policy.variables]
+    before = agent.policy._program.parameters()
+    after = agent.policy.perturbed(np.random.default_rng(1), 0.1)._program.parameters()
+    moved = {}
+    for name, one, other in zip(names, before, after, strict=True):
+        moved.setdefault(name in ("gamma:0", "beta:0"), []).append((other - one).ravel())
+    assert len(moved[True]) == 2
+    assert not np.concatenate(moved[True]).any()
+    deltas = np.concatenate(moved[False])
+    assert len(deltas) > 1000
+    assert deltas.std() == pytest.approx(0.1, rel=0.1)
+    assert abs(deltas.mean()) < 0.01
+    for one, other in zip(before, agent.policy._program.parameters(), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_actions_are_the_disturbed_policys_and_stay_those_of_an_episode():
+    """In an environment that shows the step of the episode, the same states come again with other weights."""
+    agent = DDPG(Counting(4), CONFIG.replace(learning_starts=0), seed=0).learn(12)
+    stored = agent.replay.arrays()
+    moved = stored["actions"] - (agent.predict(stored["observations"])[0] - 1) / 3  # the box is [-2, 4]
+    assert (np.abs(moved) > 1e-6).all()
+    again = DDPG(Counting(4), CONFIG, seed=0).learn(12).replay.arrays()["actions"]
+    np.testing.assert_array_equal(stored["actions"], again)
+
+
+def test_normalised_observations_reach_the_disturbed_policy():
+    agent = DDPG(Counting(4), CONFIG.replace(normalize_observations=True), seed=0).learn(8)
+    assert np.isfinite(agent.replay.arrays()["actions"]).all()
+
+
+def test_a_vector_disturbs_each_by_itself():
+    vector = SyncVectorEnv([functools.partial(Counting, 5)] * 3, autoreset_mode=AutoresetMode.SAME_STEP)
+    actions = DDPG(vector, CONFIG, seed=0).learn(3).replay.arrays()["actions"][:, 0]
+    assert len(set(actions)) == 3
+
+
+def test_sigma_is_saved(tmp_path):
+    agent = DDPG(Counting(7), CONFIG, seed=0).learn(7 * 16)
+    assert agent.behaviour.sigma != 0.3
+    loaded = DDPG.load(agent.save(tmp_path / "saved"), Counting(7))
+    assert loaded.behaviour.sigma == agent.behaviour.sigma
+    for one in (agent, loaded):
+        one.env.episode = -1  # what its observations tell
+        one.learn(70)
+    for name, array in agent.replay.arrays().items():
+        np.testing.assert_array_equal(loaded.replay.arrays()[name], array)
+    without = DDPG.load(tmp_path / "saved", Counting(7), config=CONFIG.replace(parameter_noise=0.0))
+    assert without.learn(7).num_timesteps == 7 * 17
+
+
+def test_a_state_comes_back_as_it_was():
+    behaviour = exploration(0.5)
+    state = {PARAMETER_NOISE: np.array([0.25, 0.75, 6.0])}
+    behaviour.restore(state)
+    assert (behaviour.sigma, behaviour.state()[PARAMETER_NOISE].tolist()) == (0.25, [0.25, 0.75, 6.0])
+
+
+@pytest.mark.parametrize("state", [[0.0, 0, 0], [0.1, -1, 0], [0.1, 0, INTERVAL], [0.1, 0]])
+def test_a_state_that_cannot_be_is_refused(state, tmp_path):
+    agent = DDPG(Counting(7), CONFIG, seed=0)
+    path = agent.save(tmp_path / "saved")
+    manifest, groups = checkpoint.read(path)
+    groups["noise"]["parameter_noise"] = np.array(state, float)
+    added = ("format", "arrays", "sha256", "manifest_sha256")
+    checkpoint.write(path, {name: value for name, value in manifest.items() if name not in added}, groups)
+    with pytest.raises(UsageError, match="state of parameter_noise"):
+        DDPG.load(path)
+
+
+def test_weights_that_are_not_in_numpy_are_refused():
+    with pytest.raises(UsageError, match=r"parameter_noise=0\.3 .* no counterpart"):
+        DDPG(Counting(5), CONFIG.replace(activation=tf.sin))

@@ -1,0 +1,84 @@
+"""BLAS on one thread while a vector of environments is acted in, and as it was afterwards."""
+
+import threading
+
+import numpy as np
+import pytest
+import threadpoolctl
+
+from ddpg.policies import exploration
+from ddpg.policies.exploration import BoxExploration
+from ddpg.policies.noise import GaussianNoise
+
+
+class Library:
+    """Notes what it is set to."""
+
+    def __init__(self, num_threads):
+        self.num_threads, self.set = num_threads, []
+
+    def set_num_threads(self, num_threads):
+        self.set.append(num_threads)
+        self.num_threads = num_threads
+
+
+def test_libraries_take_one_thread_within_the_outermost_block_and_as_many_as_before_behind_it():
+    many, one, unknown = Library(6), Library(1), Library(None)
+    limit = exploration.SingleThreadBlocks([many, one, unknown])
+    with limit.block():
+        with limit.block():
+            assert many.set == [1]
+        assert many.set == [1]
+    with pytest.raises(ZeroDivisionError), limit.block():
+        1 / 0  # noqa: B018
+    assert many.set == [1, 6, 1, 6]
+    many.num_threads = 3  # somebody else's wish since
+    with limit.block():
+        pass
+    assert many.set[-2:] == [1, 3]
+    assert one.set == unknown.set == []
+
+
+def test_blocks_of_several_threads_end_with_the_last_of_them():
+    library = Library(2)
+    limit = exploration.SingleThreadBlocks([library])
+    within, leave = threading.Event(), threading.Event()
+
+    def hold():
+        with limit.block():
+            within.set()
+            leave.wait(20)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    assert within.wait(20)
+    with limit.block():
+        pass
+    assert library.set == [1]
+    leave.set()
+    thread.join(20)
+    assert library.set == [1, 2]
+
+
+def blas_threads():
+    return {each["num_threads"] for each in threadpoolctl.threadpool_info() if each["user_api"] == "blas"}
+
+
+@pytest.mark.parametrize(("count", "alone"), [(1, False), (2, True)])
+def test_a_vector_is_acted_in_on_one_thread(count, alone):
+    """Of NumPy's own BLAS, set to two threads before."""
+    seen = []
+
+    def policy(observations):
+        seen.append(blas_threads())
+        return np.zeros((len(observations), 1), np.float32)
+
+    with threadpoolctl.threadpool_limits(2, user_api="blas"):
+        rng = np.random.default_rng(0)
+        behaviour = BoxExploration(
+            rng, 0, lambda step: 0.0, size=1, make_noise=lambda shape: GaussianNoise(0.1, shape), scale=0.1
+        )
+        behaviour.start(count)
+        behaviour.act(policy, np.zeros((count, 3), np.float32), 0)
+        assert seen == [{1} if alone else {2}]
+        assert blas_threads() == {2}

@@ -1,0 +1,282 @@
+"""The replay ring."""
+
+import numpy as np
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+
+from ddpg import Batch, ReplayBuffer, UsageError
+from ddpg.replay.observation_store import ObservationStore
+
+
+def fill(buffer, start, count):
+    """Add transitions numbered from ``start``; every field tells its number."""
+    numbers = np.arange(start, start + count, dtype=np.float32)
+    column = numbers[:, None]
+    buffer.add(column * [1, 10], column + 0.5, numbers, column * [1, 10] + 1, numbers % 2 == 0, numbers % 3 == 0)
+
+
+@given(st.integers(1, 20), st.lists(st.integers(1, 30), min_size=1, max_size=10))
+def test_ring_keeps_the_newest(capacity, counts):
+    buffer = ReplayBuffer(capacity, (2,), 1)
+    for index, count in enumerate(counts):
+        fill(buffer, sum(counts[:index]), count)
+    total = sum(counts)
+    assert len(buffer) == min(total, capacity)
+    arrays = buffer.arrays()
+    assert sorted(arrays["rewards"][:, 0]) == list(range(max(0, total - capacity), total))
+    np.testing.assert_array_equal(arrays["next_observations"], arrays["observations"] + 1)
+    np.testing.assert_array_equal(arrays["actions"], arrays["rewards"] + 0.5)
+    np.testing.assert_array_equal(arrays["terminated"], arrays["rewards"] % 2 == 0)
+    np.testing.assert_array_equal(arrays["truncated"], arrays["rewards"] % 3 == 0)
+
+
+def test_samples_have_leading_axes_and_consistent_rows(rng):
+    buffer = ReplayBuffer(50, (2,), 1)
+    fill(buffer, 0, 40)
+    batch = buffer.sample(rng, 5, 7)
+    assert [field.shape for field in batch] == [(5, 7, 2), (5, 7, 1), (5, 7, 1), (5, 7, 2), (5, 7, 1)]
+    assert all(field.dtype == np.float32 for field in batch)
+    np.testing.assert_array_equal(batch.actions, batch.rewards + 0.5)
+    np.testing.assert_array_equal(batch.observations[..., 1:], batch.rewards * 10)
+    assert batch.rewards.max() < 40  # never a row that was not written
+
+
+def test_sampling_is_uniform(rng):
+    buffer = ReplayBuffer(10, (2,), 1)
+    fill(buffer, 0, 10)
+    counts = np.bincount(buffer.sample(rng, 100, 1000).rewards.astype(int).ravel(), minlength=10)
+    assert np.abs(counts / 1e5 - 0.1).max() < 0.005
+
+
+@pytest.mark.parametrize(("capacity", "restored"), [(8, 8), (8, 20), (20, 20)])
+def test_restore_goes_on_where_it_was(capacity, restored):
+    buffer, other = ReplayBuffer(capacity, (2,), 1), ReplayBuffer(restored, (2,), 1)
+    fill(buffer, 0, 8)
+    fill(buffer, 8, 3)
+    other.restore(buffer.state())
+    fill(other, 11, 2)
+    fill(buffer, 11, 2)
+    rewards = other.arrays()["rewards"][:, 0]
+    if capacity == restored:
+        np.testing.assert_array_equal(rewards, buffer.arrays()["rewards"][:, 0])
+    else:
+        np.testing.assert_array_equal(rewards, np.arange(3, 13))
+
+
+def test_errors(rng):
+    with pytest.raises(UsageError, match="capacity 0"):
+        ReplayBuffer(0, (2,), 1)
+    buffer = ReplayBuffer(4, (2,), 1)
+    with pytest.raises(UsageError, match="empty"):
+        buffer.sample(rng, 1, 1)
+    large = ReplayBuffer(10, (2,), 1)
+    fill(large, 0, 10)
+    with pytest.raises(UsageError, match="10 stored transitions do not fit"):
+        buffer.restore(large.state())
+    with pytest.raises(UsageError, match="observations has shape"):
+        ReplayBuffer(10, (3,), 1).restore(large.state())
+    with pytest.raises(UsageError, match="observations has dtype float32, expected uint8"):
+        ReplayBuffer(10, (2,), 1, np.uint8).restore(large.state())
+
+
+def test_padding_adds_rows_of_zeros():
+    batch = Batch(*(np.ones((2, 3, size), np.float32) for size in (4, 1, 1, 4, 1)))
+    padded = batch.padded(5)
+    for before, after in zip(batch, padded, strict=True):
+        np.testing.assert_array_equal(after[:2], before)
+        assert after.shape == (5, *before.shape[1:])
+        assert not after[2:].any()
+        assert after.dtype == before.dtype
+
+
+def test_a_batch_without_some_fields_iterates_over_the_others():
+    batch = Batch(*range(5), discounts=5)
+    assert [*batch] == [0, 1, 2, 3, 4, 5]
+    assert batch.map(str) == Batch("0", "1", "2", "3", "4", "5", None)
+    assert batch.replace(rewards=7).rewards == 7
+
+
+# -- each observation once ----------------------------------------------------------------------------
+
+
+def test_bytes_of_a_transition_of_half_cheetah():
+    """68 of s, 24 of a, 4 of r, 2 flags, 4 to find s′: and an episode of 1000 steps has one s more."""
+    buffer = ReplayBuffer(3000, (17,), 6)
+    path = np.random.default_rng(0).normal(size=(3001, 17)).astype(np.float32)
+    cut = np.arange(1, 3001) % 1000 == 0
+    buffer.add(path[:-1], np.zeros((3000, 6)), np.zeros(3000), path[1:], np.zeros(3000, bool), cut, [0] * 3000)
+    assert buffer.nbytes == 3000 * 102 + 3 * 68
+    assert buffer.nbytes / 3000 <= 0.45 * 308  # of Stable-Baselines3's
+    stored = buffer.arrays()
+    np.testing.assert_array_equal(stored["observations"], path[:-1])
+    np.testing.assert_array_equal(stored["next_observations"], path[1:])
+
+
+class Remembered:
+    """One transition of the plain model: its fields, its lane, and the one that follows."""
+
+    def __init__(self, env_index, before, reward, after, terminated, truncated):
+        self.env_index, self.before, self.reward, self.after = env_index, before, reward, after
+        self.terminated, self.truncated, self.successor = terminated, truncated, None
+
+
+class Ring(RuleBasedStateMachine):
+    """A ring against a list, for observations so few that a new episode often starts where the last one ended."""
+
+    gamma = 0.5
+
+    @initialize(capacity=st.integers(1, 9))
+    def start(self, capacity):
+        self.buffer = ReplayBuffer(capacity, (1,), 1, np.uint8)
+        self.kept, self.newest, self.slots = [], {}, set()
+
+    @rule(
+        steps=st.lists(
+            st.tuples(st.integers(0, 2), st.booleans(), st.integers(0, 1), st.integers(0, 9), *[st.booleans()] * 2),
+            min_size=5,
+            max_size=30,
+        )
+    )
+    def add(self, steps):
+        rows = []
+        for env_index, goes_on, observation, reward, terminated, truncated in steps:
+            last = self.newest.get(env_index)
+            before = last.after if goes_on and last is not None else observation
+            row = Remembered(env_index, before, reward, reward % 2, terminated, truncated)
+            if last is not None and last in self.kept and last.after == before:
+                last.successor = row
+            self.newest[env_index] = None if terminated or truncated else row
+            self.kept = [*self.kept, row][-self.buffer.capacity :]
+            rows.append(row)
+        column = lambda name: np.array([getattr(row, name) for row in rows], np.float32)  # noqa: E731
+        flags = [column(name) > 0 for name in ("terminated", "truncated")]
+        self.buffer.add(
+            *(column("before")[:, None], column("reward")[:, None], column("reward"), column("after")[:, None]),
+            *flags,
+            [row.env_index for row in rows],
+        )
+
+    @rule(env_index=st.one_of(st.none(), st.integers(0, 2)))
+    def end_episodes(self, env_index):
+        self.buffer.end_episodes(env_index)
+        self.newest = {} if env_index is None else {**self.newest, env_index: None}
+
+    @rule(more=st.integers(0, 2))
+    def save_and_restore(self, more):
+        other = ReplayBuffer(self.buffer.capacity + more, (1,), 1, np.uint8)
+        other.restore(self.buffer.state())
+        self.buffer, self.newest = other, {}
+
+    @invariant()
+    def rows_are_the_list(self):
+        size = len(self.buffer)
+        assert size == len(self.kept)
+        rows = self.buffer.newest(size)
+        stored = self.buffer.arrays()
+        for name, field in (("observations", "before"), ("next_observations", "after"), ("rewards", "reward")):
+            assert stored[name][rows, 0].tolist() == [getattr(row, field) for row in self.kept]
+        for name in ("terminated", "truncated"):
+            assert stored[name][rows, 0].tolist() == [getattr(row, name) for row in self.kept]
+        if size:
+            alone = sum(row.successor is None for row in self.kept)
+            assert len(self.buffer.state()["last_observations"]) == alone
+
+    @invariant()
+    def returns_are_the_lists(self):
+        if not self.kept:
+            return
+        for n_steps in (1, 2, 4):
+            batch = self.buffer.gather(self.buffer.newest(len(self.buffer)), n_steps, self.gamma)
+            for index, row in enumerate(self.kept):
+                path = [row]
+                while len(path) < n_steps and path[-1].successor is not None:
+                    path.append(path[-1].successor)
+                assert batch.rewards[index, 0] == sum(self.gamma**k * step.reward for k, step in enumerate(path))
+                assert batch.next_observations[index, 0] == path[-1].after
+                assert batch.terminated[index, 0] == path[-1].terminated
+                if n_steps > 1:
+                    assert batch.discounts[index, 0] == self.gamma ** len(path)
+
+
+def test_ring_is_a_list_whatever_happens():
+    # Not shrunk when it fails, which takes minutes: the examples are short.
+    quick = settings(max_examples=40, stateful_step_count=10, phases=[Phase.generate], deadline=None)
+    run_state_machine_as_test(Ring, settings=quick)
+
+
+def test_returns_end_where_episodes_do(rng):
+    """Two lanes, by turns: 0 is terminated after three steps, 1 goes on. γ = 0.5, n = 3."""
+    buffer = ReplayBuffer(20, (1,), 1)
+    for step in range(4):
+        before = np.array([[step % 3], [10 + step]], np.float32)
+        ended = np.array([step == 2, False])
+        buffer.add(before, np.zeros((2, 1)), np.array([1, 8]) + step, before + 1, ended, np.zeros(2, bool))
+    batch = buffer.gather(np.array([[0, 2, 4, 6], [1, 3, 5, 7]]), 3, 0.5)
+    assert batch.rewards[..., 0].tolist() == [
+        [1 + 1 + 0.75, 2 + 1.5, 3, 4],
+        [8 + 4.5 + 2.5, 9 + 5 + 2.75, 10 + 5.5, 11],
+    ]
+    assert batch.next_observations[..., 0].tolist() == [[3, 3, 3, 1], [13, 14, 14, 14]]
+    assert batch.terminated[..., 0].tolist() == [[1, 1, 1, 0], [0, 0, 0, 0]]
+    assert batch.discounts[..., 0].tolist() == [[0.125, 0.25, 0.5, 0.5], [0.125, 0.125, 0.25, 0.5]]
+
+
+def saved(**changes):
+    """A full ring of four, whose oldest row is 1: 1 → 2 → 3, and 0, which is terminal."""
+    state = {
+        "observations": np.zeros((4, 1), np.float32),
+        "last_observations": np.zeros((2, 1), np.float32),
+        "successors": np.array([-1, 2, 3, -1], np.int32),
+        "actions": np.zeros((4, 1), np.float32),
+        "rewards": np.zeros((4, 1), np.float32),
+        "terminated": np.array([[1], [0], [0], [0]], np.uint8),
+        "truncated": np.zeros((4, 1), np.uint8),
+        "position": np.asarray(1),
+    }
+    return state | {name: np.asarray(value, state[name].dtype) for name, value in changes.items()}
+
+
+def test_what_could_be_saved_is_restored():
+    buffer = ReplayBuffer(4, (1,), 1)
+    buffer.restore(saved())
+    for name, array in buffer.state().items():
+        np.testing.assert_array_equal(array, saved()[name])
+    assert ReplayBuffer(9, (1,), 1).restore(saved()) == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"successors": [-1, 2, 3, 4]}, "1 rows? without|has 2 last observations, expected 1"),
+        ({"successors": [-1, 2, 4, -1]}, "row 2 has the successor 4, expected a newer one of the 4 rows"),
+        ({"successors": [-1, 2, -2, -1]}, "row 2 has the successor -2"),
+        ({"successors": [-1, 2, 1, -1]}, "row 2 has the successor 1, expected a newer"),
+        ({"successors": [-1, 1, 3, -1]}, "row 1 has the successor 1, expected a newer"),
+        ({"successors": [-1, 3, 3, -1]}, "the successor of two rows"),
+        ({"successors": [-1, 2, 3]}, r"successors has shape \(3,\)"),
+        ({"terminated": [[1], [1], [0], [0]]}, "row 1 has the successor 2, .* none after an end"),
+        ({"truncated": [[0], [0], [1], [0]]}, "row 2 has the successor 3, .* none after an end"),
+        ({"terminated": [[2], [0], [0], [0]]}, "terminated holds 2, expected flags"),
+        ({"last_observations": np.zeros((2, 2))}, r"last_observations has shape \(2, 2\)"),
+    ],
+)
+def test_what_could_not_be_saved_is_refused(changes, message):
+    with pytest.raises(UsageError, match=message):
+        ReplayBuffer(9, (1,), 1).restore(saved(**changes))
+
+
+@pytest.mark.parametrize(("env_index", "linked"), [(None, [False, False]), (1, [True, False]), (0, [False, True])])
+def test_an_episode_that_is_ended_is_not_linked_to_what_comes_next(env_index, linked):
+    """Of two lanes whose next observation is their s′; what was ended begins anew."""
+    observations = ObservationStore(8, (1,), np.float32)
+    for row in (0, 1):  # lanes 0 and 1
+        observations.rows[row] = row
+        observations.connect(row, row, np.float32([10 + row]), ended=False)
+    observations.end_episodes(env_index)
+    for row in (2, 3):
+        observations.rows[row] = 8 + row
+        observations.connect(row, row - 2, np.float32([20 + row]), ended=False)
+    assert observations.following(np.arange(2))[1].tolist() == linked
+    assert observations.after(np.arange(4))[:, 0].tolist() == [10, 11, 22, 23]

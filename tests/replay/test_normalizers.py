@@ -1,0 +1,101 @@
+"""Running statistics against those of everything at once, and by hand."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ddpg import UsageError
+from ddpg.replay.normalizers import ObservationNormalizer, RewardNormalizer
+
+
+@given(st.lists(st.integers(0, 5), min_size=1, max_size=8), st.floats(-1e3, 1e3))
+def test_moments_are_those_of_everything_at_once(counts, shift):
+    rng = np.random.default_rng(0)
+    parts = [shift + rng.normal(size=(count, 2, 3)) for count in [*counts, 2]]
+    normaliser = ObservationNormalizer((2, 3))
+    for part in parts:
+        normaliser.update(part)
+    everything = np.concatenate(parts)
+    state = normaliser.state()
+    assert state["count"] == len(everything)
+    np.testing.assert_allclose(state["mean"], everything.mean(axis=0), rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(state["squares"] / len(everything), everything.var(axis=0), rtol=1e-6, atol=1e-9)
+
+
+def test_observations_by_hand():
+    """1, 3, 5, 7: mean 4, variance 5. The second number never changes."""
+    normaliser = ObservationNormalizer((2,))
+    np.testing.assert_allclose(normaliser(np.array([[3.0, -20.0]], np.float32)), [[3, -10]])  # nothing is known yet
+    normaliser.update(np.array([[1, 2], [3, 2], [5, 2]], np.float32))
+    normaliser.update(np.array([[7, 2]], np.float32))
+    raw = np.array([[[4, 2], [9, 2]], [[1e6, 3], [-1e6, 1]]], np.float32)
+    scaled = normaliser(raw)
+    np.testing.assert_allclose(scaled, [[[0, 0], [np.sqrt(5), 0]], [[10, 10], [-10, -10]]], rtol=1e-6)
+    assert scaled.dtype == np.float32
+    assert raw[0, 1, 0] == 9  # what is given stays as it is
+    assert normaliser.state()["count"] == 4
+
+
+def test_scale_of_returns_by_hand():
+    """γ = 0.5. Lane 0: G = 2, 3, 1.5 + 0 at the end; then 4 anew. Lane 1: G = -20."""
+    normaliser = RewardNormalizer(0.5)
+    assert normaliser.scale == 1
+    normaliser.update(np.zeros(2), np.zeros(2, bool), [0, 1])
+    assert normaliser.scale == 1  # not 0
+    normaliser = RewardNormalizer(0.5)
+    seen = []
+    for rewards, ended, env_indices in [([2.0], [False], [0]), ([2.0], [False], [0]), ([0.0], [True], [0])]:
+        normaliser.update(np.array(rewards), np.array(ended), env_indices)
+    seen += [2, 3, 1.5]
+    assert normaliser.scale == pytest.approx(max(np.std(seen), 3 / 5))
+    normaliser.update(np.array([4.0, -20.0]), np.array([False, False]), [0, 1])
+    seen += [4, -20]
+    assert normaliser.scale == pytest.approx(max(np.std(seen), 20 / 5)) == pytest.approx(np.std(seen))
+    normaliser.end_episodes(0)
+    normaliser.update(np.array([1.0, 10.0]), np.array([False, False]), [0, 1])
+    seen += [1, 0]  # lane 1 went on, with -10 + 10
+    assert normaliser.scale == pytest.approx(np.std(seen))
+    normaliser.end_episodes()
+    normaliser.update(np.array([1.0, 5.0]), np.array([False, False]), [0, 1])
+    assert normaliser.scale == pytest.approx(np.std([*seen, 1, 5]))
+
+
+def test_a_rare_large_return_counts_by_its_size():
+    normaliser = RewardNormalizer(0.9)
+    normaliser.update(np.array([100.0] + [0.0] * 999), np.ones(1000, bool), [0] * 1000)
+    assert normaliser.scale == 20 > np.std([100.0] + [0.0] * 999)
+
+
+@pytest.mark.parametrize("make", [lambda: ObservationNormalizer((2,)), lambda: RewardNormalizer(0.9)])
+def test_saved_statistics(make, rng):
+    one, other = make(), make()
+    values = rng.normal(size=(50, 2))
+    arguments = (values,) if isinstance(one, ObservationNormalizer) else (values[:, 0], np.ones(50, bool), [0] * 50)
+    one.update(*arguments)
+    other.restore(one.state())
+    for name, array in one.state().items():
+        np.testing.assert_array_equal(array, other.state()[name])
+    one.update(*arguments)
+    other.update(*arguments)
+    for name, array in one.state().items():
+        np.testing.assert_array_equal(array, other.state()[name])
+    state = one.state()
+    for changes, message in [
+        ({"mean": np.zeros(7)}, r"mean of the .* is float64 \(7,\), expected"),
+        ({"mean": state["mean"].astype(np.float32)}, "is float32"),
+        ({"count": np.asarray(-1)}, "below 0"),
+        ({"count": np.asarray(1.0)}, "count of the .* is float64"),
+        ({"squares": state["squares"] - 1e9}, "below 0"),
+    ]:
+        with pytest.raises(UsageError, match=message):
+            other.restore(state | changes)
+    with pytest.raises(UsageError, match=r"is nothing, expected|is -1"):
+        other.restore({})
+
+
+def test_a_largest_return_that_cannot_be():
+    normaliser = RewardNormalizer(0.9)
+    for bad in (np.asarray(-1.0), np.zeros(1), np.asarray(1)):
+        with pytest.raises(UsageError, match="the largest return is"):
+            normaliser.restore(normaliser.state() | {"largest": bad})

@@ -1,0 +1,138 @@
+"""Priorities by hand, and what is drawn by them."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from ddpg import ReplayBuffer, UsageError
+from ddpg.replay.priorities import Priorities
+from ddpg.replay.sampling import Sampler
+
+
+def stored(buffer, count):
+    column = np.arange(count, dtype=np.float32)
+    flags = np.zeros(count, bool)
+    buffer.add(column[:, None], column[:, None], column, column[:, None], flags, flags)
+
+
+@pytest.mark.parametrize(
+    ("kind", "exponent", "expected"),
+    [
+        ("proportional", None, [1e-6**0.6, 0.5**0.6, 1, 32**0.6]),
+        ("proportional", 1.0, [0, 0.5, 1, 32]),
+        ("lap", None, [1, 1, 1, 4]),  # 32^0.4 = 2^2
+        ("lap", 0.0, [1, 1, 1, 1]),
+    ],
+)
+def test_priorities_of_errors(kind, exponent, expected):
+    priorities = Priorities(kind, exponent, 6)
+    priorities.update(np.array([[3, 2], [1, 0]]), np.array([[32, -1], [0.5, 0]], np.float32))
+    np.testing.assert_allclose(priorities.state(4)["priorities"], expected, rtol=1e-5, atol=2e-6)
+    priorities.add(np.array([4, 5]))  # new ones get the largest so far
+    np.testing.assert_allclose(priorities.state(6)["priorities"][4:], max(expected), rtol=1e-5)
+    priorities.update(np.arange(6), np.zeros(6))
+    priorities.add(np.array([5]))  # so far, not now
+    assert priorities.state(6)["priorities"][5] == pytest.approx(max(expected), rel=1e-5)
+
+
+def test_weights_by_hand():
+    """Priorities 1, 3 and 4 of three: P = 1/8, 3/8, 1/2; N·P = 3/8, 9/8, 3/2; the rarest of a minibatch weighs 1."""
+    priorities = Priorities("proportional", 1.0, 3)
+    priorities.update(np.arange(3), np.array([1.0, 3.0, 4.0]))
+    rows = np.array([[0, 1, 2, 1], [1, 2, 2, 2]])
+    expected = np.array([[1, 1 / 3, 1 / 4, 1 / 3], [1, 3 / 4, 3 / 4, 3 / 4]])
+    for correction in (0.0, 0.5, 1.0):
+        weights = priorities.weights(rows, 3, correction)
+        np.testing.assert_allclose(weights, expected[..., None] ** correction, rtol=1e-5)
+        assert weights.dtype == np.float32
+    assert Priorities("lap", None, 3).weights(rows, 3, 1.0) is None
+
+
+def test_draws_are_in_proportion(rng):
+    """Rows 0 to 3 with priorities 1, 2, 3, 4 of a memory with room for more."""
+    buffer = ReplayBuffer(7, (1,), 1)
+    stored(buffer, 4)
+    sampler = Sampler(buffer, 1, 0.9, Priorities("proportional", 1.0, 7))
+    first, rows = sampler.sample(rng, 4, 5000, 1.0)
+    assert stats.chisquare(np.bincount(rows.ravel(), minlength=4)).pvalue > 0.001  # all new: alike
+    np.testing.assert_array_equal(first.weights, 1)
+    np.testing.assert_array_equal(first.discounts, np.float32(0.9))
+    sampler.update(np.arange(4), np.arange(1.0, 5))
+    batch, rows = sampler.sample(rng, 4, 5000, 1.0)
+    assert stats.chisquare(np.bincount(rows.ravel(), minlength=4), 2000 * np.arange(1, 5)).pvalue > 0.001
+    np.testing.assert_array_equal(batch.rewards[..., 0], rows)
+    np.testing.assert_allclose(batch.weights[..., 0], 1 / (1 + rows), rtol=1e-5)
+
+
+class Largest:
+    """Stands in for a generator: every number is the largest below 1."""
+
+    def random(self, shape):
+        return np.full(shape, np.nextafter(1.0, 0.0))
+
+
+def test_the_largest_random_number_draws_a_row_that_there_is(rng):
+    """Sums are rounded, so that some sets of priorities seem to end before their sum does."""
+    for size in range(1, 16):
+        for _ in range(40):
+            priorities = Priorities("proportional", 1.0, 16)
+            priorities.update(np.arange(size), rng.exponential(size=size))
+            (row,) = priorities.draw(Largest(), (1,), size)
+            assert row == size - 1
+
+
+def test_rows_that_are_overwritten_are_new_again(rng):
+    buffer = ReplayBuffer(3, (1,), 1)
+    stored(buffer, 3)
+    sampler = Sampler(buffer, 1, 0.9, Priorities("lap", 1.0, 3))
+    sampler.sample(rng, 1, 1, 1.0)
+    sampler.update(np.arange(3), np.array([7.0, 2.0, 5.0]))
+    stored(buffer, 2)  # in place of rows 0 and 1
+    assert sampler.state()["priorities"].tolist() == [7, 7, 5]
+
+
+@pytest.mark.parametrize("capacity", [5, 9])
+def test_a_restored_memory_draws_what_the_saved_one_draws(rng, capacity):
+    made = []
+    for size in (5, capacity):
+        buffer = ReplayBuffer(size, (1,), 1)
+        made.append((buffer, Sampler(buffer, 1, 0.9, Priorities("proportional", None, size))))
+    (buffer, sampler), (other_buffer, other) = made
+    for _ in range(2):
+        stored(buffer, 4)  # the ring goes round: its oldest is row 3
+    sampler.sample(rng, 1, 1, 1.0)
+    sampler.update(buffer.newest(4), np.array([1.0, 9.0, 0.1, 3.0]))
+    stored(buffer, 1)  # not drawn from yet
+    other.restore(sampler.state())
+    for a, b in zip((buffer, sampler), (other_buffer, other), strict=True):
+        one, another = a.state(), b.state()
+        if capacity == 5:
+            for name, array in one.items():
+                np.testing.assert_array_equal(array, another[name])
+    assert sampler.state()["priorities"][buffer.newest(5)].tolist() == (
+        other.state()["priorities"][other_buffer.newest(5)].tolist()
+    )
+    if capacity == 5:
+        draws = [s.sample(np.random.default_rng(3), 4, 8, 0.4)[1].tolist() for s in (sampler, other)]
+        assert draws[0] == draws[1]
+
+
+def test_priorities_that_cannot_be(rng):
+    buffer = ReplayBuffer(3, (1,), 1)
+    stored(buffer, 3)
+    sampler = Sampler(buffer, 1, 0.9, Priorities("lap", None, 3))
+    state = sampler.state()
+    for bad in (np.ones(2), np.ones(3, np.float32), np.array([1.0, 0.0, 1.0]), np.array([1.0, -1.0, 1.0])):
+        with pytest.raises(UsageError, match="priorities of 3 replay rows must be as many numbers > 0"):
+            sampler.restore(state | {"priorities": bad})
+    with pytest.raises(UsageError, match=r"the largest priority is 0\.5, expected at least 1\.0"):
+        sampler.restore(state | {"largest_priority": np.asarray(0.5)})
+    sampler.restore(buffer.state())  # of a memory without priorities: all count as new
+    assert sampler.state()["priorities"].tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize("kind", [None, "lap"])
+def test_an_empty_memory(rng, kind):
+    priorities = kind and Priorities(kind, None, 3)
+    with pytest.raises(UsageError, match="replay buffer is empty"):
+        Sampler(ReplayBuffer(3, (1,), 1), 1, 0.9, priorities).sample(rng, 1, 1, 1.0)

@@ -1,0 +1,326 @@
+"""Callbacks under the names that Stable-Baselines3's users know; numbers of 20 steps in episodes of 4, by hand."""
+
+import types
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import tensorflow as tf
+from environments import Counting
+from gymnasium.vector import SyncVectorEnv
+
+from ddpg import (
+    DDPG,
+    Callback,
+    CallbackList,
+    CheckpointCallback,
+    CSVCallback,
+    DDPGConfig,
+    EvalCallback,
+    StopTrainingOnMaxEpisodes,
+    StopTrainingOnNoModelImprovement,
+    StopTrainingOnRewardThreshold,
+    TensorBoardCallback,
+    TrackerCallback,
+    UsageError,
+)
+from ddpg.checkpoints import checkpoint
+from ddpg.runs.evaluation import Evaluation
+from ddpg.runs.run_directory import read_table
+
+CONFIG = DDPGConfig(hidden=(4,), learning_starts=5, batch_size=4, updates_per_call=1, jit=False, optimizer="sgd")
+IDLE = CONFIG.replace(learning_starts=100_000)
+
+
+class Scripted(Counting):
+    """Episodes of one step, whose rewards are told."""
+
+    def __init__(self, *rewards):
+        super().__init__(1)
+        self.rewards = rewards
+
+    def step(self, action):
+        observation, _, *rest = super().step(action)
+        return observation, float(self.rewards[self.episode]), *rest
+
+
+class Losses(Callback):
+    """Notes what updates report."""
+
+    def __init__(self):
+        self.rows = []
+
+    def on_update(self, agent, metrics):
+        self.rows.append((agent.num_timesteps, metrics["critic_loss"]))
+
+    def mean(self, after, until):
+        return np.mean([loss for step, loss in self.rows if after < step <= until])
+
+
+class Tracker:
+    """Has what trackers have, and notes it."""
+
+    def __init__(self):
+        self.calls = []
+
+    def init(self, **options):
+        self.calls.append(("init", options))
+
+    def log(self, scalars, step):
+        self.calls.append((step, scalars))
+
+    def finish(self):
+        self.calls.append("finish")
+
+
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory):
+    """An agent that learned for 20 steps with all callbacks beside it."""
+    folder, losses, tracker = tmp_path_factory.mktemp("watched"), Losses(), Tracker()
+    evaluation = EvalCallback(
+        Scripted(1.0, 3.0, 2.0, 9.0), n_eval_episodes=1, eval_freq=6, best_model_save_path=folder / "best"
+    )
+    logs = [
+        CSVCallback(folder / "csv", log_interval=8),
+        TensorBoardCallback(folder / "tb", log_interval=8),
+        TrackerCallback(tracker, log_interval=8, project="p"),
+    ]
+    saving = CheckpointCallback(7, folder / "saved", save_replay_buffer=True)
+    agent = DDPG(Counting(4), CONFIG, seed=0).learn(20, CallbackList([evaluation, losses, CallbackList(logs), saving]))
+    return types.SimpleNamespace(
+        agent=agent, folder=folder, losses=losses, tracker=tracker, evaluation=evaluation, logs=logs
+    )
+
+
+def test_watching_changes_nothing_that_is_learned(watched):
+    alone = DDPG(Counting(4), CONFIG, seed=0).learn(20).get_parameters()
+    for name, value in watched.agent.get_parameters().items():
+        np.testing.assert_array_equal(value, alone[name], name)
+
+
+def test_a_watcher_that_explores_leaves_the_agents_random_numbers_as_they_are():
+    told = EvalCallback(Counting(4), n_eval_episodes=1, eval_freq=6, deterministic=False)
+    noisy = CONFIG.replace(noise_scale=0.5)
+    watched, alone = DDPG(Counting(4), noisy, seed=0).learn(20, told), DDPG(Counting(4), noisy, seed=0).learn(20)
+    for name, value in watched.get_parameters().items():
+        np.testing.assert_array_equal(value, alone.get_parameters()[name], name)
+
+
+def test_evaluations_come_at_multiples_of_the_interval_and_the_best_is_saved(watched):
+    found = [(step, evaluation.mean_return) for step, evaluation in watched.evaluation.evaluations]
+    assert found == [(6, 1.0), (12, 3.0), (18, 2.0)]
+    assert (watched.evaluation.best_mean_reward, watched.evaluation.last_mean_reward) == (3.0, 2.0)
+    manifest, groups = checkpoint.read(watched.folder / "best" / "best_model")
+    assert (manifest["num_timesteps"], "replay" in groups) == (12, False)
+
+
+def test_of_equal_evaluations_the_first_is_the_best(tmp_path):
+    best = EvalCallback(Scripted(3.0, 3.0), n_eval_episodes=1, eval_freq=6, best_model_save_path=tmp_path)
+    DDPG(Counting(4), CONFIG, seed=0).learn(12, best)
+    assert len(best.evaluations) == 2
+    assert checkpoint.read(tmp_path / "best_model")[0]["num_timesteps"] == 6
+
+
+class Seeded(Counting):
+    """Notes the seeds of its resets."""
+
+    def __init__(self):
+        super().__init__(2)
+        self.seeds = []
+
+    def reset(self, *, seed=None, options=None):
+        self.seeds += [] if seed is None else [seed]
+        return super().reset(seed=seed, options=options)
+
+
+def test_evaluations_see_the_same_episodes_and_not_those_of_training():
+    learned, watched, chosen = (Seeded() for _ in range(3))
+    callbacks = [EvalCallback(watched, eval_freq=6), EvalCallback(chosen, eval_freq=6, seed=9)]
+    DDPG(learned, CONFIG, seed=3).learn(12, callbacks)
+    assert chosen.seeds == [9, 9]
+    (seed,) = {*watched.seeds}
+    assert len(watched.seeds) == 2
+    assert seed not in (3, *learned.seeds)  # nor the agent's own, which others may seed their environments by
+
+
+def test_another_call_of_learn_counts_from_where_the_agent_is():
+    told, agent = EvalCallback(Counting(2), n_eval_episodes=1, eval_freq=6), DDPG(Counting(4), CONFIG, seed=0)
+    agent.learn(8).learn(6, told)
+    assert [step for step, _ in told.evaluations] == [12]
+
+
+def test_checkpoints_have_no_memory_unless_it_is_asked_for(tmp_path):
+    DDPG(Counting(4), CONFIG, seed=0).learn(5, CheckpointCallback(5, tmp_path))
+    assert "replay" not in checkpoint.read(tmp_path / "5")[1]
+
+
+def test_checkpoints_are_of_multiples_of_the_interval(watched):
+    assert sorted(path.name for path in (watched.folder / "saved").iterdir()) == ["14", "7"]
+    manifest, groups = checkpoint.read(watched.folder / "saved" / "14")
+    assert (manifest["num_timesteps"], "replay" in groups) == (14, True)
+
+
+def test_tables_are_those_of_a_run(watched):
+    metrics, episodes, evaluations = (
+        read_table(watched.folder / "csv" / f"{name}.csv") for name in ("metrics", "episodes", "evaluations")
+    )
+    assert [(row["timesteps"], row["n_updates"]) for row in metrics] == [("8", "3.0"), ("16", "11.0"), ("20", "15.0")]
+    assert {(row["ep_rew_mean"], row["ep_len_mean"]) for row in metrics} == {("10.0", "4.0")}
+    means = [watched.losses.mean(*between) for between in ((0, 8), (8, 16), (16, 20))]
+    np.testing.assert_allclose([float(row["critic_loss"]) for row in metrics], means)
+    assert [tuple(row.values()) for row in episodes] == [(str(step), "10.0", "4") for step in (4, 8, 12, 16, 20)]
+    assert [(row["timesteps"], row["mean_return"]) for row in evaluations] == [
+        ("6", "1.0"),
+        ("12", "3.0"),
+        ("18", "2.0"),
+    ]
+
+
+def test_events_and_trackers_tell_the_same(watched):
+    (path,) = (watched.folder / "tb").iterdir()
+    events = [
+        (event.step, {value.tag: value.simple_value for value in event.summary.value})
+        for event in tf.compat.v1.train.summary_iterator(str(path))
+        if event.summary.value
+    ]
+    (started, options), *logged, finished = watched.tracker.calls
+    assert (started, options["project"], options["config"]["batch_size"], finished) == ("init", "p", 4, "finish")
+    assert [step for step, _ in logged] == [step for step, _ in events] == [6, 8, 12, 16, 18, 20]
+    for (_, one), (_, other) in zip(logged, events, strict=True):
+        assert one.keys() == other.keys()
+        assert all(one[tag] == pytest.approx(other[tag]) for tag in one if tag != "time/fps")
+    assert logged[0][1] == {"eval/mean_reward": 1.0, "eval/mean_ep_length": 1.0, "eval/clipped_actions": 0}
+    assert logged[1][1]["rollout/ep_rew_mean"] == 10
+    assert logged[1][1]["train/critic_loss"] == watched.losses.mean(0, 8)
+
+
+@pytest.fixture(scope="module")
+def idle():
+    """An agent in episodes of 4 steps that acts and never learns."""
+    return DDPG(Counting(4), IDLE, seed=0)
+
+
+def test_tables_are_gone_on_with_and_begun_anew_by_an_agent_that_begins(idle, tmp_path):
+    csv = CSVCallback(tmp_path, log_interval=1_000)
+    begun = idle.num_timesteps
+    for _ in range(2):
+        idle.learn(4, csv)
+    rows = read_table(tmp_path / "metrics.csv")
+    assert [int(row["timesteps"]) - begun for row in rows] == [4, 8]
+    assert float(rows[1]["seconds"]) > float(rows[0]["seconds"])
+    DDPG(Counting(4), IDLE, seed=1).learn(4, CSVCallback(tmp_path))
+    assert [row["timesteps"] for row in read_table(tmp_path / "metrics.csv")] == ["4"]
+
+
+def test_seconds_of_evaluations_are_not_training(idle):
+    tracker = Tracker()
+
+    class Slow(Callback):
+        def on_step(self, agent):
+            agent.report_evaluation(Evaluation(np.ones(1), np.ones(1), seconds=1e6))
+
+    idle.learn(1, [Slow(), TrackerCallback(tracker)])
+    assert tracker.calls[-2][1]["time/fps"] > 1e6  # more was left out than there was
+
+
+@pytest.mark.parametrize("name", ["metrics.csv", "config.json"])
+def test_tables_of_somebody_else_are_left_alone(idle, tmp_path, name):
+    (tmp_path / name).write_text("timesteps,mine\n1,2\n")
+    with pytest.raises(UsageError, match="name another directory"):
+        idle.learn(1, CSVCallback(tmp_path))
+    assert (tmp_path / name).read_text() == "timesteps,mine\n1,2\n"
+
+
+def test_a_run_of_a_tracker_that_was_begun_is_not_ended(idle):
+    calls = []
+    run = types.SimpleNamespace(log=lambda scalars, step: calls.append(step), finish=lambda: calls.append("finish"))
+    idle.learn(2, TrackerCallback(run, log_interval=1))
+    assert calls == [idle.num_timesteps - 1, idle.num_timesteps]
+
+
+@pytest.mark.parametrize(
+    ("tracker", "options", "message"),
+    [
+        (types.SimpleNamespace(init=print, finish=print), {}, "has no log"),
+        (types.SimpleNamespace(init=print, log=print), {}, "has no finish"),
+        (types.SimpleNamespace(log=print), {"project": "p"}, "is begun already: project"),
+    ],
+)
+def test_what_is_no_tracker(tracker, options, message):
+    with pytest.raises(UsageError, match=message):
+        TrackerCallback(tracker, **options)
+
+
+def evaluation(mean):
+    return Evaluation(np.array([mean - 1.0, mean + 1.0]), np.array([1, 1]))
+
+
+def ends_after(callback, means):
+    """Return how many evaluations of these means there are until learning ends."""
+    for count, mean in enumerate(means, start=1):
+        if callback.on_evaluation(None, evaluation(mean)) is False:
+            return count
+    return None
+
+
+def test_a_threshold_ends_learning_where_it_is_reached():
+    assert ends_after(StopTrainingOnRewardThreshold(5.0), [4.9, 5.0, 6.0]) == 2
+    assert ends_after(StopTrainingOnRewardThreshold(5), [4.9]) is None
+
+
+def test_no_improvement_ends_learning_when_there_were_too_many():
+    means = [1.0, 2.0, 2.0, 1.0, 3.0, 3.0, 2.0, 0.0]
+    assert ends_after(StopTrainingOnNoModelImprovement(2), means) == 8
+    assert ends_after(StopTrainingOnNoModelImprovement(1), means) == 4
+    assert ends_after(StopTrainingOnNoModelImprovement(1, min_evals=4), means) == 7
+    assert ends_after(StopTrainingOnNoModelImprovement(3), means) is None
+
+
+def test_an_evaluation_ends_learning_at_once(idle):
+    start = idle.num_timesteps
+    idle.learn(100, [EvalCallback(Scripted(7.0), n_eval_episodes=1, eval_freq=1), StopTrainingOnRewardThreshold(7.0)])
+    assert idle.num_timesteps == start + 1
+
+
+def test_episodes_are_counted_anew_by_each_learn(idle):
+    idle.abandon_episode()
+    for _ in range(2):
+        start = idle.num_timesteps
+        idle.learn(100, StopTrainingOnMaxEpisodes(3))
+        assert idle.num_timesteps == start + 12
+
+
+def test_a_vector_has_so_many_times_more_episodes_and_jumps_over_multiples():
+    agent = DDPG(SyncVectorEnv([lambda: Counting(4), lambda: Counting(2)]), IDLE, seed=0)
+    callback = EvalCallback(Scripted(*range(9)), n_eval_episodes=1, eval_freq=3)
+    agent.learn(100, [StopTrainingOnMaxEpisodes(2), callback])
+    # A reset takes a step: the first environment ends at 4, the second at 2, 5 and 8, when they took 7 steps and 6.
+    assert agent.num_timesteps == 13
+    assert [step for step, _ in callback.evaluations] == [4, 7, 9, 13]
+
+
+def test_an_environment_of_its_own(idle):
+    with pytest.raises(UsageError, match="make another one"):
+        idle.learn(1, EvalCallback(gym.wrappers.TimeLimit(idle.env, 3)))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: EvalCallback(Counting(2), eval_freq=0),
+        lambda: EvalCallback(Counting(2), n_eval_episodes=0),
+        lambda: CheckpointCallback(0, "x"),
+        lambda: CSVCallback("x", log_interval=0.5),
+        lambda: StopTrainingOnMaxEpisodes(0),
+        lambda: StopTrainingOnNoModelImprovement(-1),
+    ],
+)
+def test_numbers_out_of_range(make):
+    with pytest.raises(UsageError, match="must be a whole number, at least"):
+        make()
+
+
+@pytest.mark.parametrize("threshold", [float("nan"), "high", True])
+def test_a_threshold_is_a_number(threshold):
+    with pytest.raises(UsageError, match="a number"):
+        StopTrainingOnRewardThreshold(threshold)

@@ -1,0 +1,407 @@
+"""Runs that end before their goal: by a signal, by an environment that fails, by a disk that refuses."""
+
+import contextlib
+import errno
+import itertools
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from environments import Walk
+from remains import assert_same, what_is_left
+
+from ddpg import DDPGConfig, UsageError, resume, train
+from ddpg.agents.learn_loop import LearnLoop
+from ddpg.checkpoints import checkpoint
+from ddpg.cli.main import main
+from ddpg.errors import EnvironmentFault, FileFault
+from ddpg.runs import run_directory, run_loop, signals
+
+CONFIG = DDPGConfig(
+    hidden=(4,),
+    batch_size=4,
+    learning_starts=20,
+    updates_per_call=3,
+    updates_per_step=0.7,
+    buffer_size=90,
+    jit=False,
+    optimizer="sgd",
+)
+RUN = {"seed": 5, "total_timesteps": 150, "evaluation_interval": 60, "evaluation_episodes": 2, "progress_bar": False}
+
+
+class Eventful(gym.Wrapper):
+    """At its steps, what ``event`` does: it gets the number of this one among all of training."""
+
+    event = None
+    steps = 0
+
+    def step(self, action):
+        if self.trains:
+            Eventful.steps += 1
+            if Eventful.event is not None:
+                Eventful.event(Eventful.steps)
+        return self.env.step(action)
+
+    def reset(self, *, seed=None, options=None):
+        self.trains = seed != RUN["seed"] + 1_000_000 and (seed is not None or getattr(self, "trains", False))
+        return self.env.reset(seed=seed)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def registered():
+    gym.register("Eventful-v0", lambda **_: Eventful(Walk()), disable_env_checker=True)
+    yield
+    del gym.registry["Eventful-v0"]
+
+
+@pytest.fixture
+def at(monkeypatch):
+    """Set what happens at a step of training."""
+
+    def at(step, what):
+        monkeypatch.setattr(Eventful, "steps", 0)
+        monkeypatch.setattr(Eventful, "event", staticmethod(lambda now: what() if now == step else None))
+
+    at(0, None)
+    return at
+
+
+@pytest.fixture(scope="module")
+def straight(registered, tmp_path_factory):
+    return train("Eventful-v0", CONFIG, root=tmp_path_factory.mktemp("straight"), **RUN)
+
+
+def send(number):
+    """Send a signal to this process, and wait until somebody has taken it."""
+    request = signals._watching
+    os.kill(os.getpid(), number)
+    for _ in range(1000):
+        if request.number is not None:
+            return
+        time.sleep(0.01)
+    pytest.fail("nobody has taken it")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_a_run_where_it_goes_on_exactly(number, straight, at, tmp_path, capsys):
+    before = signal.getsignal(number)
+    at(40, lambda: send(number))
+    run = train("Eventful-v0", CONFIG, root=tmp_path, **RUN)
+    assert signal.getsignal(number) == before
+    ends = [int(row["timesteps"]) for row in run_directory.read_table(straight / "episodes.csv")]
+    (stopped,) = {int(path.name) for path in run_directory.checkpoints(run)} - {0}
+    assert stopped == min(end for end in ends if end >= 40)
+    said = capsys.readouterr().err
+    assert signal.Signals(number).name in said
+    assert f"saved at {stopped} of 150 steps; it goes on as if it had not been interrupted" in said
+    assert "evaluation there: mean return" in said
+    assert not run_directory.read_table(run / "evaluations.csv")  # the run that goes on will not have it
+    at(0, None)
+    resume(run, progress_bar=False)
+    assert_same(run, straight)
+
+
+def test_a_signal_where_an_evaluation_is_due_leaves_it_owed(straight, at, tmp_path):
+    due = int(run_directory.read_table(straight / "evaluations.csv")[0]["timesteps"])
+    at(due, lambda: send(signal.SIGTERM))
+    run = train("Eventful-v0", CONFIG, root=tmp_path, **RUN)
+    assert [path.name for path in run_directory.checkpoints(run)] == ["0", str(due)]
+    assert not run_directory.read_table(run / "evaluations.csv")
+    at(0, None)
+    resume(run, progress_bar=False)
+    assert_same(run, straight)
+
+
+def test_an_episode_that_does_not_end_is_not_waited_for(straight, at, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(run_loop.GracefulStop.__init__, "__defaults__", (0.0,))
+    ends = [int(row["timesteps"]) for row in run_directory.read_table(straight / "episodes.csv")]
+    begun = next(end for end, after in itertools.pairwise(ends) if end >= 65 and after - end >= 3)
+    at(begun + 1, lambda: send(signal.SIGINT))
+    run = train("Eventful-v0", CONFIG, root=tmp_path, **RUN)
+    grid, stopped = (path.name for path in run_directory.checkpoints(run))
+    assert (int(stopped), 60 <= int(grid) < 70) == (begun + 1, True)
+    assert f"exactly as if not interrupted: ddpg resume {run} --checkpoint {grid}" in capsys.readouterr().err
+    at(0, None)
+    resume(run, which=grid, progress_bar=False)
+    assert_same(run, straight)
+
+
+def test_waiting_for_an_episode_is_not_waiting_for_a_compiler(monkeypatch):
+    class Agent:
+        num_timesteps, env, loop = 1, None, LearnLoop()
+
+    request = signals.StopRequest()
+    clock = iter([100.0, 100.5, 140.5, 141.0, 143.0, 144.0, 145.1])
+    monkeypatch.setattr(run_loop.time, "monotonic", lambda: next(clock))
+    stop = run_loop.GracefulStop(request)
+    assert stop.on_step(Agent()) is None  # nothing was asked for
+    request.number = signal.SIGINT
+    # 0, 0.5, 1 of 40, 0.5, 1 of 2, 1, 1 of 1.1: five seconds are over at the last one
+    assert [stop.on_step(Agent()) for _ in range(7)] == [None] * 6 + [False]
+
+
+def test_a_second_signal_acts_as_usual_and_names_what_there_is(at, tmp_path, capsys):
+    def twice():
+        send(signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(1)
+
+    at(40, twice)
+    with pytest.raises(KeyboardInterrupt):
+        train("Eventful-v0", CONFIG, root=tmp_path, **RUN)
+    run = tmp_path / "Eventful-v0" / "1"
+    assert f"ended at once; go on from step 0 with: ddpg resume {run}" in capsys.readouterr().err
+    assert [path.name for path in run_directory.checkpoints(run)] == ["0"]
+
+
+STARTING = """
+import os, signal
+from ddpg.cli.terminal import may_leave
+from ddpg.runs import signals
+
+with may_leave(), signals.watching(ends_process=True) as request:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # as while TensorFlow starts
+    os.kill(os.getpid(), signal.SIGINT)
+    request.came(within=60)
+    request.resumable = lambda: "of all of it"
+    request.before_end = lambda: request.say("the others are asked")
+    os.kill(os.getpid(), signal.SIGTERM)
+    signal.pause()
+"""
+
+
+def test_signals_are_answered_while_stderr_is_held_back():
+    """The first and the second, which ends the process, to where stderr went before."""
+    done = subprocess.run([sys.executable, "-c", STARTING], stderr=subprocess.PIPE, text=True, timeout=120)
+    first, second, third = done.stderr.splitlines()
+    assert first.startswith("ddpg: SIGINT: the run will be saved and ended")
+    assert second == "ddpg: SIGTERM again: ended at once; of all of it"
+    assert third == "ddpg: the others are asked"
+    assert done.returncode == 128 + signal.SIGTERM
+
+
+def test_training_in_a_thread(straight, at, tmp_path):
+    runs = []
+    thread = threading.Thread(target=lambda: runs.append(train("Eventful-v0", CONFIG, root=tmp_path, **RUN)))
+    thread.start()
+    thread.join()
+    assert_same(runs[0], straight)
+
+
+# -- environments that fail -----------------------------------------------------------------------------
+
+
+def fail():
+    raise RuntimeError("its wheel came off")
+
+
+def test_what_was_learned_before_an_environment_failed_is_kept(at, tmp_path):
+    at(100, fail)
+    with pytest.raises(EnvironmentFault) as caught:
+        train("Eventful-v0", CONFIG, root=tmp_path, **RUN)
+    run = tmp_path / "Eventful-v0" / "1"
+    assert re.fullmatch(
+        r"after step 99, seed 5: environment Eventful-v0 failed in step \d+ of episode 1 since its "
+        r"reset with seed \d+: RuntimeError: its wheel came off; what was learned is saved; go on from step 99 "
+        f"with: ddpg resume {run}",
+        str(caught.value),
+    )
+    manifest, groups = checkpoint.read(run / "checkpoints" / "99")
+    assert (manifest["num_timesteps"], groups["replay"]["position"]) == (99, 99 % 90)
+    assert manifest["num_updates"] > 0
+    at(0, None)
+    assert what_is_left(resume(run, progress_bar=False))["num_timesteps"] == 150
+
+
+def test_a_process_of_a_vector_that_is_gone(at, tmp_path):
+    def gone():
+        raise EOFError
+
+    at(41, gone)
+    message = r", after step 40, seed 5: one of the 2 environments .* EOFError.*; what was learned is saved"
+    with pytest.raises(EnvironmentFault, match=message):
+        train("Eventful-v0", CONFIG, root=tmp_path, n_envs=2, **RUN)
+
+
+def test_a_first_reset_that_fails(at, tmp_path, monkeypatch):
+    monkeypatch.setattr(Walk, "reset", lambda self, seed=None, options=None: fail())
+    with pytest.raises(EnvironmentFault, match=r"after step 0, seed 5: .* in the reset to episode 1 .* its wheel"):
+        train("Eventful-v0", CONFIG, root=tmp_path, **RUN)
+
+
+def test_exit_statuses_of_environments_and_disks(straight, at, tmp_path, monkeypatch, capsys):
+    def constructor(**_):
+        raise OSError(errno.ENODEV, "no such simulator")
+
+    gym.register("Unmakeable-v0", constructor)
+    assert main(["train", "Unmakeable-v0", "--root", str(tmp_path)]) == 3
+    assert "'Unmakeable-v0' could not be made: OSError: [Errno 19] no such simulator" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+    del gym.registry["Unmakeable-v0"]
+    (tmp_path / "file").write_text("")
+    assert main(["train", "Eventful-v0", "--root", str(tmp_path / "file")]) == 4
+    (line,) = capsys.readouterr().err.splitlines()
+    path = str(tmp_path / "file")
+    assert line == f"ddpg: error: root={path!r}: {path!r} is not a directory; name another one"
+
+
+# -- full disks -------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def files_no_larger_than(size):
+    """Let writing beyond ``size`` bytes fail, as on a full disk (there it is ENOSPC, here EFBIG)."""
+    import resource
+
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handler)
+
+
+def test_a_row_that_does_not_fit_leaves_none_of_it(tmp_path):
+    table = run_directory.CSVTable(tmp_path / "t.csv", ["timesteps", "value"], 0)
+    table.add({"timesteps": 1, "value": 0.5})
+    before = (tmp_path / "t.csv").read_bytes()
+    with files_no_larger_than(len(before) + 3), pytest.raises(OSError, match="File too large") as caught:
+        table.add({"timesteps": 2, "value": 0.25})
+    assert caught.value.filename == str(tmp_path / "t.csv")
+    assert (tmp_path / "t.csv").read_bytes() == before
+    table.add({"timesteps": 3, "value": 0.25})
+    table.close()
+    assert [row["timesteps"] for row in run_directory.read_table(tmp_path / "t.csv")] == ["1", "3"]
+
+
+def test_events_that_cannot_be_rewritten_say_why_and_stay(tmp_path, monkeypatch):
+    from ddpg.runs import log_writers as module
+
+    def add(step):
+        events = module.EventFileWriter(tmp_path, None)
+        events.add(step, {"a": 1.0})
+        events.close()
+
+    add(5)
+    (path,) = tmp_path.iterdir()
+    before = path.read_bytes()
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(module.tf.io, "TFRecordWriter", full)
+    with pytest.raises(OSError, match="No space left"):
+        module.EventFileWriter(tmp_path, lambda step, tag: False)
+    assert [(found.name, found.read_bytes()) for found in tmp_path.iterdir()] == [(path.name, before)]
+
+
+def test_events_that_do_not_fit_are_an_os_error(tmp_path):
+    from ddpg.runs.log_writers import EventFileWriter
+
+    events = EventFileWriter(tmp_path, lambda step, tag: True)
+
+    def fill():
+        for step in range(100):
+            events.add(step, {"a": 1.0})
+            events.flush()
+
+    with files_no_larger_than(1000), pytest.raises(OSError, match=r"events\.out\.tfevents") as caught:
+        fill()
+    assert caught.value.errno
+    with contextlib.suppress(OSError):
+        events.close()
+
+
+def test_a_disk_that_fills_while_training(straight, at, tmp_path):
+    limits = contextlib.ExitStack()
+    at(90, lambda: limits.enter_context(files_no_larger_than(600)))
+    with limits, pytest.raises(FileFault) as caught:
+        train("Eventful-v0", CONFIG, root=tmp_path, **RUN)
+    run = tmp_path / "Eventful-v0" / "1"
+    kept = run_directory.checkpoints(run)[-1].name
+    assert (
+        f"File too large (EFBIG); what was saved before is as it was; with that put right, go on from step {kept} "
+        in (str(caught.value))
+    )
+    at(0, None)
+    resume(run, progress_bar=False)
+    assert_same(run, straight)
+
+
+def test_a_disk_that_is_full_from_the_beginning(tmp_path):
+    with files_no_larger_than(1000), pytest.raises(FileFault, match=r"config\.json: File too large \(EFBIG\); nothing"):
+        train("Eventful-v0", CONFIG, root=tmp_path, **RUN)
+    assert not list((tmp_path / "Eventful-v0").iterdir())
+
+
+# -- vectors ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"n_envs": 0}, "n_envs=0 must be a whole number from 1 to 1024"),
+        ({"n_envs": 2, "vectorization": "asinc"}, "did you mean 'async'"),
+        ({"vectorization": "async"}, "is for several environments"),
+    ],
+)
+def test_vectors_that_cannot_be(options, message, tmp_path):
+    with pytest.raises(UsageError, match=message):
+        train("Eventful-v0", CONFIG, root=tmp_path, **RUN, **options)
+    assert not list(tmp_path.iterdir())
+
+
+def test_processes_of_their_own_give_what_one_process_gives(tmp_path):
+    options = RUN | {"total_timesteps": 100}
+    runs = [
+        train("Pendulum-v1", CONFIG, root=tmp_path / kind, n_envs=2, vectorization=kind, **options)
+        for kind in ("sync", "async")
+    ]
+    assert_same(*runs)
+    assert [run_directory.read_config(run)["vectorization"] for run in runs] == ["sync", "async"]
+    assert len(run_directory.read_table(runs[0] / "evaluations.csv")) == 2
+
+
+def test_a_vector_is_left_where_it_stands(at, tmp_path, capsys):
+    at(31, lambda: send(signal.SIGTERM))
+    run = train("Eventful-v0", CONFIG, root=tmp_path, n_envs=2, **RUN)
+    assert "where episodes are under way, so that it goes on with new ones" in capsys.readouterr().err
+    at(0, None)
+    assert what_is_left(resume(run, progress_bar=False))["num_timesteps"] >= 150
+
+
+def test_what_an_array_of_the_ledger_may_not_be():
+    from ddpg.runs.run_state import RunState
+
+    counts = {"clipped": 3}
+    ledger = RunState.begun(["loss"], counts, 7)
+    ledger.note_update({"loss": 2.0})
+    ledger.recent.append((1.5, 9))
+    good = ledger.arrays({"clipped": 5}, 1.25)
+    again = RunState.from_arrays("f", good, ["loss"], {"clipped": 0})
+    assert again.arrays({"clipped": 0}, 1.25) == {name: pytest.approx(value) for name, value in good.items()}
+    assert (again.counts, again.means()) == ({"clipped": -2}, {"loss": 2.0})
+    for name, value in [
+        ("logged", np.array(-1)),
+        ("logged", np.array([7])),
+        ("evaluated", np.array(7.0)),
+        ("sums", np.zeros(2)),
+        ("counts", np.zeros(0, int)),
+        ("returns", np.zeros(2)),
+        ("best", np.zeros(1)),
+        ("tables", np.zeros(5, np.uint8)),
+    ]:
+        with pytest.raises(FileFault, match=f"f: .*{name} is "):
+            RunState.from_arrays("f", good | {name: value}, ["loss"], counts)
+    with pytest.raises(FileFault, match="its arrays"):
+        RunState.from_arrays("f", good | {"more": np.zeros(1)}, ["loss"], counts)

@@ -1,0 +1,99 @@
+"""The commands that messages name do what they say when they are copied into a shell."""
+
+import os
+import re
+import shlex
+import signal
+import sys
+from pathlib import Path
+
+import gymnasium as gym
+import pytest
+
+from ddpg.cli.main import main
+from ddpg.runs.report import allow_import_flags, command_for
+
+HARBOUR = """
+import gymnasium as gym
+import numpy as np
+
+at, event = 0, None  # steps until something happens, and what
+
+
+class Harbour(gym.Env):
+    observation_space = gym.spaces.Box(-1, 1, (1,), np.float32)
+    action_space = gym.spaces.Box(-1, 1, (1,), np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self.observation_space.sample(), {}
+
+    def step(self, action):
+        global at
+        at -= 1
+        if at == 0:
+            event()
+        return self.observation_space.sample(), -float(action[0] ** 2), False, False, {}
+
+
+gym.register("Harbour-v0", Harbour, max_episode_steps=10)
+"""
+LEARNING = ["--hidden", "4", "--batch-size", "4", "--learning-starts", "20", "--updates-per-call", "5", "--no-jit"]
+STEPS = ["--total-timesteps", "60", "--evaluation-interval", "60", "--evaluation-episodes", "1", "--no-progress-bar"]
+
+
+@pytest.fixture
+def harbour(tmp_path, monkeypatch):
+    """A folder with a module of an environment; a file names it as ``harbour:Harbour-v0``."""
+    gym.registry.pop("Harbour-v0", None)
+    (tmp_path / "harbour.py").write_text(HARBOUR)
+    monkeypatch.chdir(tmp_path)
+    yield lambda: sys.modules["harbour"]
+    sys.modules.pop("harbour", None)
+
+
+def trained(*flags: str) -> int:
+    about = ["harbour:Harbour-v0", "--recipe", "ddpg", "--root", "my runs"]
+    return main(["train", *about, *LEARNING, *STEPS, *flags])
+
+
+def followed(text: str, before: str) -> list[str]:
+    """Do what the command after ``before`` says; return its words."""
+    words = shlex.split(re.search(re.escape(before) + r"(ddpg .*?)(;|\n|$)", text)[1])
+    assert main(words[1:]) == 0
+    return words
+
+
+def test_words_of_a_command():
+    assert command_for("resume", Path("a b/1"), "mine:X-v0", "--x", "y") == (
+        "ddpg resume 'a b/1' --allow-import mine --x y"
+    )
+    assert command_for("evaluate", Path("runs/X-v0/1"), "X-v0") == "ddpg evaluate runs/X-v0/1"
+    assert allow_import_flags("b:X-v0", "Y-v0", "a:Z-v0", "b:W-v0") == ["--allow-import", "b", "--allow-import", "a"]
+
+
+def test_a_finished_run_is_evaluated(harbour, capsys):
+    assert trained() == 0
+    assert followed(capsys.readouterr().out, "evaluate it with: ")[1] == "evaluate"
+    assert "mean return" in capsys.readouterr().out
+
+
+def test_a_run_that_was_interrupted_is_resumed(harbour, capsys, monkeypatch):
+    assert trained("--total-timesteps", "5", "--evaluation-interval", "5") == 0  # imports the module
+    monkeypatch.setattr(harbour(), "at", 37)
+    monkeypatch.setattr(harbour(), "event", lambda: os.kill(os.getpid(), signal.SIGINT))
+    capsys.readouterr()
+    assert trained() == 130
+    printed = capsys.readouterr()
+    first = followed(printed.err, "as if it had not been interrupted with: ")
+    assert first == ["ddpg", "resume", "my runs/Harbour-v0/2", "--allow-import", "harbour"]
+    assert f"go on with: {shlex.join(first)}" in printed.out
+
+
+def test_a_run_whose_environment_failed_is_resumed(harbour, capsys, monkeypatch):
+    assert trained("--total-timesteps", "5", "--evaluation-interval", "5") == 0
+    monkeypatch.setattr(harbour(), "at", 37)
+    monkeypatch.setattr(harbour(), "event", lambda: 1 / 0)
+    capsys.readouterr()
+    assert trained() == 3
+    assert followed(capsys.readouterr().err, "with: ")[1] == "resume"

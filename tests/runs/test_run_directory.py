@@ -1,0 +1,289 @@
+"""Run directories: what their files may say, how they begin, and what a kill has left in them."""
+
+import hashlib
+import json
+import os
+import resource
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ddpg.checkpoints import safe_json
+from ddpg.cli.main import main
+from ddpg.errors import FileFault, UsageError
+from ddpg.runs import run_config, run_directory
+from ddpg.runs.lock import run_lock
+from ddpg.runs.plotting import plot_learning_curve
+
+CONFIG = {
+    "env_id": "Pendulum-v1",
+    "algorithm": "DDPG",
+    "seed": 5,
+    "total_timesteps": 100,
+    "evaluation_interval": 50,
+    "evaluation_episodes": 2,
+    "n_envs": 1,
+    "vectorization": "sync",
+    "config": {"hidden": [4], "gamma": 0.5, "jit": True, "norm": None, "learning_rate_schedule": {"custom": "halved"}},
+    "versions": {"python": "3.12"},
+    "command": ["ddpg", "train"],
+    "wrappers": ["FlattenObservation"],
+    "collector": "ray",
+    "workers": 3,
+    "ray_address": "auto",
+}
+
+
+def sealed(fields):
+    """Return the fields with a checksum that fits: what a forger would write."""
+    digest = hashlib.sha256(safe_json.canonical_json(fields)).hexdigest()
+    return json.dumps(fields | {"config_sha256": digest})
+
+
+def test_a_config_is_read_as_it_was_written(tmp_path):
+    run_config.write(tmp_path, CONFIG)
+    assert run_directory.read_config(tmp_path) == CONFIG
+
+
+@pytest.mark.parametrize("later", ["wrappers", "collector", "workers", "ray_address"])
+def test_a_config_from_before_there_was_a_field_has_its_default(later, tmp_path):
+    defaults = {"wrappers": [], "collector": "local", "workers": None, "ray_address": None}
+    run_config.write(tmp_path, {name: value for name, value in CONFIG.items() if name != later})
+    assert run_directory.read_config(tmp_path) == CONFIG | {later: defaults[later]}
+
+
+def test_nothing_is_written_that_could_not_be_read(tmp_path):
+    for field, value in {"workers": 2.0, "evaluation_episodes": 100_001, "command": ["a\udcff"]}.items():
+        with pytest.raises(UsageError, match=r"a run:? .*; give another one"):
+            run_config.write(tmp_path, CONFIG | {field: value})
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_longest_word_of_a_command(tmp_path):
+    run_config.write(tmp_path, CONFIG | {"command": ["a" * 2**16]})
+    assert len(run_config.read(tmp_path)["command"][0]) == 2**16
+    with pytest.raises(UsageError):
+        run_config.write(tmp_path, CONFIG | {"command": ["a" * (2**16 + 1)]})
+
+
+def test_the_shortest_run_can_be_written(tmp_path):
+    shortest = CONFIG | {
+        "command": ["a" * 2**16],
+        "total_timesteps": 1,
+        "evaluation_interval": 1,
+        "evaluation_episodes": 1,
+        "seed": 0,
+    }
+    run_config.write(tmp_path, shortest)
+    assert {name: run_config.read(tmp_path)[name] for name in shortest} == shortest
+
+
+WRONG = [
+    ({"seed": -1}, "seed is -1"),
+    ({"total_timesteps": 0}, "total_timesteps is 0"),
+    ({"total_timesteps": "100"}, "total_timesteps is '100'"),
+    ({"evaluation_interval": 0}, "evaluation_interval is 0"),
+    ({"evaluation_episodes": 10**12}, "evaluation_episodes is 1000000000000"),
+    ({"n_envs": 10**6}, "n_envs is 1000000"),
+    ({"vectorization": "fork"}, "vectorization is 'fork'"),
+    ({"env_id": ""}, "env_id is ''"),
+    ({"config": {"hidden": {"a": 1}}}, "config"),
+    ({"command": "rm"}, "command is 'rm'"),
+    ({"wrappers": "TimeLimit"}, "wrappers is 'TimeLimit'"),
+    ({"extra": 1}, "extra"),
+    ({"format": 2}, "of format 1"),
+]
+
+
+@pytest.mark.parametrize(("change", "message"), WRONG, ids=lambda value: str(value) if isinstance(value, dict) else "")
+def test_a_config_holds_to_its_schema(change, message, tmp_path):
+    (tmp_path / "config.json").write_text(sealed({"format": 1} | CONFIG | change))
+    with pytest.raises(FileFault) as caught:
+        run_directory.read_config(tmp_path)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert "take another run directory" in str(caught.value)
+    assert "checkpoint" not in str(caught.value)
+
+
+@given(st.data())
+def test_no_change_of_a_byte_passes(tmp_path_factory, data):
+    folder = tmp_path_factory.mktemp("run")
+    run_config.write(folder, CONFIG)
+    whole = bytearray((folder / "config.json").read_bytes())
+    place = data.draw(st.integers(0, len(whole) - 1))
+    whole[place] ^= data.draw(st.integers(1, 255))
+    (folder / "config.json").write_bytes(whole)
+    try:
+        found = run_directory.read_config(folder)
+    except FileFault:
+        return
+    assert found == CONFIG  # a space for a line break
+
+
+@pytest.mark.parametrize("data", ["", "[" * 10**6, "{}", "[]", "null", '{"format": NaN}', "x" * (2 << 20)])
+def test_what_is_no_config(data, tmp_path, capsys):
+    (tmp_path / "config.json").write_text(data)
+    assert main(["resume", str(tmp_path)]) == 4
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_config_is_a_regular_file(tmp_path):
+    run_config.write(tmp_path, CONFIG)
+    (tmp_path / "link").mkdir()
+    (tmp_path / "link" / "config.json").symlink_to(tmp_path / "config.json")
+    with pytest.raises(FileFault, match="is a symbolic link"):
+        run_directory.read_config(tmp_path / "link")
+    (tmp_path / "pipe").mkdir()
+    os.mkfifo(tmp_path / "pipe" / "config.json")
+    with pytest.raises(FileFault, match="is a pipe"):
+        run_directory.read_config(tmp_path / "pipe")
+    with pytest.raises(UsageError, match="not a run directory"):
+        run_directory.read_config(tmp_path / "nothing")
+
+
+# -- beginning ------------------------------------------------------------------------------------------------
+
+
+def create(root, save=lambda path: path.mkdir(parents=True)):
+    return run_directory.create(root, "Some/Env-v0", CONFIG, save)
+
+
+def test_a_run_directory_is_whole_when_it_is_seen(tmp_path):
+    parent = tmp_path / "Some" / "Env-v0"
+
+    def save(path):
+        assert not [entry for entry in parent.iterdir() if entry.name.isdecimal()]
+        path.mkdir(parents=True)
+
+    assert create(tmp_path, save) == parent / "1"
+    assert sorted(path.name for path in (parent / "1").iterdir()) == ["checkpoints", "config.json"]
+
+    def full(path):
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(OSError, match="No space"):
+        create(tmp_path, full)
+    assert [path.name for path in parent.iterdir()] == ["1"]
+
+
+def test_run_directories_that_begin_at_once_are_apart(tmp_path):
+    with ThreadPoolExecutor(20) as pool:
+        runs = list(pool.map(lambda _: create(tmp_path), range(20)))
+    assert sorted(int(run.name) for run in runs) == list(range(1, 21))
+
+
+def test_beginnings_that_were_killed_are_swept_a_day_later(tmp_path):
+    parent = create(tmp_path).parent
+    for name, age in ((".ddpg-begun-old", 25 * 3600), (".ddpg-begun-young", 60), (".other", 25 * 3600)):
+        (parent / name).mkdir()
+        os.utime(parent / name, (time.time() - age,) * 2)
+    create(tmp_path)
+    assert {entry.name for entry in parent.iterdir()} == {"1", "2", ".ddpg-begun-young", ".other"}
+
+
+# -- leftovers ------------------------------------------------------------------------------------------------
+
+
+def test_leftovers_are_swept_and_nothing_else(tmp_path):
+    folder = tmp_path / "checkpoints"
+
+    def directory_of(name, *files):
+        (folder / name).mkdir(parents=True)
+        for file in files:
+            (folder / name / file).write_text("{}")
+
+    directory_of("100", "manifest.json")
+    directory_of(".100.ddpg-writing", "manifest.json", "variables.safetensors")  # a new one that was not finished
+    directory_of(".100.ddpg-old", "manifest.json")  # was replaced
+    directory_of(".best.ddpg-old", "manifest.json")  # was being replaced
+    directory_of("50", "variables.safetensors")  # was being removed
+    directory_of("25", "notes.txt")
+    directory_of(".7.ddpg-writing", "notes.txt")
+    (tmp_path / ".metrics.csv.ddpg-writing").write_text("")
+    (tmp_path / ".hidden").write_text("")
+    run_directory.remove_unfinished(tmp_path)
+    assert {path.name for path in folder.iterdir()} == {"100", "best", "25", ".7.ddpg-writing"}
+    assert {path.name for path in tmp_path.iterdir()} == {"checkpoints", ".hidden"}
+
+
+# -- tables and owners ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("row", ["x,1", "-5,1", "5,1", "12,one", "12"])
+def test_a_damaged_row_is_named(row, tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text(f"timesteps,value\n10,1.5\n{row}\n20,2.5\n")
+    if row == "12":  # cut short: left out, as a kill leaves it
+        assert [found["timesteps"] for found in run_directory.read_table(path)] == ["10", "20"]
+        return
+    with pytest.raises(FileFault, match=r"t\.csv line 3 is damaged"):
+        run_directory.read_table(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("timesteps,mean_return\n100,1.5\n\n200,\n", "line 4 is damaged (mean_return is '', expected a number); mend"),
+        ("timesteps,mean_return\n200\n100,one\n", "line 3 is damaged (mean_return is 'one', expected a number); mend"),
+        (
+            "timesteps,mean_return\n,1\n",
+            "line 2 is damaged (timesteps is '', expected a number); mend the line, or remove",
+        ),
+        (
+            "timesteps,episodes\n",
+            "line 1 is damaged (it has no column mean_return); mend the line, or move the file away",
+        ),
+        ("mean_return\n1.5\n", "line 1 is damaged (it has no column timesteps); mend the line, or move the file away"),
+    ],
+)
+def test_a_cell_that_is_empty_or_missing_is_named(text, message, tmp_path, capsys):
+    run = create(tmp_path)
+    (run / "evaluations.csv").write_text(text)
+    for command in (["runs", str(run)], ["plot", str(run), "-o", str(tmp_path / "a.png")]):
+        assert main(command) == 4
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.startswith(f"ddpg: error: {run / 'evaluations.csv'} {message}")
+
+
+def test_cells_that_may_be_empty_may_be(tmp_path):
+    for name, text in {"metrics": "timesteps,seconds,loss\n1,2,\n", "evaluations": ""}.items():
+        (tmp_path / f"{name}.csv").write_text(text)
+    assert run_directory.read_table(tmp_path / "metrics.csv") == [{"timesteps": "1", "seconds": "2", "loss": ""}]
+    assert run_directory.read_table(tmp_path / "evaluations.csv") == []
+
+
+def test_a_learning_curve_of_tables_that_lack_what_they_need_not_have(tmp_path):
+    (tmp_path / "evaluations.csv").write_text("timesteps,mean_return,episodes\n100,1.5,\n")
+    assert plot_learning_curve(tmp_path, "title").stat().st_size > 10_000
+    (tmp_path / "episodes.csv").write_text("timesteps,return\n10,\n")
+    with pytest.raises(FileFault, match=r"episodes\.csv line 2 is damaged \(return is ''"):
+        plot_learning_curve(tmp_path, "title")
+
+
+def test_a_table_is_not_read_whole(tmp_path):
+    """A file of 4 GB of which nothing is on the disk."""
+    path = tmp_path / "t.csv"
+    path.write_text("timesteps,value\n10,1.5\n")
+    os.truncate(path, 4 << 30)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(FileFault, match=r"t\.csv line 3 is damaged \(longer than 65536 bytes\)"):
+        run_directory.read_table(path)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50_000  # KiB
+
+
+def test_a_table_is_a_regular_file(tmp_path):
+    os.mkfifo(tmp_path / "t.csv")
+    with pytest.raises(FileFault, match=r"is a pipe.*move it away"):
+        run_directory.read_table(tmp_path / "t.csv")
+
+
+def test_an_owner_is_told_in_one_line(tmp_path):
+    with run_lock(tmp_path):
+        (tmp_path / ".owner.json").write_text(json.dumps({"pid": 1, "since": "now\n", "command": "\x1b[31m" * 99}))
+        with pytest.raises(UsageError, match="process 1 since now") as caught, run_lock(tmp_path):
+            pass
+    assert str(caught.value).isprintable()

@@ -1,0 +1,328 @@
+"""The processes of a study: how many, what they are asked to do, what happens when they fail or must end."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from small_studies import Stubbed, train_by_hand
+
+from ddpg import UsageError
+from ddpg.cli.inspect import Evaluate
+from ddpg.cli.train import Resume, Train
+from ddpg.errors import FileFault
+from ddpg.runs import signals
+from ddpg.runs.lock import hold_cell_log, run_lock
+from ddpg.runs.run_directory import read_config
+from ddpg.studies import cell_process, study_progress
+from ddpg.studies.cell_process import COMMAND, LocalEngine, threads_per_cell
+from ddpg.studies.scheduler import Scheduler, run_study
+from ddpg.studies.study import Cell, read_study
+from ddpg.studies.study_folder import CellFolder
+
+
+@pytest.fixture
+def stubbed(tmp_path, monkeypatch):
+    return lambda *arguments: Stubbed(tmp_path, monkeypatch, *arguments)
+
+
+def run(study, **options):
+    return run_study(study.file, study.root, study.groups, command=study.command, progress_bar=False, **options)
+
+
+def test_cells_are_trained_then_evaluated_and_never_again(stubbed, capsys):
+    study = stubbed(2, "final_episodes = 30")
+    outcome = run(study, jobs=1)
+    assert (outcome.cells, outcome.finished, outcome.failed) == (2, 2, {})
+    assert [words[0] for words, _ in study.calls] == ["train", "evaluate"] * 2
+    trained, evaluated = (words for words, _ in study.calls[:2])
+    assert trained[:2] == ["train", "Pendulum-v1"]
+    assert trained[trained.index("--total-timesteps") + 1] == "100"
+    assert trained[trained.index("--evaluation-interval") + 1] == "5"
+    assert evaluated[1:4] == [str(study.places[0].run), "--episodes", "30"]
+    assert [place.evaluated for place in study.places] == [{"mean_return": 5.5}] * 2
+    said = capsys.readouterr().err
+    assert "Pendulum-v1 plain seed 1: started" in said
+    assert "Pendulum-v1 plain seed 1: finished, evaluation return 5.5" in said
+    run(study)
+    assert len(study.calls) == 4
+
+
+def test_what_the_command_is_asked_is_what_the_study_says(tmp_path):
+    path = tmp_path / "study.toml"
+    path.write_text(
+        "seeds = [3]\ntotal_timesteps = 70\nevaluation_interval = 20\nevaluation_episodes = 4\nfinal_episodes = 6\n"
+        "n_envs = 2\nvectorization = 'async'\nwrappers = ['FlattenObservation', 'TimeAwareObservation']\n"
+        "[environments.'gymnasium:Pendulum-v1']\n"
+        "[configurations]\na = { recipe = 'td3', hidden = [8, 4], norm = 'layer', v_min = -1e-7, jit = false }\n"
+    )
+    (group,) = read_study(path, ["gymnasium"])
+    place = CellFolder(tmp_path / "out", Cell(group, 3))
+    place.folder.mkdir(parents=True)
+    training = Train.parse(place.arguments()[1:], "ddpg train")
+    assert training.args[0].to_json() == group.options
+    asked = vars(training.func)
+    for name in ("env", "n_envs", "vectorization", "evaluation_interval", "evaluation_episodes", "total_timesteps"):
+        assert asked[name] == getattr(group, {"env": "env_id"}.get(name, name))
+    assert (asked["seed"], asked["wrap"], asked["json"], asked["progress_bar"]) == (
+        3,
+        tuple(group.wrappers),
+        True,
+        False,
+    )
+    assert Path(asked["root"], "Pendulum-v1") == place.folder
+    (place.folder / "1" / "checkpoints" / "70").mkdir(parents=True)
+    (place.folder / "1" / "config.json").write_text("{}")
+    resuming = vars(Resume.parse(place.arguments()[1:], "ddpg resume"))
+    assert (resuming["run"], resuming["allow_import"]) == (str(place.folder / "1"), ("gymnasium",))
+    (place.folder / "1" / "checkpoints" / "70" / "manifest.json").write_text("{}")
+    evaluating = vars(Evaluate.parse(place.arguments()[1:], "ddpg evaluate"))
+    assert (evaluating["run"], evaluating["episodes"]) == (str(place.folder / "1"), 6)
+    assert evaluating["allow_import"] == ("gymnasium",)
+
+
+def test_workers_are_asked_for_where_the_study_says_so(tmp_path):
+    path = tmp_path / "study.toml"
+    path.write_text(
+        "environments = ['Pendulum-v1']\nconfigurations = {a = {collector = 'process', workers = 2}, b = {}}"
+    )
+    for group, expected in zip(read_study(path), (("process", 2), ("local", None)), strict=True):
+        place = CellFolder(tmp_path / "out", Cell(group, 0))
+        place.folder.mkdir(parents=True)
+        asked = vars(Train.parse(place.arguments()[1:], "ddpg train").func)
+        assert (asked["collector"], asked["workers"]) == expected
+
+
+@pytest.mark.parametrize(("jobs", "cores", "threads"), [(2, 4, "2"), (3, 2, "1"), (None, 3, "1"), (1, 3, "3")])
+def test_as_many_at_a_time_as_there_are_jobs_and_they_share_the_cores(jobs, cores, threads, stubbed, monkeypatch):
+    monkeypatch.setattr(cell_process, "available_cores", lambda: cores)
+    study, at_a_time = stubbed(4), []
+    look = lambda _, running: at_a_time.append(len(running))  # noqa: E731
+    start = Scheduler._start
+    monkeypatch.setattr(Scheduler, "_start", lambda self, place: (start(self, place), look(None, self.running)))
+    run(study, jobs=jobs)
+    assert max(at_a_time) == (jobs or cores)
+    assert [given for _, given in study.calls] == [threads] * 4
+    assert threads_per_cell(5, 16) == 3
+
+
+def test_a_failure_is_one_line_and_the_others_go_on(stubbed, capsys):
+    study = stubbed([7, 0])
+    outcome = run(study, jobs=1)
+    assert outcome.finished == 1
+    assert outcome.failed == {"Pendulum-v1 plain seed 7": "bad luck (status 3)"}
+    assert study.places[0].state == "failed"
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if "failed" in line]
+    assert "seed 7: failed: bad luck (status 3); its log: " in line
+    again = run(study, jobs=1)
+    assert again.failed == {"Pendulum-v1 plain seed 7": "bad luck (status 3)"}
+    assert "failed before: bad luck" in capsys.readouterr().err
+    assert len(study.calls) == 2
+    retried = run(study, jobs=1, retry=True)
+    assert (retried.finished, retried.failed) == (2, {})
+    assert study.calls[-1][0][:2] == ["resume", str(study.places[0].run)]
+    assert not study.places[0].failed.exists()
+
+
+def test_one_that_was_killed_goes_on_the_next_time(stubbed):
+    study = stubbed([9])
+    assert run(study).failed == {"Pendulum-v1 plain seed 9": "ended by SIGKILL"}
+    assert study.places[0].state == "interrupted"
+    run(study)
+    assert [words[0] for words, _ in study.calls] == ["train", "resume"]
+
+
+def test_one_that_ends_without_getting_on_is_not_started_for_ever(stubbed):
+    study = stubbed([6])
+    assert "before its goal" in run(study).failed["Pendulum-v1 plain seed 6"]
+    assert len(study.calls) == 1
+
+
+def test_what_is_printed_beside_a_result_fails_that_cell_alone(stubbed):
+    study = stubbed([5, 0], "final_episodes = 30")
+    outcome = run(study, jobs=1)
+    assert outcome.finished == 1
+    assert "Pendulum-v1 plain seed 0" not in outcome.failed
+    why = outcome.failed["Pendulum-v1 plain seed 5"]
+    assert "is not readable as JSON" in why
+    assert why.endswith("something else was printed beside the evaluation's result (status 4)")
+    assert not study.places[0].final.exists()
+    assert study.places[0].state == "failed"
+
+
+@pytest.mark.parametrize("text", ["hello\n{}", "[]", '{"mean_return": "good"}'])
+def test_a_damaged_note_of_a_cell_says_what_to_do(text, stubbed):
+    (place,) = stubbed([0], "final_episodes = 30").places
+    place.folder.mkdir(parents=True)
+    place.final.write_text(text)
+    with pytest.raises(FileFault, match=r"final.json .*; remove it, and the study evaluates again$"):
+        place.evaluated  # noqa: B018
+    place.failed.write_text("hello")
+    with pytest.raises(FileFault, match=r"failed.json .*; remove it, and the study goes on with the cell$"):
+        place.why_failed  # noqa: B018
+
+
+def test_a_request_lets_cells_save_and_starts_no_others(stubbed):
+    study, said = stubbed([8, 0]), []
+    request = signals.StopRequest()
+    scheduler = Scheduler(study.places, LocalEngine(1, study.command), request, said.append)
+    place = study.places[0]
+
+    def look():
+        if place.run is not None and (place.run / "ready").exists():
+            request.number = signal.SIGTERM
+
+    scheduler.run(look)
+    assert place.saved == 40
+    assert said[-1] == "Pendulum-v1 plain seed 8: interrupted at step 40"
+    assert scheduler.failed == {}
+    assert [place.state for place in study.places] == ["interrupted", "waiting"]
+    outcome = run(study)
+    assert (outcome.finished, outcome.failed) == (2, {})
+
+
+def test_what_somebody_else_finished_meanwhile_is_not_begun_anew(stubbed):
+    study, said = stubbed([0, 1]), []
+    scheduler = Scheduler(study.places, LocalEngine(1, study.command), signals.StopRequest(), said.append)
+    train_by_hand(study.places[1], [1.0, 2.0])
+    scheduler.run()
+    assert [words[words.index("--seed") + 1] for words, _ in study.calls] == ["0"]
+    assert [place.state for place in study.places] == ["finished", "finished"]
+
+
+def test_before_a_second_signal_ends_the_command_the_cells_are_asked(stubbed):
+    study, request, codes = stubbed([8]), signals.StopRequest(), []
+    scheduler = Scheduler(study.places, LocalEngine(1, study.command), request, lambda _: None)
+
+    def look():
+        if study.places[0].run is not None and (study.places[0].run / "ready").exists():
+            request.before_end()
+            codes.extend(job.process.wait() for job in scheduler.running.values())
+
+    scheduler.run(look)
+    assert study.places[0].saved == 40
+    assert request.before_end is signals.ignore
+
+
+def test_what_goes_wrong_here_ends_the_processes(stubbed):
+    study = stubbed([8])
+    place = study.places[0]
+    scheduler = Scheduler(study.places, LocalEngine(1, study.command), signals.StopRequest(), lambda _: None)
+
+    def look():
+        if place.run is not None and (place.run / "ready").exists():
+            raise OSError("no space left")
+
+    with pytest.raises(OSError, match="no space"):
+        scheduler.run(look)
+    assert place.saved == 40
+    assert [job.process.returncode for job in scheduler.running.values()] == [143]
+
+
+def test_on_a_terminal_a_bar_over_the_steps_of_all_cells(stubbed, monkeypatch, capsys):
+    study = stubbed(2)
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    monkeypatch.setattr(study_progress, "LOOK", 0.0)
+    run_study(study.file, study.root, study.groups, jobs=1, command=study.command)
+    said = capsys.readouterr().err
+    assert "100/200" in said
+    assert "200/200" in said
+    run_study(study.file, study.root, study.groups, jobs=1, command=study.command, progress_bar=False)
+    assert "/200" not in capsys.readouterr().err
+
+
+OWN = """
+import gymnasium
+from environments import Counting
+
+gymnasium.register("Own-v0", Counting)
+"""
+
+
+def test_a_module_of_the_working_directory_takes_the_place_of_no_other(tmp_path):
+    """An environment's own module is found there all the same, as by ``ddpg train``."""
+    (tmp_path / "own.py").write_text(OWN)
+    for name in ("random", "tyro"):
+        (tmp_path / f"{name}.py").write_text("raise ImportError('of the working directory')")
+    words = ["train", "own:Own-v0", "--recipe", "ddpg", "--total-timesteps", "3", "--evaluation-episodes", "1"]
+    path = os.pathsep.join(filter(None, [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH")]))
+    done = subprocess.run(
+        [*COMMAND, *words, "--no-progress-bar"],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert read_config(tmp_path / "runs" / "Own-v0" / "1")["command"] == ["ddpg", *words, "--no-progress-bar"]
+
+
+def test_one_process_owns_a_study_and_a_cell(stubbed):
+    study = stubbed([0])
+    study.root.mkdir()
+    with run_lock(study.root), pytest.raises(UsageError, match="is in use by process"):
+        run(study)
+    run(study)
+
+
+def test_a_cell_that_another_process_trains_is_waited_for(stubbed):
+    study = stubbed([0, 7])
+    run(study)
+    place = study.places[0]
+    (place.run / "checkpoints" / "100").rename(place.run / "checkpoints" / "50")
+    said = []
+    with contextlib.ExitStack() as other:
+        other.enter_context(run_lock(place.run))
+        assert place.state == "running"
+
+        def say(line):
+            said.append(line)
+            if "another process" in line:
+                other.close()
+
+        scheduler = Scheduler([place], LocalEngine(1, study.command), signals.StopRequest(), say)
+        scheduler.run()
+    assert not scheduler.failed
+    assert place.state == "finished"
+    assert [line.partition(": ")[2].split()[0] for line in said] == ["another", "goes", "finished"]
+
+
+def test_one_that_is_held_is_waited_for(stubbed):
+    study = stubbed([0])
+    place = study.places[0]
+    place.folder.mkdir(parents=True)
+    with contextlib.ExitStack() as other:
+        log = other.enter_context(place.log.open("ab"))
+        hold_cell_log(log)  # by a process that has no run yet
+        scheduler = Scheduler([place], LocalEngine(1, study.command), signals.StopRequest(), lambda line: other.close())
+        assert place.state == "running"
+        scheduler.run()
+    assert place.state == "finished"
+
+
+KILLED = """
+import sys
+from pathlib import Path
+from ddpg.studies.study import read_study
+from ddpg.studies.scheduler import run_study
+study, root, *command = sys.argv[1:]
+run_study(Path(study), Path(root), read_study(study), jobs=2, command=command, progress_bar=False)
+"""
+
+
+def test_a_study_that_is_killed_leaves_nothing_computing_and_goes_on_at_once(stubbed):
+    study = stubbed([8, 0])
+    place = study.places[0]
+    words = [sys.executable, "-c", KILLED, str(study.file), str(study.root), *study.command]
+    with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as killed:
+        while "seed 0: finished" not in killed.stderr.readline():
+            pass
+        assert place.state == "running"
+        killed.send_signal(signal.SIGKILL)
+    outcome = run(study)
+    assert (outcome.finished, outcome.failed) == (2, {})
+    assert [call[0][0] for call in study.calls].count("train") == 2  # nothing was begun anew
+    assert place.saved == 100

@@ -1,0 +1,135 @@
+"""What tuning varies: the tables of the package, and what a file of one's own may say."""
+
+import re
+
+import pytest
+
+from ddpg import DDPGConfig, DQNConfig, UsageError
+from ddpg.config.algorithm_options import CONFIGS
+from ddpg.config.presets import PRESETS, preset_config
+from ddpg.studies.search_space import Choices, Range, config_of, read_space
+
+GROUND = DDPGConfig().to_json()
+
+
+def space(tmp_path, text, ground=GROUND, algorithm="DDPG"):
+    path = tmp_path / "space.toml"
+    path.write_text(text)
+    return read_space(algorithm, ground, path)
+
+
+@pytest.mark.parametrize("algorithm", CONFIGS)
+def test_the_tables_of_the_package_hold(algorithm):
+    kind = CONFIGS[algorithm]
+    found = read_space(algorithm, kind().to_json())
+    assert len(found) >= 8
+    for name, field in found.items():
+        for value in field.tried:
+            assert kind.from_json({name: value}).to_json()[name] == value
+    assert any(isinstance(field, Range) and field.log for field in found.values())
+
+
+@pytest.mark.parametrize("env_id", PRESETS)
+def test_every_preset_can_be_tuned_and_is_in_its_own_space(env_id):
+    algorithm = "DQN" if env_id == "CartPole-v1" else "DDPG"
+    ground = preset_config(env_id, CONFIGS[algorithm]).to_json()
+    for name, field in read_space(algorithm, ground).items():
+        assert field.kept(ground[name]) is not None, name
+
+
+def test_of_the_table_what_the_ground_refuses_or_does_not_read_is_left_out(tmp_path):
+    """Without target networks τ is read by nobody, and the critics' norm has to be what it is."""
+    plus = preset_config("HalfCheetah-v5").to_json()
+    whole, found = read_space("DDPG", GROUND), read_space("DDPG", plus)
+    assert {*whole} - {*found} == {"tau", "norm"}
+    assert found["batch_size"] == Choices([*whole["batch_size"].tried, plus["batch_size"]])
+    assert found["gamma"] == whole["gamma"]
+    assert "tau" not in read_space("DQN", DQNConfig(target_update_interval=100).to_json())
+    with pytest.raises(UsageError, match="norm cannot be 'layer' here: target='none' stands on batch renorm"):
+        space(tmp_path, "extend = true\nnorm = ['renorm', 'layer']", plus)
+    assert space(tmp_path, "tau = [0.1, 0.2]", plus) == {"tau": Choices([0.1, 0.2])}  # whoever asks for it
+
+
+def test_what_a_file_says(tmp_path):
+    found = space(
+        tmp_path,
+        "n_steps = { low = 1, high = 5 }\nupdates_per_step = [1, 0.5]\nhidden = [[8, 8], [16]]\n"
+        "norm = ['none', 'layer']\ntau = { low = 0.001, high = 0.1, log = true }\n",
+    )
+    assert found == {
+        "n_steps": Range(1, 5, log=False, whole=True),
+        "updates_per_step": Choices([1.0, 0.5]),
+        "hidden": Choices([[8, 8], [16]]),
+        "norm": Choices([None, "layer"]),
+        "tau": Range(0.001, 0.1, log=True, whole=False),
+    }
+
+
+def test_a_file_takes_the_place_of_the_table_or_changes_it(tmp_path):
+    whole = read_space("DDPG", GROUND)
+    assert {*space(tmp_path, "gamma = [0.9, 0.99]")} == {"gamma"}
+    narrowed = space(tmp_path, "extend = true\ngamma = [0.9, 0.99]\nhidden = false\nn_steps = [1, 3]")
+    assert {*narrowed} == {*whole} - {"hidden"} | {"n_steps"}
+    assert narrowed["gamma"] == Choices([0.9, 0.99])
+    assert narrowed["tau"] == whole["tau"]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("gama = [0.9]", "has no field 'gama'; did you mean 'gamma'?"),
+        ("gamma = 0.9", "gamma=0.9 must be a list of choices"),
+        ("gamma = false", "gamma=False must be a list of choices"),
+        ("gamma = []", "at least one choice"),
+        ("gamma = [0.9, 0.9]", "different ones"),
+        ("gamma = ['much']", "gamma='much' must be float or none"),
+        ("gamma = [0.9, 1.5]", "gamma cannot be 1.5 here: gamma=1.5 must be in [0, 1]"),
+        ("tau = { low = 0, high = 0.1 }", "tau cannot be 0.0 here: tau=0.0 must be in (0, 1]"),
+        ("tau = { low = 0.1, high = 0.1 }", "low must be below high"),
+        ("tau = { low = 0.1 }", "a range without high"),
+        ("tau = { low = 0.1, high = 1, logg = true }", "has no field 'logg'; did you mean 'log'?"),
+        ("noise_scale = { low = 0.0, high = 1.0, log = true }", "no logarithm"),
+        ("noise_scale = { low = 0.1, high = 1.0, log = 1 }", "log=1 of noise_scale must be true or false"),
+        ("batch_size = { low = 1.5, high = 8 }", "batch_size=1.5 must be int"),
+        ("norm = { low = 1, high = 2 }", "norm is no number"),
+        ("hidden = { low = 1, high = 2 }", "hidden is no number"),
+        ("norm = ['layr']", "norm cannot be 'layr' here"),
+        ("adam_beta1 = [0.5]\noptimizer = ['sgd', 'momentum']", None),
+        ("extend = 1", "extend=1 must be true or false"),
+        ("", "varies nothing"),
+    ],
+)
+def test_what_is_wrong_is_named(text, says, tmp_path):
+    if says is None:  # of these two options, none goes with the other, but with the ground's Adam
+        space(tmp_path, text)
+        return
+    with pytest.raises(UsageError, match=re.escape(says)):
+        space(tmp_path, text)
+
+
+def test_a_value_that_needs_another_option_is_refused_where_nothing_varies_that(tmp_path):
+    with pytest.raises(UsageError, match=r"priority_exponent cannot be 0.5 here: .*set prioritised to one of"):
+        space(tmp_path, "priority_exponent = [0.5]")
+    both = space(tmp_path, "priority_exponent = [0.5]\nprioritised = ['none', 'proportional']")
+    assert {*both} == {"priority_exponent", "prioritised"}
+    ground = DDPGConfig(prioritised="lap").to_json()
+    assert {*space(tmp_path, "priority_exponent = [0.5]", ground)} == {"priority_exponent"}
+
+
+def test_values_are_kept_and_come_back():
+    whole, choices = Range(1, 8, log=False, whole=True), Choices([None, [8, 8], False])
+    assert (whole.kept(1), whole.kept(8), whole.kept(9), whole.kept(None)) == (1, 8, None, None)
+    assert whole.value(3.0) == 3
+    assert type(whole.value(3.0)) is int
+    assert [choices.value(choices.kept(value)) for value in choices.tried] == choices.tried
+    assert choices.kept("layer") is None
+    for field, kept in ((whole, 9), (whole, "3"), (choices, '"layer"'), (choices, None)):
+        with pytest.raises(ValueError, match="is no"):
+            field.value(kept)
+
+
+def test_options_with_changes_are_all_options():
+    options = config_of("DQN", DQNConfig(gamma=0.5).to_json(), {"hidden": [8], "norm": None})
+    assert options == DQNConfig(gamma=0.5, hidden=(8,)).to_json()
+    with pytest.raises(UsageError, match="lowers a noise_scale > 0"):
+        config_of("DDPG", GROUND, {"noise_scale": 0.0, "noise_schedule": "linear"})

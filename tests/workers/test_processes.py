@@ -1,0 +1,119 @@
+"""Workers that are processes: small, without TensorFlow, replaced when they are killed, and gone in the end."""
+
+import functools
+import multiprocessing
+import os
+import signal
+import time
+
+import numpy as np
+import pytest
+from distributed_envs import Alone, Broken, Hanging, Invalid, Slow
+from environments import Counting
+
+from ddpg import DDPG, DDPGConfig, UsageError
+from ddpg.workers.processes import SharedWeights
+from ddpg.workers.remote_loop import learning_from_workers
+
+TINY = DDPGConfig(
+    hidden=(4,), batch_size=4, optimizer="sgd", jit=False, buffer_size=5000, learning_starts=50, updates_per_step=0.1
+)
+
+
+def gone(pids):
+    deadline = time.monotonic() + 10
+    while any(os.path.exists(f"/proc/{pid}") for pid in pids):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+def test_a_worker_has_no_tensorflow_and_little_memory():
+    with DDPG(Counting(), TINY, seed=0) as agent, learning_from_workers(agent, Alone, "process", 1, length=20):
+        agent.learn(40)
+        assert 10 < agent.replay.arrays()["rewards"].max() < 150  # MB
+
+
+def test_a_killed_worker_is_replaced_and_nothing_is_learned_twice():
+    killed = []
+
+    def kill(agent):
+        if agent.num_timesteps >= 100 and not killed:
+            killed.append(agent.loop.pool._transport.pids[0])
+            os.kill(killed[0], signal.SIGKILL)
+
+    with DDPG(Counting(), TINY, seed=0) as agent:
+        with learning_from_workers(agent, Slow, "process", 2, length=20) as loop:
+            agent.learn(1500, kill)
+            counts, pids = loop.pool.counts, loop.pool._transport.pids
+            assert counts.requested == counts.taken + counts.lost + loop.pool.under_way
+            assert counts.deaths == 1
+            assert 1 <= counts.lost <= 2
+            assert (loop.learned_steps, agent.replay.added, agent.num_timesteps) == (1500, 1500, 1500)
+            assert killed[0] not in pids
+        assert gone(pids)
+        assert counts.requested == counts.taken + counts.lost
+
+
+def test_a_worker_that_hangs_is_replaced_while_the_other_goes_on(tmp_path):
+    make_env = functools.partial(Hanging, str(tmp_path / "hung"))
+    with DDPG(Counting(), TINY, seed=0) as agent:
+        with learning_from_workers(agent, make_env, "process", 2, length=20, rollout_timeout=0.5) as loop:
+            while loop.pool.counts.hangs == 0 or loop.pool.ready < 2:
+                agent.learn(100)
+            pids = loop.pool._transport.pids
+            assert agent.counts["worker_hangs"] == loop.pool.counts.hangs <= loop.pool.counts.deaths
+            assert loop.learned_steps == agent.replay.added == agent.num_timesteps
+        assert gone(pids)
+
+
+@pytest.mark.parametrize(("env", "message"), [(Broken, "no licence"), (Invalid, "Invalid failed in step 2")])
+def test_an_environment_that_fails_ends_learning_in_one_line(env, message):
+    with DDPG(Counting(), TINY, seed=0) as agent:
+        with (
+            learning_from_workers(agent, env, "process", 1, length=20),
+            pytest.raises(UsageError, match=message) as caught,
+        ):
+            agent.learn(100)
+        assert "\n" not in str(caught.value)
+    assert not [child for child in multiprocessing.active_children() if child.name.startswith("ddpg-worker")]
+
+
+def test_the_newest_weights_are_read_once():
+    arrays = [np.arange(3, dtype=np.float32), np.asarray(7), np.ones((2, 2))]
+    weights = SharedWeights(arrays, multiprocessing.get_context("spawn"))
+    assert weights.read(-1) is None
+    weights.write(0, arrays)
+    version, found = weights.read(-1)
+    assert version == 0
+    for array, expected in zip(found, arrays, strict=True):
+        assert (array.dtype, array.shape) == (expected.dtype, expected.shape)
+        np.testing.assert_array_equal(array, expected)
+    assert weights.read(0) is None
+    weights.write(1, [2 * array for array in arrays])
+    weights.write(2, [3 * array for array in arrays])
+    version, found = weights.read(0)
+    assert (version, found[0].tolist(), int(found[1])) == (2, [0, 3, 6], 21)
+    np.testing.assert_array_equal(found[2], np.full((2, 2), 3.0))
+
+
+def test_weights_that_are_overwritten_while_they_are_read_are_read_again():
+    arrays = [np.zeros(3, np.float32)]
+    weights = SharedWeights(arrays, multiprocessing.get_context("spawn"))
+    weights.write(0, arrays)
+    places, reads = weights._places, []
+
+    def overtaken(slot):
+        found = places(slot)
+        reads.append(slot)
+        if len(reads) == 1:  # between the number's being read and the copy
+            weights._places = places
+            weights.write(1, [np.ones(3, np.float32)])
+            weights.write(2, [np.full(3, 2, np.float32)])
+            weights._places = overtaken
+        return found
+
+    weights._places = overtaken
+    version, found = weights.read(-1)
+    assert (version, found[0].tolist(), len(reads)) == (2, [2, 2, 2], 2)

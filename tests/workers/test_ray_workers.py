@@ -1,0 +1,151 @@
+"""Workers on a Ray cluster: they learn, they are replaced, the pool shrinks and grows with the cluster."""
+
+import functools
+import os
+import signal
+import subprocess
+import time
+
+import pytest
+from environments import Counting
+
+from ddpg import DDPG, DDPGConfig, UsageError, evaluate
+from ddpg.runs.env_factory import make_env
+from ddpg.workers.remote_loop import learning_from_workers
+
+ray = pytest.importorskip("ray", reason="the extra 'ray' is not installed")
+
+TINY = DDPGConfig(
+    hidden=(8,), batch_size=8, optimizer="sgd", jit=False, buffer_size=20_000, learning_starts=100, updates_per_step=0.1
+)
+PENDULUM = functools.partial(make_env, "Pendulum-v1")
+
+
+def actors():
+    """The pids of the actors on this machine."""
+    found = subprocess.run(["pgrep", "-f", "^ray::Actor"], capture_output=True, text=True, check=False)
+    return [int(line) for line in found.stdout.split()]
+
+
+def check_sum(pool):
+    counts = pool.counts
+    assert counts.requested == counts.taken + counts.lost + pool.under_way
+
+
+@pytest.mark.slow
+def test_a_cluster_of_this_machine_begins_and_ends_with_the_workers():
+    before = signal.getsignal(signal.SIGTERM)
+    with DDPG(PENDULUM(), TINY, seed=0) as agent:
+        with learning_from_workers(agent, PENDULUM, "ray", 2) as loop:
+            assert signal.getsignal(signal.SIGTERM) is before
+            agent.learn(1000)
+            check_sum(loop.pool)
+            assert (agent.replay.added, loop.pool.counts.deaths, loop.pool.ready) == (1000, 0, 2)
+            assert agent.num_updates + loop.owed_updates == pytest.approx(90)
+        assert not ray.is_initialized()
+
+
+@pytest.mark.slow
+def test_an_environment_that_cannot_be_made_ends_it():
+    with (
+        DDPG(Counting(), TINY, seed=0) as agent,
+        learning_from_workers(agent, functools.partial(make_env, "No-v0"), "ray", 1),
+        pytest.raises(UsageError, match="cannot make environment 'No-v0'"),
+    ):
+        agent.learn(100)
+
+
+@pytest.mark.parametrize(
+    ("address", "message"),
+    [("127.0.0.1:1", "no Ray cluster answers at '127.0.0.1:1'"), ("ray://head:10001", "must be 'auto', or HOST:PORT")],
+)
+def test_a_cluster_that_is_not_there_is_one_line(address, message):
+    with (
+        DDPG(Counting(), TINY, seed=0) as agent,
+        pytest.raises(UsageError, match=message) as caught,
+        learning_from_workers(agent, Counting, "ray", 1, ray_address=address),
+    ):
+        pass
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.slow
+def test_a_run_outlives_killed_workers_and_a_node_that_leaves():
+    from ray.cluster_utils import Cluster
+
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    try:
+        nodes = [cluster.add_node(num_cpus=2) for _ in range(2)]
+        done, killed = [], []
+
+        def trouble(agent):
+            now = agent.num_timesteps
+            due = [at for at in (1000, 2000, 4000) if now >= at and at not in done]
+            done.extend(due)
+            for at in due:
+                if at < 4000:
+                    killed.append(next(pid for pid in actors() if pid not in killed))
+                    os.kill(killed[-1], signal.SIGKILL)
+                else:
+                    cluster.remove_node(nodes[1])
+
+        def settle(agent, workers):
+            """Go on until so many workers are there: they take seconds to start, and those that are there go on."""
+            end = time.monotonic() + 90
+            while agent.loop.pool.ready != workers and time.monotonic() < end:
+                agent.learn(100)
+            assert agent.loop.pool.ready == workers
+
+        ray.init(address=cluster.address, log_to_driver=False)
+        with DDPG(PENDULUM(), TINY, seed=0) as agent:
+            with learning_from_workers(agent, PENDULUM, "ray", 5) as loop:
+                agent.learn(12_000, trouble)
+                settle(agent, 3)  # one on the head, two on the node that stayed
+                check_sum(loop.pool)
+                counts = loop.pool.counts
+                assert agent.num_timesteps == agent.replay.added == loop.learned_steps >= 12_000
+                assert counts.steps == counts.taken * 100
+                assert counts.deaths == 4  # two killed, two with their node
+                assert counts.lost > 0
+                cluster.add_node(num_cpus=2)
+                settle(agent, 5)  # the new node has room
+            assert ray.is_initialized()  # not ours to end
+    finally:
+        ray.shutdown()
+        cluster.shutdown()
+    assert not actors()
+
+
+@pytest.mark.slow
+def test_a_node_that_joins_grows_the_pool_beyond_what_it_began_with():
+    from ray.cluster_utils import Cluster
+
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    try:
+        ray.init(address=cluster.address, log_to_driver=False)
+        with DDPG(PENDULUM(), TINY, seed=0) as agent, learning_from_workers(agent, PENDULUM, "ray", 4) as loop:
+            agent.learn(1000)
+            assert loop.pool.ready == 1  # there is no room for more
+            cluster.add_node(num_cpus=2)
+            for _ in range(300):
+                if loop.pool.ready == 3:
+                    break
+                agent.learn(100)
+            agent.learn(1000)
+            assert loop.pool.ready == 3  # four were asked for, and there is room for three
+            assert {request.worker for member in loop.pool._members for request in member.open.values()} == {0, 1, 2}
+            assert (loop.pool.counts.deaths, loop.learned_steps) == (0, agent.replay.added)
+            check_sum(loop.pool)
+    finally:
+        ray.shutdown()
+        cluster.shutdown()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("collector", "workers"), [("process", 2), ("process", 4), ("ray", 2)])
+def test_pendulum_is_learned_with_workers(collector, workers):
+    config = DDPGConfig(learning_starts=1000)
+    with DDPG(PENDULUM(), config, seed=0) as agent:
+        with learning_from_workers(agent, PENDULUM, collector, workers):
+            agent.learn(12_000)
+        assert evaluate(agent, PENDULUM(), 10, seed=1).summary()["mean_return"] > -300

@@ -1,0 +1,252 @@
+"""Learning from rollouts is learning: each transition once, as many updates a step, seen as without workers."""
+
+import numpy as np
+import pytest
+from environments import Counting
+from transports import Here, Played
+
+from ddpg import DDPG, Callback, DDPGConfig, UsageError
+from ddpg.workers.messages import WorkerDied
+from ddpg.workers.pool import WorkerPool
+from ddpg.workers.remote_loop import RemoteLoop, learning_from_workers, worker_spec_of
+
+TINY = {"hidden": (4,), "batch_size": 4, "optimizer": "sgd", "jit": False, "buffer_size": 1000}
+
+
+def remote(workers=2, length=10, make_env=Counting, **options):
+    """An agent whose workers are in this process; episodes are three steps long."""
+    config = DDPGConfig(**{"learning_starts": 20, "updates_per_call": 4} | TINY | options)
+    agent = DDPG(Counting(), config, seed=1)
+    transport = Here(worker_spec_of(agent, make_env, workers, length, 0))
+    agent.loop = RemoteLoop(agent, WorkerPool(transport, workers, length))
+    return agent, transport
+
+
+class Seen(Callback):
+    def __init__(self):
+        self.episodes, self.updates, self.steps, self.metrics = [], [], [], []
+
+    def on_episode_end(self, agent, episode):
+        self.episodes.append((agent.num_timesteps, episode))
+
+    def on_update(self, agent, metrics):
+        self.updates.append((agent.num_timesteps, agent.num_updates))
+        self.metrics.append(metrics)
+
+    def on_step(self, agent):
+        self.steps.append(agent.num_timesteps)
+
+
+@pytest.mark.parametrize("workers", [1, 4])
+@pytest.mark.parametrize("per_step", [0.25, 1.0])
+def test_updates_are_as_many_a_step_as_without_workers(workers, per_step):
+    agent, _ = remote(workers, updates_per_step=per_step)
+    with agent, DDPG(Counting(), agent.config, seed=1) as alone:
+        agent.learn(145)
+        alone.learn(145)
+        assert (agent.num_timesteps, agent.replay.added) == (145, 145)
+        assert agent.num_updates + agent.loop.owed_updates == 125 * per_step
+        assert (agent.num_updates, agent.loop.owed_updates) == (alone.num_updates, alone.loop.owed_updates)
+
+
+def test_calls_of_updates_are_full_and_come_in_time():
+    agent, _ = remote()
+    seen = Seen()
+    with agent:
+        agent.learn(60, seen)
+    assert seen.updates == [(step, step - 20) for step in range(24, 61, 4)]
+
+
+def test_learning_starts_in_the_middle_of_a_rollout():
+    agent, _ = remote(1, learning_starts=13)
+    seen = Seen()
+    with agent:
+        agent.learn(21, seen)
+    assert seen.updates == [(17, 4), (21, 8)]
+
+
+def test_every_transition_is_learned_from_once_and_in_order():
+    agent, _ = remote()
+    with agent:
+        agent.learn(57)
+        stored = agent.replay.arrays()
+        taken = agent.loop.pool.counts.steps
+        agent.learn(3)  # what was left of the last rollout
+        assert (taken, agent.loop.pool.counts.steps, agent.loop.learned_steps) == (60, 60, 60)
+        assert len(agent.replay) == 60
+    assert stored["rewards"].shape == (57, 1)
+    # Rollouts of 10 steps, of the two workers in turn; observations are [episode, step].
+    rows = stored["observations"].astype(int).tolist()
+    assert rows[:10] == rows[10:20] == [[step // 3, step % 3] for step in range(10)]
+    assert rows[20:30] == [[step // 3, step % 3] for step in range(10, 20)]
+
+
+def test_episodes_are_told_where_they_end():
+    agent, _ = remote()
+    seen = Seen()
+    with agent:
+        agent.learn(30, seen)
+    assert [step for step, _ in seen.episodes] == [3, 6, 9, 13, 16, 19, 22, 25, 28]
+    assert [episode.index for _, episode in seen.episodes] == [0] * 3 + [1] * 3 + [0] * 3
+    assert {(episode.episode_return, episode.length) for _, episode in seen.episodes} == {(6.0, 3)}
+    assert set(seen.steps) >= {step for step, _ in seen.episodes}
+
+
+def test_returns_of_n_steps_stay_with_their_worker():
+    agent, _ = remote(n_steps=2, gamma=0.5)
+    with agent:
+        agent.learn(40)
+        batch = agent.replay.gather(np.arange(40), 2, 0.5)
+    # r + r'/2 is 1 + 2/2, 2 + 3/2, 3; the last steps in memory have no next one yet.
+    steps = np.tile([*range(10)], 4)[:20]
+    expected = [(2.0, 3.5, 3.0)[step % 3] for step in steps]
+    # Step 9 opens an episode whose second step is in the worker's next rollout, ten rows on.
+    assert batch.rewards[:20, 0].tolist() == expected
+
+
+class Still(Counting):
+    """Every observation is the same, and the third reward of each episode is none."""
+
+    def __init__(self):
+        super().__init__(4, nan_reward_at=3)
+
+    def _observation(self):
+        return np.zeros(2)
+
+
+@pytest.mark.parametrize("length", [1, 2, 4, 10])
+def test_an_episode_that_is_abandoned_ends_wherever_in_a_rollout_that_is(length):
+    """γ = 0.5, rewards 1 and 2 before each drop: G is 1 and 2.5, and nothing leads over to the next episode."""
+    options = {"on_bad_transition": "drop", "n_steps": 3, "normalize_rewards": True, "gamma": 0.5}
+    agent, _ = remote(1, length, Still, **options)
+    with agent:
+        agent.learn(12)
+        batch = agent.replay.gather(np.arange(12), 3, 0.5)
+        assert batch.discounts[:, 0].tolist() == [0.25, 0.5] * 6
+        assert agent.memory.statistics()["rewards.largest"] == 2.5
+
+
+def test_the_lag_of_a_policy_is_told():
+    agent, _ = remote(1, learning_starts=0)
+    seen = Seen()
+    with agent:
+        agent.learn(40, seen)
+    # Of each rollout, steps 4 and 8 and so on bring 4 updates; two rollouts are asked for before the first is learned.
+    lags = [metrics["policy_lag"] for metrics in seen.metrics]
+    assert lags[0] == 0
+    assert max(lags) == 16
+    assert set(agent.metrics) == set(seen.metrics[0])
+
+
+def test_the_lag_of_weights_that_are_forgotten_is_what_is_known():
+    agent, _ = remote(1, learning_starts=0)
+    seen = Seen()
+    with agent:
+        agent.learn(40)
+        agent.loop._published = {1000: agent.num_updates - 3}  # a worker answers that was slower than 100 versions
+        agent.learn(4, seen)
+    assert [metrics["policy_lag"] for metrics in seen.metrics] == [3]
+
+
+def test_weights_are_published_once_for_all_and_only_when_new():
+    agent, transport = remote(4)
+    with agent:
+        agent.learn(20)
+        assert transport.published == [0]
+        agent.learn(40)
+    # New ones after each rollout that was learned from, but for the last one, after which nobody asked.
+    assert transport.published == [0, 1, 2, 3]
+    assert agent.loop.broadcasts == 4
+
+
+def test_workers_that_die_cost_their_rollouts_and_nothing_else():
+    agent, transport = remote()
+    killed = []
+
+    def kill(agent):
+        if agent.num_timesteps >= 30 and not killed:
+            killed.append(agent.num_timesteps)
+            transport.events = [event for event in transport.events if event.request.worker != 0]
+            transport.events.append(WorkerDied(0, 0, "killed by a test"))
+
+    with agent:
+        agent.learn(100, kill)
+        counts = agent.loop.pool.counts
+        assert counts.requested == counts.taken + counts.lost + agent.loop.pool.under_way
+        assert (counts.deaths, agent.loop.learned_steps, agent.replay.added) == (1, 100, 100)
+        assert (counts.lost, counts.lost_episodes) == (2, 1)
+        assert agent.counts["worker_deaths"] == 1
+        assert agent.counts["lost_rollouts"] == 2
+        # The new worker's first transition does not follow the old one's last.
+        _, goes_on = agent.replay.observations.following(np.arange(100))
+        steps = agent.replay.arrays()["observations"][:, 1].astype(int)
+        after = agent.replay.arrays()["next_observations"][:, 1].astype(int)
+        assert (after == steps + 1).all()
+        assert not goes_on[steps == 2].any()
+
+
+def test_a_stop_ends_learning_after_the_piece():
+    agent, _ = remote()
+    with agent:
+        agent.learn(1000, lambda agent: agent.num_timesteps < 25)
+        assert 25 <= agent.num_timesteps < 30
+
+
+def test_the_loop_before_comes_back_with_what_is_owed():
+    with DDPG(Counting(), DDPGConfig(learning_starts=0, updates_per_call=4, **TINY), seed=1) as agent:
+        before = agent.loop
+        before.owed_updates = 3.0
+        with learning_from_workers(agent, Counting, "process", 1) as loop:
+            assert agent.loop is loop
+            assert loop.owed_updates == 3.0
+            loop.owed_updates = 2.0
+        assert (agent.loop, before.owed_updates) == (before, 2.0)
+
+
+@pytest.mark.parametrize("own_loop", [False, True])
+def test_episodes_of_before_and_behind_workers_are_others(monkeypatch, own_loop):
+    """γ = 0.5, Counting in lane 0 all the time: G is 1, 2.5 | 1, 2.5, 4.25, 1 of the worker | 1."""
+    monkeypatch.setattr("ddpg.workers.remote_loop._make_transport", lambda _, assignment, __: Here(assignment))
+    with DDPG(Counting(), DDPGConfig(normalize_rewards=True, gamma=0.5, **TINY), seed=1) as agent:
+        agent.learn(2)
+        with learning_from_workers(agent, Counting, "process", 1, length=4):
+            agent.learn(4)
+        if own_loop:
+            agent.observe([1, 0], [0.0], 1.0, [1, 1], False, False)
+        else:
+            agent.learn(1)
+        assert agent.replay.arrays()["observations"][-1].tolist() == [1, 0]
+        assert agent.memory.statistics()["rewards.mean"] == pytest.approx((1 + 2.5 + 1 + 2.5 + 4.25 + 1 + 1) / 7)
+
+
+def test_a_collector_without_workers_is_none():
+    with (
+        DDPG(Counting(), DDPGConfig(**TINY), seed=1) as agent,
+        pytest.raises(UsageError, match="has no workers"),
+        learning_from_workers(agent, Counting, "local", None),
+    ):
+        pass
+
+
+def test_workers_that_never_answer_are_given_up(monkeypatch):
+    monkeypatch.setattr("ddpg.workers.remote_loop.LONGEST_SILENCE", 0.5)
+    with DDPG(Counting(), DDPGConfig(**TINY), seed=1) as agent:
+        agent.loop = RemoteLoop(agent, WorkerPool(Played(), 2, 10))
+        with pytest.raises(UsageError, match="no worker has answered for 0 s; 0 of them are there"):
+            agent.learn(10)
+
+
+def test_updates_that_workers_earned_are_owed_without_them(monkeypatch):
+    """After 21 + 2 steps two updates are earned, and a call is of four."""
+    monkeypatch.setattr("ddpg.workers.remote_loop._make_transport", lambda kind, assignment, address: Here(assignment))
+    config = DDPGConfig(**{"learning_starts": 20, "updates_per_call": 4} | TINY)
+    with DDPG(Counting(), config, seed=1) as agent:
+        local = agent.loop
+        with learning_from_workers(agent, Counting, "process", 1, length=10) as loop:
+            assert agent.loop is loop
+            agent.learn(22)
+            assert (agent.num_updates, loop.owed_updates) == (0, 2)
+        assert agent.loop is local
+        assert agent.loop.owed_updates == 2
+        agent.learn(2)
+        assert agent.num_updates == 4

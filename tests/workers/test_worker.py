@@ -1,0 +1,151 @@
+"""What a worker does with its environment, counted by hand."""
+
+import functools
+
+import numpy as np
+import pytest
+from environments import Counting
+
+from ddpg.errors import EnvironmentFault
+from ddpg.interaction.actions import make_actions
+from ddpg.policies.exploration import BoxExploration
+from ddpg.policies.noise import make_noise
+from ddpg.policies.numpy_program import NumpyProgram, ProgramStep
+from ddpg.replay.normalizers import ObservationNormalizer
+from ddpg.workers.messages import RolloutRequest, WorkerSpec
+from ddpg.workers.worker import Worker
+
+WEIGHTS = [np.array([[0.0], [0.1]], np.float32)]  # a = step / 10
+
+
+def worker_of(
+    number=0,
+    epoch=0,
+    scale=0.0,
+    random_steps=0,
+    normaliser=None,
+    on_bad_transition="raise",
+    noise="gaussian",
+    **env,
+):
+    program = NumpyProgram([ProgramStep("MatMul", (0, 1), 2)], 3, {}, [1], [0], 2)
+    program.load([np.zeros((2, 1), np.float32)])
+    behaviours = [
+        BoxExploration(
+            np.random.default_rng(0),
+            random_steps,
+            functools.partial(no_share, 0.0),
+            size=1,
+            make_noise=functools.partial(make_noise, noise, scale, 0.15, 1.0),
+            scale=scale,
+        )
+        for _ in range(2)
+    ]
+    make_env = functools.partial(Counting, **env)
+    actions = make_actions(Counting().action_space)
+    assignment = WorkerSpec(make_env, program, normaliser, behaviours, actions, (5, 0), on_bad_transition, 4)
+    return Worker(assignment, number, epoch)
+
+
+def no_share(value, step):
+    return value
+
+
+def test_a_rollout_is_what_the_environment_did():
+    worker = worker_of()
+    worker.load(7, WEIGHTS)
+    request = RolloutRequest(0, 0, 0, 0)
+    rollout = worker.rollout(request)
+    assert (rollout.request, rollout.version, len(rollout), rollout.dropped) == (request, 7, 4, 0)
+    # Observations are [episode, step]; episodes are 3 steps long.
+    assert rollout.observations.tolist() == [[0, 0], [0, 1], [0, 2], [1, 0]]
+    assert rollout.next_observations.tolist() == [[0, 1], [0, 2], [0, 3], [1, 1]]
+    assert rollout.rewards.tolist() == [1, 2, 3, 1]
+    assert rollout.terminated.tolist() == [False, False, True, False]
+    assert not rollout.truncated.any()
+    assert rollout.actions[:, 0].tolist() == pytest.approx([0, 0.1, 0.2, 0])
+    [(at, episode)] = rollout.episodes
+    assert (at, episode.episode_return, episode.length, rollout.under_way) == (3, 6, 3, 1)
+
+
+def test_the_next_one_goes_on_with_the_episode():
+    worker = worker_of(truncate=True)
+    worker.load(0, WEIGHTS)
+    worker.rollout(RolloutRequest(0, 0, 0, 0))
+    rollout = worker.rollout(RolloutRequest(0, 0, 1, 4))
+    assert rollout.observations.tolist() == [[1, 1], [1, 2], [2, 0], [2, 1]]
+    assert rollout.truncated.tolist() == [False, True, False, False]
+    [(at, episode)] = rollout.episodes
+    assert (at, episode.episode_return, episode.length, rollout.under_way) == (2, 6, 3, 2)
+
+
+def test_a_worker_and_each_of_its_epochs_explores_by_itself():
+    actions = []
+    for number, epoch in ((0, 0), (0, 0), (1, 0), (0, 1)):
+        worker = worker_of(number, epoch, scale=0.5)
+        worker.load(0, WEIGHTS)
+        actions.append(worker.rollout(RolloutRequest(number, epoch, 0, 0)).actions[:, 0].tolist())
+    assert actions[0] == actions[1]
+    assert len({tuple(row) for row in actions}) == 3
+
+
+@pytest.mark.parametrize("env", [{"length": 2}, {"length": 9, "nan_at": 3, "on_bad_transition": "drop"}])
+def test_noise_starts_anew_with_an_episode(env):
+    """x = (1 - 0.15) x + z: without ends the noise gives the numbers z away, of which it follows by hand."""
+
+    def noise_of(**env):
+        worker = worker_of(scale=0.1, noise="ornstein_uhlenbeck", **env)
+        worker.load(0, [np.zeros((2, 1), np.float32)])
+        return [x for number in range(2) for (x,) in worker.rollout(RolloutRequest(0, 0, number, 0)).actions.tolist()]
+
+    endless = noise_of(length=1000)
+    draws = [x - 0.85 * before for before, x in zip([0, *endless], endless, strict=False)]
+    # Of two steps an episode, or of three of which the last is dropped: the noise of the others, in their order.
+    period, kept = (2, 2) if env["length"] == 2 else (3, 2)
+    expected, x = [], 0.0
+    for step, draw in enumerate(draws):
+        x = draw + (0.85 * x if step % period else 0)
+        if step % period < kept:
+            expected.append(x)
+    assert noise_of(**env) == pytest.approx(expected, abs=1e-6)
+
+
+def test_random_steps_are_those_of_all_workers():
+    worker = worker_of(random_steps=10)
+    worker.load(0, WEIGHTS)
+    assert abs(worker.rollout(RolloutRequest(0, 0, 0, 8)).actions[:2, 0] - [0, 0.1]).min() > 1e-3
+    assert worker.rollout(RolloutRequest(0, 0, 1, 10)).actions[:, 0].tolist() == pytest.approx([0.1, 0.2, 0, 0.1])
+
+
+def test_actions_that_were_clipped_are_told():
+    worker = worker_of()
+    worker.load(0, [np.array([[0.0], [1.0]], np.float32)])  # a = step
+    rollout = worker.rollout(RolloutRequest(0, 0, 0, 0))
+    assert rollout.actions[:, 0].tolist() == [0, 1, 1, 0]
+    assert rollout.clipped.tolist() == [False, False, True, False]
+
+
+def test_statistics_of_observations_come_with_the_weights():
+    worker = worker_of(normaliser=ObservationNormalizer((2,)))
+    statistics = [np.asarray(4), np.array([0.0, 1.0]), np.array([4.0, 1.0])]  # the steps' mean is 1, deviation 0.5
+    worker.load(0, [*WEIGHTS, *statistics])
+    rollout = worker.rollout(RolloutRequest(0, 0, 0, 0))
+    assert rollout.actions[:, 0].tolist() == pytest.approx([-0.2, 0, 0.2, -0.2])
+    assert rollout.observations[0].tolist() == [0, 0]  # as the environment gave it
+
+
+def test_a_step_that_is_no_transition_is_dropped_with_its_episode():
+    worker = worker_of(on_bad_transition="drop", nan_at=2)
+    worker.load(0, WEIGHTS)
+    rollout = worker.rollout(RolloutRequest(0, 0, 0, 0))
+    # Of each episode the second step is no transition.
+    assert rollout.observations.tolist() == [[0, 0], [1, 0]]
+    assert (rollout.dropped, rollout.under_way, len(rollout.episodes)) == (2, 0, 0)
+    assert rollout.abandoned == [1, 2]
+
+
+def test_an_environment_that_fails_is_named():
+    worker = worker_of(nan_at=2)
+    worker.load(0, WEIGHTS)
+    with pytest.raises(EnvironmentFault, match="Counting failed in step 2"):
+        worker.rollout(RolloutRequest(0, 0, 0, 0))

@@ -1,0 +1,96 @@
+"""How workers explore, each otherwise; and what is refused, all at once."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from environments import Counting
+
+from ddpg import DDPG, DQN, DDPGConfig, DQNConfig, UsageError
+from ddpg.workers.messages import RolloutRequest
+from ddpg.workers.remote_loop import current_weights, worker_exploration, worker_spec_of
+from ddpg.workers.worker import Worker
+from ddpg.workers.worker_options import check_options
+
+
+def agent_of(**options):
+    return DDPG(Counting(), DDPGConfig(hidden=(4,), jit=False, **options), seed=3)
+
+
+def scale_of(behaviour):
+    """The deviation of 4000 numbers of a behaviour's noise."""
+    behaviour.rng = np.random.default_rng(0)
+    return float(np.std([behaviour.act(zero, np.zeros((1, 2)), 10_000)[0] for _ in range(4000)]))
+
+
+def zero(observations):
+    return np.zeros((len(observations), 1), np.float32)
+
+
+def test_noise_is_spread_over_the_workers_geometrically():
+    with agent_of(noise_scale=0.1) as agent:
+        scales = [scale_of(worker_exploration(agent, worker, 3)) for worker in range(3)]
+        assert scales == pytest.approx([0.2, 0.1, 0.05], rel=0.05)
+        assert scale_of(worker_exploration(agent, 0, 1)) == pytest.approx(0.1, rel=0.05)
+
+
+def test_a_schedule_of_noise_is_spread_as_a_whole():
+    with agent_of(noise_scale=0.1, noise_schedule="linear", noise_final=0.02, exploration_steps=5000) as agent:
+        scales = [scale_of(worker_exploration(agent, worker, 2)) for worker in range(2)]
+        assert scales == pytest.approx([0.04, 0.01], rel=0.05)
+
+
+def test_random_actions_are_spread_as_in_ape_x():
+    agent = DQN(
+        Counting(action_space=gym.spaces.Discrete(2)), DQNConfig(hidden=(4,), jit=False, exploration_final=0.5), seed=0
+    )
+    with agent:
+        shares = [worker_exploration(agent, worker, 3).epsilon(10_000) for worker in range(3)]
+        assert shares == pytest.approx([0.5, 0.5**4.5, 0.5**8])
+        assert worker_exploration(agent, 0, 1).epsilon(10_000) == 0.5
+        assert worker_exploration(agent, 2, 3).epsilon(0) == 1
+
+
+def test_a_worker_acts_as_the_agent_does():
+    with agent_of(normalize_observations=True) as agent:
+        agent.observe([1.0, 2.0], [0.0], 0.0, [3.0, 4.0], False, False)
+        agent.observe([3.0, 4.0], [0.0], 0.0, [5.0, 7.0], True, False)
+        assignment = worker_spec_of(agent, Counting, 1, 3, 0)
+        assignment.behaviours[0].random_steps = 0
+        assignment.behaviours[0]._noise.scale = np.float32(0)
+        worker = Worker(assignment, 0, 0)
+        worker.load(0, current_weights(agent))
+        rollout = worker.rollout(RolloutRequest(0, 0, 0, 0))
+        np.testing.assert_allclose(rollout.actions, agent.policy(rollout.observations), atol=1e-6)
+        assert np.ptp(rollout.actions) > 1e-4
+
+
+def test_weights_are_those_after_learning():
+    with agent_of(learning_starts=0, batch_size=2) as agent:
+        agent.observe([1.0, 2.0], [0.0], 0.0, [3.0, 4.0], False, False)
+        before = [array.copy() for array in current_weights(agent)]
+        agent.update(3)
+        assert not any(np.array_equal(old, new) for old, new in zip(before, current_weights(agent), strict=True))
+
+
+def test_what_workers_cannot_do_is_refused_at_once():
+    class Own:
+        def sample(self, rng):
+            return np.zeros((1, 1), np.float32)
+
+        def reset(self, index):
+            pass
+
+    config = DDPGConfig(noise=Own(), parameter_noise=0.1, overlap=True, step_timeout=3.0)
+    with pytest.raises(UsageError) as caught:
+        check_options(config, 2)
+    for name in ("n_envs=2", "noise=", "parameter_noise=0.1", "overlap=True", "step_timeout=3.0"):
+        assert name in str(caught.value)
+    assert "\n" not in str(caught.value)
+    with pytest.raises(UsageError, match="network='conv'"):
+        check_options(DQNConfig(network="conv"))
+    check_options(DDPGConfig(n_steps=3, normalize_observations=True, hindsight=0, prioritised="lap"))
+
+
+def test_an_environment_that_cannot_be_sent_is_refused():
+    with agent_of() as agent, pytest.raises(UsageError, match="cannot be sent to a worker"):
+        worker_spec_of(agent, lambda: Counting(), 1, 3, 0)
