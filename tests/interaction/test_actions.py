@@ -173,7 +173,7 @@ def test_wrapper_needs_parameterised_actions():
 @pytest.mark.parametrize("parameters", [np.zeros((2, 1), np.float32), {0: [0.0], 1: [0.0]}, "ab"])
 def test_parameters_of_all_choices_are_a_tuple(parameters):
     boxes = gym.spaces.Tuple([gym.spaces.Box(-1.0, 1.0, (1,), np.float32)] * 2)
-    actions = actions_of(gym.spaces.Tuple((gym.spaces.Discrete(2), boxes)))
+    actions = make_actions(gym.spaces.Tuple((gym.spaces.Discrete(2), boxes)))
     assert actions.to_flat((0, ([0.0], [0.5]))).tolist() == [[1, -1, 0, 0.5]]
     with pytest.raises(UsageError) as caught:
         actions.to_flat((0, parameters))
