@@ -63,7 +63,7 @@ class Sampled:
     def folder(self) -> str:
         """The folder of tests of the module's room; ``"tests/test_"`` is the tests of no room."""
         room = Path(self.file).parts[1]
-        return "tests/test_" if room.endswith(".py") or room == "commands" else f"tests/{room}/"
+        return "tests/test_" if room.endswith(".py") else f"tests/{room}/"
 
 
 def sample(count: int, seed: int, root: Path = ROOT) -> list[Sampled]:
