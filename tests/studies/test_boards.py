@@ -57,7 +57,7 @@ def test_without_a_terminal_there_is_no_bar(monkeypatch):
 @pytest.mark.parametrize("pruned", [[], [(1, -3.0)], [(1, -3.0), (3, -9.0)]])
 def test_the_history_shows_the_best_so_far_and_what_was_pruned(pruned, monkeypatch, tmp_path):
     figures = []
-    monkeypatch.setattr(tuning_report.atomic, "write_figure", lambda path, figure: figures.append(figure) or path)
+    monkeypatch.setattr(tuning_report.atomic_write, "write_figure", lambda path, figure: figures.append(figure) or path)
     trials = [types.SimpleNamespace(number=n, value=v, state="complete") for n, v in ((0, -5.0), (2, -8.0), (4, -1.0))]
     trials += [types.SimpleNamespace(number=n, value=v, state="pruned") for n, v in pruned]
     ground = types.SimpleNamespace(algorithm="DDPG", name="Pendulum-v1", total_timesteps=100)
