@@ -2,15 +2,18 @@
 
     .venv/bin/python tests/tools/mutants.py [--list] [--jobs N] [--only NAME...]
 
-Each mutant, in ``mutants/ROOM.toml``, replaces a text that occurs exactly once in a file of the source, in a copy of
-the tree, and runs the tests that must then fail. A mutant that survives, a text that is not there exactly once, or
-named tests that do not pass on the unbroken copy, are errors: exit status 1. ``--only`` takes names, or beginnings of
-them.
+Each mutant, in ``mutants/ROOM.toml``, names a function and the source of a node in it (an expression, or one or more
+statements, as ``ast.unparse`` writes them), and what takes the node's place; files that are not Python's name a text
+(``old``, ``new``). A copy of the tree is changed so, and the tests that must then fail are run. A mutant that
+survives, a node that is not in its function, or named tests that do not pass on the unbroken copy, are errors: exit
+status 1. ``--only`` takes names, or beginnings of them.
 """
 
 import argparse
+import ast
 import concurrent.futures
 import contextlib
+import functools
 import json
 import os
 import re
@@ -19,6 +22,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import textwrap
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -34,13 +38,29 @@ LISTS = Path(__file__).with_name("mutants")
 
 
 class Mutant(NamedTuple):
-    """One change to the source: its name, the file, what stands there, what will, and the tests that must fail."""
+    """One change to the source.
+
+    Attributes:
+        name: unique among all mutants.
+        file: from the root of the tree.
+        tests: those that must fail.
+        function: qualified name of the function or class around the node; ``""`` is the module.
+        node: source of the node, as ``ast.unparse`` writes it.
+        becomes: what takes its place.
+        occurrence: which of equal nodes in the function, from 1.
+        old: a text that occurs once, in files that are not Python's.
+        new: what takes its place.
+    """
 
     name: str
     file: str
-    old: str
-    new: str
     tests: str
+    function: str = ""
+    node: str = ""
+    becomes: str = ""
+    occurrence: int = 1
+    old: str = ""
+    new: str = ""
 
 
 def listed() -> list[Mutant]:
@@ -49,13 +69,81 @@ def listed() -> list[Mutant]:
     return [Mutant(name, **fields) for table in tables for name, fields in table.items()]
 
 
+def broken(mutant: Mutant, source: str) -> str:
+    """Return ``source`` with the mutant in it.
+
+    Raises:
+        LookupError: the function, the node in it, or the text is not there.
+    """
+    if mutant.old:
+        if source.count(mutant.old) != 1:
+            raise LookupError(f"{mutant.old!r} occurs {source.count(mutant.old)} times in {mutant.file}")
+        return source.replace(mutant.old, mutant.new)
+    scope = _function(ast.parse(source), mutant)
+    found = sorted(_equal(scope, mutant.node), key=lambda nodes: (nodes[0].lineno, nodes[0].col_offset))
+    if len(found) < mutant.occurrence:
+        raise LookupError(f"{mutant.node!r} occurs {len(found)} times in {mutant.function} of {mutant.file}")
+    nodes = found[mutant.occurrence - 1]
+    lines = source.splitlines(keepends=True)
+    offset = functools.partial(_offset, lines)
+    start = offset(nodes[0].lineno, nodes[0].col_offset)
+    end = offset(nodes[-1].end_lineno, nodes[-1].end_col_offset)
+    text = mutant.becomes.strip("\n")
+    if isinstance(nodes[0], ast.stmt):
+        decorators = getattr(nodes[0], "decorator_list", [])
+        start = min([start, *(offset(one.lineno, one.col_offset) - 1 for one in decorators)])
+        text = textwrap.indent(text, " " * nodes[0].col_offset).lstrip()
+    else:
+        text = f"({text})"
+    return source[:start] + text + source[end:]
+
+
 def stale(mutant: Mutant, root: Path = ROOT) -> str | None:
-    """Say what is wrong with a mutant's text in the source under ``root``; ``None`` where nothing is."""
+    """Say why a mutant cannot be made in the source under ``root``; ``None`` where it can."""
     path = root / mutant.file
     if not path.exists():
         return f"{mutant.file} does not exist"
-    count = path.read_text(encoding="utf-8").count(mutant.old)
-    return None if count == 1 else f"{mutant.old!r} occurs {count} times in {mutant.file}"
+    try:
+        broken(mutant, path.read_text(encoding="utf-8"))
+    except LookupError as error:
+        return str(error)
+    return None
+
+
+def _function(tree: ast.AST, mutant: Mutant) -> ast.AST:
+    for name in mutant.function.split(".") if mutant.function else ():
+        inside = (node for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.ClassDef)))
+        tree = next((node for node in inside if node.name == name and node is not tree), None)
+        if tree is None:
+            raise LookupError(f"{mutant.file} has no function {mutant.function}")
+    return tree
+
+
+def _equal(scope: ast.AST, wanted: str) -> list[list[ast.AST]]:
+    """Return the nodes in ``scope`` whose source is ``wanted``: expressions, or statements in a row."""
+    wanted = wanted.strip("\n")
+    body = ast.parse(wanted).body
+    if len(body) == 1:
+        kinds = (ast.expr,) if isinstance(body[0], ast.Expr) else (ast.stmt,)
+        nodes = [node for node in ast.walk(scope) if isinstance(node, (*kinds, ast.Expr))]
+        found = [[node] for node in nodes if ast.unparse(node) == wanted]
+        # An expression that is a statement is found as the statement alone.
+        inner = {id(nodes[0].value) for nodes in found if isinstance(nodes[0], ast.Expr)}
+        return [nodes for nodes in found if id(nodes[0]) not in inner]
+    found = []
+    for node in ast.walk(scope):
+        for name in ("body", "orelse", "finalbody"):
+            block = getattr(node, name, None)
+            for start in range(len(block) - len(body) + 1 if isinstance(block, list) else 0):
+                rows = block[start : start + len(body)]
+                if "\n".join(map(ast.unparse, rows)) == wanted:
+                    found.append(rows)
+    return found
+
+
+def _offset(lines: list[str], line: int, column: int) -> int:
+    """Return the place in the text of a line, from 1, and a column in UTF-8 bytes, from 0."""
+    return sum(map(len, lines[: line - 1])) + len(lines[line - 1].encode()[:column].decode())
 
 
 def first_failed(output: str) -> str:
@@ -176,7 +264,7 @@ class Copy:
 
     def failure_under(self, mutant: Mutant, timeout: float) -> str | None:
         """Run a mutant's tests on the copy with the mutant in it; take it out again."""
-        with self.changed(mutant.file, lambda source: source.replace(mutant.old, mutant.new)):
+        with self.changed(mutant.file, lambda source: broken(mutant, source)):
             return self.failure([mutant.tests], timeout)
 
     def _write(self, path: Path, text: str) -> None:

@@ -1,5 +1,6 @@
-"""The list of mutants goes with the source: every text to replace is there, once. Nothing is run."""
+"""The list of mutants goes with the source: every node to replace is in its function. Nothing is run."""
 
+import ast
 import importlib.util
 import sys
 from pathlib import Path
@@ -15,9 +16,12 @@ MUTANTS = mutants.listed()
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_mutant_is_not_stale(mutant):
     assert mutants.stale(mutant) is None
-    assert mutant.old != mutant.new
     source = (mutants.ROOT / mutant.file).read_text(encoding="utf-8")
-    compile(source.replace(mutant.old, mutant.new), mutant.file, "exec")
+    changed = mutants.broken(mutant, source)
+    assert changed != source
+    if mutant.file.endswith(".py"):
+        compile(changed, mutant.file, "exec")
+        assert ast.dump(ast.parse(changed)) != ast.dump(ast.parse(source))
     file, _, test = mutant.tests.partition("::")
     assert f"def {test.partition('[')[0]}" in (mutants.ROOT / file).read_text(encoding="utf-8")
 
@@ -26,15 +30,53 @@ def test_names_are_unique():
     assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS) > 100
 
 
+SOURCE = """
+def one():
+    if a:
+        return f(a) + f(a)
+    b()
+
+
+class C:
+    def one(self):
+        b()
+        c = (1,
+             2)
+        return c
+"""
+
+
+@pytest.mark.parametrize(
+    ("function", "node", "becomes", "occurrence", "expected"),
+    [
+        ("one", "a", "x", 1, "    if (x):"),
+        ("one", "f(a)", "2", 2, "        return f(a) + (2)"),
+        ("one", "b()", "pass", 1, "    pass"),
+        ("C.one", "b()\nc = (1, 2)", "c = ()", 1, "        c = ()\n        return c"),
+        ("C.one", "(1, 2)", "3", 1, "        c = (3)"),
+    ],
+)
+def test_a_node_in_its_function_is_replaced(function, node, becomes, occurrence, expected):
+    mutant = mutants.Mutant("x", "a.py", "t", function, node, becomes, occurrence)
+    changed = mutants.broken(mutant, SOURCE)
+    assert expected in changed
+    compile(changed, "a.py", "exec")
+
+
 def test_staleness_is_seen(tmp_path):
-    (tmp_path / "a.py").write_text("one = 1\ntwo = 1\n")
-    for old, problem in [
-        ("one", None),
-        ("= 1", "'= 1' occurs 2 times in a.py"),
-        ("six", "'six' occurs 0 times in a.py"),
-    ]:
-        assert mutants.stale(mutants.Mutant("x", "a.py", old, "", "t"), tmp_path) == problem
-    assert "does not exist" in mutants.stale(mutants.Mutant("x", "b.py", "", "", "t"), tmp_path)
+    (tmp_path / "a.py").write_text(SOURCE)
+    (tmp_path / "a.toml").write_text("one = 1\ntwo = 1\n")
+
+    def problem(file="a.py", **fields):
+        return mutants.stale(mutants.Mutant("x", file, "t", **fields), tmp_path)
+
+    assert problem(function="one", node="b()", becomes="pass") is None
+    assert "0 times" in problem(function="one", node="d()", becomes="pass")
+    assert "1 times" in problem(function="one", node="b()", becomes="pass", occurrence=2)
+    assert "no function two" in problem(function="two", node="b()")
+    assert problem("a.toml", old="one", new="six") is None
+    assert "2 times" in problem("a.toml", old="= 1", new="")
+    assert "does not exist" in problem("b.py")
 
 
 def test_list_and_unknown_names(capsys):
