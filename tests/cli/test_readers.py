@@ -34,8 +34,8 @@ def test_commands_of_a_process_without_streams(closing, arguments, status, told)
 
 WRITES = """
 import os, subprocess, sys
-from ddpg.cli.terminal import may_leave
-with may_leave():
+from ddpg.cli.terminal import tolerate_broken_pipes
+with tolerate_broken_pipes():
     assert not sys.stderr.isatty()
     print("a \\u00d7", file=sys.stderr, flush=True)
     mine = open(sys.argv[1], "w")

@@ -84,10 +84,8 @@ def test_a_run_that_was_interrupted_is_resumed(harbour, capsys, monkeypatch):
     monkeypatch.setattr(harbour(), "event", lambda: os.kill(os.getpid(), signal.SIGINT))
     capsys.readouterr()
     assert trained() == 130
-    printed = capsys.readouterr()
-    first = followed(printed.err, "as if it had not been interrupted with: ")
+    first = followed(capsys.readouterr().err, "as if it had not been interrupted with: ")
     assert first == ["ddpg", "resume", "my runs/Harbour-v0/2", "--allow-import", "harbour"]
-    assert f"go on with: {shlex.join(first)}" in printed.out
 
 
 def test_a_run_whose_environment_failed_is_resumed(harbour, capsys, monkeypatch):

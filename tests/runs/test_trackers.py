@@ -73,7 +73,7 @@ def test_the_command_line_and_the_callback_take_the_name(tracker, tmp_path, monk
     assert main(["resume", run, "--track", name, "--total-timesteps", "12", "--no-progress-bar"]) == 0
     assert [row["step"] for row in options_of(calls, "log", "log_metrics")][-1] == 12
     calls.clear()
-    agent = ddpg.DDPG.load(run, env=ddpg.runs.environments.make_env("Pendulum-v1"))
+    agent = ddpg.DDPG.load(run, env=ddpg.runs.env_factory.make_env("Pendulum-v1"))
     agent.learn(4, [TrackerCallback(name, log_interval=2, project="own")])
     assert options_of(calls, "log", "log_metrics")
     assert calls[-1][0] in ("finish", "end_run")
