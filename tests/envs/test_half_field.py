@@ -9,6 +9,7 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from refusals import refuses
 
 import ddpg_envs
 from ddpg import UsageError
@@ -144,7 +145,7 @@ def test_parameters_are_clipped_and_reported():
 )
 def test_actions_that_cannot_be_done_are_refused(bad):
     env = started((30, 0), (20, 0, 0)).unwrapped
-    with pytest.raises(UsageError, match="expected"):
+    with refuses(UsageError, "expected"):
         env.step(bad)
 
 
@@ -158,7 +159,7 @@ def test_states_that_cannot_occur_are_refused(index, value):
     before = env.unwrapped.state
     state = np.where(np.arange(12) == index, value, before)
     for bad in (state, before[:-1]):
-        with pytest.raises(UsageError, match=r"state .* (is not|cannot occur)"):
+        with refuses(UsageError, "state"):
             env.reset(seed=0, options={"state": bad})
     np.testing.assert_array_equal(env.unwrapped.state, before)
 

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from conftest import relative_difference
+from refusals import refuses
 
 from ddpg import ActorNetwork, CriticNetwork, UsageError, mlp
 from ddpg.gradients import td
@@ -158,7 +159,7 @@ def test_placeholder_refuses_a_live_target(observation_space, action_space, grap
     critic = CriticNetwork(observation_space, action_space, network=mlp((8,)), td_target="placeholder")
     states, actions = tf.ones((4, 3)), tf.ones((4, 2))
     target = critic.target(states, actions)
-    with pytest.raises(UsageError, match="fed through a placeholder") as caught:
+    with refuses(UsageError, "placeholder") as caught:
         critic.compute_gradients(states, actions, target)
     assert repr(target.op.type) in str(caught.value)
 
@@ -179,21 +180,21 @@ def test_td_target_of_ones_own(observation_space, action_space, session, initial
 def test_flat_targets_are_refused(observation_space, action_space, session, initialize):
     """[B] against [B, 1] would broadcast to [B, B] without a word."""
     critic = CriticNetwork(observation_space, action_space, network=mlp((8,)))
-    with pytest.raises(UsageError, match="broadcasts to"):
+    with refuses(UsageError, "broadcasts"):
         td.stop_gradient(critic(tf.ones((4, 3)), tf.ones((4, 2))), tf.ones((4,)), critic.trainable_variables)
     initialize()
-    with pytest.raises(UsageError, match=r"targets has shape \(4,\)"):
+    with refuses(UsageError, "targets (4,)"):
         critic.train(np.ones((4, 3)), np.ones((4, 2)), np.ones(4))
 
 
 @pytest.mark.parametrize("option", [{"policy_gradient": "chainrule"}, {"policy_gradient": 1}])
 def test_unknown_policy_gradient(option, observation_space, action_space, graph):
-    with pytest.raises(UsageError, match="policy_gradient"):
+    with refuses(UsageError, "policy_gradient"):
         ActorNetwork(observation_space, action_space, **option)
 
 
 def test_unknown_td_target_names_the_nearest(observation_space, action_space, graph):
-    with pytest.raises(UsageError, match="did you mean 'stop_gradient'"):
+    with refuses(UsageError, "'stop_gradient'"):
         CriticNetwork(observation_space, action_space, td_target="stop_gradiant")
 
 

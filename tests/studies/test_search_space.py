@@ -1,8 +1,7 @@
 """What tuning varies: the tables of the package, and what a file of one's own may say."""
 
-import re
-
 import pytest
+from refusals import refuses
 
 from ddpg import DDPGConfig, DQNConfig, UsageError
 from ddpg.config.algorithm_options import CONFIGS
@@ -45,7 +44,7 @@ def test_of_the_table_what_the_ground_refuses_or_does_not_read_is_left_out(tmp_p
     assert found["batch_size"] == Choices([*whole["batch_size"].tried, plus["batch_size"]])
     assert found["gamma"] == whole["gamma"]
     assert "tau" not in read_space("DQN", DQNConfig(target_update_interval=100).to_json())
-    with pytest.raises(UsageError, match="norm cannot be 'layer' here: target='none' stands on batch renorm"):
+    with refuses(UsageError, "norm layer target none"):
         space(tmp_path, "extend = true\nnorm = ['renorm', 'layer']", plus)
     assert space(tmp_path, "tau = [0.1, 0.2]", plus) == {"tau": Choices([0.1, 0.2])}  # whoever asks for it
 
@@ -77,25 +76,25 @@ def test_a_file_takes_the_place_of_the_table_or_changes_it(tmp_path):
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("gama = [0.9]", "has no field 'gama'; did you mean 'gamma'?"),
-        ("gamma = 0.9", "gamma=0.9 must be a list of choices"),
-        ("gamma = false", "gamma=False must be a list of choices"),
+        ("gama = [0.9]", "gama 'gamma'"),
+        ("gamma = 0.9", "gamma 0.9 choices"),
+        ("gamma = false", "gamma False choices"),
         ("gamma = []", "at least one choice"),
         ("gamma = [0.9, 0.9]", "different ones"),
-        ("gamma = ['much']", "gamma='much' must be float or none"),
-        ("gamma = [0.9, 1.5]", "gamma cannot be 1.5 here: gamma=1.5 must be in [0, 1]"),
-        ("tau = { low = 0, high = 0.1 }", "tau cannot be 0.0 here: tau=0.0 must be in (0, 1]"),
-        ("tau = { low = 0.1, high = 0.1 }", "low must be below high"),
-        ("tau = { low = 0.1 }", "a range without high"),
-        ("tau = { low = 0.1, high = 1, logg = true }", "has no field 'logg'; did you mean 'log'?"),
+        ("gamma = ['much']", "gamma much"),
+        ("gamma = [0.9, 1.5]", "gamma 1.5 [0, 1]"),
+        ("tau = { low = 0, high = 0.1 }", "tau 0.0 0 1"),
+        ("tau = { low = 0.1, high = 0.1 }", "low high"),
+        ("tau = { low = 0.1 }", "without high"),
+        ("tau = { low = 0.1, high = 1, logg = true }", "logg 'log'"),
         ("noise_scale = { low = 0.0, high = 1.0, log = true }", "no logarithm"),
-        ("noise_scale = { low = 0.1, high = 1.0, log = 1 }", "log=1 of noise_scale must be true or false"),
-        ("batch_size = { low = 1.5, high = 8 }", "batch_size=1.5 must be int"),
-        ("norm = { low = 1, high = 2 }", "norm is no number"),
-        ("hidden = { low = 1, high = 2 }", "hidden is no number"),
-        ("norm = ['layr']", "norm cannot be 'layr' here"),
+        ("noise_scale = { low = 0.1, high = 1.0, log = 1 }", "log 1 noise_scale"),
+        ("batch_size = { low = 1.5, high = 8 }", "batch_size 1.5"),
+        ("norm = { low = 1, high = 2 }", "norm"),
+        ("hidden = { low = 1, high = 2 }", "hidden"),
+        ("norm = ['layr']", "norm layr"),
         ("adam_beta1 = [0.5]\noptimizer = ['sgd', 'momentum']", None),
-        ("extend = 1", "extend=1 must be true or false"),
+        ("extend = 1", "extend 1"),
         ("", "varies nothing"),
     ],
 )
@@ -103,12 +102,12 @@ def test_what_is_wrong_is_named(text, says, tmp_path):
     if says is None:  # of these two options, none goes with the other, but with the ground's Adam
         space(tmp_path, text)
         return
-    with pytest.raises(UsageError, match=re.escape(says)):
+    with refuses(UsageError, says):
         space(tmp_path, text)
 
 
 def test_a_value_that_needs_another_option_is_refused_where_nothing_varies_that(tmp_path):
-    with pytest.raises(UsageError, match=r"priority_exponent cannot be 0.5 here: .*set prioritised to one of"):
+    with refuses(UsageError, "priority_exponent 0.5 prioritised"):
         space(tmp_path, "priority_exponent = [0.5]")
     both = space(tmp_path, "priority_exponent = [0.5]\nprioritised = ['none', 'proportional']")
     assert {*both} == {"priority_exponent", "prioritised"}
@@ -124,12 +123,12 @@ def test_values_are_kept_and_come_back():
     assert [choices.value(choices.kept(value)) for value in choices.tried] == choices.tried
     assert choices.kept("layer") is None
     for field, kept in ((whole, 9), (whole, "3"), (choices, '"layer"'), (choices, None)):
-        with pytest.raises(ValueError, match="is no"):
+        with refuses(ValueError, repr(kept)):
             field.value(kept)
 
 
 def test_options_with_changes_are_all_options():
     options = config_of("DQN", DQNConfig(gamma=0.5).to_json(), {"hidden": [8], "norm": None})
     assert options == DQNConfig(gamma=0.5, hidden=(8,)).to_json()
-    with pytest.raises(UsageError, match="lowers a noise_scale > 0"):
+    with refuses(UsageError, "noise_scale"):
         config_of("DDPG", GROUND, {"noise_scale": 0.0, "noise_schedule": "linear"})

@@ -5,6 +5,7 @@ import os
 
 import msgspec
 import pytest
+from refusals import refuses
 
 from ddpg import DDPGConfig, UsageError
 from ddpg.config.options import as_toml, from_toml
@@ -116,7 +117,7 @@ def test_an_environment_may_be_named_without_its_version(tmp_path):
     )
     (group,) = read_study(written(tmp_path, "environments = ['gymnasium:Pendulum']"), ["gymnasium"])
     assert group.env_id == "gymnasium:Pendulum-v1"
-    with pytest.raises(UsageError, match=r"'Pendulum-v1' is there twice.*; name one of them"):
+    with refuses(UsageError, "Pendulum-v1"):
         read_study(written(tmp_path, "environments = ['Pendulum', 'Pendulum-v1']"))
 
 
@@ -142,48 +143,48 @@ def test_a_vectors_episodes_come_to_their_end_before_they_are_cut(text, interval
 @pytest.mark.parametrize(
     ("text", "match"),
     [
-        ("", "no cell to train"),
-        (ENVS + "sedes = 3", "no field 'sedes'; did you mean 'seeds'"),
-        (ENVS + "seeds = 0", "seeds=.* must be different whole numbers"),
-        (ENVS + "seeds = [1, 1]", "seeds="),
-        (ENVS + "seeds = [-1]", "seeds="),
-        (ENVS + "seeds = true", "seeds="),
-        (ENVS + "total_timesteps = 0", "total_timesteps=0 must be at least 1"),
-        (ENVS + "final_episodes = -1", "final_episodes=-1 must be at least 0"),
-        (ENVS + "evaluation_episodes = 'none'", "evaluation_episodes="),
-        (ENVS + "n_envs = 0", "n_envs=0 must be"),
-        (ENVS + "vectorization = 'asinc'", "did you mean 'async'"),
-        (ENVS + "vectorization = 'async'", "is for several environments"),
-        (ENVS + "wrappers = 'FlattenObservation'", "must be a list of names"),
-        (ENVS + "wrappers = ['FlattenObservations']", "did you mean 'FlattenObservation'"),
-        ("environments = 3", "must be a list of ids"),
-        ("environments = ['Pendulum-v2']", "did you mean 'Pendulum-v1'"),
+        ("", "cell"),
+        (ENVS + "sedes = 3", "sedes 'seeds'"),
+        (ENVS + "seeds = 0", "seeds"),
+        (ENVS + "seeds = [1, 1]", "seeds"),
+        (ENVS + "seeds = [-1]", "seeds"),
+        (ENVS + "seeds = true", "seeds"),
+        (ENVS + "total_timesteps = 0", "total_timesteps 0 1"),
+        (ENVS + "final_episodes = -1", "final_episodes -1 0"),
+        (ENVS + "evaluation_episodes = 'none'", "evaluation_episodes"),
+        (ENVS + "n_envs = 0", "n_envs 0"),
+        (ENVS + "vectorization = 'asinc'", "'async'"),
+        (ENVS + "vectorization = 'async'", "several"),
+        (ENVS + "wrappers = 'FlattenObservation'", "list names"),
+        (ENVS + "wrappers = ['FlattenObservations']", "'FlattenObservation'"),
+        ("environments = 3", "list ids"),
+        ("environments = ['Pendulum-v2']", "'Pendulum-v1'"),
         ("environments = ['module:Pendulum-v1']", "--allow-import module"),
-        ("environments = ['Pendulum-v1', 'pendulums:Pendulum-v1']", "'Pendulum-v1' is there twice"),
-        ("[environments.Pendulum-v1]\nsteps = 3", "environment 'Pendulum-v1': it has no field 'steps'"),
+        ("environments = ['Pendulum-v1', 'pendulums:Pendulum-v1']", "Pendulum-v1"),
+        ("[environments.Pendulum-v1]\nsteps = 3", "Pendulum-v1 steps"),
         (
             "[environments.Pendulum-v1]\nconfigurations = ['a', 'a']\n[configurations]\na = {}",
-            "configurations=.* must be different names",
+            "configurations",
         ),
-        ("[environments.Pendulum-v1]\nconfigurations = ['a']", "no field 'a'; did you mean|no field 'a'"),
-        (ENVS + "configurations = ['td3']", "must be a table"),
-        (ENVS + "configurations = {'a/b' = {}}", "'a/b' gives a folder its name"),
-        (ENVS + "configurations = {a = 3}", "'a' is 3; give a table"),
-        (ENVS + "configurations = {a = 'td4'}", "recipe 'td4' is not one of .*did you mean 'td3'"),
-        (ENVS + "configurations = {a = {recipe = 3}}", "recipe=3"),
-        (ENVS + "configurations = {a = {batchsize = 3}}", "'a' in Pendulum-v1: .*did you mean 'batch_size'"),
-        (ENVS + "configurations = {a = {tau = 2.0}}", r"'a' in Pendulum-v1: tau=2.0 must be in \(0, 1\]"),
-        (ENVS + "collector = 'proces'", "did you mean 'process'"),
-        (ENVS + "workers = 2", "workers=2 are for collector='process'"),
-        (ENVS + "collector = 'process'", "collector='process' needs workers"),
-        (ENVS + "configurations = {a = {workers = 2}}", "'a' in Pendulum-v1: workers=2 are for"),
-        (ENVS + "configurations = {a = {workers = 'two'}}", "'a' in Pendulum-v1: workers="),
-        (ENVS + "collector = 'process'\nworkers = 2\nn_envs = 2", "cannot have n_envs=2"),
-        ("environments = ['CartPole-v1']\nconfigurations = {a = 'td3'}", "'a' in CartPole-v1: DQNConfig has no field"),
+        ("[environments.Pendulum-v1]\nconfigurations = ['a']", "a"),
+        (ENVS + "configurations = ['td3']", "table"),
+        (ENVS + "configurations = {'a/b' = {}}", "a/b"),
+        (ENVS + "configurations = {a = 3}", "a 3"),
+        (ENVS + "configurations = {a = 'td4'}", "recipe td4 'td3'"),
+        (ENVS + "configurations = {a = {recipe = 3}}", "recipe 3"),
+        (ENVS + "configurations = {a = {batchsize = 3}}", "a Pendulum-v1 'batch_size'"),
+        (ENVS + "configurations = {a = {tau = 2.0}}", "a Pendulum-v1 tau 2.0 0 1"),
+        (ENVS + "collector = 'proces'", "'process'"),
+        (ENVS + "workers = 2", "workers 2 collector process"),
+        (ENVS + "collector = 'process'", "collector process"),
+        (ENVS + "configurations = {a = {workers = 2}}", "a Pendulum-v1 workers 2"),
+        (ENVS + "configurations = {a = {workers = 'two'}}", "a Pendulum-v1 workers"),
+        (ENVS + "collector = 'process'\nworkers = 2\nn_envs = 2", "n_envs 2"),
+        ("environments = ['CartPole-v1']\nconfigurations = {a = 'td3'}", "a CartPole-v1"),
     ],
 )
 def test_what_a_study_may_not_say(text, match, tmp_path):
-    with pytest.raises(UsageError, match=match) as told:
+    with refuses(UsageError, match) as told:
         read_study(written(tmp_path, text))
     assert "study.toml" in str(told.value)
 
@@ -203,12 +204,12 @@ def test_cells_may_be_added_and_nothing_else(tmp_path):
     changed = msgspec.structs.replace
     first = groups[0]
     for other, match in (
-        (changed(first, total_timesteps=501), "total_timesteps of 'td3' in Pendulum-v1 was 500 and is now 501"),
-        (changed(first, options=first.options | {"tau": 0.5}), "tau of 'td3' in Pendulum-v1 was 0.005 and is now 0.5"),
-        (changed(first, seeds=[0, 2]), "seed 1 of 'td3'"),
-        (changed(first, configuration="td4"), "'td3' in Pendulum-v1 is not in the study any more"),
+        (changed(first, total_timesteps=501), "total_timesteps td3 Pendulum-v1 500 501"),
+        (changed(first, options=first.options | {"tau": 0.5}), "tau td3 Pendulum-v1 0.005 0.5"),
+        (changed(first, seeds=[0, 2]), "seed 1 td3"),
+        (changed(first, configuration="td4"), "td3 Pendulum-v1"),
     ):
-        with pytest.raises(UsageError, match=match):
+        with refuses(UsageError, match):
             check_same(root, groups, [other, *groups[1:]])
     check_same(root, groups, [changed(first, seeds=[2, 1, 0]), *groups[1:]])
     # An option that is newer than the folder had its default there.
@@ -230,7 +231,7 @@ def test_a_study_goes_on_from_its_own_copy(tmp_path, monkeypatch):
     # A copy is whole at any moment.
     path.write_text("environments = ['Pendulum-v1']\n")
     monkeypatch.setattr("os.fsync", refuse)
-    with pytest.raises(OSError, match=r"study\.toml"):
+    with refuses(OSError, "study.toml"):
         note_study(root, path, groups)
     assert os.path.samestat(copy.stat(), begun)
     assert "naïve" in copy.read_text(encoding="utf-8")
@@ -242,8 +243,8 @@ def refuse(_):
 
 
 def test_a_damaged_folder_is_said(tmp_path):
-    with pytest.raises(UsageError, match="no study in"):
+    with refuses(UsageError, "study"):
         read_cells(tmp_path)
     (tmp_path / "study.json").write_text('{"format": 1, "groups": [3]}')
-    with pytest.raises(UsageError, match=r"study.json.*bring it back"):
+    with refuses(UsageError, "study.json"):
         read_cells(tmp_path)

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from refusals import refuses
 from small_tunings import SPACE, Tuning
 
 from ddpg import DDPGConfig, UsageError
@@ -244,19 +245,19 @@ def test_the_best_names_the_command_that_takes_it(small, monkeypatch):
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"tuning_seed": 1}, "tuning_seed was 0 and is now 1"),
-        ({"seeds": 2}, r"seeds was \[0\] and is now \[0, 1\]"),
-        ({"gamma": 0.5}, "gamma of the ground was 0.99 and is now 0.5"),
-        ({"pruning": True}, "pruning was False and is now True"),
+        ({"tuning_seed": 1}, "tuning_seed 0 1"),
+        ({"seeds": 2}, "seeds [0] [0, 1]"),
+        ({"gamma": 0.5}, "gamma 0.99 0.5"),
+        ({"pruning": True}, "pruning False True"),
     ],
 )
 def test_another_tuning_does_not_go_on_in_its_folder(change, says, small):
     found = small()
     found.run(1)
-    with pytest.raises(UsageError, match=f"{says}; the trials in .*give another --root"):
+    with refuses(UsageError, says, "--root"):
         found.run(2, plan=found.planned(**change))
     (found.folder / "space.toml").write_text(SPACE.replace("1e-1", "1e-2"))
-    with pytest.raises(UsageError, match="the space of actor_learning_rate was"):
+    with refuses(UsageError, "actor_learning_rate"):
         found.run(2, plan=found.planned())
     assert len(found.calls) == 1
 
@@ -276,17 +277,17 @@ def test_files_that_are_damaged_are_one_line(small):
     found.run(1)
     noted = (found.root / "tuning.json").read_text()
     (found.root / "tuning.json").write_text(noted.replace('"tuning_seed": 0', '"tuning_seed": -1'))
-    with pytest.raises(FileFault, match=r"tuning_seed is -1.*bring it back, or give another --root"):
+    with refuses(FileFault, "tuning_seed -1 --root"):
         found.run(2)
     (found.root / "tuning.json").unlink()
-    with pytest.raises(FileFault, match=r"has no tuning.json beside it"):
+    with refuses(FileFault, "tuning.json"):
         found.run(2)
-    with run_lock(found.root), pytest.raises(UsageError, match="is in use by process"):
+    with run_lock(found.root), refuses(UsageError, "in use"):
         found.run(2)
 
 
 def test_seeds_of_trials_end_before_those_of_the_comparison(small):
-    with pytest.raises(UsageError, match="must be at most 1000"):
+    with refuses(UsageError, "1000"):
         small(seeds=1001)
 
 

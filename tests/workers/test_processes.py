@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from distributed_envs import Alone, Broken, Hanging, Invalid, Slow
 from environments import Counting
+from refusals import refuses
 
 from ddpg import DDPG, DDPGConfig, UsageError
 from ddpg.workers.processes import SharedWeights
@@ -68,12 +69,12 @@ def test_a_worker_that_hangs_is_replaced_while_the_other_goes_on(tmp_path):
         assert gone(pids)
 
 
-@pytest.mark.parametrize(("env", "message"), [(Broken, "no licence"), (Invalid, "Invalid failed in step 2")])
+@pytest.mark.parametrize(("env", "message"), [(Broken, "licence"), (Invalid, "Invalid step 2")])
 def test_an_environment_that_fails_ends_learning_in_one_line(env, message):
     with DDPG(Counting(), TINY, seed=0) as agent:
         with (
             learning_from_workers(agent, env, "process", 1, length=20),
-            pytest.raises(UsageError, match=message) as caught,
+            refuses(UsageError, message) as caught,
         ):
             agent.learn(100)
         assert "\n" not in str(caught.value)

@@ -3,6 +3,7 @@
 from types import SimpleNamespace
 
 import pytest
+from refusals import refuses
 
 from ddpg import UsageError
 from ddpg.errors import EnvironmentFault
@@ -50,9 +51,9 @@ def test_an_address_of_the_environment_is_looked_at_first(begun, monkeypatch):
 
     monkeypatch.setattr(ray_workers.socket, "create_connection", refuse)
     monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
-    with pytest.raises(EnvironmentFault, match=r"no Ray cluster answers at '10\.0\.0\.1:6379'"):
+    with refuses(EnvironmentFault, "10.0.0.1:6379"):
         connect_to_ray(None, 2)
     monkeypatch.setenv("RAY_ADDRESS", "ray://head:10001")
-    with pytest.raises(UsageError, match="RAY_ADDRESS='ray://head:10001' must be 'auto', or HOST:PORT"):
+    with refuses(UsageError, "RAY_ADDRESS 'ray://head:10001'"):
         connect_to_ray(None, 2)
     assert not begun

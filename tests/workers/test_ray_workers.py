@@ -8,6 +8,7 @@ import time
 
 import pytest
 from environments import Counting
+from refusals import refuses
 
 from ddpg import DDPG, DDPGConfig, UsageError, evaluate
 from ddpg.runs.env_factory import make_env
@@ -50,19 +51,19 @@ def test_an_environment_that_cannot_be_made_ends_it():
     with (
         DDPG(Counting(), TINY, seed=0) as agent,
         learning_from_workers(agent, functools.partial(make_env, "No-v0"), "ray", 1),
-        pytest.raises(UsageError, match="cannot make environment 'No-v0'"),
+        refuses(UsageError, "No-v0"),
     ):
         agent.learn(100)
 
 
 @pytest.mark.parametrize(
     ("address", "message"),
-    [("127.0.0.1:1", "no Ray cluster answers at '127.0.0.1:1'"), ("ray://head:10001", "must be 'auto', or HOST:PORT")],
+    [("127.0.0.1:1", "127.0.0.1:1"), ("ray://head:10001", "auto")],
 )
 def test_a_cluster_that_is_not_there_is_one_line(address, message):
     with (
         DDPG(Counting(), TINY, seed=0) as agent,
-        pytest.raises(UsageError, match=message) as caught,
+        refuses(UsageError, message) as caught,
         learning_from_workers(agent, Counting, "ray", 1, ray_address=address),
     ):
         pass
