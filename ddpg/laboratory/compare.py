@@ -69,14 +69,14 @@ def compare_paths(
     """
     tried = len(td_targets) + len(BOUNDINGS) * len(policy_gradients)
     with tqdm_bar(total=2 * tried, desc="paths, built and measured", leave=False, disable=not progress_bar) as shown:
-        bench = Fixture(env, config, seed)
-        td = _td_paths(bench, td_targets, shown.update)
-        policy = {bounding: _policy_paths(bench, policy_gradients, bounding, shown.update) for bounding in BOUNDINGS}
+        fixture = Fixture(env, config, seed)
+        td = _td_paths(fixture, td_targets, shown.update)
+        policy = {bounding: _policy_paths(fixture, policy_gradients, bounding, shown.update) for bounding in BOUNDINGS}
         return {
-            "seed": bench.seed,
+            "seed": fixture.seed,
             "batch_size": config.batch_size,
             "hidden": list(config.hidden),
-            "outside": bench.outside(),
+            "outside": fixture.outside(),
             "td": _compared(td, shown.update, td_targets),
             "policy": [
                 {"bounding": bounding, **row}
@@ -86,19 +86,19 @@ def compare_paths(
         }
 
 
-def _td_paths(bench: Fixture, paths: Mapping[str, Callable], done: Progress) -> list[Measure]:
+def _td_paths(fixture: Fixture, paths: Mapping[str, Callable], done: Progress) -> list[Measure]:
     online = {name: getattr(path, "bootstraps_online", False) for name, path in paths.items()}
     losses = {name: getattr(path, "loss", None) for name, path in paths.items()}
     kinds = {name: (online[name], losses[name]) for name in paths}
-    expected = {kind: bench.expected_td(*kind) for kind in dict.fromkeys(kinds.values())}
-    return [_with_progress(done, build_td(bench, name, path, expected[kinds[name]])) for name, path in paths.items()]
+    expected = {kind: fixture.expected_td(*kind) for kind in dict.fromkeys(kinds.values())}
+    return [_with_progress(done, build_td(fixture, name, path, expected[kinds[name]])) for name, path in paths.items()]
 
 
-def _policy_paths(bench: Fixture, paths: Mapping[str, Callable], bounding: str, done: Progress) -> list[Measure]:
+def _policy_paths(fixture: Fixture, paths: Mapping[str, Callable], bounding: str, done: Progress) -> list[Measure]:
     if not paths:
         return []
-    expected = bench.expected_policy(bounding)
-    return [_with_progress(done, build_policy(bench, name, path, bounding, expected)) for name, path in paths.items()]
+    expected = fixture.expected_policy(bounding)
+    return [_with_progress(done, build_policy(fixture, name, path, bounding, expected)) for name, path in paths.items()]
 
 
 def _compared(paths: list[Measure], done: Progress, functions: Mapping[str, Callable]) -> list[dict[str, Any]]:

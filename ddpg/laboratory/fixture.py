@@ -16,8 +16,7 @@ from ddpg.laboratory.finite_differences import (
     float64_function,
     sample_coordinates,
 )
-from ddpg.laboratory.flow import FlowRecorder
-from ddpg.laboratory.instrumented import instrumented
+from ddpg.laboratory.flow_recorder import FlowRecorder
 from ddpg.networks.actor import ActorNetwork
 from ddpg.networks.base import Network
 from ddpg.networks.critic import CriticNetwork
@@ -126,11 +125,10 @@ class Fixture:
 
     def _build(self, config: DDPGConfig) -> None:
         spaces = self._agent.observation_space, self._agent.actor.action_space
-        self.critic = instrumented(CriticNetwork(*spaces, network=critic_layers(config)), self.recorder)
-        self.actors = {
-            name: instrumented(ActorNetwork(*spaces, network=actor_layers(config), bounding=name), self.recorder)
-            for name in BOUNDINGS
-        }
+        self.critic = CriticNetwork(*spaces, network=critic_layers(config))
+        self.actors = {name: ActorNetwork(*spaces, network=actor_layers(config), bounding=name) for name in BOUNDINGS}
+        for network in (self.critic, *self.actors.values()):
+            self.recorder.listen(network)
         self.batch = Batch(*(v1.placeholder(tf.float32, field.shape) for field in self.values))
         self.fed_y = v1.placeholder(tf.float32, [config.batch_size, 1], name="y")
 

@@ -1,8 +1,8 @@
 """Trace the backward pass of a path on its graph: where a gradient really flows.
 
-A path starts backward by one call of ``compute_gradients(loss, var_list, grad_loss)``. A :class:`Recorder`
-stands in that call's place and keeps it; :func:`trace` then finds which of the tensors one has named feed which,
-and asks ``tf.gradients``, edge by edge, whether a gradient passes.
+A path starts backward by one call of ``compute_gradients(loss, var_list, grad_loss)``, which
+:class:`ddpg.laboratory.flow_recorder.FlowRecorder` keeps. :func:`trace_flow` finds which of the named tensors feed
+which, and asks ``tf.gradients``, edge by edge, whether a gradient passes.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -10,67 +10,9 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from ddpg.errors import UsageError
-from ddpg.gradients.td import ComputeGradients, GradientsAndVariables
+from ddpg.laboratory.flow_recorder import BackwardStart
 
 START = "start"
-
-
-class BackwardStart(NamedTuple):
-    """One call of ``compute_gradients``: the arguments backward started with."""
-
-    loss: tf.Tensor
-    grad_loss: tf.Tensor | None
-    variables: list[tf.Variable]
-
-
-class FlowRecorder:
-    """Keeps how a path starts backward, and the tensors named on the way there.
-
-    Attributes:
-        nodes: ``{name: tensor}``, up to the start of backward.
-        start: the first call of the recorded ``compute_gradients``.
-    """
-
-    def __init__(self):
-        self.clear()
-
-    def clear(self) -> None:
-        """Forget everything, for the next path."""
-        self.nodes: dict[str, tf.Tensor] = {}
-        self._start: BackwardStart | None = None
-
-    @property
-    def start(self) -> BackwardStart:
-        """How backward started.
-
-        Raises:
-            UsageError: the path never called the recorded ``compute_gradients``.
-        """
-        if self._start is None:
-            raise UsageError(
-                "the path did not start backward by the compute_gradients it was given, so its gradients cannot be "
-                "traced; call compute_gradients(loss, var_list=...) or, of a policy, actor.optimizer's"
-            )
-        return self._start
-
-    def name(self, name: str, tensor: tf.Tensor) -> tf.Tensor:
-        """Name a tensor and return it. What comes after the start of backward belongs to backward: it is not kept."""
-        if self._start is None:
-            self.nodes[name] = tensor
-        return tensor
-
-    def record(self, compute_gradients: ComputeGradients) -> ComputeGradients:
-        """Return ``compute_gradients``, recorded."""
-
-        def recorded(
-            loss: tf.Tensor, var_list: list[tf.Variable], grad_loss: tf.Tensor | None = None
-        ) -> GradientsAndVariables:
-            if self._start is None:
-                self._start = BackwardStart(loss, grad_loss, list(var_list))
-            return compute_gradients(loss, var_list=var_list, grad_loss=grad_loss)
-
-        return recorded
 
 
 class Edge(NamedTuple):

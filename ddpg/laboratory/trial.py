@@ -56,7 +56,7 @@ class PathTrial(NamedTuple):
     Attributes:
         name: the path's.
         network: whose gradient it forms.
-        compute: ``inputs -> [(gradient, variable)]``; names its tensors in the bench's recorder.
+        compute: ``inputs -> [(gradient, variable)]``; names its tensors in the fixture's recorder.
         inputs: placeholders.
         feeds: their values.
         bounding: of the actor that takes part.
@@ -75,41 +75,41 @@ class PathTrial(NamedTuple):
 Measure = Callable[[], dict[str, Any]]
 
 
-def build_td(bench: Fixture, name: str, path: Callable, expected: ReferenceGradient) -> Measure:
+def build_td(fixture: Fixture, name: str, path: Callable, expected: ReferenceGradient) -> Measure:
     """Build a TD path.
 
     Returns:
         What measures it: its row as :func:`ddpg.compare_paths` has it, with ``gradients`` in place of ``difference``.
     """
-    actor, critic, recorder = bench.actors["squashing"], bench.critic, bench.recorder
+    actor, critic, recorder = fixture.actors["squashing"], fixture.critic, fixture.recorder
     critic.td_path = _recorded(path, critic.optimizer.compute_gradients)
-    fed_y = bench.fed_y if critic.td_path.feeds_target else None
+    fed_y = fixture.fed_y if critic.td_path.feeds_target else None
 
     def compute(*fields: tf.Tensor) -> GradientsAndVariables:
         recorder.clear()
         batch = Batch(*fields)
         for field, symbol in FIELD_NAMES.items():
             recorder.name(symbol, getattr(batch, field))
-        y = recorder.name("y", update.td_target(actor, critic, batch, bench.gamma))
+        y = recorder.name("y", update.td_target(actor, critic, batch, fixture.gamma))
         if fed_y is not None:
             y = recorder.name("fed_y", fed_y)
         return critic.td_gradients(critic.prediction(batch.observations, batch.actions), y)
 
-    feeds = dict(zip(bench.batch, bench.values, strict=True))
-    return _built(bench, PathTrial(name, critic, compute, list(bench.batch), feeds, "squashing", fed_y), expected)
+    feeds = dict(zip(fixture.batch, fixture.values, strict=True))
+    return _built(fixture, PathTrial(name, critic, compute, list(fixture.batch), feeds, "squashing", fed_y), expected)
 
 
-def build_policy(bench: Fixture, name: str, path: Callable, bounding: str, expected: ReferenceGradient) -> Measure:
+def build_policy(fixture: Fixture, name: str, path: Callable, bounding: str, expected: ReferenceGradient) -> Measure:
     """Build a policy path under a bounding; returns as :func:`build_td`."""
-    actor, recorder = bench.actors[bounding], bench.recorder
+    actor, recorder = fixture.actors[bounding], fixture.recorder
 
     def compute(states: tf.Tensor) -> GradientsAndVariables:
         recorder.clear()
-        return path(actor, bench.critic, recorder.name("s", states))
+        return path(actor, fixture.critic, recorder.name("s", states))
 
-    states = bench.batch.observations
-    feeds = {states: bench.values.observations}
-    return _built(bench, PathTrial(name, actor, compute, [states], feeds, bounding), expected)
+    states = fixture.batch.observations
+    feeds = {states: fixture.values.observations}
+    return _built(fixture, PathTrial(name, actor, compute, [states], feeds, bounding), expected)
 
 
 def _recorded(path: Callable, compute_gradients: ComputeGradients) -> TDPath:
@@ -145,13 +145,13 @@ def _started_by(path: Callable, compute_gradients: ComputeGradients) -> Callable
     return started
 
 
-def _built(bench: Fixture, trial: PathTrial, expected: ReferenceGradient) -> Measure:
-    session = bench.session
+def _built(fixture: Fixture, trial: PathTrial, expected: ReferenceGradient) -> Measure:
+    session = fixture.session
     with session.graph.as_default():
         pairs = trial.compute(*trial.inputs)
         _check_variables(trial.network, pairs)
         tensors = [gradient for gradient, _ in pairs]
-        nodes, start, groups = dict(bench.recorder.nodes), bench.recorder.start, bench.groups(trial.bounding)
+        nodes, start, groups = dict(fixture.recorder.nodes), fixture.recorder.start, fixture.groups(trial.bounding)
         edges = edge_norms(session, trace_flow(nodes, groups, start, {} if trial.fed_y is None else {"fed_y": "y"}))
         reached = {group: len(gradient_checks.leaks(start.loss, variables)) for group, variables in groups.items()}
         in_one_function = _compiled(trial)

@@ -8,8 +8,8 @@ import tensorflow as tf
 from ddpg.agents.ddpg import DDPG
 from ddpg.algorithms.ddpg import DDPGUpdate, policy_gradients
 from ddpg.config.algorithm_options import DDPGConfig
-from ddpg.laboratory.flow import FlowRecorder, edge_norms, trace_flow
-from ddpg.laboratory.instrumented import instrumented
+from ddpg.laboratory.flow import edge_norms, trace_flow
+from ddpg.laboratory.flow_recorder import FlowRecorder
 from ddpg.replay.minibatch import Batch
 
 v1 = tf.compat.v1
@@ -61,9 +61,9 @@ def trace_update(env: gym.Env, config: DDPGConfig, seed: int | None = None) -> d
         values = agent.replay.sample(agent.behaviour.rng, 1, config.batch_size).map(lambda field: field[0])
         with agent.graph.as_default(), agent.session.as_default():
             recorder = FlowRecorder()
-            instrumented(update.actor, recorder)
+            recorder.listen(update.actor)
             for number, critic in enumerate(update.critics, start=1):
-                instrumented(critic, recorder, number)
+                recorder.listen(critic, number)
             batch = values.map(lambda field: v1.placeholder(field.dtype, field.shape))
             return {
                 "seed": agent.seed,

@@ -13,7 +13,7 @@ from ddpg.gradients.policy import POLICY_GRADIENTS
 from ddpg.gradients.td import GradientsAndVariables
 from ddpg.interaction import spaces
 from ddpg.interaction.validation import unmasked
-from ddpg.networks.base import Network, v1
+from ddpg.networks.base import Network, hooked, v1
 from ddpg.networks.layers import output_layer
 
 
@@ -106,6 +106,7 @@ class ActorNetwork(Network):
 
     # -- symbolic -------------------------------------------------------------------------------------
 
+    @hooked
     def __call__(self, states: tf.Tensor, training: bool = False) -> tf.Tensor:
         """Return μ(s), ``[B, A]``. ``training`` matters to batch norm: batch statistics, and move them."""
         actions = self._online([states], training)
@@ -113,10 +114,12 @@ class ActorNetwork(Network):
             self.applied[states.ref()] = actions
         return actions
 
+    @hooked
     def target(self, states: tf.Tensor) -> tf.Tensor:
         """Return μ′(s), ``[B, A]``: the same network through its EMA shadows."""
         return self._of_target([states])
 
+    @hooked
     def bound_action_gradient(self, action_gradients: tf.Tensor, actions: tf.Tensor) -> tf.Tensor:
         """Clip and bound ∇ₐQ ``[B, A]`` taken at ``actions`` ``[B, A]``, as this actor's options say."""
         self.times_bounded += 1

@@ -12,7 +12,7 @@ import contextlib
 import functools
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import gymnasium as gym
 import numpy as np
@@ -130,6 +130,23 @@ def make_optimizer(optimizer: str | Callable, learning_rate: tf.Variable) -> tf.
 
 
 Creating = contextlib.AbstractContextManager[None]
+_Method = TypeVar("_Method", bound=Callable[..., Any])
+
+
+def hooked(method: _Method) -> _Method:
+    """Run a symbolic method through ``network.hook``, if there is one: so the laboratory learns which tensors it makes.
+
+    The hook is called as ``hook(name, call, *arguments)`` with the method's name and arguments, and returns the result:
+    that of ``call(*arguments)``, unless it puts something else in its place.
+    """
+
+    @functools.wraps(method)
+    def call(self: "Network", *arguments: Any, **options: Any) -> Any:
+        if self.hook is None:
+            return method(self, *arguments, **options)
+        return self.hook(method.__name__, functools.partial(method, self, **options), *arguments)
+
+    return cast(_Method, call)
 
 
 class Network(abc.ABC):
@@ -138,7 +155,12 @@ class Network(abc.ABC):
     Subclasses implement :meth:`_apply`, and say what their inputs are. Variables, EMA shadows and optimiser
     slots are all created here, in the default graph, so that one initialiser reaches them and later
     applications (inside a compiled function too) create none.
+
+    Attributes:
+        hook: what :func:`hooked` methods run through; ``None``: nothing.
     """
+
+    hook: Callable[..., Any] | None = None
 
     def __init__(
         self,

@@ -8,7 +8,7 @@ from gymnasium import spaces as gym_spaces
 
 from ddpg.errors import UsageError
 from ddpg.interaction import spaces
-from ddpg.networks.base import v1
+from ddpg.networks.base import hooked, v1
 from ddpg.networks.layers import output_layer
 from ddpg.networks.value import ValueNetwork
 
@@ -49,14 +49,17 @@ class CriticNetwork(ValueNetwork):
 
     # -- symbolic -------------------------------------------------------------------------------------
 
+    @hooked
     def __call__(self, states: tf.Tensor, actions: tf.Tensor, training: bool = False) -> tf.Tensor:
         """Return Q(s, a), ``[B, 1]``. ``training`` matters to batch norm: batch statistics, and move them."""
         return self._online([states, actions], training)
 
+    @hooked
     def target(self, states: tf.Tensor, actions: tf.Tensor) -> tf.Tensor:
         """Return Q′(s, a), ``[B, 1]``: the same network through its EMA shadows."""
         return self._of_target([states, actions])
 
+    @hooked
     def action_gradient(self, states: tf.Tensor, actions: tf.Tensor) -> tf.Tensor:
         """Return ∇ₐQ(s, a), ``[B, A]``, per sample: the direction that increases Q.
 
@@ -65,6 +68,7 @@ class CriticNetwork(ValueNetwork):
         """
         return tf.gradients(self(states, actions), actions)[0]
 
+    @hooked
     def joint(
         self, states: tf.Tensor, actions: tf.Tensor, next_states: tf.Tensor, next_actions: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
@@ -168,6 +172,7 @@ class CategoricalCritic(CriticNetwork):
         """Return Q′(s, a), ``[B, 1]``."""
         return self._mean(super().target(states, actions))
 
+    @hooked
     def joint(
         self, states: tf.Tensor, actions: tf.Tensor, next_states: tf.Tensor, next_actions: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:

@@ -71,7 +71,7 @@ class ValueNetwork(Network):
         return [self._decayed(*pair) for pair in pairs] if self.l2 and pairs else pairs
 
     def _start_backward(self, *args: Any, **options: Any) -> td.GradientsAndVariables:
-        # Looked up at the call: the laboratory puts a recorder in its place.
+        # Looked up at the call: the laboratory records it.
         return self.optimizer.compute_gradients(*args, **options)
 
     # -- numeric --------------------------------------------------------------------------------------

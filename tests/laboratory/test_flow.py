@@ -2,7 +2,8 @@
 
 import tensorflow as tf
 
-from ddpg.laboratory.flow import FlowRecorder, trace_flow
+from ddpg.laboratory.flow import trace_flow
+from ddpg.laboratory.flow_recorder import FlowRecorder
 
 v1 = tf.compat.v1
 

@@ -25,14 +25,14 @@ CONFIG = DDPGConfig(hidden=(12, 8), batch_size=50, gamma=0.9)  # 1/50 rounds: eq
 
 
 @pytest.fixture(scope="module")
-def compare_on_one_bench():
-    """Compares paths of one's own on a bench made once; their compiled timings, most of the work, are left out."""
+def compare_on_one_fixture():
+    """Compares paths of one's own on a fixture made once; their compiled timings, most of the work, are left out."""
     with gym.make("Pendulum-v1") as env:
-        bench = Fixture(env, CONFIG, seed=0)
+        fixture = Fixture(env, CONFIG, seed=0)
 
     def compared(**paths):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(compare, "Bench", lambda *_: bench)
+            patch.setattr(compare, "Fixture", lambda *_: fixture)
             patch.setattr(trial, "_compiled", lambda _: None)
             return compare_paths(env, CONFIG, **({"td_targets": {}, "policy_gradients": {}} | paths))
 
@@ -223,8 +223,8 @@ def leaking_surrogate(actor, critic, states):
 
 
 @pytest.fixture(scope="module")
-def leaks(compare_on_one_bench):
-    return compare_on_one_bench(
+def leaks(compare_on_one_fixture):
+    return compare_on_one_fixture(
         td_targets={"leaking": leaking, "leaking_online": leaking_online, "sound": td.stop_gradient},
         policy_gradients={"leaking": leaking_surrogate},
     )
@@ -251,12 +251,12 @@ def test_a_surrogate_with_its_stop_removed_is_seen_to_leak(leaks):
         assert row["finite_difference"]["max_relative"] > 1e-4
 
 
-def test_a_path_that_cannot_be_traced_says_so(compare_on_one_bench):
+def test_a_path_that_cannot_be_traced_says_so(compare_on_one_fixture):
     def own(q, target, variables, compute_gradients):
         return td.stop_gradient(q, target, variables)
 
     with pytest.raises(UsageError, match="did not start backward by the compute_gradients"):
-        compare_on_one_bench(td_targets={"own": own})
+        compare_on_one_fixture(td_targets={"own": own})
 
 
 def test_networks_without_a_numpy_counterpart_are_refused():
@@ -324,7 +324,7 @@ def test_command_of_an_unknown_environment(capsys):
     assert len(capsys.readouterr().err.splitlines()) == 1
 
 
-def test_the_bar_counts_what_is_built_and_what_is_measured(compare_on_one_bench, monkeypatch):
+def test_the_bar_counts_what_is_built_and_what_is_measured(compare_on_one_fixture, monkeypatch):
     bars = []
 
     def bar(**options):
@@ -334,6 +334,6 @@ def test_the_bar_counts_what_is_built_and_what_is_measured(compare_on_one_bench,
     def count(shown):
         shown.updates += 1
 
-    monkeypatch.setattr(compare, "bar", bar)
-    compare_on_one_bench(policy_gradients={"chain_rule": policy.chain_rule})
+    monkeypatch.setattr(compare, "tqdm_bar", bar)
+    compare_on_one_fixture(policy_gradients={"chain_rule": policy.chain_rule})
     assert (bars[0].total, bars[0].updates, bars[0].disable) == (6, 6, True)

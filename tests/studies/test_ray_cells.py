@@ -350,7 +350,7 @@ def test_a_node_takes_its_own_interpreter_for_ours(monkeypatch, tmp_path):
     sent = []
     kind = SimpleNamespace(remote=lambda *arguments: sent.append(arguments))
     ray = SimpleNamespace(remote=lambda **options: lambda cell: kind)
-    monkeypatch.setattr(ray_cells, "connect", lambda address, cores: (ray, False))
+    monkeypatch.setattr(ray_cells, "connect_to_ray", lambda address, cores: (ray, False))
     monkeypatch.setattr(ray_cells, "RemoteProcess", lambda *arguments: arguments)
     engine = ray_cells.RayEngine(jobs=2, command=[sys.executable, "-m", "ddpg"])
     engine.start(SimpleNamespace(cell="a cell", folder=tmp_path))
