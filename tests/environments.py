@@ -5,6 +5,15 @@ import numpy as np
 from gymnasium import spaces
 
 
+def transition_rows(transitions):
+    """Return a list per transition: [environment, s, r, s′, terminated, truncated]."""
+    columns = ("env_indices", "observations", "rewards", "next_observations", "terminated", "truncated")
+    return [
+        [np.asarray(value).tolist() for value in row]
+        for row in zip(*(getattr(transitions, column) for column in columns), strict=True)
+    ]
+
+
 class Counting(gym.Env):
     """Observation [episode, step]: every row tells where it belongs. Reward: the step. Ends as told.
 

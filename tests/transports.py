@@ -2,17 +2,16 @@
 
 import numpy as np
 
+from ddpg.interaction.transitions import Transitions
 from ddpg.workers.messages import Rollout, WorkerReady
 from ddpg.workers.worker import Worker
 
 
 def rollout(request, length=3, under_way=0, version=0, seconds=0.0):
     """A rollout of nothing, that answers ``request``."""
-    columns = {name: np.zeros((length, 1), np.float32) for name in ("observations", "next_observations", "actions")}
-    columns |= {name: np.zeros(length, bool) for name in ("terminated", "truncated", "clipped")}
-    columns |= {"rewards": np.zeros(length, np.float32)}
-    columns |= {"episodes": [], "dropped": 0, "abandoned": []}
-    return Rollout(request, version, under_way=under_way, seconds=seconds, **columns)
+    values, flags = np.zeros((length, 1), np.float32), np.zeros(length, bool)
+    transitions = Transitions(values, values, values[:, 0], values, flags, flags, [0] * length)
+    return Rollout(request, version, transitions, flags, [], 0, [], under_way, seconds)
 
 
 class Played:

@@ -122,5 +122,5 @@ class DDPG(OffPolicyAgent):
                 with self._counting:  # predict() does not wait for what holds the agent's lock
                     self.num_clipped_predictions += count
 
-    def _note_clipped(self, count: int) -> None:
+    def _count_clipped(self, count: int) -> None:
         self.num_clipped_actions += count

@@ -23,7 +23,7 @@ from ddpg.agents.callbacks import Callback
 from ddpg.agents.replay_memory import ReplayMemory
 from ddpg.config.algorithm_options import AgentConfig
 from ddpg.interaction.env_runner import EnvRunner, make_env_runner
-from ddpg.interaction.transitions import Transitions
+from ddpg.interaction.transitions import StepResult, Transitions
 from ddpg.policies.exploration import Exploration
 from ddpg.policies.schedules import RATE_SCHEDULES, SCHEDULES
 from ddpg.replay.buffer import ReplayBuffer
@@ -107,8 +107,8 @@ class LearningAgent(Protocol):
     def to_env(self, actions: np.ndarray) -> Any:
         """Translate stored actions to what the environments take."""
 
-    def store(self, transitions: Transitions, actions: np.ndarray, clipped: int = 0) -> None:
-        """Remember transitions and their actions, of which ``clipped`` had to be."""
+    def store(self, transitions: Transitions, clipped: int = 0) -> None:
+        """Store transitions; ``clipped`` of their actions were clipped to their box."""
 
     def begin_episodes(self) -> None:
         """Take note that every environment was reset."""
@@ -214,38 +214,39 @@ class LearnLoop:
         interaction = self._interaction = self._interaction or self._start(agent)
         learning = self._learns_from_here(agent)
         try:
-            transitions = self._acted(agent, interaction, goal, callbacks)
+            step = self._act_and_store(agent, interaction, goal, callbacks)
         except BaseException:  # an interrupt too: what was stepped is not stored, so nothing may follow it
             self.abandon_episode()
             raise
-        for index in interaction.dropped:
+        for index in step.dropped:
             agent.num_dropped_transitions += 1
             agent.behaviour.end_episode(index)
             agent.memory.end_episodes(index)
-        if transitions.episodes and interaction.single:
+        if step.episodes and interaction.single:
             self.abandon_episode()
-        for episode in transitions.episodes:
+        for episode in step.episodes:
             agent.behaviour.end_episode(episode.index)
             callbacks.on_episode_end(agent, episode)
         if learning:
-            self._earn(agent, len(transitions.rewards), goal, callbacks)
+            self._earn(agent, len(step.transitions), goal, callbacks)
         if callbacks.on_step(agent) is False:
             self.stop()
 
-    def _acted(self, agent: LearningAgent, interaction: EnvRunner, goal: int, callbacks: Callback) -> Transitions:
-        """Act, beside the updates that are owed where those are made so, and store what comes of it."""
+    def _act_and_store(
+        self, agent: LearningAgent, interaction: EnvRunner, goal: int, callbacks: Callback
+    ) -> StepResult:
+        """Choose actions, step, and store the transitions; with ``overlap`` make owed updates during the step."""
         actions, clipped = agent.act(interaction.observations)
         env_actions = agent.to_env(actions)
         if self._beside is not None and self.owed_updates >= 1:
-            transitions = self._beside.both(
-                lambda: interaction.step(env_actions), lambda: self._learn(agent, goal, callbacks)
+            step = self._beside.both(
+                lambda: interaction.step(env_actions, actions), lambda: self._learn(agent, goal, callbacks)
             )
         else:
-            transitions = interaction.step(env_actions)
-        # Where an environment was restarting its action was ignored: neither stored nor counted.
-        rows = transitions.environments
-        agent.store(transitions, actions[rows], int(clipped[rows].sum()))
-        return transitions
+            step = interaction.step(env_actions, actions)
+        # An environment that was only reset ignored its action: such an action is neither stored nor counted.
+        agent.store(step.transitions, int(clipped[list(step.transitions.env_indices)].sum()))
+        return step
 
     def _learns_from_here(self, agent: LearningAgent) -> bool:
         """Whether the next step earns updates."""

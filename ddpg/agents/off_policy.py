@@ -56,22 +56,19 @@ class ReplayAgent(Agent):
         """
         env_index = validate_int(env_index, "env_index", at_least=0)
         fields = observation, action, reward, next_observation, terminated, truncated
-        transition, actions = check_transition(self.observation_space, self.actions.to_flat, *fields)
+        transition = check_transition(self.observation_space, self.actions.to_flat, *fields, env_index)
         if not self.replay.observations.continues_episode(env_index, transition.observations[0]):
             self.memory.end_episodes(env_index)
-        self.store(transition._replace(environments=env_index), actions)
+        self.store(transition)
 
     @exclusive
-    def store(self, transitions: Transitions, actions: np.ndarray, clipped: int = 0) -> None:
-        """Store checked transitions; ``actions`` as stored, of which ``clipped`` had left their box."""
-        _, observations, rewards, next_observations, terminated, truncated, _ = transitions
-        self.memory.add(
-            observations, actions, rewards, next_observations, terminated, truncated, transitions.env_indices
-        )
-        self.num_timesteps += len(rewards)
-        # Every environment of a vector may have been restarting: then nobody stepped.
-        self.largest_reward = float(np.max(rewards, initial=self.largest_reward))
-        self._note_clipped(clipped)
+    def store(self, transitions: Transitions, clipped: int = 0) -> None:
+        """Store checked transitions and count them as steps; ``clipped`` of their actions were clipped to their box."""
+        self.memory.store(transitions)
+        self.num_timesteps += len(transitions)
+        # There may be no transition at all: every environment of a vector may have been reset in this step.
+        self.largest_reward = float(np.max(transitions.rewards, initial=self.largest_reward))
+        self._count_clipped(clipped)
 
     @exclusive
     def remember(self, observations, actions, rewards, next_observations, terminated, truncated) -> None:
@@ -93,23 +90,21 @@ class ReplayAgent(Agent):
             UsageError: a wrong shape, NaN, or an action outside its space; nothing is stored then.
         """
         fields = observations, actions, rewards, next_observations, terminated, truncated
-        observations, flat, rewards, next_observations, terminated, truncated = check_transitions(
-            self.observation_space, self.actions.to_flat, *fields
-        )
-        env_indices = [DEMONSTRATIONS] * len(rewards)
-        last = terminated | truncated
-        last[:-1] |= np.any(observations[1:] != next_observations[:-1], axis=tuple(range(1, observations.ndim)))
-        self.memory.add(observations, flat, rewards, next_observations, terminated, truncated, env_indices, last)
+        transitions = check_transitions(self.observation_space, self.actions.to_flat, *fields, DEMONSTRATIONS)
+        ended = transitions.terminated | transitions.truncated
+        jumps = transitions.observations[1:] != transitions.next_observations[:-1]
+        ended[:-1] |= np.any(jumps, axis=tuple(range(1, jumps.ndim)))
+        self.memory.store(transitions, ended)
         self.memory.end_episodes(DEMONSTRATIONS)
-        self.largest_reward = float(np.max(rewards, initial=self.largest_reward))
+        self.largest_reward = float(np.max(transitions.rewards, initial=self.largest_reward))
 
     @exclusive
     def begin_episodes(self) -> None:
         """Take note that every environment was reset: what is stored next does not follow what was stored before."""
         self.memory.end_episodes()
 
-    def _note_clipped(self, count: int) -> None:
-        """Take note of actions that left their box while learning."""
+    def _count_clipped(self, count: int) -> None:
+        """Count actions that were clipped while learning; agents that report it override this."""
 
 
 Self = TypeVar("Self", bound="OffPolicyAgent")

@@ -1,6 +1,6 @@
 """An agent's replay buffer with its priorities, samplers and running statistics."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import gymnasium as gym
@@ -8,6 +8,7 @@ import numpy as np
 
 from ddpg.config.algorithm_options import AgentConfig
 from ddpg.errors import UsageError
+from ddpg.interaction.transitions import Transitions
 from ddpg.replay.buffer import ReplayBuffer, stored_dtype
 from ddpg.replay.hindsight import make_hindsight
 from ddpg.replay.normalizers import ObservationNormalizer, RewardNormalizer
@@ -52,27 +53,20 @@ class ReplayMemory:
         self.observations = ObservationNormalizer(space.shape) if config.normalize_observations else None
         self.rewards = RewardNormalizer(config.discount) if config.normalize_rewards else None
 
-    def add(
-        self,
-        observations: np.ndarray,
-        actions: np.ndarray,
-        rewards: np.ndarray,
-        next_observations: np.ndarray,
-        terminated: np.ndarray,
-        truncated: np.ndarray,
-        env_indices: Sequence[int],
-        last: np.ndarray | None = None,
-    ) -> None:
-        """Store transitions as :meth:`ReplayBuffer.add` does, and take note of them in the statistics.
+    def store(self, transitions: Transitions, ended: np.ndarray | None = None) -> None:
+        """Store transitions, and update the running statistics with them.
 
         Args:
-            last: which are the last of their episode here; by default those that ended it.
+            transitions: as they come from the environments.
+            ended: ``[N]``, after which ones the running return of their environment starts again at 0; by default
+                those that were terminated or truncated.
         """
-        self.replay.add(observations, actions, rewards, next_observations, terminated, truncated, env_indices)
+        self.replay.store(transitions)
         if self.observations is not None:
-            self.observations.update(observations)
+            self.observations.update(transitions.observations)
         if self.rewards is not None:
-            self.rewards.update(rewards, terminated | truncated if last is None else last, env_indices)
+            ended = transitions.terminated | transitions.truncated if ended is None else ended
+            self.rewards.update(transitions.rewards, ended, transitions.env_indices)
 
     def end_episodes(self, env_index: int | None = None) -> None:
         """Let what is added next, in one lane or in all, begin new episodes."""

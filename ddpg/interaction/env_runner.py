@@ -1,22 +1,26 @@
-"""Run environments: one or a vector of them as a source of checked transitions.
+"""Run environments: step one or a vector of them, reset them when episodes end, and yield checked transitions.
 
-Gymnasium and NumPy only. :mod:`ddpg.interaction.env_stepper` steps; here what it gives is put together
-to transitions.
+Gymnasium and NumPy only. A stepper hides what differs between a plain environment (:class:`SingleStepper`) and a vector
+(:mod:`ddpg.interaction.vector_stepper`); :class:`EnvRunner` combines a stepper's results to transitions. Whatever an
+environment does wrong raises an :class:`~ddpg.errors.EnvironmentFault` that names the environment, step, episode and
+seed.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 
-from ddpg.errors import UsageError, brief
+from ddpg.errors import EnvironmentFault, UsageError, brief
 from ddpg.interaction import spaces
 from ddpg.interaction.actions import unbatch
-from ddpg.interaction.env_stepper import SingleStepper, VectorStepper, make_stepper
-from ddpg.interaction.observation_check import ObservationReader
-from ddpg.interaction.transitions import Episode as Episode
-from ddpg.interaction.transitions import Transitions
+from ddpg.interaction.env_calls import call, unpacked_reset, unpacked_step
+from ddpg.interaction.env_errors import FaultCounter, check_timeout, describe_reset, env_name, format_error
+from ddpg.interaction.envpool import is_envpool
+from ddpg.interaction.observation_check import ObservationReader, ObservationReaderProtocol
+from ddpg.interaction.transitions import EnvStep, Episode, StepResult, Transitions
+from ddpg.interaction.validation import validate_flag, validate_reward
+from ddpg.interaction.vector_stepper import VectorStepper, success_of
 
 
 def spaces_of(env: Any) -> tuple[gym.Space, gym.Space]:
@@ -57,51 +61,175 @@ def make_env_runner(
 
 
 class EnvRunner:
-    """N environments as a source of transitions; rewards, flags and observations are checked and its own.
+    """N environments as a source of transitions, whose values are checked and copied.
 
-    A step that raises loses the episodes under way: :attr:`observations` then are the first ones of new episodes.
+    A step that raises ends the current episodes: :attr:`observations` then are the first ones of new episodes.
 
     Attributes:
         count: N.
-        single: whether this is a plain environment, none of a vector.
-        dropped: the environments whose last step was no transition, and whose episode is abandoned.
+        single: whether this is a plain environment and not a vector.
     """
 
-    def __init__(self, stepper: SingleStepper | VectorStepper):
+    def __init__(self, stepper: "SingleStepper | VectorStepper"):
         self.env = stepper.env
         self.count = stepper.count
         self._stepper = stepper
         self.single = isinstance(stepper, SingleStepper)
-        self.dropped: Sequence[int] = ()
 
     @property
     def observations(self) -> np.ndarray:
-        """Where the environments are, ``[N, *observation shape]`` float32."""
+        """The current observation of each environment, ``[N, *observation shape]`` float32."""
         return self._stepper.observations
 
-    def step(self, actions: Any) -> Transitions:
-        """Step with N ``actions`` as a vector environment takes them, in env units.
+    def step(self, env_actions: Any, actions: np.ndarray | None = None) -> StepResult:
+        """Step all environments once.
+
+        Args:
+            env_actions: N actions in env units, as a vector environment takes them.
+            actions: the same actions as they are stored, ``[N, A]``; ``env_actions`` by default.
 
         Raises:
-            EnvironmentFault: the environment raised, hung, or returned what it may not: an observation of another
-                shape or kind than its space, NaN, a reward that is no number, flags that are none.
+            EnvironmentFault: if the environment raised or hung, or returned an observation that does not fit its
+                space, NaN, a reward that is not a number, or flags that are not booleans.
         """
         stepper = self._stepper
         observations = stepper.observations
-        step = stepper.step(unbatch(actions) if self.single else actions)
-        self.dropped = step.dropped
-        next_observations = step.last[0] if self.single and step.last else stepper.observations
-        if step.last and not self.single:
+        step = stepper.step(unbatch(env_actions) if self.single else env_actions)
+        final = step.final_observations
+        next_observations = final[0] if self.single and final else stepper.observations
+        if final and not self.single:
             next_observations = next_observations.copy()
-            for index, row in step.last.items():
+            for index, row in final.items():
                 next_observations[index] = row[0]
-        rows = step.environments
-        return Transitions(
-            rows,
+        rows = slice(None) if len(step.env_indices) == self.count else list(step.env_indices)
+        transitions = Transitions(
             observations[rows],
+            np.asarray(env_actions if actions is None else actions)[rows],
             step.rewards.astype(np.float32),
             next_observations[rows],
             step.terminated,
             step.truncated,
-            step.episodes,
+            step.env_indices,
         )
+        return StepResult(transitions, step.episodes, step.dropped)
+
+
+def make_stepper(
+    env: gym.Env | gym.vector.VectorEnv,
+    seed: int | None,
+    reader: ObservationReaderProtocol,
+    on_bad_transition: str = "raise",
+    step_timeout: float | None = None,
+) -> "SingleStepper | VectorStepper":
+    """Reset ``env`` with ``seed`` and return what steps it.
+
+    Args:
+        env: one environment, or a vector.
+        seed: of this reset; later episodes go on from it.
+        reader: translates observations as soon as they are returned.
+        on_bad_transition: ``"raise"`` or ``"drop"``: see :class:`~ddpg.interaction.env_errors.FaultCounter`.
+        step_timeout: seconds that a step or a reset of a vector of processes may take.
+
+    Raises:
+        UsageError: neither, EnvPool's own vector, which no reset seeds, a vector environment whose autoreset mode is
+            neither NEXT_STEP nor SAME_STEP, or a ``step_timeout`` for environments in this process.
+        EnvironmentFault: the environment failed.
+    """
+    if is_envpool(env):
+        raise UsageError(
+            "what envpool.make returns is seeded when it is made, and ignores the seeds of resets; "
+            "hand over ddpg.EnvPoolVector(ID, N) instead"
+        )
+    tolerance = FaultCounter(on_bad_transition)
+    check_timeout(env, step_timeout)
+    if isinstance(env, gym.vector.VectorEnv):
+        return VectorStepper(env, seed, reader, tolerance, step_timeout)
+    if isinstance(env, gym.Env):
+        return SingleStepper(env, seed, reader, tolerance)
+    raise UsageError(
+        f"env={env!r} is neither a gymnasium Env nor a VectorEnv; make one with gymnasium.make(...) or make_vec(...)"
+    )
+
+
+class SingleStepper:
+    """A plain environment as one of N = 1."""
+
+    count = 1
+
+    def __init__(self, env: gym.Env, seed: int | None, reader: ObservationReaderProtocol, tolerance: FaultCounter):
+        self.env = env
+        self._reader, self._tolerance = reader, tolerance
+        self._seed, self._episode = seed, 0
+        self._restart(seed)
+
+    def _restart(self, seed: int | None = None) -> None:
+        self._observations = None
+        self._return, self._length = 0.0, 0
+        while self._observations is None:
+            self._episode += 1
+            returned = call(self.env.reset, seed=seed, fault=self._raised)
+            try:
+                observation = unpacked_reset(returned)
+            except UsageError as error:
+                raise self._fault(str(error)) from None
+            try:
+                self._observations = self._reader.one(observation)
+            except UsageError as error:
+                self._tolerance.record(self._fault(str(error)))
+            seed = None
+
+    @property
+    def observations(self) -> Any:
+        """What was read where the environment is now; a new episode's start after one ended, or a step raised."""
+        if self._observations is None:
+            self._restart()
+        return self._observations
+
+    def step(self, action: Any) -> EnvStep:
+        """Step with one ``action``, in env units.
+
+        Raises:
+            EnvironmentFault: the environment failed.
+        """
+        self._observations = None  # should anything below raise, the episode is lost
+        self._length += 1
+        returned = call(self.env.step, action, fault=self._raised)
+        try:
+            observation, reward, terminated, truncated, info = unpacked_step(returned)
+        except UsageError as error:
+            raise self._fault(str(error)) from None
+        try:
+            # Read before anything else: the environment may write its next observation into the same array.
+            current = self._reader.one(observation)
+            reward = validate_reward(reward)
+            terminated, truncated = validate_flag(terminated, "terminated"), validate_flag(truncated, "truncated")
+        except UsageError as error:
+            self._tolerance.record(self._fault(str(error)))
+            return _DROPPED
+        self._tolerance.reset()
+        self._return += reward
+        final, episodes = {}, []
+        if terminated or truncated:
+            try:
+                success = success_of(info)
+            except UsageError as error:
+                raise self._fault(str(error)) from None
+            episodes.append(Episode(self._return, self._length, 0, success))
+            final[0] = current
+        else:  # a next episode begins when somebody looks: after the last one of an evaluation nobody does
+            self._observations = current
+        return EnvStep(_ONLY, np.array([reward]), np.array([terminated]), np.array([truncated]), final, episodes)
+
+    def _raised(self, error: BaseException) -> EnvironmentFault:
+        return self._fault(format_error(error))
+
+    def _fault(self, what: str) -> EnvironmentFault:
+        when = f"in step {self._length} of" if self._length else "in the reset to"
+        return EnvironmentFault(
+            f"environment {env_name(self.env)} failed {when} episode {self._episode} since its reset "
+            f"{describe_reset(self._seed)}: {what}"
+        )
+
+
+_ONLY = (0,)  # the environment's index
+_DROPPED = EnvStep((), np.zeros(0), np.zeros(0, bool), np.zeros(0, bool), {}, [], _ONLY)

@@ -1,5 +1,6 @@
-"""Transitions and episodes: what stepping environments yields, and what a user's own loop hands over."""
+"""Transitions and episodes: what environments yield and the replay buffer stores; checks of a user's own ones."""
 
+import dataclasses
 import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -13,68 +14,85 @@ from ddpg.interaction.validation import as_float32, validate_flag, validate_flag
 
 
 class Episode(NamedTuple):
-    """One finished episode: its undiscounted return (env units), its length (steps), its environment.
+    """One finished episode: its undiscounted return (env units), its length (steps), the index of its environment.
 
-    ``success`` is what the environment said at the end in ``info["is_success"]``, ``None`` where it said nothing.
+    ``success`` is the last step's ``info["is_success"]``; ``None`` if the environment does not report it.
     """
 
     episode_return: float
     length: int
-    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody asks of an episode
+    index: int  # type: ignore[assignment]  # hides tuple.index, which is not used here
     success: bool | None = None
 
 
-class EnvStep(NamedTuple):
-    """What one step gave, of the n ≤ N environments that really stepped and whose step is a transition.
+@dataclasses.dataclass(frozen=True)
+class Transitions:
+    """N transitions of one or several environments, handed on as one value from the environment to the replay.
 
-    ``rewards`` (float64, env units), ``terminated`` and ``truncated`` (bool) are ``[n]``; ``environments``
-    indexes those n among the N. ``last`` holds, by environment, the true last observation of an episode that
-    ended where the stepper's ``observations`` are already the first of the next one. ``dropped`` are the
-    environments that stepped to no transition: see :class:`ddpg.interaction.env_errors.FaultCounter`.
+    | field | shape | units |
+    |---|---|---|
+    | observations | [N, *observation shape] | env, float32 |
+    | actions | [N, A] | as stored: [-1, 1], or the index of a discrete action |
+    | rewards | [N] | env, float32 |
+    | next_observations | [N, *observation shape] | env, float32; the true last one where an episode ended |
+    | terminated, truncated | [N] | bool |
+    | env_indices | N integers | the environment that each transition comes from |
+
+    A slice of transitions is ``transitions[start:stop]``.
     """
 
-    environments: slice | np.ndarray
+    observations: Any
+    actions: Any
+    rewards: Any
+    next_observations: Any
+    terminated: Any
+    truncated: Any
+    env_indices: Sequence[int]
+
+    def __len__(self) -> int:
+        return len(self.rewards)
+
+    def __getitem__(self, rows: slice) -> "Transitions":
+        return Transitions(*(getattr(self, field.name)[rows] for field in dataclasses.fields(self)))
+
+
+class EnvStep(NamedTuple):
+    """What one step of N environments returned, before it is combined to :class:`Transitions`.
+
+    Environments that were only reset in this step, or whose transition is dropped, are left out: n ≤ N remain.
+
+    Attributes:
+        env_indices: the n environments.
+        rewards: ``[n]`` float64, env units.
+        terminated: ``[n]`` bool.
+        truncated: ``[n]`` bool.
+        final_observations: by environment, the last observation of an episode that ended, where the stepper's
+            ``observations`` are already the first of the next episode.
+        episodes: those that ended.
+        dropped: environments whose transition is dropped: see :class:`ddpg.interaction.env_errors.FaultCounter`.
+    """
+
+    env_indices: Sequence[int]
     rewards: np.ndarray
     terminated: np.ndarray
     truncated: np.ndarray
-    last: dict[int, Any]
+    final_observations: dict[int, Any]
     episodes: list[Episode]
     dropped: Sequence[int] = ()
 
 
-class Transitions(NamedTuple):
-    """What one step gave: arrays ``[n, ...]`` of the n ≤ N environments that really stepped.
+class StepResult(NamedTuple):
+    """What one step of an :class:`~ddpg.interaction.env_runner.EnvRunner` yields.
 
-    | field | shape | units |
-    |---|---|---|
-    | environments | | those n among the N: all of them, or a mask ``[N]``; or the number of one that made n in a row |
-    | observations | [n, *observation shape] | env, float32 |
-    | rewards | [n] | env, float32 |
-    | next_observations | [n, *observation shape] | env, float32; the true last one where an episode ended |
-    | terminated, truncated | [n] | bool |
-    | episodes | | those that ended with this step |
+    Attributes:
+        transitions: of the environments that stepped.
+        episodes: those that ended with this step.
+        dropped: environments whose transition is dropped, and with it the rest of their episode.
     """
 
-    environments: slice | np.ndarray | int
-    observations: np.ndarray
-    rewards: np.ndarray
-    next_observations: np.ndarray
-    terminated: np.ndarray
-    truncated: np.ndarray
+    transitions: Transitions
     episodes: list[Episode]
-
-    @property
-    def env_indices(self) -> Sequence[int]:
-        """Of each transition the number, from 0, of its environment."""
-        if isinstance(self.environments, int):
-            return [self.environments] * len(self.rewards)
-        if isinstance(self.environments, slice):
-            return range(len(self.rewards))
-        return self.environments.nonzero()[0].tolist()
-
-
-ALL_ENVS = slice(None)
-Columns = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+    dropped: Sequence[int]
 
 
 def check_transition(
@@ -86,24 +104,27 @@ def check_transition(
     next_observation: Any,
     terminated: Any,
     truncated: Any,
-) -> tuple[Transitions, np.ndarray]:
+    env_index: int = 0,
+) -> Transitions:
     """Check one transition of a user's own loop.
 
     Args:
         observation_space: where s and s′ belong.
-        to_flat: translates one action to ``[1, A]`` as stored, and refuses what is none.
+        to_flat: translates one action to ``[1, A]`` as stored; raises UsageError if the space does not contain it.
         observation: s, the space's shape, or flat.
         action: a, as it was sent to the environment.
         reward: r, a finite real number.
         next_observation: s′.
-        terminated: a bool; 0 and 1 count as such.
-        truncated: the same.
+        terminated: a bool, or 0 or 1.
+        truncated: a bool, or 0 or 1.
+        env_index: the environment that it comes from.
 
     Returns:
-        The transition, with a leading axis of 1, and the action as stored, ``[1, A]``.
+        The transition, with a leading axis of 1.
 
     Raises:
-        UsageError: several transitions at once, a wrong shape or kind of value, NaN, or no action of the space.
+        UsageError: if several transitions are given at once, a value has a wrong shape or type or is NaN, or the
+            action is outside its space.
     """
     rows = []
     for name, value in (("observation", observation), ("next_observation", next_observation)):
@@ -118,8 +139,15 @@ def check_transition(
         rows.append(row)
     actions = to_flat(action)
     rewards = np.array([validate_reward(reward)], np.float32)
-    flags = [np.array([validate_flag(terminated, "terminated")]), np.array([validate_flag(truncated, "truncated")])]
-    return Transitions(ALL_ENVS, rows[0], rewards, rows[1], flags[0], flags[1], []), actions
+    return Transitions(
+        observations=rows[0],
+        actions=actions,
+        rewards=rewards,
+        next_observations=rows[1],
+        terminated=np.array([validate_flag(terminated, "terminated")]),
+        truncated=np.array([validate_flag(truncated, "truncated")]),
+        env_indices=[env_index],
+    )
 
 
 def check_transitions(
@@ -131,34 +159,41 @@ def check_transitions(
     next_observations: Any,
     terminated: Any,
     truncated: Any,
-) -> Columns:
-    """Check N transitions of somebody else's; arguments as for :func:`checked_transition`, each of them N.
+    env_index: int,
+) -> Transitions:
+    """Check N transitions that were recorded elsewhere, in order, in one environment.
 
-    Returns:
-        s, a as stored ``[N, A]``, r, s′, terminated and truncated.
+    Args:
+        observation_space: where s and s′ belong.
+        to_flat: as for :func:`check_transition`.
+        observations: s, ``[N, *observation shape]``, or flat, ``[N, n]``.
+        actions: a, a sequence of N, as they were sent to the environment.
+        rewards: r, ``[N]``.
+        next_observations: s′, as s.
+        terminated: ``[N]``.
+        truncated: ``[N]``.
+        env_index: the environment that all of them count as.
 
     Raises:
-        UsageError: other shapes, a wrong kind of value, NaN, or no action of the space.
+        UsageError: if shapes differ, a value has a wrong type or is NaN, or an action is outside its space.
     """
-    before = _checked_rows(observation_space, observations, "observations")
-    after = _checked_rows(observation_space, next_observations, "next_observations")
-    count = len(before)
-    if len(after) != count:
-        raise UsageError(f"{count} observations but {len(after)} next_observations; give one for each transition")
+    obs = _checked_rows(observation_space, observations, "observations")
+    next_obs = _checked_rows(observation_space, next_observations, "next_observations")
+    count = len(obs)
+    if len(next_obs) != count:
+        raise UsageError(f"{count} observations but {len(next_obs)} next_observations; give one for each transition")
     numbers = validate_rewards(rewards, count, "rewards")
     as_float32(numbers, "rewards")
-    flags = [
-        validate_flags(values, count, name) for values, name in ((terminated, "terminated"), (truncated, "truncated"))
-    ]
+    ends = [validate_flags(flags, count, name) for flags, name in ((terminated, "terminated"), (truncated, "truncated"))]
     try:
-        # One more than there are is enough to tell; whatever has no end has no length either.
+        # Reading one more than expected is enough to notice too many, and ends with an infinite iterator too.
         chosen = [to_flat(action) for action in itertools.islice(actions, count + 1)]
     except TypeError:
         raise UsageError(f"actions={brief(actions)} is no sequence; expected one of {count} actions") from None
     if len(chosen) != count:
         raise UsageError(f"{count} observations but {len(chosen)} actions; give one for each transition")
     flat = np.concatenate(chosen) if chosen else np.zeros((0, 1), np.float32)
-    return before, flat, numbers.astype(np.float32), after, flags[0], flags[1]
+    return Transitions(obs, flat, numbers.astype(np.float32), next_obs, ends[0], ends[1], [env_index] * count)
 
 
 def _checked_rows(space: gym_spaces.Box, values: Any, name: str) -> np.ndarray:

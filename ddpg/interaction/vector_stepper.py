@@ -1,4 +1,4 @@
-"""Step a vector environment in either autoreset mode; see :mod:`ddpg.interaction.env_stepper`."""
+"""Step a vector environment in either autoreset mode; see :mod:`ddpg.interaction.env_runner`."""
 
 import contextlib
 from collections.abc import Callable, Mapping
@@ -24,7 +24,7 @@ class VectorStepper:
     next episode with reward 0. That row is no transition and is left out.
 
     SAME_STEP: the step that ends an episode already returns the next one's first observation; the true
-    last one is in ``infos["final_obs"]``, and that is what ``last`` gets.
+    last one is in ``infos["final_obs"]``, from where it goes to ``final_observations``.
 
     A vector cannot restart one of its environments alone. Where bad transitions are dropped, all those of the
     episode that are still to come are left out with them; once that is so in every environment, all are reset.
@@ -96,14 +96,15 @@ class VectorStepper:
             raise self._fault(str(error)) from None
         done = terminated | truncated
         ended = [int(index) for index in np.flatnonzero(done & stepped)]
-        last, faults = self._last_of(ended, infos) if self._same_step else ({}, {})
+        final, faults = self._final_observations(ended, infos) if self._same_step else ({}, {})
         faults |= self._bad_rewards(rewards, stepped)
         dropped: list[int] = []
         if unread or faults or self._lost:
             dropped = self._dropped(stepped, set(ended), unread, faults)
             stepped[dropped] = False
         # Indexing by a mask copies: the environment may write the next step into the same arrays.
-        step = EnvStep(stepped, rewards[stepped], terminated[stepped], truncated[stepped], last, [], dropped)
+        indices = np.flatnonzero(stepped).tolist()
+        step = EnvStep(indices, rewards[stepped], terminated[stepped], truncated[stepped], final, [], dropped)
         if step.rewards.size:
             self._tolerance.reset()
         self._returns[stepped] += step.rewards
@@ -150,9 +151,9 @@ class VectorStepper:
         self._tolerance.record(self._fault(message, min(unread)))
         return current, unread
 
-    def _last_of(self, ended: list[int], infos: dict[str, Any]) -> tuple[dict[int, Any], dict[int, str]]:
+    def _final_observations(self, ended: list[int], infos: dict[str, Any]) -> tuple[dict[int, Any], dict[int, str]]:
         """Return the last observations of episodes that ended, by environment, and what is wrong with others."""
-        last, faults = {}, {}
+        final, faults = {}, {}
         for index in ended:
             if "final_obs" not in infos:
                 raise self._fault(
@@ -162,10 +163,10 @@ class VectorStepper:
                     index,
                 )
             try:
-                last[index] = self._reader.one(infos["final_obs"][index])
+                final[index] = self._reader.one(infos["final_obs"][index])
             except UsageError as error:
                 faults[index] = str(error)
-        return last, faults
+        return final, faults
 
     def _bad_rewards(self, rewards: np.ndarray, stepped: np.ndarray) -> dict[int, str]:
         good = np.abs(rewards) <= LARGEST

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from ddpg.errors import UsageError
+from ddpg.interaction.transitions import Transitions
 from ddpg.replay.minibatch import Batch as Batch
 from ddpg.replay.minibatch import stored_dtype as stored_dtype
 from ddpg.replay.observation_store import ObservationStore
@@ -159,38 +160,41 @@ class ReplayBuffer:
             env_indices: the index of the environment that made each transition; of one environment, transitions whose
                 s is the s′ of the one before are one episode, until it ends. 0 to N - 1 by default.
         """
-        count = len(rewards)
-        env_indices = range(count) if env_indices is None else env_indices
-        fields = observations, actions, rewards, next_observations, terminated, truncated, env_indices
-        if count > self.capacity:
-            for start in range(0, count, self.capacity):
-                self.add(*(array[start : start + self.capacity] for array in fields))
+        env_indices = range(len(rewards)) if env_indices is None else env_indices
+        self.store(Transitions(observations, actions, rewards, next_observations, terminated, truncated, env_indices))
+
+    def store(self, transitions: Transitions) -> None:
+        """Store transitions as :meth:`add` does."""
+        if len(transitions) > self.capacity:
+            for start in range(0, len(transitions), self.capacity):
+                self.store(transitions[start : start + self.capacity])
             return
-        before = self._position, self._size, self.added
+        saved = self._position, self._size, self.added
         try:
-            self._store(*fields)
-        except KeyboardInterrupt:  # a row may be half one transition and half another
-            self._position, self._size, self.added = before
+            self._write(transitions)
+        except KeyboardInterrupt:  # a row may hold parts of two transitions
+            self._position, self._size, self.added = saved
             self.observations.rebuild_free_list(self._size)
-            self._store(*fields)
+            self._write(transitions)
             raise
 
-    def _store(self, observations, actions, rewards, next_observations, terminated, truncated, env_indices) -> None:
-        count = len(rewards)
+    def _write(self, transitions: Transitions) -> None:
+        count = len(transitions)
         rows: slice | np.ndarray
         if self._position + count <= self.capacity:
             rows = slice(self._position, self._position + count)
         else:
             rows = np.arange(self._position, self._position + count) % self.capacity
-        self.observations.rows[rows] = observations
-        self._actions[rows] = actions
-        self._rewards[rows, 0] = rewards
+        terminated, truncated = transitions.terminated, transitions.truncated
+        self.observations.rows[rows] = transitions.observations
+        self._actions[rows] = transitions.actions
+        self._rewards[rows, 0] = transitions.rewards
         self._terminated[rows, 0] = terminated
         self._truncated[rows, 0] = truncated
-        for index, env_index in enumerate(env_indices):
+        for index, env_index in enumerate(transitions.env_indices):
             ended = terminated[index] or truncated[index]
             self.observations.connect(
-                (self._position + index) % self.capacity, env_index, next_observations[index], ended
+                (self._position + index) % self.capacity, env_index, transitions.next_observations[index], ended
             )
         self._position = (self._position + count) % self.capacity
         self._size = min(self._size + count, self.capacity)

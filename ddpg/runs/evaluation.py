@@ -13,8 +13,7 @@ from scipy import stats
 from ddpg import progress
 from ddpg.errors import EnvironmentFault, UsageError, brief
 from ddpg.interaction.env_errors import PATIENCE, env_name
-from ddpg.interaction.env_runner import spaces_of
-from ddpg.interaction.env_stepper import SingleStepper, VectorStepper, make_stepper
+from ddpg.interaction.env_runner import SingleStepper, VectorStepper, make_stepper, spaces_of
 from ddpg.interaction.observation_check import Passthrough
 from ddpg.interaction.transitions import Episode
 from ddpg.interaction.validation import LARGEST_INT, validate_bool, validate_int

@@ -8,7 +8,7 @@ import gymnasium as gym
 import numpy as np
 
 from ddpg.interaction.actions import Actions
-from ddpg.interaction.transitions import Episode
+from ddpg.interaction.transitions import Episode, Transitions
 from ddpg.policies.exploration import Exploration
 from ddpg.policies.numpy_program import NumpyProgram
 from ddpg.replay.normalizers import ObservationNormalizer
@@ -60,10 +60,7 @@ class Rollout:
     |---|---|---|
     | request | | |
     | version | | of the weights that acted |
-    | observations, next_observations | [T, *observation shape] | env, float32; images: bytes |
-    | actions | [T, A] | as stored: [-1, 1], or a number counted from 0 |
-    | rewards | [T] | env, float32 |
-    | terminated, truncated | [T] | bool |
+    | transitions | T | images: observations as bytes; ``env_indices`` are the worker's number |
     | clipped | [T] | bool: the action left its box, and was clipped |
     | episodes | | those that ended, each with the number of transitions up to its end: 1 to T |
     | dropped | | steps that were no transition (``on_bad_transition``) |
@@ -74,12 +71,7 @@ class Rollout:
 
     request: RolloutRequest
     version: int
-    observations: np.ndarray
-    actions: np.ndarray
-    rewards: np.ndarray
-    next_observations: np.ndarray
-    terminated: np.ndarray
-    truncated: np.ndarray
+    transitions: Transitions
     clipped: np.ndarray
     episodes: Sequence[tuple[int, Episode]]
     dropped: int
@@ -89,7 +81,7 @@ class Rollout:
 
     def __len__(self) -> int:
         """Return T."""
-        return len(self.rewards)
+        return len(self.transitions)
 
 
 class WorkerReady(NamedTuple):

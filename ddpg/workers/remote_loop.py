@@ -17,7 +17,6 @@ from ddpg.agents.off_policy import OffPolicyAgent
 from ddpg.config.algorithm_options import DDPGConfig
 from ddpg.errors import EnvironmentFault, UsageError
 from ddpg.interaction.env_errors import format_error
-from ddpg.interaction.transitions import Transitions
 from ddpg.interaction.validation import validate_int
 from ddpg.policies.exploration import Exploration
 from ddpg.policies.network_policy import program_of
@@ -218,16 +217,7 @@ class RemoteLoop(LearnLoop):
         learning = self._learns_from_here(agent)
         end = start + min(limits)
         rows = slice(start, end)
-        transitions = Transitions(
-            rollout.request.worker,
-            rollout.observations[rows],
-            rollout.rewards[rows],
-            rollout.next_observations[rows],
-            rollout.terminated[rows],
-            rollout.truncated[rows],
-            [],
-        )
-        agent.store(transitions, rollout.actions[rows], int(rollout.clipped[rows].sum()))
+        agent.store(rollout.transitions[rows], int(rollout.clipped[rows].sum()))
         if end in rollout.abandoned:
             agent.memory.end_episodes(rollout.request.worker)
         self.learned_steps += end - start

@@ -62,42 +62,52 @@ class Worker:
         start = time.monotonic()
         interaction, behaviour = self._interaction, self._behaviour
         dtype = stored_dtype(self._env.observation_space)
-        rows: list[tuple[Transitions, np.ndarray, np.ndarray]] = []
+        rows: list[Transitions] = []
+        clipped: list[bool] = []
         episodes: list[tuple[int, Episode]] = []
         abandoned: list[int] = []
         dropped = 0
         for step in range(request.first_step, request.first_step + self._assignment.length):
-            actions, clipped = behaviour.act(self._policy, interaction.observations, step)
-            transitions = interaction.step(self._assignment.actions.to_env(actions))
-            if interaction.dropped:
+            actions, was_clipped = behaviour.act(self._policy, interaction.observations, step)
+            result = interaction.step(self._assignment.actions.to_env(actions), actions)
+            if result.dropped:
                 dropped, self._under_way = dropped + 1, 0
                 behaviour.end_episode(0)
                 abandoned.append(len(rows))
                 continue
-            rows.append((transitions, actions, clipped))
+            rows.append(result.transitions)
+            clipped.extend(was_clipped)
             self._under_way += 1
-            for episode in transitions.episodes:
+            for episode in result.episodes:
                 self._under_way = 0
                 behaviour.end_episode(0)
                 episodes.append((len(rows), episode))
         shape = self._env.observation_space.shape or ()
-        columns = {
-            name: _concatenate([getattr(transitions, name) for transitions, _, _ in rows], shape, dtype)
-            for name in ("observations", "next_observations")
-        }
-        for name, kind in (("rewards", np.float32), ("terminated", bool), ("truncated", bool)):
-            columns[name] = _concatenate([getattr(transitions, name) for transitions, _, _ in rows], (), kind)
+
+        def column(name: str, shape: tuple[int, ...], dtype) -> np.ndarray:
+            return np.concatenate(
+                [np.zeros((0, *shape), dtype), *(getattr(row, name) for row in rows)], dtype=dtype, casting="unsafe"
+            )
+
+        transitions = Transitions(
+            observations=column("observations", shape, dtype),
+            actions=column("actions", (self._assignment.actions.size,), np.float32),
+            rewards=column("rewards", (), np.float32),
+            next_observations=column("next_observations", shape, dtype),
+            terminated=column("terminated", (), bool),
+            truncated=column("truncated", (), bool),
+            env_indices=[request.worker] * len(rows),
+        )
         return Rollout(
             request,
             self.version,
-            actions=_concatenate([actions for _, actions, _ in rows], (self._assignment.actions.size,), np.float32),
-            clipped=_concatenate([clipped for _, _, clipped in rows], (), bool),
+            transitions,
+            clipped=np.array(clipped, bool),
             episodes=episodes,
             dropped=dropped,
             abandoned=abandoned,
             under_way=self._under_way,
             seconds=time.monotonic() - start,
-            **columns,
         )
 
     def close(self) -> None:
@@ -106,7 +116,3 @@ class Worker:
 
     def _policy(self, observations: np.ndarray) -> np.ndarray:
         return self._program(observations if self._normaliser is None else self._normaliser(observations))
-
-
-def _concatenate(parts: list[np.ndarray], shape: tuple[int, ...], dtype) -> np.ndarray:
-    return np.concatenate(parts).astype(dtype, copy=False) if parts else np.zeros((0, *shape), dtype)

@@ -53,7 +53,7 @@ def test_environments_by_turns_keep_to_their_lanes():
         returns[env_indices] = drawn.rewards[:, 0].tolist(), float(scale["largest"])
     assert returns[0, 1] == ([1.5, 1.5, 1.5, 1.5, 1.0, 1.0], 1.75)
     assert returns[0, 0] == ([1.0] * 6, 1.0)  # in one lane nothing follows what was before
-    with pytest.raises(UsageError, match="lane=-1 must be a whole number, at least 0"):
+    with pytest.raises(UsageError, match="env_index=-1"):
         agent.observe(np.zeros(2), [0.0], 1.0, np.zeros(2), False, False, env_index=-1)
 
 

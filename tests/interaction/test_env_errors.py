@@ -6,7 +6,7 @@ import time
 import gymnasium as gym
 import numpy as np
 import pytest
-from environments import Counting
+from environments import Counting, transition_rows
 from faulty_envs import Faulty, NoReset
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
@@ -131,7 +131,7 @@ def test_a_reset_that_hangs():
 def test_a_timeout_harms_nobody_who_is_in_time():
     env = AsyncVectorEnv([Faulty])
     interaction = make_env_runner(env, 7, step_timeout=60)
-    assert [step.rewards.tolist() for step in steps(interaction, 2)] == [[0.0], [0.0]]
+    assert [step.transitions.rewards.tolist() for step in steps(interaction, 2)] == [[0.0], [0.0]]
     assert "step_wait" not in vars(env)  # gymnasium's own again
     env.close()
 
@@ -145,17 +145,9 @@ def test_a_timeout_needs_processes(env):
 # -- dropped ------------------------------------------------------------------------------------------
 
 
-def _numbers(step):
-    return [0] if isinstance(step.environments, slice) else np.flatnonzero(step.environments).tolist()
-
-
-def rows_of(transitions):
+def rows_of(steps):
     """Return rows of (environment, s, r, s′, terminated, truncated)."""
-    return [
-        (number, *(np.asarray(item).tolist() for item in row))
-        for step in transitions
-        for number, *row in zip(_numbers(step), *step[1:-1], strict=True)
-    ]
+    return [tuple(row) for step in steps for row in transition_rows(step.transitions)]
 
 
 class Once(Counting):
@@ -179,7 +171,7 @@ def test_one_environment_restarts_where_a_transition_is_dropped(place):
     found = []
     for _ in range(7):
         found += steps(interaction, 1)
-        assert list(interaction.dropped) == ([0] if len(found) == 2 else [])
+        assert list(found[-1].dropped) == ([0] if len(found) == 2 else [])
     assert rows_of(found)[:3] == [
         (0, [0, 0], 1.0, [0, 1], False, False),
         (0, [1, 0], 1.0, [1, 1], False, False),  # of the next episode: nothing leads over
@@ -198,7 +190,7 @@ def test_a_vector_drops_what_is_left_of_the_episode(mode, place, step):
     found, dropped = [], []
     for _ in range(15):
         found += steps(interaction, 1)
-        dropped += interaction.dropped
+        dropped += found[-1].dropped
     assert np.isfinite(interaction.observations).all()
     rows = rows_of(found)
     good, mine = [row for row in rows if row[0] == 0], [row for row in rows if row[0] == 1]
@@ -233,7 +225,7 @@ def test_a_vector_that_is_lost_altogether_is_reset(mode):
     """No episode ends by itself here, so nothing else would bring it back."""
     env = SyncVectorEnv([functools.partial(Faulty, "NaN", at=at, once=True) for at in (2, 4)], autoreset_mode=mode)
     interaction = make_env_runner(env, 7, on_bad_transition="drop")
-    counts = [len(step.rewards) for step in steps(interaction, 7)]
+    counts = [len(step.transitions) for step in steps(interaction, 7)]
     assert counts == [2, 1, 1, 0, 2, 2, 2]
 
 
@@ -243,7 +235,7 @@ def test_nothing_is_dropped_for_ever():
         with pytest.raises(EnvironmentFault, match=f"that was fault {PATIENCE} in a row without a transition"):
             steps(interaction, PATIENCE + 5)
     often = make_env_runner(Counting(4, nan_at=2), 7, on_bad_transition="drop")
-    assert sum(len(step.rewards) for step in steps(often, 3 * PATIENCE)) == 3 * PATIENCE / 2
+    assert sum(len(step.transitions) for step in steps(often, 3 * PATIENCE)) == 3 * PATIENCE / 2
 
 
 def test_what_is_raised_is_never_dropped():

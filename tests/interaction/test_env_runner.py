@@ -3,7 +3,7 @@
 import gymnasium as gym
 import numpy as np
 import pytest
-from environments import Counting, Pixels, Reusing, ReusingVector
+from environments import Counting, Pixels, Reusing, ReusingVector, transition_rows
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 from ddpg import DDPG, DDPGConfig, UsageError
@@ -18,11 +18,9 @@ def collect(env, steps):
     rows, episodes = [], []
     for _ in range(steps):
         actions = np.zeros((interaction.count, 1), np.float32)
-        transitions = interaction.step(actions)
-        numbers = np.arange(interaction.count)[transitions.environments]
-        for row in zip(numbers, *transitions[1:-1], strict=True):
-            rows.append(tuple(np.asarray(item).tolist() for item in row))
-        episodes += transitions.episodes
+        step = interaction.step(actions)
+        rows += [tuple(row) for row in transition_rows(step.transitions)]
+        episodes += step.episodes
     return rows, episodes
 
 
@@ -158,9 +156,21 @@ def test_pair_of_spaces():
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_an_environment_that_reuses_its_array(dtype):
     interaction = make_env_runner(Reusing(dtype), seed=0)
-    steps = [interaction.step(np.zeros((1, 1), np.float32)) for _ in range(5)]
-    assert [step.observations.tolist() for step in steps] == [[[0, 0]], [[0, 1]], [[0, 2]], [[1, 0]], [[1, 1]]]
-    assert [step.next_observations.tolist() for step in steps] == [[[0, 1]], [[0, 2]], [[0, 3]], [[1, 1]], [[1, 2]]]
+    steps = [interaction.step(np.zeros((1, 1), np.float32)).transitions for _ in range(5)]
+    assert [step.observations.tolist() for step in steps] == [
+        [[0, 0]],
+        [[0, 1]],
+        [[0, 2]],
+        [[1, 0]],
+        [[1, 1]],
+    ]
+    assert [step.next_observations.tolist() for step in steps] == [
+        [[0, 1]],
+        [[0, 2]],
+        [[0, 3]],
+        [[1, 1]],
+        [[1, 2]],
+    ]
     assert interaction.observations.tolist() == [[1, 2]]
 
 
@@ -172,8 +182,7 @@ def test_a_vector_that_reuses_its_arrays(mode, dtype):
     for index, length in enumerate((3, 4)):
         rows = []
         for step in steps:
-            place = np.flatnonzero(np.arange(2)[step.environments] == index)
-            rows += [tuple(field[i].tolist() for field in step[1:-1]) for i in place]
+            rows += [tuple(row) for number, *row in transition_rows(step.transitions) if number == index]
         expected = [
             ([n // length, n % length], n % length + 1, [n // length, n % length + 1], n % length + 1 == length, False)
             for n in range(len(rows))
@@ -230,8 +239,8 @@ def test_what_an_environment_may_not_return(name, value, message):
         interaction.step(actions)
     env.fails = False
     step = interaction.step(actions)  # of a new episode: nothing leads over from the lost one
-    assert step.observations.tolist() == [[1, 0]]
-    assert step.next_observations.tolist() == [[1, 1]]
+    assert step.transitions.observations.tolist() == [[1, 0]]
+    assert step.transitions.next_observations.tolist() == [[1, 1]]
 
 
 class Faulty(ReusingVector):
@@ -277,8 +286,8 @@ def test_nothing_leads_over_from_what_a_vector_lost(mode):
         interaction.step(actions)
     env.envs[0].fails = False
     step = interaction.step(actions)
-    assert step.observations.tolist() == [[1, 0], [1, 0]]
-    assert step.next_observations.tolist() == [[1, 1], [1, 1]]
+    assert step.transitions.observations.tolist() == [[1, 0], [1, 0]]
+    assert step.transitions.next_observations.tolist() == [[1, 1], [1, 1]]
 
 
 def test_same_step_without_the_last_observation():
@@ -298,7 +307,7 @@ def test_images_stay_what_they_are():
     interaction = make_env_runner(env := Pixels(), seed=0)
     for _ in range(12):
         step = interaction.step(np.array([1]))
-        assert set(np.unique(step.next_observations)) <= {0, 128, 255}
+        assert set(np.unique(step.transitions.next_observations)) <= {0, 128, 255}
     env._observation = lambda: np.full((10, 10, 1), 0.5)
     with pytest.raises(UsageError, match="its space is one of bytes"):
         interaction.step(np.array([1]))
@@ -309,4 +318,4 @@ def test_other_kinds_of_numbers_are_fine():
     for value in ([1, 2], np.array([1, 2]), np.array([1, 2], np.float16), (True, 2.0)):
         interaction = make_env_runner(Returning(value, "observation"), seed=0)
         interaction.step(np.zeros((1, 1), np.float32))
-        assert interaction.step(np.zeros((1, 1), np.float32)).next_observations.tolist() == [[1, 2]]
+        assert interaction.step(np.zeros((1, 1), np.float32)).transitions.next_observations.tolist() == [[1, 2]]

@@ -8,6 +8,7 @@ import fake_envpool
 import gymnasium as gym
 import numpy as np
 import pytest
+from environments import transition_rows
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from ddpg import DDPG, DDPGConfig, EnvPoolVector, UsageError
@@ -27,11 +28,12 @@ def collect(env, steps, seed=0, shift=0.0):
     found, episodes = [], []
     for step in range(steps):
         actions = np.sin(shift + step + np.arange(interaction.count))[:, None].astype(np.float32)
-        transitions = interaction.step(actions)
-        rows = transitions.environments
-        numbers = np.arange(interaction.count)[rows]
-        found += list(zip(numbers, actions[rows], *transitions[1:-1], strict=True))
-        episodes += transitions.episodes
+        step = interaction.step(actions)
+        found += [
+            (number, action, *row)
+            for action, (number, *row) in zip(step.transitions.actions, transition_rows(step.transitions), strict=True)
+        ]
+        episodes += step.episodes
     return found, episodes
 
 

@@ -3,6 +3,7 @@
 import gymnasium as gym
 import numpy as np
 import pytest
+from environments import transition_rows
 
 from ddpg import UsageError
 from ddpg.interaction.actions import BoxActions
@@ -26,13 +27,12 @@ def checked(space=SPACE, **changes):
 
 
 def test_a_good_one():
-    transitions, actions = checked()
-    assert actions.tolist() == [[1.0]]
-    assert [np.asarray(field).tolist() for field in transitions[1:]] == [
-        *([[0, 1, 2]], [1], [[1, 2, 3]]),
-        *([True], [False], []),
-    ]
-    assert [field.dtype for field in transitions[1:-1]] == [*[np.float32] * 3, *[bool] * 2]
+    transitions = checked(env_index=3)
+    assert transition_rows(transitions) == [[3, [0, 1, 2], 1, [1, 2, 3], True, False]]
+    assert transitions.actions.tolist() == [[1.0]]
+    arrays = (transitions.observations, transitions.rewards, transitions.next_observations)
+    assert [array.dtype for array in arrays] == [np.float32] * 3
+    assert [array.dtype for array in (transitions.terminated, transitions.truncated)] == [bool] * 2
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_errors(changes, message):
 def test_bytes():
     image = np.array([[0, 255], [3, 4]])
     for dtype in (np.uint8, np.int64, np.float32):
-        transitions, _ = checked(IMAGE, observation=image.astype(dtype), next_observation=image)
+        transitions = checked(IMAGE, observation=image.astype(dtype), next_observation=image)
         np.testing.assert_array_equal(transitions.observations, image[None])
     for bad in (image + 1, image - 1, image * 0.5):
         with pytest.raises(UsageError, match="its space is one of bytes"):

@@ -59,12 +59,12 @@ def test_a_rollout_is_what_the_environment_did():
     rollout = worker.rollout(request)
     assert (rollout.request, rollout.version, len(rollout), rollout.dropped) == (request, 7, 4, 0)
     # Observations are [episode, step]; episodes are 3 steps long.
-    assert rollout.observations.tolist() == [[0, 0], [0, 1], [0, 2], [1, 0]]
-    assert rollout.next_observations.tolist() == [[0, 1], [0, 2], [0, 3], [1, 1]]
-    assert rollout.rewards.tolist() == [1, 2, 3, 1]
-    assert rollout.terminated.tolist() == [False, False, True, False]
-    assert not rollout.truncated.any()
-    assert rollout.actions[:, 0].tolist() == pytest.approx([0, 0.1, 0.2, 0])
+    assert rollout.transitions.observations.tolist() == [[0, 0], [0, 1], [0, 2], [1, 0]]
+    assert rollout.transitions.next_observations.tolist() == [[0, 1], [0, 2], [0, 3], [1, 1]]
+    assert rollout.transitions.rewards.tolist() == [1, 2, 3, 1]
+    assert rollout.transitions.terminated.tolist() == [False, False, True, False]
+    assert not rollout.transitions.truncated.any()
+    assert rollout.transitions.actions[:, 0].tolist() == pytest.approx([0, 0.1, 0.2, 0])
     [(at, episode)] = rollout.episodes
     assert (at, episode.episode_return, episode.length, rollout.under_way) == (3, 6, 3, 1)
 
@@ -74,8 +74,8 @@ def test_the_next_one_goes_on_with_the_episode():
     worker.load(0, WEIGHTS)
     worker.rollout(RolloutRequest(0, 0, 0, 0))
     rollout = worker.rollout(RolloutRequest(0, 0, 1, 4))
-    assert rollout.observations.tolist() == [[1, 1], [1, 2], [2, 0], [2, 1]]
-    assert rollout.truncated.tolist() == [False, True, False, False]
+    assert rollout.transitions.observations.tolist() == [[1, 1], [1, 2], [2, 0], [2, 1]]
+    assert rollout.transitions.truncated.tolist() == [False, True, False, False]
     [(at, episode)] = rollout.episodes
     assert (at, episode.episode_return, episode.length, rollout.under_way) == (2, 6, 3, 2)
 
@@ -85,7 +85,7 @@ def test_a_worker_and_each_of_its_epochs_explores_by_itself():
     for number, epoch in ((0, 0), (0, 0), (1, 0), (0, 1)):
         worker = worker_of(number, epoch, scale=0.5)
         worker.load(0, WEIGHTS)
-        actions.append(worker.rollout(RolloutRequest(number, epoch, 0, 0)).actions[:, 0].tolist())
+        actions.append(worker.rollout(RolloutRequest(number, epoch, 0, 0)).transitions.actions[:, 0].tolist())
     assert actions[0] == actions[1]
     assert len({tuple(row) for row in actions}) == 3
 
@@ -97,7 +97,11 @@ def test_noise_starts_anew_with_an_episode(env):
     def noise_of(**env):
         worker = worker_of(scale=0.1, noise="ornstein_uhlenbeck", **env)
         worker.load(0, [np.zeros((2, 1), np.float32)])
-        return [x for number in range(2) for (x,) in worker.rollout(RolloutRequest(0, 0, number, 0)).actions.tolist()]
+        return [
+            x
+            for number in range(2)
+            for (x,) in worker.rollout(RolloutRequest(0, 0, number, 0)).transitions.actions.tolist()
+        ]
 
     endless = noise_of(length=1000)
     draws = [x - 0.85 * before for before, x in zip([0, *endless], endless, strict=False)]
@@ -114,15 +118,17 @@ def test_noise_starts_anew_with_an_episode(env):
 def test_random_steps_are_those_of_all_workers():
     worker = worker_of(random_steps=10)
     worker.load(0, WEIGHTS)
-    assert abs(worker.rollout(RolloutRequest(0, 0, 0, 8)).actions[:2, 0] - [0, 0.1]).min() > 1e-3
-    assert worker.rollout(RolloutRequest(0, 0, 1, 10)).actions[:, 0].tolist() == pytest.approx([0.1, 0.2, 0, 0.1])
+    assert abs(worker.rollout(RolloutRequest(0, 0, 0, 8)).transitions.actions[:2, 0] - [0, 0.1]).min() > 1e-3
+    assert worker.rollout(RolloutRequest(0, 0, 1, 10)).transitions.actions[:, 0].tolist() == pytest.approx(
+        [0.1, 0.2, 0, 0.1]
+    )
 
 
 def test_actions_that_were_clipped_are_told():
     worker = worker_of()
     worker.load(0, [np.array([[0.0], [1.0]], np.float32)])  # a = step
     rollout = worker.rollout(RolloutRequest(0, 0, 0, 0))
-    assert rollout.actions[:, 0].tolist() == [0, 1, 1, 0]
+    assert rollout.transitions.actions[:, 0].tolist() == [0, 1, 1, 0]
     assert rollout.clipped.tolist() == [False, False, True, False]
 
 
@@ -131,8 +137,8 @@ def test_statistics_of_observations_come_with_the_weights():
     statistics = [np.asarray(4), np.array([0.0, 1.0]), np.array([4.0, 1.0])]  # the steps' mean is 1, deviation 0.5
     worker.load(0, [*WEIGHTS, *statistics])
     rollout = worker.rollout(RolloutRequest(0, 0, 0, 0))
-    assert rollout.actions[:, 0].tolist() == pytest.approx([-0.2, 0, 0.2, -0.2])
-    assert rollout.observations[0].tolist() == [0, 0]  # as the environment gave it
+    assert rollout.transitions.actions[:, 0].tolist() == pytest.approx([-0.2, 0, 0.2, -0.2])
+    assert rollout.transitions.observations[0].tolist() == [0, 0]  # as the environment gave it
 
 
 def test_a_step_that_is_no_transition_is_dropped_with_its_episode():
@@ -140,7 +146,7 @@ def test_a_step_that_is_no_transition_is_dropped_with_its_episode():
     worker.load(0, WEIGHTS)
     rollout = worker.rollout(RolloutRequest(0, 0, 0, 0))
     # Of each episode the second step is no transition.
-    assert rollout.observations.tolist() == [[0, 0], [1, 0]]
+    assert rollout.transitions.observations.tolist() == [[0, 0], [1, 0]]
     assert (rollout.dropped, rollout.under_way, len(rollout.episodes)) == (2, 0, 0)
     assert rollout.abandoned == [1, 2]
 

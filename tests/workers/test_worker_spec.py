@@ -61,8 +61,10 @@ def test_a_worker_acts_as_the_agent_does():
         worker = Worker(assignment, 0, 0)
         worker.load(0, current_weights(agent))
         rollout = worker.rollout(RolloutRequest(0, 0, 0, 0))
-        np.testing.assert_allclose(rollout.actions, agent.policy(rollout.observations), atol=1e-6)
-        assert np.ptp(rollout.actions) > 1e-4
+        np.testing.assert_allclose(
+            rollout.transitions.actions, agent.policy(rollout.transitions.observations), atol=1e-6
+        )
+        assert np.ptp(rollout.transitions.actions) > 1e-4
 
 
 def test_weights_are_those_after_learning():
