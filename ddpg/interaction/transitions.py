@@ -184,7 +184,8 @@ def check_transitions(
         raise UsageError(f"{count} observations but {len(next_obs)} next_observations; give one for each transition")
     numbers = validate_rewards(rewards, count, "rewards")
     as_float32(numbers, "rewards")
-    ends = [validate_flags(flags, count, name) for flags, name in ((terminated, "terminated"), (truncated, "truncated"))]
+    terminated = validate_flags(terminated, count, "terminated")
+    truncated = validate_flags(truncated, count, "truncated")
     try:
         # Reading one more than expected is enough to notice too many, and ends with an infinite iterator too.
         chosen = [to_flat(action) for action in itertools.islice(actions, count + 1)]
@@ -193,7 +194,7 @@ def check_transitions(
     if len(chosen) != count:
         raise UsageError(f"{count} observations but {len(chosen)} actions; give one for each transition")
     flat = np.concatenate(chosen) if chosen else np.zeros((0, 1), np.float32)
-    return Transitions(obs, flat, numbers.astype(np.float32), next_obs, ends[0], ends[1], [env_index] * count)
+    return Transitions(obs, flat, numbers.astype(np.float32), next_obs, terminated, truncated, [env_index] * count)
 
 
 def _checked_rows(space: gym_spaces.Box, values: Any, name: str) -> np.ndarray:

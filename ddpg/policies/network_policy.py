@@ -19,7 +19,10 @@ class ActingNetwork(Protocol):
 
     graph: Any
     observation_space: Any
-    variables: Any
+
+    @property
+    def variables(self) -> Sequence:
+        """The variables whose values are the weights."""
 
     def __call__(self, states: tf.Tensor) -> tf.Tensor:
         """Return the output for ``states``, ``[B, n]``."""
