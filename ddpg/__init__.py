@@ -24,7 +24,7 @@ _HOME = {
     "conv": "ddpg.networks.layers",
     "Bounding": "ddpg.gradients.bounding",
     "ReplayBuffer": "ddpg.replay.buffer",
-    "Batch": "ddpg.replay.buffer",
+    "Batch": "ddpg.replay.minibatch",
     "EnvPoolVector": "ddpg.interaction.envpool",
     "FlattenParameterisedAction": "ddpg.interaction.actions",
     "GaussianNoise": "ddpg.policies.noise",

@@ -68,7 +68,11 @@ assert not tf.executing_eagerly()
 
 
 def test_workers_parts_need_no_tensorflow():
-    rooms = {"experience": ("replay", "interaction", "spaces"), "acting": ("noise", "program")}
+    rooms = {
+        "replay": ("buffer", "sampling"),
+        "interaction": ("env_runner", "spaces"),
+        "policies": ("noise", "numpy_program"),
+    }
     modules = ", ".join(f"ddpg.{room}.{name}" for room, names in rooms.items() for name in names)
     run(f"import {modules}, ddpg.config.algorithm_options, ddpg_envs, sys; assert 'tensorflow' not in sys.modules")
 

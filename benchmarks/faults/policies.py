@@ -107,7 +107,7 @@ def write(folder: Path, about: dict[str, Any], data: bytes) -> None:
 def forged(source: Path, folder: Path, rng: random.Random) -> str:
     """Write a forged copy of a policy to a directory; say what was changed."""
     about = json.loads((source / ABOUT).read_text())
-    table = {name: policy_file.Array(**spec) for name, spec in about["arrays"].items()}
+    table = {name: policy_file.ArraySpec(**spec) for name, spec in about["arrays"].items()}
     arrays = array_files.read(source / ARRAYS, table, about["arrays_sha256"])
     kind = rng.choice(["value", "step", "step", "array", "array", "number", "number", "bytes"])
     if kind == "value":

@@ -171,11 +171,12 @@ class _Policy(msgspec.Struct, forbid_unknown_fields=True):
     observation_space: dict[str, Any]
     action_space: dict[str, Any]
     program: _Program
-    check: _Check
-    act_sha256: _Sha256
     arrays: dict[Annotated[str, msgspec.Meta(pattern=r"^[0-9]{1,4}\Z")], ArraySpec]
     arrays_sha256: _Sha256
     policy_sha256: _Sha256
+    # Only act.py reads these two; an export from before there was an act.py lacks them.
+    check: _Check | None = None
+    act_sha256: _Sha256 | None = None
 
 
 def export_metadata(kind: str, observation_space: gym.Space, action_space: gym.Space) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from checkpoints import fields, sealed
 from environments import Counting
 
 from ddpg import DDPG, DDPGConfig, UsageError
-from ddpg.checkpoints import checkpoint
+from ddpg.checkpoints import checkpoint, target_dir
 
 # Not compiled where compiling is not the point.
 SMALL = DDPGConfig(hidden=(8,), batch_size=8, learning_starts=20, updates_per_call=4, buffer_size=100, jit=False)
@@ -64,7 +64,7 @@ def test_all_of_it_is_flushed_and_the_rename_too_before_the_old_one_goes(tmp_pat
 
     monkeypatch.setattr(os, "fsync", noted)
     new = checkpoint.write(tmp_path / "c", fields(num_timesteps=2), GROUPS)
-    aside, old = checkpoint.place.aside(new).name, checkpoint.place.old(new).name
+    aside, old = target_dir.staging_path(new).name, target_dir.backup_path(new).name
     for path in (*new.iterdir(), new):
         assert flushed[path.stat().st_ino] == sorted([aside, "c"])
     assert flushed[tmp_path.stat().st_ino] == sorted([old, "c"])
@@ -131,7 +131,7 @@ def test_full_disk_leaves_the_old_one(tmp_path):
 KILLED_AT_EVERY_STEP = """
 import itertools, json, os, signal, sys
 import numpy as np
-from ddpg.checkpoints import checkpoint
+from ddpg.checkpoints import checkpoint, target_dir
 
 path, fields = sys.argv[1], json.loads(sys.argv[2])
 STEPS = ("open", "os.mkdir", "os.rename", "os.remove", "os.rmdir")  # raised by Python before the file system is asked
@@ -177,7 +177,7 @@ def test_kill_before_any_step_leaves_a_whole_one(tmp_path):
 WRITING_FOR_EVER = """
 import itertools, json, sys
 import numpy as np
-from ddpg.checkpoints import checkpoint
+from ddpg.checkpoints import checkpoint, target_dir
 
 fields = json.loads(sys.argv[2])
 for number in itertools.count():

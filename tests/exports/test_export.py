@@ -204,13 +204,13 @@ def test_a_wrong_file_is_not_left_behind(agents, tmp_path, monkeypatch):
 @pytest.mark.parametrize("change", ["scale", "offset"])
 def test_comparison_sees_a_wrong_bound(change, agents, tmp_path, monkeypatch):
     """1 % of a range, of one number."""
-    right = exporting.graph._translated
+    right = exporting.policy_graph._translated
 
     def wrong(actions, outputs):
         where = np.array([0, 0, 0.01, 0], np.float32)
         return right(actions, outputs * (1 + where) if change == "scale" else outputs + where)
 
-    monkeypatch.setattr(exporting.graph, "_translated", wrong)
+    monkeypatch.setattr(exporting.policy_graph, "_translated", wrong)
     with pytest.raises(UsageError, match="savedmodel export differs from the agent"):
         agents["box"].export(tmp_path / "policy", "savedmodel")
     assert list(tmp_path.iterdir()) == []
@@ -311,13 +311,13 @@ def exported(agents, tmp_path_factory):
 
 def resealed(exported, folder, change):
     """Write a policy whose values were changed, with a checksum to fit."""
-    from ddpg.exports.policy_file import _DIGEST, ABOUT, ARRAYS, document, hashlib
+    from ddpg.exports.policy_file import _DIGEST, ABOUT, ARRAYS, hashlib, safe_json
 
     folder.mkdir()
     whole = json.loads((exported / ABOUT).read_text())
     change(whole)
     whole.pop(_DIGEST)
-    whole[_DIGEST] = hashlib.sha256(document.canonical(whole)).hexdigest()
+    whole[_DIGEST] = hashlib.sha256(safe_json.canonical_json(whole)).hexdigest()
     (folder / ABOUT).write_text(json.dumps(whole))
     (folder / ARRAYS).write_bytes((exported / ARRAYS).read_bytes())
     return folder

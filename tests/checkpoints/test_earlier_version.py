@@ -1,0 +1,52 @@
+"""This version reads the files that an earlier one wrote: ``tests/golden/before_the_rooms``, see the README there.
+
+The numbers below are what that version computed from these files.
+"""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import ddpg
+from ddpg import DDPG
+from ddpg.cli.main import main
+
+EARLIER = Path(__file__).parents[1] / "golden" / "before_the_rooms"
+OBSERVATIONS = np.array([[1, 0, 0], [0, -1, 5], [-0.6, 0.8, -3]], np.float32)
+ACTIONS = {60: [0.0876827687, 0.1270031184, 0.0801127255], 80: [0.0881124660, 0.0723840967, 0.0279016122]}
+
+
+@pytest.fixture
+def run(tmp_path):
+    return shutil.copytree(EARLIER / "run", tmp_path / "run")
+
+
+def test_a_run_is_loaded_evaluated_and_exported(run, tmp_path, capsys):
+    agent = DDPG.load(run)
+    assert (agent.num_timesteps, agent.config.prioritised, agent.config.n_critics) == (60, "lap", 2)
+    np.testing.assert_allclose(agent.predict(OBSERVATIONS)[0][:, 0], ACTIONS[60], rtol=1e-5)
+    policy = ddpg.load_policy(agent.export(tmp_path / "policy"))
+    np.testing.assert_allclose(policy.predict(OBSERVATIONS)[0][:, 0], ACTIONS[60], rtol=1e-5)
+    agent.close()
+    assert main(["evaluate", str(run), "--episodes", "1", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["timesteps"] == 60
+
+
+def test_a_resumed_run_goes_on_as_in_the_earlier_version(run):
+    rows = (run / "metrics.csv").read_text().splitlines()
+    ddpg.resume(run, total_timesteps=80)
+    now = (run / "metrics.csv").read_text().splitlines()
+    assert now[: len(rows)] == rows
+    assert now[-1].startswith("80,")
+    agent = DDPG.load(run)
+    np.testing.assert_allclose(agent.predict(OBSERVATIONS)[0][:, 0], ACTIONS[80], rtol=1e-5)
+    agent.close()
+
+
+def test_an_exported_policy_acts():
+    """That version wrote no ``act.py``, nor what it checks itself with."""
+    policy = ddpg.load_policy(EARLIER / "policy")
+    np.testing.assert_allclose(policy.predict(OBSERVATIONS)[0][:, 0], ACTIONS[60], rtol=1e-5)
