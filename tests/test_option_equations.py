@@ -139,11 +139,11 @@ def test_norms(session, rng):
 
 @states("adam_beta1", "m ← β₁m + (1 − β₁)g,    v ← β₂v + (1 − β₂)g²,    θ ← θ − α √(1 − β₂ᵗ)/(1 − β₁ᵗ) · m / (√v + ε)")
 def test_adam_beta1(session):
-    from ddpg.networks.base import make_optimizer, with_beta1
+    from ddpg.networks.base import make_optimizer, optimizer_of
 
     theta = v1.get_variable("theta", initializer=[1.0, -2.0], use_resource=True)
     fed = v1.placeholder(tf.float32, [2])
-    step = make_optimizer(with_beta1("adam", 0.5), 0.1).apply_gradients([(fed, theta)])
+    step = make_optimizer(optimizer_of(DDPGConfig(adam_beta1=0.5)), 0.1).apply_gradients([(fed, theta)])
     session.run(v1.global_variables_initializer())
     expected, m, v = np.array([1.0, -2.0]), 0, 0
     for t, g in enumerate(np.array([[1.0, -3.0], [0.5, 2.0], [-4.0, 1e-4]]), 1):
@@ -233,7 +233,7 @@ update k:  φ ← φ − α ∇L                                   always
 def test_policy_delay(session):
     count = UpdateCounter("updates")
     assert isinstance(count.every(3, lambda: tf.constant(1), lambda: tf.constant(0)), tf.Tensor)
-    assert [count.due(k - 1) for k in range(1, 8)] == [(k % 3 == 0,) for k in range(1, 8)]
+    assert [count.is_due(k - 1) for k in range(1, 8)] == [(k % 3 == 0,) for k in range(1, 8)]
 
 
 @states("pre_activation_penalty", """

@@ -31,7 +31,7 @@ from ddpg.algorithms.base import (
 from ddpg.config.algorithm_options import DDPGConfig
 from ddpg.errors import UsageError
 from ddpg.networks.actor import ActorNetwork
-from ddpg.networks.base import Network, with_beta1
+from ddpg.networks.base import Network, optimizer_of
 from ddpg.networks.critic import CategoricalCritic, CriticNetwork
 from ddpg.networks.layers import BLOCKS
 from ddpg.replay.minibatch import Batch
@@ -151,7 +151,7 @@ def make_actor(config: DDPGConfig, spaces: Spaces, networks: Mapping[str, Callab
         network=networks["actor_network"] or actor_layers(config),
         bounding=config.bounding,
         policy_gradient=config.policy_gradient,
-        optimizer=with_beta1(config.optimizer, config.adam_beta1),
+        optimizer=optimizer_of(config),
         learning_rate=config.actor_learning_rate,
         tau=config.tau,
         action_gradient_clip=config.action_gradient_clip,
@@ -166,7 +166,7 @@ def make_critic(config: DDPGConfig, spaces: Spaces, networks: Mapping[str, Calla
     options: dict[str, Any] = {
         "network": networks["critic_network"] or critic_layers(config),
         "td_target": config.td_target,
-        "optimizer": with_beta1(config.optimizer, config.adam_beta1),
+        "optimizer": optimizer_of(config),
         "learning_rate": config.critic_learning_rate,
         "tau": config.tau,
         "clip_delta": config.clip_delta,

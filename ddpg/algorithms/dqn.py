@@ -19,7 +19,7 @@ from ddpg.algorithms.base import (
     weight_samples,
 )
 from ddpg.config.algorithm_options import DQNConfig
-from ddpg.networks.base import with_beta1
+from ddpg.networks.base import optimizer_of
 from ddpg.networks.layers import BLOCKS, conv
 from ddpg.networks.q_network import QNetwork
 from ddpg.replay.minibatch import Batch
@@ -57,7 +57,7 @@ class DQNUpdate(Update):
             *spaces,
             network=networks["q_network"] or supplied,
             td_target=config.td_target,
-            optimizer=with_beta1(config.optimizer, config.adam_beta1),
+            optimizer=optimizer_of(config),
             learning_rate=config.learning_rate,
             tau=config.tau,
             clip_delta=config.clip_delta,

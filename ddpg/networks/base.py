@@ -114,9 +114,9 @@ OPTIMIZERS: dict[str, Callable] = {
 }
 
 
-def with_beta1(optimizer: str | Callable, adam_beta1: float) -> str | Callable:
-    """Return Adam with another decay of its first moment than 0.9; any ``optimizer`` as it is otherwise."""
-    return optimizer if adam_beta1 == 0.9 else partial(train.AdamOptimizer, beta1=adam_beta1)
+def optimizer_of(config: Any) -> str | Callable:
+    """Return the optimizer that an agent's options describe: ``optimizer``, or Adam with the options of its own."""
+    return config.optimizer if config.adam_beta1 == 0.9 else partial(train.AdamOptimizer, beta1=config.adam_beta1)
 
 
 def make_optimizer(optimizer: str | Callable, learning_rate: tf.Variable) -> tf.compat.v1.train.Optimizer:
