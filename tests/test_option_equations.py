@@ -153,6 +153,26 @@ def test_adam_beta1(session):
         np.testing.assert_allclose(session.run(theta), expected, rtol=1e-5)
 
 
+@states("weight_decay", """
+m ← β₁m + (1 − β₁)g,    v ← β₂v + (1 − β₂)g²
+θ ← θ − αλθ − α √(1 − β₂ᵗ)/(1 − β₁ᵗ) · m / (√v + ε)
+""")  # fmt: skip
+def test_weight_decay(session):
+    from ddpg.networks.base import make_optimizer, optimizer_of
+
+    theta = v1.get_variable("theta", initializer=[[1.0, -2.0]], use_resource=True)
+    fed = v1.placeholder(tf.float32, [1, 2])
+    step = make_optimizer(optimizer_of(DDPGConfig(weight_decay=0.5)), 0.1).apply_gradients([(fed, theta)])
+    session.run(v1.global_variables_initializer())
+    expected, m, v = np.array([[1.0, -2.0]]), 0, 0
+    for t, g in enumerate(np.array([[[1.0, -3.0]], [[0.5, 2.0]]]), 1):
+        session.run(step, {fed: g})
+        m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g**2
+        adams = 0.1 * np.sqrt(1 - 0.999**t) / (1 - 0.9**t) * m / (np.sqrt(v) + 1e-8)
+        expected = expected - 0.1 * 0.5 * expected - adams
+        np.testing.assert_allclose(session.run(theta), expected, rtol=1e-5)
+
+
 @states("critic_l2", "L = 1/B Σ (q − y)² + λ/2 ‖W‖²,    ∂/∂W of the second term = λW")
 def test_critic_l2(session):
     weights = v1.get_variable("w", initializer=[[1.0], [2.0]], use_resource=True)

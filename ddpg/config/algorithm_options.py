@@ -146,6 +146,7 @@ class AgentConfig(Options):
         "adam", "of every network; momentum: 0.9", ("adam", "rmsprop", "sgd", "momentum")
     )
     adam_beta1: float = _learning(0.9, "adam: decay of its first moment, in [0, 1)")
+    weight_decay: float = _learning(0.0, "adam: decoupled decay of the layers' weights in every step (AdamW); 0: none")
     max_gradient_norm: float | None = _learning(None, "largest norm of each network's gradients in a step, or none")
     jit: bool = _running(True, "compile the updates")
     compiler: str = _running(
@@ -191,8 +192,10 @@ class AgentConfig(Options):
             self._check(getattr(self, name) >= at_least, name, f"at least {at_least}")
         self._check(self.threads is None or 1 <= self.threads <= 256, "threads", "1 to 256, or none")
         self._check(0 <= self.adam_beta1 < 1, "adam_beta1", "in [0, 1)")
-        if self.adam_beta1 != 0.9 and self.optimizer != "adam":
-            raise UsageError(f"adam_beta1={self.adam_beta1} needs optimizer='adam', got {self.optimizer!r}")
+        self._check(0 <= self.weight_decay < math.inf, "weight_decay", "a finite number >= 0")
+        for name, default in (("adam_beta1", 0.9), ("weight_decay", 0.0)):
+            if getattr(self, name) != default and self.optimizer != "adam":
+                raise UsageError(f"{name}={getattr(self, name)} needs optimizer='adam', got {self.optimizer!r}")
         if self.compiler == "native" and not self.jit:
             raise UsageError("compiler='native' compiles the updates, and jit=False does not; set one of the two")
         self._check_memory()

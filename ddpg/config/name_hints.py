@@ -156,7 +156,8 @@ _RENAMED: dict[tuple[str, ...], str] = {
     "update_every update_freq update_frequency num_updates updates_per_env_step gradient_updates_per_step",
     ("max_gradient_norm",): "max_grad_norm grad_clip clip_grad gradient_clip gradient_clipping grad_norm "
     "grad_norm_clip clip_grad_norm max_norm",
-    ("critic_l2",): "weight_decay critic_weight_decay l2 l2_reg",
+    ("critic_l2",): "critic_weight_decay l2 l2_reg",
+    ("weight_decay",): "adamw adam_w decoupled_weight_decay",
     ("optimizer",): "opt optim optimiser optimizer_class",
     ("adam_beta1",): "beta1 adam_b1 b1",
     ("critic_loss",): "loss loss_fn criterion",

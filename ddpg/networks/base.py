@@ -114,8 +114,30 @@ OPTIMIZERS: dict[str, Callable] = {
 }
 
 
+class AdamW(train.AdamOptimizer):
+    """Adam with decoupled weight decay (Loshchilov & Hutter 2019, Algorithm 2): θ ← θ − α·(m̂ / (√v̂ + ε) + λθ).
+
+    Weights of layers decay, biases and gains of norms do not: these are the variables of rank 1.
+    """
+
+    def __init__(self, learning_rate: tf.Variable, weight_decay: float, **options: Any):
+        super().__init__(learning_rate, **options)
+        self._weight_decay = weight_decay
+
+    def _resource_apply_dense(self, grad: tf.Tensor, var: tf.Variable) -> tf.Operation:
+        if var.shape.rank < 2:
+            return super()._resource_apply_dense(grad, var)
+        with tf.control_dependencies([grad]):  # a gradient at the weights as they were before the decay
+            decay = self._lr_t * self._weight_decay * var.read_value()
+            decayed = var.assign_sub(decay, read_value=False)
+        with tf.control_dependencies([decayed]):
+            return super()._resource_apply_dense(grad, var)
+
+
 def optimizer_of(config: Any) -> str | Callable:
     """Return the optimizer that an agent's options describe: ``optimizer``, or Adam with the options of its own."""
+    if config.weight_decay:
+        return partial(AdamW, weight_decay=config.weight_decay, beta1=config.adam_beta1)
     return config.optimizer if config.adam_beta1 == 0.9 else partial(train.AdamOptimizer, beta1=config.adam_beta1)
 
 

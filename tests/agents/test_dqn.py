@@ -265,7 +265,7 @@ CHANGES = SHARED_CHANGES | {
 
 
 # What tests of their own show.
-BY_HAND = {"network", "block", "critic_loss", "max_gradient_norm", "adam_beta1"}
+BY_HAND = {"network", "block", "critic_loss", "max_gradient_norm", "adam_beta1", "weight_decay"}
 
 
 @pytest.mark.parametrize(

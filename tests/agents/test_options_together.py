@@ -23,6 +23,7 @@ OPTIONS = [
     ("pre_activation_penalty", 0.1, {}),
     ("max_gradient_norm", 0.01, {}),
     ("critic_l2", 0.1, {}),
+    ("weight_decay", 0.1, {}),
     ("block", "residual", {}),
     ("norm", "layer", {}),
     ("parameter_noise", 0.2, {}),

@@ -32,6 +32,7 @@ CONFIGS = {
     "td3, online, batch renorm": DDPGConfig(**SMALL, **TD3, target="online", norm="renorm"),
     "crossq": DDPGConfig(**SMALL, **TD3, target="none", norm="renorm_soft"),
     "crossq, categorical": DDPGConfig(**SMALL, **TD3, target="none", norm="renorm_soft", critic="categorical"),
+    "ddpg, weight decay": DDPGConfig(**SMALL, weight_decay=0.1, critic_l2=0.1, max_gradient_norm=1.0),
     "dqn, batch norm": DQNConfig(**SMALL, norm="batch"),
     "double dqn, batch norm": DQNConfig(**SMALL, norm="batch", double_q=True),
     "dqn, online, renorm": DQNConfig(**SMALL, norm="renorm", target="online"),

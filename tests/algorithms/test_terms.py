@@ -1,4 +1,4 @@
-"""Terms that options add to an update, by hand: clipped steps, decay, penalty, Huber's loss, Adam's β₁; alone, all."""
+"""Terms that options add to an update, by hand: clips, decay, penalty, Huber's loss, Adam's β₁, AdamW; alone, all."""
 
 import gymnasium as gym
 import numpy as np
@@ -155,6 +155,30 @@ def test_beta1_by_hand():
         assert agent.session.run(agent.critic.variables[-1])[0] == pytest.approx(q, rel=1e-5)
 
 
+@pytest.mark.parametrize("driver", ["stepped", "uncompiled", "xla", "native"])
+def test_decoupled_decay_by_hand(driver):
+    """Two steps of AdamW of Q = w·[s, a] + b at s = 1, a = −1, y = 1: w decays by αλw besides, b does not."""
+    ways = {"stepped": {"td_target": "placeholder"}, "uncompiled": {}, "xla": {"jit": True, "compiler": "xla"}}
+    ways["native"] = {"jit": True, "compiler": "native"}
+    config = SMALL.replace(critic_learning_rate=0.1, weight_decay=0.5, adam_beta1=0.5, **ways[driver])
+    network = lambda states, actions: tf.concat([states, actions], axis=1)  # noqa: E731
+    agent = DDPG((BOX, BOX), config, critic_network=network, seed=0)
+    theta = np.array([0.5, -0.25, 0.125])
+    with agent.session.as_default():
+        agent.critic.set_network_params([theta[:2, None], theta[2:]])
+    agent.observe([1.0], [-1.0], 1.0, [0.5], True, False)
+    mean, square, inputs = np.zeros(3), np.zeros(3), np.array([1.0, -1.0, 1.0])
+    for step in (1, 2):
+        agent.update(1)
+        gradient = 2 * (theta @ inputs - 1) * inputs
+        mean, square = 0.5 * mean + 0.5 * gradient, 0.999 * square + 0.001 * gradient**2
+        adams = mean / (1 - 0.5**step) / np.sqrt(square / (1 - 0.999**step))
+        theta = theta - 0.1 * (adams + 0.5 * theta * [1, 1, 0])
+        with agent.session.as_default():
+            weights, bias = agent.critic.get_network_params()
+        np.testing.assert_allclose([*weights[:, 0], *bias], theta, rtol=1e-5)
+
+
 def built(config):
     space = BOX if isinstance(config, DDPGConfig) else gym.spaces.Discrete(2)
     networks = dict.fromkeys(("actor_network", "critic_network", "q_network"))
@@ -164,11 +188,13 @@ def built(config):
 def test_options_reach_their_networks(graph):
     """What they do there is shown above."""
     shared = {"hidden": (4,), "max_gradient_norm": 0.5, "adam_beta1": 0.25, "critic_loss": "huber"}
+    shared["weight_decay"] = 0.75
     options = {"n_critics": 2, "critic_l2": 0.125, "pre_activation_penalty": 2.0, "critic_norm": "layer"}
     ddpg, dqn = built(DDPGConfig(**shared, **options)), built(DQNConfig(**shared))
     for network in (ddpg.actor, *ddpg.critics, dqn.network):
         assert network.max_gradient_norm == 0.5
         assert network.optimizer._beta1 == 0.25
+        assert network.optimizer._weight_decay == 0.75
     for network in (*ddpg.critics, dqn.network):
         assert network.td_path.loss is td.huber
     assert [critic.l2 for critic in ddpg.critics] == [0.125, 0.125]
@@ -184,6 +210,7 @@ ALL = DDPGConfig(
     max_gradient_norm=0.5,
     pre_activation_penalty=0.1,
     adam_beta1=0.5,
+    weight_decay=0.1,
     gamma=0.9,
 )
 
@@ -207,6 +234,8 @@ def test_drivers_agree_on_all_of_them():
         ({"critic_loss": "hubert"}, "did you mean 'huber'"),
         ({"adam_beta1": 1.0}, "adam_beta1=1.0"),
         ({"adam_beta1": 0.5, "optimizer": "sgd"}, "adam_beta1=0.5 needs optimizer='adam', got 'sgd'"),
+        ({"weight_decay": -0.1}, "weight_decay"),
+        ({"weight_decay": 0.1, "optimizer": "sgd"}, "weight_decay"),
         ({"block": "dense"}, "block='dense'"),
     ],
     ids=str,

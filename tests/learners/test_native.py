@@ -40,6 +40,7 @@ OPTIONS = {
     "crossq, categorical": {"target": "none", "norm": "renorm", "critic": "categorical", "optimizer": "sgd"},
     "lap, n steps": {"prioritised": "lap", "n_steps": 3},
     "clipped, softplus": {"max_gradient_norm": 0.01, "activation": "softplus", "optimizer": "momentum"},
+    "weight decay": {"weight_decay": 0.1, "policy_delay": 2, "critic_l2": 0.01},
     "batch norm, sgd": {"norm": "batch", "optimizer": "sgd"},  # rounding made full steps by Adam, see test_crossq
 }
 
