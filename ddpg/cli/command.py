@@ -18,11 +18,12 @@ import tyro
 
 from ddpg.config.name_hints import ADVICE, renamed
 from ddpg.config.options import Options, field_type, option
-from ddpg.errors import UsageError, did_you_mean
+from ddpg.errors import UsageError, brief, did_you_mean
 from ddpg.progress import progress_message
 from ddpg.quiet import load_tensorflow
 
 _NONE: Mapping[str, Any] = types.MappingProxyType({})
+_LONGEST_WORD = 4096  # characters; no path is longer
 
 
 class Flag(NamedTuple):
@@ -120,9 +121,12 @@ def parse_flags(
     """Return the values by name, and what was not recognised.
 
     Raises:
-        UsageError: an argument is missing, or a value is.
+        UsageError: if an argument or a value is missing, or too long.
         SystemExit: help was asked for, and is printed.
     """
+    for word in arguments:
+        if len(word) > _LONGEST_WORD:
+            raise UsageError(f"{brief(word)} has {len(word)} characters; expected at most {_LONGEST_WORD}")
     notes = io.StringIO()
     try:
         with contextlib.redirect_stderr(notes):
@@ -171,7 +175,7 @@ def refuse_unknown(unknown: Sequence[str], flags: Iterable[str], prog: str) -> N
     if unknown:
         word = next((token for token in unknown if token.startswith("-")), unknown[0]).partition("=")[0]
         hint = _hint(word, [*flags], prog) if word.startswith("-") else ""
-        raise UsageError(f"{prog} does not know {word!r}{hint}; all that it knows: {prog} --help")
+        raise UsageError(f"{prog} does not know {brief(word)}{hint}; all that it knows: {prog} --help")
 
 
 def _hint(word: str, names: Sequence[str], prog: str) -> str:
@@ -206,7 +210,23 @@ def _tyro_message(box: str) -> str:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Command(Options, abc.ABC):
-    """A command: its fields are its flags, its docstring is its help, calling it does the work."""
+    """A command: its fields are its flags, its docstring is its help, calling it does the work.
+
+    Besides what :func:`~ddpg.config.options.option` takes, a field may have ``at_least``, its smallest value, and
+    ``is_path=True``. Values are checked here, before a command imports TensorFlow.
+    """
+
+    def __post_init__(self):
+        super().__post_init__()
+        for field in dataclasses.fields(self):
+            value, at_least = getattr(self, field.name), field.metadata.get("at_least")
+            if at_least is not None:
+                optional = field_type(type(self), field.name)[2]
+                expected = f"at least {at_least}{', or none' * optional}"
+                self._check(value is None or value >= at_least, field.name, expected)
+            if field.metadata.get("is_path") and value is not None:
+                for path in value if isinstance(value, tuple) else (value,):
+                    _check_path(path, field.name)
 
     @abc.abstractmethod
     def __call__(self) -> None:
@@ -232,11 +252,21 @@ class Command(Options, abc.ABC):
         return cls(**values)
 
 
+def _check_path(text: str, name: str) -> None:
+    from ddpg.interaction.validation import validate_path  # NumPy, which ``ddpg --help`` does without
+
+    if not text:
+        raise UsageError(f"{name}={text!r} must be a path")
+    validate_path(text, name)
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunCommand(Command):
     """A command about a run."""
 
-    run: str = option(dataclasses.MISSING, "a run directory, e.g. runs/Pendulum-v1/1", positional=True, metavar="RUN")
+    run: str = option(
+        dataclasses.MISSING, "a run directory, e.g. runs/Pendulum-v1/1", positional=True, metavar="RUN", is_path=True
+    )
 
     def check_checkpoint(self, which: str) -> None:
         """Refuse a run that has no such checkpoint, before TensorFlow is imported, which takes seconds.

@@ -32,8 +32,8 @@ WHICH = "latest, best or a number of steps"
 class Evaluate(JSONOption, RunEnvironmentCommand):
     """Returns of a trained policy, without exploration noise."""
 
-    episodes: int = option(100, "how many")
-    seed: int | None = option(None, "of the environment; none: from the run's")
+    episodes: int = option(100, "how many", at_least=1)
+    seed: int | None = option(None, "of the environment; none: from the run's", at_least=0)
     checkpoint: str = option("latest", WHICH, metavar="WHICH")
 
     def __call__(self) -> None:
@@ -88,8 +88,8 @@ class Evaluate(JSONOption, RunEnvironmentCommand):
 class Paths(JSONOption, EnvironmentCommand):
     """The gradient paths side by side on one minibatch, with a picture."""
 
-    seed: int | None = option(None, "of weights, actions and minibatch; none: a random one")
-    picture: str = option("paths.png", "the PNG to write", metavar="FILE")
+    seed: int | None = option(None, "of weights, actions and minibatch; none: a random one", at_least=0)
+    picture: str = option("paths.png", "the PNG to write", metavar="FILE", is_path=True)
     bounding: str | None = option(
         None,
         "the one the picture shows; none: inverting, of a recipe its own",
@@ -161,7 +161,9 @@ class Export(JSONOption, RunCommand):
     """The policy of a run as files: NumPy, SavedModel, TFLite, ONNX."""
 
     format: str = option("numpy", "of the files", metavar="{numpy,savedmodel,tflite,onnx}")
-    output: str | None = option(None, "where to write; none: in the run directory", aliases=("-o",), metavar="PATH")
+    output: str | None = option(
+        None, "where to write; none: in the run directory", aliases=("-o",), metavar="PATH", is_path=True
+    )
     checkpoint: str = option("latest", WHICH, metavar="WHICH")
 
     def __call__(self) -> None:
@@ -186,8 +188,8 @@ class Export(JSONOption, RunCommand):
 class Watch(RunEnvironmentCommand):
     """Episodes of a trained policy in a window."""
 
-    episodes: int = option(1, "how many")
-    seed: int | None = option(None, "of the environment; none: from the run's")
+    episodes: int = option(1, "how many", at_least=1)
+    seed: int | None = option(None, "of the environment; none: from the run's", at_least=0)
     checkpoint: str = option("latest", WHICH, metavar="WHICH")
 
     def __call__(self) -> None:
@@ -211,7 +213,7 @@ class Record(JSONOption, Watch):
     """Episodes of a trained policy as a GIF or a video."""
 
     output: str | None = option(
-        None, "a .gif or .mp4; none: video.gif in the run directory", aliases=("-o",), metavar="FILE"
+        None, "a .gif or .mp4; none: video.gif in the run directory", aliases=("-o",), metavar="FILE", is_path=True
     )
 
     def __call__(self) -> None:
@@ -221,6 +223,10 @@ class Record(JSONOption, Watch):
         print(json.dumps(summary) if self.json else f"{summary['path']}: {summary['env_id']}, seed {summary['seed']}")
 
     def _recorded(self) -> dict[str, Any]:
+        from ddpg.runs.video import check_video_path
+
+        if self.output is not None:
+            check_video_path(self.output)
         self.check_checkpoint(self.checkpoint)
         import_from_working_directory(*self.allow_import)
         import_with_tensorflow("ddpg.runs.saved_policy")
@@ -243,8 +249,10 @@ class Record(JSONOption, Watch):
 class Plot(JSONOption):
     """Learning curves of runs, by environment and by what differs."""
 
-    runs: tuple[str, ...] = option((), "run directories, or directories that hold them", positional=True, metavar="RUN")
-    output: str = option("runs.png", "the PNG to write", aliases=("-o",), metavar="FILE")
+    runs: tuple[str, ...] = option(
+        (), "run directories, or directories that hold them", positional=True, metavar="RUN", is_path=True
+    )
+    output: str = option("runs.png", "the PNG to write", aliases=("-o",), metavar="FILE", is_path=True)
     against: str = option("steps", "what the curves are drawn over", metavar="{steps,seconds}")
     measure: str = option("iqm", "of the seeds", metavar="{iqm,mean}")
 
@@ -272,7 +280,7 @@ class Plot(JSONOption):
 class Runs(JSONOption):
     """What runs there are, how far they are and what they returned."""
 
-    root: str = option("runs", "where they are kept", positional=True, metavar="DIR")
+    root: str = option("runs", "where they are kept", positional=True, metavar="DIR", is_path=True)
 
     def __call__(self) -> None:
         """List them."""

@@ -23,10 +23,18 @@ class Study(JSONOption, ProgressOption):
     """Environments, configurations, seeds: many runs, resumable; a table."""
 
     study: str = option(
-        dataclasses.MISSING, "a TOML file that describes it (docs/studies.md)", positional=True, metavar="STUDY.toml"
+        dataclasses.MISSING,
+        "a TOML file that describes it (docs/studies.md)",
+        positional=True,
+        metavar="STUDY.toml",
+        is_path=True,
     )
-    root: str | None = option(None, "the study's folder; none: studies/ and the name of its file", metavar="DIR")
-    jobs: int | None = option(None, "runs at a time, which share the cores; none: one for every core")
+    root: str | None = option(
+        None, "the study's folder; none: studies/ and the name of its file", metavar="DIR", is_path=True
+    )
+    jobs: int | None = option(
+        None, "runs at a time, which share the cores; none: one for every core", at_least=1, at_most=10_000
+    )
     engine: str = option(
         "process", "where they are; process: processes of this machine; ray: a Ray cluster", metavar="{process,ray}"
     )
@@ -34,10 +42,6 @@ class Study(JSONOption, ProgressOption):
     retry: bool = option(False, "go on with cells that failed, too")
     report: bool = option(False, "only write what there is so far, also while it runs")
     allow_import: tuple[str, ...] = option((), "let an environment, module:Id, import MODULE", metavar="MODULE")
-
-    def __post_init__(self):
-        super().__post_init__()
-        self._check(self.jobs is None or self.jobs >= 1, "jobs", "at least 1, or none")
 
     def __call__(self) -> None:
         """Run what is left of it, and report."""
@@ -106,10 +110,14 @@ if TYPE_CHECKING:
 class Tune(JSONOption, ProgressOption, EnvironmentCommand):
     """Search for better options; leaves tuning/ENV/ with best.toml."""
 
-    trials: int = option(50, "how many there shall be, those of before counted")
-    total_timesteps: int | None = option(None, "environment steps of each seed of a trial; none: the preset's")
-    seeds: int = option(1, "of each trial: 0, 1, ...; its value is their mean")
-    fresh_seeds: int = option(5, "of the comparison at the end: 1000, 1001, ...; 0: none is made")
+    trials: int = option(50, "how many there shall be, those of before counted", at_least=1)
+    total_timesteps: int | None = option(
+        None, "environment steps of each seed of a trial; none: the preset's", at_least=1
+    )
+    seeds: int = option(1, "of each trial: 0, 1, ...; its value is their mean", at_least=1, at_most=10_000)
+    fresh_seeds: int = option(
+        5, "of the comparison at the end: 1000, 1001, ...; 0: none is made", at_least=0, at_most=10_000
+    )
     recipe: str | None = option(
         None, "what is varied instead of the preset: a name in ddpg/recipes, or a TOML file", metavar="NAME"
     )
@@ -117,14 +125,20 @@ class Tune(JSONOption, ProgressOption, EnvironmentCommand):
         None, "a TOML file with options, which go before the preset's or recipe's", metavar="FILE"
     )
     space: str | None = option(None, "a TOML file that says what is varied, and within what", metavar="FILE")
-    tuning_seed: int = option(0, "of what is proposed")
+    tuning_seed: int = option(0, "of what is proposed", at_least=0)
     prune: bool = option(True, "end trials early that are worse than the median of the others")
-    evaluation_interval: int | None = option(None, "steps between evaluations; none: a tenth of all")
-    evaluation_episodes: int = option(10, "episodes of each")
+    evaluation_interval: int | None = option(None, "steps between evaluations; none: a tenth of all", at_least=1)
+    evaluation_episodes: int = option(10, "episodes of each", at_least=1)
     root: str | None = option(
-        None, "where trials are kept, and gone on with; none: tuning/ENV", metavar="DIR", aliases=("--storage",)
+        None,
+        "where trials are kept, and gone on with; none: tuning/ENV",
+        metavar="DIR",
+        is_path=True,
+        aliases=("--storage",),
     )
-    jobs: int | None = option(None, "runs at a time, which share the cores; none: one for every core")
+    jobs: int | None = option(
+        None, "runs at a time, which share the cores; none: one for every core", at_least=1, at_most=10_000
+    )
     engine: str = option(
         "process", "where they are; process: processes of this machine; ray: a Ray cluster", metavar="{process,ray}"
     )
@@ -132,12 +146,10 @@ class Tune(JSONOption, ProgressOption, EnvironmentCommand):
 
     def __post_init__(self):
         super().__post_init__()
-        for name in ("trials", "seeds", "evaluation_episodes"):
-            self._check(getattr(self, name) >= 1, name, "at least 1")
-        for name in ("jobs", "total_timesteps", "evaluation_interval"):
-            self._check(getattr(self, name) is None or getattr(self, name) >= 1, name, "at least 1, or none")
-        for name in ("fresh_seeds", "tuning_seed"):
-            self._check(getattr(self, name) >= 0, name, "at least 0")
+        from ddpg.studies.study import MAX_CELLS
+
+        most = MAX_CELLS // self.seeds
+        self._check(self.trials <= most, "trials", f"at most {most} with {self.seeds} seeds each: {MAX_CELLS} runs")
 
     def __call__(self) -> None:
         """Try what is left of the trials, compare, and report."""

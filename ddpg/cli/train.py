@@ -41,16 +41,18 @@ _ALL = (
 class Train(JSONOption, ProgressOption, WithTracker, EnvironmentCommand):
     """Train in an environment; leaves runs/ENV/N/."""
 
-    seed: int | None = option(None, "of weights, exploration and environment; none: a random one")
-    total_timesteps: int | None = option(None, "environment steps; none: the preset's, or 100000 without one")
+    seed: int | None = option(None, "of weights, exploration and environment; none: a random one", at_least=0)
+    total_timesteps: int | None = option(
+        None, "environment steps; none: the preset's, or 100000 without one", at_least=1
+    )
     recipe: str | None = option(
         None, "options under a name, instead of the defaults: those in ddpg/recipes, or a TOML file", metavar="NAME"
     )
     config: str | None = option(None, "a TOML file with the options below; flags go before it", metavar="FILE")
-    root: str = option("runs", "where runs are kept", metavar="DIR")
-    evaluation_interval: int | None = option(None, "steps between evaluations; none: a twentieth of all")
-    evaluation_episodes: int = option(10, "episodes of each")
-    n_envs: int = option(1, "environments to act in at the same time")
+    root: str = option("runs", "where runs are kept", metavar="DIR", is_path=True)
+    evaluation_interval: int | None = option(None, "steps between evaluations; none: a twentieth of all", at_least=1)
+    evaluation_episodes: int = option(10, "episodes of each", at_least=1)
+    n_envs: int = option(1, "environments to act in at the same time", at_least=1)
     vectorization: str = option(
         "sync",
         "of several; sync: in this process; async: in a process each; envpool: EnvPool's, in its threads",
@@ -61,7 +63,7 @@ class Train(JSONOption, ProgressOption, WithTracker, EnvironmentCommand):
         "who steps the environment; process: workers that are processes of this machine; ray: workers on a Ray cluster",
         metavar="{local,process,ray}",
     )
-    workers: int | None = option(None, "of process and ray: how many; none: those of local")
+    workers: int | None = option(None, "of process and ray: how many; none: those of local", at_least=1)
     ray_address: str | None = option(None, "of a Ray cluster; none: one on this machine", metavar="ADDRESS")
 
     @classmethod
@@ -152,9 +154,9 @@ class Train(JSONOption, ProgressOption, WithTracker, EnvironmentCommand):
 class Resume(JSONOption, ProgressOption, WithTracker, RunEnvironmentCommand):
     """Go on with an interrupted run."""
 
-    total_timesteps: int | None = option(None, "a new goal; none: the run's")
+    total_timesteps: int | None = option(None, "a new goal; none: the run's", at_least=1)
     checkpoint: str = option("latest", "latest, or the steps of the one to go back to", metavar="N")
-    workers: int | None = option(None, "of a run with workers: how many from now on; none: the run's")
+    workers: int | None = option(None, "of a run with workers: how many from now on; none: the run's", at_least=1)
     ray_address: str | None = option(None, "of its Ray cluster now; none: the run's", metavar="ADDRESS")
 
     def __call__(self) -> None:

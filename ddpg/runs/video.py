@@ -241,6 +241,20 @@ def rendering_env(env_id: str, wrappers: Sequence[str] = ()) -> gym.Env:
         raise EnvironmentFault(f"{error}; without render_mode it could be made: {_DRAWS}") from error
 
 
+def check_video_path(path: str | Path) -> Path:
+    """Return ``path`` if a GIF or a video can be written there.
+
+    Raises:
+        UsageError: if the suffix is another one, or the directory does not exist.
+    """
+    path = validate_path(path)
+    if path.suffix.lower() not in SUFFIXES:
+        raise UsageError(f"{brief(str(path))} ends in {brief(path.suffix)}; expected {' or '.join(SUFFIXES)}")
+    if path.is_dir() or not path.absolute().parent.is_dir():
+        raise UsageError(f"{brief(str(path))} cannot be written; name a file in a directory that exists")
+    return path
+
+
 def record(policy: Any, env: gym.Env, path: str | Path, *, episodes: int = 1, seed: int | None = None) -> Path:
     """Record episodes of a policy, without exploration noise.
 
@@ -258,13 +272,8 @@ def record(policy: Any, env: gym.Env, path: str | Path, *, episodes: int = 1, se
         UsageError: an environment that does not draw, another suffix, a seed below 0, or a package that is missing.
         EnvironmentFault: the environment raised, returned what it may not, or drew something else than pictures.
     """
-    path = validate_path(path)
-    kind = SUFFIXES.get(path.suffix.lower())
-    if kind is None:
-        raise UsageError(f"{brief(str(path))} ends in {brief(path.suffix)}; expected {' or '.join(SUFFIXES)}")
-    if path.is_dir() or not path.absolute().parent.is_dir():
-        raise UsageError(f"{brief(str(path))} is no place for a file; name one in a directory that exists")
-    with kind(path, _rate(env)) as pictures:
+    path = check_video_path(path)
+    with SUFFIXES[path.suffix.lower()](path, _rate(env)) as pictures:
         _show(policy, env, episodes, seed, pictures)
     return path
 

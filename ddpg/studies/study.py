@@ -31,6 +31,7 @@ from ddpg.runs.env_factory import (
 from ddpg.workers.worker_options import COLLECTORS, check_collector, check_options
 
 _NAME = r"[A-Za-z0-9][\w.+=-]*"  # of a configuration: a folder has it
+MAX_CELLS = 100_000  # of a study or a tuning: they are kept in a list, and have a folder each
 _PLAIN: dict[str, Any] = {"preset": {}}  # the configurations of a study that names none
 
 
@@ -142,9 +143,11 @@ def read_study(path: str | Path, allow_import: Sequence[str] = ()) -> list[Group
         _check_configurations(configurations)
         tables = _tables(environments)
         _check_once([env_id.rpartition(":")[2] for env_id in tables])
-        found = [
-            [*_groups(path, env_id, common | table, configurations, allow_import)] for env_id, table in tables.items()
-        ]
+        found: list[list[Group]] = []
+        for env_id, table in tables.items():
+            found.append([*_groups(path, env_id, common | table, configurations, allow_import)])
+            if sum(len(group.seeds) for groups in found for group in groups) > MAX_CELLS:
+                raise UsageError(f"more than {MAX_CELLS} cells; give fewer seeds, or divide it into several studies")
         _check_once([groups[0].name for groups in found if groups])
     groups = [group for groups in found for group in groups]
     if not groups:
@@ -217,7 +220,7 @@ def _settings(values: dict[str, Any]) -> dict[str, Any]:
     """Return settings with what TOML may say shorter written out."""
     count = values.get("seeds")
     if isinstance(count, int) and not isinstance(count, bool):
-        values = values | {"seeds": list(range(count))}
+        values = values | {"seeds": range(count)}
     for name in ("wrappers", "configurations"):
         if isinstance(values.get(name), str):
             raise UsageError(f"{name}={values[name]!r} must be a list of names")

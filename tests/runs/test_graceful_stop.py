@@ -164,10 +164,10 @@ def test_a_second_signal_acts_as_usual_and_names_what_there_is(at, tmp_path, cap
 
 STARTING = """
 import os, signal
-from ddpg.cli.terminal import may_leave
+from ddpg.cli.terminal import tolerate_broken_pipes
 from ddpg.runs import signals
 
-with may_leave(), signals.watching(ends_process=True) as request:
+with tolerate_broken_pipes(), signals.stop_on_signals(ends_process=True) as request:
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # as while TensorFlow starts
     os.kill(os.getpid(), signal.SIGINT)
     request.came(within=60)

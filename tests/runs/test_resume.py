@@ -287,8 +287,8 @@ def test_a_second_owner_is_told_which_the_first_is(copied):
 
 def test_a_lock_dies_with_its_process(tmp_path):
     code = (
-        "import os, sys\nfrom pathlib import Path\nfrom ddpg.runs.lock import owned\n"
-        "with owned(Path(sys.argv[1])): os._exit(9)"
+        "import os, sys\nfrom pathlib import Path\nfrom ddpg.runs.lock import run_lock\n"
+        "with run_lock(Path(sys.argv[1])): os._exit(9)"
     )
     assert subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False).returncode == 9
     with run_lock(tmp_path):

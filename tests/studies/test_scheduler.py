@@ -21,7 +21,7 @@ from ddpg.runs.run_directory import read_config
 from ddpg.studies import cell_process, study_progress
 from ddpg.studies.cell_process import COMMAND, LocalEngine, threads_per_cell
 from ddpg.studies.scheduler import Scheduler, run_study
-from ddpg.studies.study import Cell, read_study
+from ddpg.studies.study import Cell, cells_of, read_study
 from ddpg.studies.study_folder import CellFolder
 
 
@@ -327,3 +327,37 @@ def test_a_study_that_is_killed_leaves_nothing_computing_and_goes_on_at_once(stu
     assert (outcome.finished, outcome.failed) == (2, {})
     assert [call[0][0] for call in study.calls].count("train") == 2  # nothing was begun anew
     assert place.saved == 100
+
+
+TINY = """
+environments = ["Pendulum-v1"]
+seeds = 2
+total_timesteps = 2000
+evaluation_interval = 200
+evaluation_episodes = 1
+final_episodes = 2
+[configurations]
+tiny = { hidden = [4], batch_size = 4, learning_starts = 10, updates_per_call = 10, jit = false, optimizer = "sgd" }
+"""
+
+
+@pytest.mark.slow
+def test_a_killed_study_ends_with_the_same_table(tmp_path):
+    (tmp_path / "tiny.toml").write_text(TINY)
+
+    def words(root):
+        return [sys.executable, "-m", "ddpg", "study", str(tmp_path / "tiny.toml"), "--root", str(root), "--jobs", "2"]
+
+    straight, killed = tmp_path / "straight", tmp_path / "killed"
+    subprocess.run(words(straight), check=True, stdout=subprocess.DEVNULL)
+    places = [CellFolder(killed, cell) for cell in cells_of(read_study(tmp_path / "tiny.toml"))]
+    with subprocess.Popen(words(killed), stdout=subprocess.DEVNULL) as process:
+        while not any(place.saved >= 200 for place in places):
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(timeout=0.02)
+                pytest.fail("it ended before it was killed")
+        process.send_signal(signal.SIGKILL)
+    assert {place.state for place in places} != {"finished"}
+    subprocess.run(words(killed), check=True, stdout=subprocess.DEVNULL)
+    for name in ("table.csv", "table.md"):
+        assert (killed / name).read_bytes() == (straight / name).read_bytes()

@@ -149,6 +149,11 @@ def test_a_vectors_episodes_come_to_their_end_before_they_are_cut(text, interval
         (ENVS + "seeds = [1, 1]", "seeds"),
         (ENVS + "seeds = [-1]", "seeds"),
         (ENVS + "seeds = true", "seeds"),
+        (ENVS + "seeds = 1000000000", "seeds 1000000000"),  # refused before there is a list of them
+        (
+            ENVS + "seeds = 10000\n[configurations]\n" + "\n".join(f"c{i} = {{}}" for i in range(11)),
+            "100000 cells",
+        ),
         (ENVS + "total_timesteps = 0", "total_timesteps 0 1"),
         (ENVS + "final_episodes = -1", "final_episodes -1 0"),
         (ENVS + "evaluation_episodes = 'none'", "evaluation_episodes"),

@@ -1,0 +1,142 @@
+"""Every flag of every command with values that nobody should pass: refused in one line, before anything begins.
+
+Commands and flags are read off :data:`ddpg.cli.main.COMMANDS`. What a command would begin (an agent, a comparison, a
+process of a cell) is replaced by a refusal that the command line does not know, so that a hostile value which is taken
+fails the test.
+"""
+
+import dataclasses
+import zlib
+
+import pytest
+from hostile import within_bounds
+
+from ddpg.cli.main import COMMANDS, main
+from ddpg.cli.train import Train, _options_of_all_algorithms
+
+VALUES = {
+    "5001 digits": "1" + "0" * 5000,
+    "5001 digits below zero": "-1" + "0" * 5000,
+    "nan": "nan",
+    "infinity": "inf",
+    "minus one": "-1",
+    "beyond float64": "1e400",
+    "empty": "",
+    "unicode": "Straße\u202e\U0001f9e8",
+    "null character": "a\0b",
+    "100 kB": "x" * 100_000,
+    "brackets": "[[[[",
+    "true": "true",
+}
+# Taken by right: a path may have almost any name, and leave to import a module that nothing asks for does nothing.
+TAKEN = {"allow_import": {*VALUES}, "v_min": {"minus one"}}
+PATHS = {*VALUES} - {"5001 digits", "5001 digits below zero", "100 kB", "empty", "null character"}
+STUDY = 'environments = ["Pendulum-v1"]\ntotal_timesteps = 100\nevaluation_interval = 50\n'
+
+
+class Begun(BaseException):
+    """What begins where nothing may."""
+
+
+def begin(*arguments, **options):
+    raise Begun
+
+
+@pytest.fixture(scope="module")
+def usual(tmp_path_factory):
+    """Return the positional arguments of each command that would work."""
+    folder = tmp_path_factory.mktemp("hostile")
+    small = ["--hidden", "2", "--batch-size", "2", "--learning-starts", "2", "--no-jit", "--optimizer", "sgd"]
+    steps = ["--seed", "0", "--total-timesteps", "4", "--evaluation-interval", "2", "--evaluation-episodes", "1"]
+    assert main(["train", "Pendulum-v1", *small, *steps, "--root", str(folder), "--no-progress-bar"]) == 0
+    (folder / "study.toml").write_text(STUDY)
+    run = str(folder / "Pendulum-v1" / "1")
+    by_run = {name: [run] for name in ("resume", "evaluate", "export", "record", "watch", "plot")}
+    by_env = {name: ["Pendulum-v1"] for name in ("train", "paths", "tune")}
+    return {**by_run, **by_env, "runs": [str(folder)], "study": [str(folder / "study.toml")]}
+
+
+@pytest.fixture
+def nothing_begins(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    for name in (
+        *("runs.training.agent_for", "runs.training.load_agent", "runs.saved_policy.load_agent"),
+        *("agents.registry.load_agent", "laboratory.compare.compare_paths", "laboratory.update_flow.trace_update"),
+        *("studies.scheduler.engine_of", "studies.tuning.engine_of"),
+    ):
+        monkeypatch.setattr(f"ddpg.{name}", begin)
+
+
+def flags_of_command(name):
+    return COMMANDS[name].flags() | (_options_of_all_algorithms() if COMMANDS[name] is Train else {})
+
+
+def taken(name, flag):
+    """Return the values that a flag takes."""
+    fields = {field.name: field for field in dataclasses.fields(COMMANDS[name])}
+    is_path = flag in fields and fields[flag].metadata.get("is_path")
+    return PATHS if is_path and not fields[flag].metadata.get("positional") else TAKEN.get(flag, set())
+
+
+def check(name, flag, values, usual, capsys):
+    """Give a flag, or a positional argument, one hostile value after the other."""
+    fields = {field.name: field for field in dataclasses.fields(COMMANDS[name])}
+    positional = flag in fields and fields[flag].metadata.get("positional")
+    wrong = {}
+    for value in values:
+        words = [VALUES[value]] if positional else [*usual[name], "--" + flag.replace("_", "-"), VALUES[value]]
+        try:
+            with within_bounds():
+                status = main([name, *words])
+        except Begun:
+            status = None
+        except Exception as error:
+            wrong[value] = f"{type(error).__name__}: {str(error)[:150]}"
+        errors = capsys.readouterr().err
+        one_line = errors.startswith("ddpg: error: ") and errors.count("\n") == 1 and len(errors) < 2000
+        if (
+            value not in wrong
+            and not (status == 2 and one_line)
+            and not (status in (0, None) and value in taken(name, flag))
+        ):
+            wrong[value] = f"status {status}, {errors[:150]!r}"
+    assert not wrong
+
+
+CASES = [(name, flag) for name in COMMANDS for flag in flags_of_command(name)]
+TRAIN = [case for case in CASES if case[0] == "train"]  # reading its hundred flags takes 0.1 s
+
+
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name not in ("plot", "runs")])
+def test_what_a_command_begins_is_seen(name, usual, nothing_begins):
+    with pytest.raises(Begun):
+        main([name, *usual[name]])
+
+
+@pytest.mark.parametrize(("name", "flag"), CASES, ids=map(" ".join, CASES))
+def test_hostile_values_are_refused_in_one_line(name, flag, usual, nothing_begins, capsys):
+    begin = zlib.crc32(flag.encode()) % len(VALUES) if name == "train" else 0
+    check(name, flag, list(VALUES)[begin :: len(VALUES) if name == "train" else 1], usual, capsys)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "flag"), TRAIN, ids=map(" ".join, TRAIN))
+def test_all_of_them_for_train(name, flag, usual, nothing_begins, capsys):
+    check(name, flag, VALUES, usual, capsys)
+
+
+@pytest.mark.parametrize(
+    ("command", "flags"),
+    [
+        ("study", ["--jobs", "1000000000"]),
+        ("tune", ["--jobs", "1000000000"]),
+        ("tune", ["--trials", "1000000000"]),
+        ("tune", ["--trials", "1000", "--seeds", "1000"]),
+        ("tune", ["--seeds", "1000000000"]),
+        ("tune", ["--fresh-seeds", "1000000000"]),
+    ],
+)
+def test_sizes_that_no_study_comes_near_are_refused(command, flags, usual, nothing_begins, capsys):
+    with within_bounds():
+        assert main([command, *usual[command], *flags]) == 2
+    assert flags[0][2:].replace("-", "_") in capsys.readouterr().err
