@@ -111,9 +111,11 @@ class Disturbed:
         return self._session.run(self._reads) | totals | ({"TD errors": np.stack(errors)} if errors else {})
 
     def _set(self, values: Mapping[str, np.ndarray]) -> None:
-        for name, value in values.items():  # one by one: several may begin as the same tensor
-            initializer, initial = self._initial[name]
-            self._session.run(initializer, {initial: value})
+        left = dict(values)
+        while left:  # several may begin as the same tensor: one of those at a time
+            first = {self._initial[name][1]: name for name in reversed(left)}
+            initializers = [self._initial[name][0] for name in first.values()]
+            self._session.run(initializers, {initial: left.pop(name) for initial, name in first.items()})
 
     def _nudged(self, array: np.ndarray) -> np.ndarray:
         """Return floats disturbed; what is 0 stays so."""
