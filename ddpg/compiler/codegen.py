@@ -20,7 +20,7 @@ FEW = 16  # rows: so are these
 def gemm_key(step: Node) -> tuple[tuple[int, int, int], tuple[bool, bool]]:
     """Return what the functions of a product are made for: its shape, and which of its arguments are transposed."""
     rows, columns = step.shape
-    return (rows, columns, step.arguments[0].shape[0 if step.detail[0] else 1]), step.detail
+    return (rows, columns, step.inputs[0].shape[0 if step.detail[0] else 1]), step.detail
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,7 +132,7 @@ class Entry:
     def _join(self, name: str, step: Node) -> None:
         crew, rows = self._crew, step.shape[0]
         parts = split_evenly(rows, self._work.workers)
-        crew.ready([self._touches.rows(step, step.arguments, low, high) for low, high in parts])
+        crew.ready([self._touches.rows(step, step.inputs, low, high) for low, high in parts])
         given = self._given(step)
         for _, low, high in crew.parts(rows):
             self._call(name, given, (low, high))
@@ -140,7 +140,7 @@ class Entry:
     def _product(self, step: Node) -> None:
         main, crew, (rows, columns) = self._main, self._crew, step.shape
         name = self._work.products[gemm_key(step)]
-        one, other = step.arguments
+        one, other = step.inputs
         by_rows = [] if step.detail[0] else [one]
         others = [other] if by_rows else [one, other]
         whole = [touch for argument in others for touch in self._touches.whole(argument)]
@@ -189,7 +189,7 @@ class Entry:
     # -- where it is ----------------------------------------------------------------------------------
 
     def _given(self, step: Node) -> list[str]:
-        return [self._place(buffer_name(value.base), value) for value in (*step.arguments, step)]
+        return [self._place(buffer_name(value.base), value) for value in (*step.inputs, step)]
 
     def _place(self, key: str, value: Node) -> str:
         """Return the address of the memory that is called ``key``, and where ``value`` lives."""

@@ -103,7 +103,7 @@ class ElementwiseFunction:
                 self._map(member)
 
     def _sum(self, member: Node) -> None:
-        lines, value = self._lines, self._read(member.arguments[0])
+        lines, value = self._lines, self._read(member.inputs[0])
         self._touch(buffer_name(member), member.shape, stored=True)
         if member.detail == ROWS:
             total = lines.at(self._pointer(member), self._j)
@@ -117,14 +117,14 @@ class ElementwiseFunction:
         if member.kind == "slice":
             value = self._window(member)
         else:
-            value = FUNCTIONS[member.detail](self._lines, *map(self._read, member.arguments))
+            value = FUNCTIONS[member.detail](self._lines, *map(self._read, member.inputs))
         self._registers[id(member)] = value
         if id(member) in self._layout.values:
             self._lines.store(value, self._pointer(member), self._at)
             self._touch(buffer_name(member), self._shape, stored=True)
 
     def _window(self, member: Node) -> str:
-        (source,), (row, column) = member.arguments, member.detail
+        (source,), (row, column) = member.inputs, member.detail
         lines = self._lines
         start = lines.times(lines.add(f"add i64 {self._i}, {row}"), source.shape[1])
         self._touch(buffer_name(source.base), (0, 0))
@@ -136,7 +136,7 @@ class ElementwiseFunction:
         if value.kind == "var_read" and value.detail in self._written:
             return self._written[value.detail]
         if value.kind == "elementwise" and id(value) not in self._registers and id(value) not in self._layout.values:
-            self._registers[id(value)] = FUNCTIONS[value.detail](self._lines, *map(self._read, value.arguments))
+            self._registers[id(value)] = FUNCTIONS[value.detail](self._lines, *map(self._read, value.inputs))
         if id(value) not in self._registers:
             self._registers[id(value)] = self._lines.load(self._pointer(value), self._place(value.shape))
             self._touch(buffer_name(value.base), value.shape)
@@ -169,13 +169,13 @@ class ElementwiseFunction:
 def concat_function(name: str, step: Node) -> str:
     """Return the function of some rows of matrices side by side; its last pointer is the result's."""
     lines, before = FunctionBuilder(), 0
-    for index, part in enumerate(step.arguments):
+    for index, part in enumerate(step.inputs):
         _, columns = part.shape
         with lines.loop("%low", "%high") as row, lines.loop(0, columns) as column:
             value = lines.load(f"%p{index}", lines.times(row, columns), column)
             lines.store(value, "%out", lines.times(row, step.shape[1]), before, column)
         before += columns
-    return lines.function(name, [*(f"p{index}" for index in range(len(step.arguments))), "out"], ("low", "high"))
+    return lines.function(name, [*(f"p{index}" for index in range(len(step.inputs))), "out"], ("low", "high"))
 
 
 def _is_flat(loop: FusedLoop, layout: MemoryPlan) -> bool:

@@ -1,7 +1,7 @@
-"""The intermediate representation (IR) of an update: float32 matrices, and writes to variables.
+"""The compiler's intermediate representation (IR): float32 matrices, and writes to variables.
 
-Every value is a float32 matrix ``(rows, columns)`` of a shape known now; a vector ``[n]`` is ``(1, n)``, a scalar
-``(1, 1)``. Equal values are one value.
+Every value is a float32 matrix of a fixed shape ``(rows, columns)``; a vector ``[n]`` is ``(1, n)``, a scalar
+``(1, 1)``. Equal values are one node (hash consing), so common subexpressions are computed once.
 """
 
 import dataclasses
@@ -14,54 +14,54 @@ import tensorflow as tf
 
 Shape = tuple[int, int]
 
-ROWS, COLUMNS, ALL = "rows", "columns", "all"  # what a sum runs over
+ROWS, COLUMNS, ALL = "rows", "columns", "all"  # the axes that a reduction sums over
 
 
 class Unsupported(Exception):
-    """The graph holds what programs do not know; says what."""
+    """The graph holds an op, a shape or an order that this compiler does not support; the message names it."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Node:
-    """A matrix.
+    """One value: a matrix, and how it is computed.
 
-    | kind | what it is | detail |
+    | kind | value | detail |
     |---|---|---|
-    | field | a part of the minibatch | its name |
-    | stored | a variable's value | (variable, how often it was written before) |
+    | input | a field of the minibatch | its name |
+    | var_read | a variable | (variable's index, number of writes before this read) |
     | literal | one number | the number |
-    | table | a constant matrix | the array |
-    | map | a function of numbers, for each place; smaller arguments are repeated | its name |
-    | window | a part of its argument | (first row, first column) |
-    | sums | its argument summed | ROWS (to one row), COLUMNS (to one column) or ALL |
-    | largest | the largest number of each row | COLUMNS |
-    | product | a matrix product of two | whether each is transposed |
-    | join | its arguments side by side | |
-    | view | its argument's numbers in the same order, in another shape | |
+    | const | a constant matrix | the :class:`ConstTable` |
+    | elementwise | a function applied to each element; smaller inputs are broadcast | its name |
+    | slice | a block of its input | (first row, first column) |
+    | reduce_sum | sum of its input | ROWS (result: one row), COLUMNS (one column) or ALL (one number) |
+    | reduce_max | maximum of each row | COLUMNS |
+    | matmul | product of two matrices | which of the two is transposed, as a pair of bools |
+    | concat | its inputs side by side | |
+    | reshape | its input's numbers in the same order, in another shape; shares its memory | |
     """
 
     kind: str
     shape: Shape
-    arguments: tuple["Node", ...] = ()
+    inputs: tuple["Node", ...] = ()
     detail: Any = None
 
     @property
     def size(self) -> int:
-        """How many numbers it has."""
+        """Number of elements."""
         return self.shape[0] * self.shape[1]
 
     @property
     def base(self) -> "Node":
-        """The value whose memory it is."""
+        """The node that owns the memory of this value: itself, or below reshapes."""
         value = self
         while value.kind == "reshape":
-            value = value.arguments[0]
+            value = value.inputs[0]
         return value
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Write:
-    """A variable gets a value: ``version`` counts the writes to it before this one."""
+    """An assignment to a variable; ``version`` is the number of writes to it before this one."""
 
     variable: int
     version: int
@@ -74,15 +74,15 @@ COMPUTED = ("elementwise", "slice", "matmul", "concat", *REDUCED)
 
 
 class Program:
-    """Values in an order in which they can be computed, and the writes between them.
+    """Nodes in an order in which they can be computed, with the writes to variables in between.
 
     Attributes:
-        items: computed values and writes.
-        versions: how often each variable is written.
+        stmts: computed nodes and writes, in order.
+        versions: number of writes to each variable so far.
     """
 
     def __init__(self) -> None:
-        self.items: list[Stmt] = []
+        self.stmts: list[Stmt] = []
         self.versions: dict[int, int] = {}
         self._known: dict[tuple, Node] = {}
 
@@ -94,7 +94,7 @@ class Program:
     # -- leaves ---------------------------------------------------------------------------------------
 
     def input(self, name: str, shape: Shape) -> Node:
-        """Return a part of the minibatch."""
+        """Return a field of the minibatch."""
         return self._value("input", shape, (), name)
 
     def var_read(self, variable: int, shape: Shape) -> Node:
@@ -102,11 +102,11 @@ class Program:
         return self._value("var_read", shape, (), (variable, self.versions.get(variable, 0)))
 
     def literal(self, number: float) -> Node:
-        """Return one number."""
+        """Return a ``(1, 1)`` constant."""
         return self._value("literal", (1, 1), (), float(np.float32(number)))
 
     def const(self, array: np.ndarray) -> Node:
-        """Return a constant; where all its numbers are equal it is a literal, repeated where it is used."""
+        """Return a constant matrix; one whose numbers are all equal becomes a literal, which its readers broadcast."""
         array = np.asarray(array, np.float32)
         if array.size and (array == array.flat[0]).all():
             return self.literal(array.flat[0])
@@ -114,43 +114,43 @@ class Program:
 
     # -- computed -------------------------------------------------------------------------------------
 
-    def elementwise(self, operation: str, *arguments: Node) -> Node:
-        """Return a function of each place's numbers."""
-        shape = max(argument.shape[0] for argument in arguments), max(argument.shape[1] for argument in arguments)
-        simple = _simplify(operation, arguments, shape)
-        return simple or self._value("elementwise", shape, arguments, operation)
+    def elementwise(self, operation: str, *inputs: Node) -> Node:
+        """Return a function applied to each element of its inputs, broadcast to one shape."""
+        shape = max(source.shape[0] for source in inputs), max(source.shape[1] for source in inputs)
+        simple = _simplify(operation, inputs, shape)
+        return simple or self._value("elementwise", shape, inputs, operation)
 
-    def broadcast(self, argument: Node, shape: Shape) -> Node:
-        """Return a smaller matrix repeated to a shape; what only maps read need not be."""
-        return argument if argument.shape == shape else self._value("elementwise", shape, (argument,), "copy")
+    def broadcast(self, source: Node, shape: Shape) -> Node:
+        """Return a matrix broadcast to a shape; elementwise readers do so themselves."""
+        return source if source.shape == shape else self._value("elementwise", shape, (source,), "copy")
 
-    def copy(self, argument: Node) -> Node:
+    def copy(self, source: Node) -> Node:
         """Return the same numbers in memory of their own."""
-        return self._value("elementwise", argument.shape, (argument,), "copy")
+        return self._value("elementwise", source.shape, (source,), "copy")
 
-    def slice(self, argument: Node, row: int, column: int, shape: Shape) -> Node:
-        """Return a part of a matrix."""
-        if shape == argument.shape:
-            return argument
-        return self._value("slice", shape, (argument,), (row, column))
+    def slice(self, source: Node, row: int, column: int, shape: Shape) -> Node:
+        """Return a block of a matrix."""
+        if shape == source.shape:
+            return source
+        return self._value("slice", shape, (source,), (row, column))
 
-    def reduce_sum(self, argument: Node, over: str) -> Node:
+    def reduce_sum(self, source: Node, over: str) -> Node:
         """Return sums over the rows, the columns, or everything."""
-        rows, columns = argument.shape
-        if (over == ROWS and rows == 1) or (over == COLUMNS and columns == 1) or argument.size == 1:
-            return argument
+        rows, columns = source.shape
+        if (over == ROWS and rows == 1) or (over == COLUMNS and columns == 1) or source.size == 1:
+            return source
         if rows == 1 or columns == 1:
             over = ALL
         shape = {ROWS: (1, columns), COLUMNS: (rows, 1), ALL: (1, 1)}[over]
-        return self._value("reduce_sum", shape, (argument,), over)
+        return self._value("reduce_sum", shape, (source,), over)
 
-    def reduce_max(self, argument: Node) -> Node:
-        """Return the largest number of each row."""
-        rows, columns = argument.shape
-        return argument if columns == 1 else self._value("reduce_max", (rows, 1), (argument,), COLUMNS)
+    def reduce_max(self, source: Node) -> Node:
+        """Return the maximum of each row."""
+        rows, columns = source.shape
+        return source if columns == 1 else self._value("reduce_max", (rows, 1), (source,), COLUMNS)
 
     def matmul(self, one: Node, other: Node, one_transposed: bool, other_transposed: bool) -> Node:
-        """Return the matrix product; one with a vector is a sum of products, which loops do better than BLAS."""
+        """Return the matrix product; with a vector it is a sum of products, which a fused loop computes faster."""
         rows, inner = one.shape[::-1] if one_transposed else one.shape
         columns = other.shape[0] if other_transposed else other.shape[1]
         if columns == 1 and not one_transposed:
@@ -163,36 +163,36 @@ class Program:
             return self.elementwise("mul", self.reshape(one, (rows, 1)), self.reshape(other, (1, columns)))
         return self._value("matmul", (rows, columns), (one, other), (one_transposed, other_transposed))
 
-    def concat(self, arguments: tuple[Node, ...]) -> Node:
+    def concat(self, inputs: tuple[Node, ...]) -> Node:
         """Return matrices side by side."""
-        rows, columns = arguments[0].shape[0], sum(argument.shape[1] for argument in arguments)
-        in_memory = tuple(self.copy(part) if part.kind == "literal" else part for part in arguments)
+        rows, columns = inputs[0].shape[0], sum(source.shape[1] for source in inputs)
+        in_memory = tuple(self.copy(part) if part.kind == "literal" else part for part in inputs)
         return self._value("concat", (rows, columns), in_memory)
 
-    def reshape(self, argument: Node, shape: Shape) -> Node:
+    def reshape(self, source: Node, shape: Shape) -> Node:
         """Return the same numbers in another shape."""
-        if argument.shape == shape:
-            return argument
-        base = argument.base
+        if source.shape == shape:
+            return source
+        base = source.base
         return base if base.shape == shape else self._value("reshape", shape, (base,))
 
     def write(self, variable: int, value: Node) -> None:
-        """Give a variable a value, from here on."""
+        """Assign a value to a variable; later reads return it."""
         version = self.versions.get(variable, 0)
-        self.items.append(Write(variable, version, value))
+        self.stmts.append(Write(variable, version, value))
         self.versions[variable] = version + 1
 
-    def _value(self, kind: str, shape: Shape, arguments: tuple[Node, ...], detail: Any = None) -> Node:
-        key = kind, shape, tuple(map(id, arguments)), detail
+    def _value(self, kind: str, shape: Shape, inputs: tuple[Node, ...], detail: Any = None) -> Node:
+        key = kind, shape, tuple(map(id, inputs)), detail
         if key not in self._known:
-            self._known[key] = value = Node(kind, shape, arguments, detail)
+            self._known[key] = value = Node(kind, shape, inputs, detail)
             if kind in COMPUTED:
-                self.items.append(value)
+                self.stmts.append(value)
         return self._known[key]
 
 
 class ConstTable:
-    """A constant array, equal to one of the same numbers."""
+    """A constant array that compares and hashes by its numbers."""
 
     def __init__(self, array: np.ndarray):
         self.array = np.ascontiguousarray(array)
@@ -206,7 +206,7 @@ class ConstTable:
 
 
 def shape_of(shape: tuple[int, ...]) -> Shape:
-    """Return the rows and columns of a tensor's shape; above rank 2, of its rows flattened."""
+    """Return a tensor's shape as (rows, columns); above rank 2, all axes but the first are flattened into columns."""
     if not shape:
         return 1, 1
     return (1, shape[0]) if len(shape) == 1 else (shape[0], math.prod(shape[1:]))
@@ -216,11 +216,11 @@ _FOLDED: dict[str, Callable] = {"add": np.add, "sub": np.subtract, "mul": np.mul
 _NEUTRAL = {"add": 0.0, "sub": 0.0, "mul": 1.0, "div": 1.0}
 
 
-def _simplify(operation: str, arguments: tuple[Node, ...], shape: Shape) -> Node | None:
-    """Return the argument that the whole is equal to, if one is."""
+def _simplify(operation: str, inputs: tuple[Node, ...], shape: Shape) -> Node | None:
+    """Return the input that the result equals (x + 0, x * 1, ...), if one does."""
     if operation not in _NEUTRAL:
         return None
-    one, other = arguments
+    one, other = inputs
     neutral = _NEUTRAL[operation]
     if other.kind == "literal" and other.detail == neutral and one.shape == shape:
         return one
@@ -229,18 +229,18 @@ def _simplify(operation: str, arguments: tuple[Node, ...], shape: Shape) -> Node
     return None
 
 
-def fold_elementwise(program: Program, operation: str, *arguments: Node) -> Node:
-    """Return :meth:`Program.map`, computed now where all arguments are literals."""
-    if operation in _FOLDED and all(argument.kind == "literal" for argument in arguments):
-        return program.literal(_FOLDED[operation](*(np.float32(argument.detail) for argument in arguments)))
-    return program.elementwise(operation, *arguments)
+def fold_elementwise(program: Program, operation: str, *inputs: Node) -> Node:
+    """Return :meth:`Program.elementwise`, folded to a literal where all inputs are literals."""
+    if operation in _FOLDED and all(source.kind == "literal" for source in inputs):
+        return program.literal(_FOLDED[operation](*(np.float32(source.detail) for source in inputs)))
+    return program.elementwise(operation, *inputs)
 
 
-def check_repetition(operation: tf.Operation, output: tf.Tensor) -> None:
-    """Refuse inputs that repeat themselves otherwise than a matrix does, once they are rows and columns.
+def check_broadcast(operation: tf.Operation, output: tf.Tensor) -> None:
+    """Refuse a broadcast above rank 2 that flattened matrices would do differently.
 
     Raises:
-        Unsupported: they do.
+        Unsupported: if the flattened inputs do not broadcast as the tensors do.
     """
     rank = output.shape.rank
     if rank == 2 and operation.type == "Select" and operation.inputs[0].shape.rank == 1:
@@ -258,21 +258,21 @@ def check_repetition(operation: tf.Operation, output: tf.Tensor) -> None:
 
 
 class LoweringContext(Protocol):
-    """What is translated so far; see :mod:`ddpg.compiler.lowering`."""
+    """What the lowering of one op may ask for; implemented in :mod:`ddpg.compiler.lowering`."""
 
     program: Program
 
     def value(self, tensor: tf.Tensor) -> Node:
-        """Return a tensor's value; it may be smaller than the tensor where it repeats itself."""
+        """Return a tensor's node, which may be smaller than the tensor and then broadcasts to it."""
 
     def whole(self, tensor: tf.Tensor) -> Node:
-        """Return a tensor's value in the tensor's own shape."""
+        """Return a tensor's node in the tensor's full shape."""
 
     def constant_value(self, tensor: tf.Tensor) -> np.ndarray:
         """Return the value of a constant."""
 
     def variable(self, handle: tf.Tensor) -> int:
-        """Return a variable's number."""
+        """Return a variable's index."""
 
     def var_read(self, handle: tf.Tensor) -> Node:
         """Return a variable's value after the writes so far."""

@@ -123,10 +123,7 @@ class CompiledModule:
     @_llvm_failures()
     def __init__(self, text: str, pointers: int):
         llvm = _llvm()
-        target = llvm.Target.from_default_triple().create_target_machine(
-            cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=3
-        )
-        text = f"{text}\n\n{denormal_mode_functions(llvm.get_default_triple())}"
+        target, text = _host_target(), with_denormal_mode(text)
         key = _key(text)
         kept = code_cache.read(key)
         module = optimised(text, target, llvm.get_default_triple()) if kept is None else llvm.parse_assembly("")
@@ -137,6 +134,26 @@ class CompiledModule:
         self.run: Callable[..., None] = prototype(self._engine.get_function_address(ENTRY))
         alone = self._engine.get_function_address(ALONE)
         self.run_alone: Callable[..., None] = prototype(alone) if alone else self.run
+
+
+def with_denormal_mode(text: str) -> str:
+    """Return a module's text with this machine's functions that set the denormal mode."""
+    return f"{text}\n\n{denormal_mode_functions(_llvm().get_default_triple())}"
+
+
+@_llvm_failures()
+def listings(text: str) -> dict[str, str]:
+    """Return a module as LLVM, as optimised LLVM and as assembly, by the names of the files for them."""
+    text, target = with_denormal_mode(text), _host_target()
+    module = optimised(text, target, _llvm().get_default_triple())
+    return {"llvm.ll": text, "optimized.ll": str(module), "assembly.s": target.emit_assembly(module)}
+
+
+def _host_target() -> Any:
+    llvm = _llvm()
+    return llvm.Target.from_default_triple().create_target_machine(
+        cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=3
+    )
 
 
 @functools.lru_cache(8)

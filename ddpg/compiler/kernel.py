@@ -8,10 +8,11 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import tensorflow as tf
 
+from ddpg.compiler import dump
 from ddpg.compiler.codegen import Module
 from ddpg.compiler.ir import Node, Unsupported
-from ddpg.compiler.jit import compile_module, host_registers
-from ddpg.compiler.lowering import lower
+from ddpg.compiler.jit import compile_module, host_registers, listings
+from ddpg.compiler.lowering import lower, ops_in_order
 from ddpg.compiler.memory_plan import ALIGNMENT, constants_of, plan_memory, round_to_cache_lines
 from ddpg.compiler.schedule import Kernel, schedule
 from ddpg.compiler.thread_pool import Autotuner, ThreadPool, available_cores
@@ -63,12 +64,23 @@ class CompiledUpdate:
         if self.workers > 1 and not _MEETING:
             raise Unsupported(f"threads={workers} on {sys.platform}, where threads do not know how to meet")
         self._compiled, constants, size = [], [], 0
-        for program, steps, outputs in programs:
+        for fetches, (program, steps, outputs) in zip(((metrics, kept), *others), programs, strict=True):
             layout = plan_memory(steps, outputs, sizes, behind=size)
             parts = outputs[: len(metrics)], outputs[len(metrics) :]
             module = Module(steps, layout, per_update, parts, host_registers(), self.workers)
             self._compiled.append(compile_module(module.text, len(per_update) + 2 + len(kept)))
             constants += constants_of(program, layout)
+            if folder := dump.dump_folder():
+                names = dump.Names(program, [variable.name for variable in variables])
+                stages = {
+                    "graph.txt": dump.format_graph(ops_in_order([*fetches[0], *fetches[1]])),
+                    "ir.txt": dump.format_program(program, outputs, names),
+                    "schedule.txt": dump.format_schedule(steps, layout, names),
+                    "memory.txt": dump.format_memory(program, sizes, layout, names),
+                    **listings(module.text),
+                }
+                for name, text in stages.items():
+                    (folder / name).write_text(f"{text}\n", encoding="utf-8")
             size = round_to_cache_lines(module.size)
         self._block = _aligned(size)
         self._paces = [Autotuner() for _ in self._compiled] if self.workers > 1 else []
@@ -135,7 +147,7 @@ class CompiledUpdate:
 def _worker_count(steps: Sequence[Kernel]) -> int:
     """Return how many threads pay: a meeting of two costs as much as some thousand products of numbers."""
     products = [step for step in steps if isinstance(step, Node) and step.kind == "matmul"]
-    work = sum(2 * step.size * step.arguments[0].size // step.shape[0] for step in products)
+    work = sum(2 * step.size * step.inputs[0].size // step.shape[0] for step in products)
     return min(available_cores(), max(1, work // WORTH)) if _MEETING else 1
 
 

@@ -113,7 +113,7 @@ def lower(
     Raises:
         Unsupported: an op, or a shape, that programs do not know.
     """
-    operations = list(_in_order(fetches))
+    operations = list(ops_in_order(fetches))
     context = _Lowering(_constants(operations), fields, variables)
     for operation in operations:
         context.add(operation)
@@ -122,7 +122,7 @@ def lower(
     return program, [program.copy(value) if value.base.kind == "var_read" else value for value in values]
 
 
-def _in_order(fetches: Sequence[tf.Tensor]) -> Iterator[tf.Operation]:
+def ops_in_order(fetches: Sequence[tf.Tensor]) -> Iterator[tf.Operation]:
     """Yield the ops behind ``fetches``, each after everything that it reads or waits for."""
     done: set[str] = set()
     stack = [(fetch.op, False) for fetch in reversed(fetches)]

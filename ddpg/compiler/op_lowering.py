@@ -16,7 +16,7 @@ from ddpg.compiler.ir import (
     Program,
     Shape,
     Unsupported,
-    check_repetition,
+    check_broadcast,
     fold_elementwise,
     shape_of,
 )
@@ -92,7 +92,7 @@ def _value(context: LoweringContext, operation: tf.Operation, output: tf.Tensor)
     if kind in _MAPS:
         if kind == "BiasAdd" and operation.get_attr("data_format") != b"NHWC":
             raise Unsupported("BiasAdd of channels first")
-        check_repetition(operation, output)
+        check_broadcast(operation, output)
         return fold_elementwise(context.program, _MAPS[kind], *map(context.value, inputs))
     if kind in _RESHAPED:
         return context.program.reshape(context.whole(inputs[0]), matrix_shape(output))
@@ -226,7 +226,7 @@ def _sum_of_all(context: LoweringContext, operation: tf.Operation, output: tf.Te
 
 
 def _squared_difference(context: LoweringContext, operation: tf.Operation, output: tf.Tensor) -> Node:
-    check_repetition(operation, output)
+    check_broadcast(operation, output)
     return context.program.elementwise(
         "square", context.program.elementwise("sub", *map(context.value, operation.inputs))
     )

@@ -33,7 +33,7 @@ def schedule(program: Program, outputs: Sequence[Node]) -> list[Kernel]:
     Raises:
         Unsupported: no order is right.
     """
-    waiting = _needed(program.items, outputs)
+    waiting = _needed(program.stmts, outputs)
     order = _Order(waiting)
     steps: list[Kernel] = []
     loop: FusedLoop | None = None
@@ -63,9 +63,9 @@ def members_of(step: Kernel) -> list[Stmt]:
     return step.members if isinstance(step, FusedLoop) else [step]
 
 
-def arguments_of(item: Stmt) -> tuple[Node, ...]:
+def inputs_of(item: Stmt) -> tuple[Node, ...]:
     """Return what an item reads."""
-    return (item.value,) if isinstance(item, Write) else item.arguments
+    return (item.value,) if isinstance(item, Write) else item.inputs
 
 
 class _Order:
@@ -77,7 +77,7 @@ class _Order:
         self._writes = {(item.variable, item.version): item for item in items if isinstance(item, Write)}
         self._readers: dict[tuple[int, int], list[Stmt]] = {}
         for item in items:
-            for argument in arguments_of(item):
+            for argument in inputs_of(item):
                 if argument.base.kind == "var_read":
                     self._readers.setdefault(argument.base.detail, []).append(item)
 
@@ -104,7 +104,7 @@ class _Order:
     def _before(self, item: Stmt) -> Iterator[tuple[Stmt, bool]]:
         """Yield what has to be done before, and whether the same place of it suffices."""
         windowed = isinstance(item, Node) and item.kind == "slice"
-        for argument in arguments_of(item):
+        for argument in inputs_of(item):
             same = argument.kind != "reshape" and not windowed and argument.shape == _space(item)
             base = argument.base
             if base.kind in COMPUTED:
@@ -128,7 +128,7 @@ def _needed(items: Sequence[Stmt], outputs: Sequence[Node]) -> list[Stmt]:
     needed = {id(output.base) for output in outputs}
     for item in reversed(items):
         if isinstance(item, Write) or id(item) in needed:
-            needed |= {id(item), *(id(argument.base) for argument in arguments_of(item))}
+            needed |= {id(item), *(id(argument.base) for argument in inputs_of(item))}
     return [item for item in items if id(item) in needed]
 
 
@@ -144,7 +144,7 @@ def _loops(item: Stmt) -> bool:
 def _space(item: Stmt) -> Shape:
     if isinstance(item, Write):
         return item.value.shape
-    return item.arguments[0].shape if item.kind in REDUCED else item.shape
+    return item.inputs[0].shape if item.kind in REDUCED else item.shape
 
 
 CHEAP = {"add", "sub", "mul", "neg", "relu", "max", "min", "copy"}  # as fast as reading a number
@@ -162,7 +162,7 @@ def materialized(steps: Sequence[Kernel], outputs: Iterable[Node]) -> list[Node]
     needed = set(kept)  # in memory itself
     for step in steps:
         for item in members_of(step):
-            for argument in arguments_of(item):
+            for argument in inputs_of(item):
                 inside = home.get(id(argument.base)) is step and isinstance(step, FusedLoop)
                 if not inside or argument.kind == "reshape" or is_sum(argument):
                     kept.add(id(argument.base))
@@ -179,7 +179,7 @@ def materialized(steps: Sequence[Kernel], outputs: Iterable[Node]) -> list[Node]
 
 def sources(item: Stmt, kept: Collection[int]) -> Iterator[Node]:
     """Yield what computing ``item`` reads, or what is there where an argument is computed again."""
-    for argument in arguments_of(item):
+    for argument in inputs_of(item):
         if argument.kind == "elementwise" and id(argument) not in kept:
             yield from sources(argument, kept)
         else:
@@ -194,7 +194,7 @@ class _AccessOrder:
         self._overwritten: dict[tuple[int, int], int] = {}
         for index, step in enumerate(steps):
             for item in members_of(step):
-                self._read |= {id(argument.base): index for argument in arguments_of(item)}
+                self._read |= {id(argument.base): index for argument in inputs_of(item)}
                 if isinstance(item, Write):
                     self._overwritten[item.variable, item.version] = index
 
@@ -213,7 +213,7 @@ class _AccessOrder:
             return math.inf, []
         operations = 1.0
         read: list[Node] = []
-        for argument in value.arguments:
+        for argument in value.inputs:
             base = argument.base
             if argument.kind == "literal":
                 continue

@@ -104,7 +104,7 @@ def test_a_write_that_repeats_a_variable_elsewhere_is_not_in_its_own_pass(progra
     program.write(1, spread)
     steps = schedule(program, [])
     places = {id(member): place for place, step in enumerate(steps) for member in step.members}
-    assert places[id(spread)] < places[id(next(i for i in program.items if isinstance(i, Write) and i.variable == 0))]
+    assert places[id(spread)] < places[id(next(i for i in program.stmts if isinstance(i, Write) and i.variable == 0))]
 
 
 def test_an_order_that_is_none(program):

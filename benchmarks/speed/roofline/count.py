@@ -67,7 +67,7 @@ def cost(steps: Sequence[Kernel], outputs: Sequence[Node]) -> Cost:
 
 def _product(step: Node) -> Product:
     rows, columns = step.shape
-    inner = step.arguments[0].shape[0 if step.detail[0] else 1]
+    inner = step.inputs[0].shape[0 if step.detail[0] else 1]
     return Product(rows, inner, columns, step.detail)
 
 
@@ -75,7 +75,7 @@ def _flop(item: Node | Write) -> int:
     if isinstance(item, Write) or item.kind in ("concat", "slice"):
         return 0
     if item.kind == "reduce_sum":
-        return item.arguments[0].size
+        return item.inputs[0].size
     return 0 if item.detail == "copy" else item.size
 
 

@@ -1,0 +1,134 @@
+"""Run the IR with NumPy, one statement at a time: the reference that compiled code is tested against.
+
+It shares nothing with the scheduler, the memory plan or the code generators, so a disagreement with compiled code is a
+fault in one of these; a disagreement with a TensorFlow session that both share is a fault of the lowering.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from ddpg.compiler.ir import COLUMNS, ROWS, Node, Program, Write
+
+SELU = np.float32(1.0507009873554805), np.float32(1.6732632423543772)  # scale, alpha
+_ONE, _HALF = np.float32(1), np.float32(0.5)
+
+
+def _elu(x: np.ndarray, scale: np.float32 = _ONE, alpha: np.float32 = _ONE) -> np.ndarray:
+    return np.where(x < 0, scale * alpha * np.expm1(np.minimum(x, 0)), scale * x)
+
+
+def _elu_gradient(g: np.ndarray, y: np.ndarray, scale: np.float32 = _ONE, alpha: np.float32 = _ONE) -> np.ndarray:
+    return g * np.where(y < 0, y + scale * alpha, scale)
+
+
+def _sigmoid(x: np.ndarray) -> np.ndarray:
+    return _ONE / (_ONE + np.exp(-x))
+
+
+FUNCTIONS: dict[str, Callable[..., np.ndarray]] = {
+    "copy": np.array,
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "div": np.divide,
+    "max": np.maximum,
+    "min": np.minimum,
+    "neg": np.negative,
+    "abs": np.abs,
+    "sign": np.sign,
+    "square": np.square,
+    "sqrt": np.sqrt,
+    "rsqrt": lambda x: _ONE / np.sqrt(x),
+    "exp": np.exp,
+    "log": np.log,
+    "tanh": np.tanh,
+    "relu": lambda x: np.where(x < 0, 0, x),  # keeps NaN
+    "elu": _elu,
+    "selu": lambda x: _elu(x, *SELU),
+    "sigmoid": _sigmoid,
+    "softplus": lambda x: np.logaddexp(x, np.float32(0)),
+    "softsign": lambda x: x / (_ONE + np.abs(x)),
+    "greater": np.greater,
+    "greater_equal": np.greater_equal,
+    "less": np.less,
+    "less_equal": np.less_equal,
+    "select": lambda mask, one, other: np.where(mask != 0, one, other),
+    "relu_gradient": lambda g, x: np.where(x > 0, g, 0),
+    "tanh_gradient": lambda y, g: g * (_ONE - y * y),
+    "elu_gradient": _elu_gradient,
+    "selu_gradient": lambda g, y: _elu_gradient(g, y, *SELU),
+    "sigmoid_gradient": lambda y, g: g * (y * (_ONE - y)),
+    "softplus_gradient": lambda g, x: g * _sigmoid(x),
+    "softsign_gradient": lambda g, x: g / np.square(_ONE + np.abs(x)),
+    "rsqrt_gradient": lambda y, g: -_HALF * ((g * y) * (y * y)),
+    "sqrt_gradient": lambda y, g: g * _HALF / y,
+}
+
+
+def interpret(
+    program: Program, outputs: Sequence[Node], fields: Mapping[str, np.ndarray], variables: Sequence[np.ndarray]
+) -> list[np.ndarray]:
+    """Run a program once.
+
+    Args:
+        program: what to run.
+        outputs: nodes of it to return.
+        fields: one minibatch, by the names of the program's inputs.
+        variables: by index; updated in place.
+
+    Returns:
+        The outputs as float32 matrices.
+    """
+    values: dict[int, np.ndarray] = {}
+    versions = {(index, 0): np.array(value, np.float32) for index, value in enumerate(variables)}
+
+    def value_of(node: Node) -> np.ndarray:
+        if id(node) not in values:
+            values[id(node)] = _leaf(node, fields, versions) if not node.inputs else compute(node)
+        return values[id(node)]
+
+    def compute(node: Node) -> np.ndarray:
+        result = np.asarray(_computed(node, [value_of(source) for source in node.inputs]), np.float32)
+        return np.array(np.broadcast_to(result, node.shape))
+
+    with np.errstate(all="ignore"):
+        for stmt in program.stmts:
+            if isinstance(stmt, Write):
+                versions[stmt.variable, stmt.version + 1] = np.array(value_of(stmt.value))
+            else:
+                value_of(stmt)
+        results = [value_of(output) for output in outputs]
+    for index, version in program.versions.items():
+        variables[index][...] = versions[index, version].reshape(variables[index].shape)
+    return results
+
+
+def _leaf(node: Node, fields: Mapping[str, np.ndarray], versions: Mapping[tuple[int, int], np.ndarray]) -> np.ndarray:
+    if node.kind == "input":
+        found = fields[node.detail]
+    elif node.kind == "var_read":
+        found = versions[node.detail]
+    else:
+        found = np.float32(node.detail) if node.kind == "literal" else node.detail.array
+    return np.asarray(found, np.float32).reshape(node.shape)
+
+
+def _computed(node: Node, given: Sequence[np.ndarray]) -> np.ndarray:
+    kind, detail = node.kind, node.detail
+    if kind == "elementwise":
+        return FUNCTIONS[detail](*given)
+    if kind in ("reduce_sum", "reduce_max"):
+        axis = {ROWS: 0, COLUMNS: 1}.get(detail)
+        return (np.sum if kind == "reduce_sum" else np.max)(given[0], axis=axis, keepdims=True)
+    if kind == "matmul":
+        return np.matmul(
+            *(matrix.T if transposed else matrix for matrix, transposed in zip(given, detail, strict=True))
+        )
+    if kind == "concat":
+        return np.concatenate(given, axis=1)
+    if kind == "slice":
+        row, column = detail
+        return given[0][row : row + node.shape[0], column : column + node.shape[1]]
+    assert kind == "reshape", kind
+    return given[0].reshape(node.shape)
