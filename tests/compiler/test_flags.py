@@ -24,10 +24,10 @@ TARGETS = {
 def text():
     """The module of gradients scaled to a norm and of their largest number."""
     texts = []
-    compiled = kernel_module.compiled
+    compiled = kernel_module.compile_module
     with pytest.MonkeyPatch.context() as patch, tf.Graph().as_default():
-        patch.setattr(kernel_module, "compiled", lambda text, count: texts.append(text) or compiled(text, count))
-        patch.setattr(kernel_module, "machine", lambda: RegisterFile(4, 6))
+        patch.setattr(kernel_module, "compile_module", lambda text, count: texts.append(text) or compiled(text, count))
+        patch.setattr(kernel_module, "host_registers", lambda: RegisterFile(4, 6))
         x, y = (v1.placeholder(tf.float32, [3]) for _ in range(2))
         clipped, _ = tf.clip_by_global_norm([x, y], 1.0)
         CompiledUpdate([*map(tf.reduce_sum, clipped)], {"x": x, "y": y}, [], 1)

@@ -367,9 +367,9 @@ def test_the_program_does_not_depend_on_the_order_of_control_inputs(graph, monke
     with tf.control_dependencies(written):
         metric = tf.reduce_sum(x)
     texts = []
-    compiled = kernel_module.compiled
+    compiled = kernel_module.compile_module
     monkeypatch.setattr(
-        kernel_module, "compiled", lambda text, pointers: texts.append(text) or compiled(text, pointers)
+        kernel_module, "compile_module", lambda text, pointers: texts.append(text) or compiled(text, pointers)
     )
     listed = tf.Operation.control_inputs.fget
     for backwards in (False, True):

@@ -67,9 +67,9 @@ CONFIGS = {
 )
 def test_workers_that_come_late_change_nothing(name, workers, monkeypatch):
     """Who had to wait sleeps first: the others run ahead as far as they may; as if one had done it all."""
-    late = codegen.MEETING.replace("\ngo:\n", "\ngo:\n  %slept = call i32 @usleep(i32 3000)\n")
-    assert late != codegen.MEETING
-    monkeypatch.setattr(codegen, "MEETING", f"declare i32 @usleep(i32)\n{late}")
+    late = codegen.BARRIER.replace("\ngo:\n", "\ngo:\n  %slept = call i32 @usleep(i32 3000)\n")
+    assert late != codegen.BARRIER
+    monkeypatch.setattr(codegen, "BARRIER", f"declare i32 @usleep(i32)\n{late}")
     pair = spaces.Box(-np.inf, np.inf, (5,)), spaces.Box(-1, 1, (2,))
     ends = []
     for alone in (True, False):
