@@ -348,10 +348,10 @@ def test_critic(spread, session, rng):
     n, low, high = 5, -2.0, 6.0
     z = low + np.arange(n) * (high - low) / (n - 1)
     critic = object.__new__(CategoricalCritic)
-    critic._spread, critic.values, critic._logits = spread, np.float32(z), {}
+    critic._spread, critic.values = spread, np.float32(z)
     logits, y = rng.normal(size=(4, n)).astype(np.float32), np.float32([[-9.0], [0.5], [6.0], [3.3]])
-    q = critic._mean(tf.constant(logits))
-    found_q, found = session.run([q, critic._cross_entropy(q, tf.constant(y))])
+    prediction = critic._predict(tf.constant(logits))
+    found_q, found = session.run([prediction.q, critic._cross_entropy(prediction.output, tf.constant(y))])
     p = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
     distance = np.clip(y, low, high) - z
     if spread:

@@ -17,7 +17,7 @@ import tensorflow as tf
 from ddpg.errors import UsageError
 from ddpg.gradients.backward import huber_weights, weight_gradient
 from ddpg.networks.base import Network
-from ddpg.networks.value import ValueNetwork
+from ddpg.networks.value import Prediction, ValueNetwork
 from ddpg.replay.minibatch import Batch
 
 v1 = tf.compat.v1
@@ -169,6 +169,11 @@ class Update(abc.ABC):
         """What counts the updates, where any of them differs from the others."""
         return None
 
+    @property
+    def path_to_check(self) -> Callable | None:
+        """The policy path of the user's own whose sign is checked before the first update; ``None``: there is none."""
+        return None
+
     def noise(self, shape: Sequence[int] | tf.Tensor, made: tf.Tensor) -> tf.Tensor | None:
         """Return the standard normal numbers that the update after ``made`` others draws; None: none.
 
@@ -244,16 +249,16 @@ def td_errors(q: tf.Tensor, y: tf.Tensor, prioritised: str | None) -> dict[str, 
 
 
 def weight_samples(
-    network: ValueNetwork, batch: Batch, q: tf.Tensor, y: tf.Tensor, prioritised: str | None
+    network: ValueNetwork, batch: Batch, prediction: Prediction, y: tf.Tensor, prioritised: str | None
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Return q and y for the network's TD path, so that its gradient weighs the samples as ``prioritised`` wants.
+    """Return the output and y for the network's TD path, whose gradient then weighs samples by ``prioritised``.
 
     ``proportional``: by the batch's importance-sampling weights (Schaul et al. 2016, section 3.4). ``lap``: by those
     that make the loss Huber's, which draws as unevenly as it weighs (Fujimoto et al. 2020). Where y is differentiated
     too, it is weighed alike.
     """
     if prioritised is None:
-        return q, y
-    weights = huber_weights(q, y) if prioritised == "lap" else batch.weights
+        return prediction.output, y
+    weights = huber_weights(prediction.q, y) if prioritised == "lap" else batch.weights
     through = network.td_path.bootstraps_online
-    return weight_gradient(q, weights), weight_gradient(y, weights) if through else y
+    return weight_gradient(prediction.output, weights), weight_gradient(y, weights) if through else y

@@ -15,6 +15,7 @@ from ddpg.algorithms import ddpg
 from ddpg.algorithms.base import Metrics
 from ddpg.algorithms.td3 import TD3Update, mean_metrics
 from ddpg.networks.batch_renorm import frozen_statistics
+from ddpg.networks.value import Prediction
 from ddpg.replay.minibatch import Batch
 
 
@@ -39,16 +40,16 @@ class CrossQUpdate(TD3Update):
         statistics move there, once.
         """
         with frozen_statistics():
-            return self._from_least(batch, [next_q for _, next_q in self._joint(batch)])
+            return self._from_least(batch, [successor.q for _, successor in self._joint(batch)])
 
     def critic_step(self, batch: Batch, y: tf.Tensor) -> Metrics:
         """Move every critic's half of the joint pass towards y."""
         with tf.control_dependencies([y]):  # y's own pass reads the statistics before they move
-            predictions = [q for q, _ in self._joint(batch)]
+            predictions = [prediction for prediction, _ in self._joint(batch)]
         pairs = zip(self.critics, predictions, strict=True)
         return mean_metrics([ddpg.regression_step(*pair, batch, y, self.config.prioritised) for pair in pairs])
 
-    def _joint(self, batch: Batch) -> list[tuple[tf.Tensor, tf.Tensor]]:
+    def _joint(self, batch: Batch) -> list[tuple[Prediction, Prediction]]:
         actions = tf.stop_gradient(self._smoothed(ddpg.next_actions(self.actor, batch, online=True), batch))
         return [
             critic.joint(batch.observations, batch.actions, batch.next_observations, actions) for critic in self.critics

@@ -12,7 +12,7 @@ The parts are separate so that two drivers can use them: one by one in a session
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import tensorflow as tf
 
@@ -30,10 +30,14 @@ from ddpg.algorithms.base import (
 )
 from ddpg.config.algorithm_options import DDPGConfig
 from ddpg.errors import UsageError
+from ddpg.gradients import sign_check
+from ddpg.gradients.policy import apply_path
+from ddpg.gradients.td import GradientsAndVariables
 from ddpg.networks.actor import ActorNetwork
 from ddpg.networks.base import Network, optimizer_of
 from ddpg.networks.critic import CategoricalCritic, CriticNetwork
 from ddpg.networks.layers import BLOCKS
+from ddpg.networks.value import Prediction
 from ddpg.replay.minibatch import Batch
 
 ACTOR_METRICS = (
@@ -79,26 +83,28 @@ def critic_step(critic: CriticNetwork, batch: Batch, y: tf.Tensor, prioritised: 
 
     ``critic_loss`` is the loss's mean, whatever weighs the samples.
     """
-    return regression_step(critic, critic(batch.observations, batch.actions, training=True), batch, y, prioritised)
+    return regression_step(critic, critic.prediction(batch.observations, batch.actions), batch, y, prioritised)
 
 
 def regression_step(
-    critic: CriticNetwork, q: tf.Tensor, batch: Batch, y: tf.Tensor, prioritised: str | None = None
+    critic: CriticNetwork, prediction: Prediction, batch: Batch, y: tf.Tensor, prioritised: str | None = None
 ) -> Metrics:
-    """Same as :func:`critic_step`, from the prediction q ``[B, 1]``."""
-    metrics = {"critic_loss": critic.td_path.loss(q, y), "q_value": tf.reduce_mean(q)} | td_errors(q, y, prioritised)
-    return apply_and_report(critic, critic.td_gradients(*weight_samples(critic, batch, q, y, prioritised)), metrics)
+    """Same as :func:`critic_step`, from the critic's prediction for (s, a)."""
+    metrics = {"critic_loss": critic.td_path.loss(prediction.output, y), "q_value": tf.reduce_mean(prediction.q)}
+    metrics |= td_errors(prediction.q, y, prioritised)
+    gradients = critic.td_gradients(*weight_samples(critic, batch, prediction, y, prioritised))
+    return apply_and_report(critic, gradients, metrics)
 
 
-def actor_step(actor: ActorNetwork, critic: CriticNetwork, states: tf.Tensor) -> Metrics:
+def actor_step(actor: ActorNetwork, critic: CriticNetwork, batch: Batch) -> Metrics:
     """Move μ along ∇θJ by one optimiser step; only the actor's weights change.
 
     The metrics are of the actions at which the gradient was taken. The second application of the critic costs nothing
     compiled: equal expressions are merged.
     """
-    actor.applied.clear()
-    pairs = policy_gradients(actor, critic, states)
-    actions = actor.applied[states.ref()] if states.ref() in actor.applied else actor(states)
+    states = batch.observations
+    policy = policy_gradient(actor, critic, batch)
+    actions = actor(states) if policy.actions is None else policy.actions
     gradients = critic.action_gradient(states, actions)
     metrics = {
         "actor_loss": -tf.reduce_mean(critic(states, actions)),
@@ -107,26 +113,38 @@ def actor_step(actor: ActorNetwork, critic: CriticNetwork, states: tf.Tensor) ->
         "actions_outside": _share(actor, actions, beyond=1.0),
         "actions_saturated": _share(actor, actions, beyond=SATURATED),
     }
-    return apply_and_report(actor, pairs, metrics)
+    return apply_and_report(actor, policy.gradients, metrics)
 
 
-def policy_gradients(actor: ActorNetwork, critic: CriticNetwork, states: tf.Tensor) -> list:
-    """Return the actor's ``policy_gradient``, checked: one of one's own may have forgotten something.
+class PolicyGradient(NamedTuple):
+    """What a policy path made of a minibatch.
+
+    Attributes:
+        gradients: ``[(−∇θJ, variable)]`` for each of the actor's variables.
+        actions: the actions μ(s) ``[B, A]`` that it is the gradient at; ``None``: it never applied the actor to s.
+    """
+
+    gradients: GradientsAndVariables
+    actions: tf.Tensor | None
+
+
+def policy_gradient(actor: ActorNetwork, critic: CriticNetwork, batch: Batch) -> PolicyGradient:
+    """Apply the actor's policy path to a minibatch, and check what a path of the user's own may have forgotten.
 
     Raises:
-        UsageError: not one gradient for each of the actor's variables, or the bounding was left out.
+        UsageError: the path does not return one gradient for each of the actor's variables, or it does not bound ∇ₐQ.
     """
-    bounded = actor.times_bounded
-    pairs = actor.policy_gradient(actor, critic, states)
+    with actor.record_use(batch.observations) as use:
+        pairs = apply_path(actor.policy_gradient, actor, critic, batch)
     name = getattr(actor.policy_gradient, "__name__", repr(actor.policy_gradient))
     check_gradients(pairs, actor.trainable_variables, f"policy_gradient={name}")
-    if actor.bounds_gradients and actor.times_bounded == bounded:
+    if actor.bounds_gradients and not use.bounded:
         raise UsageError(
             f"policy_gradient={name} leaves out the bounding of the action gradient, so actions would leave their box; "
             "hand the action gradient to actor.policy_gradients(actions, action_gradients), or bound it by "
             "actor.bound_action_gradient(action_gradients, actions)"
         )
-    return pairs
+    return PolicyGradient(pairs, use.actions)
 
 
 def target_step(*networks: Network) -> tf.Operation:
@@ -259,13 +277,19 @@ class DDPGUpdate(Update):
         """See :func:`td_target`."""
         return td_target(self.actor, self.critic, batch, self.config.discount, self.online)
 
+    @property
+    def path_to_check(self) -> Callable | None:
+        """See :attr:`ddpg.algorithms.base.Update.path_to_check`."""
+        path = self.actor.policy_gradient
+        return path if sign_check.is_checked(path) else None
+
     def critic_step(self, batch: Batch, y: tf.Tensor) -> Metrics:
         """See :func:`critic_step`."""
         return critic_step(self.critic, batch, y, self.config.prioritised)
 
     def actor_step(self, batch: Batch, y: tf.Tensor) -> Metrics:
         """See :func:`actor_step`."""
-        return actor_step(self.actor, self.critic, batch.observations)
+        return actor_step(self.actor, self.critic, batch)
 
     def update_targets(self) -> tf.Operation:
         """See :func:`target_step`; nothing where y is of the online networks."""

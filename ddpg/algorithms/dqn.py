@@ -124,10 +124,10 @@ class DQNUpdate(Update):
 
     def step(self, batch: Batch, y: tf.Tensor) -> Metrics:
         """Move the taken actions' values towards y by one optimiser step."""
-        q = self.network.taken(self.network(batch.observations, training=True), batch.actions)
-        prioritised = self.config.prioritised
+        prediction = self.network.prediction(batch.observations, batch.actions)
+        q, prioritised = prediction.q, self.config.prioritised
         metrics = {"loss": self.network.td_path.loss(q, y), "q_value": tf.reduce_mean(q)}
-        gradients = self.network.td_gradients(*weight_samples(self.network, batch, q, y, prioritised))
+        gradients = self.network.td_gradients(*weight_samples(self.network, batch, prediction, y, prioritised))
         return apply_and_report(self.network, gradients, metrics | td_errors(q, y, prioritised))
 
     def update_targets(self) -> tf.Operation:

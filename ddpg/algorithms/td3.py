@@ -99,7 +99,7 @@ class TD3Update(ddpg.DDPGUpdate):
             return super().actor_step(batch, y)
 
         def step() -> tf.Tensor:
-            metrics = ddpg.actor_step(self.actor, self.critic, batch.observations)
+            metrics = ddpg.actor_step(self.actor, self.critic, batch)
             values = tf.stack([metrics[name] for name in ddpg.ACTOR_METRICS])
             with tf.control_dependencies([self._last_metrics.assign(values, read_value=False)]):
                 return tf.identity(values)

@@ -9,8 +9,9 @@ that descends (so −∇θJ), with the actor's bounding applied to ∇ₐQ. All 
 ``actor`` is an ActorNetwork and ``critic`` a CriticNetwork, or anything with the methods used here.
 """
 
+import inspect
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 import tensorflow as tf
 
@@ -93,3 +94,18 @@ POLICY_GRADIENTS: dict[str, Callable[[Actor, Critic, tf.Tensor], GradientsAndVar
     "direct": direct,
     "surrogate": surrogate,
 }
+
+
+def apply_path(path: Callable, actor: Actor, critic: Critic, batch: Any) -> GradientsAndVariables:
+    """Return ``path(actor, critic, states)``; a path with a parameter ``batch`` gets the whole minibatch as well.
+
+    A path can so read the replayed actions, as a term of behaviour cloning does.
+
+    Args:
+        path: one of :data:`POLICY_GRADIENTS`, or a path of the user's own.
+        actor: the policy μ.
+        critic: the action-value function Q.
+        batch: the minibatch, a :class:`ddpg.replay.minibatch.Batch`; its ``observations`` are the states.
+    """
+    wants_batch = "batch" in inspect.signature(path).parameters
+    return path(actor, critic, batch.observations, **({"batch": batch} if wants_batch else {}))

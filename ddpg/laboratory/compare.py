@@ -4,7 +4,6 @@ On the same weights and the same transitions, each path's gradient is compared w
 central differences in float64, timed, and its backward pass traced.
 """
 
-import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
@@ -14,6 +13,7 @@ import numpy as np
 from ddpg.config.algorithm_options import DDPGConfig
 from ddpg.gradients.bounding import BOUNDINGS
 from ddpg.gradients.policy import POLICY_GRADIENTS
+from ddpg.gradients.sign_check import warn_of_wrong_sign
 from ddpg.gradients.td import TD_TARGETS
 from ddpg.laboratory import gradient_checks
 from ddpg.laboratory.fixture import Fixture
@@ -107,7 +107,7 @@ def _compared(paths: list[Measure], done: Progress, functions: Mapping[str, Call
         return []
     rows = [_with_progress(done, measured()) for measured in paths]
     for row in rows:
-        _check_sign(row, functions[row["path"]])
+        warn_of_wrong_sign(row["path"], functions[row["path"]], row["finite_difference"]["cosine"], stacklevel=3)
     gradients = {row["path"]: row.pop("gradients") for row in rows}
     reference = rows[0]["path"]
     largest = max(float(np.abs(array).max()) for array in gradients[reference])
@@ -124,17 +124,6 @@ def _compared(paths: list[Measure], done: Progress, functions: Mapping[str, Call
         }
         for row in rows
     ]
-
-
-def _check_sign(row: dict[str, Any], path: Callable) -> None:
-    cosine = row["finite_difference"]["cosine"]
-    if cosine < 0 and getattr(path, "sign_is_checked", True):
-        warnings.warn(
-            f"path {row['path']!r} points away from the gradient that an optimiser descends (cosine {cosine:.3f}): its "
-            "sign is wrong, and training would make Q smaller or the loss larger; return -∇J of a policy and ∂L/∂φ of "
-            "a critic, or set the path's attribute sign_is_checked = False where that is meant",
-            stacklevel=4,
-        )
 
 
 def _with_progress(done: Progress, made: _Made) -> _Made:

@@ -20,6 +20,7 @@ import tensorflow as tf
 from ddpg.errors import UsageError
 from ddpg.gradients.td import ComputeGradients, GradientsAndVariables
 from ddpg.networks.base import Network
+from ddpg.networks.value import Prediction
 
 
 class BackwardStart(NamedTuple):
@@ -106,17 +107,14 @@ class FlowRecorder:
             name = f"next_{name}"
         elif actions and not any(actions[0] is tensor for tensor in self.nodes.values()):
             self._keep(f"bounding{suffix}", actions[0])  # μ(s) as it comes from `backward_through`
-        output = call(*inputs)
-        self._keep(f"{name}{suffix}", output)
-        return output
+        result = call(*inputs)
+        self._keep(f"{name}{suffix}", result.output if isinstance(result, Prediction) else result)
+        return result
 
     def _joint_pass(self, call: Callable[..., Any], *inputs: tf.Tensor, suffix: str) -> Any:
         if suffix not in self._joint:  # built once: compiled, XLA merges the target's and the step's too
-            nodes = dict(self.nodes)
             self._joint[suffix] = call(*inputs)
-            output = self.nodes.get(f"q{suffix}")
-            self.nodes = nodes  # without names for what is inside
-            self._keep(f"joint{suffix}", output)
+            self._keep(f"joint{suffix}", self._joint[suffix][0].output.op.inputs[1])  # what is split in two
         return self._joint[suffix]
 
     def _keep(self, name: str, tensor: tf.Tensor) -> None:

@@ -15,6 +15,7 @@ import tensorflow as tf
 from ddpg._tflearn import _replaced
 from ddpg.algorithms import ddpg as update
 from ddpg.errors import UsageError
+from ddpg.gradients.policy import apply_path
 from ddpg.gradients.td import TD_TARGETS, ComputeGradients, GradientsAndVariables, TDPath
 from ddpg.laboratory import gradient_checks
 from ddpg.laboratory.finite_differences import ReferenceGradient
@@ -93,7 +94,7 @@ def build_td(fixture: Fixture, name: str, path: Callable, expected: ReferenceGra
         y = recorder.name("y", update.td_target(actor, critic, batch, fixture.gamma))
         if fed_y is not None:
             y = recorder.name("fed_y", fed_y)
-        return critic.td_gradients(critic.prediction(batch.observations, batch.actions), y)
+        return critic.td_gradients(critic.prediction(batch.observations, batch.actions).output, y)
 
     feeds = dict(zip(fixture.batch, fixture.values, strict=True))
     return _built(fixture, PathTrial(name, critic, compute, list(fixture.batch), feeds, "squashing", fed_y), expected)
@@ -103,13 +104,14 @@ def build_policy(fixture: Fixture, name: str, path: Callable, bounding: str, exp
     """Build a policy path under a bounding; returns as :func:`build_td`."""
     actor, recorder = fixture.actors[bounding], fixture.recorder
 
-    def compute(states: tf.Tensor) -> GradientsAndVariables:
+    def compute(*fields: tf.Tensor) -> GradientsAndVariables:
         recorder.clear()
-        return path(actor, fixture.critic, recorder.name("s", states))
+        batch = Batch(*fields)
+        recorder.name("s", batch.observations)
+        return apply_path(path, actor, fixture.critic, batch)
 
-    states = fixture.batch.observations
-    feeds = {states: fixture.values.observations}
-    return _built(fixture, PathTrial(name, actor, compute, [states], feeds, bounding), expected)
+    feeds = dict(zip(fixture.batch, fixture.values, strict=True))
+    return _built(fixture, PathTrial(name, actor, compute, list(fixture.batch), feeds, bounding), expected)
 
 
 def _recorded(path: Callable, compute_gradients: ComputeGradients) -> TDPath:

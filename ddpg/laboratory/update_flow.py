@@ -6,7 +6,7 @@ import gymnasium as gym
 import tensorflow as tf
 
 from ddpg.agents.ddpg import DDPG
-from ddpg.algorithms.ddpg import DDPGUpdate, policy_gradients
+from ddpg.algorithms.ddpg import DDPGUpdate, policy_gradient
 from ddpg.config.algorithm_options import DDPGConfig
 from ddpg.laboratory.flow import edge_norms, trace_flow
 from ddpg.laboratory.flow_recorder import FlowRecorder
@@ -92,9 +92,10 @@ def _critic_step(agent: DDPG, update: DDPGUpdate, recorder: FlowRecorder, batch:
 
 def _actor_step(agent: DDPG, update: DDPGUpdate, recorder: FlowRecorder, batch: Batch, values: Batch) -> list[dict]:
     recorder.clear()
-    policy_gradients(update.actor, update.critic, recorder.name("s", batch.observations))
+    recorder.name("s", batch.observations)
+    policy_gradient(update.actor, update.critic, batch)
     edges = trace_flow(recorder.nodes, _weights(update), recorder.start)
-    return edge_norms(agent.session, edges)({batch.observations: values.observations})
+    return edge_norms(agent.session, edges)(dict(zip(batch, values, strict=True)))
 
 
 def _weights(update: DDPGUpdate) -> dict[str, list[tf.Variable]]:

@@ -60,7 +60,7 @@ class XLALearner:
 
             def updates(count: tf.Tensor, *fields: tf.Tensor) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
                 def one(index: tf.Tensor, sums: list[tf.Tensor], errors: list) -> tuple:
-                    metrics = update.update_op(_as_float(Batch(*(f[index] for f in fields))))
+                    metrics = update.update_op(as_float(Batch(*(f[index] for f in fields))))
                     with tf.control_dependencies(list(metrics.values())):
                         sums = [total + metrics[m] for total, m in zip(sums, update.metrics, strict=True)]
                         return index + 1, sums, [array.write(index, metrics[TD_ERRORS][:, 0]) for array in errors]
@@ -98,7 +98,7 @@ class UncompiledLearner:
         self._metrics = update.metrics
         with update.value.graph.as_default(), v1.name_scope("uncompiled_learner/"):
             self._batch = placeholders(update, (batch_size,))
-            self._build(update, _as_float(self._batch), batch_size)
+            self._build(update, as_float(self._batch), batch_size)
             self._fetch = [variable.read_value() for variable in fetch], finite(update)
 
     def _build(self, update: Update, batch: Batch, batch_size: int) -> None:
@@ -148,27 +148,27 @@ class SteppedLearner(UncompiledLearner):
         return metrics
 
 
-def learned(update: Update) -> list[list[tf.Variable]]:
-    """Return the variables of each network that the update moves, without its target and its optimiser."""
+def network_variables(update: Update) -> list[list[tf.Variable]]:
+    """Return the variables of each network that the update trains, without its target's and its optimiser's."""
     return [network.variables for network, *_ in update.learning_rates]
 
 
 def finite(update: Update) -> tf.Tensor:
     """Return whether all weights are finite, read now."""
-    weights = [variable.read_value() for variables in learned(update) for variable in variables]
+    weights = [variable.read_value() for variables in network_variables(update) for variable in variables]
     return tf.reduce_all([tf.reduce_all(tf.math.is_finite(weight)) for weight in weights])
 
 
-def placeholders(update: Update, lead: tuple[int, ...], as_float: bool = False) -> Batch:
+def placeholders(update: Update, lead: tuple[int, ...], float_images: bool = False) -> Batch:
     """Return placeholders for minibatches with the leading axes ``lead``.
 
     Args:
         update: tells the shapes.
         lead: the leading axes.
-        as_float: images too are float32; otherwise they have the type in which they are stored, bytes.
+        float_images: images are float32 too; otherwise bytes, as they are stored.
     """
     space = update.value.observation_space
-    images = np.float32 if as_float else stored_dtype(space)
+    images = np.float32 if float_images else stored_dtype(space)
 
     def placeholder(name: str, shape: Sequence[int], dtype: Any = np.float32) -> tf.Tensor:
         return v1.placeholder(dtype, [*lead, *shape], name=name)
@@ -186,6 +186,6 @@ def placeholders(update: Update, lead: tuple[int, ...], as_float: bool = False) 
     )
 
 
-def _as_float(batch: Batch) -> Batch:
+def as_float(batch: Batch) -> Batch:
     """Images cross into the session as they are stored, a byte a pixel, and become float32 there."""
     return batch.map(lambda field: tf.cast(field, tf.float32))

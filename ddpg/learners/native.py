@@ -8,7 +8,7 @@ import tensorflow as tf
 from ddpg.algorithms.base import TD_ERRORS, Metrics, Update
 from ddpg.compiler.ir import Unsupported
 from ddpg.compiler.kernel import CompiledUpdate
-from ddpg.learners.graph import LearnerResult, learned, placeholders
+from ddpg.learners.graph import LearnerResult, network_variables, placeholders
 from ddpg.learners.synced_session import SyncedSession, assign_variables
 from ddpg.replay.minibatch import Batch, stored_dtype
 
@@ -50,7 +50,7 @@ class NativeLearner:
         self._metrics, self._count, self._made = update.metrics, update.count, 0
         with update.value.graph.as_default(), v1.name_scope("native_learner/"):
             self._draw = _NoiseDraws(update, batch_size, updates_per_call)
-            batch = placeholders(update, (batch_size,), as_float=True).replace(noise=self._draw.placeholder)
+            batch = placeholders(update, (batch_size,), float_images=True).replace(noise=self._draw.placeholder)
             wholes, self._which = _update_kinds(update, batch)
             self._variables = [v for v in v1.global_variables() if v.dtype.base_dtype == tf.float32]
         first, *others = (
@@ -62,7 +62,9 @@ class NativeLearner:
         places = {variable.name: place for place, variable in enumerate(self._variables)}
         self._fetched = [self._kernel.values[places[variable.name]] for variable in fetch]
         self._places = places
-        weights = [self._kernel.span([places[variable.name] for variable in network]) for network in learned(update)]
+        weights = [
+            self._kernel.span([places[variable.name] for variable in network]) for network in network_variables(update)
+        ]
         self._weights = [(span, np.zeros_like(span)) for span in weights]
         self._session: SyncedSession | None = None
         self._current = self._ahead = False

@@ -3,7 +3,7 @@
 import functools
 import time
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 import tensorflow as tf
@@ -13,10 +13,13 @@ from ddpg.compiler.ir import Unsupported
 from ddpg.compiler.jit import CompilerFailure
 from ddpg.config.algorithm_options import AgentConfig
 from ddpg.errors import UsageError
-from ddpg.learners.graph import SteppedLearner, UncompiledLearner, XLALearner
+from ddpg.gradients import sign_check
+from ddpg.learners.graph import SteppedLearner, UncompiledLearner, XLALearner, as_float, network_variables, placeholders
 from ddpg.learners.native import NativeLearner
+from ddpg.learners.synced_session import assign_variables
 from ddpg.networks.base import Network
 from ddpg.progress import print_to_stderr
+from ddpg.replay.minibatch import Batch
 from ddpg.replay.normalizers import ObservationNormalizer
 from ddpg.replay.sampling import Sampler
 
@@ -134,6 +137,8 @@ class Updater:
                 )
             if count < learner.updates_per_call:
                 batch = batch.padded(learner.updates_per_call)
+            if self.compile_seconds is None:
+                self._check_policy_path(session, batch)
             metrics, fetched, errors, finite = learner.update(session, batch, count)
             if self.compile_seconds is None:
                 self.compile_seconds = time.perf_counter() - start
@@ -148,6 +153,31 @@ class Updater:
         if not np.isfinite(loss):
             self._diverged(f"the loss is {loss}")
         return totals, fetched
+
+    def _check_policy_path(self, session: tf.compat.v1.Session, batch: Batch) -> None:
+        """Warn, before the first update, if a policy path of the user's own makes Q smaller.
+
+        The path is built again for this, after the learner's ops, so that the updates are the same with and without
+        the check. A path that cannot be built with a stand-in for the critic is not checked.
+        """
+        update, path = self._update, self._update.path_to_check
+        if path is None:
+            return
+        critic: Any = update.value
+        with critic.graph.as_default(), v1.name_scope("sign_check/"):
+            inputs = placeholders(update, (self._config.batch_size,))
+            try:
+                cosine = sign_check.climb_cosine(path, update.policy, critic, as_float(inputs))
+            except Exception:
+                return
+        # Passes in training mode move the statistics of batch norms: they are put back.
+        statistics = [v for variables in network_variables(update) for v in variables if not v.trainable]
+        values = session.run(statistics)
+        feeds = {placeholder: field[0] for placeholder, field in zip(inputs, batch, strict=True)}
+        value = float(session.run(cosine, feeds))
+        if statistics:
+            assign_variables(session.run, statistics, values)
+        sign_check.warn_of_wrong_sign(getattr(path, "__name__", repr(path)), path, value, stacklevel=2)
 
     def _diverged(self, what: str) -> NoReturn:
         raise FloatingPointError(

@@ -1,7 +1,8 @@
 """The actor: a deterministic policy μ(s) bounded to a Box."""
 
-from collections.abc import Callable
-from typing import Any
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import tensorflow as tf
@@ -17,6 +18,21 @@ from ddpg.networks.base import Network, hooked, v1
 from ddpg.networks.layers import output_layer
 
 
+@dataclasses.dataclass
+class ActorUse:
+    """How a policy path used the actor on one minibatch; see :meth:`ActorNetwork.record_use`.
+
+    Attributes:
+        states: the minibatch's observations, ``[B, *observation shape]``.
+        actions: μ(states) as the path last computed it in training mode, ``[B, A]``; ``None``: it did not.
+        bounded: whether the path called :meth:`ActorNetwork.bound_action_gradient`.
+    """
+
+    states: tf.Tensor
+    actions: tf.Tensor | None = None
+    bounded: bool = False
+
+
 class ActorNetwork(Network):
     """Deterministic policy μ(s), ``[B, *observation shape] -> [B, A]`` in the units of ``action_space``.
 
@@ -27,7 +43,7 @@ class ActorNetwork(Network):
         network: hidden layers, ``states -> features``; :func:`ddpg.mlp` or a callable of one's own.
         bounding: ``"squashing"``, ``"inverting"``, ``"zeroing"``, or a :class:`ddpg.gradients.bounding.Bounding`.
         policy_gradient: ``"chain_rule"``, ``"direct"``, ``"surrogate"``, or a callable
-            ``(actor, critic, states) -> [(gradient, variable)]``.
+            ``(actor, critic, states) -> [(gradient, variable)]``, or one that takes ``batch`` as well.
         optimizer: a ``tf.compat.v1.train.Optimizer`` class, called with the learning rate; or ``"adam"``,
             ``"rmsprop"``, ``"sgd"``, ``"momentum"``.
         learning_rate: its step size.
@@ -38,10 +54,6 @@ class ActorNetwork(Network):
             against saturation. See :func:`ddpg.gradients.bounding.with_pre_activation_penalty`.
         max_gradient_norm: largest L2 norm of all gradients of a step together; ``None``: any.
         output_init: of the output layer; ``"small"``: U(±3e-3), ``"fan_in"``: U(±1/√f), f its inputs.
-
-    Attributes:
-        times_bounded: how often a graph has been built that bounds ∇ₐQ; shows whether a policy path does.
-        applied: what the last application to each tensor of states, by its ``ref()``, returned in training mode.
 
     Raises:
         UsageError: a space, name or number that cannot work.
@@ -81,13 +93,12 @@ class ActorNetwork(Network):
             is_own=lambda value: isinstance(value, boundings.Bounding),
         )
         boundings.check_bounding(self.bounding)
-        self.times_bounded = 0
-        self.applied: dict[Any, tf.Tensor] = {}
+        self._use: ActorUse | None = None
         self.policy_gradient = choose(
             "policy_gradient",
             policy_gradient,
             POLICY_GRADIENTS,
-            "a callable (actor, critic, states) -> [(gradient, variable)]",
+            "a callable (actor, critic, states[, batch]) -> [(gradient, variable)]",
         )
         if action_gradient_clip is not None and not 0 < action_gradient_clip < np.inf:
             raise UsageError(
@@ -110,8 +121,8 @@ class ActorNetwork(Network):
     def __call__(self, states: tf.Tensor, training: bool = False) -> tf.Tensor:
         """Return μ(s), ``[B, A]``. ``training`` matters to batch norm: batch statistics, and move them."""
         actions = self._online([states], training)
-        if training:
-            self.applied[states.ref()] = actions
+        if training and self._use is not None and states is self._use.states:
+            self._use.actions = actions
         return actions
 
     @hooked
@@ -122,10 +133,20 @@ class ActorNetwork(Network):
     @hooked
     def bound_action_gradient(self, action_gradients: tf.Tensor, actions: tf.Tensor) -> tf.Tensor:
         """Clip and bound ∇ₐQ ``[B, A]`` taken at ``actions`` ``[B, A]``, as this actor's options say."""
-        self.times_bounded += 1
+        if self._use is not None:
+            self._use.bounded = True
         if self.action_gradient_clip is not None:
             action_gradients = boundings.norm_clipping(action_gradients, self.action_gradient_clip)
         return self.bounding.transform(action_gradients, actions, self.low, self.high)
+
+    @contextlib.contextmanager
+    def record_use(self, states: tf.Tensor) -> Iterator[ActorUse]:
+        """Record what is done with this actor on ``states`` while a policy path is built inside the context."""
+        self._use = ActorUse(states)
+        try:
+            yield self._use
+        finally:
+            self._use = None
 
     @property
     def bounds_gradients(self) -> bool:

@@ -10,7 +10,7 @@ from ddpg.errors import UsageError
 from ddpg.interaction import spaces
 from ddpg.networks.base import hooked, v1
 from ddpg.networks.layers import output_layer
-from ddpg.networks.value import ValueNetwork
+from ddpg.networks.value import Prediction, ValueNetwork
 
 
 class CriticNetwork(ValueNetwork):
@@ -49,15 +49,23 @@ class CriticNetwork(ValueNetwork):
 
     # -- symbolic -------------------------------------------------------------------------------------
 
-    @hooked
     def __call__(self, states: tf.Tensor, actions: tf.Tensor, training: bool = False) -> tf.Tensor:
         """Return Q(s, a), ``[B, 1]``. ``training`` matters to batch norm: batch statistics, and move them."""
-        return self._online([states, actions], training)
+        return self.prediction(states, actions, training=training).q
 
-    @hooked
     def target(self, states: tf.Tensor, actions: tf.Tensor) -> tf.Tensor:
         """Return Q′(s, a), ``[B, 1]``: the same network through its EMA shadows."""
-        return self._of_target([states, actions])
+        return self.target_prediction(states, actions).q
+
+    @hooked
+    def prediction(self, states: tf.Tensor, actions: tf.Tensor, training: bool = True) -> Prediction:
+        """Return Q(s, a), ``[B, 1]``, and the output that the loss is computed from."""
+        return self._predict(self._online([states, actions], training))
+
+    @hooked
+    def target_prediction(self, states: tf.Tensor, actions: tf.Tensor) -> Prediction:
+        """Return Q′(s, a), ``[B, 1]``, and the target network's output."""
+        return self._predict(self._of_target([states, actions]))
 
     @hooked
     def action_gradient(self, states: tf.Tensor, actions: tf.Tensor) -> tf.Tensor:
@@ -71,18 +79,15 @@ class CriticNetwork(ValueNetwork):
     @hooked
     def joint(
         self, states: tf.Tensor, actions: tf.Tensor, next_states: tf.Tensor, next_actions: tf.Tensor
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Return Q(s, a) and Q(s′, a′), ``[B, 1]`` each, of one forward pass in training mode.
+    ) -> tuple[Prediction, Prediction]:
+        """Return the predictions for (s, a) and for (s′, a′), made in one forward pass in training mode.
 
         Batch statistics are then those of both: replayed actions and the policy's (CrossQ: Bhatt et al. 2024,
         arXiv 1902.05605, section 3.2).
         """
-        both = self(tf.concat([states, next_states], axis=0), tf.concat([actions, next_actions], axis=0), training=True)
-        return tuple(tf.split(both, 2))
-
-    def prediction(self, states: tf.Tensor, actions: tf.Tensor) -> tf.Tensor:
-        """Return q = Q(s, a), ``[B, 1]``, in training mode."""
-        return self(states, actions, training=True)
+        states, actions = tf.concat([states, next_states], axis=0), tf.concat([actions, next_actions], axis=0)
+        first, second = tf.split(self._online([states, actions], training=True), 2)
+        return self._predict(first), self._predict(second)
 
     # -- numeric --------------------------------------------------------------------------------------
 
@@ -102,6 +107,10 @@ class CriticNetwork(ValueNetwork):
 
     def _apply(self, states: tf.Tensor, actions: tf.Tensor) -> tf.Tensor:
         return output_layer(self._network(states, actions), 1, self._output_init)
+
+    def _predict(self, output: tf.Tensor) -> Prediction:
+        """Return the prediction that the network's output stands for: here the output is Q."""
+        return Prediction(output, output)
 
     def placeholders(self) -> list[tf.Tensor]:
         """Return fresh placeholders for states and actions."""
@@ -161,25 +170,7 @@ class CategoricalCritic(CriticNetwork):
             raise UsageError(f"spread={spread} of the targets must be a finite number >= 0")
         self._spread = spread
         self.values = np.linspace(v_min, v_max, atoms, dtype=np.float32)
-        self._logits: dict[Any, tf.Tensor] = {}
         super().__init__(*spaces, loss=self._cross_entropy, **options)
-
-    def __call__(self, states: tf.Tensor, actions: tf.Tensor, training: bool = False) -> tf.Tensor:
-        """Return Q(s, a), ``[B, 1]``."""
-        return self._mean(super().__call__(states, actions, training))
-
-    def target(self, states: tf.Tensor, actions: tf.Tensor) -> tf.Tensor:
-        """Return Q′(s, a), ``[B, 1]``."""
-        return self._mean(super().target(states, actions))
-
-    @hooked
-    def joint(
-        self, states: tf.Tensor, actions: tf.Tensor, next_states: tf.Tensor, next_actions: tf.Tensor
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Return Q(s, a) and Q(s′, a′) of one forward pass; see :meth:`CriticNetwork.joint`."""
-        states, actions = tf.concat([states, next_states], axis=0), tf.concat([actions, next_actions], axis=0)
-        first, second = tf.split(super().__call__(states, actions, training=True), 2)
-        return self._mean(first), self._mean(second)
 
     def distributions(self, targets: tf.Tensor) -> tf.Tensor:
         """Return the distributions ``[B, n]`` about ``targets`` ``[B, 1]``; those out of range count as its ends."""
@@ -189,19 +180,13 @@ class CategoricalCritic(CriticNetwork):
             return tf.nn.softmax(-0.5 * tf.square((clipped - self.values) / (self._spread * width)))
         return tf.maximum(0.0, 1.0 - tf.abs(clipped - self.values) / width)
 
-    def logits_of(self, q: tf.Tensor) -> tf.Tensor:
-        """Return what the softmax of a Q ``[B, 1]`` of this critic's is of, ``[B, n]``."""
-        return self._logits[q.ref()]
-
     def _apply(self, states: tf.Tensor, actions: tf.Tensor) -> tf.Tensor:
         return output_layer(self._network(states, actions), len(self.values), self._output_init)
 
-    def _mean(self, logits: tf.Tensor) -> tf.Tensor:
-        q = tf.reduce_sum(tf.nn.softmax(logits) * self.values, axis=1, keepdims=True)
-        self._logits[q.ref()] = logits
-        return q
+    def _predict(self, output: tf.Tensor) -> Prediction:
+        return Prediction(tf.reduce_sum(tf.nn.softmax(output) * self.values, axis=1, keepdims=True), output)
 
-    def _cross_entropy(self, q: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
-        """Return L of a prediction q ``[B, 1]`` of this critic's and y ``[B, 1]``."""
-        losses = tf.nn.softmax_cross_entropy_with_logits(labels=self.distributions(targets), logits=self.logits_of(q))
+    def _cross_entropy(self, logits: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
+        """Return L of the network's logits ``[B, n]`` and y ``[B, 1]``."""
+        losses = tf.nn.softmax_cross_entropy_with_logits(labels=self.distributions(targets), logits=logits)
         return tf.reduce_mean(losses)

@@ -8,7 +8,7 @@ from ddpg.errors import UsageError
 from ddpg.interaction import spaces
 from ddpg.interaction.validation import unmasked
 from ddpg.networks.layers import output_layer
-from ddpg.networks.value import ValueNetwork
+from ddpg.networks.value import Prediction, ValueNetwork
 
 
 class QNetwork(ValueNetwork):
@@ -54,9 +54,10 @@ class QNetwork(ValueNetwork):
         chosen = tf.one_hot(tf.cast(actions[:, 0], tf.int32), self.actions, dtype=values.dtype)
         return tf.reduce_sum(values * chosen, axis=1, keepdims=True)
 
-    def prediction(self, states: tf.Tensor, actions: tf.Tensor) -> tf.Tensor:
-        """Return q = Q(s, a), ``[B, 1]``, in training mode."""
-        return self.taken(self(states, training=True), actions)
+    def prediction(self, states: tf.Tensor, actions: tf.Tensor, training: bool = True) -> Prediction:
+        """Return Q(s, a), ``[B, 1]``, which the loss is computed from."""
+        q = self.taken(self(states, training), actions)
+        return Prediction(q, output=q)
 
     # -- numeric --------------------------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 import abc
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import gymnasium as gym
 import numpy as np
@@ -10,6 +10,18 @@ import tensorflow as tf
 
 from ddpg.gradients import td
 from ddpg.networks.base import Network, v1
+
+
+class Prediction(NamedTuple):
+    """What a network predicts for B states and actions.
+
+    Attributes:
+        q: Q(s, a), ``[B, 1]``.
+        output: the tensor the loss is computed from: q itself, or the logits ``[B, n]`` of a distribution of mean q.
+    """
+
+    q: tf.Tensor
+    output: tf.Tensor
 
 
 class ValueNetwork(Network):
@@ -50,8 +62,8 @@ class ValueNetwork(Network):
     # -- symbolic -------------------------------------------------------------------------------------
 
     @abc.abstractmethod
-    def prediction(self, states: tf.Tensor, actions: tf.Tensor) -> tf.Tensor:
-        """Return q = Q(s, a), ``[B, 1]``, in training mode."""
+    def prediction(self, states: tf.Tensor, actions: tf.Tensor, training: bool = True) -> Prediction:
+        """Return Q(s, a) and the output that the loss is computed from."""
 
     def compute_gradients(self, states: tf.Tensor, actions: tf.Tensor, targets: tf.Tensor) -> td.GradientsAndVariables:
         """Return ``[(∂L/∂φ, variable)]`` of the loss L, by default 1/B Σ (Q(s, a) − y)², and of the decay ``l2``.
@@ -63,11 +75,11 @@ class ValueNetwork(Network):
             actions: ``[B, A]``; of a Q-network ``[B, 1]``, 0 to n − 1.
             targets: y, ``[B, 1]``.
         """
-        return self.td_gradients(self.prediction(states, actions), targets)
+        return self.td_gradients(self.prediction(states, actions).output, targets)
 
-    def td_gradients(self, q: tf.Tensor, targets: tf.Tensor) -> td.GradientsAndVariables:
-        """Same as :meth:`compute_gradients`, from the prediction q = Q(s, a) ``[B, 1]``."""
-        pairs = self.td_path(q, targets, self.trainable_variables)
+    def td_gradients(self, output: tf.Tensor, targets: tf.Tensor) -> td.GradientsAndVariables:
+        """Same as :meth:`compute_gradients`, from a :class:`Prediction`'s output: q = Q(s, a) ``[B, 1]``, or logits."""
+        pairs = self.td_path(output, targets, self.trainable_variables)
         return [self._decayed(*pair) for pair in pairs] if self.l2 and pairs else pairs
 
     def _start_backward(self, *args: Any, **options: Any) -> td.GradientsAndVariables:
@@ -91,8 +103,8 @@ class ValueNetwork(Network):
         """
 
         def step(states: tf.Tensor, actions: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
-            q = self.prediction(states, actions)
-            return self._step_after(self.td_path.loss(q, targets), self.td_gradients(q, targets))
+            output = self.prediction(states, actions).output
+            return self._step_after(self.td_path.loss(output, targets), self.td_gradients(output, targets))
 
         return float(self._run("train", step, *self._inputs(states, actions, targets)))
 

@@ -1,5 +1,7 @@
 """Gradient paths of one's own: each thing one can forget is one clear error, before anything is learned."""
 
+import warnings
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -91,3 +93,70 @@ def test_residual_gradient_refuses_a_fed_target(method, observation_space, actio
     with pytest.raises(UsageError, match="does not depend on them"):
         critic.compute_gradients(states, actions, critic.target(states, actions))
     assert critic.compute_gradients(states, actions, critic(states, actions))
+
+
+def climbing_down(actor, critic, states):
+    """The chain rule with its sign forgotten."""
+    return [(-gradient, variable) for gradient, variable in policy.chain_rule(actor, critic, states)]
+
+
+def meant(actor, critic, states):
+    return climbing_down(actor, critic, states)
+
+
+meant.sign_is_checked = False
+
+
+def towards_replayed(actor, critic, states, batch):
+    """Behaviour cloning that outweighs Q by far."""
+    actions = actor(states, training=True)
+    loss = 1e3 * tf.reduce_mean(tf.square(actions - batch.actions))
+    pairs = actor.policy_gradients(actions, critic.action_gradient(states, actions))
+    cloning = actor.optimizer.compute_gradients(loss, actor.trainable_variables)
+    return [(one + other, variable) for (one, variable), (other, _) in zip(pairs, cloning, strict=True)]
+
+
+def critics_kind_matters(actor, critic, states):
+    assert isinstance(critic, CriticNetwork)
+    return policy.chain_rule(actor, critic, states)
+
+
+@pytest.mark.parametrize("bounding", ["squashing", "inverting"])
+@pytest.mark.parametrize("td_target", ["stop_gradient", "placeholder"])
+def test_a_wrong_sign_is_warned_of_by_name_when_training_begins(bounding, td_target):
+    with pytest.warns(UserWarning, match="climbing_down"):
+        agent = updated(policy_gradient=climbing_down, bounding=bounding, td_target=td_target)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        agent.update(2)  # once is enough
+
+
+@pytest.mark.parametrize(
+    "path", [mine, meant, towards_replayed, critics_kind_matters, *policy.POLICY_GRADIENTS.values()]
+)
+def test_no_other_sign_is_warned_of(path):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        updated(policy_gradient=path)
+
+
+def test_the_check_leaves_training_as_it_is():
+    """A batch norm's statistics, too, whose training passes the check makes."""
+
+    def unchecked(actor, critic, states):
+        return mine(actor, critic, states)
+
+    unchecked.sign_is_checked = False
+    changes = {"norm": "batch", "bounding": "squashing", "critic_norm": "renorm"}
+    first, second = (updated(policy_gradient=path, **changes).get_parameters() for path in (mine, unchecked))
+    for name in first:
+        np.testing.assert_array_equal(first[name], second[name], err_msg=name)
+
+
+def test_a_path_reads_the_replayed_actions():
+    """Pulled towards the one replayed action, 1, far more than by Q, which begins near 0."""
+    agent = DDPG(SPACES, SMALL.replace(policy_gradient=towards_replayed, bounding="squashing"), seed=0)
+    agent.observe([0.5, 0.5], [1.0], 0.0, [0.0, 0.0], True, False)
+    before = agent.predict([0.5, 0.5])[0].item()
+    agent.update(1)
+    assert before < agent.predict([0.5, 0.5])[0].item()

@@ -1,0 +1,76 @@
+"""Does a policy path climb Q? One of the wrong sign runs without an error and trains the worst policy it can find."""
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from ddpg.gradients.policy import POLICY_GRADIENTS, Actor, Critic, apply_path, chain_rule
+from ddpg.gradients.td import GradientsAndVariables
+
+
+def is_checked(path: Callable) -> bool:
+    """Return whether the sign of ``path`` is checked: it is the user's own, and ``sign_is_checked`` is not False."""
+    return path not in POLICY_GRADIENTS.values() and getattr(path, "sign_is_checked", True)
+
+
+def climb_cosine(path: Callable, actor: Actor, critic: Critic, batch: Any) -> tf.Tensor:
+    """Return the cosine between the gradients of a policy path and of the chain rule, both for Q alone.
+
+    The path is built with Q and with −Q. Half the difference of the two gradients is the part that Q is responsible
+    for: terms without Q, such as behaviour cloning, cancel. The same is done with the chain rule. A path that climbs Q
+    has a positive cosine, exactly 1 if it is the chain rule times a positive number; NaN: the path ignores Q.
+
+    Args:
+        path: ``(actor, critic, states[, batch]) -> [(gradient, variable)]``.
+        actor, critic, batch: as for :func:`ddpg.gradients.policy.apply_path`.
+    """
+    own, reference = (_part_of_q(function, actor, critic, batch) for function in (path, chain_rule))
+    products = [tf.reduce_sum(own[name] * reference[name]) for name in reference]
+    lengths = [tf.linalg.global_norm(list(gradients.values())) for gradients in (own, reference)]
+    return tf.add_n(products) / (lengths[0] * lengths[1])
+
+
+def warn_of_wrong_sign(name: str, path: Callable, cosine: float, stacklevel: int) -> None:
+    """Warn if a path's gradient points away from the one that an optimiser descends; not if the path opts out.
+
+    Args:
+        name: the path's, for the message.
+        path: a TD or policy path; its attribute ``sign_is_checked = False`` opts out.
+        cosine: of the angle between the two gradients.
+        stacklevel: as for ``warnings.warn``, counted from the caller.
+    """
+    if cosine < 0 and getattr(path, "sign_is_checked", True):
+        warnings.warn(
+            f"path {name!r} points away from the gradient that an optimiser descends (cosine {cosine:.3f}): its "
+            "sign is wrong, and training would make Q smaller or the loss larger; return -∇J of a policy and ∂L/∂φ of "
+            "a critic, or set the path's attribute sign_is_checked = False where that is meant",
+            stacklevel=stacklevel + 1,
+        )
+
+
+class _Negated:
+    """A critic with −Q in place of Q; everything else is the critic's own."""
+
+    def __init__(self, critic: Critic):
+        self._critic = critic
+
+    def __call__(self, *arguments: Any, **options: Any) -> tf.Tensor:
+        return -self._critic(*arguments, **options)
+
+    def action_gradient(self, states: tf.Tensor, actions: tf.Tensor) -> tf.Tensor:
+        return -self._critic.action_gradient(states, actions)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._critic, name)
+
+
+def _part_of_q(path: Callable, actor: Actor, critic: Critic, batch: Any) -> dict[str, tf.Tensor]:
+    """Return half the difference of a path's gradients with Q and with −Q, by the variable's name."""
+    first, second = (_by_name(apply_path(path, actor, value, batch)) for value in (critic, _Negated(critic)))
+    return {name: (first[name] - second[name]) / 2 for name in first}
+
+
+def _by_name(pairs: GradientsAndVariables) -> dict[str, tf.Tensor]:
+    return {variable.name: tf.convert_to_tensor(gradient) for gradient, variable in pairs}
