@@ -1,9 +1,9 @@
-"""Arrays in safetensors files, checked against the manifest before they are read.
+"""Write arrays to safetensors files, and read them back after checking them against the manifest.
 
-A file is eight bytes with the length of a header, the header (JSON: dtype, shape and place of every array), and the
-arrays one after another, little-endian (https://huggingface.co/docs/safetensors). Its own library writes such files
-too; here they are written and read piece by piece, so that a replay memory is never held twice, its checksum is made on
-the way, and what a disk says stays an ``OSError``.
+A file is eight bytes with the length of a header, the header (JSON: dtype, shape and offsets of every array), and the
+arrays one after another, little-endian (https://huggingface.co/docs/safetensors). The format's own library is not used:
+here files are written and read in chunks, so that a replay buffer is never held in memory twice, the checksum is
+computed in the same pass, and errors of the disk stay an ``OSError``.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ from ddpg.checkpoints.manifest import REPLAY, ArraySpec, Table
 from ddpg.checkpoints.safe_json import convert, refusal
 from ddpg.errors import FileFault, UsageError, with_filename
 
-CHUNK = 1 << 22  # bytes that are checked, written or read at a time
+CHUNK = 1 << 22  # bytes that are written or read at a time
 
 _CODES = {"float32": "F32", "float64": "F64", "uint8": "U8", "int32": "I32", "int64": "I64"}
 
@@ -35,27 +35,27 @@ class _Entry(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def describe(arrays: dict[str, np.ndarray]) -> dict[str, dict[str, Any]]:
-    """Return the table of some arrays for the manifest."""
+    """Return dtype and shape of every array, as the manifest lists them."""
     return {name: {"dtype": array.dtype.name, "shape": list(array.shape)} for name, array in arrays.items()}
 
 
 def check_finite(group: str, arrays: dict[str, np.ndarray]) -> None:
-    """Refuse what :func:`read` would refuse.
+    """Refuse arrays that :func:`read` would refuse.
 
     Raises:
-        UsageError: an array holds NaN or infinity.
+        UsageError: if an array holds NaN or infinity.
     """
     for name, array in arrays.items():
-        if (place := _not_finite(array)) is not None:
+        if (place := _first_not_finite(array)) is not None:
             raise UsageError(
-                f"{group} {name}{list(place)} is {array[place]}, which a checkpoint does not hold: training diverged; "
+                f"{group} {name}{list(place)} is {array[place]}, which is never saved: training diverged; "
                 "go back to an earlier checkpoint, and lower the learning rate or scale the rewards down"
             )
 
 
 def write(path: Path, arrays: dict[str, np.ndarray]) -> str:
-    """Write some arrays to a new file, down to the disk, and return its SHA-256."""
-    # The widest first: so each begins at a whole number of its words.
+    """Write arrays to a new file, flush it to disk, and return its SHA-256."""
+    # The widest dtype first, so that each array is aligned to its own item size.
     ordered = sorted(arrays.items(), key=lambda item: (-item[1].itemsize, item[0]))
     ends = list(itertools.accumulate(array.nbytes for _, array in ordered))
     header = {
@@ -66,7 +66,9 @@ def write(path: Path, arrays: dict[str, np.ndarray]) -> str:
     text += b" " * (-len(text) % 8)
     checksum = hashlib.sha256()
     with with_filename(path), path.open("wb") as file:
-        for piece in itertools.chain((len(text).to_bytes(8, "little"), text), *map(_bytes, dict(ordered).values())):
+        for piece in itertools.chain(
+            (len(text).to_bytes(8, "little"), text), *map(_little_endian, dict(ordered).values())
+        ):
             checksum.update(piece)
             file.write(piece)
         file.flush()
@@ -75,14 +77,19 @@ def write(path: Path, arrays: dict[str, np.ndarray]) -> str:
 
 
 def read(path: Path, table: Table, checksum: str) -> dict[str, np.ndarray]:
-    """Return the arrays of a file that are what ``table`` says, and finite.
+    """Return the arrays of a file.
+
+    Args:
+        path: the file.
+        table: dtype and shape of every array, by name.
+        checksum: the SHA-256 of the file.
 
     Raises:
-        FileFault: they are not, or the file is none of ours.
-        FileNotFoundError: nothing is there.
+        FileFault: if the file does not match ``table`` or ``checksum``, or an array holds NaN or infinity.
+        FileNotFoundError: if ``path`` does not exist.
     """
     expected = sum(array.nbytes for array in table.values())
-    # A header is one JSON object with a line for each array; it is padded to whole words.
+    # An upper bound: the header is one JSON object with an entry for each array, padded to eight bytes.
     longest = 1024 + sum(len(json.dumps(name)) + 256 for name in table)
     with safe_json.open_regular_file(path) as (file, size):
         if not expected <= size <= expected + longest:
@@ -93,12 +100,12 @@ def read(path: Path, table: Table, checksum: str) -> dict[str, np.ndarray]:
         head = file.read(8)
         header = file.read(min(int.from_bytes(head, "little"), longest))
         found.update(head + header)
-        refused, places = None, []
+        refused, names = None, []
         try:
-            places = _places(path, head, header, size, table)
-        except UsageError as error:  # said unless it is the checksum's fault
+            names = _ordered_names(path, head, header, size, table)
+        except UsageError as error:  # raised below, unless the checksum shows that the file is damaged
             refused = error
-        arrays = {name: _filled(path, file, table[name], found) for name in places}
+        arrays = {name: _read_array(path, file, table[name], found) for name in names}
         while piece := file.read(CHUNK):
             found.update(piece)
     if found.hexdigest() != checksum:
@@ -106,26 +113,26 @@ def read(path: Path, table: Table, checksum: str) -> dict[str, np.ndarray]:
     if refused is not None:
         raise refused
     for name, array in arrays.items():
-        if (place := _not_finite(array)) is not None:
+        if (place := _first_not_finite(array)) is not None:
             raise refusal(f"{path}: {name!r}{list(place)}", array[place], "a finite number")
     return arrays
 
 
 def check_position(path: Path, arrays: dict[str, np.ndarray], capacity: int) -> None:
-    """Refuse a replay memory whose next write is not behind its newest row: its end, unless it is full."""
+    """Refuse a replay buffer whose write position is not behind its newest row: at its end, until it is full."""
     assert set(arrays) >= set(REPLAY)
     rows, position = len(arrays["rewards"]), int(arrays["position"])
     if rows < capacity and position != rows:
-        raise refusal(f"{path}: position", position, f"{rows}, behind the last of the rows")
+        raise refusal(f"{path}: position", position, f"{rows}, behind the last row")
     if rows == capacity and not 0 <= position < rows:
-        raise refusal(f"{path}: position", position, f"one of the {rows} rows")
+        raise refusal(f"{path}: position", position, f"a row from 0 to {rows - 1}")
 
 
-def _places(path: Path, head: bytes, header: bytes, size: int, table: Table) -> list[str]:
-    """Return the names of the arrays in the order in which they lie in the file.
+def _ordered_names(path: Path, head: bytes, header: bytes, size: int, table: Table) -> list[str]:
+    """Return the names of the arrays in their order in the file.
 
     Raises:
-        UsageError: the header is not that of ``table``'s arrays, one behind the other.
+        UsageError: if the header does not list the arrays of ``table``, one directly behind the other.
     """
     length = int.from_bytes(head, "little")
     if len(head) < 8 or length != len(header):
@@ -148,8 +155,8 @@ def _places(path: Path, head: bytes, header: bytes, size: int, table: Table) -> 
     return [name for name, _ in ordered]
 
 
-def _filled(path: Path, file: BufferedReader, spec: ArraySpec, checksum: Any) -> np.ndarray:
-    """Return the next array of a file; its bytes count towards ``checksum``."""
+def _read_array(path: Path, file: BufferedReader, spec: ArraySpec, checksum: Any) -> np.ndarray:
+    """Read the next array of a file, and update ``checksum`` with its bytes."""
     data = np.empty(spec.nbytes, np.uint8)
     for start in range(0, len(data), CHUNK):
         piece = data[start : start + CHUNK].data
@@ -160,25 +167,25 @@ def _filled(path: Path, file: BufferedReader, spec: ArraySpec, checksum: Any) ->
     return np.asarray(data.view(dtype.newbyteorder("<")).reshape(spec.shape), dtype)
 
 
-def _pieces(array: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
-    """Yield an array's rows by the chunk, and the number of the first one of each."""
+def _row_chunks(array: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+    """Yield an array in chunks of rows, each with the index of its first row."""
     if array.size:
         count = max(1, CHUNK * len(array) // array.nbytes)
         for start in range(0, len(array), count):
             yield start, array[start : start + count]
 
 
-def _bytes(array: np.ndarray) -> Iterator[bytes | memoryview]:
-    """Yield what lies in a file for an array: its memory, row by row, whatever the strides say, little-endian."""
-    for _, piece in _pieces(np.atleast_1d(array)):
+def _little_endian(array: np.ndarray) -> Iterator[bytes | memoryview]:
+    """Yield the bytes of an array as they are in the file: row-major, little-endian, whatever its strides."""
+    for _, piece in _row_chunks(np.atleast_1d(array)):
         yield np.ascontiguousarray(piece, array.dtype.newbyteorder("<")).reshape(-1).view(np.uint8).data
 
 
-def _not_finite(array: np.ndarray) -> tuple[int, ...] | None:
+def _first_not_finite(array: np.ndarray) -> tuple[int, ...] | None:
     """Return the index of the first NaN or infinity, if any."""
     if array.dtype.kind != "f":
         return None
-    for start, piece in _pieces(np.atleast_1d(array)):
+    for start, piece in _row_chunks(np.atleast_1d(array)):
         finite = np.isfinite(piece)
         if not finite.all():
             first, *rest = np.argwhere(~finite)[0].tolist()

@@ -1,4 +1,4 @@
-"""Replace small files atomically: written aside, flushed to disk, renamed into place."""
+"""Replace small files atomically: write to a temporary file beside, flush it to disk, rename it into place."""
 
 import io
 import os
@@ -8,20 +8,20 @@ from typing import Any, Protocol
 from ddpg.errors import UsageError
 
 
-class Drawn(Protocol):
-    """A figure of matplotlib's."""
+class Figure(Protocol):
+    """The one method of a matplotlib figure that is used here."""
 
     def savefig(self, fname: Any, *, format: str) -> None:
-        """Write it to a file."""
+        """Write the figure to a file."""
 
 
 def write_text(path: Path, text: str) -> None:
-    """Replace the file at ``path`` by ``text``; a kill or a full disk leaves the old one or the new one."""
+    """Replace the file at ``path`` by ``text``; a kill or a full disk leaves either the old or the new one."""
     write_bytes(path, text.encode())
 
 
 def write_bytes(path: Path, data: bytes) -> None:
-    """Replace the file at ``path`` by ``data``, as :func:`write_text`."""
+    """Replace the file at ``path`` by ``data``, with the guarantee of :func:`write_text`."""
     aside = path.with_name(f".{path.name}.ddpg-writing")
     try:
         with aside.open("wb") as file:
@@ -31,16 +31,16 @@ def write_bytes(path: Path, data: bytes) -> None:
     except BaseException as error:
         aside.unlink(missing_ok=True)
         if isinstance(error, OSError):
-            error.filename = str(path)  # what was asked for, not the name aside
+            error.filename = str(path)  # the name that the caller knows, not the temporary one
         raise
     os.replace(aside, path)
 
 
 def check_figure(path: str | Path) -> Path:
-    """Return ``path`` if a picture can be written there.
+    """Return ``path`` if a figure can be written there.
 
     Raises:
-        UsageError: another kind of file, or no directory for it.
+        UsageError: if the suffix is none of .png, .pdf and .svg, or the directory does not exist.
     """
     path = Path(path)
     if path.suffix.lower() not in ("", ".png", ".pdf", ".svg") or not path.absolute().parent.is_dir():
@@ -48,9 +48,9 @@ def check_figure(path: str | Path) -> Path:
     return path
 
 
-def write_figure(path: Path, figure: Drawn) -> Path:
-    """Replace the picture at ``path``, of the format that its name ends with (none: PNG), and return the path."""
-    drawn = io.BytesIO()
-    figure.savefig(drawn, format=path.suffix[1:].lower() or "png")
-    write_bytes(path, drawn.getvalue())
+def write_figure(path: Path, figure: Figure) -> Path:
+    """Replace the figure at ``path`` in the format of its suffix (PNG without one), and return the path."""
+    encoded = io.BytesIO()
+    figure.savefig(encoded, format=path.suffix[1:].lower() or "png")
+    write_bytes(path, encoded.getvalue())
     return path

@@ -1,11 +1,11 @@
 """Write and read checkpoints: directories of plain data, written aside and renamed into place.
 
-    manifest.json           what it is, the configuration, the spaces, counters, tables of arrays, SHA-256 of every file
+    manifest.json           kind, configuration, spaces, counters, dtype and shape of every array, SHA-256 of every file
     <group>.safetensors     arrays by name
 
-Reading one executes nothing: safetensors and JSON hold data only. A kill at any moment leaves either the
-old directory or the new one; a flipped byte is refused by its checksum, in the manifest by its own. What
-:mod:`ddpg.checkpoints.manifest` says of types, ranges and sizes holds for whatever :func:`read` returns.
+Reading executes no code: safetensors and JSON hold data only. A kill at any moment leaves either the old directory or
+the new one. Checksums reveal a flipped byte, in the manifest too. Whatever :func:`read` returns has the types, ranges
+and sizes that :mod:`ddpg.checkpoints.manifest` checks.
 """
 
 import os
@@ -27,22 +27,23 @@ Groups = dict[str, dict[str, np.ndarray]]
 
 
 def write(path: str | Path, manifest: dict[str, Any], groups: Groups) -> Path:
-    """Write a checkpoint at ``path``: where nothing is, in an empty directory, or in place of a checkpoint.
+    """Write a checkpoint at ``path``: a new path, an empty directory, or over an earlier checkpoint.
 
-    Everything is written to a directory beside it, array by array, and flushed to the disk first, so a full disk or
-    a kill leaves what was there before. Replacing takes two renames; between them :func:`read` finds the old one.
+    Everything is first written to a staging directory beside ``path``, array by array, and flushed to disk, so a full
+    disk or a kill leaves the earlier checkpoint. Replacing takes two renames; between them :func:`read` finds the
+    earlier one.
 
     Returns:
         The path.
 
     Args:
-        path: where.
-        manifest: the fields of :mod:`ddpg.checkpoints.manifest` but those that tell of the files.
-        groups: arrays by the name of their file.
+        path: the directory.
+        manifest: the fields of :mod:`ddpg.checkpoints.manifest`, except those that describe the files.
+        groups: arrays by name, by the name of their file.
 
     Raises:
-        UsageError: anything else is at ``path``, or :func:`read` would refuse what is to be written: a field out of
-            its range, NaN in an array. Nothing is written or removed then.
+        UsageError: if anything else is at ``path``, or :func:`read` would refuse the result, because a field is out of
+            range or an array holds NaN. Nothing is written or removed then.
     """
     path = Path(path)
     target_dir.check_target(path)
@@ -50,17 +51,17 @@ def write(path: str | Path, manifest: dict[str, Any], groups: Groups) -> Path:
         array_files.check_finite(group, arrays)
     files = {f"{group}.safetensors": arrays for group, arrays in groups.items()}
     manifest = {**manifest, "arrays": {group: array_files.describe(arrays) for group, arrays in groups.items()}}
-    manifests.seal({**manifest, "sha256": dict.fromkeys(files, "0" * 64)})  # refuses what cannot be read again
-    target = path.resolve()  # a working directory that is replaced has no name for a moment
+    manifests.seal({**manifest, "sha256": dict.fromkeys(files, "0" * 64)})  # refuses early what could not be read again
+    target = path.resolve()  # while the working directory is replaced, relative paths lead nowhere
     aside, old = target_dir.staging_path(target), target_dir.backup_path(target)
     target.parent.mkdir(parents=True, exist_ok=True)
     target_dir.remove_staging(aside)
     try:
         aside.mkdir()
         checksums = {name: array_files.write(aside / name, arrays) for name, arrays in files.items()}
-        _write_through(aside / MANIFEST, manifests.seal({**manifest, "sha256": checksums}))
+        _write_durably(aside / MANIFEST, manifests.seal({**manifest, "sha256": checksums}))
         _sync_directory(aside)
-        target_dir.check_target(target)  # what came there in the meantime stays, too
+        target_dir.check_target(target)  # a file that has appeared there meanwhile stays
     except BaseException:
         target_dir.remove_staging(aside)
         raise
@@ -71,11 +72,11 @@ def write(path: str | Path, manifest: dict[str, Any], groups: Groups) -> Path:
 
 
 def read(path: str | Path, *, only: set[str] | None = None) -> tuple[dict[str, Any], Groups]:
-    """Read the checkpoint at ``path``; of its groups, only those named.
+    """Read the checkpoint at ``path``; ``only`` names the groups of arrays to read, by default all.
 
     Raises:
-        UsageError: nothing there, not a checkpoint, another format, a damaged file, or one that says what no agent
-            would have saved.
+        UsageError: if there is no checkpoint, it has another format, a file is damaged, or a value is one that no agent
+            could have saved.
     """
     manifest, tables, path = _read_manifest(Path(path))
     groups = {}
@@ -93,23 +94,23 @@ def read(path: str | Path, *, only: set[str] | None = None) -> tuple[dict[str, A
 
 
 def find(path: str | Path, which: str = "latest") -> Path:
-    """Return the checkpoint meant by ``path``: itself, or one of a run directory.
+    """Return the checkpoint that ``path`` refers to: itself, or one in a run directory.
 
     Args:
         path: a checkpoint, or a run directory with ``checkpoints/<timesteps>/``.
         which: in a run directory: ``"latest"``, ``"best"``, or a number of timesteps.
 
     Raises:
-        UsageError: neither, or no such checkpoint in the run.
+        UsageError: if ``path`` is neither, or the run has no such checkpoint.
     """
     path = Path(path)
-    if _is_there(path):
+    if _is_checkpoint(path):
         return path
     folder = path / "checkpoints"
-    numbered = sorted((int(entry.name), entry) for entry in _entries(folder) if entry.name.isdecimal())
+    numbered = sorted((int(entry.name), entry) for entry in _checkpoints_in(folder) if entry.name.isdecimal())
     if which == "latest" and numbered:
         return numbered[-1][1]
-    if which == "best" and _is_there(folder / "best"):
+    if which == "best" and _is_checkpoint(folder / "best"):
         return folder / "best"
     chosen = [entry for steps, entry in numbered if str(steps) == str(which)]
     if chosen:
@@ -132,7 +133,7 @@ def _read_manifest(path: Path) -> tuple[dict[str, Any], dict[str, manifests.Tabl
         raise UsageError(f"no checkpoint at {brief(str(path))}: it has no {MANIFEST}") from None
 
 
-def _write_through(path: Path, data: bytes) -> None:
+def _write_durably(path: Path, data: bytes) -> None:
     with with_filename(path), path.open("wb") as file:
         file.write(data)
         file.flush()
@@ -149,9 +150,9 @@ def _sync_directory(path: Path) -> None:
         os.close(descriptor)
 
 
-def _is_there(path: Path) -> bool:
+def _is_checkpoint(path: Path) -> bool:
     return (path / MANIFEST).exists() or (target_dir.backup_path(path) / MANIFEST).exists()
 
 
-def _entries(folder: Path) -> list[Path]:
+def _checkpoints_in(folder: Path) -> list[Path]:
     return [entry for entry in folder.iterdir() if (entry / MANIFEST).exists()] if folder.is_dir() else []

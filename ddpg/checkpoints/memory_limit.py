@@ -1,4 +1,4 @@
-"""How much memory this process may use."""
+"""How much memory this process may use, so that a checkpoint larger than that is refused before it is read."""
 
 import os
 import sys
@@ -9,21 +9,21 @@ _UNKNOWN = 1 << 62
 
 
 def memory_limit() -> int:
-    """Return the bytes of memory that this process may have, or more than anything has where nobody says.
+    """Return the bytes of memory that this process may use, or a large sentinel where no limit is known.
 
-    The least of the machine's memory, what is in use or not, the container's limit and the process's own.
+    It is the least of the machine's memory (used or free), the container's limit and the process's own limit.
     """
-    return min(_physical(), _of_container(), _of_process())
+    return min(_machine_memory(), _container_limit(), _process_limit())
 
 
-def _physical() -> int:
+def _machine_memory() -> int:
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):
         return _UNKNOWN
 
 
-def _of_container() -> int:
+def _container_limit() -> int:
     for path in _LIMITS:
         try:
             return int(Path(path).read_text(encoding="ascii"))
@@ -32,7 +32,7 @@ def _of_container() -> int:
     return _UNKNOWN
 
 
-def _of_process() -> int:
+def _process_limit() -> int:
     if sys.platform == "win32":
         return _UNKNOWN
     import resource

@@ -1,12 +1,13 @@
-"""Read JSON files of unknown origin: regular files of bounded size and depth, checked against types."""
+"""Read JSON files of unknown origin safely: bounded in size and depth, and checked against a schema with msgspec."""
 
 import contextlib
+import hashlib
 import json
 import os
 import re
 import reprlib
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from io import BufferedReader
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,8 +16,8 @@ import msgspec
 
 from ddpg.errors import FileFault
 
-LARGEST = 1 << 20  # bytes of a manifest: room for ten thousand arrays; parsed it takes less than 50 MB
-DEPTH = 12  # a manifest is 7 deep: a shape, of a box, in a tuple, in a tuple
+LARGEST = 1 << 20  # bytes of a file: enough for a manifest of ten thousand arrays; parsing takes less than 50 MB
+DEPTH = 12  # levels of nesting; a manifest has 7: the shape of a box in a tuple in a tuple
 DIGITS = 39  # of 2^128 - 1, the largest number in the state of a random generator
 
 ADVICE = "take another checkpoint"
@@ -27,7 +28,7 @@ _brief.maxstring = _brief.maxother = _brief.maxlong = 60
 
 
 def refusal(where: str, value: Any, expected: str) -> FileFault:
-    """Return the error of a value that is not what a checkpoint holds there, in one line."""
+    """Return a one-line error: the field ``where`` holds ``value``, and what was ``expected``."""
     return FileFault(f"{printable(where)} is {short_repr(value)}, expected {expected}; {ADVICE}")
 
 
@@ -37,22 +38,22 @@ def short_repr(value: Any) -> str:
 
 
 def one_line(text: str) -> str:
-    """Return what a message says of a file: printable, shortened where it is long."""
+    """Return text from a file for a message: printable, at most 300 characters."""
     return printable(text if len(text) <= 300 else f"{text[:300]}...")
 
 
 def printable(text: str) -> str:
-    """Return ``text`` with everything escaped that is no letter, sign or space: line breaks, control sequences."""
+    """Return ``text`` with line breaks, control sequences and other unprintable characters escaped."""
     return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 @contextlib.contextmanager
 def open_regular_file(path: Path) -> Iterator[tuple[BufferedReader, int]]:
-    """Open a regular file and yield it with its size: no link, device or pipe, which may block or never end.
+    """Open a regular file and yield it with its size; links, devices and pipes are refused, as they may never end.
 
     Raises:
-        FileFault: something else is there, or it cannot be read.
-        FileNotFoundError: nothing is there.
+        FileFault: if ``path`` is no regular file, or cannot be read.
+        FileNotFoundError: if ``path`` does not exist.
     """
     try:
         expected = os.lstat(path)
@@ -70,11 +71,11 @@ def open_regular_file(path: Path) -> Iterator[tuple[BufferedReader, int]]:
 
 
 def read_json(path: Path) -> Any:
-    """Return what the JSON file at ``path`` holds.
+    """Return the parsed JSON file at ``path``.
 
     Raises:
-        FileFault: not a regular file, a large one, or not JSON as :func:`parse` takes it.
-        FileNotFoundError: nothing is there.
+        FileFault: if it is no regular file, is larger than ``LARGEST``, or :func:`parse_json` refuses it.
+        FileNotFoundError: if ``path`` does not exist.
     """
     with open_regular_file(path) as (file, size):
         if size > LARGEST:
@@ -83,22 +84,22 @@ def read_json(path: Path) -> Any:
 
 
 def parse_json(where: str, data: bytes) -> Any:
-    """Return the values of UTF-8 JSON: finite numbers, no key twice, a dozen levels.
+    """Parse UTF-8 JSON whose numbers are finite, whose keys are unique and which is nested at most ``DEPTH`` deep.
 
     Raises:
-        FileFault: it is something else.
+        FileFault: if ``data`` is anything else; ``where`` names its origin.
     """
     try:
         _check_nesting(data)
         text = data.decode()
         document = json.loads(
             text,
-            object_pairs_hook=_unique,
-            parse_constant=_no_number,
-            parse_float=_finite,
-            parse_int=_whole,
+            object_pairs_hook=_unique_keys,
+            parse_constant=_refuse_constant,
+            parse_float=_parse_finite,
+            parse_int=_parse_int,
         )
-        if "\\ud" in text.lower():  # half of a character may be written, but is no text
+        if "\\ud" in text.lower():  # an escaped lone surrogate parses, but is no text
             json.dumps(document, ensure_ascii=False).encode()
         return document
     except (ValueError, RecursionError) as error:
@@ -106,8 +107,15 @@ def parse_json(where: str, data: bytes) -> Any:
 
 
 def canonical_json(document: Any) -> bytes:
-    """Return JSON values as the bytes that stand for them, whatever their order and spacing in a file."""
+    """Return JSON values as canonical bytes: the same for any order of keys and any spacing in a file."""
     return json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+
+
+def document_sha256(document: Mapping[str, Any], checksum_field: str) -> str:
+    """Return the SHA-256 of all fields of a JSON object except the one that holds this checksum."""
+    return hashlib.sha256(
+        canonical_json({name: value for name, value in document.items() if name != checksum_field})
+    ).hexdigest()
 
 
 def _check_regular(path: Path, status: os.stat_result) -> None:
@@ -121,7 +129,7 @@ def _kind(mode: int) -> str:
 
 
 def _check_nesting(data: bytes) -> None:
-    """Refuse deep nesting before anything is parsed, with a few passes over the bytes."""
+    """Refuse deep nesting before parsing, since the parser recurses."""
     strings = data.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
     brackets = b"".join(strings[::2]).translate(None, _ALL_BUT_BRACKETS)
     for _ in range(DEPTH):
@@ -130,7 +138,7 @@ def _check_nesting(data: bytes) -> None:
         raise ValueError(f"its brackets do not match, or are nested deeper than {DEPTH}")
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     document = dict(pairs)
     if len(document) < len(pairs):
         seen: set[str] = set()
@@ -139,28 +147,28 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return document
 
 
-def _no_number(name: str) -> None:
+def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is no number")
 
 
-def _finite(text: str) -> float:
+def _parse_finite(text: str) -> float:
     value = float(text)
     if value in (float("inf"), -float("inf")):
         raise ValueError(f"{short_repr(text)} is beyond the range of floats")
     return value
 
 
-def _whole(text: str) -> int:
+def _parse_int(text: str) -> int:
     if len(text.lstrip("-")) > DIGITS:
         raise ValueError(f"the number {short_repr(text)} has more than {DIGITS} digits")
     return int(text)
 
 
 def convert(where: str, value: Any, kind: Any) -> Any:
-    """Return ``value`` as ``kind``, of which it must be exactly: no text for a number, no unknown field.
+    """Return ``value`` as the msgspec type ``kind``, strictly: no text for a number, no unknown field.
 
     Raises:
-        FileFault: it is not; names the field below ``where``, its value, and what was expected.
+        FileFault: if it does not match; the message names the field below ``where``, its value and what was expected.
     """
     try:
         return msgspec.convert(value, kind, strict=True)
@@ -173,12 +181,12 @@ def convert(where: str, value: Any, kind: Any) -> Any:
 
 
 def one_of(*names: str) -> Any:
-    """Return the type of one of these words; what is wrong is then told with all of them."""
+    """Return the type of a string that is one of ``names``; the error message lists them all."""
     return Annotated[str, msgspec.Meta(pattern=rf"^({'|'.join(names)})\Z")]
 
 
 def _at(value: Any, place: str) -> Any:
-    """Return what is at a place such as ``.spaces[0].n``, or as far down as it can be followed."""
+    """Return the value at a path such as ``.spaces[0].n``, or at the deepest part of the path that exists."""
     for name, index in re.findall(r"\.(\w+)|\[(\d+)\]", place):
         try:
             value = value[name] if name else value[int(index)]

@@ -1,4 +1,4 @@
-"""Spaces as JSON values and back, checked before anything of their size is allocated."""
+"""Convert gymnasium spaces to JSON values and back; a description is checked before anything is allocated for it."""
 
 import math
 from typing import Annotated, Any, TypeAlias
@@ -24,7 +24,7 @@ Bounds: TypeAlias = bool | int | float | None
 
 
 class Box(msgspec.Struct, tag="Box", tag_field="type", forbid_unknown_fields=True):
-    """``low`` and ``high`` are a list of all bounds in order, or one number for all; ``null`` is infinite."""
+    """``low`` and ``high`` hold every bound in order, or one number for all; ``null`` means infinite."""
 
     shape: Annotated[list[Annotated[int, msgspec.Meta(ge=0, le=LARGEST)]], msgspec.Meta(max_length=32)]
     dtype: one_of(*DTYPES)  # type: ignore[valid-type]
@@ -33,26 +33,26 @@ class Box(msgspec.Struct, tag="Box", tag_field="type", forbid_unknown_fields=Tru
 
 
 class Discrete(msgspec.Struct, tag="Discrete", tag_field="type", forbid_unknown_fields=True):
-    """``n`` numbers from ``start`` on; a file without ``dtype`` is of 64 bits."""
+    """``n`` integers from ``start`` on; without ``dtype`` they have 64 bits."""
 
     n: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
     start: Annotated[int, msgspec.Meta(ge=-_SAFE, le=_SAFE)]
     dtype: one_of(*WHOLE) = "int64"  # type: ignore[valid-type]
 
 
-Several: TypeAlias = Annotated["list[Space]", msgspec.Meta(min_length=1, max_length=1024)]
+_Spaces: TypeAlias = Annotated["list[Space]", msgspec.Meta(min_length=1, max_length=1024)]
 
 
 class Tuple(msgspec.Struct, tag="Tuple", tag_field="type", forbid_unknown_fields=True):
-    """One element of each."""
+    """One element of each space."""
 
-    spaces: Several
+    spaces: _Spaces
 
 
 class OneOf(msgspec.Struct, tag="OneOf", tag_field="type", forbid_unknown_fields=True):
-    """An element of one of them."""
+    """One element of one of the spaces."""
 
-    spaces: Several
+    spaces: _Spaces
 
 
 Space: TypeAlias = Box | Discrete | Tuple | OneOf
@@ -66,7 +66,7 @@ def describe_space(space: gym.spaces.Space) -> dict[str, Any]:
     if isinstance(space, (gym.spaces.Tuple, gym.spaces.OneOf)):
         return {"type": type(space).__name__, "spaces": [describe_space(part) for part in space.spaces]}
     if not isinstance(space, gym.spaces.Box):
-        raise UsageError(f"space {space} is no Box, Discrete, Tuple or OneOf; a checkpoint cannot describe it")
+        raise UsageError(f"space {space} cannot be saved; expected a Box, a Discrete, or a Tuple or OneOf of them")
 
     def bounds(values: np.ndarray) -> list | float | None:
         listed = [value if np.isfinite(value) else None for value in values.reshape(-1).tolist()]
@@ -85,25 +85,25 @@ def restore_space(description: dict[str, Any], where: str = "the space") -> gym.
     """Return the space of :func:`describe_space`.
 
     Raises:
-        UsageError: another kind of space or number, bounds that are not of its shape and dtype, or an element of more
-            than 8 MiB; ``where`` names it.
+        UsageError: if the description is of another kind of space, its bounds do not fit its shape and dtype, or an
+            element has more than ``LARGEST`` bytes; ``where`` names the space in the message.
     """
-    return _made(where, check_space(where, description))
+    return _build(where, check_space(where, description))
 
 
 def check_space(where: str, description: Any) -> Space:
-    """Return the description of a space that :func:`restore_space` can make, without making it."""
+    """Check that :func:`restore_space` can build the space, without building it, and return the description."""
     space = convert(where, description, Space)
-    if _bytes(space) > LARGEST:
+    if _element_bytes(space) > LARGEST:
         raise refusal(where, description, f"elements of at most {LARGEST} bytes")
     _check_bounds(where, space)
     return space
 
 
-def _bytes(space: Space) -> int:
+def _element_bytes(space: Space) -> int:
     if isinstance(space, Box):
         return math.prod(space.shape) * np.dtype(space.dtype).itemsize
-    return 8 if isinstance(space, Discrete) else sum(map(_bytes, space.spaces))
+    return 8 if isinstance(space, Discrete) else sum(map(_element_bytes, space.spaces))
 
 
 def _check_bounds(where: str, space: Space) -> None:
@@ -134,10 +134,10 @@ def _check_bounds(where: str, space: Space) -> None:
         raise refusal(f"{where}.low", space.low, f"nowhere more than high, {space.high}")
 
 
-def _made(where: str, space: Space) -> gym.spaces.Space:
+def _build(where: str, space: Space) -> gym.spaces.Space:
     if isinstance(space, Discrete):
         try:
-            return gym.spaces.Discrete(space.n, start=space.start, **_of(space.dtype))
+            return gym.spaces.Discrete(space.n, start=space.start, **_dtype_argument(space.dtype))
         except TypeError:  # older versions of gymnasium have no other than 64 bits
             raise UsageError(
                 f"{where}: a Discrete space of dtype {space.dtype} needs a newer gymnasium than {gym.__version__}"
@@ -147,10 +147,10 @@ def _made(where: str, space: Space) -> gym.spaces.Space:
         low, high = _array(space, space.low, -np.inf), _array(space, space.high, np.inf)
         return gym.spaces.Box(low, high, shape, dtype.type)
     kind = gym.spaces.Tuple if isinstance(space, Tuple) else gym.spaces.OneOf
-    return kind([_made(where, part) for part in space.spaces])
+    return kind([_build(where, part) for part in space.spaces])
 
 
-def _of(dtype: str) -> dict[str, Any]:
+def _dtype_argument(dtype: str) -> dict[str, Any]:
     return {} if dtype == "int64" else {"dtype": np.dtype(dtype).type}
 
 

@@ -1,4 +1,4 @@
-"""Where a checkpoint may be written: nothing that is not ours is ever removed."""
+"""Where a checkpoint may be written: only an earlier checkpoint is ever replaced, and no other file is removed."""
 
 import os
 import re
@@ -12,42 +12,50 @@ _NAMES = {".DS_Store", "Thumbs.db", "desktop.ini"}
 
 
 def is_litter(name: str) -> bool:
-    """Tell whether a file manager of macOS or Windows gives such a name to files of its own."""
+    """Return whether file managers of macOS or Windows give this name to files that they create on their own."""
     return name in _NAMES or name.startswith("._")
 
 
-_ALLOWED = "a checkpoint is written to a path where nothing is, to an empty directory, or over another checkpoint"
+_ALLOWED = "a checkpoint is written to a new path, to an empty directory, or over another checkpoint"
 _FILE = re.compile(r"[\w.-]+\.safetensors")
 
 
 def staging_path(path: Path) -> Path:
-    """Return where a checkpoint for ``path`` is written before it is complete."""
+    """Return the directory in which a checkpoint for ``path`` is written until it is complete."""
     return _beside(path, "writing")
 
 
 def backup_path(path: Path) -> Path:
-    """Return where the checkpoint at ``path`` is kept while the new one takes its place."""
+    """Return the directory to which the checkpoint at ``path`` moves while the new one takes its place."""
     return _beside(path, "old")
 
 
-def check_target(path: Path) -> None:
-    """Refuse a path where something else than a checkpoint would be lost, or stand in the way.
+def check_can_be_created(path: Path, allowed: str) -> None:
+    """Refuse a symbolic link, and a path below a file; ``allowed`` says in the message where writing is possible.
 
     Raises:
-        UsageError: a file, a symbolic link, a directory that holds anything but a checkpoint, one that cannot be
-            made, or a directory beside it that has the name of one of ours and other things in it.
+        UsageError: if ``path`` is one of them.
     """
     if path.is_symlink():
-        raise _refusal(path, f"is a symbolic link to {os.readlink(path)!r}", "name the directory itself, or a new one")
+        link = os.readlink(path)
+        raise UsageError(f"{str(path)!r} is a symbolic link to {link!r}; {allowed}: name its target, or a new path")
+    nearest = next((parent for parent in path.absolute().parents if parent.exists()), path)
+    if not nearest.is_dir():
+        raise UsageError(f"{str(path)!r} is below {str(nearest)!r}, which is a file; {allowed}: name another path")
+
+
+def check_target(path: Path) -> None:
+    """Refuse a path at which saving a checkpoint would fail or destroy something else.
+
+    Raises:
+        UsageError: if ``path`` is a file, a symbolic link or a directory with anything but a checkpoint in it, if it
+            cannot be created, or if the staging or backup directory beside it holds foreign files.
+    """
+    check_can_be_created(path, _ALLOWED)
     if path.is_dir():
         _check_directory(path)
     elif path.exists():
         raise _refusal(path, "is a file", "name a directory, such as one beside it")
-    for parent in path.absolute().parents:
-        if parent.exists():
-            if not parent.is_dir():
-                raise _refusal(path, f"cannot be made, since {str(parent)!r} is a file", "name another one")
-            break
     target = path.resolve()
     for side in (staging_path(target), backup_path(target)):
         if os.path.lexists(side) and (not _is_directory(side) or (foreign := _foreign(side))):
@@ -56,16 +64,18 @@ def check_target(path: Path) -> None:
 
 
 def remove_staging(side: Path) -> None:
-    """Remove a directory beside a checkpoint, if it is there and holds nothing but a checkpoint's files."""
+    """Remove a staging or backup directory, if it exists and holds nothing but a checkpoint's files."""
     if not _is_directory(side) or _foreign(side):
         return
-    for name in sorted(os.listdir(side), key=lambda name: name != MANIFEST):  # without it, it is no checkpoint
+    for name in sorted(
+        os.listdir(side), key=lambda name: name != MANIFEST
+    ):  # first: without its manifest it is no checkpoint
         (side / name).unlink()
     side.rmdir()
 
 
 def replace_target(complete: Path, target: Path, former: Path) -> None:
-    """Rename a complete checkpoint to ``target``; the one that is there goes to ``former``."""
+    """Rename a complete checkpoint to ``target``; an earlier checkpoint there is first renamed to ``former``."""
     if not target.exists():
         complete.rename(target)
         return
@@ -77,7 +87,7 @@ def replace_target(complete: Path, target: Path, former: Path) -> None:
     here = target.samefile(os.curdir)
     target.rmdir()
     complete.rename(target)
-    if here:  # this process stays where it was, by name
+    if here:  # the process goes on working in the directory of that name
         os.chdir(target)
 
 
@@ -102,7 +112,7 @@ def _check_directory(path: Path) -> None:
 
 
 def _listed(path: Path) -> set[str] | None:
-    """Return the names of a checkpoint's files, or ``None`` where the manifest is none of ours."""
+    """Return the file names that the directory's manifest lists, or ``None`` if it has no manifest of ours."""
     try:
         manifest = safe_json.read_json(path / MANIFEST)
         names = set(manifest["sha256"])
@@ -113,7 +123,7 @@ def _listed(path: Path) -> set[str] | None:
 
 
 def _foreign(side: Path) -> str | None:
-    """Return the name of something that no checkpoint holds; one that was cut short need not list its files."""
+    """Return a name in ``side`` that no checkpoint has. An interrupted one may lack its manifest, so names decide."""
     for name in sorted(os.listdir(side)):
         if not (name == MANIFEST or _FILE.fullmatch(name) or is_litter(name)) or not _is_file(side / name):
             return name
@@ -128,8 +138,8 @@ def _is_directory(path: Path) -> bool:
     return path.is_dir() and not path.is_symlink()
 
 
-def _refusal(path: Path, what: str, instead: str) -> UsageError:
-    return UsageError(f"{str(path)!r} {what}; {_ALLOWED}: {instead}")
+def _refusal(path: Path, problem: str, instead: str) -> UsageError:
+    return UsageError(f"{str(path)!r} {problem}; {_ALLOWED}: {instead}")
 
 
 def _beside(path: Path, role: str) -> Path:

@@ -1,4 +1,4 @@
-"""Where an export may be written: only another export is ever replaced, and only by a complete one."""
+"""Where an exported policy may be written: only an earlier export is ever replaced, and only by a complete one."""
 
 import contextlib
 import hashlib
@@ -10,60 +10,55 @@ from pathlib import Path
 from typing import Any
 
 from ddpg.checkpoints import safe_json
-from ddpg.checkpoints.target_dir import is_litter
+from ddpg.checkpoints.target_dir import check_can_be_created, is_litter
 from ddpg.errors import UsageError
 
-MARK = "ddpg-paths policy"  # in every export, so that it can be told from other files
+MARK = "ddpg-paths policy"  # in every export, to recognise it
 ABOUT = "policy.json"
 ACT = "act.py"
 
-_LARGEST = 1 << 30  # bytes of a file that is searched for the mark
+_ALLOWED = "a policy is written to a new path, to an empty directory, or over another exported policy"
+_LARGEST = 1 << 30  # bytes; larger files are not searched for the mark
 _NAMES = {ABOUT, ACT, "__pycache__", "policy.safetensors", "saved_model.pb", "fingerprint.pb", "variables", "assets"}
 
 
 def check_export_path(path: Path) -> None:
-    """Refuse a path where something else than an export would be lost, or stand in the way.
+    """Refuse a path at which exporting would fail or destroy something else.
 
     Raises:
-        UsageError: a symbolic link, a file or a directory that is no export, the working directory, or a file where a
-            folder is needed.
+        UsageError: if ``path`` is a symbolic link, the working directory, a file or directory that is no export, or
+            lies below a file.
     """
-    if path.is_symlink():
-        raise _refusal(path, f"is a symbolic link to {os.readlink(path)!r}")
+    check_can_be_created(path, _ALLOWED)
     if path.is_dir():
         _check_directory(path)
     elif path.exists() and not _is_marked_file(path):
-        raise _refusal(path, "is a file of something else")
-    for parent in path.absolute().parents:
-        if parent.exists():
-            if not parent.is_dir():
-                raise _refusal(path, f"cannot be made, since {str(parent)!r} is a file")
-            break
+        raise _refusal(path, "is a file that is no export")
 
 
 @contextlib.contextmanager
 def write_aside(path: Path) -> Iterator[Path]:
-    """Yield a path beside ``path`` to write to; what is there when the block ends takes the place of ``path``.
+    """Yield a temporary path beside ``path``; when the block ends, the export written there replaces ``path``.
 
-    Where the block raises, what it wrote is removed and ``path`` stays as it was.
+    If the block raises, the temporary files are removed and ``path`` stays as it was.
     """
     target = path.resolve()
     target.parent.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix=f".{target.name}.ddpg-", dir=target.parent))
     try:
         yield folder / target.name
-        check_export_path(path)  # what came there in the meantime stays, too
-        _put(folder / target.name, target)
+        check_export_path(path)  # a file that has appeared there meanwhile stays
+        _replace(folder / target.name, target)
     finally:
         shutil.rmtree(folder)
 
 
-def _put(complete: Path, target: Path) -> None:
-    """Rename a complete export to ``target``; what is there goes only when that is done, or comes back."""
+def _replace(complete: Path, target: Path) -> None:
+    """Rename a complete export to ``target``; an earlier one is removed afterwards, or restored if renaming fails."""
     if not target.exists():
         complete.rename(target)
         return
-    # A folder of its own, in which no name is taken; it stays where the former export can neither go nor come back.
+    # A new folder, so that no name is taken. It is left behind only if the former export cannot be restored either.
     folder = Path(tempfile.mkdtemp(prefix=f".{target.name}.ddpg-", dir=target.parent))
     former = folder / target.name
     try:
@@ -78,13 +73,13 @@ def _put(complete: Path, target: Path) -> None:
 
 
 def is_export(about: Any) -> bool:
-    """Tell whether the values of a :data:`ABOUT` are those of an export."""
+    """Return whether the parsed :data:`ABOUT` file is that of an export."""
     return isinstance(about, dict) and about.get("made_by") == MARK
 
 
 def _check_directory(path: Path) -> None:
     names = [name for name in sorted(os.listdir(path)) if not is_litter(name)]
-    if path.samefile(os.curdir):  # whoever works in it would be left in a directory that is no more
+    if path.samefile(os.curdir):  # its processes would be left in a removed directory
         raise _refusal(path, "is the working directory")
     if not names:
         return
@@ -92,7 +87,7 @@ def _check_directory(path: Path) -> None:
     try:
         about = safe_json.read_json(path / ABOUT)
         ours = is_export(about)
-        # Somebody may have written into it what a robot needs besides.
+        # An edited script is the user's work, such as the code that drives a robot.
         if ours and ACT in names and hashlib.sha256((path / ACT).read_bytes()).hexdigest() != about.get("act_sha256"):
             foreign.append(f"{ACT}, which was changed")
     except (OSError, UsageError):
@@ -105,8 +100,5 @@ def _is_marked_file(path: Path) -> bool:
     return path.is_file() and path.stat().st_size <= _LARGEST and MARK.encode() in path.read_bytes()
 
 
-def _refusal(path: Path, what: str) -> UsageError:
-    return UsageError(
-        f"{str(path)!r} {what}; a policy is written to a path where nothing is, to an empty directory, or over another "
-        "exported policy: name a new one"
-    )
+def _refusal(path: Path, problem: str) -> UsageError:
+    return UsageError(f"{str(path)!r} {problem}; {_ALLOWED}: name a new path")

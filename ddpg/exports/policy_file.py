@@ -1,14 +1,12 @@
-"""The directory of an exported NumPy policy: plain data, checked when it is read.
+"""Write and read the directory of an exported NumPy policy: plain data, checked when it is read.
 
-    policy.json         the network as a NumPy program, the spaces, tables of arrays, checksums
+    policy.json         the network as a NumPy program, the spaces, dtype and shape of every array, checksums
     policy.safetensors  the program's arrays, each named by its register
-    act.py              acts with NumPy alone; :func:`read` does not look at it
+    act.py              a script that acts with NumPy alone; :func:`read` ignores it
 
-Reading one executes nothing: a program is a list of names of :data:`ddpg.policies.standalone.OPERATIONS` and numbers of
-registers, and it is held to the shapes of its arrays and spaces before it runs. The checksums tell damage, not forgery.
-
-A program from a file may be made to grow: a few bytes can join a register with itself until it fills the memory. So
-what a file holds is only ever run when each of its steps has been seen to fit.
+Reading executes no code: a program is a list of operations by name (:data:`ddpg.policies.standalone.OPERATIONS`) on
+numbered registers. The checksums reveal damage, not forgery, and a few forged bytes could concatenate a register with
+itself until it fills the memory. So :func:`result_width` infers the shape of every step before a program runs.
 """
 
 import hashlib
@@ -24,7 +22,7 @@ import numpy as np
 
 from ddpg.checkpoints import arrays as array_files
 from ddpg.checkpoints import safe_json
-from ddpg.checkpoints.manifest import ArraySpec
+from ddpg.checkpoints.manifest import ArraySpec, Sha256
 from ddpg.checkpoints.safe_json import convert, one_of
 from ddpg.checkpoints.space_json import check_space, describe_space, restore_space
 from ddpg.errors import UsageError
@@ -35,116 +33,16 @@ from ddpg.policies import standalone
 from ddpg.policies.numpy_program import NumpyProgram, ProgramStep
 from ddpg.policies.standalone import OPERATIONS
 
-LARGEST = 1 << 20  # numbers in a row of a register
-MOST = 1 << 23  # in the rows of all registers, which are kept to the end of a call
-_ONE = {"Neg", "Square", "Sqrt", "Rsqrt", "Tanh", "Sigmoid", "Softplus", "Softsign", "Elu", "Selu"}
-_TWO = {"BiasAdd", "AddV2", "Sub", "Mul", "RealDiv", "Maximum", "Minimum"}
-
-
-def result_width(
-    steps: Sequence[ProgramStep], arrays: Mapping[int, np.ndarray], observation_shape: tuple[int, ...], result: int
-) -> int:
-    """Return how many numbers a row of the program's output has.
-
-    Register 0 holds the observations ``[B, *observation_shape]``; every other one, ``[B, width]`` or ``[1, width]``.
-
-    Raises:
-        UsageError: a register that is used before it is set, or set twice; shapes that do not fit; more than
-            ``LARGEST`` numbers a row, or ``MOST`` in those of all registers; a result that no observation changes.
-    """
-    for register, array in arrays.items():
-        if not array.size:
-            raise _refusal(f"the array of register {register}", f"has shape {array.shape}, without a number")
-    widths = {register: _width(array) for register, array in arrays.items()}
-    moving = {0}  # registers of a row for each observation
-    total = 0
-    size = int(np.prod(observation_shape))
-    if len(observation_shape) == 1:
-        widths[0] = size
-    for number, step in enumerate(steps):
-        where = f"step {number}, {step.operation}"
-        if step.output in widths or step.output in arrays or step.output == 0:
-            raise _refusal(where, f"sets register {step.output} again")
-        for register in step.inputs:
-            if register not in widths and not (register == 0 and step.operation == "Reshape"):
-                raise _refusal(where, f"reads register {register}, which is not set")
-        width = _step_width(where, step, arrays, widths, size)
-        if not 1 <= width <= LARGEST:
-            raise _refusal(where, f"makes rows of {width} numbers, expected 1 to {LARGEST}")
-        widths[step.output] = width
-        total += width
-        if total > MOST:
-            raise _refusal(where, f"brings a row of all registers to {total} numbers, expected at most {MOST}")
-        if moving & set(step.inputs):
-            moving.add(step.output)
-    if result not in widths or result in arrays:
-        raise _refusal("the result", f"is register {result}, which no step sets")
-    if result not in moving:
-        raise _refusal("the result", f"is register {result}, which does not depend on the observations")
-    return widths[result]
-
-
-def _width(array: np.ndarray) -> int:
-    return array.shape[-1] if array.ndim else 1
-
-
-def _step_width(
-    where: str, step: ProgramStep, arrays: Mapping[int, np.ndarray], widths: dict[int, int], size: int
-) -> int:
-    """Return the width of what one step computes from registers that are set."""
-    registers = list(step.inputs)
-    expected = 1 if step.operation in _ONE else 3 if step.operation == "ConcatV2" else 2
-    if len(registers) != expected:
-        raise _refusal(where, f"has {len(registers)} inputs, expected {expected}")
-    fixed = [arrays.get(register) for register in registers]
-    if step.operation == "MatMul":
-        matrix = fixed[1]
-        if matrix is None or matrix.dtype.kind != "f" or matrix.ndim != 2 or matrix.shape[0] != widths[registers[0]]:
-            raise _refusal(where, f"multiplies {widths[registers[0]]} numbers by no matrix of as many rows")
-        _check_rows(where, fixed[:1])
-        return matrix.shape[1]
-    if step.operation == "Reshape":
-        shape = fixed[1]
-        if shape is None or shape.dtype.kind not in "iu" or shape.tolist() != [-1, size] or registers[0] != 0:
-            raise _refusal(where, f"is no flattening of observations to [-1, {size}]")
-        return size
-    if step.operation == "Mean":
-        axis = fixed[1]
-        if axis is None or axis.dtype.kind not in "iu" or np.atleast_1d(axis).tolist() not in ([1], [-1]):
-            raise _refusal(where, "is no mean of a row")
-        _check_rows(where, fixed[:1])
-        return 1
-    if step.operation == "ConcatV2":
-        axis = fixed[2]
-        if axis is None or axis.dtype.kind not in "iu" or axis.ndim or int(axis) not in (1, -1):
-            raise _refusal(where, "joins something else than rows")
-        _check_rows(where, fixed[:2])
-        return widths[registers[0]] + widths[registers[1]]
-    assert step.operation in _ONE | _TWO, step.operation
-    _check_rows(where, fixed)
-    found = {widths[register] for register in registers}
-    if len(found - {1}) > 1:
-        raise _refusal(where, f"combines rows of {sorted(found)} numbers")
-    return max(found)
-
-
-def _check_rows(where: str, arrays: Sequence[np.ndarray | None]) -> None:
-    """Refuse an array of many rows: with those of observations it would make a row for every pair."""
-    for array in arrays:
-        if array is not None and (array.dtype.kind != "f" or array.ndim > 2 or (array.ndim == 2 and len(array) != 1)):
-            raise _refusal(where, f"uses an array of shape {array.shape} and dtype {array.dtype}, expected one row")
-
-
-def _refusal(where: str, what: str) -> UsageError:
-    return UsageError(f"the program is not one of a policy: {where}, {what}; export the policy again")
-
-
 FORMAT = 1
 ARRAYS = "policy.safetensors"
 _DIGEST = "policy_sha256"
 
+LARGEST = 1 << 20  # numbers in a row of one register
+MOST = 1 << 23  # numbers in a row of all registers together, which are kept to the end of a call
+_UNARY = {"Neg", "Square", "Sqrt", "Rsqrt", "Tanh", "Sigmoid", "Softplus", "Softsign", "Elu", "Selu"}
+_BINARY = {"BiasAdd", "AddV2", "Sub", "Mul", "RealDiv", "Maximum", "Minimum"}
+
 _Register: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=10_000)]
-_Sha256: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}\Z")]
 
 
 class _Step(msgspec.Struct, forbid_unknown_fields=True):
@@ -172,15 +70,15 @@ class _Policy(msgspec.Struct, forbid_unknown_fields=True):
     action_space: dict[str, Any]
     program: _Program
     arrays: dict[Annotated[str, msgspec.Meta(pattern=r"^[0-9]{1,4}\Z")], ArraySpec]
-    arrays_sha256: _Sha256
-    policy_sha256: _Sha256
+    arrays_sha256: Sha256
+    policy_sha256: Sha256
     # Only act.py reads these two; an export from before there was an act.py lacks them.
     check: _Check | None = None
-    act_sha256: _Sha256 | None = None
+    act_sha256: Sha256 | None = None
 
 
 def export_metadata(kind: str, observation_space: gym.Space, action_space: gym.Space) -> dict[str, Any]:
-    """Return what every export says of itself."""
+    """Return the metadata that every export carries, in any format."""
     return {
         "made_by": MARK,
         "format": FORMAT,
@@ -198,18 +96,18 @@ def write(
     expected: np.ndarray,
     tolerance: float,
 ) -> None:
-    """Write a policy of one input to a directory, which is made.
+    """Write a policy to a new directory.
 
     Args:
-        folder: where.
-        program: the network; its observations are ``[B, *observation_space.shape]``.
+        folder: the directory, which must not exist.
+        program: the network; its input is ``[B, *observation_space.shape]``.
         observation_space: of the environment.
         action_space: of the environment.
-        expected: what the agent's network puts out for :func:`check_observations`, ``[CHECKS, n]``.
-        tolerance: by how much rounding may change what :func:`ddpg.policies.standalone.compared` makes of it.
+        expected: the outputs of the agent's network for :func:`check_observations`, ``[CHECKS, n]``.
+        tolerance: how much rounding may change the values that :func:`ddpg.policies.standalone.compared` computes.
 
     Raises:
-        UsageError: its arrays hold NaN or infinity.
+        UsageError: if an array holds NaN or infinity.
     """
     arrays = {str(register): array for register, array in program.arrays().items()}
     array_files.check_finite("policy", arrays)
@@ -225,30 +123,32 @@ def write(
         "arrays": array_files.describe(arrays),
         "arrays_sha256": array_files.write(folder / ARRAYS, arrays),
     }
-    whole[_DIGEST] = hashlib.sha256(safe_json.canonical_json(whole)).hexdigest()
+    whole[_DIGEST] = safe_json.document_sha256(whole, _DIGEST)
     (folder / ABOUT).write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")
 
 
 def check_observations(observation_space: gym.Space) -> np.ndarray:
-    """Return the observations that ``act.py`` compares itself on, float32 ``[CHECKS, *shape]``."""
+    """Return the observations on which ``act.py`` tests itself, float32 ``[CHECKS, *shape]``."""
     return standalone.check_observations(describe_space(observation_space))
 
 
 def compared(action_space: gym.Space, expected: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
-    """Return what ``act.py`` compares of the network's outputs."""
+    """Return the function of the network's outputs whose values ``act.py`` compares with the expected ones."""
     return standalone.compared(describe_space(action_space), expected)
 
 
 def read(folder: Path) -> tuple[NumpyProgram, gym.spaces.Box, gym.Space]:
-    """Return the program, the observation space and the action space of a directory of :func:`write`.
+    """Read what :func:`write` wrote: the program, the observation space and the action space.
 
     Raises:
-        UsageError: no such directory, damaged, or one that says what :func:`write` would not have written.
+        UsageError: if there is no such directory, a file is damaged, or its program does not fit its arrays and spaces.
     """
     try:
         return _read(folder)
     except FileNotFoundError:
-        raise UsageError(f"{str(folder)!r} is no policy: it lacks {ABOUT} or {ARRAYS}; see `ddpg export`") from None
+        raise UsageError(
+            f"{str(folder)!r} is no exported policy: it lacks {ABOUT} or {ARRAYS}; see `ddpg export`"
+        ) from None
     except UsageError as error:
         raise UsageError(str(error).replace(safe_json.ADVICE, "export the policy again")) from None
 
@@ -257,14 +157,13 @@ def _read(folder: Path) -> tuple[NumpyProgram, gym.spaces.Box, gym.Space]:
     found = safe_json.read_json(folder / ABOUT)
     where = str(folder / ABOUT)
     if not is_export(found):
-        raise UsageError(f"{where} is not that of an exported policy; see `ddpg export`")
+        raise UsageError(f"{where} does not describe an exported policy; see `ddpg export`")
     if found.get("kind") != "numpy":
         raise UsageError(f"{folder} is a {found.get('kind')!r} export; load_policy reads those of --format numpy")
     if found.get("format") != FORMAT:
         raise UsageError(f"{where} has format {safe_json.short_repr(found.get('format'))}, this version reads {FORMAT}")
     whole = convert(f"{where}:", found, _Policy)
-    rest = {name: value for name, value in found.items() if name != _DIGEST}
-    if hashlib.sha256(safe_json.canonical_json(rest)).hexdigest() != whole.policy_sha256:
+    if safe_json.document_sha256(found, _DIGEST) != whole.policy_sha256:
         raise UsageError(f"{where} does not match its own checksum: it was edited or damaged; {safe_json.ADVICE}")
     check_space(f"{where}: observation_space", whole.observation_space)
     check_space(f"{where}: action_space", whole.action_space)
@@ -285,24 +184,123 @@ def _program(
     if max(registers) >= described.size:
         raise safe_json.refusal(f"{where}: program.size", described.size, f"more than register {max(registers)}")
     if 0 in arrays:
-        raise safe_json.refusal(f"{where}: arrays", 0, "other registers: that one holds the observations")
+        raise safe_json.refusal(f"{where}: arrays", 0, "no array for register 0, which holds the observations")
     try:
-        observation_space, expected = check_observation_space(observation_space), _numbers(action_space)
+        observation_space, expected = check_observation_space(observation_space), _output_size(action_space)
     except UsageError as error:
         raise UsageError(f"{where}: {error}") from None
-    # A lone number is a row of one: where a row is expected, as by a mean, it has that axis.
+    # A scalar becomes a row of one number, so that operations on rows, such as a mean, find their axis.
     arrays = {
         register: array.reshape(1, 1) if array.dtype.kind == "f" and not array.ndim else array
         for register, array in arrays.items()
     }
     width = result_width(steps, arrays, observation_space.shape, described.result)
     if width != expected:
-        raise UsageError(f"{where}: its program puts out {width} numbers, its action space has {expected}")
+        raise UsageError(f"{where}: its program outputs {width} numbers, its action space needs {expected}")
     return NumpyProgram(steps, described.size, arrays, [], [0], described.result), observation_space, action_space
 
 
-def _numbers(space: gym.Space) -> int:
-    """Return how many numbers a network puts out for an action space."""
+def _output_size(space: gym.Space) -> int:
+    """Return how many numbers a network outputs for an action space."""
     if isinstance(space, gym.spaces.Discrete):
         return int(space.n)
     return make_actions(space).size
+
+
+def result_width(
+    steps: Sequence[ProgramStep], arrays: Mapping[int, np.ndarray], observation_shape: tuple[int, ...], result: int
+) -> int:
+    """Infer the shape of every register of a program, and return the width of its output ``[B, width]``.
+
+    Register 0 holds the observations ``[B, *observation_shape]``, any other ``[B, width]`` or ``[1, width]``.
+
+    Raises:
+        UsageError: if a register is read before it is set or is set twice, shapes do not fit, a row has more than
+            ``LARGEST`` numbers or all registers together more than ``MOST``, or the result does not
+            depend on the observations.
+    """
+    for register, array in arrays.items():
+        if not array.size:
+            raise _refusal(f"the array of register {register}", f"has shape {array.shape}, without a number")
+    widths = {register: _width(array) for register, array in arrays.items()}
+    dependent = {0}  # registers that depend on the observations
+    total = 0
+    size = int(np.prod(observation_shape))
+    if len(observation_shape) == 1:
+        widths[0] = size
+    for number, step in enumerate(steps):
+        where = f"step {number}, {step.operation}"
+        if step.output in widths or step.output in arrays or step.output == 0:
+            raise _refusal(where, f"sets register {step.output} again")
+        for register in step.inputs:
+            if register not in widths and not (register == 0 and step.operation == "Reshape"):
+                raise _refusal(where, f"reads register {register}, which is not set")
+        width = _step_width(where, step, arrays, widths, size)
+        if not 1 <= width <= LARGEST:
+            raise _refusal(where, f"makes rows of {width} numbers, expected 1 to {LARGEST}")
+        widths[step.output] = width
+        total += width
+        if total > MOST:
+            raise _refusal(where, f"brings a row of all registers to {total} numbers, expected at most {MOST}")
+        if dependent & set(step.inputs):
+            dependent.add(step.output)
+    if result not in widths or result in arrays:
+        raise _refusal("the result", f"is register {result}, which no step sets")
+    if result not in dependent:
+        raise _refusal("the result", f"is register {result}, which does not depend on the observations")
+    return widths[result]
+
+
+def _width(array: np.ndarray) -> int:
+    return array.shape[-1] if array.ndim else 1
+
+
+def _step_width(
+    where: str, step: ProgramStep, arrays: Mapping[int, np.ndarray], widths: dict[int, int], size: int
+) -> int:
+    """Return the width of the register that a step sets; check its inputs."""
+    registers = list(step.inputs)
+    expected = 1 if step.operation in _UNARY else 3 if step.operation == "ConcatV2" else 2
+    if len(registers) != expected:
+        raise _refusal(where, f"has {len(registers)} inputs, expected {expected}")
+    fixed = [arrays.get(register) for register in registers]
+    if step.operation == "MatMul":
+        matrix = fixed[1]
+        if matrix is None or matrix.dtype.kind != "f" or matrix.ndim != 2 or matrix.shape[0] != widths[registers[0]]:
+            raise _refusal(where, f"needs a constant matrix of {widths[registers[0]]} rows")
+        _check_rows(where, fixed[:1])
+        return matrix.shape[1]
+    if step.operation == "Reshape":
+        shape = fixed[1]
+        if shape is None or shape.dtype.kind not in "iu" or shape.tolist() != [-1, size] or registers[0] != 0:
+            raise _refusal(where, f"must flatten the observations to [-1, {size}]")
+        return size
+    if step.operation == "Mean":
+        axis = fixed[1]
+        if axis is None or axis.dtype.kind not in "iu" or np.atleast_1d(axis).tolist() not in ([1], [-1]):
+            raise _refusal(where, "must take the mean over axis 1")
+        _check_rows(where, fixed[:1])
+        return 1
+    if step.operation == "ConcatV2":
+        axis = fixed[2]
+        if axis is None or axis.dtype.kind not in "iu" or axis.ndim or int(axis) not in (1, -1):
+            raise _refusal(where, "must concatenate along axis 1")
+        _check_rows(where, fixed[:2])
+        return widths[registers[0]] + widths[registers[1]]
+    assert step.operation in _UNARY | _BINARY, step.operation
+    _check_rows(where, fixed)
+    found = {widths[register] for register in registers}
+    if len(found - {1}) > 1:
+        raise _refusal(where, f"combines rows of {sorted(found)} numbers")
+    return max(found)
+
+
+def _check_rows(where: str, arrays: Sequence[np.ndarray | None]) -> None:
+    """Refuse a constant of several rows: broadcast against a batch it would not fit, or would multiply its rows."""
+    for array in arrays:
+        if array is not None and (array.dtype.kind != "f" or array.ndim > 2 or (array.ndim == 2 and len(array) != 1)):
+            raise _refusal(where, f"uses an array of shape {array.shape} and dtype {array.dtype}, expected one row")
+
+
+def _refusal(where: str, problem: str) -> UsageError:
+    return UsageError(f"the policy's program is invalid: {where} {problem}; export the policy again")
