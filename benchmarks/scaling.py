@@ -142,14 +142,14 @@ def broadcast(collector: str, workers: int = 8) -> dict:
         }
 
 
-class WorkerReady:
+class InstantTransport:
     """Workers that have answered before they are asked, with one rollout again and again."""
 
-    def __init__(self, assignment):
+    def __init__(self, spec):
         from ddpg.workers.messages import RolloutRequest
         from ddpg.workers.worker import Worker
 
-        self.rollout = Worker(assignment, 0, 0).rollout(RolloutRequest(0, 0, 0, 0))
+        self.rollout = Worker(spec, 0, 0).rollout(RolloutRequest(0, 0, 0, 0))
         self.events = []
 
     def publish(self, version, arrays):
@@ -177,8 +177,8 @@ def taking(steps: int = 200_000) -> dict:
     from ddpg.workers.remote_loop import RemoteLoop, worker_spec_of
 
     with agent_of((64, 64), 1.0, 0.0) as agent:
-        assignment = worker_spec_of(agent, functools.partial(Sleeping, 0.0), 8, 100, 0)
-        transport = WorkerReady(assignment)
+        spec = worker_spec_of(agent, functools.partial(Sleeping, 0.0), 8, 100, 0)
+        transport = InstantTransport(spec)
         agent.config = agent.config.replace(learning_starts=10**9)
         agent.loop = RemoteLoop(agent, WorkerPool(transport, 8, 100))
         agent.learn(10_000)

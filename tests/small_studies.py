@@ -85,7 +85,7 @@ class Stubbed:
 
 def train_by_hand(place, returns, steps=100):
     """Leave the run of a cell, evaluated every 50 steps and trained at 50 steps a second."""
-    group, folder = place.cell.group, place.folder / "1"
+    group, folder = place.cell.group, place.path / "1"
     saved = folder / "checkpoints" / str(steps)
     saved.mkdir(parents=True)
     (saved / "manifest.json").write_text("{}")

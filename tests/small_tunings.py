@@ -75,7 +75,7 @@ class Tuning:
         monkeypatch.setenv("STUB", json.dumps({"notes": str(self.notes), **how}))
 
     def planned(self, seeds=1, tuning_seed=0, pruning=False, **options):
-        ground = DDPGConfig(**{"hidden": (4,), "learning_starts": 0, **options}).to_json()
+        base = DDPGConfig(**{"hidden": (4,), "learning_starts": 0, **options}).to_json()
         cells = Group(
             env_id="Pendulum-v1",
             configuration="ground",
@@ -88,9 +88,9 @@ class Tuning:
             n_envs=1,
             vectorization="sync",
             wrappers=[],
-            options=ground,
+            options=base,
         )
-        space = read_space("DDPG", ground, self.folder / "space.toml")
+        space = read_space("DDPG", base, self.folder / "space.toml")
         return plan_of(cells, DDPGConfig().to_json(), space, tuning_seed, pruning)
 
     def run(self, wanted, fresh_seeds=0, jobs=1, plan=None, progress_bar=False):

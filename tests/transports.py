@@ -7,11 +7,11 @@ from ddpg.workers.messages import Rollout, WorkerReady
 from ddpg.workers.worker import Worker
 
 
-def rollout(request, length=3, under_way=0, version=0, seconds=0.0):
+def rollout(request, length=3, unfinished_steps=0, version=0, seconds=0.0):
     """A rollout of nothing, that answers ``request``."""
     values, flags = np.zeros((length, 1), np.float32), np.zeros(length, bool)
     transitions = Transitions(values, values, values[:, 0], values, flags, flags, [0] * length)
-    return Rollout(request, version, transitions, flags, [], 0, [], under_way, seconds)
+    return Rollout(request, version, transitions, flags, [], 0, [], unfinished_steps, seconds)
 
 
 class Played:
@@ -40,9 +40,9 @@ class Played:
 class Here(Played):
     """Workers in this process, which answer as soon as they are asked."""
 
-    def __init__(self, assignment):
+    def __init__(self, spec):
         super().__init__()
-        self.assignment, self.workers, self.arrays = assignment, {}, None
+        self.spec, self.workers, self.arrays = spec, {}, None
 
     def publish(self, version, arrays):
         super().publish(version, arrays)
@@ -50,7 +50,7 @@ class Here(Played):
 
     def start(self, worker, epoch):
         super().start(worker, epoch)
-        self.workers[worker] = Worker(self.assignment, worker, epoch)
+        self.workers[worker] = Worker(self.spec, worker, epoch)
         self.events.append(WorkerReady(worker, epoch))
 
     def request(self, request):

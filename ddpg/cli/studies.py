@@ -167,7 +167,7 @@ class Tune(JSONOption, ProgressOption, EnvironmentCommand):
         check_installed()
         import_from_working_directory(*([self.env] if ":" in self.env else []))
         plan = self._plan()
-        root = Path("tuning", plan.ground.name) if self.root is None else Path(self.root)
+        root = Path("tuning", plan.base.name) if self.root is None else Path(self.root)
         run_directory.check_root(root)
         words = self._words()
         tuned = run_tuning(
@@ -202,7 +202,7 @@ class Tune(JSONOption, ProgressOption, EnvironmentCommand):
         values = {**preset.options} if self.recipe is None else recipe_options(self.recipe, kind, name)
         if self.config is not None:
             values |= from_toml(kind, read_toml(self.config), kind.__name__, hints_for(kind, name))
-        ground = kind(**values).to_json()
+        base = kind(**values).to_json()
         total = self.total_timesteps or preset.total_timesteps
         cells = Group(
             env_id=full_id(self.env, name),
@@ -216,9 +216,9 @@ class Tune(JSONOption, ProgressOption, EnvironmentCommand):
             n_envs=1,
             vectorization="sync",
             wrappers=list(self.wrap),
-            options=ground,
+            options=base,
         )
-        space = read_space(algorithm, ground, self.space)
+        space = read_space(algorithm, base, self.space)
         return plan_of(cells, preset_config(name, kind).to_json(), space, self.tuning_seed, self.prune)
 
     def _words(self) -> list[str]:

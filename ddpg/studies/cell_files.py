@@ -1,7 +1,7 @@
-"""Transfer a cell's files as bytes when it runs where its folder is not.
+"""Copy a cell's files between machines, so that the copy can be resumed at any moment.
 
-A folder that is written from elsewhere is at any moment one that ``ddpg resume`` goes on with: tables are never behind
-the checkpoints beside them, and a checkpoint has its manifest last, as where it is removed it loses that first.
+Files are written in an order that ``ddpg resume`` can rely on: tables are never older than the checkpoints beside them;
+a checkpoint's manifest is written last and removed first.
 """
 
 import os
@@ -12,52 +12,52 @@ from typing import NamedTuple
 from ddpg.checkpoints.manifest import MANIFEST
 from ddpg.runs import run_config
 
-_TRIES = 5
-_Stamp = tuple[int, int]  # bytes, and nanoseconds of the last change
+_ATTEMPTS = 5
+_Timestamp = tuple[int, int]  # size in bytes, modification time in nanoseconds
 
 
 class FileChanges(NamedTuple):
-    """What is new in a folder: files by their path in it, and those that are not there any more."""
+    """Changes in a folder: new or changed files by relative path, and the paths of removed ones."""
 
     files: dict[str, bytes]
-    gone: list[str]
+    removed: list[str]
 
 
 class ChangeTracker:
-    """Tells what has changed in a folder since it told last; a run may be writing there.
+    """Finds what has changed in a folder since the last call; a run may be writing there meanwhile.
 
-    Files whose names begin with a dot are left out: locks, and what is not whole yet.
+    Files whose names begin with a dot are ignored: locks and unfinished files.
 
     Args:
-        folder: of a cell.
+        folder: a cell's folder.
     """
 
     def __init__(self, folder: Path):
         self._folder = folder
-        self._told: dict[str, _Stamp] = {}
+        self._sent: dict[str, _Timestamp] = {}
 
     def changes(self) -> FileChanges:
-        """Return what has changed; nothing where the folder would not stand still."""
-        for _ in range(_TRIES):
+        """Return what has changed; nothing if the folder kept changing while it was read."""
+        for _ in range(_ATTEMPTS):
             try:
-                stamps = self._stamps()
-                # Checkpoints first: tables may then be ahead of them, as after a kill.
-                new = [name for name in sorted(stamps, key=_is_table) if self._told.get(name) != stamps[name]]
+                stamps = self._timestamps()
+                # Checkpoints are read first: tables may then be newer, as after a kill.
+                new = [name for name in sorted(stamps, key=_is_table) if self._sent.get(name) != stamps[name]]
                 files = {name: (self._folder / name).read_bytes() for name in new}
-                after = self._stamps()
-            except FileNotFoundError:  # let go of meanwhile
+                after = self._timestamps()
+            except FileNotFoundError:  # removed meanwhile
                 continue
             if all(after.get(name) == stamp for name, stamp in stamps.items() if not _is_table(name)):
-                gone = [name for name in self._told if name not in stamps]
-                self._told = stamps
-                return FileChanges(files, gone)
+                removed = [name for name in self._sent if name not in stamps]
+                self._sent = stamps
+                return FileChanges(files, removed)
         return FileChanges({}, [])
 
-    def mark(self) -> None:
-        """Take what is there now for told."""
-        self._told = self._stamps()
+    def mark_sent(self) -> None:
+        """Count everything that is there now as sent."""
+        self._sent = self._timestamps()
 
-    def _stamps(self) -> dict[str, _Stamp]:
+    def _timestamps(self) -> dict[str, _Timestamp]:
         found = {}
         for directory, folders, names in os.walk(self._folder):
             folders[:] = [name for name in folders if not name.startswith(".")]
@@ -70,21 +70,21 @@ class ChangeTracker:
 
 
 def apply_changes(folder: Path, changes: FileChanges) -> None:
-    """Bring a folder to what another one is.
+    """Apply to a folder the changes made in its copy.
 
     Args:
-        folder: of the cell here; made where it is not there.
-        changes: of an :class:`Outbox` of the cell elsewhere.
+        folder: the cell's folder here; created if missing.
+        changes: from the :class:`ChangeTracker` of the other copy.
     """
     _remove(folder, [name for name in changes.files if _is_manifest(name)])
-    for name in sorted(changes.files, key=_turn):
+    for name in sorted(changes.files, key=_write_order):
         _write(folder / name, changes.files[name])
-    _remove(folder, sorted(changes.gone, key=lambda name: not _is_manifest(name)))
+    _remove(folder, sorted(changes.removed, key=lambda name: not _is_manifest(name)))
 
 
 def _write(path: Path, data: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    if path.suffix == ".txt":  # a log: who holds it, holds this very file
+    if path.suffix == ".txt":  # a log is locked by file: a new file would not be
         path.write_bytes(data)
         return
     aside = path.with_name(f".{path.name}.ddpg-writing")
@@ -100,8 +100,8 @@ def _remove(folder: Path, names: Iterable[str]) -> None:
             path.parent.rmdir()
 
 
-def _turn(name: str) -> int:
-    """Return when a file is put in place: a run is none without its description, a checkpoint without its manifest."""
+def _write_order(name: str) -> int:
+    """Return the rank of a file: a checkpoint counts from its manifest on, a run from its configuration on."""
     return 3 if Path(name).name == run_config.CONFIG else 2 if _is_manifest(name) else 0 if _is_table(name) else 1
 
 

@@ -1,4 +1,4 @@
-"""Run the ``ddpg`` command on a cell in a process of this machine; the interface of engines."""
+"""Run a cell as a ``ddpg`` process on this machine; the interface that all engines share."""
 
 import contextlib
 import os
@@ -11,10 +11,10 @@ from typing import Protocol
 from ddpg.compiler.thread_pool import INTRAOP, available_cores
 from ddpg.errors import FileFault
 from ddpg.runs.lock import hold_cell_log
-from ddpg.studies.parent_guard import guarded
+from ddpg.studies.parent_guard import with_parent_guard
 from ddpg.studies.study_folder import CellFolder, read_evaluation
 
-# Not ``-m ddpg``, with which modules of the working directory go before all others. An empty entry stands for it.
+# Not ``-m ddpg``: it would import from the working directory first (the empty entry of sys.path).
 _MAIN = (
     "import sys;sys.path[:]=filter(None,sys.path);sys.argv[0]='ddpg';from ddpg.cli.main import main;sys.exit(main())"
 )
@@ -22,18 +22,18 @@ COMMAND = (sys.executable, "-c", _MAIN)
 
 
 class Process(Protocol):
-    """A cell under way, here or elsewhere; what it has written is in its folder here when it has ended.
+    """A running cell, here or on another machine; when it has ended, its files are in its folder here.
 
     Attributes:
-        returncode: as of :class:`subprocess.Popen`: negative where a signal ended it; ``None`` as long as it runs.
-        gone: why it was lost through no fault of its own, with the machine that it was on; ``None`` where it was not.
+        returncode: as of :class:`subprocess.Popen`: negative if a signal ended it; ``None`` while it runs.
+        gone: why its machine was lost; ``None`` if it was not.
     """
 
     returncode: int | None
     gone: str | None
 
     def poll(self) -> int | None:
-        """Return ``returncode``, as it is now. Does not wait."""
+        """Return the current ``returncode`` without waiting."""
 
     def terminate(self) -> None:
         """Ask it to save and to end."""
@@ -43,28 +43,28 @@ class Process(Protocol):
 
 
 class Engine(Protocol):
-    """Where cells are run."""
+    """Runs cells on this machine or a cluster."""
 
     def slots(self) -> int:
-        """Return how many of them may be under way at once, as it is now."""
+        """Return how many cells may run at once, as of now."""
 
-    def start(self, place: CellFolder) -> Process:
-        """Begin what is next in a cell. Its folder exists."""
+    def start(self, folder: CellFolder) -> Process:
+        """Start the next stage of a cell, whose folder exists."""
 
     def close(self) -> None:
-        """Let go of what belongs to the engine, and of no cell's folder."""
+        """Release the engine's own resources; cells' folders stay."""
 
 
 class CellProcess:
-    """What is next in a cell, in a process of this machine; what it says goes to the cell's log.
+    """The next stage of a cell as a process on this machine; its output goes to the cell's log.
 
-    It ends with this process, also where that is killed: nothing is left behind that computes on.
+    The process ends with this one, even if this one is killed: no orphan keeps computing.
 
     Args:
-        place: of the cell.
+        folder: of the cell.
         command: the ``ddpg`` command, to which the cell's arguments are added.
-        environment: variables besides this process's.
-        folder: where it runs; none: where this process does.
+        environment: variables in addition to this process's.
+        cwd: its working directory; ``None``: this process's.
 
     Attributes:
         returncode, gone: of :class:`Process`.
@@ -72,17 +72,17 @@ class CellProcess:
 
     def __init__(
         self,
-        place: CellFolder,
+        folder: CellFolder,
         command: Sequence[str],
         environment: Mapping[str, str],
-        folder: Path | None = None,
+        cwd: Path | None = None,
     ):
         self.returncode: int | None = None
         self.gone: str | None = None
-        self._place, self._evaluates = place, place.stage == "evaluate"
-        words, stdin = guarded([*command, *place.arguments()])
-        with place.log.open("ab") as log, contextlib.ExitStack() as stack:
-            output = stack.enter_context(partial_result_path(place).open("wb")) if self._evaluates else log
+        self._folder, self._evaluates = folder, folder.stage == "evaluate"
+        words, stdin = with_parent_guard([*command, *folder.arguments()])
+        with folder.log.open("ab") as log, contextlib.ExitStack() as stack:
+            output = stack.enter_context(partial_result_path(folder).open("wb")) if self._evaluates else log
             hold_cell_log(log)
             self._process = subprocess.Popen(
                 words,
@@ -90,12 +90,12 @@ class CellProcess:
                 stdout=output,
                 stderr=log,
                 env=os.environ | dict(environment),
-                cwd=folder,
-                start_new_session=True,  # a terminal's Ctrl-C is for this process, which asks it
+                cwd=cwd,
+                start_new_session=True,  # Ctrl-C should reach this process alone, which then terminates the cell
             )
 
     def poll(self) -> int | None:
-        """Return its status, ``None`` as long as it runs; where it has evaluated, the result is then in its place."""
+        """Return its status, or ``None`` while it runs; after an evaluation, also store the result."""
         if self.returncode is None and self._process.poll() is not None:
             self.returncode = self._process.returncode
             if self._evaluates and self.returncode == 0:
@@ -103,23 +103,23 @@ class CellProcess:
         return self.returncode
 
     def _take(self) -> None:
-        """Put the result in its place; where it is none, the cell has failed."""
-        result = partial_result_path(self._place)
+        """Move the evaluation's result to its final path; if it is not valid, the cell has failed."""
+        result = partial_result_path(self._folder)
         try:
             read_evaluation(result, "something else was printed beside the evaluation's result")
         except FileFault as fault:
-            with self._place.log.open("a", encoding="utf-8") as log:
+            with self._folder.log.open("a", encoding="utf-8") as log:
                 log.write(f"ddpg: error: {fault}\n")
             self.returncode = 4
         else:
-            result.replace(self._place.final)
+            result.replace(self._folder.final)
 
     def terminate(self) -> None:
         """Ask it to save and to end."""
         self._process.terminate()
 
     def wait(self, timeout: float | None = None) -> None:
-        """Wait until it has ended, or so many seconds."""
+        """Wait until it has ended, at most ``timeout`` seconds."""
         try:
             self._process.wait(timeout)
         except subprocess.TimeoutExpired:
@@ -131,7 +131,7 @@ class LocalEngine:
     """Runs cells as processes of this machine, which share its cores.
 
     Args:
-        jobs: at a time; none: one for every core.
+        jobs: cells at a time; ``None``: one per core.
         command: the ``ddpg`` command.
     """
 
@@ -141,27 +141,27 @@ class LocalEngine:
         self._environment = cell_environment(threads_per_cell(self._jobs, cores))
 
     def slots(self) -> int:
-        """Return the jobs."""
+        """Return the number of jobs."""
         return self._jobs
 
-    def start(self, place: CellFolder) -> CellProcess:
-        """Begin what is next in a cell."""
-        return CellProcess(place, self._command, self._environment)
+    def start(self, folder: CellFolder) -> CellProcess:
+        """Start the next stage of a cell."""
+        return CellProcess(folder, self._command, self._environment)
 
     def close(self) -> None:
-        """Do nothing: the processes belong to who waits for them."""
+        """Do nothing: the caller waits for the processes."""
 
 
 def cell_environment(threads: int) -> dict[str, str]:
-    """Return the environment variables of a cell that may use so many threads."""
+    """Return the environment variables that limit a cell to ``threads`` threads."""
     return {"TF_CPP_MIN_LOG_LEVEL": "3", INTRAOP: str(threads)}
 
 
 def threads_per_cell(jobs: int, cores: int) -> int:
-    """Return how many threads each of so many processes may use."""
+    """Return how many threads each of ``jobs`` processes may use."""
     return max(1, cores // jobs)
 
 
-def partial_result_path(place: CellFolder) -> Path:
-    """Return where an evaluation's result is written until it is whole."""
-    return place.final.with_name(f".{place.final.name}.ddpg-writing")
+def partial_result_path(folder: CellFolder) -> Path:
+    """Return where an evaluation's result is written until it is complete."""
+    return folder.final.with_name(f".{folder.final.name}.ddpg-writing")

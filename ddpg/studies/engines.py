@@ -1,4 +1,4 @@
-"""Engines that run cells: processes of this machine, or a Ray cluster."""
+"""Choose the engine that runs cells: processes of this machine, or a Ray cluster."""
 
 import contextlib
 from collections.abc import Iterator, Sequence
@@ -11,10 +11,10 @@ ENGINES = ("process", "ray")
 
 
 def check_engine(engine: str, ray_address: str | None) -> None:
-    """Refuse what is no engine, and an address for another one.
+    """Check the name of an engine, and that an address is given to Ray alone.
 
     Raises:
-        UsageError: it is none of these, an address that it has no use for, or no Ray.
+        UsageError: if the name is unknown, the address belongs to another engine, or Ray is not installed.
     """
     if engine not in ENGINES:
         raise UsageError(f"engine={engine!r} is not one of {', '.join(ENGINES)}{did_you_mean(engine, ENGINES)}")
@@ -28,17 +28,17 @@ def check_engine(engine: str, ray_address: str | None) -> None:
 def engine_of(
     engine: str, jobs: int | None = None, ray_address: str | None = None, command: Sequence[str] = COMMAND
 ) -> Iterator[Engine]:
-    """Yield an engine, and close it behind the block.
+    """Yield an engine, and close it after the block.
 
     Args:
         engine: its name.
-        jobs: cells at a time; none: one for every core, or CPU of the cluster.
-        ray_address: of the cluster; none: one of this machine.
+        jobs: cells at a time; ``None``: one per core, or per CPU of the cluster.
+        ray_address: of a running cluster; ``None``: a new one on this machine.
         command: the ``ddpg`` command.
 
     Raises:
         UsageError: see :func:`check_engine`.
-        EnvironmentFault: no cluster can be reached or started.
+        EnvironmentFault: if no cluster can be reached or started.
     """
     check_engine(engine, ray_address)
     found: Engine

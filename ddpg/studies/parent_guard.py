@@ -1,10 +1,10 @@
-"""A command that ends with the process that started it, however that ends: run as a script, which imports nothing.
+"""Run a command that is killed when its parent dies, however it dies. Run as a script, which imports nothing of ours.
 
     python -IS parent_guard.py PARENT METHOD COMMAND...
 
-On Linux (``METHOD`` is ``signal``) the system sends SIGKILL when the parent has died, and the command takes this
-script's place. Elsewhere (``pipe``) standard input is a pipe of which only the parent has the other end: it reads as
-ended when the parent has died, and this script, which stays beside the command, kills it then.
+On Linux (``METHOD`` is ``signal``) the kernel sends SIGKILL when the parent dies, and the command replaces this script
+(exec). Elsewhere (``pipe``) standard input is a pipe whose other end only the parent holds: it reads as closed when the
+parent has died, and this script, which keeps running beside the command, then kills it.
 """
 
 import os
@@ -17,15 +17,15 @@ from collections.abc import Sequence
 _PR_SET_PDEATHSIG = 1
 
 
-def guarded(command: Sequence[str], method: str | None = None) -> tuple[list[str], int]:
-    """Return a command that ends with this process, and what its standard input has to be.
+def with_parent_guard(command: Sequence[str], method: str | None = None) -> tuple[list[str], int]:
+    """Return ``command`` wrapped so that it ends with this process, and the standard input to give it.
 
     Args:
         command: what to run.
-        method: ``"signal"`` or ``"pipe"``; by default what this system has.
+        method: ``"signal"`` or ``"pipe"``; by default the one that this system supports.
 
     Returns:
-        The words, and ``subprocess.DEVNULL`` or, where its end must be seen, ``subprocess.PIPE``.
+        The wrapped command, and ``subprocess.DEVNULL`` or, for ``"pipe"``, ``subprocess.PIPE``.
     """
     method = method or ("signal" if sys.platform == "linux" else "pipe")
     words = [sys.executable, "-IS", os.path.abspath(__file__), str(os.getpid()), method, *command]
@@ -36,13 +36,13 @@ def _end_by_signal(parent: int, command: Sequence[str]) -> None:
     import ctypes
 
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it died before that
+    if os.getppid() != parent:  # it died before the call
         os.kill(os.getpid(), signal.SIGKILL)
     os.execvp(command[0], list(command))
 
 
 def _end_by_pipe(command: Sequence[str]) -> int:
-    """Run a command beside the pipe; return its status, or end by the signal that ended it."""
+    """Run a command while watching the pipe; return its status, or end by the same signal as it did."""
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
 
     def watch() -> None:

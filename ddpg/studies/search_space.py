@@ -1,4 +1,4 @@
-"""The search space of tuning: a range or a list of choices per option."""
+"""Read and check the search space of a tuning: a range or a list of choices for each varied option."""
 
 import dataclasses
 import itertools
@@ -19,12 +19,12 @@ _SHAPES = "a list of choices, { low = ..., high = ... }, that with log = true, o
 
 @dataclasses.dataclass(frozen=True)
 class Range:
-    """Numbers between ``low`` and ``high``, both of them in it.
+    """Numbers from ``low`` to ``high``, both included.
 
     Attributes:
         low, high: in the option's unit.
-        log: whether their logarithm is drawn evenly.
-        whole: whether they are whole numbers.
+        log: sample uniformly in the logarithm.
+        whole: integers only.
     """
 
     low: float
@@ -34,24 +34,24 @@ class Range:
 
     @property
     def tried(self) -> list[Any]:
-        """The values that are checked before anything starts: the ends."""
+        """The values that are checked before anything starts: both ends."""
         return [self.low, self.high]
 
     @property
     def told(self) -> Any:
-        """The range as TOML and JSON say it."""
+        """The range as in TOML and JSON."""
         return {"low": self.low, "high": self.high, "log": self.log}
 
     def kept(self, value: Any) -> Any:
-        """Return how a value is kept among trials; ``None``: it is not in the range."""
+        """Return a value as it is stored in a trial, or ``None`` if it is outside the range."""
         number = isinstance(value, (int, float)) and not isinstance(value, bool)
         return value if number and self.low <= value <= self.high else None
 
     def value(self, kept: Any) -> Any:
-        """Return the value of one that was kept.
+        """Return the value of a stored one.
 
         Raises:
-            ValueError: it is none of this range.
+            ValueError: if it is outside the range.
         """
         if self.kept(kept) is None:
             raise ValueError(f"{kept!r} is not within {self.low} and {self.high}")
@@ -60,24 +60,24 @@ class Range:
 
 @dataclasses.dataclass(frozen=True)
 class Choices:
-    """Different values of an option, as JSON has them; none of them is nearer to one than to another."""
+    """Distinct values of an option, as in JSON, without an order."""
 
     tried: list[Any]
 
     @property
     def told(self) -> Any:
-        """The choices as JSON says them."""
+        """The choices as in JSON."""
         return self.tried
 
     def kept(self, value: Any) -> Any:
-        """Return how a value is kept among trials, as JSON; ``None``: it is no choice."""
+        """Return a value as it is stored in a trial, as JSON text, or ``None`` if it is not one of the choices."""
         return json.dumps(value) if value in self.tried else None
 
     def value(self, kept: Any) -> Any:
-        """Return the value of one that was kept.
+        """Return the value of a stored one.
 
         Raises:
-            ValueError: it is no choice of these.
+            ValueError: if it is not one of the choices.
         """
         found = [value for value in self.tried if json.dumps(value) == kept]
         if not found:
@@ -88,17 +88,18 @@ class Choices:
 Space = dict[str, Range | Choices]
 
 
-def read_space(algorithm: str, ground: Mapping[str, Any], path: str | Path | None = None) -> Space:
-    """Return what is varied, everything checked.
+def read_space(algorithm: str, base: Mapping[str, Any], path: str | Path | None = None) -> Space:
+    """Read and check a search space.
 
     Args:
-        algorithm: whose options these are.
-        ground: all of its options as JSON values, which are varied.
-        path: a TOML file, which takes the place of ``ddpg/studies/spaces/ALGORITHM.toml``, or changes it where it says
-            ``extend = true``; ``None``: that file.
+        algorithm: the algorithm's name.
+        base: the base configuration: all options as JSON values.
+        path: a TOML file, which replaces the default ``ddpg/studies/spaces/ALGORITHM.toml``, or with ``extend = true``
+            changes it; ``None``: the default.
 
     Raises:
-        UsageError: an unknown option, a range or a choice that is none, or one that nothing in this space takes.
+        UsageError: if an option is unknown, a range or list is malformed, or a value is invalid with every other value
+            of the space.
     """
     kind, default = CONFIGS[algorithm], _FOLDER / f"{algorithm.lower()}.toml"
     values: dict[str, Any] = {"extend": True} if path is None else read_toml(path)
@@ -110,7 +111,7 @@ def read_space(algorithm: str, ground: Mapping[str, Any], path: str | Path | Non
     check_names([field.name for field in dataclasses.fields(kind)], table | values, f"{where}: {kind.__name__}")
     usual = {name: _field(kind, name, value, str(default)) for name, value in table.items() if name not in values}
     own = {name: _field(kind, name, v, where) for name, v in values.items() if not (extend and v is False)}
-    found = _fitting(algorithm, ground, usual | own, usual) | own
+    found = _restrict_to_base(algorithm, base, usual | own, usual) | own
     space = {name: found[name] for name in (*table, *own) if name in found}
     if not space:
         raise UsageError(
@@ -118,22 +119,22 @@ def read_space(algorithm: str, ground: Mapping[str, Any], path: str | Path | Non
         )
     for name, field in own.items():
         for value in field.tried:
-            if why := _refusal(algorithm, ground, space, name, value):
+            if why := _refusal_reason(algorithm, base, space, name, value):
                 raise UsageError(f"{where}: {name} cannot be {value!r} here: {why}")
     return space
 
 
-def config_of(algorithm: str, ground: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return all options, as JSON values, of the ground with changes.
+def config_of(algorithm: str, base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return all options of the base configuration with ``changes``, as JSON values.
 
     Raises:
-        UsageError: they cannot be together; says why.
+        UsageError: if the options are invalid together; says why.
     """
-    return CONFIGS[algorithm].from_json({**ground, **changes}).to_json()
+    return CONFIGS[algorithm].from_json({**base, **changes}).to_json()
 
 
 def _field(kind: type, name: str, value: Any, where: str) -> Range | Choices:
-    """Return what a TOML file says of one option."""
+    """Return the range or choices of one option from TOML."""
     scalar, many, optional = field_type(kind, name)
     if isinstance(value, dict):
         check_names(["low", "high", "log"], value, f"{where}: {name}")
@@ -164,7 +165,7 @@ def _range(kind: type, name: str, value: dict[str, Any], where: str) -> Range:
 
 
 def _coerced(kind: type, name: str, value: Any, where: str) -> Any:
-    """Return a value in an option's type, as JSON has it."""
+    """Return a value converted to an option's type, as in JSON."""
     try:
         found = coerce(kind, name, value)
     except UsageError as error:
@@ -172,40 +173,40 @@ def _coerced(kind: type, name: str, value: Any, where: str) -> Any:
     return [*found] if isinstance(found, tuple) else found
 
 
-def _fitting(algorithm: str, ground: Mapping[str, Any], space: Space, usual: Space) -> Space:
-    """Return of the package's own table what fits the ground: what that refuses or does not read is left out.
+def _restrict_to_base(algorithm: str, base: Mapping[str, Any], space: Space, usual: Space) -> Space:
+    """Return the default space without options and values that the base configuration rejects or does not use.
 
-    The ground's own value is one of the choices, so that the ground can be a trial.
+    The base value is always one of the choices, so that the base configuration can be a trial.
     """
     found: Space = {}
-    reads_tau = ground["target"] == "ema" and not ground.get("target_update_interval")
+    reads_tau = base["target"] == "ema" and not base.get("target_update_interval")
     for name, field in usual.items():
         if name == "tau" and not reads_tau:
             continue
-        allowed = [value for value in field.tried if not _refusal(algorithm, ground, space, name, value)]
+        allowed = [value for value in field.tried if not _refusal_reason(algorithm, base, space, name, value)]
         if isinstance(field, Choices):
-            allowed += [ground[name]] if ground[name] not in allowed else []
+            allowed += [base[name]] if base[name] not in allowed else []
             field = Choices(allowed)
         if len(allowed) > 1:
             found[name] = field
     return found
 
 
-def _refusal(algorithm: str, ground: Mapping[str, Any], space: Space, name: str, value: Any) -> str:
-    """Return why a value is refused on the ground and beside any one value of another option; nothing where it is not.
+def _refusal_reason(algorithm: str, base: Mapping[str, Any], space: Space, name: str, value: Any) -> str:
+    """Return why a value is invalid in the base configuration, also after any one other change; empty if it is valid.
 
-    The reason is the one on the ground.
+    The reason returned is that for the unchanged base configuration.
     """
     why = ""
-    for beside in _beside(space, name):
+    for beside in _alternatives(space, name):
         try:
-            config_of(algorithm, ground, {**beside, name: value})
+            config_of(algorithm, base, {**beside, name: value})
             return ""
         except UsageError as error:
             why = why or str(error)
     return why
 
 
-def _beside(space: Space, name: str) -> Iterator[dict[str, Any]]:
+def _alternatives(space: Space, name: str) -> Iterator[dict[str, Any]]:
     others = ((other, value) for other, field in space.items() if other != name for value in field.tried)
     return itertools.chain([{}], ({other: value} for other, value in others))

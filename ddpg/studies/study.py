@@ -1,4 +1,4 @@
-"""What a study is: environments, configurations and seeds from a TOML file, all checked before any cell starts."""
+"""Read a study from TOML: environments, configurations and seeds, all checked before any cell starts."""
 
 import contextlib
 import dataclasses
@@ -30,25 +30,25 @@ from ddpg.runs.env_factory import (
 )
 from ddpg.workers.worker_options import COLLECTORS, check_collector, check_options
 
-_NAME = r"[A-Za-z0-9][\w.+=-]*"  # of a configuration: a folder has it
-MAX_CELLS = 100_000  # of a study or a tuning: they are kept in a list, and have a folder each
-_PLAIN: dict[str, Any] = {"preset": {}}  # the configurations of a study that names none
+_NAME = r"[A-Za-z0-9][\w.+=-]*"  # of a configuration: it names a folder
+MAX_CELLS = 100_000  # of a study or a tuning; each has a folder, and all are listed in memory
+_DEFAULT_CONFIGURATIONS: dict[str, Any] = {"preset": {}}  # for a study that names no configurations
 
 
 @dataclasses.dataclass(frozen=True)
 class Settings(Options):
-    """How cells are trained: for all of a study, or for one of its environments."""
+    """How cells are trained: in a whole study, or in one of its environments."""
 
-    seeds: tuple[int, ...] = option((0,), "the seeds, or in TOML how many, from 0 on")
-    total_timesteps: int | None = option(None, "environment steps; none: the preset's")
-    evaluation_interval: int | None = option(None, "steps between evaluations; none: a twentieth of all")
-    evaluation_episodes: int = option(10, "episodes of each")
-    final_episodes: int = option(0, "episodes of one more evaluation after training; 0: none")
-    n_envs: int = option(1, "environments to act in at the same time")
-    vectorization: str = option("sync", "of several", VECTORIZATIONS)
-    wrappers: tuple[str, ...] = option((), "of gymnasium, by name, the innermost first")
+    seeds: tuple[int, ...] = option((0,), "the seeds; in TOML also their number, counted from 0")
+    total_timesteps: int | None = option(None, "environment steps; none: as the preset")
+    evaluation_interval: int | None = option(None, "steps between evaluations; none: a twentieth of total_timesteps")
+    evaluation_episodes: int = option(10, "episodes per evaluation")
+    final_episodes: int = option(0, "episodes of the evaluation after training; 0: no such evaluation")
+    n_envs: int = option(1, "number of environments stepped together")
+    vectorization: str = option("sync", "how several environments are stepped", VECTORIZATIONS)
+    wrappers: tuple[str, ...] = option((), "gymnasium wrappers by name, the innermost first")
     collector: str = option("local", "who steps the environment", COLLECTORS)
-    workers: int | None = option(None, "of process and ray: how many")
+    workers: int | None = option(None, "number of workers, for process and ray")
 
     def __post_init__(self):
         super().__post_init__()
@@ -66,9 +66,9 @@ class Settings(Options):
 
 @dataclasses.dataclass(frozen=True)
 class EnvironmentSettings(Settings):
-    """How cells of one environment are trained, and which."""
+    """How cells of one environment are trained, and with which configurations."""
 
-    configurations: tuple[str, ...] = option((), "names of those to train there; all by default")
+    configurations: tuple[str, ...] = option((), "names of the configurations to train there; all by default")
 
     def __post_init__(self):
         super().__post_init__()
@@ -76,12 +76,12 @@ class EnvironmentSettings(Settings):
 
 
 class Group(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The cells of one configuration in one environment, which differ by their seed alone.
+    """The cells of one configuration in one environment; they differ only in their seed.
 
     Attributes:
-        env_id: with its version, and as in the study: it may have a module before it.
-        algorithm: whose options they are.
-        options: all of them, as in a run's ``config.json``.
+        env_id: with its version, and with a ``module:`` prefix if the study has one.
+        algorithm: the name of the algorithm that the options belong to.
+        options: all options, as in a run's ``config.json``.
     """
 
     env_id: Annotated[str, msgspec.Meta(min_length=1, max_length=500)]
@@ -101,13 +101,13 @@ class Group(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
     @property
     def name(self) -> str:
-        """The environment's id, without a module before it."""
+        """The environment's id without ``module:``."""
         return self.env_id.rpartition(":")[2]
 
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """One run of a study."""
+    """One run of a study: a group and a seed."""
 
     group: Group
     seed: int
@@ -117,45 +117,45 @@ class Cell:
 
 
 def cells_of(groups: Sequence[Group]) -> list[Cell]:
-    """Return the cells: of every configuration the first seed, then the second, so that an early look sees all."""
+    """Return the cells ordered by seed first, so that early results cover every configuration."""
     longest = max((len(group.seeds) for group in groups), default=0)
     return [Cell(group, group.seeds[index]) for index in range(longest) for group in groups if index < len(group.seeds)]
 
 
 def read_study(path: str | Path, allow_import: Sequence[str] = ()) -> list[Group]:
-    """Return what a study's TOML file describes (docs/studies.md), everything checked.
+    """Read and check the TOML file of a study (docs/studies.md).
 
     Args:
         path: the file.
         allow_import: modules that environments named ``module:Id`` may import.
 
     Raises:
-        UsageError: an unknown field, a value that cannot be, an environment or a recipe that does not exist, options
-            that do not fit it, a module that is not allowed, or nothing to train.
+        UsageError: if a field is unknown or has an invalid value, an environment or recipe does not exist, options do
+            not fit the environment, a module may not be imported, or there is nothing to train.
     """
     path = Path(path)
     values = read_toml(path)
-    environments, configurations = values.pop("environments", ()), values.pop("configurations", _PLAIN)
+    environments, configurations = values.pop("environments", ()), values.pop("configurations", _DEFAULT_CONFIGURATIONS)
     fields = [field.name for field in dataclasses.fields(Settings)]
     check_names([*fields, "environments", "configurations"], values, f"{path}", STUDIES)
     with _located(f"{path}"):
         common = _settings(values)
         _check_configurations(configurations)
-        tables = _tables(environments)
-        _check_once([env_id.rpartition(":")[2] for env_id in tables])
+        tables = _environment_tables(environments)
+        _check_unique([env_id.rpartition(":")[2] for env_id in tables])
         found: list[list[Group]] = []
         for env_id, table in tables.items():
             found.append([*_groups(path, env_id, common | table, configurations, allow_import)])
             if sum(len(group.seeds) for groups in found for group in groups) > MAX_CELLS:
                 raise UsageError(f"more than {MAX_CELLS} cells; give fewer seeds, or divide it into several studies")
-        _check_once([groups[0].name for groups in found if groups])
+        _check_unique([groups[0].name for groups in found if groups])
     groups = [group for groups in found for group in groups]
     if not groups:
         raise UsageError(f"{path} has no cell to train; name environments, such as environments = ['Pendulum-v1']")
     return groups
 
 
-def _check_once(names: Sequence[str]) -> None:
+def _check_unique(names: Sequence[str]) -> None:
     for name in names:
         if names.count(name) > 1:
             raise UsageError(
@@ -181,7 +181,7 @@ def _groups(
     for name in settings.configurations or configurations:
         with _located(f"configuration {name!r} in {env_id}"):
             base, changes = _recipe(configurations[name], path.parent)
-            collector, workers = _collected(settings, changes)
+            collector, workers = _collector_of(settings, changes)
             given = (preset.options if base is None else base) | changes
             config = kind(**from_toml(kind, given, kind.__name__, hints_for(kind, own_id)))
             check_collector(collector, workers, None)
@@ -206,18 +206,18 @@ def _groups(
         )
 
 
-def _collected(settings: Settings, changes: dict[str, Any]) -> tuple[str, int | None]:
-    """Return collector and workers of a configuration, and take them out of its changes; its own go before others'."""
+def _collector_of(settings: Settings, changes: dict[str, Any]) -> tuple[str, int | None]:
+    """Remove collector and workers from a configuration's changes; return them, or the study's if it sets none."""
     own: dict[str, Any] = {name: changes.pop(name) for name in ("collector", "workers") if name in changes}
     if not own:
         return settings.collector, settings.workers
-    own = {"collector": settings.collector} | own  # whose workers are the study's, is the study's as a whole
+    own = {"collector": settings.collector} | own  # without a collector of its own, the study's
     found = Settings(**from_toml(Settings, own, "it"))
     return found.collector, found.workers
 
 
 def _settings(values: dict[str, Any]) -> dict[str, Any]:
-    """Return settings with what TOML may say shorter written out."""
+    """Return settings with TOML's short forms written out."""
     count = values.get("seeds")
     if isinstance(count, int) and not isinstance(count, bool):
         values = values | {"seeds": range(count)}
@@ -227,8 +227,8 @@ def _settings(values: dict[str, Any]) -> dict[str, Any]:
     return values
 
 
-def _tables(environments: Any) -> dict[str, dict[str, Any]]:
-    """Return the settings of each environment, where a study lists them or has a table of them."""
+def _environment_tables(environments: Any) -> dict[str, dict[str, Any]]:
+    """Return the settings of each environment, given as a list of ids or a table of tables."""
     if isinstance(environments, dict) and all(isinstance(table, dict) for table in environments.values()):
         return environments
     if isinstance(environments, (list, tuple)) and all(isinstance(name, str) for name in environments):
@@ -252,7 +252,7 @@ def _check_configurations(configurations: Any) -> None:
 
 
 def _recipe(configuration: dict[str, Any] | str, beside: Path) -> tuple[dict[str, Any] | None, dict[str, Any]]:
-    """Return the options of a configuration's recipe, ``None`` without one, and those it sets itself."""
+    """Return the options of a configuration's recipe, or ``None`` without one, and the options that it sets itself."""
     if isinstance(configuration, str):
         return read_recipe(configuration, beside), {}
     changes = {name: value for name, value in configuration.items() if name != "recipe"}
@@ -266,7 +266,7 @@ def _recipe(configuration: dict[str, Any] | str, beside: Path) -> tuple[dict[str
 
 @contextlib.contextmanager
 def _located(where: str) -> Iterator[None]:
-    """Say in front of a ``UsageError`` where in a study it is."""
+    """Prefix a ``UsageError`` with its location in the study."""
     try:
         yield
     except UsageError as error:

@@ -1,8 +1,8 @@
-"""The folder of a study, and how far each of its cells is.
+"""The folder of a study, and the state of each cell in it.
 
-study.toml                     the study, as it was given
-study.json                     its cells, with every option: what may not change
-CONFIGURATION/SEED/ENV/1/      a run, as any other
+study.toml                     a copy of the study's file
+study.json                     its cells with all options, which may not change
+CONFIGURATION/SEED/ENV/1/      an ordinary run directory
 CONFIGURATION/SEED/ENV/        options.toml, log.txt, final.json, failed.json of a cell
 results.csv, table.csv, table.md, curves.png
 """
@@ -33,25 +33,25 @@ class _Cells(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class CellFolder:
-    """Where a cell is kept, and what is there.
+    """The folder of one cell, and the cell's state as its files show it.
 
     Attributes:
         cell: the cell.
-        folder: ``CONFIGURATION/SEED/ENV`` in the study's.
+        path: ``CONFIGURATION/SEED/ENV`` in the study's folder.
     """
 
     def __init__(self, root: Path, cell: Cell):
         self.cell = cell
         self._home = root / cell.group.configuration / str(cell.seed)
-        self.folder = self._home / cell.group.name
+        self.path = self._home / cell.group.name
         self.log, self.final, self.failed, self._options = (
-            self.folder / name for name in (LOG, "final.json", "failed.json", "options.toml")
+            self.path / name for name in (LOG, "final.json", "failed.json", "options.toml")
         )
 
     @property
     def run(self) -> Path | None:
-        """The run directory, the newest if there are several; ``None`` before there is one."""
-        entries = self.folder.iterdir() if self.folder.is_dir() else ()
+        """The newest run directory, or ``None``."""
+        entries = self.path.iterdir() if self.path.is_dir() else ()
         found = [entry for entry in entries if entry.name.isdecimal() and (entry / run_config.CONFIG).exists()]
         return max(found, key=lambda entry: int(entry.name), default=None)
 
@@ -64,14 +64,14 @@ class CellFolder:
 
     @property
     def steps(self) -> int:
-        """Steps trained, as far as the run has told."""
+        """Steps trained so far, by its newest checkpoint or table row."""
         run = self.run
         rows = run_directory.read_table(run / "metrics.csv") if run else []
         return max(self.saved, int(rows[-1]["timesteps"]) if rows else 0)
 
     @property
     def stage(self) -> str | None:
-        """What is to be done next: ``"train"``, ``"resume"`` or ``"evaluate"``; ``None``: the cell is finished."""
+        """The next stage: ``"train"``, ``"resume"`` or ``"evaluate"``; ``None``: the cell has finished."""
         if self.run is None:
             return "train"
         if self.saved < self.cell.group.total_timesteps:
@@ -85,23 +85,23 @@ class CellFolder:
             return "running"
         if self.stage is None:
             return "finished"
-        if is_cell_running(self.log):  # also before it has a run, or after its study was killed
+        if is_cell_running(self.log):  # also true before it has a run, or when its study was killed
             return "running"
         return "failed" if self.failed.exists() else "waiting" if self.run is None else "interrupted"
 
     @property
-    def why_failed(self) -> str:
-        """What is noted of a cell that failed."""
-        noted = _read(self.failed, "remove it, and the study goes on with the cell")
-        return safe_json.one_line(str(noted.get("why"))) if isinstance(noted, dict) else "unknown"
+    def failure_reason(self) -> str:
+        """Why the cell failed, as recorded in its folder."""
+        record = _read(self.failed, "remove it, and the study goes on with the cell")
+        return safe_json.one_line(str(record.get("why"))) if isinstance(record, dict) else "unknown"
 
     @property
     def evaluated(self) -> dict[str, Any]:
-        """The evaluation after training, as ``ddpg evaluate`` told it; empty before there is one."""
+        """The result of the evaluation after training; empty before there is one."""
         return read_evaluation(self.final) if self.final.exists() else {}
 
     def arguments(self) -> list[str]:
-        """Return those of the ``ddpg`` command that does what is next; writes the file of options that it reads."""
+        """Return the arguments of the ``ddpg`` command for the next stage; write the options file that it reads."""
         group, run = self.cell.group, str(self.run)
         allowed = allow_import_flags(group.env_id)
         if self.stage == "evaluate":
@@ -120,10 +120,10 @@ class CellFolder:
 
 
 def read_evaluation(path: Path, advice: str = "remove it, and the study evaluates again") -> dict[str, Any]:
-    """Return what ``ddpg evaluate --json`` told.
+    """Return the output of ``ddpg evaluate --json`` from a file.
 
     Raises:
-        FileFault: the file holds something else; ends with the advice.
+        FileFault: if the file holds anything else; the message ends with ``advice``.
     """
     found = _read(path, advice)
     if isinstance(found, dict) and isinstance(found.get("mean_return"), (int, float)):
@@ -138,28 +138,28 @@ def _read(path: Path, advice: str) -> Any:
         raise FileFault(f"{str(error).removesuffix(safe_json.ADVICE)}{advice}") from None
 
 
-def note_study(root: Path, study: Path, groups: Sequence[Group]) -> None:
-    """Note a study in its folder, or that cells were added to it.
+def write_study(root: Path, study: Path, groups: Sequence[Group]) -> None:
+    """Write a study into its folder, or add new cells to the one that is there.
 
     Raises:
-        UsageError: the folder has another study, or this one with cells that have changed; says what differs.
+        UsageError: if the folder holds a study from which a cell was removed or changed; names the difference.
     """
     if (root / CELLS).exists():
         check_same(root, read_cells(root), groups)
-    noted = json.dumps({"format": 1, "groups": msgspec.to_builtins(list(groups))})
-    if len(noted) >= safe_json.LARGEST:
+    record = json.dumps({"format": 1, "groups": msgspec.to_builtins(list(groups))})
+    if len(record) >= safe_json.LARGEST:
         raise UsageError(f"{study} has {len(groups)} configurations in environments, too many for one; make it several")
     copy = root / COPY
     if not (copy.exists() and copy.samefile(study)):
         atomic_write.write_text(copy, study.read_bytes().decode())
-    atomic_write.write_text(root / CELLS, f"{noted}\n")
+    atomic_write.write_text(root / CELLS, f"{record}\n")
 
 
 def read_cells(root: Path) -> list[Group]:
     """Return the groups of the study in a folder.
 
     Raises:
-        UsageError: there is none; a :class:`FileFault` where its file is damaged.
+        UsageError: if there is no study; a :class:`FileFault` if its file is damaged.
     """
     path = root / CELLS
     try:
@@ -171,10 +171,10 @@ def read_cells(root: Path) -> list[Group]:
 
 
 def check_same(root: Path, before: Sequence[Group], now: Sequence[Group]) -> None:
-    """Refuse a study in which cells that were there are gone or changed.
+    """Check that no cell of a study was removed or changed.
 
     Raises:
-        UsageError: there is one; says what differs.
+        UsageError: if one was; names the difference.
     """
     known = {(group.name, group.configuration): group for group in now}
     advice = f"cells may only be added to the study in {root}; put that back, or give another --root"
@@ -191,7 +191,7 @@ def check_same(root: Path, before: Sequence[Group], now: Sequence[Group]) -> Non
 
 def _differences(one: Group, other: Group) -> list[tuple[str, Any, Any]]:
     olds, news = (msgspec.to_builtins(group) for group in (one, other))
-    if one.algorithm == other.algorithm:  # options that are newer than the study have their defaults
+    if one.algorithm == other.algorithm:  # options introduced after the study have their defaults
         olds["options"] = CONFIGS[one.algorithm].from_json(one.options).to_json()
     for values in (olds, news):
         del values["seeds"]

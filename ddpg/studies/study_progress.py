@@ -1,4 +1,4 @@
-"""Progress lines and bar of a running study or tuning."""
+"""Show the progress of a study or tuning: a line per event above one bar."""
 
 import sys
 import time
@@ -13,21 +13,21 @@ from ddpg.studies.trials import Trials
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-LOOK = 2.0  # seconds between looks at how far it is
+REFRESH_INTERVAL = 2.0  # seconds
 
 
 class ProgressLines:
     """Lines above a bar.
 
     Args:
-        shown: whether there is a bar, where stderr is a terminal; the lines are always there.
+        shown: show the bar if stderr is a terminal; lines are always written.
         bar: of :func:`ddpg.progress.tqdm_bar`.
     """
 
     def __init__(self, shown: bool, **bar: Any):
         self._shown = shown and sys.stderr.isatty()
         self._bar: Any = progress.tqdm_bar(disable=not self._shown, **bar)
-        self._looked = 0.0
+        self._refreshed_at = 0.0
 
     def __enter__(self) -> "Self":
         return self
@@ -40,42 +40,42 @@ class ProgressLines:
         self._bar.write(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr)
         sys.stderr.flush()
 
-    def _looks(self, at_once: bool = False) -> bool:
-        """Tell whether the bar is to be moved: now and then, or ``at_once``."""
-        if not self._shown or not (at_once or time.monotonic() - self._looked >= LOOK):
+    def _is_refresh_due(self, at_once: bool = False) -> bool:
+        """Tell whether it is time to move the bar; always if ``at_once``."""
+        if not self._shown or not (at_once or time.monotonic() - self._refreshed_at >= REFRESH_INTERVAL):
             return False
-        self._looked = time.monotonic()
+        self._refreshed_at = time.monotonic()
         return True
 
 
 class StudyProgress(ProgressLines):
     """A bar over the steps of all cells."""
 
-    def __init__(self, places: Sequence[CellFolder], shown: bool):
+    def __init__(self, folders: Sequence[CellFolder], shown: bool):
         self._steps: dict[CellFolder, int] = {}
-        total = sum(place.cell.group.total_timesteps for place in places)
+        total = sum(folder.cell.group.total_timesteps for folder in folders)
         super().__init__(shown, total=total, unit="step", unit_scale=True, smoothing=0.1)
         if self._shown:
-            self._steps = {place: place.steps for place in places}
+            self._steps = {folder: folder.steps for folder in folders}
             self._bar.initial = self._bar.n = sum(self._steps.values())
 
     def look(self) -> None:
-        """Move the bar to where the cells are."""
-        if self._looks():
-            left = [place for place, steps in self._steps.items() if steps < place.cell.group.total_timesteps]
-            self._steps |= {place: place.steps for place in left}
+        """Move the bar to the cells' current steps."""
+        if self._is_refresh_due():
+            left = [folder for folder, steps in self._steps.items() if steps < folder.cell.group.total_timesteps]
+            self._steps |= {folder: folder.steps for folder in left}
             self._bar.update(sum(self._steps.values()) - self._bar.n)
 
 
 class TuningProgress(ProgressLines):
-    """A bar over the trials that are over."""
+    """A bar over the finished trials."""
 
     def __init__(self, wanted: int, shown: bool):
         super().__init__(shown, total=wanted, unit="trial")
 
     def move(self, trials: Trials, at_once: bool = False) -> None:
-        """Move the bar to how many trials are over; not every time, but ``at_once``."""
-        if self._looks(at_once):
+        """Move the bar to the number of finished trials, at most every few seconds unless ``at_once``."""
+        if self._is_refresh_due(at_once):
             best = trials.best
             if best is not None and best.value is not None:
                 self._bar.set_postfix_str(f"best {format_number(best.value)}", refresh=False)

@@ -1,4 +1,4 @@
-"""The report of a study: all numbers in long form, a table over seeds, learning curves."""
+"""Write the report of a study: results in long form, a table over seeds, learning curves."""
 
 import csv
 import dataclasses
@@ -32,20 +32,20 @@ def table_row(
         steps: environment steps of each run.
         finals: the last evaluation of each finished seed (env units).
         maxima: the largest evaluation of each (env units).
-        asked: how many seeds there are to be.
+        asked: how many seeds the study has.
 
     Returns:
-        These, and of ``final`` and ``maximum`` the interquartile mean and the ends of its 95 % bootstrap interval,
+        These, and for ``final`` and ``maximum`` the interquartile mean and the ends of its 95 % bootstrap interval,
         ``_low`` and ``_high`` (Agarwal et al. 2021, arXiv 2108.13264); NaN where no seed is finished.
     """
     row: dict[str, Any] = {"env": env, "config": config, "steps": steps, "seeds": len(finals), "seeds_asked": asked}
     for name, seeds in (("final", finals), ("maximum", maxima)):
-        row |= {f"{name}{end}": value for end, value in zip(_ENDS, over_seeds(seeds), strict=True)}
+        row |= {f"{name}{end}": value for end, value in zip(_ENDS, iqm_over_seeds(seeds), strict=True)}
     return row
 
 
-def over_seeds(values: Sequence[float]) -> tuple[float, float, float]:
-    """Return the interquartile mean of a value a seed and the ends of its 95 % bootstrap interval; NaN of none."""
+def iqm_over_seeds(values: Sequence[float]) -> tuple[float, float, float]:
+    """Return the interquartile mean over seeds and the ends of its 95 % bootstrap interval; NaN without seeds."""
     if not len(values):
         return (float("nan"),) * 3
     centre, low, high = centre_and_interval(np.array(values)[:, None], "iqm")
@@ -53,7 +53,7 @@ def over_seeds(values: Sequence[float]) -> tuple[float, float, float]:
 
 
 def markdown(rows: Sequence[dict[str, Any]]) -> str:
-    """Return rows of :func:`table_row` as a table of Markdown, a line each."""
+    """Return rows of :func:`table_row` as a Markdown table."""
     heads = ("environment", "configuration", "steps", "seeds", "final return", "largest return")
     lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     for row in rows:
@@ -70,18 +70,18 @@ def markdown(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def seeds_of(row: dict[str, Any]) -> str:
-    """Return how many seeds a row is of: ``3``, or ``2 of 3``."""
+    """Return the number of seeds behind a row: ``3``, or ``2 of 3``."""
     return str(row["seeds"]) if row["seeds"] == row["seeds_asked"] else f"{row['seeds']} of {row['seeds_asked']}"
 
 
 def told(row: dict[str, Any], name: str) -> str:
-    """Return ``final`` or ``maximum`` of a row with its interval, for people."""
+    """Return ``final`` or ``maximum`` of a row with its interval, as text."""
     centre, low, high = (row[f"{name}{end}"] for end in _ENDS)
     return interval(centre, low, high)
 
 
 def interval(centre: float, low: float, high: float) -> str:
-    """Return a number with its interval, for people; ``none yet`` for NaN."""
+    """Return a number with its interval, as text; ``none yet`` for NaN."""
     return (
         f"{format_number(centre)} ({format_number(low)} to {format_number(high)})"
         if np.isfinite(centre)
@@ -90,7 +90,7 @@ def interval(centre: float, low: float, high: float) -> str:
 
 
 def write_table(path: Path, columns: Sequence[str], rows: Sequence[dict[str, Any]]) -> None:
-    """Write rows as a CSV file; NaN, and what a row does not have, is nothing."""
+    """Write rows as a CSV file; NaN and missing values are empty."""
     text = io.StringIO(newline="")
     writer = csv.DictWriter(text, columns, lineterminator="\n")
     writer.writeheader()
@@ -117,34 +117,33 @@ class Report:
 
 
 def write_report(root: Path, groups: Sequence[Group]) -> Report:
-    """Write what the cells of a study have found so far into its folder.
+    """Write the results of a study so far into its folder.
 
-    ``results.csv`` has everything that was evaluated, of cells under way too. The table is of finished cells alone: the
-    interquartile mean over seeds of the last evaluation and of the largest one, with 95 % bootstrap intervals
-    (Agarwal et al. 2021, arXiv 2108.13264). Where the study asks for ``final_episodes``, the last evaluation is that of
-    those.
+    ``results.csv`` has all evaluations, also of running cells. The table covers finished cells only: the interquartile
+    mean over seeds of the last and of the largest evaluation, with 95 % bootstrap intervals (Agarwal et al. 2021, arXiv
+    2108.13264). With ``final_episodes`` the last evaluation is the one after training.
 
     Args:
         root: the study's folder.
         groups: its cells.
     """
-    places = [CellFolder(root, cell) for cell in cells_of(groups)]
-    runs = {place: read_run(place.run) for place in places if place.run is not None}
-    values = [row for place, run in runs.items() for row in _values(place, run)]
+    folders = [CellFolder(root, cell) for cell in cells_of(groups)]
+    runs = {folder: read_run(folder.run) for folder in folders if folder.run is not None}
+    values = [row for folder, run in runs.items() for row in _values(folder, run)]
     write_table(root / RESULTS, COLUMNS, values)
     rows = [_row(group, [(p, run) for p, run in runs.items() if p.cell.group == group]) for group in groups]
     write_table(root / TABLE, tuple(rows[0]), rows)
     atomic_write.write_text(root / TEXT, f"{markdown(rows)}\n\n{NOTE}\n")
     figure = None
     if any(run.rows for run in runs.values()):
-        names = [place.cell.group.configuration for place in runs]
+        names = [folder.cell.group.configuration for folder in runs]
         figure = plot_curves(learning_curves([*runs.values()], names=names), root / FIGURE)
     return Report(rows, root / RESULTS, root / TABLE, root / TEXT, figure)
 
 
-def _values(place: CellFolder, run: Run) -> Iterator[dict[str, Any]]:
+def _values(folder: CellFolder, run: Run) -> Iterator[dict[str, Any]]:
     """Yield the rows of a cell in long form."""
-    cell = place.cell
+    cell = folder.cell
     names = {"env": cell.group.name, "config": cell.group.configuration, "seed": cell.seed}
     metrics = run_directory.read_table(run.path / "metrics.csv")
     seconds = run.times("seconds") if metrics else np.zeros(len(run.rows))
@@ -156,15 +155,15 @@ def _values(place: CellFolder, run: Run) -> Iterator[dict[str, Any]]:
         if metrics and metrics[-1].get(column):
             at = {**names, "step": int(metrics[-1]["timesteps"])}
             yield {**at, "measure": f"last_{name}", "value": metrics[-1][column]}
-    final = place.evaluated
+    final = folder.evaluated
     for name in _EVALUATED:
         if name in final:
             yield {**names, "step": cell.group.total_timesteps, "measure": f"final_{name}", "value": repr(final[name])}
 
 
 def _row(group: Group, runs: Sequence[tuple[CellFolder, Run]]) -> dict[str, Any]:
-    """Return a row of the table: what the finished cells of a group say together."""
-    finished = [(place, run) for place, run in runs if place.stage is None and run.rows]
-    last = [float(place.evaluated.get("mean_return", run.returns[-1])) for place, run in finished]
+    """Return the row of a group in the table, from its finished cells."""
+    finished = [(folder, run) for folder, run in runs if folder.stage is None and run.rows]
+    last = [float(folder.evaluated.get("mean_return", run.returns[-1])) for folder, run in finished]
     most = [float(run.returns.max()) for _, run in finished]
     return table_row(group.name, group.configuration, group.total_timesteps, last, most, len(group.seeds))

@@ -1,8 +1,8 @@
-"""Tuning trials in an Optuna journal: what is tried next, and what is pruned. The only module that knows Optuna.
+"""Store trials in an Optuna journal, propose the next one, decide about pruning. The only module that knows Optuna.
 
-The journal is lines of JSON, and reading it runs nothing that it says: of Optuna's storages and samplers, pickles are
-read from Redis, and by CMA-ES, only. One process writes it, which owns its folder by the operating system's lock;
-Optuna's own lock, a link that a kill would leave behind, is not used.
+The journal is lines of JSON, and reading it runs no code from it: in Optuna only the Redis storage and the CMA-ES
+sampler read pickles. One process writes the journal, and holds the run lock of its folder; Optuna's own lock, a link
+that a kill would leave behind, is not used.
 """
 
 import dataclasses
@@ -19,20 +19,20 @@ from ddpg.errors import FileFault, UsageError
 from ddpg.studies.search_space import Range, Space
 
 _NAME = "ddpg"
-_REASON, _GROUND = "reason", "ground"
+_REASON, _BASE = "reason", "ground"
 
 
 @dataclasses.dataclass(frozen=True)
 class Trial:
-    """A trial as far as it is known.
+    """A trial as recorded so far.
 
     Attributes:
         number: from 0 on.
-        changes: what it says of the options that are varied.
+        changes: values of the varied options.
         state: ``running``, ``complete``, ``pruned`` or ``failed``.
-        value: mean evaluation return (env units) over its seeds at the end, or where it was pruned.
-        told: the same after each evaluation that it was judged by; the run's evaluations are counted from 1.
-        reason: why it was pruned or failed, where that was not a comparison with others.
+        value: mean evaluation return (env units) over its seeds, at the end or when it was pruned.
+        told: the same after each evaluation considered for pruning, by its number, from 1.
+        reason: why it failed, or was pruned other than by comparison with other trials.
     """
 
     number: int
@@ -44,31 +44,31 @@ class Trial:
 
 
 class Trials:
-    """The trials of one tuning: asks for the next, takes what was measured."""
+    """The trials of one tuning: proposes the next one, records results."""
 
     def __init__(self, path: Path, space: Space, seed: int, pruning: bool = True):
-        """Open a journal, or begin one.
+        """Open a journal, or create one.
 
         Args:
             path: of the file.
-            space: what is varied.
-            seed: of what is proposed. The same seed after the same results proposes the same, also after a kill.
-            pruning: end early what is worse than the median of the others at the same evaluation.
+            space: the search space.
+            seed: of the sampler: the same seed and results give the same proposals, also after a kill.
+            pruning: prune trials that are worse than the median of the others at the same evaluation.
 
         Raises:
-            UsageError: Optuna is not installed; a :class:`FileFault` where the journal is damaged.
+            UsageError: if Optuna is not installed; a :class:`FileFault` if the journal is damaged.
         """
         optuna = check_installed()
         from optuna.storages.journal import JournalFileBackend
 
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         self._optuna, self._space, self._seed = optuna, space, seed
-        _mend(path)
+        _drop_partial_line(path)
         pruner = optuna.pruners.MedianPruner(n_startup_trials=5)
-        lock: Any = _NoLock()  # Optuna's class of them cannot be a base: it is there with the extra alone
+        lock: Any = _NoLock()  # not derived from Optuna's class, since Optuna is optional
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # of what Optuna calls experimental
+                warnings.simplefilter("ignore")  # about experimental features
                 self._storage = optuna.storages.JournalStorage(JournalFileBackend(str(path), lock_obj=lock))
             self._study = optuna.create_study(
                 study_name=_NAME,
@@ -78,18 +78,18 @@ class Trials:
                 pruner=pruner if pruning else optuna.pruners.NopPruner(),
             )
             self._id = self._storage.get_study_id_from_name(_NAME)
-            self._let_go_of_halves()
+            self._fail_incomplete()
             self.all()
         except OSError:
             raise
-        except Exception as error:  # whatever Optuna makes of a line that is not its own
+        except Exception as error:  # Optuna raises many types for a damaged line
             what = safe_json.one_line(f"{type(error).__name__}: {error}")
             raise FileFault(
                 f"{path} is no journal of this tuning ({what}); bring it back, or give another --root"
             ) from None
 
     def ask(self) -> Trial:
-        """Return the next trial, which is then running."""
+        """Propose the next trial; it is then running."""
         number = len(self.all())
         seed = int(np.random.SeedSequence([self._seed, number]).generate_state(1)[0])
         with warnings.catch_warnings():
@@ -98,44 +98,44 @@ class Trials:
             asked = self._study.ask(fixed_distributions=self._distributions())
         return self._trial(self._storage.get_trial(self._of(asked.number)))
 
-    def enqueue_ground(self, ground: Mapping[str, Any]) -> bool:
-        """Let the ground itself be tried first; return whether it is in the space."""
-        kept = {name: field.kept(ground[name]) for name, field in self._space.items()}
+    def enqueue_base(self, base: Mapping[str, Any]) -> bool:
+        """Let the base configuration be the first trial; return whether it is in the space."""
+        kept = {name: field.kept(base[name]) for name, field in self._space.items()}
         if None in kept.values():
             return False
         waiting = self._optuna.trial.TrialState.WAITING
-        found = [one for one in self._study.get_trials(deepcopy=False) if one.user_attrs.get(_GROUND)]
-        if not any(one.state == waiting or self._is_whole(one) for one in found):
-            self._study.enqueue_trial(kept, user_attrs={_GROUND: True})
+        found = [one for one in self._study.get_trials(deepcopy=False) if one.user_attrs.get(_BASE)]
+        if not any(one.state == waiting or self._is_complete(one) for one in found):
+            self._study.enqueue_trial(kept, user_attrs={_BASE: True})
         return True
 
     def report(self, number: int, evaluation: int, value: float) -> None:
-        """Note the mean return after an evaluation; the evaluations of a trial are counted from 1."""
+        """Record the mean return after an evaluation, numbered from 1."""
         self._storage.set_trial_intermediate_value(self._of(number), evaluation, value)
 
-    def is_hopeless(self, number: int) -> bool:
-        """Return whether a trial is to be ended after its newest evaluation."""
+    def should_prune(self, number: int) -> bool:
+        """Return whether a trial should be pruned after its latest evaluation."""
         return self._study.pruner.prune(self._study, self._storage.get_trial(self._of(number)))
 
     def complete(self, number: int, value: float) -> None:
-        """Note that a trial has reached its end, with this mean return."""
+        """Record the mean return of a trial that has finished."""
         self._study.tell(number, value)
 
     def prune(self, number: int, reason: str | None = None) -> None:
-        """Note that a trial was ended early; its options are taken to be worse than those that were not."""
+        """Record that a trial was pruned; the sampler counts it as worse than the finished ones."""
         self._end(number, reason, self._optuna.trial.TrialState.PRUNED)
 
     def fail(self, number: int, reason: str) -> None:
-        """Note that a trial failed, which says nothing of its options."""
+        """Record that a trial failed; the sampler ignores it."""
         self._end(number, reason, self._optuna.trial.TrialState.FAIL)
 
     def all(self) -> list[Trial]:
-        """Return the trials that were asked for, in their order."""
+        """Return the proposed trials in order."""
         return [self._trial(frozen) for frozen in self._frozen()]
 
     @property
     def best(self) -> Trial | None:
-        """The trial with the largest value of those that reached their end, the first of equal ones."""
+        """The finished trial with the largest value, the first of equal ones."""
         complete = [trial for trial in self.all() if trial.state == "complete"]
         return max(complete, key=lambda trial: (trial.value, -trial.number), default=None)
 
@@ -145,19 +145,19 @@ class Trials:
         self._study.tell(number, state=state)
 
     def _frozen(self) -> list[Any]:
-        """Return Optuna's trials but for those that wait, and those that a kill left half proposed."""
+        """Return Optuna's trials, without enqueued ones and those that a kill left half proposed."""
         waiting = self._optuna.trial.TrialState.WAITING
         found = self._study.get_trials(deepcopy=False)
-        return [one for one in found if one.state != waiting and self._is_whole(one)]
+        return [one for one in found if one.state != waiting and self._is_complete(one)]
 
-    def _is_whole(self, frozen: Any) -> bool:
+    def _is_complete(self, frozen: Any) -> bool:
         return {*frozen.params} == {*self._space}
 
-    def _let_go_of_halves(self) -> None:
-        """End the trials that a kill left without all of their options: they were never begun."""
+    def _fail_incomplete(self) -> None:
+        """Fail the trials that a kill left without all of their options: they never started."""
         running = self._optuna.trial.TrialState.RUNNING
         for one in self._study.get_trials(states=[running]):
-            if not self._is_whole(one):
+            if not self._is_complete(one):
                 self._study.tell(one.number, state=self._optuna.trial.TrialState.FAIL)
 
     def _of(self, number: int) -> int:
@@ -188,7 +188,7 @@ def check_installed() -> Any:
     """Return Optuna.
 
     Raises:
-        UsageError: it, or what it needs, is not installed.
+        UsageError: if it, or a package that it needs, is not installed.
     """
     try:
         import optuna
@@ -198,7 +198,7 @@ def check_installed() -> Any:
 
 
 class _NoLock:
-    """In the place of Optuna's lock: one process owns the folder already."""
+    """Replaces Optuna's lock: this process holds the folder's lock already."""
 
     def acquire(self) -> bool:
         return True
@@ -207,8 +207,8 @@ class _NoLock:
         pass
 
 
-def _mend(path: Path) -> None:
-    """Take a last line that was cut short out of a journal: what is added next would be lost with it."""
+def _drop_partial_line(path: Path) -> None:
+    """Remove an incomplete last line from a journal: the next line would be appended to it, and lost."""
     if not path.exists():
         return
     with safe_json.open_regular_file(path) as (file, size):

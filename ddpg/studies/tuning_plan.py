@@ -1,9 +1,9 @@
-"""The plan of a tuning: base configuration, search space, seeds; noted in its folder and never changed there.
+"""The plan of a tuning: base configuration, search space and seeds, fixed once written to its folder.
 
-tuning.json                    the plan: what may not change
-trials.journal                 every trial as Optuna notes it: a line of JSON for each event
-trial-NNNN/SEED/ENV/1/         a run of a trial, as any other
-best-NNNN/, preset/            the same of the comparison, on fresh seeds
+tuning.json                    the plan, which may not change
+trials.journal                 Optuna's journal of the trials: a line of JSON per event
+trial-NNNN/SEED/ENV/1/         an ordinary run directory, of a trial
+best-NNNN/, preset/            the same for the comparison on fresh seeds
 results.csv, best.toml, comparison.csv, tuning.md, history.png
 """
 
@@ -24,23 +24,23 @@ from ddpg.studies.study import Cell, Group
 from ddpg.studies.study_folder import CellFolder
 
 PLAN, JOURNAL = "tuning.json", "trials.journal"
-FRESH = 1000  # the first seed of the comparison; those of trials are below
+FIRST_FRESH_SEED = 1000  # of the comparison; trials use smaller seeds
 
 
 class TuningPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What every trial has in common.
+    """Everything that all trials of a tuning share.
 
     Attributes:
-        ground: environment, steps, evaluations, the trials' seeds and the options that are varied.
-        preset: all options of the environment's preset, which the best is compared with.
-        space: the table of each option that is varied, as TOML has it, but for nothing, which is null.
-        whole: which of those that have a range are whole numbers.
-        tuning_seed: of the sampler.
-        pruning: whether trials are ended early.
+        base: the base configuration: environment, steps, evaluations, the trials' seeds, all options.
+        preset: all options of the environment's preset, with which the best trial is compared.
+        space: range or choices of each varied option, as in TOML; no value is null.
+        whole: the options whose ranges are integers.
+        tuning_seed: seed of the sampler.
+        pruning: whether trials are pruned.
     """
 
     format: Literal[1] = 1
-    ground: Group
+    base: Group = msgspec.field(name="ground")  # as plans have had it from the start
     preset: dict[str, Any]
     space: dict[str, Any]
     whole: list[str]
@@ -49,7 +49,7 @@ class TuningPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     @property
     def fields(self) -> Space:
-        """The space again."""
+        """The search space."""
         return {
             name: Choices(told) if isinstance(told, list) else Range(**told, whole=name in self.whole)
             for name, told in self.space.items()
@@ -57,47 +57,50 @@ class TuningPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     @property
     def warmup(self) -> int:
-        """The first evaluation that a trial is judged by: before it, less than a quarter of its learning is done."""
-        starts = self.space.get("learning_starts", [self.ground.options["learning_starts"]])
+        """Number of the first evaluation considered for pruning: from there on a quarter of the learning is done."""
+        starts = self.space.get("learning_starts", [self.base.options["learning_starts"]])
         latest = starts["high"] if isinstance(starts, dict) else max(starts)
-        total = self.ground.total_timesteps
-        return math.ceil((latest + max(0, total - latest) / 4) / self.ground.evaluation_interval)
+        total = self.base.total_timesteps
+        return math.ceil((latest + max(0, total - latest) / 4) / self.base.evaluation_interval)
 
     def nth(self, step: int) -> int:
-        """Return which evaluation one at this step is, counted from 1: by the interval, not by rows."""
-        ground = self.ground
-        if step == ground.total_timesteps:
-            return math.ceil(step / ground.evaluation_interval)
-        return step // ground.evaluation_interval
+        """Return the number, from 1, of the evaluation at a step: by the interval, not by rows."""
+        base = self.base
+        if step == base.total_timesteps:
+            return math.ceil(step / base.evaluation_interval)
+        return step // base.evaluation_interval
 
     def trial(self, number: int, changes: dict[str, Any]) -> Group:
         """Return the cells of a trial.
 
         Raises:
-            UsageError: its options cannot be together.
+            UsageError: if its options are invalid together.
         """
-        options = config_of(self.ground.algorithm, self.ground.options, changes)
-        return msgspec.structs.replace(self.ground, configuration=f"trial-{number:04d}", options=options)
+        options = config_of(self.base.algorithm, self.base.options, changes)
+        return msgspec.structs.replace(self.base, configuration=f"trial-{number:04d}", options=options)
 
     def fresh(self, name: str, options: dict[str, Any], seeds: int) -> Group:
-        """Return the cells of a configuration in the comparison, on so many seeds that no trial had."""
+        """Return the cells of a configuration in the comparison, on ``seeds`` seeds that no trial had."""
         return msgspec.structs.replace(
-            self.ground, configuration=name, options=options, seeds=list(range(FRESH, FRESH + seeds))
+            self.base,
+            configuration=name,
+            options=options,
+            seeds=list(range(FIRST_FRESH_SEED, FIRST_FRESH_SEED + seeds)),
         )
 
 
-def plan_of(ground: Group, preset: dict[str, Any], space: Space, tuning_seed: int, pruning: bool) -> TuningPlan:
+def plan_of(base: Group, preset: dict[str, Any], space: Space, tuning_seed: int, pruning: bool) -> TuningPlan:
     """Return the plan of a tuning.
 
     Raises:
         UsageError: seeds that are those of the comparison.
     """
-    if max(ground.seeds) >= FRESH:
+    if max(base.seeds) >= FIRST_FRESH_SEED:
         raise UsageError(
-            f"seeds={len(ground.seeds)} must be at most {FRESH}: those from {FRESH} on are the comparison's"
+            f"seeds={len(base.seeds)} must be at most {FIRST_FRESH_SEED}: the comparison uses those from there on"
         )
     return TuningPlan(
-        ground=ground,
+        base=base,
         preset=preset,
         space={name: field.told for name, field in space.items()},
         whole=[name for name, field in space.items() if isinstance(field, Range) and field.whole],
@@ -106,11 +109,11 @@ def plan_of(ground: Group, preset: dict[str, Any], space: Space, tuning_seed: in
     )
 
 
-def note_plan(root: Path, plan: TuningPlan) -> None:
-    """Note a plan in its folder, or see that it is the one that is there.
+def write_plan(root: Path, plan: TuningPlan) -> None:
+    """Write a plan into its folder, or check that it equals the one that is there.
 
     Raises:
-        UsageError: there is another one; says what differs. A :class:`FileFault` where its file is damaged.
+        UsageError: if the folder has another plan; names the difference. A :class:`FileFault` if its file is damaged.
     """
     path = root / PLAN
     if not path.exists():
@@ -129,26 +132,26 @@ def note_plan(root: Path, plan: TuningPlan) -> None:
         )
 
 
-def places_of(root: Path, group: Group) -> list[CellFolder]:
-    """Return where the cells of a group are kept."""
+def cell_folders(root: Path, group: Group) -> list[CellFolder]:
+    """Return the folders of a group's cells."""
     return [CellFolder(root, Cell(group, seed)) for seed in group.seeds]
 
 
 def _differences(one: TuningPlan, other: TuningPlan) -> Sequence[tuple[str, Any, Any]]:
     plans = [msgspec.to_builtins(plan) for plan in (one, other)]
-    if one.ground.algorithm == other.ground.algorithm:  # options that are newer than the tuning have their defaults
-        kind = CONFIGS[one.ground.algorithm]
+    if one.base.algorithm == other.base.algorithm:  # options introduced after the tuning have their defaults
+        kind = CONFIGS[one.base.algorithm]
         for part in (plans[0]["ground"], plans[0]):
             name = "options" if "options" in part else "preset"
             part[name] = kind.from_json(part[name]).to_json()
-    olds, news = map(_flat, plans)
+    olds, news = map(_flatten, plans)
     names = {**olds, **news}
     return [(name, olds.get(name), news.get(name)) for name in names if olds.get(name) != news.get(name)]
 
 
-def _flat(plan: dict[str, Any]) -> dict[str, Any]:
-    ground = plan.pop("ground")
-    options = {f"{name} of the ground": value for name, value in ground.pop("options").items()}
+def _flatten(plan: dict[str, Any]) -> dict[str, Any]:
+    base = plan.pop("ground")
+    options = {f"{name} of the base configuration": value for name, value in base.pop("options").items()}
     preset = {f"{name} of the preset": value for name, value in plan.pop("preset").items()}
     space = {f"the space of {name}": value for name, value in plan.pop("space").items()}
-    return {**ground, **plan, **options, **preset, **space}
+    return {**base, **plan, **options, **preset, **space}

@@ -1,4 +1,4 @@
-"""The report of a tuning: every evaluation, the best options as a file, the comparison, a figure."""
+"""Write the report of a tuning: all evaluations, the best options, the comparison and a figure."""
 
 import dataclasses
 import shlex
@@ -20,7 +20,7 @@ from ddpg.studies.study import Group
 from ddpg.studies.study_report import write_table
 from ddpg.studies.trials import Trial
 from ddpg.studies.tuning import TuningOutcome, evaluations
-from ddpg.studies.tuning_plan import FRESH, TuningPlan, places_of
+from ddpg.studies.tuning_plan import FIRST_FRESH_SEED, TuningPlan, cell_folders
 
 _RESAMPLES = 10_000
 
@@ -38,14 +38,14 @@ class Estimate:
 
 
 def mean_of(returns: Sequence[float]) -> Estimate:
-    """Return the mean of what each seed returned, and the percentile bootstrap of the seeds."""
+    """Return the mean return over seeds with a percentile bootstrap interval."""
     return Estimate(*(float(one[0]) for one in centre_and_interval(np.array(returns)[:, None], "mean")))
 
 
 def difference_of(one: Sequence[float], other: Sequence[float]) -> Estimate:
-    """Return the mean of ``one`` less that of ``other``; the seeds of both are drawn again, each for itself.
+    """Return mean(one) − mean(other) with a bootstrap interval; the two are resampled independently.
 
-    A seed is another network and other noise in each of two configurations: they are no pairs.
+    Equal seeds are not pairs: networks and noise differ between two configurations.
     """
     generator = np.random.default_rng(0)
     means = [
@@ -57,12 +57,12 @@ def difference_of(one: Sequence[float], other: Sequence[float]) -> Estimate:
 
 
 def verdict(name: str, other: str, difference: Estimate, seeds: int) -> str:
-    """Return in a sentence whether ``name`` beats ``other``: whether the interval of their difference leaves out 0.
+    """Return a sentence on whether ``name`` beats ``other``: the interval of their difference must exclude 0.
 
     Args:
-        name, other: what was compared.
-        difference: of :func:`difference_of`.
-        seeds: of each; of one alone nothing can be said.
+        name, other: the two configurations.
+        difference: from :func:`difference_of`.
+        seeds: number of seeds of each; one seed shows nothing.
     """
     told = f"difference of means {difference}, {seeds} fresh seeds each"
     if seeds < 2:
@@ -83,11 +83,11 @@ _COLUMNS = ("trial", "state", "seed", "step", "measure", "value")
 
 @dataclasses.dataclass(frozen=True)
 class TuningReport:
-    """The files of a report, and what the comparison says.
+    """The files of a report, and the result of the comparison.
 
     Attributes:
-        compared: mean and interval by configuration, of those whose cells are all finished.
-        verdict: whether the best beats the preset, in a sentence.
+        compared: mean and interval of each configuration whose cells have all finished.
+        verdict: a sentence on whether the best beats the preset.
     """
 
     results: Path
@@ -100,13 +100,13 @@ class TuningReport:
 
 
 def write_tuning_report(root: Path, plan: TuningPlan, tuned: TuningOutcome, words: Sequence[str]) -> TuningReport:
-    """Write what is known so far into the tuning's folder.
+    """Write the results so far into the tuning's folder.
 
     Args:
         root: the folder.
-        plan: what was tuned.
-        tuned: how it was left.
-        words: of the command that did it.
+        plan: the plan of the tuning.
+        tuned: its state.
+        words: the command, for the report.
     """
     write_table(root / RESULTS, (*_COLUMNS, *plan.space), [*_rows(root, plan, tuned)])
     returns = {group.configuration: _last_returns(root, group) for group in tuned.compared}
@@ -130,7 +130,7 @@ def write_tuning_report(root: Path, plan: TuningPlan, tuned: TuningOutcome, word
 
 
 def _rows(root: Path, plan: TuningPlan, tuned: TuningOutcome) -> Iterator[dict[str, Any]]:
-    """Yield the evaluations of trials, up to where they were pruned, their values, and those of the comparison."""
+    """Yield rows of trials' evaluations (up to pruning), of their values, and of the comparison's evaluations."""
     for trial in tuned.trials:
         told = {name: _cell(value) for name, value in trial.changes.items()}
         named = {"trial": trial.number, "state": trial.state, **told}
@@ -144,20 +144,20 @@ def _rows(root: Path, plan: TuningPlan, tuned: TuningOutcome) -> Iterator[dict[s
 
 
 def _of_group(root: Path, group: Group, named: dict[str, Any], count: int | None) -> Iterator[dict[str, Any]]:
-    for place in places_of(root, group):
-        run = place.run
+    for folder in cell_folders(root, group):
+        run = folder.run
         for row in run_directory.read_table(run / "evaluations.csv")[:count] if run else ():
-            at = named | {"seed": place.cell.seed, "step": row["timesteps"]}
+            at = named | {"seed": folder.cell.seed, "step": row["timesteps"]}
             yield from (
                 at | {"measure": f"evaluation_{name}", "value": row[name]} for name in _MEASURES if row.get(name)
             )
 
 
 def _last_returns(root: Path, group: Group) -> list[float] | None:
-    """Return the last evaluation of every seed; ``None`` as long as one is not finished."""
-    places = places_of(root, group)
-    found = [evaluations(place) for place in places]
-    return [rows[-1][1] for rows in found] if all(found) and all(place.stage is None for place in places) else None
+    """Return the last evaluation of every seed, or ``None`` while one has not finished."""
+    folders = cell_folders(root, group)
+    found = [evaluations(folder) for folder in folders]
+    return [rows[-1][1] for rows in found] if all(found) and all(folder.stage is None for folder in folders) else None
 
 
 def _sentence(
@@ -183,8 +183,8 @@ def _best(
     wraps = [word for name in group.wrappers for word in ("--wrap", name)]
     lines = [
         f"Found by: {shlex.join(words)}",
-        f"Trial {best.number} of {len(trials)} ({_counts(trials)}), on seeds {_seeds(plan.ground.seeds)}: mean "
-        f"evaluation return {value} after {plan.ground.total_timesteps:,} steps.",
+        f"Trial {best.number} of {len(trials)} ({_counts(trials)}), on seeds {_seeds(plan.base.seeds)}: mean "
+        f"evaluation return {value} after {plan.base.total_timesteps:,} steps.",
         f"Verdict: {sentence}",
         f"Use: {shlex.join(['ddpg', 'train', group.env_id, *wraps, '--config', str(file)])}",
     ]
@@ -195,23 +195,23 @@ def _best(
 def _text(
     plan: TuningPlan, tuned: TuningOutcome, compared: dict[str, Estimate], sentence: str, words: Sequence[str]
 ) -> str:
-    ground = plan.ground
+    base = plan.base
     lines = [
-        f"# {ground.algorithm} in {ground.name}, tuned",
+        f"# {base.algorithm} in {base.name}, tuned",
         "",
         f"`{shlex.join(words)}`",
         "",
-        f"{len(tuned.trials)} trials ({_counts(tuned.trials)}) of {ground.total_timesteps:,} steps, each on seeds "
-        f"{_seeds(ground.seeds)}, evaluated every {ground.evaluation_interval:,} steps over "
-        f"{ground.evaluation_episodes} episodes; sampler's seed {plan.tuning_seed}. "
-        + ("Trial 0 is what was varied, itself." if tuned.ground_first else "What was varied is not in the space."),
+        f"{len(tuned.trials)} trials ({_counts(tuned.trials)}) of {base.total_timesteps:,} steps, each on seeds "
+        f"{_seeds(base.seeds)}, evaluated every {base.evaluation_interval:,} steps over "
+        f"{base.evaluation_episodes} episodes; sampler's seed {plan.tuning_seed}. "
+        + ("Trial 0 is what was varied, itself." if tuned.base_first else "What was varied is not in the space."),
         "",
     ]
     if tuned.stopped is not None:
         lines += [f"Stopped: {tuned.stopped}", ""]
     lines += [f"**{sentence}**", ""]
     if compared:
-        lines += [f"Mean return of the last evaluation on seeds from {FRESH} on, which no trial had:", ""]
+        lines += [f"Mean return of the last evaluation on seeds from {FIRST_FRESH_SEED} on, which no trial had:", ""]
         lines += ["| configuration | mean and its 95 % bootstrap interval |", "|---|---|"]
         lines += [f"| {name} | {estimate} |" for name, estimate in compared.items()]
         lines += [""]
@@ -248,7 +248,7 @@ def _short(value: Any) -> str:
 
 
 def _history(path: Path, plan: TuningPlan, trials: Sequence[Trial]) -> Path:
-    """Draw the value of every trial, and the best one so far."""
+    """Draw the value of every trial and the best so far."""
     figure = Figure(figsize=(7.2, 4.2), dpi=150, layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
@@ -262,9 +262,7 @@ def _history(path: Path, plan: TuningPlan, trials: Sequence[Trial]) -> Path:
     axes.plot(numbers, values, "o", markersize=4, color="#0072B2", label="trial that reached its end")
     if pruned:
         axes.plot(*zip(*pruned, strict=True), "x", markersize=5, color="#D55E00", label="trial pruned, where it was")
-    axes.set_title(
-        f"Tuning {plan.ground.algorithm} in {plan.ground.name}: {plan.ground.total_timesteps:,} steps a trial"
-    )
+    axes.set_title(f"Tuning {plan.base.algorithm} in {plan.base.name}: {plan.base.total_timesteps:,} steps a trial")
     axes.set_xlabel("trial")
     axes.set_ylabel("mean evaluation return (sum of rewards)")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))

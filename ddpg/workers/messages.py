@@ -1,4 +1,4 @@
-"""Messages between the learner and its workers: plain values and arrays. NumPy and gymnasium only."""
+"""The messages between learner and workers: plain values and arrays, so that a worker needs no TensorFlow."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -16,15 +16,15 @@ from ddpg.replay.normalizers import ObservationNormalizer
 
 @dataclasses.dataclass(frozen=True)
 class WorkerSpec:
-    """What a worker is made of; it holds no TensorFlow.
+    """Everything needed to build a worker in another process; it holds no TensorFlow.
 
     Attributes:
         make_env: makes the environment, in the worker.
-        program: the policy; its weights come apart.
-        normaliser: of observations, if any; its statistics come with the weights.
-        behaviours: by worker, how it explores.
-        actions: what stored actions mean to the environment.
-        seed: of the run; a worker's own generators are of it, the worker's number and its epoch.
+        program: the policy; its weights are sent separately.
+        normaliser: of observations, if any; its statistics are sent with the weights.
+        behaviours: the exploration of each worker.
+        actions: converts stored actions to the environment's.
+        seed: of the run; a worker seeds its generators with this, its number and its epoch.
         on_bad_transition: ``"raise"`` or ``"drop"``: see :class:`ddpg.interaction.env_errors.FaultCounter`.
         length: environment steps of a rollout.
     """
@@ -40,10 +40,13 @@ class WorkerSpec:
 
 
 class RolloutRequest(NamedTuple):
-    """A rollout that is asked for: the ``sequence``-th, from 0, of a worker's ``epoch``.
+    """A request for one rollout.
 
-    ``first_step`` is the number of its first environment step among all that were asked for: what schedules of
-    exploration go by.
+    Attributes:
+        worker: its number.
+        epoch: how many workers of this number were replaced before it.
+        sequence: number of the request within the epoch, from 0.
+        first_step: global number of the rollout's first environment step; exploration schedules depend on it.
     """
 
     worker: int
@@ -54,19 +57,19 @@ class RolloutRequest(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Rollout:
-    """T transitions in a row of one worker's environment, with the request that they answer.
+    """T consecutive transitions of one worker's environment, and the request that they answer.
 
     | field | shape | units |
     |---|---|---|
     | request | | |
     | version | | of the weights that acted |
     | transitions | T | images: observations as bytes; ``env_indices`` are the worker's number |
-    | clipped | [T] | bool: the action left its box, and was clipped |
+    | clipped | [T] | bool: the action was outside its box, and was clipped |
     | episodes | | those that ended, each with the number of transitions up to its end: 1 to T |
-    | dropped | | steps that were no transition (``on_bad_transition``) |
-    | abandoned | | numbers of transitions, 0 to T, after which an episode was given up for one of those |
-    | under_way | | steps of the episode that goes on behind the last transition; 0: none |
-    | seconds | | that it took the worker |
+    | dropped | | number of steps dropped as bad transitions (``on_bad_transition``) |
+    | abandoned | | after how many transitions, 0 to T, a dropped step cut an episode short |
+    | unfinished_steps | | steps so far of the episode still running after the last transition; 0: none |
+    | seconds | | how long the worker took |
     """
 
     request: RolloutRequest
@@ -76,7 +79,7 @@ class Rollout:
     episodes: Sequence[tuple[int, Episode]]
     dropped: int
     abandoned: Sequence[int]
-    under_way: int
+    unfinished_steps: int
     seconds: float
 
     def __len__(self) -> int:
@@ -85,14 +88,14 @@ class Rollout:
 
 
 class WorkerReady(NamedTuple):
-    """A worker has its environment and waits for requests."""
+    """A worker has made its environment and waits for requests."""
 
     worker: int
     epoch: int
 
 
 class WorkerDied(NamedTuple):
-    """A worker is gone, and what it was doing with it."""
+    """A worker is gone, and its pending requests with it."""
 
     worker: int
     epoch: int
@@ -101,7 +104,7 @@ class WorkerDied(NamedTuple):
 
 
 class EnvironmentFailed(NamedTuple):
-    """A worker's environment failed (an :class:`~ddpg.errors.EnvironmentFault`): another one would, too."""
+    """A worker's environment failed (an :class:`~ddpg.errors.EnvironmentFault`); a new worker's would fail, too."""
 
     worker: int
     epoch: int

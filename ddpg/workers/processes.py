@@ -1,4 +1,4 @@
-"""Workers as processes of this machine: a pipe each, and the newest weights in shared memory."""
+"""Workers as processes of this machine, with a pipe each and the weights in shared memory."""
 
 import contextlib
 import ctypes
@@ -15,44 +15,44 @@ from ddpg.interaction.env_errors import format_error
 from ddpg.workers.messages import EnvironmentFailed, Event, RolloutRequest, WorkerDied, WorkerReady, WorkerSpec
 from ddpg.workers.worker import Worker
 
-_SLOTS = 2  # the newest weights, and those before, which a worker may be reading
+_SLOTS = 2  # the newest weights, and the previous ones, which a worker may still be reading
 
 
 class SharedWeights:
-    """The newest weights in shared memory: one writes, all read, nobody waits.
+    """The newest weights in shared memory, lock-free: one process writes, all read.
 
-    A version goes to the slot of its parity, so that a reader of the one before is not disturbed; one that is overtaken
-    twice while it reads sees that by the slot's version, and reads again.
+    Version n is written to slot n mod 2, so that readers of version n − 1 are not disturbed. A reader that is overtaken
+    by two versions notices it by the slot's version number, and reads again.
 
     Args:
-        arrays: of the shapes and dtypes that will be written.
-        context: of the processes that will read.
+        arrays: examples of the shapes and dtypes to be written.
+        context: the multiprocessing context of the readers.
     """
 
     def __init__(self, arrays: Sequence[np.ndarray], context: Any):
         self._layout = [(array.shape, array.dtype.str) for array in arrays]
-        self._numbers = context.RawArray(ctypes.c_int64, [-1] * (1 + _SLOTS))  # the newest version, and each slot's
+        self._numbers = context.RawArray(ctypes.c_int64, [-1] * (1 + _SLOTS))  # the newest version, then each slot's
         self._bytes = context.RawArray(ctypes.c_byte, max(1, _SLOTS * sum(array.nbytes for array in arrays)))
 
     def write(self, version: int, arrays: Sequence[np.ndarray]) -> None:
         """Make ``arrays`` the newest; ``version`` is one more than the last."""
         slot = version % _SLOTS
         self._numbers[1 + slot] = -1
-        for place, array in zip(self._places(slot), arrays, strict=True):
+        for place, array in zip(self._slot_views(slot), arrays, strict=True):
             place[...] = array
         self._numbers[1 + slot] = version
         self._numbers[0] = version
 
     def read(self, known: int) -> tuple[int, list[np.ndarray]] | None:
-        """Return the newest version and a copy of its arrays; ``None`` where it is ``known``."""
+        """Return the newest version and a copy of its arrays, or ``None`` if it is ``known``."""
         while (version := self._numbers[0]) != known:
             slot = version % _SLOTS
-            arrays = [place.copy() for place in self._places(slot)]
+            arrays = [place.copy() for place in self._slot_views(slot)]
             if self._numbers[1 + slot] == version:
                 return version, arrays
         return None
 
-    def _places(self, slot: int) -> list[np.ndarray]:
+    def _slot_views(self, slot: int) -> list[np.ndarray]:
         buffer = np.frombuffer(self._bytes, np.int8)
         places, start = [], slot * (len(buffer) // _SLOTS)
         for shape, dtype in self._layout:
@@ -63,22 +63,22 @@ class SharedWeights:
 
 
 class ProcessTransport:
-    """Starts a process a worker, and speaks to each through a pipe.
+    """Runs each worker in a process of its own, reached through a pipe.
 
     Args:
-        assignment: what the workers are made of.
+        spec: how workers are built.
     """
 
-    def __init__(self, assignment: WorkerSpec):
-        self._assignment = assignment
-        # Spawned, not forked: TensorFlow's threads are not in a fork, and its memory would be.
+    def __init__(self, spec: WorkerSpec):
+        self._spec = spec
+        # Spawned, not forked: a fork would copy TensorFlow's memory without its threads.
         self._context = multiprocessing.get_context("spawn")
         self._weights: SharedWeights | None = None
         self._workers: dict[int, tuple[int, Any, Any]] = {}  # by number: epoch, process, pipe
 
     @property
     def pids(self) -> list[int]:
-        """Of the workers' processes."""
+        """Process ids of the workers."""
         return [process.pid for _, process, _ in self._workers.values()]
 
     def publish(self, version: int, arrays: Sequence[np.ndarray]) -> None:
@@ -88,10 +88,10 @@ class ProcessTransport:
         self._weights.write(version, arrays)
 
     def start(self, worker: int, epoch: int) -> None:
-        """Start a process, in place of the one of this number if there was one."""
+        """Start a process; it replaces the worker of this number, if there is one."""
         self._end(worker)
         pipe, theirs = self._context.Pipe()
-        arguments = (theirs, self._assignment, self._weights, worker, epoch)
+        arguments = (theirs, self._spec, self._weights, worker, epoch)
         process = self._context.Process(target=_serve, args=arguments, name=f"ddpg-worker-{worker}", daemon=True)
         process.start()
         theirs.close()
@@ -99,11 +99,11 @@ class ProcessTransport:
 
     def request(self, request: RolloutRequest) -> None:
         """Send a request."""
-        with contextlib.suppress(OSError):  # it is gone, as its pipe will say
+        with contextlib.suppress(OSError):  # the worker is gone: the next poll of its pipe will show it
             self._workers[request.worker][2].send(request)
 
     def poll(self, timeout: float) -> list[Event]:
-        """Return what workers have sent, or that they are gone."""
+        """Return the messages that workers have sent, and a :class:`WorkerDied` for each that is gone."""
         pipes: dict[Any, int] = {pipe: number for number, (_, _, pipe) in self._workers.items()}
         events: list[Event] = []
         for ready in multiprocessing.connection.wait(list(pipes), timeout):
@@ -126,15 +126,15 @@ class ProcessTransport:
         if number in self._workers:
             _, process, pipe = self._workers.pop(number)
             pipe.close()
-            process.kill()  # one that hangs in compiled code heeds nothing less
+            process.kill()  # a worker that hangs in compiled code reacts to nothing else
             process.join()
 
 
-def _serve(pipe: Any, assignment: WorkerSpec, weights: SharedWeights, number: int, epoch: int) -> None:
-    """Answer requests until the pipe is closed: what a worker's process does."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C goes to all processes; the parent ends this one
+def _serve(pipe: Any, spec: WorkerSpec, weights: SharedWeights, number: int, epoch: int) -> None:
+    """Answer requests until the pipe is closed; the main function of a worker's process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes of a terminal; the parent ends this one
     try:
-        worker = Worker(assignment, number, epoch)
+        worker = Worker(spec, number, epoch)
     except (Exception, KeyboardInterrupt) as error:
         pipe.send(EnvironmentFailed(number, epoch, format_error(error)))
         return

@@ -1,7 +1,7 @@
-"""Workers as Ray actors of one CPU each: weights and rollouts travel through the object store.
+"""Workers as Ray actors of one CPU each; weights and rollouts are passed through the object store.
 
-Where the cluster has no room an actor waits: so a node that leaves shrinks the pool, and one that joins lets it grow
-again, up to as many workers as were asked for.
+An actor waits until the cluster has a free CPU: the pool shrinks when a node leaves and grows when one joins, up to the
+requested number of workers.
 """
 
 import collections
@@ -23,19 +23,19 @@ from ddpg.workers.worker_options import import_ray
 
 
 def connect_to_ray(address: str | None, cpus: int) -> tuple[Any, bool]:
-    """Connect, unless this process is connected already.
+    """Connect to a Ray cluster, unless this process is connected already.
 
     Args:
-        address: ``HOST:PORT`` of a cluster's head, or ``"auto"``; none: the one that this process is connected to, that
-            of the environment variable ``RAY_ADDRESS``, or one of this machine.
-        cpus: of a cluster of this machine; at least those that this process may use.
+        address: ``HOST:PORT`` of a cluster's head, or ``"auto"``; ``None``: that of the environment variable
+            ``RAY_ADDRESS``, or else a new cluster on this machine.
+        cpus: size of a new cluster; at least as many as this process may use.
 
     Returns:
-        Ray, and whether the connection is this call's, so that who called ends it.
+        The module ``ray``, and whether this call made the connection, so that the caller has to end it.
 
     Raises:
-        UsageError: Ray is not installed, or an address that is none.
-        EnvironmentFault: no cluster can be reached or started.
+        UsageError: if Ray is not installed, or the address is malformed.
+        EnvironmentFault: if no cluster can be reached or started.
     """
     ray = import_ray()
     if ray.is_initialized():
@@ -50,7 +50,7 @@ def connect_to_ray(address: str | None, cpus: int) -> tuple[Any, bool]:
     with _signal_handlers_preserved():
         try:
             ray.init(address=address, log_to_driver=False, configure_logging=False, **size)
-        except Exception as error:  # whatever Ray raises where nobody answers
+        except Exception as error:  # Ray raises many types where no cluster answers
             where = (
                 "a cluster on this machine could not be started" if here else f"no Ray cluster answers at {address!r}"
             )
@@ -60,7 +60,7 @@ def connect_to_ray(address: str | None, cpus: int) -> tuple[Any, bool]:
 
 @contextlib.contextmanager
 def _signal_handlers_preserved() -> Iterator[None]:
-    """Bring the handlers of signals back: Ray takes SIGTERM for itself."""
+    """Restore the signal handlers afterwards: Ray installs its own for SIGTERM."""
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
@@ -71,7 +71,7 @@ def _signal_handlers_preserved() -> Iterator[None]:
 
 
 def _check_reachable(name: str, address: str) -> None:
-    """Refuse an address that is none, or where nobody listens: Ray itself would try for minutes."""
+    """Check an address and that its port is open: Ray itself would retry for minutes."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit() or "/" in address:
         raise UsageError(f"{name}={address!r} must be 'auto', or HOST:PORT of a cluster's head such as 10.0.0.1:6379")
@@ -84,28 +84,28 @@ def _check_reachable(name: str, address: str) -> None:
 
 
 class RayWorkerActor:
-    """What runs on the cluster; nothing of it raises but what is a fault of ours.
+    """A worker on the cluster; failures of its environment are returned, so whatever it raises is a bug of ours.
 
     Args:
-        assignment: what the worker is made of.
+        spec: how the worker is built.
         number, epoch: of the worker.
     """
 
-    def __init__(self, assignment: WorkerSpec, number: int, epoch: int):
+    def __init__(self, spec: WorkerSpec, number: int, epoch: int):
         self._number, self._epoch = number, epoch
         self._worker: Worker | None = None
         self._failed: EnvironmentFailed | None = None
         try:
-            self._worker = Worker(assignment, number, epoch)
+            self._worker = Worker(spec, number, epoch)
         except (Exception, KeyboardInterrupt) as error:
             self._failed = self._failure(error)
 
     def ready(self) -> WorkerReady | EnvironmentFailed:
-        """Return that there is an environment, or why not."""
+        """Return whether the environment could be made, or why not."""
         return self._failed or WorkerReady(self._number, self._epoch)
 
     def rollout(self, request: RolloutRequest, version: int, weights: list) -> Event:
-        """Return a rollout with the weights of ``version``, of which ``weights`` holds the reference."""
+        """Return a rollout with the weights of ``version``; ``weights`` holds a reference to them."""
         worker = self._worker
         if worker is None:
             return self.ready()
@@ -121,53 +121,53 @@ class RayWorkerActor:
 
 
 class _RemoteWorker(NamedTuple):
-    """An actor, and what it was asked for and has not answered, the oldest first."""
+    """An actor and its pending calls, the oldest first."""
 
     epoch: int
     actor: Any
-    asked: collections.deque
+    pending: collections.deque
 
 
 class RayTransport:
-    """Starts an actor a worker.
+    """Runs each worker as a Ray actor.
 
     Args:
-        assignment: what the workers are made of.
-        address: of a cluster that is there; none: the one that this process is connected to, or one of this machine
-            with as many CPUs as there are workers, which ends with :meth:`close`.
+        spec: how workers are built.
+        address: of a running cluster; ``None``: see :func:`connect_to_ray`; a new one has a CPU for each worker, and
+            ends with :meth:`close`.
 
     Raises:
-        UsageError: Ray is not installed.
-        EnvironmentFault: no cluster can be reached or started.
+        UsageError: if Ray is not installed.
+        EnvironmentFault: if no cluster can be reached or started.
     """
 
-    def __init__(self, assignment: WorkerSpec, address: str | None = None):
-        self._ray, self._owned = connect_to_ray(address, len(assignment.behaviours))
+    def __init__(self, spec: WorkerSpec, address: str | None = None):
+        self._ray, self._owned = connect_to_ray(address, len(spec.behaviours))
         ray = self._ray
-        self._kind = ray.remote(num_cpus=1, max_restarts=0, max_task_retries=0)(RayWorkerActor)
-        self._assignment = ray.put(assignment)
+        self._actor_class = ray.remote(num_cpus=1, max_restarts=0, max_task_retries=0)(RayWorkerActor)
+        self._spec = ray.put(spec)
         self._version, self._weights = -1, None
         self._workers: dict[int, _RemoteWorker] = {}
 
     def publish(self, version: int, arrays: Sequence[np.ndarray]) -> None:
-        """Put the weights into the object store, once; a worker gets them when it is asked next."""
+        """Put the weights into the object store once; each worker fetches them with its next request."""
         self._version, self._weights = version, self._ray.put(list(arrays))
 
     def start(self, worker: int, epoch: int) -> None:
-        """Ask for an actor, in place of the one of this number if there was one."""
+        """Create an actor; it replaces the worker of this number, if there is one."""
         self._end(worker)
-        actor = self._kind.remote(self._assignment, worker, epoch)
+        actor = self._actor_class.remote(self._spec, worker, epoch)
         self._workers[worker] = _RemoteWorker(epoch, actor, collections.deque([actor.ready.remote()]))
 
     def request(self, request: RolloutRequest) -> None:
-        """Send a request, with the reference to the newest weights."""
+        """Send a request with a reference to the newest weights."""
         remote = self._workers[request.worker]
-        # In a list: an argument that is itself a reference would be fetched with every request.
-        remote.asked.append(remote.actor.rollout.remote(request, self._version, [self._weights]))
+        # In a list, since Ray would resolve a bare reference, and fetch the weights, with every request.
+        remote.pending.append(remote.actor.rollout.remote(request, self._version, [self._weights]))
 
     def poll(self, timeout: float) -> list[Event]:
-        """Return what actors have answered, or that they are gone."""
-        heads = {remote.asked[0]: number for number, remote in self._workers.items() if remote.asked}
+        """Return the answers of actors, and a :class:`WorkerDied` for each that is gone."""
+        heads = {remote.pending[0]: number for number, remote in self._workers.items() if remote.pending}
         if not heads:
             return []
         found, rest = self._ray.wait(list(heads), num_returns=1, timeout=timeout)
@@ -178,18 +178,18 @@ class RayTransport:
     def _answer(self, number: int) -> Event:
         remote = self._workers[number]
         try:
-            return self._ray.get(remote.asked.popleft())
+            return self._ray.get(remote.pending.popleft())
         except self._ray.exceptions.RayTaskError:
             raise
-        except self._ray.exceptions.RayError as error:  # the actor, its node or what it left there is gone
+        except self._ray.exceptions.RayError as error:  # the actor, its node or its result is lost
             self._end(number)
             return WorkerDied(number, remote.epoch, f"its actor is gone ({type(error).__name__})")
 
     def close(self) -> None:
-        """End all actors, and the cluster if it was started here."""
+        """End all actors, and the cluster if this process started it."""
         for number in list(self._workers):
             self._end(number)
-        self._weights = self._assignment = None
+        self._weights = self._spec = None
         if self._owned:
             self._ray.shutdown()
 

@@ -1,4 +1,4 @@
-"""Learn from workers' rollouts: the learn loop with acting done elsewhere, and the specification of its workers."""
+"""Learn from the rollouts of workers: the learn loop for environments that are stepped in other processes."""
 
 import contextlib
 import math
@@ -23,28 +23,29 @@ from ddpg.policies.network_policy import program_of
 from ddpg.policies.schedules import raised
 from ddpg.replay.normalizers import ObservationNormalizer
 from ddpg.workers.messages import Rollout, WorkerSpec
-from ddpg.workers.pool import LEAST, RolloutTimeout, Transport, WorkerPool
+from ddpg.workers.pool import MIN_TIMEOUT, RolloutTimeout, Transport, WorkerPool
 from ddpg.workers.worker_options import check_collector, check_options
 
-SPREAD = 2.0  # the first worker's noise is that many times the configured one, the last one's as many times smaller
+NOISE_SPREAD = 2.0  # worker 0 has this many times the configured noise, the last worker this fraction of it
 ALPHA = 7.0  # of the share of random actions: ε^(1 + α·i/(N − 1)) (Horgan et al. 2018, Ape-X, section 4.1)
 
 
 def worker_spec_of(
     agent: OffPolicyAgent, make_env: Callable[[], gym.Env], workers: int, length: int, first_step: int
 ) -> WorkerSpec:
-    """Return what the workers of an agent are made of.
+    """Return how the workers of an agent are built.
 
     Args:
-        agent: who learns.
+        agent: the learner.
         make_env: makes an environment like the agent's; it is pickled.
         workers: N.
         length: environment steps of a rollout.
-        first_step: where collecting begins; workers of a run that goes on draw other numbers than its first ones.
+        first_step: the agent's step at which collecting begins; part of the seed, so that a resumed run draws new
+            random numbers.
 
     Raises:
-        UsageError: options that workers cannot keep, layers that NumPy has no counterpart for, or a ``make_env`` that
-            cannot be sent.
+        UsageError: if an option is set that workers cannot follow, a layer has no NumPy counterpart, or ``make_env``
+            cannot be pickled.
     """
     check_options(agent.config, getattr(agent.env, "num_envs", 1))
     program = program_of(agent.policy)
@@ -58,8 +59,7 @@ def worker_spec_of(
     except Exception as error:
         raise UsageError(
             f"make_env={make_env!r} cannot be sent to a worker ({format_error(error)}); give a function of a module, "
-            "or "
-            "functools.partial of one"
+            "or functools.partial of one"
         ) from None
     shape = agent.observation_space.shape
     return WorkerSpec(
@@ -75,7 +75,7 @@ def worker_spec_of(
 
 
 def current_weights(agent: OffPolicyAgent) -> list[np.ndarray]:
-    """Return what workers act with as it is now: the program's variables, and the statistics of observations if any."""
+    """Return what workers act with: the policy's weights, and the statistics that normalize observations, if any."""
     program = program_of(agent.policy)
     assert program is not None
     statistics = {} if agent.memory.observations is None else agent.memory.observations.state()
@@ -83,49 +83,48 @@ def current_weights(agent: OffPolicyAgent) -> list[np.ndarray]:
 
 
 def worker_exploration(agent: OffPolicyAgent, worker: int, workers: int) -> Exploration:
-    """Return how a worker explores: from the most, worker 0, to the least, geometrically; one alone as the agent does.
+    """Return the exploration of a worker: the most for worker 0, geometrically less for each next one.
 
-    Noise on actions is between :data:`SPREAD` times the configured one and its :data:`SPREAD`-th part; a share ε of
-    random actions is between ε and ε^(1 + :data:`ALPHA`).
+    A single worker explores as the agent does. Otherwise the noise on actions goes from :data:`NOISE_SPREAD` times the
+    configured one to that divided by it, and a share ε of random actions goes from ε to ε^(1 + :data:`ALPHA`).
     """
     share = worker / (workers - 1) if workers > 1 else None
     config: Any = agent.config
     if share is not None and isinstance(config, DDPGConfig):
-        factor = SPREAD ** (1 - 2 * share)
+        factor = NOISE_SPREAD ** (1 - 2 * share)
         config = config.replace(noise_scale=factor * config.noise_scale, noise_final=factor * config.noise_final)
     behaviour = agent.make_behaviour(np.random.default_rng(0), config)
     behaviour.epsilon = partial(raised, behaviour.epsilon, 1 + ALPHA * (share or 0.0))
     return behaviour
 
 
-LENGTH = 100  # environment steps of a rollout
-LONGEST_SILENCE = 3600.0  # seconds without any rollout, after which the workers are given up
+ROLLOUT_LENGTH = 100  # environment steps of a rollout
+MAX_SILENCE = 3600.0  # seconds without any rollout, after which learning ends with an error
 
 
 class _PendingRows(NamedTuple):
-    """What of a rollout is yet to be learned from: its rows from ``start`` on."""
+    """The rows of a rollout, from ``start`` on, that are not learned from yet."""
 
     rollout: Rollout
     start: int
 
 
 class RemoteLoop(LearnLoop):
-    """Stores what workers did, and makes the updates that it earns: as many a step as without workers.
+    """Stores the transitions of workers and makes the updates due for them: as many per step as without workers.
 
-    A rollout is learned from in pieces, each of which ends where its episode ends or is abandoned, where learning
-    starts, where the goal is, and where the updates that it earns fill a call: so callbacks, tables and checkpoints see
-    what they see without workers. What is left of a rollout at the goal is learned from by the next ``learn``, if there
-    is one.
+    A rollout is processed in parts. A part ends where an episode ends or is abandoned, where learning starts, at the
+    goal, and where enough updates are due to fill a call; so callbacks, tables and checkpoints see the same as without
+    workers. Rows left over at the goal are kept for the next ``learn``.
 
     Args:
-        agent: who learns; its loop so far is replaced by this one, which goes on with the updates that it owes.
-        pool: of the workers.
+        agent: the learner; this loop replaces its loop and takes over the updates still due.
+        pool: the workers.
 
     Attributes:
         pool: as given.
-        learned_steps: transitions that were learned from, of those that the pool has taken.
+        learned_steps: how many of the accepted transitions were learned from.
         broadcasts: how often weights were published.
-        broadcast_seconds: how long that took the learner.
+        broadcast_seconds: how long the learner spent on that.
     """
 
     exact = False
@@ -135,7 +134,7 @@ class RemoteLoop(LearnLoop):
         super().__init__()
         self.pool = pool
         self.owed_updates = agent.loop.owed_updates
-        agent.begin_episodes()  # the lanes of replay memory are the workers', from now on
+        agent.begin_episodes()  # from now on, environment ids in replay memory are worker numbers
         self.learned_steps = self.broadcasts = 0
         self.broadcast_seconds = 0.0
         self._agent = agent
@@ -146,7 +145,7 @@ class RemoteLoop(LearnLoop):
 
     @property
     def counts(self) -> dict[str, int]:
-        """What was lost, of :class:`ddpg.workers.pool.RolloutCounts`."""
+        """Counters of lost work, from :class:`ddpg.workers.pool.RolloutCounts`."""
         counts = self.pool.counts
         return {
             "worker_deaths": counts.deaths,
@@ -157,29 +156,29 @@ class RemoteLoop(LearnLoop):
         }
 
     def measured(self) -> dict[str, float]:
-        """Return ``policy_lag``: updates that were made since those weights which acted in the last transitions.
+        """Return ``policy_lag``: updates made since the weights that chose the last transitions' actions.
 
-        Of weights more than 100 versions behind, what is known: since the oldest that is remembered.
+        For weights more than 100 versions old, since the oldest version still remembered.
         """
         return {"policy_lag": self._lag}
 
     def abandon_episode(self) -> None:
-        """Do nothing: the episodes under way are in the workers' environments, which nobody else uses."""
+        """Do nothing: unfinished episodes are in the workers' environments, which nobody else steps."""
 
     def run(self, agent: Any, goal: int, callbacks: Callback) -> None:
-        """Learn from rollouts until the agent has taken ``goal`` steps in its life, or :meth:`stop`."""
+        """Learn from rollouts until the agent has taken ``goal`` steps in total, or :meth:`stop`."""
         self._last_rollout = time.monotonic()
         super().run(agent, goal, callbacks)
 
     def _step(self, agent: Any, goal: int, callbacks: Callback) -> None:
-        rest = self._rest or self._collected()
+        rest = self._rest or self._next_rollout()
         if rest is not None:
-            self._digest(agent, rest, goal, callbacks)
+            self._learn_from(agent, rest, goal, callbacks)
         if callbacks.on_step(agent) is False:
             self.stop()
 
-    def _collected(self) -> _PendingRows | None:
-        """Publish the weights if they are new, and return the next rollout, or nothing after a second."""
+    def _next_rollout(self) -> _PendingRows | None:
+        """Publish the weights if they have changed; return the next rollout, or ``None`` after a second."""
         updates = self._agent.num_updates
         if updates not in self._published.values():
             start = time.perf_counter()
@@ -188,16 +187,16 @@ class RemoteLoop(LearnLoop):
             self.broadcasts += 1
         rollout = self.pool.collect(1.0)
         if rollout is None:
-            if time.monotonic() - self._last_rollout > LONGEST_SILENCE:
+            if time.monotonic() - self._last_rollout > MAX_SILENCE:
                 raise EnvironmentFault(
-                    f"no worker has answered for {LONGEST_SILENCE:.0f} s; {self.pool.ready} of them are there: see "
+                    f"no worker has answered for {MAX_SILENCE:.0f} s; {self.pool.ready} of them are there: see "
                     "whether the environment hangs, and whether the cluster has room for workers"
                 )
             return None
         self._last_rollout = time.monotonic()
         worker, epoch, *_ = rollout.request
-        broke_off = self._epochs.get(worker, epoch) != epoch
-        if broke_off or 0 in rollout.abandoned:  # what it did before is not gone on with
+        restarted = self._epochs.get(worker, epoch) != epoch
+        if restarted or 0 in rollout.abandoned:  # its earlier transitions have no successor here
             self._agent.memory.end_episodes(worker)
         self._epochs[worker] = epoch
         self._agent.num_dropped_transitions += rollout.dropped
@@ -205,8 +204,8 @@ class RemoteLoop(LearnLoop):
             del self._published[version]
         return _PendingRows(rollout, 0) if len(rollout) else None
 
-    def _digest(self, agent: Any, rest: _PendingRows, goal: int, callbacks: Callback) -> None:
-        """Store a piece of a rollout, and make the updates that it earns."""
+    def _learn_from(self, agent: Any, rest: _PendingRows, goal: int, callbacks: Callback) -> None:
+        """Store the next part of a rollout, and make the updates due for it."""
         rollout, start = rest
         config, now = agent.config, agent.num_timesteps
         unfilled = max(1, math.ceil((config.updates_per_call - self.owed_updates) / config.updates_per_step))
@@ -225,7 +224,7 @@ class RemoteLoop(LearnLoop):
         for at, episode in rollout.episodes:
             if at == end:
                 callbacks.on_episode_end(agent, episode._replace(index=rollout.request.worker))
-        since = self._published.get(rollout.version, min(self._published.values()))  # older ones are forgotten
+        since = self._published.get(rollout.version, min(self._published.values()))  # older versions are forgotten
         self._lag = float(agent.num_updates - since)
         if learning:
             self._earn(agent, end - start, goal, callbacks)
@@ -238,57 +237,57 @@ def learning_from_workers(
     collector: str = "process",
     workers: int = 2,
     *,
-    length: int = LENGTH,
-    rollout_timeout: float = LEAST,
+    length: int = ROLLOUT_LENGTH,
+    rollout_timeout: float = MIN_TIMEOUT,
     ray_address: str | None = None,
 ) -> Iterator[RemoteLoop]:
-    """Let ``agent.learn`` learn from workers within the block; end them behind it.
+    """Let ``agent.learn`` learn from workers within the ``with`` block; they end with it.
 
     Args:
-        agent: who learns.
+        agent: the learner.
         make_env: makes an environment like the agent's, in a worker: a function of a module, or a partial of one.
-        collector: ``"process"``: workers are processes of this machine, which import the main module (so a script of
-            one's own says ``if __name__ == "__main__":``); ``"ray"``: actors of a Ray cluster.
-        workers: how many; under Ray the most: as many of them are there as the cluster has CPUs for.
-        length: environment steps of a rollout, at least 100 for the cost of a message not to be felt.
-        rollout_timeout: seconds; a worker hangs, and is replaced, that takes longer for a rollout than this and than
-            :data:`ddpg.workers.pool.FACTOR` times the longest one so far.
-        ray_address: of a Ray cluster that is there; none: one that was initialised in this process, or one of this
+        collector: ``"process"``: processes of this machine, which import the main module (so a script needs
+            ``if __name__ == "__main__":``); ``"ray"``: actors of a Ray cluster.
+        workers: how many; with Ray at most, limited by the cluster's CPUs.
+        length: environment steps of a rollout; from about 100 on, the cost of messages is negligible.
+        rollout_timeout: seconds; a worker is replaced if a rollout takes longer than this and than
+            :data:`ddpg.workers.pool.TIMEOUT_FACTOR` times the longest one so far.
+        ray_address: of a running Ray cluster; ``None``: the one initialised in this process, or a new one on this
             machine, which ends with the block.
 
     Yields:
-        The agent's loop, with what is counted.
+        The agent's loop, with its counters.
 
     Raises:
-        UsageError: an unknown collector, options that workers cannot keep, no Ray.
+        UsageError: if the collector is unknown, an option is set that workers cannot follow, or Ray is not installed.
     """
     check_collector(collector, workers, ray_address)
     validate_int(length, "length", at_least=1)
     if collector == "local":
         raise UsageError("collector='local' has no workers; call learn() as it is")
     first_step = agent.num_timesteps
-    patience = RolloutTimeout(rollout_timeout)
-    assignment = worker_spec_of(agent, make_env, workers, length, first_step)
+    timeout = RolloutTimeout(rollout_timeout)
+    spec = worker_spec_of(agent, make_env, workers, length, first_step)
     before = agent.loop
-    transport = _make_transport(collector, assignment, ray_address)
-    loop = RemoteLoop(agent, WorkerPool(transport, workers, length, first_step, patience=patience))
+    transport = _make_transport(collector, spec, ray_address)
+    loop = RemoteLoop(agent, WorkerPool(transport, workers, length, first_step, rollout_timeout=timeout))
     agent.loop = loop
     try:
         yield loop
     finally:
         agent.loop = before
         before.owed_updates = loop.owed_updates
-        # The lanes of replay memory are the agent's environments' again, which go on with nothing of before.
+        # Environment ids in replay memory are the agent's own again; their earlier transitions have no successor.
         agent.begin_episodes()
         before.abandon_episode()
         loop.pool.close()
 
 
-def _make_transport(collector: str, assignment: WorkerSpec, ray_address: str | None) -> Transport:
+def _make_transport(collector: str, spec: WorkerSpec, ray_address: str | None) -> Transport:
     if collector == "process":
         from ddpg.workers.processes import ProcessTransport
 
-        return ProcessTransport(assignment)
+        return ProcessTransport(spec)
     from ddpg.workers.ray_workers import RayTransport
 
-    return RayTransport(assignment, ray_address)
+    return RayTransport(spec, ray_address)

@@ -1,4 +1,4 @@
-"""A worker: one environment stepped by the NumPy policy with its own exploration. TensorFlow is not imported."""
+"""A worker steps one environment with a NumPy policy and its own exploration. TensorFlow is not imported."""
 
 import copy
 import time
@@ -14,38 +14,38 @@ from ddpg.workers.messages import Rollout, RolloutRequest, WorkerSpec
 
 
 class Worker:
-    """Steps one environment for whoever asks, and goes on with its episode from one rollout to the next.
+    """Steps one environment on request; its episode continues from one rollout to the next.
 
     Args:
-        assignment: what it is made of.
+        spec: how it is built.
         number: its number, from 0.
-        epoch: how many workers of this number were before it: another one explores otherwise.
+        epoch: how many workers of this number were replaced before it; each has its own random numbers.
 
     Attributes:
         version: of the weights that it acts with; -1: none yet.
 
     Raises:
-        UsageError: an environment that cannot be made.
-        EnvironmentFault: one that fails.
+        UsageError: if the environment cannot be made.
+        EnvironmentFault: if the environment fails.
     """
 
-    def __init__(self, assignment: WorkerSpec, number: int, epoch: int):
+    def __init__(self, spec: WorkerSpec, number: int, epoch: int):
         self.version = -1
-        self._assignment = assignment
-        # Its own: what comes out of Ray's object store cannot be written to.
+        self._spec = spec
+        # Copies: arrays from Ray's object store are read-only.
         self._program, self._normaliser, self._behaviour = copy.deepcopy(
-            (assignment.program, assignment.normaliser, assignment.behaviours[number])
+            (spec.program, spec.normaliser, spec.behaviours[number])
         )
-        seeds = np.random.SeedSequence([*assignment.seed, number, epoch]).spawn(2)
+        seeds = np.random.SeedSequence([*spec.seed, number, epoch]).spawn(2)
         self._behaviour.rng = np.random.default_rng(seeds[0])
-        self._env = assignment.make_env()
+        self._env = spec.make_env()
         reset_seed = int(seeds[1].generate_state(1)[0] >> 1)
-        self._interaction = make_env_runner(self._env, reset_seed, assignment.on_bad_transition)
+        self._interaction = make_env_runner(self._env, reset_seed, spec.on_bad_transition)
         self._behaviour.start(1)
-        self._under_way = 0
+        self._unfinished_steps = 0
 
     def load(self, version: int, arrays: Sequence[np.ndarray]) -> None:
-        """Act from now on with these weights: :func:`ddpg.workers.remote_loop.current_weights` made them."""
+        """Act from now on with these weights, made by :func:`ddpg.workers.remote_loop.current_weights`."""
         count = len(self._program.parameters())
         self._program.load(arrays[:count])
         if self._normaliser is not None:
@@ -54,10 +54,10 @@ class Worker:
         self.version = version
 
     def rollout(self, request: RolloutRequest) -> Rollout:
-        """Step ``assignment.length`` times.
+        """Step the environment ``spec.length`` times.
 
         Raises:
-            EnvironmentFault: the environment failed.
+            EnvironmentFault: if the environment fails.
         """
         start = time.monotonic()
         interaction, behaviour = self._interaction, self._behaviour
@@ -67,19 +67,19 @@ class Worker:
         episodes: list[tuple[int, Episode]] = []
         abandoned: list[int] = []
         dropped = 0
-        for step in range(request.first_step, request.first_step + self._assignment.length):
+        for step in range(request.first_step, request.first_step + self._spec.length):
             actions, was_clipped = behaviour.act(self._policy, interaction.observations, step)
-            result = interaction.step(self._assignment.actions.to_env(actions), actions)
+            result = interaction.step(self._spec.actions.to_env(actions), actions)
             if result.dropped:
-                dropped, self._under_way = dropped + 1, 0
+                dropped, self._unfinished_steps = dropped + 1, 0
                 behaviour.end_episode(0)
                 abandoned.append(len(rows))
                 continue
             rows.append(result.transitions)
             clipped.extend(was_clipped)
-            self._under_way += 1
+            self._unfinished_steps += 1
             for episode in result.episodes:
-                self._under_way = 0
+                self._unfinished_steps = 0
                 behaviour.end_episode(0)
                 episodes.append((len(rows), episode))
         shape = self._env.observation_space.shape or ()
@@ -91,7 +91,7 @@ class Worker:
 
         transitions = Transitions(
             observations=column("observations", shape, dtype),
-            actions=column("actions", (self._assignment.actions.size,), np.float32),
+            actions=column("actions", (self._spec.actions.size,), np.float32),
             rewards=column("rewards", (), np.float32),
             next_observations=column("next_observations", shape, dtype),
             terminated=column("terminated", (), bool),
@@ -106,7 +106,7 @@ class Worker:
             episodes=episodes,
             dropped=dropped,
             abandoned=abandoned,
-            under_way=self._under_way,
+            unfinished_steps=self._unfinished_steps,
             seconds=time.monotonic() - start,
         )
 

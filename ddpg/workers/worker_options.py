@@ -1,4 +1,4 @@
-"""Which collectors there are, and which options each of them takes. TensorFlow is not imported."""
+"""Check the choice of collector, and that the options suit it. TensorFlow is not imported."""
 
 from typing import Any
 
@@ -10,16 +10,16 @@ COLLECTORS = ("local", "process", "ray")
 
 
 def check_collector(collector: str, workers: int | None, ray_address: str | None) -> None:
-    """Refuse what is no collector, and what belongs to another one.
+    """Check the collector's name and that the other two arguments belong to it.
 
     Args:
         collector: ``"local"``: this process steps the environment; ``"process"``, ``"ray"``: workers do.
-        workers: how many; none of ``"local"``.
-        ray_address: of a cluster, for ``"ray"``.
+        workers: how many; ``None`` with ``"local"``.
+        ray_address: of a cluster, only with ``"ray"``.
 
     Raises:
-        UsageError: it is not one of these, workers or an address that it has no use for, none where it needs them, or
-            no Ray.
+        UsageError: if the name is unknown, an argument is missing or belongs to another collector, or Ray is not
+            installed.
     """
     if collector not in COLLECTORS:
         known = ", ".join(COLLECTORS)
@@ -43,10 +43,10 @@ def check_collector(collector: str, workers: int | None, ray_address: str | None
 
 
 def check_options(config: AgentConfig, n_envs: int = 1) -> None:
-    """Refuse options that workers elsewhere cannot keep, all of them at once.
+    """Check that no option is set that workers cannot follow.
 
     Raises:
-        UsageError: there are some; each is named with its reason.
+        UsageError: if there are such options; names each of them and the reason.
     """
     noise = getattr(config, "noise", None)
     reasons = {
@@ -68,14 +68,14 @@ def check_options(config: AgentConfig, n_envs: int = 1) -> None:
 
 
 def import_ray(what: str = "collector='ray'", instead: str = "collector='process'") -> Any:
-    """Return the module.
+    """Return the module ``ray``.
 
     Args:
-        what: needs it.
-        instead: does without.
+        what: the setting that needs it, for the message.
+        instead: a setting that does not.
 
     Raises:
-        UsageError: it is not installed.
+        UsageError: if Ray is not installed.
     """
     try:
         import ray

@@ -147,7 +147,7 @@ def test_how_bounding_is_met_is_read_off_the_runs(tmp_path, monkeypatch):
     )
     (group,) = read_study(study)
     place = CellFolder(tmp_path, Cell(group, 0))
-    run = place.folder / "1"
+    run = place.path / "1"
     (run / "checkpoints" / "100").mkdir(parents=True)
     (run / "checkpoints" / "100" / "manifest.json").write_text("{}")
     (run / "config.json").write_text("{}")

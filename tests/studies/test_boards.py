@@ -60,8 +60,8 @@ def test_the_history_shows_the_best_so_far_and_what_was_pruned(pruned, monkeypat
     monkeypatch.setattr(tuning_report.atomic_write, "write_figure", lambda path, figure: figures.append(figure) or path)
     trials = [types.SimpleNamespace(number=n, value=v, state="complete") for n, v in ((0, -5.0), (2, -8.0), (4, -1.0))]
     trials += [types.SimpleNamespace(number=n, value=v, state="pruned") for n, v in pruned]
-    ground = types.SimpleNamespace(algorithm="DDPG", name="Pendulum-v1", total_timesteps=100)
-    tuning_report._history(tmp_path / "a.png", types.SimpleNamespace(ground=ground), trials)
+    base = types.SimpleNamespace(algorithm="DDPG", name="Pendulum-v1", total_timesteps=100)
+    tuning_report._history(tmp_path / "a.png", types.SimpleNamespace(base=base), trials)
     (axes,) = figures[0].axes
     drawn = {line.get_label(): list(zip(*line.get_data(), strict=True)) for line in axes.lines}
     assert drawn.pop("best so far") == [(0, -5.0), (2, -5.0), (4, -1.0)]

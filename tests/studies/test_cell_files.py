@@ -30,7 +30,7 @@ def test_what_has_changed_is_told_once(tmp_path):
     (tmp_path / "one" / "checkpoints" / "0" / "x").unlink()
     assert outbox.changes() == FileChanges({"one/rows": b"12", "one/checkpoints/5/x": b"5"}, ["one/checkpoints/0/x"])
     write(tmp_path, log="b!")
-    outbox.mark()
+    outbox.mark_sent()
     assert outbox.changes() == FileChanges({}, [])
 
 

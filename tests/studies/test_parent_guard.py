@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from ddpg.studies.parent_guard import guarded
+from ddpg.studies.parent_guard import with_parent_guard
 
 METHODS = ["pipe", *(["signal"] if sys.platform == "linux" else [])]
 # Locks the file that is its first argument, says so, and would write "survived" there much later.
@@ -21,14 +21,14 @@ file.write("survived")
 """
 PARENT = """
 import subprocess, sys
-from ddpg.studies.parent_guard import guarded
-words, stdin = guarded([sys.executable, "-c", *sys.argv[2:]], sys.argv[1])
+from ddpg.studies.parent_guard import with_parent_guard
+words, stdin = with_parent_guard([sys.executable, "-c", *sys.argv[2:]], sys.argv[1])
 subprocess.Popen(words, stdin=stdin).wait()
 """
 
 
 def started(command, method):
-    words, stdin = guarded(command, method)
+    words, stdin = with_parent_guard(command, method)
     return subprocess.Popen(words, stdin=stdin, stdout=subprocess.PIPE, text=True)
 
 
@@ -58,7 +58,7 @@ def test_status_signals_and_output_are_the_commands_own(method):
 
 
 def test_a_parent_that_died_before_is_noticed(tmp_path):
-    words, _ = guarded([sys.executable, "-c", f"open({str(tmp_path / 'ran')!r}, 'w')"], "signal")
+    words, _ = with_parent_guard([sys.executable, "-c", f"open({str(tmp_path / 'ran')!r}, 'w')"], "signal")
     words[3] = str(int(words[3]) + 1)  # another process than this, which is the parent
     assert subprocess.run(words, check=False).returncode == -signal.SIGKILL
     assert not (tmp_path / "ran").exists()

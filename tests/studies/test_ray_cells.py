@@ -77,10 +77,10 @@ class Call:
 
 
 def begun(study, place, interval=0.0):
-    place.folder.mkdir(parents=True, exist_ok=True)
+    place.path.mkdir(parents=True, exist_ok=True)
     command = [None, *study.command[1:]]
     environment = {"TF_NUM_INTRAOP_THREADS": "1"}
-    files = ChangeTracker(place.folder).changes()
+    files = ChangeTracker(place.path).changes()
     return Here(RemoteCell(place.cell, command, environment, str(study.root), files, interval))
 
 
@@ -154,16 +154,16 @@ def test_what_goes_wrong_on_a_node_is_a_cells_failure_and_a_node_that_is_gone_is
 
 
 def test_files_come_back_now_and_then(stubbed, monkeypatch):
-    monkeypatch.setattr(ray_cells, "_LOOK", 0.05)
+    monkeypatch.setattr(ray_cells, "_POLL_WAIT", 0.05)
     study = stubbed([8])
     (place,) = study.places
     ray = begun(study, place, interval=3600.0)
     assert ray.cell.look() == (None, FileChanges({}, []))
-    ray.cell._told -= 3600
+    ray.cell._sent_at -= 3600
     deadline, come = time.monotonic() + 10, {}
     while not any("checkpoints" in name for name in come):
         assert time.monotonic() < deadline
-        ray.cell._told -= 3600
+        ray.cell._sent_at -= 3600
         come |= ray.cell.look()[1].files
     ray.cell.terminate()
     while ray.cell.look()[0] is None:
@@ -353,5 +353,5 @@ def test_a_node_takes_its_own_interpreter_for_ours(monkeypatch, tmp_path):
     monkeypatch.setattr(ray_cells, "connect_to_ray", lambda address, cores: (ray, False))
     monkeypatch.setattr(ray_cells, "RemoteProcess", lambda *arguments: arguments)
     engine = ray_cells.RayEngine(jobs=2, command=[sys.executable, "-m", "ddpg"])
-    engine.start(SimpleNamespace(cell="a cell", folder=tmp_path))
+    engine.start(SimpleNamespace(cell="a cell", path=tmp_path))
     assert (engine.slots(), sent[0][:2]) == (2, ("a cell", [None, "-m", "ddpg"]))

@@ -62,7 +62,7 @@ def test_what_the_command_is_asked_is_what_the_study_says(tmp_path):
     )
     (group,) = read_study(path, ["gymnasium"])
     place = CellFolder(tmp_path / "out", Cell(group, 3))
-    place.folder.mkdir(parents=True)
+    place.path.mkdir(parents=True)
     training = Train.parse(place.arguments()[1:], "ddpg train")
     assert training.args[0].to_json() == group.options
     asked = vars(training.func)
@@ -74,14 +74,14 @@ def test_what_the_command_is_asked_is_what_the_study_says(tmp_path):
         True,
         False,
     )
-    assert Path(asked["root"], "Pendulum-v1") == place.folder
-    (place.folder / "1" / "checkpoints" / "70").mkdir(parents=True)
-    (place.folder / "1" / "config.json").write_text("{}")
+    assert Path(asked["root"], "Pendulum-v1") == place.path
+    (place.path / "1" / "checkpoints" / "70").mkdir(parents=True)
+    (place.path / "1" / "config.json").write_text("{}")
     resuming = vars(Resume.parse(place.arguments()[1:], "ddpg resume"))
-    assert (resuming["run"], resuming["allow_import"]) == (str(place.folder / "1"), ("gymnasium",))
-    (place.folder / "1" / "checkpoints" / "70" / "manifest.json").write_text("{}")
+    assert (resuming["run"], resuming["allow_import"]) == (str(place.path / "1"), ("gymnasium",))
+    (place.path / "1" / "checkpoints" / "70" / "manifest.json").write_text("{}")
     evaluating = vars(Evaluate.parse(place.arguments()[1:], "ddpg evaluate"))
-    assert (evaluating["run"], evaluating["episodes"]) == (str(place.folder / "1"), 6)
+    assert (evaluating["run"], evaluating["episodes"]) == (str(place.path / "1"), 6)
     assert evaluating["allow_import"] == ("gymnasium",)
 
 
@@ -92,7 +92,7 @@ def test_workers_are_asked_for_where_the_study_says_so(tmp_path):
     )
     for group, expected in zip(read_study(path), (("process", 2), ("local", None)), strict=True):
         place = CellFolder(tmp_path / "out", Cell(group, 0))
-        place.folder.mkdir(parents=True)
+        place.path.mkdir(parents=True)
         asked = vars(Train.parse(place.arguments()[1:], "ddpg train").func)
         assert (asked["collector"], asked["workers"]) == expected
 
@@ -157,13 +157,13 @@ def test_what_is_printed_beside_a_result_fails_that_cell_alone(stubbed):
 @pytest.mark.parametrize("text", ["hello\n{}", "[]", '{"mean_return": "good"}'])
 def test_a_damaged_note_of_a_cell_says_what_to_do(text, stubbed):
     (place,) = stubbed([0], "final_episodes = 30").places
-    place.folder.mkdir(parents=True)
+    place.path.mkdir(parents=True)
     place.final.write_text(text)
     with refuses(FileFault, "final.json"):
         place.evaluated  # noqa: B018
     place.failed.write_text("hello")
     with refuses(FileFault, "failed.json"):
-        place.why_failed  # noqa: B018
+        place.failure_reason  # noqa: B018
 
 
 def test_a_request_lets_cells_save_and_starts_no_others(stubbed):
@@ -226,7 +226,7 @@ def test_what_goes_wrong_here_ends_the_processes(stubbed):
 def test_on_a_terminal_a_bar_over_the_steps_of_all_cells(stubbed, monkeypatch, capsys):
     study = stubbed(2)
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
-    monkeypatch.setattr(study_progress, "LOOK", 0.0)
+    monkeypatch.setattr(study_progress, "REFRESH_INTERVAL", 0.0)
     run_study(study.file, study.root, study.groups, jobs=1, command=study.command)
     said = capsys.readouterr().err
     assert "100/200" in said
@@ -294,7 +294,7 @@ def test_a_cell_that_another_process_trains_is_waited_for(stubbed):
 def test_one_that_is_held_is_waited_for(stubbed):
     study = stubbed([0])
     place = study.places[0]
-    place.folder.mkdir(parents=True)
+    place.path.mkdir(parents=True)
     with contextlib.ExitStack() as other:
         log = other.enter_context(place.log.open("ab"))
         hold_cell_log(log)  # by a process that has no run yet

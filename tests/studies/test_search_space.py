@@ -8,13 +8,13 @@ from ddpg.config.algorithm_options import CONFIGS
 from ddpg.config.presets import PRESETS, preset_config
 from ddpg.studies.search_space import Choices, Range, config_of, read_space
 
-GROUND = DDPGConfig().to_json()
+BASE = DDPGConfig().to_json()
 
 
-def space(tmp_path, text, ground=GROUND, algorithm="DDPG"):
+def space(tmp_path, text, base=BASE, algorithm="DDPG"):
     path = tmp_path / "space.toml"
     path.write_text(text)
-    return read_space(algorithm, ground, path)
+    return read_space(algorithm, base, path)
 
 
 @pytest.mark.parametrize("algorithm", CONFIGS)
@@ -31,15 +31,15 @@ def test_the_tables_of_the_package_hold(algorithm):
 @pytest.mark.parametrize("env_id", PRESETS)
 def test_every_preset_can_be_tuned_and_is_in_its_own_space(env_id):
     algorithm = "DQN" if env_id == "CartPole-v1" else "DDPG"
-    ground = preset_config(env_id, CONFIGS[algorithm]).to_json()
-    for name, field in read_space(algorithm, ground).items():
-        assert field.kept(ground[name]) is not None, name
+    base = preset_config(env_id, CONFIGS[algorithm]).to_json()
+    for name, field in read_space(algorithm, base).items():
+        assert field.kept(base[name]) is not None, name
 
 
 def test_of_the_table_what_the_ground_refuses_or_does_not_read_is_left_out(tmp_path):
     """Without target networks τ is read by nobody, and the critics' norm has to be what it is."""
     plus = preset_config("HalfCheetah-v5").to_json()
-    whole, found = read_space("DDPG", GROUND), read_space("DDPG", plus)
+    whole, found = read_space("DDPG", BASE), read_space("DDPG", plus)
     assert {*whole} - {*found} == {"tau", "norm"}
     assert found["batch_size"] == Choices([*whole["batch_size"].tried, plus["batch_size"]])
     assert found["gamma"] == whole["gamma"]
@@ -65,7 +65,7 @@ def test_what_a_file_says(tmp_path):
 
 
 def test_a_file_takes_the_place_of_the_table_or_changes_it(tmp_path):
-    whole = read_space("DDPG", GROUND)
+    whole = read_space("DDPG", BASE)
     assert {*space(tmp_path, "gamma = [0.9, 0.99]")} == {"gamma"}
     narrowed = space(tmp_path, "extend = true\ngamma = [0.9, 0.99]\nhidden = false\nn_steps = [1, 3]")
     assert {*narrowed} == {*whole} - {"hidden"} | {"n_steps"}
@@ -99,7 +99,7 @@ def test_a_file_takes_the_place_of_the_table_or_changes_it(tmp_path):
     ],
 )
 def test_what_is_wrong_is_named(text, says, tmp_path):
-    if says is None:  # of these two options, none goes with the other, but with the ground's Adam
+    if says is None:  # of these two options, none goes with the other, but with the base's Adam
         space(tmp_path, text)
         return
     with refuses(UsageError, says):
@@ -111,8 +111,8 @@ def test_a_value_that_needs_another_option_is_refused_where_nothing_varies_that(
         space(tmp_path, "priority_exponent = [0.5]")
     both = space(tmp_path, "priority_exponent = [0.5]\nprioritised = ['none', 'proportional']")
     assert {*both} == {"priority_exponent", "prioritised"}
-    ground = DDPGConfig(prioritised="lap").to_json()
-    assert {*space(tmp_path, "priority_exponent = [0.5]", ground)} == {"priority_exponent"}
+    base = DDPGConfig(prioritised="lap").to_json()
+    assert {*space(tmp_path, "priority_exponent = [0.5]", base)} == {"priority_exponent"}
 
 
 def test_values_are_kept_and_come_back():
@@ -131,4 +131,4 @@ def test_options_with_changes_are_all_options():
     options = config_of("DQN", DQNConfig(gamma=0.5).to_json(), {"hidden": [8], "norm": None})
     assert options == DQNConfig(gamma=0.5, hidden=(8,)).to_json()
     with refuses(UsageError, "noise_scale"):
-        config_of("DDPG", GROUND, {"noise_scale": 0.0, "noise_schedule": "linear"})
+        config_of("DDPG", BASE, {"noise_scale": 0.0, "noise_schedule": "linear"})

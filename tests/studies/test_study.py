@@ -12,7 +12,7 @@ from ddpg.config.options import as_toml, from_toml
 from ddpg.config.presets import preset_config
 from ddpg.config.toml_file import read_toml
 from ddpg.studies.study import cells_of, read_study
-from ddpg.studies.study_folder import check_same, note_study, read_cells
+from ddpg.studies.study_folder import check_same, read_cells, write_study
 
 WHOLE = """
 seeds = 2
@@ -89,7 +89,7 @@ def test_a_configuration_may_have_workers_of_its_own(tmp_path):
     # A study of before there were any has none.
     root = tmp_path / "out"
     root.mkdir()
-    note_study(root, tmp_path / "study.toml", groups[2:])
+    write_study(root, tmp_path / "study.toml", groups[2:])
     noted = (root / "study.json").read_text()
     assert '"collector": "local", "workers": null, ' in noted
     (root / "study.json").write_text(noted.replace('"collector": "local", "workers": null, ', ""))
@@ -200,9 +200,9 @@ def test_cells_may_be_added_and_nothing_else(tmp_path):
     root.mkdir()
     path = written(tmp_path, WHOLE)
     groups = read_study(path)
-    note_study(root, path, groups[:3])
+    write_study(root, path, groups[:3])
     assert read_cells(root) == groups[:3]
-    note_study(root, path, groups)
+    write_study(root, path, groups)
     assert read_cells(root) == groups
     assert (root / "study.toml").read_text() == WHOLE
 
@@ -227,17 +227,17 @@ def test_a_study_goes_on_from_its_own_copy(tmp_path, monkeypatch):
     path = tmp_path / "study.toml"
     path.write_bytes("environments = ['Pendulum-v1']\r\n# naïve\n".encode())
     groups = read_study(path)
-    note_study(root, path, groups)
+    write_study(root, path, groups)
     copy = root / "study.toml"
     assert copy.read_bytes() == path.read_bytes()
     begun = copy.stat()
-    note_study(root, copy, read_study(copy))
+    write_study(root, copy, read_study(copy))
     assert os.path.samestat(copy.stat(), begun)
     # A copy is whole at any moment.
     path.write_text("environments = ['Pendulum-v1']\n")
     monkeypatch.setattr("os.fsync", refuse)
     with refuses(OSError, "study.toml"):
-        note_study(root, path, groups)
+        write_study(root, path, groups)
     assert os.path.samestat(copy.stat(), begun)
     assert "naïve" in copy.read_text(encoding="utf-8")
     assert {entry.name for entry in root.iterdir()} == {"study.toml", "study.json"}

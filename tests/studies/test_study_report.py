@@ -19,7 +19,7 @@ from ddpg import DDPGConfig, train
 from ddpg.cli.main import main
 from ddpg.runs import run_directory, signals
 from ddpg.studies import scheduler
-from ddpg.studies.study_folder import note_study
+from ddpg.studies.study_folder import write_study
 from ddpg.studies.study_report import write_report
 
 
@@ -76,7 +76,7 @@ def test_the_command_reports_and_says_with_its_status_that_cells_failed(tmp_path
     assert "start it without --report" in capsys.readouterr().err
     begun = tmp_path / "begun"
     begun.mkdir()
-    note_study(begun, study.file, study.groups)
+    write_study(begun, study.file, study.groups)
     assert main(["study", str(study.file), "--root", str(begun), "--report", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert (told["rows"][0]["final"], told["rows"][0]["seeds_asked"], told["figure"]) == (None, 1, None)

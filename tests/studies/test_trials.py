@@ -94,20 +94,20 @@ def test_below_the_median_of_five_is_hopeless(pruning, tmp_path):
     for number, value, hopeless in ((5, 1.9, True), (6, 2.1, False)):
         trials.ask()
         trials.report(number, 1, value)
-        assert trials.is_hopeless(number) == (hopeless and pruning)
+        assert trials.should_prune(number) == (hopeless and pruning)
 
 
 def test_the_ground_is_tried_first_if_it_is_in_the_space(tmp_path):
-    ground = {"tau": 0.005, "n_steps": 2, "norm": None, "gamma": 0.9}
+    base = {"tau": 0.005, "n_steps": 2, "norm": None, "gamma": 0.9}
     trials = opened(tmp_path)
     for outside in ({"tau": 0.5}, {"n_steps": 6}, {"norm": "batch"}):
-        assert not trials.enqueue_ground(ground | outside)
-    assert trials.enqueue_ground(ground)
+        assert not trials.enqueue_base(base | outside)
+    assert trials.enqueue_base(base)
     again = opened(tmp_path)  # killed before it was asked for
-    assert again.enqueue_ground(ground)
+    assert again.enqueue_base(base)
     assert again.all() == []
     assert again.ask().changes == {"tau": 0.005, "n_steps": 2, "norm": None}
-    assert opened(tmp_path).enqueue_ground(ground)
+    assert opened(tmp_path).enqueue_base(base)
     assert again.ask().changes["tau"] != 0.005
 
 

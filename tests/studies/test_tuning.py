@@ -26,13 +26,13 @@ from ddpg.errors import FileFault
 from ddpg.runs.lock import run_lock
 from ddpg.studies import scheduler, tuning
 from ddpg.studies.study_folder import CellFolder
-from ddpg.studies.tuning_plan import places_of
+from ddpg.studies.tuning_plan import cell_folders
 from ddpg.studies.tuning_report import write_tuning_report
 
 
 @pytest.fixture
 def small(tmp_path, monkeypatch):
-    monkeypatch.setattr(scheduler, "_POLL", 0.01)
+    monkeypatch.setattr(scheduler, "_POLL_INTERVAL", 0.01)
     return lambda *arguments, **options: Tuning(tmp_path, monkeypatch, *arguments, **options)
 
 
@@ -60,8 +60,8 @@ def test_trials_are_trained_valued_and_never_again(small, capsys):
         assert trial.told == pytest.approx({index: score(trial) * index / 5 for index in range(2, 6)})
     assert (
         tuned.trials[0].changes["actor_learning_rate"] == DDPGConfig().actor_learning_rate
-    )  # the ground is in the space
-    assert tuned.ground_first
+    )  # the base configuration is in the space
+    assert tuned.base_first
     assert tuned.best.value == max(trial.value for trial in tuned.trials)
     assert "; best: trial 0, 0" in capsys.readouterr().err
     again = found.run(6)
@@ -86,7 +86,7 @@ def test_seeds_are_compared_at_the_same_steps_where_an_episode_outlasts_the_inte
 
 def test_which_evaluation_one_is(small):
     plan = small().plan
-    uneven = msgspec.structs.replace(plan, ground=msgspec.structs.replace(plan.ground, total_timesteps=90))
+    uneven = msgspec.structs.replace(plan, base=msgspec.structs.replace(plan.base, total_timesteps=90))
     assert [uneven.nth(step) for step in (20, 39, 40, 63, 81, 90)] == [1, 1, 2, 3, 4, 5]
 
 
@@ -117,7 +117,7 @@ def test_the_hopeless_are_ended_early(small):
         assert trial.number >= 5
         assert trial.reason is None
         assert score(trial) < values[len(values) // 2]
-        (place,) = places_of(found.root, found.plan.trial(trial.number, trial.changes))
+        (place,) = cell_folders(found.root, found.plan.trial(trial.number, trial.changes))
         assert place.saved < 100
     report(found, tuned)
     rows = [row for row in results(found) if row["trial"] == str(pruned[0].number)]
@@ -229,8 +229,8 @@ def test_the_best_is_a_file_that_train_takes(small):
 def test_the_best_names_the_command_that_takes_it(small, monkeypatch):
     found = small()
     found.root = found.folder / "a tuning"
-    ground = msgspec.structs.replace(found.plan.ground, wrappers=["FlattenObservation", "TimeAwareObservation"])
-    found.plan = msgspec.structs.replace(found.plan, ground=ground)
+    ground = msgspec.structs.replace(found.plan.base, wrappers=["FlattenObservation", "TimeAwareObservation"])
+    found.plan = msgspec.structs.replace(found.plan, base=ground)
     tuned = found.run(1)
     text = report(found, tuned).best.read_text()
     (line,) = [line for line in text.splitlines() if line.startswith("# Use: ")]
@@ -348,7 +348,7 @@ def test_a_tuning_that_is_killed_leaves_nothing_computing_and_goes_on_at_once(sm
     wait_for(lambda: found.calls, process)
     process.kill()
     process.communicate()
-    (place,) = [CellFolder(found.root, place.cell) for place in places_of(found.root, found.plan.trial(0, {}))]
+    (place,) = [CellFolder(found.root, place.cell) for place in cell_folders(found.root, found.plan.trial(0, {}))]
     found.how(monkeypatch)
     tuned = found.run(1, plan=found.planned(pruning=True))
     assert [trial.state for trial in tuned.trials] == ["complete"]

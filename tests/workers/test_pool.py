@@ -6,7 +6,7 @@ from transports import Played, rollout
 from ddpg import UsageError
 from ddpg.workers import pool as pool_module
 from ddpg.workers.messages import EnvironmentFailed, RolloutRequest, WorkerDied, WorkerReady
-from ddpg.workers.pool import DEATHS, RolloutTimeout, WorkerPool
+from ddpg.workers.pool import MAX_DEATHS_IN_A_ROW, RolloutTimeout, WorkerPool
 
 
 def pool_of(workers=2, first_step=0):
@@ -21,7 +21,7 @@ def pool_of(workers=2, first_step=0):
 
 def check_sum(pool):
     counts = pool.counts
-    assert counts.requested == counts.taken + counts.lost + pool.under_way
+    assert counts.requested == counts.accepted + counts.lost + pool.pending
 
 
 def test_every_worker_has_two_requests_and_no_more():
@@ -34,7 +34,7 @@ def test_every_worker_has_two_requests_and_no_more():
     assert pool.collect(0).request == RolloutRequest(1, 0, 0, 3)
     assert pool.collect(0) is None
     assert transport.requests[4:] == [RolloutRequest(1, 0, 2, 12)]
-    assert (pool.under_way, pool.counts.taken, pool.counts.steps) == (4, 1, 3)
+    assert (pool.pending, pool.counts.accepted, pool.counts.steps) == (4, 1, 3)
     check_sum(pool)
 
 
@@ -62,7 +62,7 @@ def test_a_rollout_that_comes_twice_is_taken_once():
     transport.events = [rollout(first), rollout(first)]
     assert pool.collect(0).request == first
     assert pool.collect(0) is None
-    assert (pool.counts.taken, pool.counts.refused) == (1, 1)
+    assert (pool.counts.accepted, pool.counts.refused) == (1, 1)
     check_sum(pool)
 
 
@@ -76,7 +76,7 @@ def test_what_was_never_asked_for_is_refused():
 def test_a_worker_that_died_is_replaced_and_what_it_did_is_lost():
     pool, transport = pool_of()
     first, _, second, _ = transport.requests
-    transport.events = [rollout(first, under_way=2)]
+    transport.events = [rollout(first, unfinished_steps=2)]
     pool.collect(0)
     pool.collect(0)
     transport.events = [WorkerDied(0, 0, "killed")]
@@ -99,7 +99,7 @@ def test_a_worker_that_died_is_replaced_and_what_it_did_is_lost():
 
 def test_an_episode_that_ended_is_not_lost():
     pool, transport = pool_of()
-    transport.events = [rollout(transport.requests[0], under_way=0), WorkerDied(0, 0, "killed")]
+    transport.events = [rollout(transport.requests[0], unfinished_steps=0), WorkerDied(0, 0, "killed")]
     pool.collect(0)
     pool.collect(0)
     assert (pool.counts.deaths, pool.counts.lost_episodes) == (1, 0)
@@ -107,18 +107,18 @@ def test_an_episode_that_ended_is_not_lost():
 
 def test_workers_that_die_again_and_again_are_given_up():
     pool, transport = pool_of(1)
-    for epoch in range(DEATHS - 1):
+    for epoch in range(MAX_DEATHS_IN_A_ROW - 1):
         transport.events = [WorkerDied(0, epoch, "killed")]
         assert pool.collect(0) is None
     # A rollout between them begins the count anew.
-    transport.events = [WorkerReady(0, DEATHS - 1)]
+    transport.events = [WorkerReady(0, MAX_DEATHS_IN_A_ROW - 1)]
     pool.collect(0)
     transport.events = [rollout(transport.requests[-1])]
     assert pool.collect(0) is not None
-    for epoch in range(DEATHS - 1, 2 * DEATHS - 2):
+    for epoch in range(MAX_DEATHS_IN_A_ROW - 1, 2 * MAX_DEATHS_IN_A_ROW - 2):
         transport.events = [WorkerDied(0, epoch, "killed")]
         assert pool.collect(0) is None
-    transport.events = [WorkerDied(0, 2 * DEATHS - 2, "killed by a test")]
+    transport.events = [WorkerDied(0, 2 * MAX_DEATHS_IN_A_ROW - 2, "killed by a test")]
     with refuses(UsageError, "worker 0 5th"):
         pool.collect(0)
 
@@ -132,11 +132,11 @@ def test_an_environment_that_fails_ends_it():
 
 def test_closing_counts_what_was_open():
     pool, transport = pool_of()
-    transport.events = [rollout(transport.requests[0], under_way=2)]
+    transport.events = [rollout(transport.requests[0], unfinished_steps=2)]
     pool.collect(0)
     pool.close()
     assert transport.closed
-    assert (pool.counts.lost, pool.counts.lost_episodes, pool.under_way) == (3, 0, 0)
+    assert (pool.counts.lost, pool.counts.lost_episodes, pool.pending) == (3, 0, 0)
     check_sum(pool)
 
 
@@ -153,7 +153,7 @@ def test_rollouts_of_an_epoch_that_is_over_are_refused():
     # The new worker has the same sequence open.
     transport.events = [rollout(late)]
     assert pool.collect(0) is None
-    assert (pool.counts.taken, pool.counts.refused, pool.under_way) == (0, 1, 2)
+    assert (pool.counts.accepted, pool.counts.refused, pool.pending) == (0, 1, 2)
     check_sum(pool)
 
 
@@ -175,7 +175,7 @@ def test_a_worker_that_takes_ten_times_the_longest_rollout_is_replaced(monkeypat
     for later, deaths in ((89.0, 0), (2.0, 1)):
         clock.now += later
         mine = [request for request in transport.requests if request.worker == 1]
-        transport.events = [rollout(mine[-1], under_way=1, seconds=1.0)]
+        transport.events = [rollout(mine[-1], unfinished_steps=1, seconds=1.0)]
         assert pool.collect(0).request.worker == 1
         assert pool.collect(0) is None
         assert (pool.counts.deaths, pool.counts.hangs) == (deaths, deaths)

@@ -48,13 +48,13 @@ def test_a_killed_worker_is_replaced_and_nothing_is_learned_twice():
         with learning_from_workers(agent, Slow, "process", 2, length=20) as loop:
             agent.learn(1500, kill)
             counts, pids = loop.pool.counts, loop.pool._transport.pids
-            assert counts.requested == counts.taken + counts.lost + loop.pool.under_way
+            assert counts.requested == counts.accepted + counts.lost + loop.pool.pending
             assert counts.deaths == 1
             assert 1 <= counts.lost <= 2
             assert (loop.learned_steps, agent.replay.added, agent.num_timesteps) == (1500, 1500, 1500)
             assert killed[0] not in pids
         assert gone(pids)
-        assert counts.requested == counts.taken + counts.lost
+        assert counts.requested == counts.accepted + counts.lost
 
 
 def test_a_worker_that_hangs_is_replaced_while_the_other_goes_on(tmp_path):
@@ -103,18 +103,18 @@ def test_weights_that_are_overwritten_while_they_are_read_are_read_again():
     arrays = [np.zeros(3, np.float32)]
     weights = SharedWeights(arrays, multiprocessing.get_context("spawn"))
     weights.write(0, arrays)
-    places, reads = weights._places, []
+    places, reads = weights._slot_views, []
 
     def overtaken(slot):
         found = places(slot)
         reads.append(slot)
         if len(reads) == 1:  # between the number's being read and the copy
-            weights._places = places
+            weights._slot_views = places
             weights.write(1, [np.ones(3, np.float32)])
             weights.write(2, [np.full(3, 2, np.float32)])
-            weights._places = overtaken
+            weights._slot_views = overtaken
         return found
 
-    weights._places = overtaken
+    weights._slot_views = overtaken
     version, found = weights.read(-1)
     assert (version, found[0].tolist(), len(reads)) == (2, [2, 2, 2], 2)

@@ -30,7 +30,7 @@ def actors():
 
 def check_sum(pool):
     counts = pool.counts
-    assert counts.requested == counts.taken + counts.lost + pool.under_way
+    assert counts.requested == counts.accepted + counts.lost + pool.pending
 
 
 @pytest.mark.slow
@@ -105,7 +105,7 @@ def test_a_run_outlives_killed_workers_and_a_node_that_leaves():
                 check_sum(loop.pool)
                 counts = loop.pool.counts
                 assert agent.num_timesteps == agent.replay.added == loop.learned_steps >= 12_000
-                assert counts.steps == counts.taken * 100
+                assert counts.steps == counts.accepted * 100
                 assert counts.deaths == 4  # two killed, two with their node
                 assert counts.lost > 0
                 cluster.add_node(num_cpus=2)
@@ -134,7 +134,7 @@ def test_a_node_that_joins_grows_the_pool_beyond_what_it_began_with():
                 agent.learn(100)
             agent.learn(1000)
             assert loop.pool.ready == 3  # four were asked for, and there is room for three
-            assert {request.worker for member in loop.pool._members for request in member.open.values()} == {0, 1, 2}
+            assert {request.worker for member in loop.pool._workers for request in member.open.values()} == {0, 1, 2}
             assert (loop.pool.counts.deaths, loop.learned_steps) == (0, agent.replay.added)
             check_sum(loop.pool)
     finally:

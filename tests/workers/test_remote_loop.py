@@ -173,7 +173,7 @@ def test_workers_that_die_cost_their_rollouts_and_nothing_else():
     with agent:
         agent.learn(100, kill)
         counts = agent.loop.pool.counts
-        assert counts.requested == counts.taken + counts.lost + agent.loop.pool.under_way
+        assert counts.requested == counts.accepted + counts.lost + agent.loop.pool.pending
         assert (counts.deaths, agent.loop.learned_steps, agent.replay.added) == (1, 100, 100)
         assert (counts.lost, counts.lost_episodes) == (2, 1)
         assert agent.counts["worker_deaths"] == 1
@@ -207,7 +207,7 @@ def test_the_loop_before_comes_back_with_what_is_owed():
 @pytest.mark.parametrize("own_loop", [False, True])
 def test_episodes_of_before_and_behind_workers_are_others(monkeypatch, own_loop):
     """γ = 0.5, Counting in lane 0 all the time: G is 1, 2.5 | 1, 2.5, 4.25, 1 of the worker | 1."""
-    monkeypatch.setattr("ddpg.workers.remote_loop._make_transport", lambda _, assignment, __: Here(assignment))
+    monkeypatch.setattr("ddpg.workers.remote_loop._make_transport", lambda _, spec, __: Here(spec))
     with DDPG(Counting(), DDPGConfig(normalize_rewards=True, gamma=0.5, **TINY), seed=1) as agent:
         agent.learn(2)
         with learning_from_workers(agent, Counting, "process", 1, length=4):
@@ -230,7 +230,7 @@ def test_a_collector_without_workers_is_none():
 
 
 def test_workers_that_never_answer_are_given_up(monkeypatch):
-    monkeypatch.setattr("ddpg.workers.remote_loop.LONGEST_SILENCE", 0.5)
+    monkeypatch.setattr("ddpg.workers.remote_loop.MAX_SILENCE", 0.5)
     with DDPG(Counting(), DDPGConfig(**TINY), seed=1) as agent:
         agent.loop = RemoteLoop(agent, WorkerPool(Played(), 2, 10))
         with refuses(UsageError, "worker 0"):
@@ -239,7 +239,7 @@ def test_workers_that_never_answer_are_given_up(monkeypatch):
 
 def test_updates_that_workers_earned_are_owed_without_them(monkeypatch):
     """After 21 + 2 steps two updates are earned, and a call is of four."""
-    monkeypatch.setattr("ddpg.workers.remote_loop._make_transport", lambda kind, assignment, address: Here(assignment))
+    monkeypatch.setattr("ddpg.workers.remote_loop._make_transport", lambda kind, spec, address: Here(spec))
     config = DDPGConfig(**{"learning_starts": 20, "updates_per_call": 4} | TINY)
     with DDPG(Counting(), config, seed=1) as agent:
         local = agent.loop

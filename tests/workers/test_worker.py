@@ -44,8 +44,8 @@ def worker_of(
     ]
     make_env = functools.partial(Counting, **env)
     actions = make_actions(Counting().action_space)
-    assignment = WorkerSpec(make_env, program, normaliser, behaviours, actions, (5, 0), on_bad_transition, 4)
-    return Worker(assignment, number, epoch)
+    spec = WorkerSpec(make_env, program, normaliser, behaviours, actions, (5, 0), on_bad_transition, 4)
+    return Worker(spec, number, epoch)
 
 
 def no_share(value, step):
@@ -66,7 +66,7 @@ def test_a_rollout_is_what_the_environment_did():
     assert not rollout.transitions.truncated.any()
     assert rollout.transitions.actions[:, 0].tolist() == pytest.approx([0, 0.1, 0.2, 0])
     [(at, episode)] = rollout.episodes
-    assert (at, episode.episode_return, episode.length, rollout.under_way) == (3, 6, 3, 1)
+    assert (at, episode.episode_return, episode.length, rollout.unfinished_steps) == (3, 6, 3, 1)
 
 
 def test_the_next_one_goes_on_with_the_episode():
@@ -77,7 +77,7 @@ def test_the_next_one_goes_on_with_the_episode():
     assert rollout.transitions.observations.tolist() == [[1, 1], [1, 2], [2, 0], [2, 1]]
     assert rollout.transitions.truncated.tolist() == [False, True, False, False]
     [(at, episode)] = rollout.episodes
-    assert (at, episode.episode_return, episode.length, rollout.under_way) == (2, 6, 3, 2)
+    assert (at, episode.episode_return, episode.length, rollout.unfinished_steps) == (2, 6, 3, 2)
 
 
 def test_a_worker_and_each_of_its_epochs_explores_by_itself():
@@ -147,7 +147,7 @@ def test_a_step_that_is_no_transition_is_dropped_with_its_episode():
     rollout = worker.rollout(RolloutRequest(0, 0, 0, 0))
     # Of each episode the second step is no transition.
     assert rollout.transitions.observations.tolist() == [[0, 0], [1, 0]]
-    assert (rollout.dropped, rollout.under_way, len(rollout.episodes)) == (2, 0, 0)
+    assert (rollout.dropped, rollout.unfinished_steps, len(rollout.episodes)) == (2, 0, 0)
     assert rollout.abandoned == [1, 2]
 
 

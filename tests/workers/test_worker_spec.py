@@ -55,10 +55,10 @@ def test_a_worker_acts_as_the_agent_does():
     with agent_of(normalize_observations=True) as agent:
         agent.observe([1.0, 2.0], [0.0], 0.0, [3.0, 4.0], False, False)
         agent.observe([3.0, 4.0], [0.0], 0.0, [5.0, 7.0], True, False)
-        assignment = worker_spec_of(agent, Counting, 1, 3, 0)
-        assignment.behaviours[0].random_steps = 0
-        assignment.behaviours[0]._noise.scale = np.float32(0)
-        worker = Worker(assignment, 0, 0)
+        spec = worker_spec_of(agent, Counting, 1, 3, 0)
+        spec.behaviours[0].random_steps = 0
+        spec.behaviours[0]._noise.scale = np.float32(0)
+        worker = Worker(spec, 0, 0)
         worker.load(0, current_weights(agent))
         rollout = worker.rollout(RolloutRequest(0, 0, 0, 0))
         np.testing.assert_allclose(

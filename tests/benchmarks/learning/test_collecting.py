@@ -9,7 +9,7 @@ from benchmarks.learning import collecting, long_form
 from benchmarks.learning.__main__ import main
 from ddpg import UsageError
 from ddpg.errors import FileFault
-from ddpg.studies.study_folder import note_study
+from ddpg.studies.study_folder import write_study
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def study(tmp_path, monkeypatch):
     for place, returns in zip(made.places, ([5.0, 7.0], [4.0]), strict=False):
         train_by_hand(place, returns, steps=50 * len(returns))
     made.root.mkdir(exist_ok=True)
-    note_study(made.root, made.file, made.groups)
+    write_study(made.root, made.file, made.groups)
     return made
 
 
