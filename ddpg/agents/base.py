@@ -1,4 +1,4 @@
-"""What every agent has: its networks in a private graph and session, a policy, and a way to explore."""
+"""The base class of agents: networks in a private graph and session, a policy, and exploration."""
 
 import abc
 import dataclasses
@@ -37,9 +37,8 @@ v1 = tf.compat.v1
 class Agent(TFAgent, abc.ABC):
     """An agent that acts.
 
-    Owns a private graph and session, so eager TensorFlow code and other agents in the process are
-    untouched. Subclasses say what their actions and their exploration are; the update belongs to the
-    options (:mod:`ddpg.algorithms.registry`).
+    Owns a private graph and session, so eager TensorFlow code and other agents in the process are untouched.
+    Subclasses define actions and exploration; the options select the update (:mod:`ddpg.algorithms.registry`).
     """
 
     config_class: ClassVar[type[AgentConfig]]
@@ -111,8 +110,8 @@ class Agent(TFAgent, abc.ABC):
     def make_behaviour(self, rng: np.random.Generator, config: Any) -> Exploration:
         """Return a behaviour policy: this agent's, or one that explores by other options of the same class."""
 
-    def _note_predicted(self, actions: np.ndarray, deterministic: bool) -> None:
-        """Take note of what :meth:`predict` is about to translate, ``[N, A]``."""
+    def _count_predicted(self, actions: np.ndarray, deterministic: bool) -> None:
+        """Count clipped actions ``[N, A]`` of :meth:`predict`; agents that report them override this."""
 
     # -- acting ---------------------------------------------------------------------------------------
 
@@ -134,16 +133,16 @@ class Agent(TFAgent, abc.ABC):
             vector environment takes them. The type is that for a Box; of parameterised actions it is a tuple of arrays.
 
         Raises:
-            UsageError: another shape, NaN in the observation, or one so large that the network's layers overflow.
+            UsageError: if the observation has another shape, holds NaN, or is so large that the layers overflow.
         """
         self.check_usable()
         deterministic = validate_bool(deterministic, "deterministic")
         observations, single = spaces.as_batch(self.observation_space, observation, "observation")
-        if deterministic and self._acts_in_numpy:  # what other threads do meanwhile does not matter
+        if deterministic and self._acts_in_numpy:  # needs no lock
             actions = self.behaviour.greedy(finite_outputs(self.policy, observations))
         else:
             actions = self._predicted(observations, deterministic)
-        self._note_predicted(actions, deterministic)
+        self._count_predicted(actions, deterministic)
         translated = self.to_env(actions)
         return (unbatch(translated) if single else translated), None
 
@@ -167,8 +166,8 @@ class Agent(TFAgent, abc.ABC):
 
         All but NumPy's act without this package, and that without TensorFlow.
 
-        What was written is compared with the agent first: a policy that differs by more than 1e-5 of the actions'
-        half-ranges is not left behind. docs/export.md tells how each format is loaded.
+        The files are compared with the agent first: if their actions differ by more than 1e-5 of the actions'
+        half-ranges, they are deleted. docs/export.md shows how each format is loaded.
 
         Args:
             path: a directory for ``"numpy"`` and ``"savedmodel"``, a file for ``"tflite"`` and ``"onnx"``: where
@@ -179,8 +178,8 @@ class Agent(TFAgent, abc.ABC):
             The path.
 
         Raises:
-            UsageError: an unknown format, something else at ``path``, a network that the format cannot hold, or a
-                package that is missing. Nothing is written then.
+            UsageError: if the format is unknown, ``path`` holds something else, the format cannot express the network,
+                or a package is missing. Nothing is written then.
         """
         export(validate_path(path), validate_text(format, "format", "the name of a format"), ActingPolicy.of(self))
         return Path(path)
@@ -196,13 +195,13 @@ class Agent(TFAgent, abc.ABC):
 
     @exclusive
     def refresh_policy(self) -> None:
-        """Act with the variables as they are in the session now; needed after setting them by hand."""
+        """Copy the session's current variables to the policy; needed after setting them by hand."""
         self.policy.load(self.session.run(list(self.policy.variables)))
 
     # -- what it is ------------------------------------------------------------------------------------
 
     def __repr__(self) -> str:
-        """Return what it is in a line: spaces, networks, how far it came."""
+        """Return one line: spaces, networks, steps and updates so far."""
         spaces_text = f"{_format_space(self.observation_space)} -> {_format_space(self.action_space)}"
         own = " and ".join(self.own_networks)
         layers = f"{own} of its own" if own else f"hidden layers of {'-'.join(map(str, self.config.hidden))}"
@@ -218,11 +217,11 @@ class Agent(TFAgent, abc.ABC):
         return f"{type(self).__name__}({', '.join(parts)})"
 
     def check_learning(self, total_timesteps: int) -> None:
-        """Refuse what cannot be learned from, before anything is stepped or written.
+        """Check that learning is possible, before anything is stepped or written.
 
         Raises:
-            UsageError: no environment, less than one step, more to remember than there is memory for, or a
-                ``step_timeout`` that nothing can keep.
+            UsageError: if there is no environment, less than one step, not enough memory for the transitions, or a
+                ``step_timeout`` for environments in this process.
         """
         if self.env is None:
             raise UsageError("this agent was made from spaces; give it an environment, or use observe() and update()")

@@ -1,4 +1,4 @@
-"""Callbacks of ``learn``, and those that end it under Stable-Baselines3's names."""
+"""Callbacks of ``learn``: the base class, a progress bar, and stopping criteria with Stable-Baselines3's names."""
 
 import abc
 import collections
@@ -43,83 +43,83 @@ class Callback:
 
 
 class CallbackList(Callback):
-    """Several callbacks as one, called in their order; what ends learning is acted on at once.
+    """Several callbacks as one, called in order; one that returns ``False`` stops the agent before the next is called.
 
     Args:
         callbacks: :class:`Callback` objects, or functions ``f(agent)``, or lists of them.
 
     Raises:
-        UsageError: something that is neither.
+        UsageError: if an element is neither.
     """
 
     def __init__(self, callbacks: Any = ()):
         self.callbacks = as_callbacks(callbacks)
 
     def on_training_start(self, agent, total_timesteps: int) -> None:
-        """Tell all."""
+        """Call it of each callback."""
         for callback in self.callbacks:
             callback.on_training_start(agent, total_timesteps)
 
     def on_step(self, agent) -> None:
-        """Tell all; stop the agent where one returns ``False``."""
+        """Call it of each callback; stop the agent if one returns ``False``."""
         for callback in self.callbacks:
             if callback.on_step(agent) is False:
                 agent.stop()
 
     def on_episode_end(self, agent, episode: Episode) -> None:
-        """Tell all."""
+        """Call it of each callback."""
         for callback in self.callbacks:
             callback.on_episode_end(agent, episode)
 
     def on_compile(self, agent) -> None:
-        """Tell all."""
+        """Call it of each callback."""
         for callback in self.callbacks:
             callback.on_compile(agent)
 
     def on_update(self, agent, metrics: dict[str, float]) -> None:
-        """Tell all."""
+        """Call it of each callback."""
         for callback in self.callbacks:
             callback.on_update(agent, metrics)
 
     def on_evaluation(self, agent, evaluation) -> None:
-        """Tell all; stop the agent where one returns ``False``."""
+        """Call it of each callback; stop the agent if one returns ``False``."""
         for callback in self.callbacks:
             if callback.on_evaluation(agent, evaluation) is False:
                 agent.stop()
 
     def on_training_end(self, agent) -> None:
-        """Tell all."""
+        """Call it of each callback."""
         for callback in self.callbacks:
             callback.on_training_end(agent)
 
 
 class Periodic(Callback, abc.ABC):
-    """Does something whenever another multiple of ``interval`` environment steps is reached.
+    """Calls :meth:`act` every ``interval`` environment steps.
 
     Args:
         interval: in environment steps, over all environments of a vector.
-        what: the interval's name, for the message.
+        what: the interval's name, for the error message.
 
     Raises:
-        UsageError: less than one step.
+        UsageError: if the interval is less than one step.
     """
 
     def __init__(self, interval: int, what: str):
         self._interval = validate_int(interval, what, at_least=1)
-        self._done_at = 0
+        self._last_step = 0
 
     def on_training_start(self, agent, total_timesteps: int) -> None:
-        """Begin to count where the agent is."""
-        self._done_at = agent.num_timesteps
+        """Start counting from the agent's current step."""
+        self._last_step = agent.num_timesteps
 
     def on_step(self, agent) -> bool | None:
-        """Do it, if it is time."""
-        past, self._done_at = self._done_at, agent.num_timesteps
-        return self.act(agent) if self._done_at // self._interval > past // self._interval else None
+        """Call :meth:`act` if a multiple of the interval was reached."""
+        past, self._last_step = self._last_step, agent.num_timesteps
+        return self.act(agent) if self._last_step // self._interval > past // self._interval else None
 
     @abc.abstractmethod
     def act(self, agent) -> bool | None:
-        """What is done; returning ``False`` ends learning."""
+        """Do the work; returning ``False`` ends learning."""
 
 
 class StepFunction(Callback):
@@ -137,7 +137,7 @@ def as_callbacks(callbacks: Any) -> list[Callback]:
     """Return callbacks of a callback, a function, or several of them, lists within lists too.
 
     Raises:
-        UsageError: something that is neither.
+        UsageError: if an element is neither.
     """
     if isinstance(callbacks, Callback) or callable(callbacks):
         callbacks = [callbacks]
@@ -175,10 +175,10 @@ class ProgressBar(Callback):
         self._bar = progress.tqdm_bar(
             total=total_timesteps, initial=agent.num_timesteps, desc=self._description, unit="step"
         )
-        self._say("")
+        self._set_text("")
 
     def on_step(self, agent) -> None:
-        """Move it."""
+        """Advance the bar."""
         if self._bar is not None:
             self._bar.update(agent.num_timesteps - self._bar.n)
 
@@ -186,21 +186,21 @@ class ProgressBar(Callback):
         """Show the mean return, and how many succeeded where the environment tells."""
         self._episodes.append(episode)
         if self._bar is not None:
-            self._say(self._recent())
+            self._set_text(self._episode_text())
 
     def on_compile(self, agent) -> None:
-        """Tell why nothing moves."""
+        """Show that the update is being compiled, since the bar does not move meanwhile."""
         if self._bar is not None:
-            self._say("compiling the update ")
+            self._set_text("compiling the update ")
             self._bar.refresh()
 
     def on_update(self, agent, metrics: dict[str, float]) -> None:
-        """Tell of the episodes again, after the first."""
+        """Show the episodes again after compiling."""
         if self._bar is not None and self._compiling:
-            self._say(self._recent())
+            self._set_text(self._episode_text())
             self._bar.refresh()
 
-    def _recent(self) -> str:
+    def _episode_text(self) -> str:
         if not self._episodes:
             return ""
         successes = [episode.success for episode in self._episodes if episode.success is not None]
@@ -209,8 +209,8 @@ class ProgressBar(Callback):
         word = "ok" if progress.is_narrow(self._bar) else "success"
         return text + (f"{word} {np.mean(successes):.0%} " if successes else "")
 
-    def _say(self, text: str) -> None:
-        # Before the times: what does not fit is cut off at the end.
+    def _set_text(self, text: str) -> None:
+        # The text stands before the times, because tqdm cuts off the end if the line is too long.
         self._compiling = text.startswith("compiling")
         narrow = progress.is_narrow(self._bar)
         before, times = ("", "") if narrow else ("{percentage:3.0f}%", "{elapsed}")
@@ -231,7 +231,7 @@ class StopTrainingOnRewardThreshold(Callback):
         reward_threshold: the mean return (env units).
 
     Raises:
-        UsageError: no number.
+        UsageError: if it is not a number.
     """
 
     def __init__(self, reward_threshold: float):
@@ -242,7 +242,7 @@ class StopTrainingOnRewardThreshold(Callback):
         self._threshold = reward_threshold
 
     def on_evaluation(self, agent, evaluation) -> bool | None:
-        """End learning if it is reached."""
+        """End learning if the threshold is reached."""
         return False if evaluation.mean_return >= self._threshold else None
 
 
@@ -250,39 +250,39 @@ class StopTrainingOnNoModelImprovement(Callback):
     """Ends learning after too many evaluations in a row without a new best one; beside :class:`ddpg.EvalCallback`.
 
     Args:
-        max_no_improvement_evals: as many in a row are borne; one more ends learning.
-        min_evals: so many evaluations at first do not count as being without improvement.
+        max_no_improvement_evals: number of evaluations in a row without improvement that are tolerated.
+        min_evals: number of first evaluations that are not counted.
 
     Raises:
-        UsageError: a number below 0.
+        UsageError: if a number is below 0.
     """
 
     def __init__(self, max_no_improvement_evals: int, min_evals: int = 0):
-        self._bearable = validate_int(max_no_improvement_evals, "max_no_improvement_evals", at_least=0)
+        self._tolerated = validate_int(max_no_improvement_evals, "max_no_improvement_evals", at_least=0)
         self._min_evals = validate_int(min_evals, "min_evals", at_least=0)
-        self._evaluations = self._without = 0
+        self._evaluations = self._not_improved = 0
         self._best = -math.inf
 
     def on_evaluation(self, agent, evaluation) -> bool | None:
-        """Count; end learning if it was one too many."""
+        """Count evaluations without improvement; end learning if there are too many."""
         self._evaluations += 1
         improved = evaluation.mean_return > self._best
         self._best = max(self._best, evaluation.mean_return)
         if improved or self._evaluations <= self._min_evals:
-            self._without = 0
+            self._not_improved = 0
             return None
-        self._without += 1
-        return False if self._without > self._bearable else None
+        self._not_improved += 1
+        return False if self._not_improved > self._tolerated else None
 
 
 class StopTrainingOnMaxEpisodes(Callback):
-    """Ends learning after so many episodes, counted from its beginning; of N environments, N times as many in all.
+    """Ends learning after a number of episodes, counted from its start; N times as many for N environments.
 
     Args:
-        max_episodes: episodes of each environment, in the mean.
+        max_episodes: episodes per environment, on average.
 
     Raises:
-        UsageError: fewer than one.
+        UsageError: if it is less than one.
     """
 
     def __init__(self, max_episodes: int):
@@ -290,13 +290,13 @@ class StopTrainingOnMaxEpisodes(Callback):
         self._left = 0
 
     def on_training_start(self, agent, total_timesteps: int) -> None:
-        """Begin to count."""
+        """Start counting."""
         self._left = self._max_episodes * getattr(agent.env, "num_envs", 1)
 
     def on_episode_end(self, agent, episode: Episode) -> None:
-        """Count."""
+        """Count the episode."""
         self._left -= 1
 
     def on_step(self, agent) -> bool | None:
-        """End learning if there were enough."""
+        """End learning if the number is reached."""
         return False if self._left <= 0 else None

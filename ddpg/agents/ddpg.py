@@ -115,7 +115,7 @@ class DDPG(OffPolicyAgent):
             count=getattr(self.env, "num_envs", 1),
         )
 
-    def _note_predicted(self, actions: np.ndarray, deterministic: bool) -> None:
+    def _count_predicted(self, actions: np.ndarray, deterministic: bool) -> None:
         if not (deterministic and self._squashed):
             count = int(outside_bounds(actions).sum())
             if count:

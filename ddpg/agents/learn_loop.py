@@ -1,13 +1,13 @@
-"""The loop behind ``learn``: act, store, update; and what is carried from one call to the next.
+"""The loop behind ``learn``: act, store, update.
 
-Every episode of a single environment is seeded by the agent's seed and the step at which it begins, and so are those
-of a vector where they begin together. What was learned up to such a place is all that the next steps depend on.
+Exact resume: an episode of a single environment is seeded by the agent's seed and the step at which it begins, and so
+are the episodes of a vector that begin together. From there on, nothing depends on earlier episodes but the agent.
 
-Other threads may use the agent meanwhile: each of its methods holds the agent's lock for itself. Nothing holds it while
-an environment steps or a callback runs, so these may wait for other threads.
+Threads: each method of the agent takes the agent's lock. The loop does not hold it while an environment steps or a
+callback runs, so these may wait for other threads that use the agent.
 
-With ``overlap`` all updates that are owed when a step begins are made while it is under way, and learn from what was
-stored before it. What happens is the same in whatever order the two end.
+With ``overlap``, updates that are owed when a step begins are made during it, from the transitions stored before it.
+The result does not depend on which of the two ends first.
 """
 
 import contextlib
@@ -32,13 +32,13 @@ Result = TypeVar("Result")
 
 
 class BackgroundThread:
-    """A thread of its own, to be had by :func:`beside`."""
+    """A thread that runs one function at a time; made by :func:`background_thread`."""
 
     def __init__(self) -> None:
-        self._asked: queue.SimpleQueue = queue.SimpleQueue()
-        self._answers: queue.SimpleQueue = queue.SimpleQueue()
+        self._tasks: queue.SimpleQueue = queue.SimpleQueue()
+        self._results: queue.SimpleQueue = queue.SimpleQueue()
 
-    def both(self, there: Callable[[], Result], here: Callable[[], Any]) -> Result:
+    def run_both(self, there: Callable[[], Result], here: Callable[[], Any]) -> Result:
         """Call ``there`` in the thread and ``here`` in this one, and wait for both.
 
         Returns:
@@ -47,39 +47,36 @@ class BackgroundThread:
         Raises:
             BaseException: what ``here`` raised, once ``there`` has ended too; otherwise what ``there`` raised.
         """
-        self._asked.put(there)
+        self._tasks.put(there)
         del there
         try:
             here()
         finally:
-            result, error = self._answers.get()
+            result, error = self._results.get()
         if error is not None:
             raise error
         return result
 
     def serve(self) -> None:
-        """Call what is asked for until that is nothing: the thread's life."""
-        while (there := self._asked.get()) is not None:
+        """Run tasks until :meth:`end`: the thread's main function."""
+        while (there := self._tasks.get()) is not None:
             result = error = None
             try:
                 result = there()
             except BaseException as raised:
                 error = raised
-            del there  # or it would keep what it knows until the next one
-            self._answers.put((result, error))
+            del there  # otherwise it keeps its closure alive until the next task
+            self._results.put((result, error))
             del result, error
 
     def end(self) -> None:
-        """Let the thread end once it has nothing to do."""
-        self._asked.put(None)
+        """Let the thread end after its current task."""
+        self._tasks.put(None)
 
 
 @contextlib.contextmanager
 def background_thread() -> Iterator[BackgroundThread]:
-    """Yield a thread to do things in.
-
-    It is a daemon: where one of its things never ends, the process can.
-    """
+    """Yield a :class:`BackgroundThread`; a daemon, so that a task which never ends does not keep the process alive."""
     made = BackgroundThread()
     threading.Thread(target=made.serve, name="ddpg-beside", daemon=True).start()
     try:
@@ -89,7 +86,7 @@ def background_thread() -> Iterator[BackgroundThread]:
 
 
 class LearningAgent(Protocol):
-    """What the loop needs of an agent; see :class:`ddpg.agents.off_policy.OffPolicyAgent`."""
+    """The part of :class:`ddpg.agents.off_policy.OffPolicyAgent` that the loop uses."""
 
     env: Any
     config: AgentConfig
@@ -102,7 +99,7 @@ class LearningAgent(Protocol):
     replay: ReplayBuffer
 
     def act(self, observations: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Choose stored actions, and tell which of them were clipped."""
+        """Choose actions, as stored, and return which of them were clipped."""
 
     def to_env(self, actions: np.ndarray) -> Any:
         """Translate stored actions to what the environments take."""
@@ -111,7 +108,7 @@ class LearningAgent(Protocol):
         """Store transitions; ``clipped`` of their actions were clipped to their box."""
 
     def begin_episodes(self) -> None:
-        """Take note that every environment was reset."""
+        """Start new episodes in all environments."""
 
     @property
     def compile_seconds(self) -> float | None:
@@ -128,12 +125,12 @@ class LearningAgent(Protocol):
 
 
 class LearnLoop:
-    """Steps environments and owes updates for the steps.
+    """Steps environments and makes ``updates_per_step`` updates for each transition.
 
     Attributes:
-        owed_updates: updates that the steps so far have earned and that are not made yet.
-        exact: whether learning that goes on from a checkpoint does what it would have done without the break.
-        metrics: names of what it measures of its own with every call of updates.
+        owed_updates: updates that are due for the steps so far and not made yet.
+        exact: whether resuming from a checkpoint gives the same numbers as an uninterrupted run.
+        metrics: names of the loop's own measurements, taken with every call of updates.
     """
 
     exact: bool = True
@@ -141,18 +138,18 @@ class LearnLoop:
 
     def __init__(self):
         self.owed_updates = 0.0
-        self._interaction: EnvRunner | None = None
+        self._runner: EnvRunner | None = None
         self._stop_requested = False
         self._callbacks: Callback | None = None
-        self._beside: BackgroundThread | None = None
+        self._step_thread: BackgroundThread | None = None
 
     @property
     def counts(self) -> dict[str, int]:
-        """What it counted of its own."""
+        """The loop's own counters, by name."""
         return {}
 
     def measured(self) -> dict[str, float]:
-        """Return the numbers of :attr:`metrics` now."""
+        """Return the current values of :attr:`metrics`."""
         return {}
 
     def stop(self) -> None:
@@ -165,11 +162,11 @@ class LearnLoop:
         return self._stop_requested
 
     def abandon_episode(self) -> None:
-        """Begin new episodes with the next step: these are over, or somebody else has used the environment."""
-        self._interaction = None
+        """Reset the environment before the next step: its episodes are over, or other code has stepped it."""
+        self._runner = None
 
     def report_evaluation(self, agent: LearningAgent, evaluation: Any) -> None:
-        """Tell the callbacks of :meth:`run`, if it is under way, of an evaluation."""
+        """Call ``on_evaluation`` of the callbacks, if :meth:`run` is in progress."""
         if self._callbacks is not None and self._callbacks.on_evaluation(agent, evaluation) is False:
             self.stop()
 
@@ -190,79 +187,77 @@ class LearnLoop:
 
     @contextlib.contextmanager
     def _thread(self, config: AgentConfig) -> Iterator[None]:
-        """Have a thread for environments' steps where ``overlap`` asks for one."""
+        """With ``overlap``, run a background thread for environment steps within the block."""
         if not config.overlap:
             yield
             return
         try:
-            with background_thread() as self._beside:
+            with background_thread() as self._step_thread:
                 yield
         finally:
-            self._beside = None
+            self._step_thread = None
 
     def _start(self, agent: LearningAgent) -> EnvRunner:
-        # Of the step too: an agent that goes on does not see its first episodes over again.
+        # The step is part of the seed, so that a resumed agent does not see its first episodes again.
         seed = derive_seed(np.random.SeedSequence([agent.seed, agent.num_timesteps]))
         config = agent.config
-        interaction = make_env_runner(agent.env, seed, config.on_bad_transition, config.step_timeout)
+        runner = make_env_runner(agent.env, seed, config.on_bad_transition, config.step_timeout)
         agent.begin_episodes()
-        agent.behaviour.start(interaction.count)
-        return interaction
+        agent.behaviour.start(runner.count)
+        return runner
 
     def _step(self, agent: LearningAgent, goal: int, callbacks: Callback) -> None:
-        # None at first, after an episode's end, and where a callback has abandoned the episode.
-        interaction = self._interaction = self._interaction or self._start(agent)
-        learning = self._learns_from_here(agent)
+        # None at first, after the end of an episode, and if a callback has abandoned the episode.
+        runner = self._runner = self._runner or self._start(agent)
+        learning = self._should_learn(agent)
         try:
-            step = self._act_and_store(agent, interaction, goal, callbacks)
-        except BaseException:  # an interrupt too: what was stepped is not stored, so nothing may follow it
+            step = self._act_and_store(agent, runner, goal, callbacks)
+        except BaseException:  # also KeyboardInterrupt: the step was not stored, so its episode cannot continue
             self.abandon_episode()
             raise
         for index in step.dropped:
             agent.num_dropped_transitions += 1
             agent.behaviour.end_episode(index)
             agent.memory.end_episodes(index)
-        if step.episodes and interaction.single:
+        if step.episodes and runner.single:
             self.abandon_episode()
         for episode in step.episodes:
             agent.behaviour.end_episode(episode.index)
             callbacks.on_episode_end(agent, episode)
         if learning:
-            self._earn(agent, len(step.transitions), goal, callbacks)
+            self._owe_updates(agent, len(step.transitions), goal, callbacks)
         if callbacks.on_step(agent) is False:
             self.stop()
 
-    def _act_and_store(
-        self, agent: LearningAgent, interaction: EnvRunner, goal: int, callbacks: Callback
-    ) -> StepResult:
+    def _act_and_store(self, agent: LearningAgent, runner: EnvRunner, goal: int, callbacks: Callback) -> StepResult:
         """Choose actions, step, and store the transitions; with ``overlap`` make owed updates during the step."""
-        actions, clipped = agent.act(interaction.observations)
+        actions, clipped = agent.act(runner.observations)
         env_actions = agent.to_env(actions)
-        if self._beside is not None and self.owed_updates >= 1:
-            step = self._beside.both(
-                lambda: interaction.step(env_actions, actions), lambda: self._learn(agent, goal, callbacks)
+        if self._step_thread is not None and self.owed_updates >= 1:
+            step = self._step_thread.run_both(
+                lambda: runner.step(env_actions, actions), lambda: self._make_updates(agent, goal, callbacks)
             )
         else:
-            step = interaction.step(env_actions, actions)
+            step = runner.step(env_actions, actions)
         # An environment that was only reset ignored its action: such an action is neither stored nor counted.
         agent.store(step.transitions, int(clipped[list(step.transitions.env_indices)].sum()))
         return step
 
-    def _learns_from_here(self, agent: LearningAgent) -> bool:
-        """Whether the next step earns updates."""
+    def _should_learn(self, agent: LearningAgent) -> bool:
+        """Whether updates are due for the next step."""
         starts = agent.config.learning_starts
-        # A memory that was not saved is refilled first, by the policy that was.
+        # A checkpoint without its replay buffer: fill the buffer first, with the loaded policy.
         refilled = len(agent.replay) >= min(starts, agent.replay.capacity)
         return agent.num_timesteps >= starts and refilled
 
-    def _earn(self, agent: LearningAgent, steps: int, goal: int, callbacks: Callback) -> None:
-        """Owe updates for ``steps``, and make what is owed once it fills a call; or beside the next step."""
+    def _owe_updates(self, agent: LearningAgent, steps: int, goal: int, callbacks: Callback) -> None:
+        """Add the updates due for ``steps``; make them once they fill a call, or with ``overlap`` in the next step."""
         self.owed_updates += steps * agent.config.updates_per_step
-        if self._beside is None and self.owed_updates >= agent.config.updates_per_call:
-            self._learn(agent, goal, callbacks)
+        if self._step_thread is None and self.owed_updates >= agent.config.updates_per_call:
+            self._make_updates(agent, goal, callbacks)
 
-    def _learn(self, agent: LearningAgent, goal: int, callbacks: Callback) -> None:
-        """Make the updates that are owed."""
+    def _make_updates(self, agent: LearningAgent, goal: int, callbacks: Callback) -> None:
+        """Make the owed updates."""
         config = agent.config
         count = int(self.owed_updates)
         self.owed_updates -= count

@@ -23,12 +23,12 @@ from ddpg.policies.schedules import interpolate, schedule_of
 
 
 class ReplayAgent(Agent):
-    """An agent that acts and remembers.
+    """An agent that acts and stores transitions.
 
     Attributes:
-        memory: the replay memory, and what is made of it.
-        replay: the replay memory itself.
-        largest_reward: the largest one seen, at least 1.
+        memory: the replay buffer with its sampler and running statistics.
+        replay: the replay buffer itself.
+        largest_reward: the largest reward stored so far, at least 1.
     """
 
     def __init__(self, *args: Any, **options: Any):
@@ -39,8 +39,8 @@ class ReplayAgent(Agent):
     def observe(self, observation, action, reward, next_observation, terminated, truncated, env_index: int = 0) -> None:
         """Store one transition, in env units; for a loop of one's own, together with :meth:`update`.
 
-        In a lane, a transition whose s is the s′ of the one before belongs to the same episode, until that ends: n-step
-        returns, hindsight and the scale of returns go by that.
+        A transition whose s equals s′ of the previous one of the same environment continues its episode, unless that
+        one ended it. N-step returns, hindsight and reward scaling rely on this.
 
         Args:
             observation: s, the observation space's shape.
@@ -49,10 +49,10 @@ class ReplayAgent(Agent):
             next_observation: s′: the true one, also where the episode ended.
             terminated: s′ is terminal: its value is 0.
             truncated: the episode was cut short; s′ still has a value.
-            env_index: the number, from 0, of the environment, where a loop steps several by turns.
+            env_index: the index of the environment, from 0, for a loop that steps several.
 
         Raises:
-            UsageError: a wrong shape, NaN, or an action outside its space; nothing is stored then.
+            UsageError: if a shape is wrong, a value is NaN, or the action is outside its space; nothing is stored then.
         """
         env_index = validate_int(env_index, "env_index", at_least=0)
         fields = observation, action, reward, next_observation, terminated, truncated
@@ -72,11 +72,11 @@ class ReplayAgent(Agent):
 
     @exclusive
     def remember(self, observations, actions, rewards, next_observations, terminated, truncated) -> None:
-        """Store N transitions of somebody else, such as demonstrations or an earlier run's, in env units.
+        """Store N transitions from elsewhere, such as demonstrations or an earlier run, in env units.
 
-        They count as what was seen (priorities, running statistics, the largest reward), and not as steps of the agent:
-        ``num_timesteps`` stays. Transitions in a row, where s is the s′ of the one before and nothing ended, are one
-        episode, as n-step returns and the scale of returns want to know. Of more than ``buffer_size`` the last stay.
+        They get priorities and enter the running statistics and the largest reward, but are not steps of the agent:
+        ``num_timesteps`` stays. Consecutive transitions are one episode while s equals s′ of the previous one and that
+        did not end it (for n-step returns and reward scaling). Of more than ``buffer_size`` the last are kept.
 
         Args:
             observations: s, ``[N, *observation shape]``, or flat, ``[N, n]``.
@@ -87,7 +87,7 @@ class ReplayAgent(Agent):
             truncated: the episode was cut short at s′, ``[N]``.
 
         Raises:
-            UsageError: a wrong shape, NaN, or an action outside its space; nothing is stored then.
+            UsageError: if a shape is wrong, a value is NaN, or an action is outside its space; nothing is stored then.
         """
         fields = observations, actions, rewards, next_observations, terminated, truncated
         transitions = check_transitions(self.observation_space, self.actions.to_flat, *fields, DEMONSTRATIONS)
@@ -100,7 +100,7 @@ class ReplayAgent(Agent):
 
     @exclusive
     def begin_episodes(self) -> None:
-        """Take note that every environment was reset: what is stored next does not follow what was stored before."""
+        """Start new episodes: every environment was reset, so the next transitions do not continue stored ones."""
         self.memory.end_episodes()
 
     def _count_clipped(self, count: int) -> None:
@@ -111,11 +111,11 @@ Self = TypeVar("Self", bound="OffPolicyAgent")
 
 
 class OffPolicyAgent(ReplayAgent):
-    """An agent that acts, remembers, and learns from its replay memory.
+    """An agent that acts, stores transitions, and learns from them.
 
     Attributes:
-        loop: what :meth:`learn` carries from one call to the next.
-        num_dropped_transitions: steps, since this object was made, that were no transition (``on_bad_transition``).
+        loop: the state that :meth:`learn` keeps from one call to the next.
+        num_dropped_transitions: transitions dropped (``on_bad_transition``) since this object was made.
     """
 
     def __init__(self, *args: Any, **options: Any):
@@ -125,7 +125,7 @@ class OffPolicyAgent(ReplayAgent):
 
     @property
     def counts(self) -> dict[str, int]:
-        """What was counted while learning, since this object was made."""
+        """Counters of learning since this object was made, by name."""
         drops = self.config.on_bad_transition == "drop"
         return ({"dropped_transitions": self.num_dropped_transitions} if drops else {}) | self.loop.counts
 
@@ -226,9 +226,9 @@ class OffPolicyAgent(ReplayAgent):
         total_timesteps = validate_int(total_timesteps, "total_timesteps", at_least=1)
         self.check_learning(total_timesteps)
         bars = [ProgressBar()] if validate_bool(progress_bar, "progress_bar") else []
-        told = CallbackList([*as_callbacks(callbacks), *bars])
+        callback_list = CallbackList([*as_callbacks(callbacks), *bars])
         with self._learning():
-            self.loop.run(self, self.num_timesteps + total_timesteps, told)
+            self.loop.run(self, self.num_timesteps + total_timesteps, callback_list)
         return self
 
     def stop(self) -> None:
@@ -236,13 +236,13 @@ class OffPolicyAgent(ReplayAgent):
         self.loop.stop()
 
     def report_evaluation(self, evaluation: Any) -> None:
-        """Tell the callbacks of the :meth:`learn` under way of an evaluation: ``on_evaluation`` of each."""
+        """Call ``on_evaluation`` of each callback of the current :meth:`learn`."""
         self.loop.report_evaluation(self, evaluation)
 
     def abandon_episode(self) -> None:
-        """Let the next :meth:`learn` begin new episodes: somebody else has used the training environment.
+        """Let the next :meth:`learn` reset the training environment, because other code has stepped it.
 
-        :func:`ddpg.evaluate` calls this by itself.
+        :func:`ddpg.evaluate` calls this itself.
         """
         self.loop.abandon_episode()
 

@@ -15,11 +15,11 @@ from ddpg.replay.normalizers import ObservationNormalizer, RewardNormalizer
 from ddpg.replay.priorities import Priorities
 from ddpg.replay.sampling import Sampler
 
-DEMONSTRATIONS = -1  # their lane; those of environments count from 0
+DEMONSTRATIONS = -1  # the environment index of demonstrations; real environments count from 0
 
 
 class ReplayMemory:
-    """Everything that transitions go into, and how minibatches come out.
+    """The replay buffer, its sampler, and the running statistics of what is stored.
 
     Args:
         config: the options.
@@ -28,13 +28,13 @@ class ReplayMemory:
         env: the environment, for ``hindsight``.
 
     Attributes:
-        replay: the transitions.
-        sampler: draws minibatches of them.
-        observations: normalises observations; ``None`` without ``normalize_observations``.
-        rewards: the scale of returns; ``None`` without ``normalize_rewards``.
+        replay: the replay buffer.
+        sampler: draws minibatches from it.
+        observations: statistics that normalise observations; ``None`` without ``normalize_observations``.
+        rewards: statistics that scale rewards; ``None`` without ``normalize_rewards``.
 
     Raises:
-        UsageError: observations that are images, to be normalised; ``hindsight`` in an environment without goals.
+        UsageError: if images are to be normalised, or ``hindsight`` is set and the environment has no goals.
     """
 
     def __init__(self, config: AgentConfig, space: gym.spaces.Box, action_size: int, env: Any = None):
@@ -69,7 +69,7 @@ class ReplayMemory:
             self.rewards.update(transitions.rewards, ended, transitions.env_indices)
 
     def end_episodes(self, env_index: int | None = None) -> None:
-        """Let what is added next, in one lane or in all, begin new episodes."""
+        """Start a new episode with the next transition of one environment, or of all."""
         self.replay.end_episodes(env_index)
         if self.rewards is not None:
             self.rewards.end_episodes(env_index)
@@ -86,10 +86,10 @@ class ReplayMemory:
         }
 
     def restore_statistics(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Take back what :meth:`statistics` returned.
+        """Restore what :meth:`statistics` returned.
 
         Raises:
-            UsageError: statistics that these options want are missing, or cannot be.
+            UsageError: if statistics that these options need are missing or invalid.
         """
         for name, normaliser in (("observations", self.observations), ("rewards", self.rewards)):
             if normaliser is not None:

@@ -1,7 +1,7 @@
-"""Capture and restore what a checkpoint holds of an agent: plain values and arrays.
+"""Capture an agent's state for a checkpoint as plain values and arrays, and restore it.
 
-Options come back as options, so learning rates are not among the variables; what learning reads or writes comes back
-as it was. The environment's state is not part of it: learning goes on with a new episode.
+It is everything that learning reads or writes. Learning rates are options, so they are not among the variables. The
+environment's state is not included: learning continues with a new episode.
 """
 
 from typing import Any
@@ -47,7 +47,7 @@ def restore(agent: Any, manifest: dict[str, Any], groups: checkpoint.Groups) -> 
     """Set an agent, freshly made with the same options, to a captured state.
 
     Raises:
-        UsageError: its variables or random generators are not those of the checkpoint; nothing is set then.
+        UsageError: if its variables or random generators differ from the checkpoint's; nothing is set then.
     """
     advice = "pass the configuration and networks it was made with"
     check_variables(agent.global_variables, groups.get("variables", {}), "the checkpoint", advice)
@@ -73,7 +73,7 @@ def config_of(manifest: dict[str, Any]) -> AgentConfig:
     """Return the options that were saved.
 
     Raises:
-        UsageError: of an algorithm that this version does not know, or with a callable, which no file can hold.
+        UsageError: if this version does not know the algorithm, or an option was a callable, which no file can hold.
     """
     name = manifest["algorithm"]
     if name not in ALGORITHMS:
@@ -85,7 +85,7 @@ def fitting_env(manifest: dict[str, Any], env: Any) -> Any:
     """Return ``env`` if it has the saved spaces; the saved pair of spaces if it is None.
 
     Raises:
-        UsageError: the spaces differ.
+        UsageError: if the spaces differ.
     """
     saved = tuple(checkpoint.restore_space(manifest[name]) for name in ("observation_space", "action_space"))
     if env is None:

@@ -21,17 +21,17 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 def exclusive(method: Method) -> Method:
-    """Let one thread at a time be in any such method of an agent; it may call others of them.
+    """Decorate a method of an agent so that one thread at a time is in any of these methods; they may call each other.
 
-    They refuse to work where :meth:`TFAgent.check_usable` says so.
+    They raise what :meth:`TFAgent.check_usable` raises.
     """
 
     @functools.wraps(method)
-    def alone(self: "TFAgent", *arguments: Any, **options: Any) -> Any:
+    def locked(self: "TFAgent", *arguments: Any, **options: Any) -> Any:
         self.check_usable()  # in a fork, the lock may be held for ever by a thread that is not there
         return self.session.lock(_checked, self, method, arguments, options)
 
-    return alone  # type: ignore[return-value]  # the same signature
+    return locked  # type: ignore[return-value]  # the same signature
 
 
 def _checked(owner: "TFAgent", method: Callable[..., Any], arguments: tuple, options: Mapping[str, Any]) -> Any:
@@ -57,7 +57,7 @@ class TFAgent(abc.ABC):
     _learning_thread: int | None = None
 
     def _own(self, session: SyncedSession) -> None:
-        """Take over a session, made in this process."""
+        """Become the owner of a session that was made in this process."""
         self.session, self._process = session, os.getpid()
         # The session holds threads and device memory: give them back with the object.
         self._give_back = weakref.finalize(self, _close, session, self._process)
@@ -123,10 +123,10 @@ class TFAgent(abc.ABC):
         self.close()
 
     def check_usable(self) -> None:
-        """Refuse to work once closed, or in a fork of the process that made this: TensorFlow's threads are not in it.
+        """Check that the agent is open, and in the process that made it: TensorFlow's threads do not exist in a fork.
 
         Raises:
-            UsageError: it is one of the two.
+            UsageError: if it is closed, or this is a fork.
         """
         if os.getpid() != self._process:
             raise UsageError(
@@ -205,20 +205,20 @@ class TFAgent(abc.ABC):
 
     @abc.abstractmethod
     def refresh_policy(self) -> None:
-        """Take note that variables were set."""
+        """Update the policy after variables were set."""
 
 
 def check_variables(variables: Mapping[str, Any], values: Mapping[str, np.ndarray], source: str, advice: str) -> None:
-    """Refuse values that are not those of ``variables``, by name, shape and dtype.
+    """Check that values fit ``variables`` by name, shape and dtype.
 
     Args:
         variables: TensorFlow's, by name.
         values: arrays by name.
-        source: what the values are of, for the message.
-        advice: what to do about it.
+        source: where the values come from, for the error message.
+        advice: what to do, for the error message.
 
     Raises:
-        UsageError: some are missing, too many, or of another shape or dtype.
+        UsageError: if a value is missing, has no variable, or has another shape or dtype.
     """
     if variables.keys() != values.keys():
         missing, extra = sorted(variables.keys() - values.keys()), sorted(values.keys() - variables.keys())

@@ -11,7 +11,7 @@ from gymnasium.vector import AsyncVectorEnv
 
 from ddpg.errors import EnvironmentFault, UsageError
 
-PATIENCE = 100  # faults in a row, with no transition between them, that dropping puts up with
+MAX_FAULTS_IN_A_ROW = 100  # dropped transitions without a good one between them; the next one raises
 
 
 def env_name(env: Any) -> str:
@@ -62,7 +62,7 @@ class FaultCounter:
         if not self._drops:
             raise fault
         self._in_a_row += 1
-        if self._in_a_row >= PATIENCE:
+        if self._in_a_row >= MAX_FAULTS_IN_A_ROW:
             raise EnvironmentFault(
                 f"{fault}; that was fault {self._in_a_row} in a row without a transition between them: "
                 "on_bad_transition='drop' goes no further"

@@ -140,12 +140,12 @@ def make_stepper(
             "what envpool.make returns is seeded when it is made, and ignores the seeds of resets; "
             "hand over ddpg.EnvPoolVector(ID, N) instead"
         )
-    tolerance = FaultCounter(on_bad_transition)
+    fault_counter = FaultCounter(on_bad_transition)
     check_timeout(env, step_timeout)
     if isinstance(env, gym.vector.VectorEnv):
-        return VectorStepper(env, seed, reader, tolerance, step_timeout)
+        return VectorStepper(env, seed, reader, fault_counter, step_timeout)
     if isinstance(env, gym.Env):
-        return SingleStepper(env, seed, reader, tolerance)
+        return SingleStepper(env, seed, reader, fault_counter)
     raise UsageError(
         f"env={env!r} is neither a gymnasium Env nor a VectorEnv; make one with gymnasium.make(...) or make_vec(...)"
     )
@@ -156,9 +156,9 @@ class SingleStepper:
 
     count = 1
 
-    def __init__(self, env: gym.Env, seed: int | None, reader: ObservationReaderProtocol, tolerance: FaultCounter):
+    def __init__(self, env: gym.Env, seed: int | None, reader: ObservationReaderProtocol, fault_counter: FaultCounter):
         self.env = env
-        self._reader, self._tolerance = reader, tolerance
+        self._reader, self._fault_counter = reader, fault_counter
         self._seed, self._episode = seed, 0
         self._restart(seed)
 
@@ -167,15 +167,15 @@ class SingleStepper:
         self._return, self._length = 0.0, 0
         while self._observations is None:
             self._episode += 1
-            returned = call(self.env.reset, seed=seed, fault=self._raised)
+            returned = call(self.env.reset, seed=seed, fault=self._as_fault)
             try:
                 observation = unpacked_reset(returned)
             except UsageError as error:
                 raise self._fault(str(error)) from None
             try:
-                self._observations = self._reader.one(observation)
+                self._observations = self._reader.read_one(observation)
             except UsageError as error:
-                self._tolerance.record(self._fault(str(error)))
+                self._fault_counter.record(self._fault(str(error)))
             seed = None
 
     @property
@@ -193,20 +193,20 @@ class SingleStepper:
         """
         self._observations = None  # should anything below raise, the episode is lost
         self._length += 1
-        returned = call(self.env.step, action, fault=self._raised)
+        returned = call(self.env.step, action, fault=self._as_fault)
         try:
             observation, reward, terminated, truncated, info = unpacked_step(returned)
         except UsageError as error:
             raise self._fault(str(error)) from None
         try:
             # Read before anything else: the environment may write its next observation into the same array.
-            current = self._reader.one(observation)
+            current = self._reader.read_one(observation)
             reward = validate_reward(reward)
             terminated, truncated = validate_flag(terminated, "terminated"), validate_flag(truncated, "truncated")
         except UsageError as error:
-            self._tolerance.record(self._fault(str(error)))
+            self._fault_counter.record(self._fault(str(error)))
             return _DROPPED
-        self._tolerance.reset()
+        self._fault_counter.reset()
         self._return += reward
         final, episodes = {}, []
         if terminated or truncated:
@@ -220,7 +220,7 @@ class SingleStepper:
             self._observations = current
         return EnvStep(_ONLY, np.array([reward]), np.array([terminated]), np.array([truncated]), final, episodes)
 
-    def _raised(self, error: BaseException) -> EnvironmentFault:
+    def _as_fault(self, error: BaseException) -> EnvironmentFault:
         return self._fault(format_error(error))
 
     def _fault(self, what: str) -> EnvironmentFault:

@@ -13,14 +13,14 @@ from ddpg.interaction.validation import LARGEST, as_float32, validate_numeric
 class ObservationReaderProtocol(Protocol):
     """Translates observations as soon as they are returned."""
 
-    def one(self, observation: Any) -> Any:
+    def read_one(self, observation: Any) -> Any:
         """Translate the observation of one environment."""
 
-    def many(self, observations: Any) -> Any:
+    def read_batch(self, observations: Any) -> Any:
         """Translate those of a vector's N environments."""
 
-    def masked(self, observations: Any) -> tuple[Any, set[int]]:
-        """Translate what :meth:`many` refuses: zeros for single environments, and which those are."""
+    def read_masked(self, observations: Any) -> tuple[Any, set[int]]:
+        """Translate what :meth:`read_batch` refuses: zeros for single environments, and which those are."""
 
 
 class ObservationReader:
@@ -30,7 +30,7 @@ class ObservationReader:
         self._shape, self._shape_of_all = space.shape, (count, *space.shape)
         self._bytes = space.dtype == np.uint8
 
-    def one(self, observation: Any) -> np.ndarray:
+    def read_one(self, observation: Any) -> np.ndarray:
         """Return the observation of one environment as ``[1, *shape]``.
 
         Raises:
@@ -38,15 +38,15 @@ class ObservationReader:
         """
         return self._read(observation, self._shape)[None]
 
-    def many(self, observations: Any) -> np.ndarray:
+    def read_batch(self, observations: Any) -> np.ndarray:
         """Return those of all environments, ``[N, *shape]``.
 
         Raises:
-            UsageError: as for :meth:`one`.
+            UsageError: as for :meth:`read_one`.
         """
         return self._read(observations, self._shape_of_all)
 
-    def masked(self, observations: Any) -> tuple[np.ndarray, set[int]]:
+    def read_masked(self, observations: Any) -> tuple[np.ndarray, set[int]]:
         """Return those of all environments, zeros for those that hold NaN or more than float32, and which these are.
 
         Raises:
@@ -54,11 +54,11 @@ class ObservationReader:
         """
         array = np.array(validate_numeric(observations, "observation"))
         if array.shape != self._shape_of_all:
-            return self.many(array), set()
+            return self.read_batch(array), set()
         rows = array.reshape(len(array), -1)
         bad = ~(np.abs(rows) <= LARGEST).all(axis=1)
         array[bad] = 0
-        return self.many(array), set(np.flatnonzero(bad).tolist())
+        return self.read_batch(array), set(np.flatnonzero(bad).tolist())
 
     def _read(self, values: Any, shape: tuple[int, ...]) -> np.ndarray:
         array = validate_numeric(values, "observation")
@@ -83,31 +83,31 @@ class Passthrough:
     def __init__(self, space: gym.Space, count: int):
         self._check = ObservationReader(space, count) if isinstance(space, gym.spaces.Box) else None
 
-    def one(self, observation: Any) -> Any:
+    def read_one(self, observation: Any) -> Any:
         """Return ``observation``.
 
         Raises:
-            UsageError: as for :meth:`ObservationReader.one`.
+            UsageError: as for :meth:`ObservationReader.read_one`.
         """
         if self._check is not None:
-            self._check.one(observation)
+            self._check.read_one(observation)
         return observation
 
-    def many(self, observations: Any) -> Any:
+    def read_batch(self, observations: Any) -> Any:
         """Return ``observations``.
 
         Raises:
-            UsageError: as for :meth:`ObservationReader.one`.
+            UsageError: as for :meth:`ObservationReader.read_one`.
         """
         if self._check is not None:
-            self._check.many(observations)
+            self._check.read_batch(observations)
         return observations
 
-    def masked(self, observations: Any) -> tuple[Any, set[int]]:
+    def read_masked(self, observations: Any) -> tuple[Any, set[int]]:
         """Return which observations are not finite.
 
         Raises:
             UsageError: there is more wrong than that.
         """
         assert self._check is not None, "nothing is refused that is not checked"
-        return self._check.masked(observations)
+        return self._check.read_masked(observations)

@@ -35,7 +35,7 @@ class VectorStepper:
         env: gym.vector.VectorEnv,
         seed: int | None,
         reader: ObservationReaderProtocol,
-        tolerance: FaultCounter,
+        fault_counter: FaultCounter,
         timeout: float | None,
     ):
         mode = env.metadata.get("autoreset_mode")
@@ -47,10 +47,10 @@ class VectorStepper:
         self.env = env
         self.count = env.num_envs
         self._same_step = mode == AutoresetMode.SAME_STEP
-        self._reader, self._tolerance = reader, tolerance
+        self._reader, self._fault_counter = reader, fault_counter
         self._timeout = timeout
         self._limit = contextlib.nullcontext() if timeout is None else env_errors.StepTimeout(env, timeout)
-        self._lost: set[int] = set()  # whose episode is abandoned, and not over
+        self._abandoned: set[int] = set()  # whose episode is abandoned, and not over
         self._seed, self._episodes = seed, np.zeros(self.count, int)
         self._restart(seed)
 
@@ -64,7 +64,7 @@ class VectorStepper:
             observations = unpacked_reset(returned)
         except UsageError as error:
             raise self._fault(str(error)) from None
-        self._observations, self._lost = self._read(observations)
+        self._observations, self._abandoned = self._read(observations)
 
     @property
     def observations(self) -> Any:
@@ -87,7 +87,7 @@ class VectorStepper:
             observations, rewards, terminated, truncated, infos = unpacked_step(returned)
         except UsageError as error:
             raise self._fault(str(error)) from None
-        current, unread = self._read(observations)
+        current, unreadable = self._read(observations)
         try:
             rewards = validate_rewards(rewards, self.count)
             terminated = validate_flags(terminated, self.count, "terminated")
@@ -99,14 +99,14 @@ class VectorStepper:
         final, faults = self._final_observations(ended, infos) if self._same_step else ({}, {})
         faults |= self._bad_rewards(rewards, stepped)
         dropped: list[int] = []
-        if unread or faults or self._lost:
-            dropped = self._dropped(stepped, set(ended), unread, faults)
+        if unreadable or faults or self._abandoned:
+            dropped = self._dropped(stepped, set(ended), unreadable, faults)
             stepped[dropped] = False
         # Indexing by a mask copies: the environment may write the next step into the same arrays.
         indices = np.flatnonzero(stepped).tolist()
         step = EnvStep(indices, rewards[stepped], terminated[stepped], truncated[stepped], final, [], dropped)
         if step.rewards.size:
-            self._tolerance.reset()
+            self._fault_counter.reset()
         self._returns[stepped] += step.rewards
         for index in ended:
             if index not in dropped:
@@ -116,15 +116,15 @@ class VectorStepper:
             self._episodes[index] += 1
         if not self._same_step:
             self._ended = done
-        if len(self._lost) < self.count:
+        if len(self._abandoned) < self.count:
             self._observations = current
         return step
 
     def _call(self, function: Callable, *arguments: Any, **options: Any) -> Any:
         with self._limit:
-            return call(function, *arguments, fault=self._raised, **options)
+            return call(function, *arguments, fault=self._as_fault, **options)
 
-    def _raised(self, error: BaseException) -> EnvironmentFault:
+    def _as_fault(self, error: BaseException) -> EnvironmentFault:
         """Return the fault that an exception of a call is, and end the vector's processes."""
         index, what = env_errors.describe_failure(self.env, error, self._timeout)
         env_errors.terminate_processes(self.env)
@@ -141,15 +141,15 @@ class VectorStepper:
     def _read(self, observations: Any) -> tuple[Any, set[int]]:
         """Return what was read, and the environments whose observation could not be."""
         try:
-            return self._reader.many(observations), set()
+            return self._reader.read_batch(observations), set()
         except UsageError as error:
             message = str(error)
         try:
-            current, unread = self._reader.masked(observations)
+            current, unreadable = self._reader.read_masked(observations)
         except UsageError as error:
             raise self._fault(str(error)) from None
-        self._tolerance.record(self._fault(message, min(unread)))
-        return current, unread
+        self._fault_counter.record(self._fault(message, min(unreadable)))
+        return current, unreadable
 
     def _final_observations(self, ended: list[int], infos: dict[str, Any]) -> tuple[dict[int, Any], dict[int, str]]:
         """Return the last observations of episodes that ended, by environment, and what is wrong with others."""
@@ -163,7 +163,7 @@ class VectorStepper:
                     index,
                 )
             try:
-                final[index] = self._reader.one(infos["final_obs"][index])
+                final[index] = self._reader.read_one(infos["final_obs"][index])
             except UsageError as error:
                 faults[index] = str(error)
         return final, faults
@@ -180,21 +180,21 @@ class VectorStepper:
                 faults[index] = str(error)
         return faults
 
-    def _dropped(self, stepped: np.ndarray, ended: set[int], unread: set[int], faults: dict[int, str]) -> list[int]:
+    def _dropped(self, stepped: np.ndarray, ended: set[int], unreadable: set[int], faults: dict[int, str]) -> list[int]:
         """Return the environments whose step is no transition, and remember whose episode is abandoned.
 
         Args:
             stepped: who stepped at all, ``[N]``; the others have just begun an episode.
             ended: whose episode ended.
-            unread: whose current observation could not be read.
+            unreadable: whose current observation could not be read.
             faults: what else is wrong, by environment.
         """
         for index in sorted(faults):
-            self._tolerance.record(self._fault(faults[index], index))
+            self._fault_counter.record(self._fault(faults[index], index))
         rows = set(np.flatnonzero(stepped).tolist())
         over = ended if self._same_step else set()  # whose current observation is of another episode already
-        dropped = rows & (self._lost | set(faults) | (unread - over))
-        self._lost = (dropped - over) | unread
+        dropped = rows & (self._abandoned | set(faults) | (unreadable - over))
+        self._abandoned = (dropped - over) | unreadable
         return sorted(dropped)
 
     def _fault(self, what: str, index: int | None = None) -> EnvironmentFault:
@@ -234,5 +234,5 @@ def _vector_success(infos: Mapping[str, Any], index: int, same_step: bool) -> bo
         if not isinstance(final, dict):  # an info for each environment
             return success_of(final[index] or {})
         infos = final
-    values, told = infos.get("is_success"), infos.get("_is_success")
-    return _as_success(values[index]) if values is not None and (told is None or told[index]) else None
+    values, reported = infos.get("is_success"), infos.get("_is_success")
+    return _as_success(values[index]) if values is not None and (reported is None or reported[index]) else None

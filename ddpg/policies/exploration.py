@@ -1,11 +1,6 @@
-"""Behaviour policies: how a network's output becomes an exploring action. NumPy only.
+"""Behaviour policies: turn a network's output into an exploring action. NumPy only.
 
-Actions are ``[N, A]`` float32 as the replay memory stores them: in [-1, 1], or a number counted from 0.
-
-OpenBLAS divides a product of eight rows among all cores, and its threads then wait for the next one without leaving
-their cores: for a tenth of a second, in which the updates' own threads would need them.
-
-What it does in a state stays the same throughout an episode, which additive noise does not give.
+Actions are ``[N, A]`` float32 as the replay buffer stores them: in [-1, 1], or the index of a discrete action.
 """
 
 import abc
@@ -29,14 +24,17 @@ class BLASLibrary(Protocol):
     num_threads: int | None
 
     def set_num_threads(self, num_threads: int) -> None:
-        """Let calls from now on take so many threads."""
+        """Use that many threads from now on."""
 
 
 class SingleThreadBlocks:
-    """Blocks in which libraries take one thread, in any number of threads at the same time.
+    """Limits BLAS libraries to one thread within :meth:`block`, which several threads may be in at the same time.
+
+    OpenBLAS splits even a product of eight rows over all cores, and its threads then spin for a tenth of a second
+    waiting for the next one, on cores that the updates need.
 
     Args:
-        libraries: of which those that take one thread anyway are left alone.
+        libraries: the libraries; those that use one thread anyway are left alone.
     """
 
     def __init__(self, libraries: Sequence[BLASLibrary]):
@@ -46,7 +44,7 @@ class SingleThreadBlocks:
 
     @contextlib.contextmanager
     def block(self) -> Iterator[None]:
-        """Take one thread within the block; behind the last such block the libraries take what they took before."""
+        """Use one thread within the block; when the last block ends, the libraries get back their number of threads."""
         with self._lock:
             self._inside += 1
             if self._inside == 1:
@@ -69,7 +67,7 @@ def _loaded_libraries() -> SingleThreadBlocks:
 
 
 def single_threaded_blas() -> contextlib.AbstractContextManager[None]:
-    """Let NumPy's BLAS take one thread within the block."""
+    """Limit NumPy's BLAS to one thread within the block."""
     return _loaded_libraries().block()
 
 
@@ -77,29 +75,29 @@ Policy = Callable[[np.ndarray], np.ndarray]
 
 
 class Exploration(abc.ABC):
-    """Uniformly random actions at first; then the policy's, disturbed, with a share ε of random ones.
+    """Uniformly random actions at first; then the policy's actions with noise, a share ε of them random.
 
     Args:
-        rng: draws everything.
-        random_steps: environment steps of uniformly random actions.
-        epsilon: the share ε at an environment step.
+        rng: the random generator of all draws.
+        random_steps: how many environment steps take uniformly random actions at first.
+        epsilon: ε at an environment step.
     """
 
     def __init__(self, rng: np.random.Generator, random_steps: int, epsilon: Callable[[int], float]):
         self.rng, self.random_steps, self.epsilon = rng, random_steps, epsilon
 
     def start(self, count: int) -> None:
-        """Begin in N = ``count`` environments."""
+        """Start episodes in N = ``count`` environments."""
 
     def end_episode(self, index: int) -> None:
-        """An episode ended in environment ``index``."""
+        """Reset what belongs to the episode of environment ``index``."""
 
     def state(self) -> dict[str, np.ndarray]:
-        """Return what outlives episodes besides the random generator, as arrays by name."""
+        """Return the state that lasts beyond an episode, other than the random generator's, as arrays by name."""
         return {}
 
     def restore(self, arrays: dict[str, np.ndarray]) -> None:
-        """Take back what :meth:`state` returned, before the next :meth:`start`."""
+        """Restore what :meth:`state` returned, before the next :meth:`start`."""
 
     def act(self, policy: Policy, observations: np.ndarray, step: int) -> tuple[np.ndarray, np.ndarray]:
         """Choose the actions of N environments at environment step ``step``.
@@ -108,8 +106,8 @@ class Exploration(abc.ABC):
             Actions ``[N, A]``, and whether each left its box and was clipped to it, ``[N]``.
 
         Raises:
-            EnvironmentFault: an observation so large that the policy's output overflows.
-            FloatingPointError: the policy puts out nothing finite: training has diverged.
+            EnvironmentFault: if an observation is so large that the policy's output overflows.
+            FloatingPointError: if the policy's outputs are not finite: training has diverged.
         """
         if step < self.random_steps:
             return self._random(len(observations)), np.zeros(len(observations), bool)
@@ -135,11 +133,11 @@ class Exploration(abc.ABC):
         """Draw uniformly random actions."""
 
     def _disturbed(self, outputs: np.ndarray, step: int) -> np.ndarray:
-        """Return the next actions of the environments under way."""
+        """Return the next actions of the current episodes."""
         return self.greedy(outputs)
 
     def _freshly_disturbed(self, outputs: np.ndarray, step: int) -> np.ndarray:
-        """Return actions that do not belong to the episodes under way."""
+        """Return actions that do not belong to the current episodes."""
         return self.greedy(outputs)
 
     def _inside(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -183,25 +181,25 @@ class BoxExploration(Exploration):
         self._restored: dict[str, np.ndarray] = {}
 
     def start(self, count: int) -> None:
-        """Begin in N = ``count`` environments, and let the noise of each start afresh."""
+        """Start episodes in N = ``count`` environments, each with fresh noise."""
         if count != self._count:
             self._noise, self._count = self._make_noise((count, self._size)), count
-        if self._restored and isinstance(self._noise, CustomNoise):  # ours remembers nothing
+        if self._restored and isinstance(self._noise, CustomNoise):  # built-in noise has no state beyond an episode
             self._noise.restore(self._restored)
             self._restored = {}
         for index in range(count):
             self.end_episode(index)
 
     def state(self) -> dict[str, np.ndarray]:
-        """Return what noise of the user's own remembers beyond an episode."""
+        """Return the state of custom noise."""
         return self._restored or (self._noise.state() if isinstance(self._noise, CustomNoise) else {})
 
     def restore(self, arrays: dict[str, np.ndarray]) -> None:
-        """Keep that for the noise of the next :meth:`start`; it is not told of what noise on weights has left."""
+        """Keep the state for the custom noise of the next :meth:`start`, without that of parameter noise."""
         self._restored = {name: array for name, array in arrays.items() if name != PARAMETER_NOISE}
 
     def end_episode(self, index: int) -> None:
-        """Let the noise of environment ``index`` start afresh."""
+        """Reset the noise of environment ``index``."""
         self._noise.reset(index)
 
     def greedy(self, outputs: np.ndarray) -> np.ndarray:
@@ -209,7 +207,7 @@ class BoxExploration(Exploration):
         return outputs
 
     def _random(self, count: int) -> np.ndarray:
-        # Scores of parameterised actions too: the largest of equally distributed ones is any of them alike.
+        # Also right for the scores of parameterised actions: each of them is the largest with equal probability.
         return self.rng.uniform(-1.0, 1.0, (count, self._size)).astype(np.float32)
 
     def _disturbed(self, outputs: np.ndarray, step: int) -> np.ndarray:
@@ -260,7 +258,9 @@ INTERVAL = 50  # steps over which a distance is measured, after which σ follows
 
 
 class PerturbedExploration(BoxExploration):
-    """Acting by θ̃ = θ + N(0, σ²I), each environment by its own, drawn where an episode begins, to its end.
+    """Parameter noise: act with weights θ̃ = θ + N(0, σ²I), drawn per environment and episode.
+
+    The same state gives the same action throughout an episode, unlike with additive noise.
 
         σ ← α·σ where d ≤ δ, else σ/α;    d² = mean (μ(s) − μ̃(s))²    (the paper's adaptive noise scaling)
 
@@ -284,7 +284,7 @@ class PerturbedExploration(BoxExploration):
         super().start(count)
 
     def end_episode(self, index: int) -> None:
-        """Let the next episode of environment ``index`` have weights of its own."""
+        """Draw new weights for the next episode of environment ``index``."""
         super().end_episode(index)
         self._policies[index] = None
 
@@ -293,10 +293,10 @@ class PerturbedExploration(BoxExploration):
         return {**super().state(), PARAMETER_NOISE: np.array([self.sigma, self._squares, self._steps])}
 
     def restore(self, arrays: dict[str, np.ndarray]) -> None:
-        """Take back what :meth:`state` returned; what an agent without this noise saved has nothing of it.
+        """Restore what :meth:`state` returned; an agent without parameter noise has saved nothing of it.
 
         Raises:
-            UsageError: numbers that no state has.
+            UsageError: if the numbers are not a possible state.
         """
         if PARAMETER_NOISE in arrays:
             values = arrays[PARAMETER_NOISE]

@@ -1,4 +1,4 @@
-"""What a policy puts out, held to be finite: an action that is NaN is an error, and goes nowhere. NumPy only."""
+"""Check that a policy's outputs are finite, so that no NaN action reaches an environment. NumPy only."""
 
 from collections.abc import Callable
 
@@ -17,17 +17,17 @@ def finite_outputs(
 
     Args:
         policy: from ``[B, *observation shape]`` to ``[B, n]``.
-        observations: finite ones.
-        too_large: what is raised where finite observations overflow in the layers.
-        not_finite: what is raised where the policy has no finite output for observations of zeros either.
+        observations: finite observations.
+        too_large: the exception to raise if finite observations overflow in the layers.
+        not_finite: the exception to raise if the output for zeros is not finite either.
 
     Raises:
-        Exception: an output is NaN or infinite; names the observation and its largest number.
+        Exception: if an output is NaN or infinite; it names the observation and its largest number.
     """
     with np.errstate(all="ignore"):  # what overflows and matters is named below
         outputs = policy(observations)
         numbers = outputs.ravel()
-        # One product over all numbers, NaN or infinite where one of them is: much faster than looking at each.
+        # The dot product is not finite if any number is not; much faster than isfinite of each.
         finite = np.dot(numbers, numbers) < np.inf or np.isfinite(outputs).all()
         if finite:
             return outputs

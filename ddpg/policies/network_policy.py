@@ -46,13 +46,13 @@ class NumpyPolicy:
         return self._program(observations)
 
     def perturbed(self, rng: np.random.Generator, sigma: float) -> "NumpyPolicy":
-        """Return the policy as it is now with N(0, σ²) added to its weights and biases, not to what normalises."""
+        """Return a copy of the policy with N(0, σ²) added to weights and biases, but not in normalization layers."""
         other = copy.copy(self)
         other._program = copy.copy(self._program)
         other.load = other._program.load
         other.load(
             [
-                array + sigma * rng.standard_normal(array.shape, np.float32) if _is_disturbed(variable) else array
+                array + sigma * rng.standard_normal(array.shape, np.float32) if _gets_noise(variable) else array
                 for variable, array in zip(self.variables, self._program.parameters(), strict=True)
             ]
         )
@@ -60,7 +60,7 @@ class NumpyPolicy:
 
 
 class SessionPolicy:
-    """μ(s) by one cached session call: for networks that NumPy cannot mirror."""
+    """μ(s) by one cached session call: for networks with ops that have no NumPy counterpart."""
 
     variables = ()
 
@@ -76,10 +76,10 @@ class SessionPolicy:
 
 
 class NormalisedPolicy:
-    """A policy that sees observations normalised.
+    """A policy that normalises observations first.
 
     Attributes:
-        normaliser: the running statistics, which acting leaves as they are.
+        normaliser: the running statistics; acting does not change them.
         inner: the policy of normalised observations.
     """
 
@@ -98,7 +98,7 @@ class NormalisedPolicy:
 
 
 def can_be_perturbed(policy: NumpyPolicy | SessionPolicy | NormalisedPolicy) -> bool:
-    """Tell whether a policy's weights are in NumPy, where they can be disturbed."""
+    """Whether parameter noise can be added to a policy's weights: they are in NumPy."""
     return program_of(policy) is not None
 
 
@@ -116,8 +116,8 @@ def make_policy(
     return policy if normaliser is None else NormalisedPolicy(policy, normaliser)
 
 
-def _is_disturbed(variable: tf.Variable) -> bool:
-    """Gains and biases of normalisation, and its averages, stay as they are, as in OpenAI Baselines' DDPG."""
+def _gets_noise(variable: tf.Variable) -> bool:
+    """All trainable variables but those of normalization layers, as in OpenAI Baselines' DDPG."""
     return variable.trainable and variable.name.rpartition("/")[2] not in ("gamma:0", "beta:0")
 
 

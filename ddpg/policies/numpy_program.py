@@ -1,4 +1,4 @@
-"""A straight-line program of NumPy calls: how a policy acts, or a critic values, without TensorFlow.
+"""A network as a straight-line program of NumPy calls, which runs without TensorFlow.
 
 The program is plain data (op names and register numbers), so that it can be sent to a process that never
 imports TensorFlow. :mod:`ddpg.policies.graph_to_numpy` reads it off a graph.
@@ -21,10 +21,10 @@ class ProgramStep(NamedTuple):
 
 
 class NumpyProgram:
-    """A network as a list of :class:`Step` over registers.
+    """A network as a list of :class:`ProgramStep` over registers.
 
-    Threads may call it at the same time, and while another one loads: each call computes with the variables'
-    values that were there when it began.
+    Threads may call it at the same time, and while another one loads: each call uses the variables' values from when
+    it began.
 
     Args:
         steps: in order of execution.
@@ -69,7 +69,7 @@ class NumpyProgram:
         registers = self._registers.copy()
         for register, array in zip(self._parameters, arrays, strict=True):
             registers[register] = _as_row(array)
-        self._registers = registers  # all at once: a call that has begun goes on with the old ones
+        self._registers = registers  # one assignment: a call in progress keeps the old values
 
     def arrays(self) -> dict[int, np.ndarray]:
         """Return the constants and the variables' values, by register."""
@@ -86,7 +86,7 @@ class NumpyProgram:
             observations: the first input, ``[B, *observation shape]`` float32 or float64.
             others: the further inputs, such as a critic's actions ``[B, A]``.
         """
-        registers = self._registers.copy()  # what a call computes is its own
+        registers = self._registers.copy()  # each call has its own registers
         registers[self._source] = observations
         if others:
             for register, value in zip(self._other_sources, others, strict=True):

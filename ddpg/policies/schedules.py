@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
-COOLDOWN = 0.2  # of learning: where the schedule of that name lowers the learning rates
-# Options whose schedules run to the end of learning: where it is changes every step.
+COOLDOWN = 0.2  # the share of learning, at its end, in which the cooldown schedule lowers the learning rates
+# Options whose schedules run to the end of learning, so that total_timesteps changes every step.
 RATE_SCHEDULES = ("learning_rate_schedule", "actor_learning_rate_schedule", "critic_learning_rate_schedule")
 
 
@@ -13,12 +13,12 @@ def constant(left: float) -> float:
 
 
 def linear(left: float) -> float:
-    """Return the share that is left: down to 0 at the end."""
+    """Return the share of learning that is left: from 1 down to 0."""
     return left
 
 
 def cooldown(left: float) -> float:
-    """Return 1, and within the last fifth go down to 0."""
+    """Return 1, and in the last fifth of learning fall linearly to 0."""
     return min(1.0, left / COOLDOWN)
 
 
@@ -26,7 +26,7 @@ SCHEDULES: dict[str, Callable[[float], float]] = {"constant": constant, "linear"
 
 
 def schedule_of(schedule: str | Callable[[float], float]) -> Callable[[float], float]:
-    """Return the schedule of a name, or one's own."""
+    """Return the schedule with a name; a function is returned as it is."""
     return SCHEDULES[schedule] if isinstance(schedule, str) else schedule
 
 

@@ -12,10 +12,10 @@ from ddpg.replay.observation_store import ObservationStore
 
 
 def check_rows(arrays: Mapping[str, np.ndarray], fields: Mapping[str, np.ndarray]) -> None:
-    """Refuse arrays that are not rows of ``fields``, the buffer's own.
+    """Check that arrays of a checkpoint fit the buffer's own ``fields``.
 
     Raises:
-        UsageError: another shape or dtype, or flags that are neither 0 nor 1.
+        UsageError: if a shape or dtype differs, or a flag is neither 0 nor 1.
     """
     size = len(arrays["rewards"])
     for name, field in fields.items():
@@ -29,11 +29,11 @@ def check_rows(arrays: Mapping[str, np.ndarray], fields: Mapping[str, np.ndarray
 
 
 def check_successors(arrays: Mapping[str, np.ndarray]) -> None:
-    """Refuse successors that rows of a ring cannot have.
+    """Check that the successors of a checkpoint are possible in a ring.
 
     Raises:
-        UsageError: a successor that is no row, that is not newer than its row, that has two rows before it, or that
-            follows an end; or another number of last observations than of rows without a successor.
+        UsageError: if a successor is not a row, is not newer than its row, follows two rows or an ended episode; or if
+            there is not one last observation for each row without a successor.
     """
     successors, size = arrays["successors"], len(arrays["rewards"])
     _check("successors", successors, (size,), successors.dtype)
@@ -84,14 +84,14 @@ def n_step_returns(
     Returns:
         The last row of each, ``[...]``, R ``[..., 1]`` and γ^m ``[..., 1]``.
     """
-    last, goes_on = rows, np.ones(rows.shape, bool)
+    last, continues = rows, np.ones(rows.shape, bool)
     sums = rewards.take(rows).astype(np.float64)
     discounts = np.full(rows.shape, float(gamma))
     for step in range(1, n_steps):
-        last, follows = observations.following(last)
-        goes_on &= follows
-        sums += np.where(goes_on, gamma**step * rewards.take(last), 0)
-        discounts[goes_on] *= gamma
+        last, follows = observations.next_rows(last)
+        continues &= follows
+        sums += np.where(continues, gamma**step * rewards.take(last), 0)
+        discounts[continues] *= gamma
     return last, sums.astype(np.float32)[..., None], discounts.astype(np.float32)[..., None]
 
 
@@ -130,7 +130,7 @@ class ReplayBuffer:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that hold something."""
+        """Bytes in use."""
         others = sum(field[0].nbytes for name, field in self._fields().items() if name != "observations")
         return self.observations.nbytes(self._size) + self._size * others
 
@@ -148,7 +148,7 @@ class ReplayBuffer:
     ) -> None:
         """Store N transitions, overwriting the oldest: arrays ``[N, ...]``, the scalars as ``[N]``.
 
-        A Ctrl-C meanwhile is raised once they are stored, all of them; what is stored next begins new episodes then.
+        KeyboardInterrupt is raised only after all of them are stored; the next ones then start new episodes.
 
         Args:
             observations: s.
@@ -156,9 +156,9 @@ class ReplayBuffer:
             rewards: r.
             next_observations: s′: the true one, also where the episode ended.
             terminated: s′ is terminal.
-            truncated: the episode was cut at s′.
-            env_indices: the index of the environment that made each transition; of one environment, transitions whose
-                s is the s′ of the one before are one episode, until it ends. 0 to N - 1 by default.
+            truncated: the episode was truncated at s′.
+            env_indices: the environment that each transition comes from; 0 to N - 1 by default. Transitions of one
+                environment are one episode as long as s equals s′ of the one before, and that did not end it.
         """
         env_indices = range(len(rewards)) if env_indices is None else env_indices
         self.store(Transitions(observations, actions, rewards, next_observations, terminated, truncated, env_indices))
@@ -201,7 +201,7 @@ class ReplayBuffer:
         self.added += count
 
     def end_episodes(self, env_index: int | None = None) -> None:
-        """Let what is stored next, in one lane or in all, begin new episodes."""
+        """Start a new episode with the next transition of one environment, or of all."""
         self.observations.end_episodes(env_index)
 
     # -- drawing --------------------------------------------------------------------------------------
@@ -210,7 +210,7 @@ class ReplayBuffer:
         """Draw ``updates`` minibatches at once: a :class:`Batch` with leading axes ``[K, B]``.
 
         Raises:
-            UsageError: the buffer is empty.
+            UsageError: if the buffer is empty.
         """
         return self.gather(self.draw(rng, updates, batch_size))
 
@@ -218,7 +218,7 @@ class ReplayBuffer:
         """Draw the rows ``[K, B]`` of ``updates`` minibatches.
 
         Raises:
-            UsageError: the buffer is empty.
+            UsageError: if the buffer is empty.
         """
         if self._size == 0:
             raise UsageError("the replay buffer is empty; store transitions before sampling")
@@ -236,10 +236,10 @@ class ReplayBuffer:
         if n_steps > 1:
             last, rewards, discounts = n_step_returns(self._rewards, self.observations, rows, n_steps, gamma)
         return Batch(
-            self.observations.before(rows),
+            self.observations.obs(rows),
             self._actions.take(rows, axis=0),
             rewards,
-            self.observations.after(last),
+            self.observations.next_obs(last),
             self._terminated.take(last, axis=0).astype(np.float32),
             discounts,
         )
@@ -251,10 +251,10 @@ class ReplayBuffer:
     # -- reading and saving ---------------------------------------------------------------------------
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Return the filled part by field name, in storage order, and ``position`` of the next write."""
+        """Return the filled rows by field name, in storage order, and ``position``, the row of the next write."""
         size = self._size
         return {name: field[:size] for name, field in self._fields().items()} | {
-            "next_observations": self.observations.after(np.arange(size)),
+            "next_observations": self.observations.next_obs(np.arange(size)),
             "position": np.asarray(self._position),
         }
 
@@ -268,22 +268,22 @@ class ReplayBuffer:
         }
 
     def state(self) -> dict[str, np.ndarray]:
-        """Return what :meth:`restore` takes: the rows, and by row the number of its successor or -1 for none.
+        """Return what :meth:`restore` takes: the rows, and the index of each row's successor, -1 for none.
 
-        The s′ of those with none are ``last_observations``, in the rows' order.
+        ``last_observations`` are s′ of the rows without a successor, in order.
         """
         arrays = self.arrays()
         del arrays["next_observations"]
         return arrays | self.observations.state(self._size)
 
     def restore(self, arrays: Mapping[str, np.ndarray]) -> int:
-        """Take back what :meth:`state` returned; what is stored next begins new episodes.
+        """Restore what :meth:`state` returned; the next transitions start new episodes.
 
         Returns:
-            By how many rows they were rolled, so that row i is row i less that now.
+            The number of rows that they were rolled by: the saved row i is now row i minus that.
 
         Raises:
-            UsageError: more transitions than this buffer holds, or none that it could have returned.
+            UsageError: if there are more transitions than this buffer holds, or the arrays are invalid.
         """
         size, position = len(arrays["rewards"]), int(arrays["position"])
         if size > self.capacity:

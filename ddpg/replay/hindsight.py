@@ -50,7 +50,7 @@ class Hindsight:
                 what is no finite number.
         """
         chosen = rng.random(rows.shape) < self._share
-        goals = self._replay.observations.after(self._later(rows[chosen], rng))[:, self._achieved]
+        goals = self._replay.observations.next_obs(self._later(rows[chosen], rng))[:, self._achieved]
         batch.observations[chosen, self._desired] = goals
         batch.next_observations[chosen, self._desired] = goals
         batch.rewards[chosen, 0] = self._rewards(batch.next_observations[chosen][:, self._achieved], goals)
@@ -83,8 +83,8 @@ class Hindsight:
         picked, last, under_way = rows.copy(), rows, np.arange(len(rows))
         seen = 1
         while len(under_way):
-            following, goes_on = self._replay.observations.following(last)
-            under_way, last = under_way[goes_on], following[goes_on]
+            following, continues = self._replay.observations.next_rows(last)
+            under_way, last = under_way[continues], following[continues]
             seen += 1
             # The n-th that is met takes the place with chance 1/n: in the end each has the same.
             takes = rng.random(len(under_way)) * seen < 1

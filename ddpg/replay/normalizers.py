@@ -128,7 +128,7 @@ class RewardNormalizer:
         self._gamma = gamma
         self._moments = RunningMoments(())
         self._largest = 0.0
-        self._returns: dict[int, float] = {}  # by lane
+        self._returns: dict[int, float] = {}  # by environment
 
     @property
     def scale(self) -> float:
@@ -136,7 +136,7 @@ class RewardNormalizer:
         return max(float(np.sqrt(self._moments.variance)), self._largest / TAIL) or 1.0
 
     def update(self, rewards: np.ndarray, ended: np.ndarray, env_indices: Sequence[int]) -> None:
-        """Take in the rewards ``[N]`` of a step of each lane, or of several in their order."""
+        """Update the statistics with rewards ``[N]``, in order, of the environments ``env_indices``."""
         returns = np.empty(len(rewards))
         for index, env_index in enumerate(env_indices):
             returns[index] = self._gamma * self._returns.get(env_index, 0.0) + float(rewards[index])
@@ -145,7 +145,7 @@ class RewardNormalizer:
         self._largest = max(self._largest, float(np.abs(returns).max(initial=0)))
 
     def end_episodes(self, env_index: int | None = None) -> None:
-        """Begin the return of a lane at 0, or all of them."""
+        """Reset the running return of one environment to 0, or of all."""
         for ended in [*self._returns] if env_index is None else [env_index]:
             self._returns.pop(ended, None)
 

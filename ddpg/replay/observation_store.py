@@ -1,9 +1,8 @@
-"""Storage of a ring's observations, each once: a transition's next observation is the next row's. NumPy only.
+"""Store each observation of the replay buffer once, which halves its memory. NumPy only.
 
-Row i holds the s of transition i; its s′ is the s of the row that follows it in the same episode, and the row knows
-which that is. Where no row follows, because the episode ended or was cut or its next step is yet to come, s′ is stored
-in addition, in a slot behind the rows. A successor is always newer than its row, so a ring overwrites the row first,
-and s′ is never torn off.
+Row i holds s of transition i. Its s′ is s of the next row of the same episode, whose index ``_successors`` holds. Where
+there is no next row (the episode ended, was truncated, or its next step is yet to come), s′ is stored in an extra slot
+behind the rows. A successor is always newer than its row, so the ring overwrites the row first and never loses an s′.
 """
 
 from collections.abc import Mapping
@@ -12,10 +11,10 @@ import numpy as np
 
 
 class ObservationStore:
-    """The observations of ``capacity`` rows, and which row follows which.
+    """The observations of ``capacity`` rows, and the index of the row that follows each.
 
-    A lane is a sequence of transitions, such as those of one environment of a vector: in it, a row whose s is the s′
-    of the one before belongs to the same episode, until that ends.
+    Rows of one environment (``env_index``) belong to the same episode as long as each one's s equals the s′ of the one
+    before, and that did not end the episode.
     """
 
     def __init__(self, capacity: int, shape: tuple[int, ...], dtype):
@@ -23,9 +22,9 @@ class ObservationStore:
         # The s of every row, then slots for every s′ that is no row's s: at most one for each row.
         self._values = np.zeros((2 * capacity, *shape), dtype)
         self._successors = np.zeros(capacity, np.int32 if 2 * capacity <= 2**31 else np.int64)
-        self._open: dict[int, int] = {}  # by lane, the newest row of an episode that may go on
+        self._open_episodes: dict[int, int] = {}  # by environment: the newest row of its current episode
         self._free: list[int] = []
-        self._used = 0  # slots, the free ones too
+        self._used = 0  # slots in use or free
 
     @property
     def rows(self) -> np.ndarray:
@@ -33,16 +32,16 @@ class ObservationStore:
         return self._values[: self._capacity]
 
     def nbytes(self, size: int) -> int:
-        """Return the bytes that hold something where ``size`` rows are filled."""
+        """Return the bytes in use when ``size`` rows are filled."""
         return (size + self._used) * self._values[0].nbytes + size * self._successors.itemsize
 
     # -- storing: the s of the rows is written to ``rows`` first ---------------------------------------
 
     def connect(self, row: int, env_index: int, next_observation: np.ndarray, ended: bool) -> None:
-        """Make ``row`` the successor of its lane's newest row if it is that, and keep its own s′ in a slot."""
+        """Link the environment's newest row to ``row`` if that continues the episode; store s′ of ``row`` in a slot."""
         values, successors = self._values, self._successors
         self._release(row)
-        previous = self._open.pop(env_index, None)
+        previous = self._open_episodes.pop(env_index, None)
         slot = None if previous is None else int(successors[previous])
         if slot is not None and values[slot].tobytes() == values[row].tobytes():
             successors[previous] = row  # what the slot held is the row's s: the slot is free for its s′
@@ -54,25 +53,24 @@ class ObservationStore:
         values[slot] = next_observation
         successors[row] = slot
         if not ended:
-            self._open[env_index] = row
+            self._open_episodes[env_index] = row
 
     def continues_episode(self, env_index: int, observation: np.ndarray) -> bool:
-        """Whether ``observation`` is the s′ of the lane's newest row, in an episode that goes on."""
-        newest = self._open.get(env_index)
+        """Whether ``observation`` is s′ of the environment's newest row, and that did not end the episode."""
+        newest = self._open_episodes.get(env_index)
         if newest is None:
             return False
         return self._values[self._successors[newest]].tobytes() == observation.astype(self._values.dtype).tobytes()
 
     def end_episodes(self, env_index: int | None = None) -> None:
-        """Let what is connected next, in one lane or in all, begin new episodes."""
-        for ended in [*self._open] if env_index is None else [env_index]:
-            self._open.pop(ended, None)
+        """Start a new episode with the next row of one environment, or of all."""
+        for ended in [*self._open_episodes] if env_index is None else [env_index]:
+            self._open_episodes.pop(ended, None)
 
     def rebuild_free_list(self, size: int) -> None:
-        """Find anew what is free, after :meth:`connect` was interrupted; rows from ``size`` on are not filled.
+        """Recompute which slots are free, after :meth:`connect` was interrupted; rows from ``size`` on are empty.
 
-        What is connected next begins new episodes. Rows that had been linked stay so: they are as they were if the same
-        is connected again.
+        The next rows start new episodes. Existing links stay: connecting the same rows again gives the same links.
         """
         self.end_episodes()
         self._successors[size:] = 0
@@ -82,46 +80,46 @@ class ObservationStore:
         self._free = np.setdiff1d(np.arange(self._capacity, self._capacity + self._used), taken).tolist()
 
     def _release(self, row: int) -> None:
-        """Give back the slot of a row that is overwritten, if it has one."""
+        """Free the slot of a row that is overwritten, if it has one."""
         slot = int(self._successors[row])
         if slot < self._capacity:
             return
         self._free.append(slot)
-        for env_index in [env_index for env_index, newest in self._open.items() if newest == row]:
-            del self._open[env_index]
+        for env_index in [env_index for env_index, newest in self._open_episodes.items() if newest == row]:
+            del self._open_episodes[env_index]
 
     # -- reading --------------------------------------------------------------------------------------
 
-    def before(self, rows: np.ndarray) -> np.ndarray:
-        """Return the s of ``rows`` ``[...]``, ``[..., *observation shape]``."""
+    def obs(self, rows: np.ndarray) -> np.ndarray:
+        """Return s of ``rows`` ``[...]``, ``[..., *observation shape]``."""
         return self._values.take(rows, axis=0)
 
-    def after(self, rows: np.ndarray) -> np.ndarray:
-        """Return their s′."""
+    def next_obs(self, rows: np.ndarray) -> np.ndarray:
+        """Return s′ of ``rows``."""
         return self._values.take(self._successors.take(rows), axis=0)
 
-    def following(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the rows after ``rows`` in their episodes, and where there is one; elsewhere the rows themselves."""
+    def next_rows(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the next row in the episode of each row (itself if there is none), and whether there is one."""
         successors = self._successors.take(rows)
-        goes_on = successors < self._capacity
-        return np.where(goes_on, successors, rows), goes_on
+        continues = successors < self._capacity
+        return np.where(continues, successors, rows), continues
 
     # -- saving ---------------------------------------------------------------------------------------
 
     def state(self, size: int) -> dict[str, np.ndarray]:
-        """Return for the first ``size`` rows the number of each's successor, -1 for none, and the s′ of those."""
+        """Return the successor of each of the first ``size`` rows, -1 for none, and s′ of the rows without one."""
         successors = self._successors[:size]
-        alone = successors >= self._capacity
-        last = self._values.take(successors[alone], axis=0)
-        return {"successors": np.where(alone, np.int32(-1), successors), "last_observations": last}
+        no_successor = successors >= self._capacity
+        last = self._values.take(successors[no_successor], axis=0)
+        return {"successors": np.where(no_successor, np.int32(-1), successors), "last_observations": last}
 
     def restore(self, arrays: Mapping[str, np.ndarray], size: int, unroll: int) -> None:
-        """Take back what :meth:`state` returned, rolled by ``unroll`` rows."""
+        """Restore what :meth:`state` returned, rolled by ``unroll`` rows."""
         successors = arrays["successors"].astype(np.int64)
-        alone = successors == -1
-        slots = self._capacity + np.cumsum(alone) - 1
-        successors = np.where(alone, slots, (successors - unroll) % max(1, size))
+        no_successor = successors == -1
+        slots = self._capacity + np.cumsum(no_successor) - 1
+        successors = np.where(no_successor, slots, (successors - unroll) % max(1, size))
         self._successors[:size] = np.roll(successors, -unroll)
-        self._used, self._free = int(alone.sum()), []
+        self._used, self._free = int(no_successor.sum()), []
         self._values[self._capacity : self._capacity + self._used] = arrays["last_observations"]
         self.end_episodes()

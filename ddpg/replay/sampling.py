@@ -11,14 +11,14 @@ from ddpg.replay.priorities import Priorities
 
 
 class Sampler:
-    """Draws from a replay memory as the options say.
+    """Draws minibatches: n-step returns, priorities and hindsight as the options have it.
 
     Args:
-        replay: the memory.
+        replay: the buffer.
         n_steps: n of the n-step returns.
         gamma: γ.
-        priorities: of the memory's rows; ``None``: all are as likely.
-        relabel: changes what was drawn, ``(batch, rows, rng) -> batch``; without priorities.
+        priorities: of the buffer's rows; ``None`` draws uniformly.
+        relabel: replaces goals in a minibatch, ``(batch, rows, rng) -> batch``; not together with priorities.
     """
 
     def __init__(
@@ -31,7 +31,7 @@ class Sampler:
     ):
         self._replay, self._n_steps, self._gamma, self._priorities = replay, n_steps, gamma, priorities
         self._relabel = relabel
-        self._seen = 0  # of replay.added
+        self._prioritised = 0  # of replay.added transitions, those that have a priority
 
     def sample(
         self, rng: np.random.Generator, updates: int, batch_size: int, correction: float
@@ -48,7 +48,7 @@ class Sampler:
             The minibatches ``[K, B, ...]``, and their rows ``[K, B]`` for :meth:`update`.
 
         Raises:
-            UsageError: the memory is empty.
+            UsageError: if the buffer is empty.
         """
         replay, priorities = self._replay, self._priorities
         if priorities is None:
@@ -57,7 +57,7 @@ class Sampler:
             return (batch if self._relabel is None else self._relabel(batch, rows, rng)), rows
         if not len(replay):
             raise UsageError("the replay buffer is empty; store transitions before sampling")
-        self._add()
+        self._add_priorities()
         rows = priorities.draw(rng, (updates, batch_size), len(replay))
         batch = replay.gather(rows, self._n_steps, self._gamma)
         weights = priorities.weights(rows, len(replay), correction)
@@ -68,32 +68,32 @@ class Sampler:
         return batch.replace(weights=weights), rows
 
     def update(self, rows: np.ndarray, errors: np.ndarray) -> None:
-        """Learn the TD errors of ``rows`` that were drawn, of the same shape."""
+        """Set the priorities of drawn ``rows`` from their TD errors, of the same shape."""
         if self._priorities is not None:
             self._priorities.update(rows, errors)
 
     def state(self) -> dict[str, np.ndarray]:
-        """Return the memory's state, and that of its priorities if it has any."""
+        """Return the state of the buffer, and of its priorities if there are any."""
         if self._priorities is None:
             return self._replay.state()
-        self._add()
+        self._add_priorities()
         return self._replay.state() | self._priorities.state(len(self._replay))
 
     def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Take back what :meth:`state` returned, of a memory with priorities or without.
+        """Restore what :meth:`state` returned, of a buffer with priorities or without.
 
         Raises:
-            UsageError: it could not have returned that, or it does not fit.
+            UsageError: if the arrays are invalid or do not fit this buffer.
         """
         unroll = self._replay.restore(arrays)
         if self._priorities is not None:
             self._priorities.restore(arrays, len(self._replay), unroll)
-        self._seen = self._replay.added
+        self._prioritised = self._replay.added
 
-    def _add(self) -> None:
-        """Give the rows that were stored since the last time their first priority."""
-        fresh = min(self._replay.added - self._seen, len(self._replay))
+    def _add_priorities(self) -> None:
+        """Give rows that were stored since the last call their first priority."""
+        fresh = min(self._replay.added - self._prioritised, len(self._replay))
         if fresh:
             assert self._priorities is not None
             self._priorities.add(self._replay.newest(fresh))
-        self._seen = self._replay.added
+        self._prioritised = self._replay.added

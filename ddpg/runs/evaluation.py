@@ -12,7 +12,7 @@ from scipy import stats
 
 from ddpg import progress
 from ddpg.errors import EnvironmentFault, UsageError, brief
-from ddpg.interaction.env_errors import PATIENCE, env_name
+from ddpg.interaction.env_errors import MAX_FAULTS_IN_A_ROW, env_name
 from ddpg.interaction.env_runner import SingleStepper, VectorStepper, make_stepper, spaces_of
 from ddpg.interaction.observation_check import Passthrough
 from ddpg.interaction.transitions import Episode
@@ -190,7 +190,7 @@ def _whole_episodes(
                 bar.update()
         fresh = len(set(step.dropped) - lost)  # a vector's is dropped in every step until it ends
         lost, abandoned, in_a_row = set(step.dropped), abandoned + fresh, in_a_row + fresh
-        if in_a_row >= PATIENCE:
+        if in_a_row >= MAX_FAULTS_IN_A_ROW:
             raise EnvironmentFault(
                 f"environment {env_name(stepper.env)}: {in_a_row} episodes in a row had a transition that is none, and "
                 "no episode ended between them: on_bad_transition='drop' goes no further"

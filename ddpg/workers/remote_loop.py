@@ -213,7 +213,7 @@ class RemoteLoop(LearnLoop):
         ends = [*(at for at, _ in rollout.episodes), *rollout.abandoned]
         limits += [at - start for at in ends if at > start]
         limits += [config.learning_starts - now] * (now < config.learning_starts)
-        learning = self._learns_from_here(agent)
+        learning = self._should_learn(agent)
         end = start + min(limits)
         rows = slice(start, end)
         agent.store(rollout.transitions[rows], int(rollout.clipped[rows].sum()))
@@ -227,7 +227,7 @@ class RemoteLoop(LearnLoop):
         since = self._published.get(rollout.version, min(self._published.values()))  # older versions are forgotten
         self._lag = float(agent.num_updates - since)
         if learning:
-            self._earn(agent, end - start, goal, callbacks)
+            self._owe_updates(agent, end - start, goal, callbacks)
 
 
 @contextlib.contextmanager

@@ -40,7 +40,7 @@ class Worker:
         self._behaviour.rng = np.random.default_rng(seeds[0])
         self._env = spec.make_env()
         reset_seed = int(seeds[1].generate_state(1)[0] >> 1)
-        self._interaction = make_env_runner(self._env, reset_seed, spec.on_bad_transition)
+        self._runner = make_env_runner(self._env, reset_seed, spec.on_bad_transition)
         self._behaviour.start(1)
         self._unfinished_steps = 0
 
@@ -60,7 +60,7 @@ class Worker:
             EnvironmentFault: if the environment fails.
         """
         start = time.monotonic()
-        interaction, behaviour = self._interaction, self._behaviour
+        runner, behaviour = self._runner, self._behaviour
         dtype = stored_dtype(self._env.observation_space)
         rows: list[Transitions] = []
         clipped: list[bool] = []
@@ -68,8 +68,8 @@ class Worker:
         abandoned: list[int] = []
         dropped = 0
         for step in range(request.first_step, request.first_step + self._spec.length):
-            actions, was_clipped = behaviour.act(self._policy, interaction.observations, step)
-            result = interaction.step(self._spec.actions.to_env(actions), actions)
+            actions, was_clipped = behaviour.act(self._policy, runner.observations, step)
+            result = runner.step(self._spec.actions.to_env(actions), actions)
             if result.dropped:
                 dropped, self._unfinished_steps = dropped + 1, 0
                 behaviour.end_episode(0)

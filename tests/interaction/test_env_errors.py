@@ -12,7 +12,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 from ddpg import UsageError
 from ddpg.errors import EnvironmentFault
-from ddpg.interaction.env_errors import PATIENCE
+from ddpg.interaction.env_errors import MAX_FAULTS_IN_A_ROW
 from ddpg.interaction.env_runner import make_env_runner
 
 MODES = [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP]
@@ -232,10 +232,12 @@ def test_a_vector_that_is_lost_altogether_is_reset(mode):
 def test_nothing_is_dropped_for_ever():
     for env in (Faulty("NaN", at=5), SyncVectorEnv([lambda: Faulty("NaN", at=5)])):
         interaction = make_env_runner(env, 7, on_bad_transition="drop")
-        with pytest.raises(EnvironmentFault, match=f"that was fault {PATIENCE} in a row without a transition"):
-            steps(interaction, PATIENCE + 5)
+        with pytest.raises(
+            EnvironmentFault, match=f"that was fault {MAX_FAULTS_IN_A_ROW} in a row without a transition"
+        ):
+            steps(interaction, MAX_FAULTS_IN_A_ROW + 5)
     often = make_env_runner(Counting(4, nan_at=2), 7, on_bad_transition="drop")
-    assert sum(len(step.transitions) for step in steps(often, 3 * PATIENCE)) == 3 * PATIENCE / 2
+    assert sum(len(step.transitions) for step in steps(often, 3 * MAX_FAULTS_IN_A_ROW)) == 3 * MAX_FAULTS_IN_A_ROW / 2
 
 
 def test_what_is_raised_is_never_dropped():

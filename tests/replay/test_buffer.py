@@ -278,5 +278,5 @@ def test_an_episode_that_is_ended_is_not_linked_to_what_comes_next(env_index, li
     for row in (2, 3):
         observations.rows[row] = 8 + row
         observations.connect(row, row - 2, np.float32([20 + row]), ended=False)
-    assert observations.following(np.arange(2))[1].tolist() == linked
-    assert observations.after(np.arange(4))[:, 0].tolist() == [10, 11, 22, 23]
+    assert observations.next_rows(np.arange(2))[1].tolist() == linked
+    assert observations.next_obs(np.arange(4))[:, 0].tolist() == [10, 11, 22, 23]

@@ -179,7 +179,7 @@ def test_workers_that_die_cost_their_rollouts_and_nothing_else():
         assert agent.counts["worker_deaths"] == 1
         assert agent.counts["lost_rollouts"] == 2
         # The new worker's first transition does not follow the old one's last.
-        _, goes_on = agent.replay.observations.following(np.arange(100))
+        _, goes_on = agent.replay.observations.next_rows(np.arange(100))
         steps = agent.replay.arrays()["observations"][:, 1].astype(int)
         after = agent.replay.arrays()["next_observations"][:, 1].astype(int)
         assert (after == steps + 1).all()
