@@ -1,23 +1,21 @@
-"""Find the agent class for an action space or a checkpoint."""
+"""Find the agent class for an action space or a checkpoint, in the registry of algorithms."""
 
+import importlib
 from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 
-from ddpg.agents.ddpg import DDPG
-from ddpg.agents.dqn import DQN
 from ddpg.agents.off_policy import OffPolicyAgent
+from ddpg.algorithms.registry import ALGORITHMS
 from ddpg.checkpoints import checkpoint
 from ddpg.errors import UsageError
 from ddpg.interaction.spaces import algorithm_for
 
-AGENTS: dict[str, type[OffPolicyAgent]] = {"DDPG": DDPG, "DQN": DQN}
-
 
 def agent_for(action_space: gym.Space) -> type[OffPolicyAgent]:
     """Return the agent for an action space."""
-    return AGENTS[algorithm_for(action_space)]
+    return _agent_class(ALGORITHMS[algorithm_for(action_space)].agent)
 
 
 def load_agent(path: str | Path, env: Any = None, which: str = "latest", **options: Any) -> OffPolicyAgent:
@@ -27,13 +25,19 @@ def load_agent(path: str | Path, env: Any = None, which: str = "latest", **optio
         path: a checkpoint directory, or a run directory.
         env: to go on learning in.
         which: in a run directory, ``"latest"``, ``"best"`` or a number of timesteps.
-        options: ``config`` and networks of one's own, as for :meth:`OffPolicyAgent.load`.
+        options: ``config`` and networks of the user's own, as for :meth:`OffPolicyAgent.load`.
 
     Raises:
-        UsageError: no checkpoint there, a damaged one, or one of an agent this version does not know.
+        UsageError: if there is no checkpoint, it is damaged, or its agent is of a class that no algorithm names.
     """
     path = checkpoint.find(path, which)
     kind = checkpoint.read(path, only=set())[0]["kind"]
-    if kind not in AGENTS:
-        raise UsageError(f"{path} is a checkpoint of {kind!r}; this version knows {', '.join(AGENTS)}")
-    return AGENTS[kind].load(path, env, **options)
+    agents = {algorithm.agent.rpartition(":")[2]: algorithm.agent for algorithm in ALGORITHMS.values()}
+    if kind not in agents:
+        raise UsageError(f"{path} is a checkpoint of {kind!r}; this version knows {', '.join(agents)}")
+    return _agent_class(agents[kind]).load(path, env, **options)
+
+
+def _agent_class(name: str) -> type[OffPolicyAgent]:
+    module, _, attribute = name.partition(":")
+    return getattr(importlib.import_module(module), attribute)

@@ -1,7 +1,7 @@
-"""What every algorithm's update consists of, and the order of its parts.
+"""The base class of one gradient update, which chains its parts: TD target, optimiser steps, target networks.
 
-A new algorithm is one file beside this one: an :class:`Update`, or a subclass of another algorithm's that changes a
-term. :mod:`ddpg.algorithms.registry` gives it a name and its options.
+A new algorithm is one file beside this one: a subclass of :class:`Update`, or of another algorithm's update with one
+term changed. :mod:`ddpg.algorithms.registry` gives it a name, its options and its agent.
 """
 
 import abc
@@ -24,13 +24,13 @@ v1 = tf.compat.v1
 
 
 class UpdateCounter:
-    """A variable that counts updates: fused updates can count by themselves, and checkpoints know where they were.
+    """Counts updates in a variable, so that fused updates know their number and checkpoints save it.
 
-    An update reads it, and advances it when everything else is done. Or, built while the number is :meth:`held`, it
-    does what the update of that number does, asks nothing, and leaves counting to whoever runs it.
+    An update reads the variable and increments it at its end. Inside :meth:`assume_step` the graph of one known update
+    number is built instead: without conditionals, and the caller counts.
 
     Args:
-        name: the variable's.
+        name: the variable's name.
     """
 
     def __init__(self, name: str):
@@ -40,7 +40,7 @@ class UpdateCounter:
 
     @contextlib.contextmanager
     def assume_step(self, made: int) -> Iterator[None]:
-        """Build what the update after ``made`` others does."""
+        """Build, inside the context, the graph of the update that follows ``made`` others."""
         self._held = made
         try:
             yield
@@ -48,15 +48,15 @@ class UpdateCounter:
             self._held = None
 
     def is_due(self, made: int) -> tuple[bool, ...]:
-        """Tell for every interval asked for so far, in order, whether the update after ``made`` others ends one."""
+        """Return for every interval used so far, in order, whether the update after ``made`` others completes one."""
         return tuple((made + 1) % interval == 0 for interval in sorted(self._intervals))
 
     @property
     def firsts(self) -> list[int]:
-        """The first update of each kind, by what is :meth:`due`: how many were made before it, the fewest first.
+        """For each distinct value of :meth:`is_due`, the number of updates before the first that has it, ascending.
 
-        What ends some intervals is a multiple of each, so of their least common multiple, which ends the same ones: it
-        is the first of its kind. However long the intervals are, there are no more of those than sets of them.
+        An update that completes some intervals has a number that is a multiple of each, hence of their least common
+        multiple, which is the first such number. So there are at most as many kinds as sets of intervals.
         """
         numbers = {1}
         for interval in self._intervals:
@@ -92,7 +92,7 @@ def _done(op: tf.Operation) -> tf.Tensor:
 
 
 class OptimizerSpec(NamedTuple):
-    """What an optimiser's steps are like: whose, how large, and how that changes in the course of learning."""
+    """A network with an optimiser, its configured learning rate, and the schedule of that rate."""
 
     network: Network
     rate: float
@@ -105,10 +105,10 @@ Spaces = tuple[gym.spaces.Box, Any]
 
 
 class Update(abc.ABC):
-    """One symbolic update of some networks, whole and in its phases: what a driver needs to know.
+    """One symbolic update of some networks, as one op and as separate steps, for the learners to run.
 
     Attributes:
-        metrics: names of what an update measures; the first is the loss that tells whether training diverged.
+        metrics: names of the metrics; the first is the loss, which shows whether training diverged.
         config: the options.
     """
 
@@ -123,7 +123,7 @@ class Update(abc.ABC):
         Args:
             config: the options, of the class that :mod:`ddpg.algorithms.registry` names beside this one.
             spaces: of observations, and of actions as they are learned: ``Box(-1, 1, (A,))`` or ``Discrete``.
-            networks: hidden layers of one's own by the constructor's names; ``None``: those of ``config``.
+            networks: the user's own hidden layers by the constructor's argument names; ``None``: those of ``config``.
         """
 
     @property
@@ -139,7 +139,7 @@ class Update(abc.ABC):
     @property
     @abc.abstractmethod
     def learning_rates(self) -> list[OptimizerSpec]:
-        """Every network with an optimiser, its configured step size and the schedule of that."""
+        """Every network with an optimiser, its learning rate and the rate's schedule."""
 
     @property
     @abc.abstractmethod
@@ -149,7 +149,7 @@ class Update(abc.ABC):
     @property
     @abc.abstractmethod
     def steps(self) -> list[OptimizerStep]:
-        """The optimiser steps ``(batch, y) -> metrics`` in their order; fetching the metrics takes the step."""
+        """The optimiser steps ``(batch, y) -> metrics`` in order; fetching the metrics runs the step."""
 
     @abc.abstractmethod
     def target(self, batch: Batch) -> tf.Tensor:
@@ -161,12 +161,12 @@ class Update(abc.ABC):
 
     @property
     def target_reads_online(self) -> bool:
-        """Whether y reads what the steps change, the online networks, so that the first step must wait for it."""
+        """Whether y is computed by the online networks, so that it must be ready before the first step changes them."""
         return False
 
     @property
     def count(self) -> UpdateCounter | None:
-        """What counts the updates, where any of them differs from the others."""
+        """The counter of updates; ``None`` if all updates are alike."""
         return None
 
     @property
@@ -175,10 +175,10 @@ class Update(abc.ABC):
         return None
 
     def noise(self, shape: Sequence[int] | tf.Tensor, made: tf.Tensor) -> tf.Tensor | None:
-        """Return the standard normal numbers that the update after ``made`` others draws; None: none.
+        """Return the standard normal numbers that the update after ``made`` others draws; ``None``: it draws none.
 
         Args:
-            shape: of one update's.
+            shape: the shape of one update's numbers.
             made: int64 ``[]``, or ``[K]`` for the numbers ``[K, *shape]`` of K updates.
         """
         return None
@@ -189,7 +189,7 @@ class Update(abc.ABC):
         The control dependencies are the algorithm: each part reads what the part before it wrote.
         """
         y = self.target(batch)
-        # A step's training pass moves statistics of batch norms, by which y's inference pass normalises.
+        # A step's training pass moves the statistics of batch norms that y's inference pass normalises with.
         before = [y] if self.target_reads_online else []
         metrics: Metrics = {}
         for step in self.steps:
@@ -204,17 +204,17 @@ class Update(abc.ABC):
 def bootstrap(batch: Batch, gamma: float, next_q: tf.Tensor) -> tf.Tensor:
     """Return y = r + γ(1 − terminated)·``next_q``, ``[B, 1]``.
 
-    Of n-step returns: y = Σ_{k<m} γ^k·r_k + γ^m(1 − terminated)·``next_q``, where the m ≤ n steps end sooner with the
-    episode. The batch brings the sum as its rewards, s_m as its next observations, and γ^m as its discounts.
+    With n-step returns: y = Σ_{k<m} γ^k·r_k + γ^m(1 − terminated)·``next_q``, where m < n if the episode ends sooner.
+    The batch's rewards hold the sum, its next observations s_m, and its discounts γ^m.
     """
     return batch.rewards + (gamma if batch.discounts is None else batch.discounts) * (1.0 - batch.terminated) * next_q
 
 
 def apply_and_report(network: Network, gradients: list, metrics: Metrics) -> Metrics:
-    """Apply ``gradients``; return ``metrics``, taken before the step, in a form that waits for it.
+    """Apply ``gradients``; return ``metrics``, which are computed before the step and ready only after it.
 
     Raises:
-        UsageError: not one gradient for each of the network's variables.
+        UsageError: if there is not one gradient for each of the network's variables.
     """
     check_gradients(gradients, network.trainable_variables, f"the gradient path of the {network.name}")
     with tf.control_dependencies(list(metrics.values())):
@@ -224,10 +224,10 @@ def apply_and_report(network: Network, gradients: list, metrics: Metrics) -> Met
 
 
 def check_gradients(pairs: Any, variables: Sequence, path: str) -> None:
-    """Refuse what is not ``[(gradient, variable)]`` with one gradient for each of ``variables``, in any order.
+    """Check that ``pairs`` is ``[(gradient, variable)]`` with one gradient for each of ``variables``, in any order.
 
     Raises:
-        UsageError: it is not; names what a ``path`` of one's own returned and what is expected.
+        UsageError: if it is not; the message says what ``path`` returned and what is expected.
     """
     expected = f"expected [(gradient, variable)] with a gradient for each of {[v.name for v in variables]}"
     if not isinstance(pairs, (list, tuple)) or not all(isinstance(p, (list, tuple)) and len(p) == 2 for p in pairs):
@@ -244,7 +244,7 @@ TD_ERRORS = "td_errors"  # among a step's metrics: |y − q| of each sample, [B,
 
 
 def td_errors(q: tf.Tensor, y: tf.Tensor, prioritised: str | None) -> dict[str, tf.Tensor]:
-    """Return what a step with priorities measures besides: |y − q| as :data:`TD_ERRORS`."""
+    """Return |y − q| under the key :data:`TD_ERRORS` if the replay is prioritised, else an empty dict."""
     return {} if prioritised is None else {TD_ERRORS: tf.abs(y - q)}
 
 
@@ -253,9 +253,9 @@ def weight_samples(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Return the output and y for the network's TD path, whose gradient then weighs samples by ``prioritised``.
 
-    ``proportional``: by the batch's importance-sampling weights (Schaul et al. 2016, section 3.4). ``lap``: by those
-    that make the loss Huber's, which draws as unevenly as it weighs (Fujimoto et al. 2020). Where y is differentiated
-    too, it is weighed alike.
+    ``proportional``: by the batch's importance-sampling weights (Schaul et al. 2016, section 3.4). ``lap``: by weights
+    that turn the mean squared error into the Huber loss (Fujimoto et al. 2020). If the path differentiates y too, y
+    gets the same weights.
     """
     if prioritised is None:
         return prediction.output, y

@@ -25,19 +25,19 @@ class CrossQUpdate(TD3Update):
 
     @staticmethod
     def is_asked_for(config: Any) -> bool:
-        """Whether there are to be no target networks."""
+        """Whether the options turn target networks off."""
         return config.target == "none"
 
     @property
     def target_reads_online(self) -> bool:
-        """False: :meth:`critic_step` itself waits where that is needed, and what comes before need not."""
+        """False: :meth:`critic_step` itself waits for y where it has to."""
         return False
 
     def target(self, batch: Batch) -> tf.Tensor:
         """y = r + γ(1 − terminated)·minᵢ Qᵢ(s′, μ(s′)), of the joint forward pass, ``[B, 1]``.
 
-        It is built here and again in the critics' step, on the same weights; compiled, XLA merges the two. The moving
-        statistics move there, once.
+        The joint pass is built here and again in the critics' step, on the same weights; compilers merge the two. The
+        moving statistics are updated there, once.
         """
         with frozen_statistics():
             return self._from_least(batch, [successor.q for _, successor in self._joint(batch)])

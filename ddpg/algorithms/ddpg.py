@@ -6,8 +6,8 @@
 | y | [B, 1] | the TD target |
 | q | [B, 1] | Q(s, a), the prediction |
 
-The parts are separate so that two drivers can use them: one by one in a session to look inside, or chained
-(:meth:`ddpg.algorithms.base.Update.whole`) and fused into one compiled call (:mod:`ddpg.learners.graph`).
+The parts are separate functions so that a learner can run them one by one in a session, to look inside, or chained by
+:meth:`ddpg.algorithms.base.Update.update_op` and fused into one compiled call.
 """
 
 import dataclasses
@@ -54,13 +54,12 @@ SATURATED = 0.99  # half-ranges from the middle: there tanh passes on 2 % of its
 def td_target(
     actor: ActorNetwork, critic: CriticNetwork, batch: Batch, gamma: float, online: bool = False
 ) -> tf.Tensor:
-    """y = r + γ(1 − terminated)·Q′(s′, μ′(s′)), ``[B, 1]``; of n steps see :func:`ddpg.algorithms.base.bootstrap`.
+    """y = r + γ(1 − terminated)·Q′(s′, μ′(s′)), ``[B, 1]``; for n steps see :func:`ddpg.algorithms.base.bootstrap`.
 
-    Only *terminated* masks the bootstrap: where an episode was cut by a time limit, s′ still has a
-    value. μ′ is clipped to the box before Q′ sees it: a linear actor (inverting, zeroing) can stand
-    outside, where Q′ was never trained and max-like errors feed themselves. With ``online``, Q and μ
-    stand in for Q′ and μ′; ``residual_gradient`` always wants that: only then does y depend on the
-    weights it differentiates for.
+    Only *terminated* masks the bootstrap: if a time limit cut the episode, s′ still has a value. μ′(s′) is clipped to
+    the action space before Q′ sees it: a linear actor (inverting, zeroing) can leave it, and Q′ was never trained
+    there. With ``online``, Q and μ replace Q′ and μ′; ``residual_gradient`` always uses them, since only then does y
+    depend on the weights it differentiates for.
     """
     online = online or critic.td_path.bootstraps_online
     return bootstrap(batch, gamma, next_value(critic, batch, next_actions(actor, batch, online), online))
@@ -81,7 +80,7 @@ def next_value(critic: CriticNetwork, batch: Batch, actions: tf.Tensor, online: 
 def critic_step(critic: CriticNetwork, batch: Batch, y: tf.Tensor, prioritised: str | None = None) -> Metrics:
     """Move Q(s, a) towards y by one optimiser step; the metrics are ready when it is done.
 
-    ``critic_loss`` is the loss's mean, whatever weighs the samples.
+    ``critic_loss`` is the unweighted mean, also where samples are weighted.
     """
     return regression_step(critic, critic.prediction(batch.observations, batch.actions), batch, y, prioritised)
 
@@ -99,8 +98,8 @@ def regression_step(
 def actor_step(actor: ActorNetwork, critic: CriticNetwork, batch: Batch) -> Metrics:
     """Move μ along ∇θJ by one optimiser step; only the actor's weights change.
 
-    The metrics are of the actions at which the gradient was taken. The second application of the critic costs nothing
-    compiled: equal expressions are merged.
+    The metrics are computed at the actions at which the gradient was taken. Applying the critic a second time costs
+    nothing once compiled: the compilers merge equal expressions.
     """
     states = batch.observations
     policy = policy_gradient(actor, critic, batch)
@@ -241,12 +240,12 @@ class DDPGUpdate(Update):
 
     @property
     def critics(self) -> tuple[CriticNetwork, ...]:
-        """The critic, and those that a variant adds."""
+        """The critic, and any that a variant adds."""
         return (self.critic,)
 
     @property
     def online(self) -> bool:
-        """Whether y is of the online networks."""
+        """Whether y is computed by the online networks instead of the target networks."""
         return self.config.target != "ema" or self.critic.td_path.bootstraps_online
 
     @property
@@ -256,7 +255,7 @@ class DDPGUpdate(Update):
 
     @property
     def learning_rates(self) -> list[OptimizerSpec]:
-        """Those of actor and critics."""
+        """The learning rates of actor and critics."""
         config, shared = self.config, self.config.learning_rate_schedule
         rate, schedule = config.critic_learning_rate, config.critic_learning_rate_schedule or shared
         critics = [OptimizerSpec(critic, rate, schedule) for critic in self.critics]
@@ -292,5 +291,5 @@ class DDPGUpdate(Update):
         return actor_step(self.actor, self.critic, batch)
 
     def update_targets(self) -> tf.Operation:
-        """See :func:`target_step`; nothing where y is of the online networks."""
+        """See :func:`target_step`; a no-op where there are no target networks."""
         return tf.no_op() if self.config.target != "ema" else target_step(self.actor, *self.critics)

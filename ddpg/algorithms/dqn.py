@@ -69,7 +69,7 @@ class DQNUpdate(Update):
 
     @property
     def policy(self) -> QNetwork:
-        """The Q-network: the largest of its values acts."""
+        """The Q-network; the policy takes the action with the largest value."""
         return self.network
 
     @property
@@ -84,7 +84,7 @@ class DQNUpdate(Update):
 
     @property
     def learning_rates(self) -> list[OptimizerSpec]:
-        """The Q-network's."""
+        """The learning rate of the Q-network."""
         return [OptimizerSpec(self.network, self.config.learning_rate, self.config.learning_rate_schedule)]
 
     @property
@@ -103,7 +103,7 @@ class DQNUpdate(Update):
 
     @property
     def steps(self) -> list[OptimizerStep]:
-        """The one step."""
+        """The only optimiser step."""
         return [self.step]
 
     def target(self, batch: Batch) -> tf.Tensor:
@@ -131,7 +131,7 @@ class DQNUpdate(Update):
         return apply_and_report(self.network, gradients, metrics | td_errors(q, y, prioritised))
 
     def update_targets(self) -> tf.Operation:
-        """Return the op that moves the target: by τ, or all the way where the interval is over."""
+        """Return the op that moves the target network by τ, or copies the online one at the configured interval."""
         if self.config.target == "online":
             return tf.no_op()
         if self._count is None:

@@ -1,9 +1,8 @@
 """Random numbers inside an update: the same compiled or not, one update a call or many, resumed or not.
 
-TensorFlow's stateless generators depend on their seed alone too, but XLA's give other numbers for it than the
-uncompiled ones. So here is Threefry-2x32 with 20 rounds (Salmon et al. 2011, "Parallel random numbers: as easy as
-1, 2, 3"), in integer ops that every driver computes alike: what it encrypts is the place of a number, so there is no
-state to save.
+TensorFlow's stateless generators give different numbers for the same seed under XLA and without it. So this is
+Threefry-2x32 with 20 rounds (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3") in integer ops that
+every learner computes alike. It encrypts the index of a number, so there is no state to save.
 """
 
 import math
@@ -16,7 +15,7 @@ _PARITY = 0x1BD11BDA
 
 
 def threefry(key: tuple[tf.Tensor, tf.Tensor], counter: tuple[tf.Tensor, tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
-    """Return two words of random bits for two of ``counter``, all uint32 and of shapes that broadcast."""
+    """Return two words of random bits for the two words of ``counter``; all are uint32 and broadcast."""
     keys = (*key, tf.bitwise.bitwise_xor(tf.bitwise.bitwise_xor(*key), tf.constant(_PARITY, tf.uint32)))
     left, right = counter[0] + keys[0], counter[1] + keys[1]
     for block in range(5):
@@ -36,9 +35,9 @@ def standard_normal(shape: Sequence[int] | tf.Tensor, seed: int, count: tf.Tenso
     """Return N(0, 1), float32, by Box & Muller (1958): numbers of their own for each ``seed`` and ``count``.
 
     Args:
-        shape: of the result, int32.
+        shape: shape of the result, int32.
         seed: in [0, 2³²).
-        count: int64, of which the lower 32 bits count; or several, ``[K]``, for results ``[K, *shape]``.
+        count: int64, whose lower 32 bits are used; ``[K]`` counts give results ``[K, *shape]``.
     """
     size = tf.reduce_prod(shape)
     places = tf.cast(tf.range((size + 1) // 2), tf.uint32)

@@ -1,4 +1,4 @@
-"""The registry of algorithms: the options and the update of each name."""
+"""The registry of algorithms: the options, the update and the agent of each name."""
 
 from typing import NamedTuple
 
@@ -12,25 +12,32 @@ from ddpg.errors import UsageError
 
 
 class Algorithm(NamedTuple):
-    """The class of an algorithm's options, and of its update."""
+    """An algorithm's classes.
+
+    Attributes:
+        config: the options.
+        update: one gradient update.
+        agent: the agent's ``module:class``, a name because agents stand on algorithms and not the other way round.
+    """
 
     config: type[AgentConfig]
     update: type[Update]
+    agent: str = "ddpg.agents.ddpg:DDPG"
 
 
 ALGORITHMS = {
     "DDPG": Algorithm(DDPGConfig, DDPGUpdate),
-    "DQN": Algorithm(DQNConfig, DQNUpdate),
+    "DQN": Algorithm(DQNConfig, DQNUpdate, "ddpg.agents.dqn:DQN"),
 }
 
-VARIANTS = (CrossQUpdate, TD3Update)  # of an algorithm's update, where options ask for them
+VARIANTS = (CrossQUpdate, TD3Update)  # each takes the place of its algorithm's update if the options ask for it
 
 
 def algorithm_of(config: AgentConfig) -> str:
     """Return the name of the algorithm whose options ``config`` holds.
 
     Raises:
-        UsageError: a class of options without an entry in :data:`ALGORITHMS`.
+        UsageError: if no algorithm in :data:`ALGORITHMS` has options of this class.
     """
     for name, algorithm in ALGORITHMS.items():
         if algorithm.config is type(config):
@@ -42,10 +49,10 @@ def algorithm_of(config: AgentConfig) -> str:
 
 
 def update_of(config: AgentConfig) -> type[Update]:
-    """Return the update that the options ask for.
+    """Return the update for these options: a variant's if an option of it is set, else the algorithm's.
 
     Raises:
-        UsageError: as :func:`algorithm_of`, or options of a variant with an update that does not stand on it.
+        UsageError: as :func:`algorithm_of`, or if the algorithm's update would ignore a variant's options.
     """
     name = algorithm_of(config)
     update = ALGORITHMS[name].update

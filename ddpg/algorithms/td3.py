@@ -1,10 +1,10 @@
-"""TD3 (Fujimoto, van Hoof & Meger 2018, arXiv 1802.09477): its three changes to DDPG, each by itself or together.
+"""TD3 (Fujimoto, van Hoof & Meger 2018, arXiv 1802.09477): its three changes to DDPG, each with its own option.
 
 | option | what changes | there |
 |---|---|---|
-| ``n_critics`` | y takes the least of the critics' values; each learns from the same y | section 4.2, eq. 10 |
-| ``policy_delay`` | the actor and all target networks move in every d-th update only | section 5.2, Algorithm 1 |
-| ``target_policy_noise`` | μ′(s′) is disturbed, within ``target_noise_clip``, before it is valued | section 5.3 |
+| ``n_critics`` | y uses the minimum of the critics' values; each critic learns from the same y | section 4.2, eq. 10 |
+| ``policy_delay`` | actor and target networks are updated in every d-th update only | section 5.2, Algorithm 1 |
+| ``target_policy_noise`` | noise, clipped to ±``target_noise_clip``, is added to μ′(s′) in y | section 5.3 |
 
 The actor follows the first critic, ∇ₐQ₁, as there.
 """
@@ -65,7 +65,7 @@ class TD3Update(ddpg.DDPGUpdate):
         return self._count
 
     def noise(self, shape: Sequence[int] | tf.Tensor, made: tf.Tensor) -> tf.Tensor | None:
-        """Return ε of :meth:`target` in half-ranges per σ: numbers of their own for every seed of the graph."""
+        """Return ε of :meth:`target`; the graph's seed decides the numbers."""
         return standard_normal(shape, self.actor.graph.seed or 0, made) if self.config.target_policy_noise else None
 
     @property
@@ -77,7 +77,6 @@ class TD3Update(ddpg.DDPGUpdate):
         """y = r + γ(1 − terminated)·minᵢ Q′ᵢ(s′, ã), ``[B, 1]``.
 
         With ã = clip(clip(μ′(s′), low, high) + h·clip(ε, ±c), low, high), ε ~ N(0, σ²), h half the box's range.
-
 
         The minimum counters the overestimation that the maximisation by μ builds into one critic; the noise
         makes close actions have close values. σ and c are in half-ranges.
@@ -91,9 +90,9 @@ class TD3Update(ddpg.DDPGUpdate):
         return mean_metrics([ddpg.critic_step(critic, batch, y, self.config.prioritised) for critic in self.critics])
 
     def actor_step(self, batch: Batch, y: tf.Tensor) -> Metrics:
-        """Move the actor in every d-th update. In between its metrics are those of its last step (0 before the first).
+        """Update the actor in every d-th update; in between, report the metrics of its last step (0 before the first).
 
-        Adam's moments and powers of β stand still with it: nothing of the step runs.
+        In between no part of the step runs, so Adam's moments and powers of β do not change either.
         """
         if self.config.policy_delay == 1:
             return super().actor_step(batch, y)
@@ -125,7 +124,7 @@ class TD3Update(ddpg.DDPGUpdate):
 
 
 def mean_metrics(steps: Sequence[Metrics]) -> Metrics:
-    """Return the means of metrics of the same names; of TD errors the largest, as TD3 with LAP takes."""
+    """Return the mean of each metric over the critics; for TD errors the maximum, as TD3 with LAP does."""
     measured = {name: tf.add_n([step[name] for step in steps]) / len(steps) for name in steps[0] if name != TD_ERRORS}
     errors = [step[TD_ERRORS] for step in steps if TD_ERRORS in step]
     return measured | ({TD_ERRORS: functools.reduce(tf.maximum, errors)} if errors else {})

@@ -1,8 +1,8 @@
 """Identity ops with a backward pass of their own, and the sample weights built on them.
 
-A path differentiates a loss of the predictions q and the target y, and knows nothing of weights. So a weight stands
-where the gradient comes back: forwards these are the identity, backwards sample i's gradient is multiplied by w_i. For
-L = 1/B Σ (q − y)² that is the gradient of 1/B Σ w·(q − y)² with w a number.
+TD paths differentiate a loss of the prediction q and the target y, and take no sample weights. So q passes through an
+identity op that multiplies sample i's gradient by w_i in the backward pass. For L = 1/B Σ (q − y)² that is the gradient
+of 1/B Σ w·(q − y)² with w constant.
 """
 
 from collections.abc import Callable
@@ -11,13 +11,14 @@ import tensorflow as tf
 
 v1 = tf.compat.v1
 
-_NAME = "DDPGBackward"  # of the gradient, and of a graph's collection of what its ops do backwards
+_NAME = "DDPGBackward"  # the registered gradient, and the graph collection of (op, backward function)
 
 
 def with_backward(value: tf.Tensor, backward: Callable[[tf.Tensor], tf.Tensor]) -> tf.Tensor:
-    """Return ``value`` unchanged; ``backward`` makes of the gradient that comes back the one that goes on.
+    """Return ``value`` unchanged; the backward pass replaces its incoming gradient by ``backward(gradient)``.
 
-    ``tf.custom_gradient`` keeps every function it was ever given, and with it the graph. Here the graph does.
+    ``tf.custom_gradient`` keeps a global reference to every function, and so to its graph, which is never freed. Here
+    the graph itself keeps the functions.
     """
     graph = v1.get_default_graph()
     with graph.gradient_override_map({"IdentityN": _NAME}):
@@ -32,7 +33,7 @@ def _gradient(operation: tf.Operation, upstream: tf.Tensor) -> tf.Tensor:
 
 
 def weight_gradient(values: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
-    """Return ``values`` ``[B, 1]`` as they are; a gradient that comes back is multiplied by ``weights`` ``[B, 1]``."""
+    """Return ``values`` ``[B, n]`` unchanged; the backward pass multiplies their gradient by ``weights`` ``[B, 1]``."""
     return with_backward(values, lambda gradient: gradient * weights)
 
 

@@ -1,4 +1,4 @@
-"""How actions stay inside their box: an output head and a transform of ∇ₐQ.
+"""Keep actions inside the action space: an output head for the actor and a transform of ∇ₐQ.
 
 One sign convention everywhere: ``action_gradient`` is ∇ₐQ, the direction that **increases** Q. The
 transforms work per sample, before any reduction over the batch, with per-dimension bounds in the
@@ -105,10 +105,10 @@ ZEROING = Bounding(linear_head, zeroing)
 
 
 def check_bounding(bounding: Bounding) -> None:
-    """Refuse a bounding whose inversion sits on a tanh head: that damps the gradient twice.
+    """Refuse to invert gradients on a tanh head, which damps them twice.
 
     Raises:
-        UsageError: it does.
+        UsageError: if the transform is :func:`inverting` and the head :func:`tanh_head`.
     """
     transform = bounding.transform
     while isinstance(transform, functools.partial):
@@ -124,11 +124,11 @@ BOUNDINGS = {"squashing": SQUASHING, "inverting": INVERTING, "zeroing": ZEROING}
 
 
 def backward_through(transform: Callable[[tf.Tensor, tf.Tensor], tf.Tensor], action: tf.Tensor) -> tf.Tensor:
-    """Return ``action`` unchanged, with ``transform`` standing in its backward pass.
+    """Return ``action`` unchanged; the backward pass applies ``transform`` to ∇ₐQ.
 
-    For losses of the form −mean over the batch of Q(s, a): what arrives is −∇ₐQ/B, and the transform
-    is defined on ∇ₐQ, so the sign and the 1/B are taken off before it and put back after it. Inverting
-    and zeroing would commute with the 1/B; norm clipping would not.
+    For losses −mean Q(s, a) over the batch. The incoming gradient is then −∇ₐQ/B, and the transform is defined on
+    ∇ₐQ: so the sign and the 1/B are removed before it and restored after it. Inverting and zeroing commute with the
+    1/B; norm clipping does not.
 
     Args:
         transform: ``(action_gradient [B, A], action [B, A]) -> [B, A]``.
@@ -143,12 +143,11 @@ def backward_through(transform: Callable[[tf.Tensor, tf.Tensor], tf.Tensor], act
 
 
 def with_pre_activation_penalty(pre_activation: tf.Tensor, coefficient: float) -> tf.Tensor:
-    """Return p = ``pre_activation`` ``[B, A]`` unchanged, with c·mean(p²) added to whatever is differentiated.
+    """Return p = ``pre_activation`` ``[B, A]`` unchanged; the backward pass adds the gradient of c·mean(p²).
 
-    tanh passes on less and less of ∇ₐQ the larger |p|, so that an action once at its bound stays there. The penalty
-    pulls back (the actor's loss of MR.Q, Fujimoto et al. 2025, arXiv 2501.16142: 1e-5).
-    Standing in the backward pass, as 2c·p/(BA), it is the same for every policy path, and no second forward pass is
-    needed.
+    The larger |p|, the less of ∇ₐQ tanh passes on, so that an action at its bound stays there. The penalty pulls it
+    back (the actor's loss of MR.Q, Fujimoto et al. 2025, arXiv 2501.16142, has c = 1e-5). Because its gradient,
+    2c·p/(BA), is added in the backward pass, it works with every policy path and needs no second forward pass.
 
     Args:
         pre_activation: ``[B, A]``.

@@ -20,7 +20,7 @@ from ddpg.gradients.td import GradientsAndVariables
 
 
 class Actor(Protocol):
-    """What is asked of an actor; :class:`ddpg.ActorNetwork` for one."""
+    """The methods of an actor that policy paths use; :class:`ddpg.ActorNetwork` has them."""
 
     optimizer: tf.compat.v1.train.Optimizer
 
@@ -32,14 +32,14 @@ class Actor(Protocol):
         """Return μ(s), ``[B, A]``."""
 
     def bound_action_gradient(self, action_gradients: tf.Tensor, actions: tf.Tensor) -> tf.Tensor:
-        """Return ∇ₐQ ``[B, A]`` taken at ``actions`` ``[B, A]``, bounded."""
+        """Return the bounded form of ∇ₐQ ``[B, A]``, which was taken at ``actions`` ``[B, A]``."""
 
     def policy_gradients(self, actions: tf.Tensor, action_gradients: tf.Tensor) -> GradientsAndVariables:
-        """Return −∇θJ from a = μ(s) ``[B, A]`` and ∇ₐQ ``[B, A]``, not bounded yet."""
+        """Return −∇θJ from a = μ(s) ``[B, A]`` and ∇ₐQ ``[B, A]``, which this method bounds."""
 
 
 class Critic(Protocol):
-    """What is asked of a critic; :class:`ddpg.CriticNetwork` for one."""
+    """The methods of a critic that policy paths use; :class:`ddpg.CriticNetwork` has them."""
 
     def __call__(self, states: tf.Tensor, actions: tf.Tensor) -> tf.Tensor:
         """Return Q(s, a), ``[B, 1]``."""
@@ -49,10 +49,10 @@ class Critic(Protocol):
 
 
 def chain_rule(actor: Actor, critic: Critic, states: tf.Tensor) -> GradientsAndVariables:
-    """Hand ∇ₐQ to ∇θμ: the two factors apart (Lillicrap et al. 2015, eq. 6).
+    """Compute ∇ₐQ, bound it, and backpropagate it through the actor (Lillicrap et al. 2015, eq. 6).
 
-    ``gradients(μ, θ, grad_ys=−g/B)`` is −1/B Σ g·∇θμ with g = ∇ₐQ: the product never has to be formed
-    by hand. Having g in one's hands is what bounding it needs.
+    ``gradients(μ, θ, grad_ys=−g/B)`` is −1/B Σ g·∇θμ with g = ∇ₐQ, so autodiff forms the product. Since g is a tensor
+    in between, bounding it is a plain function call.
 
     Args:
         actor: the policy μ.
@@ -66,8 +66,8 @@ def chain_rule(actor: Actor, critic: Critic, states: tf.Tensor) -> GradientsAndV
 def direct(actor: Actor, critic: Critic, states: tf.Tensor) -> GradientsAndVariables:
     """Differentiate −mean Q(s, μ(s)) for θ (Lillicrap et al. 2015, section 3).
 
-    The chain rule is autodiff's: ∂(−1/B Σ Q)/∂θ = −1/B Σ ∇ₐQ·∇θμ. Q's own weights are not in the
-    variable list, so they stay put. Bounding stands in the backward pass of the action.
+    Autodiff applies the chain rule: ∂(−1/B Σ Q)/∂θ = −1/B Σ ∇ₐQ·∇θμ. Q's own weights are not in the variable list,
+    so they do not move. Bounding is applied in the backward pass of the action.
     """
     actions = backward_through(actor.bound_action_gradient, actor(states, training=True))
     loss = -tf.reduce_mean(critic(states, actions))

@@ -1,4 +1,4 @@
-"""TD paths: how the bootstrapped target is kept out of the critic's gradient.
+"""TD paths: four ways to treat the bootstrapped target when the critic's gradient is formed.
 
 With prediction q = Q(s, a) and target y = r + γ(1 − terminated)·Q′(s′, μ′(s′)), both ``[B, 1]``, the
 loss is L = 1/B Σ (q − y)² (Lillicrap et al. 2015, Algorithm 1; tflearn's ``mean_square``). Its
@@ -107,7 +107,7 @@ def placeholder(
         compute_gradients, loss: as for :func:`stop_gradient`.
 
     Raises:
-        UsageError: ``target`` is not a placeholder, so a gradient could flow through it.
+        UsageError: if ``target`` is not a placeholder, so that a gradient could flow through it.
     """
     if not isinstance(target, tf.Tensor) or target.op.type not in ("Placeholder", "PlaceholderWithDefault"):
         kind = getattr(getattr(target, "op", None), "type", type(target).__name__)
@@ -128,9 +128,9 @@ def output_delta(
     """Start backward at the network's output with a given delta, as DQN 3.0 does; there is no loss.
 
     δ = y − q is a number, so no path into y exists: ``gradients(q, φ, grad_ys=−2·δ/B)``. Where q is the
-    taken action's output of a Q-network, the other outputs get no delta. Having δ in one's hands is what
-    clipping it needs: δ clamped to ±c is the gradient of twice the Huber loss with threshold c (quadratic
-    within c, linear beyond); the clamp comes after the bootstrap, and is not a clipping of rewards.
+    taken action's output of a Q-network, the other outputs get no delta. Because δ is a tensor here it can be
+    clipped: δ clamped to ±c gives the gradient of twice the Huber loss with threshold c (quadratic within c,
+    linear beyond). The TD error is clamped, not the reward.
 
     Args:
         q: predictions, ``[B, 1]``.
@@ -156,9 +156,9 @@ def residual_gradient(
 ) -> GradientsAndVariables:
     """Let the gradient through the target: ∂L/∂φ = 2/B Σ (q − y)(∂q/∂φ − ∂y/∂φ) (Baird 1995, eq. 13).
 
-    With a target network's y this would change nothing, for y does not depend on φ; so the driver hands in
-    y of the *online* network, and this descends the mean squared Bellman residual itself. To study: it
-    converges where the others may diverge, slowly, and for random transitions to a biased solution (the
+    A target network's y does not depend on φ, so this would be ``stop_gradient``; the update therefore computes y with
+    the *online* networks, and this path descends the mean squared Bellman residual itself. Meant for study: it
+    converges where the others may diverge, but slowly, and under random transitions to a biased solution (the
     double-sampling problem).
 
     Args:
@@ -168,8 +168,8 @@ def residual_gradient(
         compute_gradients, loss: as for :func:`stop_gradient`.
 
     Raises:
-        UsageError: y does not depend on the variables (a fed number, a target network's): nothing would be left of
-            the path but ``stop_gradient``'s gradient.
+        UsageError: if y does not depend on the variables (it is fed, or computed by a target network): the gradient
+            would be ``stop_gradient``'s.
     """
     if all(gradient is None for gradient in tf.gradients(target, variables)):
         raise UsageError(
@@ -192,7 +192,7 @@ TD_TARGETS: dict[str, Callable[..., GradientsAndVariables]] = {
 
 
 class TDPath:
-    """A way to the critic's gradient, by name or by callable, bound to an optimiser.
+    """A TD path, given by name or as a callable, with its options and an optimiser's ``compute_gradients`` bound.
 
     Args:
         td_target: a name, or a callable ``(q, target, variables) -> [(gradient, variable)]``. A callable
@@ -202,11 +202,11 @@ class TDPath:
         loss: a key of :data:`LOSSES`, or a callable ``(q, target) -> L``.
 
     Attributes:
-        loss: what the path descends, ``(q, target) -> L``; where it has no loss, the one with its scale.
+        loss: the loss ``(q, target) -> L`` that is reported, and that the supplied paths descend.
 
     Raises:
-        UsageError: an unknown name, neither a name nor a callable, or ``clip_delta`` or ``loss`` with a path that
-            has no use for it.
+        UsageError: if ``td_target`` is neither a known name nor a callable, or the path does not use the given
+            ``clip_delta`` or ``loss``.
     """
 
     def __init__(

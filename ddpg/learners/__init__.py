@@ -1,1 +1,1 @@
-"""What drives an update: minibatches in, weights out, by XLA, machine code of our own, or op by op."""
+"""Run the symbolic update on minibatches: compiled by XLA, by our own compiler, or op by op."""

@@ -1,4 +1,4 @@
-"""Drivers that run an update in TensorFlow: compiled by XLA, op by op, and step by step to look inside."""
+"""Learners that run an update in TensorFlow: compiled by XLA, op by op, or step by step to look inside."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -14,12 +14,12 @@ v1 = tf.compat.v1
 
 
 class LearnerResult(NamedTuple):
-    """What a driver returns of some updates.
+    """The result of some updates.
 
     Attributes:
         metrics: means over the updates.
         fetched: values of the variables to fetch, after the last update.
-        td_errors: |y − q| of every sample, ``[updates, B]``, where priorities want them; else ``None``.
+        td_errors: |y − q| of every sample, ``[updates, B]``, if the replay is prioritised; else ``None``.
         finite: whether the weights are finite after the last update.
     """
 
@@ -32,9 +32,8 @@ class LearnerResult(NamedTuple):
 class XLALearner:
     """Up to K updates in one session call, compiled by XLA.
 
-    The loop around the update runs inside what is compiled, over minibatches
-    ``[K, B, ...]`` that cross into the session once. The number of updates is an input, so fewer than K
-    use the same compiled code.
+    The loop over the minibatches ``[K, B, ...]`` is compiled too, so they cross into the session once. The number of
+    updates is an input: fewer than K use the same compiled code.
 
     Args:
         update: the symbolic update; its networks' graph is extended.
@@ -65,7 +64,7 @@ class XLALearner:
                         sums = [total + metrics[m] for total, m in zip(sums, update.metrics, strict=True)]
                         return index + 1, sums, [array.write(index, metrics[TD_ERRORS][:, 0]) for array in errors]
 
-                # Each sample's TD error, where priorities want them.
+                # Each sample's TD error, if the replay is prioritised.
                 errors = [tf.TensorArray(tf.float32, updates_per_call, element_shape=[batch_size])] * prioritised
                 start = tf.constant(0), [tf.constant(0.0) for _ in update.metrics], errors
                 _, sums, errors = tf.while_loop(lambda index, *_: index < count, one, start, parallel_iterations=1)
@@ -88,9 +87,9 @@ class XLALearner:
 
 
 class UncompiledLearner:
-    """Updates op by op, each whole in one session run.
+    """Runs each update in one session call, uncompiled.
 
-    Args: those of :class:`XLALearner`; K only tells how many minibatches are drawn at a time.
+    Args: those of :class:`XLALearner`; K is only the number of minibatches drawn at a time.
     """
 
     def __init__(self, update: Update, *, batch_size: int, updates_per_call: int, fetch: Sequence = ()):
@@ -105,7 +104,7 @@ class UncompiledLearner:
         self._whole = update.update_op(batch)
 
     def _one(self, session: tf.compat.v1.Session, feeds: dict) -> dict[str, Any]:
-        """Make one update; return its metrics."""
+        """Run one update and return its metrics."""
         return session.run(self._whole, feeds)
 
     def update(self, session: tf.compat.v1.Session, batch: Batch, updates: int) -> LearnerResult:
@@ -125,9 +124,9 @@ class UncompiledLearner:
 
 
 class SteppedLearner(UncompiledLearner):
-    """Updates step by step, one session run each: target, optimiser steps, target networks.
+    """Runs the parts of an update in separate session calls: target, optimiser steps, target networks.
 
-    The target y crosses into NumPy and is fed back, which is what ``td_target="placeholder"`` means.
+    The target y is fetched to NumPy and fed back, as ``td_target="placeholder"`` asks.
     """
 
     def __init__(self, update: Update, *, batch_size: int, fetch: Sequence = ()):
@@ -163,7 +162,7 @@ def placeholders(update: Update, lead: tuple[int, ...], float_images: bool = Fal
     """Return placeholders for minibatches with the leading axes ``lead``.
 
     Args:
-        update: tells the shapes.
+        update: the update that reads them, which decides their shapes.
         lead: the leading axes.
         float_images: images are float32 too; otherwise bytes, as they are stored.
     """
@@ -187,5 +186,5 @@ def placeholders(update: Update, lead: tuple[int, ...], float_images: bool = Fal
 
 
 def as_float(batch: Batch) -> Batch:
-    """Images cross into the session as they are stored, a byte a pixel, and become float32 there."""
+    """Cast a minibatch to float32: images are fed as they are stored, one byte a pixel, and cast in the session."""
     return batch.map(lambda field: tf.cast(field, tf.float32))

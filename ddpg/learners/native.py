@@ -1,4 +1,4 @@
-"""The driver that runs an update as machine code of our own compiler, on weights borrowed from the session."""
+"""The learner that runs an update as machine code from :mod:`ddpg.compiler`, on weights it borrows from the session."""
 
 from collections.abc import Callable, Sequence
 
@@ -18,21 +18,21 @@ v1 = tf.compat.v1
 class NativeLearner:
     """Up to K updates in one call, compiled from the same ops that a session would run.
 
-    The weights stay in the kernel's memory from call to call. Whoever runs the session gets them back first, and
-    since anything may be changed there, the next call reads them anew.
+    The weights stay in the kernel's memory between calls. They are written back before anything else runs in the
+    session; since that may change them, the next call reads them again.
 
     Args:
         update: the symbolic update; its networks' graph is extended.
         batch_size: B.
         updates_per_call: K.
-        threads: that share an update; ``None``: by its size and the cores that there are.
+        threads: number of threads that share an update; ``None``: decided by its size and the cores available.
         fetch: variables to read after the last update.
 
     Attributes:
-        workers: threads that share an update.
+        workers: number of threads that share an update.
 
     Raises:
-        Unsupported: an update that cannot be translated.
+        Unsupported: if the compiler does not support some op of the update.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class NativeLearner:
         fetch: Sequence = (),
     ):
         if stored_dtype(update.value.observation_space) == np.uint8:
-            raise Unsupported("observations that are bytes, of which kernels read none")
+            raise Unsupported("observations are bytes, and kernels read float32 only")
         self.updates_per_call = updates_per_call
         self._metrics, self._count, self._made = update.metrics, update.count, 0
         with update.value.graph.as_default(), v1.name_scope("native_learner/"):
@@ -90,14 +90,14 @@ class NativeLearner:
         return LearnerResult(named, fetched, errors[0][..., 0] if errors else None, self._finite())
 
     def set_rate(self, variable: tf.Variable, value: float) -> bool:
-        """Set a scalar where the weights are now; tell whether they are here."""
+        """Set a scalar in the kernel's memory; return whether the weights are there now, and so whether it was set."""
         if self._current:
             self._kernel.values[self._places[variable.name]][...] = value
             self._ahead = True
         return self._current
 
     def _finite(self) -> bool:
-        """Tell whether all weights are finite: times 0 each is 0 then, and else NaN. As fast as they are read."""
+        """Return whether all weights are finite: w·0 is 0 if w is finite, else NaN. A dot product is one fast read."""
         return all(weights.dot(zeros) == 0 for weights, zeros in self._weights)
 
     def _borrow(self, session: SyncedSession) -> None:
@@ -108,7 +108,7 @@ class NativeLearner:
         self._current = True
 
     def _give_back(self) -> None:
-        """Put the variables where the session has them; it may change them, so they are read anew."""
+        """Write the variables back to the session, which may change them: the next call reads them again."""
         if self._ahead:
             assert self._session is not None
             variables, values = list(self._variables), list(self._kernel.values)
@@ -120,7 +120,7 @@ class NativeLearner:
 
 
 class _NoiseDraws:
-    """The numbers that updates draw, drawn for a whole call in the session: integers are not compiled here."""
+    """Draws, in the session, the random numbers of all updates of a call: the compiler has no integer ops."""
 
     def __init__(self, update: Update, batch_size: int, updates_per_call: int):
         self._first = v1.placeholder(tf.int64, [], name="made")
@@ -131,12 +131,12 @@ class _NoiseDraws:
         self.placeholder = v1.placeholder(tf.float32, shape, name="noise") if drawn else None
 
     def __call__(self, session: SyncedSession, made: int) -> np.ndarray | None:
-        """Return those of the updates after ``made`` others, ``[K, B, A]``; None where they draw none."""
+        """Return the numbers of the K updates after ``made`` others, ``[K, B, A]``; ``None`` if they draw none."""
         return None if self._numbers is None else session.run_as_is(self._numbers, {self._first: made})
 
 
 def _update_kinds(update: Update, batch: Batch) -> tuple[list[Metrics], Callable[[int], int]]:
-    """Return the updates that take turns, and which of them follows so many made before it."""
+    """Return the distinct kinds of update, and a function from the number of updates made to the next one's kind."""
     count = update.count
     if count is None:
         return [update.update_op(batch)], lambda made: 0

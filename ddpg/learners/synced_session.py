@@ -1,4 +1,4 @@
-"""A session that gets its variables back before it runs anything, wherever they are meanwhile."""
+"""A session that first takes back variables that the native learner holds in its own memory."""
 
 import functools
 import os
@@ -18,10 +18,10 @@ _user_of_tensorflow: int | None = None  # the process whose use of TensorFlow th
 
 
 def check_not_forked() -> None:
-    """Refuse TensorFlow in a fork of a process that has used it: its threads are not in the fork, and it would hang.
+    """Refuse TensorFlow in a fork of a process that has used it: its threads do not exist there, and it would hang.
 
     Raises:
-        UsageError: this process is such a fork.
+        UsageError: if this process is such a fork.
     """
     if _user_of_tensorflow is not None:
         raise UsageError(
@@ -43,10 +43,10 @@ if hasattr(os, "register_at_fork"):
 
 
 def assign_variables(run: Callable[..., Any], variables: Sequence[tf.Variable], values: Sequence[np.ndarray]) -> None:
-    """Set variables, in as few calls of a session's ``run`` as that takes: mostly one.
+    """Set variables with as few calls of a session's ``run`` as possible, mostly one, and without new ops.
 
-    A variable's initialiser assigns its second input: feeding that sets any value, without new ops. Variables that
-    were made from one tensor have it in common, and are set one after the other.
+    A variable's initialiser assigns its second input, so feeding that input sets any value. Variables that share one
+    initial tensor are set in separate calls.
     """
     left = list(zip(variables, values, strict=True))
     while left:
@@ -64,20 +64,18 @@ def assign_variables(run: Callable[..., Any], variables: Sequence[tf.Variable], 
 
 
 class SyncedSession(tf.compat.v1.Session):
-    """A session that asks for its variables back before it runs anything.
+    """A session that calls :attr:`reclaim` before it runs anything, so that its variables are current.
 
-    A learner that updates weights in memory of its own sets :attr:`reclaim`; whoever uses the session finds them
-    there as if they had never left.
-
-    One thread at a time uses it: what one reads or sets must not cross with an update that has the variables elsewhere.
+    A learner that updates weights in its own memory sets :attr:`reclaim` to write them back. One thread at a time uses
+    the session, so that no read or write of variables overlaps with an update elsewhere.
 
     Attributes:
-        reclaim: called before anything runs; must put the variables back, by :meth:`run_as_is`.
-        lock: held while anything runs; whoever updates the variables elsewhere holds it too.
-        opened: whether this process, or the one that it is a fork of, has opened one.
+        reclaim: called before anything runs; writes the variables back, by :meth:`run_as_is`.
+        lock: held while anything runs, and by a learner while it updates the variables elsewhere.
+        opened: whether this process, or the process it was forked from, has opened such a session.
 
     Raises:
-        UsageError: this process is a fork of one that had used TensorFlow.
+        UsageError: if this process is a fork of one that had used TensorFlow.
     """
 
     reclaim: Callable[[], None] | None = None
@@ -102,7 +100,7 @@ class SyncedSession(tf.compat.v1.Session):
         return function(*arguments, **options)
 
     def run_as_is(self, *arguments: Any, **options: Any) -> Any:
-        """Run with the variables that are here now."""
+        """Run without reclaiming the variables first."""
         return super().run(*arguments, **options)
 
     def make_callable(self, *arguments: Any, **options: Any) -> Callable[..., Any]:

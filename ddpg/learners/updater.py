@@ -1,4 +1,4 @@
-"""Make gradient updates from the replay buffer: draw minibatches, run a driver in calls of up to K, average metrics."""
+"""Make gradient updates from the replay buffer: draw minibatches, run a learner K updates a call, average metrics."""
 
 import functools
 import time
@@ -27,7 +27,7 @@ v1 = tf.compat.v1
 
 
 class Updater:
-    """Makes an agent's updates in its session.
+    """Makes an agent's gradient updates in its session.
 
     Args:
         update: the symbolic update.
@@ -40,8 +40,7 @@ class Updater:
     Attributes:
         num_updates: gradient updates made.
         metrics: names of what an update measures.
-        compile_seconds: from when the first call of updates was asked for to its end, which builds and compiles
-            them; ``None`` before it.
+        compile_seconds: duration of the first call, which builds and compiles the update; ``None`` before it.
     """
 
     def __init__(
@@ -60,7 +59,7 @@ class Updater:
 
     @functools.cached_property
     def learner(self) -> XLALearner | NativeLearner | UncompiledLearner:
-        """The driver that the configuration asks for; its ops are built when they are first needed."""
+        """The learner that the configuration asks for; its ops are built at first use."""
         config = self._config
         if self._update.value.td_path.feeds_target:
             return SteppedLearner(self._update, batch_size=config.batch_size, fetch=self._fetch)
@@ -73,7 +72,7 @@ class Updater:
         )
 
     def _native(self) -> NativeLearner | None:
-        """Return the native driver; None where it was not asked for by name and does not fit."""
+        """Return the native learner; ``None`` if it is unsupported here and ``compiler`` does not name it."""
         asked = self._config.compiler == "native"
         if not asked and tf.config.list_physical_devices("GPU"):
             return None
@@ -95,7 +94,7 @@ class Updater:
             return None
 
     def set_rate(self, session: tf.compat.v1.Session, network: Network, rate: float) -> None:
-        """Set a network's step size from the next update on."""
+        """Set a network's learning rate from the next update on."""
         native = self.__dict__.get("learner")
         if not (isinstance(native, NativeLearner) and native.set_rate(network.learning_rate, rate)):
             with session.as_default():
@@ -106,21 +105,21 @@ class Updater:
     ) -> tuple[dict[str, float], Sequence[np.ndarray]]:
         """Make ``n`` ≥ 1 updates on minibatches with rewards divided by ``reward_scale``.
 
-        Observations are normalised by the statistics as they are now. Priorities follow after each call of up to K
-        updates, so those that a call draws by know nothing of its own updates.
+        Observations are normalised by the current statistics. Priorities are set after each call of up to K updates, so
+        the minibatches of a call are drawn by the priorities before it.
 
         Args:
-            session: where.
-            n: how many.
-            reward_scale: as above.
-            correction: β of the importance-sampling weights, where there are any.
+            session: the agent's session.
+            n: number of updates.
+            reward_scale: divisor of the rewards.
+            correction: β of the importance-sampling weights, if the replay is prioritised by them.
 
         Returns:
             Means of the metrics over the updates, and the fetched variables' values afterwards.
 
         Raises:
-            UsageError: an empty replay memory.
-            FloatingPointError: a loss that is not finite, or weights.
+            UsageError: if the replay memory is empty.
+            FloatingPointError: if the loss or the weights are not finite.
         """
         start = time.perf_counter()
         learner = self.learner
