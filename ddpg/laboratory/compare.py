@@ -1,7 +1,7 @@
-"""Every path and bounding side by side, on one real minibatch of an environment.
+"""Compare all gradient paths and boundings on one real minibatch of an environment.
 
-On the same weights and the same transitions, each path's gradient is compared with its siblings' and with
-central differences in float64, timed, and its backward pass traced.
+With the same weights and transitions, each path's gradient is compared with the other paths' and with central
+differences in float64, timed, and its backward pass traced.
 """
 
 from collections.abc import Callable, Mapping
@@ -39,17 +39,17 @@ def compare_paths(
 
     Args:
         env: where the minibatch comes from.
-        config: networks, discount, batch size; the paths named in it and its clippings are set aside.
+        config: networks, discount, batch size; its choice of paths and its clippings are ignored.
         seed: of weights, actions, minibatch and coordinates; ``None``: random.
-        td_targets: by name; the first is what the others are compared with. Central differences are taken of the
-            mean squared error, or of a path's attribute ``loss``, ``(q, target) -> loss``. One's own start backward
-            by ``tf.gradients``, or by a ``compute_gradients`` that they accept as the supplied ones do.
-        policy_gradients: by name; the first is what the others are compared with.
+        td_targets: TD paths by name; the first is the reference for the others. Central differences are taken of the
+            mean squared error, or of a path's attribute ``loss``, ``(q, target) -> loss``. A path of your own starts
+            backward by ``tf.gradients``, or by an argument ``compute_gradients`` like that of the supplied paths.
+        policy_gradients: policy paths by name; the first is the reference for the others.
         progress_bar: show how many paths are built and measured.
 
     Returns:
-        What ``ddpg paths --json`` prints: ``seed``, ``batch_size``, ``hidden``; ``outside``, the share of actions
-        outside their box by bounding; ``td`` and ``policy``, lists of rows with
+        What ``ddpg paths --json`` prints: ``seed``, ``batch_size``, ``hidden``; ``outside``, for each
+        bounding the share of actions outside their box; ``td`` and ``policy``, lists of rows with
 
         - ``gradient_norm``: over all weights, in float32;
         - ``difference``: from the first path, over all weights: ``max_abs``, ``max_relative`` (to the largest
@@ -62,10 +62,11 @@ def compare_paths(
         - ``edges``: the traced backward pass, see :class:`ddpg.laboratory.flow.Edge`, with its ``norm``.
 
     Raises:
-        UsageError: networks that NumPy cannot mirror, or a path whose start of backward cannot be seen.
+        UsageError: if a network has an op without a NumPy counterpart, or the start of a path's backward pass cannot be
+            recorded.
 
     Warns:
-        UserWarning: a path of the wrong sign: its gradient and the central differences have a negative cosine.
+        UserWarning: if a path has the wrong sign: its gradient and the central differences have a negative cosine.
     """
     tried = len(td_targets) + len(BOUNDINGS) * len(policy_gradients)
     with tqdm_bar(total=2 * tried, desc="paths, built and measured", leave=False, disable=not progress_bar) as shown:
@@ -102,7 +103,7 @@ def _policy_paths(fixture: Fixture, paths: Mapping[str, Callable], bounding: str
 
 
 def _compared(paths: list[Measure], done: Progress, functions: Mapping[str, Callable]) -> list[dict[str, Any]]:
-    """Measure paths, warn of wrong signs, and put differences from the first row in the place of gradients."""
+    """Measure paths, warn of wrong signs, and replace gradients by their differences from the first path's."""
     if not paths:
         return []
     rows = [_with_progress(done, measured()) for measured in paths]

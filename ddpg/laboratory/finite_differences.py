@@ -1,7 +1,7 @@
 """Reference gradients: central differences in float64 at sampled coordinates.
 
-No automatic differentiation takes part: the networks are NumPy functions of their weights, y, ∇ₐQ and the
-bounding are written down again here.
+They are independent of automatic differentiation: the networks are NumPy functions of their weights; y, ∇ₐQ and the
+boundings are implemented a second time here.
 """
 
 from collections.abc import Callable, Sequence
@@ -30,8 +30,8 @@ def float64_function(network: Network) -> Callable:
         which makes it the target), and of the network's inputs ``[B, ...]``, float64.
 
     Raises:
-        UsageError: the network has an op that NumPy cannot mirror, or learns otherwise than it acts: normalised over
-            the batch.
+        UsageError: if the network has an op without a NumPy counterpart, or normalises over the batch, and so computes
+            something else in training than in acting.
     """
     with network.graph.as_default(), tf.name_scope("reference"):
         inputs = network.placeholders()
@@ -59,7 +59,7 @@ COORDINATES = 150
 
 STEP = 1e-6
 
-# Two steps that differ by more than this, relative to the largest derivative, have a kink between them.
+# Derivatives by two step sizes that differ by more than this share of the largest one show a kink between them.
 SMOOTH = 1e-6
 
 # (∇ₐQ [B, A], action [B, A], low [A], high [A]) -> [B, A]
@@ -76,7 +76,7 @@ class ReferenceGradient(NamedTuple):
     Attributes:
         coordinates: ``[(place of the variable in ``network.variables``, index into it flattened)]``.
         derivatives: float64, one for each coordinate.
-        believable: false where a kink spoils the central difference.
+        believable: False where a kink spoils the central difference.
     """
 
     coordinates: Sequence[tuple[int, int]]
@@ -100,7 +100,7 @@ class ReferenceGradient(NamedTuple):
 
 
 def sample_coordinates(network: Network, rng: np.random.Generator) -> list[tuple[int, int]]:
-    """Sample some :data:`COORDINATES` coordinates of the trainable variables, evenly over the variables."""
+    """Sample about :data:`COORDINATES` coordinates, the same number of each trainable variable."""
     places = [place for place, variable in enumerate(network.variables) if variable.trainable]
     share = -(-COORDINATES // len(places))
     sizes = [(place, network.variables[place].shape.num_elements()) for place in places]
@@ -110,7 +110,7 @@ def sample_coordinates(network: Network, rng: np.random.Generator) -> list[tuple
 def central_differences(
     loss: Callable[[list[np.ndarray]], float], weights: Sequence[np.ndarray], coordinates: Sequence[tuple[int, int]]
 ) -> ReferenceGradient:
-    """Differentiate ``loss`` of a list of float64 arrays; with two steps, to see which kinks they meet."""
+    """Differentiate ``loss`` of a list of float64 arrays, by two step sizes so as to detect kinks."""
     wide, narrow = (finite_difference(loss, weights, coordinates, step) for step in (STEP, STEP / 2))
     return ReferenceGradient(coordinates, wide, np.abs(wide - narrow) <= SMOOTH * np.abs(wide).max())
 
@@ -127,7 +127,7 @@ class FiniteDifferences:
         gamma: discount factor γ.
 
     Raises:
-        UsageError: a network that NumPy cannot mirror.
+        UsageError: if a network has an op without a NumPy counterpart.
     """
 
     def __init__(self, actor: ActorNetwork, critic: CriticNetwork, weights: dict, batch: Batch, gamma: float):
@@ -153,8 +153,8 @@ class FiniteDifferences:
 
         Args:
             coordinates: into the critic's variables.
-            online: y comes from the online networks and moves with φ; otherwise it is a number.
-            own_loss: of q and y, ``[B, 1]`` float64 each, in the place of the mean squared error.
+            online: y is computed by the online networks and varies with φ; otherwise it is constant.
+            own_loss: ``(q, y) -> loss`` of float64 ``[B, 1]``, instead of the mean squared error.
         """
         batch = self._batch
 
@@ -181,17 +181,17 @@ class FiniteDifferences:
         residual = here - batch.rewards
 
         def loss(weights: list) -> float:
-            # Less what it is here, and that without a difference of squares, in which large rewards would drown it.
+            # The change of the loss, without a difference of squares: rounding of large rewards would swamp it.
             moved = difference(weights) - here
             return np.mean(moved * (moved + 2 * residual))
 
         return central_differences(loss, self._weights["critic"], coordinates)
 
     def policy(self, actor: ActorNetwork, bounding: str, coordinates: Sequence[tuple[int, int]]) -> ReferenceGradient:
-        """Return the derivatives of −1/B Σ g·μ(s; θ), g the bounded ∇ₐQ as a number.
+        """Return the derivatives of −1/B Σ g·μ(s; θ), with g the bounded ∇ₐQ held constant.
 
         Args:
-            actor: the policy with that bounding's head, on the weights "actor".
+            actor: the policy with that bounding's head and the weights "actor".
             bounding: a key of :data:`BOUNDINGS`.
             coordinates: into the actor's variables.
         """

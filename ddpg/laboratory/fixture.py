@@ -1,4 +1,4 @@
-"""What paths are tried on: an actor under every bounding, a critic, and one minibatch of an environment."""
+"""The fixture of all measurements: an actor under every bounding, a critic, and one minibatch."""
 
 from collections.abc import Callable
 
@@ -29,27 +29,27 @@ UPDATES = 10
 
 
 class Fixture:
-    """Networks with one minibatch.
+    """Networks and one minibatch.
 
-    Weights are those of a new agent, with their output layers scaled so that Q and the pre-activations of the
-    actions have mean 0 and deviation 1 on the minibatch (gradients are not tiny then, and with a linear head a
-    third of the actions lie outside the box), before and after a few updates: the targets, synchronised between,
-    are not the online networks.
+    The weights are a new agent's after a few updates. Before and after these, output layers are scaled so that Q and
+    the actions' pre-activations have mean 0 and deviation 1 on the minibatch: gradients are then not tiny, and with a
+    linear head a third of the actions lie outside the box. Targets were synchronised before the updates, so they
+    differ from the online networks.
 
     Args:
         env: where the minibatch comes from, by random actions.
         config: networks, discount, batch size.
-        seed: of everything random; ``None``: random.
+        seed: of all random numbers; ``None``: random.
 
     Raises:
-        UsageError: a network that NumPy cannot mirror.
+        UsageError: if a network has an op without a NumPy counterpart.
 
     Attributes:
         seed: the seed.
         session: of the networks' graph.
         gamma: discount factor γ.
-        recorder: keeps what the networks name, and where a path starts backward.
-        actors: by bounding, all on the same weights.
+        recorder: records the networks' tensors, and where a path starts backward.
+        actors: by bounding, all with the same weights.
         critic: the critic.
         batch: placeholders for the minibatch, ``[B, ...]``.
         fed_y: a placeholder for y, ``[B, 1]``.
@@ -58,7 +58,7 @@ class Fixture:
 
     def __init__(self, env: gym.Env, config: DDPGConfig, seed: int | None):
         config = config.replace(
-            td_target="placeholder",  # an agent that needs no compilation for its few updates
+            td_target="placeholder",  # its few updates need no compilation
             policy_gradient="chain_rule",
             clip_delta=None,
             action_gradient_clip=None,
@@ -73,8 +73,8 @@ class Fixture:
             updates_per_call=1,
             jit=False,
         )
-        self._agent = DDPG(env, config, seed)  # its session lives as long as it does
-        float64_function(self._agent.actor)  # what NumPy cannot mirror is refused before the work, not after it
+        self._agent = DDPG(env, config, seed)  # kept alive for its session
+        float64_function(self._agent.actor)  # raises now, not after the work, if an op has no NumPy counterpart
         self._agent.learn(RANDOM_STEPS)
         self.seed, self.session, self.gamma = self._agent.seed, self._agent.session, self._agent.config.discount
         self._rng = np.random.default_rng(self.seed)
@@ -133,7 +133,7 @@ class Fixture:
         self.fed_y = v1.placeholder(tf.float32, [config.batch_size, 1], name="y")
 
     def _copy_weights(self) -> None:
-        """Make the agent's weights ready, and copy them to the networks here."""
+        """Prepare the agent's weights, and copy them to these networks."""
         agent, session = self._agent, self.session
         pairs = [(self.critic, agent.critic), *((actor, agent.actor) for actor in self.actors.values())]
         session.run(v1.variables_initializer([v for mine, _ in pairs for v in _all_variables(mine)]))

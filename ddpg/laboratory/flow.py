@@ -1,4 +1,4 @@
-"""Trace the backward pass of a path on its graph: where a gradient really flows.
+"""Trace the backward pass of a path on its graph, to show where gradients really flow.
 
 A path starts backward by one call of ``compute_gradients(loss, var_list, grad_loss)``, which
 :class:`ddpg.laboratory.flow_recorder.FlowRecorder` keeps. :func:`trace_flow` finds which of the named tensors feed
@@ -83,7 +83,7 @@ def trace_flow(
         inputs = {source: list(weights[source]) if source in weights else [nodes[source]] for source in sorted(sources)}
         found = {}
         if reached and inputs:
-            # What goes on through another node belongs to that node's edges: gradients stop there.
+            # A gradient through another node belongs to that node's edges, so gradients stop at nodes.
             others = [tensor for name, tensor in nodes.items() if name != destination]
             flat = tf.gradients(
                 output, tf.nest.flatten(list(inputs.values())), arriving[destination], stop_gradients=others

@@ -1,4 +1,4 @@
-"""How TensorFlow takes gradients: four ways side by side, and the race that gating prevents.
+"""Show the race that gradient gating prevents, and that resource variables do not have it.
 
 A two-layer net is enough: y = tanh(x·W1)·W2 with L = ½ Σ y². Writing δ for ∂L/∂y,
 
@@ -14,12 +14,12 @@ the optimiser's answer (``tf.compat.v1.train.Optimizer.compute_gradients``):
 | ``GATE_OP`` | all gradients of the op it comes from are: here δ·W2ᵀ with hᵀ·δ; the optimiser's default |
 | ``GATE_GRAPH`` | all gradients of all variables are |
 
-It matters for *reference* variables alone (``use_resource=False``), whose reads alias the memory that the
+It matters only for *reference* variables (``use_resource=False``), whose reads alias the memory that the
 update writes. A resource variable's read is a value: whatever is written later, the reader keeps it. All
 variables of this package are resource variables.
 
-:func:`gradient_in_order` makes the scheduler's choice for it, so that both outcomes can be seen without luck;
-:func:`count_races` leaves it the choice, and counts.
+:func:`gradient_in_order` forces the order of the two ops, so that both outcomes can be seen; :func:`count_races` leaves
+the order to the scheduler and counts the races.
 """
 
 import numpy as np
@@ -48,7 +48,7 @@ def by_hand(inputs: np.ndarray, weights: list[np.ndarray]) -> list[np.ndarray]:
 
 
 def after_update(inputs: np.ndarray, weights: list[np.ndarray], learning_rate: float) -> np.ndarray:
-    """Return ∂L/∂W1 as it comes out, in float64, when W2 has moved before δ·W2ᵀ reads it; δ is of the old W2."""
+    """Return the wrong ∂L/∂W1, in float64, that results if W2 moves before δ·W2ᵀ reads it; δ uses the old W2."""
     x, w1, w2 = (np.asarray(array, np.float64) for array in (inputs, *weights))
     h = np.tanh(x @ w1)
     delta = h @ w2
@@ -88,11 +88,11 @@ def gradient_in_order(
     start: list[np.ndarray],
     learning_rate: float = 1.0,
 ) -> np.ndarray:
-    """Return what moves W1 when one of two ops is made to wait for the other.
+    """Return by what W1 moves if one of two ops is made to wait for the other.
 
     The two are δ·W2ᵀ, the op of ∂L/∂W1 that reads W2, and the op that updates W2. The step's graph is taken as it
-    was built, and one control edge is added to it: an order that the scheduler may choose by itself if no edge of
-    the step's own forbids it. Without graph rewriting, so that the ops that run are the ops that are looked at.
+    was built, and one control edge is added to it: an order that the scheduler may also choose by itself, unless the
+    step's own edges forbid it. Graph rewriting is off, so that exactly these ops run.
 
     Args:
         way: a key of :func:`steps`.
@@ -107,7 +107,7 @@ def gradient_in_order(
         (W1 before − W1 after) / learning rate, ``[n, n]``.
 
     Raises:
-        ValueError: the order contradicts the step's own edges: the graph would have a cycle.
+        ValueError: if the order contradicts the step's own edges, so that the graph would have a cycle.
     """
     with tf.Graph().as_default() as built:
         variables = _variables(start, use_resource)

@@ -1,4 +1,4 @@
-"""Check where gradients flow and whether they are right."""
+"""Check gradients: what they reach, whether paths agree, and whether they match finite differences."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -9,7 +9,7 @@ from ddpg.errors import UsageError, did_you_mean
 
 
 def leaks(loss: tf.Tensor | list, variables: list) -> list[str]:
-    """Name the variables a gradient of ``loss`` reaches; read off the real graph.
+    """Return the names of the variables that a gradient of ``loss`` reaches in its graph.
 
     Args:
         loss: a tensor, or several.
@@ -37,7 +37,7 @@ def compare(gradients: Mapping[str, Sequence], reference: str | Sequence) -> dic
         ``{path: largest absolute difference over all elements}``.
 
     Raises:
-        UsageError: ``reference`` is not one of the paths, or the lists differ in length or shapes.
+        UsageError: if ``reference`` is not one of the paths, or the lists differ in length or shapes.
     """
     if isinstance(reference, str):
         if reference not in gradients:
@@ -64,7 +64,7 @@ def finite_difference(
     """Differentiate by central differences, (f(x + h) − f(x − h))/2h, at sampled coordinates.
 
     The error is of order h²·f‴ by the step and 1e-16·f/h by rounding. A kink (of a ReLU) within h spoils it:
-    where two steps disagree, believe neither.
+    where two step sizes disagree, neither is right.
 
     Args:
         function: a scalar of a list of float64 arrays, computed in float64.
@@ -97,7 +97,7 @@ def _values(name: str, gradients: Sequence) -> list:
 
 
 def _evaluated(values):
-    """Replace the tensors in a structure by what one run of the default session makes of them."""
+    """Replace the tensors in a structure by their values, in one run of the default session."""
     leaves = tf.nest.flatten(values)
     tensors = [leaf for leaf in leaves if tf.is_tensor(leaf)]
     if tensors:

@@ -1,7 +1,7 @@
-"""Draw one update as a graph of boxes, once for every path.
+"""Draw where gradients flow, as a graph of boxes for each path.
 
-What is drawn comes from the traced edges alone (:func:`ddpg.laboratory.flow.trace_flow`): a forward edge where one
-tensor feeds another, an arrow back where ``tf.gradients`` finds a gradient, a bar where one arrives and stops.
+Only traced edges are drawn (:func:`ddpg.laboratory.flow.trace_flow`): a forward edge where one tensor feeds another, an
+arrow back where ``tf.gradients`` finds a gradient, a bar where a gradient arrives and is stopped.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ DATA = ("s", "a", "r", "next_s")
 
 
 class NodeBox(NamedTuple):
-    """Where a node stands, in units of the panel, and what is written in it."""
+    """Position of a node in the panel, and its text."""
 
     x: float
     y: float
@@ -69,7 +69,7 @@ _POLICY_THROUGH_Q = _POLICY | {
 
 
 def layout_nodes(edges: Sequence[Mapping[str, Any]]) -> dict[str, NodeBox]:
-    """Return the boxes of the nodes that occur, with what the edges say about them written in."""
+    """Return the boxes of the nodes that occur; their texts depend on the edges."""
     names = {edge[end] for edge in edges for end in ("source", "destination")}
     sources = {(edge["source"], edge["destination"]) for edge in edges}
     further = sorted(name for name in names if name.startswith(("next_q_", "joint_")))
@@ -105,7 +105,7 @@ def is_weights(name: str) -> bool:
 
 
 def node_box(boxes: Mapping[str, NodeBox], name: str, destination: str) -> NodeBox:
-    """Return the box of a node; weights stand at the box they feed, once for each."""
+    """Return the box of a node; weights are drawn beside each box that they feed."""
     if not is_weights(name):
         return boxes[name]
     box, symbol = boxes[destination], _SYMBOLS[name.rstrip("_0123456789")]
@@ -145,22 +145,22 @@ def draw_paths(
     """Draw a panel for every TD path, and one for every policy path under ``bounding``, into a PNG.
 
     Args:
-        report: what :func:`ddpg.compare_paths` returned.
+        report: from :func:`ddpg.compare_paths`.
         path: the file to write; 1400 pixels wide.
         bounding: which of the report's boundings.
-        title: of the whole; ``None``: what is shown, and the seed.
+        title: of the figure; ``None``: a default with the seed.
 
     Returns:
         ``path``.
 
     Raises:
-        UsageError: a bounding that the report has not.
+        UsageError: if the report has no such bounding.
     """
     return atomic_write.write_figure(Path(path), paths_figure(report, bounding, title))
 
 
 def paths_figure(report: Mapping[str, Any], bounding: str, title: str | None) -> Figure:
-    """Return the figure that :func:`draw_paths` writes."""
+    """Return the figure of :func:`draw_paths`."""
     td, policy = report["td"], [row for row in report["policy"] if row["bounding"] == bounding]
     if not policy:
         measured = list(dict.fromkeys(row["bounding"] for row in report["policy"]))
@@ -181,9 +181,9 @@ def draw_update(report: Mapping[str, Any], path: str | Path, title: str | None =
     """Draw both steps of one update, as :func:`ddpg.laboratory.update_flow.trace_update` traced them, into a PNG.
 
     Args:
-        report: what it returned.
+        report: from that function.
         path: the file to write; 1400 pixels wide.
-        title: of the whole; ``None``: the seed.
+        title: of the figure; ``None``: a default with the seed.
 
     Returns:
         ``path``.
@@ -233,8 +233,8 @@ def draw_edges(axes: Axes, edges: Sequence[Mapping[str, Any]], label: str, remar
     Args:
         axes: where.
         edges: of a report.
-        label: what is written above.
-        remark: what is written below that.
+        label: title of the panel.
+        remark: a line below the title.
     """
     axes.set(xlim=(-0.2, 10.5), ylim=(-1.85, 9.0), xticks=[], yticks=[])
     for spine in axes.spines.values():
@@ -254,7 +254,7 @@ def draw_edges(axes: Axes, edges: Sequence[Mapping[str, Any]], label: str, remar
 
 
 def _verdict(difference: Mapping[str, Any]) -> str:
-    """Say whether a path's gradient is that of the path it was compared with."""
+    """Return a sentence on whether a path's gradient equals that of its reference."""
     if difference["equal"]:
         return f"the same gradient as {difference['from']}"
     share = difference["max_relative"]

@@ -1,4 +1,4 @@
-"""The laboratory's report as tables for a terminal."""
+"""Format the laboratory's reports as tables for a terminal."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -6,19 +6,19 @@ from typing import Any
 from ddpg.laboratory.picture import DATA
 
 _KEY = """\
-difference: from the first path, relative to the gradient's largest value; = where that is rounding
+difference: from the first path, relative to the gradient's largest value; = if within rounding
 finite diff., cosine: against central differences in float64, at sampled weights
 ms: one gradient, its target included
-reached: variables of actor, critic, target actor, target critic with a gradient, asked for or not"""
+reached: variables of actor, critic, target actor, target critic that a gradient reaches, used or not"""
 
 
 def paths_text(report: Mapping[str, Any]) -> str:
-    """Return what :func:`ddpg.compare_paths` measured: of what, a table of TD paths, one of policy paths, a key."""
+    """Return the report of :func:`ddpg.compare_paths`: a heading, tables of TD and of policy paths, a key."""
     return "\n\n".join([_head(report), *(_table(kind, report[kind]) for kind in ("td", "policy")), _KEY])
 
 
 def update_text(report: Mapping[str, Any]) -> str:
-    """Return what :func:`ddpg.laboratory.update_flow.trace_update` found: of what, and a table of each step."""
+    """Return the report of :func:`ddpg.laboratory.update_flow.trace_update`: a heading and a table for each step."""
     options = ", ".join(f"{name}={value}" for name, value in report["options"].items()) or "every option at its default"
     return "\n\n".join([f"{_about(report)}\n{options}", *(_edges(report[step], step) for step in ("critic", "actor"))])
 

@@ -1,6 +1,6 @@
-"""Try one path on the fixture: its gradient, its time, its backward pass.
+"""Measure one path: its gradient, its time, its backward pass.
 
-All paths are built before the first is measured: a session takes as long to take note of one op as of a thousand.
+All paths are built before the first is measured: a session re-reads its graph after every change, however small.
 """
 
 import inspect
@@ -29,7 +29,7 @@ TIMED_CALLS = 10
 
 
 def milliseconds(session: tf.compat.v1.Session, fetches, feeds: dict) -> float:
-    """Return the median duration of a session call. It must fetch: what nobody fetches is optimised away."""
+    """Return the median duration of a session call. Ops that are not fetched are optimised away."""
     call = session.make_callable(fetches, feed_list=list(feeds))
     durations = []
     for _ in range(WARM_UP_CALLS + TIMED_CALLS):
@@ -52,15 +52,15 @@ FIELD_NAMES = {"observations": "s", "actions": "a", "rewards": "r", "next_observ
 
 
 class PathTrial(NamedTuple):
-    """What is needed to try one path.
+    """A path, ready to be built and measured.
 
     Attributes:
-        name: the path's.
-        network: whose gradient it forms.
-        compute: ``inputs -> [(gradient, variable)]``; names its tensors in the fixture's recorder.
+        name: the path's name.
+        network: the network whose gradient it computes.
+        compute: ``inputs -> [(gradient, variable)]``; records its tensors in the fixture's recorder.
         inputs: placeholders.
         feeds: their values.
-        bounding: of the actor that takes part.
+        bounding: the actor's bounding.
         fed_y: a placeholder to which the value of the node ``y`` is fed; ``None``: y stays in the graph.
     """
 
@@ -80,7 +80,8 @@ def build_td(fixture: Fixture, name: str, path: Callable, expected: ReferenceGra
     """Build a TD path.
 
     Returns:
-        What measures it: its row as :func:`ddpg.compare_paths` has it, with ``gradients`` in place of ``difference``.
+        A function that measures it and returns its row as in :func:`ddpg.compare_paths`, with ``gradients`` instead of
+        ``difference``.
     """
     actor, critic, recorder = fixture.actors["squashing"], fixture.critic, fixture.recorder
     critic.td_path = _recorded(path, critic.optimizer.compute_gradients)

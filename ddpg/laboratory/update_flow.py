@@ -1,4 +1,4 @@
-"""Trace the gradients of an agent's own update, with every option it has."""
+"""Trace the gradients of a complete update, with all options of a configuration."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ UPDATES = 100
 
 FIELD_NAMES = {"observations": "s", "actions": "a", "rewards": "r", "next_observations": "next_s"}
 
-# What a minibatch is drawn and prepared by: no gradient flows otherwise for it.
+# Options of how minibatches are drawn and prepared; they do not change where gradients flow.
 _ASIDE: dict[str, Any] = {
     "n_steps": 1,
     "prioritised": None,
@@ -32,13 +32,13 @@ _ASIDE: dict[str, Any] = {
 
 
 def trace_update(env: gym.Env, config: DDPGConfig, seed: int | None = None) -> dict[str, Any]:
-    """Trace both steps of the update that ``config`` asks for, after a few of them, on one minibatch.
+    """Trace both steps of the update of ``config`` on one minibatch, after a few updates.
 
-    Of several critics the first one's step is traced; the others learn from the same y.
+    With several critics the step of the first is traced; the others learn from the same y.
 
     Args:
         env: where the minibatch comes from, by random actions.
-        config: the options. Those of the memory are set aside.
+        config: the options; those of replay memory are ignored.
         seed: of weights, actions and minibatch; ``None``: random.
 
     Returns:
@@ -47,7 +47,7 @@ def trace_update(env: gym.Env, config: DDPGConfig, seed: int | None = None) -> d
         ``norm`` in place of the gradients.
 
     Raises:
-        UsageError: options that cannot work in ``env``.
+        UsageError: if the options do not fit ``env``.
     """
     defaults = DDPGConfig().to_json()
     changed = {name: value for name, value in config.to_json().items() if value != defaults[name]}
