@@ -1,11 +1,11 @@
-"""Refuse options and spaces that need more memory or larger arrays than there can be, before anything is built.
+"""Refuse options and spaces that need more memory than there is, before anything is built.
 
-A number in a small file can ask for any amount of memory or time. So the networks that it describes may not hold
-more numbers than its arrays do, and the rest stays below bounds that no sensible run comes near. Options that are
-passed in Python are not held to them, but to the memory of this machine.
+A number in a small file can ask for any amount of memory or time. So the networks that a checkpoint describes may not
+hold more numbers than its arrays do, and other options of files have bounds far beyond any sensible run. Options passed
+in Python are compared only with the memory of this machine.
 
-The replay memory takes its memory as it fills. What is held against the machine's is therefore what a run will fill:
-a million rows, the default, are refused to nobody who trains for ten thousand steps.
+The replay buffer takes memory as it fills, so only the rows that a run will fill count: the default of a million rows
+is fine for a run of ten thousand steps, whatever the machine.
 """
 
 import itertools
@@ -50,7 +50,7 @@ def check_options(
         own_networks: names of the networks that the caller passes, which ``config.hidden`` does not describe.
 
     Raises:
-        FileFault: they do.
+        FileFault: if they do.
     """
 
     def refuse(name: str, why: str) -> FileFault:
@@ -90,10 +90,10 @@ def check_options(
 
 
 def check_counts(config: AgentConfig) -> None:
-    """Refuse counts that a checkpoint of the agent could not be loaded with.
+    """Refuse counts with which a checkpoint of the agent could not be loaded.
 
     Raises:
-        UsageError: one is larger than TensorFlow counts.
+        UsageError: if a count exceeds int32, which TensorFlow counts in.
     """
     for name, value in _beyond_int32(config):
         raise UsageError(f"{name}={value} is more than {INTEGER}, as far as TensorFlow counts; give less")
@@ -111,7 +111,7 @@ def check_memory(
         rows: how many transitions will be stored; 0 where nothing is learned yet.
 
     Raises:
-        UsageError: they do; says what they need, what there is, and which option to lower.
+        UsageError: if they do; it names what they need, what there is, and the option to lower.
     """
     there = memory_limit.memory_limit()
     networks = 0 if own_networks else _network_bytes(config, spaces, learning=rows > 0)
@@ -137,14 +137,14 @@ def fitting_buffer(observations: gym.Space, actions: gym.Space) -> int:
 
 
 def buffer_that_fits(usual: int, observations: gym.Space, actions: gym.Space) -> tuple[int, str]:
-    """Return a size of the replay memory for a run of which nobody wrote it, and a line about it.
+    """Return the size of the replay buffer for a run that does not set it, and a message if it was reduced.
 
     Args:
-        usual: the size that its options have; it is kept where all of it fits into this machine's memory.
+        usual: the default size; it is kept if it fits into this machine's memory.
         observations, actions: the spaces.
 
     Returns:
-        The size, and why it is smaller; the empty string where it is not.
+        The size, and why it is smaller; an empty string if it is not.
     """
     row, there = _transition_bytes((observations, actions)), memory_limit.memory_limit()
     fits = fitting_buffer(observations, actions)

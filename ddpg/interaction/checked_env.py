@@ -1,4 +1,4 @@
-"""Environments of a vector, whose failures are named before the vector can lose them."""
+"""A wrapper for each environment of a vector, so that its failures reach the caller with their cause."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -13,14 +13,14 @@ from ddpg.interaction.validation import refuse_masked
 
 
 class CheckedEnv(gym.Wrapper):
-    """One environment of a vector, whose failures reach the vector as an :class:`EnvironmentFault`.
+    """One environment of a vector; its failures reach the vector as an :class:`EnvironmentFault`.
 
-    Vectors of gymnasium put observations together before anybody can look at them, which loses masks, end silently at
-    ``sys.exit()``, and cannot send every exception from one process to another.
+    Needed because gymnasium's vectors concatenate observations before they can be checked, which loses masks; they end
+    silently on ``sys.exit()``; and not every exception can be sent between processes.
 
     Args:
         env: the environment.
-        in_worker: whether this process is there for it alone; Ctrl-C is taken by another one then.
+        in_worker: whether this process steps only this environment; another process handles Ctrl-C then.
     """
 
     def __init__(self, env: gym.Env, in_worker: bool = False):
@@ -31,7 +31,7 @@ class CheckedEnv(gym.Wrapper):
         """Reset, as the environment does.
 
         Raises:
-            EnvironmentFault: it failed.
+            EnvironmentFault: if it failed.
         """
         returned = self._call(self.env.reset, **options)
         with _as_fault():
@@ -42,7 +42,7 @@ class CheckedEnv(gym.Wrapper):
         """Step, as the environment does.
 
         Raises:
-            EnvironmentFault: it failed.
+            EnvironmentFault: if it failed.
         """
         returned = self._call(self.env.step, action)
         with _as_fault():
@@ -55,8 +55,8 @@ class CheckedEnv(gym.Wrapper):
         """Close, as the environment does.
 
         Raises:
-            EnvironmentFault: it failed.
-            SystemExit: it failed in a process of its own, with the status
+            EnvironmentFault: if it failed.
+            SystemExit: if it failed in a process of its own, with status
                 :data:`~ddpg.interaction.env_calls.CLOSE_FAILED`.
         """
         try:
@@ -76,7 +76,7 @@ class CheckedEnv(gym.Wrapper):
 
 
 class ProbedEnv(CheckedEnv):
-    """An environment that is only looked at, as a vector of processes does for its spaces: ``close`` raises nothing."""
+    """An environment that is only inspected, such as for its spaces; ``close`` raises nothing."""
 
     def close(self) -> None:
         """Close, whatever the environment does then."""

@@ -1,9 +1,10 @@
 """The boundary to users' environments: every call into one goes through here.
 
-Whatever an environment raises, ``sys.exit()`` too, ends the call and not the program. What the call changes of the
-process is put back after it: the streams, the handlers of SIGINT and SIGTERM, NumPy's error state, filters that turn
-warnings into errors, and, where a run writes files (:func:`own_directory`), the working directory and the umask.
-What nothing here reads stays as the environment leaves it: environment variables, the locale, global random states.
+Whatever an environment raises, even ``sys.exit()``, becomes an error of this call and does not end the program. State
+of the process that an environment changes is restored after the call: the streams, the handlers of SIGINT and SIGTERM,
+NumPy's error state, filters that turn warnings into errors, and, if a run writes files (:func:`own_directory`), the
+working directory and the umask. State that this package does not use stays changed: environment variables, the locale,
+global random states.
 """
 
 import contextlib
@@ -21,7 +22,7 @@ import numpy as np
 from ddpg.errors import EnvironmentFault, UsageError
 from ddpg.interaction.env_errors import async_vector_of, env_name, format_error
 
-CLOSE_FAILED = 71  # exit status of a process whose environment failed in close: nobody reads its pipe any more
+CLOSE_FAILED = 71  # exit status of a process whose environment failed in close, when its pipe is no longer read
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 # signal.getsignal looks its result up in an enumeration, which takes longer than all of the rest here.
@@ -34,14 +35,14 @@ def call(function: Callable, *arguments: Any, fault: Callable[[BaseException], E
 
     Args:
         function: the method.
-        arguments, options: its own.
-        fault: makes the exception to raise of the one that the environment raised.
+        arguments, options: passed to the method.
+        fault: converts the exception that the environment raised to the one that is raised here.
 
     Raises:
-        KeyboardInterrupt: the environment raised it, or a user pressed Ctrl-C: only the caller can tell.
+        KeyboardInterrupt: if the environment raised it, or the user pressed Ctrl-C; it is not converted.
     """
     try:
-        with Kept():
+        with ProcessStateGuard():
             return function(*arguments, **options)
     except KeyboardInterrupt:
         raise
@@ -49,8 +50,8 @@ def call(function: Callable, *arguments: Any, fault: Callable[[BaseException], E
         raise fault(error) from error
 
 
-class Kept:
-    """A context in which an environment may change what belongs to the whole process; it is put back at the end."""
+class ProcessStateGuard:
+    """A context that restores, at its end, state of the process that an environment changed."""
 
     __slots__ = ("_context", "_errors", "_filters", "_handlers", "_main", "_streams")
 
@@ -77,23 +78,23 @@ class Kept:
         if (sys.stdout, sys.stderr) != self._streams:
             sys.stdout, sys.stderr = self._streams
         if warnings.filters != self._filters:
-            _put_back_filters(self._filters)
+            _restore_filters(self._filters)
         for number, handler in zip(_SIGNALS, self._handlers, strict=True):
             if _get_handler(number) is not handler and handler is not None:
                 signal.signal(number, handler)
 
 
-def _put_back_filters(before: Any) -> None:
-    """Undo what would let our own warnings be errors; an environment may silence its own."""
+def _restore_filters(before: Any) -> None:
+    """Remove filters that an environment added to turn warnings into errors; keep those that silence warnings."""
     added = [entry for entry in warnings.filters if entry not in before and entry[0] != "error"]
-    warnings.resetwarnings()  # only this lets warnings be looked at anew
+    warnings.resetwarnings()  # the only way to make Python consult changed filters again
     warnings.filters[:] = [*added, *before]  # type: ignore[index]
 
 
 class _Directories:
-    """Two working directories: the program's, and that of its environments once one has changed it.
+    """Switches between the program's working directory and the one that environments have changed to.
 
-    Environments keep theirs: one that goes to its own folder finds its files there in the next step.
+    An environment that changed to its own folder finds itself there again in its next step.
     """
 
     def __init__(self) -> None:
@@ -102,13 +103,13 @@ class _Directories:
         os.umask(self._umask)
 
     def enter(self) -> None:
-        """Go to the environments' directory."""
+        """Change to the environments' directory."""
         if self._theirs:
             with contextlib.suppress(OSError):
                 os.chdir(self._theirs)
 
     def leave(self) -> None:
-        """Go back to the program's."""
+        """Change back to the program's directory."""
         os.umask(self._umask)
         now = _working_directory()
         if now != self._ours and self._ours:
@@ -128,7 +129,7 @@ _directories: _Directories | None = None
 
 @contextlib.contextmanager
 def own_directory() -> Iterator[None]:
-    """Let the working directory and the umask be the program's own within the block, whatever environments do."""
+    """Keep the program's working directory and umask within the block, whatever environments change."""
     global _directories
     if _directories is not None:
         yield
@@ -144,7 +145,7 @@ def close(env: Any) -> None:
     """Close an environment.
 
     Raises:
-        EnvironmentFault: it failed, or that of a process of a vector did.
+        EnvironmentFault: if it failed, also in a process of a vector.
     """
     vector = async_vector_of(env)
     where = f"environment {env_name(env)} failed in close"
@@ -158,7 +159,7 @@ def close(env: Any) -> None:
 
 
 def close_quietly(env: Any, **options: Any) -> None:
-    """Close an environment that was only looked at, or one that failed before: what it does now is of no account.
+    """Close an environment and ignore its errors: it was only inspected, or has failed before.
 
     Args:
         env: the environment.
@@ -171,10 +172,10 @@ def close_quietly(env: Any, **options: Any) -> None:
 
 @contextlib.contextmanager
 def closing(env: Any) -> Iterator[Any]:
-    """Yield an environment, and close it; a failure within the block is not hidden by one of ``close``.
+    """Yield an environment, and close it; an error within the block is not replaced by one of ``close``.
 
     Raises:
-        EnvironmentFault: ``close`` failed.
+        EnvironmentFault: if ``close`` failed.
     """
     try:
         yield env
@@ -188,7 +189,7 @@ def unpacked_reset(returned: Any) -> Any:
     """Return the observation that a reset returned.
 
     Raises:
-        UsageError: something else than ``(observation, info)`` was returned.
+        UsageError: if it is not a tuple ``(observation, info)``.
     """
     if not isinstance(returned, tuple) or len(returned) != 2:
         raise UsageError(f"reset returned {_shape_of(returned)}; expected a tuple (observation, info)")
@@ -200,7 +201,7 @@ def unpacked_step(returned: Any) -> tuple[Any, Any, Any, Any, Any]:
     """Return the five values that a step returned.
 
     Raises:
-        UsageError: something else than ``(observation, reward, terminated, truncated, info)`` was returned.
+        UsageError: if it is not ``(observation, reward, terminated, truncated, info)``.
     """
     if not isinstance(returned, (tuple, list)) or len(returned) != 5:
         raise UsageError(

@@ -21,14 +21,11 @@ def env_name(env: Any) -> str:
 
 
 def format_error(error: BaseException) -> str:
-    """Return type and message of an exception in one line, shortened where it is long.
-
-    A :class:`~ddpg.errors.UsageError` says enough by its message.
-    """
+    """Return type and message of an exception in one line, shortened; of a UsageError the message only."""
     kind = type(error).__name__
     try:
         text = " ".join(str(error).split())
-    except Exception:  # of somebody else's exception, its text
+    except Exception:  # a foreign exception whose __str__ fails
         return kind
     if isinstance(error, UsageError):
         return text
@@ -38,15 +35,15 @@ def format_error(error: BaseException) -> str:
 
 
 def describe_reset(seed: int | None) -> str:
-    """Return how a reset is told apart from others."""
+    """Return the words that name a reset by its seed."""
     return "without a seed" if seed is None else f"with seed {seed}"
 
 
 class FaultCounter:
-    """What is done about values that no environment may return.
+    """Raises an environment's faults, or with ``on_bad_transition="drop"`` counts those that are dropped.
 
-    They are raised; or, where ``on_bad_transition`` is ``"drop"``, what they belong to is no transition, and the
-    episode is abandoned. An environment that does nothing else is not stepped for ever.
+    The transition of a dropped fault is not stored, and its episode is abandoned. Too many in a row are raised, so that
+    an environment that does nothing else is not stepped for ever.
     """
 
     def __init__(self, on_bad_transition: str):
@@ -54,10 +51,10 @@ class FaultCounter:
         self._in_a_row = 0
 
     def record(self, fault: EnvironmentFault) -> None:
-        """Raise ``fault``, or note it.
+        """Raise ``fault``, or count it.
 
         Raises:
-            EnvironmentFault: it is not to be dropped, or is one of too many in a row.
+            EnvironmentFault: if faults are not dropped, or this is one too many in a row.
         """
         if not self._drops:
             raise fault
@@ -69,21 +66,21 @@ class FaultCounter:
             )
 
     def reset(self) -> None:
-        """Begin to count anew: there was a transition."""
+        """Restart the count, after a good transition."""
         self._in_a_row = 0
 
 
 def async_vector_of(env: Any) -> AsyncVectorEnv | None:
-    """Return the vector of processes that ``env`` is, or wraps, if any."""
+    """Return the ``AsyncVectorEnv`` that ``env`` is or wraps; ``None`` if there is none."""
     inner = env.unwrapped if isinstance(env, gym.vector.VectorEnv) else None
     return inner if isinstance(inner, AsyncVectorEnv) else None
 
 
 def check_timeout(env: Any, seconds: float | None) -> None:
-    """Refuse a ``step_timeout`` that nothing can keep: an environment in this very process cannot be ended.
+    """Check that a ``step_timeout`` can be enforced: an environment in this process cannot be ended.
 
     Raises:
-        UsageError: ``env`` is no vector of processes.
+        UsageError: if ``env`` is not a vector of processes.
     """
     if seconds is not None and async_vector_of(env) is None:
         raise UsageError(
@@ -94,7 +91,7 @@ def check_timeout(env: Any, seconds: float | None) -> None:
 
 
 class StepTimeout:
-    """A context in which steps and resets of a vector of processes end after some seconds, through wrappers too."""
+    """A context that limits the seconds of steps and resets of a vector of processes, also through wrappers."""
 
     def __init__(self, env: Any, seconds: float):
         check_timeout(env, seconds)
@@ -112,7 +109,7 @@ class StepTimeout:
 
 
 def describe_failure(env: Any, error: BaseException, seconds: float | None) -> tuple[int | None, str]:
-    """Return which environment of a vector failed, where that can be known, and how, in one line."""
+    """Return the index of the environment of a vector that failed, if known, and the failure in one line."""
     inner = async_vector_of(env)
     if inner is None:
         return None, format_error(error)
@@ -133,12 +130,12 @@ def describe_failure(env: Any, error: BaseException, seconds: float | None) -> t
 
 
 def terminate_processes(env: Any) -> None:
-    """End the processes of a vector that failed: they would keep this one from ending, or wait for it for ever."""
+    """End the processes of a vector that failed, which would otherwise keep this process from ending."""
     inner = async_vector_of(env)
     if inner is None or inner.closed:
         return
     for process in inner.processes:
-        process.kill()  # one that hangs in compiled code heeds nothing less
+        process.kill()  # a process that hangs in compiled code ignores SIGTERM
     for pipe in inner.parent_pipes:
         if pipe is not None:
             with contextlib.suppress(OSError):

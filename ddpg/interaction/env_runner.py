@@ -24,7 +24,7 @@ from ddpg.interaction.vector_stepper import VectorStepper, success_of
 
 
 def spaces_of(env: Any) -> tuple[gym.Space, gym.Space]:
-    """Return the observation and action space of an env, a vector env, or a pair of spaces."""
+    """Return the observation and action space of an environment, of one of a vector, or of a pair of spaces."""
     if isinstance(env, gym.vector.VectorEnv):
         return env.single_observation_space, env.single_action_space
     if isinstance(env, gym.Env):
@@ -47,14 +47,14 @@ def make_env_runner(
 
     Args:
         env: one environment, or a vector.
-        seed: of this reset; later episodes go on from it.
-        on_bad_transition: ``"raise"`` what no environment may return, or ``"drop"`` the transitions it belongs to.
-        step_timeout: seconds that a step or a reset of a vector of processes may take.
+        seed: of this reset; later resets are without a seed.
+        on_bad_transition: ``"raise"`` an error for values that are not allowed, or ``"drop"`` their transitions.
+        step_timeout: the longest that a step or a reset of a vector of processes may take, in seconds.
 
     Raises:
-        UsageError: no environment, one whose observation space is not a Box, a vector environment whose autoreset
-            mode is neither NEXT_STEP nor SAME_STEP, or a timeout for environments in this process.
-        EnvironmentFault: the reset failed, or gave a first observation that is not of its space.
+        UsageError: if ``env`` is not an environment, its observation space is not a Box, its autoreset mode is neither
+            NEXT_STEP nor SAME_STEP, or a timeout is given for environments in this process.
+        EnvironmentFault: if the reset failed, or the first observation is not in its space.
     """
     reader = ObservationReader(spaces.check_observation_space(spaces_of(env)[0]), getattr(env, "num_envs", 1))
     return EnvRunner(make_stepper(env, seed, reader, on_bad_transition, step_timeout))
@@ -121,19 +121,19 @@ def make_stepper(
     on_bad_transition: str = "raise",
     step_timeout: float | None = None,
 ) -> "SingleStepper | VectorStepper":
-    """Reset ``env`` with ``seed`` and return what steps it.
+    """Reset ``env`` with ``seed`` and return its stepper.
 
     Args:
         env: one environment, or a vector.
-        seed: of this reset; later episodes go on from it.
-        reader: translates observations as soon as they are returned.
+        seed: of this reset; later resets are without a seed.
+        reader: reads observations as soon as they are returned.
         on_bad_transition: ``"raise"`` or ``"drop"``: see :class:`~ddpg.interaction.env_errors.FaultCounter`.
         step_timeout: seconds that a step or a reset of a vector of processes may take.
 
     Raises:
-        UsageError: neither, EnvPool's own vector, which no reset seeds, a vector environment whose autoreset mode is
-            neither NEXT_STEP nor SAME_STEP, or a ``step_timeout`` for environments in this process.
-        EnvironmentFault: the environment failed.
+        UsageError: if ``env`` is neither, is EnvPool's own vector (whose resets ignore seeds), has an autoreset mode
+            other than NEXT_STEP and SAME_STEP, or a ``step_timeout`` is given for environments in this process.
+        EnvironmentFault: if the environment failed.
     """
     if is_envpool(env):
         raise UsageError(
@@ -152,7 +152,7 @@ def make_stepper(
 
 
 class SingleStepper:
-    """A plain environment as one of N = 1."""
+    """A plain environment, as N = 1 environments."""
 
     count = 1
 
@@ -180,7 +180,7 @@ class SingleStepper:
 
     @property
     def observations(self) -> Any:
-        """What was read where the environment is now; a new episode's start after one ended, or a step raised."""
+        """The current observation; after an episode ended or a step raised, the first one of a new episode."""
         if self._observations is None:
             self._restart()
         return self._observations
@@ -189,7 +189,7 @@ class SingleStepper:
         """Step with one ``action``, in env units.
 
         Raises:
-            EnvironmentFault: the environment failed.
+            EnvironmentFault: if the environment failed.
         """
         self._observations = None  # should anything below raise, the episode is lost
         self._length += 1

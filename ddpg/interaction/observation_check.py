@@ -11,20 +11,20 @@ from ddpg.interaction.validation import LARGEST, as_float32, validate_numeric
 
 
 class ObservationReaderProtocol(Protocol):
-    """Translates observations as soon as they are returned."""
+    """Reads the observations that an environment returned, before it can overwrite them."""
 
     def read_one(self, observation: Any) -> Any:
-        """Translate the observation of one environment."""
+        """Read the observation of one environment."""
 
     def read_batch(self, observations: Any) -> Any:
-        """Translate those of a vector's N environments."""
+        """Read the observations of a vector's N environments."""
 
     def read_masked(self, observations: Any) -> tuple[Any, set[int]]:
-        """Translate what :meth:`read_batch` refuses: zeros for single environments, and which those are."""
+        """Read what :meth:`read_batch` refuses: zeros for bad environments, and the indices of these."""
 
 
 class ObservationReader:
-    """Checks what ``count`` environments return as observations, and copies it to float32."""
+    """Checks the observations of ``count`` environments and copies them to float32."""
 
     def __init__(self, space: gym.spaces.Box, count: int):
         self._shape, self._shape_of_all = space.shape, (count, *space.shape)
@@ -34,12 +34,12 @@ class ObservationReader:
         """Return the observation of one environment as ``[1, *shape]``.
 
         Raises:
-            UsageError: another shape, no real numbers, NaN, or what the space's bytes cannot hold.
+            UsageError: if the shape is wrong, or a value is not a real number, NaN, or outside the space's bytes.
         """
         return self._read(observation, self._shape)[None]
 
     def read_batch(self, observations: Any) -> np.ndarray:
-        """Return those of all environments, ``[N, *shape]``.
+        """Return the observations of all environments, ``[N, *shape]``.
 
         Raises:
             UsageError: as for :meth:`read_one`.
@@ -47,10 +47,10 @@ class ObservationReader:
         return self._read(observations, self._shape_of_all)
 
     def read_masked(self, observations: Any) -> tuple[np.ndarray, set[int]]:
-        """Return those of all environments, zeros for those that hold NaN or more than float32, and which these are.
+        """Return all observations, with zeros for those that hold NaN or exceed float32, and the indices of these.
 
         Raises:
-            UsageError: there is more wrong than that.
+            UsageError: if something else is wrong.
         """
         array = np.array(validate_numeric(observations, "observation"))
         if array.shape != self._shape_of_all:
@@ -75,10 +75,7 @@ class ObservationReader:
 
 
 class Passthrough:
-    """Leaves observations as they are returned: for whoever looks at them before the next step only.
-
-    Those of a Box are checked all the same.
-    """
+    """Returns observations uncopied, for callers that use them before the next step; checks those of a Box."""
 
     def __init__(self, space: gym.Space, count: int):
         self._check = ObservationReader(space, count) if isinstance(space, gym.spaces.Box) else None
@@ -104,10 +101,10 @@ class Passthrough:
         return observations
 
     def read_masked(self, observations: Any) -> tuple[Any, set[int]]:
-        """Return which observations are not finite.
+        """Return the observations with zeros for those that are not finite, and the indices of these.
 
         Raises:
-            UsageError: there is more wrong than that.
+            UsageError: if something else is wrong.
         """
         assert self._check is not None, "nothing is refused that is not checked"
         return self._check.read_masked(observations)

@@ -20,14 +20,14 @@ from ddpg.interaction.validation import LARGEST, validate_flags, validate_numeri
 class VectorStepper:
     """A vector environment; NEXT_STEP and SAME_STEP autoreset.
 
-    NEXT_STEP: the step after an episode's end ignores the action and returns the first observation of the
-    next episode with reward 0. That row is no transition and is left out.
+    NEXT_STEP: the step after an episode's end ignores the action and returns the first observation of the next episode
+    with reward 0. That row is not a transition and is left out.
 
     SAME_STEP: the step that ends an episode already returns the next one's first observation; the true
     last one is in ``infos["final_obs"]``, from where it goes to ``final_observations``.
 
-    A vector cannot restart one of its environments alone. Where bad transitions are dropped, all those of the
-    episode that are still to come are left out with them; once that is so in every environment, all are reset.
+    A vector cannot reset a single environment. If a bad transition is dropped, the rest of its episode is dropped too;
+    once the episodes of all environments are dropped, the vector is reset.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class VectorStepper:
         self._reader, self._fault_counter = reader, fault_counter
         self._timeout = timeout
         self._limit = contextlib.nullcontext() if timeout is None else env_errors.StepTimeout(env, timeout)
-        self._abandoned: set[int] = set()  # whose episode is abandoned, and not over
+        self._abandoned: set[int] = set()  # environments whose current episode is abandoned
         self._seed, self._episodes = seed, np.zeros(self.count, int)
         self._restart(seed)
 
@@ -68,7 +68,7 @@ class VectorStepper:
 
     @property
     def observations(self) -> Any:
-        """What was read where the environments are now; after a step that raised, those are new episodes' starts."""
+        """The current observations; after a step that raised, the first ones of new episodes."""
         if self._observations is None:
             self._restart()
         return self._observations
@@ -77,7 +77,7 @@ class VectorStepper:
         """Step with N ``actions`` as the vector environment takes them, in env units.
 
         Raises:
-            EnvironmentFault: an environment failed.
+            EnvironmentFault: if an environment failed.
         """
         self._observations = None  # should anything below raise, the episodes are lost
         stepped = ~self._ended
@@ -125,7 +125,7 @@ class VectorStepper:
             return call(function, *arguments, fault=self._as_fault, **options)
 
     def _as_fault(self, error: BaseException) -> EnvironmentFault:
-        """Return the fault that an exception of a call is, and end the vector's processes."""
+        """Convert an exception of a call to an EnvironmentFault, and end the vector's processes."""
         index, what = env_errors.describe_failure(self.env, error, self._timeout)
         env_errors.terminate_processes(self.env)
         return self._fault(what, index)
@@ -139,7 +139,7 @@ class VectorStepper:
             raise self._fault(f"infos of the vector's step cannot be read: {format_error(error)}", index) from None
 
     def _read(self, observations: Any) -> tuple[Any, set[int]]:
-        """Return what was read, and the environments whose observation could not be."""
+        """Return the observations read, and the environments whose observation is unreadable."""
         try:
             return self._reader.read_batch(observations), set()
         except UsageError as error:
@@ -152,7 +152,7 @@ class VectorStepper:
         return current, unreadable
 
     def _final_observations(self, ended: list[int], infos: dict[str, Any]) -> tuple[dict[int, Any], dict[int, str]]:
-        """Return the last observations of episodes that ended, by environment, and what is wrong with others."""
+        """Return the last observations of ended episodes, and the faults in reading others, both by environment."""
         final, faults = {}, {}
         for index in ended:
             if "final_obs" not in infos:
@@ -181,18 +181,18 @@ class VectorStepper:
         return faults
 
     def _dropped(self, stepped: np.ndarray, ended: set[int], unreadable: set[int], faults: dict[int, str]) -> list[int]:
-        """Return the environments whose step is no transition, and remember whose episode is abandoned.
+        """Return the environments whose transition is dropped, and update those whose episode is abandoned.
 
         Args:
-            stepped: who stepped at all, ``[N]``; the others have just begun an episode.
-            ended: whose episode ended.
-            unreadable: whose current observation could not be read.
-            faults: what else is wrong, by environment.
+            stepped: ``[N]``, which environments stepped; the others were only reset.
+            ended: environments whose episode ended.
+            unreadable: environments whose current observation could not be read.
+            faults: other faults, by environment.
         """
         for index in sorted(faults):
             self._fault_counter.record(self._fault(faults[index], index))
         rows = set(np.flatnonzero(stepped).tolist())
-        over = ended if self._same_step else set()  # whose current observation is of another episode already
+        over = ended if self._same_step else set()  # their current observation already belongs to the next episode
         dropped = rows & (self._abandoned | set(faults) | (unreadable - over))
         self._abandoned = (dropped - over) | unreadable
         return sorted(dropped)
@@ -212,10 +212,10 @@ class VectorStepper:
 
 
 def success_of(info: Mapping[str, Any]) -> bool | None:
-    """Return what an environment said of its episode that ended in ``info["is_success"]``, if anything.
+    """Return ``info["is_success"]`` of an ended episode; ``None`` if it is missing.
 
     Raises:
-        UsageError: it is not one number or flag.
+        UsageError: if it is not a single number or flag.
     """
     return None if (value := info.get("is_success")) is None else _as_success(value)
 
@@ -228,7 +228,7 @@ def _as_success(value: Any) -> bool:
 
 
 def _vector_success(infos: Mapping[str, Any], index: int, same_step: bool) -> bool | None:
-    """Return what environment ``index`` said of its episode that ended; in SAME_STEP mode that is in ``final_info``."""
+    """Return ``is_success`` of the ended episode of environment ``index``; SAME_STEP has it in ``final_info``."""
     if same_step:
         final: Any = infos.get("final_info", {})
         if not isinstance(final, dict):  # an info for each environment

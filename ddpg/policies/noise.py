@@ -12,21 +12,21 @@ from ddpg.interaction.validation import LARGEST, is_real, validate_int
 
 @runtime_checkable
 class Noise(Protocol):
-    """A source of exploration noise for N environments: what an object of one's own must be able to do.
+    """A source of exploration noise for N environments; the interface of custom noise.
 
-    It may also have ``state() -> dict[str, array]`` and ``restore(arrays)``, for what it remembers beyond an episode,
-    such as a scale that shrinks: checkpoints hold that, and a loaded agent gives it back before its first episode.
-    All else is forgotten there, so what an episode remembers is to be forgotten in ``reset``.
+    It may also have ``state() -> dict[str, array]`` and ``restore(arrays)``, for state that lasts beyond an episode,
+    such as a scale that shrinks: checkpoints hold it, and a loaded agent restores it before its first episode.
+    State of an episode is not saved, and must be cleared in ``reset``.
 
-    ``noise_scale``, ``noise_theta`` and ``noise_dt`` are not used then, but for ``predict(deterministic=False)``: that
-    belongs to no episode, and draws normal noise of ``noise_scale``.
+    Custom noise ignores ``noise_scale``, ``noise_theta`` and ``noise_dt``. Only ``predict(deterministic=False)``, which
+    belongs to no episode, still draws normal noise of ``noise_scale``.
     """
 
     def sample(self, rng: np.random.Generator) -> np.ndarray:
         """Return the next noise, ``[N, A]`` float32, in half-ranges."""
 
     def reset(self, index: int) -> None:
-        """Start afresh in environment ``index``: an episode began there."""
+        """Clear the noise of environment ``index``: an episode begins there."""
 
 
 class GaussianNoise:
@@ -77,11 +77,11 @@ class OrnsteinUhlenbeckNoise:
         self._x[index] = 0.0
 
 
-PARAMETER_NOISE = "parameter_noise"  # what noise on weights remembers is saved under this name, beside own noise's
+PARAMETER_NOISE = "parameter_noise"  # the name of parameter noise's state, saved beside that of custom noise
 
 
 class CustomNoise:
-    """An object of the user's own, held to the protocol.
+    """A user's own noise object, whose results are checked.
 
     Args:
         noise: see :class:`Noise`.
@@ -101,7 +101,7 @@ class CustomNoise:
         """Return the object's next noise, ``[N, A]``.
 
         Raises:
-            UsageError: another shape, or numbers that are not finite.
+            UsageError: if the shape is wrong or a number is not finite.
         """
         try:
             noise = np.asarray(self._noise.sample(rng), np.float32)
@@ -120,10 +120,10 @@ class CustomNoise:
         self._noise.reset(index)
 
     def state(self) -> dict[str, np.ndarray]:
-        """Return what the object wants to remember; nothing if it does not say.
+        """Return the object's state; empty if it has no method ``state``.
 
         Raises:
-            UsageError: a name that is taken.
+            UsageError: if the state uses the name of parameter noise.
         """
         arrays = {name: np.asarray(value) for name, value in getattr(self._noise, "state", dict)().items()}
         if PARAMETER_NOISE in arrays:
@@ -133,10 +133,10 @@ class CustomNoise:
         return arrays
 
     def restore(self, arrays: dict[str, np.ndarray]) -> None:
-        """Give it back to the object.
+        """Restore the object's state.
 
         Raises:
-            UsageError: the object takes nothing back.
+            UsageError: if the object has no method ``restore``.
         """
         if not callable(getattr(self._noise, "restore", None)):
             raise UsageError(
@@ -150,17 +150,17 @@ NOISES = ("gaussian", "ornstein_uhlenbeck")
 
 
 def make_noise(kind: str | Noise | Callable, scale: float, theta: float, dt: float, shape: tuple[int, int]) -> Noise:
-    """Return the noise that ``kind`` means for ``shape = (N environments, A dimensions)``.
+    """Make the noise of an option value, for ``shape = (N environments, A dimensions)``.
 
     Args:
-        kind: a name; an object with ``sample`` and ``reset``, of which every agent has a copy; or a function of the
+        kind: a name; an object with ``sample`` and ``reset``, which is copied for each agent; or a function of the
             shape that returns such an object.
-        scale: of the named ones, in half-ranges.
-        theta, dt: of Ornstein and Uhlenbeck's.
+        scale: the scale of named noise, in half-ranges.
+        theta, dt: of Ornstein-Uhlenbeck noise.
         shape: N, A.
 
     Raises:
-        UsageError: none of these, or a number out of its range.
+        UsageError: if ``kind`` is none of these, or a number is out of range.
     """
     if kind == "gaussian":
         return GaussianNoise(scale, shape)

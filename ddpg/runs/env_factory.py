@@ -43,7 +43,7 @@ def make_env(env_id: str, wrappers: Sequence[str] = (), **kwargs) -> gym.Env:
     if not module and name.startswith("ddpg_envs/"):
         module = "ddpg_envs"
     try:
-        with env_calls.own_directory(), env_calls.Kept():
+        with env_calls.own_directory(), env_calls.ProcessStateGuard():
             if module:
                 importlib.import_module(module)
             # Its checker only warns of what stepping refuses, in lines of its own.
