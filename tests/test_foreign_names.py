@@ -135,7 +135,7 @@ MISTAKES = [
     (BOX + "--act-noise 0.1", "--noise-scale"),
     (BOX + "--epochs 10", "--total-timesteps"),
     (BOX + "--discount 0.99", "--gamma"),
-    (BOX + "--weight-decay 1e-2", "--critic-l2"),
+    (BOX + "--critic-weight-decay 1e-2", "--critic-l2"),
     (BOX + "--layer-norm", "--norm"),
     (BOX + "--norm LayerNorm", "'layer'"),
     (BOX + "--critic-loss smooth_l1", "'huber'"),

@@ -1,4 +1,4 @@
-"""One options class per algorithm: the schema of a training run for Python, TOML files and flags."""
+"""The options of each algorithm, declared once: keyword arguments in Python, keys in TOML files, command-line flags."""
 
 import dataclasses
 import functools
@@ -23,14 +23,14 @@ _critics = functools.partial(option, group="critics")
 
 @dataclasses.dataclass(frozen=True)
 class TD3Options(Options):
-    """What TD3 adds to DDPG (Fujimoto et al. 2018): :mod:`ddpg.algorithms.td3`."""
+    """Options that TD3 adds to DDPG (Fujimoto et al. 2018): :mod:`ddpg.algorithms.td3`."""
 
-    n_critics: int = _critics(1, "critics, of whose targets the least value counts (TD3: 2)", at_most=32)
-    policy_delay: int = _target_option(1, "updates of the critics for one of the actor and of all targets (TD3: 2)")
+    n_critics: int = _critics(1, "number of critics; y takes the smallest of their targets (TD3: 2)", at_most=32)
+    policy_delay: int = _target_option(1, "critic updates per update of the actor and of all target networks (TD3: 2)")
     target_policy_noise: float = _target_option(
-        0.0, "deviation of the noise on the target's action, in half-ranges of the action box (TD3: 0.2)"
+        0.0, "standard deviation of the noise on the target action, in half-ranges of the action box (TD3: 0.2)"
     )
-    target_noise_clip: float = _target_option(0.5, "largest magnitude of that noise, in half-ranges")
+    target_noise_clip: float = _target_option(0.5, "clipping limit of that noise, in half-ranges")
 
     def __post_init__(self):
         super().__post_init__()
@@ -42,21 +42,21 @@ class TD3Options(Options):
 
 @dataclasses.dataclass(frozen=True)
 class CriticOptions(Options):
-    """What a critic is, apart from the actor: :mod:`ddpg.networks.critic` and its norm and decay."""
+    """Options of the critics alone: kind, normalisation and weight decay; see :mod:`ddpg.networks.critic`."""
 
     critic: str = _critics(
         "scalar", "categorical: Q as the mean of a distribution, learned by cross-entropy", ("scalar", "categorical")
     )
-    atoms: int = _critics(101, "categorical: values that the distribution is over", at_most=2**16)
-    v_min: float = _critics(-10.0, "categorical: least value of Q")
+    atoms: int = _critics(101, "categorical: number of values in the distribution's support", at_most=2**16)
+    v_min: float = _critics(-10.0, "categorical: smallest value of Q")
     v_max: float = _critics(10.0, "categorical: largest value of Q")
     target_spread: float = _critics(
         0.0, "categorical: standard deviation of the target, in distances between values (HL-Gauss: 0.75); 0: two-hot"
     )
     critic_norm: str | None = _critics(
-        "same", "normalisation of the critics' hidden layers: the same as norm's, or another", ("same", *NORMS)
+        "same", "normalisation of the critics' hidden layers; same: as norm", ("same", *NORMS)
     )
-    critic_l2: float = _critics(0.0, "decay of the critics' weights, as an L2 term of their loss (the paper's: 1e-2)")
+    critic_l2: float = _critics(0.0, "L2 penalty on the critics' weights, added to their loss (DDPG's paper: 1e-2)")
 
     def __post_init__(self):
         super().__post_init__()
@@ -69,7 +69,7 @@ class CriticOptions(Options):
 if TYPE_CHECKING:
     from ddpg.gradients.bounding import Bounding
 else:
-    Bounding = tuple  # what it is; its module would import TensorFlow
+    Bounding = tuple  # its base class; importing its module would import TensorFlow
 
 
 _TD_TARGETS = ("stop_gradient", "placeholder", "output_delta", "residual_gradient")
@@ -91,99 +91,112 @@ _networks, _learning, _targets, _replay, _exploration, _gradients, _running = (
 @document_options
 @dataclasses.dataclass(frozen=True)
 class AgentConfig(Options):
-    """What DDPG and DQN have in common.
+    """Options of both DDPG and DQN.
 
     Every field is a flag of ``ddpg train`` (``--batch-size 64``) and a key of a TOML file
-    (``batch_size = 64``). Fields that take a name also take a callable of one's own, in Python.
+    (``batch_size = 64``). In Python, most fields that take a name also take a callable.
 
     Raises:
-        UsageError: a value of the wrong type or outside its range.
+        UsageError: if a value has the wrong type or is outside its range.
     """
 
     hidden: tuple[int, ...] = _networks((256, 256), "units of the hidden layers", max_items=64)
     activation: str | Callable = _networks("relu", "activation of the hidden layers", ACTIVATIONS)
     norm: str | None = _networks(
         None,
-        "normalisation of the hidden layers; renorm: CrossQ's; renorm_soft: that, of inputs only the large scaled",
+        "normalisation of the hidden layers; renorm: CrossQ's batch renormalisation; renorm_soft: the same, but "
+        "only large inputs are scaled",
         NORMS,
     )
     block: str = _networks(
         "plain",
-        "residual: SimBa's blocks, whose width hidden tells, and again for every block",
+        "residual: SimBa's residual blocks, one per entry of hidden, which sets the width",
         ("plain", "residual"),
     )
     output_init: str = _networks(
-        "small", "how output layers begin; small: U(±3e-3), DDPG's paper; fan_in: as hidden layers do", OUTPUT_INITS
+        "small",
+        "initialisation of output layers; small: U(±3e-3), as in DDPG's paper; fan_in: as hidden layers",
+        OUTPUT_INITS,
     )
     gamma: float | None = _learning(
-        0.99, "discount factor; none: 1 - 5/T within [0.95, 0.995], T the environment's longest episode"
+        0.99, "discount factor; none: 1 - 5/T clipped to [0.95, 0.995], where T is the environment's time limit"
     )
-    tau: float = _targets(0.005, "step of the target networks, in (0, 1]")
+    tau: float = _targets(0.005, "step size of the target networks' moving average, in (0, 1]")
     learning_rate_schedule: str | Callable = _learning(
         "constant",
-        "of the step sizes; linear: down to 0 at the end of learning; cooldown: the same within its last fifth",
+        "learning rates over a run; linear: down to 0 at the end; cooldown: the same within the last fifth",
         [*SCHEDULES],
     )
     batch_size: int = _learning(256, "transitions in a minibatch", at_most=2**20)
-    buffer_size: int = _replay(1_000_000, "transitions the replay memory holds")
-    learning_starts: int = _learning(1_000, "steps of uniform random actions before learning")
+    buffer_size: int = _replay(1_000_000, "capacity of the replay buffer, in transitions")
+    learning_starts: int = _learning(1_000, "steps with uniformly random actions before the first update")
     updates_per_step: float = _learning(1.0, "gradient updates per environment step")
-    updates_per_call: int = _running(32, "gradient updates fused into one compiled call", at_most=2**16)
-    overlap: bool = _running(False, "make updates while the environments step, from what was stored before that step")
+    updates_per_call: int = _running(32, "gradient updates per compiled call", at_most=2**16)
+    overlap: bool = _running(False, "run updates while the environments step, on transitions stored before that step")
     exploration_steps: int = _exploration(
-        10_000, "environment steps from the initial to the final share of random actions"
+        10_000, "environment steps over which the share of random actions falls from initial to final"
     )
-    td_target: str | Callable = _gradients("stop_gradient", "how the target becomes a number", _TD_TARGETS)
-    clip_delta: float | None = _gradients(None, "output_delta: largest magnitude of target minus prediction, or none")
-    rescale_rewards: bool = _learning(False, "divide rewards by the largest one seen (at least 1), as DQN 3.0")
+    td_target: str | Callable = _gradients(
+        "stop_gradient", "how the target is kept out of the critic's gradient", _TD_TARGETS
+    )
+    clip_delta: float | None = _gradients(None, "output_delta: clip target minus prediction to this magnitude, or none")
+    rescale_rewards: bool = _learning(False, "divide rewards by the largest one seen (at least 1), as DQN 3.0 does")
     target: str = _targets(
         "ema",
-        "networks of y; ema: their moving averages; online: themselves, as they are; none: CrossQ's joint pass",
+        "networks that compute y; ema: moving averages; online: the networks themselves; none: CrossQ's joint pass",
         ("ema", "online", "none"),
     )
-    critic_loss: str | Callable = _learning("mse", "of the critic or Q-network; huber: threshold 1", ("mse", "huber"))
-    optimizer: str | Callable = _learning(
-        "adam", "of every network; momentum: 0.9", ("adam", "rmsprop", "sgd", "momentum")
+    critic_loss: str | Callable = _learning(
+        "mse", "loss of the critic or Q-network; huber: threshold 1", ("mse", "huber")
     )
-    adam_beta1: float = _learning(0.9, "adam: decay of its first moment, in [0, 1)")
+    optimizer: str | Callable = _learning(
+        "adam", "optimizer of every network; momentum: 0.9", ("adam", "rmsprop", "sgd", "momentum")
+    )
+    adam_beta1: float = _learning(0.9, "adam: decay rate of the first moment, in [0, 1)")
     weight_decay: float = _learning(0.0, "adam: decoupled decay of the layers' weights in every step (AdamW); 0: none")
-    max_gradient_norm: float | None = _learning(None, "largest norm of each network's gradients in a step, or none")
+    max_gradient_norm: float | None = _learning(
+        None, "clip the global norm of each network's gradient to this, or none"
+    )
     jit: bool = _running(True, "compile the updates")
     compiler: str = _running(
         "auto",
-        "of compiled updates; native: our own, on a CPU; auto: native where it can translate them, else xla",
+        "which compiler; native: our own, for CPUs; auto: native where it supports the update, else xla",
         ("auto", "native", "xla"),
     )
     threads: int | None = _running(
-        None, "that share a native update; none: by its size, at most as many as there are cores for this process"
+        None, "threads of a native update; none: by its size, at most the cores available to this process"
     )
     n_steps: int = _targets(
-        1, "rewards in a return before the target bootstraps; fewer where the episode ends sooner", at_most=1000
+        1, "rewards in a return before the target bootstraps; fewer where the episode ends earlier", at_most=1000
     )
     prioritised: str | None = _replay(
-        None, "draw transitions by TD error; lap: brings the Huber loss; none: uniformly", KINDS
+        None, "sample transitions by TD error; lap: with the Huber loss; none: uniformly", KINDS
     )
     priority_exponent: float | None = _replay(
-        None, "exponent of the priorities, 0: uniform; none: 0.6 of proportional, 0.4 of lap"
+        None, "exponent of the priorities; 0: uniform; none: 0.6 for proportional, 0.4 for lap"
     )
     priority_correction: float = _replay(
         0.4, "proportional: exponent of the importance weights at the start, in [0, 1]"
     )
     priority_correction_steps: int = _replay(100_000, "proportional: environment steps until that exponent is 1")
-    hindsight: int = _replay(0, "goal environments: real transitions' copies with goals reached later", at_most=1000)
-    normalize_observations: bool = _learning(False, "learn and act on observations of running mean 0 and deviation 1")
+    hindsight: int = _replay(
+        0, "goal environments: copies of each transition with goals that were reached later", at_most=1000
+    )
+    normalize_observations: bool = _learning(
+        False, "normalise observations by their running mean and standard deviation"
+    )
     normalize_rewards: bool = _learning(False, "divide rewards by the running scale of the discounted return")
     on_bad_transition: str = _running(
-        "raise", "where an environment returns NaN or the like; drop: abandon the episode", ("raise", "drop")
+        "raise", "if an environment returns NaN or another invalid value; drop: abandon the episode", ("raise", "drop")
     )
     step_timeout: float | None = _running(
-        None, "seconds for a step of a vector whose environments are processes of their own, or none"
+        None, "time limit, in seconds, of a step of environments in other processes, or none"
     )
 
     def __post_init__(self):
         super().__post_init__()
         self._check(bool(self.hidden) and min(self.hidden) >= 1, "hidden", "layers of at least 1 unit")
-        self._check_shares("gamma")
+        self._check_fractions("gamma")
         self._check(0 < self.tau <= 1, "tau", "in (0, 1]")
         self._check_positive("updates_per_step", "step_timeout", "max_gradient_norm", "clip_delta")
         self._check(self.updates_per_step <= 10_000, "updates_per_step", "at most 10000")
@@ -210,23 +223,23 @@ class AgentConfig(Options):
         self._check(self.n_steps >= 1, "n_steps", "at least 1")
         exponent = self.priority_exponent
         self._check(exponent is None or 0 <= exponent < math.inf, "priority_exponent", "a finite number >= 0, or none")
-        self._check_shares("priority_correction")
+        self._check_fractions("priority_correction")
         self._check(self.priority_correction_steps >= 1, "priority_correction_steps", "at least 1")
         if exponent is not None and self.prioritised is None:
             raise UsageError(f"priority_exponent={exponent} needs priorities; set prioritised to one of {KINDS}")
         if self.prioritised == "lap" and self.critic_loss != "mse":
             raise UsageError(
-                f"prioritised='lap' brings the Huber loss; leave critic_loss={self.critic_loss!r} at 'mse'"
+                f"prioritised='lap' includes the Huber loss; leave critic_loss={self.critic_loss!r} at 'mse'"
             )
         if self.prioritised == "lap" and self.clip_delta is not None:
             raise UsageError(
-                f"clip_delta={self.clip_delta} would clip again what prioritised='lap' clips by its Huber loss, with "
-                "threshold 1; set one of the two"
+                f"clip_delta={self.clip_delta} would clip a second time: prioritised='lap' includes the Huber loss "
+                "with threshold 1; set one of the two"
             )
         self._check(self.hindsight >= 0, "hindsight", "at least 0")
         if self.hindsight and (self.n_steps > 1 or self.prioritised is not None):
             raise UsageError(
-                f"hindsight={self.hindsight} relabels single steps that are drawn uniformly; set n_steps=1 and "
+                f"hindsight={self.hindsight} relabels single steps that are sampled uniformly; set n_steps=1 and "
                 "prioritised=None beside it"
             )
         if self.normalize_rewards and self.rescale_rewards:
@@ -237,10 +250,10 @@ class AgentConfig(Options):
         """γ as a number.
 
         Raises:
-            UsageError: it is to be taken from an environment, and no agent has done so.
+            UsageError: if ``gamma`` is None and no agent has derived it from an environment yet.
         """
         if self.gamma is None:
-            raise UsageError("gamma=none is taken from an agent's environment; without one, give it a number")
+            raise UsageError("gamma=none is derived from an agent's environment; without one, set a number")
         return self.gamma
 
 
@@ -249,40 +262,40 @@ class AgentConfig(Options):
 class DDPGConfig(TD3Options, CriticOptions, AgentConfig):
     """Options of :class:`ddpg.DDPG`. Actions, their noise and their gradients are in units of [-1, 1].
 
-    ``noise`` also takes an object, or a function that makes one: see
+    ``noise`` also takes an object, or a function that returns one: see
     :class:`ddpg.policies.noise.Noise`.
     """
 
-    action_layer: int = _networks(0, "hidden layer where the action enters the critic; 1 is the paper's")
+    action_layer: int = _networks(0, "hidden layer of the critic that the action enters; DDPG's paper: 1")
     pre_activation_penalty: float = _gradients(
-        0.0, "squashing: times the mean square of what tanh squashes, added to the actor's loss (MR.Q's: 1e-5)"
+        0.0, "squashing: weight of the mean square of the inputs of tanh in the actor's loss (MR.Q: 1e-5)"
     )
-    actor_learning_rate: float = _learning(1e-3, "step size of the actor's optimiser")
-    critic_learning_rate: float = _learning(1e-3, "step size of the critic's optimiser")
+    actor_learning_rate: float = _learning(1e-3, "learning rate of the actor")
+    critic_learning_rate: float = _learning(1e-3, "learning rate of the critics")
     actor_learning_rate_schedule: str | Callable | None = _learning(
-        None, "of the actor's alone; none: as both's", [*SCHEDULES]
+        None, "schedule of the actor's rate; none: learning_rate_schedule", [*SCHEDULES]
     )
     critic_learning_rate_schedule: str | Callable | None = _learning(
-        None, "of the critics' alone; none: as both's", [*SCHEDULES]
+        None, "schedule of the critics' rate; none: learning_rate_schedule", [*SCHEDULES]
     )
     noise: str | Noise | Callable = _exploration("gaussian", "exploration noise", NOISES)
-    noise_scale: float = _exploration(0.1, "its scale, in half-ranges of the action box")
+    noise_scale: float = _exploration(0.1, "scale of the noise, in half-ranges of the action box")
     noise_schedule: str = _exploration(
         "constant", "linear: from noise_scale to noise_final in exploration_steps", ("constant", "linear")
     )
-    noise_final: float = _exploration(0.0, "linear schedule: scale of the noise in the end")
+    noise_final: float = _exploration(0.0, "linear schedule: final scale of the noise")
     noise_theta: float = _exploration(0.15, "Ornstein-Uhlenbeck: pull towards 0 per unit of time")
     noise_dt: float = _exploration(1.0, "Ornstein-Uhlenbeck: time per step")
     parameter_noise: float = _exploration(
         0.0,
-        "noise on the actor's weights, so large that actions move by this many half-ranges of their box (root mean "
-        "square); 0: none. Beside it noise_scale=0 leaves out the noise on actions",
+        "noise on the actor's weights, scaled so that actions change by this many half-ranges of their box (root mean "
+        "square); 0: none. With noise_scale=0 actions have no noise of their own",
     )
     exploration_initial: float | None = _exploration(
-        None, "share of uniform random actions at the start; none: 1 where actions are parameterised, else 0"
+        None, "initial share of uniformly random actions; none: 1 if actions are parameterised, else 0"
     )
     exploration_final: float | None = _exploration(
-        None, "share of uniform random actions in the end; none: 0.1 where actions are parameterised, else 0"
+        None, "final share of uniformly random actions; none: 0.1 if actions are parameterised, else 0"
     )
     bounding: str | Bounding = _gradients(
         "squashing", "how actions stay within their box", ("squashing", "inverting", "zeroing")
@@ -290,7 +303,9 @@ class DDPGConfig(TD3Options, CriticOptions, AgentConfig):
     policy_gradient: str | Callable = _gradients(
         "chain_rule", "how the actor's gradient is formed", ("chain_rule", "direct", "surrogate")
     )
-    action_gradient_clip: float | None = _gradients(None, "largest norm of each sample's action gradient, or none")
+    action_gradient_clip: float | None = _gradients(
+        None, "clip the norm of each sample's action gradient to this, or none"
+    )
 
     @property
     def norm_of_critics(self) -> str | None:
@@ -302,7 +317,7 @@ class DDPGConfig(TD3Options, CriticOptions, AgentConfig):
         self._check_positive("actor_learning_rate", "critic_learning_rate", "action_gradient_clip")
         if self.target == "none" and self.norm_of_critics not in RENORMS:
             raise UsageError(
-                "target='none' stands on batch renormalisation of the critics, which sees (s, a) and (s', a') at once; "
+                "target='none' needs batch renormalisation of the critics, which sees (s, a) and (s', a') at once; "
                 "set critic_norm='renorm' or 'renorm_soft' with it, or target='online'"
             )
         if self.target == "none" and self.td_target == "residual_gradient":
@@ -325,7 +340,7 @@ class DDPGConfig(TD3Options, CriticOptions, AgentConfig):
         if self.noise_schedule == "linear" and self.noise_scale == 0:
             raise UsageError("noise_schedule='linear' lowers a noise_scale > 0, got 0; set one of the two")
         self._check_positive("noise_dt")
-        self._check_shares("exploration_initial", "exploration_final")
+        self._check_fractions("exploration_initial", "exploration_final")
 
 
 @document_options
@@ -333,25 +348,31 @@ class DDPGConfig(TD3Options, CriticOptions, AgentConfig):
 class DQNConfig(AgentConfig):
     """Options of :class:`ddpg.DQN`."""
 
-    learning_rate: float = _learning(1e-3, "step size of the Q-network's optimiser")
-    double_q: bool = _targets(False, "choose the next action online, value it with the target (van Hasselt 2016)")
-    target_update_interval: int = _targets(0, "updates between hard copies of the target; 0: EMA with tau")
-    exploration_initial: float = _exploration(1.0, "share of random actions at the start")
-    exploration_final: float = _exploration(0.05, "share of random actions in the end")
-    network: str = _networks("mlp", "conv: for images", ("mlp", "conv"))
+    learning_rate: float = _learning(1e-3, "learning rate of the Q-network")
+    double_q: bool = _targets(
+        False, "the online network chooses the next action, the target network values it (van Hasselt 2016)"
+    )
+    target_update_interval: int = _targets(
+        0, "updates between hard copies to the target network; 0: moving average with tau"
+    )
+    exploration_initial: float = _exploration(1.0, "initial share of random actions")
+    exploration_final: float = _exploration(0.05, "final share of random actions")
+    network: str = _networks("mlp", "kind of Q-network; conv: for images", ("mlp", "conv"))
 
     def __post_init__(self):
         super().__post_init__()
         self._check_positive("learning_rate")
         self._check(self.target_update_interval >= 0, "target_update_interval", "at least 0")
         if self.target == "none":
-            raise UsageError("target='none' joins the critic's (s, a) and (s', a'), and DQN has no such; set 'online'")
+            raise UsageError(
+                "target='none' passes (s, a) and (s', a') through the critic at once, which DQN cannot; set 'online'"
+            )
         if self.target == "online" and self.target_update_interval:
             raise UsageError(
                 f"target_update_interval={self.target_update_interval} copies into a target network, and "
                 "target='online' has none; set one of the two"
             )
-        self._check_shares("exploration_initial", "exploration_final")
+        self._check_fractions("exploration_initial", "exploration_final")
 
 
 CONFIGS: dict[str, type[AgentConfig]] = {"DDPG": DDPGConfig, "DQN": DQNConfig}

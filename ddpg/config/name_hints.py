@@ -1,4 +1,4 @@
-"""Names that users bring from Stable-Baselines3 and other packages, and what to write here instead."""
+"""Names of options and commands in Stable-Baselines3 and other packages, and what to write here instead."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -8,7 +8,7 @@ from ddpg.errors import UsageError, did_you_mean
 
 POLICIES = ("MlpPolicy", "CnnPolicy", "MultiInputPolicy")
 
-# Of constructors and options. A name that is an option of the class at hand is never looked up here.
+# Arguments of constructors, and options. Names that are options of the class in question are not looked up here.
 OPTIONS = {
     "policy": "there are no names of policies; hidden=(256, 256) are the layers, network='conv' DQN's for images",
     "policy_kwargs": "use hidden=(256, 256), activation='relu' and optimizer='adam'; networks of your own are "
@@ -251,7 +251,7 @@ _ADVICE: dict[str, str] = {
 }
 ADVICE = {name: text for text, names in _ADVICE.items() for name in names.split()} | _LEARNING_RATE
 
-# In TOML files: what is set elsewhere.
+# Keys of TOML files that are set elsewhere.
 FILES = {
     "seed": "write --seed 3 on the command line; in a study, seeds = [3] (or seeds = 3: seeds 0, 1 and 2)",
     "env": "write the environment on the command line; in a study, environments = ['Pendulum-v1']",
@@ -304,7 +304,7 @@ _VALUE = {name: here for here, names in _VALUES.items() for name in names.split(
 
 
 def renamed(name: str, known: Iterable[str]) -> str | None:
-    """Return which of the ``known`` names is called ``name`` elsewhere, or ``None``.
+    """Return the one of the ``known`` names that other packages call ``name``, or ``None``.
 
     >>> renamed("n_timesteps", ["seed", "total_timesteps"])
     'total_timesteps'
@@ -315,7 +315,7 @@ def renamed(name: str, known: Iterable[str]) -> str | None:
 
 
 def value_here(value: object, choices: Iterable[str]) -> str | None:
-    """Return which of the ``choices`` is called ``value`` elsewhere (``nn.ReLU``, ``OrnsteinUhlenbeckActionNoise``)."""
+    """Return the choice that other packages call ``value`` (``nn.ReLU``, ``OrnsteinUhlenbeckActionNoise``)."""
     choices = {*choices}
     name = re.sub(r"[^a-z0-9_]", "", str(value).rpartition(".")[2].lower().replace("-", "_"))
     return name if name in choices else _VALUE[name] if _VALUE.get(name) in choices else None

@@ -1,4 +1,4 @@
-"""The schema of options: a frozen dataclass whose values are checked, and read from JSON, TOML and flags."""
+"""The base of all options: a frozen dataclass that checks its values, whether they come from Python, TOML or flags."""
 
 import dataclasses
 import functools
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 _Class = TypeVar("_Class", bound=type)
 
 
-# ddpg.interaction.validation has them, too, but needs NumPy, which ``ddpg --help`` does without.
+# ddpg.interaction.validation has the same limits, but imports NumPy, which ``ddpg --help`` does not wait for.
 LARGEST, LARGEST_INT = 3.4028234663852886e38, 2**63 - 1
-_MOST_ITEMS = 10_000  # of a list: seeds, layers, names
+_MOST_ITEMS = 10_000  # in a list of seeds, layers or names
 
 
 def option(
@@ -39,24 +39,24 @@ def option(
     max_items: int = _MOST_ITEMS,
     **flag: Any,
 ) -> Any:
-    """Return a field with a default and the text that explains it.
+    """Return a dataclass field with a default and the text that explains it.
 
     Args:
-        default: ``dataclasses.MISSING`` where one must be given.
-        text: for ``--help`` and the class's docstring.
-        choices: the names it takes, if it takes names; what it is checked by, too.
-        group: what it is about, a heading in ``--help``.
-        at_most: the largest whole number that it takes, of a list in each place: above it, something would be built of
-            a size that no sensible use comes near.
+        default: ``dataclasses.MISSING`` for a required option.
+        text: the explanation in ``--help`` and in the class's docstring.
+        choices: the names that the option accepts, if it accepts names.
+        group: the heading in ``--help`` under which it is listed.
+        at_most: the largest integer that it accepts, also as an item of a list: far above any sensible use, so that a
+            typing error does not allocate all memory.
         max_items: the largest length of a list.
-        flag: how it looks on a command line: ``metavar``, ``aliases``, ``positional``.
+        flag: its form on a command line: ``metavar``, ``aliases``, ``positional``.
     """
     about = {"help": text, "choices": choices, "group": group, "at_most": at_most, "max_items": max_items, **flag}
     return dataclasses.field(default=default, metadata=about)
 
 
 def document_options(config: _Class) -> _Class:
-    """Write a class's options, with their defaults, into its docstring: a decorator above ``dataclass``."""
+    """Add the options, their choices and defaults to a class's docstring: a decorator above ``dataclass``."""
     lines = [inspect.getdoc(config) or "", "", "Attributes:"]
     for field in dataclasses.fields(config):
         default = "" if field.default is dataclasses.MISSING else f" Default: ``{field.default!r}``."
@@ -69,14 +69,14 @@ def document_options(config: _Class) -> _Class:
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """A dataclass whose fields are options: numbers, names, or values of one's own where names are.
+    """A dataclass whose fields are options: numbers, lists, and names (or instead of some names the user's object).
 
     Raises:
-        UsageError: a value of the wrong type, or none of its choices; subclasses check the range.
+        UsageError: if a value has the wrong type or is none of the choices; subclasses check ranges.
     """
 
     def __new__(cls, *values: Any, **options: Any) -> "Self":
-        """Refuse unknown names in one line, before the dataclass's own constructor would."""
+        """Refuse unknown names in one line, before the dataclass's constructor raises a TypeError."""
         check_known(cls, options, cls.__name__)
         return super().__new__(cls)
 
@@ -105,7 +105,7 @@ class Options:
             value, optional = getattr(self, name), field_type(type(self), name)[2]
             self._check(value is None or 0 < value < math.inf, name, f"a finite number > 0{', or none' * optional}")
 
-    def _check_shares(self, *names: str) -> None:
+    def _check_fractions(self, *names: str) -> None:
         for name in names:
             value = getattr(self, name)
             self._check(value is None or 0 <= value <= 1, name, "in [0, 1]")
@@ -125,22 +125,22 @@ class Options:
         """Return a copy with some fields changed.
 
         Raises:
-            UsageError: an unknown field, or a bad value.
+            UsageError: if a field is unknown or a value is invalid.
         """
         check_known(type(self), changes, type(self).__name__)
         return dataclasses.replace(self, **changes)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the fields as JSON values; a callable as ``{"custom": its name}``."""
+        """Return the fields as JSON values; a callable becomes ``{"custom": its name}``."""
         values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         return {name: _jsonable(value) for name, value in values.items()}
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> "Self":
-        """Return the config of :meth:`to_json`.
+        """Return the options that :meth:`to_json` wrote.
 
         Raises:
-            UsageError: an unknown field, a bad value, or a callable, which no file can hold.
+            UsageError: if a field is unknown, a value is invalid, or it was a callable, which no file can hold.
         """
         if not isinstance(values, Mapping):
             raise UsageError(f"values={brief(values)} must be a dict of options by name")
@@ -160,7 +160,7 @@ def _hints(config: type) -> dict[str, Any]:
 
 
 def field_type(config: type, name: str) -> tuple[type, bool, bool]:
-    """Return a field's scalar type, whether it is a tuple of them, and whether it may be None."""
+    """Return a field's scalar type, whether it holds a tuple of these, and whether it may be None."""
     hint = _hints(config)[name]
     optional = False
     if isinstance(hint, types.UnionType):
@@ -173,15 +173,17 @@ def field_type(config: type, name: str) -> tuple[type, bool, bool]:
 
 
 def non_string_types(config: type, name: str) -> tuple[type, ...]:
-    """Return of which types a field that takes a name takes something of one's own, too."""
+    """Return the non-string types that a choice field also accepts."""
     return tuple({*typing.get_args(_hints(config)[name])} - {str, type(None), ...})
 
 
 def coerce(config: type, name: str, value: Any) -> Any:
-    """Return ``value`` in the type of a field.
+    """Return ``value`` converted to the type of a field, if that loses nothing: 1 becomes 1.0, 64.0 becomes 64.
+
+    msgspec is not used here: it knows neither NumPy's numbers, arrays and ranges nor unions with callables.
 
     Raises:
-        UsageError: it is of another type.
+        UsageError: if it has another type.
     """
     kind, many, optional = field_type(config, name)
     if value is None and optional:
@@ -191,7 +193,7 @@ def coerce(config: type, name: str, value: Any) -> Any:
         and not many
         and (isinstance(value, str) or (not isinstance(value, (int, float)) and value is not None))
     ):
-        return value  # a name, or a value of one's own: whoever uses it checks it
+        return value  # a name, or the user's object: checked where it is used
     try:
         if many:
             return _items(kind, value, _max_items(config, name))
@@ -199,17 +201,17 @@ def coerce(config: type, name: str, value: Any) -> Any:
             return value
         if kind in (int, float):
             return _number(kind, value)
-    except (TypeError, ValueError, OverflowError):  # the last of infinity as an int
+    except (TypeError, ValueError, OverflowError):  # OverflowError: infinity as an int
         pass
     described = f"a list of {kind.__name__}, at most {_max_items(config, name)}" if many else kind.__name__
-    hint = _listed(name, value) if many else ""
+    hint = _list_hint(name, value) if many else ""
     raise UsageError(f"{name}={brief(value)} must be {described}{' or none' if optional else ''}{hint}")
 
 
-def _listed(name: str, value: Any) -> str:
-    """Return how a list of whole numbers is written on a command line, where ``64,64`` or ``[64, 64]`` was."""
+def _list_hint(name: str, value: Any) -> str:
+    """Return how to write a list of integers, for a user who wrote ``64,64`` or ``[64, 64]`` on the command line."""
     parts = value if isinstance(value, (tuple, list)) else (value,)
-    text = " ".join(map(brief, parts[:100]))
+    text = " ".join(brief(part, quotes=False) for part in parts[:100])
     numbers = re.findall(r"\d+", text)
     if not numbers or re.sub(r"[\d\s,;x()\[\]-]", "", text):
         return ""
@@ -228,7 +230,7 @@ def _max_items(config: type, name: str) -> int:
 
 
 def _items(kind: type, values: Any, at_most: int) -> tuple[Any, ...]:
-    """Return the items of a list, or whatever else has an order, in their type; one more is never asked for."""
+    """Return the items of an ordered iterable in their type, reading at most one more than allowed."""
     if isinstance(values, (str, bytes, bytearray, set, frozenset, Mapping)):
         raise TypeError
     given = itertools.islice(values, at_most + 1)
@@ -239,19 +241,19 @@ def _items(kind: type, values: Any, at_most: int) -> tuple[Any, ...]:
 
 
 def check_known(config: type, values: Iterable[str], where: str, hints: Mapping[str, str] = OPTIONS) -> None:
-    """Refuse names that are no fields of a class of options.
+    """Refuse names that are no fields of an options class.
 
     Raises:
-        UsageError: there is one; ``where`` says who has no such field.
+        UsageError: if there is one; ``where`` names the class or file in the message.
     """
     check_names([field.name for field in dataclasses.fields(config)], values, where, hints)
 
 
 def check_names(names: Sequence[str], values: Iterable[str], where: str, hints: Mapping[str, str] = OPTIONS) -> None:
-    """Refuse ``values`` that are none of ``names``, the fields of ``where``; ``hints`` say what to do of some.
+    """Refuse any of ``values`` that is not in ``names``, the fields of ``where``; ``hints`` advise on some.
 
     Raises:
-        UsageError: there is one; it, ``where`` and what may have been meant are said.
+        UsageError: if there is one; the message names it and ``where``, and suggests what may have been meant.
     """
     for name in values:
         if name not in names:
@@ -264,18 +266,18 @@ def check_names(names: Sequence[str], values: Iterable[str], where: str, hints: 
 def from_toml(
     config: type, values: Mapping[str, Any], where: str, hints: Mapping[str, str] = OPTIONS | FILES
 ) -> dict[str, Any]:
-    """Return what a TOML file says of the fields of a class of options, in their types.
+    """Return the values of a TOML file converted to the types of an options class.
 
-    TOML has no value for nothing: where a field may be none, the word ``"none"`` is that, as at the command line.
+    TOML has no null: where a field may be None, the string ``"none"`` means that, as on the command line.
 
     Args:
-        config: the class.
-        values: what the file says.
-        where: who has these fields, for messages.
-        hints: what to do of some names that are no fields.
+        config: the options class.
+        values: the parsed file.
+        where: what has these fields, for messages.
+        hints: advice on names that are no fields.
 
     Raises:
-        UsageError: an unknown field, or a value of another type.
+        UsageError: if a field is unknown or a value has another type.
     """
     check_known(config, values, where, hints)
     found = {}
@@ -293,6 +295,6 @@ def _jsonable(value: Any) -> Any:
 
 
 def as_toml(values: Mapping[str, Any]) -> str:
-    """Return fields as JSON values in TOML, as :func:`from_toml` reads it."""
+    """Return JSON values as lines of TOML that :func:`from_toml` reads."""
     texts = {name: json.dumps("none" if value is None else value, ensure_ascii=False) for name, value in values.items()}
     return "".join(f"{name} = {text}\n" for name, text in texts.items())

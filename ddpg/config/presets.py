@@ -1,4 +1,4 @@
-"""Presets, the options that work for an environment, and recipes, named sets of options with their sources."""
+"""Presets (options that work well in an environment) and recipes (named sets of options, with their sources)."""
 
 import dataclasses
 import functools
@@ -17,30 +17,30 @@ RECIPES = tuple(sorted(path.stem for path in _FOLDER.glob("*.toml")))
 
 
 def read_recipe(name: str, beside: str | Path = ".") -> dict[str, Any]:
-    """Return what a recipe says; it stands in the place of an environment's preset.
+    """Return the options of a recipe, which replaces an environment's preset.
 
     Args:
         name: one of :data:`RECIPES`, or the path of a TOML file, ending in ``.toml``.
         beside: the folder that a relative path starts from.
 
     Raises:
-        UsageError: no such recipe or file.
+        UsageError: if there is no such recipe or file.
     """
     if name in RECIPES:
         return read_toml(_FOLDER / f"{name}.toml")
     if name.endswith(".toml"):
         return read_toml(Path(beside) / name)
     raise UsageError(
-        f"recipe {name!r} is not one of {', '.join(RECIPES)}{did_you_mean(name, RECIPES)}; a file of your own is named "
-        "by its path, ending in .toml"
+        f"recipe {name!r} is not one of {', '.join(RECIPES)}{did_you_mean(name, RECIPES)}; for a file of your own, "
+        "give its path, ending in .toml"
     )
 
 
 def recipe_options(name: str, kind: type[AgentConfig], env_id: str) -> dict[str, Any]:
-    """Return the options of a recipe for an environment whose algorithm has options of class ``kind``.
+    """Return the options of a recipe, checked against ``kind``, the options class of the environment's algorithm.
 
     Raises:
-        UsageError: no such recipe, or one of another algorithm's options.
+        UsageError: if there is no such recipe, or it has options of another algorithm.
     """
     return from_toml(
         kind, read_recipe(name), f"recipe {brief(name)} in {env_id}: {kind.__name__}", hints_for(kind, env_id)
@@ -48,10 +48,10 @@ def recipe_options(name: str, kind: type[AgentConfig], env_id: str) -> dict[str,
 
 
 def hints_for(kind: type[AgentConfig], env_id: str) -> dict[str, str]:
-    """Return, by name, what to do of options that ``kind`` does not have: another algorithm's, and other packages'.
+    """Return advice, by name, on options that ``kind`` does not have: those of another algorithm or another package.
 
     Args:
-        kind: the options of the algorithm that trains in the environment.
+        kind: the options class of the algorithm that trains in the environment.
         env_id: the environment, for the message.
     """
     algorithms = {config: algorithm for algorithm, config in CONFIGS.items()}
@@ -67,19 +67,19 @@ def hints_for(kind: type[AgentConfig], env_id: str) -> dict[str, str]:
     return others | OPTIONS | FILES
 
 
-RANDOM_SHARE = 0.1  # of a shorter run than usual: what may be random at first
+RANDOM_SHARE = 0.1  # the largest share of random steps in a run shorter than usual
 
 _Config = TypeVar("_Config", bound=AgentConfig)
 
 
 @dataclasses.dataclass(frozen=True)
 class Preset:
-    """How long to train in an environment, and how.
+    """How long, and with which options, to train in an environment.
 
     Attributes:
         total_timesteps: environment steps.
-        changes: options that differ from the recipe's, or where there is none from the defaults.
-        recipe: of :mod:`ddpg.config.presets`; ``None``: the defaults.
+        changes: options that differ from the recipe, or from the defaults if there is none.
+        recipe: one of :data:`RECIPES`; ``None``: the defaults.
     """
 
     total_timesteps: int
@@ -88,19 +88,19 @@ class Preset:
 
     @functools.cached_property
     def options(self) -> dict[str, Any]:
-        """What differs from the defaults."""
+        """The options that differ from the defaults."""
         if self.recipe is None:
             return self.changes
         return from_toml(DDPGConfig, read_recipe(self.recipe), f"recipe {self.recipe!r}") | self.changes
 
     def options_for(self, kind: type[AgentConfig], total_timesteps: int) -> dict[str, Any]:
-        """Return the options for a run of another length: of a shorter one, no larger share is random at first.
+        """Return the options for a run of another length; a shorter run has fewer random steps.
 
-        ``learning_starts`` and ``exploration_steps`` are at most a tenth of the run, or the share that they are of the
-        usual run, whichever is more. A run of the usual length or longer has them as they are.
+        In a shorter run ``learning_starts`` and ``exploration_steps`` are at most a tenth of the run, or the same share
+        of it as in the usual run, whichever is larger. Longer runs leave them unchanged.
 
         Args:
-            kind: the class of the options, whose defaults count too.
+            kind: the options class, whose defaults count too.
             total_timesteps: environment steps of the run.
         """
         config = kind(**self.options)
@@ -169,12 +169,12 @@ PRESETS = {
     "Humanoid-v5": Preset(2_000_000, recipe="plus"),
 }
 
-# Of an environment of which nothing is known: the recipe that measured best where something is (docs/learning.md).
+# For environments without a preset: the recipe that measured best elsewhere (docs/learning.md).
 _ELSEWHERE: dict[type[AgentConfig], Preset] = {DDPGConfig: Preset(100_000, recipe="plus")}
 
 
 def preset_for(env_id: str, kind: type[AgentConfig] = DDPGConfig) -> Preset:
-    """Return the preset of ``env_id`` for an algorithm's class of options, or what is taken where it has none."""
+    """Return the preset of ``env_id``, or the default preset of the options class ``kind`` if it has none."""
     return PRESETS.get(env_id) or _ELSEWHERE.get(kind, Preset(100_000))
 
 
@@ -187,16 +187,16 @@ def preset_config(env_id: str, kind: type[_Config], **changes: Any) -> _Config: 
 
 
 def preset_config(env_id: str, kind: type[AgentConfig] = DDPGConfig, **changes: Any) -> AgentConfig:
-    """Return the preset's configuration with ``changes``; of an environment without one the recipe ``plus``.
+    """Return the preset's configuration with ``changes``; environments without one have that of the recipe ``plus``.
 
     Raises:
-        UsageError: an unknown field, or a bad value.
+        UsageError: if a field is unknown or a value is invalid.
     """
     return kind().replace(**preset_for(env_id, kind).options | changes)
 
 
 def budget_note(env_id: str, config: AgentConfig, total_timesteps: int) -> str:
-    """Return a line about a run that is short for its options, or the empty string.
+    """Return a one-line warning about a run that is short for its options, or the empty string.
 
     Args:
         env_id: the environment.
@@ -216,6 +216,6 @@ def budget_note(env_id: str, config: AgentConfig, total_timesteps: int) -> str:
         plain = ", and --recipe ddpg may learn more in so few" if preset.recipe == "plus" else ""
         return (
             f"{env_id}: {starts:,} of {total_timesteps:,} steps are random before learning begins, not the {usual:,} "
-            f"of {whose}, which are for {preset.total_timesteps:,} steps; --learning-starts sets another number{plain}"
+            f"of {whose}, which are meant for {preset.total_timesteps:,} steps; --learning-starts changes it{plain}"
         )
     return ""

@@ -1,4 +1,4 @@
-"""TOML files that a caller names: regular files of a bounded size, nesting and range of numbers."""
+"""Read TOML files that a user names: regular files, bounded in size, nesting and range of numbers."""
 
 import os
 import re
@@ -16,26 +16,26 @@ else:
 
 MAX_BYTES = 256 * 1024  # the largest of our own has 5 KB; parsing takes about a microsecond a byte
 MAX_DEPTH = 16  # levels of brackets, and parts of a dotted key; a study has 4
-_INTEGERS = range(-(2**63), 2**63)  # what TOML promises to hold
+_INTEGERS = range(-(2**63), 2**63)  # the range that TOML guarantees
 
-# Strings and comments, in which brackets and dots mean nothing. One that is not closed reaches to the end of its line
-# or of the file, so that every byte is looked at once.
+# Strings and comments, in which brackets and dots have no meaning. One that is not closed extends to the end of its
+# line or of the file, so that every byte is scanned once.
 _TEXT = re.compile(
     r'"""(?:[^\\]|\\.)*?(?:"""|\Z)' r"|'''.*?(?:'''|\Z)" r'|"(?:[^"\\\n]|\\.)*["\n]?' r"|'[^'\n]*['\n]?" r"|\#[^\n]*",
     re.DOTALL,
 )
-# Begins where a part begins: from within one, long parts would be looked at again and again.
+# Matches from the start of a part only: from within one, a long part would be scanned again from every character.
 _DOTTED_KEY = re.compile(rf"""(?<![\w\-"])[\w\-"]+(?:[ \t]*\.[ \t]*[\w\-"]+){{{MAX_DEPTH}}}""")
 
 
 def read_toml(path: str | Path) -> dict[str, Any]:
     """Return the tables and values of a TOML file.
 
-    A UTF-8 byte-order mark, which some editors write, is passed over. A link to a regular file is followed.
+    A UTF-8 byte-order mark, which some editors write, is skipped. A link to a regular file is followed.
 
     Raises:
-        UsageError: no such file, one that is no regular file or cannot be read, one larger than ``MAX_BYTES``, deeper
-            than ``MAX_DEPTH``, with an integer of more than 64 bits, or not TOML.
+        UsageError: if there is no such file, it is not a regular file, cannot be read, is larger than ``MAX_BYTES``,
+            nested deeper than ``MAX_DEPTH``, holds an integer of more than 64 bits, or is not TOML.
     """
     data = _read(path)
     try:
@@ -69,7 +69,7 @@ def _read(path: str | Path) -> bytes:
 
 
 def _check_nesting(text: str) -> None:
-    """Refuse what the parser would take long for, or would recurse too deeply for."""
+    """Refuse text on which the parser would take very long or recurse too deeply."""
     skeleton = _TEXT.sub('"', text)
     depth = 0
     for bracket in re.findall(r"[\[\]{}]", skeleton):

@@ -18,7 +18,8 @@ def test_options_that_have_a_page_link_to_it():
     shared, own = options_page.option_rows("shared"), options_page.option_rows("DDPG")
     assert shared["prioritised"].startswith("| [`prioritised`](options/prioritised.md)<br>")
     assert own["atoms"].startswith("| [`atoms`](options/critic.md)<br>")
-    assert shared["tau"] == ("| `tau`<br>`--tau` | `float` | `0.005` | step of the target networks, in (0, 1] |")
+    assert shared["tau"].startswith("| `tau`<br>`--tau` | `float` | `0.005` | ")
+    assert "target networks" in shared["tau"]
 
 
 def test_presets_by_recipe_by_options_and_by_nothing():

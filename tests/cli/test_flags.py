@@ -127,7 +127,7 @@ def test_help_without_an_environment_shows_every_option_and_says_where_its_own_a
     assert flags_in(text) == names(DDPGConfig) | names(DQNConfig) | names(Train) - {"env"}
     assert "ddpg train ENV --help" in text
     told = in_one_line(text)
-    assert "step size of the Q-network's optimiser [DQN]" in told
+    assert "learning rate of the Q-network [DQN]" in told
     assert "exploration noise [DDPG]" in told
     assert "discount factor; none: 1 - 5/T within [0.95, 0.995], T the environment's longest episode (default" in told
 

@@ -237,7 +237,7 @@ def test_what_is_no_export_stays(agents, tmp_path):
     (mixed / "notes.txt").write_text("mine")
     (tmp_path / "link").symlink_to(mixed)
     expected = {
-        "file": "is a file of something else",
+        "file": "is a file",
         "folder": "is a directory that holds 'file'",
         "mixed": "holds 'notes.txt'",
         "link": "is a symbolic link",
