@@ -129,7 +129,7 @@ def test_help_without_an_environment_shows_every_option_and_says_where_its_own_a
     told = in_one_line(text)
     assert "learning rate of the Q-network [DQN]" in told
     assert "exploration noise [DDPG]" in told
-    assert "discount factor; none: 1 - 5/T within [0.95, 0.995], T the environment's longest episode (default" in told
+    assert "discount factor; none: 1 - 5/T clipped to [0.95, 0.995]" in told
 
 
 @pytest.mark.parametrize("name", COMMANDS)
