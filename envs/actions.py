@@ -1,4 +1,4 @@
-"""Parameterised actions: a discrete choice, and a vector of parameters for each of the choices."""
+"""Parameterised action spaces: a discrete choice, and a parameter vector for each choice."""
 
 import math
 import operator
@@ -13,9 +13,9 @@ Bounds = Sequence[tuple[float, float]]
 
 
 class NamedActions:
-    """The actions of an environment: their space, and how one is read.
+    """The named actions of an environment: builds their space, checks and parses actions.
 
-    The space is ``Tuple(Discrete(n), Tuple(Box, ...))``, one float32 Box an action (Masson et al. 2016).
+    The space is ``Tuple(Discrete(n), Tuple(Box, ...))``, one float32 Box per action (Masson et al. 2016).
 
     Args:
         bounds: for each action's name, (low, high) of each of its parameters, in env units.
@@ -25,16 +25,16 @@ class NamedActions:
         self.names = tuple(bounds)
         boxes = [spaces.Box(*np.array(limits, np.float32).T) for limits in bounds.values()]
         self.space = spaces.Tuple((spaces.Discrete(len(boxes)), spaces.Tuple(boxes)))
-        # Of the boxes, not of `bounds`: a sample of the space is never outside by rounding.
+        # From the float32 boxes, not from `bounds`, so that rounding never puts a sample of the space outside.
         self._limits = [list(zip(box.low.tolist(), box.high.tolist(), strict=True)) for box in boxes]
 
     def read(self, action) -> tuple[int, list[float], bool]:
         """Return the choice, its parameters clipped to their box, and whether clipping changed them.
 
-        The parameters of the other actions are checked and not used.
+        The parameters of the other actions are only checked.
 
         Raises:
-            UsageError: another structure, an action that does not exist, or a NaN or infinite parameter.
+            UsageError: if the structure is wrong, the choice is out of range, or a parameter is NaN or infinite.
         """
         try:
             choice, vectors = action

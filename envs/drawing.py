@@ -1,4 +1,4 @@
-"""Pictures of a world, drawn in the world's own units."""
+"""A canvas for rendering environments, with coordinates in the environment's own units."""
 
 import functools
 
@@ -17,7 +17,7 @@ def _font(size: float) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
 
 
 class Canvas:
-    """A rectangle of the world as an image: x to the right, y upwards.
+    """An image of a rectangle of the environment: x to the right, y upwards.
 
     Args:
         low: lower left corner, in world units.
@@ -27,7 +27,7 @@ class Canvas:
     """
 
     def __init__(self, low: Point, high: Point, scale: float, background: Colour):
-        # Drawn twice as large and halved: lines at an angle are smooth, and what moves does not jump by whole pixels.
+        # Drawn at double size and halved: slanted lines are smooth, and moving objects do not jump by whole pixels.
         self._left, self._top, self._scale = low[0], high[1], _FINER * scale
         size = _FINER * round((high[0] - low[0]) * scale), _FINER * round((high[1] - low[1]) * scale)
         self._image = Image.new("RGB", size, background)

@@ -1,14 +1,14 @@
-"""Random numbers one at a time, drawn in blocks."""
+"""Draw random numbers in blocks, hand them out one at a time: NumPy's single draws are slow."""
 
 import numpy as np
 
 
 class Draws:
-    """The numbers that ``generator.<method>()`` gives, in the same order, at a tenth of the time.
+    """Returns the same numbers in the same order as ``generator.<method>()``, in a tenth of the time.
 
     Args:
-        generator: where they come from; it runs ahead by up to a block.
-        method: name of a method of the generator that takes a size: ``random``, ``standard_normal``.
+        generator: the source; it is up to one block ahead.
+        method: name of a generator method with a ``size`` argument: ``random``, ``standard_normal``.
     """
 
     block = 1024

@@ -136,10 +136,10 @@ class GoalEnv(gym.Env):
         ball.x, ball.y, ball.vx, ball.vy = numbers[10:].tolist()
 
     def step(self, action) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        """Kick or shoot to the end; ``action`` is (choice, ((x, y), (left,), (right,))).
+        """Carry out one kick or shot until it ends; ``action`` is (choice, ((x, y), (left,), (right,))).
 
         Raises:
-            UsageError: another structure, or a NaN or infinite parameter.
+            UsageError: if the structure is wrong, or a parameter is NaN or infinite.
         """
         choice, parameters, clipped = self.actions.read(action)
         world = self._world
@@ -172,7 +172,7 @@ class GoalEnv(gym.Env):
     def render(self) -> np.ndarray | list[Any] | None:
         """Draw the field, both players, the ball with the path of the last action: uint8 [560, 408, 3].
 
-        In the mode "rgb_array_list": all that has happened since the last call, a picture for every substep.
+        In the mode "rgb_array_list": a picture for every substep since the last call.
         """
         if self.render_mode == "rgb_array":
             if self._draws is None:
@@ -184,7 +184,7 @@ class GoalEnv(gym.Env):
         return pictures
 
     def _watch(self, doing: str) -> None:
-        """Draw what was watched of an action, or the start."""
+        """Draw the recorded substeps of an action, or the start."""
         world = self._world
         assert world.moments is not None
         for end, moment in enumerate(world.moments[:-1], start=1):

@@ -31,9 +31,9 @@ def draw(moment: Moment, path: Sequence[Point], caption: str) -> np.ndarray:
     The ring around a player is its reach: the striker kicks a ball in it, the keeper has saved one.
 
     Args:
-        moment: where everybody is.
-        path: where the ball was in the action under way.
-        caption: what the striker does, and how that ended.
+        moment: the positions to draw.
+        path: the ball's positions during the action.
+        caption: the action and its outcome.
     """
     half, goal = FIELD_WIDTH / 2, GOAL_WIDTH / 2
     canvas = Canvas((-1.5, -half - 2), (FIELD_LENGTH + GOAL_DEPTH + 1.56, half + 3), 16, GRASS)

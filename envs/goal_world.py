@@ -148,7 +148,7 @@ class GoalWorld:
     def __init__(self, uniform: Callable[[], float]):
         self.striker = Striker((0.0, FIELD_WIDTH * (uniform() - 0.5)), uniform)
         self.striker.orientation = angle = self.striker.angle_to((FIELD_LENGTH, 0.0))
-        # A hair inside, so that rounding never puts the first kick out of reach.
+        # Slightly inside, so that rounding never puts the first kick out of reach.
         reach = KICKABLE - 1e-12
         self.ball = Ball((reach * math.cos(angle), self.striker.y + reach * math.sin(angle)), uniform)
         # At the edge of the goal area, between the ball and the middle of the goal.
@@ -157,11 +157,11 @@ class GoalWorld:
         self.keeper.orientation = self.keeper.angle_to((self.ball.x, self.ball.y))
         self.outcome: str | None = None
         self.path: list[Point] = []
-        self.moments: list[Moment] | None = None  # a list, where somebody watches: every substep is added to it
+        self.moments: list[Moment] | None = None  # a list while rendering: every substep is appended
 
     @property
     def moment(self) -> Moment:
-        """Where everybody is."""
+        """The current positions of players and ball."""
         striker, keeper = ((body.x, body.y, body.orientation) for body in (self.striker, self.keeper))
         return striker, keeper, (self.ball.x, self.ball.y)
 

@@ -111,7 +111,7 @@ class HalfFieldOffenseEnv(gym.Env):
         """Let the attacker do one action for one cycle (0.1 s of the server).
 
         Raises:
-            UsageError: an action of another structure, or a NaN or infinite number in it.
+            UsageError: if the action's structure is wrong, or a number in it is NaN or infinite.
         """
         kind, parameters, clipped = self._actions.read(action)
         world = self._world
@@ -143,7 +143,7 @@ class HalfFieldOffenseEnv(gym.Env):
         return draw(self._world, caption)
 
     def _reward(self, goal: bool) -> float:
-        """Return r_t (paper, section 2.3), and keep count of what it and the end of the episode depend on."""
+        """Return r_t (paper, section 2.3); update the counters that it and the end of the episode depend on."""
         world = self._world
         ball_distance, goal_distance = world.ball_distance(), world.goal_distance()
         approach, towards_goal = self._ball_distance - ball_distance, self._goal_distance - goal_distance
@@ -157,7 +157,7 @@ class HalfFieldOffenseEnv(gym.Env):
         return reward
 
     def _outcome(self, goal: bool) -> str | None:
-        """Return what ended the episode, if it did; time apart, which ``gymnasium.make`` keeps."""
+        """Return what ended the episode, or ``None``; the time limit is ``gymnasium.make``'s."""
         if goal:
             return "goal"
         if self._world.ball_out():

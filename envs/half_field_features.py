@@ -1,4 +1,4 @@
-"""What the attacker of Half Field Offense sees: thirty egocentric features in [-1, 1].
+"""The observation of Half Field Offense: thirty egocentric features in [-1, 1].
 
 After HFO's low-level feature set (Hausknecht, "RoboCup 2D Half Field Offense: Technical Manual"): an angle is the
 pair (sin, cos) of where a point is seen relative to the body, positive on the right; a distance is a proximity,

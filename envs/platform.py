@@ -118,10 +118,10 @@ class PlatformEnv(gym.Env):
             raise UsageError(f"state {state!r} is outside the course; see the ranges in PlatformEnv's description")
 
     def step(self, action) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        """Run, hop or leap to the end; ``action`` is (choice, (parameter of run, of hop, of leap)).
+        """Carry out one run, hop or leap until it ends; ``action`` is (choice, (parameter of run, of hop, of leap)).
 
         Raises:
-            UsageError: another structure, or a NaN or infinite parameter.
+            UsageError: if the structure is wrong, or the parameter is NaN or infinite.
         """
         choice, (parameter,), clipped = self.actions.read(action)
         world = self._world
@@ -158,7 +158,7 @@ class PlatformEnv(gym.Env):
     def render(self) -> np.ndarray | list[Any] | None:
         """Draw the course, the player with the path of its last action, and the enemies: uint8 [208, 880, 3].
 
-        In the mode "rgb_array_list": all that has happened since the last call, a picture for every 0.2 s.
+        In the mode "rgb_array_list": a picture for every 0.2 s since the last call.
         """
         if self.render_mode == "rgb_array":
             if self._draws is None:
@@ -170,7 +170,7 @@ class PlatformEnv(gym.Env):
         return pictures
 
     def _watch(self, doing: str) -> None:
-        """Draw what was watched of an action, or the start."""
+        """Draw the recorded substeps of an action, or the start."""
         world = self._world
         assert world.moments is not None
         ends = range(WATCHED_SUBSTEPS, len(world.moments), WATCHED_SUBSTEPS)

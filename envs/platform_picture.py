@@ -16,9 +16,9 @@ def draw(moment: Moment, path: Sequence[Point], caption: str) -> np.ndarray:
     """Return the course at one moment, uint8 ``[208, 880, 3]``.
 
     Args:
-        moment: where everybody is.
-        path: where the player was in the action under way.
-        caption: what it does, and how that ended.
+        moment: the positions to draw.
+        path: the player's positions during the action.
+        caption: the action and its outcome.
     """
     canvas = Canvas((-20.0, 0.0), (1080.0, 260.0), 0.8, SKY)
     canvas.rectangle((-20.0, 0.0), (1080.0, 8.0), DEPTHS)

@@ -65,11 +65,11 @@ class PlatformWorld:
         self.enemies = [Enemy(platform) for platform in PLATFORMS[:2]]
         self.outcome: str | None = None
         self.path: list[tuple[float, float]] = []
-        self.moments: list[Moment] | None = None  # a list, where somebody watches: every substep is added to it
+        self.moments: list[Moment] | None = None  # a list while rendering: every substep is appended
 
     @property
     def moment(self) -> Moment:
-        """Where everybody is."""
+        """The current positions of player and enemies."""
         first, second = self.enemies
         return self.x, self.y, first.x, second.x
 

@@ -1,4 +1,4 @@
-"""The modes in which an environment draws."""
+"""Check an environment's render mode."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,10 +7,10 @@ from ddpg.errors import UsageError, brief
 
 
 def checked_mode(render_mode: Any, metadata: Mapping[str, Any]) -> str | None:
-    """Return a render mode of an environment with this metadata, or ``None`` for none.
+    """Return ``render_mode`` if the environment's metadata lists it, or ``None``.
 
     Raises:
-        UsageError: it has no such mode.
+        UsageError: if the environment has no such mode.
     """
     modes = metadata["render_modes"]
     if render_mode is not None and not (isinstance(render_mode, str) and render_mode in modes):

@@ -33,55 +33,55 @@ class Range:
     whole: bool
 
     @property
-    def tried(self) -> list[Any]:
+    def checked_values(self) -> list[Any]:
         """The values that are checked before anything starts: both ends."""
         return [self.low, self.high]
 
     @property
-    def told(self) -> Any:
+    def as_json(self) -> Any:
         """The range as in TOML and JSON."""
         return {"low": self.low, "high": self.high, "log": self.log}
 
-    def kept(self, value: Any) -> Any:
+    def to_stored(self, value: Any) -> Any:
         """Return a value as it is stored in a trial, or ``None`` if it is outside the range."""
         number = isinstance(value, (int, float)) and not isinstance(value, bool)
         return value if number and self.low <= value <= self.high else None
 
-    def value(self, kept: Any) -> Any:
+    def value(self, stored: Any) -> Any:
         """Return the value of a stored one.
 
         Raises:
             ValueError: if it is outside the range.
         """
-        if self.kept(kept) is None:
-            raise ValueError(f"{kept!r} is not within {self.low} and {self.high}")
-        return int(kept) if self.whole else float(kept)
+        if self.to_stored(stored) is None:
+            raise ValueError(f"{stored!r} is not within {self.low} and {self.high}")
+        return int(stored) if self.whole else float(stored)
 
 
 @dataclasses.dataclass(frozen=True)
 class Choices:
     """Distinct values of an option, as in JSON, without an order."""
 
-    tried: list[Any]
+    checked_values: list[Any]
 
     @property
-    def told(self) -> Any:
+    def as_json(self) -> Any:
         """The choices as in JSON."""
-        return self.tried
+        return self.checked_values
 
-    def kept(self, value: Any) -> Any:
+    def to_stored(self, value: Any) -> Any:
         """Return a value as it is stored in a trial, as JSON text, or ``None`` if it is not one of the choices."""
-        return json.dumps(value) if value in self.tried else None
+        return json.dumps(value) if value in self.checked_values else None
 
-    def value(self, kept: Any) -> Any:
+    def value(self, stored: Any) -> Any:
         """Return the value of a stored one.
 
         Raises:
             ValueError: if it is not one of the choices.
         """
-        found = [value for value in self.tried if json.dumps(value) == kept]
+        found = [value for value in self.checked_values if json.dumps(value) == stored]
         if not found:
-            raise ValueError(f"{kept!r} is none of {', '.join(map(json.dumps, self.tried))}")
+            raise ValueError(f"{stored!r} is none of {', '.join(map(json.dumps, self.checked_values))}")
         return found[0]
 
 
@@ -118,7 +118,7 @@ def read_space(algorithm: str, base: Mapping[str, Any], path: str | Path | None 
             f"{where} varies nothing; give options, such as tau = {{ low = 0.001, high = 0.05, log = true }}"
         )
     for name, field in own.items():
-        for value in field.tried:
+        for value in field.checked_values:
             if why := _refusal_reason(algorithm, base, space, name, value):
                 raise UsageError(f"{where}: {name} cannot be {value!r} here: {why}")
     return space
@@ -183,7 +183,7 @@ def _restrict_to_base(algorithm: str, base: Mapping[str, Any], space: Space, usu
     for name, field in usual.items():
         if name == "tau" and not reads_tau:
             continue
-        allowed = [value for value in field.tried if not _refusal_reason(algorithm, base, space, name, value)]
+        allowed = [value for value in field.checked_values if not _refusal_reason(algorithm, base, space, name, value)]
         if isinstance(field, Choices):
             allowed += [base[name]] if base[name] not in allowed else []
             field = Choices(allowed)
@@ -208,5 +208,5 @@ def _refusal_reason(algorithm: str, base: Mapping[str, Any], space: Space, name:
 
 
 def _alternatives(space: Space, name: str) -> Iterator[dict[str, Any]]:
-    others = ((other, value) for other, field in space.items() if other != name for value in field.tried)
+    others = ((other, value) for other, field in space.items() if other != name for value in field.checked_values)
     return itertools.chain([{}], ({other: value} for other, value in others))

@@ -31,7 +31,7 @@ class Trial:
         changes: values of the varied options.
         state: ``running``, ``complete``, ``pruned`` or ``failed``.
         value: mean evaluation return (env units) over its seeds, at the end or when it was pruned.
-        told: the same after each evaluation considered for pruning, by its number, from 1.
+        returns: the same after each evaluation considered for pruning, by its number, from 1.
         reason: why it failed, or was pruned other than by comparison with other trials.
     """
 
@@ -39,7 +39,7 @@ class Trial:
     changes: dict[str, Any]
     state: str
     value: float | None
-    told: dict[int, float]
+    returns: dict[int, float]
     reason: str | None
 
 
@@ -100,13 +100,13 @@ class Trials:
 
     def enqueue_base(self, base: Mapping[str, Any]) -> bool:
         """Let the base configuration be the first trial; return whether it is in the space."""
-        kept = {name: field.kept(base[name]) for name, field in self._space.items()}
-        if None in kept.values():
+        stored = {name: field.to_stored(base[name]) for name, field in self._space.items()}
+        if None in stored.values():
             return False
         waiting = self._optuna.trial.TrialState.WAITING
         found = [one for one in self._study.get_trials(deepcopy=False) if one.user_attrs.get(_BASE)]
         if not any(one.state == waiting or self._is_complete(one) for one in found):
-            self._study.enqueue_trial(kept, user_attrs={_BASE: True})
+            self._study.enqueue_trial(stored, user_attrs={_BASE: True})
         return True
 
     def report(self, number: int, evaluation: int, value: float) -> None:
@@ -179,7 +179,7 @@ class Trials:
         return {
             name: (kinds.IntDistribution if field.whole else kinds.FloatDistribution)(field.low, field.high, field.log)
             if isinstance(field, Range)
-            else kinds.CategoricalDistribution([field.kept(value) for value in field.tried])
+            else kinds.CategoricalDistribution([field.to_stored(value) for value in field.checked_values])
             for name, field in self._space.items()
         }
 

@@ -97,7 +97,7 @@ class Tuner:
             self._trials.prune(trial.number, f"refused: {error}")
             self._say(f"trial {trial.number}: refused: {error}")
             return
-        folders, reported = cell_folders(self._root, group), max(trial.told, default=0)
+        folders, reported = cell_folders(self._root, group), max(trial.returns, default=0)
         self._running[trial.number] = _RunningTrial(trial.number, folders, reported, max(0, reported - 1))
         self._cells.add([folder for folder in folders if folder.state not in ("finished", "failed")])
 

@@ -102,7 +102,7 @@ def plan_of(base: Group, preset: dict[str, Any], space: Space, tuning_seed: int,
     return TuningPlan(
         base=base,
         preset=preset,
-        space={name: field.told for name, field in space.items()},
+        space={name: field.as_json for name, field in space.items()},
         whole=[name for name, field in space.items() if isinstance(field, Range) and field.whole],
         tuning_seed=tuning_seed,
         pruning=pruning,

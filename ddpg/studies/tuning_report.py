@@ -134,7 +134,7 @@ def _rows(root: Path, plan: TuningPlan, tuned: TuningOutcome) -> Iterator[dict[s
     for trial in tuned.trials:
         told = {name: _cell(value) for name, value in trial.changes.items()}
         named = {"trial": trial.number, "state": trial.state, **told}
-        judged = None if trial.state == "complete" else max(trial.told, default=0)
+        judged = None if trial.state == "complete" else max(trial.returns, default=0)
         if judged != 0:
             yield from _of_group(root, plan.trial(trial.number, trial.changes), named, judged)
         yield named | {"measure": "objective", "value": "" if trial.value is None else repr(trial.value)}

@@ -23,7 +23,7 @@ def test_the_tables_of_the_package_hold(algorithm):
     found = read_space(algorithm, kind().to_json())
     assert len(found) >= 8
     for name, field in found.items():
-        for value in field.tried:
+        for value in field.checked_values:
             assert kind.from_json({name: value}).to_json()[name] == value
     assert any(isinstance(field, Range) and field.log for field in found.values())
 
@@ -33,7 +33,7 @@ def test_every_preset_can_be_tuned_and_is_in_its_own_space(env_id):
     algorithm = "DQN" if env_id == "CartPole-v1" else "DDPG"
     base = preset_config(env_id, CONFIGS[algorithm]).to_json()
     for name, field in read_space(algorithm, base).items():
-        assert field.kept(base[name]) is not None, name
+        assert field.to_stored(base[name]) is not None, name
 
 
 def test_of_the_table_what_the_ground_refuses_or_does_not_read_is_left_out(tmp_path):
@@ -41,7 +41,7 @@ def test_of_the_table_what_the_ground_refuses_or_does_not_read_is_left_out(tmp_p
     plus = preset_config("HalfCheetah-v5").to_json()
     whole, found = read_space("DDPG", BASE), read_space("DDPG", plus)
     assert {*whole} - {*found} == {"tau", "norm"}
-    assert found["batch_size"] == Choices([*whole["batch_size"].tried, plus["batch_size"]])
+    assert found["batch_size"] == Choices([*whole["batch_size"].checked_values, plus["batch_size"]])
     assert found["gamma"] == whole["gamma"]
     assert "tau" not in read_space("DQN", DQNConfig(target_update_interval=100).to_json())
     with refuses(UsageError, "norm layer target none"):
@@ -117,11 +117,11 @@ def test_a_value_that_needs_another_option_is_refused_where_nothing_varies_that(
 
 def test_values_are_kept_and_come_back():
     whole, choices = Range(1, 8, log=False, whole=True), Choices([None, [8, 8], False])
-    assert (whole.kept(1), whole.kept(8), whole.kept(9), whole.kept(None)) == (1, 8, None, None)
+    assert (whole.to_stored(1), whole.to_stored(8), whole.to_stored(9), whole.to_stored(None)) == (1, 8, None, None)
     assert whole.value(3.0) == 3
     assert type(whole.value(3.0)) is int
-    assert [choices.value(choices.kept(value)) for value in choices.tried] == choices.tried
-    assert choices.kept("layer") is None
+    assert [choices.value(choices.to_stored(value)) for value in choices.checked_values] == choices.checked_values
+    assert choices.to_stored("layer") is None
     for field, kept in ((whole, 9), (whole, "3"), (choices, '"layer"'), (choices, None)):
         with refuses(ValueError, repr(kept)):
             field.value(kept)

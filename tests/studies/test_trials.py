@@ -63,7 +63,7 @@ def test_how_trials_end(tmp_path):
     trials.prune(2, "refused: it cannot be")
     trials.fail(3, "bad\nluck")
     for found in (trials, opened(tmp_path)):
-        told = [(one.state, one.value, one.told, one.reason) for one in found.all()]
+        told = [(one.state, one.value, one.returns, one.reason) for one in found.all()]
         assert told == [
             ("complete", 4.0, {1: 2.0, 2: 4.0}, None),
             ("pruned", 9.0, {1: 9.0}, None),

@@ -57,7 +57,7 @@ def test_trials_are_trained_valued_and_never_again(small, capsys):
     assert [trial.state for trial in tuned.trials] == ["complete"] * 4
     for trial in tuned.trials:
         assert trial.value == pytest.approx(score(trial))
-        assert trial.told == pytest.approx({index: score(trial) * index / 5 for index in range(2, 6)})
+        assert trial.returns == pytest.approx({index: score(trial) * index / 5 for index in range(2, 6)})
     assert (
         tuned.trials[0].changes["actor_learning_rate"] == DDPGConfig().actor_learning_rate
     )  # the base configuration is in the space
@@ -75,13 +75,13 @@ def test_the_value_is_the_mean_over_the_seeds_of_a_trial(small):
     (trial,) = found.run(1).trials
     assert [seed for _, _, seed, _ in found.calls] == [0, 1, 2]
     assert trial.value == pytest.approx(score(trial) - 0.001)
-    assert trial.told[2] == pytest.approx((score(trial) - 0.001) * 2 / 5)
+    assert trial.returns[2] == pytest.approx((score(trial) - 0.001) * 2 / 5)
 
 
 def test_seeds_are_compared_at_the_same_steps_where_an_episode_outlasts_the_interval(small):
     found = small(seeds=2, how={"outlasting": [1]})
     (trial,) = found.run(1).trials
-    assert trial.told == pytest.approx({nth: (score(trial) - 0.0005) * nth / 5 for nth in (3, 4, 5)})
+    assert trial.returns == pytest.approx({nth: (score(trial) - 0.0005) * nth / 5 for nth in (3, 4, 5)})
 
 
 def test_which_evaluation_one_is(small):
@@ -112,8 +112,8 @@ def test_the_hopeless_are_ended_early(small):
     assert pruned
     values = sorted(trial.value for trial in tuned.trials if trial.state == "complete")
     for trial in pruned:
-        assert {*trial.told} == {*range(2, max(trial.told) + 1)}
-        assert max(trial.told) < 5
+        assert {*trial.returns} == {*range(2, max(trial.returns) + 1)}
+        assert max(trial.returns) < 5
         assert trial.number >= 5
         assert trial.reason is None
         assert score(trial) < values[len(values) // 2]
@@ -121,7 +121,7 @@ def test_the_hopeless_are_ended_early(small):
         assert place.saved < 100
     report(found, tuned)
     rows = [row for row in results(found) if row["trial"] == str(pruned[0].number)]
-    assert [row["measure"] for row in rows] == ["evaluation_mean_return"] * max(pruned[0].told) + ["objective"]
+    assert [row["measure"] for row in rows] == ["evaluation_mean_return"] * max(pruned[0].returns) + ["objective"]
     count = len(found.calls)
     found.run(8)
     assert len(found.calls) == count  # they are not gone on with
