@@ -257,6 +257,8 @@ class FlattenParameterisedAction(gym.ActionWrapper):
     """
 
     def __init__(self, env: gym.Env):
+        if not isinstance(env, gym.Env):
+            raise UsageError(f"env={brief(env)} must be a gymnasium Env")
         super().__init__(env)
         if not isinstance(env.action_space, (gym_spaces.Tuple, gym_spaces.OneOf)):
             raise UsageError(

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from ddpg.errors import UsageError
+from ddpg.errors import UsageError, brief
 from ddpg.interaction.validation import as_float32, validate_numeric
 from ddpg.interaction.validation import check_finite as check_finite  # also for those who check arrays by themselves
 
@@ -22,12 +22,12 @@ def check_observation_space(space: spaces.Space) -> spaces.Box:
     """
     if not isinstance(space, spaces.Box):
         raise UsageError(
-            f"observation space {space} is not a Box; wrap the environment in "
+            f"observation space {brief(space)} is not a Box; wrap the environment in "
             "gymnasium.wrappers.FlattenObservation, at the command line with --wrap FlattenObservation, or in another "
             "wrapper that makes it one"
         )
     if space.shape == () or 0 in space.shape:
-        raise UsageError(f"observation space {space} has shape {space.shape}; expected at least one number")
+        raise UsageError(f"observation space {brief(space)} has shape {space.shape}; expected at least one number")
     return space
 
 
@@ -39,25 +39,27 @@ def check_action_space(space: spaces.Space) -> spaces.Box:
     """
     if not isinstance(space, spaces.Box):
         raise UsageError(
-            f"action space {space} is not a Box; DDPG acts in continuous spaces"
+            f"action space {brief(space)} is not a Box; DDPG acts in continuous spaces"
             + (" (a Discrete space needs a DQN)" if isinstance(space, spaces.Discrete) else "")
         )
     if not np.issubdtype(space.dtype, np.floating):
-        raise UsageError(f"action space {space} has dtype {space.dtype}; expected a Box of floats")
+        raise UsageError(f"action space {brief(space)} has dtype {space.dtype}; expected a Box of floats")
     if space.shape == () or 0 in space.shape:
-        raise UsageError(f"action space {space} has shape {space.shape}; expected at least one number")
+        raise UsageError(f"action space {brief(space)} has shape {space.shape}; expected at least one number")
     if not (np.isfinite(space.low).all() and np.isfinite(space.high).all()):
         raise UsageError(
-            f"action space {space} has infinite bounds; DDPG scales and bounds actions by them: "
+            f"action space {brief(space)} has infinite bounds; DDPG scales and bounds actions by them: "
             "give finite ones, e.g. with gymnasium.wrappers.RescaleAction or ClipAction"
         )
     with np.errstate(over="ignore"):
         low, high = np.asarray(space.low, np.float64), np.asarray(space.high, np.float64)
         reached = np.isfinite(high - low) & np.isfinite(high + low)
     if not reached.all():
-        raise UsageError(f"action space {space} is wider than float64 numbers reach; give bounds nearer to each other")
+        raise UsageError(
+            f"action space {brief(space)} is wider than float64 numbers reach; give bounds nearer to each other"
+        )
     if not (space.high > space.low).all():
-        raise UsageError(f"action space {space} has zero width in some dimension; drop that dimension")
+        raise UsageError(f"action space {brief(space)} has zero width in some dimension; drop that dimension")
     return space
 
 
@@ -73,7 +75,7 @@ def check_discrete_space(space: spaces.Space) -> spaces.Discrete:
         UsageError: another kind of space.
     """
     if not isinstance(space, spaces.Discrete):
-        raise UsageError(f"action space {space} is not Discrete; DQN chooses among actions, DDPG acts in boxes")
+        raise UsageError(f"action space {brief(space)} is not Discrete; DQN chooses among actions, DDPG acts in boxes")
     return space
 
 

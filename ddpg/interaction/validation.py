@@ -175,6 +175,17 @@ def validate_float(value: Any, what: str, at_least: float = -LARGEST, at_most: f
     return float(value)
 
 
+def validate_positive(value: Any, what: str, or_none: bool = False) -> Any:
+    """Return a number > 0 as it is; ``None`` too, if that is allowed.
+
+    Raises:
+        UsageError: no real number, NaN, one that is not above 0, or one beyond float32.
+    """
+    if not ((value is None and or_none) or (is_real(value) and 0 < value <= LARGEST)):
+        raise UsageError(f"{what}={brief(value)} must be a finite number > 0{', or None' if or_none else ''}")
+    return value
+
+
 def validate_bool(value: Any, what: str) -> bool:
     """Return a flag of the caller's as a bool.
 

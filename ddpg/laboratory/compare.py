@@ -11,10 +11,12 @@ import gymnasium as gym
 import numpy as np
 
 from ddpg.config.algorithm_options import DDPGConfig
+from ddpg.errors import UsageError, brief
 from ddpg.gradients.bounding import BOUNDINGS
 from ddpg.gradients.policy import POLICY_GRADIENTS
 from ddpg.gradients.sign_check import warn_of_wrong_sign
 from ddpg.gradients.td import TD_TARGETS
+from ddpg.interaction.validation import validate_bool, validate_int
 from ddpg.laboratory import gradient_checks
 from ddpg.laboratory.fixture import Fixture
 from ddpg.laboratory.trial import Measure, build_policy, build_td
@@ -62,12 +64,21 @@ def compare_paths(
         - ``edges``: the traced backward pass, see :class:`ddpg.laboratory.flow.Edge`, with its ``norm``.
 
     Raises:
-        UsageError: if a network has an op without a NumPy counterpart, or the start of a path's backward pass cannot be
-            recorded.
+        UsageError: if an argument is of another kind, a network has an op without a NumPy counterpart, or the start
+            of a path's backward pass cannot be recorded.
 
     Warns:
         UserWarning: if a path has the wrong sign: its gradient and the central differences have a negative cosine.
     """
+    if not isinstance(env, gym.Env):
+        raise UsageError(f"env={brief(env)} must be a gymnasium Env")
+    if not isinstance(config, DDPGConfig):
+        raise UsageError(f"config={brief(config)} must be a DDPGConfig")
+    seed = seed if seed is None else validate_int(seed, "seed", at_least=0)
+    validate_bool(progress_bar, "progress_bar")
+    for name, paths in (("td_targets", td_targets), ("policy_gradients", policy_gradients)):
+        if not isinstance(paths, Mapping) or not all(callable(path) for path in paths.values()):
+            raise UsageError(f"{name}={brief(paths)} must be a dict of callables")
     tried = len(td_targets) + len(BOUNDINGS) * len(policy_gradients)
     with tqdm_bar(total=2 * tried, desc="paths, built and measured", leave=False, disable=not progress_bar) as shown:
         fixture = Fixture(env, config, seed)

@@ -17,7 +17,8 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import FancyArrowPatch, Patch
 
 from ddpg.checkpoints import atomic_write
-from ddpg.errors import UsageError
+from ddpg.errors import UsageError, brief
+from ddpg.interaction.validation import validate_path, validate_text
 from ddpg.laboratory.flow import START
 
 DATA = ("s", "a", "r", "next_s")
@@ -154,9 +155,13 @@ def draw_paths(
         ``path``.
 
     Raises:
-        UsageError: if the report has no such bounding.
+        UsageError: if an argument is of another kind, or the report has no such bounding.
     """
-    return atomic_write.write_figure(Path(path), paths_figure(report, bounding, title))
+    if not isinstance(report, Mapping) or not {"seed", "td", "policy"} <= {*report}:
+        raise UsageError(f"report={brief(report)} must be what compare_paths returned")
+    path, bounding = validate_path(path), validate_text(bounding, "bounding", "a name")
+    title = title if title is None else validate_text(title, "title", "a text, or None")
+    return atomic_write.write_figure(path, paths_figure(report, bounding, title))
 
 
 def paths_figure(report: Mapping[str, Any], bounding: str, title: str | None) -> Figure:
@@ -164,7 +169,7 @@ def paths_figure(report: Mapping[str, Any], bounding: str, title: str | None) ->
     td, policy = report["td"], [row for row in report["policy"] if row["bounding"] == bounding]
     if not policy:
         measured = list(dict.fromkeys(row["bounding"] for row in report["policy"]))
-        raise UsageError(f"bounding={bounding!r} is not in the report, which has {', '.join(measured) or 'none'}")
+        raise UsageError(f"bounding={brief(bounding)} is not in the report, which has {', '.join(measured) or 'none'}")
     td_rows, policy_rows = -(-len(td) // COLUMNS), -(-(len(policy) + 1) // COLUMNS)  # the last cell holds the notes
     figure, grid = _canvas(td_rows + policy_rows, title or f"Where gradients flow, seed {report['seed']}")
     for rows, first, kind in ((td, 0, "td_target"), (policy, td_rows, "policy_gradient")):

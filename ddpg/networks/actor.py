@@ -8,12 +8,12 @@ import numpy as np
 import tensorflow as tf
 from gymnasium import spaces as gym_spaces
 
-from ddpg.errors import UsageError, choose
+from ddpg.errors import UsageError, brief, choose
 from ddpg.gradients import bounding as boundings
 from ddpg.gradients.policy import POLICY_GRADIENTS
 from ddpg.gradients.td import GradientsAndVariables
 from ddpg.interaction import spaces
-from ddpg.interaction.validation import unmasked
+from ddpg.interaction.validation import as_float32, validate_float, validate_numeric, validate_positive
 from ddpg.networks.base import Network, hooked, v1
 from ddpg.networks.layers import output_layer
 
@@ -83,7 +83,8 @@ class ActorNetwork(Network):
         with np.errstate(over="ignore"):
             if not np.isfinite(self.high - self.low).all():
                 raise UsageError(
-                    f"action space {action_space} is wider than float32 numbers reach; give bounds nearer to each other"
+                    f"action space {brief(action_space)} is wider than float32 numbers reach; "
+                    "give bounds nearer to each other"
                 )
         self.bounding = choose(
             "bounding",
@@ -100,11 +101,8 @@ class ActorNetwork(Network):
             POLICY_GRADIENTS,
             "a callable (actor, critic, states[, batch]) -> [(gradient, variable)]",
         )
-        if action_gradient_clip is not None and not 0 < action_gradient_clip < np.inf:
-            raise UsageError(
-                f"action_gradient_clip={action_gradient_clip} must be a finite number > 0, or None for no clipping"
-            )
-        self.action_gradient_clip = action_gradient_clip
+        self.action_gradient_clip = validate_positive(action_gradient_clip, "action_gradient_clip", or_none=True)
+        validate_float(pre_activation_penalty, "pre_activation_penalty", at_least=0)
         if pre_activation_penalty and self.bounding.head is not boundings.tanh_head:
             raise UsageError(
                 f"pre_activation_penalty={pre_activation_penalty} is for bounding='squashing': the linear head of "
@@ -210,10 +208,9 @@ class ActorNetwork(Network):
 
     def _inputs(self, states, action_gradients) -> tuple[np.ndarray, np.ndarray]:
         states = self._observations(states)
-        gradients = unmasked(action_gradients, "action_gradients", np.float32)
+        gradients = validate_numeric(action_gradients, "action_gradients")
         if gradients.shape != (len(states), self.action_size):
             raise UsageError(
                 f"action_gradients has shape {gradients.shape}; expected [B, A] = {[len(states), self.action_size]}"
             )
-        spaces.check_finite(gradients, "action_gradients")
-        return states, gradients
+        return states, as_float32(gradients, "action_gradients")

@@ -10,6 +10,7 @@ answers each variable with its shadow: nothing is looked up by name or by positi
 import abc
 import contextlib
 import functools
+import re
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeVar, cast
@@ -19,10 +20,10 @@ import numpy as np
 import tensorflow as tf
 
 from ddpg._tflearn import training_mode
-from ddpg.errors import UsageError, choose
+from ddpg.errors import UsageError, brief, choose
 from ddpg.gradients.td import GradientsAndVariables
 from ddpg.interaction import spaces
-from ddpg.interaction.validation import unmasked
+from ddpg.interaction.validation import is_real, validate_float, validate_numeric, validate_positive
 from ddpg.networks.created import CreatedVariables
 from ddpg.networks.layers import check_output_init, mlp
 
@@ -40,8 +41,10 @@ class EMATarget:
     """
 
     def __init__(self, variables: list[tf.Variable], tau: float):
-        if not 0 < tau <= 1:
-            raise UsageError(f"tau={tau} must be in (0, 1]: the share of the online weights in each target update")
+        if not (is_real(tau) and 0 < tau <= 1):
+            raise UsageError(
+                f"tau={brief(tau)} must be in (0, 1]: the share of the online weights in each target update"
+            )
         self._online = list(variables)
         self._average = tf.train.ExponentialMovingAverage(decay=1 - tau)
         self._average.apply(self._online)
@@ -151,6 +154,7 @@ def make_optimizer(optimizer: str | Callable, learning_rate: tf.Variable) -> tf.
     return choose("optimizer", optimizer, OPTIMIZERS, own)(learning_rate)
 
 
+_SCOPE = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_./-]{0,199}")
 Creating = contextlib.AbstractContextManager[None]
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
@@ -196,21 +200,22 @@ class Network(abc.ABC):
         output_init: str = "small",
     ):
         self.observation_space = spaces.check_observation_space(observation_space)
+        learning_rate = validate_positive(learning_rate, "learning_rate")
+        if not (isinstance(name, str) and _SCOPE.fullmatch(name)):
+            raise UsageError(f"name={brief(name)} must be the name of a variable scope: letters, digits and _.-/")
         if tf.executing_eagerly():
             raise UsageError(
                 f"the {name} was built in eager mode, where its gradients would have no graph to flow through; build "
                 "it inside `with tf.Graph().as_default():`"
             )
-        if not (np.isfinite(learning_rate) and learning_rate > 0):
-            raise UsageError(f"learning_rate={learning_rate} of the {name} must be a finite number > 0")
-        if max_gradient_norm is not None and not 0 < max_gradient_norm < np.inf:
+        if network is not None and not callable(network):
             raise UsageError(
-                f"max_gradient_norm={max_gradient_norm} of the {name} must be a finite number > 0, or None for any"
+                f"network={brief(network)} of the {name} must be a callable on tensors, such as ddpg.mlp()"
             )
-        self.max_gradient_norm = max_gradient_norm
+        self.max_gradient_norm = validate_positive(max_gradient_norm, "max_gradient_norm", or_none=True)
         self.graph = v1.get_default_graph()
         self.name = name
-        self._network = network or mlp()
+        self._network = mlp() if network is None else network
         self._output_init = check_output_init(output_init)
         self._run = NumericMethods(self.graph, name)
         self._variables: list[tf.Variable] = []
@@ -298,14 +303,17 @@ class Network(abc.ABC):
             UsageError: another number of arrays, another shape, or NaN; nothing is set then.
         """
         variables = self.trainable_variables
+        if not isinstance(arrays, (list, tuple)):
+            raise UsageError(f"arrays={brief(arrays)} must be a list of arrays, one for each trainable variable")
         if len(arrays) != len(variables):
             raise UsageError(f"{len(arrays)} arrays given for the {len(variables)} trainable variables of {self.name}")
         given = zip(arrays, variables, strict=True)
-        arrays = [unmasked(array, v.name, v.dtype.as_numpy_dtype) for array, v in given]
+        arrays = [validate_numeric(array, v.name) for array, v in given]
         for array, variable in zip(arrays, variables, strict=True):
             if array.shape != tuple(variable.shape):
                 raise UsageError(f"{variable.name} has shape {tuple(variable.shape)}, the array given {array.shape}")
             spaces.check_finite(array, variable.name)
+        arrays = [array.astype(v.dtype.as_numpy_dtype) for array, v in zip(arrays, variables, strict=True)]
 
         def assign(*values: tf.Tensor) -> tf.Operation:
             return tf.group(*[v.assign(value) for v, value in zip(variables, values, strict=True)])
@@ -313,12 +321,17 @@ class Network(abc.ABC):
         self._run("set_network_params", assign, *arrays)
 
     def set_learning_rate(self, learning_rate: float) -> None:
-        """Set the optimiser's step size from the next step on."""
+        """Set the optimiser's step size from the next step on.
+
+        Raises:
+            UsageError: no finite number ≥ 0.
+        """
+        rate = validate_float(learning_rate, "learning_rate", at_least=0)
 
         def assign(value: tf.Tensor) -> tf.Operation:
             return self.learning_rate.assign(value[0])
 
-        self._run("set_learning_rate", assign, np.asarray([learning_rate], np.float32))
+        self._run("set_learning_rate", assign, np.asarray([rate], np.float32))
 
     # -- for subclasses -------------------------------------------------------------------------------
 

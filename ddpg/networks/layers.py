@@ -7,9 +7,11 @@ import tensorflow as tf
 from ddpg._tflearn import tflearn
 from ddpg.config.algorithm_options import ACTIVATIONS, NORMS, OUTPUT_INITS, RENORMS
 from ddpg.errors import UsageError, brief, choose
+from ddpg.interaction.validation import is_real, validate_float, validate_int
 from ddpg.networks.batch_renorm import EPSILON, R_MIN, SOFT, batch_renormalization
 
 AUTO_REUSE = tf.compat.v1.AUTO_REUSE
+LARGEST_SIZE = 2**20  # of one layer: the weights of two such would be 4 TiB
 
 
 def fan_in_uniform(fan_in: int) -> Callable:
@@ -23,7 +25,7 @@ def check_output_init(output_init: str) -> str:
     Raises:
         UsageError: there is none of that name.
     """
-    if output_init not in OUTPUT_INITS:
+    if not isinstance(output_init, str) or output_init not in OUTPUT_INITS:
         raise UsageError(f"output_init={brief(output_init)} is not one of {', '.join(OUTPUT_INITS)}")
     return output_init
 
@@ -43,6 +45,18 @@ def output_layer(features: tf.Tensor, units: int, output_init: str = "small") ->
     return tflearn.fully_connected(
         features, units, weights_init=initializer, bias_init=initializer, scope="output", reuse=AUTO_REUSE
     )
+
+
+def _sizes(values: Sequence[int], what: str) -> tuple[int, ...]:
+    """Return sizes of layers.
+
+    Raises:
+        UsageError: no list of whole numbers from 1 to :data:`LARGEST_SIZE`.
+    """
+    listed = isinstance(values, (list, tuple)) and len(values) > 0
+    if not (listed and all(is_real(size) and 1 <= size <= LARGEST_SIZE and size == int(size) for size in values)):
+        raise UsageError(f"{what}={brief(values)} must name at least one layer, each of at least 1 unit")
+    return tuple(int(size) for size in values)
 
 
 def mlp(
@@ -73,13 +87,10 @@ def mlp(
         UsageError: layers that are not positive, an unknown norm or activation, or an ``action_layer``
             that does not exist.
     """
-    hidden = tuple(hidden)
-    if not hidden or any(not isinstance(units, int) or units < 1 for units in hidden):
-        raise UsageError(f"hidden={brief(hidden)} must name at least one layer, each of at least 1 unit")
-    if norm not in (None, *NORMS):
+    hidden = _sizes(hidden, "hidden")
+    if norm is not None and not (isinstance(norm, str) and norm in NORMS):
         raise UsageError(f"norm={brief(norm)} is not one of {(None, *NORMS)}")
-    if action_layer not in range(len(hidden)):
-        raise UsageError(f"action_layer={action_layer} must be one of the layers 0 to {len(hidden) - 1}")
+    action_layer = validate_int(action_layer, "action_layer", at_least=0, at_most=len(hidden) - 1)
     activate = _activation(activation)
     soft = norm == "renorm_soft"
     r_min = 0.0 if soft else R_MIN
@@ -143,8 +154,8 @@ def residual(
         UsageError: fewer than two numbers in ``hidden``, or different ones; a norm, an action layer or an unknown
             activation.
     """
-    width, *blocks = hidden
-    if width < 1 or not blocks or any(units != width for units in blocks):
+    width, *blocks = _sizes(hidden, "hidden")
+    if not blocks or any(units != width for units in blocks):
         raise UsageError(
             f"hidden={tuple(hidden)} does not describe residual blocks: give their width, and it again for every "
             "block, such as (256, 256) for one"
@@ -207,13 +218,15 @@ def conv(
     Raises:
         UsageError: no convolution, a size or stride below 1, or observations that are not images.
     """
-    convolutions: tuple[tuple[int, ...], ...] = tuple(tuple(layer) for layer in filters)
-    if not convolutions or any(len(layer) != 3 or min(layer) < 1 for layer in convolutions):
+    listed = isinstance(filters, (list, tuple)) and len(filters) > 0
+    if not listed or not all(isinstance(layer, (list, tuple)) and len(layer) == 3 for layer in filters):
         raise UsageError(
-            f"filters={brief(convolutions)} must list (channels, kernel size, stride) of each convolution, all >= 1"
+            f"filters={brief(filters)} must list (channels, kernel size, stride) of each convolution, all >= 1"
         )
+    convolutions = [_sizes(layer, "filters") for layer in filters]
+    validate_float(scale, "scale")
     activate = _activation(activation)
-    head = BLOCKS[block](dense, activation, norm)
+    head = choose("block", block, BLOCKS, "another", is_own=lambda value: False)(dense, activation, norm)
 
     def network(states: tf.Tensor, actions: tf.Tensor | None = None) -> tf.Tensor:
         layer = scale * _images(states)

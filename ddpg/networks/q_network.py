@@ -6,7 +6,7 @@ from gymnasium import spaces as gym_spaces
 
 from ddpg.errors import UsageError
 from ddpg.interaction import spaces
-from ddpg.interaction.validation import unmasked
+from ddpg.interaction.validation import validate_numeric
 from ddpg.networks.layers import output_layer
 from ddpg.networks.value import Prediction, ValueNetwork
 
@@ -76,8 +76,8 @@ class QNetwork(ValueNetwork):
 
     def _inputs(self, states, actions, targets) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         states = self._observations(states)
-        given = unmasked(actions, "actions").reshape(-1, 1)
-        whole = given.dtype.kind in "iuf" and (given == np.floor(given)).all()
+        given = validate_numeric(actions, "actions").reshape(-1, 1)
+        whole = (given == np.floor(given)).all()
         if not whole or len(given) != len(states) or given.min() < 0 or given.max() >= self.actions:
             raise UsageError(
                 f"actions has shape {np.shape(actions)} and values {given[:3, 0].tolist()}...; expected {len(states)} "

@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from ddpg.gradients import td
+from ddpg.interaction.validation import validate_float, validate_positive
 from ddpg.networks.base import Network, v1
 
 
@@ -51,8 +52,10 @@ class ValueNetwork(Network):
         output_init: str = "small",
     ):
         self.action_space = self._check_action_space(action_space)
+        validate_positive(clip_delta, "clip_delta", or_none=True)
         td.TDPath(td_target, clip_delta=clip_delta, loss=loss)  # a bad name ends here, before anything is built
-        name = name or self.default_name
+        name = self.default_name if name is None else name
+        validate_float(l2, "l2", at_least=0)
         super().__init__(
             observation_space, network, optimizer, learning_rate, tau, name, max_gradient_norm, output_init
         )

@@ -74,6 +74,7 @@ class OrnsteinUhlenbeckNoise:
 
     def reset(self, index: int) -> None:
         """Return environment ``index``'s process to 0."""
+        index = validate_int(index, "index", at_least=0, at_most=len(self._x) - 1)
         self._x[index] = 0.0
 
 

@@ -4,11 +4,14 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from ddpg.errors import UsageError
+from ddpg.errors import UsageError, brief
 from ddpg.interaction.transitions import Transitions
+from ddpg.interaction.validation import validate_int
 from ddpg.replay.minibatch import Batch as Batch
 from ddpg.replay.minibatch import stored_dtype as stored_dtype
 from ddpg.replay.observation_store import ObservationStore
+
+LARGEST_SIZE = 2**20  # of an action
 
 
 def check_rows(arrays: Mapping[str, np.ndarray], fields: Mapping[str, np.ndarray]) -> None:
@@ -114,8 +117,12 @@ class ReplayBuffer:
     def __init__(
         self, capacity: int, observation_shape: tuple[int, ...], action_size: int, observation_dtype=np.float32
     ):
-        if capacity < 1:
-            raise UsageError(f"replay capacity {capacity} must be at least 1 transition")
+        capacity = validate_int(capacity, "capacity", at_least=1)
+        action_size = validate_int(action_size, "action_size", at_least=1, at_most=LARGEST_SIZE)
+        if not isinstance(observation_shape, (list, tuple)):
+            raise UsageError(f"observation_shape={brief(observation_shape)} must be a tuple of whole numbers")
+        sizes = [validate_int(size, "observation_shape", at_least=1) for size in observation_shape]
+        observation_shape = tuple(sizes)
         self.capacity = capacity
         self.added = 0
         self.observations = ObservationStore(capacity, observation_shape, observation_dtype)
