@@ -29,6 +29,6 @@ def lacking(message, *words):
 
 
 def _pattern(word):
-    before = r"(?<![\w.])" if word[0].isalnum() or word[0] == "_" else ""
+    before = r"(?<![\w.])" if word[0].isdigit() else r"(?<!\w)" if word[0].isalpha() or word[0] == "_" else ""
     after = r"(?!\w|\.\d)" if word[-1].isalnum() or word[-1] == "_" else ""
     return before + re.escape(word) + after

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from checkpoints import fields, sealed
 from environments import Counting
+from refusals import refuses
 
 from ddpg import DDPG, DDPGConfig, UsageError
 from ddpg.checkpoints import checkpoint, target_dir
@@ -82,31 +83,31 @@ def test_a_flipped_byte_is_refused(tmp_path, position):
     data = bytearray(path.read_bytes())
     data[position] ^= 1
     path.write_bytes(data)
-    with pytest.raises(UsageError, match="does not match its checksum"):
+    with refuses(UsageError, "checksum"):
         checkpoint.read(tmp_path / "c")
 
 
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda path: (path / "variables.safetensors").unlink(), "lacks its file"),
-        (lambda path: (path / "manifest.json").write_text("{"), "not readable as JSON"),
-        (lambda path: (path / "manifest.json").write_text("[]"), "not the manifest"),
-        (lambda path: (path / "manifest.json").write_text('{"sha256": {}, "format": 99}'), "has format 99"),
+        (lambda path: (path / "variables.safetensors").unlink(), "file"),
+        (lambda path: (path / "manifest.json").write_text("{"), "JSON"),
+        (lambda path: (path / "manifest.json").write_text("[]"), "manifest"),
+        (lambda path: (path / "manifest.json").write_text('{"sha256": {}, "format": 99}'), "format 99"),
         (
             lambda path: (path / "manifest.json").write_text('{"sha256": {"variables.safetensors": ""}, "format": 1}'),
-            "has format 1, this version reads 3; load it with the version of ddpg-paths that wrote it",
+            "format 1 3",
         ),
         (
             lambda path: sealed(path, sha256={"../x.safetensors": "0" * 64}, arrays={"../x": {}}),
-            "outside itself",
+            "outside",
         ),
     ],
 )
 def test_damage_is_named(tmp_path, damage, message):
     path = checkpoint.write(tmp_path / "c", fields(), GROUPS)
     damage(path)
-    with pytest.raises(UsageError, match=message):
+    with refuses(UsageError, message):
         checkpoint.read(path)
 
 
@@ -119,7 +120,7 @@ def test_full_disk_leaves_the_old_one(tmp_path):
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
     try:
-        with pytest.raises(OSError, match="File too large"):
+        with refuses(OSError, "File too large"):
             checkpoint.write(tmp_path / "c", fields(num_timesteps=2), {"variables": {"a": np.zeros(10_000)}})
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
@@ -212,7 +213,7 @@ def test_a_dtype_that_this_gymnasium_does_not_have_is_one_line(monkeypatch):
 
     monkeypatch.setattr(gym.spaces, "Discrete", Old)
     assert checkpoint.restore_space({"type": "Discrete", "n": 3, "start": 0}).n == 3
-    with pytest.raises(UsageError, match="int8"):
+    with refuses(UsageError, "int8"):
         checkpoint.restore_space({"type": "Discrete", "n": 3, "start": 0, "dtype": "int8"})
 
 
@@ -233,21 +234,21 @@ def test_spaces_survive_json(space):
 
 def test_numbers_that_their_dtype_does_not_hold():
     description = {"type": "Discrete", "n": 200, "start": 0, "dtype": "int8"}
-    with pytest.raises(UsageError, match="start is 0, expected 200 numbers of dtype int8 from there on"):
+    with refuses(UsageError, "start 0 200 int8"):
         checkpoint.restore_space(description)
 
 
 def test_find(tmp_path):
-    with pytest.raises(UsageError, match="no checkpoint or run directory"):
+    with refuses(UsageError, "checkpoint"):
         checkpoint.find(tmp_path / "nowhere")
-    with pytest.raises(UsageError, match="not a run directory"):
+    with refuses(UsageError, "run"):
         checkpoint.find(tmp_path)
     for name in ("900", "1000", "best"):
         checkpoint.write(tmp_path / "checkpoints" / name, fields(), GROUPS)
     assert checkpoint.find(tmp_path).name == "1000"
     assert checkpoint.find(tmp_path, "best").name == "best"
     assert checkpoint.find(tmp_path, "900").name == "900"
-    with pytest.raises(UsageError, match="no checkpoint '7'; it has 900, 1000, best"):
+    with refuses(UsageError, "7 900 1000 best"):
         checkpoint.find(tmp_path, "7")
     (tmp_path / "checkpoints" / "best").rename(tmp_path / "checkpoints" / ".best.ddpg-old")
     assert checkpoint.read(checkpoint.find(tmp_path, "best"))
@@ -312,24 +313,24 @@ def saved(tmp_path_factory):
 
 
 def test_other_environment_is_refused(saved):
-    with pytest.raises(UsageError, match=r"observation space is Box.*the checkpoint's is Box"):
+    with refuses(UsageError, "observation space Box"):
         DDPG.load(saved, gym.make("Pendulum-v1"))
     space = gym.spaces.Box(-2.0, 5.0, (1,), np.float32)
-    with pytest.raises(UsageError, match="action space is"):
+    with refuses(UsageError, "action space"):
         DDPG.load(saved, Counting(7, action_space=space))
 
 
 def test_other_shapes_are_refused(saved):
-    with pytest.raises(UsageError, match=r"has shape \(2, 8\) in the checkpoint and \(2, 9\) here"):
+    with refuses(UsageError, "(2, 8) (2, 9)"):
         DDPG.load(saved, config=SMALL.replace(hidden=(9,)))
-    with pytest.raises(UsageError, match="it lacks"):
+    with refuses(UsageError, "lacks"):
         DDPG.load(saved, config=SMALL.replace(hidden=(8, 8)))
 
 
 def test_networks_of_ones_own_are_asked_for(tmp_path):
     agent = agent_and_env(actor_network=lambda states: states)
     agent.save(tmp_path / "c")
-    with pytest.raises(UsageError, match="networks it was made with"):
+    with refuses(UsageError, "networks"):
         DDPG.load(tmp_path / "c")
     loaded = DDPG.load(tmp_path / "c", actor_network=lambda states: states)
     np.testing.assert_array_equal(loaded.predict(np.ones(2))[0], agent.predict(np.ones(2))[0])
@@ -343,6 +344,6 @@ def test_callables_in_the_config_are_asked_for(tmp_path):
 
     config = SMALL.replace(policy_gradient=mine)
     agent_and_env(config).save(tmp_path / "c")
-    with pytest.raises(UsageError, match=r"policy_gradient was a callable of your own.*mine"):
+    with refuses(UsageError, "policy_gradient mine"):
         DDPG.load(tmp_path / "c")
     assert DDPG.load(tmp_path / "c", config=config).config.policy_gradient is mine

@@ -10,6 +10,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from checkpoints import fields, replay, sealed, sealed_array_file
+from refusals import refuses
 
 from ddpg import UsageError
 from ddpg.checkpoints import checkpoint, safe_json
@@ -22,13 +23,13 @@ def path(tmp_path):
     return checkpoint.write(tmp_path / "c", fields(), {"variables": WEIGHTS, "replay": replay()})
 
 
-def refused(path, match, measured=False):
-    """Reading ``path`` fails in one line that matches; memory is measured on request, since that takes time."""
+def refused(path, *words, measured=False):
+    """Reading ``path`` fails in one line with the words; memory is measured on request, since that takes time."""
     if measured:
         tracemalloc.start()
     start = time.process_time()
     try:
-        with pytest.raises(UsageError, match=match) as caught:
+        with refuses(UsageError, *words) as caught:
             checkpoint.read(path)
         assert not measured or tracemalloc.get_traced_memory()[1] < 100e6
     finally:
@@ -55,7 +56,7 @@ def test_the_checksum_is_that_of_the_canonical_json(path):
 
 def test_an_edited_value_is_refused(path):
     (path / "manifest.json").write_text(text(path).replace('"gamma":0.99', '"gamma":0.98'))
-    message = refused(path, "does not match its own checksum, manifest_sha256: it was edited or damaged")
+    message = refused(path, "checksum manifest_sha256")
     assert str(path / "manifest.json") in message
     assert message.endswith("take another checkpoint")
 
@@ -72,36 +73,39 @@ def test_order_and_spaces_are_free(path):
 @pytest.mark.parametrize(
     ("changes", "match"),
     [
-        ({"num_timesteps": "60"}, r"manifest\.json: num_timesteps is '60': expected `int`, got `str`; take another"),
-        ({"num_timesteps": -1}, r"num_timesteps is -1: expected `int` >= 0"),
-        ({"num_timesteps": True}, "num_timesteps is True: expected `int`, got `bool`"),
-        ({"num_timesteps": 60.0}, r"num_timesteps is 60\.0: expected `int`, got `float`"),
-        ({"num_updates": 10**17}, "num_updates is 1.*: expected `int` <= 9007199254740992"),
-        ({"num_updates": None}, "num_updates is None: expected `int`, got `null`"),
-        ({"owed_updates": 1e12}, r"owed_updates is 1000000000000\.0: expected .* < 2097152"),
-        ({"owed_updates": -0.5}, r"owed_updates is -0\.5: expected `float` >= 0"),
-        ({"owed_updates": 2.0**21}, r"owed_updates is 2097152\.0: expected .* < 2097152"),
-        ({"largest_reward": 0.5}, r"largest_reward is 0\.5: expected `float` >= 1"),
-        ({"largest_reward": 1e39}, r"largest_reward is 1e\+39"),
-        ({"seed": -1}, "seed is -1: expected `int` >= 0"),
-        ({"kind": "D\nQN"}, "kind is .*expected `str` matching regex"),
-        ({"kind": ["DDPG"]}, r"kind is \['DDPG'\]: expected `str`, got `array`"),
-        ({"extra": 1}, "contains unknown field `extra`"),
-        ({"ex\ntra\x1b[2J": 1}, r"contains unknown field `ex\\ntra\\x1b"),
-        ({"config": []}, r"config is \[\]: expected `object`, got `array`"),
-        ({"config": {}}, r"config\['buffer_size'\] is None: expected `int`, got `null`"),
-        ({"config": {"buffer_size": 5, "updates_per_call": 10**12}}, "updates_per_call.*<= 1048576"),
-        ({"config": {"buffer_size": 5, "updates_per_call": 4, "hidden": [[1]]}}, "config.*hidden"),
-        ({"config": {"buffer_size": 5, "updates_per_call": 4, "hidden": {"a": 1}}}, "config.*hidden"),
-        ({"config": {"buffer_size": 5, "updates_per_call": 4, "batch_size": 2**60}}, "config.*batch_size"),
-        ({"config": {"buffer_size": 2, "updates_per_call": 4}}, "'rewards'.*at most buffer_size rows, 2"),
-        ({"sha256": {"variables.safetensors": "0" * 64}}, "expected one group for each of"),
-        ({"sha256": {"variables.safetensors": "0" * 63, "replay.safetensors": "0" * 64}}, r"sha256\['variables"),
-        ({"sha256": {"../x.safetensors": "0" * 64}}, "outside itself"),
-        ({"sha256": []}, "not the manifest of a checkpoint"),
-        ({"format": 2}, "has format 2, this version reads 3; load it with the version of ddpg-paths that wrote it"),
-        ({"format": [[[]]]}, "has format"),
-        ({"random_states": {"replay": 1}}, r"random_states\['replay'\] is 1: expected `object`, got `int`"),
+        ({"num_timesteps": "60"}, "manifest.json num_timesteps 60"),
+        ({"num_timesteps": -1}, "num_timesteps -1 0"),
+        ({"num_timesteps": True}, "num_timesteps True"),
+        ({"num_timesteps": 60.0}, "num_timesteps 60.0"),
+        ({"num_updates": 10**17}, "num_updates 9007199254740992"),
+        ({"num_updates": None}, "num_updates None"),
+        ({"owed_updates": 1e12}, "owed_updates 1000000000000.0 2097152"),
+        ({"owed_updates": -0.5}, "owed_updates -0.5"),
+        ({"owed_updates": 2.0**21}, "owed_updates 2097152.0 2097152"),
+        ({"largest_reward": 0.5}, "largest_reward 0.5"),
+        ({"largest_reward": 1e39}, "largest_reward 1e+39"),
+        ({"seed": -1}, "seed -1 0"),
+        ({"kind": "D\nQN"}, "kind"),
+        ({"kind": ["DDPG"]}, "DDPG"),
+        ({"extra": 1}, "unknown extra"),
+        ({"ex\ntra\x1b[2J": 1}, "unknown"),
+        ({"config": []}, "config"),
+        ({"config": {}}, "config['buffer_size'] None"),
+        ({"config": {"buffer_size": 5, "updates_per_call": 10**12}}, "updates_per_call 1048576"),
+        ({"config": {"buffer_size": 5, "updates_per_call": 4, "hidden": [[1]]}}, "config hidden"),
+        ({"config": {"buffer_size": 5, "updates_per_call": 4, "hidden": {"a": 1}}}, "config hidden"),
+        ({"config": {"buffer_size": 5, "updates_per_call": 4, "batch_size": 2**60}}, "config batch_size"),
+        ({"config": {"buffer_size": 2, "updates_per_call": 4}}, "rewards buffer_size 2"),
+        ({"sha256": {"variables.safetensors": "0" * 64}}, "group"),
+        (
+            {"sha256": {"variables.safetensors": "0" * 63, "replay.safetensors": "0" * 64}},
+            "sha256 variables.safetensors",
+        ),
+        ({"sha256": {"../x.safetensors": "0" * 64}}, "outside"),
+        ({"sha256": []}, "manifest"),
+        ({"format": 2}, "format 2 3"),
+        ({"format": [[[]]]}, "format"),
+        ({"random_states": {"replay": 1}}, "random_states['replay'] 1"),
     ],
 )
 def test_a_field_is_refused(path, changes, match):
@@ -114,7 +118,7 @@ def test_a_missing_field_is_refused(path, name):
     found = json.loads(text(path))
     del found[name]
     (path / "manifest.json").write_text(json.dumps(found))
-    refused(path, f"object missing required field `{name}`")
+    refused(path, name)
 
 
 def random_state(**changes):
@@ -125,14 +129,14 @@ def random_state(**changes):
 @pytest.mark.parametrize(
     ("changes", "match"),
     [
-        ({"bit_generator": "MT19937"}, r"random_states\['replay'\]\.bit_generator is 'MT19937'"),
-        ({"state": 2**128}, r"state\.state is .*, expected less than 2\^128"),
-        ({"inc": -1}, r"state\.inc is -1: expected `int` >= 0"),
-        ({"inc": 4}, r"state\.inc is 4, expected an odd number"),
-        ({"inc": 1.5}, r"state\.inc is 1\.5: expected `int`, got `float`"),
-        ({"has_uint32": 2}, "has_uint32 is 2: expected `int` <= 1"),
-        ({"uinteger": 2**32}, "uinteger is 4294967296: expected `int` <= 4294967295"),
-        ({"more": 1}, "unknown field `more`"),
+        ({"bit_generator": "MT19937"}, "random_states['replay'].bit_generator MT19937"),
+        ({"state": 2**128}, "state.state"),
+        ({"inc": -1}, "state.inc -1 0"),
+        ({"inc": 4}, "state.inc 4"),
+        ({"inc": 1.5}, "state.inc 1.5"),
+        ({"has_uint32": 2}, "has_uint32 2 1"),
+        ({"uinteger": 2**32}, "uinteger 4294967296 4294967295"),
+        ({"more": 1}, "unknown more"),
     ],
 )
 def test_a_random_state_is_refused(path, changes, match):
@@ -154,45 +158,45 @@ BOX = {"type": "Box", "shape": [2], "dtype": "float32", "low": -1.0, "high": [1.
     [
         (
             {"dtype": "V1000000000"},
-            r"observation_space\.dtype is 'V1000000000': expected `str` .*float32\|",
+            "observation_space.dtype V1000000000 float32",
         ),
-        ({"dtype": ">f4"}, "dtype is '>f4'"),
-        ({"dtype": "object"}, "dtype is 'object'"),
-        ({"shape": [10**9]}, r"observation_space\.shape\[0\] is 1000000000: expected `int` <= 8388608"),
-        ({"shape": [8 << 20, 2], "low": 0.0, "high": 1.0}, "expected elements of at most 8388608 bytes"),
-        ({"shape": [-1]}, "expected `int` >= 0"),
-        ({"shape": [2.0]}, "expected `int`, got `float`"),
-        ({"shape": [3]}, r"high is .* expected one bound, or a list of 3, as the shape \[3\] has"),
-        ({"low": "0"}, r"low is '0': expected"),
-        ({"low": 1e300}, r"low is 1e\+300, expected a number of dtype float32"),
-        ({"low": 2.0}, "expected nowhere more than high"),
-        ({"low": True}, "low is True, expected a number of dtype float32"),
-        ({"dtype": "uint8", "low": 0, "high": 256}, "high is 256, expected a number of dtype uint8"),
-        ({"dtype": "uint8", "low": 0, "high": None}, "high is None"),
-        ({"dtype": "uint8", "low": 0.5, "high": 1}, r"low is 0\.5"),
-        ({"type": "Text"}, "type is 'Text': invalid value"),
-        ({"type": {}}, r"type is \{\}: expected `str`"),
-        ({"n": 3}, "unknown field `n`"),
+        ({"dtype": ">f4"}, "dtype >f4"),
+        ({"dtype": "object"}, "dtype object"),
+        ({"shape": [10**9]}, "observation_space.shape[0] 1000000000 8388608"),
+        ({"shape": [8 << 20, 2], "low": 0.0, "high": 1.0}, "8388608"),
+        ({"shape": [-1]}, "shape -1 0"),
+        ({"shape": [2.0]}, "shape 2.0"),
+        ({"shape": [3]}, "high bound 3 [3]"),
+        ({"low": "0"}, "low 0"),
+        ({"low": 1e300}, "low 1e+300 dtype float32"),
+        ({"low": 2.0}, "more high"),
+        ({"low": True}, "low True dtype float32"),
+        ({"dtype": "uint8", "low": 0, "high": 256}, "high 256 dtype uint8"),
+        ({"dtype": "uint8", "low": 0, "high": None}, "high None"),
+        ({"dtype": "uint8", "low": 0.5, "high": 1}, "low 0.5"),
+        ({"type": "Text"}, "Text"),
+        ({"type": {}}, "type {}"),
+        ({"n": 3}, "unknown n"),
     ],
 )
 def test_a_space_is_refused(path, changes, match):
     sealed(path, observation_space={**BOX, **changes})
     refused(path, match)
-    with pytest.raises(UsageError, match="the space"):
+    with refuses(UsageError, "space"):
         checkpoint.restore_space({**BOX, **changes})
 
 
 @pytest.mark.parametrize(
     ("space", "match"),
     [
-        ({"type": "Discrete", "n": 0, "start": 0}, r"action_space\.n is 0"),
-        ({"type": "Discrete", "n": 10**10, "start": 0}, r"action_space\.n is 10000000000"),
-        ({"type": "Discrete", "n": 3, "start": 2**63}, r"action_space\.start"),
-        ({"type": "Discrete", "n": 3}, "missing required field `start`"),
-        ({"type": "Tuple", "spaces": []}, r"action_space\.spaces is \[\]"),
-        ({"type": "OneOf", "spaces": [BOX, 3]}, r"action_space\.spaces\[1\] is 3: expected `object`"),
-        ({"type": "OneOf", "spaces": [BOX, {**BOX, "low": [0]}]}, r"action_space\.spaces\[1\]\.low is \[0\]"),
-        ({"type": "Tuple", "spaces": [{**BOX, "shape": [8 << 18], "high": 1.0}] * 3}, "elements of at most"),
+        ({"type": "Discrete", "n": 0, "start": 0}, "action_space.n 0"),
+        ({"type": "Discrete", "n": 10**10, "start": 0}, "action_space.n 10000000000"),
+        ({"type": "Discrete", "n": 3, "start": 2**63}, "action_space.start"),
+        ({"type": "Discrete", "n": 3}, "missing start"),
+        ({"type": "Tuple", "spaces": []}, "action_space.spaces"),
+        ({"type": "OneOf", "spaces": [BOX, 3]}, "action_space.spaces[1] 3"),
+        ({"type": "OneOf", "spaces": [BOX, {**BOX, "low": [0]}]}, "action_space.spaces[1].low [0]"),
+        ({"type": "Tuple", "spaces": [{**BOX, "shape": [8 << 18], "high": 1.0}] * 3}, "elements"),
     ],
 )
 def test_an_action_space_is_refused(path, space, match):
@@ -231,26 +235,26 @@ def table(path, group, name, **changes):
 @pytest.mark.parametrize(
     ("group", "name", "changes", "match"),
     [
-        ("variables", "W:0", {"shape": [3, 2]}, r"'W:0' is 'F32 \[2, 3\]', expected F32 \[3, 2\] by the manifest"),
-        ("variables", "W:0", {"dtype": "int32"}, r"'W:0' is 'F32 \[2, 3\]', expected I32"),
-        ("variables", "W:0", {"shape": [2, 4]}, r"expected F32 \[2, 4\]"),
-        ("variables", "W:0", {"shape": [2**40] * 4}, "its size in bytes is .*, expected 5846"),
-        ("variables", "W:0", {"shape": [2**41]}, r"shape\[0\] is 2199023255552"),
-        ("variables", "W:0", {"dtype": "object"}, r"arrays\['variables'\]\['W:0'\]\.dtype is 'object'"),
-        ("variables", "W:0", {"dtype": "float16"}, "dtype is 'float16'"),
+        ("variables", "W:0", {"shape": [3, 2]}, "W:0 F32 [2, 3] F32 [3, 2] manifest"),
+        ("variables", "W:0", {"dtype": "int32"}, "W:0 F32 [2, 3] I32"),
+        ("variables", "W:0", {"shape": [2, 4]}, "F32 [2, 4]"),
+        ("variables", "W:0", {"shape": [2**40] * 4}, "size 240"),
+        ("variables", "W:0", {"shape": [2**41]}, "shape[0] 2199023255552"),
+        ("variables", "W:0", {"dtype": "object"}, "arrays ['W:0'].dtype object"),
+        ("variables", "W:0", {"dtype": "float16"}, "dtype float16"),
         ("variables", "W:0", {"offset": 5}, "offset"),
-        ("replay", "rewards", {"shape": [2, 1]}, r"'observations'\] is 'float32 \[3, 2\]', expected float32 \[2, 2\]"),
-        ("replay", "rewards", {"shape": []}, "expected float32"),
-        ("replay", "actions", {"shape": [2, 1]}, r"'actions'\].* expected float32 \[3, A\]"),
-        ("replay", "observations", {"dtype": "uint8"}, r"'observations'\] is 'uint8"),
-        ("replay", "terminated", {"dtype": "float32"}, r"'terminated'\] is 'float32 .* expected uint8 \[3, 1\]"),
-        ("replay", "last_observations", {"shape": [4, 2]}, r"'last_observations'\]\.shape is .* at most 3 rows"),
-        ("replay", "last_observations", {"shape": [2, 1]}, r"'last_observations'\] is .* expected float32 \[2, 2\]"),
-        ("replay", "last_observations", {"shape": []}, r"'last_observations'\] is .* expected float32 \[2\]"),
-        ("replay", "successors", {"shape": [3, 1]}, r"'successors'\] is .* expected int32 \[3\]"),
-        ("replay", "successors", {"dtype": "float32"}, r"'successors'\] is .* expected int32 \[3\]"),
-        ("replay", "position", {"shape": [1]}, r"'position'\].* expected one int64"),
-        ("replay", "position", {"dtype": "float64"}, r"'position'\].* expected one int64"),
+        ("replay", "rewards", {"shape": [2, 1]}, "observations float32 [3, 2] float32 [2, 2]"),
+        ("replay", "rewards", {"shape": []}, "float32"),
+        ("replay", "actions", {"shape": [2, 1]}, "actions float32 3"),
+        ("replay", "observations", {"dtype": "uint8"}, "observations uint8"),
+        ("replay", "terminated", {"dtype": "float32"}, "terminated float32 uint8 [3, 1]"),
+        ("replay", "last_observations", {"shape": [4, 2]}, "last_observations 3"),
+        ("replay", "last_observations", {"shape": [2, 1]}, "last_observations float32 [2, 2]"),
+        ("replay", "last_observations", {"shape": []}, "last_observations float32 [2]"),
+        ("replay", "successors", {"shape": [3, 1]}, "successors int32 [3]"),
+        ("replay", "successors", {"dtype": "float32"}, "successors int32 [3]"),
+        ("replay", "position", {"shape": [1]}, "position int64"),
+        ("replay", "position", {"dtype": "float64"}, "position int64"),
     ],
 )
 def test_a_table_is_refused(path, group, name, changes, match):
@@ -260,33 +264,33 @@ def test_a_table_is_refused(path, group, name, changes, match):
 
 def test_files_without_a_table_are_refused(path):
     sealed(path, arrays={"variables": json.loads(text(path))["arrays"]["variables"]})
-    refused(path, r"arrays is \['variables'\], expected one group for each of")
+    refused(path, "arrays ['variables']")
 
 
 def test_other_replay_arrays_are_refused(path):
     tables = json.loads(text(path))["arrays"]
     tables["replay"]["actoins"] = tables["replay"].pop("actions")
     sealed(path, arrays=tables)
-    refused(path, r"arrays\['replay'\] is .* expected the arrays")
+    refused(path, "arrays ['replay']")
 
 
 @pytest.mark.parametrize(
     ("arrays", "match"),
     [
-        ({"priorities": np.ones(3)}, "or neither"),
-        ({"priorities": np.ones((3, 1)), "largest_priority": np.asarray(1.0)}, r"'priorities'\] is .* float64 \[3\]"),
-        ({"priorities": np.ones(3), "largest_priority": np.ones(1)}, r"'largest_priority'\] is .* float64 \[\]"),
+        ({"priorities": np.ones(3)}, "neither"),
+        ({"priorities": np.ones((3, 1)), "largest_priority": np.asarray(1.0)}, "priorities float64 [3]"),
+        ({"priorities": np.ones(3), "largest_priority": np.ones(1)}, "largest_priority float64"),
     ],
 )
 def test_a_table_of_priorities_is_refused(tmp_path, arrays, match):
-    with pytest.raises(UsageError, match=match):
+    with refuses(UsageError, match):
         checkpoint.write(tmp_path / "c", fields(), {"replay": replay() | arrays})
 
 
 @pytest.mark.parametrize(("rows", "position"), [(3, 2), (3, 4), (3, 0), (5, 5), (5, -1), (5, 2**40)])
 def test_a_position_out_of_range_is_refused(tmp_path, rows, position):
     path = checkpoint.write(tmp_path / "c", fields(), {"replay": replay(rows, position)})
-    refused(path, f"position is {position}, expected")
+    refused(path, f"position {position}")
 
 
 @pytest.mark.parametrize(("rows", "position"), [(0, 0), (3, 3), (5, 0), (5, 4)])
@@ -311,26 +315,26 @@ def entry(name, **changes):
 @pytest.mark.parametrize(
     ("change", "match"),
     [
-        (entry("W:0", dtype="I32"), r"variables\.safetensors: 'W:0' is 'I32 \[2, 3\]', expected F32 \[2, 3\]"),
-        (entry("W:0", shape=[6]), r"'W:0' is 'F32 \[6\]'"),
-        (entry("W:0", shape=[2, 3.0]), r"'W:0'\.shape\[1\] is 3\.0: expected `int`"),
-        (entry("W:0", dtype="BF16"), r"'W:0' is 'BF16"),
+        (entry("W:0", dtype="I32"), "variables.safetensors W:0 I32 [2, 3] F32 [2, 3]"),
+        (entry("W:0", shape=[6]), "W:0 F32 [6]"),
+        (entry("W:0", shape=[2, 3.0]), "W:0 shape[1] 3.0"),
+        (entry("W:0", dtype="BF16"), "W:0 BF16"),
         (entry("W:0", data_offsets=[0, 24]), "data_offsets"),
         (entry("W:0", data_offsets=[-8, 16]), "data_offsets"),
-        (entry("W:0", data_offsets=[24]), r"'W:0'\.data_offsets is .*: expected `array` of length 2"),
+        (entry("W:0", data_offsets=[24]), "W:0 data_offsets length 2"),
         (entry("W:0", data_offsets=[2**70, 2**70]), "data_offsets"),
-        (entry("W:0", more=1), "unknown field `more`"),
-        (lambda header: {**header, "more": header["W:0"]}, "its arrays is .* expected those of the manifest"),
-        (lambda header: {"W:0": header["W:0"]}, "its arrays is"),
-        (lambda header: {**header, "__metadata__": {"a": "b"}}, "its arrays is .*__metadata__"),
-        (lambda header: [*header], "its arrays is"),
-        (lambda header: b"null", "its arrays is None"),
-        (lambda header: b"{" + b" " * 300, "brackets do not match"),
-        (lambda header: b"[" * 500 + b"]" * 500, "nested deeper than"),
-        (lambda header: json.dumps(header).encode().replace(b'"F32"', b"NaN"), "NaN is no number"),
-        (lambda header: json.dumps(header).encode()[:-1] + b', "n": 1}', "the key 'n' twice"),
-        (lambda header: json.dumps(header).encode() + b" " * 5000, "its size in bytes is"),
-        (lambda header: b"\xff" * 100, "not readable as JSON"),
+        (entry("W:0", more=1), "unknown more"),
+        (lambda header: {**header, "more": header["W:0"]}, "manifest"),
+        (lambda header: {"W:0": header["W:0"]}, "arrays"),
+        (lambda header: {**header, "__metadata__": {"a": "b"}}, "__metadata__"),
+        (lambda header: [*header], "arrays"),
+        (lambda header: b"null", "arrays None"),
+        (lambda header: b"{" + b" " * 300, "brackets"),
+        (lambda header: b"[" * 500 + b"]" * 500, "nested"),
+        (lambda header: json.dumps(header).encode().replace(b'"F32"', b"NaN"), "NaN"),
+        (lambda header: json.dumps(header).encode()[:-1] + b', "n": 1}', "n"),
+        (lambda header: json.dumps(header).encode() + b" " * 5000, "size"),
+        (lambda header: b"\xff" * 100, "JSON"),
     ],
 )
 def test_a_header_is_refused(path, change, match):
@@ -342,13 +346,13 @@ def test_a_header_is_refused(path, change, match):
 def test_a_wrong_header_length_is_refused(path, length):
     data = (path / "variables.safetensors").read_bytes()
     sealed_array_file(path, "variables", length.to_bytes(8, "little") + data[8:])
-    refused(path, r"variables\.safetensors: its header|not readable as JSON")
+    refused(path)
 
 
 @pytest.mark.parametrize("rest", [b"", b"\0", b"\0" * 7, b"\0" * 8, b"\0" * 72])
 def test_a_cut_file_is_refused(path, rest):
     sealed_array_file(path, "variables", rest)
-    refused(path, r"variables\.safetensors: its (size|header|arrays)|not readable as JSON")
+    refused(path)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
@@ -357,28 +361,28 @@ def test_what_is_not_finite_is_refused_when_read_and_when_written(tmp_path, path
     groups = checkpoint.read(path)[1]
     offset = (path / f"{group}.safetensors").read_bytes().index(groups[group][name].tobytes())
     groups[group][name].reshape(-1)[1] = value
-    with pytest.raises(UsageError, match=rf"{group} {name}\[.*\] is {value}.* training diverged"):
+    with refuses(UsageError, group, name, value, "diverged"):
         checkpoint.write(tmp_path / "new", fields(), groups)
     assert not (tmp_path / "new").exists()
     data = bytearray((path / f"{group}.safetensors").read_bytes())
     data[offset : offset + groups[group][name].nbytes] = groups[group][name].tobytes()
     sealed_array_file(path, group, bytes(data))
-    refused(path, rf"{group}\.safetensors: '{name}'\[.*\] is .*{value}.*, expected a finite number")
+    refused(path, f"{group}.safetensors {name} {value}")
 
 
 @pytest.mark.parametrize(
     ("changes", "groups", "match"),
     [
-        ({"owed_updates": float("nan")}, {}, "not JSON compliant"),
-        ({"num_timesteps": object()}, {}, "not JSON serializable"),
-        ({"owed_updates": 1e7}, {}, r"manifest\.json: owed_updates is 10000000\.0"),
-        ({}, {"variables": {"a": np.zeros(2, np.bool_)}}, r"\['a'\]\.dtype is 'bool'"),
-        ({}, {"../variables": {}}, "outside itself"),
-        ({}, {"variables": {f"{number:0500}": np.zeros(()) for number in range(2500)}}, "more than the 1048576"),
+        ({"owed_updates": float("nan")}, {}, "JSON"),
+        ({"num_timesteps": object()}, {}, "JSON"),
+        ({"owed_updates": 1e7}, {}, "manifest.json owed_updates 10000000.0"),
+        ({}, {"variables": {"a": np.zeros(2, np.bool_)}}, "['a'].dtype bool"),
+        ({}, {"../variables": {}}, "outside"),
+        ({}, {"variables": {f"{number:0500}": np.zeros(()) for number in range(2500)}}, "more 1048576"),
     ],
 )
 def test_what_could_not_be_read_again_is_not_written(tmp_path, changes, groups, match):
-    with pytest.raises(UsageError, match=f"this cannot be saved, since it could not be read again: .*{match}"):
+    with refuses(UsageError, match):
         checkpoint.write(tmp_path / "c", fields(**changes), groups)
     assert list(tmp_path.iterdir()) == []
 
@@ -429,12 +433,12 @@ def as_loop(file):
 )
 def test_only_regular_files_are_opened(path, make, kind, name):
     make(path / name)
-    refused(path, rf"{name} is a {kind}, expected a regular file; take another checkpoint")
+    refused(path, name, kind)
 
 
 def test_a_device_is_named():
     with (
-        pytest.raises(UsageError, match="/dev/zero is a device"),
+        refuses(UsageError, "/dev/zero"),
         safe_json.open_regular_file(safe_json.Path("/dev/zero")),
     ):
         pass
@@ -444,42 +448,42 @@ def test_a_device_is_named():
 def test_a_file_larger_than_it_may_be_is_not_read(path, name):
     with (path / name).open("r+b") as file:
         file.truncate(1 << 40)  # a hole: it takes no room
-    refused(path, measured=True, match=rf"{name}.* 1099511627776")
+    refused(path, f"{name} 1099511627776", measured=True)
 
 
 def test_a_file_larger_than_memory_is_not_read(path):
     table(path, "variables", "big", shape=[1 << 37])
     with (path / "variables.safetensors").open("r+b") as file:
         file.truncate((1 << 40) + 500)
-    refused(path, measured=True, match="expected no more than the memory of this machine")
+    refused(path, "memory", measured=True)
 
 
 @pytest.mark.parametrize(
     ("content", "match"),
     [
-        (b"", "not readable as JSON"),
-        (b"\xff\xfe{\0}\0", "not readable as JSON"),
-        (b"{" * 100_000, "brackets do not match, or are nested deeper"),
-        (b"[" * 500_000 + b"]" * 500_000, "nested deeper"),
-        (b'{"a":' * 170_000 + b"1" + b"}" * 170_000, "nested deeper"),
-        (b'{"a": ' + b"[" * 13 + b"]" * 13 + b"}", "nested deeper"),
-        (b'{"a": "\\"[[[[[[[[[[[[[[[[[[[["}', "not the manifest"),
-        (b'{"sha256": {}, "sha256": {}}', "the key 'sha256' twice"),
-        (b'{"a": NaN}', "NaN is no number"),
-        (b'{"a": -Infinity}', "-Infinity is no number"),
-        (b'{"a": 1e999}', "'1e999' is beyond the range of floats"),
-        (b'{"a": ' + b"9" * 100_000 + b"}", "more than 39 digits"),
-        (b'{"a": ["\\uD800"]}', "surrogates not allowed"),
-        (b'{"sha256": {"\\ud800": 1}, "format": 3, "\\ud800": 1}', "surrogates not allowed"),
-        (b'{"sha256": {}, "format": "\\ud83d\\ude00\\n"}', "has format"),
-        (b"[" + b"[]," * 340_000 + b"0]", "not the manifest"),
-        (b"[" + b"{}," * 340_000 + b"0]", "not the manifest"),
-        (b"{" + b'"":0,' * 200_000 + b'"":0}', "the key '' twice"),
-        (b'"' + b'\\"' * 500_000, "brackets|not readable"),
-        (b"1" * (1 << 20), "more than 39 digits"),
-        (b" " * ((1 << 20) + 1), "has 1048577 bytes, expected at most 1048576"),
-        (b"null", "not the manifest"),
-        (b'{"format": 2, "sha256": {}} x', "not readable as JSON"),
+        (b"", "JSON"),
+        (b"\xff\xfe{\0}\0", "JSON"),
+        (b"{" * 100_000, "nested"),
+        (b"[" * 500_000 + b"]" * 500_000, "nested"),
+        (b'{"a":' * 170_000 + b"1" + b"}" * 170_000, "nested"),
+        (b'{"a": ' + b"[" * 13 + b"]" * 13 + b"}", "nested"),
+        (b'{"a": "\\"[[[[[[[[[[[[[[[[[[[["}', "manifest"),
+        (b'{"sha256": {}, "sha256": {}}', "sha256"),
+        (b'{"a": NaN}', "NaN"),
+        (b'{"a": -Infinity}', "-Infinity"),
+        (b'{"a": 1e999}', "1e999 beyond"),
+        (b'{"a": ' + b"9" * 100_000 + b"}", "39"),
+        (b'{"a": ["\\uD800"]}', "allowed"),
+        (b'{"sha256": {"\\ud800": 1}, "format": 3, "\\ud800": 1}', "allowed"),
+        (b'{"sha256": {}, "format": "\\ud83d\\ude00\\n"}', "format"),
+        (b"[" + b"[]," * 340_000 + b"0]", "manifest"),
+        (b"[" + b"{}," * 340_000 + b"0]", "manifest"),
+        (b"{" + b'"":0,' * 200_000 + b'"":0}', "twice"),
+        (b'"' + b'\\"' * 500_000, ""),
+        (b"1" * (1 << 20), "39"),
+        (b" " * ((1 << 20) + 1), "1048577 1048576"),
+        (b"null", "manifest"),
+        (b'{"format": 2, "sha256": {}} x', "JSON"),
     ],
     ids=lambda value: None if isinstance(value, bytes) else value[:20],
 )
@@ -490,7 +494,7 @@ def test_hostile_json_is_refused(path, content, match):
 
 def test_a_pipe_for_a_manifest_is_no_checkpoint_to_replace(path):
     as_pipe(path / "manifest.json")
-    with pytest.raises(UsageError, match=r"is a directory that holds 'manifest\.json'"):
+    with refuses(UsageError, "manifest.json"):
         checkpoint.write(path, fields(), {})
 
 
@@ -507,4 +511,4 @@ def test_a_strange_name_among_the_numbers_is_no_checkpoint(tmp_path, path):
 
 
 def test_a_checkpoint_inside_a_file_is_refused(path):
-    refused(path / "manifest.json", "no checkpoint at .*: it has no manifest")
+    refused(path / "manifest.json", "manifest")

@@ -6,6 +6,7 @@ import os
 import numpy as np
 import pytest
 from checkpoints import fields
+from refusals import refuses
 
 from ddpg import UsageError
 from ddpg.checkpoints import checkpoint, target_dir
@@ -83,12 +84,12 @@ def test_what_a_file_manager_leaves_is_in_nobodys_way(tmp_path):
     assert not path.exists()
     path.mkdir()
     (path / ".DS_Store").mkdir()  # no file manager's
-    with pytest.raises(UsageError, match=r"holds '\.DS_Store'"):
+    with refuses(UsageError, ".DS_Store"):
         checkpoint.write(path, fields(), GROUPS)
 
 
 def test_the_root_of_all_directories():
-    with pytest.raises(UsageError, match="'/' is the root of all directories"):
+    with refuses(UsageError, "/"):
         checkpoint.find("/")
 
 
@@ -120,26 +121,26 @@ def make_side_link(path):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (make_file, "is a file"),
-        (make_link_to_directory, "is a symbolic link to .*target"),
-        (make_dangling_link, "is a symbolic link to .*nowhere"),
-        (make_project, "is a directory that holds 'train.py'"),
-        (make_hidden_only, r"is a directory that holds '\.git'"),
-        (make_run, "is a run directory: it holds 'config.json'.*outside it"),
-        (make_shared, "is a checkpoint with something else in it, 'notes.txt'"),
-        (make_linked_array, "something else in it, 'variables.safetensors'"),
-        (make_unlisted, "something else in it, 'other.safetensors'"),
-        (make_foreign_manifest, "is a directory that holds 'manifest.json'"),
-        (make_manifest_of_everything, "is a directory that holds 'manifest.json'"),
-        (make_side_of_others, r"\.c\.ddpg-writing' holds 'notes.txt'.*move it away"),
-        (make_side_link, r"\.c\.ddpg-old' is no directory.*move it away"),
+        (make_file, "file"),
+        (make_link_to_directory, "target"),
+        (make_dangling_link, "nowhere"),
+        (make_project, "train.py"),
+        (make_hidden_only, ".git"),
+        (make_run, "config.json"),
+        (make_shared, "notes.txt"),
+        (make_linked_array, "variables.safetensors"),
+        (make_unlisted, "other.safetensors"),
+        (make_foreign_manifest, "manifest.json"),
+        (make_manifest_of_everything, "manifest.json"),
+        (make_side_of_others, "c.ddpg-writing notes.txt"),
+        (make_side_link, "c.ddpg-old"),
     ],
 )
 def test_what_is_there_stays(tmp_path, make, message):
     path = tmp_path / "c"
     make(path)
     before = tree(tmp_path)
-    with pytest.raises(UsageError, match=message) as caught:
+    with refuses(UsageError, message) as caught:
         checkpoint.write(path, fields(), GROUPS)
     assert str(tmp_path) in str(caught.value)
     assert tree(tmp_path) == before
@@ -147,7 +148,7 @@ def test_what_is_there_stays(tmp_path, make, message):
 
 def test_not_below_a_file(tmp_path):
     (tmp_path / "file").write_text("mine")
-    with pytest.raises(UsageError, match=r"a/c'.*file', which is a file"):
+    with refuses(UsageError, "file"):
         checkpoint.write(tmp_path / "file" / "a" / "c", fields(), GROUPS)
 
 
@@ -168,7 +169,7 @@ def test_the_working_directory_is_refused(tmp_path, monkeypatch, name, holds):
         checkpoint.write(here, fields(), GROUPS)
     monkeypatch.chdir(here)
     before = tree(tmp_path)
-    with pytest.raises(UsageError, match="is the working directory and holds"):
+    with refuses(UsageError, "working directory"):
         checkpoint.write(here if name == "absolute" else name, fields(), GROUPS)
     assert tree(tmp_path) == before
 
@@ -215,7 +216,7 @@ def test_what_arrives_while_writing_stays(tmp_path, monkeypatch):
         (path / "notes.txt").write_text("mine")
 
     monkeypatch.setattr(checkpoint, "_write_durably", slowly)
-    with pytest.raises(UsageError, match=r"notes\.txt"):
+    with refuses(UsageError, "notes.txt"):
         checkpoint.write(path, fields(num_timesteps=2), GROUPS)
     assert (path / "notes.txt").read_text() == "mine"
     assert checkpoint.read(path)[0]["num_timesteps"] == 1

@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from refusals import refuses
 
 from ddpg.compiler import kernel as kernel_module
 from ddpg.compiler.ir import Unsupported
@@ -266,7 +267,7 @@ def test_optimizers_and_averages(session, values, name):
 def test_nothing_is_read_behind_the_minibatches(graph, shape):
     x = v1.placeholder(tf.float32, [2, 1])
     kernel = CompiledUpdate([tf.reduce_sum(x)], {"x": x}, [])
-    with pytest.raises(ValueError, match=r"x has shape \(\d, \d, \d\); expected 2 numbers for each of 3 updates"):
+    with refuses(ValueError, "2 3"):
         kernel.run(3, [np.zeros(shape, np.float32)])
 
 
@@ -318,32 +319,32 @@ def bias_gradient(upstream):
     ("make", "named"),
     [
         (lambda x: tf.reduce_sum(tf.sin(x)), "Sin"),
-        (lambda x: tf.reduce_sum(tf.cast(tf.cast(x, tf.int32), tf.float32)), "from (float32 to )?int32"),
+        (lambda x: tf.reduce_sum(tf.cast(tf.cast(x, tf.int32), tf.float32)), "float32 int32"),
         (lambda x: tf.cond(tf.reduce_sum(x) > 0, lambda: x[0, 0], lambda: x[1, 1]), "If"),
-        (lambda x: tf.reduce_sum(tf.stack([x, x], 1)), "along axis 1"),
-        (lambda x: tf.reduce_sum(tf.unstack(x, axis=1)[0]), "along axis 1"),
-        (lambda x: tf.reduce_sum(cube_of(x) * [1.0, 2.0, 3.0]), r"\(3,\) repeated to \(4, 2, 3\)"),
-        (lambda x: tf.reduce_sum(tf.tile(cube_of(x), [1, 2, 1])), "repeated to"),
-        (lambda x: tf.reduce_sum(cube_of(x) * np.float32([[1, 2, 3], [4, 5, 6]])), r"\(2, 3\) repeated to"),
-        (lambda x: tf.reduce_sum(cube_of(x) * np.float32([[1], [2]])), r"\(2, 1\) repeated to"),
-        (lambda x: tf.reduce_sum(tf.broadcast_to(tf.slice(x, [0, 0], [4, 1]), [4, 4, 3])), "to rank 3"),
-        (lambda x: tf.reduce_sum(tf.math.squared_difference(cube_of(x), [1.0, 2.0, 3.0])), "repeated to"),
-        (lambda x: tf.reduce_sum(tf.nn.bias_add(cube_of(x), [1.0, 2.0, 3.0])), "repeated to"),
-        (lambda x: tf.reduce_sum(bias_gradient(cube_of(x))), "BiasAddGrad of rank 3"),
-        (lambda x: tf.reduce_sum(v1.where(np.array([True, False] * 2), x, -x)), "rows chosen by a vector"),
+        (lambda x: tf.reduce_sum(tf.stack([x, x], 1)), "axis 1"),
+        (lambda x: tf.reduce_sum(tf.unstack(x, axis=1)[0]), "axis 1"),
+        (lambda x: tf.reduce_sum(cube_of(x) * [1.0, 2.0, 3.0]), "(3,) (4, 2, 3)"),
+        (lambda x: tf.reduce_sum(tf.tile(cube_of(x), [1, 2, 1])), "repeated"),
+        (lambda x: tf.reduce_sum(cube_of(x) * np.float32([[1, 2, 3], [4, 5, 6]])), "(2, 3)"),
+        (lambda x: tf.reduce_sum(cube_of(x) * np.float32([[1], [2]])), "(2, 1)"),
+        (lambda x: tf.reduce_sum(tf.broadcast_to(tf.slice(x, [0, 0], [4, 1]), [4, 4, 3])), "3"),
+        (lambda x: tf.reduce_sum(tf.math.squared_difference(cube_of(x), [1.0, 2.0, 3.0])), "repeated"),
+        (lambda x: tf.reduce_sum(tf.nn.bias_add(cube_of(x), [1.0, 2.0, 3.0])), "repeated"),
+        (lambda x: tf.reduce_sum(bias_gradient(cube_of(x))), "BiasAddGrad 3"),
+        (lambda x: tf.reduce_sum(v1.where(np.array([True, False] * 2), x, -x)), "rows vector"),
         (lambda x: tf.reduce_sum(x + tf.random.truncated_normal([4, 6])), "TruncatedNormal"),
         (lambda x: tf.reduce_sum(x) * tf.cond(tf.constant(1.0) > 0, lambda: 2.0, lambda: 3.0), "If"),
     ],
 )
 def test_what_it_does_not_know_it_names(graph, make, named):
     x = v1.placeholder(tf.float32, [4, 6])
-    with pytest.raises(Unsupported, match=named):
+    with refuses(Unsupported, named):
         CompiledUpdate([make(x)], {"x": x}, [], 1)
 
 
 def test_only_floats(graph):
     x = v1.placeholder(tf.uint8, [2, 3])
-    with pytest.raises(Unsupported, match="x of uint8"):
+    with refuses(Unsupported, "uint8"):
         CompiledUpdate([tf.reduce_sum(tf.cast(x, tf.float32))], {"x": x}, [], 1)
 
 
@@ -402,7 +403,7 @@ def test_where_threads_cannot_meet_there_is_one(large_product, monkeypatch):
     monkeypatch.setattr(kernel_module, "_MEETING", False)
     monkeypatch.setattr(kernel_module, "available_cores", lambda: 16)
     assert CompiledUpdate([metric], fields, []).workers == 1
-    with pytest.raises(Unsupported, match="threads=2"):
+    with refuses(Unsupported, "threads 2"):
         CompiledUpdate([metric], fields, [], 2)
 
 

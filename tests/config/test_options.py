@@ -3,6 +3,7 @@
 import dataclasses
 
 import pytest
+from refusals import refuses
 
 from ddpg import DDPGConfig, DQNConfig, UsageError
 from ddpg.config.presets import PRESETS, Preset, preset_config
@@ -25,69 +26,69 @@ def test_toml(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("gama = 1", "no field 'gama'; did you mean 'gamma'"),
-        ("gamma = ", "not a TOML file"),
-        (None, "no configuration"),
+        ("gama = 1", "gama 'gamma'"),
+        ("gamma = ", "TOML"),
+        (None, "configuration"),
     ],
 )
 def test_bad_toml(tmp_path, text, message):
     path = tmp_path / "c.toml"
     if text is not None:
         path.write_text(text)
-    with pytest.raises(UsageError, match=message):
+    with refuses(UsageError, message):
         DDPGConfig().replace(**read_toml(path))
 
 
 def test_what_is_no_toml_file(tmp_path):
-    with pytest.raises(UsageError, match=r"cannot be read \(Is a directory\); give the path of a TOML file"):
+    with refuses(UsageError, "directory"):
         read_toml(tmp_path)
     (tmp_path / "latin").write_bytes(b"activation = '\xe9'")
-    with pytest.raises(UsageError, match="is not a TOML file: 'utf-8'"):
+    with refuses(UsageError, "utf-8"):
         read_toml(tmp_path / "latin")
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"hidden": ()}, "hidden="),
-        ({"hidden": (64.5,)}, r"hidden=\(64.5,\) must be a list of int"),
-        ({"hidden": 64}, "hidden=64 must be a list of int"),
-        ({"gamma": 1.1}, r"gamma=1.1 must be in \[0, 1\]"),
-        ({"gamma": float("nan")}, "gamma=nan"),
-        ({"gamma": "high"}, "gamma='high' must be float"),
-        ({"tau": 0}, "tau=0.0"),
-        ({"actor_learning_rate": 0}, "actor_learning_rate=0.0"),
-        ({"critic_learning_rate": float("inf")}, "critic_learning_rate=inf"),
-        ({"batch_size": 0}, "batch_size=0"),
-        ({"batch_size": 1.5}, "batch_size=1.5 must be int"),
-        ({"batch_size": True}, "batch_size=True must be int"),
-        ({"learning_starts": -1}, "learning_starts=-1"),
-        ({"noise": "gausian"}, "did you mean 'gaussian'"),
-        ({"noise_scale": -1}, "noise_scale=-1.0"),
-        ({"noise_dt": -1}, "noise_dt=-1.0 must be a finite number > 0"),
-        ({"noise_dt": float("inf")}, "noise_dt=inf"),
-        ({"noise_theta": -0.1}, "noise_theta=-0.1 must be a finite number >= 0"),
-        ({"noise_theta": float("nan")}, "noise_theta=nan"),
-        ({"on_bad_transition": "dropp"}, "on_bad_transition='dropp' must be one of .* did you mean 'drop'"),
-        ({"step_timeout": 0}, "step_timeout=0.0 must be a finite number > 0, or none"),
-        ({"max_gradient_norm": float("inf")}, "max_gradient_norm=inf must be a finite number > 0, or none"),
-        ({"action_gradient_clip": float("inf")}, "action_gradient_clip=inf must be a finite number > 0, or none"),
+        ({"hidden": ()}, "hidden"),
+        ({"hidden": (64.5,)}, "hidden 64.5"),
+        ({"hidden": 64}, "hidden 64"),
+        ({"gamma": 1.1}, "gamma 1.1 [0, 1]"),
+        ({"gamma": float("nan")}, "gamma nan"),
+        ({"gamma": "high"}, "gamma high"),
+        ({"tau": 0}, "tau 0.0"),
+        ({"actor_learning_rate": 0}, "actor_learning_rate 0.0"),
+        ({"critic_learning_rate": float("inf")}, "critic_learning_rate inf"),
+        ({"batch_size": 0}, "batch_size 0"),
+        ({"batch_size": 1.5}, "batch_size 1.5"),
+        ({"batch_size": True}, "batch_size True"),
+        ({"learning_starts": -1}, "learning_starts -1"),
+        ({"noise": "gausian"}, "'gaussian'"),
+        ({"noise_scale": -1}, "noise_scale -1.0"),
+        ({"noise_dt": -1}, "noise_dt -1.0 0"),
+        ({"noise_dt": float("inf")}, "noise_dt inf"),
+        ({"noise_theta": -0.1}, "noise_theta -0.1 0"),
+        ({"noise_theta": float("nan")}, "noise_theta nan"),
+        ({"on_bad_transition": "dropp"}, "on_bad_transition dropp 'drop'"),
+        ({"step_timeout": 0}, "step_timeout 0.0 0"),
+        ({"max_gradient_norm": float("inf")}, "max_gradient_norm inf 0"),
+        ({"action_gradient_clip": float("inf")}, "action_gradient_clip inf 0"),
         (
             {"clip_delta": float("inf"), "td_target": "output_delta"},
-            "clip_delta=inf must be a finite number > 0, or none",
+            "clip_delta inf 0",
         ),
-        ({"batch_size": float("inf")}, "batch_size=inf must be int"),
-        ({"tau": 10**400}, "tau=an integer of .* bits must be float"),
-        ({"jit": "yes"}, "jit='yes' must be bool"),
-        ({"compiler": "native", "jit": False}, "compiler='native' compiles the updates, and jit=False does not"),
-        ({"td_target": "placeholder"}, "set jit=False and updates_per_call=1"),
-        ({"learning_rates": 1}, "no field 'learning_rates'; did you mean"),
-        ({"learning_rate_schedule": "cosine"}, "learning_rate_schedule='cosine'"),
+        ({"batch_size": float("inf")}, "batch_size inf"),
+        ({"tau": 10**400}, "tau integer bits float"),
+        ({"jit": "yes"}, "jit yes"),
+        ({"compiler": "native", "jit": False}, "compiler native jit False"),
+        ({"td_target": "placeholder"}, "jit False updates_per_call 1"),
+        ({"learning_rates": 1}, "learning_rates"),
+        ({"learning_rate_schedule": "cosine"}, "learning_rate_schedule cosine"),
     ],
     ids=str,
 )
 def test_bad_values(change, message):
-    with pytest.raises(UsageError, match=message):
+    with refuses(UsageError, message):
         DDPGConfig().replace(**change)
 
 
@@ -115,17 +116,17 @@ def test_presets_are_valid(env_id):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"learning_rate": 0}, "learning_rate=0.0"),
-        ({"target_update_interval": -1}, "target_update_interval=-1"),
-        ({"exploration_final": 1.5}, r"exploration_final=1.5 must be in \[0, 1\]"),
-        ({"exploration_steps": 0}, "exploration_steps=0"),
-        ({"network": "rnn"}, "network='rnn'"),
-        ({"noise": "gaussian"}, "DQNConfig has no field 'noise'"),
+        ({"learning_rate": 0}, "learning_rate 0.0"),
+        ({"target_update_interval": -1}, "target_update_interval -1"),
+        ({"exploration_final": 1.5}, "exploration_final 1.5 [0, 1]"),
+        ({"exploration_steps": 0}, "exploration_steps 0"),
+        ({"network": "rnn"}, "network rnn"),
+        ({"noise": "gaussian"}, "noise"),
     ],
     ids=str,
 )
 def test_bad_dqn_values(change, message):
-    with pytest.raises(UsageError, match=message):
+    with refuses(UsageError, message):
         DQNConfig().replace(**change)
 
 

@@ -1,6 +1,7 @@
 """Recipes: options under a name, in the place of a preset."""
 
 import pytest
+from refusals import refuses
 
 from ddpg import DDPGConfig, UsageError
 from ddpg.algorithms.crossq import CrossQUpdate
@@ -67,11 +68,11 @@ def test_a_recipe_stands_in_the_presets_place_and_flags_go_before_it(tmp_path):
 @pytest.mark.parametrize(
     ("words", "match"),
     [
-        (["Pendulum-v1", "--recipe", "td4"], "recipe 'td4' is not one of ddpg, .*did you mean 'td3'"),
-        (["Pendulum-v1", "--recipe", "none.toml"], "no configuration file 'none.toml'"),
-        (["CartPole-v1", "--recipe", "td3"], "recipe 'td3' in CartPole-v1: DQNConfig has no field 'n_critics'"),
+        (["Pendulum-v1", "--recipe", "td4"], "recipe td4 'td3'"),
+        (["Pendulum-v1", "--recipe", "none.toml"], "none.toml"),
+        (["CartPole-v1", "--recipe", "td3"], "recipe td3 CartPole-v1 n_critics"),
     ],
 )
 def test_a_recipe_that_is_none(words, match):
-    with pytest.raises(UsageError, match=match):
+    with refuses(UsageError, match):
         Train.parse(words, "ddpg train")

@@ -12,6 +12,7 @@ import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 import pytest
+from refusals import refuses
 
 import ddpg
 from ddpg import DDPG, DQN, DDPGConfig, DQNConfig, UsageError
@@ -168,14 +169,14 @@ def test_it_checks_itself(exported, tmp_path):
 def test_damaged_arrays_and_bad_observations_are_refused(exported, tmp_path):
     folder = copied(exported, tmp_path)
     policy = standalone.load(folder)
-    with pytest.raises(ValueError, match="shape"):
+    with refuses(ValueError, "shape"):
         policy(np.zeros(4))
-    with pytest.raises(ValueError, match="NaN"):
+    with refuses(ValueError, "NaN"):
         policy([0, np.nan, 0])
     data = bytearray((folder / "policy.safetensors").read_bytes())
     data[-1] ^= 1
     (folder / "policy.safetensors").write_bytes(data)
-    with pytest.raises(ValueError, match="checksum"):
+    with refuses(ValueError, "checksum"):
         standalone.load(folder)
 
 
@@ -186,7 +187,7 @@ def test_an_edited_file_is_not_replaced_and_one_that_ran_is(exported, tmp_path):
     agent_of("choice").export(folder)
     assert not (folder / "__pycache__").exists()
     (folder / "act.py").write_text((folder / "act.py").read_text() + "\nprint('mine')\n")
-    with pytest.raises(UsageError, match=r"act\.py"):
+    with refuses(UsageError, "act.py"):
         agent_of("choice").export(folder)
     assert (folder / "act.py").read_text().endswith("print('mine')\n")
 

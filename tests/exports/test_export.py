@@ -7,6 +7,7 @@ import sys
 import gymnasium as gym
 import numpy as np
 import pytest
+from refusals import refuses
 
 import ddpg
 from ddpg import DDPG, DQN, DDPGConfig, DQNConfig, UsageError, conv
@@ -149,7 +150,7 @@ def test_a_narrow_box_far_from_0(tmp_path):
 
 
 def test_tensorflow_reads_nothing_from_a_path_with_a_bracket(agents, tmp_path):
-    with pytest.raises(UsageError, match=r"TensorFlow loads no SavedModel from a path with '\[' in it"):
+    with refuses(UsageError, "TensorFlow SavedModel ["):
         agents["box"].export(tmp_path / "a[1]" / "policy", "savedmodel")
     assert not (tmp_path / "a[1]").exists()
 
@@ -158,7 +159,7 @@ def test_tensorflow_reads_nothing_from_a_path_with_a_bracket(agents, tmp_path):
 def test_images_leave_by_tensorflow_alone_and_batch_normalisation_by_its_averages(tmp_path):
     images = gym.spaces.Box(0, 255, (8, 8, 1), np.uint8)
     agent = DDPG((images, BOX), DDPGConfig(hidden=(8,), jit=False), 0, actor_network=conv(((4, 3, 2),), (8,)))
-    with pytest.raises(UsageError, match="format='numpy' cannot hold this network"):
+    with refuses(UsageError, "format numpy"):
         agent.export(tmp_path / "policy", "numpy")
     assert list(tmp_path.iterdir()) == []
     normalised = made(BOX, norm="batch")
@@ -193,9 +194,9 @@ def test_a_wrong_file_is_not_left_behind(agents, tmp_path, monkeypatch):
     before = agents["box"].export(tmp_path / "policy", "savedmodel")
     monkeypatch.setattr(exporting, "TOLERANCE", -1.0)
     for kind in ("numpy", "savedmodel"):
-        with pytest.raises(UsageError, match="differs from the agent by"):
+        with refuses(UsageError, "differs"):
             agents["moves"].export(tmp_path / "policy", kind)
-        with pytest.raises(UsageError, match="differs from the agent by"):
+        with refuses(UsageError, "differs"):
             agents["moves"].export(tmp_path / "other", kind)
     assert list(tmp_path.iterdir()) == [before]
     assert json.loads((before / "policy.json").read_text())["action_space"]["type"] == "Box"
@@ -211,7 +212,7 @@ def test_comparison_sees_a_wrong_bound(change, agents, tmp_path, monkeypatch):
         return right(actions, outputs * (1 + where) if change == "scale" else outputs + where)
 
     monkeypatch.setattr(exporting.policy_graph, "_translated", wrong)
-    with pytest.raises(UsageError, match="savedmodel export differs from the agent"):
+    with refuses(UsageError, "savedmodel"):
         agents["box"].export(tmp_path / "policy", "savedmodel")
     assert list(tmp_path.iterdir()) == []
 
@@ -237,18 +238,18 @@ def test_what_is_no_export_stays(agents, tmp_path):
     (mixed / "notes.txt").write_text("mine")
     (tmp_path / "link").symlink_to(mixed)
     expected = {
-        "file": "is a file",
-        "folder": "is a directory that holds 'file'",
-        "mixed": "holds 'notes.txt'",
-        "link": "is a symbolic link",
-        "file/policy": "is a file",
+        "file": "file",
+        "folder": "directory file",
+        "mixed": "notes.txt",
+        "link": "symbolic link",
+        "file/policy": "file",
     }
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     for name, message in expected.items():
-        with pytest.raises(UsageError, match=message):
+        with refuses(UsageError, message):
             agent.export(tmp_path / name)
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
-    with pytest.raises(UsageError, match=r"format='npz' is not one of.*did you mean|format='npz'"):
+    with refuses(UsageError, "format npz"):
         agent.export(tmp_path / "new", "npz")
 
 
@@ -281,7 +282,7 @@ def test_an_export_that_cannot_take_its_place_leaves_the_former(agents, tmp_path
         return rename(source, target)
 
     monkeypatch.setattr(export_dir.Path, "rename", refusing)
-    with pytest.raises(OSError, match="the disk refuses"):
+    with refuses(OSError, "the disk refuses"):
         agents["moves"].export(path)
     assert (path / "policy.json").read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]
@@ -289,7 +290,7 @@ def test_an_export_that_cannot_take_its_place_leaves_the_former(agents, tmp_path
 
 def test_the_working_directory_is_refused(agents, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(UsageError, match=r"'\.' is the working directory; .*: name a new one"):
+    with refuses(UsageError, "'.' directory"):
         agents["box"].export(".")
     assert list(tmp_path.iterdir()) == []
 
@@ -297,7 +298,7 @@ def test_the_working_directory_is_refused(agents, tmp_path, monkeypatch):
 def test_without_the_extra_onnx_says_so(agents, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "tf2onnx", None)
     monkeypatch.setitem(sys.modules, "onnx", None)
-    with pytest.raises(UsageError, match=r"needs the package '(tf2)?onnx'; install the extra 'export'"):
+    with refuses(UsageError, "onnx 'export'"):
         agents["box"].export(tmp_path / "policy", "onnx")
 
 
@@ -336,24 +337,24 @@ def grow(whole):
 
 
 FORGED = {
-    "an unknown operation": (lambda w: w["program"]["steps"][0].update(operation="eval"), "operation is 'eval'"),
-    "a register ahead": (lambda w: w["program"]["steps"][0].update(inputs=[9, 1]), "Reshape|not set"),
+    "an unknown operation": (lambda w: w["program"]["steps"][0].update(operation="eval"), "operation 'eval'"),
+    "a register ahead": (lambda w: w["program"]["steps"][0].update(inputs=[9, 1]), ""),
     "a register twice": (lambda w: w["program"]["steps"][1].update(output=w["program"]["steps"][0]["output"]), "again"),
-    "no such register": (lambda w: w["program"].update(result=99), "expected more than register 99"),
-    "another space": (lambda w: w["action_space"].update(shape=[2, 1], low=0.0, high=1.0), "4 numbers"),
-    "wider observations": (lambda w: w["observation_space"].update(shape=[7]), "Reshape|MatMul"),
-    "a field more": (lambda w: w.update(code="import os"), "unknown field"),
+    "no such register": (lambda w: w["program"].update(result=99), "register 99"),
+    "another space": (lambda w: w["action_space"].update(shape=[2, 1], low=0.0, high=1.0), "4"),
+    "wider observations": (lambda w: w["observation_space"].update(shape=[7]), ""),
+    "a field more": (lambda w: w.update(code="import os"), "unknown field code"),
     "growth": (grow, "ConcatV2"),
-    "kind": (lambda w: w.update(kind="onnx"), "is a 'onnx' export"),
-    "format": (lambda w: w.update(format=2), "has format 2"),
-    "array": (lambda w: w["arrays"].popitem(), "expected|arrays"),
+    "kind": (lambda w: w.update(kind="onnx"), "'onnx'"),
+    "format": (lambda w: w.update(format=2), "format 2"),
+    "array": (lambda w: w["arrays"].popitem(), ""),
 }
 
 
 @pytest.mark.parametrize("name", FORGED)
 def test_forged_policies_are_refused(name, exported, tmp_path):
     change, message = FORGED[name]
-    with pytest.raises(UsageError, match=message):
+    with refuses(UsageError, message):
         ddpg.load_policy(resealed(exported, tmp_path / "forged", change))
     assert ddpg.load_policy(resealed(exported, tmp_path / "same", lambda whole: None)).predict(observations())
 
@@ -363,16 +364,16 @@ def test_damage_is_told(exported, tmp_path):
     about = folder / "policy.json"
     text = about.read_text()
     about.write_text(text.replace('"size": ', '"size": 1'))
-    with pytest.raises(UsageError, match=r"does not match its own checksum: .*; export the policy again"):
+    with refuses(UsageError, "checksum"):
         ddpg.load_policy(folder)
     about.write_text(text)
     data = (folder / "policy.safetensors").read_bytes()
     (folder / "policy.safetensors").write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
-    with pytest.raises(UsageError, match=r"does not match its checksum; export the policy again"):
+    with refuses(UsageError, "checksum"):
         ddpg.load_policy(folder)
-    with pytest.raises(UsageError, match="it lacks"):
+    with refuses(UsageError, "lacks"):
         ddpg.load_policy(tmp_path)
-    with pytest.raises(UsageError, match="does not explore"):
+    with refuses(UsageError, "explore"):
         ddpg.load_policy(exported).predict(observations(), deterministic=False)
 
 

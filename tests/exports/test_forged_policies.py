@@ -5,6 +5,7 @@ import random
 import gymnasium as gym
 import numpy as np
 import pytest
+from refusals import refuses
 
 import ddpg
 from benchmarks.faults import policies
@@ -43,7 +44,7 @@ def test_the_register_of_the_observations_holds_no_array(tmp_path):
     steps = [ProgramStep("MatMul", (0, 1), 2)]
     assert ddpg.load_policy(written(tmp_path / "good", steps, {1: MATRIX})).predict(np.zeros(3))[0].shape == (2,)
     forged = written(tmp_path / "bad", steps, {0: np.ones((1, 3), np.float32), 1: MATRIX})
-    with pytest.raises(UsageError, match=r"arrays.* 0"):
+    with refuses(UsageError, "arrays 0"):
         ddpg.load_policy(forged)
 
 
@@ -63,13 +64,13 @@ def test_a_lone_number_is_a_row(tmp_path):
         (
             [ProgramStep("MatMul", (0, 1), 3), ProgramStep("AddV2", (3, 2), 4)],
             {1: MATRIX, 2: np.ones((1, 0), np.float32)},
-            r"\(1, 0\)",
+            "(1, 0)",
         ),
     ],
     ids=["a result without observations", "an array without numbers"],
 )
 def test_programs_of_no_policy(steps, arrays, named, tmp_path):
-    with pytest.raises(UsageError, match=named):
+    with refuses(UsageError, named):
         ddpg.load_policy(written(tmp_path / "forged", steps, arrays))
 
 
@@ -78,7 +79,7 @@ def test_rows_that_would_fill_the_memory_together(tmp_path):
     wide = np.zeros((1, 1 << 20), np.float32)
     steps = [ProgramStep("Mean", (0, 2), 4), ProgramStep("AddV2", (4, 1), 5)]
     steps += [ProgramStep("Neg", (number,), number + 1) for number in range(5, 45)]
-    with pytest.raises(UsageError, match=str((8 << 20) + 1)):
+    with refuses(UsageError, str((8 << 20) + 1)):
         ddpg.load_policy(written(tmp_path / "forged", steps, {1: wide, 2: np.array(1, np.int32)}))
 
 
@@ -86,14 +87,14 @@ def test_rows_that_would_fill_the_memory_together(tmp_path):
 def test_observations_without_numbers(shape, tmp_path):
     steps = [ProgramStep("Reshape", (0, 2), 3), ProgramStep("MatMul", (3, 1), 4)]
     arrays = {1: np.ones((1, 2), np.float32), 2: np.array([-1, 1], np.int32)}
-    with pytest.raises(UsageError, match="observation space"):
+    with refuses(UsageError, "observation"):
         ddpg.load_policy(written(tmp_path / "forged", steps, arrays, gym.spaces.Box(-1, 1, shape)))
 
 
 def test_a_box_wider_than_numbers_reach(tmp_path):
     """Its middle would be infinity less infinity."""
     wide = gym.spaces.Box(-1.7e308, 1.7e308, (2,), np.float64)
-    with pytest.raises(UsageError, match=r"1\.7e\+308"):
+    with refuses(UsageError, "1.7e+308"):
         ddpg.load_policy(written(tmp_path / "forged", [ProgramStep("MatMul", (0, 1), 2)], {1: MATRIX}, actions=wide))
 
 
@@ -105,7 +106,7 @@ def test_what_came_while_a_policy_was_written_stays(tmp_path):
             path.write_text("a policy")
             target.write_text("a thesis")  # somebody else's, meanwhile
 
-    with pytest.raises(UsageError, match="policy"):
+    with refuses(UsageError, "policy"):
         export()
     assert target.read_text() == "a thesis"
     assert [path.name for path in tmp_path.iterdir()] == ["policy"]

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from refusals import refuses
 
 from ddpg import UsageError
 from ddpg.exports import policy_file
@@ -33,23 +34,23 @@ def test_every_operation_is_known():
 @pytest.mark.parametrize(
     ("step", "array", "message"),
     [
-        (ProgramStep("AddV2", (0, 1), 2), COLUMN, "expected one row"),
-        (ProgramStep("ConcatV2", (0, 1, 3), 2), COLUMN, "expected one row"),
-        (ProgramStep("MatMul", (1, 3), 2), COLUMN, "MatMul.* 1 rows"),
-        (ProgramStep("AddV2", (0, 1), 2), np.ones((1, 4), np.float32), "combines rows of"),
-        (ProgramStep("AddV2", (0,), 2), ROW, "has 1 inputs, expected 2"),
-        (ProgramStep("AddV2", (0, 2), 2), ROW, "reads register 2, which is not set"),
-        (ProgramStep("AddV2", (0, 1), 1), ROW, "sets register 1 again"),
-        (ProgramStep("MatMul", (0, 1), 2), ROW, "MatMul.* 3 rows"),
-        (ProgramStep("Reshape", (0, 1), 2), np.array([-1, 1]), "Reshape.*3"),
-        (ProgramStep("Mean", (0, 1), 2), np.array([0]), "Mean.*axis 1"),
-        (ProgramStep("ConcatV2", (0, 0, 1), 2), np.array(0), "ConcatV2.*axis 1"),
+        (ProgramStep("AddV2", (0, 1), 2), COLUMN, "row"),
+        (ProgramStep("ConcatV2", (0, 1, 3), 2), COLUMN, "row"),
+        (ProgramStep("MatMul", (1, 3), 2), COLUMN, "MatMul 1"),
+        (ProgramStep("AddV2", (0, 1), 2), np.ones((1, 4), np.float32), "combines"),
+        (ProgramStep("AddV2", (0,), 2), ROW, "inputs 1 2"),
+        (ProgramStep("AddV2", (0, 2), 2), ROW, "register 2"),
+        (ProgramStep("AddV2", (0, 1), 1), ROW, "register 1 again"),
+        (ProgramStep("MatMul", (0, 1), 2), ROW, "MatMul 3"),
+        (ProgramStep("Reshape", (0, 1), 2), np.array([-1, 1]), "Reshape 3"),
+        (ProgramStep("Mean", (0, 1), 2), np.array([0]), "Mean axis 1"),
+        (ProgramStep("ConcatV2", (0, 0, 1), 2), np.array(0), "ConcatV2 axis 1"),
         (ProgramStep("AddV2", (0, 1), 2), np.ones((1, 3), np.int32), "dtype int32"),
     ],
     ids=lambda value: value.operation if isinstance(value, ProgramStep) else "",
 )
 def test_steps_that_do_not_fit(step, array, message):
-    with pytest.raises(UsageError, match=message):
+    with refuses(UsageError, message):
         result_width([step], {1: array, 3: AXIS}, (3,), 2)
 
 
@@ -57,10 +58,10 @@ def test_nothing_grows_without_bound():
     steps = [
         ProgramStep("ConcatV2", (number and number + 9, number and number + 9, 3), number + 10) for number in range(40)
     ]
-    with pytest.raises(UsageError, match="makes rows of 1572864 numbers, expected 1 to 1048576"):
+    with refuses(UsageError, "1572864 1048576"):
         result_width(steps, {3: AXIS}, (3,), 49)
 
 
 def test_a_result_that_nobody_computes():
-    with pytest.raises(UsageError, match="is register 1, which no step sets"):
+    with refuses(UsageError, "register 1"):
         result_width([ProgramStep("AddV2", (0, 1), 2)], {1: ROW}, (3,), 1)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from conftest import relative_difference
+from refusals import refuses
 
 from ddpg.laboratory import gating_demo
 
@@ -57,7 +58,7 @@ def test_a_reader_of_a_resource_variable_never_sees_the_update(way, gate, proble
 @pytest.mark.parametrize(("way", "gate"), GATED)
 @pytest.mark.parametrize("use_resource", [False, True])
 def test_a_gate_forbids_the_update_to_go_first(way, gate, use_resource, problem):
-    with pytest.raises(ValueError, match="cycle"):
+    with refuses(ValueError, "cycle"):
         gating_demo.gradient_in_order(way, gate, use_resource, "update", *problem)
 
 

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from refusals import refuses
 
 from ddpg import UsageError
 from ddpg.laboratory import gradient_checks
@@ -31,15 +32,15 @@ def test_compare_runs_all_tensors_at_once(session):
 
 def test_compare_refuses_what_does_not_fit(graph):
     one = [np.zeros(2)]
-    with pytest.raises(UsageError, match="did you mean 'surrogate'"):
+    with refuses(UsageError, "'surrogate'"):
         gradient_checks.compare({"surrogate": one}, "surogate")
-    with pytest.raises(UsageError, match="shapes"):
+    with refuses(UsageError, "shapes"):
         gradient_checks.compare({"one": one, "other": [np.zeros(3)]}, "one")
-    with pytest.raises(UsageError, match="shapes"):
+    with refuses(UsageError, "shapes"):
         gradient_checks.compare({"one": one, "other": [*one, *one]}, "one")
-    with pytest.raises(UsageError, match="does not reach"):
+    with refuses(UsageError, "reach"):
         gradient_checks.compare({"one": one, "other": [(None, "variable")]}, "one")
-    with pytest.raises(UsageError, match="default session"):
+    with refuses(UsageError, "session"):
         gradient_checks.compare({"one": [tf.zeros(2)]}, one)
 
 

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from refusals import refuses
 
 from ddpg import ActorNetwork, CriticNetwork, UsageError, mlp
 from ddpg.laboratory.finite_differences import float64_function
@@ -50,5 +51,5 @@ def test_the_shadows_make_it_the_target(observation_space, action_space, session
 )
 def test_what_numpy_cannot_mirror(options, observation_space, action_space, graph):
     critic = CriticNetwork(observation_space, action_space, network=mlp((8,), **options))
-    with pytest.raises(UsageError, match="network of the critic has ops without a NumPy counterpart"):
+    with refuses(UsageError, "critic without NumPy"):
         float64_function(critic)

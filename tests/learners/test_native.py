@@ -6,6 +6,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import tensorflow as tf
+from refusals import refuses
 
 from ddpg import DDPG, DDPGConfig, UsageError
 from ddpg.compiler import jit
@@ -170,14 +171,14 @@ def test_threads_share_an_update():
 def test_what_cannot_be_translated_is_compiled_by_xla():
     agent = agent_with(activation=tf.sin)
     assert isinstance(agent.updater.learner, XLALearner)
-    with pytest.raises(UsageError, match="compiler='native' cannot translate this update: Sin"):
+    with refuses(UsageError, "compiler native Sin"):
         agent_with(activation=tf.sin, compiler="native").update()
     assert isinstance(agent_with(compiler="xla").updater.learner, XLALearner)
 
 
 def test_divergence_is_seen():
     agent = agent_with(critic_learning_rate=1e30, compiler="native")
-    with pytest.raises(FloatingPointError, match="diverged"):
+    with refuses(FloatingPointError, "diverged"):
         agent.update(20)
 
 
@@ -201,5 +202,5 @@ def test_where_llvm_fails_xla_takes_over_with_one_line(error, monkeypatch, capsy
     assert type(error).__name__ in said
     assert "XLA" in said
     native = DDPG(gym.make("Pendulum-v1"), config.replace(compiler="native"), seed=0)
-    with pytest.raises(UsageError, match="use 'auto' or 'xla'"):
+    with refuses(UsageError, "auto xla"):
         native.learn(8)

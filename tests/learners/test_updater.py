@@ -3,6 +3,7 @@
 import gymnasium as gym
 import numpy as np
 import pytest
+from refusals import refuses
 
 from ddpg import DDPG, DQN, DDPGConfig, DQNConfig
 
@@ -95,7 +96,7 @@ def test_weights_that_are_not_finite_are_divergence_though_the_loss_is_finite(dr
     slot = agent.global_variables[f"{network}/hidden_0/W/Adam_1:0"]
     with agent.graph.as_default():
         agent.session.run(slot.assign(np.full(slot.shape, -1.0, np.float32)))
-    with pytest.raises(FloatingPointError, match="1 updates"):
+    with refuses(FloatingPointError, "1 updates"):
         agent.update(1)
     np.testing.assert_array_equal(agent.predict(np.zeros(2, np.float32))[0], action)
 

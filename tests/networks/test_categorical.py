@@ -4,6 +4,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import tensorflow as tf
+from refusals import refuses
 
 from ddpg import DDPG, DDPGConfig, UsageError
 from ddpg.networks.critic import CategoricalCritic
@@ -85,17 +86,17 @@ def test_in_an_agent(td_target):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"critic": "normal"}, "critic='normal'"),
-        ({"atoms": 1}, "atoms=1"),
-        ({"v_min": 3.0, "v_max": 3.0}, "v_min=3.0"),
-        ({"target_spread": -0.5}, "target_spread=-0.5"),
-        ({"critic_loss": "huber"}, "critic='categorical' has a loss of its own"),
-        ({"td_target": "output_delta"}, "critic='categorical' has a loss of its own"),
-        ({"td_target": "residual_gradient"}, "critic='categorical' has a loss of its own"),
-        ({"td_target": lambda q, target, variables: None}, "critic='categorical' has a loss of its own"),
+        ({"critic": "normal"}, "critic normal"),
+        ({"atoms": 1}, "atoms 1"),
+        ({"v_min": 3.0, "v_max": 3.0}, "v_min 3.0"),
+        ({"target_spread": -0.5}, "target_spread -0.5"),
+        ({"critic_loss": "huber"}, "critic categorical loss"),
+        ({"td_target": "output_delta"}, "critic categorical loss"),
+        ({"td_target": "residual_gradient"}, "critic categorical loss"),
+        ({"td_target": lambda q, target, variables: None}, "critic categorical loss"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, dict) else None,
 )
 def test_what_is_refused(change, message):
-    with pytest.raises(UsageError, match=message):
+    with refuses(UsageError, message):
         SMALL.replace(**change)

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from conftest import relative_difference
+from refusals import refuses
 
 from ddpg import ActorNetwork, CriticNetwork, UsageError, mlp
 from ddpg._tflearn import tflearn, training_mode
@@ -75,12 +76,12 @@ def test_wrong_shape_sets_nothing(observation_space, action_space, session, init
     initialize()
     before = actor.get_network_params()
     arrays = [array + 1 for array in before]
-    with pytest.raises(UsageError, match=r"actor/output/b:0 has shape \(2,\), the array given \(3,\)"):
+    with refuses(UsageError, "actor/output/b:0 (2,) (3,)"):
         actor.set_network_params([*arrays[:-1], np.zeros(3)])
-    with pytest.raises(UsageError, match="3 arrays given for the 4"):
+    with refuses(UsageError, "3 4"):
         actor.set_network_params(arrays[:-1])
     arrays[0][0, 0] = np.nan
-    with pytest.raises(UsageError, match="holds nan"):
+    with refuses(UsageError, "nan"):
         actor.set_network_params(arrays)
     for one, other in zip(actor.get_network_params(), before, strict=True):
         np.testing.assert_array_equal(one, other)
@@ -114,7 +115,7 @@ def test_network_that_builds_other_layers_later_is_refused(observation_space, ac
     sizes = iter(range(4, 10))
     network = lambda states: tflearn.fully_connected(states, 3, scope=f"layer_{next(sizes)}")  # noqa: E731
     actor = ActorNetwork(observation_space, action_space, network=network)
-    with pytest.raises(UsageError, match="it would not be trained"):
+    with refuses(UsageError, "trained"):
         actor(tf.ones((1, 3)))
 
 
@@ -263,22 +264,22 @@ def test_optimizer_and_learning_rate_are_used(observation_space, action_space, s
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"tau": 0.0}, "tau=0.0 must be in"),
-        ({"tau": 1.5}, "tau=1.5 must be in"),
-        ({"learning_rate": -1.0}, "learning_rate=-1.0"),
-        ({"action_gradient_clip": 0.0}, "action_gradient_clip=0.0"),
-        ({"action_gradient_clip": float("inf")}, "action_gradient_clip=inf must be a finite number > 0"),
-        ({"max_gradient_norm": float("inf")}, "max_gradient_norm=inf of the .* must be a finite number > 0"),
+        ({"tau": 0.0}, "tau 0.0"),
+        ({"tau": 1.5}, "tau 1.5"),
+        ({"learning_rate": -1.0}, "learning_rate -1.0"),
+        ({"action_gradient_clip": 0.0}, "action_gradient_clip 0.0"),
+        ({"action_gradient_clip": float("inf")}, "action_gradient_clip inf 0"),
+        ({"max_gradient_norm": float("inf")}, "max_gradient_norm inf 0"),
     ],
 )
 def test_bad_numbers(options, message, observation_space, action_space, graph):
-    with pytest.raises(UsageError, match=message):
+    with refuses(UsageError, message):
         ActorNetwork(observation_space, action_space, **options)
 
 
 def test_a_box_wider_than_numbers_reach(observation_space, graph):
     largest = np.finfo(np.float32).max
-    with pytest.raises(UsageError, match="is wider than float32 numbers reach"):
+    with refuses(UsageError, "float32"):
         ActorNetwork(observation_space, gym.spaces.Box(-largest, largest, (2,), np.float32))
 
 
@@ -297,33 +298,33 @@ def test_a_weight_that_is_one_number(observation_space, action_space, session, i
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"hidden": ()}, "at least one layer"),
-        ({"hidden": (0,)}, "at least 1 unit"),
-        ({"norm": "instance"}, "norm='instance'"),
-        ({"action_layer": 2}, "action_layer=2"),
-        ({"activation": "rellu"}, "did you mean 'relu'"),
+        ({"hidden": ()}, "layer"),
+        ({"hidden": (0,)}, "1"),
+        ({"norm": "instance"}, "norm instance"),
+        ({"action_layer": 2}, "action_layer 2"),
+        ({"activation": "rellu"}, "'relu'"),
     ],
 )
 def test_bad_layers(options, message):
-    with pytest.raises(UsageError, match=message):
+    with refuses(UsageError, message):
         mlp(**options)
 
 
 def test_networks_are_built_in_a_graph(observation_space, action_space):
     assert tf.executing_eagerly()
-    with pytest.raises(UsageError, match=r"the actor was built in eager mode.*tf\.Graph\(\)\.as_default\(\)"):
+    with refuses(UsageError, "actor eager"):
         ActorNetwork(observation_space, action_space)
-    with pytest.raises(UsageError, match="the critic was built in eager mode"):
+    with refuses(UsageError, "critic eager"):
         CriticNetwork(observation_space, action_space)
 
 
 def test_numeric_methods_need_a_default_session(observation_space, action_space, graph):
     actor = ActorNetwork(observation_space, action_space)
-    with pytest.raises(UsageError, match="no default session"):
+    with refuses(UsageError, "session"):
         actor.predict(np.zeros((1, 3)))
     with (
         tf.Graph().as_default(),
         v1.Session().as_default(),
-        pytest.raises(UsageError, match="another graph"),
+        refuses(UsageError, "graph"),
     ):
         actor.predict(np.zeros((1, 3)))

@@ -3,6 +3,7 @@
 import gymnasium as gym
 import numpy as np
 import pytest
+from refusals import refuses
 
 from ddpg import ActorNetwork, CriticNetwork, DDPGConfig, DQNConfig, QNetwork, UsageError, mlp
 from ddpg.algorithms.registry import update_of
@@ -38,7 +39,7 @@ def test_agents_build_them(config, session, initialize):
 
 
 def test_bad_names(graph):
-    with pytest.raises(UsageError, match="output_init='zero' is not one of small, fan_in"):
+    with refuses(UsageError, "output_init zero fan_in"):
         ActorNetwork(BOX, UNIT, output_init="zero")
-    with pytest.raises(UsageError, match="output_init='zero'"):
+    with refuses(UsageError, "output_init zero"):
         DDPGConfig(output_init="zero")

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from environments import Counting
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from refusals import refuses
 
 from ddpg import DDPG, DDPGConfig, OrnsteinUhlenbeckNoise, UsageError
 from ddpg.checkpoints import checkpoint
@@ -61,7 +62,7 @@ def test_it_is_reset_with_episodes_and_otherwise_goes_on(saved):
 
 def test_a_checkpoint_holds_what_it_remembers_and_no_code(saved):
     _, path = saved
-    with pytest.raises(UsageError, match=r"noise was a callable of your own \(Counted\)"):
+    with refuses(UsageError, "noise Counted"):
         DDPG.load(path, Counting(4))
     loaded = DDPG.load(path, Counting(4), config=CONFIG.replace(noise=Counted))
     np.testing.assert_allclose(noise(loaded.learn(4), 4), expected(8, 4, 4), atol=1e-6)
@@ -83,7 +84,7 @@ def test_noise_that_takes_nothing_back_is_refused(saved):
         def reset(self, index):
             pass
 
-    with pytest.raises(UsageError, match=r"no method restore\(arrays\), and the checkpoint holds its state \(total\)"):
+    with refuses(UsageError, "restore total"):
         DDPG.load(saved[1], Counting(4), config=CONFIG.replace(noise=Forgetful)).learn(1)
 
 
@@ -113,9 +114,9 @@ def test_our_own_classes_are_such_functions():
 @pytest.mark.parametrize(
     ("sample", "message"),
     [
-        (lambda rng: np.zeros(2), r"gave shape \(2,\), expected finite numbers of shape \(1, 2\)"),
-        (lambda rng: np.full((1, 2), np.nan), "gave numbers that are not finite"),
-        (lambda rng: "loud", "failed or gave no numbers"),
+        (lambda rng: np.zeros(2), "(2,) (1, 2)"),
+        (lambda rng: np.full((1, 2), np.nan), "finite"),
+        (lambda rng: "loud", "numbers"),
     ],
 )
 def test_what_it_samples_is_checked(sample, message):
@@ -124,7 +125,7 @@ def test_what_it_samples_is_checked(sample, message):
 
     own = Own()
     own.sample = sample
-    with pytest.raises(UsageError, match=message):
+    with refuses(UsageError, message):
         make_noise(own, 0, 0, 0, (1, 2)).sample(np.random.default_rng(0))
 
 
@@ -141,11 +142,11 @@ def test_a_name_that_is_ours_is_refused():
         def state(self):
             return {"parameter_noise": self.total}
 
-    with pytest.raises(UsageError, match=r"its state has 'parameter_noise', where ours is; rename it"):
+    with refuses(UsageError, "parameter_noise"):
         make_noise(Own, 0, 0, 0, (1, 1)).state()
 
 
 @pytest.mark.parametrize(("given", "lacks"), [(object(), "sample"), (lambda shape: None, "sample")])
 def test_what_has_not_the_methods_is_refused_when_the_agent_is_made(given, lacks):
-    with pytest.raises(UsageError, match=f"has no method {lacks}; give an object with sample"):
+    with refuses(UsageError, lacks):
         make_noise(given, 0, 0, 0, (1, 1))

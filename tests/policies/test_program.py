@@ -6,6 +6,7 @@ import warnings
 
 import numpy as np
 import pytest
+from refusals import refuses
 
 from ddpg.policies.numpy_program import NumpyProgram, ProgramStep
 from ddpg.policies.standalone import OPERATIONS
@@ -77,7 +78,7 @@ def test_a_call_computes_with_weights_of_one_loading():
 def test_weights_that_do_not_fit_change_nothing():
     program = NumpyProgram([ProgramStep("AddV2", (0, 1), 3), ProgramStep("AddV2", (3, 2), 4)], 5, {}, [1, 2], [0], 4)
     program.load([np.ones(1), np.ones(1)])
-    with pytest.raises(ValueError, match="shorter"):
+    with refuses(ValueError, "shorter"):
         program.load([np.zeros(1)])
     assert program(np.zeros((1, 1))) == 2
 

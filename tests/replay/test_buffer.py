@@ -5,6 +5,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+from refusals import refuses
 
 from ddpg import Batch, ReplayBuffer, UsageError
 from ddpg.replay.observation_store import ObservationStore
@@ -66,18 +67,18 @@ def test_restore_goes_on_where_it_was(capacity, restored):
 
 
 def test_errors(rng):
-    with pytest.raises(UsageError, match="capacity 0"):
+    with refuses(UsageError, "capacity 0"):
         ReplayBuffer(0, (2,), 1)
     buffer = ReplayBuffer(4, (2,), 1)
-    with pytest.raises(UsageError, match="empty"):
+    with refuses(UsageError, "empty"):
         buffer.sample(rng, 1, 1)
     large = ReplayBuffer(10, (2,), 1)
     fill(large, 0, 10)
-    with pytest.raises(UsageError, match="10 stored transitions do not fit"):
+    with refuses(UsageError, "10 stored transitions"):
         buffer.restore(large.state())
-    with pytest.raises(UsageError, match="observations has shape"):
+    with refuses(UsageError, "observations"):
         ReplayBuffer(10, (3,), 1).restore(large.state())
-    with pytest.raises(UsageError, match="observations has dtype float32, expected uint8"):
+    with refuses(UsageError, "observations dtype float32 uint8"):
         ReplayBuffer(10, (2,), 1, np.uint8).restore(large.state())
 
 
@@ -249,21 +250,21 @@ def test_what_could_be_saved_is_restored():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"successors": [-1, 2, 3, 4]}, "1 rows? without|has 2 last observations, expected 1"),
-        ({"successors": [-1, 2, 4, -1]}, "row 2 has the successor 4, expected a newer one of the 4 rows"),
-        ({"successors": [-1, 2, -2, -1]}, "row 2 has the successor -2"),
-        ({"successors": [-1, 2, 1, -1]}, "row 2 has the successor 1, expected a newer"),
-        ({"successors": [-1, 1, 3, -1]}, "row 1 has the successor 1, expected a newer"),
-        ({"successors": [-1, 3, 3, -1]}, "the successor of two rows"),
-        ({"successors": [-1, 2, 3]}, r"successors has shape \(3,\)"),
-        ({"terminated": [[1], [1], [0], [0]]}, "row 1 has the successor 2, .* none after an end"),
-        ({"truncated": [[0], [0], [1], [0]]}, "row 2 has the successor 3, .* none after an end"),
-        ({"terminated": [[2], [0], [0], [0]]}, "terminated holds 2, expected flags"),
-        ({"last_observations": np.zeros((2, 2))}, r"last_observations has shape \(2, 2\)"),
+        ({"successors": [-1, 2, 3, 4]}, "1"),
+        ({"successors": [-1, 2, 4, -1]}, "row 2 successor 4"),
+        ({"successors": [-1, 2, -2, -1]}, "2 -2"),
+        ({"successors": [-1, 2, 1, -1]}, "2 1"),
+        ({"successors": [-1, 1, 3, -1]}, "row successor 1"),
+        ({"successors": [-1, 3, 3, -1]}, "successor two"),
+        ({"successors": [-1, 2, 3]}, "(3,)"),
+        ({"terminated": [[1], [1], [0], [0]]}, "1 2"),
+        ({"truncated": [[0], [0], [1], [0]]}, "2 3"),
+        ({"terminated": [[2], [0], [0], [0]]}, "terminated 2 flags"),
+        ({"last_observations": np.zeros((2, 2))}, "last_observations (2, 2)"),
     ],
 )
 def test_what_could_not_be_saved_is_refused(changes, message):
-    with pytest.raises(UsageError, match=message):
+    with refuses(UsageError, message):
         ReplayBuffer(9, (1,), 1).restore(saved(**changes))
 
 

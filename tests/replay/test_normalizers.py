@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from refusals import refuses
 
 from ddpg import UsageError
 from ddpg.replay.normalizers import ObservationNormalizer, RewardNormalizer
@@ -82,20 +83,20 @@ def test_saved_statistics(make, rng):
         np.testing.assert_array_equal(array, other.state()[name])
     state = one.state()
     for changes, message in [
-        ({"mean": np.zeros(7)}, r"mean of the .* is float64 \(7,\), expected"),
-        ({"mean": state["mean"].astype(np.float32)}, "is float32"),
-        ({"count": np.asarray(-1)}, "below 0"),
-        ({"count": np.asarray(1.0)}, "count of the .* is float64"),
-        ({"squares": state["squares"] - 1e9}, "below 0"),
+        ({"mean": np.zeros(7)}, "float64 (7,)"),
+        ({"mean": state["mean"].astype(np.float32)}, "float32"),
+        ({"count": np.asarray(-1)}, "0"),
+        ({"count": np.asarray(1.0)}, "float64"),
+        ({"squares": state["squares"] - 1e9}, "0"),
     ]:
-        with pytest.raises(UsageError, match=message):
+        with refuses(UsageError, message):
             other.restore(state | changes)
-    with pytest.raises(UsageError, match=r"is nothing, expected|is -1"):
+    with refuses(UsageError, "expected"):
         other.restore({})
 
 
 def test_a_largest_return_that_cannot_be():
     normaliser = RewardNormalizer(0.9)
     for bad in (np.asarray(-1.0), np.zeros(1), np.asarray(1)):
-        with pytest.raises(UsageError, match="the largest return is"):
+        with refuses(UsageError, "largest return"):
             normaliser.restore(normaliser.state() | {"largest": bad})
