@@ -320,7 +320,7 @@ def bias_gradient(upstream):
     [
         (lambda x: tf.reduce_sum(tf.sin(x)), "Sin"),
         (lambda x: tf.reduce_sum(tf.cast(tf.cast(x, tf.int32), tf.float32)), "float32 int32"),
-        (lambda x: tf.cond(tf.reduce_sum(x) > 0, lambda: x[0, 0], lambda: x[1, 1]), "If"),
+        (lambda x: tf.cond(tf.reduce_sum(x) > 0, lambda: x[0, 0], lambda: x[1, 1]), "StatelessIf"),
         (lambda x: tf.reduce_sum(tf.stack([x, x], 1)), "axis 1"),
         (lambda x: tf.reduce_sum(tf.unstack(x, axis=1)[0]), "axis 1"),
         (lambda x: tf.reduce_sum(cube_of(x) * [1.0, 2.0, 3.0]), "(3,) (4, 2, 3)"),
@@ -333,7 +333,7 @@ def bias_gradient(upstream):
         (lambda x: tf.reduce_sum(bias_gradient(cube_of(x))), "BiasAddGrad 3"),
         (lambda x: tf.reduce_sum(v1.where(np.array([True, False] * 2), x, -x)), "rows vector"),
         (lambda x: tf.reduce_sum(x + tf.random.truncated_normal([4, 6])), "TruncatedNormal"),
-        (lambda x: tf.reduce_sum(x) * tf.cond(tf.constant(1.0) > 0, lambda: 2.0, lambda: 3.0), "If"),
+        (lambda x: tf.reduce_sum(x) * tf.cond(tf.constant(1.0) > 0, lambda: 2.0, lambda: 3.0), "StatelessIf"),
     ],
 )
 def test_what_it_does_not_know_it_names(graph, make, named):
