@@ -8,6 +8,7 @@ from gymnasium import spaces as gym_spaces
 
 from ddpg.errors import UsageError
 from ddpg.interaction import spaces
+from ddpg.interaction.validation import validate_numeric
 from ddpg.networks.base import hooked, v1
 from ddpg.networks.layers import output_layer
 from ddpg.networks.value import Prediction, ValueNetwork
@@ -118,7 +119,10 @@ class CriticNetwork(ValueNetwork):
 
     def _state_actions(self, states, actions) -> tuple[np.ndarray, np.ndarray]:
         states = self._observations(states)
-        actions = spaces.as_batch(self.action_space, actions, "actions")[0].reshape(-1, self.action_size)
+        actions = validate_numeric(actions, "actions")
+        single = actions.shape[1:] not in (self.action_space.shape, (self.action_size,))
+        if single or len(actions) == len(states):  # others may be many, and are not converted
+            actions = spaces.as_batch(self.action_space, actions, "actions")[0].reshape(-1, self.action_size)
         if len(states) != len(actions):
             raise UsageError(f"{len(states)} states but {len(actions)} actions; give one action per state")
         return states, actions

@@ -125,8 +125,17 @@ class ReplayBuffer:
         observation_shape = tuple(sizes)
         self.capacity = capacity
         self.added = 0
-        self.observations = ObservationStore(capacity, observation_shape, observation_dtype)
-        self._actions = np.zeros((capacity, action_size), np.float32)
+        try:
+            dtype = np.dtype(observation_dtype)
+        except (TypeError, ValueError):
+            raise UsageError(f"observation_dtype={brief(observation_dtype)} must be a NumPy dtype") from None
+        if dtype.kind not in "buif":
+            raise UsageError(f"observation_dtype={brief(dtype)} must be a dtype of real numbers")
+        try:
+            self.observations = ObservationStore(capacity, observation_shape, dtype)
+            self._actions = np.zeros((capacity, action_size), np.float32)
+        except (MemoryError, ValueError) as error:  # ValueError: more bytes than NumPy counts
+            raise UsageError(f"capacity={capacity} does not fit into memory ({error}); lower it") from None
         self._rewards = np.zeros((capacity, 1), np.float32)
         self._terminated = np.zeros((capacity, 1), np.uint8)
         self._truncated = np.zeros((capacity, 1), np.uint8)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
 
-from ddpg.errors import UsageError, did_you_mean
+from ddpg.errors import UsageError, brief, did_you_mean
 
 TRACKERS = ("wandb", "mlflow", "trackio")
 
@@ -56,7 +56,7 @@ def as_tracker(tracker: Any) -> Any:
 
 def _imported(name: str) -> ModuleType:
     if name not in TRACKERS:
-        raise UsageError(f"track={name!r} is not one of {', '.join(TRACKERS)}{did_you_mean(name, TRACKERS)}")
+        raise UsageError(f"track={brief(name)} is not one of {', '.join(TRACKERS)}{did_you_mean(name, TRACKERS)}")
     try:
         return importlib.import_module(name)
     except ImportError as error:

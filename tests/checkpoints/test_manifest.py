@@ -144,6 +144,12 @@ def test_a_random_state_is_refused(path, changes, match):
     refused(path, match)
 
 
+def test_a_field_more_of_a_generators_state_is_refused(path):
+    words = {"state": 1, "inc": 3, "more": 0}
+    sealed(path, random_states={"replay": random_state() | {"state": words}})
+    refused(path, "unknown more")
+
+
 def test_the_largest_random_state_is_taken(path):
     state = random_state(state=2**128 - 1, inc=2**128 - 1, uinteger=2**32 - 1, has_uint32=1)
     sealed(path, random_states={"replay": state})

@@ -4,6 +4,7 @@ import tensorflow as tf
 
 from ddpg.laboratory.flow import trace_flow
 from ddpg.laboratory.flow_recorder import FlowRecorder
+from ddpg.laboratory.picture import layout_nodes
 
 v1 = tf.compat.v1
 
@@ -50,3 +51,11 @@ def test_nothing_flows_behind_a_stop(session):
 def test_only_what_ends_in_variables_that_were_asked_for_is_trained(session):
     edges = traced(session, lambda a, b: a * b, asked=("v",))
     assert {pair for pair, (_, _, trained) in edges.items() if trained} == {("b", "start"), ("v", "b")}
+
+
+def test_a_bootstrap_from_the_target_critic_is_written_so():
+    edges = [{"source": source, "destination": "next_q"} for source in ("next_s", "next_mu", "target_critic")]
+    text = layout_nodes(edges)["next_q"].text
+    assert text.startswith("target critic")
+    assert "Q′(s′, μ′(" in text
+    assert layout_nodes(edges[:2])["next_q"].text.startswith("critic")

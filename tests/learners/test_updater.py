@@ -1,5 +1,7 @@
 """Metrics of several updates: their mean, however many calls it took."""
 
+import contextlib
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -106,3 +108,12 @@ def test_rewards_are_divided_by_a_scale_on_either_side_of_one(scale):
     scaled, expected = made(DDPG, 2), made(DDPG, 2, factor=1 / scale)
     ours, theirs = scaled.updater.run(scaled.session, 2, scale)[0], expected.updater.run(expected.session, 2)[0]
     assert ours == pytest.approx(theirs)
+
+
+@pytest.mark.parametrize(("place", "diverged"), [(0, True), (1, False)])
+def test_divergence_is_a_loss_that_is_not_finite(place, diverged, monkeypatch):
+    agent = made(DDPG, 1)
+    metrics = dict.fromkeys(agent.updater.metrics, 1.0) | {agent.updater.metrics[place]: np.inf}
+    monkeypatch.setattr(agent.updater.learner, "update", lambda *_: (metrics, [], None, True))
+    with refuses(FloatingPointError, "inf") if diverged else contextlib.nullcontext():
+        assert agent.updater.run(agent.session, 1)[0] == metrics

@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 from environments import Counting
 from gymnasium.vector import SyncVectorEnv
+from refusals import refuses
 
 from ddpg import (
     DDPG,
@@ -112,6 +113,11 @@ def test_evaluations_come_at_multiples_of_the_interval_and_the_best_is_saved(wat
     assert (watched.evaluation.best_mean_reward, watched.evaluation.last_mean_reward) == (3.0, 2.0)
     manifest, groups = checkpoint.read(watched.folder / "best" / "best_model")
     assert (manifest["num_timesteps"], "replay" in groups) == (12, False)
+
+
+def test_a_path_for_the_best_that_is_none_is_named():
+    with refuses(UsageError, "best_model_save_path 3"):
+        EvalCallback(Scripted(3.0), best_model_save_path=3)
 
 
 def test_of_equal_evaluations_the_first_is_the_best(tmp_path):

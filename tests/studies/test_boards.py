@@ -67,3 +67,4 @@ def test_the_history_shows_the_best_so_far_and_what_was_pruned(pruned, monkeypat
     assert drawn.pop("best so far") == [(0, -5.0), (2, -5.0), (4, -1.0)]
     assert drawn.pop("trial that reached its end") == [(0, -5.0), (2, -8.0), (4, -1.0)]
     assert list(drawn.values()) == ([pruned] if pruned else [])
+    assert axes.get_xlabel() == "trial"

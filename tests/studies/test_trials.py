@@ -121,6 +121,7 @@ def test_a_journal_that_was_cut_short_anywhere_goes_on(tmp_path):
     for end in range(begun, len(whole), 41):
         (tmp_path / "journal").write_bytes(whole[:end])
         again = opened(tmp_path)
+        assert all(one.params for one in again._study.get_trials() if one.state.name == "RUNNING")
         numbers = [trial.number for trial in again.all()]
         assert numbers[0] == 0
         if len(numbers) == 1:  # it was not proposed whole, and is proposed again
