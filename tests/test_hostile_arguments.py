@@ -24,8 +24,8 @@ SMALL = {"hidden": (4,), "batch_size": 4, "buffer_size": 64, "learning_starts": 
 MISSING = inspect.Parameter.empty
 
 # Called by us, or with tensors and ops of the caller's own graph, which TensorFlow checks; or not for callers at all.
-EXEMPT_METHODS = {
-    *(
+EXEMPT_METHODS = set(
+    [
         "act",
         "map",
         "padded",
@@ -36,8 +36,6 @@ EXEMPT_METHODS = {
         "check_usable",
         "report_evaluation",
         "state",
-    ),
-    *(
         "make_behaviour",
         "refresh_policy",
         "begin_episodes",
@@ -47,10 +45,22 @@ EXEMPT_METHODS = {
         "stop",
         "to_env",
         "close",
-    ),
-    *("apply_gradients", "bound_action_gradient", "compute_gradients", "policy_gradients", "placeholders", "target"),
-    *("target_sync", "target_update", "action_gradient", "joint", "prediction", "td_gradients", "taken"),
-}
+        "apply_gradients",
+        "bound_action_gradient",
+        "compute_gradients",
+        "policy_gradients",
+        "placeholders",
+        "target",
+        "target_sync",
+        "target_update",
+        "action_gradient",
+        "joint",
+        "prediction",
+        "target_prediction",
+        "td_gradients",
+        "taken",
+    ]
+)
 EXEMPT = {
     "UsageError",
     "Batch",

@@ -77,8 +77,8 @@ class QNetwork(ValueNetwork):
     def _inputs(self, states, actions, targets) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         states = self._observations(states)
         given = validate_numeric(actions, "actions").reshape(-1, 1)
-        whole = (given == np.floor(given)).all()
-        if not whole or len(given) != len(states) or given.min() < 0 or given.max() >= self.actions:
+        fits = len(given) == len(states) and (given == np.floor(given)).all()
+        if not fits or given.min() < 0 or given.max() >= self.actions:
             raise UsageError(
                 f"actions has shape {np.shape(actions)} and values {given[:3, 0].tolist()}...; expected {len(states)} "
                 f"whole numbers from 0 to {self.actions - 1}"
