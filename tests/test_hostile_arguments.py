@@ -24,43 +24,14 @@ SMALL = {"hidden": (4,), "batch_size": 4, "buffer_size": 64, "learning_starts": 
 MISSING = inspect.Parameter.empty
 
 # Called by us, or with tensors and ops of the caller's own graph, which TensorFlow checks; or not for callers at all.
-EXEMPT_METHODS = set(
-    [
-        "act",
-        "map",
-        "padded",
-        "named",
-        "store",
-        "assign",
-        "check_learning",
-        "check_usable",
-        "report_evaluation",
-        "state",
-        "make_behaviour",
-        "refresh_policy",
-        "begin_episodes",
-        "restore",
-        "arrays",
-        "close_extras",
-        "stop",
-        "to_env",
-        "close",
-        "apply_gradients",
-        "bound_action_gradient",
-        "compute_gradients",
-        "policy_gradients",
-        "placeholders",
-        "target",
-        "target_sync",
-        "target_update",
-        "action_gradient",
-        "joint",
-        "prediction",
-        "target_prediction",
-        "td_gradients",
-        "taken",
-    ]
-)
+EXEMPT_METHODS = {
+    *("act", "map", "padded", "named", "store", "assign", "check_learning", "check_usable"),
+    *("report_evaluation", "state", "make_behaviour", "refresh_policy", "begin_episodes", "restore"),
+    *("arrays", "close_extras", "stop", "to_env", "close", "apply_gradients", "bound_action_gradient"),
+    *("compute_gradients", "policy_gradients", "placeholders", "target", "target_sync"),
+    *("target_update", "action_gradient", "joint", "prediction", "target_prediction"),
+    *("td_gradients", "taken"),
+}
 EXEMPT = {
     "UsageError",
     "Batch",
