@@ -4,6 +4,11 @@ Every float that an op computes is multiplied by 1 + ε, ε drawn anew for each 
 (D. S. Parker, Monte Carlo Arithmetic, 1997), and weights and minibatches are disturbed once within four. A sum in
 another order, or a product and a sum in one rounding, is such a disturbance. Cancellation shows, and so does what an
 optimiser magnifies.
+
+Underflow is an absolute error: fl(x∘y) = (x∘y)(1 + δ) + η with |δ| ≤ 2⁻²⁴ and |η| ≤ 2⁻¹²⁶, the smallest normal number,
+where subnormal results are flushed to 0 (N. J. Higham, Accuracy and Stability of Numerical Algorithms, 2002, section
+2.1). A compiler that flushes and a session that does not are η apart, which a kink (ReLU, SELU) turns into another
+gradient. So what is not exactly 0 also gets a random η; both errors are allowed four times their bound.
 """
 
 from collections.abc import Mapping
@@ -18,7 +23,7 @@ from ddpg.replay.minibatch import Batch
 
 v1 = tf.compat.v1
 
-INPUTS, COMPUTED = 4 * 2.0**-23, 2 * 2.0**-23
+INPUTS, COMPUTED, UNDERFLOW = 4 * 2.0**-23, 2 * 2.0**-23, 4 * 2.0**-126
 SCOPE = "disturbed"
 # What rounds nothing: copies, comparisons, what is read and what is written.
 _EXACT = {
@@ -121,11 +126,12 @@ class Disturbed:
         """Return floats disturbed; what is 0 stays so."""
         if array.dtype != np.float32:
             return array
-        return (array * (1 + INPUTS * self._rng.uniform(-1, 1, array.shape))).astype(np.float32)
+        random = self._rng.uniform(-1, 1, array.shape)
+        return (array * (1 + INPUTS * random) + UNDERFLOW * random * (array != 0)).astype(np.float32)
 
 
 def _with_noise(graph: tf.Graph, seed: int) -> tf.compat.v1.GraphDef:
-    """Return the graph with every rounded result of the disturbed update multiplied by random numbers about 1."""
+    """Return the graph with random 1 + ε and η applied to every rounded result of the disturbed update."""
     given = graph.as_graph_def()
     disturbed, made = {}, []
     for operation in graph.get_operations():
@@ -149,7 +155,8 @@ def _with_noise(graph: tf.Graph, seed: int) -> tf.compat.v1.GraphDef:
             )
             factor = tf.reshape(drawn, shape)
             placeholder = v1.placeholder(tf.float32, shape, name=f"{name}/given")
-            tf.multiply(placeholder, factor, name=f"{name}/disturbed")
+            underflow = (factor - one) * (UNDERFLOW / COMPUTED) * tf.square(tf.sign(placeholder))
+            tf.add(placeholder * factor, underflow, name=f"{name}/disturbed")
         added = noise.as_graph_def()
     place = {f"{name}/given": name for name, _ in made}
     for node in added.node:

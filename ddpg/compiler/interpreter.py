@@ -41,6 +41,7 @@ FUNCTIONS: dict[str, Callable[..., np.ndarray]] = {
     "sqrt": np.sqrt,
     "rsqrt": lambda x: _ONE / np.sqrt(x),
     "exp": np.exp,
+    "exp_nonpositive": np.exp,
     "log": np.log,
     "tanh": np.tanh,
     "relu": lambda x: np.where(x < 0, 0, x),  # keeps NaN

@@ -1,5 +1,6 @@
 """Elementwise functions as LLVM instructions that its loop vectorizer can handle."""
 
+import math
 from collections.abc import Callable
 
 from ddpg.compiler.llvm_builder import FunctionBuilder, float_literal
@@ -59,6 +60,13 @@ def _powers(lines: FunctionBuilder, x: str) -> tuple[str, str]:
 def _exp(lines: FunctionBuilder, x: str) -> str:
     power, rest = _powers(lines, x)
     return lines.binary("fmul", lines.binary("fadd", rest, ONE), power)
+
+
+def _exp_to_infinity(lines: FunctionBuilder, x: str) -> str:
+    """Return eˣ, infinity above 88.72; :func:`_exp` stays at e^88.3 there, enough for its other callers."""
+    above = lines.choose("ogt", x, float_literal(88), ONE, ZERO)
+    power = _exp(lines, lines.add(f"fsub float {x}, {above}"))
+    return lines.binary("fmul", power, lines.choose("ogt", x, float_literal(88), float_literal(math.e), ONE))
 
 
 def _exp_less_one(lines: FunctionBuilder, x: str) -> str:
@@ -182,7 +190,8 @@ FUNCTIONS: dict[str, Callable[..., str]] = {
     "square": lambda lines, x: lines.binary("fmul", x, x),
     "sqrt": lambda lines, x: lines.call("sqrt", x),
     "rsqrt": _rsqrt,
-    "exp": _exp,
+    "exp": _exp_to_infinity,
+    "exp_nonpositive": _exp,  # of a softmax, without the steps that overflow needs
     "log": lambda lines, x: lines.call("log", x),
     "tanh": _tanh,
     "elu": _elu(1.0, 1.0),

@@ -235,7 +235,7 @@ def _squared_difference(context: LoweringContext, operation: tf.Operation, outpu
 def _exponentials(program: Program, logits: Node) -> tuple[Node, Node, Node]:
     """Return logits less their row's largest, e to the power of them, and the sums of these over each row."""
     shifted = program.elementwise("sub", logits, program.reduce_max(logits))
-    powers = program.elementwise("exp", shifted)
+    powers = program.elementwise("exp_nonpositive", shifted)
     return shifted, powers, program.reduce_sum(powers, COLUMNS)
 
 

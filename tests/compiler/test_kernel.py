@@ -99,6 +99,14 @@ def test_exp_and_tanh_to_rounding(functions_of_one, x):
     np.testing.assert_allclose(ours, [np.exp(np.float64(x)), np.tanh(np.float64(x))], rtol=4e-7, atol=1.2e-38)
 
 
+@pytest.mark.parametrize("x", [88.0, 88.1, 88.3, 88.5, 88.7, 88.8, 100.0, 3e38, np.inf, -np.inf])
+def test_exp_is_infinite_only_where_it_overflows(functions_of_one, x):
+    ours, _ = functions_of_one.run(1, [np.full((1, 1), x, np.float32)])
+    with np.errstate(over="ignore"):
+        expected = np.float32(np.exp(np.float64(np.float32(x))))
+    np.testing.assert_allclose(ours[0], expected, rtol=6e-7, atol=1.3e-38)  # it ends at e^-87.3, about the least normal
+
+
 @settings(max_examples=30)
 @example(x=-1e-3)
 @example(x=-1e-6)
