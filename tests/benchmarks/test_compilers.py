@@ -55,6 +55,14 @@ def test_infinities_may_be_elsewhere_where_rounding_moves_them():
     assert not found.wrong
 
 
+def test_a_number_that_rounding_makes_nan_may_be_any_and_its_neighbours_may_not():
+    expected, other = {"w": np.float32([1e20, 1])}, {"w": np.float32([np.nan, 1])}
+    found = compilers._compared({"w": np.float32([-1e20, 1])}, expected, [other])
+    assert not found.wrong
+    assert found.at_overflow
+    assert compilers._compared({"w": np.float32([1e20, 1e19])}, expected, [other]).wrong
+
+
 def test_samples_are_the_same_for_a_seed_and_survive_json():
     one, other = (sample(np.random.default_rng([3, 4])) for _ in range(2))
     assert one == other == Case.from_json(one.to_json())
