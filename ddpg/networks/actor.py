@@ -39,24 +39,24 @@ class ActorNetwork(Network):
     Args:
         observation_space: a Box.
         action_space: a Box of floats with finite bounds; A is its flattened size. Bounds are honoured per
-            dimension, asymmetric ones too; nothing is rescaled behind the user's back.
-        network: hidden layers, ``states -> features``; :func:`ddpg.mlp` or a callable of one's own.
+            dimension, also asymmetric ones; nothing is rescaled.
+        network: hidden layers, ``states -> features``; :func:`ddpg.mlp` or your own callable.
         bounding: ``"squashing"``, ``"inverting"``, ``"zeroing"``, or a :class:`ddpg.gradients.bounding.Bounding`.
         policy_gradient: ``"chain_rule"``, ``"direct"``, ``"surrogate"``, or a callable
             ``(actor, critic, states) -> [(gradient, variable)]``, or one that takes ``batch`` as well.
         optimizer: a ``tf.compat.v1.train.Optimizer`` class, called with the learning rate; or ``"adam"``,
             ``"rmsprop"``, ``"sgd"``, ``"momentum"``.
-        learning_rate: its step size.
+        learning_rate: the optimiser's learning rate.
         tau: step of the target network, in (0, 1].
         name: scope of its variables.
-        action_gradient_clip: largest L2 norm of each sample's ∇ₐQ, before the bounding; ``None``: any.
-        pre_activation_penalty: c of c·mean(p²), added to what is descended, with p the numbers that tanh squashes:
-            against saturation. See :func:`ddpg.gradients.bounding.with_pre_activation_penalty`.
+        action_gradient_clip: largest L2 norm of each sample's ∇ₐQ, before the bounding; ``None``: no limit.
+        pre_activation_penalty: c of the penalty c·mean(p²) added to the loss against saturation, with p the inputs
+            of tanh. See :func:`ddpg.gradients.bounding.with_pre_activation_penalty`.
         max_gradient_norm: largest L2 norm of all gradients of a step together; ``None``: any.
         output_init: of the output layer; ``"small"``: U(±3e-3), ``"fan_in"``: U(±1/√f), f its inputs.
 
     Raises:
-        UsageError: a space, name or number that cannot work.
+        UsageError: if a space is not supported, a name is unknown or a number is out of range.
     """
 
     def __init__(
@@ -130,7 +130,7 @@ class ActorNetwork(Network):
 
     @hooked
     def bound_action_gradient(self, action_gradients: tf.Tensor, actions: tf.Tensor) -> tf.Tensor:
-        """Clip and bound ∇ₐQ ``[B, A]`` taken at ``actions`` ``[B, A]``, as this actor's options say."""
+        """Return ∇ₐQ ``[B, A]``, taken at ``actions`` ``[B, A]``, clipped and bounded by this actor's options."""
         if self._use is not None:
             self._use.bounded = True
         if self.action_gradient_clip is not None:

@@ -1,10 +1,10 @@
-"""What actor and critic share: variables, EMA target network, optimizer, and numeric methods.
+"""The base class of all networks: variables, EMA target network, optimizer, and numeric methods.
 
     θ′ ← τθ + (1 − τ)θ′        (Lillicrap et al. 2015, Algorithm 1)
 
 ``tf.train.ExponentialMovingAverage`` keeps one shadow per variable, created as a copy of it, and moves
-them with decay 1 − τ. The target network is the same builder run again under a custom getter that
-answers each variable with its shadow: nothing is looked up by name or by position.
+them with decay 1 − τ. The target network is built by the same function under a custom getter that
+replaces each variable by its shadow: nothing is looked up by name or by position.
 """
 
 import abc
@@ -32,12 +32,12 @@ class EMATarget:
     """The EMA shadows of ``variables`` and the ops that move them.
 
     Args:
-        variables: **all** variables of the online network; moving statistics of batch norm too, or
-            the target would normalise with the statistics it was born with.
+        variables: **all** variables of the online network, including the moving statistics of batch norm: without
+            them the target would keep normalising with its initial statistics.
         tau: the step τ in (0, 1] towards the online weights.
 
     Raises:
-        UsageError: τ outside (0, 1].
+        UsageError: if τ is outside (0, 1].
     """
 
     def __init__(self, variables: list[tf.Variable], tau: float):
@@ -51,7 +51,7 @@ class EMATarget:
         self.variables = [self._average.average(variable) for variable in self._online]
 
     def shadow_getter(self, getter: Callable, *args, **kwargs):
-        """Answer ``getter`` with the shadow: a ``custom_getter`` for ``variable_scope``."""
+        """Return the shadow of the variable that ``getter`` finds: a ``custom_getter`` for ``variable_scope``."""
         return self._average.average(getter(*args, **kwargs))
 
     def shadow_of(self, variable: tf.Variable) -> tf.Variable:
@@ -59,7 +59,7 @@ class EMATarget:
         return self._average.average(variable)
 
     def update(self) -> tf.Operation:
-        """Return the op that moves every shadow by τ; alone, so that its place in a step is explicit."""
+        """Return the op that moves every shadow by τ; separate, so that its place in an update is explicit."""
         return self._average.apply(self._online)
 
     def sync(self) -> tf.Operation:
@@ -72,7 +72,7 @@ v1 = tf.compat.v1
 
 
 class NumericMethods:
-    """The numeric methods of one network: each builds its ops once, and runs them from then on.
+    """Runs the numeric methods of one network; the ops of each are built at its first call.
 
     Args:
         graph: the network's.
@@ -87,7 +87,7 @@ class NumericMethods:
         """Run ``function(*placeholders)`` on ``arrays``; its ops are built at the first call of ``name``.
 
         Raises:
-            UsageError: no default session, or one of another graph.
+            UsageError: if there is no default session, or it runs another graph.
         """
         session = v1.get_default_session()
         if session is None:
@@ -145,10 +145,10 @@ def optimizer_of(config: Any) -> str | Callable:
 
 
 def make_optimizer(optimizer: str | Callable, learning_rate: tf.Variable) -> tf.compat.v1.train.Optimizer:
-    """Return the optimiser of a name, or of a ``tf.compat.v1.train.Optimizer`` class, with a step size.
+    """Return an optimiser, given by name or as a ``tf.compat.v1.train.Optimizer`` class, with a learning rate.
 
     Raises:
-        UsageError: neither.
+        UsageError: if ``optimizer`` is neither.
     """
     own = "a tf.compat.v1.train.Optimizer class"
     return choose("optimizer", optimizer, OPTIMIZERS, own)(learning_rate)
@@ -300,7 +300,7 @@ class Network(abc.ABC):
         """Set the trainable variables, in creation order. The target stays where it is.
 
         Raises:
-            UsageError: another number of arrays, another shape, or NaN; nothing is set then.
+            UsageError: if the number of arrays or a shape is wrong, or a number is NaN; nothing is set then.
         """
         variables = self.trainable_variables
         if not isinstance(arrays, (list, tuple)):
@@ -321,10 +321,10 @@ class Network(abc.ABC):
         self._run("set_network_params", assign, *arrays)
 
     def set_learning_rate(self, learning_rate: float) -> None:
-        """Set the optimiser's step size from the next step on.
+        """Set the optimiser's learning rate from the next step on.
 
         Raises:
-            UsageError: no finite number ≥ 0.
+            UsageError: if it is not a finite number ≥ 0.
         """
         rate = validate_float(learning_rate, "learning_rate", at_least=0)
 
@@ -372,7 +372,7 @@ class Network(abc.ABC):
         return variable
 
     def _step_after(self, loss: tf.Tensor, gradients: GradientsAndVariables) -> tf.Tensor:
-        """Apply ``gradients``; return ``loss``, taken before the step, in a form that waits for it."""
+        """Apply ``gradients``; return ``loss``, which is computed before the step and ready only after it."""
         with tf.control_dependencies([loss]):
             step = self.apply_gradients(gradients)
         with tf.control_dependencies([step]):

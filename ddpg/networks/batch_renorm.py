@@ -11,13 +11,13 @@ v1 = tf.compat.v1
 
 R_MAX, D_MAX, DECAY, WARM_UP, EPSILON = 3.0, 5.0, 0.99, 100_000, 1e-3  # CrossQ's
 R_MIN = 1 / R_MAX
-SOFT = 1.0  # as epsilon, √(σ² + 1) divides: what is large becomes alike, what is small stays as it is
-_STAYING = "statistics_stay"  # a graph collection, not empty while they do
+SOFT = 1.0  # as epsilon, inputs are divided by √(σ² + 1): large scales become 1, small ones stay as they are
+_STAYING = "statistics_stay"  # a graph collection; while it is not empty, statistics do not move
 
 
 @contextlib.contextmanager
 def frozen_statistics() -> Iterator[None]:
-    """Let what is built inside use the batch's statistics in training mode without moving the averages."""
+    """Layers built inside normalise by the batch's statistics in training mode, but do not move the averages."""
     collection = v1.get_default_graph().get_collection_ref(_STAYING)
     collection.append(True)
     try:
@@ -33,10 +33,10 @@ def batch_renormalization(
 
         x̂ = (x − μ_B)/σ_B · r + d,   r = clip(σ_B/σ, r_min, 3),   d = clip((μ_B − μ)/σ, ±5)
 
-    Returned is γ·x̂ + β, in inference mode γ·(x − μ)/σ + β. With r and d, which carry no gradient, both modes agree as
-    long as the batch is not far from the averages μ and σ; while these settle, for ``warm_up`` training steps, r = 1
-    and d = 0: batch normalisation. Of a unit that is seldom active, and then much, σ_B is small beside σ in nearly
-    every batch: with ``r_min`` of 0 the modes agree there too.
+    Returns γ·x̂ + β; in inference mode γ·(x − μ)/σ + β. r and d carry no gradient; they make both modes agree while the
+    batch is not far from the averages μ and σ. During the first ``warm_up`` training steps, while the averages settle,
+    r = 1 and d = 0, which is batch normalisation. For a unit that is rarely, but then strongly, active, σ_B is small
+    beside σ in nearly every batch: with ``r_min`` = 0 the modes agree there too.
     Unlike tflearn's, the layer knows its mode when it is built, so that in inference mode it is an affine map that
     NumPy can mirror.
     """
@@ -56,7 +56,7 @@ def batch_renormalization(
     r = tf.clip_by_value(batch_deviation / deviation, r_min, R_MAX)
     d = tf.clip_by_value((batch_mean - mean) / deviation, -D_MAX, D_MAX)
     r, d = tf.stop_gradient(1 + settled * (r - 1)), tf.stop_gradient(settled * d)
-    # γ·x̂ + β, with all that is the same for every row put together first: a pass has less to do and to keep.
+    # γ·x̂ + β with all per-column factors combined first: a pass computes and stores less.
     scale, shift = gain * r / batch_deviation, gain * d + bias
     moved = []
     if not v1.get_default_graph().get_collection(_STAYING):

@@ -1,7 +1,8 @@
-"""Variables that a network makes by ``tf.Variable``, as Keras layers do: the same ones at every application.
+"""Reuse the variables that a network creates by ``tf.Variable``, as Keras layers do, whenever it is applied again.
 
 ``get_variable`` finds a variable again by its name. ``tf.Variable`` always makes a new one, so a network of Keras
-layers would train other weights than it acts with. Here the n-th variable of an application is the n-th of the first.
+layers would train other weights than it acts with. Here the n-th variable that an application creates is replaced by
+the n-th of the first application.
 """
 
 import contextlib
@@ -14,7 +15,7 @@ from ddpg.errors import UsageError
 
 
 class CreatedVariables:
-    """The variables that a network has made by itself, in order.
+    """The variables that a network creates by ``tf.Variable``, in order.
 
     Args:
         owner: the network's name, for messages.
@@ -23,7 +24,7 @@ class CreatedVariables:
     def __init__(self, owner: str):
         self._owner = owner
         self._variables: list[tf.Variable] = []
-        self._by_name = 0  # calls of get_variable under way: what they make is theirs
+        self._by_name = 0  # depth of get_variable calls, whose variables are found by name
 
     def found_by_name(self, custom_getter: Callable[..., Any], /, *arguments: Any, **options: Any) -> Any:
         """Call a custom getter of ``get_variable``, whose variables are found by name and not counted here."""
@@ -35,7 +36,7 @@ class CreatedVariables:
 
     @contextlib.contextmanager
     def recorded(self, scope: str, note: Callable[[tf.Variable], Any]) -> Iterator[None]:
-        """Make variables in a scope, and ``note`` each: the first application."""
+        """Create variables in a scope, and call ``note`` with each: for the first application."""
 
         def made(next_creator: Callable[..., Any], place: int, options: dict[str, Any]) -> tf.Variable:
             # Keras counts its layers in the process, and a checkpoint needs the same names in any.
@@ -51,10 +52,10 @@ class CreatedVariables:
 
     @contextlib.contextmanager
     def again(self, instead: Callable[[tf.Variable], tf.Variable]) -> Iterator[None]:
-        """Answer each variable that is made with ``instead(first)`` of the one made in its place at first.
+        """Replace each variable that is created by ``instead(first)``, ``first`` being its counterpart at first.
 
         Raises:
-            UsageError: fewer or more of them, or one of another shape.
+            UsageError: if fewer or more variables are created than by the first application.
         """
         count = 0
 

@@ -1,4 +1,4 @@
-"""Critics: an action-value function Q(s, a) that exposes ∇ₐQ, and one that classifies."""
+"""Critics: an action-value function Q(s, a) that exposes ∇ₐQ, and one learned as a distribution by cross-entropy."""
 
 from typing import Any
 
@@ -20,12 +20,12 @@ class CriticNetwork(ValueNetwork):
     Args:
         observation_space: a Box.
         action_space: a Box of floats with finite bounds; actions come in its units, flattened to A.
-        network: hidden layers, ``(states, actions) -> features``; :func:`ddpg.mlp` or one's own.
+        network: hidden layers, ``(states, actions) -> features``; :func:`ddpg.mlp` or your own.
         td_target: ``"stop_gradient"``, ``"placeholder"``, ``"output_delta"``, ``"residual_gradient"``, or a
             callable ``(q, target, variables) -> [(gradient, variable)]``.
         optimizer: a ``tf.compat.v1.train.Optimizer`` class, called with the learning rate; or ``"adam"``,
             ``"rmsprop"``, ``"sgd"``, ``"momentum"``.
-        learning_rate: its step size.
+        learning_rate: the optimiser's learning rate.
         tau: step of the target network, in (0, 1].
         name: scope of its variables; ``None``: "critic".
         clip_delta: for ``output_delta``, the largest magnitude of δ = y − q; ``None``: any.
@@ -35,7 +35,7 @@ class CriticNetwork(ValueNetwork):
         output_init: of the output layer; ``"small"``: U(±3e-3), ``"fan_in"``: U(±1/√f), f its inputs.
 
     Raises:
-        UsageError: a space, name or number that cannot work.
+        UsageError: if a space is not supported, a name is unknown or a number is out of range.
     """
 
     action_space: gym_spaces.Box
@@ -45,7 +45,7 @@ class CriticNetwork(ValueNetwork):
 
     @property
     def action_size(self) -> int:
-        """A: numbers in an action."""
+        """A: the number of components of an action."""
         return spaces.flat_size(self.action_space)
 
     # -- symbolic -------------------------------------------------------------------------------------
@@ -135,28 +135,28 @@ class CriticNetwork(ValueNetwork):
 class CategoricalCritic(CriticNetwork):
     """Q(s, a) = Σᵢ pᵢ(s, a)·zᵢ: p is the softmax of the outputs, z are n values from ``v_min`` to ``v_max``.
 
-    The target y, a number, becomes the two-hot distribution whose mean it is: the two nearest values share it
-    (Farebrother et al. 2024, arXiv 2403.03950, section 3.1). Its cross-entropy with p is descended:
+    The target y, a number, becomes the two-hot distribution on its two nearest values that has mean y
+    (Farebrother et al. 2024, arXiv 2403.03950, section 3.1). The loss is its cross-entropy with p:
 
         L = −1/B Σ Σᵢ tᵢ(y)·log pᵢ(s, a)
 
-    With ``spread`` > 0 it is a Gaussian instead, which gives neighbours their share too (HL-Gauss, section 3.1, where
-    it is integrated over bins; here it is taken at the values):
+    With ``spread`` > 0 it is a Gaussian instead, which also gives weight to further values (HL-Gauss, section 3.1,
+    which integrates it over bins; here it is evaluated at the values):
 
         tᵢ(y) ∝ exp(−(zᵢ − clip(y, v_min, v_max))² / 2(spread·Δ)²),    Δ = z₁ − z₀
 
-    Its gradient is bounded whatever the size of y. Everything that asks for Q, such as ∇ₐQ or the least of several
+    Its gradient is bounded however large y is. Everything that uses Q, such as ∇ₐQ or the minimum over several
     critics, gets the mean.
 
     Args:
         observation_space, action_space, options: as for :class:`CriticNetwork`.
         atoms: n.
-        v_min: least value of Q that can be told.
-        v_max: largest value.
+        v_min: smallest value of Q that can be represented.
+        v_max: largest value of Q.
         spread: standard deviation of the target's Gaussian, in distances Δ between values; 0: two-hot.
 
     Raises:
-        UsageError: fewer than 2 atoms, no range, or a spread that is negative or infinite.
+        UsageError: if there are fewer than 2 atoms, v_min is not below v_max, or the spread is negative or infinite.
     """
 
     def __init__(
@@ -177,7 +177,7 @@ class CategoricalCritic(CriticNetwork):
         super().__init__(*spaces, loss=self._cross_entropy, **options)
 
     def distributions(self, targets: tf.Tensor) -> tf.Tensor:
-        """Return the distributions ``[B, n]`` about ``targets`` ``[B, 1]``; those out of range count as its ends."""
+        """Return the distributions ``[B, n]`` of ``targets`` ``[B, 1]``, which are clipped to [v_min, v_max]."""
         width = self.values[1] - self.values[0]
         clipped = tf.clip_by_value(targets, self.values[0], self.values[-1])
         if self._spread:

@@ -20,10 +20,10 @@ def fan_in_uniform(fan_in: int) -> Callable:
 
 
 def check_output_init(output_init: str) -> str:
-    """Return the name of a way in which output layers begin.
+    """Return ``output_init``, checked.
 
     Raises:
-        UsageError: there is none of that name.
+        UsageError: if it does not name an initialisation of output layers.
     """
     if not isinstance(output_init, str) or output_init not in OUTPUT_INITS:
         raise UsageError(f"output_init={brief(output_init)} is not one of {', '.join(OUTPUT_INITS)}")
@@ -74,8 +74,8 @@ def mlp(
             normalised (Lillicrap et al. 2015, section 3), every hidden layer where no action enters or it
             enters with the observation; ``"layer"``: layer normalisation of every hidden layer; ``"renorm"``:
             batch renormalisation of what enters each layer, the output's too, as in CrossQ; ``"renorm_soft"``:
-            the same, but of the observation and the action only what is large is made smaller, and training mode
-            agrees with inference mode also about units that are seldom active.
+            the same, but components of the observation and the action are scaled down where they are large and never
+            up, and training mode agrees with inference mode also for units that are rarely active.
         action_layer: the layer whose input the action joins (critics only). 0: with the observation;
             1: the paper's critic.
 
@@ -84,8 +84,8 @@ def mlp(
         one dimension are flattened.
 
     Raises:
-        UsageError: layers that are not positive, an unknown norm or activation, or an ``action_layer``
-            that does not exist.
+        UsageError: if a layer has no units, the norm or the activation is unknown, or there is no layer
+            ``action_layer``.
     """
     hidden = _sizes(hidden, "hidden")
     if norm is not None and not (isinstance(norm, str) and norm in NORMS):
@@ -138,11 +138,11 @@ def residual(
 
         x ← W·[s, a] + b;  x ← x + W₂·relu(W₁·LN(x) + b₁) + b₂ for each block;  features = LN(x)
 
-    From input to output there is always a linear way, which favours simple functions. W₁ has four times as many
-    units as x. Initial weights are SimBa's: orthogonal, and He's in the blocks; biases 0.
+    The path from input to output through the sums is linear, which favours simple functions. W₁ has four times as many
+    units as x. Weights are initialised as in SimBa: orthogonal, and He's in the blocks; biases 0.
 
     Args:
-        hidden: the width of x, and the same number again for every block: ``(256, 256)`` is one block.
+        hidden: the width of x, followed by the same number for each block: ``(256, 256)`` is one block.
         activation: as for :func:`mlp`.
         norm: ``None``: the layer normalisation is part of the blocks.
         action_layer: 0: the action enters with the observation.
@@ -207,8 +207,8 @@ def conv(
         activation: as for :func:`mlp`.
         norm: as for :func:`mlp`, of the layers behind the convolutions; ``"batch"`` of the convolutions, too (per
             channel), and ``"layer"`` (over the whole image).
-        scale: what observations are multiplied with; 1/255 for bytes.
-        block: of the layers behind the convolutions, ``"plain"`` or ``"residual"``.
+        scale: factor for observations; 1/255 for bytes.
+        block: kind of the layers behind the convolutions, ``"plain"`` or ``"residual"``.
 
     Returns:
         ``(states [B, height, width[, channels]][, actions [B, A]]) -> features [B, dense[-1]]``; an action
@@ -216,7 +216,7 @@ def conv(
         ``[B, 4, height, width, 3]``, and channels that come first, become channels.
 
     Raises:
-        UsageError: no convolution, a size or stride below 1, or observations that are not images.
+        UsageError: if there is no convolution, a size or stride is below 1, or observations are not images.
     """
     listed = isinstance(filters, (list, tuple)) and len(filters) > 0
     if not listed or not all(isinstance(layer, (list, tuple)) and len(layer) == 3 for layer in filters):
@@ -256,7 +256,7 @@ def _images(states: tf.Tensor) -> tf.Tensor:
     """Return observations as ``[B, height, width, channels]``.
 
     Raises:
-        UsageError: they are no images, nor stacks of them.
+        UsageError: if they are neither images nor stacks of images.
     """
     rank, shape = states.shape.rank, states.shape
     if rank == 3:

@@ -17,13 +17,13 @@ class QNetwork(ValueNetwork):
     Args:
         observation_space: a Box.
         action_space: ``Discrete(n)``; actions are counted from 0 here, whatever its ``start``.
-        network: hidden layers, ``states -> features``; :func:`ddpg.mlp`, :func:`ddpg.conv` or one's own.
+        network: hidden layers, ``states -> features``; :func:`ddpg.mlp`, :func:`ddpg.conv` or your own.
         name: scope of its variables; ``None``: "q".
         td_target, optimizer, learning_rate, tau, clip_delta, loss, l2, max_gradient_norm, output_init: as for
             :class:`ddpg.CriticNetwork`.
 
     Raises:
-        UsageError: a space, name or number that cannot work.
+        UsageError: if a space is not supported, a name is unknown or a number is out of range.
     """
 
     action_space: gym_spaces.Discrete

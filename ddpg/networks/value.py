@@ -1,4 +1,4 @@
-"""What critic and Q-network share: a TD path to the gradient of their weights."""
+"""The base class of critic and Q-network: networks that learn action values from TD targets by a TD path."""
 
 import abc
 from collections.abc import Callable
@@ -28,8 +28,8 @@ class Prediction(NamedTuple):
 class ValueNetwork(Network):
     """A network that learns action values from TD targets; :class:`ddpg.CriticNetwork` explains the arguments.
 
-    Subclasses say what actions are: :attr:`default_name`, :meth:`_check_action_space`, :meth:`prediction` and
-    :meth:`_inputs`, besides what :class:`Network` asks for.
+    Subclasses define :attr:`default_name`, and what depends on the kind of actions: :meth:`_check_action_space`,
+    :meth:`prediction` and :meth:`_inputs`, besides what :class:`Network` asks for.
     """
 
     default_name: ClassVar[str]
@@ -53,7 +53,7 @@ class ValueNetwork(Network):
     ):
         self.action_space = self._check_action_space(action_space)
         validate_positive(clip_delta, "clip_delta", or_none=True)
-        td.TDPath(td_target, clip_delta=clip_delta, loss=loss)  # a bad name ends here, before anything is built
+        td.TDPath(td_target, clip_delta=clip_delta, loss=loss)  # refuses a bad name before anything is built
         name = self.default_name if name is None else name
         validate_float(l2, "l2", at_least=0)
         super().__init__(
@@ -75,7 +75,7 @@ class ValueNetwork(Network):
 
         Args:
             states: ``[B, *observation shape]``.
-            actions: ``[B, A]``; of a Q-network ``[B, 1]``, 0 to n − 1.
+            actions: ``[B, A]``; for a Q-network ``[B, 1]``, 0 to n − 1.
             targets: y, ``[B, 1]``.
         """
         return self.td_gradients(self.prediction(states, actions).output, targets)
@@ -94,7 +94,7 @@ class ValueNetwork(Network):
     def get_gradients(self, states, actions, targets) -> list[np.ndarray]:
         """Return the gradients of :meth:`compute_gradients`, in the order of the trainable variables.
 
-        A Q-network's actions may be ``[B]``, too.
+        A Q-network's actions may also be ``[B]``.
         """
         return self._get_gradients(*self._inputs(states, actions, targets))
 
@@ -102,7 +102,7 @@ class ValueNetwork(Network):
         """Move Q(s, a) towards ``targets`` ``[B, 1]`` by one optimiser step.
 
         Returns:
-            The loss before the step, without ``l2``: the mean squared error, unless ``loss`` is another.
+            The loss before the step, without ``l2``: the mean squared error, unless ``loss`` names another.
         """
 
         def step(states: tf.Tensor, actions: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
@@ -121,7 +121,7 @@ class ValueNetwork(Network):
     @staticmethod
     @abc.abstractmethod
     def _check_action_space(space: gym.Space) -> gym.Space:
-        """Return ``space`` if the network can value its actions."""
+        """Return ``space``; raise UsageError if its actions are not of the network's kind."""
 
     @abc.abstractmethod
     def _inputs(self, states, actions, targets) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
