@@ -9,7 +9,7 @@ from ddpg.cli.main import COMMANDS, main
 from ddpg.cli.studies import Tune
 from ddpg.cli.train import Train
 from ddpg.config import name_hints
-from ddpg.runs.packages import elsewhere, how_to_install
+from ddpg.runs.env_factory import other_package_hint, how_to_install
 
 BOX, DISCRETE, RUN = "train Pendulum-v1 ", "train CartPole-v1 ", "evaluate runs/Pendulum-v1/1 "
 
@@ -222,5 +222,5 @@ def test_a_missing_package_names_the_extra_that_has_it():
     assert "ddpg-paths[robotics]" in how_to_install("gymnasium_robotics")
     assert "ddpg-paths[mujoco]" in how_to_install("MuJoCo is not installed, run `pip install ...`")
     assert "gymnasium[box2d]" in how_to_install("Box2D is not installed")
-    assert "ddpg-paths[robotics]" in elsewhere("FetchReach-v4")
-    assert elsewhere("Pendulum-v1") == ""
+    assert "ddpg-paths[robotics]" in other_package_hint("FetchReach-v4")
+    assert other_package_hint("Pendulum-v1") == ""

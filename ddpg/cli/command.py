@@ -1,4 +1,4 @@
-"""What commands share: their options as flags, parsed by tyro, and the flags that several have."""
+"""The base of all commands: options as flags, parsed by tyro, and the flags that several commands share."""
 
 import abc
 import contextlib
@@ -92,7 +92,7 @@ def _metavar(field: dataclasses.Field, kind: type[Options]) -> str | None:
 
 
 def _primitive(scalar: type, many: bool, optional: bool) -> tyro.constructors.PrimitiveConstructorSpec:
-    """Return how to read and show a value. What cannot be read stays text, which ``Options`` refuses by its name."""
+    """Return how to read and show a value. What cannot be read stays text, which ``Options`` refuses."""
 
     def read(text: str) -> Any:
         if optional and text.lower() == "none":
@@ -118,11 +118,11 @@ def _primitive(scalar: type, many: bool, optional: bool) -> tyro.constructors.Pr
 def parse_flags(
     flags: Mapping[str, Flag], arguments: Sequence[str], prog: str, text: str
 ) -> tuple[dict[str, Any], list[str]]:
-    """Return the values by name, and what was not recognised.
+    """Return the values by name, and the words that were not recognised.
 
     Raises:
         UsageError: if an argument or a value is missing, or too long.
-        SystemExit: help was asked for, and is printed.
+        SystemExit: if help was asked for, once it is printed.
     """
     for word in arguments:
         if len(word) > _LONGEST_WORD:
@@ -167,10 +167,10 @@ def _identifier(group: str) -> str:
 
 
 def refuse_unknown(unknown: Sequence[str], flags: Iterable[str], prog: str) -> None:
-    """Refuse what was not recognised.
+    """Refuse words that were not recognised.
 
     Raises:
-        UsageError: there is something; names the first, and what may have been meant.
+        UsageError: if there is one; names the first, and what may have been meant.
     """
     if unknown:
         word = next((token for token in unknown if token.startswith("-")), unknown[0]).partition("=")[0]
@@ -179,7 +179,7 @@ def refuse_unknown(unknown: Sequence[str], flags: Iterable[str], prog: str) -> N
 
 
 def _hint(word: str, names: Sequence[str], prog: str) -> str:
-    """Return what a flag that does not exist was probably meant to be."""
+    """Return a hint about the flag that was probably meant."""
     name = word.strip("-").replace("-", "_").lower()
     for candidate in (name, name.removeprefix("no_")):
         if here := renamed(candidate, names):
@@ -196,7 +196,7 @@ def _flag_name(name: str) -> str:
 
 
 def _tyro_message(box: str) -> str:
-    """Return what tyro says in a box, in one line, without the help that follows under a rule."""
+    """Return the message in tyro's box as one line, without the help below it."""
     blocks: list[list[str]] = [[]]
     for line in (line.strip(" │") for line in box.splitlines()):
         if re.match("╭|╰|──|---", line):
@@ -204,8 +204,8 @@ def _tyro_message(box: str) -> str:
         else:
             blocks[-1].append(line)
     # Where a terminal has ASCII alone, the title does not stand in the box's edge but above a rule.
-    told = next((block for block in blocks[1:] if any(block)), blocks[0])
-    return " ".join(" ".join(told).split())
+    message = next((block for block in blocks[1:] if any(block)), blocks[0])
+    return " ".join(" ".join(message).split())
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -234,17 +234,17 @@ class Command(Options, abc.ABC):
 
     @classmethod
     def flags(cls, defaults: Mapping[str, Any] | None = None) -> dict[str, Flag]:
-        """Return the flags, those that others have too behind the command's own."""
+        """Return the flags: the command's own, then those it inherits."""
         flags = flags_of(cls, defaults or {})
         return {name: flags[name] for name in [*inspect.get_annotations(cls), *flags]}
 
     @classmethod
     def parse(cls, arguments: Sequence[str], prog: str) -> Callable[[], None]:
-        """Return what the arguments ask for.
+        """Return the command that the arguments describe, ready to be called.
 
         Raises:
-            UsageError: they are wrong.
-            SystemExit: help was asked for, and is printed.
+            UsageError: if they are wrong.
+            SystemExit: if help was asked for, once it is printed.
         """
         flags = cls.flags()
         values, unknown = parse_flags(flags, arguments, prog, inspect.getdoc(cls) or "")
@@ -272,7 +272,7 @@ class RunCommand(Command):
         """Refuse a run that has no such checkpoint, before TensorFlow is imported, which takes seconds.
 
         Raises:
-            UsageError: no run directory, or no such checkpoint.
+            UsageError: if it is no run directory, or has no such checkpoint.
         """
         from ddpg.checkpoints import checkpoint
 
@@ -288,7 +288,7 @@ class EnvironmentCommand(Command):
     )
     wrap: tuple[str, ...] = option(
         (),
-        "a wrapper of gymnasium's: FlattenObservation, TimeAwareObservation or GrayscaleObservation",
+        "a gymnasium wrapper: FlattenObservation, TimeAwareObservation or GrayscaleObservation",
         metavar="WRAPPER",
     )
 
@@ -297,36 +297,38 @@ class EnvironmentCommand(Command):
 class RunEnvironmentCommand(RunCommand):
     """A command that makes the environment of a run."""
 
-    allow_import: tuple[str, ...] = option((), "let the run's environment, module:Id, import MODULE", metavar="MODULE")
+    allow_import: tuple[str, ...] = option(
+        (), "allow the run's environment, module:Id, to import MODULE", metavar="MODULE"
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class JSONOption(Command):
-    """A command that prints for people, or JSON."""
+    """A command that prints text or, with ``--json``, one JSON object."""
 
     json: bool = option(False, "print one JSON object on stdout and nothing else")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ProgressOption(Command):
-    """A command that takes long."""
+    """A long command, with a progress bar."""
 
     progress_bar: bool = option(True, "show progress on stderr")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class WithTracker(Command):
-    """A command that trains, which an experiment tracker can follow."""
+    """A command that trains, and can log to an experiment tracker."""
 
     track: str | None = option(
-        None, "an experiment tracker to log to, beside the files of the run", metavar="{wandb,mlflow,trackio}"
+        None, "an experiment tracker to log to, besides the files of the run", metavar="{wandb,mlflow,trackio}"
     )
 
     def check_tracker(self) -> None:
-        """Refuse a tracker that is not there, before TensorFlow is imported.
+        """Refuse a tracker that does not exist, before TensorFlow is imported.
 
         Raises:
-            UsageError: an unknown one, or its package is not installed.
+            UsageError: if it is unknown, or its package is not installed.
         """
         if self.track is not None:
             from ddpg.runs.trackers import as_tracker  # which imports TensorFlow
@@ -335,7 +337,7 @@ class WithTracker(Command):
 
 
 def import_with_tensorflow(*modules: str, say: bool = True) -> None:
-    """Import TensorFlow and modules that stand on it; ``say`` on a terminal what takes so long."""
+    """Import TensorFlow and modules that need it; with ``say``, print on a terminal what takes so long."""
     with progress_message("loading TensorFlow", say):
         load_tensorflow()
         for module in modules:
@@ -343,12 +345,12 @@ def import_with_tensorflow(*modules: str, say: bool = True) -> None:
 
 
 def import_from_working_directory(*names: str) -> None:
-    """Let modules that the command line names be found in the working directory, too.
+    """Allow modules named on the command line to be imported from the working directory.
 
-    It comes last in the path, and only for what is nowhere else: nothing there takes the place of another module.
+    It is appended to ``sys.path``, and only if the module is found nowhere else, so it never shadows another module.
 
     Args:
-        names: of modules, or of environments: ``module:Id``; without a module, nothing is done.
+        names: modules, or environments as ``module:Id``; an id without a module does nothing.
     """
     for module in (name.rpartition(":")[0] or name for name in names):
         try:

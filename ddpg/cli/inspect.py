@@ -25,15 +25,15 @@ from ddpg.quiet import quiet_tensorflow
 if TYPE_CHECKING:
     import gymnasium as gym
 
-WHICH = "latest, best or a number of steps"
+WHICH = "checkpoint: latest, best, or its number of steps"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Evaluate(JSONOption, RunEnvironmentCommand):
-    """Returns of a trained policy, without exploration noise."""
+    """Evaluate a trained policy without exploration noise."""
 
-    episodes: int = option(100, "how many", at_least=1)
-    seed: int | None = option(None, "of the environment; none: from the run's", at_least=0)
+    episodes: int = option(100, "number of episodes", at_least=1)
+    seed: int | None = option(None, "seed of the environment; none: derived from the run's", at_least=0)
     checkpoint: str = option("latest", WHICH, metavar="WHICH")
 
     def __call__(self) -> None:
@@ -47,7 +47,7 @@ class Evaluate(JSONOption, RunEnvironmentCommand):
             raise failed
 
     def _evaluated(self) -> tuple[dict[str, Any], str, EnvironmentFault | None]:
-        """Return the summary, what is said of it, and how the environment failed when it was closed, if it did."""
+        """Return the summary, its text, and the fault if the environment failed in ``close``."""
         from ddpg.checkpoints import checkpoint
         from ddpg.runs import run_directory
         from ddpg.runs.env_factory import check_import, make_env
@@ -86,17 +86,17 @@ class Evaluate(JSONOption, RunEnvironmentCommand):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Paths(JSONOption, EnvironmentCommand):
-    """The gradient paths side by side on one minibatch, with a picture."""
+    """Compare the gradient paths on one minibatch, and draw them."""
 
-    seed: int | None = option(None, "of weights, actions and minibatch; none: a random one", at_least=0)
+    seed: int | None = option(None, "seed of weights, actions and minibatch; none: a random one", at_least=0)
     picture: str = option("paths.png", "the PNG to write", metavar="FILE", is_path=True)
     bounding: str | None = option(
         None,
-        "the one the picture shows; none: inverting, of a recipe its own",
+        "bounding to draw; none: inverting, or the recipe's",
         ("squashing", "inverting", "zeroing"),
     )
     recipe: str | None = option(
-        None, "the two steps of this recipe's update instead: those in ddpg/recipes, or a TOML file", metavar="NAME"
+        None, "draw the two steps of this recipe's update instead: one of ddpg/recipes, or a TOML file", metavar="NAME"
     )
 
     def __call__(self) -> None:
@@ -158,16 +158,16 @@ class Paths(JSONOption, EnvironmentCommand):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Export(JSONOption, RunCommand):
-    """The policy of a run as files: NumPy, SavedModel, TFLite, ONNX."""
+    """Export the policy of a run: NumPy, SavedModel, TFLite or ONNX."""
 
-    format: str = option("numpy", "of the files", metavar="{numpy,savedmodel,tflite,onnx}")
+    format: str = option("numpy", "file format", metavar="{numpy,savedmodel,tflite,onnx}")
     output: str | None = option(
         None, "where to write; none: in the run directory", aliases=("-o",), metavar="PATH", is_path=True
     )
     checkpoint: str = option("latest", WHICH, metavar="WHICH")
 
     def __call__(self) -> None:
-        """Write them, and tell how far they are from the agent."""
+        """Write the files, and print the largest difference from the agent."""
         with stdout_reserved_for_answer(self.json):
             self.check_checkpoint(self.checkpoint)
             import_with_tensorflow("ddpg.agents.registry")
@@ -186,10 +186,10 @@ class Export(JSONOption, RunCommand):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Watch(RunEnvironmentCommand):
-    """Episodes of a trained policy in a window."""
+    """Show episodes of a trained policy in a window."""
 
-    episodes: int = option(1, "how many", at_least=1)
-    seed: int | None = option(None, "of the environment; none: from the run's", at_least=0)
+    episodes: int = option(1, "number of episodes", at_least=1)
+    seed: int | None = option(None, "seed of the environment; none: derived from the run's", at_least=0)
     checkpoint: str = option("latest", WHICH, metavar="WHICH")
 
     def __call__(self) -> None:
@@ -210,7 +210,7 @@ class Watch(RunEnvironmentCommand):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Record(JSONOption, Watch):
-    """Episodes of a trained policy as a GIF or a video."""
+    """Record episodes of a trained policy as a GIF or a video."""
 
     output: str | None = option(
         None, "a .gif or .mp4; none: video.gif in the run directory", aliases=("-o",), metavar="FILE", is_path=True
@@ -247,14 +247,14 @@ class Record(JSONOption, Watch):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Plot(JSONOption):
-    """Learning curves of runs, by environment and by what differs."""
+    """Plot learning curves of runs, by environment and differing options."""
 
     runs: tuple[str, ...] = option(
         (), "run directories, or directories that hold them", positional=True, metavar="RUN", is_path=True
     )
     output: str = option("runs.png", "the PNG to write", aliases=("-o",), metavar="FILE", is_path=True)
-    against: str = option("steps", "what the curves are drawn over", metavar="{steps,seconds}")
-    measure: str = option("iqm", "of the seeds", metavar="{iqm,mean}")
+    against: str = option("steps", "the x axis", metavar="{steps,seconds}")
+    measure: str = option("iqm", "average over seeds: interquartile mean or mean", metavar="{iqm,mean}")
 
     def __call__(self) -> None:
         """Draw them, and print where they end."""
@@ -278,9 +278,9 @@ class Plot(JSONOption):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Runs(JSONOption):
-    """What runs there are, how far they are and what they returned."""
+    """List runs: progress, returns, options."""
 
-    root: str = option("runs", "where they are kept", positional=True, metavar="DIR", is_path=True)
+    root: str = option("runs", "directory that holds runs", positional=True, metavar="DIR", is_path=True)
 
     def __call__(self) -> None:
         """List them."""

@@ -23,7 +23,7 @@ from ddpg.config import name_hints
 from ddpg.errors import CellsFailed, EnvironmentFault, FileFault, UsageError, did_you_mean, file_faults
 from ddpg.runs import signals
 
-# What is heavy is imported inside the commands: `ddpg --help` answers at once.
+# Heavy modules are imported inside the commands, so that `ddpg --help` answers at once.
 
 COMMANDS: dict[str, type[Command]] = {
     **{"train": Train, "resume": Resume, "evaluate": Evaluate, "paths": Paths, "export": Export},
@@ -32,13 +32,13 @@ COMMANDS: dict[str, type[Command]] = {
 
 EXIT_STATUS = """\
 exit status:
-  0    done, whether or not anybody still reads what is printed
+  0    done, even if nobody reads stdout any more
   1    training diverged, or cells of a study or trials failed
   2    bad input
   3    the environment failed
   4    a file is damaged, or the disk refused
-  130  ended by SIGINT (Ctrl-C); what there is to go on from was said
-  143  the same by SIGTERM
+  130  stopped by SIGINT (Ctrl-C), after printing how to resume
+  143  the same, by SIGTERM
 """
 
 
@@ -46,7 +46,7 @@ exit status:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return its exit status, of :data:`EXIT_STATUS`."""
     whole_process, arguments = arguments is None, sys.argv[1:] if arguments is None else arguments
-    warnings.filterwarnings("ignore", r".*ERROR: ")  # gymnasium's, of a process whose exception we say in one line
+    warnings.filterwarnings("ignore", r".*ERROR: ")  # gymnasium's, about a process whose exception we print in one line
     with _warnings_in_one_line():
         return _main(arguments, whole_process)
 
@@ -96,7 +96,7 @@ def _overview() -> str:
     return (
         "usage: ddpg COMMAND ...\n\nDDPG, and DQN for discrete actions, with pluggable gradient paths.\n\n"
         f"commands:\n{commands}\n\n"
-        "options:\n  -h, --help  of the whole, or of a command\n  --version   of this package\n\n" + EXIT_STATUS
+        "options:\n  -h, --help  show this help, or a command's\n  --version   show the version\n\n" + EXIT_STATUS
     )
 
 

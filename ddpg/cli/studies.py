@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Study(JSONOption, ProgressOption):
-    """Environments, configurations, seeds: many runs, resumable; a table."""
+    """Train all runs of a study: environments, configurations, seeds."""
 
     study: str = option(
         dataclasses.MISSING,
@@ -32,16 +32,18 @@ class Study(JSONOption, ProgressOption):
     root: str | None = option(
         None, "the study's folder; none: studies/ and the name of its file", metavar="DIR", is_path=True
     )
-    jobs: int | None = option(
-        None, "runs at a time, which share the cores; none: one for every core", at_least=1, at_most=10_000
-    )
+    jobs: int | None = option(None, "runs at a time; none: one per core", at_least=1, at_most=10_000)
     engine: str = option(
-        "process", "where they are; process: processes of this machine; ray: a Ray cluster", metavar="{process,ray}"
+        "process",
+        "where runs are trained; process: processes of this machine; ray: a Ray cluster",
+        metavar="{process,ray}",
     )
-    ray_address: str | None = option(None, "of a Ray cluster; none: one on this machine", metavar="ADDRESS")
-    retry: bool = option(False, "go on with cells that failed, too")
-    report: bool = option(False, "only write what there is so far, also while it runs")
-    allow_import: tuple[str, ...] = option((), "let an environment, module:Id, import MODULE", metavar="MODULE")
+    ray_address: str | None = option(
+        None, "address of a Ray cluster; none: start one on this machine", metavar="ADDRESS"
+    )
+    retry: bool = option(False, "retry cells that failed, too")
+    report: bool = option(False, "only write the report of what there is so far, also while it runs")
+    allow_import: tuple[str, ...] = option((), "allow an environment, module:Id, to import MODULE", metavar="MODULE")
 
     def __call__(self) -> None:
         """Run what is left of it, and report."""
@@ -96,7 +98,7 @@ class Study(JSONOption, ProgressOption):
 
 
 def _finite(value: object) -> object:
-    """Return a value as JSON takes it: NaN is none."""
+    """Return the value for JSON, where NaN becomes null."""
     return None if isinstance(value, float) and math.isnan(value) else value
 
 
@@ -110,39 +112,41 @@ if TYPE_CHECKING:
 class Tune(JSONOption, ProgressOption, EnvironmentCommand):
     """Search for better options; leaves tuning/ENV/ with best.toml."""
 
-    trials: int = option(50, "how many there shall be, those of before counted", at_least=1)
+    trials: int = option(50, "total number of trials, earlier ones included", at_least=1)
     total_timesteps: int | None = option(
         None, "environment steps of each seed of a trial; none: the preset's", at_least=1
     )
-    seeds: int = option(1, "of each trial: 0, 1, ...; its value is their mean", at_least=1, at_most=10_000)
+    seeds: int = option(1, "seeds of each trial: 0, 1, ...; its value is their mean", at_least=1, at_most=10_000)
     fresh_seeds: int = option(
-        5, "of the comparison at the end: 1000, 1001, ...; 0: none is made", at_least=0, at_most=10_000
+        5, "seeds of the final comparison: 1000, 1001, ...; 0: no comparison", at_least=0, at_most=10_000
     )
     recipe: str | None = option(
-        None, "what is varied instead of the preset: a name in ddpg/recipes, or a TOML file", metavar="NAME"
+        None, "recipe to vary instead of the preset: one of ddpg/recipes, or a TOML file", metavar="NAME"
     )
     config: str | None = option(
-        None, "a TOML file with options, which go before the preset's or recipe's", metavar="FILE"
+        None, "a TOML file with options that override the preset's or the recipe's", metavar="FILE"
     )
-    space: str | None = option(None, "a TOML file that says what is varied, and within what", metavar="FILE")
-    tuning_seed: int = option(0, "of what is proposed", at_least=0)
-    prune: bool = option(True, "end trials early that are worse than the median of the others")
+    space: str | None = option(None, "a TOML file with the search space", metavar="FILE")
+    tuning_seed: int = option(0, "seed of the search", at_least=0)
+    prune: bool = option(True, "stop trials early that are worse than the median of the others")
     evaluation_interval: int | None = option(None, "steps between evaluations; none: a tenth of all", at_least=1)
-    evaluation_episodes: int = option(10, "episodes of each", at_least=1)
+    evaluation_episodes: int = option(10, "episodes per evaluation", at_least=1)
     root: str | None = option(
         None,
-        "where trials are kept, and gone on with; none: tuning/ENV",
+        "where trials are kept and resumed; none: tuning/ENV",
         metavar="DIR",
         is_path=True,
         aliases=("--storage",),
     )
-    jobs: int | None = option(
-        None, "runs at a time, which share the cores; none: one for every core", at_least=1, at_most=10_000
-    )
+    jobs: int | None = option(None, "runs at a time; none: one per core", at_least=1, at_most=10_000)
     engine: str = option(
-        "process", "where they are; process: processes of this machine; ray: a Ray cluster", metavar="{process,ray}"
+        "process",
+        "where runs are trained; process: processes of this machine; ray: a Ray cluster",
+        metavar="{process,ray}",
     )
-    ray_address: str | None = option(None, "of a Ray cluster; none: one on this machine", metavar="ADDRESS")
+    ray_address: str | None = option(
+        None, "address of a Ray cluster; none: start one on this machine", metavar="ADDRESS"
+    )
 
     def __post_init__(self):
         super().__post_init__()
@@ -169,7 +173,7 @@ class Tune(JSONOption, ProgressOption, EnvironmentCommand):
         plan = self._plan()
         root = Path("tuning", plan.base.name) if self.root is None else Path(self.root)
         run_directory.check_root(root)
-        words = self._words()
+        words = self._command_words()
         tuned = run_tuning(
             root,
             plan,
@@ -184,7 +188,7 @@ class Tune(JSONOption, ProgressOption, EnvironmentCommand):
         return root, write_tuning_report(root, plan, tuned, words), tuned
 
     def _plan(self) -> "TuningPlan":
-        """Return what is asked for, everything checked."""
+        """Return the checked plan of the tuning."""
         from ddpg.config.algorithm_options import CONFIGS
         from ddpg.config.presets import hints_for, preset_config, preset_for, recipe_options
         from ddpg.interaction.env_calls import close_quietly
@@ -221,8 +225,8 @@ class Tune(JSONOption, ProgressOption, EnvironmentCommand):
         space = read_space(algorithm, base, self.space)
         return plan_of(cells, preset_config(name, kind).to_json(), space, self.tuning_seed, self.prune)
 
-    def _words(self) -> list[str]:
-        """Return the command again: what differs from the defaults."""
+    def _command_words(self) -> list[str]:
+        """Return the command with the flags that differ from their defaults."""
         words = ["ddpg", "tune", self.env]
         for field in dataclasses.fields(self):
             value, flag = getattr(self, field.name), f"--{field.name.replace('_', '-')}"
@@ -241,17 +245,26 @@ class Tune(JSONOption, ProgressOption, EnvironmentCommand):
         if self.json:
             best = {"trial": tuned.best.number, "value": tuned.best.value, **tuned.best.changes} if tuned.best else None
             states = [trial.state for trial in tuned.trials]
-            told: dict[str, Any] = {"tuning": str(root), "trials": {state: states.count(state) for state in {*states}}}
-            told |= {"files": {name: None if path is None else str(path) for name, path in files.items()}, "best": best}
-            told |= {"compared": {name: vars(one) for name, one in report.compared.items()}, "verdict": report.verdict}
-            print(json.dumps(told))
+            summary: dict[str, Any] = {
+                "tuning": str(root),
+                "trials": {state: states.count(state) for state in {*states}},
+            }
+            summary |= {
+                "files": {name: None if path is None else str(path) for name, path in files.items()},
+                "best": best,
+            }
+            summary |= {
+                "compared": {name: vars(one) for name, one in report.compared.items()},
+                "verdict": report.verdict,
+            }
+            print(json.dumps(summary))
             return
         print(report.text.read_text(encoding="utf-8"))
         print("Written: " + ", ".join(str(path) for path in files.values() if path is not None))
 
 
 def _refuse_failures(tuned: "TuningOutcome") -> None:
-    """Let the command end with status 1 where trials or cells of the comparison failed."""
+    """Raise if trials or cells of the comparison failed, so that the command ends with status 1."""
     if tuned.stopped is not None:
         raise CellsFailed(f"{tuned.stopped}; with that put right, the same command tries what is left")
     failed = [trial for trial in tuned.trials if trial.state == "failed"]

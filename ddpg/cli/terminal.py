@@ -1,6 +1,6 @@
-"""Standard streams of the command: stdout reserved for answers, and readers that may go away.
+"""Standard streams of the command: stdout reserved for the answer, and readers that may close their end.
 
-With ``head`` or ``grep -q`` ends what is printed, not what is being done.
+Piped into ``head`` or ``grep -q``, a command does its work to the end; only the rest of its output is dropped.
 """
 
 import contextlib
@@ -12,9 +12,9 @@ from typing import Any, TextIO
 
 @contextlib.contextmanager
 def stdout_reserved_for_answer(enabled: bool = True) -> Iterator[None]:
-    """Let what is printed inside go to stderr: by Python, by libraries in C, by processes that begin here.
+    """Redirect everything printed inside the block to stderr, also by C libraries and by child processes.
 
-    Nothing is done where not ``enabled``, or without a stdout.
+    Does nothing unless ``enabled``, or if there is no stdout.
     """
     if not enabled or sys.stdout is None:
         yield
@@ -31,7 +31,7 @@ def stdout_reserved_for_answer(enabled: bool = True) -> Iterator[None]:
 
 
 def silence_stdout_at_exit() -> None:
-    """Let what is printed while this process ends go to stderr: what C held back, what objects say when they go."""
+    """Redirect to stderr what is printed while this process exits: C buffers, finalizers."""
     if sys.stdout is not None:
         sys.stdout.flush()
         _point_at_stderr()
@@ -47,9 +47,9 @@ def _point_at_stderr() -> None:
 
 
 class BrokenPipeTolerantStream:
-    """A text stream of this process; once nobody reads it any more, what is written to it goes nowhere.
+    """A text stream that discards what is written to it once its reader is gone.
 
-    What its encoding has no letters for, as ASCII for ``×``, is escaped.
+    Characters that its encoding lacks, such as ``×`` in ASCII, are escaped.
     """
 
     def __init__(self, stream: Any) -> None:
@@ -57,7 +57,7 @@ class BrokenPipeTolerantStream:
 
     def write(self, text: str) -> int:
         """Write, as a text stream's method."""
-        with self._patience():
+        with self._discarding_if_closed():
             try:
                 self._stream.write(text)
             except UnicodeEncodeError:
@@ -67,22 +67,22 @@ class BrokenPipeTolerantStream:
 
     def flush(self) -> None:
         """Flush, as a text stream's method."""
-        with self._patience():
+        with self._discarding_if_closed():
             self._stream.flush()
 
     def close(self) -> None:
-        """Flush, and stay open: what this process has to say at its end is still to come."""
+        """Flush, and stay open for what is printed when this process exits."""
         self.flush()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 
     @contextlib.contextmanager
-    def _patience(self) -> Iterator[None]:
+    def _discarding_if_closed(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:
-            # Below the stream, for what its buffer still holds would fail again when the interpreter ends.
+            # Replace the descriptor: what the buffer still holds would fail again when the interpreter exits.
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, self._stream.fileno())
             os.close(nowhere)
@@ -92,22 +92,22 @@ class BrokenPipeTolerantStream:
 
 @contextlib.contextmanager
 def tolerate_broken_pipes() -> Iterator[None]:
-    """Let stdout and stderr be patient; where one was closed, as by ``>&-``, it goes nowhere."""
+    """Make stdout and stderr tolerate a reader that is gone; a closed one, as by ``>&-``, discards everything."""
     with contextlib.ExitStack() as stack:
         for descriptor, stream, redirect in (
             (1, sys.stdout, contextlib.redirect_stdout),
             (2, sys.stderr, contextlib.redirect_stderr),
         ):
-            patient: Any = BrokenPipeTolerantStream(stream or stack.enter_context(_null_stream(descriptor)))
-            stack.enter_context(redirect(patient))
-            stack.callback(patient.flush)
+            tolerant: Any = BrokenPipeTolerantStream(stream or stack.enter_context(_null_stream(descriptor)))
+            stack.enter_context(redirect(tolerant))
+            stack.callback(tolerant.flush)
         yield
 
 
 def _null_stream(descriptor: int) -> TextIO:
-    """Return a stream that goes nowhere, in the place of a closed one: of its descriptor, too.
+    """Return a stream that discards everything, and occupies the descriptor of the closed one.
 
-    The next file to be opened would get that, and what libraries and other processes write to stderr.
+    Otherwise the next file opened would get that descriptor, and with it what libraries write to stderr.
     """
     try:
         os.fstat(descriptor)

@@ -32,30 +32,28 @@ if TYPE_CHECKING:
     from ddpg.config.presets import Preset
 
 _ALL = (
-    "Train in an environment; leaves runs/ENV/N/.\n\nThese are the options of every algorithm.\n\n"
-    "Those of ENV alone, with its preset as the defaults: ddpg train ENV --help"
+    "Train in an environment; writes runs/ENV/N/.\n\nThese are the options of every algorithm.\n\n"
+    "For ENV's own options, with its preset as the defaults: ddpg train ENV --help"
 )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Train(JSONOption, ProgressOption, WithTracker, EnvironmentCommand):
-    """Train in an environment; leaves runs/ENV/N/."""
+    """Train in an environment; writes runs/ENV/N/."""
 
-    seed: int | None = option(None, "of weights, exploration and environment; none: a random one", at_least=0)
+    seed: int | None = option(None, "seed of weights, exploration and environment; none: a random one", at_least=0)
     total_timesteps: int | None = option(
         None, "environment steps; none: the preset's, or 100000 without one", at_least=1
     )
-    recipe: str | None = option(
-        None, "options under a name, instead of the defaults: those in ddpg/recipes, or a TOML file", metavar="NAME"
-    )
-    config: str | None = option(None, "a TOML file with the options below; flags go before it", metavar="FILE")
+    recipe: str | None = option(None, "a named set of defaults: one of ddpg/recipes, or a TOML file", metavar="NAME")
+    config: str | None = option(None, "a TOML file with the options below; flags override it", metavar="FILE")
     root: str = option("runs", "where runs are kept", metavar="DIR", is_path=True)
     evaluation_interval: int | None = option(None, "steps between evaluations; none: a twentieth of all", at_least=1)
-    evaluation_episodes: int = option(10, "episodes of each", at_least=1)
+    evaluation_episodes: int = option(10, "episodes per evaluation", at_least=1)
     n_envs: int = option(1, "environments to act in at the same time", at_least=1)
     vectorization: str = option(
         "sync",
-        "of several; sync: in this process; async: in a process each; envpool: EnvPool's, in its threads",
+        "how several environments are stepped; sync: in this process; async: a process each; envpool: its own threads",
         metavar="{sync,async,envpool}",
     )
     collector: str = option(
@@ -63,15 +61,17 @@ class Train(JSONOption, ProgressOption, WithTracker, EnvironmentCommand):
         "who steps the environment; process: workers that are processes of this machine; ray: workers on a Ray cluster",
         metavar="{local,process,ray}",
     )
-    workers: int | None = option(None, "of process and ray: how many; none: those of local", at_least=1)
-    ray_address: str | None = option(None, "of a Ray cluster; none: one on this machine", metavar="ADDRESS")
+    workers: int | None = option(None, "number of workers, with --collector process or ray", at_least=1)
+    ray_address: str | None = option(
+        None, "address of a Ray cluster; none: start one on this machine", metavar="ADDRESS"
+    )
 
     @classmethod
     def parse(cls, arguments: Sequence[str], prog: str) -> Callable[[], None]:
-        """Return the training that the arguments ask for, in two readings.
+        """Return the training that the arguments ask for; they are parsed twice.
 
-        The first, by the options of every algorithm, finds environment and file. The second knows the environment's
-        own options, and what they are where nothing is said: its preset's values or a recipe's, or the file's.
+        The first pass knows the options of every algorithm and finds the environment and the file. The second knows
+        the environment's own options and their defaults. Precedence: flag > file > preset or recipe > default.
         """
         from ddpg.agents.resource_limits import buffer_that_fits
         from ddpg.config.presets import hints_for, preset_for, recipe_options
@@ -101,8 +101,8 @@ class Train(JSONOption, ProgressOption, WithTracker, EnvironmentCommand):
         values = values | (from_toml(kind, read_toml(file), kind.__name__, hints) if file else {})
         options = flags_of(kind, values)
         flags = cls.flags({"total_timesteps": preset.total_timesteps}) | options
-        whose = f"those of the recipe {recipe}" if recipe is not None else _whose(name, preset)
-        text = f"Train {algorithm} in {name}; leaves runs/{name}/N/.\n\nThe defaults are {whose}."
+        whose = f"those of the recipe {recipe}" if recipe is not None else _origin_of_defaults(name, preset)
+        text = f"Train {algorithm} in {name}; writes runs/{name}/N/.\n\nThe defaults are {whose}."
         found, unknown = parse_flags(flags, helped or words, prog, text)
         names = [word[2:].partition("=")[0].removeprefix("no-").replace("-", "_") for word in unknown[:1]]
         check_known(kind, names, kind.__name__, hints)
@@ -112,8 +112,8 @@ class Train(JSONOption, ProgressOption, WithTracker, EnvironmentCommand):
             if recipe is not None or preset.recipe is None:
                 raise
             raise UsageError(
-                f"{error} (where neither flags nor a file say otherwise, {name} has the options of the recipe "
-                f"{preset.recipe}; plain DDPG is --recipe ddpg)"
+                f"{error} (the defaults of {name} are those of the recipe {preset.recipe}; "
+                f"for plain DDPG give --recipe ddpg)"
             ) from None
         if too_much and config.buffer_size == buffer and not helped:
             print_to_stderr(too_much)
@@ -152,15 +152,15 @@ class Train(JSONOption, ProgressOption, WithTracker, EnvironmentCommand):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Resume(JSONOption, ProgressOption, WithTracker, RunEnvironmentCommand):
-    """Go on with an interrupted run."""
+    """Resume an interrupted run."""
 
-    total_timesteps: int | None = option(None, "a new goal; none: the run's", at_least=1)
-    checkpoint: str = option("latest", "latest, or the steps of the one to go back to", metavar="N")
-    workers: int | None = option(None, "of a run with workers: how many from now on; none: the run's", at_least=1)
-    ray_address: str | None = option(None, "of its Ray cluster now; none: the run's", metavar="ADDRESS")
+    total_timesteps: int | None = option(None, "train up to this many steps; none: the run's own goal", at_least=1)
+    checkpoint: str = option("latest", "checkpoint to resume from: latest, or its number of steps", metavar="N")
+    workers: int | None = option(None, "new number of workers; none: as before", at_least=1)
+    ray_address: str | None = option(None, "new address of the Ray cluster; none: as before", metavar="ADDRESS")
 
     def __call__(self) -> None:
-        """Go on, and report."""
+        """Resume, and report."""
         from ddpg.runs import run_directory
 
         with stdout_reserved_for_answer(self.json):
@@ -184,8 +184,8 @@ class Resume(JSONOption, ProgressOption, WithTracker, RunEnvironmentCommand):
         print_report(run, self.json)
 
 
-def _whose(name: str, preset: "Preset") -> str:
-    """Return whose the defaults of an environment are, for its help."""
+def _origin_of_defaults(name: str, preset: "Preset") -> str:
+    """Return where the defaults of an environment come from, for its help."""
     from ddpg.config.presets import PRESETS
 
     of_recipe = "" if preset.recipe is None else f"those of the recipe {preset.recipe}"
@@ -195,12 +195,12 @@ def _whose(name: str, preset: "Preset") -> str:
 
 
 def _steps(given: object, usual: int) -> int:
-    """Return the length of a run for its preset; what is no number of steps is refused later, by its name."""
+    """Return the length of the run, which its preset depends on; a bad number of steps is refused later."""
     return int(given) if isinstance(given, (int, float)) and 1 <= given < math.inf else usual
 
 
 def _options_of_all_algorithms() -> dict[str, Flag]:
-    """Return the options of all algorithms; the texts of those that one alone has name it."""
+    """Return the options of all algorithms; the help of an option that only one has names that algorithm."""
     from ddpg.config.algorithm_options import CONFIGS
 
     owners: dict[str, list[str]] = {}

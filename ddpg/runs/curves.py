@@ -1,4 +1,4 @@
-"""Learning curves of many runs: which belong together, and their statistics over seeds."""
+"""Learning curves of many runs: find them, group them by configuration, and compute statistics over seeds."""
 
 import dataclasses
 import json
@@ -48,7 +48,7 @@ _SURROUNDINGS = ("evaluation_episodes", "n_envs", "vectorization", "collector", 
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """A run as far as it got.
+    """A run: its directory, configuration and evaluations so far.
 
     Attributes:
         path: its directory.
@@ -76,7 +76,7 @@ class Run:
         return np.array([float(row["mean_return"]) for row in self.rows])
 
     def times(self, against: str) -> np.ndarray:
-        """Return when every evaluation was: in ``"steps"``, or in ``"seconds"`` of training, evaluations left out."""
+        """Return the time of every evaluation: in ``"steps"``, or in ``"seconds"`` of training, evaluations left out."""
         if against == "steps":
             return self.steps
         metrics = run_directory.read_table(self.path / "metrics.csv")
@@ -86,13 +86,13 @@ class Run:
 
 @dataclasses.dataclass(frozen=True)
 class Curve:
-    """What the seeds of one configuration in one environment say together.
+    """The learning curve of one configuration in one environment, over its seeds.
 
     Attributes:
         env_id: the environment's id.
-        label: what tells the configuration from the others.
+        label: how the configuration differs from the others.
         seeds: how many runs.
-        times: when, ``[T]``.
+        times: steps or seconds, ``[T]``.
         centre: the mean or interquartile mean of the seeds' returns, ``[T]``.
         low, high: its 95 % bootstrap interval over seeds, ``[T]``; of one seed, the curve itself.
     """
@@ -122,10 +122,10 @@ def find_runs(paths: Sequence[str | Path], against: str = "steps") -> list[Run]:
 
 
 def runs_at(path: Path, about: Callable[[Run], T]) -> list[tuple[Run, T]]:
-    """Return the run at ``path``, or those below it, each with what ``about`` tells of it.
+    """Return the run at ``path``, or those below it, each with the result of ``about(run)``.
 
-    Below it anything may lie: what cannot be read as a run, or not as ``about`` needs it, is passed over with a line on
-    stderr. So are hidden folders, without one: of a run that is being created, for instance.
+    Below it anything may lie: what cannot be read as a run, or not by ``about``, is skipped with a line on
+    stderr. Hidden folders, such as a run that is being created, are skipped silently.
 
     Raises:
         UsageError: what is at ``path`` itself cannot be read.
@@ -139,7 +139,7 @@ def runs_at(path: Path, about: Callable[[Run], T]) -> list[tuple[Run, T]]:
             run = read_run(place)
             found.append((run, about(run)))
         except (UsageError, OSError) as error:  # the latter: one that is being removed, or is not ours to read
-            print_to_stderr(f"passed over: {printable(str(error))}")
+            print_to_stderr(f"skipped: {printable(str(error))}")
     return found
 
 
@@ -185,12 +185,12 @@ def learning_curves(
 
 
 def labels(runs: Sequence[Run]) -> list[str]:
-    """Return of each run what differs within its environment, of all that is measured with it but the seed.
+    """Return for each run a label of the settings in which runs of its environment differ, the seed excluded.
 
     That is its algorithm, its options, wrappers, environments, workers, the episodes of an evaluation, and its goal
     where a schedule runs to it; if nothing differs, the algorithm.
 
-    An option that some of the runs do not have, as those of another algorithm, tells nothing apart.
+    An option that some of the runs lack, because their algorithm has no such option, is not part of a label.
     """
     found = []
     for run in runs:
@@ -204,7 +204,7 @@ def labels(runs: Sequence[Run]) -> list[str]:
 
 
 def format_option(value: Any) -> str:
-    """Return an option's value in few signs."""
+    """Return an option's value as short text."""
     if isinstance(value, list):
         return "×".join(map(str, value))
     if isinstance(value, dict):
@@ -243,7 +243,7 @@ def _options(run: Run) -> dict[str, Any]:
 
 
 def _once(what: str, runs: Sequence[Run]) -> list[Run]:
-    """Return of every seed the run that was evaluated last, and say which are left out."""
+    """Return for every seed the run that was evaluated last, and print which runs are left out."""
     seeds: dict[int, list[Run]] = {}
     for run in runs:
         seeds.setdefault(run.document["seed"], []).append(run)

@@ -1,8 +1,9 @@
-"""Make an environment from the command line's description of it."""
+"""Make environments from an id, wrappers and a vectorization, with errors that tell a user what to install."""
 
 import functools
 import importlib
 import os
+import re
 import signal
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,14 +17,13 @@ from ddpg.interaction.checked_env import CheckedEnv, ProbedEnv
 from ddpg.interaction.env_errors import format_error
 from ddpg.interaction.envpool import EnvPoolVector
 from ddpg.runs import signals
-from ddpg.runs.packages import elsewhere, how_to_install
 
 VECTORIZATIONS = ("sync", "async", "envpool")
 WRAPPERS = ("FlattenObservation", "TimeAwareObservation", "GrayscaleObservation")  # without arguments, nor a state
 
 
 def make_env(env_id: str, wrappers: Sequence[str] = (), **kwargs) -> gym.Env:
-    """Return ``gymnasium.make(env_id)``, observations that are a Dict made flat, with errors a user can act on.
+    """Return ``gymnasium.make(env_id)``, with Dict observations flattened and errors a user can act on.
 
     Args:
         env_id: a registered id; ``module:Id`` imports ``module`` first; ``ddpg_envs/...`` needs no import.
@@ -31,8 +31,8 @@ def make_env(env_id: str, wrappers: Sequence[str] = (), **kwargs) -> gym.Env:
         kwargs: for ``gymnasium.make``.
 
     Raises:
-        UsageError: no such environment, module or wrapper, a dependency is missing, or a wrapper does not fit.
-        EnvironmentFault: its module or its constructor raised something of its own.
+        UsageError: if the environment, module, wrapper or a dependency does not exist, or a wrapper does not fit.
+        EnvironmentFault: if its module or its constructor raised another exception.
     """
     for wrapper in wrappers:
         if wrapper not in WRAPPERS:
@@ -46,7 +46,7 @@ def make_env(env_id: str, wrappers: Sequence[str] = (), **kwargs) -> gym.Env:
         with env_calls.own_directory(), env_calls.ProcessStateGuard():
             if module:
                 importlib.import_module(module)
-            # Its checker only warns of what stepping refuses, in lines of its own.
+            # gymnasium's checker only warns of what our stepping refuses.
             env = gym.make(name, **{"disable_env_checker": True, **kwargs})
             env = _wrapped(env, wrappers)
             return supplied.FlattenObservation(env) if isinstance(env.observation_space, gym.spaces.Dict) else env
@@ -66,7 +66,7 @@ def make_env(env_id: str, wrappers: Sequence[str] = (), **kwargs) -> gym.Env:
             f"environment {brief(env_id)} lacks a dependency ({_first_line(error)}); {how_to_install(str(error))}"
         ) from None
     except gym.error.Error as error:
-        hint = elsewhere(name) or did_you_mean(name, gym.registry)
+        hint = other_package_hint(name) or did_you_mean(name, gym.registry)
         raise UsageError(f"cannot make environment {brief(env_id)}: {_first_line(error)}{hint}") from None
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt) and not signals.nobody_asked():
@@ -78,7 +78,7 @@ def _wrapped(env: gym.Env, wrappers: Sequence[str]) -> gym.Env:
     for wrapper in wrappers:
         try:
             env = getattr(supplied, wrapper)(env)
-        except Exception as error:  # whatever gymnasium raises of a space that does not fit, assertions too
+        except Exception as error:  # gymnasium raises anything for a space that does not fit, assertions too
             env_calls.close_quietly(env)
             raise UsageError(f"wrapper {brief(wrapper)} does not fit {env}: {format_error(error)}") from None
     return env
@@ -117,10 +117,10 @@ def make_training_env(
 
 
 def check_vector(n_envs: int, vectorization: str, wrappers: Sequence[str] = ()) -> None:
-    """Refuse what :func:`make_training_env` could not make.
+    """Refuse arguments that :func:`make_training_env` could not use.
 
     Raises:
-        UsageError: an unknown vectorization, fewer than one environment, one environment in a process of its own or in
+        UsageError: for an unknown vectorization, fewer than one environment, one environment in a process of its own or in
             EnvPool, wrappers around EnvPool's.
     """
     if isinstance(n_envs, bool) or not isinstance(n_envs, int) or not 1 <= n_envs <= 1024:
@@ -137,18 +137,18 @@ def check_vector(n_envs: int, vectorization: str, wrappers: Sequence[str] = ()) 
 
 
 def _make_in_worker(env_id: str, wrappers: Sequence[str], parent: int) -> gym.Env:
-    """Make an environment that a terminal's Ctrl-C, which goes to all processes, leaves to its parent to end."""
-    if os.getpid() == parent:  # which makes one, too, to see its spaces
+    """Make an environment in a worker process, which ignores Ctrl-C: the parent ends it."""
+    if os.getpid() == parent:  # gymnasium makes one in this process, too, to read its spaces
         return ProbedEnv(make_env(env_id, wrappers))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     return CheckedEnv(make_env(env_id, wrappers), in_worker=True)
 
 
 def check_import(env_id: str, run: str | Path, allowed: Sequence[str]) -> None:
-    """Refuse the environment of a file that would import a module nobody has allowed.
+    """Refuse an environment named in a file if it would import a module that the user has not allowed.
 
     Raises:
-        UsageError: ``env_id`` is ``module:Id`` and ``module`` is not among ``allowed``.
+        UsageError: if ``env_id`` is ``module:Id`` and ``module`` is not among ``allowed``.
     """
     module = env_id.rpartition(":")[0]
     if module and module not in allowed:
@@ -188,3 +188,43 @@ def full_id(env_id: str, name: str) -> str:
 
 def _first_line(error: Exception) -> str:
     return next(iter(str(error).strip().splitlines()), "")
+
+
+# A word in the message about a missing package, and the extra or package that installs it.
+_EXTRAS = {
+    "gymnasium_robotics": "robotics",
+    "gymnasium-robotics": "robotics",
+    "mujoco": "mujoco",
+    "pygame": "video",
+    "imageio": "video",
+    "envpool": "envpool",
+}
+_PACKAGES = {"box2d": "'gymnasium[box2d]'", "ale_py": "ale-py", "ale-py": "ale-py", "cv2": "opencv-python-headless"}
+
+# Ids written without their module, or as older packages had them: the id to write, and its package.
+_MODULES = (
+    (r"(?:Fetch|Hand|Adroit|AntMaze|PointMaze|FrankaKitchen)\w*-v\d+", "gymnasium_robotics:{0}", "gymnasium_robotics"),
+    (r"ALE/\w+-v\d+", "ale_py:{0}", "ale-py"),
+    (r"(\w+?)(?:NoFrameskip|Deterministic)-v\d+", "ale_py:ALE/{1}-v5", "ale-py"),
+)
+
+
+def how_to_install(missing: str) -> str:
+    """Return how to install the package that a message says is missing: our extra, or a pip package."""
+    missing = missing.lower()
+    for word, extra in _EXTRAS.items():
+        if word in missing:
+            return f"install the extra {extra!r}: pip install 'ddpg-paths[{extra}]', in a checkout '.[{extra}]'"
+    for word, package in _PACKAGES.items():
+        if word in missing:
+            return f"install it: pip install {package}"
+    return "install the package that has it, or write the module's name right"
+
+
+def other_package_hint(name: str) -> str:
+    """Return how to name an environment that another package provides, or the empty string."""
+    for pattern, written, package in _MODULES:
+        if found := re.fullmatch(pattern, name):
+            how = how_to_install(package)
+            return f"; write {written.format(found[0], *found.groups())!r} and, unless it is there, {how}"
+    return ""

@@ -19,17 +19,16 @@ COLUMNS = ("run", "algorithm", "steps", "last", "best", "age", "state", "options
 
 
 def list_runs(root: str | Path = "runs") -> list[dict[str, Any]]:
-    """Return what is known of every run below ``root``; what cannot be read there is passed over with a line on stderr.
+    """Return a summary of every run below ``root``; what cannot be read is skipped with a line on stderr.
 
     Returns:
-        Of each ``run``, ``env_id``, ``algorithm``, ``seed``, ``recipe`` (``None`` where the options are as near to the
+        For each run: ``run``, ``env_id``, ``algorithm``, ``seed``, ``recipe`` (``None`` where the options are as near to the
         environment's preset), ``options`` (those that differ from the recipe's or the preset's), ``timesteps``,
         ``total_timesteps``, ``last_return``, ``best_return`` (``None`` before the first evaluation), ``age_seconds``
-        since something was written, and ``state``: running, finished or interrupted; unknown where whether it is
-        running may not be known.
+        since the last write, and ``state``: running, finished, interrupted or unknown (without permission to see).
 
     Raises:
-        UsageError: no such directory.
+        UsageError: if there is no such directory.
     """
     if not Path(root).is_dir():
         raise UsageError(f"no directory {str(root)!r}; train something, or name the one that holds runs")
@@ -79,7 +78,7 @@ def _state(running: bool | None, reached: bool) -> str:
 
 
 def _changed(run: Run) -> tuple[str | None, dict[str, Any]]:
-    """Return the recipe that a run's options are nearest to, if not its environment's preset, and what differs."""
+    """Return the recipe (``None``: the preset) nearest to a run's options, and the options that differ from it."""
     kind = CONFIGS.get(run.document["algorithm"])
     if kind is None:
         return None, {}

@@ -26,10 +26,10 @@ _LOCK, _OWNER = ".lock", ".owner.json"
 
 @contextlib.contextmanager
 def run_lock(run: Path) -> Iterator[None]:
-    """Own ``run`` until the block ends; the operating system takes the lock back from a process that dies.
+    """Lock ``run`` until the block ends; the operating system releases the lock of a process that dies.
 
     Raises:
-        UsageError: another process owns it; says which.
+        UsageError: if another process holds the lock; names it.
     """
     lock = filelock.FileLock(run / _LOCK)
     try:
@@ -48,9 +48,9 @@ def run_lock(run: Path) -> Iterator[None]:
 
 
 def is_run_locked(run: Path) -> bool | None:
-    """Tell whether a process owns ``run`` now; ``None`` where that cannot be known, as of a folder closed to us.
+    """Return whether a process holds the lock of ``run``; ``None`` if that is unknown, as without permission.
 
-    Nothing is written, so that folders of others, and of disks that are read-only, tell it, too.
+    Writes nothing, so it works for folders of other users and on read-only disks.
     """
     try:
         if not (run / _OWNER).exists():
@@ -77,23 +77,25 @@ def _is_locked(path: Path) -> bool:
 
 def _is_flocked(file: BinaryIO) -> bool:
     try:
-        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared: who else asks is not told that we own it
+        fcntl.flock(
+            file, fcntl.LOCK_SH | fcntl.LOCK_NB
+        )  # shared, so that nobody who asks meanwhile takes us for the owner
     except OSError as error:
-        if error.errno in (errno.EAGAIN, errno.EACCES):  # what a lock that is held says
+        if error.errno in (errno.EAGAIN, errno.EACCES):  # the lock is held
             return True
         raise
     return False
 
 
 def hold_cell_log(log: BinaryIO) -> None:
-    """Mark a cell, by its open log, as one with a process: what inherits the file, for as long as it lives."""
+    """Lock a cell's open log, so that the cell counts as running while a process that inherits the file lives."""
     with contextlib.suppress(OSError):  # a file system without locks
         if fcntl is not None:
             fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def is_cell_running(log: Path) -> bool:
-    """Tell whether a process of :func:`hold` lives."""
+    """Return whether a process holds the log that :func:`hold_cell_log` locked."""
     if fcntl is None or not log.is_file():
         return False
     try:

@@ -23,7 +23,7 @@ _ADVICE = "name another directory"
 
 
 class LogCallback(Periodic):
-    """Gives a sink rows of training every so many steps and at the end, episodes, and evaluations.
+    """Logs to a writer: training metrics every ``log_interval`` steps and at the end, episodes, evaluations.
 
     Evaluations are those of :class:`ddpg.EvalCallback`; they are left out of the seconds and the steps per second.
 
@@ -31,68 +31,68 @@ class LogCallback(Periodic):
         log_interval: environment steps between rows, over all environments.
     """
 
-    _meter: MetricsTracker
+    _metrics: MetricsTracker
 
     def __init__(self, log_interval: int):
         super().__init__(log_interval, "log_interval")
         self._agent: OffPolicyAgent | None = None
-        self._sink: LogWriter | None = None
+        self._writer: LogWriter | None = None
 
     @abc.abstractmethod
     def _open(self, agent: OffPolicyAgent, tags: dict[str, str]) -> LogWriter:
-        """Return where it goes, for rows with these tags."""
+        """Return the writer for rows with these tags."""
 
     def on_training_start(self, agent: OffPolicyAgent, total_timesteps: int) -> None:
         """Open the files, start the clock."""
         super().on_training_start(agent, total_timesteps)
         if self._agent is agent:
-            self._meter.begin(agent)
+            self._metrics.begin(agent)
         else:
             self._agent = agent
-            self._meter = MetricsTracker(RunState.begun(agent.metrics, agent.counts, agent.num_timesteps), agent)
-        self._sink = self._open(agent, tags_of(agent))
+            self._metrics = MetricsTracker(RunState.begun(agent.metrics, agent.counts, agent.num_timesteps), agent)
+        self._writer = self._open(agent, tags_of(agent))
 
     def on_episode_end(self, agent: OffPolicyAgent, episode: Episode) -> None:
         """Write it down."""
-        self._meter.note_episode(episode)
-        if self._sink:
-            self._sink.add_episode(agent.num_timesteps, episode)
+        self._metrics.note_episode(episode)
+        if self._writer:
+            self._writer.add_episode(agent.num_timesteps, episode)
 
     def on_update(self, agent: OffPolicyAgent, metrics: dict[str, float]) -> None:
         """Keep the metrics for the next row."""
-        self._meter.note_update(metrics)
+        self._metrics.note_update(metrics)
 
     def on_evaluation(self, agent: OffPolicyAgent, evaluation: Evaluation) -> None:
         """Write it down."""
-        self._meter.leave_out(evaluation.seconds)
-        if self._sink:
-            self._sink.add_evaluation(agent.num_timesteps, evaluation.summary())
-            self._sink.flush()
+        self._metrics.leave_out(evaluation.seconds)
+        if self._writer:
+            self._writer.add_evaluation(agent.num_timesteps, evaluation.summary())
+            self._writer.flush()
 
     def act(self, agent: OffPolicyAgent) -> None:
         """Write a row."""
-        if self._sink:
-            self._sink.add_metrics(agent.num_timesteps, self._meter.row(agent))
-            self._sink.flush()
+        if self._writer:
+            self._writer.add_metrics(agent.num_timesteps, self._metrics.row(agent))
+            self._writer.flush()
 
     def on_training_end(self, agent: OffPolicyAgent) -> None:
         """Write what is left, close the files."""
-        if self._sink is None:
+        if self._writer is None:
             return
         try:
-            if self._meter.ledger.logged < agent.num_timesteps:
+            if self._metrics.run_state.logged < agent.num_timesteps:
                 self.act(agent)
         finally:
-            self._meter.end()
-            self._sink.close()
-            self._sink = None
+            self._metrics.end()
+            self._writer.close()
+            self._writer = None
 
 
 class CSVCallback(LogCallback):
     """Writes ``metrics.csv``, ``episodes.csv`` and ``evaluations.csv``, the tables of a run directory.
 
-    A table that is there is gone on with; its rows of later steps than the agent's are removed, so an agent that
-    begins at 0 begins new tables.
+    An existing table is continued; its rows of later steps than the agent's are removed, so an agent that starts at
+    step 0 starts new tables.
 
     Args:
         directory: where the tables are; it is made.
@@ -142,7 +142,7 @@ class TrackerCallback(LogCallback):
 
     ``TrackerCallback(wandb, project="pendulum")`` begins a run with every ``learn`` (``init(config=..., **options)``),
     logs numbers under Stable-Baselines3's tags (``log({tag: value}, step=...)``), and ends it (``finish()``).
-    A run that you began yourself, an object with ``log`` but without ``init``, is neither begun nor ended.
+    A run that you started yourself, an object with ``log`` but without ``init``, is neither started nor ended.
 
     Args:
         tracker: ``"wandb"``, ``"mlflow"`` or ``"trackio"``, such a module, or an object.
@@ -164,16 +164,16 @@ class TrackerCallback(LogCallback):
                 "module, or a run that you began"
             )
         if options and not has["init"]:
-            raise UsageError(f"tracker={brief(tracker)} is begun already: {', '.join(options)} would be of its init")
+            raise UsageError(f"tracker={brief(tracker)} has no init to pass {', '.join(options)} to")
         self._tracker, self._begins, self._options = tracker, has["init"], options
 
     def _open(self, agent: OffPolicyAgent, tags: dict[str, str]) -> LogWriter:
         if self._begins:
             self._tracker.init(**{"config": agent.config.to_json(), **self._options})
-        return _TrackerSink(self._tracker, tags, self._begins)
+        return _TrackerWriter(self._tracker, tags, self._begins)
 
 
-class _TrackerSink(TaggedLogWriter):
+class _TrackerWriter(TaggedLogWriter):
     def __init__(self, tracker: Any, tags: dict[str, str], ends: bool):
         super().__init__(tags, lambda step, scalars: tracker.log(scalars, step=step))
         self._tracker, self._ends = tracker, ends
@@ -220,7 +220,7 @@ class RunTracker(TaggedLogWriter):
             call()
         except Exception as error:
             self._failed = True
-            print_to_stderr(f"{self._name}: {_line(error)}; nothing more is logged there, and the run goes on")
+            print_to_stderr(f"{self._name}: {_line(error)}; logging there stops, and the run continues")
 
 
 def _line(error: Exception) -> str:
@@ -228,7 +228,7 @@ def _line(error: Exception) -> str:
 
 
 def _check_header(path: Path, columns: list[str]) -> None:
-    """Refuse a file that is not the table to go on with."""
+    """Refuse an existing file that is not a table with these columns."""
     if path.exists():
         with path.open(encoding="utf-8", errors="replace") as file:
             header = file.readline(io.DEFAULT_BUFFER_SIZE).rstrip("\r\n")

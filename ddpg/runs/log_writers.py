@@ -25,10 +25,10 @@ _ERRNO = {
 
 
 class EventFileWriter:
-    """An event file of scalars. What is added is on its way to the disk after :meth:`flush`."""
+    """An event file of scalars; :meth:`flush` hands what was added to the operating system."""
 
     def __init__(self, run: Path, keep: Callable[[int, str], bool] | None):
-        """Open a new file in ``run``; of those there, scalars stay for which ``keep(step, tag)`` holds, or all."""
+        """Open a new file in ``run``; from existing ones, drop scalars for which ``keep(step, tag)`` is false."""
         if keep is not None:
             for path in sorted(run.glob("events.out.tfevents.*")):
                 _cut(path, keep)
@@ -66,7 +66,7 @@ def _free(run: Path) -> Path:
 
 
 def _cut(path: Path, keep: Callable[[int, str], bool]) -> None:
-    """Rewrite an event file without the scalars that are not kept; aside, and renamed into place."""
+    """Rewrite an event file without the scalars to drop: under a temporary name, then renamed."""
     kept = [record for record in _records(path) if _is_kept(v1.Event.FromString(record), keep)]
     whole = sum(16 + len(record) for record in kept)  # a length, a record, and a checksum of each
     if path.stat().st_size == whole:
@@ -92,7 +92,7 @@ def _records(path: Path) -> list[bytes]:
     records: list[bytes] = []
     logger = tf.get_logger()
     level = logger.level
-    logger.setLevel("ERROR")  # it calls its only reader of one file deprecated
+    logger.setLevel("ERROR")  # TensorFlow calls its only reader of one file deprecated
     try:
         records.extend(v1.io.tf_record_iterator(str(path)))
     except tf.errors.DataLossError:
@@ -104,7 +104,7 @@ def _records(path: Path) -> list[bytes]:
 
 @contextlib.contextmanager
 def _named(path: Path) -> Iterator[None]:
-    """Let a refusal of the disk be the ``OSError`` that it is."""
+    """Turn TensorFlow's file errors into ``OSError``."""
     try:
         yield
     except tf.errors.OpError as error:
@@ -125,7 +125,7 @@ _EVALUATION_TAGS = {
 
 
 class LogWriter(abc.ABC):
-    """Takes what is to be told of an agent that learns, with the environment step at which it was so."""
+    """Receives metrics, episodes and evaluations of an agent that learns, with their environment step."""
 
     @abc.abstractmethod
     def add_metrics(self, step: int, row: Mapping[str, float]) -> None:
@@ -160,7 +160,7 @@ class CSVLogWriter(LogWriter):
     Args:
         folder: where they are.
         tags: of the agent's rows.
-        keep_until: the step up to which rows that are there stay, for each of the three.
+        keep_until: for each of the three, the step up to which existing rows are kept.
     """
 
     def __init__(self, folder: Path, tags: Mapping[str, str], keep_until: Mapping[str, int]):
@@ -174,11 +174,11 @@ class CSVLogWriter(LogWriter):
             self._files = opened.pop_all()
 
     def digests(self) -> bytes:
-        """Return the SHA-256 of each table's rows, one after the other."""
+        """Return the SHA-256 of each table's rows, concatenated."""
         return b"".join(table.digest() for table in self._tables.values())
 
-    def unlike(self, digests: bytes) -> list[Path]:
-        """Return the tables whose rows are others than when :meth:`digests` gave this; none if it never did."""
+    def changed_since(self, digests: bytes) -> list[Path]:
+        """Return the tables whose rows differ from those that had these digests; none if there are no digests."""
         now, size = self.digests(), len(self.digests()) // len(self._tables)
         parts = zip(self._tables.values(), range(0, len(digests), size), strict=False)
         return [table.path for table, at in parts if digests[at : at + size] != now[at : at + size]]
@@ -204,7 +204,7 @@ class TaggedLogWriter(LogWriter):
     """Takes numbers under Stable-Baselines3's tags.
 
     Args:
-        tags: of the agent's rows; what has none is left out.
+        tags: tags of the row's numbers; a number without one is not logged.
         write: takes a step and numbers by tag.
     """
 
@@ -226,7 +226,7 @@ class TensorBoardLogWriter(TaggedLogWriter):
     Args:
         folder: where it is made.
         tags: of the agent's rows.
-        keep: of the event files there, which scalars stay; ``None``: they are left as they are.
+        keep: tells which scalars of existing event files to keep; ``None``: these files are not touched.
     """
 
     def __init__(self, folder: Path, tags: Mapping[str, str], keep: Callable[[int, str], bool] | None):

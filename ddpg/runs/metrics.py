@@ -18,20 +18,20 @@ TAGS = {
 
 
 def tags_of(agent: OffPolicyAgent) -> dict[str, str]:
-    """Return the tag of every number in a row of :class:`Meter`, in the order of columns."""
+    """Return the tag of every number in a row of :class:`MetricsTracker`, in the order of columns."""
     return TAGS | {name: f"rollout/{name}" for name in agent.counts} | {name: f"train/{name}" for name in agent.metrics}
 
 
 class MetricsTracker:
-    """Keeps the ledger of an agent that learns, and its clock.
+    """Updates the run state of an agent that learns, and times its training.
 
     Args:
-        ledger: what was noted so far.
-        agent: who learns.
+        run_state: the state so far.
+        agent: the agent that learns.
     """
 
-    def __init__(self, ledger: RunState, agent: OffPolicyAgent):
-        self.ledger = ledger
+    def __init__(self, run_state: RunState, agent: OffPolicyAgent):
+        self.run_state = run_state
         self.begin(agent)
 
     def begin(self, agent: OffPolicyAgent) -> None:
@@ -42,44 +42,44 @@ class MetricsTracker:
 
     def end(self) -> None:
         """Stop the clock, until it is started again."""
-        self.ledger.seconds = self.seconds()
+        self.run_state.seconds = self.seconds()
 
     def leave_out(self, seconds: float) -> None:
-        """Take note that so many seconds since :meth:`begin` were not training."""
+        """Exclude this many seconds since :meth:`begin` from the training time."""
         self._aside += seconds
 
     def seconds(self) -> float:
-        """Return the seconds of training, those before :meth:`begin` too."""
-        return self.ledger.seconds + time.perf_counter() - self._start - self._aside
+        """Return the seconds of training, including those before :meth:`begin`."""
+        return self.run_state.seconds + time.perf_counter() - self._start - self._aside
 
     def note_episode(self, episode: Episode) -> None:
-        """Take note of an episode that ended."""
-        self.ledger.recent.append((episode.episode_return, episode.length))
+        """Count an episode that ended."""
+        self.run_state.recent.append((episode.episode_return, episode.length))
 
     def note_update(self, metrics: dict[str, float]) -> None:
-        """Take note of the means that an update, or several, reported."""
-        self.ledger.note_update(metrics)
+        """Add the metrics that one or several updates reported."""
+        self.run_state.note_update(metrics)
 
     def row(self, agent: OffPolicyAgent) -> dict[str, float]:
-        """Return what there is to tell since the last row, and begin the next.
+        """Return the row of metrics since the last one, and begin the next.
 
         Returns:
-            ``seconds``, ``compile_seconds``, ``fps`` (without them), and of the names of :func:`tags_of` those of which
-            something is known.
+            ``seconds``, ``compile_seconds``, ``fps`` (compiling excluded), and those names of :func:`tags_of` that have
+            a value.
         """
-        ledger, now = self.ledger, agent.num_timesteps
+        run_state, now = self.run_state, agent.num_timesteps
         seconds = self.seconds()
         compiling = (agent.compile_seconds or 0.0) - self._compiled
         row: dict[str, float] = {
             "seconds": seconds,
             "compile_seconds": compiling,
-            "fps": (now - self._start_steps) / max(seconds - ledger.seconds - compiling, 1e-9),
+            "fps": (now - self._start_steps) / max(seconds - run_state.seconds - compiling, 1e-9),
         }
-        if ledger.recent:
-            returns, lengths = zip(*ledger.recent, strict=True)
+        if run_state.recent:
+            returns, lengths = zip(*run_state.recent, strict=True)
             row |= {"ep_rew_mean": float(np.mean(returns)), "ep_len_mean": float(np.mean(lengths))}
-        row |= {name: count - ledger.counts[name] for name, count in agent.counts.items()}
-        if means := ledger.means():
+        row |= {name: count - run_state.counts[name] for name, count in agent.counts.items()}
+        if means := run_state.means():
             row |= means | {"n_updates": float(agent.num_updates)}
-        ledger.logged, ledger.counts = now, agent.counts
+        run_state.logged, run_state.counts = now, agent.counts
         return row

@@ -27,21 +27,21 @@ RUN_STATE = "run"  # the group of arrays in a checkpoint
 class RunRecorder(Callback):
     """Writes a run directory while the agent learns.
 
-    It evaluates and saves where every environment is about to be reset: a single one at the end of the episode that
+    It evaluates and saves when every environment is about to be reset: a single one at the end of the episode that
     is under way when the evaluation is due (cut short if it lasts for another interval), a vector at once. The next
-    episodes' seed then depends on the run's seed and on the step alone, in a run that goes on as in one that is
-    resumed there: so both are the same to the last bit. The environments of workers are not reset: there it evaluates
+    episodes' seed then depends on the run's seed and the step alone, so an uninterrupted run and one that is
+    resumed there are the same to the last bit. The environments of workers are not reset: there it evaluates
     and saves as soon as that is due.
 
     Args:
         run: the directory.
         document: its ``config.json``.
-        agent: who learns.
-        env: one to evaluate in.
-        ledger: what the checkpoint remembers of the run; it tells which rows stay.
+        agent: the agent that learns.
+        env: the environment to evaluate in.
+        run_state: the state of the run in the checkpoint; rows beyond it are dropped.
     """
 
-    def __init__(self, run: Path, document: dict[str, Any], agent: OffPolicyAgent, env: gym.Env, ledger: RunState):
+    def __init__(self, run: Path, document: dict[str, Any], agent: OffPolicyAgent, env: gym.Env, run_state: RunState):
         self._run, self._folder = run, run / "checkpoints"
         self._best = self._folder / "best"
         self._interval = document["evaluation_interval"]
@@ -49,7 +49,7 @@ class RunRecorder(Callback):
         self._log_interval = max(1, document["total_timesteps"] // 200)
         self._env = env
         self._seed = evaluation_seed(document["seed"])
-        self._ledger, self._meter = ledger, MetricsTracker(ledger, agent)
+        self._run_state, self._metrics = run_state, MetricsTracker(run_state, agent)
         self._at_once = isinstance(agent.env, gym.vector.VectorEnv) or not agent.loop.exact
         self._begun_at = agent.num_timesteps
         self._episode_ended_at = -1
@@ -57,19 +57,19 @@ class RunRecorder(Callback):
         self._open(agent)
 
     def _open(self, agent: OffPolicyAgent) -> None:
-        """Open the files, without what comes after the checkpoint that the run goes on from."""
-        ledger, tags = self._ledger, tags_of(agent)
-        keep = {"metrics": ledger.logged, "episodes": agent.num_timesteps, "evaluations": ledger.evaluated}
-        kept = {True: ledger.evaluated, False: ledger.logged}
+        """Open the files, and drop the rows after the checkpoint that the run is resumed from."""
+        run_state, tags = self._run_state, tags_of(agent)
+        keep = {"metrics": run_state.logged, "episodes": agent.num_timesteps, "evaluations": run_state.evaluated}
+        kept = {True: run_state.evaluated, False: run_state.logged}
         with contextlib.ExitStack() as opened:
             self._tables = opened.enter_context(contextlib.closing(CSVLogWriter(self._run, tags, keep)))
-            for path in self._tables.unlike(ledger.tables):
+            for path in self._tables.changed_since(run_state.tables):
                 warnings.warn(
                     f"{path}: rows up to step {agent.num_timesteps} are not those that were written; the file was "
                     "edited or damaged, and stays as it is, since nothing is computed from it",
                     stacklevel=2,
                 )
-            self._sinks: list[LogWriter] = [
+            self._writers: list[LogWriter] = [
                 self._tables,
                 opened.enter_context(
                     contextlib.closing(
@@ -80,31 +80,31 @@ class RunRecorder(Callback):
             self._keep_best(agent)
             self._files = opened.pop_all()
 
-    def add_sink(self, sink: LogWriter) -> None:
-        """Give ``sink``, too, what is told from now on, and close it in the end."""
-        self._sinks.append(self._files.enter_context(contextlib.closing(sink)))
+    def add_writer(self, writer: LogWriter) -> None:
+        """Also log to ``writer`` from now on, and close it at the end."""
+        self._writers.append(self._files.enter_context(contextlib.closing(writer)))
 
     def on_training_start(self, agent: OffPolicyAgent, total_timesteps: int) -> None:
-        """Start the clock; make an evaluation that a run owes which was left where it was due."""
-        self._meter.begin(agent)
+        """Start the clock; make the evaluation that was due when the run was stopped, if there is one."""
+        self._metrics.begin(agent)
         if agent.num_timesteps >= self._due:
             self._evaluate(agent)
 
     def on_episode_end(self, agent: OffPolicyAgent, episode: Episode) -> None:
         """Write the episode down."""
-        self._meter.note_episode(episode)
+        self._metrics.note_episode(episode)
         self._episode_ended_at = agent.num_timesteps
-        for sink in self._sinks:
-            sink.add_episode(agent.num_timesteps, episode)
+        for writer in self._writers:
+            writer.add_episode(agent.num_timesteps, episode)
 
     def on_update(self, agent: OffPolicyAgent, metrics: dict[str, float]) -> None:
         """Keep the metrics for the next row."""
-        self._meter.note_update(metrics)
+        self._metrics.note_update(metrics)
 
     def on_step(self, agent: OffPolicyAgent) -> None:
-        """Log where its interval is over; evaluate where it is due and every environment can be reset."""
+        """Log when the interval is over; evaluate when that is due and every environment can be reset."""
         now = agent.num_timesteps
-        if now - self._ledger.logged >= self._log_interval:
+        if now - self._run_state.logged >= self._log_interval:
             self._log(agent)
         if self._breaks_at(now) and not agent.loop.stopping:
             self._evaluate(agent)
@@ -117,29 +117,29 @@ class RunRecorder(Callback):
 
     @property
     def _due(self) -> int:
-        """The next multiple of the interval: evaluations stay on their grid, whatever came between."""
-        return (self._ledger.evaluated // self._interval + 1) * self._interval
+        """The step of the next evaluation: the next multiple of the interval."""
+        return (self._run_state.evaluated // self._interval + 1) * self._interval
 
     def conclude(self, agent: OffPolicyAgent) -> None:
-        """Log, evaluate and save where the run ended, unless that was just done."""
-        if self._ledger.evaluated < agent.num_timesteps:
+        """Log, evaluate and save at the end of the run, unless that was just done."""
+        if self._run_state.evaluated < agent.num_timesteps:
             self._evaluate(agent)
 
     def leave(self, agent: OffPolicyAgent) -> tuple[Path, bool]:
-        """Save where the run is before its goal, without a row that a run which goes on would not have.
+        """Save before the goal, without writing a row that an uninterrupted run would not have.
 
         Returns:
-            The checkpoint, and whether the run goes on from it as if it had never been left.
+            The checkpoint, and whether the run can be resumed from it exactly.
         """
         now = agent.num_timesteps
         if now > self._begun_at:
             self._save(agent)
-        anew = now in (self._begun_at, self._ledger.evaluated) or self._breaks_at(now)
+        anew = now in (self._begun_at, self._run_state.evaluated) or self._breaks_at(now)
         exactly = anew or (now == self._episode_ended_at and not self._at_once)
         return self._folder / str(now), exactly and agent.loop.exact
 
     def evaluate_aside(self, agent: OffPolicyAgent, at_most: float) -> dict[str, Any] | None:
-        """Return an evaluation that leaves no trace, or nothing where the last one took longer than ``at_most`` s."""
+        """Return an evaluation that is not recorded; ``None`` if the last one took longer than ``at_most`` seconds."""
         if self._evaluation_seconds > at_most:
             return None
         return evaluate(agent, self._env, self._episodes, self._seed).summary()
@@ -149,52 +149,53 @@ class RunRecorder(Callback):
         self._files.close()
 
     def _log(self, agent: OffPolicyAgent) -> None:
-        row = self._meter.row(agent)
-        for sink in self._sinks:
-            sink.add_metrics(agent.num_timesteps, row)
-            sink.flush()
+        row = self._metrics.row(agent)
+        for writer in self._writers:
+            writer.add_metrics(agent.num_timesteps, row)
+            writer.flush()
 
     def _evaluate(self, agent: OffPolicyAgent) -> None:
         """Evaluate and save; none of it counts as training time."""
-        ledger, now = self._ledger, agent.num_timesteps
-        if ledger.logged < now:
+        run_state, now = self._run_state, agent.num_timesteps
+        if run_state.logged < now:
             self._log(agent)
         start = time.perf_counter()
         summary = evaluate(agent, self._env, self._episodes, self._seed).summary()
         self._evaluation_seconds = time.perf_counter() - start
-        for sink in self._sinks:
-            sink.add_evaluation(now, summary)
-        ledger.evaluated = now
-        if is_best := summary["mean_return"] > ledger.best:
-            ledger.best, ledger.best_at = summary["mean_return"], now
+        for writer in self._writers:
+            writer.add_evaluation(now, summary)
+        run_state.evaluated = now
+        if is_best := summary["mean_return"] > run_state.best:
+            run_state.best, run_state.best_at = summary["mean_return"], now
         agent.abandon_episode()
-        self._meter.leave_out(time.perf_counter() - start)
+        self._metrics.leave_out(time.perf_counter() - start)
         start = time.perf_counter()
         self._save(agent)
         if is_best:
             self._save_best(agent)
-        self._meter.leave_out(time.perf_counter() - start)
+        self._metrics.leave_out(time.perf_counter() - start)
 
     def _keep_best(self, agent: OffPolicyAgent) -> None:
-        """Save the best where a kill came between its evaluation and its being saved.
+        """Save the best agent if the run was killed between its evaluation and saving it.
 
-        Where the run goes back, the best may be of a step that is gone: the next evaluation's replaces it then.
+        If the run goes back to an earlier checkpoint, the saved best may be of a later step; the next evaluation then
+        replaces it.
         """
-        ledger, now, kept = self._ledger, agent.num_timesteps, self._step_of_best()
-        if ledger.best_at == now:
+        run_state, now, kept = self._run_state, agent.num_timesteps, self._step_of_best()
+        if run_state.best_at == now:
             if kept != now:
                 self._save_best(agent)
-        elif ledger.best_at >= 0 and kept is not None and kept > now:
+        elif run_state.best_at >= 0 and kept is not None and kept > now:
             warnings.warn(
                 f"{self._best} is of step {kept}, after step {now}, from where the run goes on; it took the place of "
-                f"the best until then, of step {ledger.best_at}. From the next evaluation on it is the best of those "
-                "that follow",
+                f"the best until then, of step {run_state.best_at}. From the next evaluation on it is the best of "
+                "those that follow",
                 stacklevel=2,
             )
-            ledger.best, ledger.best_at = -math.inf, -1
+            run_state.best, run_state.best_at = -math.inf, -1
 
     def _step_of_best(self) -> int | None:
-        """Return the step of the best that is saved, if one is, and whole."""
+        """Return the step of the saved best, or ``None`` if there is none or it is damaged."""
         try:
             return checkpoint.read(self._best)[0]["num_timesteps"]
         except UsageError:
@@ -202,15 +203,15 @@ class RunRecorder(Callback):
 
     def _save_best(self, agent: OffPolicyAgent) -> None:
         if self._best.exists() and self._step_of_best() is None:
-            target_dir.remove_staging(self._best)  # damaged: none that saving would replace
+            target_dir.remove_staging(self._best)  # damaged, so saving would not replace it
         agent.save(self._best, replay=False)
 
     def _save(self, agent: OffPolicyAgent) -> None:
-        """Write a checkpoint to resume from, and let go of the oldest."""
-        for sink in self._sinks:
-            sink.flush()
-        self._ledger.tables = self._tables.digests()
+        """Write a checkpoint to resume from, and delete the oldest."""
+        for writer in self._writers:
+            writer.flush()
+        self._run_state.tables = self._tables.digests()
         manifest, groups = state.capture(agent, replay=True)
-        groups[RUN_STATE] = self._ledger.arrays(agent.counts, self._meter.seconds())
+        groups[RUN_STATE] = self._run_state.arrays(agent.counts, self._metrics.seconds())
         checkpoint.write(self._folder / str(agent.num_timesteps), manifest, groups)
         run_directory.prune_checkpoints(self._run)

@@ -20,7 +20,7 @@ def allow_import_flags(*env_ids: str) -> list[str]:
 
 
 def resume_hint(run: Path, env_id: str) -> str:
-    """Say from where a run can be resumed, and how."""
+    """Return from which step a run can be resumed, and with which command."""
     newest = run_directory.checkpoints(run)[-1:]
     command = command_for("resume", run, env_id)
     return f"go on from step {newest[0].name} with: {command}" if newest else "it has no checkpoint"
@@ -30,7 +30,7 @@ def print_report(run: Path, as_json: bool) -> None:
     """Print where a run is, its speed, and its last evaluation."""
     document = run_directory.read_config(run)
     env_id = document["env_id"]
-    # None yet where a run was left early.
+    # There may be no row yet where a run was stopped early.
     metrics, evaluation = (
         (run_directory.read_table(run / f"{name}.csv") or [{}])[-1] for name in ("metrics", "evaluations")
     )
@@ -51,7 +51,7 @@ def print_report(run: Path, as_json: bool) -> None:
     if as_json:
         print(json.dumps(summary))
         return
-    if evaluation and summary["finished"]:  # of a run that was left, that was said when it was
+    if evaluation and summary["finished"]:  # a run that stopped early has printed it already
         success = summary["evaluation_success_rate"]
         compiling, seconds = summary["compile_seconds"], summary["training_seconds"]
         print(

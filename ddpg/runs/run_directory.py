@@ -36,8 +36,8 @@ _ABANDONED = 24 * 3600  # seconds; making a run directory takes a few
 def create(root: str | Path, env_id: str, config: dict[str, Any], save: Callable[[Path], Any]) -> Path:
     """Make and return the next free ``root/env_id/<n>``; safe against another process doing the same.
 
-    It is made aside and renamed: whoever sees it finds its ``config.json`` and the checkpoint that ``save(path)``
-    writes, of 0 steps.
+    It is written under a temporary name, with ``config.json`` and the checkpoint of step 0 that ``save(path)`` writes,
+    and renamed when it is complete.
     """
     parent = Path(root) / env_id
     parent.mkdir(parents=True, exist_ok=True)
@@ -66,7 +66,7 @@ def _numbered(aside: Path) -> Path:
 
 
 def check_root(root: str | Path) -> None:
-    """Refuse a ``root`` where no run directory could be made, before anything is.
+    """Refuse a ``root`` in which no run directory could be made.
 
     Raises:
         FileFault: it, or the nearest directory above it that exists, is none or cannot be written to.
@@ -109,13 +109,13 @@ def checkpoints(run: str | Path) -> list[Path]:
 
 
 def prune_checkpoints(run: Path) -> None:
-    """Let go of all numbered checkpoints but the newest."""
+    """Delete all numbered checkpoints but the newest."""
     for path in checkpoints(run)[:-KEEP_CHECKPOINTS]:
         target_dir.remove_staging(path)
 
 
 def remove_unfinished(run: Path) -> None:
-    """Remove what a kill has left unfinished in a run directory; bring back what it was about to replace."""
+    """Remove files that a kill left unfinished in a run directory; restore what they were about to replace."""
     for entry in [*run.glob(".*.ddpg-writing")]:
         if entry.is_file() and not entry.is_symlink():
             entry.unlink()
@@ -125,7 +125,7 @@ def remove_unfinished(run: Path) -> None:
     for entry in sorted(folder.iterdir()):
         left = _LEFT.fullmatch(entry.name)
         if left is None:
-            # One that was being removed has lost its manifest first, and is in the way of the next of its name.
+            # It was being deleted, manifest first, and would block the next checkpoint of its name.
             if entry.name.isdecimal() and not (entry / target_dir.MANIFEST).exists():
                 target_dir.remove_staging(entry)
             continue
@@ -136,20 +136,20 @@ def remove_unfinished(run: Path) -> None:
             target_dir.remove_staging(entry)
 
 
-_LONGEST = 65_536  # bytes of a line in a table: no file is read whole
-# Of a table, the columns that have a number in every row, besides timesteps.
+_LONGEST = 65_536  # bytes of a line in a table, so that no damaged file is read whole
+# The columns of a table that have a number in every row, besides timesteps.
 _ALWAYS = {"metrics.csv": ("seconds",), "episodes.csv": ("return",), "evaluations.csv": ("mean_return",)}
 
 
 class CSVTable:
-    """A CSV file that grows by rows and is readable after every one of them.
+    """A CSV file that is appended to by rows and readable after each of them.
 
     Attributes:
-        path: of the file.
+        path: the file.
     """
 
     def __init__(self, path: Path, columns: list[str], keep_until: int):
-        """Open ``path``; rows already there stay up to ``keep_until`` timesteps, with columns that they alone have."""
+        """Open ``path``, keeping existing rows up to ``keep_until`` timesteps, with columns that only they have."""
         kept = [row for row in read_table(path) if int(row["timesteps"]) <= keep_until]
         self.path, self._columns = path, list(dict.fromkeys([*columns, *(kept[0] if kept else ())]))
         head, rows = io.StringIO(newline=""), io.StringIO(newline="")
@@ -160,7 +160,7 @@ class CSVTable:
         self._file = path.open("ab", buffering=0)
 
     def add(self, row: dict[str, Any]) -> None:
-        """Append a row, or nothing of it where the disk refuses."""
+        """Append a row; if the disk refuses, no part of it is left."""
         text = io.StringIO(newline="")
         _writer(text, self._columns).writerow({name: _cell(value) for name, value in row.items()})
         row_bytes = data = text.getvalue().encode()
@@ -189,7 +189,7 @@ def _writer(file: Any, columns: list[str]) -> csv.DictWriter:
 
 
 def _cell(value: Any) -> Any:
-    # Of a whole float no digit is lost: a resumed run computes with what it reads.
+    # All digits are written: a resumed run computes with what it reads.
     return repr(float(value)) if isinstance(value, float) else value
 
 

@@ -1,4 +1,4 @@
-"""Run an agent to its goal, or to where a signal or a failing environment ends it."""
+"""Train an agent to its goal, or until a signal or a failing environment ends the run."""
 
 import contextlib
 import functools
@@ -27,13 +27,13 @@ from ddpg.runs.run_state import RunState
 from ddpg.runs.signals import StopRequest
 
 PATIENCE = 5.0  # seconds that an episode may take to its end
-LONGEST_STEP = 1.0  # seconds that a step counts at most: a longer one was compiling, and is none of the episode's
+LONGEST_STEP = 1.0  # seconds that a step counts at most: a longer one was compiling
 
 
 class GracefulStop(Callback):
-    """Ends learning at the end of the episode under way, or where it stands if that does not come in time.
+    """Ends learning at the end of the current episode, or at once if that takes too long.
 
-    The episodes of a vector, or of workers, do not end together, so nothing is waited for there.
+    Episodes of a vector or of workers do not end together, so there learning ends at once.
     """
 
     def __init__(self, request: StopRequest, patience: float = PATIENCE):
@@ -43,11 +43,11 @@ class GracefulStop(Callback):
         self._waited = 0.0
 
     def on_episode_end(self, agent: OffPolicyAgent, episode: Episode) -> None:
-        """Note where."""
+        """Remember the step."""
         self._ended_at = agent.num_timesteps
 
     def on_step(self, agent: OffPolicyAgent) -> bool | None:
-        """End learning here, if it was asked for."""
+        """End learning if that was requested."""
         if self._request.number is None:
             return None
         if self._ended_at == agent.num_timesteps or self._ends_anywhere(agent):
@@ -61,33 +61,33 @@ class GracefulStop(Callback):
         return isinstance(agent.env, gym.vector.VectorEnv) or not agent.loop.exact
 
 
-LAST_EVALUATION = 10.0  # seconds that the one before may have taken for one to be made where a run is left
+LAST_EVALUATION = 10.0  # seconds: a stopped run is evaluated only if its last evaluation took no longer
 
 
 def run_to_goal(
     run: Path,
     document: dict[str, Any],
     agent: OffPolicyAgent,
-    ledger: RunState,
+    run_state: RunState,
     request: StopRequest,
     progress_bar: bool,
     track: str | None = None,
 ) -> None:
-    """Let an agent learn until its goal, or until ``request``; save it either way, and close its environment.
+    """Train an agent until its goal, or until ``request``; save it either way, and close its environment.
 
     Args:
         run: the run directory, which this process owns.
         document: its ``config.json``.
-        agent: who learns.
-        ledger: what the run remembers besides.
-        request: to end earlier; its ``left`` tells whether that was so.
+        agent: the agent that learns.
+        run_state: the state of the run besides the agent.
+        request: to stop early; its ``left`` is set if that happened.
         progress_bar: show one on stderr.
         track: the experiment tracker to log to, too: one of :data:`ddpg.runs.trackers.TRACKERS`.
 
     Raises:
-        EnvironmentFault: the environment failed; names it, the step and the seed, and what was saved.
-        FileFault: the disk refused.
-        FloatingPointError: learning diverged.
+        EnvironmentFault: if the environment failed; names it, the step and the seed, and what was saved.
+        FileFault: if the disk refused.
+        FloatingPointError: if learning diverged.
     """
     request.resumable = lambda: resume_hint(run, document["env_id"])
     goal = document["total_timesteps"]
@@ -97,9 +97,9 @@ def run_to_goal(
 
     with file_faults(advice), _environments(run, agent, document, request) as evaluation_env:
         name = env_id_of(evaluation_env)
-        with contextlib.closing(RunRecorder(run, document, agent, evaluation_env, ledger)) as recorder:
+        with contextlib.closing(RunRecorder(run, document, agent, evaluation_env, run_state)) as recorder:
             if track is not None:
-                recorder.add_sink(RunTracker(track, tags_of(agent), document, f"{name}/{run.name}"))
+                recorder.add_writer(RunTracker(track, tags_of(agent), document, f"{name}/{run.name}"))
             callbacks: list[Callback] = [GracefulStop(request), recorder]
             if progress_bar:
                 callbacks.append(ProgressBar(name.rpartition("/")[2]))
@@ -122,7 +122,7 @@ def run_to_goal(
 
 
 def finish_run(run: Path, agent: OffPolicyAgent, env_id: str) -> None:
-    """Do what is done last: let go of old checkpoints, and draw the learning curve."""
+    """Finish a run: delete old checkpoints, and draw the learning curve."""
     run_directory.prune_checkpoints(run)
     plot_learning_curve(run, f"{type(agent).__name__} on {env_id}, seed {agent.seed}")
 
@@ -134,7 +134,7 @@ def _environments(
     """Yield an environment to evaluate in; close it in the end, and the agent's.
 
     Raises:
-        EnvironmentFault: one of them failed in ``close``, and nothing before.
+        EnvironmentFault: if one of them failed in ``close``, and nothing failed before.
     """
     evaluation_env = None
     try:
@@ -156,12 +156,12 @@ def _environments(
 
 
 def _end(env: Any) -> None:
-    """Close an environment after a failure, which this must not hide; processes of a vector are not waited for."""
+    """Close an environment after a failure without hiding it; do not wait for processes of a vector."""
     vector = isinstance(env, gym.vector.VectorEnv)
     if env is None or (vector and env.closed):
         return
     env_calls.close_quietly(env, **({"terminate": True} if vector else {}))
-    if vector and not env.closed:  # it would be tried again
+    if vector and not env.closed:  # gymnasium would try again
         for process in getattr(env, "processes", ()):
             process.terminate()
         env.closed = True
@@ -170,7 +170,7 @@ def _end(env: Any) -> None:
 def _save_and_stop(
     run: Path, document: dict[str, Any], agent: OffPolicyAgent, recorder: RunRecorder, request: StopRequest
 ) -> None:
-    """Save, say how to go on, and evaluate if that is quick."""
+    """Save, print how to resume, and evaluate if that is quick."""
     request.left = True
     resume = functools.partial(command_for, "resume", run, document["env_id"])
     path, exactly = recorder.leave(agent)
@@ -181,7 +181,7 @@ def _save_and_stop(
         request.say(f"{where}; it goes on as if it had not been interrupted with: {resume()}")
     else:
         request.say(
-            f"{where}, where episodes are under way, so that it goes on with new ones: {resume()}"
+            f"{where}, in the middle of episodes, so it is resumed with new ones: {resume()}"
             + (f"; exactly as if not interrupted: {resume('--checkpoint', before[0])}" if goes_back else "")
         )
     try:
@@ -198,7 +198,7 @@ def _save_and_stop(
 def _with_location(
     error: BaseException, name: str, run: Path, document: dict[str, Any], agent: OffPolicyAgent, recorder: RunRecorder
 ) -> EnvironmentFault:
-    """Return the fault with where it happened and what is kept: all that was learned before the step that failed."""
+    """Return the fault with its step and seed, after saving all that was learned before that step."""
     step, seed = agent.num_timesteps, agent.seed
     try:
         recorder.leave(agent)

@@ -11,7 +11,7 @@ import numpy as np
 from ddpg.checkpoints.safe_json import short_repr
 from ddpg.errors import FileFault
 
-RECENT = 100  # episodes of which the mean return is told
+RECENT = 100  # episodes that the logged mean return is over
 
 _SUMS = 3 * hashlib.sha256().digest_size  # of the three tables
 
@@ -30,7 +30,7 @@ _SHAPES: dict[str, tuple[str, int]] = {
 
 @dataclasses.dataclass
 class RunState:
-    """The account of a run at some step.
+    """What a run has logged, evaluated and counted at some step.
 
     Attributes:
         logged: the step of the last row of ``metrics.csv``.
@@ -40,7 +40,7 @@ class RunState:
         counts: what the agent had counted at the last row.
         recent: returns and lengths of the last episodes.
         best, best_at: the largest mean return of an evaluation, and its step.
-        tables: the SHA-256 of each table's rows so far, one after the other; none if nobody knows.
+        tables: the SHA-256 of each table's rows so far, concatenated; empty if unknown.
     """
 
     logged: int = 0
@@ -58,7 +58,7 @@ class RunState:
 
     @classmethod
     def begun(cls, metrics: Sequence[str], counts: Mapping[str, int], timesteps: int = 0) -> "RunState":
-        """Return the account of a run that begins at ``timesteps``, of these metrics, with what is counted so far."""
+        """Return the state of a run that begins at ``timesteps``, with these metrics and the agent's counts so far."""
         return cls(timesteps, timesteps, sums=dict.fromkeys(metrics, 0.0), counts=dict(counts))
 
     def note_update(self, metrics: Mapping[str, float]) -> None:
@@ -68,13 +68,13 @@ class RunState:
             self.sums[name] += metrics[name]
 
     def means(self) -> dict[str, float]:
-        """Return the means of the metrics since the last row, none if there were no updates; start anew."""
+        """Return the means of the metrics since the last row, empty without an update, and reset them."""
         means = {name: total / self.calls for name, total in self.sums.items()} if self.calls else {}
         self.calls, self.sums = 0, dict.fromkeys(self.sums, 0.0)
         return means
 
     def arrays(self, counts: Mapping[str, int], seconds: float) -> dict[str, np.ndarray]:
-        """Return it as arrays, where the agent has counted ``counts`` and was trained for ``seconds``."""
+        """Return the state as arrays, for an agent with these ``counts`` after ``seconds`` of training."""
         returns, lengths = zip(*self.recent, strict=True) if self.recent else ((), ())
         values: dict[str, Any] = {name: getattr(self, name) for name in _COUNTS}
         values |= {"seconds": seconds, "sums": list(self.sums.values())}
@@ -92,31 +92,33 @@ class RunState:
         counts: Mapping[str, int],
         anew: bool = False,
     ) -> "RunState":
-        """Return what :meth:`arrays` gave, for an agent of these metrics that has counted ``counts`` by now.
+        """Return the state that :meth:`arrays` saved, for an agent with these metrics and counts.
 
         Args:
-            where: names the file.
-            arrays, metrics, counts: these.
-            anew: the options are others, and so may be what is measured and counted: the row under way begins anew.
+            where: the file's name, for messages.
+            arrays: as saved.
+            metrics: names of the agent's metrics.
+            counts: the agent's counts now.
+            anew: the options have changed, and with them perhaps the metrics and counts: start a new row.
 
         Raises:
-            FileFault: it gave something else.
+            FileFault: if the arrays are not such a state.
         """
         if anew:
             sums, none = np.zeros(len(metrics)), np.zeros(len(counts), np.int64)
             arrays = {**arrays, "calls": np.array(0), "sums": sums, "counts": none, "tables": np.array([], np.uint8)}
         _check(where, arrays, {"sums": len(metrics), "counts": len(counts)})
-        ledger = cls.begun(metrics, counts)
+        run_state = cls.begun(metrics, counts)
         for name in _COUNTS:
-            setattr(ledger, name, int(arrays[name]))
-        ledger.seconds = float(arrays["seconds"])
-        ledger.sums = dict(zip(metrics, arrays["sums"].tolist(), strict=True))
+            setattr(run_state, name, int(arrays[name]))
+        run_state.seconds = float(arrays["seconds"])
+        run_state.sums = dict(zip(metrics, arrays["sums"].tolist(), strict=True))
         since = arrays["counts"].tolist()
-        ledger.counts = {name: count - past for (name, count), past in zip(counts.items(), since, strict=True)}
-        ledger.recent.extend(zip(arrays["returns"].tolist(), arrays["lengths"].tolist(), strict=True))
-        ledger.best = float(arrays["best"][0]) if len(arrays["best"]) else -np.inf
-        ledger.tables = arrays["tables"].tobytes()
-        return ledger
+        run_state.counts = {name: count - past for (name, count), past in zip(counts.items(), since, strict=True)}
+        run_state.recent.extend(zip(arrays["returns"].tolist(), arrays["lengths"].tolist(), strict=True))
+        run_state.best = float(arrays["best"][0]) if len(arrays["best"]) else -np.inf
+        run_state.tables = arrays["tables"].tobytes()
+        return run_state
 
 
 def _check(where: str, arrays: Mapping[str, np.ndarray], lengths: Mapping[str, int]) -> None:

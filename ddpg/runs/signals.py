@@ -25,13 +25,13 @@ def ignore() -> None:
 
 
 class StopRequest:
-    """A wish to end.
+    """A request to stop, set by SIGINT or SIGTERM.
 
     Attributes:
-        number: the first signal, ``None`` as long as there is none.
-        left: whether a run was left before its goal because of it.
-        resumable: says what can be gone on with.
-        answer: what is said to the first signal.
+        number: the first signal; ``None`` before it.
+        left: whether a run was stopped before its goal because of it.
+        resumable: returns the sentence that says how to resume.
+        answer: printed at the first signal.
         before_end: called, by another thread, before a second signal ends the process.
         again: whether a second signal came, and acts as it would have without this request.
     """
@@ -46,12 +46,12 @@ class StopRequest:
         self._came = threading.Event()
 
     def came(self, within: float) -> bool:
-        """Return whether there is a signal, or one comes within so many seconds."""
+        """Wait up to ``within`` seconds for a signal; return whether there is one."""
         return self._came.wait(within)
 
     @property
     def status(self) -> int:
-        """The exit status that this makes: 128 and the signal's number, as shells say it; 0 for a run that ended."""
+        """The exit status: 128 plus the signal's number, as in shells, if the run was stopped early; otherwise 0."""
         return 128 + self.number if self.left and self.number is not None else 0
 
     def say(self, text: str) -> None:
@@ -60,12 +60,12 @@ class StopRequest:
 
 
 class _WatchedStopRequest(StopRequest):
-    """A request that a thread of its own takes."""
+    """A request that a thread of its own receives."""
 
     def __init__(self, ends_process: bool):
         super().__init__()
         self._ends_process = ends_process
-        # Of its own: what TensorFlow says at its start is held back from descriptor 2.
+        # A copy, since descriptor 2 is redirected while TensorFlow starts.
         self._terminal = os.dup(2) if _is_descriptor_2(sys.stderr) else None
         self._count = 0
         self._before = {number: signal.getsignal(number) for number in SIGNALS}
@@ -80,7 +80,7 @@ class _WatchedStopRequest(StopRequest):
 
     @contextlib.contextmanager
     def taken(self) -> Iterator[None]:
-        """Take the signals until the block ends; one that was ignored, as ``nohup`` does, stays so."""
+        """Handle the signals until the block ends; one that is ignored, as under ``nohup``, stays ignored."""
         taken = [n for n, handler in self._before.items() if handler not in (signal.SIG_IGN, None)]
         read, write = os.pipe()
         os.set_blocking(write, False)
@@ -123,7 +123,7 @@ class _WatchedStopRequest(StopRequest):
             os._exit(128 + number)
 
     def _handle(self, number: int, frame: object) -> None:
-        """Let a second signal act as it would without us, where the process is not ours to end."""
+        """Restore the previous handlers at a second signal, unless this request may end the process."""
         self._count += 1
         if self._count > 1 and not self._ends_process:
             self.again = True
@@ -133,7 +133,7 @@ class _WatchedStopRequest(StopRequest):
 
 
 def _is_descriptor_2(stream: TextIO | None) -> bool:
-    """Return whether a stream, or what it is wrapped around, writes to the process's own stderr."""
+    """Return whether a stream, or the one it wraps, writes to the process's own stderr."""
     try:
         return stream is not None and stream.fileno() == 2
     except OSError:  # a stream of Python's alone
@@ -145,9 +145,9 @@ _watching: _WatchedStopRequest | None = None
 
 @contextlib.contextmanager
 def stop_on_signals(ends_process: bool = False) -> Iterator[StopRequest]:
-    """Take SIGINT and SIGTERM as a request until the block ends; within another such block, as its request.
+    """Turn SIGINT and SIGTERM into a request until the block ends; a nested block shares the outer one's request.
 
-    Only Python's main thread can: in any other one the request never comes.
+    Only Python's main thread receives signals; in any other thread the request stays unset.
 
     Args:
         ends_process: a second signal ends the process at once; otherwise it acts as it did before this block.

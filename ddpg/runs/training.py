@@ -17,13 +17,12 @@ from ddpg.agents.registry import agent_for, load_agent
 from ddpg.checkpoints import checkpoint, target_dir
 from ddpg.config.algorithm_options import AgentConfig
 from ddpg.config.presets import budget_note, preset_for
-from ddpg.errors import EnvironmentFault, UsageError, file_faults
+from ddpg.errors import EnvironmentFault, UsageError, brief, file_faults
 from ddpg.interaction import env_calls
 from ddpg.interaction.env_runner import spaces_of
-from ddpg.interaction.validation import validate_bool, validate_int, validate_names, validate_path
+from ddpg.interaction.validation import validate_bool, validate_int, validate_names, validate_path, validate_text
 from ddpg.progress import print_to_stderr
 from ddpg.runs import run_config, run_directory, run_loop, signals
-from ddpg.runs.arguments import check_counts, check_names, validate_config
 from ddpg.runs.env_factory import (
     check_import,
     default_evaluation_interval,
@@ -94,9 +93,9 @@ def train(
         EnvironmentFault: the environment failed; what was learned until then is saved.
         FileFault: the disk refused.
     """
-    check_counts(seed, total_timesteps, evaluation_interval, evaluation_episodes)
-    check_names(env_id=env_id, vectorization=vectorization, collector=collector)
-    progress_bar, config = validate_bool(progress_bar, "progress_bar"), validate_config(config)
+    _check_counts(seed, total_timesteps, evaluation_interval, evaluation_episodes)
+    _check_names(env_id=env_id, vectorization=vectorization, collector=collector)
+    progress_bar, config = validate_bool(progress_bar, "progress_bar"), _validate_config(config)
     wrappers, root = validate_names(wrappers, "wrappers"), validate_path(root, "root")
     run_directory.check_root(root)
     if track is not None:
@@ -189,7 +188,7 @@ def resume(
         FileFault: a file is damaged, or the disk refused.
     """
     run = validate_path(run, "run")
-    progress_bar, config = validate_bool(progress_bar, "progress_bar"), validate_config(config)
+    progress_bar, config = validate_bool(progress_bar, "progress_bar"), _validate_config(config)
     allow_import = validate_names(allow_import, "allow_import")
     if track is not None:
         as_tracker(track)
@@ -218,9 +217,9 @@ def resume(
         path = _newest(run, which)
         agent = load_agent(path, env, config=config)
         collected.enter_context(_collector(agent, document))
-        ledger = _ledger(path, agent)
+        run_state = _read_run_state(path, agent)
         document["config"] = agent.config.to_json()
-        if agent.num_timesteps >= document["total_timesteps"] and ledger.evaluated >= agent.num_timesteps:
+        if agent.num_timesteps >= document["total_timesteps"] and run_state.evaluated >= agent.num_timesteps:
             run_loop.finish_run(run, agent, env_id)  # a kill may have come before it
             raise UsageError(_nothing_left(run, agent.num_timesteps, document["total_timesteps"]))
         if agent.num_timesteps and not len(agent.replay):
@@ -234,8 +233,45 @@ def resume(
             if int(path.name) > agent.num_timesteps:
                 target_dir.remove_staging(path)
         run_config.write(run, document)
-        run_loop.run_to_goal(run, document, agent, ledger, request, progress_bar, track)
+        run_loop.run_to_goal(run, document, agent, run_state, request, progress_bar, track)
     return run
+
+
+def _check_counts(seed: Any, total_timesteps: Any, evaluation_interval: Any, evaluation_episodes: Any) -> None:
+    """Refuse what counts nothing; all but the last may be ``None``.
+
+    Raises:
+        UsageError: one is no whole number, or out of its range.
+    """
+    for value, what, at_least in (
+        (seed, "seed", 0),
+        (total_timesteps, "total_timesteps", 1),
+        (evaluation_interval, "evaluation_interval", 1),
+        (evaluation_episodes, "evaluation_episodes", 1),
+    ):
+        if value is not None or what == "evaluation_episodes":
+            validate_int(value, what, at_least)
+
+
+def _check_names(**names: Any) -> None:
+    """Refuse arguments that are no strings.
+
+    Raises:
+        UsageError: one is none.
+    """
+    for what, value in names.items():
+        validate_text(value, what, "a name")
+
+
+def _validate_config(config: Any) -> AgentConfig | None:
+    """Return options of the caller's.
+
+    Raises:
+        UsageError: they are neither ``None`` nor options of an agent.
+    """
+    if config is not None and not isinstance(config, AgentConfig):
+        raise UsageError(f"config={brief(config)} must be a DDPGConfig or a DQNConfig, or None")
+    return config
 
 
 def _nothing_left(run: Path, steps: int, goal: int) -> str:
@@ -293,7 +329,7 @@ def _newest(run: Path, which: str) -> Path:
     return paths[-1]
 
 
-def _ledger(path: Path, agent: OffPolicyAgent) -> RunState:
+def _read_run_state(path: Path, agent: OffPolicyAgent) -> RunState:
     """Return what a checkpoint remembers of the run, for the agent that was loaded from it."""
     manifest, groups = checkpoint.read(path, only={RUN_STATE})
     if RUN_STATE in groups:

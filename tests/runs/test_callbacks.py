@@ -249,7 +249,7 @@ def test_a_run_of_a_tracker_that_was_begun_is_not_ended(idle):
     [
         (types.SimpleNamespace(init=print, finish=print), {}, "has no log"),
         (types.SimpleNamespace(init=print, log=print), {}, "has no finish"),
-        (types.SimpleNamespace(log=print), {"project": "p"}, "is begun already: project"),
+        (types.SimpleNamespace(log=print), {"project": "p"}, "project"),
     ],
 )
 def test_what_is_no_tracker(tracker, options, message):

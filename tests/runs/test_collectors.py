@@ -113,10 +113,10 @@ def read_group(path):
 def test_leaving_a_run_with_workers_promises_nothing_exact(run, tmp_path):
     document = run_directory.read_config(run)
     with load_agent(run_directory.checkpoints(run)[-1], make_env("Pendulum-v1")) as agent:
-        ledger = RunState.begun(agent.metrics, agent.counts, agent.num_timesteps)
+        run_state = RunState.begun(agent.metrics, agent.counts, agent.num_timesteps)
         copy = tmp_path / "1"
         shutil.copytree(run, copy)
         for exact in (True, False):
             agent.loop.exact = exact
-            with contextlib.closing(RunRecorder(copy, document, agent, agent.env, ledger)) as recorder:
+            with contextlib.closing(RunRecorder(copy, document, agent, agent.env, run_state)) as recorder:
                 assert recorder.leave(agent)[1] is exact

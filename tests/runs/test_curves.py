@@ -192,8 +192,8 @@ def test_a_search_passes_over_what_is_no_run(tmp_path, capsys):
     ):
         assert look() == [whole]
         foreign, row = capsys.readouterr().err.splitlines()
-        assert foreign.startswith(f"ddpg: passed over: {runs / 'Pendulum-v1' / '3' / 'config.json'} is not the config")
-        assert row.startswith(f"ddpg: passed over: {damaged / 'evaluations.csv'} line 2 is damaged")
+        assert foreign.startswith(f"ddpg: skipped: {runs / 'Pendulum-v1' / '3' / 'config.json'} is not the config")
+        assert row.startswith(f"ddpg: skipped: {damaged / 'evaluations.csv'} line 2 is damaged")
     with pytest.raises(UsageError, match="line 2 is damaged"):
         find_runs([runs, damaged])
     with pytest.raises(UsageError, match="line 2 is damaged"):
@@ -208,7 +208,7 @@ def test_a_search_asks_for_what_is_drawn(tmp_path, capsys):
     assert capsys.readouterr().err == ""
     assert [run.path for run in find_runs([tmp_path], "seconds")] == [whole]
     assert [row["run"] for row in list_runs(tmp_path)] == [str(whole)]
-    assert capsys.readouterr().err.count(f"ddpg: passed over: {damaged / 'metrics.csv'} line 2") == 2
+    assert capsys.readouterr().err.count(f"ddpg: skipped: {damaged / 'metrics.csv'} line 2") == 2
 
 
 def test_links_are_followed_and_end(tmp_path):

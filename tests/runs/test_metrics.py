@@ -28,65 +28,65 @@ def clock(monkeypatch):
     return clock
 
 
-def ledger_at(steps, seconds):
+def run_state_at(steps, seconds):
     return RunState(logged=steps, evaluated=steps, seconds=seconds, sums={"loss": 0.0}, counts={"clipped_actions": 4})
 
 
 def test_speed_of_a_resumed_run_is_of_its_own_steps_and_seconds(clock):
     agent = agent_at(1000)
-    metered = metrics.MetricsTracker(ledger_at(1000, seconds=100.0), agent)
+    tracker = metrics.MetricsTracker(run_state_at(1000, seconds=100.0), agent)
     clock.now += 8
-    metered.leave_out(3.0)  # an evaluation
+    tracker.leave_out(3.0)  # an evaluation
     agent.num_timesteps = 1100
-    row = metered.row(agent)
+    row = tracker.row(agent)
     assert (row["seconds"], row["compile_seconds"], row["fps"]) == (105.0, 0.0, 20.0)
 
 
 def test_compiling_counts_as_training_but_not_in_the_speed(clock):
     agent = agent_at(0)
     agent.compile_seconds = 5.0  # before this run
-    metered = metrics.MetricsTracker(ledger_at(0, seconds=0.0), agent)
+    tracker = metrics.MetricsTracker(run_state_at(0, seconds=0.0), agent)
     clock.now += 6
     agent.num_timesteps, agent.compile_seconds = 50, 6.0
-    row = metered.row(agent)
+    row = tracker.row(agent)
     assert (row["seconds"], row["compile_seconds"], row["fps"]) == (6.0, 1.0, 10.0)
 
 
 def test_the_clock_goes_on_where_it_was_stopped(clock):
     agent = agent_at(0)
-    metered = metrics.MetricsTracker(ledger_at(0, seconds=1.0), agent)
+    tracker = metrics.MetricsTracker(run_state_at(0, seconds=1.0), agent)
     clock.now += 2
-    metered.end()
+    tracker.end()
     clock.now += 50
-    metered.begin(agent)
+    tracker.begin(agent)
     clock.now += 4
-    assert metered.seconds() == 7.0
-    assert metered.row(agent)["fps"] == 0.0
+    assert tracker.seconds() == 7.0
+    assert tracker.row(agent)["fps"] == 0.0
 
 
 def test_a_row_holds_means_and_counts_since_the_last_one(clock):
     agent = agent_at(10)
-    metered = metrics.MetricsTracker(ledger_at(10, seconds=0.0), agent)
-    row = metered.row(agent)
+    tracker = metrics.MetricsTracker(run_state_at(10, seconds=0.0), agent)
+    row = tracker.row(agent)
     assert (row["clipped_actions"], row.keys() & {"loss", "ep_rew_mean", "n_updates"}) == (3, set())
     for loss, episode in ((1.0, (10.0, 4)), (4.0, (20.0, 8))):
-        metered.note_update({"loss": loss})
-        metered.note_episode(types.SimpleNamespace(episode_return=episode[0], length=episode[1]))
+        tracker.note_update({"loss": loss})
+        tracker.note_episode(types.SimpleNamespace(episode_return=episode[0], length=episode[1]))
     agent.num_timesteps, agent.counts = 20, {"clipped_actions": 9}
-    row = metered.row(agent)
+    row = tracker.row(agent)
     assert (row["loss"], row["ep_rew_mean"], row["ep_len_mean"], row["n_updates"]) == (2.5, 15.0, 6.0, 5.0)
     assert row["clipped_actions"] == 2
-    assert metered.ledger.logged == 20
-    metered.note_update({"loss": 8.0})
-    assert metered.row(agent)["loss"] == 8.0
+    assert tracker.run_state.logged == 20
+    tracker.note_update({"loss": 8.0})
+    assert tracker.row(agent)["loss"] == 8.0
 
 
 def test_under_other_options_the_row_under_way_begins_anew():
     before = RunState(logged=10, evaluated=5, seconds=2.0, calls=3, sums={"loss": 6.0}, counts={"clipped_actions": 1})
     arrays = before.arrays({"clipped_actions": 4}, 7.0)
     counts = {"clipped_actions": 4, "dropped_transitions": 2}
-    ledger = RunState.from_arrays("a.safetensors", arrays, ["loss", "other"], counts, anew=True)
-    assert (ledger.logged, ledger.evaluated, ledger.seconds, ledger.calls) == (10, 5, 7.0, 0)
-    assert (ledger.sums, ledger.counts) == ({"loss": 0.0, "other": 0.0}, counts)
+    run_state = RunState.from_arrays("a.safetensors", arrays, ["loss", "other"], counts, anew=True)
+    assert (run_state.logged, run_state.evaluated, run_state.seconds, run_state.calls) == (10, 5, 7.0, 0)
+    assert (run_state.sums, run_state.counts) == ({"loss": 0.0, "other": 0.0}, counts)
     same = RunState.from_arrays("a.safetensors", arrays, ["loss"], {"clipped_actions": 4})
     assert (same.calls, same.sums, same.counts) == (3, {"loss": 6.0}, {"clipped_actions": 1})
