@@ -9,7 +9,7 @@ from ddpg.cli.main import COMMANDS, main
 from ddpg.cli.studies import Tune
 from ddpg.cli.train import Train
 from ddpg.config import name_hints
-from ddpg.runs.env_factory import other_package_hint, how_to_install
+from ddpg.runs.env_factory import how_to_install, other_package_hint
 
 BOX, DISCRETE, RUN = "train Pendulum-v1 ", "train CartPole-v1 ", "evaluate runs/Pendulum-v1/1 "
 

@@ -76,7 +76,7 @@ class Run:
         return np.array([float(row["mean_return"]) for row in self.rows])
 
     def times(self, against: str) -> np.ndarray:
-        """Return the time of every evaluation: in ``"steps"``, or in ``"seconds"`` of training, evaluations left out."""
+        """Return the time of every evaluation: in ``"steps"``, or in ``"seconds"`` of training without evaluations."""
         if against == "steps":
             return self.steps
         metrics = run_directory.read_table(self.path / "metrics.csv")

@@ -22,8 +22,8 @@ def list_runs(root: str | Path = "runs") -> list[dict[str, Any]]:
     """Return a summary of every run below ``root``; what cannot be read is skipped with a line on stderr.
 
     Returns:
-        For each run: ``run``, ``env_id``, ``algorithm``, ``seed``, ``recipe`` (``None`` where the options are as near to the
-        environment's preset), ``options`` (those that differ from the recipe's or the preset's), ``timesteps``,
+        For each run: ``run``, ``env_id``, ``algorithm``, ``seed``, ``recipe`` (``None``: the environment's preset is as
+        near to its options), ``options`` (those that differ from the recipe's or the preset's), ``timesteps``,
         ``total_timesteps``, ``last_return``, ``best_return`` (``None`` before the first evaluation), ``age_seconds``
         since the last write, and ``state``: running, finished, interrupted or unknown (without permission to see).
 
