@@ -3,10 +3,10 @@
 A plain ``import tflearn`` fails on TensorFlow >= 2.16 (two names it expects are gone), switches
 eager execution off for the whole process, creates a variable in the default graph and prints to
 stdout. Here the import runs inside a throw-away graph, with the missing names supplied and the switch
-a no-op; everything patched is restored before the module is handed out. SciPy's image filters, most
-of the import and used by tflearn's image augmentation alone, are imported when that first asks. What stays
-is a ``cond`` of tflearn's layers alone, which asks nothing where the answer is constant. Import tflearn
-only from here.
+a no-op; everything patched is restored before the module is handed out. SciPy's image filters take most
+of the import time and serve image augmentation alone, so they are imported on first use. One patch stays:
+tflearn's layers get a ``cond`` that builds only the branch taken where the condition is constant. Import
+tflearn only from here.
 """
 
 import contextlib
@@ -44,7 +44,7 @@ def _replaced(module: ModuleType, name: str, value: object) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _postponed(name: str) -> Iterator[None]:
-    """Let ``import`` statements of a submodule pass without importing it, for packages that import it when asked."""
+    """Skip the import of a submodule inside the block; packages that load lazily import it on first use."""
     if name in sys.modules:
         yield
         return
@@ -76,14 +76,14 @@ def _import_tflearn() -> ModuleType:
 
 
 class _TensorFlow:
-    """TensorFlow for layers that ask in the graph whether they are trained: see :func:`training_mode`."""
+    """TensorFlow as tflearn's layers see it, which test in the graph whether they train: see :func:`training_mode`."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(tf.compat.v1, name)
 
     @staticmethod
     def cond(pred: tf.Tensor, true_fn: Callable[[], Any], false_fn: Callable[[], Any]) -> Any:
-        """Return ``tf.compat.v1.cond``, or the one of its branches that is ever taken."""
+        """Return ``tf.compat.v1.cond``, or only the branch taken if the condition is constant."""
         answer = tf.get_static_value(pred)
         return tf.compat.v1.cond(pred, true_fn, false_fn) if answer is None else (true_fn if answer else false_fn)()
 

@@ -1,4 +1,4 @@
-"""The exceptions of what is not this package's doing: bad input, an environment that fails, files and disks."""
+"""Errors whose cause lies outside this package (bad input, environments, files), and the wording of their messages."""
 
 import contextlib
 import difflib
@@ -16,23 +16,23 @@ class UsageError(ValueError):
 
 
 class EnvironmentFault(UsageError):
-    """The environment failed: an exception of its own, a value no environment may return, a hang."""
+    """The environment failed: it raised an exception, returned an invalid value, or did not answer in time."""
 
 
 class FileFault(UsageError):
-    """A file is damaged, or the disk refuses."""
+    """A file is damaged, or cannot be read or written."""
 
 
 class CellsFailed(UsageError):
-    """Runs of a study failed; what others did is kept."""
+    """Some runs of a study failed; the results of the others are kept."""
 
 
 @contextlib.contextmanager
 def file_faults(advice: str | Callable[[], str]) -> Iterator[None]:
-    """Let what the operating system refuses be one line: the path, why, its errno, and ``advice``, or what it returns.
+    """Turn an ``OSError`` into one line: the path, the reason, the errno and ``advice`` (or its result, if callable).
 
     Raises:
-        FileFault: for an ``OSError``.
+        FileFault: if the block raises an ``OSError``.
     """
     try:
         yield
@@ -46,7 +46,7 @@ def file_faults(advice: str | Callable[[], str]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def with_filename(path: Any) -> Iterator[None]:
-    """Let an ``OSError`` that names no file name ``path``: writing to an open file knows none."""
+    """Add ``path`` to an ``OSError`` without a file name: writing to an open file raises such errors."""
     try:
         yield
     except OSError as error:
@@ -68,10 +68,10 @@ class _Brief(reprlib.Repr):
         return f"an integer of {x.bit_length()} bits" if abs(x) >> 512 else super().repr_int(x, level)
 
     def repr_instance(self, x: Any, level: int) -> str:
-        """Return what an object says of itself, if it can."""
+        """Return the ``repr`` of an object, or its type's name if that fails."""
         try:
             return super().repr_instance(x, level)
-        except Exception:  # whatever an object of somebody else raises
+        except Exception:  # a foreign object's ``__repr__`` may raise anything
             return f"<{type(x).__name__}>"
 
 
@@ -93,7 +93,7 @@ def did_you_mean(name: str, known: Iterable[str], cutoff: float = 0.5) -> str:
     Args:
         name: what was written.
         known: what could have been meant.
-        cutoff: least similarity of a suggestion, in [0, 1].
+        cutoff: the smallest similarity of a suggestion, in [0, 1].
     """
     known = list(known)
     lowered = {candidate.lower(): candidate for candidate in known}
@@ -104,17 +104,17 @@ def did_you_mean(name: str, known: Iterable[str], cutoff: float = 0.5) -> str:
 def choose(
     option: str, value: Any, table: Mapping[str, Any], own: str, is_own: Callable[[Any], bool] = callable
 ) -> Any:
-    """Return ``table[value]`` for a name, or ``value`` itself where it is a user's own.
+    """Return ``table[value]`` for a name, or ``value`` itself if it is the user's own object.
 
     Args:
         option: the option's name, for the message.
-        value: a key of ``table``, or a user's own value of the same shape.
+        value: a key of ``table``, or a user's own object that can be used instead.
         table: the supplied choices.
-        own: what a user's own value looks like, for the message.
-        is_own: tells whether ``value`` is such a value.
+        own: a description of such an object, for the message.
+        is_own: returns whether ``value`` is such an object.
 
     Raises:
-        UsageError: neither.
+        UsageError: if ``value`` is neither.
     """
     if is_own(value):
         return value

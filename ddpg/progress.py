@@ -1,4 +1,4 @@
-"""Progress messages and bars on stderr, and how numbers are shown to people."""
+"""Progress messages and bars on stderr, and rounded numbers for people."""
 
 import contextlib
 import sys
@@ -9,7 +9,7 @@ from typing import Any
 
 @contextlib.contextmanager
 def progress_message(text: str, enabled: bool = True) -> Iterator[None]:
-    """Show a line on a terminal as long as something takes; nothing where stderr is none, or not ``enabled``."""
+    """Show a line on the terminal while the block runs; do nothing if stderr is no terminal, or not ``enabled``."""
     enabled = enabled and sys.stderr.isatty()
     if enabled:
         print(f"{text} ...", end="", file=sys.stderr, flush=True)
@@ -21,29 +21,29 @@ def progress_message(text: str, enabled: bool = True) -> Iterator[None]:
 
 
 def print_to_stderr(text: str) -> None:
-    """Say a line on stderr, where there is one."""
-    if sys.stderr is not None:  # print would take stdout instead
+    """Print a line to stderr, if the process has one."""
+    if sys.stderr is not None:  # print would write to stdout instead
         print(f"ddpg: {text}", file=sys.stderr, flush=True)
 
 
 def tqdm_bar(**options: Any) -> Any:
-    """Return a tqdm bar on stderr, or in a notebook its widget, that follows the width of its place."""
+    """Return a tqdm bar (in a notebook: its widget) that adapts to the width of the terminal."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a notebook without ipywidgets gets the bar of characters
+        warnings.simplefilter("ignore")  # without ipywidgets a notebook shows the text bar
         from tqdm.auto import tqdm
     return tqdm(dynamic_ncols=True, **options)
 
 
 def is_narrow(bar: Any) -> bool:
-    """Return whether a bar of :func:`bar` is in a place of fewer than 100 columns."""
+    """Return whether a bar of :func:`tqdm_bar` has fewer than 100 columns."""
     columns = bar.format_dict.get("ncols")
     return bool(columns) and columns < 100
 
 
 def format_number(value: float) -> str:
-    """Return a number for people, with four significant digits, or the whole ones of a larger number.
+    """Return a number rounded to four significant digits, or to an integer if it is larger.
 
-    >>> significant(0.20512), significant(-0.0321), significant(-1234.56), significant(-0.0)
+    >>> format_number(0.20512), format_number(-0.0321), format_number(-1234.56), format_number(-0.0)
     ('0.2051', '-0.0321', '-1235', '0')
     """
     return f"{value:.0f}" if abs(value) >= 1000 else f"{value + 0.0:.4g}"

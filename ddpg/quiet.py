@@ -1,4 +1,4 @@
-"""Hold back TensorFlow's start-up notices, in terminals and notebooks."""
+"""Suppress the notices that TensorFlow prints when it is imported, in terminals and notebooks."""
 
 import contextlib
 import os
@@ -12,11 +12,11 @@ _NOTICE = re.compile(rb"WARNING: All log messages before absl|[IWE]\d{4} |To ena
 
 @contextlib.contextmanager
 def quiet_tensorflow() -> Iterator[None]:
-    """Hold back the notices of what is imported inside; everything else on stderr is shown in the end.
+    """Suppress TensorFlow's notices inside the block; everything else on stderr is shown when it ends.
 
-    ``TF_CPP_MIN_LOG_LEVEL``, 3 unless it is set, silences most of them, and later ones too. Those that are written at
-    TensorFlow's import go to file descriptor 2 before any level is read. An exception that is no bad input shows them
-    all: they may say why.
+    ``TF_CPP_MIN_LOG_LEVEL`` (set to 3 if unset) silences most of them, later ones too. Those printed during the import
+    go to file descriptor 2 before TensorFlow reads the level. If the block raises anything but a ``ValueError``, the
+    notices are shown as well, since they may explain it.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     try:
@@ -31,7 +31,7 @@ def quiet_tensorflow() -> Iterator[None]:
         try:
             yield
         except ValueError:
-            raise  # the line of a UsageError says all
+            raise  # such as a UsageError, whose message needs no explanation
         except BaseException:
             whole = True
             raise
@@ -46,7 +46,7 @@ def quiet_tensorflow() -> Iterator[None]:
 
 
 def load_tensorflow() -> None:
-    """Import TensorFlow without its notices, unless somebody has."""
+    """Import TensorFlow without its notices, unless it is imported already."""
     if "tensorflow" not in sys.modules:
         with quiet_tensorflow():
             import tensorflow as tf

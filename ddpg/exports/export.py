@@ -1,4 +1,4 @@
-"""Export a policy: write it aside, compare it with the agent, and only then put it in place."""
+"""Export a policy: write it to a temporary path, compare it with the agent, and only then move it into place."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -24,21 +24,21 @@ _WRITERS = {
 
 
 def export(path: str | Path, kind: str, acting: ActingPolicy) -> float:
-    """Write a policy at ``path``: where nothing is, in an empty directory, or in place of another export.
+    """Write a policy at ``path``: a new path, an empty directory, or over another export.
 
     Args:
         path: a directory for ``"numpy"`` and ``"savedmodel"``, a file for ``"tflite"`` and ``"onnx"``.
         kind: one of :data:`FORMATS`.
-        acting: what of the agent acts.
+        acting: the parts of the agent that act.
 
     Returns:
-        The largest difference, on ``SAMPLES`` observations, between what was written and what the agent does: of
-        actions in half-ranges of their bounds, of DQN's values relative to the largest.
+        The largest difference, on ``SAMPLES`` observations, between the export and the agent: of actions in half-ranges
+        of their bounds, of DQN's values relative to the largest.
 
     Raises:
-        UsageError: an unknown format, something else at ``path``, a network that the format cannot hold, a package
-            that is missing, or a difference of more than ``TOLERANCE`` that float32 rounding does not explain; nothing
-            is left at ``path`` then.
+        UsageError: if the format is unknown, ``path`` holds something else, the format cannot hold the network, a
+            package is missing, or the difference is larger than ``TOLERANCE`` and float32 rounding explain. Nothing is
+            written to ``path`` then.
     """
     path = Path(path)
     choose("format", kind, dict.fromkeys(FORMATS), "another format", is_own=lambda _: False)
@@ -81,9 +81,10 @@ def export(path: str | Path, kind: str, acting: ActingPolicy) -> float:
 
 
 def sample_observations(space: gym.spaces.Box) -> np.ndarray:
-    """Return observations to compare on, float32 ``[SAMPLES, *shape]``: standard normal numbers inside the bounds.
+    """Return random observations for the comparison, float32 ``[SAMPLES, *shape]``.
 
-    Where both bounds of a number are finite it is uniform between them; images are whole numbers.
+    Numbers are uniform between finite bounds, else standard normal and clipped to the bounds; those of integer spaces,
+    such as images, are rounded down.
     """
     rng = np.random.default_rng(0)
     low, high = space.low.astype(np.float64), space.high.astype(np.float64)
@@ -95,18 +96,18 @@ def sample_observations(space: gym.spaces.Box) -> np.ndarray:
 
 
 def compare(found: formats.Outputs, acting: ActingPolicy, observations: np.ndarray) -> tuple[float, float]:
-    """Compare what was written with what the agent does.
+    """Compare the outputs of an export with those of the agent.
 
     Args:
         found: outputs of an export of :func:`ddpg.exports.policy_graph.policy_function`; of ``"numpy"``, the network's
             as ``values``.
-        acting: what of the agent acts.
-        observations: ``[B, ...]`` float32, which ``found`` is of.
+        acting: the parts of the agent that act.
+        observations: ``[B, ...]`` float32, from which ``found`` was computed.
 
     Returns:
-        The largest difference as :func:`export` returns it, and the largest that is allowed: ``TOLERANCE``, and what
-        this network amplifies rounding to (:mod:`ddpg.exports.rounding`). If some output differs by more than is
-        allowed for that one, both numbers are of the worst such output.
+        The largest difference as :func:`export` returns it, and the largest allowed one: ``TOLERANCE`` plus the effect
+        of rounding in this network (:mod:`ddpg.exports.rounding`). If an output differs by more than is allowed for
+        it, both numbers belong to the worst such output.
     """
     outputs = _outputs(acting, observations)
     meaning, differences = _differences(found, acting.actions, outputs)
@@ -120,7 +121,7 @@ def compare(found: formats.Outputs, acting: ActingPolicy, observations: np.ndarr
 
 
 def _outputs(acting: ActingPolicy, observations: np.ndarray) -> np.ndarray:
-    """Return what the network puts out in the agent's own session, ``[B, ...]``."""
+    """Return the network's outputs in the agent's own session, ``[B, ...]``."""
     if acting.normaliser is not None:
         observations = acting.normaliser(observations)
     with acting.session.as_default(), acting.network.graph.as_default():
@@ -130,7 +131,7 @@ def _outputs(acting: ActingPolicy, observations: np.ndarray) -> np.ndarray:
 def _differences(
     found: formats.Outputs, actions: Actions, outputs: np.ndarray
 ) -> tuple[Callable[[np.ndarray], np.ndarray], np.ndarray]:
-    """Return what is compared of the network's outputs, and how much it differs, ``[B, A]``."""
+    """Return the function of the network's outputs that is compared, and its differences ``[B, A]``."""
     if VALUES in found:
         scale = max(1.0, float(np.abs(outputs).max()))
 
@@ -140,7 +141,7 @@ def _differences(
         differences = np.abs(relative(found[VALUES]) - relative(outputs))
         if ACTIONS in found:
             chosen = outputs[np.arange(len(outputs)), found[ACTIONS] - actions.space.start]  # type: ignore[attr-defined]
-            # Among values that are as good as equal either choice is right.
+            # Where two values are almost equal, either action is right.
             lost = relative(outputs.max(axis=1)) - relative(chosen)
             differences = np.maximum(differences, lost[:, None])
         return relative, differences
@@ -151,6 +152,6 @@ def _differences(
         return np.clip(values.astype(np.float64), -1, 1)
 
     differences = np.abs((found[ACTIONS].reshape(len(outputs), -1) - middle) / half - bounded(outputs))
-    # A narrow box far from 0 has few float32 numbers in it.
+    # A narrow box far from 0 contains few float32 numbers.
     rounding = 2 * np.finfo(np.float32).eps * np.maximum(np.abs(low), np.abs(high)) / half
     return bounded, np.maximum(differences - rounding, 0)

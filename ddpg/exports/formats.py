@@ -1,4 +1,4 @@
-"""Writing a policy's function for the runtimes that others have, and running what was written."""
+"""Write a policy's function as SavedModel, TFLite or ONNX, and run the written file for comparison."""
 
 import json
 import warnings
@@ -37,10 +37,10 @@ def run_savedmodel(path: Path) -> Runner:
 
 
 def write_tflite(path: Path, function: Any, about: Mapping[str, Any]) -> None:
-    """Write a TFLite file; what it says of itself is a zip archive at its end, as TFLite's associated files are.
+    """Write a TFLite file; its metadata is a zip archive appended to it, as TFLite's associated files are.
 
     Raises:
-        UsageError: an op that TFLite lacks.
+        UsageError: if TFLite lacks an op of the network.
     """
     module = tf.Module()
     module.policy = function
@@ -56,16 +56,16 @@ def write_tflite(path: Path, function: Any, about: Mapping[str, Any]) -> None:
 def run_tflite(path: Path) -> Runner:
     """Return the signature of a TFLite file, on NumPy arrays."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # that another package will replace it
+        warnings.simplefilter("ignore", UserWarning)  # it announces that another package will replace it
         runner = tf.lite.Interpreter(str(path)).get_signature_runner()
     return lambda observations: runner(**{INPUT: observations})
 
 
 def write_onnx(path: Path, function: Any, about: Mapping[str, Any]) -> None:
-    """Write an ONNX file, with what it says of itself among its metadata.
+    """Write an ONNX file with our metadata among its own.
 
     Raises:
-        UsageError: tf2onnx or onnxruntime is not installed.
+        UsageError: if tf2onnx or onnxruntime is not installed.
     """
     try:
         import onnx

@@ -22,8 +22,8 @@ class LoadedPolicy:
     """A deterministic policy: observations in, actions of the environment out.
 
     Attributes:
-        observation_space: what it takes.
-        action_space: what it returns actions of.
+        observation_space: of the observations.
+        action_space: of the actions.
     """
 
     def __init__(self, program: NumpyProgram, observation_space: gym.spaces.Box, action_space: gym.Space):
@@ -34,7 +34,7 @@ class LoadedPolicy:
         if isinstance(action_space, gym.spaces.Discrete):
             self._actions, self._meaning = DiscreteActions(action_space), argmax_actions
         else:
-            self._actions, self._meaning = make_actions(action_space), _as_it_is
+            self._actions, self._meaning = make_actions(action_space), _identity
 
     def predict(
         self, observation: npt.ArrayLike, state: Any = None, episode_start: Any = None, deterministic: bool = True
@@ -52,11 +52,11 @@ class LoadedPolicy:
             vector environment takes them. The type is that for a Box; of parameterised actions it is a tuple of arrays.
 
         Raises:
-            UsageError: another shape, NaN in the observation, one so large that the layers overflow, or
+            UsageError: if the observation has another shape, holds NaN or makes the layers overflow, or with
                 ``deterministic=False``.
         """
         if not deterministic:
-            raise UsageError("deterministic=False: an exported policy does not explore; load the agent for that")
+            raise UsageError("deterministic=False: an exported policy does not explore; load the agent instead")
         observations, single = spaces.as_batch(self.observation_space, observation, "observation")
         actions = self._actions.to_env(self._meaning(finite_outputs(self._program, observations)))
         return (unbatch(actions) if single else actions), None
@@ -65,7 +65,7 @@ class LoadedPolicy:
         return f"LoadedPolicy({self.observation_space} -> {self.action_space})"
 
 
-def _as_it_is(outputs: np.ndarray) -> np.ndarray:
+def _identity(outputs: np.ndarray) -> np.ndarray:
     return outputs
 
 
@@ -75,6 +75,6 @@ def load_policy(path: str | Path) -> LoadedPolicy:
     Reads data only, never code, and does not import TensorFlow.
 
     Raises:
-        UsageError: not such a directory, or a damaged one.
+        UsageError: if there is no such directory, or it is damaged.
     """
     return LoadedPolicy(*policy_file.read(validate_path(path)))

@@ -21,7 +21,7 @@ INPUT, ACTIONS, VALUES = "observations", "actions", "values"
 
 
 class ActingPolicy(NamedTuple):
-    """What of an agent acts: its network, the session with the weights, and what its output means."""
+    """The parts of an agent that act: its network, the session with the weights, and the meaning of its outputs."""
 
     network: Network
     session: tf.compat.v1.Session
@@ -30,15 +30,15 @@ class ActingPolicy(NamedTuple):
 
     @classmethod
     def of(cls, agent: Any) -> "ActingPolicy":
-        """Return what acts of an agent."""
+        """Return the acting parts of an agent."""
         return cls(agent.symbolic_update.policy, agent.session, agent.actions, agent.memory.observations)
 
     def outputs(self, states: tf.Tensor) -> tf.Tensor:
-        """Return what the network puts out for observations as the environment gives them."""
+        """Return the network's outputs for observations in env units."""
         if self.normaliser is None:
             return self.network(states)
         shape = self.network.observation_space.shape
-        # As rows: what NumPy mirrors is of rank 2.
+        # As rows: the NumPy program supports rank 2 only.
         mean, scale = (tf.constant(array.reshape(1, -1), tf.float32) for array in self.normaliser.transformation)
         rows = states if len(shape) == 1 else tf.reshape(states, [-1, mean.shape[1]])
         scaled = tf.minimum(tf.maximum((rows - mean) * scale, -CLIP), CLIP)
@@ -53,7 +53,7 @@ def inputs_and_outputs(acting: ActingPolicy) -> tuple[tf.Tensor, tf.Tensor]:
 
 
 def numpy_program(acting: ActingPolicy) -> NumpyProgram | None:
-    """Return the network as a NumPy program with its weights; ``None`` where it has an op without a translation."""
+    """Return the network as a NumPy program with its weights; ``None`` if NumPy does not mirror one of its ops."""
     states, outputs = inputs_and_outputs(acting)
     with acting.network.graph.as_default():
         mirrored = lower_to_numpy(outputs, states)
@@ -100,7 +100,7 @@ def policy_function(acting: ActingPolicy) -> tf.types.experimental.PolymorphicFu
 
 
 def _translated(actions: Actions, outputs: tf.Tensor) -> dict[str, tf.Tensor]:
-    """Do what :meth:`Actions.to_env` does, but for the choice among parameterised actions."""
+    """Map outputs to env units as :meth:`Actions.to_env` does, except for the choice among parameterised actions."""
     if not isinstance(actions, (BoxActions, ParameterisedActions)):
         start = int(actions.space.start)  # type: ignore[attr-defined] # of a Discrete
         return {ACTIONS: tf.argmax(outputs, axis=1) + start, VALUES: tf.identity(outputs)}
@@ -113,9 +113,9 @@ def _translated(actions: Actions, outputs: tf.Tensor) -> dict[str, tf.Tensor]:
 
 
 def _inline_taken_branch(graph: tf.compat.v1.GraphDef) -> tf.compat.v1.GraphDef:
-    """Put the variables that the taken branch of a conditional on a constant reads in the conditional's place.
+    """Replace conditionals on constants by the variables that the taken branch reads.
 
-    Batch normalisation's other branch moves its statistics, and a graph of constants has none to move.
+    The other branch, of batch normalisation, updates moving statistics, which a graph of constants does not have.
     """
     nodes = {node.name: node for node in graph.node}
     bodies = {body.signature.name: body for body in graph.library.function}
@@ -139,7 +139,7 @@ def _inline_taken_branch(graph: tf.compat.v1.GraphDef) -> tf.compat.v1.GraphDef:
 
 
 def _read_arguments(body: Any) -> list[int | None]:
-    """Return of each output of a function which of its arguments is the variable that it reads, if it only reads."""
+    """Return, per output of a function, the index of the argument variable that it reads, or None if it does more."""
     arguments = [argument.name for argument in body.signature.input_arg]
     reads = {f"{node.name}:value:0": node.input[0] for node in body.node_def if node.op == "ReadVariableOp"}
     identities = {f"{node.name}:output:0": node.input[0] for node in body.node_def if node.op == "Identity"}
@@ -154,7 +154,7 @@ def _read_arguments(body: Any) -> list[int | None]:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Let TensorFlow not tell the user of a deprecated function that is ours to mind."""
+    """Suppress TensorFlow's warning about a deprecated function that we call."""
     logger = tf.get_logger()
     level = logger.level
     logger.setLevel("ERROR")

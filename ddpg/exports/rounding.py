@@ -1,4 +1,4 @@
-"""How far rounding alone may move a network's outputs: what a runtime that adds in another order may differ by."""
+"""Estimate how far rounding alone can move outputs: runtimes that sum in another order may differ by that much."""
 
 from collections.abc import Callable
 
@@ -22,7 +22,7 @@ class Rounding:
     operation, propagated by the network itself.
 
     Args:
-        acting: what of the agent acts.
+        acting: the parts of the agent that act.
         observations: ``[B, ...]`` float32, in env units.
 
     Attributes:
