@@ -3,6 +3,7 @@
 import dataclasses
 
 import pytest
+from refusals import refuses
 
 from ddpg import DDPGConfig, DQNConfig, UsageError
 from ddpg.cli.main import COMMANDS, main
@@ -178,14 +179,14 @@ def test_nothing_that_exists_is_called_foreign_and_everything_suggested_exists()
 def test_whole_numbers_in_exponents_are_numbers():
     made = Train.parse(["Pendulum-v1", "--buffer-size", "2e4", "--total-timesteps", "1e5"], "ddpg train")
     assert (made.args[0].buffer_size, made.func.total_timesteps) == (20_000, 100_000)
-    with pytest.raises(UsageError, match=r"buffer_size=0\.5"):
+    with refuses(UsageError, "buffer_size 0.5"):
         Train.parse(["Pendulum-v1", "--buffer-size", "0.5"], "ddpg train")
 
 
 def test_names_elsewhere_are_known_in_python_and_in_files(tmp_path, capsys):
-    with pytest.raises(UsageError, match="'learning_starts'"):
+    with refuses(UsageError, "'learning_starts'"):
         DDPGConfig(start_steps=100)
-    with pytest.raises(UsageError, match="'hidden'"):
+    with refuses(UsageError, "'hidden'"):
         DQNConfig(net_arch=(64, 64))
     for text, suggestion in (
         ("seed = 3", "seeds = [3]"),

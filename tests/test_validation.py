@@ -6,6 +6,7 @@ from decimal import Decimal
 import gymnasium as gym
 import numpy as np
 import pytest
+from refusals import refuses
 
 from ddpg import UsageError
 from ddpg.interaction import spaces
@@ -51,18 +52,18 @@ def test_no_numbers(value, message):
 def test_integers_that_float32_rounds(dtype):
     exact = np.array([2**24, 0, 1], dtype)
     np.testing.assert_array_equal(values.as_float32(exact, "x").astype(np.int64), exact.astype(np.int64))
-    with pytest.raises(UsageError, match=r"x holds the integer 16777217 at index \[2\].*scale them in a wrapper"):
+    with refuses(UsageError, "x 16777217 [2]"):
         values.as_float32(exact[::-1] + np.array([0, 0, 1], dtype), "x")
     smallest = np.array([np.iinfo(np.int64).min])
-    with pytest.raises(UsageError, match="the integer -9223372036854775808"):
+    with refuses(UsageError, "-9223372036854775808"):
         values.as_float32(smallest, "x")
 
 
 @pytest.mark.parametrize("value", [1e300, -1e39, np.inf, -np.inf, np.nan])
 def test_beyond_float32(value):
-    with pytest.raises(UsageError, match=r"x holds .* at index \[0, 1\]; expected finite numbers"):
+    with refuses(UsageError, "x [0, 1]"):
         values.as_float32([[0.0, value]], "x")
-    with pytest.raises(UsageError, match=r"reward holds .*; expected a finite number"):
+    with refuses(UsageError, "reward"):
         values.validate_reward(value)
 
 
@@ -87,14 +88,14 @@ def test_flags(value):
 
 @pytest.mark.parametrize("value", [None, np.nan, 1.0, 2, -1, "True", np.array(1.0), [True], np.array([True]), {}])
 def test_no_flags(value):
-    with pytest.raises(UsageError, match=r"x=.* is not a flag; expected True or False"):
+    with refuses(UsageError, "x flag True False"):
         values.validate_flag(value, "x")
-    with pytest.raises(UsageError, match="x"):
+    with refuses(UsageError, "x"):
         values.validate_flags([value, value], 2, "x")
 
 
 def test_flags_of_another_count():
-    with pytest.raises(UsageError, match=r"x has shape \(3,\); expected \(2,\)"):
+    with refuses(UsageError, "x (3,) (2,)"):
         values.validate_flags(np.zeros(3, bool), 2, "x")
 
 
@@ -107,16 +108,16 @@ def test_rewards(value):
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        (None, "reward is None"),
-        ("1", "reward is a str"),
-        (1j, "reward is a complex"),
-        (np.array([1.0]), r"reward has shape \(1,\)"),
-        ([1.0], r"reward has shape \(1,\)"),
-        (10**400, "reward is an int; expected"),
+        (None, "reward None"),
+        ("1", "reward"),
+        (1j, "reward"),
+        (np.array([1.0]), "reward (1,)"),
+        ([1.0], "reward (1,)"),
+        (10**400, "reward"),
     ],
 )
 def test_no_rewards(value, message):
-    with pytest.raises(UsageError, match=message):
+    with refuses(UsageError, message):
         values.validate_reward(value)
 
 
@@ -134,7 +135,7 @@ def test_masked_entries_are_refused(value, read):
 
 
 def test_the_first_masked_entry_is_named():
-    with pytest.raises(UsageError, match=r"index \[1\] is masked"):
+    with refuses(UsageError, "[1] masked"):
         values.as_float32(MASKED, "x")
 
 
@@ -146,7 +147,7 @@ def test_masked_rewards_and_flags_are_refused():
         lambda: values.validate_flag(np.ma.masked_array(True, mask=True), "x"),
         lambda: values.validate_flags(masked, 2, "x"),
     ):
-        with pytest.raises(UsageError, match="masked"):
+        with refuses(UsageError, "masked"):
             read()
 
 

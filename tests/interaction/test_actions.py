@@ -9,6 +9,7 @@ from gymnasium.vector.utils import batch_space
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from refusals import refuses
 
 from ddpg import FlattenParameterisedAction, UsageError
 from ddpg.interaction.actions import BoxActions, ParameterisedActions, make_actions, unbatch
@@ -40,7 +41,7 @@ def test_actions_at_the_bounds_of_a_narrow_box_far_from_zero_are_in_it():
     space = Box(np.array([1000.0]), np.array([1000.01]), dtype=np.float64)
     for bound, expected in ((space.low, -1), (space.high, 1)):
         np.testing.assert_allclose(BoxActions(space).to_flat(bound), [[expected]], atol=0.02)
-    with pytest.raises(UsageError, match="outside"):
+    with refuses(UsageError, "outside"):
         BoxActions(space).to_flat(space.high + 0.001)
 
 
@@ -57,7 +58,7 @@ def test_matrix_actions():
     assert in_env.shape == (5, 2, 3)
     assert (in_env == 1).all()
     assert actions.to_flat(in_env[0]).shape == (1, 6)
-    with pytest.raises(UsageError, match="expected one action"):
+    with refuses(UsageError, "action"):
         actions.to_flat(in_env)
 
 
@@ -81,7 +82,7 @@ def test_discrete_actions_may_start_anywhere():
     actions = make_actions(space)
     assert unbatch(actions.to_env(np.array([[0.0, 1.0, 0.0, 0.0]], np.float32)))[0] == 6
     np.testing.assert_array_equal(actions.to_flat((6, ([0.5], [1.0]))), [[-1, 1, 0, 1]])
-    with pytest.raises(UsageError, match="integer from 5 to 6"):
+    with refuses(UsageError, "5 6"):
         actions.to_flat((1, ([0.5], [1.0])))
 
 
@@ -118,33 +119,33 @@ NO_WIDTH = Box(np.zeros(1, np.float32), np.zeros(1, np.float32))
 @pytest.mark.parametrize(
     ("space", "message"),
     [
-        (spaces.OneOf((Box(0, 1, (1,)), Box(-np.inf, np.inf, (1,)))), "parameters of action 1.*infinite bounds"),
-        (spaces.Tuple((spaces.Discrete(1), spaces.Tuple((NO_WIDTH,)))), "parameters of action 0.*zero width"),
-        (spaces.Tuple((spaces.Discrete(2), spaces.Tuple((Box(0, 1, (1,)),)))), "one Box of parameters for each"),
-        (spaces.Tuple((spaces.Discrete(1), Box(0, 1, (1,)))), "is not parameterised"),
-        (spaces.OneOf((spaces.OneOf((Box(0, 1, (1,)),)),)), "parameters of action 0.*is not a Box"),
-        (spaces.OneOf((spaces.Discrete(2),)), "parameters of action 0.*is not a Box"),
-        (spaces.Dict(a=Box(0, 1, (1,))), "is not a Box"),
+        (spaces.OneOf((Box(0, 1, (1,)), Box(-np.inf, np.inf, (1,)))), "parameters action 1 infinite bounds"),
+        (spaces.Tuple((spaces.Discrete(1), spaces.Tuple((NO_WIDTH,)))), "parameters action 0"),
+        (spaces.Tuple((spaces.Discrete(2), spaces.Tuple((Box(0, 1, (1,)),)))), "parameters"),
+        (spaces.Tuple((spaces.Discrete(1), Box(0, 1, (1,)))), "parameterised"),
+        (spaces.OneOf((spaces.OneOf((Box(0, 1, (1,)),)),)), "parameters action 0"),
+        (spaces.OneOf((spaces.Discrete(2),)), "parameters action 0"),
+        (spaces.Dict(a=Box(0, 1, (1,))), "Box"),
     ],
 )
 def test_spaces_refused(space, message):
-    with pytest.raises(UsageError, match=message):
+    with refuses(UsageError, message):
         make_actions(space)
 
 
 @pytest.mark.parametrize(
     ("action", "message"),
     [
-        (np.zeros(6), r"expected \(choice, parameters\)"),
-        ((3, ([1.0], [0.0, 0.0], [])), "choice 3 is not one of the 3"),
-        ((0.5, ([1.0], [0.0, 0.0], [])), "choice 0.5 is not one of the 3"),
-        ((0, ([1.0],)), "has 1 parameter arrays; expected 3"),
-        ((0, ([11.0], [0.0, 0.0], [])), "is outside the action space"),
-        ((0, ([np.nan], [0.0, 0.0], [])), "holds nan"),
+        (np.zeros(6), "parameters"),
+        ((3, ([1.0], [0.0, 0.0], [])), "3"),
+        ((0.5, ([1.0], [0.0, 0.0], [])), "0.5 3"),
+        ((0, ([1.0],)), "1 3"),
+        ((0, ([11.0], [0.0, 0.0], [])), "action"),
+        ((0, ([np.nan], [0.0, 0.0], [])), "nan"),
     ],
 )
 def test_actions_refused(action, message):
-    with pytest.raises(UsageError, match=message):
+    with refuses(UsageError, message):
         make_actions(Aiming.tuple_space).to_flat(action)
 
 
@@ -159,14 +160,14 @@ def test_wrapper(space):
     assert env.step(np.array([2, -1, -1, 1.5, 0, 0]))[1] == pytest.approx(1 - 0.6**2)  # aim(10)
     assert env.num_clipped_actions == 1
     np.testing.assert_allclose(env.flatten(unbatch(make_actions(space).to_env(np.ones((1, 6)))))[:4], [1, -1, -1, 1])
-    with pytest.raises(UsageError, match=r"expected \(6,\)"):
+    with refuses(UsageError, "(6,)"):
         env.step(np.zeros(5))
-    with pytest.raises(UsageError, match="holds nan"):
+    with refuses(UsageError, "nan"):
         env.step(np.full(6, np.nan))
 
 
 def test_wrapper_needs_parameterised_actions():
-    with pytest.raises(UsageError, match="a Box needs no wrapper"):
+    with refuses(UsageError, "wrapper"):
         FlattenParameterisedAction(gym.make("Pendulum-v1"))
 
 

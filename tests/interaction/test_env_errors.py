@@ -9,6 +9,7 @@ import pytest
 from environments import Counting, transition_rows
 from faulty_envs import Faulty, NoReset
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+from refusals import refuses
 
 from ddpg import UsageError
 from ddpg.errors import EnvironmentFault
@@ -123,7 +124,7 @@ def test_a_reset_that_hangs():
             time.sleep(20)
 
     env = AsyncVectorEnv([Sleeping], shared_memory=False)
-    with pytest.raises(EnvironmentFault, match=r"environment 0 of 1 .* failed in the reset to episode 1 .*0\.5 s"):
+    with refuses(EnvironmentFault, "0 1 0.5"):
         make_env_runner(env, 7, step_timeout=0.5)
     assert [process.exitcode for process in env.processes] == [-9]  # nobody waited for it
 
@@ -138,7 +139,7 @@ def test_a_timeout_harms_nobody_who_is_in_time():
 
 @pytest.mark.parametrize("env", [Faulty(), SyncVectorEnv([Faulty])])
 def test_a_timeout_needs_processes(env):
-    with pytest.raises(UsageError, match=r"step_timeout=5 needs environments in processes.*vectorization_mode='async'"):
+    with refuses(UsageError, "step_timeout 5 vectorization_mode async"):
         make_env_runner(env, 7, step_timeout=5)
 
 

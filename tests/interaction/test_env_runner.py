@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from environments import Counting, Pixels, Reusing, ReusingVector, transition_rows
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+from refusals import refuses
 
 from ddpg import DDPG, DDPGConfig, UsageError
 from ddpg.interaction.env_runner import make_env_runner
@@ -60,11 +61,11 @@ def test_vector_stores_what_single_environments_do(mode, kind, truncate):
 
 
 def test_other_modes_are_refused():
-    with pytest.raises(UsageError, match=r"autoreset_mode AutoresetMode\.DISABLED"):
+    with refuses(UsageError, "autoreset_mode AutoresetMode.DISABLED"):
         make_env_runner(vector(AutoresetMode.DISABLED), seed=0)
     env = vector(AutoresetMode.SAME_STEP)
     env.metadata = {}
-    with pytest.raises(UsageError, match="autoreset_mode None"):
+    with refuses(UsageError, "autoreset_mode None"):
         make_env_runner(env, seed=0)
 
 
@@ -138,7 +139,7 @@ def test_agent_learns_on_a_vector(mode):
 
 
 def test_not_an_environment():
-    with pytest.raises(UsageError, match="neither a gymnasium Env"):
+    with refuses(UsageError, "Env"):
         DDPG("Pendulum-v1")
 
 
@@ -146,7 +147,7 @@ def test_pair_of_spaces():
     env = gym.make("Pendulum-v1")
     agent = DDPG((env.observation_space, env.action_space), DDPGConfig(hidden=(8,)))
     assert env.action_space.contains(agent.predict(env.reset(seed=0)[0])[0])
-    with pytest.raises(UsageError, match="made from spaces"):
+    with refuses(UsageError, "spaces"):
         agent.learn(10)
 
 
@@ -259,19 +260,19 @@ class Faulty(ReusingVector):
 @pytest.mark.parametrize(
     ("place", "value", "message"),
     [
-        (0, np.zeros((3, 2)), r"observation has shape \(3, 2\); expected \(2, 2\)"),
-        (0, None, "observation is None"),
-        (0, np.array([[0, 0], [0, np.nan]]), r"observation holds nan at index \[1, 1\]"),
-        (1, np.array([0, np.nan]), "reward of environment 1 holds nan"),
-        (1, np.zeros((2, 1)), r"reward has shape \(2, 1\)"),
-        (1, None, "reward is None"),
-        (2, np.array([0, np.nan]), "terminated=.* is not a flag"),
-        (3, None, "truncated is None"),
+        (0, np.zeros((3, 2)), "observation (3, 2) (2, 2)"),
+        (0, None, "observation None"),
+        (0, np.array([[0, 0], [0, np.nan]]), "observation nan [1, 1]"),
+        (1, np.array([0, np.nan]), "reward 1 nan"),
+        (1, np.zeros((2, 1)), "reward (2, 1)"),
+        (1, None, "reward None"),
+        (2, np.array([0, np.nan]), "terminated flag"),
+        (3, None, "truncated None"),
     ],
 )
 def test_what_a_vector_may_not_return(place, value, message):
     interaction = make_env_runner(Faulty(value, place), seed=0)
-    with pytest.raises(UsageError, match=message):
+    with refuses(UsageError, message):
         interaction.step(np.zeros((2, 1), np.float32))
 
 
@@ -282,7 +283,7 @@ def test_nothing_leads_over_from_what_a_vector_lost(mode):
     interaction = make_env_runner(env, seed=0)
     actions = np.zeros((2, 1), np.float32)
     interaction.step(actions)
-    with pytest.raises(UsageError, match="reward of environment 0 holds nan"):
+    with refuses(UsageError, "reward 0 nan"):
         interaction.step(actions)
     env.envs[0].fails = False
     step = interaction.step(actions)
@@ -299,7 +300,7 @@ def test_same_step_without_the_last_observation():
     actions = np.zeros((2, 1), np.float32)
     for _ in range(2):
         interaction.step(actions)
-    with pytest.raises(UsageError, match="final_obs"):
+    with refuses(UsageError, "final_obs"):
         interaction.step(actions)
 
 
@@ -309,7 +310,7 @@ def test_images_stay_what_they_are():
         step = interaction.step(np.array([1]))
         assert set(np.unique(step.transitions.next_observations)) <= {0, 128, 255}
     env._observation = lambda: np.full((10, 10, 1), 0.5)
-    with pytest.raises(UsageError, match="its space is one of bytes"):
+    with refuses(UsageError, "bytes"):
         interaction.step(np.array([1]))
 
 

@@ -3,6 +3,7 @@
 import gymnasium as gym
 import numpy as np
 import pytest
+from refusals import refuses
 
 from ddpg import UsageError
 from ddpg.interaction import spaces
@@ -13,21 +14,21 @@ Box = gym.spaces.Box
 @pytest.mark.parametrize(
     ("space", "message"),
     [
-        (gym.spaces.Discrete(3), "needs a DQN"),
-        (gym.spaces.MultiBinary(3), "is not a Box"),
-        (Box(0, 5, (2,), np.int32), "expected a Box of floats"),
+        (gym.spaces.Discrete(3), "DQN"),
+        (gym.spaces.MultiBinary(3), "Box"),
+        (Box(0, 5, (2,), np.int32), "floats"),
         (Box(-np.inf, np.inf, (2,), np.float32), "infinite bounds"),
-        (Box(np.zeros(2, np.float32), np.array([1, 0], np.float32)), "zero width"),
-        (Box(-1, 1, (), np.float32), "at least one number"),
+        (Box(np.zeros(2, np.float32), np.array([1, 0], np.float32)), "zero"),
+        (Box(-1, 1, (), np.float32), "one"),
     ],
 )
 def test_action_spaces_refused(space, message):
-    with pytest.raises(UsageError, match=message):
+    with refuses(UsageError, message):
         spaces.check_action_space(space)
 
 
 def test_observation_spaces_refused():
-    with pytest.raises(UsageError, match="FlattenObservation"):
+    with refuses(UsageError, "FlattenObservation"):
         spaces.check_observation_space(gym.spaces.Dict(a=Box(-1, 1, (1,))))
 
 
@@ -40,10 +41,10 @@ def test_batches_are_recognised(shape):
 
 
 def test_wrong_shape_and_nan_are_named():
-    with pytest.raises(UsageError, match=r"observation has shape \(5,\); expected \(3,\), or a batch \(B, 3\)"):
+    with refuses(UsageError, "observation (5,) (3,) batch 3"):
         spaces.as_batch(Box(-1, 1, (3,)), np.zeros(5), "observation")
-    with pytest.raises(UsageError, match=r"observation holds nan at index \[1\]"):
+    with refuses(UsageError, "observation nan [1]"):
         spaces.as_batch(Box(-1, 1, (3,)), [0, np.nan, 0], "observation")
-    with pytest.raises(UsageError, match=r"holds -inf at index \[0, 2\]"):
+    with refuses(UsageError, "[0, 2]"):
         spaces.check_finite(np.array([[0, 0, -np.inf]]), "x")
     spaces.check_finite(np.full(3, 1e30, np.float32), "x")  # its square is infinite, it is not

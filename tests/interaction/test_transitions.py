@@ -4,6 +4,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from environments import transition_rows
+from refusals import refuses
 
 from ddpg import UsageError
 from ddpg.interaction.actions import BoxActions
@@ -40,24 +41,24 @@ def test_a_good_one():
     [
         (
             {"observation": np.zeros((2, 3))},
-            r"observation has shape \(2, 3\).*observe stores one transition: call it once",
+            "observation (2, 3)",
         ),
-        ({"next_observation": np.zeros((2, 3))}, "next_observation has shape .*observe stores one transition"),
-        ({"observation": np.zeros((0, 3))}, "observe stores one transition"),
-        ({"next_observation": np.zeros(4)}, r"next_observation has shape \(4,\)"),
-        ({"observation": "abc"}, "observation is a str"),
-        ({"next_observation": [1j, 0, 0]}, "next_observation is a list of complex"),
-        ({"reward": None}, "reward is None"),
-        ({"reward": [1.0]}, "reward has shape"),
-        ({"reward": np.nan}, "reward holds nan"),
-        ({"terminated": None}, "terminated=None is not a flag"),
-        ({"truncated": np.nan}, "truncated=nan is not a flag"),
-        ({"truncated": "no"}, "truncated='no' is not a flag"),
-        ({"action": [5.0]}, "outside the action space"),
+        ({"next_observation": np.zeros((2, 3))}, "next_observation"),
+        ({"observation": np.zeros((0, 3))}, "observe"),
+        ({"next_observation": np.zeros(4)}, "next_observation (4,)"),
+        ({"observation": "abc"}, "observation"),
+        ({"next_observation": [1j, 0, 0]}, "next_observation"),
+        ({"reward": None}, "reward None"),
+        ({"reward": [1.0]}, "reward"),
+        ({"reward": np.nan}, "reward nan"),
+        ({"terminated": None}, "terminated None flag"),
+        ({"truncated": np.nan}, "truncated nan flag"),
+        ({"truncated": "no"}, "truncated no flag"),
+        ({"action": [5.0]}, "action"),
     ],
 )
 def test_errors(changes, message):
-    with pytest.raises(UsageError, match=message):
+    with refuses(UsageError, message):
         checked(**changes)
 
 
@@ -67,5 +68,5 @@ def test_bytes():
         transitions = checked(IMAGE, observation=image.astype(dtype), next_observation=image)
         np.testing.assert_array_equal(transitions.observations, image[None])
     for bad in (image + 1, image - 1, image * 0.5):
-        with pytest.raises(UsageError, match="its space is one of bytes"):
+        with refuses(UsageError, "bytes"):
             checked(IMAGE, observation=image, next_observation=bad)
