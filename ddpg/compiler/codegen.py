@@ -18,24 +18,24 @@ FEW = 16  # rows: so are these
 
 
 def gemm_key(step: Node) -> tuple[tuple[int, int, int], tuple[bool, bool]]:
-    """Return what the functions of a product are made for: its shape, and which of its arguments are transposed."""
+    """Return what a product's code depends on: its shape, and which of its inputs are transposed."""
     rows, columns = step.shape
     return (rows, columns, step.inputs[0].shape[0 if step.detail[0] else 1]), step.detail
 
 
 @dataclasses.dataclass(frozen=True)
 class CodegenInput:
-    """What entries are made of.
+    """What an entry function is generated from.
 
     Attributes:
-        steps: of one update.
-        layout: of the block.
-        fields: names of the minibatch's parts, and how many numbers of each an update reads.
+        steps: the kernels of one update, in order.
+        layout: the memory plan.
+        fields: the minibatch's fields: name, and number of floats per update.
         outputs: scalars, of which ``sums`` gets the sums over the updates, and what is ``kept`` of each update.
-        loops: functions of steps, by their index.
-        products: names of the functions of products, by :func:`product_key`.
-        workers: in how many parts steps are done.
-        scratch: what workers need besides the layout.
+        loops: the functions of fused loops, by kernel index.
+        products: names of the functions of products, by :func:`gemm_key`.
+        workers: number of shards of a kernel.
+        scratch: memory for packing and partial sums, behind the plan.
     """
 
     steps: Sequence[Kernel]
@@ -205,9 +205,9 @@ class Module:
     """A program as text, with an :class:`Entry` ``run``, and ``run_alone`` where several workers share ``run``.
 
     Args:
-        steps: of one update.
-        layout: of the block.
-        fields: names of the minibatch's parts, and how many numbers of each an update reads.
+        steps: the kernels of one update, in order.
+        layout: the memory plan.
+        fields: the minibatch's fields: name, and number of floats per update.
         outputs: scalars, of which ``sums`` gets the sums over the updates, and what is ``kept`` of each update.
         machine: what its registers hold.
         workers: how many run it at the same time.

@@ -1,7 +1,7 @@
 """Compile LLVM's text to machine code of this processor, with its denormal mode.
 
-A processor computes with them hundreds of times slower, and they gather: averages of what a dead unit once said shrink
-by a factor in every update, the tails of a softmax multiply with small errors.
+Denormals are flushed to zero: a processor computes with them hundreds of times slower, and they accumulate, as a dead
+unit's moving averages decay and the tails of a softmax are multiplied by small errors.
 """
 
 import contextlib

@@ -1,4 +1,4 @@
-"""Memory plan: an offset in one block for everything that kernels leave to each other; dead values make room."""
+"""Memory plan: an offset in one block for every value that kernels pass on; dead values' memory is reused."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -14,8 +14,8 @@ class MemoryPlan:
     """Offsets in floats.
 
     Attributes:
-        variables: of each variable, in its order.
-        values: of tables and computed values, by ``id``.
+        variables: offset of each variable, by index.
+        values: offsets of constants and stored values, by ``id`` of the node.
         size: of the block.
     """
 
@@ -64,10 +64,10 @@ def plan_memory(steps: Sequence[Kernel], outputs: Sequence[Node], sizes: Sequenc
 
 @dataclasses.dataclass(frozen=True)
 class Scratch:
-    """What workers need in the block, behind its layout; offsets in floats.
+    """Memory that threads need, in the block behind the planned values; offsets in floats.
 
     Attributes:
-        meeting: where they meet.
+        meeting: counters of the barrier.
         packed: what each has of a product's second argument, ``packed_size`` floats.
         packed_size: see ``packed``.
         partial: each one's part of sums, ``partial_size`` floats.

@@ -1,6 +1,6 @@
 """Run a kernel's shards on all threads, or all shards on one, with bit-identical results.
 
-The parts are the same, and so are the numbers to the last bit.
+Both split a kernel into the same shards and add partial sums in the same order.
 """
 
 import contextlib
@@ -59,7 +59,7 @@ def split_evenly(length: int, workers: int, multiple: int = 1) -> list[tuple[int
 
 
 class SerialShards:
-    """One does the parts of all ``workers``.
+    """One thread runs the shards of all ``workers``.
 
     Args:
         main: where calls are written.
@@ -90,8 +90,8 @@ class SerialShards:
 class ParallelShards(SerialShards):
     """The workers run the same function at the same time; ``%worker`` is which.
 
-    They meet only where one would touch what another touched since they met last, unless both only read. Steps that
-    are parted by rows follow each other without it, and each worker's rows stay in the cache of its core.
+    A barrier stands only where a thread would touch memory that another touched since the last one, unless both only
+    read. Kernels that are split by rows need none between them, and each thread's rows stay in its core's cache.
 
     Args:
         main: where calls are written.
@@ -104,7 +104,7 @@ class ParallelShards(SerialShards):
         self._touched: list[list[AccessRange]] = [[] for _ in range(workers)]
 
     def ready(self, touching: Sequence[Sequence[AccessRange]]) -> None:
-        """See :meth:`Alone.ready`."""
+        """See :meth:`SerialShards.ready`."""
         if any(
             conflict(now, before)
             for worker, other in itertools.permutations(range(self._workers), 2)
@@ -116,7 +116,7 @@ class ParallelShards(SerialShards):
             touched.extend(now)
 
     def parts(self, length: int, multiple: int = 1) -> Iterator[Part]:
-        """See :meth:`Alone.parts`; yields once, for whoever it is."""
+        """See :meth:`SerialShards.parts`; yields once, for the thread that runs the code."""
         main, part = self._main, split_evenly(length, self._workers, multiple)[0][1]
         low = main.times("%worker", part)
         high = main.add(f"call i64 @llvm.smin.i64(i64 {main.add(f'add i64 {low}, {part}')}, i64 {length})")
@@ -125,12 +125,12 @@ class ParallelShards(SerialShards):
 
     @contextlib.contextmanager
     def first(self) -> Iterator[str | int]:
-        """See :meth:`Alone.first`."""
+        """See :meth:`SerialShards.first`."""
         with self._main.when("icmp eq i64 %worker, 0"):
             yield 0
 
     def end(self) -> None:
-        """See :meth:`Alone.end`."""
+        """See :meth:`SerialShards.end`."""
         place = self._main.at("%block", self._meeting)
         self._main.do(f"call void @meet(ptr {place}, i32 {self._workers - 1})")
         self._touched = [[] for _ in range(self._workers)]

@@ -1,7 +1,7 @@
 """Order and fuse the IR into kernels: fused loops, matrix products and concatenations; choose what to rematerialize.
 
-What a loop computes for itself alone never reaches memory. A variable is written in place, so a write waits for
-whatever still reads what was there before.
+A value that only its own loop reads never reaches memory. Variables are written in place, so a write waits for every
+reader of the old value.
 """
 
 import dataclasses
@@ -13,11 +13,11 @@ from ddpg.compiler.ir import COMPUTED, REDUCED, Node, Program, Shape, Stmt, Unsu
 
 @dataclasses.dataclass(eq=False)
 class FusedLoop:
-    """Maps, windows, sums and writes over the same places, computed in one pass.
+    """Elementwise functions, slices, reductions and writes over the same elements, computed in one pass.
 
     Attributes:
-        space: rows and columns to go through.
-        members: in the order in which each place computes them.
+        space: rows and columns of the iteration.
+        members: statements, in the order in which each element computes them.
     """
 
     space: Shape
@@ -28,10 +28,10 @@ Kernel = FusedLoop | Node  # a value: a product or a join
 
 
 def schedule(program: Program, outputs: Sequence[Node]) -> list[Kernel]:
-    """Return what writes and ``outputs`` need, in an order that fuses what it can.
+    """Return the kernels that the writes and ``outputs`` need, ordered so that neighbours fuse.
 
     Raises:
-        Unsupported: no order is right.
+        Unsupported: if no order reads every variable before it is overwritten.
     """
     waiting = _needed(program.stmts, outputs)
     order = _Order(waiting)
@@ -59,12 +59,12 @@ def schedule(program: Program, outputs: Sequence[Node]) -> list[Kernel]:
 
 
 def members_of(step: Kernel) -> list[Stmt]:
-    """Return what a step computes."""
+    """Return the statements of a kernel."""
     return step.members if isinstance(step, FusedLoop) else [step]
 
 
 def inputs_of(item: Stmt) -> tuple[Node, ...]:
-    """Return what an item reads."""
+    """Return the nodes that a statement reads."""
     return (item.value,) if isinstance(item, Write) else item.inputs
 
 
@@ -82,7 +82,7 @@ class _Order:
                     self._readers.setdefault(argument.base.detail, []).append(item)
 
     def done(self, item: Stmt, loop: FusedLoop | None) -> None:
-        """Take note that ``item`` follows, in ``loop``."""
+        """Record that ``item`` is scheduled, in ``loop``."""
         self._done.add(id(item))
         self._loop_of[id(item)] = loop
 
@@ -133,7 +133,7 @@ def _needed(items: Sequence[Stmt], outputs: Sequence[Node]) -> list[Stmt]:
 
 
 def is_sum(value: Node) -> bool:
-    """Tell a sum, or a largest number, of many places."""
+    """Tell whether a node is a reduction."""
     return value.kind in REDUCED
 
 
