@@ -34,6 +34,7 @@ EVALUATED: dict[str, str] = {}  # page: its equations
 
 # Pages whose block is evaluated elsewhere, or is no equation.
 ELSEWHERE = {
+    "bc_alpha": "tests/algorithms/test_td3_bc.py",
     "block": "tests/networks: residual blocks against NumPy",
     "hindsight": "tests/agents/test_hindsight.py: the share, the goals and their rewards",
     "n_steps": "docs/equations.md, which the tests run",

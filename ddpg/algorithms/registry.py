@@ -7,6 +7,7 @@ from ddpg.algorithms.crossq import CrossQUpdate
 from ddpg.algorithms.ddpg import DDPGUpdate
 from ddpg.algorithms.dqn import DQNUpdate
 from ddpg.algorithms.td3 import TD3Update
+from ddpg.algorithms.td3_bc import TD3BCUpdate
 from ddpg.config.algorithm_options import AgentConfig, DDPGConfig, DQNConfig
 from ddpg.errors import UsageError
 
@@ -30,7 +31,7 @@ ALGORITHMS = {
     "DQN": Algorithm(DQNConfig, DQNUpdate, "ddpg.agents.dqn:DQN"),
 }
 
-VARIANTS = (CrossQUpdate, TD3Update)  # each takes the place of its algorithm's update if the options ask for it
+VARIANTS = (TD3BCUpdate, CrossQUpdate, TD3Update)  # the first that the options ask for replaces its algorithm's update
 
 
 def algorithm_of(config: AgentConfig) -> str:

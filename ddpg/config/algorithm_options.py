@@ -303,6 +303,7 @@ class DDPGConfig(TD3Options, CriticOptions, AgentConfig):
     policy_gradient: str | Callable = _gradients(
         "chain_rule", "how the actor's gradient is formed", ("chain_rule", "direct", "surrogate")
     )
+    bc_alpha: float = _gradients(0.0, "TD3+BC: weight of Q beside a term that clones replayed actions (2.5); 0: off")
     action_gradient_clip: float | None = _gradients(
         None, "clip the norm of each sample's action gradient to this, or none"
     )
@@ -335,6 +336,7 @@ class DDPGConfig(TD3Options, CriticOptions, AgentConfig):
                 f"prioritised={self.prioritised!r} weighs TD errors of a scalar critic; set critic='scalar', or "
                 "prioritised to none"
             )
+        self._check(0 <= self.bc_alpha < math.inf, "bc_alpha", "a finite number >= 0")
         for name in ("noise_scale", "noise_theta", "noise_final", "parameter_noise", "pre_activation_penalty"):
             self._check(0 <= getattr(self, name) < math.inf, name, "a finite number >= 0")
         if self.noise_schedule == "linear" and self.noise_scale == 0:

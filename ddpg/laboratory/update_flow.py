@@ -93,6 +93,7 @@ def _critic_step(agent: DDPG, update: DDPGUpdate, recorder: FlowRecorder, batch:
 def _actor_step(agent: DDPG, update: DDPGUpdate, recorder: FlowRecorder, batch: Batch, values: Batch) -> list[dict]:
     recorder.clear()
     recorder.name("s", batch.observations)
+    recorder.name("a", batch.actions)
     policy_gradient(update.actor, update.critic, batch)
     edges = trace_flow(recorder.nodes, _weights(update), recorder.start)
     return edge_norms(agent.session, edges)(dict(zip(batch, values, strict=True)))

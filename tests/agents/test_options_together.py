@@ -24,6 +24,7 @@ OPTIONS = [
     ("max_gradient_norm", 0.01, {}),
     ("critic_l2", 0.1, {}),
     ("weight_decay", 0.1, {}),
+    ("bc_alpha", 2.5, {}),
     ("block", "residual", {}),
     ("norm", "layer", {}),
     ("parameter_noise", 0.2, {}),

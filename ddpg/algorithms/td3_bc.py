@@ -1,0 +1,59 @@
+"""TD3+BC (Fujimoto & Gu 2021, arXiv 2106.06860, eq. 3 to 5): the actor climbs Q and stays near the replayed actions.
+
+    L(θ) = −λ/B Σ Q(s, μ(s)) + 1/(BA) Σ ‖μ(s) − a‖²,    λ = α / (1/B Σ |Q(s, a)|)
+
+The policy path gets a critic whose value has both terms, so each path and bounding handles both alike. λ is a number: no
+gradient flows through it. All else is the update that the other options ask for.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from ddpg.algorithms.crossq import CrossQUpdate
+from ddpg.algorithms.td3 import TD3Update
+from ddpg.gradients.policy import Critic, apply_path
+from ddpg.replay.minibatch import Batch
+
+
+class TD3BCUpdate(TD3Update):
+    """Builds the update of the other options, with a policy path that clones the replayed actions as well."""
+
+    @staticmethod
+    def is_asked_for(config: Any) -> bool:
+        """Whether there is to be a term of behaviour cloning."""
+        return getattr(config, "bc_alpha", 0.0) != 0
+
+    @classmethod
+    def build(cls, config: Any, *spaces_and_networks: Any) -> TD3Update:
+        """See :meth:`ddpg.algorithms.base.Update.build`."""
+        kind = CrossQUpdate if CrossQUpdate.is_asked_for(config) else TD3Update
+        update = kind.build(config, *spaces_and_networks)
+        update.actor.policy_gradient = functools.partial(cloning, update.actor.policy_gradient, config.bc_alpha)
+        return update
+
+
+class CloningCritic:
+    """J(s, a′) = λQ(s, a′) − 1/A ‖a′ − a‖², for the states and replayed actions a of one minibatch."""
+
+    def __init__(self, critic: Critic, batch: Batch, alpha: float):
+        size = tf.reduce_mean(tf.abs(critic(batch.observations, batch.actions)))
+        self._scale = tf.stop_gradient(alpha / tf.maximum(size, 1e-6))
+        self._critic, self._replayed = critic, batch.actions
+
+    def __call__(self, states: tf.Tensor, actions: tf.Tensor) -> tf.Tensor:
+        """Return J(s, a′), ``[B, 1]``."""
+        distance = tf.reduce_mean(tf.square(actions - self._replayed), axis=1, keepdims=True)
+        return self._scale * self._critic(states, actions) - distance
+
+    def action_gradient(self, states: tf.Tensor, actions: tf.Tensor) -> tf.Tensor:
+        """Return ∇J for a′, ``[B, A]``: λ∇ₐQ(s, a′) − 2/A (a′ − a)."""
+        towards_q, size = self._critic.action_gradient(states, actions), actions.shape[1]
+        return self._scale * towards_q - 2 / size * (actions - self._replayed)
+
+
+def cloning(path: Callable, alpha: float, actor: Any, critic: Critic, states: tf.Tensor, batch: Batch) -> list:
+    """Climb J of :class:`CloningCritic` by ``path``: itself a policy path, once it is given that and α."""
+    return apply_path(path, actor, CloningCritic(critic, batch, alpha), batch)

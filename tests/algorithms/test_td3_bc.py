@@ -1,0 +1,140 @@
+"""TD3+BC: the actor's gradient and λ by hand, on every policy path and bounding, in agents, drawn, and refused."""
+
+import functools
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import tensorflow as tf
+from driven import Driven, K, difference
+
+from ddpg import DDPG, ActorNetwork, CriticNetwork, DDPGConfig, UsageError
+from ddpg.algorithms.ddpg import policy_gradient
+from ddpg.algorithms.registry import update_of
+from ddpg.algorithms.td3_bc import TD3BCUpdate, cloning
+from ddpg.gradients.policy import POLICY_GRADIENTS
+from ddpg.laboratory.update_flow import trace_update
+from ddpg.replay.minibatch import Batch
+
+STATES, BOX = gym.spaces.Box(-9, 9, (3,), np.float32), gym.spaces.Box(-1, 1, (2,), np.float32)
+ALPHA = 2.5
+
+
+def cubic(states, actions):
+    """Features whose Q = w·features + b has an action gradient that depends on the action."""
+    return tf.concat([states, actions, tf.square(actions)], axis=1)
+
+
+@pytest.mark.parametrize("bounding", ["squashing", "inverting", "zeroing"])
+@pytest.mark.parametrize("path", POLICY_GRADIENTS)
+def test_the_gradient_is_the_papers(path, bounding, session, initialize, rng):
+    """λ = α / mean|Q(s, a)|; at μ(s) = W·s + b, behind tanh or not, −λ∇ₐQ/B + 2(μ(s) − a)/(BA) goes back."""
+    actor = ActorNetwork(STATES, BOX, network=tf.identity, bounding=bounding)
+    critic = CriticNetwork(STATES, BOX, network=cubic)
+    initialize()
+    weights, bias = 0.3 * rng.normal(size=(3, 2)), 0.1 * rng.normal(size=2)
+    actor.set_network_params([weights, bias])
+    w, c = rng.normal(size=(7, 1)), rng.normal(size=1)
+    critic.set_network_params([w, c])
+    states, replayed = rng.normal(size=(5, 3)), rng.uniform(-1, 1, (5, 2))
+    s, a = tf.constant(states, tf.float32), tf.constant(replayed, tf.float32)
+    batch = Batch(s, a, tf.zeros([5, 1]), s, tf.zeros([5, 1]))
+    actor.policy_gradient = functools.partial(cloning, POLICY_GRADIENTS[path], ALPHA)
+    found = session.run([gradient for gradient, _ in policy_gradient(actor, critic, batch).gradients])
+
+    q = np.concatenate([states, replayed, replayed**2], axis=1) @ w + c
+    scale = ALPHA / np.abs(q).mean()
+    pre = states @ weights + bias
+    mu = np.tanh(pre) if bounding == "squashing" else pre
+    upward = scale * (w[3:5, 0] + 2 * w[5:, 0] * mu) - 2 / 2 * (mu - replayed)
+    if bounding == "squashing":
+        upward = upward * (1 - mu**2)
+    elif bounding == "inverting":
+        upward = upward * np.where(upward > 0, (1 - mu) / 2, (mu + 1) / 2)
+    else:
+        upward = upward * ~(((mu >= 1) & (upward > 0)) | ((mu <= -1) & (upward < 0)))
+    np.testing.assert_allclose(found[0], -states.T @ upward / 5, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(found[1], -upward.sum(axis=0) / 5, rtol=1e-4, atol=1e-5)
+
+
+CONFIG = DDPGConfig(hidden=(8, 6), bc_alpha=ALPHA, n_critics=2, policy_delay=2, target_policy_noise=0.2)
+VARIANTS = {
+    "td3": CONFIG,
+    "ddpg": DDPGConfig(hidden=(8, 6), bc_alpha=ALPHA, policy_gradient="direct"),
+    "crossq": CONFIG.replace(target="none", norm="renorm", optimizer="sgd", policy_gradient="surrogate"),
+}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name == "crossq")) for name in VARIANTS]
+)
+def test_drivers_agree(name):
+    ends = []
+    for driver in ("stepped", "uncompiled", "compiled"):
+        driven = Driven(driver, VARIANTS[name]).start()
+        driven.train(K)
+        ends.append(driven.weights())
+    assert difference(ends[0], ends[1]) < 1e-5
+    assert difference(ends[0], ends[2]) < 1e-4
+    plain = Driven("uncompiled", VARIANTS[name].replace(bc_alpha=0.0)).start()
+    plain.train(K)
+    (actor, *critics), _ = plain.weights()
+    (near, *others), _ = ends[1]
+    assert difference(actor, near) > 1e-3
+    if name == "ddpg":
+        assert len(critics) == len(others) == 1
+
+
+def agent_with(**options):
+    """An agent with a memory of single actions 0.6 in random states, and their rewards."""
+    config = DDPGConfig(hidden=(16,), batch_size=16, updates_per_call=4, actor_learning_rate=0.01, gamma=0.0, **options)
+    agent = DDPG((STATES, gym.spaces.Box(-1, 1, (1,), np.float32)), config, seed=0)
+    rng = np.random.default_rng(0)
+    for _ in range(64):
+        observation, successor = rng.uniform(-1, 1, (2, 3)).astype(np.float32)
+        agent.observe(observation, [0.6], rng.normal(), successor, False, False)
+    return agent
+
+
+def test_an_agent_clones_what_it_remembers():
+    """With α = 0.01 nearly nothing of Q is left: μ(s) becomes the replayed action."""
+    agent = agent_with(bc_alpha=0.01, jit=False)
+    agent.update(120)
+    actions, _ = agent.predict(np.random.default_rng(1).uniform(-1, 1, (20, 3)).astype(np.float32))
+    np.testing.assert_allclose(actions, 0.6, atol=0.05)
+
+
+def test_it_is_resumed_exactly(tmp_path):
+    agent = agent_with(bc_alpha=ALPHA, policy_delay=2, jit=False)
+    agent.update(3)
+    agent.save(tmp_path / "saved")
+    loaded = DDPG.load(tmp_path / "saved")
+    for one in (agent, loaded):
+        one.update(4)
+    with agent.session.as_default():
+        expected = agent.actor.get_network_params()
+    with loaded.session.as_default():
+        for found, array in zip(loaded.actor.get_network_params(), expected, strict=True):
+            np.testing.assert_array_equal(found, array)
+
+
+def test_which_update_is_asked_for():
+    assert update_of(CONFIG) is TD3BCUpdate
+    assert update_of(DDPGConfig()) is not TD3BCUpdate
+    for value in (-1.0, float("inf")):
+        with pytest.raises(UsageError, match="bc_alpha"):
+            DDPGConfig(bc_alpha=value)
+
+
+@pytest.mark.parametrize("path", POLICY_GRADIENTS)
+def test_it_is_drawn(path):
+    """The replayed actions feed the actor's step, and λ, which depends on the critic's weights, is stopped."""
+    with gym.make("Pendulum-v1") as env:
+        config = DDPGConfig(hidden=(8,), batch_size=16, policy_gradient=path)
+        cloned, plain = (trace_update(env, config.replace(bc_alpha=a), seed=0)["actor"] for a in (ALPHA, 0.0))
+    fed = [{edge["destination"] for edge in edges if edge["source"] == "a"} for edges in (cloned, plain)]
+    assert fed[0]
+    assert not fed[1]
+    trained = [edge for edge in cloned if edge["trained"]]
+    assert {edge["source"] for edge in trained} >= {"mu", "actor"}
+    assert not any(edge["source"].startswith(("critic", "target")) for edge in trained)
