@@ -22,7 +22,7 @@ from ddpg.gradients.bounding import with_pre_activation_penalty
 from ddpg.gradients.td import huber, mean_square, stop_gradient
 from ddpg.networks.batch_renorm import batch_renormalization
 from ddpg.networks.layers import layer_normalization, output_layer
-from ddpg.networks.value import ValueNetwork
+from ddpg.networks.value import Prediction, ValueNetwork
 from ddpg.policies.schedules import SCHEDULES, interpolate
 from ddpg.replay.minibatch import Batch
 from ddpg.replay.normalizers import ObservationNormalizer, RewardNormalizer
@@ -91,9 +91,12 @@ def test_n_critics(session, rng):
     r, terminated, *values = rng.normal(size=(5, 4, 1)).astype(np.float32)
     terminated = (terminated > 0).astype(np.float32)
     zeros = tf.zeros([4, 1])
-    update = SimpleNamespace(config=SimpleNamespace(discount=0.9))
+    critic = SimpleNamespace(td_target=lambda bootstrap, successor: bootstrap(successor.q))
+    update = SimpleNamespace(config=SimpleNamespace(discount=0.9), critic=critic)
     batch = Batch(zeros, zeros, tf.constant(r), zeros, tf.constant(terminated))
-    found = session.run(TD3Update._from_least(update, batch, [tf.constant(value) for value in values]))
+    found = session.run(
+        TD3Update._from_least(update, batch, [Prediction(*[tf.constant(value)] * 2) for value in values])
+    )
     np.testing.assert_allclose(found, r + 0.9 * (1 - terminated) * np.min(values, axis=0), rtol=1e-6)
 
 

@@ -74,7 +74,7 @@ def check_options(
             )
     if getattr(config, "n_critics", 1) > max(LAYERS, len(variables) // 4):  # each has weights and biases, and targets
         raise refuse("n_critics", f"is more than its {len(variables)} variables make")
-    if getattr(config, "critic", None) == "categorical":
+    if getattr(config, "critic", "scalar") != "scalar":
         numbers = sum(array.size for array in variables.values())
         if config.hidden[-1] * config.atoms > max(NUMBERS, numbers):  # type: ignore[attr-defined]  # DDPG's
             raise refuse("atoms", f"makes an output layer of more numbers than its variables are, {numbers} in all")

@@ -40,7 +40,7 @@ class CrossQUpdate(TD3Update):
         moving statistics are updated there, once.
         """
         with frozen_statistics():
-            return self._from_least(batch, [successor.q for _, successor in self._joint(batch)])
+            return self._from_least(batch, [successor for _, successor in self._joint(batch)])
 
     def critic_step(self, batch: Batch, y: tf.Tensor) -> Metrics:
         """Move every critic's half of the joint pass towards y."""

@@ -11,6 +11,7 @@ The parts are separate functions so that a learner can run them one by one in a 
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, NamedTuple
 
@@ -35,7 +36,7 @@ from ddpg.gradients.policy import apply_path
 from ddpg.gradients.td import GradientsAndVariables
 from ddpg.networks.actor import ActorNetwork
 from ddpg.networks.base import Network, optimizer_of
-from ddpg.networks.critic import CategoricalCritic, CriticNetwork
+from ddpg.networks.critic import CategoricalCritic, CriticNetwork, DistributionalCritic
 from ddpg.networks.layers import BLOCKS
 from ddpg.networks.value import Prediction
 from ddpg.replay.minibatch import Batch
@@ -62,7 +63,8 @@ def td_target(
     depend on the weights it differentiates for.
     """
     online = online or critic.td_path.bootstraps_online
-    return bootstrap(batch, gamma, next_value(critic, batch, next_actions(actor, batch, online), online))
+    successor = next_prediction(critic, batch, next_actions(actor, batch, online), online)
+    return critic.td_target(functools.partial(bootstrap, batch, gamma), successor)
 
 
 def next_actions(actor: ActorNetwork, batch: Batch, online: bool) -> tf.Tensor:
@@ -71,10 +73,11 @@ def next_actions(actor: ActorNetwork, batch: Batch, online: bool) -> tf.Tensor:
     return tf.clip_by_value(policy(batch.next_observations), actor.low, actor.high)
 
 
-def next_value(critic: CriticNetwork, batch: Batch, actions: tf.Tensor, online: bool) -> tf.Tensor:
-    """Return Q′(s′, a), or Q(s′, a) if ``online``, of ``actions`` ``[B, A]``, ``[B, 1]``."""
-    value = critic if online else critic.target
-    return value(batch.next_observations, actions)
+def next_prediction(critic: CriticNetwork, batch: Batch, actions: tf.Tensor, online: bool) -> Prediction:
+    """Return what the target critic, or the critic if ``online``, predicts for s′ and ``actions`` ``[B, A]``."""
+    if online:
+        return critic.prediction(batch.next_observations, actions, training=False)
+    return critic.target_prediction(batch.next_observations, actions)
 
 
 def critic_step(critic: CriticNetwork, batch: Batch, y: tf.Tensor, prioritised: str | None = None) -> Metrics:
@@ -191,9 +194,10 @@ def make_critic(config: DDPGConfig, spaces: Spaces, networks: Mapping[str, Calla
         "max_gradient_norm": config.max_gradient_norm,
         "output_init": config.output_init,
     }
-    if config.critic == "categorical":
+    if config.critic != "scalar":
         options |= {"atoms": config.atoms, "v_min": config.v_min, "v_max": config.v_max, "spread": config.target_spread}
-        return CategoricalCritic(*spaces, **options)
+        kind = CategoricalCritic if config.critic == "categorical" else DistributionalCritic
+        return kind(*spaces, **options)
     return CriticNetwork(*spaces, loss=config.critic_loss, **options)
 
 

@@ -20,6 +20,7 @@ from ddpg.algorithms import ddpg
 from ddpg.algorithms.base import TD_ERRORS, Metrics, Spaces, UpdateCounter, bootstrap
 from ddpg.algorithms.random_numbers import standard_normal
 from ddpg.networks.critic import CriticNetwork
+from ddpg.networks.value import Prediction
 from ddpg.replay.minibatch import Batch
 
 v1 = tf.compat.v1
@@ -82,8 +83,8 @@ class TD3Update(ddpg.DDPGUpdate):
         makes close actions have close values. σ and c are in half-ranges.
         """
         actions = self._smoothed(ddpg.next_actions(self.actor, batch, self.online), batch)
-        values = [ddpg.next_value(critic, batch, actions, self.online) for critic in self.critics]
-        return self._from_least(batch, values)
+        successors = [ddpg.next_prediction(critic, batch, actions, self.online) for critic in self.critics]
+        return self._from_least(batch, successors)
 
     def critic_step(self, batch: Batch, y: tf.Tensor) -> Metrics:
         """Move every critic towards the one y; the metrics are means over the critics."""
@@ -110,8 +111,10 @@ class TD3Update(ddpg.DDPGUpdate):
         """Move all targets in every d-th update, and count it."""
         return self._count.advance(self.config.policy_delay, super().update_targets)
 
-    def _from_least(self, batch: Batch, values: Sequence[tf.Tensor]) -> tf.Tensor:
-        return bootstrap(batch, self.config.discount, functools.reduce(tf.minimum, values))
+    def _from_least(self, batch: Batch, successors: Sequence[Prediction]) -> tf.Tensor:
+        return self.critic.td_target(
+            functools.partial(bootstrap, batch, self.config.discount), functools.reduce(_least, successors)
+        )
 
     def _smoothed(self, actions: tf.Tensor, batch: Batch) -> tf.Tensor:
         sigma, clip = self.config.target_policy_noise, self.config.target_noise_clip
@@ -121,6 +124,12 @@ class TD3Update(ddpg.DDPGUpdate):
         half_range = (self.actor.high - self.actor.low) / 2
         disturbed = actions + tf.clip_by_value(sigma * noise, -clip, clip) * half_range
         return tf.clip_by_value(disturbed, self.actor.low, self.actor.high)
+
+
+def _least(one: Prediction, other: Prediction) -> Prediction:
+    """Return for each sample the least value, and of distributions the one with the least mean."""
+    q = tf.minimum(one.q, other.q)
+    return Prediction(q, q if one.output is one.q else tf.where(one.q <= other.q, one.output, other.output))
 
 
 def mean_metrics(steps: Sequence[Metrics]) -> Metrics:

@@ -2,8 +2,8 @@
 
     L(θ) = −λ/B Σ Q(s, μ(s)) + 1/(BA) Σ ‖μ(s) − a‖²,    λ = α / (1/B Σ |Q(s, a)|)
 
-The policy path gets a critic whose value has both terms, so each path and bounding handles both alike. λ is a number: no
-gradient flows through it. All else is the update that the other options ask for.
+The policy path gets a critic whose value has both terms, so each path and bounding handles both alike. No gradient
+flows through λ. All else is the update that the other options ask for.
 """
 
 import functools

@@ -45,11 +45,13 @@ class CriticOptions(Options):
     """Options of the critics alone: kind, normalisation and weight decay; see :mod:`ddpg.networks.critic`."""
 
     critic: str = _critics(
-        "scalar", "categorical: Q as the mean of a distribution, learned by cross-entropy", ("scalar", "categorical")
+        "scalar",
+        "categorical: Q as the mean of a distribution, by cross-entropy; distributional: of the return's own (C51)",
+        ("scalar", "categorical", "distributional"),
     )
-    atoms: int = _critics(101, "categorical: number of values in the distribution's support", at_most=2**16)
-    v_min: float = _critics(-10.0, "categorical: smallest value of Q")
-    v_max: float = _critics(10.0, "categorical: largest value of Q")
+    atoms: int = _critics(101, "categorical, distributional: number of values in the support", at_most=2**16)
+    v_min: float = _critics(-10.0, "categorical, distributional: smallest value")
+    v_max: float = _critics(10.0, "categorical, distributional: largest value")
     target_spread: float = _critics(
         0.0, "categorical: standard deviation of the target, in distances between values (HL-Gauss: 0.75); 0: two-hot"
     )
@@ -323,18 +325,23 @@ class DDPGConfig(TD3Options, CriticOptions, AgentConfig):
             )
         if self.target == "none" and self.td_target == "residual_gradient":
             raise UsageError("target='none' stops y, and td_target='residual_gradient' does not; set one of the two")
-        if self.critic == "categorical" and (
+        if self.critic != "scalar" and (
             self.critic_loss != "mse" or self.td_target not in ("stop_gradient", "placeholder")
         ):
             raise UsageError(
-                f"critic='categorical' has a loss of its own, the cross-entropy with a stopped target, but got "
+                f"critic={self.critic!r} has a loss of its own, the cross-entropy with a stopped target, but got "
                 f"critic_loss={self.critic_loss!r} and td_target={self.td_target!r}; leave critic_loss at 'mse' and "
                 "td_target at 'stop_gradient' or 'placeholder'"
             )
-        if self.critic == "categorical" and self.prioritised is not None:
+        if self.critic == "distributional" and self.target_spread:
             raise UsageError(
-                f"prioritised={self.prioritised!r} weighs TD errors of a scalar critic; set critic='scalar', or "
-                "prioritised to none"
+                f"target_spread={self.target_spread} spreads a target that is a number, and that of "
+                "critic='distributional' is a distribution; leave it at 0, or set critic='categorical'"
+            )
+        if self.critic != "scalar" and self.prioritised is not None:
+            raise UsageError(
+                f"prioritised={self.prioritised!r} weighs TD errors, which critic={self.critic!r} has none of; "
+                "set critic='scalar', or prioritised to none"
             )
         self._check(0 <= self.bc_alpha < math.inf, "bc_alpha", "a finite number >= 0")
         for name in ("noise_scale", "noise_theta", "noise_final", "parameter_noise", "pre_activation_penalty"):

@@ -133,8 +133,8 @@ class SteppedLearner(UncompiledLearner):
         super().__init__(update, batch_size=batch_size, updates_per_call=1, fetch=fetch)
 
     def _build(self, update: Update, batch: Batch, batch_size: int) -> None:
-        self._y = v1.placeholder(tf.float32, [batch_size, 1], name="y")
         self._target = update.target(batch)
+        self._y = v1.placeholder(tf.float32, self._target.shape, name="y")
         self._steps = [step(batch, self._y) for step in update.steps]
         self._moved = update.update_targets()
 

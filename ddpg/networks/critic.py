@@ -1,5 +1,6 @@
 """Critics: an action-value function Q(s, a) that exposes ∇ₐQ, and one learned as a distribution by cross-entropy."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -89,6 +90,10 @@ class CriticNetwork(ValueNetwork):
         states, actions = tf.concat([states, next_states], axis=0), tf.concat([actions, next_actions], axis=0)
         first, second = tf.split(self._online([states, actions], training=True), 2)
         return self._predict(first), self._predict(second)
+
+    def td_target(self, bootstrap: Callable[[tf.Tensor], tf.Tensor], successor: Prediction) -> tf.Tensor:
+        """Return y, what the output is regressed to: ``bootstrap`` is next value ↦ r + γ(1 − terminated)·next value."""
+        return bootstrap(successor.q)
 
     # -- numeric --------------------------------------------------------------------------------------
 
@@ -194,3 +199,46 @@ class CategoricalCritic(CriticNetwork):
         """Return L of the network's logits ``[B, n]`` and y ``[B, 1]``."""
         losses = tf.nn.softmax_cross_entropy_with_logits(labels=self.distributions(targets), logits=logits)
         return tf.reduce_mean(losses)
+
+
+class DistributionalCritic(CategoricalCritic):
+    """The distribution of the return itself (C51: Bellemare et al. 2017, arXiv 1707.06887): p is over the values z.
+
+    y is a distribution too: every value zⱼ of p′(s′, a′) moves to r + γ(1 − terminated)·zⱼ and takes its probability
+    along, which the two values next to where it arrives share (Algorithm 1):
+
+        mᵢ = Σⱼ p′ⱼ(s′, a′)·max(0, 1 − |clip(r + γ(1 − terminated)·zⱼ, v_min, v_max) − zᵢ| / Δ)
+
+    The cross-entropy of m and p is descended.
+    """
+
+    def td_target(self, bootstrap: Callable[[tf.Tensor], tf.Tensor], successor: Prediction) -> tf.Tensor:
+        """Return m, ``[B, n]``."""
+        return self.project(bootstrap(tf.constant(self.values[None])), tf.nn.softmax(successor.output))
+
+    def project(self, arrivals: tf.Tensor, probabilities: tf.Tensor) -> tf.Tensor:
+        """Return the distribution over the values, ``[B, n]``, of ``probabilities`` ``[B, n]`` at ``arrivals``."""
+        count = len(self.values)
+        batch_size = arrivals.shape[0] or tf.shape(arrivals)[0]
+
+        def for_each_value(numbers: tf.Tensor) -> tf.Tensor:  # [B, n] -> [B·n, n]: row b·n + i is row b of numbers
+            return tf.reshape(tf.concat([numbers] * count, axis=1), [-1, count])
+
+        values = tf.tile(tf.constant(self.values[:, None]), [batch_size, 1])  # row b·n + i is zᵢ
+        clipped = tf.clip_by_value(for_each_value(arrivals), self.values[0], self.values[-1])
+        shares = tf.maximum(0.0, 1.0 - tf.abs(clipped - values) / (self.values[1] - self.values[0]))
+        return tf.reshape(tf.reduce_sum(for_each_value(probabilities) * shares, axis=1), [-1, count])
+
+    def distributions(self, targets: tf.Tensor) -> tf.Tensor:
+        """Return ``targets``, which are distributions."""
+        return targets
+
+    def _inputs(self, states, actions, targets) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        states, actions = self._state_actions(states, actions)
+        distributions = validate_numeric(targets, "targets", np.float32)
+        if distributions.shape != (len(states), len(self.values)):
+            raise UsageError(
+                f"targets have shape {distributions.shape}; expected a distribution over {len(self.values)} values for "
+                f"each of {len(states)} states"
+            )
+        return states, actions, distributions

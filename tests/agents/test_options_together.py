@@ -36,6 +36,7 @@ OPTIONS = [
     ("target", "online", {}),
     ("target", "none", {"critic_norm": "renorm"}),
     ("critic", "categorical", {}),
+    ("critic", "distributional", {}),
     ("critic_loss", "huber", {}),
     ("clip_delta", 0.01, {"td_target": "output_delta"}),
 ]

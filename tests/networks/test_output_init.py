@@ -7,12 +7,18 @@ from refusals import refuses
 
 from ddpg import ActorNetwork, CriticNetwork, DDPGConfig, DQNConfig, QNetwork, UsageError, mlp
 from ddpg.algorithms.registry import update_of
-from ddpg.networks.critic import CategoricalCritic
+from ddpg.networks.critic import CategoricalCritic, DistributionalCritic
 
 BOX = gym.spaces.Box(-9.0, 9.0, (3,), np.float32)
 UNIT = gym.spaces.Box(-1.0, 1.0, (2,), np.float32)
 F = 400  # inputs of the output layer: 1/√f = 0.05
-NETWORKS = ((ActorNetwork, UNIT), (CriticNetwork, UNIT), (CategoricalCritic, UNIT), (QNetwork, gym.spaces.Discrete(5)))
+NETWORKS = (
+    (ActorNetwork, UNIT),
+    (CriticNetwork, UNIT),
+    (CategoricalCritic, UNIT),
+    (DistributionalCritic, UNIT),
+    (QNetwork, gym.spaces.Discrete(5)),
+)
 
 
 @pytest.mark.parametrize(("kind", "space"), NETWORKS)
