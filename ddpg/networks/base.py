@@ -117,7 +117,7 @@ OPTIMIZERS: dict[str, Callable] = {
 }
 
 
-class AdamW(train.AdamOptimizer):
+class AdamW(tf.compat.v1.train.AdamOptimizer):
     """Adam with decoupled weight decay (Loshchilov & Hutter 2019, Algorithm 2): θ ← θ − α·(m̂ / (√v̂ + ε) + λθ).
 
     Weights of layers decay, biases and gains of norms do not: these are the variables of rank 1.
