@@ -86,7 +86,7 @@ def environment(preset: str) -> gym.Env:
     return stand_ins.get(preset, functools.partial(make_env, preset))()
 
 
-def trained(case: Case):
+def trained(case: Case, **options):
     """Return an agent after a short run with small networks, whose statistics have moved."""
     env = environment(case.preset)
     kind = agent_for(env.action_space)
@@ -105,7 +105,7 @@ def trained(case: Case):
         if getattr(config, "target", None) == "none" and schema is DDPGConfig:  # which needs it of the critics
             changes["critic_norm"] = config.norm
     small = {"batch_size": 16, "learning_starts": 64, "buffer_size": 1000, "updates_per_step": 0.5, "jit": False}
-    config = config.replace(**{**small, **changes, "hidden": (8,) * min(2, len(config.hidden))})
+    config = config.replace(**{**small, **changes, **options, "hidden": (8,) * min(2, len(config.hidden))})
     agent = kind(env, config, seed=0)
     agent.learn(total_timesteps=STEPS)
     return agent
@@ -126,9 +126,9 @@ def flat(actions) -> np.ndarray:
     return np.asarray(actions).reshape(len(actions), -1)
 
 
-def check(case: Case, folder) -> None:
+def check(case: Case, folder, **options) -> None:
     """Train, save, load, export; every step acts as the one before."""
-    agent = trained(case)
+    agent = trained(case, **options)
     states = observations(agent.observation_space)
     expected = flat(agent.predict(states)[0])
     assert np.isfinite(expected).all()
@@ -152,6 +152,13 @@ def check(case: Case, folder) -> None:
 @pytest.mark.parametrize("case", pairwise(AXES), ids=lambda case: "-".join(map(str, case)))
 def test_short_runs_that_hold_every_value(case, tmp_path):
     check(case, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "options", [{"weight_decay": 0.1}, {"bc_alpha": 2.5}, {"critic": "distributional", "atoms": 5}], ids=str
+)
+def test_options_of_learning_alone(options, tmp_path):
+    check(Case("Pendulum-v1", AS_IT_IS, AS_IT_IS, AS_IT_IS, False, "numpy"), tmp_path, **options)
 
 
 @pytest.mark.slow
