@@ -9,7 +9,7 @@ from gymnasium import spaces as gym_spaces
 
 from ddpg.errors import UsageError
 from ddpg.interaction import spaces
-from ddpg.interaction.validation import validate_numeric
+from ddpg.interaction.validation import unmasked, validate_numeric
 from ddpg.networks.base import hooked, v1
 from ddpg.networks.layers import output_layer
 from ddpg.networks.value import Prediction, ValueNetwork
@@ -235,7 +235,7 @@ class DistributionalCritic(CategoricalCritic):
 
     def _inputs(self, states, actions, targets) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         states, actions = self._state_actions(states, actions)
-        distributions = validate_numeric(targets, "targets", np.float32)
+        distributions = unmasked(targets, "targets", np.float32)
         if distributions.shape != (len(states), len(self.values)):
             raise UsageError(
                 f"targets have shape {distributions.shape}; expected a distribution over {len(self.values)} values for "
