@@ -98,7 +98,7 @@ class Train(JSONOption, ProgressOption, WithTracker, EnvironmentCommand):
         buffer, too_much = buffer_that_fits(values.get("buffer_size", kind.buffer_size), *spaces)
         values = {**values, "buffer_size": buffer}
         hints = hints_for(kind, name)
-        values = values | (from_toml(kind, read_toml(file), kind.__name__, hints) if file else {})
+        values = values | (from_toml(kind, read_toml(file), kind.__name__, hints) if file is not None else {})
         options = flags_of(kind, values)
         flags = cls.flags({"total_timesteps": preset.total_timesteps}) | options
         whose = f"those of the recipe {recipe}" if recipe is not None else _origin_of_defaults(name, preset)

@@ -29,7 +29,7 @@ VALUES = {
     "true": "true",
 }
 # Taken by right: a path may have almost any name, and leave to import a module that nothing asks for does nothing.
-TAKEN = {"allow_import": {*VALUES}, "v_min": {"minus one"}}
+TAKEN = {"allow_import": {*VALUES}, "v_min": {"minus one"}, "v_max": {"minus one"}}
 PATHS = {*VALUES} - {"5001 digits", "5001 digits below zero", "100 kB", "empty", "null character"}
 STUDY = 'environments = ["Pendulum-v1"]\ntotal_timesteps = 100\nevaluation_interval = 50\n'
 
