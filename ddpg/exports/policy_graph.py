@@ -83,6 +83,8 @@ def policy_function(acting: ActingPolicy) -> tf.types.experimental.PolymorphicFu
             _inline_taken_branch(acting.network.graph.as_graph_def()),
             [tensor.op.name for tensor in outputs.values()],
         )
+    for node in frozen.node:  # gradients of our own, which look up the agent's graph; a policy needs none
+        node.attr.pop("_gradient_op_type", None)
     names = list(outputs)
 
     def imported(observations: tf.Tensor) -> list[tf.Tensor]:
