@@ -127,7 +127,7 @@ def test_too_large_a_memory_is_one_line_with_what_fits(monkeypatch):
         raise MemoryError("Unable to allocate 188. GiB")
 
     monkeypatch.setattr(memory_limit, "memory_limit", lambda: 2 * GB)
-    monkeypatch.setattr("ddpg.agents.base.Memory", refuse)
+    monkeypatch.setattr("ddpg.agents.base.ReplayMemory", refuse)
     fits = resource_limits.fitting_buffer(Screen((210, 160, 3)).observation_space, gym.spaces.Discrete(3))
     with pytest.raises(UsageError, match=f"--buffer-size {fits}"):
         DQN(Screen((210, 160, 3)), DQNConfig(network="conv"), seed=0)
