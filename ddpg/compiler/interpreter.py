@@ -54,7 +54,7 @@ FUNCTIONS: dict[str, Callable[..., np.ndarray]] = {
     "greater_equal": np.greater_equal,
     "less": np.less,
     "less_equal": np.less_equal,
-    "select": lambda mask, one, other: np.where(mask != 0, one, other),
+    "select": lambda mask, one, other: np.asarray(np.where(mask != 0, one, other)),
     "relu_gradient": lambda g, x: np.where(x > 0, g, 0),
     "tanh_gradient": lambda y, g: g * (_ONE - y * y),
     "elu_gradient": _elu_gradient,

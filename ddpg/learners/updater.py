@@ -162,11 +162,12 @@ class Updater:
         update, path = self._update, self._update.path_to_check
         if path is None:
             return
+        actor: Any = update.policy
         critic: Any = update.value
         with critic.graph.as_default(), v1.name_scope("sign_check/"):
             inputs = placeholders(update, (self._config.batch_size,))
             try:
-                cosine = sign_check.climb_cosine(path, update.policy, critic, as_float(inputs))
+                cosine = sign_check.climb_cosine(path, actor, critic, as_float(inputs))
             except Exception:
                 return
         # Passes in training mode move the statistics of batch norms: they are put back.
