@@ -143,7 +143,7 @@ def _ends(cells: Sequence[Cell]) -> list[str]:
     """Return of the finished seeds of a rung the last return, the mean of the last five and the largest."""
     finished = [cell for cell in cells if cell.finished]
     ends = ([value(cell) for cell in finished] for value in (lambda cell: cell.final, lambda cell: cell.late, _largest))
-    return [study_report.interval(*study_report.over_seeds(values)) for values in ends]
+    return [study_report.interval(*study_report.iqm_over_seeds(values)) for values in ends]
 
 
 def _largest(cell: Cell) -> float:

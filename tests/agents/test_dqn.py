@@ -10,6 +10,7 @@ import tensorflow as tf
 from conftest import ELSEWHERE, SHARED_CHANGES, assert_golden, relative_difference, without_the_change
 from driven import learner_of
 from environments import Counting, Pixels
+from refusals import refuses
 
 from ddpg import DDPG, DQN, CriticNetwork, DQNConfig, QNetwork, UsageError, conv, evaluate, mlp
 from ddpg.agents.registry import load_agent
@@ -155,7 +156,7 @@ def test_clipped_delta_is_twice_huber(kind, jit, box, session, initialize, rng):
 def test_clip_delta_needs_output_delta(box, graph):
     with pytest.raises(UsageError, match=r"clip_delta=1\.0 needs td_target='output_delta'"):
         QNetwork(box, gym.spaces.Discrete(3), clip_delta=1.0)
-    with pytest.raises(UsageError, match=r"clip_delta=0\.0 must be > 0"):
+    with refuses(UsageError, "clip_delta 0.0"):
         QNetwork(box, gym.spaces.Discrete(3), td_target="output_delta", clip_delta=0.0)
 
 
@@ -166,7 +167,7 @@ def test_clip_delta_needs_output_delta(box, graph):
 def test_actions_are_whole_numbers_of_the_space(actions, box, session, initialize):
     network = QNetwork(box, gym.spaces.Discrete(3), network=mlp((8,)))
     initialize()
-    with pytest.raises(UsageError, match="expected 2 whole numbers from 0 to 2"):
+    with refuses(UsageError, "actions expected"):
         network.train(np.ones((2, 4)), actions, np.ones((2, 1)))
     network.train(np.ones((2, 4)), [0.0, 2.0], np.ones((2, 1)))
 

@@ -158,7 +158,7 @@ def test_a_renormalised_actor_acts_in_numpy():
         (lambda: DDPGConfig(target="none"), "set critic_norm='renorm' or"),
         (lambda: DDPGConfig(target="none", norm="renorm", critic_norm="layer"), "set critic_norm='renorm' or"),
         (lambda: CONFIG.replace(td_target="residual_gradient"), "target='none' stops y"),
-        (lambda: DQNConfig(target="none"), "DQN has no such"),
+        (lambda: DQNConfig(target="none"), "which DQN cannot"),
     ],
 )
 def test_what_is_refused(make, message):
