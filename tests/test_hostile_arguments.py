@@ -30,6 +30,7 @@ EXEMPT_METHODS = {
     *("arrays", "close_extras", "stop", "to_env", "close", "apply_gradients", "bound_action_gradient"),
     *("compute_gradients", "policy_gradients", "placeholders", "target", "target_sync"),
     *("target_update", "action_gradient", "joint", "prediction", "target_prediction"),
+    "td_target",
     *("td_gradients", "taken"),
 }
 EXEMPT = {
