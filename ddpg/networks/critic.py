@@ -207,7 +207,7 @@ class DistributionalCritic(CategoricalCritic):
     y is a distribution too: every value zⱼ of p′(s′, a′) moves to r + γ(1 − terminated)·zⱼ and takes its probability
     along, which the two values next to where it arrives share (Algorithm 1):
 
-        mᵢ = Σⱼ p′ⱼ(s′, a′)·max(0, 1 − |clip(r + γ(1 − terminated)·zⱼ, v_min, v_max) − zᵢ| / Δ)
+        mᵢ = Σⱼ p′ⱼ(s′, a′)·max(0, 1 − abs(clip(r + γ(1 − terminated)·zⱼ, v_min, v_max) − zᵢ) / Δ)
 
     The cross-entropy of m and p is descended.
     """
