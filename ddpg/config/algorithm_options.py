@@ -344,6 +344,7 @@ class DDPGConfig(TD3Options, CriticOptions, AgentConfig):
                 "set critic='scalar', or prioritised to none"
             )
         self._check(0 <= self.bc_alpha < math.inf, "bc_alpha", "a finite number >= 0")
+        self._check(self.action_layer >= 0, "action_layer", "at least 0")
         for name in ("noise_scale", "noise_theta", "noise_final", "parameter_noise", "pre_activation_penalty"):
             self._check(0 <= getattr(self, name) < math.inf, name, "a finite number >= 0")
         if self.noise_schedule == "linear" and self.noise_scale == 0:

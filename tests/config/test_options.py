@@ -139,3 +139,8 @@ def test_a_residual_gradient_needs_a_target_that_is_not_stopped():
     with pytest.raises(UsageError) as caught:
         DDPGConfig(target="none", critic_norm="renorm", td_target="residual_gradient")
     assert all(word in str(caught.value) for word in ("target='none'", "td_target='residual_gradient'"))
+
+
+def test_an_action_layer_below_the_first_is_refused():
+    with refuses(UsageError, "action_layer -1"):
+        DDPGConfig(action_layer=-1)
