@@ -186,6 +186,8 @@ def _hint(word: str, names: Sequence[str], prog: str) -> str:
             return f"; it is {_flag_name(here)} here"
         if candidate in ADVICE:
             return f": {ADVICE[candidate].format(verb=prog.rpartition(' ')[2])}"
+    if name in names:  # a positional argument
+        return f": give its value without a flag, {prog} {name.upper()}"
     flags = {flag.strip("-"): flag for flag in map(_flag_name, names)}
     close = did_you_mean(word.strip("-"), flags, cutoff=0.7)
     return close.replace("did you mean '", "did you mean '--")

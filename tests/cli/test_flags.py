@@ -375,3 +375,10 @@ def test_as_a_module(encoding):
     )
     assert done.returncode == 2
     assert done.stderr == "ddpg: error: Missing value for argument '--seed'. Expected 1 values.\n"
+
+
+def test_a_positional_argument_given_as_a_flag_is_said_to_need_none(capsys):
+    assert main(["runs", "--root", "elsewhere"]) == 2
+    message = capsys.readouterr().err
+    assert "--root" in message
+    assert "without a flag, ddpg runs ROOT" in message
