@@ -18,6 +18,19 @@ if TYPE_CHECKING:
     from ddpg.studies.study_report import Report
 
 
+def _jobs() -> Any:
+    return option(None, "runs at a time; none: one per core", at_least=1, at_most=10_000)
+
+
+def _engine() -> Any:
+    text = "where runs are trained; process: processes of this machine; ray: a Ray cluster"
+    return option("process", text, metavar="{process,ray}")
+
+
+def _ray_address() -> Any:
+    return option(None, "address of a Ray cluster; none: start one on this machine", metavar="ADDRESS")
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Study(JSONOption, ProgressOption):
     """Train all runs of a study: environments, configurations, seeds."""
@@ -32,15 +45,9 @@ class Study(JSONOption, ProgressOption):
     root: str | None = option(
         None, "the study's folder; none: studies/ and the name of its file", metavar="DIR", is_path=True
     )
-    jobs: int | None = option(None, "runs at a time; none: one per core", at_least=1, at_most=10_000)
-    engine: str = option(
-        "process",
-        "where runs are trained; process: processes of this machine; ray: a Ray cluster",
-        metavar="{process,ray}",
-    )
-    ray_address: str | None = option(
-        None, "address of a Ray cluster; none: start one on this machine", metavar="ADDRESS"
-    )
+    jobs: int | None = _jobs()
+    engine: str = _engine()
+    ray_address: str | None = _ray_address()
     retry: bool = option(False, "retry cells that failed, too")
     report: bool = option(False, "only write the report of what there is so far, also while it runs")
     allow_import: tuple[str, ...] = option((), "allow an environment, module:Id, to import MODULE", metavar="MODULE")
@@ -138,15 +145,9 @@ class Tune(JSONOption, ProgressOption, EnvironmentCommand):
         is_path=True,
         aliases=("--storage",),
     )
-    jobs: int | None = option(None, "runs at a time; none: one per core", at_least=1, at_most=10_000)
-    engine: str = option(
-        "process",
-        "where runs are trained; process: processes of this machine; ray: a Ray cluster",
-        metavar="{process,ray}",
-    )
-    ray_address: str | None = option(
-        None, "address of a Ray cluster; none: start one on this machine", metavar="ADDRESS"
-    )
+    jobs: int | None = _jobs()
+    engine: str = _engine()
+    ray_address: str | None = _ray_address()
 
     def __post_init__(self):
         super().__post_init__()
