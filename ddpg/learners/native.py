@@ -85,7 +85,7 @@ class NativeLearner:
         means, errors = self._kernel.run(updates, list(batch), which)
         self._made += updates
         self._ahead = True
-        named = dict(zip(self._metrics, map(float, means), strict=True))
+        named = dict(zip(self._metrics, means.tolist(), strict=True))
         fetched = [value.copy() for value in self._fetched]
         return LearnerResult(named, fetched, errors[0][..., 0] if errors else None, self._finite())
 

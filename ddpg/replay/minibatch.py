@@ -35,12 +35,11 @@ class Batch:
     noise: Any = None
 
     def __iter__(self) -> Iterator[Any]:
-        return iter(self.named().values())
+        return iter([value for value in vars(self).values() if value is not None])
 
     def named(self) -> dict[str, Any]:
         """Return the fields that are there by name, in this order."""
-        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        return {name: value for name, value in fields.items() if value is not None}
+        return {name: value for name, value in vars(self).items() if value is not None}
 
     def map(self, function: Callable[[Any], Any]) -> "Batch":
         """Return a batch of what ``function`` makes of each field."""
