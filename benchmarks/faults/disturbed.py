@@ -9,9 +9,14 @@ Underflow is an absolute error: fl(x∘y) = (x∘y)(1 + δ) + η with |δ| ≤ 2
 where subnormal results are flushed to 0 (N. J. Higham, Accuracy and Stability of Numerical Algorithms, 2002, section
 2.1). A compiler that flushes and a session that does not are η apart, which a kink (ReLU, SELU) turns into another
 gradient. So what is not exactly 0 also gets a random η; both errors are allowed four times their bound.
+
+Overflow depends on the order of a sum. Of products beyond ±3.4e38 of both signs, a running sum with fused
+multiply-adds keeps the sign of the first (an infinity plus a finite product, however large, is that infinity), and two
+partial sums, as the lanes of a vector keep them, meet as ∞ − ∞ = NaN. So every sum, of a product of matrices too, is
+computed as two partial sums of a random half of its terms each, drawn anew in every run.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -139,36 +144,89 @@ def _with_noise(graph: tf.Graph, seed: int) -> tf.compat.v1.GraphDef:
             (output,) = operation.outputs
             if output.dtype == tf.float32 and output.shape.is_fully_defined() and output.consumers():
                 disturbed[operation.name] = f"{operation.name}/disturbed"
-                made.append((operation.name, output.shape.as_list()))
+                made.append(operation)
     for node in given.node:
         if node.name.startswith(f"{SCOPE}/"):
             for index, name in enumerate(node.input):
                 if name in disturbed:
                     node.input[index] = disturbed[name]
+    inputs = {node.name: node.input for node in given.node}
+    sources: dict[
+        str, str
+    ] = {}  # of each placeholder of the noise's graph, the tensor of the update's that it stands for
+
+    def stand_in(source: str, shape: tf.TensorShape) -> tf.Tensor:
+        name = f"{SCOPE}/given_{len(sources)}"
+        sources[name] = source
+        return v1.placeholder(tf.float32, shape, name=name)
+
     with tf.Graph().as_default() as noise:
+        v1.set_random_seed(seed % 2**31)
         one, width = tf.constant(1.0, name=f"{SCOPE}/one"), tf.constant(COMPUTED, name=f"{SCOPE}/width")
         least, most = tf.constant(1 - COMPUTED, name=f"{SCOPE}/least"), tf.constant(1 + COMPUTED, name=f"{SCOPE}/most")
-        for index, (name, shape) in enumerate(made):
-            size = tf.constant([1, int(np.prod(shape))], tf.int32)
+        for index, operation in enumerate(made):
+            name, shape = operation.name, operation.outputs[0].shape
+            size = tf.constant([1, shape.num_elements()], tf.int32)
             drawn = tf.raw_ops.ParameterizedTruncatedNormal(
                 shape=size, means=one, stdevs=width, minvals=least, maxvals=most, seed=seed % 2**31, seed2=index + 1
             )
             factor = tf.reshape(drawn, shape)
-            placeholder = v1.placeholder(tf.float32, shape, name=f"{name}/given")
-            underflow = (factor - one) * (UNDERFLOW / COMPUTED) * tf.square(tf.sign(placeholder))
-            tf.add(placeholder * factor, underflow, name=f"{name}/disturbed")
+            summed = _in_two_halves(operation)
+            if summed is None:
+                exact = stand_in(name, shape)
+            else:
+                exact = summed(
+                    *(
+                        stand_in(source, tensor.shape)
+                        for source, tensor in zip(inputs[name], operation.inputs, strict=True)
+                        if tensor.dtype == tf.float32
+                    )
+                )
+            underflow = (factor - one) * (UNDERFLOW / COMPUTED) * tf.square(tf.sign(exact))
+            tf.add(exact * factor, underflow, name=f"{name}/disturbed")
         added = noise.as_graph_def()
-    place = {f"{name}/given": name for name, _ in made}
     for node in added.node:
         if node.op == "Placeholder":
             continue
         copy = given.node.add()
         copy.CopyFrom(node)
-        copy.input[:] = [place.get(name, name) for name in node.input]
         if not node.name.startswith(f"{SCOPE}/"):
             copy.name = f"{SCOPE}_noise/{node.name}"
         copy.input[:] = [
-            name if name in place.values() or name.startswith(f"{SCOPE}/") else f"{SCOPE}_noise/{name}"
-            for name in copy.input
+            sources.get(name) or (name if name.startswith(f"{SCOPE}/") else f"{SCOPE}_noise/{name}")
+            for name in node.input
         ]
     return given
+
+
+def _in_two_halves(operation: tf.Operation) -> Callable[..., tf.Tensor] | None:
+    """Return a function of a sum's inputs that adds sums of two random halves; ``None`` for other operations."""
+    kind = operation.type
+    if kind == "MatMul":
+        left, right = operation.get_attr("transpose_a"), operation.get_attr("transpose_b")
+        axes = 0 if left else 1, 1 if right else 0
+        return _halved(axes, lambda a, b: tf.matmul(a, b, left, right))
+    shape = operation.inputs[0].shape if kind in ("Sum", "BiasAddGrad") else ()
+    if kind == "BiasAddGrad":
+        reduced, keep = list(range(len(shape) - 1)), False
+    elif kind == "Sum":
+        reduced, keep = np.ravel(tf.get_static_value(operation.inputs[1])) % len(shape), operation.get_attr("keep_dims")
+    else:
+        return None
+    longest = max(reduced, key=lambda axis: shape[axis], default=None)
+    return None if longest is None else _halved((longest,), lambda x: tf.reduce_sum(x, reduced, keep))
+
+
+def _halved(axes: Sequence[int], summed: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
+    """Return ``summed`` of half the entries along ``axes`` of its arguments, plus ``summed`` of the other half."""
+
+    def function(*arguments: tf.Tensor) -> tf.Tensor:
+        length = arguments[0].shape[axes[0]]
+        order = tf.random.shuffle(tf.range(length))
+        parts = [
+            summed(*(tf.gather(argument, part, axis=axis) for argument, axis in zip(arguments, axes, strict=True)))
+            for part in (order[: length // 2], order[length // 2 :])
+        ]
+        return parts[0] + parts[1]
+
+    return function

@@ -4,19 +4,65 @@ import dataclasses
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from benchmarks.faults import compilers
-from benchmarks.faults.compiler_cases import VALUES, Case, minibatches, sample, simpler
+from benchmarks.faults.compiler_cases import OPTIONS, VALUES, Case, minibatches, sample, simpler
+from benchmarks.faults.disturbed import _halved, _in_two_halves
+from ddpg import DDPGConfig
 from ddpg.compiler import llvm_builder
 
 # Small networks that bring many of the compiler's parts together.
 SAMPLE = [
     (Case({"hidden": [3], "max_gradient_norm": 1.0, "norm": "layer"}, actions=2), ("plain", "mixed magnitudes")),
     (Case({"hidden": [1], "optimizer": "rmsprop", "bounding": "inverting", "policy_delay": 2}, 7, 1), VALUES),
+    # Infinite products of both signs: NaN or the first one's infinity, by the order of the sum.
+    (
+        Case({"hidden": [1], "activation": "leaky_relu", "optimizer": "sgd", "gamma": 0.0}, 7, 1, 1, 1, seed=1),
+        ("huge",),
+    ),
 ]
+# Options that are no part of what an update computes from a minibatch, or are sampled under another name.
+ELSEWHERE = {
+    *("hidden", "batch_size", "updates_per_call", "jit", "compiler", "buffer_size", "learning_starts"),
+    *("updates_per_step", "overlap", "exploration_steps", "rescale_rewards", "priority_exponent", "hindsight"),
+    *("priority_correction", "priority_correction_steps", "normalize_observations", "normalize_rewards"),
+    *("on_bad_transition", "step_timeout", "noise", "noise_scale", "noise_schedule", "noise_final", "noise_theta"),
+    *("noise_dt", "parameter_noise", "exploration_initial", "exploration_final", "learning_rate_schedule"),
+    *("actor_learning_rate_schedule", "critic_learning_rate_schedule"),
+}
 
 
-@pytest.mark.parametrize(("case", "kinds"), SAMPLE, ids=["adam", "rmsprop"])
+def test_every_option_of_an_update_is_sampled():
+    assert {field.name for field in dataclasses.fields(DDPGConfig)} - ELSEWHERE == set(OPTIONS)
+
+
+def test_a_disturbed_sum_has_two_parts_of_random_halves():
+    """1e30·1e30 and 1e30·(−1e30): whichever half each is in, ∞ − ∞; and ordinary sums are sums."""
+    large = tf.constant([[1e30, 1e30]]), tf.constant([[1e30], [-1e30]])
+    assert np.isnan(_halved((1, 0), tf.matmul)(*large).numpy())
+    with tf.Graph().as_default() as graph:
+        x, y = (tf.compat.v1.placeholder(tf.float32, (3, 4)) for _ in range(2))
+        sums = [
+            tf.matmul(x, y, transpose_a=True),
+            tf.matmul(x, y, transpose_b=True),
+            *(tf.reduce_sum(x, axes) for axes in (0, 1, -1, [0, 1])),
+            tf.reduce_sum(x, 1, keepdims=True),
+            tf.raw_ops.BiasAddGrad(out_backprop=x),
+        ]
+        halved = []
+        for total in sums:
+            function = _in_two_halves(total.op)
+            assert function is not None
+            halved.append(function(*(tensor for tensor in total.op.inputs if tensor.dtype == tf.float32)))
+        assert _in_two_halves(tf.square(x).op) is None
+    one, other = np.arange(12, dtype=np.float32).reshape(3, 4), np.ones((3, 4), np.float32)
+    with tf.compat.v1.Session(graph=graph) as session:
+        for wanted, found in zip(*session.run((sums, halved), {x: one, y: other}), strict=True):
+            np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize(("case", "kinds"), SAMPLE, ids=["adam", "rmsprop", "overflow"])
 def test_a_sample_agrees(case, kinds):
     rivals = compilers.Rivals(case)
     try:
