@@ -450,6 +450,21 @@ def test_a_device_is_named():
         pass
 
 
+def test_a_file_that_becomes_a_pipe_while_it_is_opened_is_refused(tmp_path, monkeypatch):
+    path, lstat = tmp_path / "file", os.lstat
+    path.write_bytes(b"{}")
+
+    def replaced_afterwards(name):
+        found = lstat(name)
+        path.unlink()
+        os.mkfifo(path)
+        return found
+
+    monkeypatch.setattr(safe_json.os, "lstat", replaced_afterwards)
+    with refuses(UsageError, "file pipe"), safe_json.open_regular_file(path):
+        pass
+
+
 @pytest.mark.parametrize("name", ["variables.safetensors", "manifest.json"])
 def test_a_file_larger_than_it_may_be_is_not_read(path, name):
     with (path / name).open("r+b") as file:

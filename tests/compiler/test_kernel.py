@@ -339,6 +339,7 @@ def bias_gradient(upstream):
         (lambda x: tf.reduce_sum(tf.math.squared_difference(cube_of(x), [1.0, 2.0, 3.0])), "repeated"),
         (lambda x: tf.reduce_sum(tf.nn.bias_add(cube_of(x), [1.0, 2.0, 3.0])), "repeated"),
         (lambda x: tf.reduce_sum(bias_gradient(cube_of(x))), "BiasAddGrad 3"),
+        (lambda x: tf.reduce_sum(tf.reduce_sum(cube_of(x), 1)), "Sum 3 [1]"),
         (lambda x: tf.reduce_sum(v1.where(np.array([True, False] * 2), x, -x)), "rows vector"),
         (lambda x: tf.reduce_sum(x + tf.random.truncated_normal([4, 6])), "TruncatedNormal"),
         (lambda x: tf.reduce_sum(x) * tf.cond(tf.constant(1.0) > 0, lambda: 2.0, lambda: 3.0), "StatelessIf"),

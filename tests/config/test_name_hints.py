@@ -81,6 +81,12 @@ def test_keywords_of_the_evaluation(name):
     assert name_hints.EVAL_CALLBACK[name] in str(told.value)
 
 
+def test_a_misspelt_keyword_of_the_evaluation_names_the_right_one():
+    for name in ("n_eval_episodes", "eval_freq", "best_model_save_path", "deterministic", "seed"):
+        with refuses(UsageError, f"'{name}'"):
+            EvalCallback(Counting(3), **{f"{name}s": None})
+
+
 @pytest.mark.parametrize("name", name_hints.CHECKPOINT_CALLBACK)
 def test_keywords_of_checkpoints(tmp_path, name):
     with pytest.raises(UsageError) as told:

@@ -41,6 +41,8 @@ def test_a_table_over_the_seeds_that_are_finished(tmp_path, monkeypatch):
     assert 0 <= float(row["final_low"]) < 1.5 < float(row["final_high"]) <= 30
     assert "| Pendulum-v1 | plain | 100 | 4 of 6 | 1.5 (" in report.text.read_text()
     assert report.figure.stat().st_size > 1000
+    written = [path.name for path in (report.results, report.table, report.text, report.figure)]
+    assert written == ["results.csv", "table.csv", "table.md", "curves.png"]
 
 
 def test_everything_in_long_form(tmp_path, monkeypatch):

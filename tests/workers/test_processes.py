@@ -14,7 +14,7 @@ from refusals import refuses
 
 from ddpg import DDPG, DDPGConfig, UsageError
 from ddpg.workers.processes import SharedWeights
-from ddpg.workers.remote_loop import learning_from_workers
+from ddpg.workers.remote_loop import current_weights, learning_from_workers
 
 TINY = DDPGConfig(
     hidden=(4,), batch_size=4, optimizer="sgd", jit=False, buffer_size=5000, learning_starts=50, updates_per_step=0.1
@@ -67,6 +67,14 @@ def test_a_worker_that_hangs_is_replaced_while_the_other_goes_on(tmp_path):
             assert agent.counts["worker_hangs"] == loop.pool.counts.hangs <= loop.pool.counts.deaths
             assert loop.learned_steps == agent.replay.added == agent.num_timesteps
         assert gone(pids)
+
+
+def test_a_worker_acts_with_the_weights_that_were_published_last():
+    with DDPG(Counting(), TINY, seed=0) as agent, learning_from_workers(agent, Alone, "process", 1, length=5) as loop:
+        agent.learn(20)
+        version = loop.pool.publish(current_weights(agent))
+        rollouts = [loop.pool.collect(60.0) for _ in range(4)]  # up to two were asked for before
+        assert rollouts[-1].version == version == loop.pool.version > 0
 
 
 @pytest.mark.parametrize(("env", "message"), [(Broken, "licence"), (Invalid, "Invalid step 2")])
