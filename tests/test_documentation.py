@@ -8,6 +8,7 @@ import itertools
 import re
 import shlex
 import shutil
+import sys
 import urllib.parse
 from pathlib import Path
 from typing import NamedTuple
@@ -159,17 +160,17 @@ def test_code_runs(name, trained, briefly, tmp_path, monkeypatch, capsys):
         where = f"{name}:{block.line}"
         if block.not_run:
             continue
+        file = re.match(r"# (\w+\.(?:toml|py))\n", block.text)
+        if file:  # later blocks of the page name it
+            Path(file[1]).write_text(block.text, encoding="utf-8")
+            sys.modules.pop(Path(file[1]).stem, None)
         if block.language == "python":
             # As if it stood at its line of the page, so that a traceback points there.
             exec(compile("\n" * block.line + block.text, str(block.page), "exec"), namespace)
         elif block.language == "sh":
             run_shell(block, where)
-        elif block.language == "toml":
-            file = re.match(r"# (\w+\.toml)\n", block.text)
-            if file:
-                Path(file[1]).write_text(block.text, encoding="utf-8")
         else:
-            assert block.language == "text" or block.language.startswith("{"), f"{where}: {block.language!r}"
+            assert block.language in ("text", "toml") or block.language.startswith("{"), f"{where}: {block.language!r}"
 
 
 def test_what_is_not_run_is_listed():

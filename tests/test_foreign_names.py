@@ -148,6 +148,23 @@ MISTAKES = [
     ("train FetchReach-v9", "gymnasium_robotics:FetchReach-v9"),
     ("train PongNoFrameskip-v4", "ale_py:ALE/Pong-v5"),
     ("train nowhere_robotics:Arm-v0", "nowhere_robotics"),
+    # Code of one's own
+    (BOX + "--policy-gradient mymodule:path", "--allow-import mymodule"),
+    (BOX + "--td-target mymodule:path --allow-import mymodule.py", "--allow-import mymodule"),
+    (BOX + "--td-target mymodule.path --allow-import mymodule", "mymodule:path"),
+    (BOX + "--policy-gradient ./mymodule.py:path --allow-import mymodule", "mymodule:path"),
+    (BOX + "--policy-gradient mymodule.py:path --allow-import mymodule.py", "without .py"),
+    (BOX + "--policy-gradient mymodule:path --allow-import mymodule", "no module 'mymodule'"),
+    (BOX + "--policy-gradient mymodule:path --import mymodule", "--allow-import"),
+    (BOX + "--policy-gradients mymodule:path", "--policy-gradient"),
+    (BOX + "--critic-loss torch.nn.MSELoss", "'mse'"),
+    (BOX + "--algorithm td3", "--recipe td3"),
+    (BOX + "--algorithm sac", "DDPG for a Box"),
+    (BOX + "--algorithm mymodule:Cautious", "--allow-import mymodule"),
+    (BOX + "--agent mymodule:Cautious", "--algorithm MODULE:NAME"),
+    (DISCRETE + "--td-target mymodule:path", "--allow-import mymodule"),
+    ("tune Pendulum-v1 --algorithm td3", "--recipe td3"),
+    ("tune Pendulum-v1 --policy-gradient mymodule:path", "tune"),
 ]
 
 

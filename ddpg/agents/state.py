@@ -11,7 +11,7 @@ import numpy as np
 from gymnasium import spaces as gym_spaces
 
 from ddpg.agents.tf_agent import check_variables
-from ddpg.algorithms.registry import ALGORITHMS, algorithm_of
+from ddpg.algorithms.registry import algorithm_named, algorithm_of
 from ddpg.checkpoints import checkpoint
 from ddpg.config.algorithm_options import AgentConfig
 from ddpg.errors import UsageError
@@ -73,12 +73,10 @@ def config_of(manifest: dict[str, Any]) -> AgentConfig:
     """Return the options that were saved.
 
     Raises:
-        UsageError: if this version does not know the algorithm, or an option was a callable, which no file can hold.
+        UsageError: if this version does not know the algorithm, an option was a callable, which no file can hold, or
+            code of the user's own is named that may not be imported.
     """
-    name = manifest["algorithm"]
-    if name not in ALGORITHMS:
-        raise UsageError(f"the checkpoint is one of algorithm {name!r}; this version knows {', '.join(ALGORITHMS)}")
-    return ALGORITHMS[name].config.from_json(manifest["config"])
+    return algorithm_named(manifest["algorithm"]).config.from_json(manifest["config"])
 
 
 def fitting_env(manifest: dict[str, Any], env: Any) -> Any:

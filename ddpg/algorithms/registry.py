@@ -1,5 +1,6 @@
 """The registry of algorithms: the options, the update and the agent of each name."""
 
+import inspect
 from typing import NamedTuple
 
 from ddpg.algorithms.base import Update
@@ -8,8 +9,9 @@ from ddpg.algorithms.ddpg import DDPGUpdate
 from ddpg.algorithms.dqn import DQNUpdate
 from ddpg.algorithms.td3 import TD3Update
 from ddpg.algorithms.td3_bc import TD3BCUpdate
-from ddpg.config.algorithm_options import AgentConfig, DDPGConfig, DQNConfig
-from ddpg.errors import UsageError
+from ddpg.config.algorithm_options import CONFIGS, AgentConfig, DDPGConfig, DQNConfig
+from ddpg.config.imports import import_module_of, is_reference
+from ddpg.errors import UsageError, brief, did_you_mean
 
 
 class Algorithm(NamedTuple):
@@ -35,18 +37,48 @@ VARIANTS = (TD3BCUpdate, CrossQUpdate, TD3Update)  # the first that the options 
 
 
 def algorithm_of(config: AgentConfig) -> str:
-    """Return the name of the algorithm whose options ``config`` holds.
+    """Return the name of the algorithm whose options ``config`` holds; of several, the one registered last.
 
     Raises:
         UsageError: if no algorithm in :data:`ALGORITHMS` has options of this class.
     """
-    for name, algorithm in ALGORITHMS.items():
+    for name, algorithm in reversed(ALGORITHMS.items()):
         if algorithm.config is type(config):
             return name
     raise UsageError(
         f"{type(config).__name__} is not the options of an algorithm this version knows ({', '.join(ALGORITHMS)}); "
         "add a line to ddpg.algorithms.registry.ALGORITHMS"
     )
+
+
+def algorithm_named(name: str) -> Algorithm:
+    """Return the algorithm of a name; a reference such as ``"mymodule:Cautious"`` is imported and registered.
+
+    A reference names one of these in its module: an :class:`Algorithm`, the options class of a registered algorithm, or
+    an algorithm that the module registered under that name.
+
+    Raises:
+        UsageError: if there is none, or the module may not or cannot be imported.
+    """
+    if name in ALGORITHMS:
+        return ALGORITHMS[name]
+    if not is_reference(name):
+        raise UsageError(
+            f"no algorithm {brief(name)}; this version knows {', '.join(ALGORITHMS)}{did_you_mean(name, ALGORITHMS)}; "
+            "one of your own is named module:Name"
+        )
+    module, attribute = import_module_of(name, "algorithm"), name.rpartition(":")[2]
+    found = getattr(module, attribute, ALGORITHMS.get(attribute))
+    if inspect.isclass(found) and issubclass(found, AgentConfig):
+        found = next((algorithm for algorithm in ALGORITHMS.values() if algorithm.config is found), found)
+    if not isinstance(found, Algorithm):
+        known = [key for key, value in vars(module).items() if isinstance(value, Algorithm)]
+        raise UsageError(
+            f"algorithm={name!r} must be an Algorithm, or the options class or the name of one that the module "
+            f"{module.__name__!r} registers, and is {brief(found)}{did_you_mean(attribute, known)}"
+        )
+    ALGORITHMS[name], CONFIGS[name] = found, found.config
+    return found
 
 
 def update_of(config: AgentConfig) -> type[Update]:

@@ -42,6 +42,7 @@ _FILE = re.compile(r"[\w.-]+\.safetensors")
 
 _Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 Name: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^[\w.-]+\Z", max_length=200)]
+AlgorithmName: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^[\w.-]+(:\w+)?\Z", max_length=200)]
 Sha256: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}\Z")]
 _Rows: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=2**40)]
 _PerCall: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=_PER_CALL)]
@@ -92,7 +93,7 @@ Option: TypeAlias = (
 class _Manifest(msgspec.Struct, forbid_unknown_fields=True):
     format: Literal[3]
     kind: Name
-    algorithm: Name
+    algorithm: AlgorithmName
     config: dict[str, Any]
     observation_space: dict[str, Any]
     action_space: dict[str, Any]

@@ -11,16 +11,17 @@ import os
 import re
 import sys
 import types
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, NamedTuple
 
 import tyro
 
+from ddpg.config.imports import imports_allowed
 from ddpg.config.name_hints import ADVICE, renamed
 from ddpg.config.options import Options, field_type, option
 from ddpg.errors import UsageError, brief, did_you_mean
 from ddpg.progress import progress_message
-from ddpg.quiet import load_tensorflow
+from ddpg.quiet import load_tensorflow, quiet_tensorflow
 
 _NONE: Mapping[str, Any] = types.MappingProxyType({})
 _LONGEST_WORD = 4096  # characters; no path is longer
@@ -62,7 +63,7 @@ def _flag(kind: type[Options], field: dataclasses.Field, default: Any, note: str
     scalar, many, optional = field_type(kind, field.name)
     about = field.metadata
     marks: list[Any] = [
-        tyro.conf.arg(help=about["help"] + note, metavar=_metavar(field, kind), aliases=about.get("aliases"))
+        tyro.conf.arg(help=about.get("help", "") + note, metavar=_metavar(field, kind), aliases=about.get("aliases"))
     ]
     marks += [tyro.conf.Positional] * bool(about.get("positional"))
     hint: Any = scalar
@@ -296,12 +297,26 @@ class EnvironmentCommand(Command):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class RunEnvironmentCommand(RunCommand):
-    """A command that makes the environment of a run."""
+class WithImports(Command):
+    """A command that may import code of the user's own, which a flag or a file names as ``module:Name``."""
 
     allow_import: tuple[str, ...] = option(
-        (), "allow the run's environment, module:Id, to import MODULE", metavar="MODULE"
+        (),
+        "allow MODULE to be imported, where a flag or a file names an environment, a gradient path or an algorithm as "
+        "MODULE:Name",
+        metavar="MODULE",
     )
+
+    @contextlib.contextmanager
+    def imports_allowed(self) -> Iterator[None]:
+        """Allow these imports inside the block, from the working directory too."""
+        with allowing_imports(self.allow_import):
+            yield
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SavedRunCommand(RunCommand, WithImports):
+    """A command that makes the agent of a run, and for most of them its environment."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -336,6 +351,19 @@ class WithTracker(Command):
             from ddpg.runs.trackers import as_tracker  # which imports TensorFlow
 
             as_tracker(self.track)
+
+
+@contextlib.contextmanager
+def allowing_imports(modules: Sequence[str]) -> Iterator[None]:
+    """Allow references to modules inside the block, also from the working directory, without TensorFlow's notices."""
+
+    def importer(name: str) -> types.ModuleType:
+        with quiet_tensorflow():
+            return importlib.import_module(name)
+
+    import_from_working_directory(*modules)
+    with imports_allowed(modules, importer):
+        yield
 
 
 def import_with_tensorflow(*modules: str, say: bool = True) -> None:

@@ -11,12 +11,12 @@ from ddpg.checkpoints.atomic_write import check_figure
 from ddpg.cli.command import (
     EnvironmentCommand,
     JSONOption,
-    RunCommand,
-    RunEnvironmentCommand,
+    SavedRunCommand,
     import_from_working_directory,
     import_with_tensorflow,
 )
 from ddpg.cli.terminal import stdout_reserved_for_answer
+from ddpg.config.imports import references_of
 from ddpg.config.options import option
 from ddpg.errors import EnvironmentFault, UsageError
 from ddpg.progress import format_number
@@ -29,7 +29,7 @@ WHICH = "checkpoint: latest, best, or its number of steps"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Evaluate(JSONOption, RunEnvironmentCommand):
+class Evaluate(JSONOption, SavedRunCommand):
     """Evaluate a trained policy without exploration noise."""
 
     episodes: int = option(100, "number of episodes", at_least=1)
@@ -40,7 +40,7 @@ class Evaluate(JSONOption, RunEnvironmentCommand):
         """Evaluate, and print."""
         from ddpg.interaction.env_calls import own_directory
 
-        with stdout_reserved_for_answer(self.json), own_directory():
+        with stdout_reserved_for_answer(self.json), own_directory(), self.imports_allowed():
             summary, text, failed = self._evaluated()
         print(json.dumps(summary) if self.json else text)
         if failed is not None:
@@ -50,12 +50,11 @@ class Evaluate(JSONOption, RunEnvironmentCommand):
         """Return the summary, its text, and the fault if the environment failed in ``close``."""
         from ddpg.checkpoints import checkpoint
         from ddpg.runs import run_directory
-        from ddpg.runs.env_factory import check_import, make_env
+        from ddpg.runs.env_factory import check_imports, make_env
 
         path = checkpoint.find(self.run, self.checkpoint)  # before TensorFlow is imported, which takes seconds
         document = run_directory.read_config(self.run)
-        check_import(document["env_id"], self.run, self.allow_import)
-        import_from_working_directory(*self.allow_import)
+        check_imports(references_of(document), self.run, self.allow_import)
         import_with_tensorflow("ddpg.agents.registry")
         from ddpg.agents.registry import load_agent
         from ddpg.interaction import env_calls
@@ -157,7 +156,7 @@ class Paths(JSONOption, EnvironmentCommand):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Export(JSONOption, RunCommand):
+class Export(JSONOption, SavedRunCommand):
     """Export the policy of a run: NumPy, SavedModel, TFLite or ONNX."""
 
     format: str = option("numpy", "file format", metavar="{numpy,savedmodel,tflite,onnx}")
@@ -168,13 +167,15 @@ class Export(JSONOption, RunCommand):
 
     def __call__(self) -> None:
         """Write the files, and print the largest difference from the agent."""
-        with stdout_reserved_for_answer(self.json):
+        with stdout_reserved_for_answer(self.json), self.imports_allowed():
             self.check_checkpoint(self.checkpoint)
             import_with_tensorflow("ddpg.agents.registry")
             with quiet_tensorflow():  # the converters' notices too
                 from ddpg.runs.saved_policy import export_run
 
-                summary = export_run(self.run, self.format, self.output, self.checkpoint)
+                summary = export_run(
+                    self.run, self.format, self.output, self.checkpoint, allow_import=self.allow_import
+                )
         if self.json:
             print(json.dumps(summary))
             return
@@ -185,7 +186,7 @@ class Export(JSONOption, RunCommand):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Watch(RunEnvironmentCommand):
+class Watch(SavedRunCommand):
     """Show episodes of a trained policy in a window."""
 
     episodes: int = option(1, "number of episodes", at_least=1)
@@ -195,17 +196,17 @@ class Watch(RunEnvironmentCommand):
     def __call__(self) -> None:
         """Show them."""
         self.check_checkpoint(self.checkpoint)
-        import_from_working_directory(*self.allow_import)
         import_with_tensorflow("ddpg.runs.saved_policy")
         from ddpg.runs.saved_policy import watch_run
 
-        watch_run(
-            self.run,
-            episodes=self.episodes,
-            which=self.checkpoint,
-            seed=self.seed,
-            allow_import=self.allow_import,
-        )
+        with self.imports_allowed():
+            watch_run(
+                self.run,
+                episodes=self.episodes,
+                which=self.checkpoint,
+                seed=self.seed,
+                allow_import=self.allow_import,
+            )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -218,7 +219,7 @@ class Record(JSONOption, Watch):
 
     def __call__(self) -> None:
         """Write them."""
-        with stdout_reserved_for_answer(self.json):
+        with stdout_reserved_for_answer(self.json), self.imports_allowed():
             summary = self._recorded()
         print(json.dumps(summary) if self.json else f"{summary['path']}: {summary['env_id']}, seed {summary['seed']}")
 
@@ -228,7 +229,6 @@ class Record(JSONOption, Watch):
         if self.output is not None:
             check_video_path(self.output)
         self.check_checkpoint(self.checkpoint)
-        import_from_working_directory(*self.allow_import)
         import_with_tensorflow("ddpg.runs.saved_policy")
         from ddpg.runs.saved_policy import record_run
 

@@ -6,7 +6,14 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ddpg.cli.command import EnvironmentCommand, JSONOption, ProgressOption, import_from_working_directory
+from ddpg.cli.command import (
+    EnvironmentCommand,
+    JSONOption,
+    ProgressOption,
+    WithImports,
+    import_from_working_directory,
+)
+from ddpg.cli.own_algorithm import own_options
 from ddpg.cli.terminal import stdout_reserved_for_answer
 from ddpg.config.options import from_toml, option
 from ddpg.config.toml_file import read_toml
@@ -32,7 +39,7 @@ def _ray_address() -> Any:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Study(JSONOption, ProgressOption):
+class Study(JSONOption, ProgressOption, WithImports):
     """Train all runs of a study: environments, configurations, seeds."""
 
     study: str = option(
@@ -50,7 +57,6 @@ class Study(JSONOption, ProgressOption):
     ray_address: str | None = _ray_address()
     retry: bool = option(False, "retry cells that failed, too")
     report: bool = option(False, "only write the report of what there is so far, also while it runs")
-    allow_import: tuple[str, ...] = option((), "allow an environment, module:Id, to import MODULE", metavar="MODULE")
 
     def __call__(self) -> None:
         """Run what is left of it, and report."""
@@ -77,9 +83,8 @@ class Study(JSONOption, ProgressOption):
             from ddpg.studies.scheduler import run_study
             from ddpg.studies.study import read_study
 
-            import_from_working_directory(*self.allow_import)
-            with progress_message("checking the cells", self.progress_bar):
-                groups = read_study(path, self.allow_import)
+            with self.imports_allowed(), progress_message("checking the cells", self.progress_bar):
+                groups = read_study(path, self.allow_import, own_options)
             run_directory.check_root(root)
             outcome = run_study(
                 path,
@@ -116,7 +121,7 @@ if TYPE_CHECKING:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Tune(JSONOption, ProgressOption, EnvironmentCommand):
+class Tune(JSONOption, ProgressOption, WithImports, EnvironmentCommand):
     """Search for better options; leaves tuning/ENV/ with best.toml."""
 
     trials: int = option(50, "total number of trials, earlier ones included", at_least=1)
@@ -132,6 +137,9 @@ class Tune(JSONOption, ProgressOption, EnvironmentCommand):
     )
     config: str | None = option(
         None, "a TOML file with options that override the preset's or the recipe's", metavar="FILE"
+    )
+    algorithm: str | None = option(
+        None, "an algorithm of your own, with --allow-import; none: that of the environment", metavar="MODULE:NAME"
     )
     space: str | None = option(None, "a TOML file with the search space", metavar="FILE")
     tuning_seed: int = option(0, "seed of the search", at_least=0)
@@ -158,7 +166,7 @@ class Tune(JSONOption, ProgressOption, EnvironmentCommand):
 
     def __call__(self) -> None:
         """Try what is left of the trials, compare, and report."""
-        with stdout_reserved_for_answer(self.json):
+        with stdout_reserved_for_answer(self.json), self.imports_allowed():
             root, report, tuned = self._tuned()
         self._print(root, report, tuned)
         _refuse_failures(tuned)
@@ -203,6 +211,8 @@ class Tune(JSONOption, ProgressOption, EnvironmentCommand):
         name, algorithm = env_id_of(env), algorithm_for(env.action_space)
         close_quietly(env)
         kind = CONFIGS[algorithm]
+        if self.algorithm is not None:
+            kind, algorithm = own_options(self.algorithm, kind, name), self.algorithm
         preset = preset_for(name, kind)
         values = {**preset.options} if self.recipe is None else recipe_options(self.recipe, kind, name)
         if self.config is not None:

@@ -11,15 +11,19 @@ from ddpg.cli.command import (
     Flag,
     JSONOption,
     ProgressOption,
-    RunEnvironmentCommand,
+    SavedRunCommand,
+    WithImports,
     WithTracker,
+    allowing_imports,
     flags_of,
     import_from_working_directory,
     import_with_tensorflow,
     parse_flags,
     refuse_unknown,
 )
+from ddpg.cli.own_algorithm import own_options
 from ddpg.cli.terminal import stdout_reserved_for_answer
+from ddpg.config.imports import references_in
 from ddpg.config.options import check_known, from_toml, option
 from ddpg.config.toml_file import read_toml
 from ddpg.errors import UsageError
@@ -38,7 +42,7 @@ _ALL = (
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Train(JSONOption, ProgressOption, WithTracker, EnvironmentCommand):
+class Train(JSONOption, ProgressOption, WithTracker, WithImports, EnvironmentCommand):
     """Train in an environment; writes runs/ENV/N/."""
 
     seed: int | None = option(None, "seed of weights, exploration and environment; none: a random one", at_least=0)
@@ -47,6 +51,11 @@ class Train(JSONOption, ProgressOption, WithTracker, EnvironmentCommand):
     )
     recipe: str | None = option(None, "a named set of defaults: one of ddpg/recipes, or a TOML file", metavar="NAME")
     config: str | None = option(None, "a TOML file with the options below; flags override it", metavar="FILE")
+    algorithm: str | None = option(
+        None,
+        "an algorithm of your own, with --allow-import; none: DDPG, or DQN for discrete actions",
+        metavar="MODULE:NAME",
+    )
     root: str = option("runs", "where runs are kept", metavar="DIR", is_path=True)
     evaluation_interval: int | None = option(None, "steps between evaluations; none: a twentieth of all", at_least=1)
     evaluation_episodes: int = option(10, "episodes per evaluation", at_least=1)
@@ -81,7 +90,8 @@ class Train(JSONOption, ProgressOption, WithTracker, EnvironmentCommand):
         helped = ["--help"] * (len(words) < len(arguments))
         try:
             first, unknown = parse_flags(every, words, prog, _ALL)
-            refuse_unknown(unknown, every, prog)
+            if first["algorithm"] is None:
+                refuse_unknown(unknown, every, prog)
         except UsageError:
             if helped:
                 parse_flags(every, helped, prog, _ALL)
@@ -89,6 +99,12 @@ class Train(JSONOption, ProgressOption, WithTracker, EnvironmentCommand):
         with stdout_reserved_for_answer(first["json"]):
             import_from_working_directory(*([first["env"]] if ":" in first["env"] else []))
             name, algorithm, kind, spaces = _environment(first["env"], first["wrap"])
+        if first["algorithm"] is not None:
+            algorithm = first["algorithm"]
+            with stdout_reserved_for_answer(first["json"]), allowing_imports(first["allow_import"]):
+                kind = own_options(algorithm, kind, name)
+            every |= flags_of(kind)
+            refuse_unknown(parse_flags(every, words, prog, _ALL)[1], every, prog)
 
         preset = preset_for(name, kind)
         recipe, file = first["recipe"], first["config"]
@@ -106,8 +122,12 @@ class Train(JSONOption, ProgressOption, WithTracker, EnvironmentCommand):
         found, unknown = parse_flags(flags, helped or words, prog, text)
         names = [word[2:].partition("=")[0].removeprefix("no-").replace("-", "_") for word in unknown[:1]]
         check_known(kind, names, kind.__name__, hints)
+        values = {option: found.pop(option) for option in options}
         try:
-            config = kind(**{option: found.pop(option) for option in options})
+            with stdout_reserved_for_answer(found["json"]), allowing_imports(found["allow_import"]):
+                if references_in(values.values()):
+                    import_with_tensorflow(say=found["progress_bar"])  # they import it, too, and say nothing
+                config = kind(**values)
         except UsageError as error:
             if recipe is not None or preset.recipe is None:
                 raise
@@ -151,7 +171,7 @@ class Train(JSONOption, ProgressOption, WithTracker, EnvironmentCommand):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Resume(JSONOption, ProgressOption, WithTracker, RunEnvironmentCommand):
+class Resume(JSONOption, ProgressOption, WithTracker, SavedRunCommand):
     """Resume an interrupted run."""
 
     total_timesteps: int | None = option(None, "train up to this many steps; none: the run's own goal", at_least=1)
@@ -163,10 +183,9 @@ class Resume(JSONOption, ProgressOption, WithTracker, RunEnvironmentCommand):
         """Resume, and report."""
         from ddpg.runs import run_directory
 
-        with stdout_reserved_for_answer(self.json):
+        with stdout_reserved_for_answer(self.json), self.imports_allowed():
             self.check_tracker()
             run_directory.read_config(self.run)  # before TensorFlow is imported, which takes seconds
-            import_from_working_directory(*self.allow_import)
             import_with_tensorflow("ddpg.runs.training", say=self.progress_bar)
             from ddpg.runs import training
             from ddpg.runs.report import print_report

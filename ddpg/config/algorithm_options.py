@@ -128,6 +128,7 @@ class AgentConfig(Options):
         "constant",
         "learning rates over a run; linear: down to 0 at the end; cooldown: the same within the last fifth",
         [*SCHEDULES],
+        arguments="left",
     )
     batch_size: int = _learning(256, "transitions in a minibatch", at_most=2**20)
     buffer_size: int = _replay(1_000_000, "capacity of the replay buffer, in transitions")
@@ -139,7 +140,10 @@ class AgentConfig(Options):
         10_000, "environment steps over which the share of random actions falls from initial to final"
     )
     td_target: str | Callable = _gradients(
-        "stop_gradient", "how the target is kept out of the critic's gradient", _TD_TARGETS
+        "stop_gradient",
+        "how the target is kept out of the critic's gradient",
+        _TD_TARGETS,
+        arguments="q, target, variables",
     )
     clip_delta: float | None = _gradients(None, "output_delta: clip target minus prediction to this magnitude, or none")
     rescale_rewards: bool = _learning(False, "divide rewards by the largest one seen (at least 1), as DQN 3.0 does")
@@ -149,7 +153,7 @@ class AgentConfig(Options):
         ("ema", "online", "none"),
     )
     critic_loss: str | Callable = _learning(
-        "mse", "loss of the critic or Q-network; huber: threshold 1", ("mse", "huber")
+        "mse", "loss of the critic or Q-network; huber: threshold 1", ("mse", "huber"), arguments="q, target"
     )
     optimizer: str | Callable = _learning(
         "adam", "optimizer of every network; momentum: 0.9", ("adam", "rmsprop", "sgd", "momentum")
@@ -275,10 +279,10 @@ class DDPGConfig(TD3Options, CriticOptions, AgentConfig):
     actor_learning_rate: float = _learning(1e-3, "learning rate of the actor")
     critic_learning_rate: float = _learning(1e-3, "learning rate of the critics")
     actor_learning_rate_schedule: str | Callable | None = _learning(
-        None, "schedule of the actor's rate; none: learning_rate_schedule", [*SCHEDULES]
+        None, "schedule of the actor's rate; none: learning_rate_schedule", [*SCHEDULES], arguments="left"
     )
     critic_learning_rate_schedule: str | Callable | None = _learning(
-        None, "schedule of the critics' rate; none: learning_rate_schedule", [*SCHEDULES]
+        None, "schedule of the critics' rate; none: learning_rate_schedule", [*SCHEDULES], arguments="left"
     )
     noise: str | Noise | Callable = _exploration("gaussian", "exploration noise", NOISES)
     noise_scale: float = _exploration(0.1, "scale of the noise, in half-ranges of the action box")
@@ -303,7 +307,10 @@ class DDPGConfig(TD3Options, CriticOptions, AgentConfig):
         "squashing", "how actions stay within their box", ("squashing", "inverting", "zeroing")
     )
     policy_gradient: str | Callable = _gradients(
-        "chain_rule", "how the actor's gradient is formed", ("chain_rule", "direct", "surrogate")
+        "chain_rule",
+        "how the actor's gradient is formed",
+        ("chain_rule", "direct", "surrogate"),
+        arguments="actor, critic, states[, batch]",
     )
     bc_alpha: float = _gradients(0.0, "TD3+BC: weight of Q beside a term that clones replayed actions (2.5); 0: off")
     action_gradient_clip: float | None = _gradients(

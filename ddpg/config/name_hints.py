@@ -186,6 +186,7 @@ _RENAMED: dict[tuple[str, ...], str] = {
     ("atoms",): "n_atoms num_atoms",
     ("bounding",): "inverting_gradients invert_gradients squash_output",
     ("threads",): "num_threads n_threads n_cpu n_cpus torch_num_threads",
+    ("allow_import",): "import imports import_module allow_imports allow modules",
     ("track",): "wandb use_wandb mlflow trackio logger report_to tracker",
     ("fresh_seeds",): "n_eval_seeds",
 }
@@ -200,7 +201,10 @@ _DEVICE = "leave it out: TensorFlow takes the GPU that it sees; CUDA_VISIBLE_DEV
 _UPLOAD = "leave it out: nothing is uploaded; ddpg export RUN writes the policy to files"
 _NUMBERED = "leave it out: runs are numbered, runs/ENV/N; --root DIR keeps them elsewhere"
 _RESUME = "leave it out: ddpg resume RUN continues a run"
-_ALGORITHM = "leave it out: the action space decides, DDPG for a Box, DQN for discrete; TD3's options: --recipe td3"
+_ALGORITHM = (
+    "leave it out: the action space decides, DDPG for a Box, DQN for discrete; TD3's options: --recipe td3; "
+    "one of your own: --algorithm MODULE:NAME"
+)
 _OTHERS = "leave it out: it belongs to SAC, PPO or TQC, and this package trains DDPG and DQN"
 _MODULE = "write the module before the id: ddpg {verb} gymnasium_robotics:FetchReach-v4"
 _REGISTER = "register the environment with its arguments in a module of your own and name it module:Id"
@@ -212,7 +216,7 @@ _TRACKERS = "use --track wandb; its project and entity are WANDB_PROJECT and WAN
 _ADVICE: dict[str, str] = {
     _ENV: "env env_id env_name environment environment_id environment_name gym_id task",
     _RUN: "run run_path exp_id model model_path model_name load_path",
-    _ALGORITHM: "algo algorithm alg agent rl_algorithm",
+    _ALGORITHM: "algo alg agent rl_algorithm",
     "use --hidden 256 256 for the layers; for images --network conv, which is DQN's": "policy policy_type cnn",
     "use --hidden 256 256, --activation relu and --optimizer adam": "policy_kwargs network_kwargs",
     _TRACKERS: "wandb_project wandb_project_name wandb_entity wandb_tags wandb_mode wandb_group wandb_name",
@@ -230,7 +234,7 @@ _ADVICE: dict[str, str] = {
     "logging_frequency",
     _NUMBERED: "exp_name experiment_name run_name name uuid tag experiment save_name",
     _OPTIONS_ARE_FLAGS: "hyperparams hyperparameters params hyperparam hparams kwargs",
-    _MODULE: "gym_packages import_module env_package",
+    _MODULE: "gym_packages env_package",
     _REGISTER: "env_kwargs env_args eval_env_kwargs frame_stack frame_skip time_limit max_episode_steps",
     "leave it out: the replay memory is in every checkpoint": "save_replay_buffer save_buffer",
     _RESUME: "trained_agent i resume load_model pretrained pretrained_model load continue_training restore",

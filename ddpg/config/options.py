@@ -14,6 +14,7 @@ import typing
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ddpg.config.imports import check_signature, import_reference, is_reference, reference_of
 from ddpg.config.name_hints import FILES, OPTIONS, renamed, value_here
 from ddpg.errors import UsageError, brief, did_you_mean
 
@@ -49,7 +50,8 @@ def option(
         at_most: the largest integer that it accepts, also as an item of a list: far above any sensible use, so that a
             typing error does not allocate all memory.
         max_items: the largest length of a list.
-        flag: its form on a command line: ``metavar``, ``aliases``, ``positional``.
+        flag: its form on a command line: ``metavar``, ``aliases``, ``positional``; and ``arguments``, which a callable
+            of the user's own must take (:func:`ddpg.config.imports.check_signature`).
     """
     about = {"help": text, "choices": choices, "group": group, "at_most": at_most, "max_items": max_items, **flag}
     return dataclasses.field(default=default, metadata=about)
@@ -113,13 +115,21 @@ class Options:
     def _check_names(self, name: str, known: tuple[str, ...]) -> None:
         value = getattr(self, name)
         _, many, optional = field_type(type(self), name)
+        kinds = non_string_types(type(self), name)
+        if kinds and is_reference(value):
+            value = import_reference(value, name)
+            object.__setattr__(self, name, value)
         for one in value if many else (value,):
             if isinstance(one, str):
                 here = value_here(one, known)
                 hint = did_you_mean(one, known) if here is None else f"; did you mean {here!r}?"
+                if kinds and not hint and re.search("[.:/]", one):
+                    hint = "; one of your own is named module:name, such as mymodule:path, with --allow-import mymodule"
                 self._check(one in known, name, f"one of {known}{', or none' * optional}{hint}")
-            elif one is not None and not isinstance(one, non_string_types(type(self), name)):
+            elif one is not None and not isinstance(one, kinds):
                 self._check(False, name, f"one of {known}{', or none' * optional}")
+            elif one is not None and (arguments := _arguments(type(self)).get(name)):
+                check_signature(one, arguments, name, _arguments(type(self)))
 
     def replace(self, **changes: Any) -> "Self":
         """Return a copy with some fields changed.
@@ -131,7 +141,10 @@ class Options:
         return dataclasses.replace(self, **changes)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the fields as JSON values; a callable becomes ``{"custom": its name}``."""
+        """Return the fields as JSON values.
+
+        A callable that was named as ``module:attribute`` becomes that name again, another one ``{"custom": its name}``.
+        """
         values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         return {name: _jsonable(value) for name, value in values.items()}
 
@@ -225,8 +238,17 @@ def _number(kind: type, value: Any) -> Any:
 
 
 def _max_items(config: type, name: str) -> int:
-    fields = {field.name: field for field in dataclasses.fields(config)}
-    return fields[name].metadata.get("max_items", _MOST_ITEMS)
+    return _field(config, name).metadata.get("max_items", _MOST_ITEMS)
+
+
+def _field(config: type, name: str) -> dataclasses.Field:
+    return next(field for field in dataclasses.fields(config) if field.name == name)
+
+
+def _arguments(config: type) -> dict[str, str]:
+    """Return what the user's own callables must take, by option."""
+    declared = {field.name: field.metadata.get("arguments") for field in dataclasses.fields(config)}
+    return {name: arguments for name, arguments in declared.items() if arguments}
 
 
 def _items(kind: type, values: Any, at_most: int) -> tuple[Any, ...]:
@@ -291,7 +313,7 @@ def _jsonable(value: Any) -> Any:
     try:
         return json.loads(json.dumps(value))
     except TypeError:
-        return {"custom": getattr(value, "__qualname__", repr(value))}
+        return reference_of(value) or {"custom": getattr(value, "__qualname__", repr(value))}
 
 
 def as_toml(values: Mapping[str, Any]) -> str:

@@ -1,4 +1,7 @@
-"""Does a policy path climb Q? One of the wrong sign runs without an error and trains the worst policy it can find."""
+"""Does a policy path climb Q, and does a TD path move Q towards its target?
+
+A path of the wrong sign runs without an error: it trains the worst policy it can find, or a critic that diverges.
+"""
 
 import warnings
 from collections.abc import Callable
@@ -7,7 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from ddpg.gradients.policy import POLICY_GRADIENTS, Actor, Critic, apply_path, chain_rule
-from ddpg.gradients.td import GradientsAndVariables
+from ddpg.gradients.td import GradientsAndVariables, stop_gradient
 
 
 def is_checked(path: Callable) -> bool:
@@ -27,9 +30,27 @@ def climb_cosine(path: Callable, actor: Actor, critic: Critic, batch: Any) -> tf
         actor, critic, batch: as for :func:`ddpg.gradients.policy.apply_path`.
     """
     own, reference = (_part_of_q(function, actor, critic, batch) for function in (path, chain_rule))
-    products = [tf.reduce_sum(own[name] * reference[name]) for name in reference]
-    lengths = [tf.linalg.global_norm(list(gradients.values())) for gradients in (own, reference)]
-    return tf.add_n(products) / (lengths[0] * lengths[1])
+    return _cosine(own, reference)
+
+
+def descent_cosine(path: Callable, q: tf.Tensor, variables: list[tf.Variable]) -> tf.Tensor:
+    """Return the cosine between the gradients of a TD path and of the mean square, both for the TD error alone.
+
+    The path is built with the targets q + 1 and q − 1. Half the difference of the two gradients is the part that the
+    TD error is responsible for: terms without it, such as a penalty on Q, cancel. A path that moves Q towards its
+    target has a positive cosine, exactly 1 for the mean square times a positive number.
+
+    Args:
+        path: ``(q, target, variables) -> [(gradient, variable)]``.
+        q: predictions, ``[B, 1]``.
+        variables: the critic's trainable variables.
+    """
+
+    def part_of_error(path: Callable) -> dict[str, tf.Tensor]:
+        first, second = (_by_name(path(q, tf.stop_gradient(q) + sign, variables)) for sign in (1.0, -1.0))
+        return {name: (first[name] - second[name]) / 2 for name in first}
+
+    return _cosine(part_of_error(path), part_of_error(stop_gradient))
 
 
 def warn_of_wrong_sign(name: str, path: Callable, cosine: float, stacklevel: int) -> None:
@@ -48,6 +69,12 @@ def warn_of_wrong_sign(name: str, path: Callable, cosine: float, stacklevel: int
             "a critic, or set the path's attribute sign_is_checked = False where that is meant",
             stacklevel=stacklevel + 1,
         )
+
+
+def _cosine(own: dict[str, tf.Tensor], reference: dict[str, tf.Tensor]) -> tf.Tensor:
+    products = [tf.reduce_sum(own[name] * reference[name]) for name in reference]
+    lengths = [tf.linalg.global_norm(list(gradients.values())) for gradients in (own, reference)]
+    return tf.add_n(products) / (lengths[0] * lengths[1])
 
 
 class _Negated:

@@ -203,6 +203,8 @@ class TDPath:
 
     Attributes:
         loss: the loss ``(q, target) -> L`` that is reported, and that the supplied paths descend.
+        to_check: a path of the user's own whose sign is checked before the first update; ``None``: it needs no check,
+            or opts out with the attribute ``sign_is_checked = False``.
 
     Raises:
         UsageError: if ``td_target`` is neither a known name nor a callable, or the path does not use the given
@@ -220,6 +222,8 @@ class TDPath:
         path = choose("td_target", td_target, TD_TARGETS, own)
         self.bootstraps_online: bool = getattr(path, "bootstraps_online", False)
         self.feeds_target = path is placeholder
+        supplied = path in TD_TARGETS.values() or not getattr(path, "sign_is_checked", True)
+        self.to_check: Callable | None = None if supplied else path
         options: dict[str, Any] = {} if path is td_target else {"compute_gradients": compute_gradients}
         if clip_delta is not None:
             if path is not output_delta:

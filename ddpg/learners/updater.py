@@ -1,8 +1,9 @@
 """Make gradient updates from the replay buffer: draw minibatches, run a learner K updates a call, average metrics."""
 
+import contextlib
 import functools
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
@@ -137,7 +138,7 @@ class Updater:
             if count < learner.updates_per_call:
                 batch = batch.padded(learner.updates_per_call)
             if self.compile_seconds is None:
-                self._check_policy_path(session, batch)
+                self._check_own_paths(session, batch)
             metrics, fetched, errors, finite = learner.update(session, batch, count)
             if self.compile_seconds is None:
                 self.compile_seconds = time.perf_counter() - start
@@ -153,31 +154,37 @@ class Updater:
             self._diverged(f"the loss is {loss}")
         return totals, fetched
 
-    def _check_policy_path(self, session: tf.compat.v1.Session, batch: Batch) -> None:
-        """Warn, before the first update, if a policy path of the user's own makes Q smaller.
+    def _check_own_paths(self, session: tf.compat.v1.Session, batch: Batch) -> None:
+        """Warn, before the first update, if a path of the user's own makes Q smaller or the TD error larger.
 
-        The path is built again for this, after the learner's ops, so that the updates are the same with and without
-        the check. A path that cannot be built with a stand-in for the critic is not checked.
+        The paths are built again for this, after the learner's ops, so that the updates are the same with and without
+        the check. A path that cannot be built with a stand-in for the critic or for y is not checked.
         """
-        update, path = self._update, self._update.path_to_check
-        if path is None:
-            return
-        actor: Any = update.policy
-        critic: Any = update.value
-        with critic.graph.as_default(), v1.name_scope("sign_check/"):
+        update = self._update
+        value: Any = update.value
+        cosines: list[tuple[Callable, tf.Tensor]] = []
+        with value.graph.as_default(), v1.name_scope("sign_check/"):
             inputs = placeholders(update, (self._config.batch_size,))
-            try:
-                cosine = sign_check.climb_cosine(path, actor, critic, as_float(inputs))
-            except Exception:
-                return
+            states = as_float(inputs)
+            if (path := update.path_to_check) is not None:
+                actor: Any = update.policy
+                with contextlib.suppress(Exception):
+                    cosines.append((path, sign_check.climb_cosine(path, actor, value, states)))
+            if (path := value.td_path.to_check) is not None:
+                with contextlib.suppress(Exception):
+                    q = value.prediction(states.observations, states.actions).q
+                    cosines.append((path, sign_check.descent_cosine(path, q, value.trainable_variables)))
+        if not cosines:
+            return
         # Passes in training mode move the statistics of batch norms: they are put back.
         statistics = [v for variables in network_variables(update) for v in variables if not v.trainable]
         values = session.run(statistics)
         feeds = {placeholder: field[0] for placeholder, field in zip(inputs, batch, strict=True)}
-        value = float(session.run(cosine, feeds))
+        found = session.run([cosine for _, cosine in cosines], feeds)
         if statistics:
             assign_variables(session.run, statistics, values)
-        sign_check.warn_of_wrong_sign(getattr(path, "__name__", repr(path)), path, value, stacklevel=2)
+        for (path, _), cosine in zip(cosines, found, strict=True):
+            sign_check.warn_of_wrong_sign(getattr(path, "__name__", repr(path)), path, float(cosine), stacklevel=2)
 
     def _diverged(self, what: str) -> NoReturn:
         raise FloatingPointError(

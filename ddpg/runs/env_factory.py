@@ -144,18 +144,25 @@ def _make_in_worker(env_id: str, wrappers: Sequence[str], parent: int) -> gym.En
     return CheckedEnv(make_env(env_id, wrappers), in_worker=True)
 
 
-def check_import(env_id: str, run: str | Path, allowed: Sequence[str]) -> None:
-    """Refuse an environment named in a file if it would import a module that the user has not allowed.
+def check_imports(names: Sequence[str], file: str | Path, allowed: Sequence[str]) -> None:
+    """Refuse what a file names as ``module:Name`` if that would import a module that the user has not allowed.
+
+    Args:
+        names: what the file names; those without a module import nothing.
+        file: the file or the run directory, for the message.
+        allowed: the modules that may be imported.
 
     Raises:
-        UsageError: if ``env_id`` is ``module:Id`` and ``module`` is not among ``allowed``.
+        UsageError: if one of the names is ``module:Name`` and ``module`` is not among ``allowed``.
     """
-    module = env_id.rpartition(":")[0]
-    if module and module not in allowed:
+    refused = [name for name in names if ":" in name and name.rpartition(":")[0] not in allowed]
+    if refused:
+        modules = list(dict.fromkeys(name.rpartition(":")[0] for name in refused))
+        flags = " ".join(f"--allow-import {module}" for module in modules)
         raise UsageError(
-            f"{run} names the environment {env_id!r}, for which the module {module!r} would be imported, and a file "
-            f"never makes this package import code by itself; if you trust it, allow it: --allow-import {module}, in "
-            f"Python allow_import=[{brief(module)}]"
+            f"{file} names {', '.join(map(brief, refused))}, for which {', '.join(map(brief, modules))} would be "
+            "imported, and a file never makes this package import code by itself; if you trust it, allow it: "
+            f"{flags}, in Python allow_import={modules}"
         )
 
 

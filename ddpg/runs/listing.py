@@ -1,12 +1,13 @@
 """List the runs below a directory."""
 
+import dataclasses
 import functools
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ddpg.config.algorithm_options import CONFIGS, DDPGConfig
+from ddpg.config.algorithm_options import CONFIGS, AgentConfig, DDPGConfig
 from ddpg.config.options import from_toml
 from ddpg.config.presets import RECIPES, preset_for, read_recipe
 from ddpg.errors import UsageError
@@ -79,10 +80,10 @@ def _state(running: bool | None, reached: bool) -> str:
 
 def _changed(run: Run) -> tuple[str | None, dict[str, Any]]:
     """Return the recipe (``None``: the preset) nearest to a run's options, and the options that differ from it."""
-    kind = CONFIGS.get(run.document["algorithm"])
+    own, total = run.document["config"], run.document["total_timesteps"]
+    kind = CONFIGS.get(run.document["algorithm"]) or _inherited(own)
     if kind is None:
         return None, {}
-    own, total = run.document["config"], run.document["total_timesteps"]
 
     def changed(base: dict[str, Any]) -> dict[str, Any]:
         return {name: value for name, value in own.items() if base.get(name) != value}
@@ -93,6 +94,12 @@ def _changed(run: Run) -> tuple[str | None, dict[str, Any]]:
     if kind is DDPGConfig:
         found += [(name, changed(_recipe(name))) for name in RECIPES]
     return min(found, key=lambda one: len(one[1]))  # the preset where it is as near
+
+
+def _inherited(options: dict[str, Any]) -> type[AgentConfig] | None:
+    """Return the supplied class whose options an algorithm of the user's own has, besides others."""
+    kinds = [kind for kind in CONFIGS.values() if {field.name for field in dataclasses.fields(kind)} <= {*options}]
+    return max(kinds, key=lambda kind: len(dataclasses.fields(kind)), default=None)
 
 
 @functools.cache

@@ -2,27 +2,30 @@
 
 import json
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+from ddpg.config.imports import references_of
 from ddpg.progress import format_number
 from ddpg.runs import run_directory
 
 
-def command_for(verb: str, run: Path, env_id: str, *flags: str) -> str:
-    """Return the ``ddpg`` command that does ``verb`` with a run in ``env_id``."""
-    return shlex.join(["ddpg", verb, str(run), *allow_import_flags(env_id), *flags])
+def command_for(verb: str, run: Path, document: Mapping[str, Any], *flags: str) -> str:
+    """Return the ``ddpg`` command that does ``verb`` with a run; ``document`` is its ``config.json``."""
+    return shlex.join(["ddpg", verb, str(run), *allow_import_flags(*references_of(document)), *flags])
 
 
-def allow_import_flags(*env_ids: str) -> list[str]:
-    """Return the flags by which a command may import the modules of environments named ``module:Id``, each once."""
-    modules = dict.fromkeys(env_id.rpartition(":")[0] for env_id in env_ids)
+def allow_import_flags(*names: str) -> list[str]:
+    """Return the flags by which a command may import the modules of what is named ``module:Name``, each once."""
+    modules = dict.fromkeys(name.rpartition(":")[0] for name in names)
     return [word for module in modules if module for word in ("--allow-import", module)]
 
 
-def resume_hint(run: Path, env_id: str) -> str:
+def resume_hint(run: Path, document: Mapping[str, Any]) -> str:
     """Return from which step a run can be resumed, and with which command."""
     newest = run_directory.checkpoints(run)[-1:]
-    command = command_for("resume", run, env_id)
+    command = command_for("resume", run, document)
     return f"go on from step {newest[0].name} with: {command}" if newest else "it has no checkpoint"
 
 
@@ -60,5 +63,5 @@ def print_report(run: Path, as_json: bool) -> None:
             + f" after {int(evaluation['timesteps']):,} steps, {seconds:.1f} s of training "
             f"({compiling:.1f} s of them compiling), {summary['steps_per_second']:,.0f} steps/s without those"
         )
-    print(f"Everything is in {run}; evaluate it with: {command_for('evaluate', run, env_id)}")
+    print(f"Everything is in {run}; evaluate it with: {command_for('evaluate', run, document)}")
     print(f"Its curves (pip install tensorboard): {shlex.join(['tensorboard', '--logdir', str(run)])}")

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from ddpg.checkpoints import atomic_write, safe_json
-from ddpg.checkpoints.manifest import Name, Option
+from ddpg.checkpoints.manifest import AlgorithmName, Name, Option
 from ddpg.checkpoints.safe_json import convert, one_of
 from ddpg.errors import FileFault, UsageError
 
@@ -28,7 +28,7 @@ _Text = Annotated[str, msgspec.Meta(max_length=1 << 16)]
 class _RunConfig(msgspec.Struct, forbid_unknown_fields=True):
     format: Literal[1]
     env_id: Annotated[str, msgspec.Meta(min_length=1, max_length=500)]
-    algorithm: Name
+    algorithm: AlgorithmName
     seed: Annotated[int, msgspec.Meta(ge=0)]
     total_timesteps: _Steps
     evaluation_interval: _Steps

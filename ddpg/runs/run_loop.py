@@ -89,11 +89,11 @@ def run_to_goal(
         FileFault: if the disk refused.
         FloatingPointError: if learning diverged.
     """
-    request.resumable = lambda: resume_hint(run, document["env_id"])
+    request.resumable = lambda: resume_hint(run, document)
     goal = document["total_timesteps"]
 
     def advice() -> str:
-        return f"what was saved before is as it was; with that put right, {resume_hint(run, document['env_id'])}"
+        return f"what was saved before is as it was; with that put right, {resume_hint(run, document)}"
 
     with file_faults(advice), _environments(run, agent, document, request) as evaluation_env:
         name = env_id_of(evaluation_env)
@@ -172,7 +172,7 @@ def _save_and_stop(
 ) -> None:
     """Save, print how to resume, and evaluate if that is quick."""
     request.left = True
-    resume = functools.partial(command_for, "resume", run, document["env_id"])
+    resume = functools.partial(command_for, "resume", run, document)
     path, exactly = recorder.leave(agent)
     where = f"saved at {agent.num_timesteps:,} of {document['total_timesteps']:,} steps"
     before = [checkpoint.name for checkpoint in run_directory.checkpoints(run) if checkpoint.name != path.name][-1:]
@@ -213,5 +213,5 @@ def _with_location(
     else:
         what = f"a process has ended ({type(error).__name__})"
     where = "" if name in what else f"{name}, "
-    advice = resume_hint(run, document["env_id"])
+    advice = resume_hint(run, document)
     return EnvironmentFault(f"{where}after step {step}, seed {seed}: {what}; {kept}; {advice}")

@@ -9,12 +9,13 @@ import gymnasium as gym
 from ddpg.agents.off_policy import OffPolicyAgent
 from ddpg.agents.registry import load_agent
 from ddpg.checkpoints import checkpoint
+from ddpg.config.imports import imports_allowed, references_of
 from ddpg.errors import UsageError
 from ddpg.exports.export import FORMATS, export
 from ddpg.exports.policy_graph import ActingPolicy
 from ddpg.interaction import env_calls
 from ddpg.runs import run_directory
-from ddpg.runs.env_factory import check_import
+from ddpg.runs.env_factory import check_imports
 from ddpg.runs.evaluation import final_seed
 from ddpg.runs.video import record, rendering_env, watch
 
@@ -36,7 +37,8 @@ def record_run(
         episodes: how many.
         which: ``"latest"``, ``"best"`` or a number of timesteps.
         seed: of the first episode; by default that of ``ddpg evaluate``.
-        allow_import: modules that an environment named ``module:Id`` in the run's file may import.
+        allow_import: modules that the run may import: of an environment, an algorithm, or an option that its file names
+            as ``module:Name``.
 
     Returns:
         ``path``, ``env_id``, ``checkpoint``, ``timesteps``, ``episodes`` and ``seed``.
@@ -72,9 +74,10 @@ def _loaded(
 ) -> tuple[OffPolicyAgent, gym.Env, dict[str, Any]]:
     path = checkpoint.find(run, which)
     document = run_directory.read_config(run)
-    check_import(document["env_id"], run, allow_import)
+    check_imports(references_of(document), run, allow_import)
     env = rendering_env(document["env_id"], document["wrappers"])
-    agent = load_agent(path, env)
+    with imports_allowed(allow_import):
+        agent = load_agent(path, env)
     return (
         agent,
         env,
@@ -91,7 +94,12 @@ NAMES = {"numpy": "policy", "savedmodel": "policy_savedmodel", "tflite": "policy
 
 
 def export_run(
-    run: str | Path, format: str = "numpy", output: str | Path | None = None, which: str = "latest"
+    run: str | Path,
+    format: str = "numpy",
+    output: str | Path | None = None,
+    which: str = "latest",
+    *,
+    allow_import: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Write the policy of a run as files: :meth:`ddpg.DDPG.export`.
 
@@ -100,6 +108,7 @@ def export_run(
         format: one of :data:`ddpg.exports.export.FORMATS`.
         output: where; by default beside the checkpoints, under the name in :data:`NAMES`.
         which: ``"latest"``, ``"best"`` or a number of timesteps.
+        allow_import: as for :func:`record_run`.
 
     Returns:
         ``path``, ``format``, ``checkpoint``, ``timesteps``, and ``difference``: the largest one between what was
@@ -115,7 +124,8 @@ def export_run(
         output = Path(run) / NAMES[format]
         if found == Path(run):
             raise UsageError(f"{run} is a checkpoint, where nothing else belongs; say where to write: -o PATH")
-    agent = load_agent(found)
+    with imports_allowed(allow_import):
+        agent = load_agent(found)
     difference = export(output, format, ActingPolicy.of(agent))
     return {
         "path": str(output),

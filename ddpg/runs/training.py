@@ -14,8 +14,10 @@ import gymnasium as gym
 from ddpg.agents import resource_limits
 from ddpg.agents.off_policy import OffPolicyAgent
 from ddpg.agents.registry import agent_for, load_agent
+from ddpg.algorithms.registry import algorithm_of
 from ddpg.checkpoints import checkpoint, target_dir
 from ddpg.config.algorithm_options import AgentConfig
+from ddpg.config.imports import imports_allowed, references_of
 from ddpg.config.presets import budget_note, preset_for
 from ddpg.errors import EnvironmentFault, UsageError, brief, file_faults
 from ddpg.interaction import env_calls
@@ -24,7 +26,7 @@ from ddpg.interaction.validation import validate_bool, validate_int, validate_na
 from ddpg.progress import print_to_stderr
 from ddpg.runs import run_config, run_directory, run_loop, signals
 from ddpg.runs.env_factory import (
-    check_import,
+    check_imports,
     default_evaluation_interval,
     env_id_of,
     full_id,
@@ -103,7 +105,7 @@ def train(
     check_collector(collector, workers, ray_address)
     with env_calls.own_directory(), signals.stop_on_signals() as request, contextlib.ExitStack() as collected:
         env, name = _environment(env_id, n_envs, vectorization, wrappers, request)
-        kind = agent_for(spaces_of(env)[1])
+        kind = agent_for(spaces_of(env)[1], config)
         preset = preset_for(name, kind.config_class)
         total_timesteps = preset.total_timesteps if total_timesteps is None else int(total_timesteps)
         if config is None:
@@ -122,7 +124,7 @@ def train(
         usual = default_evaluation_interval(name, n_envs, total_timesteps, collector)
         document = {
             "env_id": full_id(env_id, name),
-            "algorithm": kind.__name__,
+            "algorithm": algorithm_of(agent.config),
             "seed": agent.seed,
             "total_timesteps": total_timesteps,
             "evaluation_interval": int(evaluation_interval or usual),
@@ -173,7 +175,8 @@ def resume(
         config: instead of the run's, and noted in it: needed where that held callables of one's own.
         total_timesteps: a new goal.
         which: ``"latest"``, or the timesteps of a checkpoint to go back to; later ones are removed.
-        allow_import: modules that an environment named ``module:Id`` in the run's file may import.
+        allow_import: modules that the run may import: of an environment, an algorithm, or an option that its file names
+            as ``module:Name``.
         workers, ray_address: of a run with workers, others than it began with.
         progress_bar: show one on stderr.
         track: an experiment tracker to log to, too: ``"wandb"``, ``"mlflow"`` or ``"trackio"``.
@@ -202,7 +205,8 @@ def resume(
         document["total_timesteps"] = validate_int(total_timesteps, "total_timesteps", 1)
     document |= {"workers": validate_int(workers, "workers", 1)} if workers is not None else {}
     document |= {"ray_address": ray_address} if ray_address is not None else {}
-    check_import(document["env_id"], run, allow_import)
+    names = references_of(document) if config is None else [document["env_id"]]
+    check_imports(names, run, allow_import)
     with (
         env_calls.own_directory(),
         signals.stop_on_signals() as request,
@@ -215,7 +219,8 @@ def resume(
         env_id, n_envs, wrappers = (document[name] for name in ("env_id", "n_envs", "wrappers"))
         env, env_id = _environment(env_id, n_envs, document["vectorization"], wrappers, request)
         path = _newest(run, which)
-        agent = load_agent(path, env, config=config)
+        with imports_allowed(allow_import):
+            agent = load_agent(path, env, config=config)
         collected.enter_context(_collector(agent, document))
         run_state = _read_run_state(path, agent)
         document["config"] = agent.config.to_json()

@@ -222,7 +222,7 @@ def study_resume_hint(
     """Return the command that resumes a study."""
     where = [] if engine == "process" else ["--engine", engine]
     address = [] if ray_address is None else ["--ray-address", ray_address]
-    modules = allow_import_flags(*(group.env_id for group in groups))
+    modules = allow_import_flags(*(name for group in groups for name in group.references))
     return shlex.join(["ddpg", "study", str(study), "--root", str(root), *where, *address, *modules])
 
 

@@ -101,7 +101,8 @@ def read_space(algorithm: str, base: Mapping[str, Any], path: str | Path | None 
         UsageError: if an option is unknown, a range or list is malformed, or a value is invalid with every other value
             of the space.
     """
-    kind, default = CONFIGS[algorithm], _FOLDER / f"{algorithm.lower()}.toml"
+    kind = CONFIGS[algorithm]
+    default = _FOLDER / f"{_supplied_algorithm(kind).lower()}.toml"
     values: dict[str, Any] = {"extend": True} if path is None else read_toml(path)
     where = str(default if path is None else path)
     extend = values.pop("extend", False)
@@ -122,6 +123,11 @@ def read_space(algorithm: str, base: Mapping[str, Any], path: str | Path | None 
             if why := _refusal_reason(algorithm, base, space, name, value):
                 raise UsageError(f"{where}: {name} cannot be {value!r} here: {why}")
     return space
+
+
+def _supplied_algorithm(kind: type) -> str:
+    """Return the supplied algorithm whose options, and with them whose space, ``kind`` has or inherits."""
+    return next((name for name, config in CONFIGS.items() if issubclass(kind, config) and ":" not in name), "DDPG")
 
 
 def config_of(algorithm: str, base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:

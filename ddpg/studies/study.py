@@ -3,15 +3,16 @@
 import contextlib
 import dataclasses
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
 
-from ddpg.checkpoints.manifest import Name, Option
+from ddpg.checkpoints.manifest import AlgorithmName, Name, Option
 from ddpg.checkpoints.safe_json import one_of
-from ddpg.config.algorithm_options import CONFIGS
+from ddpg.config.algorithm_options import CONFIGS, AgentConfig
+from ddpg.config.imports import imports_allowed, references_of
 from ddpg.config.name_hints import STUDIES
 from ddpg.config.options import Options, check_names, from_toml, option
 from ddpg.config.presets import hints_for, preset_for, read_recipe
@@ -21,7 +22,7 @@ from ddpg.interaction.env_calls import close_quietly
 from ddpg.interaction.spaces import algorithm_for
 from ddpg.runs.env_factory import (
     VECTORIZATIONS,
-    check_import,
+    check_imports,
     check_vector,
     default_evaluation_interval,
     env_id_of,
@@ -86,7 +87,7 @@ class Group(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
     env_id: Annotated[str, msgspec.Meta(min_length=1, max_length=500)]
     configuration: Annotated[str, msgspec.Meta(pattern=rf"^{_NAME}\Z")]
-    algorithm: Name
+    algorithm: AlgorithmName
     seeds: list[Annotated[int, msgspec.Meta(ge=0)]]
     total_timesteps: Annotated[int, msgspec.Meta(ge=1, le=2**53)]
     evaluation_interval: Annotated[int, msgspec.Meta(ge=1, le=2**53)]
@@ -98,6 +99,11 @@ class Group(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     collector: one_of(*COLLECTORS) = "local"  # type: ignore[valid-type]
     workers: Annotated[int, msgspec.Meta(ge=1, le=1024)] | None = None
     options: dict[Name, Option]
+
+    @property
+    def references(self) -> list[str]:
+        """What the cells import, as ``module:Name``: the environment, the algorithm, options of the user's own."""
+        return references_of({"env_id": self.env_id, "algorithm": self.algorithm, "config": self.options})
 
     @property
     def name(self) -> str:
@@ -122,12 +128,23 @@ def cells_of(groups: Sequence[Group]) -> list[Cell]:
     return [Cell(group, group.seeds[index]) for index in range(longest) for group in groups if index < len(group.seeds)]
 
 
-def read_study(path: str | Path, allow_import: Sequence[str] = ()) -> list[Group]:
+def _without_own_algorithms(name: str, usual: type[AgentConfig], env_id: str) -> type[AgentConfig]:
+    raise UsageError(f"algorithm={name!r} is one of your own; give options_of, which returns the class of its options")
+
+
+def read_study(
+    path: str | Path,
+    allow_import: Sequence[str] = (),
+    options_of: Callable[[str, type[AgentConfig], str], type[AgentConfig]] = _without_own_algorithms,
+) -> list[Group]:
     """Read and check the TOML file of a study (docs/studies.md).
 
     Args:
         path: the file.
-        allow_import: modules that environments named ``module:Id`` may import.
+        allow_import: modules that the study may import: of environments, algorithms and options that the file names as
+            ``module:Name``.
+        options_of: returns the class of the options of an algorithm of the user's own, from its name, the usual class,
+            and the environment's id; it is the caller's because algorithms import TensorFlow.
 
     Raises:
         UsageError: if a field is unknown or has an invalid value, an environment or recipe does not exist, options do
@@ -145,7 +162,8 @@ def read_study(path: str | Path, allow_import: Sequence[str] = ()) -> list[Group
         _check_unique([env_id.rpartition(":")[2] for env_id in tables])
         found: list[list[Group]] = []
         for env_id, table in tables.items():
-            found.append([*_groups(path, env_id, common | table, configurations, allow_import)])
+            with imports_allowed(allow_import):
+                found.append([*_groups(path, env_id, common | table, configurations, allow_import, options_of)])
             if sum(len(group.seeds) for groups in found for group in groups) > MAX_CELLS:
                 raise UsageError(f"more than {MAX_CELLS} cells; give fewer seeds, or divide it into several studies")
         _check_unique([groups[0].name for groups in found if groups])
@@ -164,23 +182,29 @@ def _check_unique(names: Sequence[str]) -> None:
 
 
 def _groups(
-    path: Path, env_id: str, values: dict[str, Any], configurations: Mapping[str, Any], allow_import: Sequence[str]
+    path: Path,
+    env_id: str,
+    values: dict[str, Any],
+    configurations: Mapping[str, Any],
+    allow_import: Sequence[str],
+    options_of: Callable[[str, type[AgentConfig], str], type[AgentConfig]],
 ) -> Iterator[Group]:
     """Yield the groups of an environment."""
-    check_import(env_id, path, allow_import)
+    check_imports([env_id], path, allow_import)
     with _located(f"environment {env_id!r}"):
         settings = EnvironmentSettings(**from_toml(EnvironmentSettings, _settings(values), "it"))
         check_names([*configurations], settings.configurations, "the table of configurations")
     env = make_env(env_id, settings.wrappers)
     own_id = env_id_of(env)
-    env_id, algorithm = full_id(env_id, own_id), algorithm_for(env.action_space)
+    env_id, usual = full_id(env_id, own_id), algorithm_for(env.action_space)
     close_quietly(env)
-    kind = CONFIGS[algorithm]
-    preset = preset_for(env_id.rpartition(":")[2], kind)
-    total = settings.total_timesteps or preset.total_timesteps
     for name in settings.configurations or configurations:
         with _located(f"configuration {name!r} in {env_id}"):
             base, changes = _recipe(configurations[name], path.parent)
+            algorithm = changes.pop("algorithm", usual)
+            kind = CONFIGS[usual] if algorithm == usual else options_of(algorithm, CONFIGS[usual], env_id)
+            preset = preset_for(own_id, kind)
+            total = settings.total_timesteps or preset.total_timesteps
             collector, workers = _collector_of(settings, changes)
             given = (preset.options if base is None else base) | changes
             config = kind(**from_toml(kind, given, kind.__name__, hints_for(kind, own_id)))

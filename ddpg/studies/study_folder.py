@@ -17,6 +17,7 @@ import msgspec
 from ddpg.checkpoints import atomic_write, safe_json
 from ddpg.checkpoints.safe_json import convert
 from ddpg.config.algorithm_options import CONFIGS
+from ddpg.config.imports import is_reference
 from ddpg.config.options import as_toml
 from ddpg.errors import FileFault, UsageError
 from ddpg.runs import run_config, run_directory
@@ -103,7 +104,7 @@ class CellFolder:
     def arguments(self) -> list[str]:
         """Return the arguments of the ``ddpg`` command for the next stage; write the options file that it reads."""
         group, run = self.cell.group, str(self.run)
-        allowed = allow_import_flags(group.env_id)
+        allowed = allow_import_flags(*group.references)
         if self.stage == "evaluate":
             return ["evaluate", run, "--episodes", str(group.final_episodes), "--json", *allowed]
         if self.stage == "resume":
@@ -116,7 +117,8 @@ class CellFolder:
             asked |= {"collector": group.collector, "workers": group.workers}
         flags = [word for name, value in asked.items() for word in (f"--{name.replace('_', '-')}", str(value))]
         wraps = [word for name in group.wrappers for word in ("--wrap", name)]
-        return ["train", group.env_id, *flags, *wraps, "--json", "--no-progress-bar"]
+        own = ["--algorithm", group.algorithm] if is_reference(group.algorithm) else []
+        return ["train", group.env_id, *flags, *own, *allowed, *wraps, "--json", "--no-progress-bar"]
 
 
 def read_evaluation(path: Path, advice: str = "remove it, and the study evaluates again") -> dict[str, Any]:
@@ -192,7 +194,7 @@ def check_same(root: Path, before: Sequence[Group], now: Sequence[Group]) -> Non
 def _differences(one: Group, other: Group) -> list[tuple[str, Any, Any]]:
     olds, news = (msgspec.to_builtins(group) for group in (one, other))
     if one.algorithm == other.algorithm:  # options introduced after the study have their defaults
-        olds["options"] = CONFIGS[one.algorithm].from_json(one.options).to_json()
+        olds["options"] = CONFIGS[one.algorithm]().to_json() | one.options
     for values in (olds, news):
         del values["seeds"]
         values |= values.pop("options")

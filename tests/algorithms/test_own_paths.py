@@ -131,6 +131,51 @@ def test_a_wrong_sign_is_warned_of_by_name_when_training_begins(bounding, td_tar
         agent.update(2)  # once is enough
 
 
+def td_down(q, target, variables):
+    return td.stop_gradient(q, target, variables)
+
+
+def td_up(q, target, variables):
+    return [(-gradient, variable) for gradient, variable in td_down(q, target, variables)]
+
+
+def td_meant(q, target, variables):
+    return td_up(q, target, variables)
+
+
+td_meant.sign_is_checked = False
+
+
+def td_pessimistic(q, target, variables):
+    """A penalty on Q that outweighs the TD error by far, as conservative Q-learning has one."""
+    return td.gradients(td.mean_square(q, tf.stop_gradient(target)) + 1e3 * tf.reduce_mean(q), variables)
+
+
+def td_expectile(q, target, variables):
+    error = tf.stop_gradient(target) - q
+    return td.gradients(tf.reduce_mean(tf.where(error > 0, 0.9, 0.1) * tf.square(error)), variables)
+
+
+@pytest.mark.parametrize("critic_norm", ["same", "renorm"])
+def test_a_td_path_of_the_wrong_sign_is_warned_of_too(critic_norm):
+    with pytest.warns(UserWarning, match="td_up"):
+        updated(td_target=td_up, critic_norm=critic_norm)
+
+
+@pytest.mark.parametrize("path", [td_down, td_meant, td_pessimistic, td_expectile, *td.TD_TARGETS.values()])
+def test_no_other_td_path_is_warned_of(path):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        updated(td_target=path)
+
+
+def test_the_check_of_a_td_path_leaves_training_as_it_is():
+    changes = {"norm": "batch", "bounding": "squashing", "critic_norm": "renorm"}
+    one, other = (updated(td_target=path, **changes).get_parameters() for path in (td_down, td.stop_gradient))
+    for name, values in one.items():
+        np.testing.assert_array_equal(values, other[name])
+
+
 @pytest.mark.parametrize(
     "path", [mine, meant, towards_replayed, critics_kind_matters, *policy.POLICY_GRADIENTS.values()]
 )

@@ -65,10 +65,10 @@ def followed(text: str, before: str) -> list[str]:
 
 
 def test_words_of_a_command():
-    assert command_for("resume", Path("a b/1"), "mine:X-v0", "--x", "y") == (
+    assert command_for("resume", Path("a b/1"), {"env_id": "mine:X-v0"}, "--x", "y") == (
         "ddpg resume 'a b/1' --allow-import mine --x y"
     )
-    assert command_for("evaluate", Path("runs/X-v0/1"), "X-v0") == "ddpg evaluate runs/X-v0/1"
+    assert command_for("evaluate", Path("runs/X-v0/1"), {"env_id": "X-v0"}) == "ddpg evaluate runs/X-v0/1"
     assert allow_import_flags("b:X-v0", "Y-v0", "a:Z-v0", "b:W-v0") == ["--allow-import", "b", "--allow-import", "a"]
 
 

@@ -1,0 +1,142 @@
+"""Code of the user's own that a flag or a file names as ``module:attribute``: when it is imported, and what it is.
+
+A file never makes this package import code by itself. :func:`imports_allowed` says which modules may be imported, as
+``--allow-import`` does; everywhere else a name such as ``mymodule:path`` is refused. What is saved is the name again.
+"""
+
+import contextlib
+import contextvars
+import importlib
+import inspect
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import ModuleType
+from typing import Any
+
+from ddpg.errors import UsageError, brief, did_you_mean
+
+_REFERENCE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
+
+_allowed: contextvars.ContextVar[frozenset[str]] = contextvars.ContextVar("allowed", default=frozenset())
+_importer: contextvars.ContextVar[Callable[[str], ModuleType]] = contextvars.ContextVar(
+    "importer", default=importlib.import_module
+)
+_references: dict[int, tuple[Any, str]] = {}  # by id; the object is kept, so that no other one gets its id
+
+
+def is_reference(value: object) -> bool:
+    """Return whether ``value`` is text such as ``"mymodule:path"``."""
+    return isinstance(value, str) and _REFERENCE.fullmatch(value) is not None
+
+
+def references_in(values: Iterable[object]) -> list[str]:
+    """Return those of ``values`` that are references, each once."""
+    return list(dict.fromkeys(str(value) for value in values if is_reference(value)))
+
+
+def reference_of(value: object) -> str | None:
+    """Return the reference that ``value`` was imported by, or ``None``."""
+    found = _references.get(id(value))
+    return None if found is None else found[1]
+
+
+@contextlib.contextmanager
+def imports_allowed(modules: Iterable[str], importer: Callable[[str], ModuleType] | None = None) -> Iterator[None]:
+    """Allow references to ``modules`` inside the block, in this thread.
+
+    Args:
+        modules: their full names.
+        importer: imports a module by its name; ``None``: as around the block, at first ``importlib.import_module``.
+    """
+    tokens = _allowed.set(_allowed.get() | {*modules}), _importer.set(importer or _importer.get())
+    try:
+        yield
+    finally:
+        _allowed.reset(tokens[0])
+        _importer.reset(tokens[1])
+
+
+def import_reference(reference: str, option: str) -> Any:
+    """Return what a reference names.
+
+    Args:
+        reference: ``"module:attribute"``.
+        option: the option whose value it is, for messages.
+
+    Raises:
+        UsageError: if its module is not allowed, does not exist or cannot be imported, or has no such attribute.
+    """
+    module, name = import_module_of(reference, option), reference.rpartition(":")[2]
+    try:
+        found = getattr(module, name)
+    except AttributeError:
+        raise UsageError(
+            f"{option}={reference!r}: the module {module.__name__!r} has no {name!r}{did_you_mean(name, vars(module))}"
+        ) from None
+    _references[id(found)] = found, reference
+    return found
+
+
+def import_module_of(reference: str, option: str) -> ModuleType:
+    """Return the module of a reference; arguments and errors as of :func:`import_reference`."""
+    from ddpg.interaction.env_errors import format_error  # gymnasium, which ``ddpg --help`` does without
+
+    name = reference.rpartition(":")[0]
+    if name not in _allowed.get():
+        raise UsageError(
+            f"{option}={reference!r} names code of your own, which is imported only where that is allowed: "
+            f"--allow-import {name}; in Python give the function or class itself"
+        )
+    try:
+        return _importer.get()(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+            raise UsageError(
+                f"{option}={reference!r}: the module {name!r} needs the package {error.name!r}, which is not installed"
+            ) from None
+        raise UsageError(
+            f"{option}={reference!r}: no module {name!r} is installed or in this directory; write its name right, "
+            "without .py, or change to the directory that it is in"
+        ) from None
+    except (Exception, SystemExit) as error:  # the user's code may raise anything
+        raise UsageError(
+            f"{option}={reference!r}: the module {name!r} cannot be imported: {format_error(error)}"
+        ) from None
+
+
+def check_signature(function: object, arguments: str, option: str, others: Mapping[str, str]) -> None:
+    """Refuse a callable that cannot be called with the arguments that an option's callables get.
+
+    Args:
+        function: the user's own; one whose signature Python cannot tell is accepted.
+        arguments: names separated by commas; those in brackets are passed by name, to a function that has them:
+            ``"actor, critic, states[, batch]"``.
+        option: the option's name.
+        others: the arguments of other options' callables, by option.
+
+    Raises:
+        UsageError: if it takes others, or by the names of its parameters is meant for another option.
+    """
+    always, _, rest = arguments.partition("[")
+    try:
+        signature = inspect.signature(function)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return
+    by_name = [name for name in re.findall(r"\w+", rest) if name in signature.parameters]
+    given = re.findall(r"\w+", always)
+    name = reference_of(function) or getattr(function, "__name__", brief(function))
+    try:
+        signature.bind(*given, **dict.fromkeys(by_name))
+    except TypeError:
+        raise UsageError(f"{option}={name} must take ({arguments}), and takes {signature}") from None
+    parameters = [*signature.parameters][: len(given)]
+    meant = [other for other, takes in others.items() if parameters == re.findall(r"\w+", takes.partition("[")[0])]
+    if parameters != given and meant:
+        raise UsageError(
+            f"{option}={name} must take ({arguments}), and takes {signature} as those of {meant[0]} do; give it there"
+        )
+
+
+def references_of(document: Mapping[str, Any]) -> list[str]:
+    """Return what a run's document names as ``module:attribute``: its environment, its algorithm, its options."""
+    return [document["env_id"], *references_in([document.get("algorithm"), *document.get("config", {}).values()])]

@@ -1,0 +1,411 @@
+"""Paths and algorithms of one's own, named ``module:Name`` by flags and files: imported where that is allowed."""
+
+import dataclasses
+import importlib
+import re
+import shlex
+import sys
+from pathlib import Path
+from unittest import mock
+
+import numpy as np
+import pytest
+from refusals import refuses
+
+from ddpg import DDPGConfig, DQNConfig, UsageError
+from ddpg.algorithms.registry import ALGORITHMS
+from ddpg.checkpoints import checkpoint
+from ddpg.cli.main import main
+from ddpg.cli.own_algorithm import own_options
+from ddpg.cli.studies import Tune
+from ddpg.config.algorithm_options import CONFIGS
+from ddpg.config.imports import imports_allowed
+from ddpg.config.options import as_toml, from_toml, non_string_types
+from ddpg.runs import run_directory
+from ddpg.runs.training import train
+from ddpg.studies.scheduler import study_resume_hint
+from ddpg.studies.study import cells_of, read_study
+from ddpg.studies.study_folder import CellFolder, check_same
+
+MODULE = '''
+import dataclasses
+
+import numpy as np
+import tensorflow as tf
+
+from ddpg import DDPGConfig
+from ddpg.algorithms import ddpg
+from ddpg.algorithms.registry import ALGORITHMS, Algorithm
+from ddpg.gradients import bounding, policy, td
+
+NUMBER = 3
+
+
+def path(actor, critic, states):
+    return [(3 * gradient, variable) for gradient, variable in policy.chain_rule(actor, critic, states)]
+
+
+def cloning(actor, critic, states, batch):
+    return path(actor, critic, batch.observations)
+
+
+def down(actor, critic, states):
+    return [(-gradient, variable) for gradient, variable in path(actor, critic, states)]
+
+
+def td_path(q, target, variables):
+    return [(2 * gradient, variable) for gradient, variable in td.stop_gradient(q, target, variables)]
+
+
+def td_up(q, target, variables):
+    return [(-gradient, variable) for gradient, variable in td.stop_gradient(q, target, variables)]
+
+
+def loss(q, target):
+    return tf.reduce_mean(tf.abs(q - target))
+
+
+def activation(x):
+    return tf.nn.relu(x)
+
+
+def schedule(left):
+    return left**2
+
+
+optimizer = tf.compat.v1.train.AdamOptimizer
+bound = bounding.Bounding(bounding.linear_head, bounding.zeroing)
+
+
+class noise:
+    def __init__(self, shape):
+        self.shape = shape
+
+    def sample(self, rng):
+        return rng.uniform(-0.1, 0.1, self.shape).astype(np.float32)
+
+    def reset(self, index):
+        pass
+
+
+@dataclasses.dataclass(frozen=True)
+class CautiousConfig(DDPGConfig):
+    caution: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True)
+class CautiousUpdate(ddpg.DDPGUpdate):
+    def target(self, batch):
+        return super().target(batch) - self.config.caution
+
+
+@dataclasses.dataclass(frozen=True)
+class LostConfig(DDPGConfig):
+    """Of no algorithm."""
+
+
+Cautious = Algorithm(CautiousConfig, CautiousUpdate)
+ALGORITHMS["Careful"] = Cautious
+'''
+# For each option that takes code, what the module has for it.
+CODE = {
+    **{"policy_gradient": "path", "td_target": "td_path", "critic_loss": "loss", "activation": "activation"},
+    **{"learning_rate_schedule": "schedule", "actor_learning_rate_schedule": "schedule"},
+    **{"critic_learning_rate_schedule": "schedule", "optimizer": "optimizer", "bounding": "bound", "noise": "noise"},
+}
+SMALL = {"hidden": (4,), "batch_size": 4, "learning_starts": 20, "updates_per_call": 5, "jit": False}
+FLAGS = "--recipe ddpg --hidden 4 --batch-size 4 --learning-starts 20 --updates-per-call 5 --no-jit"
+STEPS = "--total-timesteps 60 --evaluation-interval 60 --evaluation-episodes 1 --no-progress-bar --seed 0"
+TRAIN = f"train Pendulum-v1 {FLAGS} {STEPS}"
+ALLOW = "--allow-import own_code"
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """The working directory, with the module ``own_code`` in it."""
+    (tmp_path / "own_code.py").write_text(MODULE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    with mock.patch.dict(ALGORITHMS), mock.patch.dict(CONFIGS):
+        yield tmp_path
+    sys.modules.pop("own_code", None)
+
+
+@pytest.fixture
+def own_code(folder, monkeypatch):
+    """The module, imported."""
+    monkeypatch.syspath_prepend(folder)
+    return importlib.import_module("own_code")
+
+
+def done(command):
+    """Return the status of a command line."""
+    return main(shlex.split(command))
+
+
+def weights(run="runs/Pendulum-v1/1"):
+    return checkpoint.read(checkpoint.find(run))[1]["variables"]
+
+
+def said(capsys):
+    """Return the one line of an error or a warning."""
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1, err
+    return err
+
+
+# -- options ----------------------------------------------------------------------------------------------------------
+
+
+def test_every_option_that_takes_an_object_takes_its_name(own_code):
+    fields = {(kind, field.name) for kind in (DDPGConfig, DQNConfig) for field in dataclasses.fields(kind)}
+    names = {name for kind, name in fields if kind.__dataclass_fields__[name].metadata["choices"]}
+    assert {name for kind, name in fields if name in names and non_string_types(kind, name)} == {*CODE}
+
+
+@pytest.mark.parametrize("name", CODE)
+def test_a_name_becomes_the_object_where_that_is_allowed_and_is_saved_as_the_name(name, own_code):
+    reference = f"own_code:{CODE[name]}"
+    with refuses(UsageError, name, reference, "--allow-import own_code"):
+        DDPGConfig(**{name: reference})
+    with imports_allowed(["own_code"]):
+        config = DDPGConfig(**{name: reference})
+        assert getattr(config, name) is getattr(own_code, CODE[name])
+        assert config.to_json()[name] == reference
+        assert DDPGConfig.from_json(config.to_json()) == config
+        read = from_toml(DDPGConfig, {name: reference}, "a file")
+        assert DDPGConfig(**read) == config
+        assert f'{name} = "{reference}"' in as_toml(config.to_json())
+    with refuses(UsageError, name, reference, "--allow-import own_code"):
+        DDPGConfig.from_json(config.to_json())  # what was allowed is not for good
+
+
+def test_only_the_modules_that_are_named_are_allowed(own_code):
+    with imports_allowed(["own", "own_code.sub"]), refuses(UsageError, "--allow-import own_code"):
+        DDPGConfig(td_target="own_code:td_path")
+
+
+def test_what_is_no_option_for_code_takes_no_name(own_code):
+    with imports_allowed(["own_code"]), refuses(UsageError, "block own_code:path 'plain' 'residual'"):
+        DDPGConfig(block="own_code:path")
+
+
+# -- what can be wrong ------------------------------------------------------------------------------------------------
+
+WRONG = {
+    "--policy-gradient own_code:path": "policy_gradient own_code:path --allow-import own_code",
+    f"--policy-gradient own_code:pathh {ALLOW}": "policy_gradient own_code 'pathh' 'path'",
+    "--policy-gradient own_cod:path --allow-import own_cod": "policy_gradient no module 'own_cod'",
+    f"--policy-gradient own_code:loss {ALLOW}": "policy_gradient own_code:loss (actor, critic, states[, batch])",
+    f"--policy-gradient own_code:td_path {ALLOW}": "policy_gradient own_code:td_path td_target",
+    f"--td-target own_code:path {ALLOW}": "td_target own_code:path policy_gradient",
+    f"--td-target own_code:loss {ALLOW}": "td_target own_code:loss (q, target, variables)",
+    f"--critic-loss own_code:td_path {ALLOW}": "critic_loss own_code:td_path (q, target)",
+    f"--learning-rate-schedule own_code:loss {ALLOW}": "learning_rate_schedule own_code:loss (left)",
+    f"--policy-gradient own_code:NUMBER {ALLOW}": "policy_gradient 3 'chain_rule'",
+    "--policy-gradient broken:path --allow-import broken": "policy_gradient broken ZeroDivisionError",
+    "--policy-gradient script:path --allow-import script": "policy_gradient script SystemExit",
+    "--policy-gradient needy:path --allow-import needy": "policy_gradient needy 'no_such_package'",
+    "--algorithm own_code:Cautious": "algorithm own_code:Cautious --allow-import own_code",
+    f"--algorithm own_code:Cautius {ALLOW}": "algorithm own_code:Cautius 'Cautious'",
+    f"--algorithm own_code:NUMBER {ALLOW}": "algorithm own_code:NUMBER 3",
+    f"--algorithm own_code:LostConfig {ALLOW}": "algorithm own_code:LostConfig",
+    f"--algorithm own_code:Cautious --cautoin 1 {ALLOW}": "--cautoin --caution",
+    f"--algorithm own_code:Cautious --caution much {ALLOW}": "caution 'much'",
+    "--algorithm plus": "algorithm 'plus' --recipe",
+}
+
+
+@pytest.mark.parametrize("flags", WRONG)
+def test_what_is_wrong_is_one_line(flags, folder, capsys):
+    (folder / "broken.py").write_text("1 / 0")
+    (folder / "script.py").write_text("raise SystemExit(3)")
+    (folder / "needy.py").write_text("import no_such_package")
+    assert done(f"{TRAIN} {flags}") == 2
+    line = said(capsys)
+    with refuses(UsageError, WRONG[flags]):
+        raise UsageError(line)
+    assert not (folder / "runs").exists()
+
+
+def test_an_algorithm_for_other_actions_is_refused(folder, capsys):
+    assert done(f"train CartPole-v1 --algorithm own_code:Cautious {ALLOW}") == 2
+    with refuses(UsageError, "own_code:Cautious DDPG CartPole-v1 DQNConfig"):
+        raise UsageError(said(capsys))
+
+
+@pytest.mark.parametrize("flags", ["--policy-gradient own_code:down", "--td-target own_code:td_up"])
+def test_a_wrong_sign_is_one_line(flags, folder):
+    with pytest.warns(UserWarning, match=flags.rpartition(":")[2]) as caught:
+        assert done(f"{TRAIN} {flags} {ALLOW}") == 0
+    assert ["\n" in str(one.message) for one in caught] == [False]
+
+
+# -- runs -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def trained(folder, capsys):
+    """A run with paths of one's own."""
+    assert done(f"{TRAIN} --policy-gradient own_code:cloning --td-target own_code:td_path {ALLOW}") == 0
+    capsys.readouterr()
+    return folder / "runs/Pendulum-v1/1"
+
+
+def test_a_run_is_the_one_that_python_makes_and_its_files_hold_the_names(trained, own_code):
+    config = DDPGConfig(**SMALL, policy_gradient=own_code.cloning, td_target=own_code.td_path)
+    told = {"seed": 0, "total_timesteps": 60, "evaluation_interval": 60, "evaluation_episodes": 1}
+    same = weights(train("Pendulum-v1", config, **told, progress_bar=False))
+    plain = weights(train("Pendulum-v1", DDPGConfig(**SMALL), **told, progress_bar=False))
+    for name, values in weights(trained).items():
+        np.testing.assert_array_equal(values, same[name])
+    assert any((values != plain[name]).any() for name, values in same.items())
+    for saved in (run_directory.read_config(trained), checkpoint.read(checkpoint.find(trained))[0]):
+        options = saved["config"]
+        assert (options["policy_gradient"], options["td_target"]) == ("own_code:cloning", "own_code:td_path")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "evaluate {} --episodes 1",
+        "resume {} --total-timesteps 80 --no-progress-bar",
+        "record {} -o a.gif",
+        "export {}",
+    ],
+)
+def test_who_makes_its_agent_must_allow_it_again(command, trained, capsys):
+    command = command.format("runs/Pendulum-v1/1")
+    sys.modules.pop("own_code")
+    assert done(command) == 2
+    with refuses(UsageError, "own_code:td_path --allow-import own_code"):
+        raise UsageError(said(capsys))
+    assert "own_code" not in sys.modules
+    assert done(f"{command} {ALLOW}") == 0
+
+
+def test_the_command_that_is_printed_allows_it(folder, capsys):
+    assert done(f"{TRAIN} --policy-gradient own_code:path {ALLOW}") == 0
+    told = capsys.readouterr().out.partition("evaluate it with: ddpg ")[2].splitlines()[0]
+    assert "--allow-import own_code" in told
+    assert done(f"{told} --episodes 1") == 0
+
+
+def test_a_resumed_run_ends_as_one_that_was_not_interrupted(folder):
+    flags = f"{FLAGS} --policy-gradient own_code:path {ALLOW} --evaluation-episodes 1 --no-progress-bar --seed 0"
+    assert done(f"train Pendulum-v1 {flags} --total-timesteps 400 --evaluation-interval 200") == 0
+    assert done(f"train Pendulum-v1 {flags} --total-timesteps 200 --evaluation-interval 200") == 0
+    assert done(f"resume runs/Pendulum-v1/2 --total-timesteps 400 --no-progress-bar {ALLOW}") == 0
+    one, other = weights(), weights("runs/Pendulum-v1/2")
+    assert all((one[name] == other[name]).all() for name in one)
+
+
+def test_a_toml_file_needs_the_flag_too(folder, capsys):
+    (folder / "mine.toml").write_text('policy_gradient = "own_code:path"')
+    assert done(f"{TRAIN} --config mine.toml") == 2
+    assert "--allow-import own_code" in said(capsys)
+    assert done(f"{TRAIN} --config mine.toml {ALLOW}") == 0
+
+
+# -- algorithms -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["Cautious", "CautiousConfig", "Careful"])
+def test_an_algorithm_is_named_by_its_value_its_options_or_its_entry(name, folder, capsys):
+    assert done(f"{TRAIN} --algorithm own_code:{name} --caution 3 {ALLOW}") == 0
+    assert done(f"{TRAIN} --algorithm own_code:{name} {ALLOW}") == 0
+    assert done(TRAIN) == 0
+    cautious, off, plain = (weights(f"runs/Pendulum-v1/{number}") for number in (1, 2, 3))
+    assert all((off[name] == plain[name]).all() for name in plain)
+    assert any((cautious[name] != plain[name]).any() for name in plain)
+    document = run_directory.read_config(folder / "runs/Pendulum-v1/1")
+    assert (document["algorithm"], document["config"]["caution"]) == (f"own_code:{name}", 3.0)
+    capsys.readouterr()
+    assert done("evaluate runs/Pendulum-v1/1 --episodes 1") == 2
+    assert "--allow-import own_code" in said(capsys)
+    assert done("runs") == 0
+    assert "caution=3.0" in capsys.readouterr().out
+    ALGORITHMS.pop(f"own_code:{name}")
+    assert done(f"resume runs/Pendulum-v1/1 --total-timesteps 80 --no-progress-bar {ALLOW}") == 0
+
+
+def test_its_options_are_in_its_help(folder, capsys):
+    assert done(f"train Pendulum-v1 --algorithm own_code:Cautious {ALLOW} --help") == 0
+    assert "--caution" in capsys.readouterr().out
+
+
+# -- studies and tunings ----------------------------------------------------------------------------------------------
+
+STUDY = """
+environments = ["Pendulum-v1"]
+seeds = 2
+total_timesteps = 60
+
+[configurations]
+chain_rule = { recipe = "ddpg" }
+mine = { recipe = "ddpg", policy_gradient = "own_code:path" }
+cautious = { recipe = "ddpg", algorithm = "own_code:Cautious", caution = 3 }
+"""
+
+
+def test_a_study_names_code_and_its_cells_are_allowed_it(folder, own_code, tmp_path):
+    (folder / "mine.toml").write_text(STUDY)
+    with refuses(UsageError, "mine.toml 'mine' own_code:path --allow-import own_code"):
+        read_study("mine.toml", [], own_options)
+    groups = read_study("mine.toml", ["own_code"], own_options)
+    assert [group.algorithm for group in groups] == ["DDPG", "DDPG", "own_code:Cautious"]
+    assert (groups[1].options["policy_gradient"], groups[2].options["caution"]) == ("own_code:path", 3.0)
+    words = {}
+    for cell in cells_of(groups)[:3]:
+        place = CellFolder(tmp_path, cell)
+        place.path.mkdir(parents=True)
+        words[cell.group.configuration] = place.arguments()
+    assert "--allow-import" not in words["chain_rule"]
+    assert words["mine"].count("own_code") == words["cautious"].count("own_code") == 1
+    assert 'policy_gradient = "own_code:path"' in (tmp_path / "mine/0/Pendulum-v1/options.toml").read_text()
+    assert words["cautious"][words["cautious"].index("--algorithm") + 1] == "own_code:Cautious"
+    assert study_resume_hint(folder / "mine.toml", tmp_path, groups).endswith("--allow-import own_code")
+    check_same(tmp_path, groups, groups)
+
+
+def test_a_study_whose_code_is_wrong_does_not_begin(folder, own_code, capsys):
+    (folder / "mine.toml").write_text(STUDY.replace("own_code:path", "own_code:td_path"))
+    assert done(f"study mine.toml {ALLOW} --no-progress-bar") == 2
+    with refuses(UsageError, "mine.toml 'mine' policy_gradient own_code:td_path td_target"):
+        raise UsageError(said(capsys))
+    assert not (folder / "studies").exists()
+
+
+def test_a_tuning_varies_code(folder, own_code):
+    (folder / "space.toml").write_text('policy_gradient = ["chain_rule", "own_code:path"]\ncaution = [0.0, 3.0]')
+    flags = ["--algorithm", "own_code:Cautious", "--space", "space.toml", "--recipe", "ddpg"]
+    refused = Tune.parse(["Pendulum-v1", *flags], "ddpg tune")
+    with refuses(UsageError, "--allow-import own_code"):
+        refused._plan()
+    tune = Tune.parse(["Pendulum-v1", *flags, "--allow-import", "own_code"], "ddpg tune")
+    assert "--allow-import own_code" in shlex.join(tune._command_words())
+    with tune.imports_allowed():
+        plan = tune._plan()
+        assert plan.base.algorithm == "own_code:Cautious"
+        trial = plan.trial(1, {"policy_gradient": "own_code:path", "caution": 3.0})
+    assert (trial.options["policy_gradient"], trial.options["caution"]) == ("own_code:path", 3.0)
+    assert "own_code:path" in trial.references
+
+
+@pytest.mark.slow
+def test_the_study_of_the_page_runs(folder, capsys):
+    """Three seeds of a path of one's own against the chain rule, and an algorithm, each cell in a process."""
+    page = (Path(__file__).parents[2] / "docs/studies.md").read_text(encoding="utf-8")
+    for name, text in re.findall(r"```\w+\n(# (?:mypaths\.py|mine\.toml)\n)(.*?)```", page, re.DOTALL):
+        (folder / name.strip("# \n")).write_text(text.replace("10_000", "1_100"))
+    with (folder / "mine.toml").open("a") as file:
+        file.write('cautious = { algorithm = "own_code:Cautious", caution = 100 }\n')
+    assert done(f"study mine.toml {ALLOW} --allow-import mypaths --no-progress-bar") == 0
+    out = capsys.readouterr().out
+    assert all(f"| Pendulum-v1 | {name} | 1,100 | 3 |" in out for name in ("chain_rule", "normalised", "cautious"))
+    runs = {name: f"studies/mine/{name}/0/Pendulum-v1/1" for name in ("chain_rule", "normalised", "cautious")}
+    document = run_directory.read_config(folder / runs["normalised"])
+    assert document["config"]["policy_gradient"] == "mypaths:normalised"
+    assert run_directory.read_config(folder / runs["cautious"])["algorithm"] == "own_code:Cautious"
+    ends = [weights(run) for run in runs.values()]
+    assert len({b"".join(end[name].tobytes() for name in sorted(end)) for end in ends}) == 3
