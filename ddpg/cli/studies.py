@@ -99,11 +99,16 @@ class Study(JSONOption, ProgressOption, WithImports):
         return write_report(root, groups), outcome
 
     def _print(self, root: Path, report: "Report", outcome: "StudyOutcome | None") -> None:
-        files = {"results": report.results, "table": report.table, "text": report.text, "figure": report.figure}
+        names = ("results", "table", "comparison", "text", "figure")
+        files = {name: getattr(report, name) for name in names}
         if self.json:
-            rows = [{name: _finite(value) for name, value in row.items()} for row in report.rows]
+            tables = {"rows": report.rows, "comparisons": report.comparisons}
+            listed = {
+                kind: [{name: _finite(value) for name, value in row.items()} for row in rows]
+                for kind, rows in tables.items()
+            }
             named = {name: None if path is None else str(path) for name, path in files.items()}
-            print(json.dumps({"study": str(root), **named, "rows": rows, **(vars(outcome) if outcome else {})}))
+            print(json.dumps({"study": str(root), **named, **listed, **(vars(outcome) if outcome else {})}))
             return
         print(report.text.read_text(encoding="utf-8"))
         print("Written: " + ", ".join(str(path) for path in files.values() if path is not None))
@@ -266,6 +271,7 @@ class Tune(JSONOption, ProgressOption, WithImports, EnvironmentCommand):
             }
             summary |= {
                 "compared": {name: vars(one) for name, one in report.compared.items()},
+                "comparison": report.comparison_of_best and dataclasses.asdict(report.comparison_of_best),
                 "verdict": report.verdict,
             }
             print(json.dumps(summary))

@@ -4,7 +4,7 @@ study.toml                     a copy of the study's file
 study.json                     its cells with all options, which may not change
 CONFIGURATION/SEED/ENV/1/      an ordinary run directory
 CONFIGURATION/SEED/ENV/        options.toml, log.txt, final.json, failed.json of a cell
-results.csv, table.csv, table.md, curves.png
+results.csv, table.csv, comparison.csv, table.md, curves.png
 """
 
 import json

@@ -3,7 +3,7 @@
 import csv
 import dataclasses
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +14,17 @@ from ddpg.progress import format_number
 from ddpg.runs import run_directory
 from ddpg.runs.curves import Run, centre_and_interval, learning_curves, read_run
 from ddpg.runs.plotting import plot_curves
+from ddpg.studies.comparison import Estimate, compare, compare_over_environments
 from ddpg.studies.study import Group, cells_of
 from ddpg.studies.study_folder import CellFolder
 
 NOTE = "Interquartile mean over the seeds of finished cells, with its 95 % bootstrap interval."
+COMPARISON_NOTE = (
+    "Final returns against those of {reference}, on the seeds that both have finished: the mean of the differences by "
+    "seed, and the probability that a run is better than one of {reference} (above 0.5: better), each with its 95 % "
+    "bootstrap interval."
+)
+ALL = "all environments"
 _ENDS = ("", "_low", "_high")
 
 
@@ -69,6 +76,54 @@ def markdown(rows: Sequence[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+def compared(finals: Sequence[tuple[str, str, Mapping[int, float]]]) -> list[dict[str, Any]]:
+    """Return the rows that compare every configuration with the first one.
+
+    Args:
+        finals: environment, configuration, and final returns by seed.
+
+    Returns:
+        For each environment in which both have finished a seed: ``env``, ``config``, ``reference``, ``seeds``, the mean
+        ``difference`` by seed and the probability of ``improvement``, with the ends of their 95 % bootstrap intervals,
+        ``_low`` and ``_high``. A configuration of several environments has one more row, of its improvement over all
+        of them: its ``env`` is :data:`ALL` and its difference NaN, since their returns do not add up.
+    """
+    reference = finals[0][1]
+    base = {env: by_seed for env, config, by_seed in finals if config == reference}
+    rows = []
+    for config in dict.fromkeys(config for _, config, _ in finals if config != reference):
+        pairs = {env: (mine, base[env]) for env, name, mine in finals if name == config and env in base}
+        found = {env: compare(*pair) for env, pair in pairs.items()}
+        found[ALL] = compare_over_environments([*pairs.values()])
+        for env, one in found.items():
+            if one is not None:
+                nothing = Estimate(*(float("nan"),) * 3)
+                numbers = {"difference": one.difference or nothing, "improvement": one.improvement}
+                rows.append(
+                    {"env": env, "config": config, "reference": reference, "seeds": one.seeds}
+                    | {
+                        f"{name}{end}": value
+                        for name, estimate in numbers.items()
+                        for end, value in zip(_ENDS, dataclasses.astuple(estimate), strict=True)
+                    }
+                )
+    return rows
+
+
+def comparison_markdown(rows: Sequence[dict[str, Any]]) -> str:
+    """Return rows of :func:`compared` as a Markdown table."""
+    heads = ("environment", "configuration", "seeds", f"final return minus {rows[0]['reference']}'s", "improvement")
+    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    for row in rows:
+        difference = "" if row["env"] == ALL else told(row, "difference")
+        improvement = told(row, "improvement")
+        if row["seeds"] == 1:  # which has no interval
+            difference, improvement = format_number(row["difference"]), "one seed"
+        cells = row["env"], row["config"], str(row["seeds"]), difference, improvement
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 def seeds_of(row: dict[str, Any]) -> str:
     """Return the number of seeds behind a row: ``3``, or ``2 of 3``."""
     return str(row["seeds"]) if row["seeds"] == row["seeds_asked"] else f"{row['seeds']} of {row['seeds_asked']}"
@@ -99,7 +154,7 @@ def write_table(path: Path, columns: Sequence[str], rows: Sequence[dict[str, Any
     atomic_write.write_text(path, text.getvalue())
 
 
-RESULTS, TABLE, TEXT, FIGURE = "results.csv", "table.csv", "table.md", "curves.png"
+RESULTS, TABLE, COMPARISON, TEXT, FIGURE = "results.csv", "table.csv", "comparison.csv", "table.md", "curves.png"
 COLUMNS = ("env", "config", "seed", "step", "measure", "value")
 _EVALUATED = ("mean_return", "std_return", "mean_length", "success_rate")
 _LOGGED = {"training_seconds": "seconds", "compile_seconds": "compile_seconds", "steps_per_second": "fps"}
@@ -107,11 +162,13 @@ _LOGGED = {"training_seconds": "seconds", "compile_seconds": "compile_seconds", 
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """The files of a report, and the rows of its table."""
+    """The files of a report, and the rows of its tables; ``comparison`` is None where nothing can be compared yet."""
 
     rows: list[dict[str, Any]]
+    comparisons: list[dict[str, Any]]
     results: Path
     table: Path
+    comparison: Path | None
     text: Path
     figure: Path | None
 
@@ -121,7 +178,8 @@ def write_report(root: Path, groups: Sequence[Group]) -> Report:
 
     ``results.csv`` has all evaluations, also of running cells. The table covers finished cells only: the interquartile
     mean over seeds of the last and of the largest evaluation, with 95 % bootstrap intervals (Agarwal et al. 2021, arXiv
-    2108.13264). With ``final_episodes`` the last evaluation is the one after training.
+    2108.13264). With ``final_episodes`` the last evaluation is the one after training. ``comparison.csv`` compares
+    every configuration with the first one, by seed.
 
     Args:
         root: the study's folder.
@@ -131,14 +189,23 @@ def write_report(root: Path, groups: Sequence[Group]) -> Report:
     runs = {folder: read_run(folder.run) for folder in folders if folder.run is not None}
     values = [row for folder, run in runs.items() for row in _values(folder, run)]
     write_table(root / RESULTS, COLUMNS, values)
-    rows = [_row(group, [(p, run) for p, run in runs.items() if p.cell.group == group]) for group in groups]
+    ends = [_ends([(p, run) for p, run in runs.items() if p.cell.group == group]) for group in groups]
+    rows = [_row(group, *end) for group, end in zip(groups, ends, strict=True)]
     write_table(root / TABLE, tuple(rows[0]), rows)
-    atomic_write.write_text(root / TEXT, f"{markdown(rows)}\n\n{NOTE}\n")
+    comparisons = compared([(group.name, group.configuration, end[0]) for group, end in zip(groups, ends, strict=True)])
+    text = f"{markdown(rows)}\n\n{NOTE}\n"
+    comparison = None
+    if comparisons:
+        comparison = root / COMPARISON
+        write_table(comparison, tuple(comparisons[0]), comparisons)
+        note = COMPARISON_NOTE.format(reference=comparisons[0]["reference"])
+        text += f"\n{comparison_markdown(comparisons)}\n\n{note}\n"
+    atomic_write.write_text(root / TEXT, text)
     figure = None
     if any(run.rows for run in runs.values()):
         names = [folder.cell.group.configuration for folder in runs]
         figure = plot_curves(learning_curves([*runs.values()], names=names), root / FIGURE)
-    return Report(rows, root / RESULTS, root / TABLE, root / TEXT, figure)
+    return Report(rows, comparisons, root / RESULTS, root / TABLE, comparison, root / TEXT, figure)
 
 
 def _values(folder: CellFolder, run: Run) -> Iterator[dict[str, Any]]:
@@ -161,9 +228,13 @@ def _values(folder: CellFolder, run: Run) -> Iterator[dict[str, Any]]:
             yield {**names, "step": cell.group.total_timesteps, "measure": f"final_{name}", "value": repr(final[name])}
 
 
-def _row(group: Group, runs: Sequence[tuple[CellFolder, Run]]) -> dict[str, Any]:
-    """Return the row of a group in the table, from its finished cells."""
+def _ends(runs: Sequence[tuple[CellFolder, Run]]) -> tuple[dict[int, float], list[float]]:
+    """Return, of the finished cells among ``runs``, the last evaluation by seed, and the largest of each."""
     finished = [(folder, run) for folder, run in runs if folder.stage is None and run.rows]
-    last = [float(folder.evaluated.get("mean_return", run.returns[-1])) for folder, run in finished]
-    most = [float(run.returns.max()) for _, run in finished]
-    return table_row(group.name, group.configuration, group.total_timesteps, last, most, len(group.seeds))
+    last = {folder.cell.seed: float(folder.evaluated.get("mean_return", run.returns[-1])) for folder, run in finished}
+    return last, [float(run.returns.max()) for _, run in finished]
+
+
+def _row(group: Group, last: dict[int, float], most: list[float]) -> dict[str, Any]:
+    """Return the row of a group in the table."""
+    return table_row(group.name, group.configuration, group.total_timesteps, [*last.values()], most, len(group.seeds))

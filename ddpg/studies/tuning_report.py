@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
@@ -15,66 +14,13 @@ from ddpg.checkpoints import atomic_write
 from ddpg.config.options import as_toml
 from ddpg.progress import format_number
 from ddpg.runs import run_directory
-from ddpg.runs.curves import centre_and_interval, format_option
+from ddpg.runs.curves import format_option
+from ddpg.studies.comparison import Comparison, Estimate, compare, mean_of, verdict
 from ddpg.studies.study import Group
 from ddpg.studies.study_report import write_table
 from ddpg.studies.trials import Trial
 from ddpg.studies.tuning import TuningOutcome, evaluations
 from ddpg.studies.tuning_plan import FIRST_FRESH_SEED, TuningPlan, cell_folders
-
-_RESAMPLES = 10_000
-
-
-@dataclasses.dataclass(frozen=True)
-class Estimate:
-    """A mean over seeds with the ends of its 95 % bootstrap interval (env units)."""
-
-    mean: float
-    low: float
-    high: float
-
-    def __str__(self) -> str:
-        return f"{format_number(self.mean)} ({format_number(self.low)} to {format_number(self.high)})"
-
-
-def mean_of(returns: Sequence[float]) -> Estimate:
-    """Return the mean return over seeds with a percentile bootstrap interval."""
-    return Estimate(*(float(one[0]) for one in centre_and_interval(np.array(returns)[:, None], "mean")))
-
-
-def difference_of(one: Sequence[float], other: Sequence[float]) -> Estimate:
-    """Return mean(one) − mean(other) with a bootstrap interval; the two are resampled independently.
-
-    Equal seeds are not pairs: networks and noise differ between two configurations.
-    """
-    generator = np.random.default_rng(0)
-    means = [
-        values[generator.integers(0, len(values), (_RESAMPLES, len(values)))].mean(axis=1)
-        for values in (np.array(one), np.array(other))
-    ]
-    low, high = np.percentile(means[0] - means[1], [2.5, 97.5])
-    return Estimate(float(np.mean(one) - np.mean(other)), float(low), float(high))
-
-
-def verdict(name: str, other: str, difference: Estimate, seeds: int) -> str:
-    """Return a sentence on whether ``name`` beats ``other``: the interval of their difference must exclude 0.
-
-    Args:
-        name, other: the two configurations.
-        difference: from :func:`difference_of`.
-        seeds: number of seeds of each; one seed shows nothing.
-    """
-    told = f"difference of means {difference}, {seeds} fresh seeds each"
-    if seeds < 2:
-        return (
-            f"One seed each does not show whether {name} beats {other} (difference {format_number(difference.mean)})."
-        )
-    if difference.low > 0:
-        return f"{name} beats {other}: {told}."
-    if difference.high < 0:
-        return f"{name} does not beat {other}, it is worse: {told}."
-    return f"{name} does not beat {other}: no difference is shown ({told})."
-
 
 RESULTS, BEST, COMPARISON, TEXT, FIGURE = "results.csv", "best.toml", "comparison.csv", "tuning.md", "history.png"
 _MEASURES = ("mean_return", "std_return", "mean_length", "success_rate")
@@ -87,6 +33,7 @@ class TuningReport:
 
     Attributes:
         compared: mean and interval of each configuration whose cells have all finished.
+        comparison_of_best: the best against the preset, once both have finished.
         verdict: a sentence on whether the best beats the preset.
     """
 
@@ -96,6 +43,7 @@ class TuningReport:
     comparison: Path | None
     figure: Path | None
     compared: dict[str, Estimate]
+    comparison_of_best: Comparison | None
     verdict: str
 
 
@@ -111,14 +59,13 @@ def write_tuning_report(root: Path, plan: TuningPlan, tuned: TuningOutcome, word
     write_table(root / RESULTS, (*_COLUMNS, *plan.space), [*_rows(root, plan, tuned)])
     returns = {group.configuration: _last_returns(root, group) for group in tuned.compared}
     finished = {name: found for name, found in returns.items() if found is not None}
-    compared = {name: mean_of(found) for name, found in finished.items()}
-    difference = difference_of(*finished.values()) if len(finished) == 2 else None
-    sentence = _sentence(plan, tuned, finished, difference)
+    compared = {name: mean_of([*found.values()]) for name, found in finished.items()}
+    against = compare(*finished.values()) if len(finished) == 2 else None
+    sentence = _sentence(plan, tuned, finished, against)
     comparison = best = figure = None
-    if difference is not None:
-        seeds = tuned.compared[0].seeds
-        told = compared | {"difference": difference}
-        rows = [{"configuration": name, "seeds": len(seeds), **vars(one)} for name, one in told.items()]
+    if against is not None and against.difference is not None:
+        told = compared | {"difference": against.difference, "probability_of_improvement": against.improvement}
+        rows = [{"configuration": name, "seeds": against.seeds, **vars(one)} for name, one in told.items()]
         comparison = root / COMPARISON
         write_table(comparison, tuple(rows[0]), rows)
     if tuned.best is not None:
@@ -126,7 +73,7 @@ def write_tuning_report(root: Path, plan: TuningPlan, tuned: TuningOutcome, word
         atomic_write.write_text(best, _best(best, plan, tuned.best, tuned.trials, words, sentence))
         figure = _history(root / FIGURE, plan, tuned.trials)
     atomic_write.write_text(root / TEXT, _text(plan, tuned, compared, sentence, words))
-    return TuningReport(root / RESULTS, root / TEXT, best, comparison, figure, compared, sentence)
+    return TuningReport(root / RESULTS, root / TEXT, best, comparison, figure, compared, against, sentence)
 
 
 def _rows(root: Path, plan: TuningPlan, tuned: TuningOutcome) -> Iterator[dict[str, Any]]:
@@ -153,19 +100,21 @@ def _of_group(root: Path, group: Group, named: dict[str, Any], count: int | None
             )
 
 
-def _last_returns(root: Path, group: Group) -> list[float] | None:
-    """Return the last evaluation of every seed, or ``None`` while one has not finished."""
+def _last_returns(root: Path, group: Group) -> dict[int, float] | None:
+    """Return the last evaluation by seed, or ``None`` while one has not finished."""
     folders = cell_folders(root, group)
     found = [evaluations(folder) for folder in folders]
-    return [rows[-1][1] for rows in found] if all(found) and all(folder.stage is None for folder in folders) else None
+    if not (all(found) and all(folder.stage is None for folder in folders)):
+        return None
+    return {folder.cell.seed: rows[-1][1] for folder, rows in zip(folders, found, strict=True)}
 
 
 def _sentence(
-    plan: TuningPlan, tuned: TuningOutcome, finished: dict[str, list[float]], difference: Estimate | None
+    plan: TuningPlan, tuned: TuningOutcome, finished: dict[str, dict[int, float]], against: Comparison | None
 ) -> str:
-    if difference is not None:
+    if against is not None:
         best, preset = finished
-        return verdict(best, f"the {preset}", difference, len(finished[best]))
+        return verdict(best, f"the {preset}", against)
     if tuned.best is None:
         return "No trial has reached its end: there is no best one."
     if plan.trial(tuned.best.number, tuned.best.changes).options == plan.preset:

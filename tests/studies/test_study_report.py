@@ -19,7 +19,8 @@ from ddpg import DDPGConfig, train
 from ddpg.cli.main import main
 from ddpg.runs import run_directory, signals
 from ddpg.studies import scheduler
-from ddpg.studies.study_folder import write_study
+from ddpg.studies.study import cells_of, read_study
+from ddpg.studies.study_folder import CellFolder, write_study
 from ddpg.studies.study_report import write_report
 
 
@@ -43,6 +44,21 @@ def test_a_table_over_the_seeds_that_are_finished(tmp_path, monkeypatch):
     assert report.figure.stat().st_size > 1000
     written = [path.name for path in (report.results, report.table, report.text, report.figure)]
     assert written == ["results.csv", "table.csv", "table.md", "curves.png"]
+
+
+def test_configurations_are_compared_by_seed(tmp_path, monkeypatch):
+    study = Stubbed(tmp_path, monkeypatch, 2)
+    study.file.write_text(study.file.read_text() + "slow = { gamma = 0.9 }\n")
+    study.groups = read_study(study.file)
+    for place in (CellFolder(study.root, cell) for cell in cells_of(study.groups)):
+        level = 10.0 if place.cell.group.configuration == "slow" else 0.0
+        train_by_hand(place, [99.0, level + place.cell.seed])
+    report = write_report(study.root, study.groups)
+    (row,) = table(report.comparison)
+    assert (row["env"], row["config"], row["reference"], row["seeds"]) == ("Pendulum-v1", "slow", "plain", "2")
+    assert [float(row[f"difference{end}"]) for end in ("", "_low", "_high")] == [10, 10, 10]
+    assert [float(row[f"improvement{end}"]) for end in ("", "_low", "_high")] == [1, 1, 1]
+    assert "| Pendulum-v1 | slow | 2 | 10 (10 to 10) | 1 (1 to 1) |" in report.text.read_text()
 
 
 def test_everything_in_long_form(tmp_path, monkeypatch):

@@ -183,12 +183,13 @@ def test_the_best_is_compared_on_seeds_that_no_trial_had(small):
     told = report(found, tuned)
     assert told.compared["preset"].mean == pytest.approx(-1.001)  # the preset's 1e-3 is the optimum; less the seeds
     assert told.compared[best].mean == pytest.approx(score(tuned.best) - 1.001)
-    assert told.verdict.startswith(f"{best} does not beat the preset, it is worse: difference of means ")
+    assert told.verdict.startswith(f"{best} does not beat the preset, it is worse: difference by seed ")
     assert told.verdict.endswith("3 fresh seeds each.")
     with told.comparison.open(newline="") as file:
         rows = {row["configuration"]: row for row in csv.DictReader(file)}
     assert float(rows["difference"]["mean"]) == pytest.approx(score(tuned.best))
-    assert {*rows} == {best, "preset", "difference"}
+    assert {*rows} == {best, "preset", "difference", "probability_of_improvement"}
+    assert float(rows["probability_of_improvement"]["mean"]) == told.comparison_of_best.improvement.mean == 0
     assert told.figure.stat().st_size > 1000
     assert len(found.calls) == 8 + 6
     found.run(4, fresh_seeds=3)
