@@ -5,6 +5,7 @@ import contextlib
 import dataclasses
 import importlib
 import itertools
+import json
 import re
 import shlex
 import shutil
@@ -23,10 +24,11 @@ ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 SITE = sorted(DOCS.rglob("*.md"))
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *SITE]
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 
 # A block below `<!-- not run: reason -->` is left out; how many there are on a page stands here, so that none is added
 # without being seen.
-NOT_RUN: dict[str, int] = {"docs/environments.md": 1, "docs/export.md": 2}
+NOT_RUN: dict[str, int] = {"docs/environments.md": 1, "docs/export.md": 2, "docs/how_to/trackers.md": 2}
 
 # Lines of shell that are tried elsewhere, by how they begin; the scripts and folders that they name must exist.
 TRIED_ELSEWHERE = {
@@ -170,7 +172,8 @@ def test_code_runs(name, trained, briefly, tmp_path, monkeypatch, capsys):
         elif block.language == "sh":
             run_shell(block, where)
         else:
-            assert block.language in ("text", "toml") or block.language.startswith("{"), f"{where}: {block.language!r}"
+            known = block.language in ("text", "math", "toml") or block.language.startswith("{")
+            assert known, f"{where}: {block.language!r}"
 
 
 def test_what_is_not_run_is_listed():
@@ -267,7 +270,7 @@ def test_every_option_of_the_family_has_a_page():
         text = page.read_text(encoding="utf-8")
         for part in ("**What.** ", "**When.** ", "**Source.** ", "**Deviation.** "):
             assert text.count(f"\n{part}") == 1, f"{name_of(page)} has no {part}"
-        assert re.search(r"^```(text|python)$", text, flags=re.MULTILINE), f"{name_of(page)} has no equation"
+        assert re.search(r"^```(text|math|python)$", text, flags=re.MULTILINE), f"{name_of(page)} has no equation"
 
 
 def test_every_recipe_has_a_page_with_each_of_its_options_and_how_to_replicate_it():
@@ -289,4 +292,17 @@ def test_every_page_is_in_the_contents():
         for line in contents.splitlines()
         if line and not line.startswith(":")
     }
-    assert listed | {"index"} == {page.relative_to(DOCS).with_suffix("").as_posix() for page in SITE}
+    pages = {page.relative_to(DOCS).with_suffix("").as_posix() for page in SITE}
+    assert listed | {"index"} == pages | {f"notebooks/{notebook.stem}" for notebook in NOTEBOOKS}
+
+
+@pytest.mark.parametrize("page", [*PAGES, *NOTEBOOKS], ids=name_of)
+def test_last_line_says_what_to_read_next(page):
+    """One link, to another page that exists; a notebook's is in its last cell."""
+    text = page.read_text(encoding="utf-8")
+    if page.suffix == ".ipynb":
+        text = "".join(json.loads(text)["cells"][-1]["source"])
+    found = re.fullmatch(r"Next: \[[^]]+\]\(([^)#]+)(#[\w-]+)?\)\.", text.rstrip().splitlines()[-1])
+    assert found, f"{name_of(page)} ends without saying what to read next"
+    target = (page.parent / found[1]).resolve()
+    assert target in {*PAGES, *NOTEBOOKS} - {page}

@@ -51,7 +51,7 @@ def states(page, text):
 
 
 def block_of(page):
-    found = re.findall(r"```text\n(.*?)\n```", (PAGES / f"{page}.md").read_text(encoding="utf-8"), re.DOTALL)
+    found = re.findall(r"```(?:math|text)\n(.*?)\n```", (PAGES / f"{page}.md").read_text(encoding="utf-8"), re.DOTALL)
     return found[0] if found else None
 
 
@@ -62,10 +62,12 @@ def test_every_equation_is_read_by_a_test(page):
     assert page not in EVALUATED or text == EVALUATED[page]
 
 
-@states(
-    "target_policy_noise",
-    "ã = clip(clip(μ′(s′), low, high) + h · clip(ε, −c, c), low, high),    ε ~ N(0, σ²),    h = (high − low)/2",
-)
+@states("target_policy_noise", r"""
+\tilde{a} = \text{clip}(\text{clip}(\mu'(s'), \text{low}, \text{high}) + h \cdot \text{clip}(\varepsilon, -c,
+    c), \text{low}, \text{high}) \qquad
+\varepsilon \sim N(0, \sigma^2) \qquad
+h = (\text{high} - \text{low})/2
+""")  # fmt: skip
 @pytest.mark.parametrize("box", [(-1.0, 1.0), (-1.0, 3.0)])
 def test_target_policy_noise(box, session):
     (low, high), sigma, c = box, 0.4, 0.3
@@ -81,10 +83,12 @@ def test_target_policy_noise(box, session):
     np.testing.assert_allclose(found, np.clip(inner, low, high), rtol=1e-6)
 
 
-@states("n_critics", """
-y = r + γ(1 − terminated) · min_i Q′_i(s′, ã)
-L_i = 1/B Σ (Q_i(s, a) − y)²        for each critic i
-∇θJ = 1/B Σ ∇ₐQ_1(s, a)|a=μ(s) ∇θμ(s)
+@states("n_critics", r"""
+\begin{aligned}
+y &= r + \gamma (1 - \text{terminated}) \min_i Q'_i(s', \tilde{a}) \\
+L_i &= \frac{1}{B} \sum (Q_i(s, a) - y)^2 \quad \text{for each critic } i \\
+\nabla_\theta J &= \frac{1}{B} \sum \nabla_a Q_1(s, a) |_{a = \mu(s)} \nabla_\theta \mu(s)
+\end{aligned}
 """)  # fmt: skip
 def test_n_critics(session, rng):
     """The losses and the actor's gradient are those of tests/algorithms/test_td3.py; y here."""
@@ -100,11 +104,15 @@ def test_n_critics(session, rng):
     np.testing.assert_allclose(found, r + 0.9 * (1 - terminated) * np.min(values, axis=0), rtol=1e-6)
 
 
-@states("norms", """
-layer:   (x − mean(x)) / √(var(x) + 1e-5) · g + b
-renorm:  ((x − μ_B)/σ_B · r + d) · g + b,   r = clip(σ_B/σ, 1/3, 3),   d = clip((μ_B − μ)/σ, −5, 5)
-         σ_B = √(var_B(x) + 0.001),   σ = √(var + 0.001);   acting: (x − μ)/σ · g + b
-         μ ← 0.99 μ + 0.01 μ_B,   var ← 0.99 var + 0.01 var_B
+@states("norms", r"""
+\begin{aligned}
+\text{layer:} \quad & \frac{x - \text{mean}(x)}{\sqrt{\text{var}(x) + 10^{-5}}} \cdot g + b \\
+\text{renorm:} \quad & \left( \frac{x - \mu_B}{\sigma_B} r + d \right) g + b, \quad r
+    = \text{clip}(\sigma_B / \sigma, 1/3, 3), \quad d = \text{clip}((\mu_B - \mu) / \sigma, -5, 5) \\
+& \sigma_B = \sqrt{\text{var}_B(x) + 0.001}, \quad \sigma = \sqrt{\text{var} + 0.001};
+    \quad \text{acting: } \frac{x - \mu}{\sigma} g + b \\
+& \mu \leftarrow 0.99 \mu + 0.01 \mu_B, \quad \text{var} \leftarrow 0.99 \text{var} + 0.01 \text{var}_B
+\end{aligned}
 """)  # fmt: skip
 def test_norms(session, rng):
     from ddpg._tflearn import tflearn
@@ -141,7 +149,11 @@ def test_norms(session, rng):
     np.testing.assert_allclose(moved[1], 0.99 * var + 0.01 * x.var(axis=0), rtol=1e-4)
 
 
-@states("adam_beta1", "m ← β₁m + (1 − β₁)g,    v ← β₂v + (1 − β₂)g²,    θ ← θ − α √(1 − β₂ᵗ)/(1 − β₁ᵗ) · m / (√v + ε)")
+@states("adam_beta1", r"""
+m \leftarrow \beta_1 m + (1 - \beta_1) g \qquad
+v \leftarrow \beta_2 v + (1 - \beta_2) g^2 \qquad
+\theta \leftarrow \theta - \alpha \frac{\sqrt{1 - \beta_2^t}}{1 - \beta_1^t} \cdot \frac{m}{\sqrt{v} + \epsilon}
+""")  # fmt: skip
 def test_adam_beta1(session):
     from ddpg.networks.base import make_optimizer, optimizer_of
 
@@ -157,9 +169,11 @@ def test_adam_beta1(session):
         np.testing.assert_allclose(session.run(theta), expected, rtol=1e-5)
 
 
-@states("weight_decay", """
-m ← β₁m + (1 − β₁)g,    v ← β₂v + (1 − β₂)g²
-θ ← θ − αλθ − α √(1 − β₂ᵗ)/(1 − β₁ᵗ) · m / (√v + ε)
+@states("weight_decay", r"""
+m \leftarrow \beta_1 m + (1 - \beta_1) g \qquad
+v \leftarrow \beta_2 v + (1 - \beta_2) g^2 \qquad
+\theta \leftarrow \theta - \alpha \lambda \theta - \alpha \frac{\sqrt{1 - \beta_2^t}}{1 - \beta_1^t} \cdot
+    \frac{m}{\sqrt{v} + \epsilon}
 """)  # fmt: skip
 def test_weight_decay(session):
     from ddpg.networks.base import make_optimizer, optimizer_of
@@ -177,7 +191,10 @@ def test_weight_decay(session):
         np.testing.assert_allclose(session.run(theta), expected, rtol=1e-5)
 
 
-@states("critic_l2", "L = 1/B Σ (q − y)² + λ/2 ‖W‖²,    ∂/∂W of the second term = λW")
+@states("critic_l2", r"""
+L = \frac{1}{B} \sum (q - y)^2 + \frac{\lambda}{2} \lVert W \rVert^2 \qquad
+\frac{\partial}{\partial W} \frac{\lambda}{2} \lVert W \rVert^2 = \lambda W
+""")  # fmt: skip
 def test_critic_l2(session):
     weights = v1.get_variable("w", initializer=[[1.0], [2.0]], use_resource=True)
     biases = v1.get_variable("b", initializer=[3.0], use_resource=True)
@@ -189,14 +206,19 @@ def test_critic_l2(session):
     np.testing.assert_allclose(found[1], [1.0])
 
 
-@states("gamma", "γ = min(max(1 − 5/T, 0.95), 0.995),    T: the environment's max_episode_steps")
+@states("gamma", r"""
+\gamma = \min(\max(1 - 5/T, 0.95), 0.995)
+""")  # fmt: skip
 @pytest.mark.parametrize("steps", [20, 100, 200, 1000, 5000])
 def test_gamma(steps):
     env = SimpleNamespace(spec=SimpleNamespace(max_episode_steps=steps))
     assert _with_default_gamma(DDPGConfig(gamma=None), env).gamma == min(max(1 - 5 / steps, 0.95), 0.995)
 
 
-@states("max_gradient_norm", "g ← g · min(1, c / ‖g‖),    ‖g‖² = Σ over all variables of ‖g_v‖²")
+@states("max_gradient_norm", r"""
+g \leftarrow g \cdot \min(1, c / \lVert g \rVert) \qquad
+\lVert g \rVert^2 = \sum_v \lVert g_v \rVert^2 \text{ over all variables } v
+""")  # fmt: skip
 @pytest.mark.parametrize("c", [1.0, 100.0])
 def test_max_gradient_norm(c, session):
     from ddpg.networks.base import Network
@@ -212,7 +234,9 @@ def test_max_gradient_norm(c, session):
         np.testing.assert_allclose(-found, gradient * min(1, c / 13), rtol=1e-6)
 
 
-@states("normalize_observations", "ŝ = clip((s − mean) / √(variance + 1e-8), −10, 10)")
+@states("normalize_observations", r"""
+\hat{s} = \text{clip} \left( \frac{s - \text{mean}}{\sqrt{\text{variance} + 10^{-8}}}, -10, 10 \right)
+""")  # fmt: skip
 def test_normalize_observations(rng):
     s = (rng.normal(size=(50, 3)) * [1, 0, 5]).astype(np.float32)
     normaliser = ObservationNormalizer((3,))
@@ -222,10 +246,10 @@ def test_normalize_observations(rng):
     np.testing.assert_allclose(normaliser(s), expected, rtol=1e-4, atol=1e-5)
 
 
-@states(
-    "normalize_rewards",
-    "G ← γG + r  (0 at an episode's start),    r̂ = r / max(std(G), max|G| / 5)    (r̂ = r while every G was 0)",
-)
+@states("normalize_rewards", r"""
+G \leftarrow \gamma G + r \quad \text{(0 at an episode's start)} \qquad
+\hat{r} = \frac{r}{\max(\text{std}(G), \max|G| / 5)} \quad \text{(unscaled while every G was 0)}
+""")  # fmt: skip
 def test_normalize_rewards():
     normaliser = RewardNormalizer(0.5)
     normaliser.update(np.zeros(1), np.zeros(1, bool), [0])
@@ -235,9 +259,11 @@ def test_normalize_rewards():
     assert normaliser.scale == pytest.approx(max(np.std(returns), 8 / 5))
 
 
-@states("output_init", """
-small:   w, b ~ U(−0.003, 0.003)
-fan_in:  w, b ~ U(−1/√f, 1/√f)
+@states("output_init", r"""
+\begin{aligned}
+\text{small:} \quad & w, b \sim U(-0.003, 0.003) \\
+\text{fan_in:} \quad & w, b \sim U(-1/\sqrt{f}, 1/\sqrt{f})
+\end{aligned}
 """)  # fmt: skip
 @pytest.mark.parametrize(("kind", "bound"), [("small", 0.003), ("fan_in", 1 / np.sqrt(400))])
 def test_output_init(kind, bound, session):
@@ -250,9 +276,12 @@ def test_output_init(kind, bound, session):
     assert np.std(weights) == pytest.approx(bound / np.sqrt(3), rel=0.02)
 
 
-@states("policy_delay", """
-update k:  φ ← φ − α ∇L                                   always
-           θ ← θ + β ∇θJ,   θ′, φ′ move by τ               where k mod d = 0
+@states("policy_delay", r"""
+\begin{aligned}
+\text{every update } k: \quad & \varphi \leftarrow \varphi - \alpha \nabla L \\
+\text{where } k \bmod d = 0: \quad & \theta \leftarrow \theta + \beta \nabla_\theta J, \quad \theta',
+    \varphi' \text{ move by } \tau
+\end{aligned}
 """)  # fmt: skip
 def test_policy_delay(session):
     count = UpdateCounter("updates")
@@ -260,9 +289,9 @@ def test_policy_delay(session):
     assert [count.is_due(k - 1) for k in range(1, 8)] == [(k % 3 == 0,) for k in range(1, 8)]
 
 
-@states("pre_activation_penalty", """
-L(θ) = −1/B Σ Q(s, tanh(p)) + c/(BA) Σ p²,    p = the actor's output before tanh, [B, A]
-∂/∂p of the second term = 2c p / (BA)
+@states("pre_activation_penalty", r"""
+L(\theta) = -\frac{1}{B} \sum Q(s, \tanh(p)) + \frac{c}{BA} \sum p^2 \qquad
+\frac{\partial}{\partial p} \frac{c}{BA} \sum p^2 = \frac{2 c p}{BA}
 """)  # fmt: skip
 def test_pre_activation_penalty(session, rng):
     p = rng.normal(size=(4, 3)).astype(np.float32)
@@ -272,11 +301,15 @@ def test_pre_activation_penalty(session, rng):
     np.testing.assert_allclose(session.run(found), expected, rtol=1e-4, atol=1e-6)
 
 
-@states("prioritised", """
-P(i) = p_i / Σp
-proportional:  p = (|δ| + 1e-6)^α,  α = 0.6;   w_i = (N P(i))^−β / max_j w_j;   β: 0.4 → 1
-               L = 1/B Σ w_i δ_i²
-lap:           p = max(|δ|, 1)^α,   α = 0.4;   L = 1/B Σ (δ² where |δ| ≤ 1, 2|δ| − 1 beyond)
+@states("prioritised", r"""
+\begin{aligned}
+P(i) &= p_i / \sum p \\
+\text{proportional:} \quad p &= (|\delta| + 10^{-6})^\alpha, \quad \alpha = 0.6; \quad w_i =
+    \frac{(N P(i))^{-\beta}}{\max_j w_j}; \quad \beta: 0.4 \to 1 \\
+L &= \frac{1}{B} \sum w_i \delta_i^2 \\
+\text{lap:} \quad p &= \max(|\delta|, 1)^\alpha, \quad \alpha = 0.4 \\
+L &= \frac{1}{B} \sum (\delta^2 \text{ where } |\delta| \le 1, \; 2|\delta| - 1 \text{ beyond})
+\end{aligned}
 """)  # fmt: skip
 def test_prioritised(session):
     delta = np.array([0.5, -3.0, 0.0, 2.0])
@@ -306,11 +339,12 @@ def test_prioritised(session):
     assert session.run(mean_square(phi, y)) == pytest.approx((delta**2).mean())
 
 
-@states(
-    "schedules",
-    'noise_schedule = "linear":   σ(t) = σ_0 + min(1, t / exploration_steps) · (noise_final − σ_0),'
-    "   σ_0 = noise_scale",
-)
+@states("schedules", r"""
+\text{noise_schedule} = \text{linear}: \quad
+\sigma(t) = \sigma_0 + \min \left( 1, \frac{t}{\text{exploration_steps}} \right) (\text{noise_final} -
+    \sigma_0) \qquad
+\sigma_0 = \text{noise_scale}
+""")  # fmt: skip
 def test_schedules():
     for t in (0, 30, 100, 999):
         assert interpolate(0.5, 0.1, 100, t) == pytest.approx(0.5 + min(1, t / 100) * (0.1 - 0.5))
@@ -320,9 +354,10 @@ def test_schedules():
         assert SCHEDULES["cooldown"](left) == min(1, left / 0.2)
 
 
-@states(
-    "updates_per_step", "owed ← owed + steps · updates_per_step;   where owed ≥ updates_per_call: make ⌊owed⌋ updates"
-)
+@states("updates_per_step", r"""
+\text{owed} \leftarrow \text{owed} + \text{steps} \cdot \text{updates_per_step} \qquad
+\text{where owed} \ge \text{updates_per_call}: \text{ make } \lfloor \text{owed} \rfloor \text{ updates}
+""")  # fmt: skip
 def test_updates_per_step():
     made = []
     config = DDPGConfig(updates_per_step=0.75, updates_per_call=4)
@@ -339,11 +374,15 @@ def test_updates_per_step():
     assert loop.owed_updates == owed
 
 
-@states("critic", """
-Q(s, a) = Σ_i p_i(s, a) z_i,    z_i = v_min + i (v_max − v_min)/(n − 1)
-t_i(y) = max(0, 1 − |clip(y) − z_i| / Δ),    Δ = z_1 − z_0          (two-hot; target_spread 0)
-t_i(y) ∝ exp(−(clip(y) − z_i)² / 2(target_spread Δ)²)               (Gaussian)
-L = −1/B Σ Σ_i t_i(y) log p_i(s, a)
+@states("critic", r"""
+\begin{aligned}
+Q(s, a) &= \sum_i p_i(s, a) z_i, \quad z_i = v_{\min} + i \frac{v_{\max} - v_{\min}}{n - 1}, \quad \Delta =
+    z_1 - z_0 \\
+t_i(y) &= \max(0, 1 - |\text{clip}(y) - z_i| / \Delta) \quad \text{(two-hot: target_spread = 0)} \\
+t_i(y) &\propto \exp \left( -\frac{(\text{clip}(y) - z_i)^2}{2 (\text{target_spread} \cdot \Delta)^2} \right)
+    \quad \text{(Gaussian)} \\
+L &= -\frac{1}{B} \sum \sum_i t_i(y) \log p_i(s, a)
+\end{aligned}
 """)  # fmt: skip
 @pytest.mark.parametrize("spread", [0.0, 0.75])
 def test_critic(spread, session, rng):

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from benchmarks import marks
-from benchmarks.learning import figures, ladder, midway, tables, versions
+from benchmarks.learning import budget, figures, ladder, midway, tables, versions
 from benchmarks.learning.long_form import Cell
 from ddpg.checkpoints import atomic_write
 from ddpg.errors import UsageError
@@ -36,6 +36,7 @@ BLOCKS: dict[str, Text] = {
     "others": lambda cells: tables.table(cells, "others", "box2d"),
     "others picture": _pictured(figures.OTHERS, _RETURNS, "", "others", "box2d"),
     "midway": midway.table,
+    "budget": budget.table,
     "versions of plus": versions.table,
     "front": tables.front,
     "front midway": midway.sentence,

@@ -1,0 +1,34 @@
+"""What each recipe has learned after part of its steps: which to take where the budget is small."""
+
+from collections.abc import Sequence
+
+from benchmarks.learning import tables
+from benchmarks.learning.long_form import Cell
+from ddpg.studies import study_report
+
+SHARES = (0.1, 0.2, 0.4, 0.6, 1.0)  # of the steps that the runs of the table were asked for
+
+
+def table(cells: Sequence[Cell]) -> str:
+    """Return a row for every environment and recipe, a column for every share: return over seeds, with its interval.
+
+    A return is that of the first evaluation at or after the share's step.
+    """
+    groups = [finished for group in tables.groups(cells, "table") if (finished := [c for c in group if c.finished])]
+    if not groups:
+        return tables.nothing("table")
+    steps = [round(share * groups[0][0].asked) for share in SHARES]
+    heads = ["environment", "recipe", *(f"after {step:,}" for step in steps)]
+    lines = [f"| {' | '.join(heads)} |", "|---" * 2 + "|---:" * len(steps) + "|"]
+    for group in groups:
+        told = [study_report.interval(*_rounded([_at(cell, step) for cell in group])) for step in steps]
+        lines.append(f"| {' | '.join([group[0].env_id, group[0].recipe, *told])} |")
+    return "\n".join(lines)
+
+
+def _at(cell: Cell, step: int) -> float:
+    return float(cell.returns[int((cell.steps >= step).argmax())])
+
+
+def _rounded(returns: Sequence[float]) -> tuple[float, ...]:
+    return tuple(float(round(value)) for value in study_report.iqm_over_seeds(returns))
