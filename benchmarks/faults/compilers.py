@@ -10,9 +10,10 @@ gradient that is rounding alone. So the reference is also run in Monte Carlo ari
 What its results move by, per array, is how far rounding can move them. The compilers agree where every number is
 within 16 times that, and 4e-6 of the array's largest, of the reference, and where NaN and infinities are in the same
 places; these may differ only where they also move under the disturbances, and a number that a disturbed run makes
-infinite or NaN may be any. Three disturbed runs decide most cases. An array outside is judged again with 21 more: the
-sign of a gradient that is rounding alone flips at random, three runs agree on one in a quarter of all cases, and Adam
-makes a full step of it.
+infinite or NaN may be any. The reference in float64 is one more of these results where it is finite: a thousand equal
+terms are rounded in the same direction each time, in whatever order, and disturbances do not show it. Three disturbed
+runs decide most cases. An array outside is judged again with 21 more: the sign of a gradient that is rounding alone
+flips at random, three runs agree on one in a quarter of all cases, and Adam makes a full step of it.
 
 **The arbiter.** Where native still disagrees, XLA compiles the same update, too. If native agrees with XLA, by the same
 tolerance, on every array on which the session differs, the session stands alone: a row counts it as ``session_alone``,
@@ -124,11 +125,12 @@ class Rivals:
         start, batch = weights(case, self._initial), minibatches(case)
         expected = self._after(self._reference, start, batch)
         others = [self._disturbed(start, batch, case.updates) for _ in range(DISTURBED)]
+        exact = self._disturbed.in_float64(start, batch, case.updates)
         results = {name: self._after(driver, start, batch) for name, driver in self._drivers.items()}
-        found = {name: _compared(result, expected, others) for name, result in results.items()}
+        found = {name: _compared(result, expected, others, exact) for name, result in results.items()}
         if any(outcome.wrong for outcome in found.values()):
             others += [self._disturbed(start, batch, case.updates) for _ in range(MORE)]
-            found = {name: _compared(result, expected, others) for name, result in results.items()}
+            found = {name: _compared(result, expected, others, exact) for name, result in results.items()}
         if found["native"].wrong and "xla" in found:
             compilers = _compared(results["native"], results["xla"], others)
             apart = {text.partition(": ")[0] for text in compilers.wrong}
@@ -147,7 +149,8 @@ class Rivals:
         return dict(self._agent.session.run(self._variables))
 
 
-def _compared(ours: Arrays, expected: Arrays, others: list[Arrays]) -> Outcome:
+def _compared(ours: Arrays, expected: Arrays, others: list[Arrays], exact: Arrays | None = None) -> Outcome:
+    """Return how ``ours`` differs from ``expected``, beside disturbed results and, if given, the one of float64."""
     outcome = Outcome()
     for name, array in expected.items():
         kind = _kinds(array)
@@ -158,7 +161,7 @@ def _compared(ours: Arrays, expected: Arrays, others: list[Arrays]) -> Outcome:
             outcome.at_overflow = True
             continue
         with np.errstate(invalid="ignore", over="ignore"):
-            moved = max(_distance(other[name], array) for other in others)
+            moved = max(_distance(other[name], array) for other in (*others, *([exact] if exact else ())))
             size = np.max(np.abs(array[kind == 0], dtype=np.float64), initial=0.0)
             tolerance = MAGNIFIED * moved + RELATIVE * size + LEAST
             settled = np.all([np.isfinite(other[name]) for other in others], axis=0)

@@ -13,7 +13,8 @@ gradient. So what is not exactly 0 also gets a random η; both errors are allowe
 Overflow depends on the order of a sum. Of products beyond ±3.4e38 of both signs, a running sum with fused
 multiply-adds keeps the sign of the first (an infinity plus a finite product, however large, is that infinity), and two
 partial sums, as the lanes of a vector keep them, meet as ∞ − ∞ = NaN. So every sum, of a product of matrices too, is
-computed as two partial sums of a random half of its terms each, drawn anew in every run.
+computed as two partial sums of a random half of its terms each, drawn anew in every run. These are rounded, too, by as
+much as √n roundings of a running sum of n terms (Higham, section 4.2): in a sum that cancels, that is large beside it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -64,7 +65,7 @@ _EXACT = {
 
 
 class Disturbed:
-    """The update of some networks in a graph and a session of its own.
+    """The update of some networks in a graph and sessions of its own: disturbed, and in float64.
 
     Args:
         update: the symbolic update; its graph is extended.
@@ -89,43 +90,57 @@ class Disturbed:
         self._feeds = {name: placeholder.name for name, placeholder in fed.items()}
         self._fetches = [{name: tensor.name for name, tensor in whole.items()} for whole in wholes]
         self._metrics = update.metrics
-        definition = _with_noise(graph, seed)
+        definitions = _with_noise(graph, seed), _in_float64(graph)
         self._reads = {name: variable._graph_element.name for name, variable in variables.items()}
         initials = [*variables.values(), *(network.learning_rate for network, *_ in update.learning_rates)]
         self._initial = {v.name: (v.initializer.name, v.initializer.inputs[1].name) for v in initials}
-        with tf.Graph().as_default() as own:
-            tf.import_graph_def(definition, name="")
-        self._session = v1.Session(graph=own)
-        for network, rate, _ in update.learning_rates:
-            self._set({network.learning_rate.name: np.float32(rate)})
+        self._sessions = []
+        for definition in definitions:
+            with tf.Graph().as_default() as own:
+                tf.import_graph_def(definition, name="")
+            self._sessions.append(v1.Session(graph=own))
+        for session in self._sessions:
+            for network, rate, _ in update.learning_rates:
+                self._set(session, {network.learning_rate.name: np.float32(rate)})
 
     def close(self) -> None:
-        """Free the session."""
-        self._session.close()
+        """Free the sessions."""
+        for session in self._sessions:
+            session.close()
 
     def __call__(self, start: Mapping[str, np.ndarray], batch: Batch, updates: int) -> dict[str, np.ndarray]:
-        """Return variables, metrics and TD errors after ``updates`` on minibatches ``[K, B, ...]``."""
-        self._set({name: value if name.endswith("steps:0") else self._nudged(value) for name, value in start.items()})
+        """Return variables, metrics and TD errors after ``updates`` on minibatches ``[K, B, ...]``, all disturbed."""
+        start = {name: value if name.endswith("steps:0") else self._nudged(value) for name, value in start.items()}
         batch = batch.map(self._nudged).replace(terminated=batch.terminated)
+        return self._run(self._sessions[0], start, batch, updates)
+
+    def in_float64(self, start: Mapping[str, np.ndarray], batch: Batch, updates: int) -> dict[str, np.ndarray]:
+        """Return them in float64, undisturbed."""
+        return self._run(self._sessions[1], start, batch, updates)
+
+    def _run(
+        self, session: tf.compat.v1.Session, start: Mapping[str, np.ndarray], batch: Batch, updates: int
+    ) -> dict[str, np.ndarray]:
+        self._set(session, start)
         before = 0 if self._count is None else int(start[self._count.variable.name])
-        totals, errors = dict.fromkeys(self._metrics, np.float32(0)), []
+        totals, errors = dict.fromkeys(self._metrics, 0.0), []
         for update in range(updates):
             feeds = {self._feeds[name]: field[update] for name, field in batch.named().items()}
             feeds[self._made.name] = [before + update]
-            found = self._session.run(self._fetches[self._which(before + update)], feeds)
+            found = session.run(self._fetches[self._which(before + update)], feeds)
             if TD_ERRORS in found:
                 errors.append(found[TD_ERRORS][:, 0])
-            totals = {name: total + found[name] / np.float32(updates) for name, total in totals.items()}
+            totals = {name: total + found[name] / updates for name, total in totals.items()}
         if self._count is not None:
-            self._set({self._count.variable.name: np.int64(before + updates)})
-        return self._session.run(self._reads) | totals | ({"TD errors": np.stack(errors)} if errors else {})
+            self._set(session, {self._count.variable.name: np.int64(before + updates)})
+        return session.run(self._reads) | totals | ({"TD errors": np.stack(errors)} if errors else {})
 
-    def _set(self, values: Mapping[str, np.ndarray]) -> None:
+    def _set(self, session: tf.compat.v1.Session, values: Mapping[str, np.ndarray]) -> None:
         left = dict(values)
         while left:  # several may begin as the same tensor: one of those at a time
             first = {self._initial[name][1]: name for name in reversed(left)}
             initializers = [self._initial[name][0] for name in first.values()]
-            self._session.run(initializers, {initial: left.pop(name) for initial, name in first.items()})
+            session.run(initializers, {initial: left.pop(name) for initial, name in first.items()})
 
     def _nudged(self, array: np.ndarray) -> np.ndarray:
         """Return floats disturbed; what is 0 stays so."""
@@ -199,6 +214,26 @@ def _with_noise(graph: tf.Graph, seed: int) -> tf.compat.v1.GraphDef:
     return given
 
 
+def _in_float64(graph: tf.Graph) -> tf.compat.v1.GraphDef:
+    """Return the graph with float64 for every float32, in the branches of its conditionals, too."""
+    given = graph.as_graph_def()
+    double = {tf.float32.as_datatype_enum: tf.float64.as_datatype_enum}
+    nodes = list(given.node)
+    for function in given.library.function:
+        nodes.extend(function.node_def)
+        for argument in (*function.signature.input_arg, *function.signature.output_arg):
+            argument.type = double.get(argument.type, argument.type)
+    for attribute in (attribute for node in nodes for attribute in node.attr.values()):
+        kind = attribute.WhichOneof("value")
+        if kind == "type":
+            attribute.type = double.get(attribute.type, attribute.type)
+        elif kind == "tensor" and attribute.tensor.dtype in double:
+            attribute.tensor.CopyFrom(tf.make_tensor_proto(tf.make_ndarray(attribute.tensor).astype(np.float64)))
+        elif kind == "list" and attribute.list.type:
+            attribute.list.type[:] = [double.get(one, one) for one in attribute.list.type]
+    return given
+
+
 def _in_two_halves(operation: tf.Operation) -> Callable[..., tf.Tensor] | None:
     """Return a function of a sum's inputs that adds sums of two random halves; ``None`` for other operations."""
     kind = operation.type
@@ -222,11 +257,14 @@ def _halved(axes: Sequence[int], summed: Callable[..., tf.Tensor]) -> Callable[.
 
     def function(*arguments: tf.Tensor) -> tf.Tensor:
         length = arguments[0].shape[axes[0]]
+        width = COMPUTED * max(1.0, length**0.5 / 2)
         order = tf.random.shuffle(tf.range(length))
-        parts = [
-            summed(*(tf.gather(argument, part, axis=axis) for argument, axis in zip(arguments, axes, strict=True)))
-            for part in (order[: length // 2], order[length // 2 :])
-        ]
+        parts = []
+        for half in (order[: length // 2], order[length // 2 :]):
+            part = summed(
+                *(tf.gather(argument, half, axis=axis) for argument, axis in zip(arguments, axes, strict=True))
+            )
+            parts.append(part * (1 + tf.random.uniform(part.shape, -width, width)))
         return parts[0] + parts[1]
 
     return function

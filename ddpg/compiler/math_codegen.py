@@ -41,8 +41,8 @@ _LN2 = (0.693359375, -2.12194440e-4)  # in two parts: the first times a small in
 
 
 def _powers(lines: FunctionBuilder, x: str) -> tuple[str, str]:
-    """Return 2ⁿ, and e to the power of what is left of ``x`` without n·ln 2, less one."""
-    x = lines.choose("olt", x, float_literal(-87.3), float_literal(-87.3), x)
+    """Return 2ⁿ, and e to the power of what is left of ``x`` without n·ln 2, less one; below −87.7, 2ⁿ is 0."""
+    x = lines.choose("olt", x, float_literal(-88), float_literal(-88), x)
     x = lines.choose("ogt", x, float_literal(88.3), float_literal(88.3), x)
     power = lines.call("nearbyint", lines.binary("fmul", x, float_literal(1.44269504088896341)))
     # Plain operations: reassociated, the two parts of ln 2 would be added up first.

@@ -38,7 +38,7 @@ def test_every_option_of_an_update_is_sampled():
 
 
 def test_a_disturbed_sum_has_two_parts_of_random_halves():
-    """1e30·1e30 and 1e30·(−1e30): whichever half each is in, ∞ − ∞; and ordinary sums are sums."""
+    """1e30·1e30 and 1e30·(−1e30): whichever half each is in, ∞ − ∞; ordinary sums are sums, rounded."""
     large = tf.constant([[1e30, 1e30]]), tf.constant([[1e30], [-1e30]])
     assert np.isnan(_halved((1, 0), tf.matmul)(*large).numpy())
     with tf.Graph().as_default() as graph:
@@ -58,8 +58,10 @@ def test_a_disturbed_sum_has_two_parts_of_random_halves():
         assert _in_two_halves(tf.square(x).op) is None
     one, other = np.arange(12, dtype=np.float32).reshape(3, 4), np.ones((3, 4), np.float32)
     with tf.compat.v1.Session(graph=graph) as session:
-        for wanted, found in zip(*session.run((sums, halved), {x: one, y: other}), strict=True):
-            np.testing.assert_array_equal(found, wanted)
+        pairs = list(zip(*session.run((sums, halved), {x: one, y: other}), strict=True))
+    for wanted, found in pairs:
+        np.testing.assert_allclose(found, wanted, rtol=1e-6)
+    assert any((found != wanted).any() for wanted, found in pairs)
 
 
 @pytest.mark.parametrize(("case", "kinds"), SAMPLE, ids=["adam", "rmsprop", "overflow"])
@@ -92,6 +94,27 @@ def test_numbers_apart_and_nan_elsewhere_are_wrong():
         ([1, 2, 3, np.inf], True),
     ):
         assert bool(compilers._compared({"w": np.float32(ours)}, expected, [moved]).wrong) == wrong
+
+
+def test_what_float64_is_away_from_the_reference_is_what_rounding_did():
+    expected, exact = {"w": np.float32([1, 2])}, {"w": np.float64([1.001, np.inf])}
+    for ours, wrong in (([1.001, 2], False), ([1.1, 2], True), ([1, np.inf], True)):
+        assert bool(compilers._compared({"w": np.float32(ours)}, expected, [expected], exact).wrong) == wrong
+    assert compilers._compared({"w": np.float32([1.001, 2])}, expected, [expected]).wrong
+
+
+def test_the_reference_in_float64_is_that_of_float32_to_rounding():
+    case = Case({"hidden": [3], "norm": "renorm", "target_policy_noise": 0.2}, updates=1)
+    rivals = compilers.Rivals(case)
+    start, batch = compilers.weights(case, rivals._initial), minibatches(case)
+    exact, single = (
+        rivals._disturbed.in_float64(start, batch, 1),
+        rivals._after(rivals._reference, start, batch),
+    )
+    rivals.close()
+    assert exact["critic/output/W:0"].dtype == np.float64
+    for name in start:
+        np.testing.assert_allclose(exact[name], single[name], rtol=1e-4, atol=1e-6, err_msg=name)
 
 
 def test_infinities_may_be_elsewhere_where_rounding_moves_them():

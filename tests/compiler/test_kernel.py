@@ -104,7 +104,15 @@ def test_exp_is_infinite_only_where_it_overflows(functions_of_one, x):
     ours, _ = functions_of_one.run(1, [np.full((1, 1), x, np.float32)])
     with np.errstate(over="ignore"):
         expected = np.float32(np.exp(np.float64(np.float32(x))))
-    np.testing.assert_allclose(ours[0], expected, rtol=6e-7, atol=1.3e-38)  # it ends at e^-87.3, about the least normal
+    np.testing.assert_allclose(ours[0], expected, rtol=6e-7, atol=1.2e-38)  # the least normal number
+
+
+def test_what_underflows_is_exactly_zero(functions_of_one, activations_of_one):
+    """Not the least normal number, which times a gradient of 1e30 would be no rounding any more."""
+    for x in (-88, -104, -1e30, -np.inf):
+        given = [np.full((1, 1), x, np.float32)]
+        assert functions_of_one.run(1, given)[0][0] == 0  # exp
+        assert activations_of_one.run(1, given)[0][1:].tolist() == [0, 0]  # sigmoid, softplus
 
 
 @settings(max_examples=30)
