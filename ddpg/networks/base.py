@@ -10,6 +10,7 @@ replaces each variable by its shadow: nothing is looked up by name or by positio
 import abc
 import contextlib
 import functools
+import inspect
 import re
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -151,7 +152,12 @@ def make_optimizer(optimizer: str | Callable, learning_rate: tf.Variable) -> tf.
         UsageError: if ``optimizer`` is neither.
     """
     own = "a tf.compat.v1.train.Optimizer class"
-    return choose("optimizer", optimizer, OPTIMIZERS, own)(learning_rate)
+    chosen = choose("optimizer", optimizer, OPTIMIZERS, own)
+    if not (inspect.isclass(chosen) and not issubclass(chosen, train.Optimizer)):
+        made = chosen(learning_rate)
+        if isinstance(made, train.Optimizer):
+            return made
+    raise UsageError(f"optimizer={brief(optimizer)} makes no tf.compat.v1.train.Optimizer; give such a class")
 
 
 _SCOPE = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_./-]{0,199}")

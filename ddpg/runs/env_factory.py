@@ -194,7 +194,7 @@ def full_id(env_id: str, name: str) -> str:
 
 
 def _first_line(error: Exception) -> str:
-    return next(iter(str(error).strip().splitlines()), "")
+    return brief(next(iter(str(error).strip().splitlines()), ""), quotes=False)
 
 
 # A word in the message about a missing package, and the extra or package that installs it.

@@ -204,7 +204,7 @@ class RunTracker(TaggedLogWriter):
         try:
             self._tracker.init(project="ddpg", name=run_name, config={**about, **document["config"]})
         except Exception as error:  # whatever a tracker raises: no server, nobody signed in
-            raise UsageError(f"track={name!r}: it could not begin a run: {_line(error)}") from error
+            raise UsageError(f"track={brief(name)}: it could not begin a run: {_line(error)}") from error
 
     def _log(self, step: int, scalars: dict[str, float]) -> None:
         if not self._failed:

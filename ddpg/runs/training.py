@@ -22,7 +22,14 @@ from ddpg.config.presets import budget_note, preset_for
 from ddpg.errors import EnvironmentFault, UsageError, brief, file_faults
 from ddpg.interaction import env_calls
 from ddpg.interaction.env_runner import spaces_of
-from ddpg.interaction.validation import validate_bool, validate_int, validate_names, validate_path, validate_text
+from ddpg.interaction.validation import (
+    is_real,
+    validate_bool,
+    validate_int,
+    validate_names,
+    validate_path,
+    validate_text,
+)
 from ddpg.progress import print_to_stderr
 from ddpg.runs import run_config, run_directory, run_loop, signals
 from ddpg.runs.env_factory import (
@@ -195,10 +202,12 @@ def resume(
     allow_import = validate_names(allow_import, "allow_import")
     if track is not None:
         as_tracker(track)
-    if which != "latest" and not str(which).isdecimal():
+    if is_real(which):
+        which = str(validate_int(which, "which", at_least=0))
+    if not isinstance(which, str) or not (which == "latest" or which.isdecimal()):
         raise UsageError(
-            f"checkpoint {which!r} is none to go on from: give 'latest' or the steps of one, such as '5000'; best has "
-            "no memory to learn from, and is evaluated or exported"
+            f"checkpoint {brief(which)} is none to go on from: give 'latest' or the steps of one, such as '5000'; best "
+            "has no memory to learn from, and is evaluated or exported"
         )
     document = run_directory.read_config(run)
     if total_timesteps is not None:

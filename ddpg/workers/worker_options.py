@@ -26,7 +26,8 @@ def check_collector(collector: str, workers: int | None, ray_address: str | None
         raise UsageError(f"collector={brief(collector)} is not one of {known}{did_you_mean(collector, COLLECTORS)}")
     if collector == "local" and workers is not None:
         raise UsageError(
-            f"workers={workers} are for collector='process' or 'ray', got 'local'; set --collector process beside it"
+            f"workers={brief(workers)} are for collector='process' or 'ray', got 'local'; set --collector process "
+            "beside it"
         )
     if collector != "local" and workers is None:
         raise UsageError(f"collector={brief(collector)} needs workers; give their number: --workers 4")
