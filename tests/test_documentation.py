@@ -23,7 +23,7 @@ from ddpg.config.algorithm_options import CriticOptions, TD3Options
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 SITE = sorted(DOCS.rglob("*.md"))
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *SITE]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *SITE]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 
 # A block below `<!-- not run: reason -->` is left out; how many there are on a page stands here, so that none is added

@@ -1,0 +1,171 @@
+"""The version is the same everywhere; what the workflows install and run is there, and fits ``pyproject.toml``."""
+
+import re
+import shutil
+import subprocess
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+from packaging.version import Version
+from test_lowest import PROJECT, ROOT, tomllib
+
+WHOLE = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+WORKFLOWS = {
+    path.stem: yaml.safe_load(path.read_text(encoding="utf-8"))
+    for path in (ROOT / ".github" / "workflows").glob("*.yml")
+}
+PAIRS = [
+    (one["python"], one["tensorflow"]) for one in WORKFLOWS["ci"]["jobs"]["tests"]["strategy"]["matrix"]["include"]
+]
+SETS = {f"python{python}-tensorflow{tensorflow}": ["test"] for python, tensorflow in PAIRS} | {
+    "python3.12-extras": ["test", "docs", "envpool", "ray", "robotics"]
+}
+CITATION = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+
+
+def steps(workflow):
+    return [step for job in WORKFLOWS[workflow]["jobs"].values() for step in job["steps"]]
+
+
+# -- the version ------------------------------------------------------------------------------------------------------
+
+
+def test_the_next_version_is_the_same_in_every_file():
+    """Of the tree without tags, the citation and the newest heading of the changelog."""
+    fallback = Version(WHOLE["tool"]["setuptools_scm"]["fallback_version"]).base_version
+    newest = re.search(r"^## (\S+) \(", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)[1]
+    assert CITATION["version"] == fallback == newest
+    assert f"ARG VERSION={fallback}.dev0" in (ROOT / "Dockerfile").read_text()
+
+
+def test_the_citation_has_what_the_format_asks_for():
+    assert {"cff-version", "message", "title", "authors", "license", "version"} <= {*CITATION}
+    assert CITATION["license"] == PROJECT["license"]
+
+
+@pytest.mark.parametrize(
+    ("citation", "changelog", "lacks"),
+    [
+        ("version: 1.2.3\ndate-released: 2030-01-02\n", "## 1.2.3 (2030-01-02)\n", None),
+        ("version: 1.2.30\ndate-released: 2030-01-02\n", "## 1.2.3 (2030-01-02)\n", "CITATION.cff"),
+        ("version: 1x2.3\ndate-released: 2030-01-02\n", "## 1.2.3 (2030-01-02)\n", "CITATION.cff"),
+        ("version: 1.2.3\n", "## 1.2.3 (2030-01-02)\n", "date-released"),
+        ("version: 1.2.3\ndate-released: 2030-01-02\n", "## 1.2.3 (unreleased)\n", "CHANGELOG.md"),
+        ("version: 1.2.3\ndate-released: 2030-01-02\n", "## 1.2.2 (2030-01-02)\n", "CHANGELOG.md"),
+    ],
+)
+def test_a_tag_is_released_only_where_the_files_name_it(citation, changelog, lacks, tmp_path):
+    (tmp_path / ".ci").mkdir()
+    shutil.copy(ROOT / ".ci" / "release", tmp_path / ".ci")
+    (tmp_path / "CITATION.cff").write_text(citation)
+    (tmp_path / "CHANGELOG.md").write_text(changelog)
+    done = subprocess.run([tmp_path / ".ci" / "release", "v1.2.3"], capture_output=True, text=True, check=False)
+    assert (done.returncode == 0, done.stderr == "") == (lacks is None,) * 2
+    assert lacks is None or lacks in done.stderr
+
+
+# -- constraints ------------------------------------------------------------------------------------------------------
+
+
+def pins(name):
+    lines = (ROOT / "constraints" / f"{name}.txt").read_text().splitlines()
+    return {line.partition("==")[0]: line.partition("==")[2] for line in lines if line and line[0] != "#"}
+
+
+def requirements(extras):
+    """Return what extras bring, those that they name included."""
+    found, waiting = [*PROJECT["dependencies"]], [*extras]
+    while waiting:
+        for text in PROJECT["optional-dependencies"][waiting.pop()]:
+            requirement = Requirement(text)
+            if requirement.name == "ddpg-paths":
+                waiting += requirement.extras
+            else:
+                found.append(text)
+    return [Requirement(text) for text in found]
+
+
+def test_every_set_that_is_tested_has_constraints_and_no_other():
+    assert {path.stem for path in (ROOT / "constraints").glob("*.txt")} == {"lowest", *SETS}
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_constraints_pin_everything_within_its_bounds(name):
+    python, pinned = re.match(r"python([\d.]+)-", name)[1], pins(name)
+    environment = {"python_version": python, "sys_platform": "linux", "platform_machine": "x86_64"}
+    for requirement in requirements(SETS[name]):
+        if requirement.marker is None or requirement.marker.evaluate(environment):
+            pin = pinned[requirement.name.lower().replace("_", "-")]
+            assert requirement.specifier.contains(pin), f"{requirement} is pinned to {pin}"
+    assert all(re.fullmatch(r"[\w.]+(\+\w+)?( ;.*)?", version) for version in pinned.values())
+
+
+@pytest.mark.parametrize(("python", "tensorflow"), PAIRS)
+def test_a_pair_is_of_its_tensorflow_and_supported(python, tensorflow):
+    assert pins(f"python{python}-tensorflow{tensorflow}")["tensorflow"].startswith(f"{tensorflow}.")
+    assert f"Programming Language :: Python :: {python}" in PROJECT["classifiers"]
+
+
+def test_the_ends_of_what_is_supported_are_tested():
+    pythons = [text.rpartition(" ")[2] for text in PROJECT["classifiers"] if re.search(r":: 3\.\d+$", text)]
+    assert {python for python, _ in PAIRS} == {*pythons}
+    assert {"2.18", "2.21"} <= {tensorflow for _, tensorflow in PAIRS}
+
+
+# -- workflows --------------------------------------------------------------------------------------------------------
+
+
+def test_other_platforms_are_tested():
+    """Windows, macOS and Linux on ARM: their tests, and the wheel of a release."""
+    systems = {*WORKFLOWS["ci"]["jobs"]["platforms"]["strategy"]["matrix"]["os"]}
+    tried = {one["os"] for one in WORKFLOWS["release"]["jobs"]["try"]["strategy"]["matrix"]["include"]}
+    for system in (systems, tried):
+        assert {re.match(r"[a-z]+", name)[0] for name in system} >= {"windows", "macos", "ubuntu"}
+        assert any(name.endswith("-arm") for name in system)
+
+
+@pytest.mark.parametrize("workflow", WORKFLOWS)
+def test_what_a_workflow_names_is_there(workflow):
+    for step in steps(workflow):
+        assert ("uses" in step) != ("run" in step)
+        told = re.sub(r"\S*\$\{\{.*?\}\}\S*", "", step.get("run", ""))  # the constraints of pairs: above
+        for path in re.findall(r"(?:\.ci|constraints|benchmarks|tests)/[\w./-]+", told):
+            assert (ROOT / path).exists(), path
+        if "uses" in step:
+            assert re.fullmatch(r"actions/[\w-]+@v\d+", step["uses"])
+
+
+def test_no_job_may_write_but_the_one_that_attests():
+    for name, workflow in WORKFLOWS.items():
+        assert workflow["permissions"] == {"contents": "read"}
+        may = {job: dict(about.get("permissions", {})) for job, about in workflow["jobs"].items()}
+        assert {job for job, what in may.items() if what} == ({"attest"} if name == "release" else set())
+
+
+def test_a_release_is_built_tried_and_attested_in_this_order():
+    jobs = WORKFLOWS["release"]["jobs"]
+    assert WORKFLOWS["release"][True] == {"push": {"tags": ["v*"]}}  # YAML reads ``on`` as true
+    assert (jobs["try"]["needs"], jobs["attest"]["needs"]) == ("build", ["build", "try"])
+    assert any(step.get("uses", "").startswith("actions/attest-build-provenance@") for step in jobs["attest"]["steps"])
+    assert not any(step.get("uses", "").startswith("actions/checkout@") for step in jobs["try"]["steps"])
+
+
+def test_before_a_commit_the_linter_of_continuous_integration_runs():
+    config = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8"))
+    entries = [hook["entry"] for repository in config["repos"] for hook in repository["hooks"]]
+    assert [" ".join(entry.split()[:2]) for entry in entries] == ["ruff check", "ruff format"]
+    run = (ROOT / ".ci" / "run").read_text()
+    assert "ruff check\n" in run
+    assert "ruff format --check\n" in run
+
+
+def test_the_scripts_can_be_executed():
+    for path in (ROOT / ".ci").iterdir():
+        assert path.stat().st_mode & 0o100, path
+
+
+def test_the_security_policy_names_what_is_there():
+    text = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
+    for link in re.findall(r"\]\(([\w/.-]+)", text):
+        assert (ROOT / link).exists(), link
