@@ -123,14 +123,14 @@ STORM = """
 import signal, sys
 import numpy as np, tensorflow as tf
 from types import SimpleNamespace
-from ddpg.compiler.kernel import Kernel
+from ddpg.compiler.kernel import CompiledUpdate
 v1 = tf.compat.v1
 v1.disable_eager_execution()
 x, weights = v1.placeholder(tf.float32, [64, 64]), v1.get_variable("weights", [64, 64], use_resource=True)
 loss = tf.reduce_sum(tf.square(tf.tanh(tf.matmul(x, weights))))
 with tf.control_dependencies([weights.assign_sub(1e-6 * tf.gradients(loss, weights)[0])]):
     metrics = [tf.identity(loss)]
-kernel = Kernel(metrics, {"x": x}, [weights], 2)
+kernel = CompiledUpdate(metrics, {"x": x}, [weights], 2)
 kernel._paces = [SimpleNamespace(parts=lambda count: [(False, count)])]
 rng = np.random.default_rng(0)
 kernel.values[0][...] = rng.normal(size=(64, 64))
