@@ -96,7 +96,8 @@ def test_constraints_pin_everything_within_its_bounds(name):
     environment = {"python_version": python, "sys_platform": "linux", "platform_machine": "x86_64"}
     for requirement in requirements(SETS[name]):
         if requirement.marker is None or requirement.marker.evaluate(environment):
-            pin = pinned[requirement.name.lower().replace("_", "-")]
+            pin = pinned.get(requirement.name.lower().replace("_", "-"))
+            assert pin is not None, f"{requirement.name} is not in constraints/{name}.txt; run .ci/constraints"
             assert requirement.specifier.contains(pin), f"{requirement} is pinned to {pin}"
     assert all(re.fullmatch(r"[\w.]+(\+\w+)?( ;.*)?", version) for version in pinned.values())
 
