@@ -13,8 +13,9 @@ gradient. So what is not exactly 0 also gets a random η; both errors are allowe
 Overflow depends on the order of a sum. Of products beyond ±3.4e38 of both signs, a running sum with fused
 multiply-adds keeps the sign of the first (an infinity plus a finite product, however large, is that infinity), and two
 partial sums, as the lanes of a vector keep them, meet as ∞ − ∞ = NaN. So every sum, of a product of matrices too, is
-computed as two partial sums of a random half of its terms each, drawn anew in every run. These are rounded, too, by as
-much as √n roundings of a running sum of n terms (Higham, section 4.2): in a sum that cancels, that is large beside it.
+computed as two partial sums of a random half of its terms each, drawn anew in every run, and one such pair in two keeps
+the first infinity. The partial sums are rounded, too, by as much as √n roundings of a running sum of n terms (Higham,
+section 4.2): in a sum that cancels, that is large beside it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -265,6 +266,8 @@ def _halved(axes: Sequence[int], summed: Callable[..., tf.Tensor]) -> Callable[.
                 *(tf.gather(argument, half, axis=axis) for argument, axis in zip(arguments, axes, strict=True))
             )
             parts.append(part * (1 + tf.random.uniform(part.shape, -width, width)))
-        return parts[0] + parts[1]
+        first, total = parts[0], parts[0] + parts[1]
+        fused = tf.logical_and(tf.math.is_inf(first), tf.random.uniform(first.shape) < 0.5)
+        return tf.where(tf.logical_and(fused, tf.math.is_nan(total)), first, total)
 
     return function
