@@ -35,6 +35,7 @@ TRIED_ELSEWHERE = {
     "git clone": "there is no forge to clone from",
     "python3 -m venv": ".ci/run makes an environment with these very commands",
     ".venv/bin/": ".ci/run, or for too long",
+    "robot-venv/bin/": "tests/test_journeys.py",
     "python benchmarks/": "takes minutes to hours",
     "python -m benchmarks.": "takes minutes to hours; tests/benchmarks tries what it is made of",
     "docker ": "needs a daemon",
