@@ -268,11 +268,12 @@ class ReplayBuffer:
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return the filled rows by field name, in storage order, and ``position``, the row of the next write."""
-        size = self._size
-        return {name: field[:size] for name, field in self._fields().items()} | {
-            "next_observations": self.observations.next_obs(np.arange(size)),
-            "position": np.asarray(self._position),
-        }
+        return self._filled() | {"next_observations": self.observations.next_obs(np.arange(self._size))}
+
+    def _filled(self) -> dict[str, np.ndarray]:
+        """Return views of the filled rows by field name, and ``position``."""
+        rows = {name: field[: self._size] for name, field in self._fields().items()}
+        return rows | {"position": np.asarray(self._position)}
 
     def _fields(self) -> dict[str, np.ndarray]:
         return {
@@ -288,9 +289,7 @@ class ReplayBuffer:
 
         ``last_observations`` are s′ of the rows without a successor, in order.
         """
-        arrays = self.arrays()
-        del arrays["next_observations"]
-        return arrays | self.observations.state(self._size)
+        return self._filled() | self.observations.state(self._size)
 
     def restore(self, arrays: Mapping[str, np.ndarray]) -> int:
         """Restore what :meth:`state` returned; the next transitions start new episodes.

@@ -126,7 +126,7 @@ class Priorities:
 
     def state(self, size: int) -> dict[str, np.ndarray]:
         """Return the priorities of the first ``size`` rows, and the largest so far."""
-        return {"priorities": self._tree[:size].copy(), "largest_priority": np.asarray(self.largest)}
+        return {"priorities": self._tree[:size], "largest_priority": np.asarray(self.largest)}
 
     def restore(self, arrays: Mapping[str, np.ndarray], size: int, unroll: int) -> None:
         """Take back what :meth:`state` returned, rolled by ``unroll`` rows; without it, all rows count as new.
