@@ -36,6 +36,7 @@ TRIED_ELSEWHERE = {
     "python3 -m venv": ".ci/run makes an environment with these very commands",
     ".venv/bin/": ".ci/run, or for too long",
     "robot-venv/bin/": "tests/test_journeys.py",
+    "pip install ": ".ci/run and .ci/distributions install it",
     "python benchmarks/": "takes minutes to hours",
     "python -m benchmarks.": "takes minutes to hours; tests/benchmarks tries what it is made of",
     "docker ": "needs a daemon",
@@ -307,3 +308,28 @@ def test_last_line_says_what_to_read_next(page):
     assert found, f"{name_of(page)} ends without saying what to read next"
     target = (page.parent / found[1]).resolve()
     assert target in {*PAGES, *NOTEBOOKS} - {page}
+
+
+@pytest.mark.parametrize("name", ["README.md", "docs/index.md"])
+def test_results_on_a_first_screen_are_those_of_the_tables(name):
+    """Each number with an interval stands in a table that is written from the committed results."""
+    text = (ROOT / name).read_text(encoding="utf-8")
+    shown = text.partition("<!-- results: begin -->")[2].partition("<!-- results: end -->")[0]
+    quoted = re.findall(r"[\d,.]+ (?:\([\d,.]+ to [\d,.]+\)|to [\d,.]+(?= minutes))", shown.replace("\n", " "))
+    tables = "".join((DOCS / page).read_text(encoding="utf-8") for page in ("performance.md", "learning.md"))
+    assert len(quoted) >= 6
+    for number in quoted:
+        assert f"| {number.removesuffix('.')} |" in tables, number
+
+
+def test_the_first_screens_have_the_moving_picture_the_commands_and_the_ways_to_install():
+    readme, index = ((ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "docs/index.md"))
+    assert (DOCS / "front.gif").stat().st_size <= 3_000_000
+    for text in (readme, index):
+        beginning = text.partition("\n## ")[0]
+        assert "front.gif" in beginning
+        assert ".venv/bin/pip install . && .venv/bin/ddpg train Pendulum-v1" in beginning
+        assert re.search(r"\[`plus`\]\((docs/)?recipes/plus\.md\)", beginning)
+        assert "git+URL" in text
+    assert "--recipe" in readme
+    assert "ddpg study" in readme

@@ -120,7 +120,7 @@ def recipe_of(cells: Sequence[Cell], recipe: str) -> str:
 
 
 def front(cells: Sequence[Cell]) -> str:
-    """Return the README's table: a row an environment, a column a recipe, final return and largest."""
+    """Return the README's table: a row an environment, a column a recipe, final return with its interval."""
     chosen = groups(cells, "table", PEER_STUDY)
     if not any(cell.finished for group in chosen for cell in group):
         return "No runs yet."
@@ -156,9 +156,9 @@ def _rung(rung: ladder.Rung, cells: Sequence[Cell], env_id: str) -> dict[str, An
 
 
 def _brief(row: dict[str, Any] | None) -> str:
-    """Return the last return and in brackets the largest, both over seeds, and how many those are."""
+    """Return the last return over seeds, in brackets its interval and how many seeds those are."""
     if row is None or not row["seeds"]:
         return ""
-    final, largest = format_number(round(row["final"])), format_number(round(row["maximum"]))
+    final, low, high = (format_number(round(row[key])) for key in ("final", "final_low", "final_high"))
     seeds = study_report.seeds_of(row)
-    return f"{final} (largest {largest}; {seeds} seed{'' if seeds == '1' else 's'})"
+    return f"{final} ({low} to {high}; {seeds} seed{'' if seeds == '1' else 's'})"

@@ -49,7 +49,7 @@ def test_the_command_fills_pages_and_draws_once(tmp_path, capsys):
     assert [line.rpartition("/")[2] for line in capsys.readouterr().out.splitlines()] == [
         *("learning_table.png", "README.md")
     ]
-    assert "| E | 1 (largest 5; 1 seed) |" in (tmp_path / "README.md").read_text()
+    assert "| E | 1 (1 to 1; 1 seed) |" in (tmp_path / "README.md").read_text()
     assert main(["--write"], root=tmp_path) == 0
     assert "README" not in capsys.readouterr().out
     with pytest.raises(SystemExit):
@@ -67,4 +67,4 @@ def test_a_reader_that_leaves_ends_nothing(tmp_path, monkeypatch):
     with os.fdopen(writing, "w", buffering=1) as nobody:
         monkeypatch.setattr(sys, "stdout", nobody)
         assert main(["--write"], root=tmp_path) == 0
-    assert "largest 5" in (tmp_path / "README.md").read_text()
+    assert "(1 to 1; 1 seed)" in (tmp_path / "README.md").read_text()

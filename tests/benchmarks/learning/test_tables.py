@@ -119,8 +119,8 @@ def test_the_front_has_a_column_a_recipe():
     assert tables.front(cells).splitlines() == [
         "| 900 steps | a | b | peer |",
         "|---|---|---|---|",
-        "| E | 1000 (largest 1200; 1 seed) |  |  |",
-        "| F |  |  | 3 (largest 3; 1 seed) |",
+        "| E | 1000 (1000 to 1000; 1 seed) |  |  |",
+        "| F |  |  | 3 (3 to 3; 1 seed) |",
     ]
     assert tables.front(cells[1:2]) == "No runs yet."
 
