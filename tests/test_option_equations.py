@@ -404,3 +404,24 @@ def test_critic(spread, session, rng):
         t = np.maximum(0, 1 - np.abs(distance) / (z[1] - z[0]))
     np.testing.assert_allclose(found_q, p @ z[:, None], rtol=1e-5)
     assert found == pytest.approx(-np.mean(np.sum(t * np.log(p), axis=1)), rel=1e-5)
+
+
+@states("actor_average", r"""
+\bar\theta \leftarrow \bar\theta + (\theta - \bar\theta) / h \quad \text{after each of the actor's steps} \qquad
+\text{predict}(s) = \mu(s; \bar\theta) \qquad \text{exploring: } \mu(s; \theta) + \text{noise}
+""")  # fmt: skip
+def test_actor_average(session):
+    """Who acts with which: tests/algorithms/test_averaged_actor.py."""
+    from ddpg.networks.base import EMATarget
+
+    theta = v1.get_variable("theta", initializer=[1.0, -2.0], use_resource=True)
+    average = EMATarget([theta], 1 / 8, name="average")
+    update = average.update()
+    session.run(v1.global_variables_initializer())
+    expected = np.array([1.0, -2.0])
+    np.testing.assert_array_equal(session.run(average.variables[0]), expected)
+    for value in ([2.0, 0.0], [-1.0, 4.0]):
+        theta.load(value, session)
+        session.run(update)
+        expected = expected + (np.array(value) - expected) / 8
+        np.testing.assert_allclose(session.run(average.variables[0]), expected, rtol=1e-6)

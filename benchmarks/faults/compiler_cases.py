@@ -39,6 +39,7 @@ OPTIONS: dict[str, tuple[float, tuple[Any, ...]]] = {
     "critic_l2": (0.2, (0.01,)),
     "weight_decay": (0.2, (0.01,)),
     "bc_alpha": (0.15, (2.5,)),
+    "actor_average": (0.15, (1, 10)),
     "n_critics": (0.25, (2, 3)),
     "policy_delay": (0.2, (2,)),
     "target_policy_noise": (0.2, (0.2,)),

@@ -2,7 +2,7 @@
 
 import abc
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -39,6 +39,10 @@ class Agent(TFAgent, abc.ABC):
 
     Owns a private graph and session, so eager TensorFlow code and other agents in the process are untouched.
     Subclasses define actions and exploration; the options select the update (:mod:`ddpg.algorithms.registry`).
+
+    Attributes:
+        policy: what :meth:`predict` asks for its deterministic actions.
+        exploring_policy: what exploration disturbs: the same object, unless ``actor_average`` is set.
     """
 
     config_class: ClassVar[type[AgentConfig]]
@@ -87,7 +91,10 @@ class Agent(TFAgent, abc.ABC):
             # Learning rates are options, not state: those of a loaded agent are its configuration's.
             self.global_variables = {v.name: v for v in v1.global_variables() if v.name not in rates}
             self._own(SyncedSession())
-            self.policy = make_policy(self.symbolic_update.policy, self.session, self.memory.observations)
+            update, normaliser = self.symbolic_update, self.memory.observations
+            self.policy = self.exploring_policy = make_policy(update.policy, self.session, normaliser)
+            if update.greedy_policy is not update.policy:
+                self.policy = make_policy(update.greedy_policy, self.session, normaliser)
             self._acts_in_numpy = program_of(self.policy) is not None
             self.session.run(v1.global_variables_initializer())
         self.refresh_policy()
@@ -96,7 +103,7 @@ class Agent(TFAgent, abc.ABC):
             config,
             self.memory.sampler,
             self.generators["replay"],
-            fetch=self.policy.variables,
+            fetch=self._acting_variables,
             normaliser=self.memory.observations,
         )
 
@@ -124,7 +131,8 @@ class Agent(TFAgent, abc.ABC):
             observation: the observation space's shape, or flat; or a batch ``[B, ...]`` of them.
             state: ignored; the policy has no memory.
             episode_start: ignored.
-            deterministic: the policy's action; otherwise an exploring one: with the current share ε of uniform
+            deterministic: the policy's action (of the averaged actor, if there is one: ``actor_average``); otherwise
+                an exploring one, as learning takes it: with the current share ε of uniform
                 random actions, of DDPG with noise too, drawn afresh (no OU memory, and no ``parameter_noise``, which
                 belongs to an episode).
 
@@ -148,8 +156,9 @@ class Agent(TFAgent, abc.ABC):
 
     @exclusive
     def _predicted(self, observations: np.ndarray, deterministic: bool) -> np.ndarray:
-        outputs = finite_outputs(self.policy, observations)
-        return self.behaviour.greedy(outputs) if deterministic else self.behaviour.around(outputs, self.num_timesteps)
+        if deterministic:
+            return self.behaviour.greedy(finite_outputs(self.policy, observations))
+        return self.behaviour.around(finite_outputs(self.exploring_policy, observations), self.num_timesteps)
 
     @exclusive
     def act(self, observations: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -158,7 +167,7 @@ class Agent(TFAgent, abc.ABC):
         Returns:
             Actions as stored, ``[N, A]``, and whether each left its box and was clipped to it, ``[N]``.
         """
-        return self.behaviour.act(self.policy, observations, self.num_timesteps)
+        return self.behaviour.act(self.exploring_policy, observations, self.num_timesteps)
 
     @exclusive
     def export(self, path: str | Path, format: str = "numpy") -> Path:
@@ -195,8 +204,21 @@ class Agent(TFAgent, abc.ABC):
 
     @exclusive
     def refresh_policy(self) -> None:
-        """Copy the session's current variables to the policy; needed after setting them by hand."""
-        self.policy.load(self.session.run(list(self.policy.variables)))
+        """Copy the session's current variables to the policies; needed after setting them by hand."""
+        self.load_policies(self.session.run(self._acting_variables))
+
+    def load_policies(self, weights: Sequence[np.ndarray]) -> None:
+        """Set the policies to the values of :attr:`_acting_variables`."""
+        count = len(self.exploring_policy.variables)
+        self.exploring_policy.load(weights[:count])
+        if self.policy is not self.exploring_policy:
+            self.policy.load(weights[count:])
+
+    @property
+    def _acting_variables(self) -> list[tf.Variable]:
+        """What the policies' weights are copies of: of the exploring one, then of another that predicts, if any."""
+        others = [] if self.policy is self.exploring_policy else self.policy.variables
+        return [*self.exploring_policy.variables, *others]
 
     # -- what it is ------------------------------------------------------------------------------------
 

@@ -78,7 +78,7 @@ class DDPG(OffPolicyAgent):
         self.actor, self.critics = self.symbolic_update.actor, self.symbolic_update.critics
         self.critic = self.symbolic_update.critic
         self._squashed = self.actor.bounding.head is tanh_head
-        if self.config.parameter_noise > 0 and not can_be_perturbed(self.policy):
+        if self.config.parameter_noise > 0 and not can_be_perturbed(self.exploring_policy):
             raise UsageError(
                 f"parameter_noise={self.config.parameter_noise} disturbs a NumPy copy of the actor's weights, and this "
                 "actor has an op that NumPy has no counterpart for; leave it at 0, or take other layers"

@@ -167,7 +167,7 @@ class OffPolicyAgent(ReplayAgent):
             scale = self.memory.rewards.scale
         correction = interpolate(config.priority_correction, 1.0, config.priority_correction_steps, self.num_timesteps)
         metrics, weights = self.updater.run(self.session, n, scale, correction)
-        self.policy.load(weights)
+        self.load_policies(weights)
         return metrics
 
     @exclusive

@@ -18,6 +18,7 @@ from ddpg.errors import UsageError
 from ddpg.gradients.backward import huber_weights, weight_gradient
 from ddpg.networks.base import Network
 from ddpg.networks.value import Prediction, ValueNetwork
+from ddpg.policies.network_policy import ActingNetwork
 from ddpg.replay.minibatch import Batch
 
 v1 = tf.compat.v1
@@ -129,7 +130,12 @@ class Update(abc.ABC):
     @property
     @abc.abstractmethod
     def policy(self) -> Network:
-        """The network that acts."""
+        """The network that acts while learning, and is trained."""
+
+    @property
+    def greedy_policy(self) -> ActingNetwork:
+        """The network that predicts, and so is evaluated and exported: :attr:`policy`, or an average of it."""
+        return self.policy
 
     @property
     @abc.abstractmethod

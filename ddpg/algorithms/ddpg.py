@@ -35,10 +35,12 @@ from ddpg.gradients import sign_check
 from ddpg.gradients.policy import apply_path
 from ddpg.gradients.td import GradientsAndVariables
 from ddpg.networks.actor import ActorNetwork
+from ddpg.networks.averaged_actor import AveragedActor
 from ddpg.networks.base import Network, optimizer_of
 from ddpg.networks.critic import CategoricalCritic, CriticNetwork, DistributionalCritic
 from ddpg.networks.layers import BLOCKS
 from ddpg.networks.value import Prediction
+from ddpg.policies.network_policy import ActingNetwork
 from ddpg.replay.minibatch import Batch
 
 ACTOR_METRICS = (
@@ -227,6 +229,14 @@ class DDPGUpdate(Update):
 
     metrics: ClassVar[tuple[str, ...]] = ("critic_loss", "q_value", *ACTOR_METRICS)
 
+    averaged_actor: AveragedActor | None = dataclasses.field(init=False, default=None)
+
+    def __post_init__(self):
+        # After the critics: initial values depend on how many ops were built before, and are the same without it.
+        if horizon := self.config.actor_average:
+            with self.actor.graph.as_default():
+                object.__setattr__(self, "averaged_actor", AveragedActor(self.actor, horizon))
+
     @classmethod
     def build(cls, config: Any, spaces: Spaces, networks: Mapping[str, Callable | None]) -> "DDPGUpdate":
         """See :meth:`Update.build`; ``networks`` are ``actor_network`` and ``critic_network``."""
@@ -236,6 +246,11 @@ class DDPGUpdate(Update):
     def policy(self) -> ActorNetwork:
         """The actor."""
         return self.actor
+
+    @property
+    def greedy_policy(self) -> ActingNetwork:
+        """The actor, or the average of it."""
+        return self.averaged_actor or self.actor
 
     @property
     def value(self) -> CriticNetwork:
@@ -295,5 +310,6 @@ class DDPGUpdate(Update):
         return actor_step(self.actor, self.critic, batch)
 
     def update_targets(self) -> tf.Operation:
-        """See :func:`target_step`; a no-op where there are no target networks."""
-        return tf.no_op() if self.config.target != "ema" else target_step(self.actor, *self.critics)
+        """Move the target networks, where there are some (:func:`target_step`), and the averaged actor."""
+        moved = [target_step(self.actor, *self.critics)] if self.config.target == "ema" else []
+        return tf.group(*moved, *([self.averaged_actor.update()] if self.averaged_actor else []))

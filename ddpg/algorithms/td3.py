@@ -41,6 +41,7 @@ class TD3Update(ddpg.DDPGUpdate):
     _last_metrics: tf.Variable = dataclasses.field(init=False)
 
     def __post_init__(self):
+        super().__post_init__()
         with self.actor.graph.as_default(), v1.variable_scope("td3", use_resource=True):
             object.__setattr__(self, "_count", UpdateCounter("updates"))
             nothing = tf.zeros([len(ddpg.ACTOR_METRICS)])
@@ -108,7 +109,7 @@ class TD3Update(ddpg.DDPGUpdate):
         return dict(zip(ddpg.ACTOR_METRICS, tf.unstack(values), strict=True))
 
     def update_targets(self) -> tf.Operation:
-        """Move all targets in every d-th update, and count it."""
+        """Move all targets, and the averaged actor, in every d-th update, and count it."""
         return self._count.advance(self.config.policy_delay, super().update_targets)
 
     def _from_least(self, batch: Batch, successors: Sequence[Prediction]) -> tf.Tensor:

@@ -272,6 +272,11 @@ class DDPGConfig(TD3Options, CriticOptions, AgentConfig):
     :class:`ddpg.policies.noise.Noise`.
     """
 
+    actor_average: int = _learning(
+        0,
+        "evaluate and export a moving average of the actor's weights, over about this many of its steps; 0: the actor",
+        at_most=2**31,
+    )
     action_layer: int = _networks(0, "hidden layer of the critic that the action enters; DDPG's paper: 1")
     pre_activation_penalty: float = _gradients(
         0.0, "squashing: weight of the mean square of the inputs of tanh in the actor's loss (MR.Q: 1e-5)"
@@ -352,6 +357,7 @@ class DDPGConfig(TD3Options, CriticOptions, AgentConfig):
             )
         self._check(0 <= self.bc_alpha < math.inf, "bc_alpha", "a finite number >= 0")
         self._check(self.action_layer >= 0, "action_layer", "at least 0")
+        self._check(self.actor_average >= 0, "actor_average", "at least 0")
         for name in ("noise_scale", "noise_theta", "noise_final", "parameter_noise", "pre_activation_penalty"):
             self._check(0 <= getattr(self, name) < math.inf, name, "a finite number >= 0")
         if self.noise_schedule == "linear" and self.noise_scale == 0:

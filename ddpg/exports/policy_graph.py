@@ -10,8 +10,8 @@ import tensorflow as tf
 from tensorflow.python.framework import convert_to_constants
 
 from ddpg.interaction.actions import Actions, BoxActions, ParameterisedActions
-from ddpg.networks.base import Network
 from ddpg.policies.graph_to_numpy import lower_to_numpy
+from ddpg.policies.network_policy import ActingNetwork
 from ddpg.policies.numpy_program import NumpyProgram
 from ddpg.replay.normalizers import CLIP, ObservationNormalizer
 
@@ -23,7 +23,7 @@ INPUT, ACTIONS, VALUES = "observations", "actions", "values"
 class ActingPolicy(NamedTuple):
     """The parts of an agent that act: its network, the session with the weights, and the meaning of its outputs."""
 
-    network: Network
+    network: ActingNetwork
     session: tf.compat.v1.Session
     actions: Actions
     normaliser: ObservationNormalizer | None = None
@@ -31,7 +31,7 @@ class ActingPolicy(NamedTuple):
     @classmethod
     def of(cls, agent: Any) -> "ActingPolicy":
         """Return the acting parts of an agent."""
-        return cls(agent.symbolic_update.policy, agent.session, agent.actions, agent.memory.observations)
+        return cls(agent.symbolic_update.greedy_policy, agent.session, agent.actions, agent.memory.observations)
 
     def outputs(self, states: tf.Tensor) -> tf.Tensor:
         """Return the network's outputs for observations in env units."""

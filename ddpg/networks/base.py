@@ -36,18 +36,19 @@ class EMATarget:
         variables: **all** variables of the online network, including the moving statistics of batch norm: without
             them the target would keep normalising with its initial statistics.
         tau: the step τ in (0, 1] towards the online weights.
+        name: the last part of the shadows' names.
 
     Raises:
         UsageError: if τ is outside (0, 1].
     """
 
-    def __init__(self, variables: list[tf.Variable], tau: float):
+    def __init__(self, variables: list[tf.Variable], tau: float, name: str = "ExponentialMovingAverage"):
         if not (is_real(tau) and 0 < tau <= 1):
             raise UsageError(
                 f"tau={brief(tau)} must be in (0, 1]: the share of the online weights in each target update"
             )
         self._online = list(variables)
-        self._average = tf.train.ExponentialMovingAverage(decay=1 - tau)
+        self._average = tf.train.ExponentialMovingAverage(decay=1 - tau, name=name)
         self._average.apply(self._online)
         self.variables = [self._average.average(variable) for variable in self._online]
 
@@ -280,6 +281,13 @@ class Network(abc.ABC):
             grads_and_vars = list(zip(gradients, variables, strict=True))
         return self.optimizer.apply_gradients(grads_and_vars)
 
+    def with_averages(self, average: EMATarget, inputs: Sequence[tf.Tensor]) -> tf.Tensor:
+        """Return the network's output for ``inputs`` in inference mode, with each variable replaced by its average.
+
+        In inference mode, because averages normalise with the statistics that were averaged, and must not move them.
+        """
+        return self._applying(average.shadow_getter, self._created.again(average.shadow_of), inputs, False)
+
     def target_update(self) -> tf.Operation:
         """Return the op that moves the target by τ towards the online network."""
         return self._target.update()
@@ -353,8 +361,7 @@ class Network(abc.ABC):
         return self._applying(self._known_only, self._created.again(lambda first: first), inputs, training)
 
     def _of_target(self, inputs: Sequence[tf.Tensor]) -> tf.Tensor:
-        # Inference mode: a target uses the statistics it has averaged, and must not move them itself.
-        return self._applying(self._target.shadow_getter, self._created.again(self._target.shadow_of), inputs, False)
+        return self.with_averages(self._target, inputs)
 
     def _applying(self, getter: Callable, creating: Creating, inputs: Sequence[tf.Tensor], training: bool) -> tf.Tensor:
         by_name = functools.partial(self._created.found_by_name, getter)

@@ -48,7 +48,7 @@ def worker_spec_of(
             cannot be pickled.
     """
     check_options(agent.config, getattr(agent.env, "num_envs", 1))
-    program = program_of(agent.policy)
+    program = program_of(agent.exploring_policy)
     if program is None:
         raise UsageError(
             "workers act in NumPy, and this policy has an op that NumPy has no counterpart for; take other layers, or "
@@ -76,7 +76,7 @@ def worker_spec_of(
 
 def current_weights(agent: OffPolicyAgent) -> list[np.ndarray]:
     """Return what workers act with: the policy's weights, and the statistics that normalize observations, if any."""
-    program = program_of(agent.policy)
+    program = program_of(agent.exploring_policy)
     assert program is not None
     statistics = {} if agent.memory.observations is None else agent.memory.observations.state()
     return [*program.parameters(), *statistics.values()]

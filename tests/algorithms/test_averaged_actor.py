@@ -1,0 +1,193 @@
+"""The averaged actor: its values by hand under every driver, who acts with it, and that learning does not notice it."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import tensorflow as tf
+from refusals import refuses
+
+import ddpg
+from ddpg import DDPG, DDPGConfig
+from ddpg.policies.network_policy import SessionPolicy
+from ddpg.workers.remote_loop import current_weights
+
+BOX = gym.spaces.Box(-1, 1, (2,), np.float32)
+STATES = np.array([[0.3, -0.7], [-0.2, 0.9], [0.5, 0.5]], np.float32)
+SMALL = {"hidden": (8,), "batch_size": 4, "updates_per_call": 1, "jit": False, "output_init": "fan_in"}
+DRIVERS = {
+    "stepped": {"td_target": "placeholder"},
+    "uncompiled": {},
+    "xla": {"jit": True, "compiler": "xla"},
+    "native": {"jit": True, "compiler": "native"},
+}
+VARIANTS = {
+    "ddpg": {},
+    "td3": {"n_critics": 2, "policy_delay": 2, "target_policy_noise": 0.2},
+    "crossq": {"target": "none", "norm": "renorm", "policy_delay": 3},
+    "online": {"target": "online", "norm": "batch"},
+    "td3+bc": {"bc_alpha": 2.5},
+    "inverting, surrogate": {"bounding": "inverting", "policy_gradient": "surrogate"},
+}
+
+
+def agent_with(seed=0, **options):
+    agent = DDPG((BOX, BOX), DDPGConfig(**SMALL | options), seed=seed)
+    rng = np.random.default_rng(1)
+    for _ in range(16):
+        state, action, after = rng.uniform(-1, 1, (3, 2)).astype(np.float32)
+        agent.observe(state, action, rng.normal(), after, rng.random() < 0.2, False)
+    return agent
+
+
+def actors_variables(agent):
+    return agent.session.run(agent.actor.variables)
+
+
+def averages(agent):
+    return agent.session.run(agent.symbolic_update.averaged_actor.variables)
+
+
+def test_one_step_by_hand(graph, session):
+    """h = 4: from 1 a quarter of the way to 3 is 1.5, from there a quarter of the way to 3.5 is 2."""
+    from ddpg.networks.actor import ActorNetwork
+    from ddpg.networks.averaged_actor import AveragedActor
+
+    actor = ActorNetwork(BOX, BOX, network=lambda states: states)
+    average = AveragedActor(actor, 4)
+    update = average.update()
+    session.run(tf.compat.v1.global_variables_initializer())
+    for weight, expected in ((1.0, None), (3.0, 1.5), (3.5, 2.0)):
+        actor.set_network_params([np.full((2, 2), weight), np.full(2, -weight)])
+        if expected is None:
+            session.run([v.initializer for v in average.variables])  # which copies what the actor has
+            continue
+        session.run(update)
+        kernel, bias = session.run(average.variables)
+        np.testing.assert_allclose(kernel, np.full((2, 2), expected))
+        np.testing.assert_allclose(bias, np.full(2, -expected))
+    expected = np.tanh(STATES @ np.full((2, 2), 2.0) - 2.0)
+    np.testing.assert_allclose(average.predict(STATES), expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_it_follows_the_actor(variant, driver):
+    """After each of the actor's steps a fifth of the way; between them, not at all. Moving statistics too."""
+    if driver in ("stepped", "xla") and variant not in ("td3", "crossq"):
+        driver = "uncompiled"
+    agent = agent_with(actor_average=5, **VARIANTS[variant] | DRIVERS[driver])
+    expected = actors_variables(agent)
+    for array, average in zip(expected, averages(agent), strict=True):
+        np.testing.assert_array_equal(array, average)
+    delay = agent.config.policy_delay
+    for made in range(1, 7):
+        agent.update(1)
+        if made % delay == 0:
+            after = actors_variables(agent)
+            expected = [old + (new - old) / 5 for old, new in zip(expected, after, strict=True)]
+        for array, average in zip(expected, averages(agent), strict=True):
+            np.testing.assert_allclose(average, array, rtol=1e-5, atol=1e-7)
+    assert any((one != other).any() for one, other in zip(expected, actors_variables(agent), strict=True))
+
+
+@pytest.mark.parametrize("driver", ["uncompiled", "native"])
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_learning_is_the_same_to_the_last_bit(variant, driver):
+    options = VARIANTS[variant] | DRIVERS[driver]
+    on, off = agent_with(actor_average=100, **options), agent_with(**options)
+    on.update(6), off.update(6)
+    parameters = on.get_parameters()
+    for name, value in off.get_parameters().items():
+        np.testing.assert_array_equal(value, parameters.pop(name), err_msg=name)
+    assert parameters.keys() == {v.name for v in on.symbolic_update.averaged_actor.variables}
+
+
+def test_off_there_is_none():
+    agent = agent_with()
+    assert agent.symbolic_update.averaged_actor is None
+    assert agent.policy is agent.exploring_policy
+    assert agent.symbolic_update.greedy_policy is agent.actor
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"normalize_observations": True}, {"norm": "renorm", "policy_delay": 2}], ids=str
+)
+def test_the_average_predicts_and_the_actor_explores(options):
+    agent = agent_with(actor_average=20, noise_scale=0.0, learning_starts=0, **options)
+    agent.update(10)
+    seen = STATES if agent.memory.observations is None else agent.memory.observations(STATES)
+    with agent.session.as_default():
+        of_average = agent.symbolic_update.averaged_actor.predict(seen)
+        of_actor = agent.actor.predict(seen)
+    assert np.abs(of_average - of_actor).max() > 1e-3
+    np.testing.assert_allclose(agent.predict(STATES)[0], of_average, atol=1e-5)
+    np.testing.assert_allclose(agent.predict(STATES, deterministic=False)[0], of_actor, atol=1e-5)
+    np.testing.assert_allclose(agent.act(STATES)[0], of_actor, atol=1e-5)
+
+
+def test_with_a_horizon_of_one_step_it_is_the_actor():
+    agent = agent_with(actor_average=1)
+    agent.update(5)
+    for one, other in zip(actors_variables(agent), averages(agent), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-8)
+
+
+def test_a_network_that_numpy_cannot_mirror():
+    def network(states):
+        return tf.cumsum(states, axis=1)
+
+    agent = DDPG((BOX, BOX), DDPGConfig(**SMALL, actor_average=20), seed=0, actor_network=network)
+    for state in STATES:
+        agent.observe(state, state, 1.0, -state, False, False)
+    assert isinstance(agent.policy, SessionPolicy)
+    agent.update(10)
+    with agent.session.as_default():
+        of_average, of_actor = agent.symbolic_update.averaged_actor.predict(STATES), agent.actor.predict(STATES)
+    assert np.abs(of_average - of_actor).max() > 1e-4
+    np.testing.assert_allclose(agent.predict(STATES)[0], of_average, atol=1e-6)
+
+
+@pytest.mark.parametrize("driver", ["uncompiled", "native"])
+def test_a_loaded_agent_goes_on_to_the_same_bits(driver, tmp_path):
+    agent = agent_with(actor_average=20, policy_delay=2, norm="renorm", **DRIVERS[driver])
+    agent.update(5)
+    loaded = DDPG.load(agent.save(tmp_path / "checkpoint"))
+    np.testing.assert_array_equal(loaded.predict(STATES)[0], agent.predict(STATES)[0])
+    agent.update(5), loaded.update(5)
+    expected = agent.get_parameters()
+    for name, value in loaded.get_parameters().items():
+        np.testing.assert_array_equal(value, expected[name])
+    np.testing.assert_array_equal(loaded.predict(STATES)[0], agent.predict(STATES)[0])
+
+
+def test_parameters_are_taken_over_with_it():
+    agent, other = agent_with(actor_average=20), agent_with(seed=5, actor_average=20)
+    agent.update(10)
+    other.set_parameters(agent.get_parameters())
+    np.testing.assert_array_equal(other.predict(STATES)[0], agent.predict(STATES)[0])
+    np.testing.assert_array_equal(other.exploring_policy(STATES), agent.exploring_policy(STATES))
+
+
+@pytest.mark.parametrize("format", ["numpy", pytest.param("savedmodel", marks=pytest.mark.slow)])
+def test_the_average_is_exported(format, tmp_path):
+    agent = agent_with(actor_average=20, norm="renorm")
+    agent.update(10)
+    agent.export(tmp_path / "policy", format)
+    if format == "numpy":
+        found = ddpg.load_policy(tmp_path / "policy").predict(STATES)[0]
+    else:
+        found = tf.saved_model.load(str(tmp_path / "policy")).policy(STATES)["actions"].numpy()
+    np.testing.assert_allclose(found, agent.predict(STATES)[0], atol=1e-5)
+    assert np.abs(found - agent.exploring_policy(STATES)).max() > 1e-3
+
+
+def test_workers_explore_with_the_actor():
+    agent = agent_with(actor_average=20)
+    agent.update(10)
+    for sent, own in zip(current_weights(agent), actors_variables(agent), strict=True):
+        np.testing.assert_array_equal(sent.ravel(), own.ravel())
+
+
+def test_a_negative_horizon_is_refused():
+    with refuses(ddpg.UsageError, "actor_average -1"):
+        DDPGConfig(actor_average=-1)
