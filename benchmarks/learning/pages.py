@@ -33,6 +33,7 @@ BLOCKS: dict[str, Text] = {
     "long picture": _pictured(figures.LONG, _RETURNS, "", "long"),
     "ladder": tables.climbed,
     "ladder picture": lambda cells: f"![{_BARS}]({figures.LADDER})" if ladder.environments(cells) else "",
+    "holding": lambda cells: tables.holding(cells, "table", "long"),
     "others": lambda cells: tables.table(cells, "others", "box2d"),
     "others picture": _pictured(figures.OTHERS, _RETURNS, "", "others", "box2d"),
     "midway": midway.table,

@@ -14,9 +14,9 @@ PEER_STUDY, PEER = "stable_baselines", "Stable-Baselines3 TD3"
 def row_of(cells: Sequence[Cell], label: str | None = None) -> dict[str, Any]:
     """Return the table's row of the seeds of one recipe in one environment."""
     finished = [cell for cell in cells if cell.finished]
-    finals, maxima = [cell.final for cell in finished], [_largest(cell) for cell in finished]
+    finals, returns = [cell.final for cell in finished], [cell.returns for cell in finished]
     first = cells[0]
-    return study_report.table_row(first.env_id, label or first.recipe, first.asked, finals, maxima, len(cells))
+    return study_report.table_row(first.env_id, label or first.recipe, first.asked, finals, returns, len(cells))
 
 
 def groups(cells: Sequence[Cell], *studies: str) -> list[list[Cell]]:
@@ -34,6 +34,12 @@ def table(cells: Sequence[Cell], *studies: str) -> str:
     """Return the table of studies: of each environment and recipe final and largest return over seeds."""
     rows = [row_of(group) for group in groups(cells, *studies)]
     return f"{study_report.markdown(rows)}\n\n{study_report.NOTE}" if rows else nothing(studies[0])
+
+
+def holding(cells: Sequence[Cell], *studies: str) -> str:
+    """Return how well runs hold what they have learned: of each environment and recipe with a finished seed."""
+    rows = [row for row in (row_of(group) for group in groups(cells, *studies)) if row["seeds"]]
+    return f"{study_report.holding_markdown(rows)}\n\n{study_report.HOLDING_NOTE}" if rows else nothing(studies[0])
 
 
 def beside(cells: Sequence[Cell]) -> str:

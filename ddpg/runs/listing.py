@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ddpg.config.algorithm_options import CONFIGS, AgentConfig, DDPGConfig
 from ddpg.config.options import from_toml
 from ddpg.config.presets import RECIPES, preset_for, read_recipe
@@ -14,9 +16,10 @@ from ddpg.errors import UsageError
 from ddpg.progress import format_number
 from ddpg.runs import run_directory
 from ddpg.runs.curves import Run, format_option, runs_at
+from ddpg.runs.holding import Holding, holding
 from ddpg.runs.lock import LOG, is_cell_running, is_run_locked
 
-COLUMNS = ("run", "algorithm", "steps", "last", "best", "age", "state", "options")
+COLUMNS = ("run", "algorithm", "steps", "last", "best", "kept", "dips", "age", "state", "options")
 
 
 def list_runs(root: str | Path = "runs") -> list[dict[str, Any]]:
@@ -25,8 +28,9 @@ def list_runs(root: str | Path = "runs") -> list[dict[str, Any]]:
     Returns:
         For each run: ``run``, ``env_id``, ``algorithm``, ``seed``, ``recipe`` (``None``: the environment's preset is as
         near to its options), ``options`` (those that differ from the recipe's or the preset's), ``timesteps``,
-        ``total_timesteps``, ``last_return``, ``best_return`` (``None`` before the first evaluation), ``age_seconds``
-        since the last write, and ``state``: running, finished, interrupted or unknown (without permission to see).
+        ``total_timesteps``, ``last_return``, ``best_return`` (``None`` before the first evaluation), ``kept`` and
+        ``dips`` (:mod:`ddpg.runs.holding`; ``None`` where they cannot be said), ``age_seconds`` since the last write,
+        and ``state``: running, finished, interrupted or unknown (without permission to see).
 
     Raises:
         UsageError: if there is no such directory.
@@ -67,6 +71,7 @@ def _about(run: Run) -> dict[str, Any]:
         "total_timesteps": total,
         "last_return": returns[-1] if returns else None,
         "best_return": max(returns, default=None),
+        **{name: None if np.isnan(value) else value for name, value in holding(returns)._asdict().items()},
         "age_seconds": max(0.0, time.time() - written),
         "state": _state(running, timesteps >= total),
     }
@@ -112,7 +117,8 @@ def _cells(row: dict[str, Any]) -> tuple[str, ...]:
     options = ", ".join(f"{name}={format_option(value)}" for name, value in {**recipe, **row["options"]}.items())
     steps = f"{row['timesteps']:,}/{row['total_timesteps']:,}"
     returns = ("" if row[name] is None else format_number(row[name]) for name in ("last_return", "best_return"))
-    return row["run"], row["algorithm"], steps, *returns, _age(row["age_seconds"]), row["state"], options
+    held = ("" if row[name] is None else f"{row[name]:.0%}" for name in Holding._fields)
+    return row["run"], row["algorithm"], steps, *returns, *held, _age(row["age_seconds"]), row["state"], options
 
 
 def _age(seconds: float) -> str:

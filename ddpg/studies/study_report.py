@@ -13,12 +13,18 @@ from ddpg.checkpoints import atomic_write
 from ddpg.progress import format_number
 from ddpg.runs import run_directory
 from ddpg.runs.curves import Run, centre_and_interval, learning_curves, read_run
+from ddpg.runs.holding import Holding, holding
 from ddpg.runs.plotting import plot_curves
-from ddpg.studies.comparison import Estimate, compare, compare_over_environments
+from ddpg.studies.comparison import Estimate, compare, compare_over_environments, mean_of
 from ddpg.studies.study import Group, cells_of
 from ddpg.studies.study_folder import CellFolder
 
 NOTE = "Interquartile mean over the seeds of finished cells, with its 95 % bootstrap interval."
+HOLDING_NOTE = (
+    "Last / largest: the last evaluation as a share of the run's largest. Dips: of the evaluations after the first at "
+    "80 % of the largest, the share below 60 % of it. All counted from the first evaluation's return where that is "
+    "below 0. Means over the seeds of finished cells, with 95 % bootstrap intervals."
+)
 COMPARISON_NOTE = (
     "Final returns against those of {reference}, on the seeds that both have finished: the mean of the differences by "
     "seed, and the probability that a run is better than one of {reference} (above 0.5: better), each with its 95 % "
@@ -29,7 +35,7 @@ _ENDS = ("", "_low", "_high")
 
 
 def table_row(
-    env: str, config: str, steps: int, finals: Sequence[float], maxima: Sequence[float], asked: int
+    env: str, config: str, steps: int, finals: Sequence[float], returns: Sequence[np.ndarray], asked: int
 ) -> dict[str, Any]:
     """Return a row of the table.
 
@@ -38,16 +44,22 @@ def table_row(
         config: the configuration's name.
         steps: environment steps of each run.
         finals: the last evaluation of each finished seed (env units).
-        maxima: the largest evaluation of each (env units).
+        returns: all evaluations of each (env units).
         asked: how many seeds the study has.
 
     Returns:
         These, and for ``final`` and ``maximum`` the interquartile mean and the ends of its 95 % bootstrap interval,
-        ``_low`` and ``_high`` (Agarwal et al. 2021, arXiv 2108.13264); NaN where no seed is finished.
+        ``_low`` and ``_high`` (Agarwal et al. 2021, arXiv 2108.13264); NaN where no seed is finished. For ``kept`` and
+        ``dips`` (:mod:`ddpg.runs.holding`) the mean, which a single run that forgets moves, over the seeds that have
+        them, and its interval.
     """
     row: dict[str, Any] = {"env": env, "config": config, "steps": steps, "seeds": len(finals), "seeds_asked": asked}
-    for name, seeds in (("final", finals), ("maximum", maxima)):
+    for name, seeds in (("final", finals), ("maximum", [float(run.max()) for run in returns])):
         row |= {f"{name}{end}": value for end, value in zip(_ENDS, iqm_over_seeds(seeds), strict=True)}
+    held = [holding(run) for run in returns]
+    for name in Holding._fields:
+        known = [value for value in (getattr(one, name) for one in held) if not np.isnan(value)]
+        row |= {f"{name}{end}": value for end, value in zip(_ENDS, _mean_over_seeds(known), strict=True)}
     return row
 
 
@@ -57,6 +69,20 @@ def iqm_over_seeds(values: Sequence[float]) -> tuple[float, float, float]:
         return (float("nan"),) * 3
     centre, low, high = centre_and_interval(np.array(values)[:, None], "iqm")
     return float(centre[0]), float(low[0]), float(high[0])
+
+
+def _mean_over_seeds(values: Sequence[float]) -> tuple[float, float, float]:
+    return dataclasses.astuple(mean_of(values)) if values else (float("nan"),) * 3
+
+
+def holding_markdown(rows: Sequence[dict[str, Any]]) -> str:
+    """Return ``kept`` and ``dips`` of rows of :func:`table_row` as a Markdown table."""
+    heads = ("environment", "configuration", "steps", "seeds", "last / largest", "dips")
+    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    for row in rows:
+        cells = row["env"], row["config"], f"{row['steps']:,}", seeds_of(row), told(row, "kept"), told(row, "dips")
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
 
 
 def markdown(rows: Sequence[dict[str, Any]]) -> str:
@@ -130,7 +156,7 @@ def seeds_of(row: dict[str, Any]) -> str:
 
 
 def told(row: dict[str, Any], name: str) -> str:
-    """Return ``final`` or ``maximum`` of a row with its interval, as text."""
+    """Return ``final``, ``maximum``, ``kept`` or ``dips`` of a row with its interval, as text."""
     centre, low, high = (row[f"{name}{end}"] for end in _ENDS)
     return interval(centre, low, high)
 
@@ -193,7 +219,7 @@ def write_report(root: Path, groups: Sequence[Group]) -> Report:
     rows = [_row(group, *end) for group, end in zip(groups, ends, strict=True)]
     write_table(root / TABLE, tuple(rows[0]), rows)
     comparisons = compared([(group.name, group.configuration, end[0]) for group, end in zip(groups, ends, strict=True)])
-    text = f"{markdown(rows)}\n\n{NOTE}\n"
+    text = f"{markdown(rows)}\n\n{NOTE}\n\n{holding_markdown(rows)}\n\n{HOLDING_NOTE}\n"
     comparison = None
     if comparisons:
         comparison = root / COMPARISON
@@ -228,13 +254,15 @@ def _values(folder: CellFolder, run: Run) -> Iterator[dict[str, Any]]:
             yield {**names, "step": cell.group.total_timesteps, "measure": f"final_{name}", "value": repr(final[name])}
 
 
-def _ends(runs: Sequence[tuple[CellFolder, Run]]) -> tuple[dict[int, float], list[float]]:
-    """Return, of the finished cells among ``runs``, the last evaluation by seed, and the largest of each."""
+def _ends(runs: Sequence[tuple[CellFolder, Run]]) -> tuple[dict[int, float], list[np.ndarray]]:
+    """Return, of the finished cells among ``runs``, the last evaluation by seed, and all evaluations of each."""
     finished = [(folder, run) for folder, run in runs if folder.stage is None and run.rows]
     last = {folder.cell.seed: float(folder.evaluated.get("mean_return", run.returns[-1])) for folder, run in finished}
-    return last, [float(run.returns.max()) for _, run in finished]
+    return last, [run.returns for _, run in finished]
 
 
-def _row(group: Group, last: dict[int, float], most: list[float]) -> dict[str, Any]:
+def _row(group: Group, last: dict[int, float], returns: list[np.ndarray]) -> dict[str, Any]:
     """Return the row of a group in the table."""
-    return table_row(group.name, group.configuration, group.total_timesteps, [*last.values()], most, len(group.seeds))
+    return table_row(
+        group.name, group.configuration, group.total_timesteps, [*last.values()], returns, len(group.seeds)
+    )

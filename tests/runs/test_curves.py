@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import time
 from pathlib import Path
 
@@ -293,6 +294,9 @@ def test_list_of_runs(tmp_path):
     assert states == {finished: "finished", cut: "interrupted", begun: "running", other: "finished"}
     row = rows[str(finished)]
     assert (row["last_return"], row["best_return"], row["timesteps"]) == (-2.0, -1.0, 300)
+    assert (row["kept"], row["dips"]) == (0.5, 1.0)  # from -3, the first, -2 is half of the way to -1
+    assert (rows[str(begun)]["kept"], rows[str(cut)]["dips"]) == (None, None)
+    assert re.search(r" -2 +-1 +50% +100% ", text)
     assert row["options"] == {"gamma": 0.5}  # hidden is the preset's
     assert (rows[str(cut)]["seed"], rows[str(cut)]["options"]) == (4, {})
     assert rows[str(begun)]["best_return"] is None

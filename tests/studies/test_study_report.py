@@ -41,6 +41,11 @@ def test_a_table_over_the_seeds_that_are_finished(tmp_path, monkeypatch):
     assert (float(row["final"]), float(row["maximum"])) == (1.5, 5.0)
     assert 0 <= float(row["final_low"]) < 1.5 < float(row["final_high"]) <= 30
     assert "| Pendulum-v1 | plain | 100 | 4 of 6 | 1.5 (" in report.text.read_text()
+    # Of 5 as the largest the last are 0, 0.4 and 0.2, dips all three; of the run that ends at its largest, 1, and none.
+    assert float(row["kept"]) == pytest.approx(0.4)
+    assert 0 <= float(row["kept_low"]) < 0.4 < float(row["kept_high"]) <= 1
+    assert [float(row[f"dips{end}"]) for end in ("", "_low", "_high")] == [1, 1, 1]
+    assert "| Pendulum-v1 | plain | 100 | 4 of 6 | 0.4 (" in report.text.read_text()
     assert report.figure.stat().st_size > 1000
     written = [path.name for path in (report.results, report.table, report.text, report.figure)]
     assert written == ["results.csv", "table.csv", "table.md", "curves.png"]

@@ -17,6 +17,15 @@ def test_final_and_largest_are_of_finished_seeds():
     assert tables.table(cells, "long") == "No runs of the study `long` yet."
 
 
+def test_holding_is_of_finished_seeds():
+    """[5, 1]: last / largest 0.2, and the one evaluation after the largest dips; [1, 4] ends at its largest."""
+    cells = [cell("table", "E", "r", 0, [5, 1]), cell("table", "E", "r", 1, [1, 4])]
+    cells += [cell("table", "E", "r", 2, [900], asked=200), cell("table", "F", "r", 0, [1], asked=200)]
+    lines = tables.holding(cells, "table", "long").splitlines()
+    assert lines[2:4] == ["| E | r | 200 | 2 of 3 | 0.6 (0.2 to 1) | 1 (1 to 1) |", ""]
+    assert tables.holding(cells, "long") == "No runs of the study `long` yet."
+
+
 def test_environments_stand_together_and_peers_beside_ours():
     cells = [cell("table", env_id, recipe, 0, [1]) for env_id in "FE" for recipe in ("b", "a")]
     cells += [cell("stable_baselines", "F", "peer", 0, [1])]

@@ -1,0 +1,60 @@
+"""How a run holds what it has learned: worked out by hand, and properties."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ddpg.runs.holding import holding
+
+NAN = math.nan
+
+
+@pytest.mark.parametrize(
+    ("returns", "kept", "dips"),
+    [
+        # Positive: plain ratios. The third is the first at 80 %; of the three after it 40 is below 60 %.
+        ([10, 50, 90, 40, 100, 70], 0.7, 1 / 3),
+        # 80 % itself counts as learned, 60 % itself is no dip.
+        ([0, 80, 60, 100], 1.0, 0.0),
+        ([0, 79, 59, 100], 1.0, NAN),
+        # From -200 on: levels 0, 2/3, 1, 1/2.
+        ([-200, 0, 100, -50], 0.5, 1.0),
+        # All below 0: levels 0, 1, 0.9, 0.5, 0.95.
+        ([-1200, -200, -300, -700, -250], 0.95, 1 / 3),
+        # Worse than the first: a level below 0.
+        ([-100, 100, -200], -0.5, 1.0),
+        # The first is the largest: learned at once.
+        ([100, 50, 90], 0.9, 0.5),
+        # Never above the floor: nothing to hold.
+        ([-10, -20, -10], NAN, NAN),
+        ([0, 0], NAN, NAN),
+        ([], NAN, NAN),
+        ([5.0], 1.0, NAN),
+        ([1.0, NAN, 2.0], NAN, NAN),
+    ],
+    ids=str,
+)
+def test_by_hand(returns, kept, dips):
+    assert holding(returns) == pytest.approx((kept, dips), nan_ok=True)
+
+
+curves = st.lists(st.floats(-1e3, 1e3), min_size=2, max_size=12)
+
+
+@given(curves, st.floats(0.1, 100))
+def test_a_scale_of_the_rewards_changes_nothing(returns, scale):
+    found, scaled = holding(returns), holding(np.array(returns) * scale)
+    if not np.isnan(found.kept) and not np.isclose(found.kept, scaled.kept):
+        levels = np.array(returns) - min(0.0, returns[0])
+        assert levels.max() < 1e-290  # too small to be scaled
+
+
+@given(curves)
+def test_bounds(returns):
+    kept, dips = holding(returns)
+    assert np.isnan(kept) or kept <= 1
+    assert np.isnan(dips) or 0 <= dips <= 1
+    assert np.isnan(kept) == (max(returns) <= min(0.0, returns[0]))
