@@ -25,6 +25,7 @@ _HOME = {
     "Bounding": "ddpg.gradients.bounding",
     "ReplayBuffer": "ddpg.replay.buffer",
     "Batch": "ddpg.replay.minibatch",
+    "ActionMask": "ddpg.interaction.action_mask",
     "EnvPoolVector": "ddpg.interaction.envpool",
     "FlattenParameterisedAction": "ddpg.interaction.actions",
     "GaussianNoise": "ddpg.policies.noise",
@@ -67,6 +68,7 @@ if _typing.TYPE_CHECKING:  # the names of _HOME as type checkers read them
     from ddpg.errors import UsageError as UsageError
     from ddpg.exports.numpy_policy import load_policy as load_policy
     from ddpg.gradients.bounding import Bounding as Bounding
+    from ddpg.interaction.action_mask import ActionMask as ActionMask
     from ddpg.interaction.actions import FlattenParameterisedAction as FlattenParameterisedAction
     from ddpg.interaction.envpool import EnvPoolVector as EnvPoolVector
     from ddpg.laboratory.compare import compare_paths as compare_paths

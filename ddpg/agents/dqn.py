@@ -11,6 +11,7 @@ from ddpg.agents.off_policy import OffPolicyAgent
 from ddpg.algorithms.dqn import DQNUpdate
 from ddpg.config.algorithm_options import DQNConfig
 from ddpg.interaction import spaces
+from ddpg.interaction.action_mask import has_masked_observations
 from ddpg.interaction.actions import Actions, DiscreteActions
 from ddpg.policies.exploration import DiscreteExploration
 from ddpg.policies.schedules import interpolate
@@ -23,7 +24,8 @@ class DQN(OffPolicyAgent):
     ``critic_loss`` says otherwise) and ``q_value`` (mean Q of the minibatch).
 
     Args:
-        env: a gymnasium ``Env`` or ``VectorEnv`` with a ``Discrete`` action space, or a pair of spaces.
+        env: a gymnasium ``Env`` or ``VectorEnv`` with a ``Discrete`` action space, or a pair of spaces. Where actions
+            are masked, one wrapped in :class:`ddpg.ActionMask`, or a vector of such.
         config: the options; :class:`ddpg.DQNConfig` by default.
         seed: of initial weights, exploration, replay sampling and the first reset; ``None``: random.
         q_network: hidden layers of one's own, ``states [B, ...] -> features``.
@@ -50,6 +52,8 @@ class DQN(OffPolicyAgent):
         q_network: Callable | None = None,
         **unknown: Any,
     ):
+        if (config is None or isinstance(config, DQNConfig)) and has_masked_observations(env):
+            config = (DQNConfig() if config is None else config).replace(action_mask=True)
         super().__init__(env, config, seed, {"q_network": q_network}, unknown)
         assert isinstance(self.symbolic_update, DQNUpdate)
         self.q = self.symbolic_update.network
@@ -65,4 +69,5 @@ class DQN(OffPolicyAgent):
             config.learning_starts,
             partial(interpolate, config.exploration_initial, config.exploration_final, config.exploration_steps),
             choices=int(spaces.check_discrete_space(self.action_space).n),
+            masked=config.action_mask,
         )

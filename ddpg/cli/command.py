@@ -291,7 +291,8 @@ class EnvironmentCommand(Command):
     )
     wrap: tuple[str, ...] = option(
         (),
-        "a gymnasium wrapper: FlattenObservation, TimeAwareObservation or GrayscaleObservation",
+        "a wrapper: gymnasium's FlattenObservation, TimeAwareObservation or GrayscaleObservation, or ActionMask, which "
+        "appends info['action_mask'] for DQN",
         metavar="WRAPPER",
     )
 

@@ -381,11 +381,23 @@ class DQNConfig(AgentConfig):
     exploration_initial: float = _exploration(1.0, "initial share of random actions")
     exploration_final: float = _exploration(0.05, "final share of random actions")
     network: str = _networks("mlp", "kind of Q-network; conv: for images", ("mlp", "conv"))
+    action_mask: bool = _exploration(
+        False, "the last numbers of each observation are its action mask, as ActionMask appends it; set by that wrapper"
+    )
 
     def __post_init__(self):
         super().__post_init__()
         self._check_positive("learning_rate")
         self._check(self.target_update_interval >= 0, "target_update_interval", "at least 0")
+        if self.action_mask and self.normalize_observations:
+            raise UsageError(
+                "action_mask reads zeros and ones from the observation, and normalize_observations would change them; "
+                "set one of the two"
+            )
+        if self.action_mask and self.network == "conv":
+            raise UsageError(
+                "action_mask is at the end of a flat observation, and network='conv' reads images; use 'mlp'"
+            )
         if self.target == "none":
             raise UsageError(
                 "target='none' passes (s, a) and (s', a') through the critic at once, which DQN cannot; set 'online'"

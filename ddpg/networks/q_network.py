@@ -1,11 +1,14 @@
 """The Q-network: action values of every discrete action at once."""
 
+from typing import Any
+
 import numpy as np
 import tensorflow as tf
 from gymnasium import spaces as gym_spaces
 
 from ddpg.errors import UsageError
 from ddpg.interaction import spaces
+from ddpg.interaction.action_mask import FORBIDDEN, check_masked_space
 from ddpg.interaction.validation import validate_numeric
 from ddpg.networks.layers import output_layer
 from ddpg.networks.value import Prediction, ValueNetwork
@@ -19,6 +22,8 @@ class QNetwork(ValueNetwork):
         action_space: ``Discrete(n)``; actions are counted from 0 here, whatever its ``start``.
         network: hidden layers, ``states -> features``; :func:`ddpg.mlp`, :func:`ddpg.conv` or your own.
         name: scope of its variables; ``None``: "q".
+        masked: the last n numbers of an observation are its action mask (:mod:`ddpg.interaction.action_mask`):
+            the values of actions that it forbids are −10⁹, in :meth:`__call__` and :meth:`target`.
         td_target, optimizer, learning_rate, tau, clip_delta, loss, l2, max_gradient_norm, output_init: as for
             :class:`ddpg.CriticNetwork`.
 
@@ -31,6 +36,14 @@ class QNetwork(ValueNetwork):
     default_name = "q"
     _check_action_space = staticmethod(spaces.check_discrete_space)
 
+    def __init__(
+        self, observation_space: gym_spaces.Box, action_space: gym_spaces.Space, *, masked: bool = False, **options: Any
+    ):
+        self._masked = masked
+        if masked:
+            check_masked_space(observation_space, spaces.check_discrete_space(action_space))
+        super().__init__(observation_space, action_space, **options)
+
     @property
     def actions(self) -> int:
         """n: how many actions there are."""
@@ -40,11 +53,11 @@ class QNetwork(ValueNetwork):
 
     def __call__(self, states: tf.Tensor, training: bool = False) -> tf.Tensor:
         """Return Q(s, ·), ``[B, n]``. ``training`` matters to batch norm: batch statistics, and move them."""
-        return self._online([states], training)
+        return self._allowed(self._online([states], training), states)
 
     def target(self, states: tf.Tensor) -> tf.Tensor:
         """Return Q′(s, ·), ``[B, n]``: the same network through its EMA shadows."""
-        return self._of_target([states])
+        return self._allowed(self._of_target([states]), states)
 
     def taken(self, values: tf.Tensor, actions: tf.Tensor) -> tf.Tensor:
         """Return Q(s, a) ``[B, 1]`` of values ``[B, n]`` and actions ``[B, 1]`` (0 to n − 1, any number type).
@@ -56,7 +69,7 @@ class QNetwork(ValueNetwork):
 
     def prediction(self, states: tf.Tensor, actions: tf.Tensor, training: bool = True) -> Prediction:
         """Return Q(s, a), ``[B, 1]``, which the loss is computed from."""
-        q = self.taken(self(states, training), actions)
+        q = self.taken(self._online([states], training), actions)
         return Prediction(q, output=q)
 
     # -- numeric --------------------------------------------------------------------------------------
@@ -70,6 +83,14 @@ class QNetwork(ValueNetwork):
         return self._run("predict_target", self.target, self._observations(states))
 
     # -- inside ---------------------------------------------------------------------------------------
+
+    def _allowed(self, values: tf.Tensor, states: tf.Tensor) -> tf.Tensor:
+        """Return the values ``[B, n]`` with :data:`FORBIDDEN` in the place of those that the states' masks forbid."""
+        if not self._masked:
+            return values
+        # A product instead of a slice: every compiler and export knows it, and with numbers 0 and 1 it is exact.
+        last = np.eye(int(states.shape[1]), dtype=np.float32)[:, -self.actions :]
+        return tf.minimum(values, (1 - 2 * tf.matmul(states, last)) * FORBIDDEN)
 
     def _apply(self, states: tf.Tensor) -> tf.Tensor:
         return output_layer(self._network(states), self.actions, self._output_init)

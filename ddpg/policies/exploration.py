@@ -14,6 +14,7 @@ import numpy as np
 import threadpoolctl
 
 from ddpg.errors import EnvironmentFault, UsageError
+from ddpg.interaction.action_mask import FORBIDDEN, masks_of
 from ddpg.policies.finite_actions import finite_outputs
 from ddpg.policies.noise import PARAMETER_NOISE, CustomNoise, Noise
 
@@ -110,17 +111,17 @@ class Exploration(abc.ABC):
             FloatingPointError: if the policy's outputs are not finite: training has diverged.
         """
         if step < self.random_steps:
-            return self._random(len(observations)), np.zeros(len(observations), bool)
+            return self._random_at(observations), np.zeros(len(observations), bool)
         with single_threaded_blas() if len(observations) > 1 else contextlib.nullcontext():
             outputs = finite_outputs(policy, observations, EnvironmentFault, FloatingPointError)
-        return self._inside(self._mixed(self._disturbed(outputs, step), step))
+        return self._inside(self._mixed(self._disturbed(outputs, step), outputs, step))
 
     def around(self, outputs: np.ndarray, step: int) -> np.ndarray:
         """Return exploring actions ``[N, A]`` around the policy's ``outputs`` in any states; they may leave the box.
 
         Noise on the policy's weights is not among them: it belongs to an episode.
         """
-        return self._mixed(self._freshly_disturbed(outputs, step), step)
+        return self._mixed(self._freshly_disturbed(outputs, step), outputs, step)
 
     @abc.abstractmethod
     def greedy(self, outputs: np.ndarray) -> np.ndarray:
@@ -131,6 +132,14 @@ class Exploration(abc.ABC):
     @abc.abstractmethod
     def _random(self, count: int) -> np.ndarray:
         """Draw uniformly random actions."""
+
+    def _random_at(self, observations: np.ndarray) -> np.ndarray:
+        """Draw uniformly random actions among those that the observations allow: all, where there are no masks."""
+        return self._random(len(observations))
+
+    def _random_beside(self, outputs: np.ndarray) -> np.ndarray:
+        """Draw uniformly random actions among those that the policy's outputs allow."""
+        return self._random(len(outputs))
 
     def _disturbed(self, outputs: np.ndarray, step: int) -> np.ndarray:
         """Return the next actions of the current episodes."""
@@ -143,12 +152,12 @@ class Exploration(abc.ABC):
     def _inside(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return actions, np.zeros(len(actions), bool)
 
-    def _mixed(self, actions: np.ndarray, step: int) -> np.ndarray:
+    def _mixed(self, actions: np.ndarray, outputs: np.ndarray, step: int) -> np.ndarray:
         epsilon = self.epsilon(step)
         if epsilon == 0:
             return actions
         explores = self.rng.random((len(actions), 1)) < epsilon
-        return np.where(explores, self._random(len(actions)), actions).astype(np.float32, copy=False)
+        return np.where(explores, self._random_beside(outputs), actions).astype(np.float32, copy=False)
 
 
 class BoxExploration(Exploration):
@@ -229,11 +238,22 @@ class DiscreteExploration(Exploration):
     Args:
         rng, random_steps, epsilon: see :class:`Exploration`.
         choices: n.
+        masked: the last n numbers of an observation are its action mask, and the policy's outputs are
+            :data:`ddpg.interaction.action_mask.FORBIDDEN` where it forbids an action; random actions are drawn among
+            the others.
     """
 
-    def __init__(self, rng: np.random.Generator, random_steps: int, epsilon: Callable[[int], float], *, choices: int):
+    def __init__(
+        self,
+        rng: np.random.Generator,
+        random_steps: int,
+        epsilon: Callable[[int], float],
+        *,
+        choices: int,
+        masked: bool = False,
+    ):
         super().__init__(rng, random_steps, epsilon)
-        self._choices = choices
+        self._choices, self._masked = choices, masked
 
     def greedy(self, outputs: np.ndarray) -> np.ndarray:
         """Return the action of the largest value, ``[N, 1]``."""
@@ -241,6 +261,22 @@ class DiscreteExploration(Exploration):
 
     def _random(self, count: int) -> np.ndarray:
         return self.rng.integers(0, self._choices, (count, 1)).astype(np.float32)
+
+    def _random_at(self, observations: np.ndarray) -> np.ndarray:
+        if not self._masked:
+            return super()._random_at(observations)
+        return self._random_among(masks_of(observations, self._choices))
+
+    def _random_beside(self, outputs: np.ndarray) -> np.ndarray:
+        return self._random_among(outputs > FORBIDDEN) if self._masked else super()._random_beside(outputs)
+
+    def _random_among(self, allowed: np.ndarray) -> np.ndarray:
+        """Draw one of the allowed actions of each row, ``[N, n]`` bool to ``[N, 1]``; 0 where none is.
+
+        That is in the terminal state of a vector's environment, which the next step only resets.
+        """
+        nth = self.rng.integers(0, np.maximum(allowed.sum(axis=1), 1)) + 1
+        return (allowed.cumsum(axis=1) == nth[:, None]).argmax(axis=1)[:, None].astype(np.float32)
 
 
 def argmax_actions(values: np.ndarray) -> np.ndarray:

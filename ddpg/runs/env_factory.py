@@ -13,17 +13,21 @@ from gymnasium import wrappers as supplied
 
 from ddpg.errors import EnvironmentFault, UsageError, brief, did_you_mean
 from ddpg.interaction import env_calls
+from ddpg.interaction.action_mask import ActionMask, has_mask
 from ddpg.interaction.checked_env import CheckedEnv, ProbedEnv
 from ddpg.interaction.env_errors import format_error
 from ddpg.interaction.envpool import EnvPoolVector
 from ddpg.runs import signals
 
 VECTORIZATIONS = ("sync", "async", "envpool")
-WRAPPERS = ("FlattenObservation", "TimeAwareObservation", "GrayscaleObservation")  # without arguments, nor a state
+# Without arguments, nor a state.
+WRAPPERS = ("FlattenObservation", "TimeAwareObservation", "GrayscaleObservation", "ActionMask")
 
 
 def make_env(env_id: str, wrappers: Sequence[str] = (), **kwargs) -> gym.Env:
     """Return ``gymnasium.make(env_id)``, with Dict observations flattened and errors a user can act on.
+
+    A Dict observation with an ``action_mask`` is flattened by :class:`~ddpg.interaction.action_mask.ActionMask`.
 
     Args:
         env_id: a registered id; ``module:Id`` imports ``module`` first; ``ddpg_envs/...`` needs no import.
@@ -49,6 +53,8 @@ def make_env(env_id: str, wrappers: Sequence[str] = (), **kwargs) -> gym.Env:
             # gymnasium's checker only warns of what our stepping refuses.
             env = gym.make(name, **{"disable_env_checker": True, **kwargs})
             env = _wrapped(env, wrappers)
+            if has_mask(env.observation_space) and isinstance(env.action_space, gym.spaces.Discrete):
+                return ActionMask(env)
             return supplied.FlattenObservation(env) if isinstance(env.observation_space, gym.spaces.Dict) else env
     except UsageError:
         raise
@@ -76,8 +82,10 @@ def make_env(env_id: str, wrappers: Sequence[str] = (), **kwargs) -> gym.Env:
 
 def _wrapped(env: gym.Env, wrappers: Sequence[str]) -> gym.Env:
     for wrapper in wrappers:
+        if isinstance(env, ActionMask):
+            raise UsageError(f"wrapper {wrapper!r} would move the mask that ActionMask appends; name ActionMask last")
         try:
-            env = getattr(supplied, wrapper)(env)
+            env = ActionMask(env) if wrapper == "ActionMask" else getattr(supplied, wrapper)(env)
         except Exception as error:  # gymnasium raises anything for a space that does not fit, assertions too
             env_calls.close_quietly(env)
             raise UsageError(f"wrapper {brief(wrapper)} does not fit {env}: {format_error(error)}") from None

@@ -266,7 +266,7 @@ CHANGES = SHARED_CHANGES | {
 
 
 # What tests of their own show.
-BY_HAND = {"network", "block", "critic_loss", "max_gradient_norm", "adam_beta1", "weight_decay"}
+BY_HAND = {"network", "block", "critic_loss", "max_gradient_norm", "adam_beta1", "weight_decay", "action_mask"}
 
 
 @pytest.mark.parametrize(

@@ -269,7 +269,7 @@ def test_choices_are_the_tables_that_they_choose_from():
     assert told(COMMANDS["plot"], "against") == tuple(curves.AGAINST)
     assert told(COMMANDS["plot"], "measure") == tuple(curves.MEASURES)
     text = next(field.metadata["help"] for field in dataclasses.fields(Train) if field.name == "wrap")
-    assert re.findall(r"\w+Observation", text) == list(env_factory.WRAPPERS)
+    assert re.findall(r"\w+Observation|ActionMask", text) == list(env_factory.WRAPPERS)
 
 
 @pytest.mark.parametrize("kind", [DDPGConfig, DQNConfig])

@@ -1,0 +1,125 @@
+"""Action masks: which discrete actions a state allows, as the last numbers of its observation.
+
+As a part of the observation, the mask is kept by the replay memory, by vectors, workers and checkpoints, and that of
+the next state is there where the target is computed.
+"""
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from ddpg.errors import UsageError, brief
+from ddpg.interaction.spaces import check_discrete_space
+
+KEY = "action_mask"  # of an info dict, or of a Dict observation
+FORBIDDEN = -1e9  # the value of an action that a mask forbids: below all others, and finite
+
+
+class MaskedBox(gym.spaces.Box):
+    """A Box ``[d + n]`` whose last n numbers are the mask of a Discrete action space: 1 where an action is allowed."""
+
+
+class ActionMask(gym.Wrapper, gym.utils.RecordConstructorArgs):
+    """Appends the action mask of an environment to its observation, which :class:`ddpg.DQN` then reads.
+
+    The mask is ``observation["action_mask"]`` where the observation space is a Dict with that key, otherwise
+    ``info["action_mask"]`` of every ``reset`` and ``step``: n numbers 0 or 1, or bools, one for each action, at least
+    one of them 1 unless the state is terminal. The rest of the observation is flattened as gymnasium flattens it.
+
+    Args:
+        env: an environment with a Discrete action space.
+
+    Raises:
+        UsageError: if its actions are not Discrete, its observations cannot be flattened to numbers, or its masks are
+            not as above; while learning that is an :class:`~ddpg.errors.EnvironmentFault`.
+    """
+
+    def __init__(self, env: gym.Env):
+        gym.utils.RecordConstructorArgs.__init__(self)
+        gym.Wrapper.__init__(self, env)
+        self._choices = int(check_discrete_space(env.action_space).n)
+        space = env.observation_space
+        self._rest, self._in_observation = space, has_mask(space)
+        if isinstance(space, gym.spaces.Dict) and self._in_observation:
+            parts = {key: part for key, part in space.items() if key != KEY}
+            if not parts:
+                raise UsageError(f"observation space {brief(space)} has nothing besides {KEY!r}")
+            self._rest = gym.spaces.Dict(parts)
+        try:
+            flat = gym.spaces.flatten_space(self._rest)
+        except NotImplementedError:
+            flat = None
+        if not isinstance(flat, gym.spaces.Box):
+            raise UsageError(f"observation space {brief(self._rest)} is not one that gymnasium flattens to a Box")
+        zeros, ones = np.zeros(self._choices, np.float32), np.ones(self._choices, np.float32)
+        low, high = (
+            np.concatenate([end.astype(np.float32), mask]) for end, mask in ((flat.low, zeros), (flat.high, ones))
+        )
+        self.observation_space = MaskedBox(low, high, dtype=np.float32)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        """Reset the environment; see ``gymnasium.Env.reset``."""
+        observation, info = self.env.reset(seed=seed, options=options)
+        return self._joined(observation, info, terminated=False), info
+
+    def step(self, action: Any) -> tuple[np.ndarray, Any, bool, bool, dict[str, Any]]:
+        """Step the environment; see ``gymnasium.Env.step``."""
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        return self._joined(observation, info, bool(terminated)), reward, terminated, truncated, info
+
+    def _joined(self, observation: Any, info: Any, terminated: bool) -> np.ndarray:
+        holder = observation if self._in_observation else info
+        if not (isinstance(holder, dict) and KEY in holder):
+            raise UsageError(f"{'the observation' if self._in_observation else 'info'} has no {KEY!r}")
+        mask = check_mask(holder[KEY], self._choices, terminated)
+        rest = {key: value for key, value in observation.items() if key != KEY} if self._in_observation else observation
+        return np.concatenate([np.asarray(gym.spaces.flatten(self._rest, rest), np.float32), mask])
+
+
+def has_mask(space: gym.Space) -> bool:
+    """Return whether observations of ``space`` hold an action mask under the key ``"action_mask"``."""
+    return isinstance(space, gym.spaces.Dict) and KEY in space.spaces
+
+
+def has_masked_observations(env: Any) -> bool:
+    """Return whether an environment, each of a vector, or a pair of spaces has observations of :class:`ActionMask`."""
+    if isinstance(env, (tuple, list)):
+        return bool(env) and isinstance(env[0], MaskedBox)
+    spaces = (getattr(env, name, None) for name in ("single_observation_space", "observation_space"))
+    return any(isinstance(space, MaskedBox) for space in spaces)
+
+
+def check_masked_space(space: gym.Space, actions: gym.spaces.Discrete) -> None:
+    """Check that observations of ``space`` can end in the mask of ``actions``.
+
+    Raises:
+        UsageError: if they are no vectors of more numbers than there are actions.
+    """
+    if not (isinstance(space, gym.spaces.Box) and len(space.shape) == 1 and space.shape[0] > actions.n):
+        raise UsageError(
+            f"action_mask=True reads a mask of {actions.n} numbers at the end of each observation, and those of "
+            f"{brief(space)} are not [d + {actions.n}]; wrap the environment in ddpg.ActionMask, at the command line "
+            "with --wrap ActionMask"
+        )
+
+
+def masks_of(observations: np.ndarray, choices: int) -> np.ndarray:
+    """Return which actions observations ``[N, d + choices]`` allow, ``[N, choices]`` bool."""
+    return observations[:, -choices:] > 0.5
+
+
+def check_mask(mask: Any, choices: int, terminated: bool = False) -> np.ndarray:
+    """Return an action mask as float32 ``[choices]``.
+
+    Raises:
+        UsageError: if it is not ``choices`` numbers 0 or 1, or allows nothing in a state that is not terminal.
+    """
+    array = np.asarray(mask)
+    if array.shape != (choices,) or array.dtype.kind not in "buif" or not np.isin(array, (0, 1)).all():
+        raise UsageError(f"{KEY}={brief(mask)} must be {choices} numbers, 0 or 1, one for each action")
+    if not (terminated or array.any()):
+        raise UsageError(f"{KEY}={brief(mask)} allows no action in a state that is not terminal; allow one at least")
+    return array.astype(np.float32)

@@ -1,0 +1,300 @@
+"""Masked actions are never taken, neither greedily nor at random, and never backed up, by whichever learner."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from refusals import refuses
+
+import ddpg
+from ddpg import DQN, ActionMask, DQNConfig, UsageError
+from ddpg.agents.registry import load_agent
+from ddpg.checkpoints import checkpoint
+from ddpg.cli.main import main
+from ddpg.errors import EnvironmentFault
+from ddpg.interaction.action_mask import FORBIDDEN, MaskedBox, check_mask
+from ddpg.networks.q_network import QNetwork
+from ddpg.policies.exploration import DiscreteExploration
+from ddpg.replay.minibatch import Batch
+
+N = 4
+SMALL = {
+    **{"hidden": (8,), "batch_size": 8, "learning_starts": 20, "updates_per_call": 4, "exploration_steps": 60},
+    **{"exploration_initial": 0.5, "exploration_final": 0.5, "buffer_size": 64},
+}
+
+
+class Rooms(gym.Env):
+    """A line of five rooms, the first of which is terminal; other actions are allowed at every step.
+
+    An action that the mask forbids is an error of the environment.
+    """
+
+    action_space = gym.spaces.Discrete(N)
+    first_is_terminal = True
+    taken: list  # of all instances: (mask, action)
+
+    def __init__(self, how="info"):
+        self._how = how
+        box = gym.spaces.Box(0.0, 1.0, (2,), np.float32)
+        self.observation_space = box
+        if how == "dict":
+            self.observation_space = gym.spaces.Dict({"observation": box, "action_mask": gym.spaces.MultiBinary(N)})
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self._room, self._left = 2, 10
+        return self._told()
+
+    def step(self, action):
+        type(self).taken.append((self.mask.copy(), int(action)))
+        assert self.mask[action], f"action {action} of {self.mask}"
+        self._room = int(np.clip(self._room + (-1, 1, -2, 2)[action], 0, 4))
+        self._left -= 1
+        observation, info = self._told()
+        return observation, float(self._room == 4), self._is_terminal, self._left == 0, info
+
+    @property
+    def _is_terminal(self):
+        return self.first_is_terminal and self._room == 0
+
+    def _told(self):
+        self.mask = self.np_random.integers(0, 2, N).astype(np.int8)
+        self.mask[self.np_random.integers(N)] = 1
+        if self._is_terminal:
+            self.mask[:] = 0
+        here = np.array([self._room / 4, self._left / 10], np.float32)
+        if self._how == "dict":
+            return {"observation": here, "action_mask": self.mask.copy()}, {}
+        return here, {"action_mask": self.mask.copy()}
+
+
+@pytest.fixture(autouse=True)
+def steps(monkeypatch):
+    """What was done in which state, in all of these environments."""
+    taken = []
+    monkeypatch.setattr(Rooms, "taken", taken, raising=False)
+    for name, how in (("RoomsInfo-v0", "info"), ("RoomsDict-v0", "dict")):
+        spec = gym.envs.registration.EnvSpec(name, lambda **options: Rooms(**options), kwargs={"how": how})
+        monkeypatch.setitem(gym.registry, name, spec)
+    return taken
+
+
+def masks(observations):
+    return observations[..., -N:] > 0.5
+
+
+# -- the wrapper ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["info", "dict"])
+def test_the_mask_is_appended_to_the_observation(how):
+    env = ActionMask(Rooms(how))
+    assert env.observation_space == MaskedBox(np.zeros(2 + N), np.ones(2 + N), dtype=np.float32)
+    observation, _ = env.reset(seed=3)
+    assert observation.dtype == np.float32
+    np.testing.assert_array_equal(observation, [0.5, 1.0, *env.unwrapped.mask])
+    observation, *_ = env.step(int(env.unwrapped.mask.argmax()))
+    np.testing.assert_array_equal(observation[-N:], env.unwrapped.mask)
+
+
+@pytest.mark.parametrize("mask", [[1, 0, 1], [1, 0, 2, 0], [[1, 0, 1, 1]], [0.5, 1, 1, 1], "1011", None, [0, 0, 0, 0]])
+def test_a_mask_that_is_none_is_refused(mask):
+    with refuses(UsageError, "action_mask"):
+        check_mask(mask, N)
+
+
+@pytest.mark.parametrize("mask", [[1, 0, 1, 0], (True, False, False, True), np.array([0.0, 1.0, 0.0, 0.0])])
+def test_numbers_and_bools_are_masks(mask):
+    np.testing.assert_array_equal(check_mask(mask, N), np.array(mask, np.float32))
+
+
+def test_in_a_terminal_state_nothing_need_be_allowed():
+    assert not check_mask([0] * N, N, terminated=True).any()
+
+
+def test_an_environment_without_its_mask_is_one_line(monkeypatch):
+    monkeypatch.setattr(Rooms, "_told", lambda self: (np.zeros(2, np.float32), {}))
+    with refuses(EnvironmentFault, "info 'action_mask'"):
+        DQN(ActionMask(Rooms()), DQNConfig(**SMALL, jit=False), seed=0).learn(1)
+
+
+def test_what_cannot_be_masked_is_refused():
+    with refuses(UsageError, "Discrete"):
+        ActionMask(gym.make("Pendulum-v1"))
+    with refuses(UsageError, "action_mask ddpg.ActionMask"):
+        QNetwork(gym.spaces.Box(0, 1, (4,)), gym.spaces.Discrete(4), masked=True)
+    with refuses(UsageError, "action_mask normalize_observations"):
+        DQNConfig(action_mask=True, normalize_observations=True)
+    with refuses(UsageError, "action_mask network 'conv'"):
+        DQNConfig(action_mask=True, network="conv")
+
+
+# -- values and targets -----------------------------------------------------------------------------------------------
+
+
+def agent_of(seed=0, **options):
+    return DQN(ActionMask(Rooms()), DQNConfig(**{**SMALL, "jit": False, **options}), seed=seed)
+
+
+def observations_of(count, rng, terminal=()):
+    allowed = rng.integers(0, 2, (count, N))
+    allowed[np.arange(count), rng.integers(0, N, count)] = 1
+    allowed[list(terminal)] = 0
+    return np.concatenate([rng.random((count, 2)), allowed], axis=1).astype(np.float32)
+
+
+def target_of(agent, *fields):
+    with agent.graph.as_default():
+        return agent.session.run(agent.symbolic_update.target(Batch(*map(tf.constant, fields))))
+
+
+@pytest.mark.parametrize("options", [{}, {"double_q": True}, {"target": "online"}, {"td_target": "residual_gradient"}])
+def test_the_target_backs_up_allowed_actions_alone(options):
+    """Against the definition in NumPy, from the values without a mask: the largest of those allowed next."""
+    agent, rng = agent_of(**options), np.random.default_rng(0)
+    after = observations_of(64, rng)
+    rewards, terminated = rng.random((64, 1), np.float32), np.zeros((64, 1), np.float32)
+    with agent.graph.as_default():
+        for variable in agent.q.trainable_variables:  # weights that are no longer those of the target
+            change = rng.normal(size=variable.shape).astype(np.float32)
+            agent.session.run(variable.assign_add(change))
+        online = agent.session.run(agent.q._online([tf.constant(after)], False))
+        target = agent.session.run(agent.q._of_target([tf.constant(after)]))
+    y = target_of(agent, after, np.zeros((64, 1), np.float32), rewards, after, terminated)
+    if options.get("target") == "online" or "td_target" in options:
+        target = online
+    chooses, rows = online if "double_q" in options else target, np.arange(64)
+    best = np.where(masks(after), chooses, -np.inf).argmax(axis=1)
+    np.testing.assert_allclose(y[:, 0], rewards[:, 0] + 0.99 * target[rows, best], rtol=1e-5, atol=1e-6)
+    assert (best != chooses.argmax(axis=1)).any()  # the mask matters here
+
+
+def test_a_terminal_state_without_an_allowed_action_is_worth_nothing():
+    agent, rng = agent_of(), np.random.default_rng(0)
+    after, ones = observations_of(4, rng, terminal=range(4)), np.ones((4, 1), np.float32)
+    np.testing.assert_array_equal(target_of(agent, after, 0 * ones, ones, after, ones), ones)
+
+
+def test_forbidden_values_are_the_constant_and_others_the_networks():
+    agent, states = agent_of(), observations_of(32, np.random.default_rng(1))
+    with agent.graph.as_default(), agent.session.as_default():
+        values = agent.q.predict(states)
+        plain = agent.session.run(agent.q._online([tf.constant(states)], False))
+    allowed = masks(states)
+    assert (values[~allowed] == FORBIDDEN).all()
+    np.testing.assert_array_equal(values[allowed], plain[allowed])
+
+
+# -- acting -----------------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**31), st.integers(1, 6), st.floats(0, 1), st.booleans())
+def test_no_forbidden_action_is_ever_chosen(seed, count, epsilon, at_random):
+    """Greedy, ε-greedy, and in the random steps at the beginning."""
+    rng = np.random.default_rng(seed)
+    behaviour = DiscreteExploration(rng, 10 * at_random, lambda step: epsilon, choices=N, masked=True)
+    observations = observations_of(count, rng)
+    values = rng.normal(size=(count, N)).astype(np.float32)
+    outputs = np.where(masks(observations), values, np.float32(FORBIDDEN))
+    for step in range(8):
+        actions, _ = behaviour.act(lambda _: outputs, observations, step)
+        for chosen in (actions, behaviour.around(outputs, step), behaviour.greedy(outputs)):
+            assert chosen.shape == (count, 1)
+            assert masks(observations)[np.arange(count), chosen[:, 0].astype(int)].all()
+
+
+@pytest.mark.parametrize("step", [0, 1])
+def test_random_actions_are_uniform_among_the_allowed(step):
+    """Those of the beginning, and those of ε."""
+    behaviour = DiscreteExploration(np.random.default_rng(0), 1, lambda step: 1.0, choices=N, masked=True)
+    rows = np.tile(np.array([0.3, 0.3, 1, 0, 1, 1], np.float32), (3000, 1))
+    outputs = np.tile(np.array([1.0, FORBIDDEN, 2.0, 0.0], np.float32), (3000, 1))
+    actions, _ = behaviour.act(lambda _: outputs, rows, step)
+    counts = np.bincount(actions[:, 0].astype(int), minlength=N)
+    assert counts[1] == 0
+    assert (np.abs(counts[[0, 2, 3]] - 1000) < 110).all()  # four standard deviations
+
+
+# -- learning ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["RoomsInfo-v0", "RoomsDict-v0"])
+@pytest.mark.parametrize("n_envs", [1, 3])
+def test_learning_never_takes_a_forbidden_action(name, n_envs, steps, tmp_path):
+    run = ddpg.train(
+        name,
+        DQNConfig(**SMALL, jit=False),
+        **{"seed": 0, "total_timesteps": 300, "evaluation_interval": 150, "evaluation_episodes": 2},
+        **{"root": tmp_path, "n_envs": n_envs, "progress_bar": False},
+        wrappers=["ActionMask"] if name == "RoomsInfo-v0" else [],
+    )
+    assert len(steps) >= 300
+    assert all(mask[action] for mask, action in steps)
+    assert {action for _, action in steps} == {*range(N)}
+    agent = load_agent(run)
+    assert agent.config.action_mask
+    assert agent.observation_space.shape == (2 + N,)
+
+
+def after_updates(agent):
+    """Return the weights after updates on transitions in which allowed actions were taken."""
+    rng = np.random.default_rng(5)
+    before, after = observations_of(40, rng), observations_of(40, rng)
+    taken = np.where(masks(before), rng.random((40, N)), -1).argmax(axis=1)
+    agent.remember(before, taken, rng.random(40), after, np.zeros(40, bool), np.zeros(40, bool))
+    agent.update(8)
+    return agent.get_parameters()
+
+
+@pytest.mark.slow
+def test_xla_makes_the_same_updates_as_tensorflow_op_by_op():
+    """The native compiler translates no update of DQN's: ``compiler="auto"`` is XLA."""
+    one, other = (after_updates(agent_of(jit=jit)) for jit in (True, False))
+    for name, values in one.items():
+        np.testing.assert_allclose(values, other[name], rtol=1e-4, atol=1e-6, err_msg=name)
+
+
+def test_the_option_changes_the_weights():
+    space = gym.spaces.Box(0, 1, (2 + N,), np.float32), gym.spaces.Discrete(N)
+    plain = DQN(space, DQNConfig(**SMALL, jit=False), seed=0)
+    assert not plain.config.action_mask
+    masked = after_updates(agent_of())
+    assert any((values != masked[name]).any() for name, values in after_updates(plain).items())
+
+
+def test_a_resumed_run_is_as_one_that_was_not_interrupted(tmp_path, monkeypatch):
+    monkeypatch.setattr(Rooms, "first_is_terminal", False)  # episodes of ten steps, so that one ends at the hundredth
+    about = {"seed": 0, "evaluation_interval": 100, "evaluation_episodes": 1, "wrappers": ["ActionMask"]}
+    config = DQNConfig(**SMALL, jit=False)
+    straight = ddpg.train("RoomsInfo-v0", config, total_timesteps=200, root=tmp_path / "a", progress_bar=False, **about)
+    broken = ddpg.train("RoomsInfo-v0", config, total_timesteps=100, root=tmp_path / "b", progress_bar=False, **about)
+    ddpg.resume(broken, total_timesteps=200, progress_bar=False)
+    one, other = (checkpoint.read(checkpoint.find(run))[1] for run in (straight, broken))
+    for group in ("variables", "replay"):
+        for name, values in one[group].items():
+            np.testing.assert_array_equal(values, other[group][name])
+
+
+def test_an_exported_policy_takes_allowed_actions(tmp_path):
+    agent = agent_of()
+    agent.learn(60)
+    agent.export(tmp_path / "policy")
+    observations = observations_of(64, np.random.default_rng(2))
+    actions, _ = ddpg.load_policy(tmp_path / "policy").predict(observations)
+    np.testing.assert_array_equal(actions, agent.predict(observations)[0])
+    assert masks(observations)[np.arange(64), actions].all()
+
+
+def test_on_the_command_line(tmp_path, monkeypatch, steps, capsys):
+    monkeypatch.chdir(tmp_path)
+    flags = "--hidden 8 --batch-size 8 --learning-starts 20 --no-jit --total-timesteps 60 --evaluation-episodes 1"
+    assert main(["train", "RoomsInfo-v0", "--wrap", "ActionMask", *flags.split(), "--no-progress-bar"]) == 0
+    assert main(["evaluate", "runs/RoomsInfo-v0/1", "--episodes", "3"]) == 0
+    assert all(mask[action] for mask, action in steps)
+    capsys.readouterr()
+    assert main(["train", "RoomsInfo-v0", "--wrap", "ActionMask", "--wrap", "FlattenObservation"]) == 2
+    assert "ActionMask last" in capsys.readouterr().err
