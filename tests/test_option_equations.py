@@ -425,3 +425,23 @@ def test_actor_average(session):
         session.run(update)
         expected = expected + (np.array(value) - expected) / 8
         np.testing.assert_allclose(session.run(average.variables[0]), expected, rtol=1e-6)
+
+
+@states("weight_projection", r"""
+w_i \leftarrow \frac{w_i}{\max(\lVert w_i \rVert_2,\; 10^{-12})} \quad
+    \text{for the weights } w_i \text{ into each unit } i \text{ of each hidden layer}
+""")  # fmt: skip
+def test_weight_projection(session, rng):
+    """Of which networks and when: tests/networks/test_weight_projection.py."""
+    from ddpg.networks.base import Network
+
+    weights = rng.normal(size=(3, 4)).astype(np.float32)
+    weights[:, 1] = 0
+    kernel = v1.get_variable("kernel", initializer=weights, use_resource=True)
+    bias = v1.get_variable("bias", initializer=np.float32([1, 2]), use_resource=True)
+    projected = Network._projected_after(SimpleNamespace(_hidden_variables=[kernel, bias]), tf.no_op())
+    session.run(v1.global_variables_initializer())
+    session.run(projected)
+    expected = weights / np.maximum(np.linalg.norm(weights, axis=0), 1e-12)
+    np.testing.assert_allclose(session.run(kernel), expected, rtol=1e-6)
+    np.testing.assert_array_equal(session.run(bias), [1, 2])

@@ -38,6 +38,7 @@ OPTIONS: dict[str, tuple[float, tuple[Any, ...]]] = {
     "target_spread": (0.15, (0.75,)),
     "critic_l2": (0.2, (0.01,)),
     "weight_decay": (0.2, (0.01,)),
+    "weight_projection": (0.15, (True,)),
     "bc_alpha": (0.15, (2.5,)),
     "actor_average": (0.15, (1, 10)),
     "n_critics": (0.25, (2, 3)),

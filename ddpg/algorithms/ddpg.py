@@ -180,6 +180,7 @@ def make_actor(config: DDPGConfig, spaces: Spaces, networks: Mapping[str, Callab
         pre_activation_penalty=config.pre_activation_penalty,
         max_gradient_norm=config.max_gradient_norm,
         output_init=config.output_init,
+        weight_projection=config.weight_projection,
     )
 
 
@@ -195,6 +196,7 @@ def make_critic(config: DDPGConfig, spaces: Spaces, networks: Mapping[str, Calla
         "l2": config.critic_l2,
         "max_gradient_norm": config.max_gradient_norm,
         "output_init": config.output_init,
+        "weight_projection": config.weight_projection,
     }
     if config.critic != "scalar":
         options |= {"atoms": config.atoms, "v_min": config.v_min, "v_max": config.v_max, "spread": config.target_spread}

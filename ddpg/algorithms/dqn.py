@@ -64,6 +64,7 @@ class DQNUpdate(Update):
             loss=config.critic_loss,
             max_gradient_norm=config.max_gradient_norm,
             output_init=config.output_init,
+            weight_projection=config.weight_projection,
             masked=config.action_mask,
         )
         return cls(network, config)

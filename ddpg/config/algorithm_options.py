@@ -120,6 +120,9 @@ class AgentConfig(Options):
         "initialisation of output layers; small: U(±3e-3), as in DDPG's paper; fan_in: as hidden layers",
         OUTPUT_INITS,
     )
+    weight_projection: bool = _networks(
+        False, "scale the weights into each hidden unit to length 1 after every step, as CrossQ+WN and SimbaV2 do"
+    )
     gamma: float | None = _learning(
         0.99, "discount factor; none: 1 - 5/T clipped to [0.95, 0.995], where T is the environment's time limit"
     )

@@ -15,7 +15,6 @@ from ddpg.gradients.td import GradientsAndVariables
 from ddpg.interaction import spaces
 from ddpg.interaction.validation import as_float32, validate_float, validate_numeric, validate_positive
 from ddpg.networks.base import Network, hooked, v1
-from ddpg.networks.layers import output_layer
 
 
 @dataclasses.dataclass
@@ -54,6 +53,7 @@ class ActorNetwork(Network):
             of tanh. See :func:`ddpg.gradients.bounding.with_pre_activation_penalty`.
         max_gradient_norm: largest L2 norm of all gradients of a step together; ``None``: any.
         output_init: of the output layer; ``"small"``: U(±3e-3), ``"fan_in"``: U(±1/√f), f its inputs.
+        weight_projection: scale the weights into each hidden unit to length 1 after every step.
 
     Raises:
         UsageError: if a space is not supported, a name is unknown or a number is out of range.
@@ -75,6 +75,7 @@ class ActorNetwork(Network):
         pre_activation_penalty: float = 0.0,
         max_gradient_norm: float | None = None,
         output_init: str = "small",
+        weight_projection: bool = False,
     ):
         self.action_space = spaces.check_action_space(action_space)
         self.action_size = spaces.flat_size(action_space)
@@ -110,7 +111,15 @@ class ActorNetwork(Network):
             )
         self.pre_activation_penalty = pre_activation_penalty
         super().__init__(
-            observation_space, network, optimizer, learning_rate, tau, name, max_gradient_norm, output_init
+            observation_space,
+            network,
+            optimizer,
+            learning_rate,
+            tau,
+            name,
+            max_gradient_norm,
+            output_init,
+            weight_projection,
         )
 
     # -- symbolic -------------------------------------------------------------------------------------
@@ -201,7 +210,7 @@ class ActorNetwork(Network):
     # -- inside ---------------------------------------------------------------------------------------
 
     def _apply(self, states: tf.Tensor) -> tf.Tensor:
-        pre_activation = output_layer(self._network(states), self.action_size, self._output_init)
+        pre_activation = self._output(self._network(states), self.action_size)
         if self.pre_activation_penalty:
             pre_activation = boundings.with_pre_activation_penalty(pre_activation, self.pre_activation_penalty)
         return self.bounding.head(pre_activation, self.low, self.high)

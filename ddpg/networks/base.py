@@ -24,9 +24,9 @@ from ddpg._tflearn import training_mode
 from ddpg.errors import UsageError, brief, choose
 from ddpg.gradients.td import GradientsAndVariables
 from ddpg.interaction import spaces
-from ddpg.interaction.validation import is_real, validate_float, validate_numeric, validate_positive
+from ddpg.interaction.validation import is_real, validate_bool, validate_float, validate_numeric, validate_positive
 from ddpg.networks.created import CreatedVariables
-from ddpg.networks.layers import check_output_init, mlp
+from ddpg.networks.layers import check_output_init, mlp, output_layer
 
 
 class EMATarget:
@@ -71,6 +71,7 @@ class EMATarget:
 
 
 v1 = tf.compat.v1
+SHORTEST = 1e-12  # length of weights that is still scaled to 1
 
 
 class NumericMethods:
@@ -205,6 +206,7 @@ class Network(abc.ABC):
         name: str,
         max_gradient_norm: float | None = None,
         output_init: str = "small",
+        weight_projection: bool = False,
     ):
         self.observation_space = spaces.check_observation_space(observation_space)
         learning_rate = validate_positive(learning_rate, "learning_rate")
@@ -224,8 +226,10 @@ class Network(abc.ABC):
         self.name = name
         self._network = mlp() if network is None else network
         self._output_init = check_output_init(output_init)
+        self._weight_projection = validate_bool(weight_projection, "weight_projection")
         self._run = NumericMethods(self.graph, name)
         self._variables: list[tf.Variable] = []
+        self._hidden_variables: list[tf.Variable] | None = None
         self._created = CreatedVariables(name)
         with v1.variable_scope(None, default_name=name, use_resource=True) as self._scope:
             pass
@@ -273,13 +277,14 @@ class Network(abc.ABC):
         """Return the op of one optimiser step down ``[(gradient, variable)]``.
 
         Where all gradients together are longer than ``max_gradient_norm`` they are scaled to it (Pascanu, Mikolov &
-        Bengio 2013, Algorithm 1).
+        Bengio 2013, Algorithm 1). With ``weight_projection`` the hidden layers' weights are then projected.
         """
         if self.max_gradient_norm is not None:
             gradients, variables = zip(*grads_and_vars, strict=True)
             gradients, _ = tf.clip_by_global_norm(gradients, self.max_gradient_norm)
             grads_and_vars = list(zip(gradients, variables, strict=True))
-        return self.optimizer.apply_gradients(grads_and_vars)
+        step = self.optimizer.apply_gradients(grads_and_vars)
+        return self._projected_after(step) if self._weight_projection else step
 
     def with_averages(self, average: EMATarget, inputs: Sequence[tf.Tensor]) -> tf.Tensor:
         """Return the network's output for ``inputs`` in inference mode, with each variable replaced by its average.
@@ -352,6 +357,27 @@ class Network(abc.ABC):
     @abc.abstractmethod
     def _apply(self, *inputs: tf.Tensor) -> tf.Tensor:
         """Build the network on ``inputs``: ``self._network``'s hidden layers and an output layer."""
+
+    def _output(self, features: tf.Tensor, units: int) -> tf.Tensor:
+        """Return the output layer of ``features``; what the network created before it are the hidden layers."""
+        if self._hidden_variables is None:
+            self._hidden_variables = list(self._variables)
+        return output_layer(features, units, self._output_init)
+
+    def _projected_after(self, step: tf.Operation) -> tf.Operation:
+        """Return the op that scales the weights into each hidden unit to length 1 once ``step`` has run.
+
+        A kernel's last axis counts units, dense or convolutional. Units whose weights are all 0 stay so.
+        """
+        with tf.control_dependencies([step]):
+            projected = []
+            for kernel in self._hidden_variables or ():
+                if kernel.trainable and kernel.shape.rank > 1:
+                    weights = kernel.read_value()
+                    squares = tf.reduce_sum(tf.square(weights), axis=list(range(kernel.shape.rank - 1)), keepdims=True)
+                    length = tf.maximum(tf.sqrt(squares), SHORTEST)
+                    projected.append(kernel.assign(weights / length, read_value=False))
+            return tf.group(step, *projected)
 
     def placeholders(self) -> list[tf.Tensor]:
         """Return fresh placeholders for the inputs of :meth:`_apply`: the states, unless a subclass adds to them."""

@@ -11,7 +11,6 @@ from ddpg.errors import UsageError
 from ddpg.interaction import spaces
 from ddpg.interaction.validation import unmasked, validate_numeric
 from ddpg.networks.base import hooked, v1
-from ddpg.networks.layers import output_layer
 from ddpg.networks.value import Prediction, ValueNetwork
 
 
@@ -34,6 +33,7 @@ class CriticNetwork(ValueNetwork):
         l2: decay of the layers' weights, added to their gradients (Lillicrap et al. 2015, section 7: 1e-2).
         max_gradient_norm: largest L2 norm of all gradients of a step together; ``None``: any.
         output_init: of the output layer; ``"small"``: U(±3e-3), ``"fan_in"``: U(±1/√f), f its inputs.
+        weight_projection: scale the weights into each hidden unit to length 1 after every step.
 
     Raises:
         UsageError: if a space is not supported, a name is unknown or a number is out of range.
@@ -112,7 +112,7 @@ class CriticNetwork(ValueNetwork):
     # -- inside ---------------------------------------------------------------------------------------
 
     def _apply(self, states: tf.Tensor, actions: tf.Tensor) -> tf.Tensor:
-        return output_layer(self._network(states, actions), 1, self._output_init)
+        return self._output(self._network(states, actions), 1)
 
     def _predict(self, output: tf.Tensor) -> Prediction:
         """Return the prediction that the network's output stands for: here the output is Q."""
@@ -190,7 +190,7 @@ class CategoricalCritic(CriticNetwork):
         return tf.maximum(0.0, 1.0 - tf.abs(clipped - self.values) / width)
 
     def _apply(self, states: tf.Tensor, actions: tf.Tensor) -> tf.Tensor:
-        return output_layer(self._network(states, actions), len(self.values), self._output_init)
+        return self._output(self._network(states, actions), len(self.values))
 
     def _predict(self, output: tf.Tensor) -> Prediction:
         return Prediction(tf.reduce_sum(tf.nn.softmax(output) * self.values, axis=1, keepdims=True), output)

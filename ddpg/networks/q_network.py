@@ -10,7 +10,6 @@ from ddpg.errors import UsageError
 from ddpg.interaction import spaces
 from ddpg.interaction.action_mask import FORBIDDEN, check_masked_space
 from ddpg.interaction.validation import validate_numeric
-from ddpg.networks.layers import output_layer
 from ddpg.networks.value import Prediction, ValueNetwork
 
 
@@ -24,8 +23,8 @@ class QNetwork(ValueNetwork):
         name: scope of its variables; ``None``: "q".
         masked: the last n numbers of an observation are its action mask (:mod:`ddpg.interaction.action_mask`):
             the values of actions that it forbids are −10⁹, in :meth:`__call__` and :meth:`target`.
-        td_target, optimizer, learning_rate, tau, clip_delta, loss, l2, max_gradient_norm, output_init: as for
-            :class:`ddpg.CriticNetwork`.
+        td_target, optimizer, learning_rate, tau, clip_delta, loss, l2, max_gradient_norm, output_init,
+            weight_projection: as for :class:`ddpg.CriticNetwork`.
 
     Raises:
         UsageError: if a space is not supported, a name is unknown or a number is out of range.
@@ -93,7 +92,7 @@ class QNetwork(ValueNetwork):
         return tf.minimum(values, (1 - 2 * tf.matmul(states, last)) * FORBIDDEN)
 
     def _apply(self, states: tf.Tensor) -> tf.Tensor:
-        return output_layer(self._network(states), self.actions, self._output_init)
+        return self._output(self._network(states), self.actions)
 
     def _inputs(self, states, actions, targets) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         states = self._observations(states)

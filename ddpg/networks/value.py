@@ -50,6 +50,7 @@ class ValueNetwork(Network):
         l2: float = 0.0,
         max_gradient_norm: float | None = None,
         output_init: str = "small",
+        weight_projection: bool = False,
     ):
         self.action_space = self._check_action_space(action_space)
         validate_positive(clip_delta, "clip_delta", or_none=True)
@@ -57,7 +58,15 @@ class ValueNetwork(Network):
         name = self.default_name if name is None else name
         validate_float(l2, "l2", at_least=0)
         super().__init__(
-            observation_space, network, optimizer, learning_rate, tau, name, max_gradient_norm, output_init
+            observation_space,
+            network,
+            optimizer,
+            learning_rate,
+            tau,
+            name,
+            max_gradient_norm,
+            output_init,
+            weight_projection,
         )
         self.td_path = td.TDPath(td_target, self._start_backward, clip_delta, loss)
         self.l2 = l2

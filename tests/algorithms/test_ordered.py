@@ -34,6 +34,7 @@ CONFIGS = {
     "crossq, categorical": DDPGConfig(**SMALL, **TD3, target="none", norm="renorm_soft", critic="categorical"),
     "ddpg, weight decay": DDPGConfig(**SMALL, weight_decay=0.1, critic_l2=0.1, max_gradient_norm=1.0),
     "td3+bc, batch norm": DDPGConfig(**SMALL, **TD3, norm="batch", bc_alpha=2.5),
+    "crossq, weight projection": DDPGConfig(**SMALL, **TD3, target="none", norm="renorm_soft", weight_projection=True),
     "crossq, averaged actor": DDPGConfig(**SMALL, **TD3, target="none", norm="renorm_soft", actor_average=10),
     "crossq, distributional": DDPGConfig(**SMALL, **TD3, target="none", norm="renorm_soft", critic="distributional"),
     "dqn, batch norm": DQNConfig(**SMALL, norm="batch"),

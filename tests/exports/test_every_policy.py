@@ -156,7 +156,13 @@ def test_short_runs_that_hold_every_value(case, tmp_path):
 
 @pytest.mark.parametrize(
     "options",
-    [{"weight_decay": 0.1}, {"bc_alpha": 2.5}, {"critic": "distributional", "atoms": 5}, {"actor_average": 50}],
+    [
+        {"weight_decay": 0.1},
+        {"bc_alpha": 2.5},
+        {"critic": "distributional", "atoms": 5},
+        {"actor_average": 50},
+        {"weight_projection": True},
+    ],
     ids=str,
 )
 def test_options_of_learning_alone(options, tmp_path):
