@@ -445,3 +445,22 @@ def test_weight_projection(session, rng):
     expected = weights / np.maximum(np.linalg.norm(weights, axis=0), 1e-12)
     np.testing.assert_allclose(session.run(kernel), expected, rtol=1e-6)
     np.testing.assert_array_equal(session.run(bias), [1, 2])
+
+
+@states("noise", r"""
+\text{gaussian: } x_t = \sigma N(0, 1) \qquad
+\text{repeated: } x_t = \dots = x_{t+n-1} = \sigma N(0, 1),\; P(n) \propto n^{-2},\; n = 1, \dots, 16 \qquad
+\text{ornstein\_uhlenbeck: } x \leftarrow x - \theta x \, dt + \sigma \sqrt{dt} \, N(0, 1)
+""")  # fmt: skip
+def test_noise():
+    """The distributions: tests/policies/test_noise.py."""
+    from ddpg.policies.noise import GaussianNoise, OrnsteinUhlenbeckNoise
+
+    numbers = np.random.default_rng(3).standard_normal((5, 1, 2), np.float32)
+    white, drifting = GaussianNoise(0.2, (1, 2)), OrnsteinUhlenbeckNoise(0.2, (1, 2), 0.15, 0.5)
+    one, other = np.random.default_rng(3), np.random.default_rng(3)
+    x = np.zeros((1, 2))
+    for number in numbers:
+        np.testing.assert_allclose(white.sample(one), 0.2 * number, rtol=1e-6)
+        x = x - 0.15 * x * 0.5 + 0.2 * np.sqrt(0.5) * number
+        np.testing.assert_allclose(drifting.sample(other), x, rtol=1e-5)

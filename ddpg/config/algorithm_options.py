@@ -292,7 +292,9 @@ class DDPGConfig(TD3Options, CriticOptions, AgentConfig):
     critic_learning_rate_schedule: str | Callable | None = _learning(
         None, "schedule of the critics' rate; none: learning_rate_schedule", [*SCHEDULES], arguments="left"
     )
-    noise: str | Noise | Callable = _exploration("gaussian", "exploration noise", NOISES)
+    noise: str | Noise | Callable = _exploration(
+        "gaussian", "exploration noise; repeated: Gaussian noise that lasts for 1 to 16 steps, at random", NOISES
+    )
     noise_scale: float = _exploration(0.1, "scale of the noise, in half-ranges of the action box")
     noise_schedule: str = _exploration(
         "constant", "linear: from noise_scale to noise_final in exploration_steps", ("constant", "linear")

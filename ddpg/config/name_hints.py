@@ -17,7 +17,8 @@ OPTIONS = {
     "train_freq": "use updates_per_step, gradient updates per environment step, and updates_per_call, how many at once",
     "gradient_steps": "use updates_per_step, gradient updates per environment step, and updates_per_call, how many at "
     "once",
-    "action_noise": "use noise='gaussian' or 'ornstein_uhlenbeck' with noise_scale, or noise= an object of your own",
+    "action_noise": "use noise='gaussian', 'ornstein_uhlenbeck' or 'repeated' with noise_scale, or noise= an "
+    "object of your own",
     "replay_buffer_class": "use prioritised= or hindsight=",
     "replay_buffer_kwargs": "use buffer_size, prioritised and hindsight",
     "optimize_memory_usage": "leave it out: every observation is stored once, always",

@@ -78,6 +78,40 @@ class OrnsteinUhlenbeckNoise:
         self._x[index] = 0.0
 
 
+LONGEST = 16  # steps that noise of RepeatedNoise lasts at most
+
+
+class RepeatedNoise:
+    """N(0, scale²) that each environment keeps for n steps, n at random: P(n) ∝ n⁻² for n = 1 to :data:`LONGEST`.
+
+    The zeta distribution with exponent 2, cut off: mostly short, sometimes long enough to go somewhere (temporally
+    extended ε-greedy: Dabney et al. 2021, arXiv 2006.01782; of Gaussian noise: FlashSAC, arXiv 2604.04539). At any step
+    the noise is distributed as :class:`GaussianNoise`.
+    """
+
+    def __init__(self, scale: float, shape: tuple[int, int]):
+        _check_scale(scale)
+        self.scale, self.shape = np.float32(scale), _check_shape(shape)
+        self._noise = np.zeros(self.shape, np.float32)
+        self._left = np.zeros(self.shape[0], np.int64)  # steps that each environment's noise still lasts
+        weights = np.arange(1, LONGEST + 1) ** -2.0
+        self._until = np.cumsum(weights / weights.sum())
+
+    def sample(self, rng: np.random.Generator) -> np.ndarray:
+        """Return the noise, ``[N, A]``, drawn anew in environments where it has lasted its steps."""
+        (over,) = np.nonzero(self._left == 0)
+        if len(over):
+            self._noise[over] = self.scale * rng.standard_normal((len(over), self.shape[1]), dtype=np.float32)
+            longer = np.searchsorted(self._until, rng.random(len(over)), side="right")
+            self._left[over] = np.minimum(longer + 1, LONGEST)  # the sum of the probabilities is rounded
+        self._left -= 1
+        return self._noise.copy()
+
+    def reset(self, index: int) -> None:
+        """Let the next noise of environment ``index`` be drawn anew."""
+        self._left[validate_int(index, "index", at_least=0, at_most=len(self._left) - 1)] = 0
+
+
 PARAMETER_NOISE = "parameter_noise"  # the name of parameter noise's state, saved beside that of custom noise
 
 
@@ -147,7 +181,7 @@ class CustomNoise:
         self._noise.restore(arrays)
 
 
-NOISES = ("gaussian", "ornstein_uhlenbeck")
+NOISES = ("gaussian", "ornstein_uhlenbeck", "repeated")
 
 
 def make_noise(kind: str | Noise | Callable, scale: float, theta: float, dt: float, shape: tuple[int, int]) -> Noise:
@@ -167,6 +201,8 @@ def make_noise(kind: str | Noise | Callable, scale: float, theta: float, dt: flo
         return GaussianNoise(scale, shape)
     if kind == "ornstein_uhlenbeck":
         return OrnsteinUhlenbeckNoise(scale, shape, theta, dt)
+    if kind == "repeated":
+        return RepeatedNoise(scale, shape)
     if callable(kind) and (isinstance(kind, type) or not hasattr(kind, "sample")):
         return CustomNoise(kind(shape), shape)
     return CustomNoise(copy.deepcopy(kind), shape)

@@ -1,10 +1,14 @@
 """Exploration noise: scale, correlation and dt."""
 
+from unittest import mock
+
+import gymnasium as gym
 import numpy as np
 import pytest
 from refusals import refuses
 
 from ddpg import GaussianNoise, OrnsteinUhlenbeckNoise, UsageError
+from ddpg.policies.noise import RepeatedNoise
 
 
 def series(noise, rng, steps=100_000):
@@ -50,3 +54,60 @@ def test_errors():
     for scale in (-0.1, np.nan):
         with refuses(UsageError, "noise scale"):
             GaussianNoise(scale, (1, 1))
+
+
+def lengths(values):
+    """Return how long each value lasts, without the last, which is cut off."""
+    starts = np.flatnonzero(np.diff(values) != 0) + 1
+    return np.diff(np.concatenate([[0], starts]))
+
+
+def test_repeated_noise_lasts_as_long_as_it_should(rng):
+    """Of the draws a share of n⁻² / (1 + 1/4 + ... + 1/16²) for n steps; at any step as wide as Gaussian noise."""
+    noise = RepeatedNoise(0.5, (3, 2))
+    samples = np.array([noise.sample(rng) for _ in range(60_000)])
+    assert samples.shape == (60_000, 3, 2)
+    assert samples.dtype == np.float32
+    law = np.arange(1, 17) ** -2.0
+    law /= law.sum()
+    for env_id in range(3):
+        lasted = lengths(samples[:, env_id, 0])
+        np.testing.assert_array_equal(lasted, lengths(samples[:, env_id, 1]))  # all numbers of an action together
+        shares = np.bincount(lasted, minlength=17)[1:] / len(lasted)
+        assert lasted.max() == 16
+        np.testing.assert_allclose(shares, law, atol=0.012)
+        assert samples[:, env_id].std() == pytest.approx(0.5, rel=0.04)
+    assert abs(np.corrcoef(samples[:, 0, 0], samples[:, 1, 0])[0, 1]) < 0.05
+
+
+def test_repeated_noise_by_hand():
+    """P(1) = 0.631 and P(1) + P(2) = 0.789: a draw of 0.7 lasts 2 steps, 0.1 lasts 1, the largest there is 16."""
+    rng = mock.Mock()
+    rng.standard_normal.side_effect = [np.float32([[1.0]]), np.float32([[-2.0]]), np.float32([[3.0]])]
+    rng.random.side_effect = [np.array([0.7]), np.array([0.1]), np.array([1 - 2**-53])]
+    noise = RepeatedNoise(0.5, (1, 1))
+    found = [noise.sample(rng).item() for _ in range(3 + 16)]
+    assert found == [0.5, 0.5, -1.0, *[1.5] * 16]
+
+
+def test_an_episode_begins_with_noise_of_its_own(rng):
+    noise = RepeatedNoise(1.0, (2, 1))
+    before = noise.sample(rng)
+    noise._left[:] = 9
+    noise.reset(1)
+    after = noise.sample(rng)
+    assert after[0] == before[0]
+    assert after[1] != before[1]
+    with refuses(UsageError, "index 2"):
+        noise.reset(2)
+
+
+def test_a_run_explores_with_it():
+    from ddpg import DDPG, DDPGConfig
+
+    box = gym.spaces.Box(-1, 1, (1,), np.float32)
+    config = DDPGConfig(hidden=(4,), noise="repeated", noise_scale=0.5, learning_starts=0, jit=False)
+    agent = DDPG((box, box), config, seed=0)
+    actions = np.array([agent.act(np.zeros((1, 1), np.float32))[0].item() for _ in range(200)])
+    repeated = (np.diff(actions) == 0).mean()
+    assert 0.3 < repeated < 0.8
