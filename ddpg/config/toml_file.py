@@ -57,6 +57,8 @@ def _read(path: str | Path) -> bytes:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 raise UsageError(f"{path} is not a regular file; give the path of a TOML file")
             data = file.read(MAX_BYTES + 1)
+    except UsageError:
+        raise
     except FileNotFoundError:
         raise UsageError(f"no configuration file {brief(str(path))}; give the path of a TOML file") from None
     except OSError as error:

@@ -80,6 +80,7 @@ class SyncedSession(tf.compat.v1.Session):
 
     reclaim: Callable[[], None] | None = None
     opened: ClassVar[bool] = False
+    _session = None  # which the base class's destructor reads, also where the constructor raised
 
     def __init__(self) -> None:
         check_not_forked()
