@@ -450,7 +450,7 @@ def test_weight_projection(session, rng):
 @states("noise", r"""
 \text{gaussian: } x_t = \sigma N(0, 1) \qquad
 \text{repeated: } x_t = \dots = x_{t+n-1} = \sigma N(0, 1),\; P(n) \propto n^{-2},\; n = 1, \dots, 16 \qquad
-\text{ornstein\_uhlenbeck: } x \leftarrow x - \theta x \, dt + \sigma \sqrt{dt} \, N(0, 1)
+\text{Ornstein-Uhlenbeck: } x \leftarrow x - \theta x \, dt + \sigma \sqrt{dt} \, N(0, 1)
 """)  # fmt: skip
 def test_noise():
     """The distributions: tests/policies/test_noise.py."""
