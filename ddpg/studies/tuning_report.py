@@ -11,10 +11,12 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from ddpg.checkpoints import atomic_write
+from ddpg.config.imports import is_reference, references_in
 from ddpg.config.options import as_toml
 from ddpg.progress import format_number
 from ddpg.runs import run_directory
 from ddpg.runs.curves import format_option
+from ddpg.runs.report import allow_import_flags
 from ddpg.studies.comparison import Comparison, Estimate, compare, mean_of, verdict
 from ddpg.studies.study import Group
 from ddpg.studies.study_report import write_table
@@ -130,12 +132,14 @@ def _best(
     rest = {name: value for name, value in group.options.items() if name not in varied}
     value = format_number(best.value) if best.value is not None else "none"
     wraps = [word for name in group.wrappers for word in ("--wrap", name)]
+    own = ["--algorithm", group.algorithm] if is_reference(group.algorithm) else []
+    own += allow_import_flags(*references_in([group.algorithm, *group.options.values()]))
     lines = [
         f"Found by: {shlex.join(words)}",
         f"Trial {best.number} of {len(trials)} ({_counts(trials)}), on seeds {_seeds(plan.base.seeds)}: mean "
         f"evaluation return {value} after {plan.base.total_timesteps:,} steps.",
         f"Verdict: {sentence}",
-        f"Use: {shlex.join(['ddpg', 'train', group.env_id, *wraps, '--config', str(file)])}",
+        f"Use: {shlex.join(['ddpg', 'train', group.env_id, *wraps, *own, '--config', str(file)])}",
     ]
     head = "".join(f"# {line}\n" for line in lines)
     return f"{head}\n# What was varied.\n{as_toml(varied)}\n# What was not.\n{as_toml(rest)}"

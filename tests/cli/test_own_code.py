@@ -23,9 +23,11 @@ from ddpg.config.imports import imports_allowed
 from ddpg.config.options import as_toml, from_toml, non_string_types
 from ddpg.runs import run_directory
 from ddpg.runs.training import train
+from ddpg.studies import tuning_report
 from ddpg.studies.scheduler import study_resume_hint
 from ddpg.studies.study import cells_of, read_study
 from ddpg.studies.study_folder import CellFolder, check_same
+from ddpg.studies.trials import Trial
 
 MODULE = '''
 import dataclasses
@@ -388,8 +390,12 @@ def test_a_tuning_varies_code(folder, own_code):
         plan = tune._plan()
         assert plan.base.algorithm == "own_code:Cautious"
         trial = plan.trial(1, {"policy_gradient": "own_code:path", "caution": 3.0})
+        best = Trial(1, {"policy_gradient": "own_code:path", "caution": 3.0}, "complete", 1.0, {}, None)
+        told = tuning_report._best(Path("best.toml"), plan, best, [best], ["ddpg"], "")
     assert (trial.options["policy_gradient"], trial.options["caution"]) == ("own_code:path", 3.0)
     assert "own_code:path" in trial.references
+    use = "ddpg train Pendulum-v1 --algorithm own_code:Cautious --allow-import own_code --config best.toml"
+    assert f"# Use: {use}\n" in told
 
 
 @pytest.mark.slow
