@@ -3,12 +3,15 @@
 On a forge a page links to ``../notebooks/NAME.ipynb``; on the site the same link leads to the notebook's page.
 """
 
+from __future__ import annotations
+
 import re
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from sphinx.application import Sphinx
-from sphinx.config import Config
+if TYPE_CHECKING:  # the tests read this file where Sphinx is not installed
+    from sphinx.application import Sphinx
+    from sphinx.config import Config
 
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 
