@@ -170,7 +170,7 @@ class Agent(TFAgent, abc.ABC):
         return self.behaviour.act(self.exploring_policy, observations, self.num_timesteps)
 
     @exclusive
-    def export(self, path: str | Path, format: str = "numpy") -> Path:
+    def export(self, path: str | Path, format: str = "numpy", quantize: str | None = None) -> Path:
         """Write the policy as files: observations in, actions in env units out.
 
         All but NumPy's act without this package, and that without TensorFlow.
@@ -179,9 +179,10 @@ class Agent(TFAgent, abc.ABC):
         half-ranges, they are deleted. docs/export.md shows how each format is loaded.
 
         Args:
-            path: a directory for ``"numpy"`` and ``"savedmodel"``, a file for ``"tflite"`` and ``"onnx"``: where
-                nothing is, an empty directory, or another exported policy, which is replaced.
-            format: ``"numpy"`` (for :func:`ddpg.load_policy`), ``"savedmodel"``, ``"tflite"`` or ``"onnx"``.
+            path: a directory for ``"numpy"``, ``"savedmodel"`` and ``"c"``, a file for ``"tflite"`` and ``"onnx"``:
+                where nothing is, an empty directory, or another exported policy, which is replaced.
+            format: ``"numpy"`` (for :func:`ddpg.load_policy`), ``"savedmodel"``, ``"tflite"``, ``"onnx"`` or ``"c"``.
+            quantize: ``"int8"``: ``"c"`` stores weights in a byte each, and acts a little differently.
 
         Returns:
             The path.
@@ -190,7 +191,8 @@ class Agent(TFAgent, abc.ABC):
             UsageError: if the format is unknown, ``path`` holds something else, the format cannot express the network,
                 or a package is missing. Nothing is written then.
         """
-        export(validate_path(path), validate_text(format, "format", "the name of a format"), ActingPolicy.of(self))
+        kind = validate_text(format, "format", "the name of a format")
+        export(validate_path(path), kind, ActingPolicy.of(self), quantize)
         return Path(path)
 
     @property

@@ -157,9 +157,10 @@ class Paths(JSONOption, EnvironmentCommand):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Export(JSONOption, SavedRunCommand):
-    """Export the policy of a run: NumPy, SavedModel, TFLite or ONNX."""
+    """Export the policy of a run: NumPy, SavedModel, TFLite, ONNX or C."""
 
-    format: str = option("numpy", "file format", metavar="{numpy,savedmodel,tflite,onnx}")
+    format: str = option("numpy", "file format", metavar="{numpy,savedmodel,tflite,onnx,c}")
+    quantize: str | None = option(None, "how format c stores weights; none: float32", ("int8",))
     output: str | None = option(
         None, "where to write; none: in the run directory", aliases=("-o",), metavar="PATH", is_path=True
     )
@@ -174,7 +175,12 @@ class Export(JSONOption, SavedRunCommand):
                 from ddpg.runs.saved_policy import export_run
 
                 summary = export_run(
-                    self.run, self.format, self.output, self.checkpoint, allow_import=self.allow_import
+                    self.run,
+                    self.format,
+                    self.output,
+                    self.checkpoint,
+                    quantize=self.quantize,
+                    allow_import=self.allow_import,
                 )
         if self.json:
             print(json.dumps(summary))

@@ -1,1 +1,1 @@
-"""A trained policy as files: NumPy (for this package, without TensorFlow), SavedModel, TFLite, ONNX."""
+"""A trained policy as files: NumPy (for this package, without TensorFlow), SavedModel, TFLite, ONNX, C."""

@@ -7,12 +7,13 @@ import gymnasium as gym
 import numpy as np
 
 from ddpg.errors import UsageError, brief, choose
-from ddpg.exports import export_dir, formats, policy_file, policy_graph
+from ddpg.exports import c_policy, export_dir, formats, policy_file, policy_graph
+from ddpg.exports.c_program import QUANTIZATIONS
 from ddpg.exports.policy_graph import ACTIONS, VALUES, ActingPolicy
 from ddpg.exports.rounding import Rounding
 from ddpg.interaction.actions import Actions
 
-FORMATS = ("numpy", "savedmodel", "tflite", "onnx")
+FORMATS = ("numpy", "savedmodel", "tflite", "onnx", "c")
 TOLERANCE = 1e-5
 SAMPLES = 64
 
@@ -23,13 +24,14 @@ _WRITERS = {
 }
 
 
-def export(path: str | Path, kind: str, acting: ActingPolicy) -> float:
+def export(path: str | Path, kind: str, acting: ActingPolicy, quantize: str | None = None) -> float:
     """Write a policy at ``path``: a new path, an empty directory, or over another export.
 
     Args:
-        path: a directory for ``"numpy"`` and ``"savedmodel"``, a file for ``"tflite"`` and ``"onnx"``.
+        path: a directory for ``"numpy"``, ``"savedmodel"`` and ``"c"``, a file for ``"tflite"`` and ``"onnx"``.
         kind: one of :data:`FORMATS`.
         acting: the parts of the agent that act.
+        quantize: one of :data:`ddpg.exports.c_program.QUANTIZATIONS`, of ``"c"`` alone: how weights are stored.
 
     Returns:
         The largest difference, on ``SAMPLES`` observations, between the export and the agent: of actions in half-ranges
@@ -42,6 +44,10 @@ def export(path: str | Path, kind: str, acting: ActingPolicy) -> float:
     """
     path = Path(path)
     choose("format", kind, dict.fromkeys(FORMATS), "another format", is_own=lambda _: False)
+    if quantize is not None:
+        choose("quantize", quantize, dict.fromkeys(QUANTIZATIONS), "another quantization", is_own=lambda _: False)
+        if kind != "c":
+            raise UsageError(f"quantize={quantize!r} is for format='c', not for format={kind!r}; leave it out")
     export_dir.check_export_path(path)
     if kind == "savedmodel" and "[" in str(path.resolve()):
         raise UsageError(
@@ -50,19 +56,23 @@ def export(path: str | Path, kind: str, acting: ActingPolicy) -> float:
     observation_space, action_space = acting.network.observation_space, acting.actions.space
     observations = sample_observations(observation_space)
     with export_dir.write_aside(path) as aside:
-        if kind == "numpy":
+        if kind in ("numpy", "c"):
             program = policy_graph.numpy_program(acting)
             if program is None:
                 raise UsageError(
-                    "format='numpy' cannot hold this network: it has an op that NumPy does not mirror, such as a "
+                    f"format={kind!r} cannot hold this network: it has an op that NumPy does not mirror, such as a "
                     "convolution; use savedmodel, tflite or onnx"
                 )
             checks = policy_file.check_observations(observation_space)
             expected = _outputs(acting, checks)
             rounding = Rounding(acting, checks).bound(policy_file.compared(action_space, expected))
             tolerance = TOLERANCE + float(rounding.max())
-            policy_file.write(aside, program, observation_space, action_space, expected, tolerance)
-            found = {VALUES: policy_file.read(aside)[0](observations)}
+            if kind == "c":
+                in_c = c_policy.write(aside, program, observation_space, acting.actions, expected, tolerance, quantize)
+                found = in_c(observations)
+            else:
+                policy_file.write(aside, program, observation_space, action_space, expected, tolerance)
+                found = {VALUES: policy_file.read(aside)[0](observations)}
         else:
             write, run = _WRITERS[kind]
             write(
@@ -72,7 +82,7 @@ def export(path: str | Path, kind: str, acting: ActingPolicy) -> float:
             )
             found = run(aside)(observations)
         difference, allowed = compare(found, acting, observations)
-        if not difference <= allowed:
+        if not difference <= (allowed if quantize is None else np.finfo(float).max):
             raise UsageError(
                 f"the {kind} export differs from the agent by {difference:.2g}, where rounding explains {allowed:.2g}; "
                 "it was not written: please report this with the configuration of the agent"

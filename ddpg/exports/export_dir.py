@@ -20,6 +20,7 @@ ACT = "act.py"
 _ALLOWED = "a policy is written to a new path, to an empty directory, or over another exported policy"
 _LARGEST = 1 << 30  # bytes; larger files are not searched for the mark
 _NAMES = {ABOUT, ACT, "__pycache__", "policy.safetensors", "saved_model.pb", "fingerprint.pb", "variables", "assets"}
+CODE_SHA256 = {ACT: "act_sha256", "policy.h": "header_sha256", "policy.c": "source_sha256"}  # where the checksum stands
 
 
 def check_export_path(path: Path) -> None:
@@ -83,13 +84,14 @@ def _check_directory(path: Path) -> None:
         raise _refusal(path, "is the working directory")
     if not names:
         return
-    foreign = [name for name in names if name not in _NAMES]
+    foreign = [name for name in names if name not in _NAMES | CODE_SHA256.keys()]
     try:
         about = safe_json.read_json(path / ABOUT)
         ours = is_export(about)
-        # An edited script is the user's work, such as the code that drives a robot.
-        if ours and ACT in names and hashlib.sha256((path / ACT).read_bytes()).hexdigest() != about.get("act_sha256"):
-            foreign.append(f"{ACT}, which was changed")
+        # Edited code is the user's work, such as what drives a robot.
+        for name in sorted(CODE_SHA256.keys() & set(names)) if ours else ():
+            if hashlib.sha256((path / name).read_bytes()).hexdigest() != about.get(CODE_SHA256[name]):
+                foreign.append(f"{name}, which was changed")
     except (OSError, UsageError):
         ours = False
     if not ours or foreign:

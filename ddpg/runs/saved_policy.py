@@ -90,7 +90,13 @@ def _loaded(
     )
 
 
-NAMES = {"numpy": "policy", "savedmodel": "policy_savedmodel", "tflite": "policy.tflite", "onnx": "policy.onnx"}
+NAMES = {
+    "numpy": "policy",
+    "savedmodel": "policy_savedmodel",
+    "tflite": "policy.tflite",
+    "onnx": "policy.onnx",
+    "c": "policy_c",
+}
 
 
 def export_run(
@@ -99,6 +105,7 @@ def export_run(
     output: str | Path | None = None,
     which: str = "latest",
     *,
+    quantize: str | None = None,
     allow_import: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Write the policy of a run as files: :meth:`ddpg.DDPG.export`.
@@ -108,6 +115,7 @@ def export_run(
         format: one of :data:`ddpg.exports.export.FORMATS`.
         output: where; by default beside the checkpoints, under the name in :data:`NAMES`.
         which: ``"latest"``, ``"best"`` or a number of timesteps.
+        quantize: ``"int8"``: how ``"c"`` stores weights.
         allow_import: as for :func:`record_run`.
 
     Returns:
@@ -126,7 +134,7 @@ def export_run(
             raise UsageError(f"{run} is a checkpoint, where nothing else belongs; say where to write: -o PATH")
     with imports_allowed(allow_import):
         agent = load_agent(found)
-    difference = export(output, format, ActingPolicy.of(agent))
+    difference = export(output, format, ActingPolicy.of(agent), quantize)
     return {
         "path": str(output),
         "format": format,

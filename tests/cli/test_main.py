@@ -146,7 +146,7 @@ def test_policy_leaves_the_run(run, tmp_path, capsys):
     np.testing.assert_array_equal(ddpg.load_policy(policy).predict(observation)[0], expected)
     status, out, err = command("export", run, "-o", policy, "--format", "pickle", capsys=capsys)
     assert (status, err.count("\n")) == (2, 1)
-    assert "format='pickle' is not one of numpy, savedmodel, tflite, onnx" in err
+    assert "format='pickle' is not one of numpy, savedmodel, tflite, onnx, c" in err
     assert "say where to write" in command("export", run / "checkpoints" / "200", capsys=capsys)[2]
     assert command("export", run, capsys=capsys)[0] == 0
     assert (run / "policy" / "policy.safetensors").exists()

@@ -1,0 +1,383 @@
+"""A policy in C acts as the agent does: by every compiler on PATH, and by its text where there is none."""
+
+import functools
+import json
+import re
+
+import c_compilers
+import gymnasium as gym
+import numpy as np
+import pytest
+from refusals import refuses
+
+import ddpg
+from ddpg import DDPG, DQN, DDPGConfig, DQNConfig, UsageError, conv
+from ddpg.cli.main import main
+from ddpg.exports import c_network, c_policy, policy_file
+from ddpg.exports.c_program import lower_to_c, quantized
+from ddpg.exports.c_source import _scaling, read_arrays, scaled_actions
+from ddpg.exports.policy_graph import ActingPolicy, numpy_program
+from ddpg.interaction.actions import BoxActions, ParameterisedActions, make_actions
+from ddpg.policies.numpy_program import NumpyProgram, ProgramStep
+from ddpg.policies.standalone import OPERATIONS
+
+UNBOUNDED = gym.spaces.Box(-np.inf, np.inf, (2, 3), np.float64)
+BOX = gym.spaces.Box(np.array([[-1.0, 0.5], [0, -30]], np.float32), np.array([[3.0, 1.0], [1, 30]], np.float32))
+PARTS = (gym.spaces.Box(0, 30, (1,)), gym.spaces.Box(0, 1, (0,)), gym.spaces.Box(-0.1, 0.7, (2, 1), np.float64))
+MOVES = gym.spaces.Tuple((gym.spaces.Discrete(3, start=1), gym.spaces.Tuple(PARTS)))
+CASES = {
+    "plain": (UNBOUNDED, BOX, {}),
+    "inverting": (UNBOUNDED, gym.spaces.Box(-0.1, 0.7, (3,), np.float64), {"bounding": "inverting"}),
+    "normalised": (UNBOUNDED, BOX, {"normalize_observations": True, "norm": "layer"}),
+    "parameterised": (UNBOUNDED, MOVES, {"bounding": "inverting", "activation": "elu"}),
+    "one of": (UNBOUNDED, gym.spaces.OneOf(PARTS), {"norm": "renorm"}),
+    "without parameters": (UNBOUNDED, gym.spaces.OneOf((PARTS[1], PARTS[1])), {}),
+    "residual": (UNBOUNDED, BOX, {"block": "residual", "hidden": (12, 12)}),
+    "discrete": (gym.spaces.Box(0, 255, (2, 5), np.uint8), gym.spaces.Discrete(4, start=-1), {"activation": "selu"}),
+    "256-256": (gym.spaces.Box(-5, 5, (17,)), gym.spaces.Box(-1, 1, (6,)), {"hidden": (256, 256)}),
+}
+COMPILERS = c_compilers.compilers()
+NATIVE = [compiler for compiler in COMPILERS if not compiler.emulator]
+WAYS = [None, *COMPILERS]  # None: NumPy, with the constants that stand in the text
+
+
+@functools.cache
+def agent_of(name):
+    """An agent whose outputs, of size 1, come from all of its layers; of inverting gradients some leave the bounds."""
+    observation_space, action_space, options = CASES[name]
+    kind, schema = (DQN, DQNConfig) if isinstance(action_space, gym.spaces.Discrete) else (DDPG, DDPGConfig)
+    config = schema(**{"hidden": (20, 9), "jit": False, "output_init": "fan_in", **options})
+    agent = kind((observation_space, action_space), config, seed=0)
+    if agent.memory.observations is not None:
+        agent.memory.observations.update(np.float32(states(name, 50) * 3 + 1))
+    if options.get("bounding") == "inverting":
+        with agent.session.as_default():
+            parameters = agent.actor.get_network_params()
+            agent.actor.set_network_params([*parameters[:-2], parameters[-2] * 6, parameters[-1]])
+        agent.refresh_policy()
+    return agent
+
+
+def states(name, count=1000):
+    space = CASES[name][0]
+    drawn = np.random.default_rng(1).normal(size=(count, *space.shape))
+    if space.dtype.kind != "f":
+        return np.floor(np.abs(drawn) * 60).clip(0, 255).astype(space.dtype)
+    return np.clip(drawn, space.low, space.high).astype(np.float32)
+
+
+@functools.cache
+def exported(name, folder, quantize=None):
+    return agent_of(name).export(folder / f"{name}-{quantize}", "c", quantize)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("c")
+
+
+def copied(path, tmp_path):
+    """Copy an export to a directory of the test's own, where compilers may write."""
+    copy = tmp_path / "policy"
+    copy.mkdir()
+    for name in ("policy.c", "policy.h", "policy.json"):
+        (copy / name).write_bytes((path / name).read_bytes())
+    return copy
+
+
+def way_id(way):
+    return "text" if way is None else way.name
+
+
+def run_way(way, path, agent, observations, quantize=None):
+    if way is None:
+        return c_compilers.read_and_acted(path, agent, observations, quantize)
+    return c_compilers.acted(path, way, agent.actions, observations)
+
+
+@pytest.mark.parametrize("way", WAYS, ids=way_id)
+@pytest.mark.parametrize("name", CASES)
+def test_a_thousand_observations(name, way, folder, tmp_path):
+    agent, observations = agent_of(name), states(name)
+    found = run_way(way, copied(exported(name, folder), tmp_path), agent, observations)
+    expected = agent.predict(observations)[0]
+    outputs = agent.policy(np.float32(observations))
+    scale = 1 if isinstance(agent.actions, (BoxActions, ParameterisedActions)) else max(1, np.abs(outputs).max())
+    assert np.abs(np.clip(found.outputs / scale, -1, 1) - np.clip(outputs / scale, -1, 1)).max() < 1e-5
+    if isinstance(agent.actions, BoxActions):
+        low, high = agent.actions.bounds
+        assert np.abs((found.numbers - expected.reshape(len(expected), -1)) / (high - low) * 2).max() < 1e-5
+        assert (low <= found.numbers).all()
+        assert (found.numbers <= high).all()
+        assert ((np.abs(outputs) > 1).any()) == (name == "inverting")
+        return
+    scores = outputs if name == "discrete" else np.clip(outputs[:, : agent.actions.scores], -1, 1)
+    start = getattr(agent.action_space[0] if name == "parameterised" else agent.action_space, "start", 0)
+    best = np.sort(scores, axis=1)
+    clear = best[:, -1] - best[:, -2] > 1e-4 * scale  # of almost equal ones either is right
+    np.testing.assert_array_equal(found.choices[clear], (scores.argmax(axis=1) + start)[clear])
+    assert clear.mean() > (0.2 if name == "without parameters" else 0.5)
+    if name == "parameterised":
+        parameters = np.concatenate([part.reshape(len(observations), -1) for part in expected[1]], axis=1)
+        low, high = (bound[agent.actions.scores :] for bound in agent.actions.bounds)
+        assert np.abs((found.numbers - parameters) / (high - low) * 2).max() < 1e-5
+
+
+@pytest.mark.parametrize("compiler", COMPILERS, ids=way_id)
+@pytest.mark.parametrize(
+    ("name", "quantize"),
+    [*((name, None) for name in CASES), ("plain", "int8"), ("256-256", "int8"), ("discrete", "int8")],
+)
+def test_no_warning_and_the_self_test_agrees(name, quantize, compiler, folder, tmp_path):
+    path = copied(exported(name, folder, quantize), tmp_path)
+    assert c_compilers.warnings_of(compiler, path) == ""
+    done = c_compilers.run(c_compilers.build(compiler, path, ["policy.c"], ["-DPOLICY_MAIN"]), compiler)
+    assert done.returncode == 0
+    assert float(done.stdout.split()[5]) < 1e-5
+
+
+@pytest.mark.parametrize("compiler", NATIVE, ids=way_id)
+@pytest.mark.parametrize("what", ["weights", "bias", "half_range", "test_outputs"])
+def test_the_self_test_sees_a_wrong_number(what, compiler, folder, tmp_path):
+    path = copied(exported("plain", folder), tmp_path)
+    text = (path / "policy.c").read_text()
+    begin = re.search(rf"const float {what}\w*\[", text).start()
+    place = re.search(r"\d\.\d+f", text[begin:])
+    number = float(place[0][:-1]) * 1.01 + 0.01
+    (path / "policy.c").write_text(text[:begin] + text[begin:].replace(place[0], f"{number}f", 1))
+    done = c_compilers.run(c_compilers.build(compiler, path, ["policy.c"], ["-DPOLICY_MAIN"]), compiler)
+    assert done.returncode == 1
+
+
+SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-g")
+SANITIZING = [one for one in NATIVE if one.name in ("gcc", "clang") and c_compilers.works(one, SANITIZERS)]
+
+
+@pytest.mark.parametrize("compiler", SANITIZING, ids=way_id)
+@pytest.mark.parametrize("name", CASES)
+def test_sanitizers_are_silent(name, compiler, folder, tmp_path):
+    path = copied(exported(name, folder), tmp_path)
+    c_compilers.acted(path, compiler, agent_of(name).actions, states(name, 20), SANITIZERS)  # which expects no stderr
+
+
+NOT_FINITE = """\
+#include <stdio.h>
+#include "policy.h"
+int main(void)
+{
+    const float huge[3] = {3.0e38f, -3.0e38f, 1.0f}, zero = 0.0f;
+    int bad, j, k;
+    for (k = 0; k < 4; k++) {
+        float observation[POLICY_OBSERVATION_SIZE], action[POLICY_ACTION_SIZE] = {7.0f, 7.0f, 7.0f, 7.0f};
+        for (j = 0; j < POLICY_OBSERVATION_SIZE; j++)
+            observation[j] = (k == 3) ? huge[j % 2] : 0.5f;
+        if (k == 1)
+            observation[2] = zero / zero;
+        if (k == 2)
+            observation[4] = 1.0f / zero;
+        bad = policy_act(observation, action);
+        printf("%d %d ", bad, action[0] == 7.0f && action[3] == 7.0f);
+    }
+    return 0;
+}
+"""
+
+
+@pytest.mark.parametrize("compiler", COMPILERS, ids=way_id)
+def test_what_is_not_finite_is_no_action(compiler, folder, tmp_path):
+    """An observation as usual, with NaN, with infinity, and one that overflows in the layers."""
+    path = copied(exported("plain", folder), tmp_path)
+    (path / "main.c").write_text(NOT_FINITE)
+    text = (path / "policy.c").read_text()
+    first = re.search(r"weights_0.*?([-\d.e]+)f", text, re.DOTALL)
+    (path / "policy.c").write_text(text[: first.start(1)] + "3e38" + text[first.end(1) :])  # overflows where a 2 enters
+    done = c_compilers.run(c_compilers.build(compiler, path, ["main.c", "policy.c"]), compiler)
+    assert done.stdout.split() == ["0", "0", "1", "1", "1", "1", "1", "1"]
+
+
+ELEMENTWISE = sorted(OPERATIONS.keys() - {"MatMul", "Reshape", "ConcatV2", "Mean"})
+
+
+def test_every_operation_of_the_programs_has_an_expression():
+    assert sorted(c_network._EXPRESSIONS) == ELEMENTWISE
+
+
+@functools.cache
+def every_operation():
+    """A policy that puts out each operation of the observation behind the other, and a mean: of 1 or 2 operands."""
+    rng = np.random.default_rng(3)
+    axis, factors = np.array(1), rng.uniform(0.5, 2, (1, 11)).astype(np.float32)
+    steps, constants, size = [], {1: axis, 2: factors, 3: np.array([[0.75]], np.float32)}, 4
+    rows = []
+    for operation in ELEMENTWISE:
+        unary = operation in policy_file._UNARY
+        for inputs in [(0,)] if unary else [(0, 2), (0, 3), (3, 0)]:
+            if operation in ("Sqrt", "Rsqrt"):
+                steps.append(ProgramStep("Square", (0,), size))
+                inputs, size = (size,), size + 1
+            steps.append(ProgramStep(operation, inputs, size))
+            rows.append(size)
+            size += 1
+    steps += [ProgramStep("Mean", (0, 1), size), ProgramStep("Mul", (size, 2), size + 1)]
+    rows.append(size + 1)
+    size += 2
+    result = rows[0]
+    for row in rows[1:]:
+        steps.append(ProgramStep("ConcatV2", (result, row, 1), size))
+        result, size = size, size + 1
+    return NumpyProgram(steps, size, constants, [], [0], result)
+
+
+@pytest.mark.parametrize("way", WAYS, ids=way_id)
+def test_every_operation_is_numpys(way, tmp_path):
+    program = every_operation()
+    space = gym.spaces.Box(-np.inf, np.inf, (11,))
+    observations = np.random.default_rng(0).normal(0, 4, (200, 11)).astype(np.float32)
+    expected = program(observations)
+    actions = make_actions(gym.spaces.Box(-1, 1, (expected.shape[1],)))
+    checks = policy_file.check_observations(space)
+    path = tmp_path / "policy"
+    run = c_policy.write(path, program, space, actions, program(checks), 1e-5)
+    outputs = lower_to_c(program, 11).outputs(observations)
+    np.testing.assert_array_equal(run(observations)["actions"], np.clip(outputs, -1, 1))
+    if way is not None:
+        outputs = c_compilers.acted(path, way, actions, observations).outputs
+    np.testing.assert_allclose(outputs, expected, rtol=2e-6, atol=1e-6)
+
+
+def test_the_text_has_the_weights_bit_by_bit_and_needs_math_alone(folder):
+    for name in CASES:
+        text = (exported(name, folder) / "policy.c").read_text()
+        program = lower_to_c(numpy_program(ActingPolicy.of(agent_of(name))), int(np.prod(CASES[name][0].shape)))
+        constants = read_arrays(text)
+        assert {"weights_0", "bias_0", "test_outputs"} <= constants.keys()
+        for key, array in program.arrays.items():
+            if array.size > 1:
+                assert constants[key].dtype == array.dtype
+                np.testing.assert_array_equal(constants[key].view(np.uint32), array.view(np.uint32))
+        policy, main_function = text.split("#ifdef POLICY_MAIN")
+        assert re.findall(r"#include (\S+)", policy) == ['"policy.h"', "<math.h>"]
+        assert re.findall(r"#include (\S+)", main_function) == ["<stdio.h>"]
+        assert not re.search(r"malloc|double|\bstatic (?!const|int all_finite)", policy)
+        assert max(map(len, text.splitlines())) <= 160
+
+
+def test_header_says_what_goes_in_and_comes_out(folder):
+    header = (exported("parameterised", folder) / "policy.h").read_text()
+    source = (exported("parameterised", folder) / "policy.c").read_text()
+    for said in ("(2, 3), float64: each in [-inf, inf]", "integers from 1 to 3", "[0, 30]", "PARAMETER_SIZE 3"):
+        assert said in header
+    assert "choice 1 parameters 0 to 0, of choice 2 no parameters, of choice 3 parameters 1 to 2" in header
+    assert "[-1, 3], [0.5, 1], [0, 1], [-30, 30]" in (exported("plain", folder) / "policy.h").read_text()
+    agent = agent_of("parameterised")
+    check = policy_file.check_observations(UNBOUNDED)[:1]
+    listed = re.search(r"observation \[(.*)\]\n \*   -> outputs \[(.*)\]", source)
+    np.testing.assert_allclose([float(word) for word in listed[1].split(",")], check.ravel(), rtol=1e-6)
+    np.testing.assert_allclose([float(word) for word in listed[2].split(",")], agent.policy(check)[0], rtol=1e-5)
+
+
+def test_bounds_of_float64_are_rounded_inwards():
+    """0.1 and 0.7 are no float32: the nearest to 0.1 is above it, the nearest to 0.7 below."""
+    space = gym.spaces.Box(-0.1, 0.1, (1,), np.float64)
+    scaling = _scaling(make_actions(space))
+    found = scaled_actions(make_actions(space), np.float32([[-5], [5], [0]]), scaling)
+    assert -0.1 <= float(found[0, 0]) < -0.0999999
+    assert 0.0999999 < float(found[1, 0]) <= 0.1
+    assert found[2, 0] == 0
+
+
+def test_int8_by_hand():
+    """Columns scaled by their largest: 127 is -2 and 0.5; a column of zeros stays zeros."""
+    weights = np.float32([[1, 0.5, 0], [-2, 0.1, 0], [0.26, -0.25, 0]])
+    integers, scale = quantized(weights)
+    assert integers.dtype == np.int8
+    np.testing.assert_array_equal(integers, [[64, 127, 0], [-127, 25, 0], [17, -64, 0]])
+    np.testing.assert_allclose(scale, [2 / 127, 0.5 / 127, 0], rtol=1e-6)
+
+
+@pytest.mark.parametrize("way", WAYS, ids=way_id)
+@pytest.mark.parametrize("name", ["plain", "256-256", "discrete"])
+def test_int8_is_small_and_almost_the_agent(name, way, folder, tmp_path):
+    agent, observations = agent_of(name), states(name, 200)
+    path = exported(name, folder, "int8")
+    constants = read_arrays((path / "policy.c").read_text())
+    exact = read_arrays((exported(name, folder) / "policy.c").read_text())
+    for key in ("weights_0", "weights_1", "weights_2"):
+        assert constants[key].dtype == np.int8
+        assert constants[key].nbytes * 4 == exact[key].nbytes
+        scale = constants[key.replace("weights", "scale")]
+        assert np.abs(constants[key] * scale - exact[key]).max() <= scale.max() / 2 * 1.001
+    found = run_way(way, copied(path, tmp_path), agent, observations, "int8").outputs
+    outputs = agent.policy(np.float32(observations))
+    assert 1e-5 < np.abs(found - outputs).max() < 0.05 * max(1, np.abs(outputs).max())
+
+
+def test_int8_through_the_command_line(tmp_path, capsys):
+    agent = agent_of("plain")
+    agent.save(tmp_path / "saved")
+    arguments = ["export", str(tmp_path / "saved"), "--format", "c", "--json"]
+    assert main([*arguments, "-o", str(tmp_path / "c"), "--quantize", "int8"]) == 0
+    quantised = json.loads(capsys.readouterr().out)
+    assert json.loads((tmp_path / "c" / "policy.json").read_text())["quantize"] == "int8"
+    assert main([*arguments, "-o", str(tmp_path / "c")]) == 0  # over the other one
+    assert json.loads(capsys.readouterr().out)["difference"] < 1e-5 < quantised["difference"] < 0.05
+    assert json.loads((tmp_path / "c" / "policy.json").read_text())["quantize"] is None
+
+
+def test_two_policies_in_one_program(folder, tmp_path):
+    """Functions are renamed by macros; everything else is static."""
+    names = ["policy_act", "policy_outputs"]
+    text = (exported("plain", folder) / "policy.c").read_text()
+    functions = re.findall(r"^(?!static|typedef)\w+ (\w+)\(", text, re.MULTILINE)
+    assert [name for name in functions if name != "main"] == names[::-1]
+    for compiler in NATIVE[:1]:
+        path = copied(exported("plain", folder), tmp_path)
+        objects = []
+        for prefix in ("walk", "run"):
+            options = [f"-D{name}={prefix}_{name}" for name in names]
+            objects.append(str(c_compilers.build(compiler, path, ["policy.c"], ["-c", *options]).rename(path / prefix)))
+        (path / "main.c").write_text(
+            "int walk_policy_act(const float *, float *); int run_policy_act(const float *, float *);\n"
+            "int main(void) {\n"
+            "const float o[6] = {0}; float a[4]; return walk_policy_act(o, a) + run_policy_act(o, a); }\n"
+        )
+        done = c_compilers.run(c_compilers.build(compiler, path, ["main.c", "-x", "none", *objects]), compiler)
+        assert done.returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("c", "int4"), "quantize='int4' int8"),
+        (("c", 8), "quantize=8 int8"),
+        (("numpy", "int8"), "quantize='int8' format='c' format='numpy'"),
+    ],
+)
+def test_quantizations_that_there_are_not(arguments, message, tmp_path):
+    with refuses(UsageError, message):
+        agent_of("plain").export(tmp_path / "policy", *arguments)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_c_cannot_hold_is_refused_by_name(tmp_path):
+    images = gym.spaces.Box(0, 255, (8, 8, 1), np.uint8)
+    agent = DDPG((images, BOX), DDPGConfig(hidden=(8,), jit=False), 0, actor_network=conv(((4, 3, 2),), (8,)))
+    with refuses(UsageError, "format='c' convolution savedmodel"):
+        agent.export(tmp_path / "policy", "c")
+    far = gym.spaces.Discrete(3, start=2**31)
+    agent = DQN((UNBOUNDED, far), DQNConfig(hidden=(4,), jit=False), 0)
+    with refuses(UsageError, f"format='c' {far} int"):
+        agent.export(tmp_path / "policy", "c")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["policy.c", "policy.h"])
+def test_edited_code_is_not_replaced(name, tmp_path):
+    path = agent_of("plain").export(tmp_path / "policy", "c")
+    agent_of("256-256").export(path, "c")
+    (path / name).write_text((path / name).read_text() + "/* mine */\n")
+    with refuses(UsageError, name):
+        agent_of("plain").export(path, "c")
+    assert (path / name).read_text().endswith("/* mine */\n")
+    with refuses(UsageError, "'c' numpy"):
+        ddpg.load_policy(path)
