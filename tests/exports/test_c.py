@@ -41,6 +41,16 @@ NATIVE = [compiler for compiler in COMPILERS if not compiler.emulator]
 WAYS = [None, *COMPILERS]  # None: NumPy, with the constants that stand in the text
 
 
+def way_id(way):
+    return "text" if way is None else way.name
+
+
+def first_fast(ways):
+    """Return parameters of which the text and the first compiler are tested in every run, and the others are slow."""
+    fast = ways[: 2 if None in ways else 1]
+    return [pytest.param(way, id=way_id(way), marks=() if way in fast else pytest.mark.slow) for way in ways]
+
+
 @functools.cache
 def agent_of(name):
     """An agent whose outputs, of size 1, come from all of its layers; of inverting gradients some leave the bounds."""
@@ -85,17 +95,13 @@ def copied(path, tmp_path):
     return copy
 
 
-def way_id(way):
-    return "text" if way is None else way.name
-
-
 def run_way(way, path, agent, observations, quantize=None):
     if way is None:
         return c_compilers.read_and_acted(path, agent, observations, quantize)
     return c_compilers.acted(path, way, agent.actions, observations)
 
 
-@pytest.mark.parametrize("way", WAYS, ids=way_id)
+@pytest.mark.parametrize("way", first_fast(WAYS))
 @pytest.mark.parametrize("name", CASES)
 def test_a_thousand_observations(name, way, folder, tmp_path):
     agent, observations = agent_of(name), states(name)
@@ -123,7 +129,7 @@ def test_a_thousand_observations(name, way, folder, tmp_path):
         assert np.abs((found.numbers - parameters) / (high - low) * 2).max() < 1e-5
 
 
-@pytest.mark.parametrize("compiler", COMPILERS, ids=way_id)
+@pytest.mark.parametrize("compiler", first_fast(COMPILERS))
 @pytest.mark.parametrize(
     ("name", "quantize"),
     [*((name, None) for name in CASES), ("plain", "int8"), ("256-256", "int8"), ("discrete", "int8")],
@@ -136,7 +142,7 @@ def test_no_warning_and_the_self_test_agrees(name, quantize, compiler, folder, t
     assert float(done.stdout.split()[5]) < 1e-5
 
 
-@pytest.mark.parametrize("compiler", NATIVE, ids=way_id)
+@pytest.mark.parametrize("compiler", first_fast(NATIVE))
 @pytest.mark.parametrize("what", ["weights", "bias", "half_range", "test_outputs"])
 def test_the_self_test_sees_a_wrong_number(what, compiler, folder, tmp_path):
     path = copied(exported("plain", folder), tmp_path)
@@ -153,7 +159,7 @@ SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-g")
 SANITIZING = [one for one in NATIVE if one.name in ("gcc", "clang") and c_compilers.works(one, SANITIZERS)]
 
 
-@pytest.mark.parametrize("compiler", SANITIZING, ids=way_id)
+@pytest.mark.parametrize("compiler", first_fast(SANITIZING))
 @pytest.mark.parametrize("name", CASES)
 def test_sanitizers_are_silent(name, compiler, folder, tmp_path):
     path = copied(exported(name, folder), tmp_path)
@@ -183,7 +189,7 @@ int main(void)
 """
 
 
-@pytest.mark.parametrize("compiler", COMPILERS, ids=way_id)
+@pytest.mark.parametrize("compiler", first_fast(COMPILERS))
 def test_what_is_not_finite_is_no_action(compiler, folder, tmp_path):
     """An observation as usual, with NaN, with infinity, and one that overflows in the layers."""
     path = copied(exported("plain", folder), tmp_path)
@@ -228,7 +234,7 @@ def every_operation():
     return NumpyProgram(steps, size, constants, [], [0], result)
 
 
-@pytest.mark.parametrize("way", WAYS, ids=way_id)
+@pytest.mark.parametrize("way", first_fast(WAYS))
 def test_every_operation_is_numpys(way, tmp_path):
     program = every_operation()
     space = gym.spaces.Box(-np.inf, np.inf, (11,))
@@ -295,7 +301,7 @@ def test_int8_by_hand():
     np.testing.assert_allclose(scale, [2 / 127, 0.5 / 127, 0], rtol=1e-6)
 
 
-@pytest.mark.parametrize("way", WAYS, ids=way_id)
+@pytest.mark.parametrize("way", first_fast(WAYS))
 @pytest.mark.parametrize("name", ["plain", "256-256", "discrete"])
 def test_int8_is_small_and_almost_the_agent(name, way, folder, tmp_path):
     agent, observations = agent_of(name), states(name, 200)
