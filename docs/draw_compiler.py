@@ -13,12 +13,7 @@ from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 
 STAGES = [
     ("graph", "TensorFlow ops", ["an update:", "forward, backward,", "optimizer"], []),
-    (
-        "IR",
-        "nodes and writes",
-        ["fixed shapes,", "constants folded,", "equal nodes are one"],
-        ["lowering", "op_lowering"],
-    ),
+    ("IR", "nodes and writes", ["fixed shapes,", "constants folded,", "equal nodes are one"], ["lowering", "ir"]),
     ("schedule", "kernels", ["order, fusion,", "store or", "compute again"], ["schedule"]),
     ("memory plan", "offsets", ["one block; dead", "values give up", "their place"], ["memory_plan"]),
     ("LLVM", "functions", ["loops, register-", "tiled products,", "float flags"], ["codegen", "codegen_gemm", "jit"]),

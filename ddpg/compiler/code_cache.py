@@ -1,9 +1,9 @@
 """Machine code kept on disk, so that the next start need not compile it again.
 
 Code is read from the user's own cache directory alone, never from a run or a checkpoint. The directory and the file
-must be the user's, no symbolic links, and not writable by group or others. The file's SHA-256 must match, which covers
-its key too, so that one piece never stands for another, and so must its length: LLVM's loader does not survive code
-that is cut off. What does not hold is compiled anew.
+must belong to the user, must not be symbolic links, and must not be writable by group or others. The file's length and
+SHA-256 must match; the hash covers the key too, so that one file cannot replace another, and LLVM's loader crashes on
+code that is cut off. What fails a check is compiled again.
 """
 
 import contextlib
@@ -17,21 +17,21 @@ from pathlib import Path
 import platformdirs
 
 VARIABLE = "DDPG_CACHE"  # a directory instead of the user's; "off": nothing is kept
-KEPT = 100  # files; those read or written last
+KEPT = 100  # files; the least recently used ones are removed
 _HEAD = 8 + hashlib.sha256().digest_size  # bytes before the code
 _OURS = re.compile(r"[0-9a-f]{64}(\..*)?")  # a key, or a file that a kill left before it got its name
 
 
 def read(key: str) -> bytes | None:
-    """Return the code kept under ``key``, hexadecimal; ``None`` where there is none, or none to trust."""
+    """Return the code stored under ``key``, hexadecimal; ``None`` if there is none, or if it fails a check."""
     folder = _folder()
     if folder is None:
         return None
     try:
-        # Not a link's target, and a pipe must not make the open wait.
+        # Do not follow a link, and do not wait for a pipe.
         flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
         with open(os.open(folder / key, flags), "rb") as file:
-            status = os.fstat(file.fileno())  # of the file that is read, whatever has its name by now
+            status = os.fstat(file.fileno())  # of the open file, even if its name now means another one
             if not (stat.S_ISREG(status.st_mode) and _is_ours(status)):
                 return None
             content = file.read()
@@ -43,7 +43,7 @@ def read(key: str) -> bytes | None:
 
 
 def write(key: str, code: bytes) -> None:
-    """Keep code under ``key``, where a directory can be written; the files used longest ago make room."""
+    """Store code under ``key`` if the directory can be written, and remove the least recently used files."""
     folder = _folder()
     if folder is None or not code:
         return
@@ -59,7 +59,7 @@ def write(key: str, code: bytes) -> None:
 
 
 def _make_room(folder: Path) -> None:
-    """Remove the files used longest ago, beyond :data:`KEPT`; other processes may remove them at the same time."""
+    """Remove the least recently used files beyond :data:`KEPT`; other processes may do so at the same time."""
     ages = []
     for path in folder.iterdir():
         if _OURS.fullmatch(path.name):
@@ -76,13 +76,13 @@ def _head(key: str, code: bytes) -> bytes:
 
 
 def _is_ours(status: os.stat_result) -> bool:
-    """Tell whether a file or directory is the user's, and nobody else may write it; always on Windows."""
+    """Tell whether a file or directory belongs to the user and nobody else may write it; always true on Windows."""
     others = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
     return not hasattr(os, "getuid") or (status.st_uid == os.getuid() and not others)
 
 
 def _folder() -> Path | None:
-    """Return the directory, made where it is not there; ``None`` where there is none, or others may write in it."""
+    """Return the directory, created if missing; ``None`` if the cache is off, or if others may write there."""
     chosen = os.environ.get(VARIABLE)
     if chosen == "off":
         return None

@@ -1,8 +1,8 @@
-"""LLVM code of a matrix product whose shape is known: register tiles, packing, transposition.
+"""Write the LLVM functions of a matrix product of known shape: register tiles, packing, transposition.
 
 C = A·B is computed tile by tile: some rows of C by some columns, which stay in registers while the inner dimension
-runs. The columns of B that a tile needs are packed side by side first, so that they are read in a row. Of A each number
-is read by itself, so a transposed one is read where it is. (K. Goto and R. van de Geijn, Anatomy of High-Performance
+runs. The columns of B that a tile needs are packed first, so that they are contiguous. Numbers of A are read one at a
+time, so that a transposed A is read in place. (K. Goto and R. van de Geijn, Anatomy of High-Performance
 Matrix Multiplication, 2008.)
 """
 
@@ -11,12 +11,12 @@ from collections.abc import Iterable
 
 from ddpg.compiler.llvm_builder import ELEMENTWISE, FunctionBuilder
 
-BLOCK = 8  # rows and columns that are transposed in registers
+BLOCK = 8  # rows and columns of a block that is transposed in registers
 
 
 @dataclasses.dataclass(frozen=True)
 class RegisterFile:
-    """What the machine has: floats in a vector, and how many rows and vectors of a tile fit its registers."""
+    """A machine's registers: floats in a vector, and the rows and vectors of the largest tile that fits."""
 
     width: int
     rows: int
@@ -29,7 +29,7 @@ class RegisterFile:
 
 
 def register_file(features: str) -> RegisterFile:
-    """Return those of a machine with LLVM's ``features``."""
+    """Return the registers of a machine with LLVM's ``features``."""
     known = features.split(",")
     if "+avx512f" in known:
         return RegisterFile(16, 14)
@@ -37,18 +37,18 @@ def register_file(features: str) -> RegisterFile:
 
 
 class GemmFunctions:
-    """C = A·B, either argument given transposed: ``NAME.N(a, b, c, packed)`` computes N rows of C.
+    """C = A·B, either input given transposed: ``NAME.N(a, b, c, packed)`` computes N rows of C.
 
     Args:
         name: as above.
         shape: rows, columns, and the inner dimension.
-        transposed: whether A and B are given so.
-        machine: what its registers hold.
-        parts: the numbers N of rows; ``None``: all.
+        transposed: whether A and B are given transposed.
+        machine: the machine's registers.
+        parts: the numbers of rows N; ``None``: all rows.
 
     Attributes:
         text: the functions.
-        packed: floats that each worker needs.
+        packed: floats that each worker needs to pack columns of B.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class GemmFunctions:
         lines.do(f"call void @{name}(ptr %a, ptr {source}, ptr {lines.at('%c', column)}, ptr %packed)")
 
     def _panel_function(self, name: str, rows: int, width: int) -> str:
-        """Pack ``width`` columns of B, then go down the rows of A and C, a tile at a time; tiles differ by a row."""
+        """Pack ``width`` columns of B, then compute C tile by tile; the tiles' heights differ by at most one row."""
         if self._other_transposed:
             self._texts[f"{name}.pack"] = _transpose_function(f"{name}.pack", width, self._inner)
         else:
@@ -110,9 +110,9 @@ class GemmFunctions:
         return lines.function(name, ("a", "b", "c", "packed"))
 
     def _tile(self, name: str, rows: int, width: int) -> str:
-        """Return the function of ``rows`` by ``width`` numbers of C, kept in registers over the inner dimension."""
-        env_index = min(width, self._machine.width)
-        vector, parts = f"<{env_index} x float>", range(width // env_index)
+        """Return the function that computes ``rows`` by ``width`` numbers of C in registers."""
+        lanes = min(width, self._machine.width)
+        vector, parts = f"<{lanes} x float>", range(width // lanes)
         lines = FunctionBuilder()
         lines.do("br label %loop")
         lines.label("loop")
@@ -121,26 +121,26 @@ class GemmFunctions:
         for total in sums.values():
             lines.do(f"{total} = phi {vector} [zeroinitializer, %entry], [{total}.next, %loop]")
         start = lines.times("%k", width)
-        columns = [lines.load("%b", start, part * env_index, type_=vector) for part in parts]
+        columns = [lines.load("%b", start, part * lanes, type_=vector) for part in parts]
         place, apart = (lines.times("%k", self._rows), 1) if self._transposed else ("%k", self._inner)
         for row in range(rows):
             one = lines.load("%a", place, row * apart)
             first = lines.add(f"insertelement {vector} poison, float {one}, i32 0")
-            spread = lines.add(f"shufflevector {vector} {first}, {vector} poison, <{env_index} x i32> zeroinitializer")
+            repeated = lines.add(f"shufflevector {vector} {first}, {vector} poison, <{lanes} x i32> zeroinitializer")
             for part in parts:
-                product = lines.add(f"fmul {ELEMENTWISE} {vector} {spread}, {columns[part]}")
+                product = lines.add(f"fmul {ELEMENTWISE} {vector} {repeated}, {columns[part]}")
                 lines.do(f"{sums[row, part]}.next = fadd {ELEMENTWISE} {vector} {sums[row, part]}, {product}")
         lines.do("%next = add nuw nsw i64 %k, 1")
         lines.do(f"%over = icmp eq i64 %next, {self._inner}")
         lines.do("br i1 %over, label %end, label %loop")
         lines.label("end")
         for (row, part), total in sums.items():
-            lines.store(f"{total}.next", "%c", row * self._columns + part * env_index, type_=vector)
+            lines.store(f"{total}.next", "%c", row * self._columns + part * lanes, type_=vector)
         return lines.function(name, ("a", "b", "c"))
 
 
 def _copy_function(name: str, rows: int, columns: int, stride: int) -> str:
-    """Return a function that copies ``rows`` of ``columns`` numbers, ``stride`` apart, one behind the other."""
+    """Return a function that copies ``rows`` of ``columns`` numbers, ``stride`` apart, to contiguous memory."""
     lines, vector = FunctionBuilder(), f"<{columns} x float>"
     with lines.loop(0, rows) as row:
         value = lines.load("%b", lines.times(row, stride), type_=vector)
@@ -165,7 +165,7 @@ def _transpose_function(name: str, rows: int, columns: int) -> str:
 def _transpose_scalar(
     lines: FunctionBuilder, start: tuple, shape: tuple[int, int], stride: int, goal_stride: int
 ) -> None:
-    """Transpose what is no whole block, a number at a time."""
+    """Transpose the rest that fills no block, one number at a time."""
     with lines.loop(0, shape[0]) as one, lines.loop(0, shape[1]) as other:
         row = lines.add(f"add i64 {one}, {start[0]}")
         column = lines.add(f"add i64 {other}, {start[1]}")
@@ -174,7 +174,7 @@ def _transpose_scalar(
 
 
 def _transpose_block(lines: FunctionBuilder, start: tuple[str, str], stride: int, goal_stride: int) -> None:
-    """Transpose 8 by 8 numbers in registers: pairs, then fours, then halves change places."""
+    """Transpose 8 by 8 numbers in registers by swapping off-diagonal blocks of size 1, then 2, then 4."""
     row, column = start
     vector = f"<{BLOCK} x float>"
     source = lines.at("%b", lines.times(row, stride), column)

@@ -36,7 +36,7 @@ def dump_folder() -> Path | None:
 
 
 def format_graph(ops: Iterable[tf.Operation]) -> str:
-    """Return one line per op: its output, its type, its inputs and what it waits for."""
+    """Return one line per op: its output, its type, its inputs and its control inputs."""
     lines = []
     for op in ops:
         inputs = [tensor.name for tensor in op.inputs] + [f"^{earlier.name}" for earlier in op.control_inputs]
@@ -46,7 +46,7 @@ def format_graph(ops: Iterable[tf.Operation]) -> str:
 
 
 class Names:
-    """Short names for a program's nodes: ``%0``, ``%1``, ... in order of computation, and speaking ones for leaves.
+    """Short names for a program's nodes: ``%0``, ``%1``, ... in order of computation; descriptive names for leaves.
 
     Args:
         program: whose nodes to name.
@@ -106,7 +106,7 @@ def format_schedule(kernels: Sequence[Kernel], plan: MemoryPlan, names: Names) -
 
 
 def format_memory(program: Program, sizes: Sequence[int], plan: MemoryPlan, names: Names) -> str:
-    """Return a table of the block: offset and size in floats, and what is there. Dead values share their memory."""
+    """Return a table of the block: offset, size in floats, and the value there; several where memory is reused."""
     rows = [
         (offset, size, names.variable(index, 0))
         for index, (offset, size) in enumerate(zip(plan.variables, sizes, strict=True))

@@ -7,10 +7,9 @@ Every value is a float32 matrix of a fixed shape ``(rows, columns)``; a vector `
 import dataclasses
 import math
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
 Shape = tuple[int, int]
 
@@ -234,45 +233,3 @@ def fold_elementwise(program: Program, operation: str, *inputs: Node) -> Node:
     if operation in _FOLDED and all(source.kind == "literal" for source in inputs):
         return program.literal(_FOLDED[operation](*(np.float32(source.detail) for source in inputs)))
     return program.elementwise(operation, *inputs)
-
-
-def check_broadcast(operation: tf.Operation, output: tf.Tensor) -> None:
-    """Refuse a broadcast above rank 2 that flattened matrices would do differently.
-
-    Raises:
-        Unsupported: if the flattened inputs do not broadcast as the tensors do.
-    """
-    rank = output.shape.rank
-    if rank == 2 and operation.type == "Select" and operation.inputs[0].shape.rank == 1:
-        raise Unsupported(f"{operation.name}: rows chosen by a vector")  # as version 1 of it does
-    if rank is not None and rank <= 2:
-        return
-    for given in operation.inputs:
-        shape = tuple(given.shape) if given.shape.is_fully_defined() and rank is not None else (0,)
-        if math.prod(shape) == 1:
-            continue
-        rows, *columns = [1] * ((rank or 0) - len(shape)) + [*shape]
-        same = columns == [*output.shape[1:]] or set(columns) == {1}
-        if not same or shape_of(shape) != (rows, math.prod(columns)):
-            raise Unsupported(f"{operation.name}: {shape} repeated to {tuple(output.shape)}")
-
-
-class LoweringContext(Protocol):
-    """What the lowering of one op may ask for; implemented in :mod:`ddpg.compiler.lowering`."""
-
-    program: Program
-
-    def value(self, tensor: tf.Tensor) -> Node:
-        """Return a tensor's node, which may be smaller than the tensor and then broadcasts to it."""
-
-    def whole(self, tensor: tf.Tensor) -> Node:
-        """Return a tensor's node in the tensor's full shape."""
-
-    def constant_value(self, tensor: tf.Tensor) -> np.ndarray:
-        """Return the value of a constant."""
-
-    def variable(self, handle: tf.Tensor) -> int:
-        """Return a variable's index."""
-
-    def var_read(self, handle: tf.Tensor) -> Node:
-        """Return a variable's value after the writes so far."""

@@ -14,12 +14,12 @@ from types import ModuleType
 from typing import Any
 
 from ddpg.compiler import code_cache
-from ddpg.compiler.codegen import ALONE, ENTRY
+from ddpg.compiler.codegen import ENTRY, SERIAL_ENTRY
 from ddpg.compiler.codegen_gemm import RegisterFile, register_file
 from ddpg.compiler.ir import Unsupported
 
-# By LLVM's architecture: the type of the register that says how floats are computed with, how it is read and written,
-# and its bits for 0 in place of subnormal results and arguments.
+# By LLVM's architecture: functions that read and write the floating-point control register, and its bits for 0 in
+# place of denormal results and arguments.
 _X86 = """
 declare void @llvm.x86.sse.stmxcsr(ptr)
 declare void @llvm.x86.sse.ldmxcsr(ptr)
@@ -64,10 +64,10 @@ _BITS = {"x86_64": (_X86, 0x8040), "aarch64": (_ARM, 1 << 24), "arm64": (_ARM, 1
 
 
 def denormal_mode_functions(triple: str) -> str:
-    """Return LLVM's text of ``i64 flush()``, which returns the mode it changes, and ``set_mode(i64)`` to go back to it.
+    """Return LLVM's text of ``i64 flush()``, which flushes denormals and returns the earlier mode for ``set_mode``.
 
     Args:
-        triple: the machine, as LLVM writes it; where it is none of those known here, nothing is changed.
+        triple: the machine, as LLVM writes it; on one that is not known here the mode is not changed.
     """
     text, bits = _BITS.get(triple.partition("-")[0], (_OTHER, 0))
     return f"""{text}
@@ -80,16 +80,16 @@ define internal i64 @flush() noinline nounwind {{
 }}"""
 
 
-PIPELINE = 1  # counts the ways in which optimised has worked: code of another one is not taken from the cache
+PIPELINE = 1  # version of optimised(): code in the cache from another version is not used
 
 
 class CompilerFailure(Unsupported):
-    """LLVM is not there, or refuses what it was given: no limit of ours, as a missing translation is."""
+    """LLVM cannot be imported, or fails: a fault, where :class:`Unsupported` alone is a known limit."""
 
 
 @contextlib.contextmanager
 def _llvm_failures() -> Iterator[None]:
-    """Let whatever LLVM raises be a :class:`CompilerFailure`: updates are compiled by XLA then."""
+    """Turn whatever LLVM raises into :class:`CompilerFailure`, upon which the caller falls back to XLA."""
     try:
         yield
     except Unsupported:
@@ -101,23 +101,23 @@ def _llvm_failures() -> Iterator[None]:
 
 @_llvm_failures()
 def host_registers() -> RegisterFile:
-    """Return what this machine's registers hold.
+    """Return the vector registers of this machine.
 
     Raises:
-        CompilerFailure: llvmlite cannot be imported, or fails.
+        CompilerFailure: if llvmlite cannot be imported, or fails.
     """
     return register_file(_llvm().get_host_cpu_features().flatten())
 
 
 class CompiledModule:
-    """A module's entries as functions of a count, a worker's number and addresses; they run without Python's lock.
+    """A module's entry functions, of a count, a worker's index and addresses; they run without Python's lock.
 
     Attributes:
-        run: what each worker calls.
-        run_alone: does the same in one call; ``run`` itself where there is one worker.
+        run: the function that each worker calls.
+        run_serial: does the work of all workers in one call; ``run`` itself where there is one worker.
 
     Raises:
-        CompilerFailure: LLVM refuses the text, or cannot make code of it.
+        CompilerFailure: if LLVM rejects the text, or cannot compile it.
     """
 
     @_llvm_failures()
@@ -132,8 +132,8 @@ class CompiledModule:
         self._engine.finalize_object()
         prototype = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, *[ctypes.c_void_p] * pointers)
         self.run: Callable[..., None] = prototype(self._engine.get_function_address(ENTRY))
-        alone = self._engine.get_function_address(ALONE)
-        self.run_alone: Callable[..., None] = prototype(alone) if alone else self.run
+        serial = self._engine.get_function_address(SERIAL_ENTRY)
+        self.run_serial: Callable[..., None] = prototype(serial) if serial else self.run
 
 
 def with_denormal_mode(text: str) -> str:
@@ -158,7 +158,7 @@ def _host_target() -> Any:
 
 @functools.lru_cache(8)
 def compile_module(text: str, pointers: int) -> CompiledModule:
-    """Return a module, compiled; agents that differ in their numbers alone share it."""
+    """Return a module, compiled; agents whose updates differ only in weights share it."""
     return CompiledModule(text, pointers)
 
 
@@ -176,7 +176,7 @@ def optimised(text: str, target: Any, triple: str) -> Any:
 
 
 def _key(text: str) -> str:
-    """Return a name for the code of ``text``: whatever else decides on it is part of the name."""
+    """Return the cache key for the code of ``text``, which covers all else that the code depends on."""
     llvm = _llvm()
     machine = llvm.get_default_triple(), llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
     parts = (text, str(PIPELINE), *machine, metadata.version("llvmlite"), *map(str, llvm.llvm_version_info))

@@ -29,7 +29,7 @@ class FunctionBuilder:
         self._count = 0
 
     def function(self, name: str, pointers: Sequence[str], numbers: Sequence[str] = ()) -> str:
-        """Return the function of these instructions; its ``pointers`` never reach the same memory."""
+        """Return the function of these instructions; its ``pointers`` must not overlap."""
         given = ", ".join([*(f"ptr noalias %{name}" for name in pointers), *(f"i64 %{name}" for name in numbers)])
         head = f"define internal void @{name}({given}) noinline nounwind"
         return "\n".join([f"{head} {{", *self.lines, "  ret void", "}"])
@@ -50,7 +50,7 @@ class FunctionBuilder:
 
     @contextlib.contextmanager
     def loop(self, low: str | int, high: str | int) -> Iterator[str]:
-        """Repeat what is added inside for each index from ``low`` up to ``high``, which is not among them."""
+        """Run the instructions added inside for each index from ``low`` up to, but not including, ``high``."""
         self._count += 1
         name = f"loop{self._count}"
         with self.when(f"icmp slt i64 {low}, {high}", name):
@@ -67,7 +67,7 @@ class FunctionBuilder:
 
     @contextlib.contextmanager
     def when(self, condition: str, name: str | None = None) -> Iterator[None]:
-        """Do what is added inside where a comparison holds."""
+        """Run the instructions added inside if a comparison holds."""
         holds = self.add(condition)
         name = name or f"when{self._count}"
         self.do(f"br i1 {holds}, label %{name}.then, label %{name}.after")
@@ -89,11 +89,11 @@ class FunctionBuilder:
         return str(index) if factor == 1 else self.add(f"mul nsw i64 {index}, {factor}")
 
     def load(self, pointer: str, *offsets: str | int, type_: str = "float") -> str:
-        """Return what stands there."""
+        """Load the float, or another type, at the sum of ``offsets``; return its register."""
         return self.add(f"load {type_}, ptr {self.at(pointer, *offsets)}, align 4")
 
     def store(self, value: str, pointer: str, *offsets: str | int, type_: str = "float") -> None:
-        """Write there."""
+        """Store a value at the sum of ``offsets``."""
         self.do(f"store {type_} {value}, ptr {self.at(pointer, *offsets)}, align 4")
 
     def binary(self, operation: str, one: str, other: str) -> str:
@@ -101,7 +101,7 @@ class FunctionBuilder:
         return self.add(f"{operation} {ELEMENTWISE} float {one}, {other}")
 
     def accumulate(self, total: str, value: str) -> str:
-        """Return a sum over a dimension with one more ``value``; LLVM may keep several partial sums of it."""
+        """Add ``value`` to a reduction's total; LLVM may reorder these additions into partial sums."""
         return self.add(f"fadd {REDUCTION} float {total}, {value}")
 
     def larger(self, one: str, other: str) -> str:
@@ -109,11 +109,11 @@ class FunctionBuilder:
         return self.add(f"call float @llvm.maximum.f32(float {one}, float {other})")
 
     def call(self, name: str, *arguments: str) -> str:
-        """Return what an intrinsic of floats makes of ``arguments``."""
+        """Call an LLVM intrinsic on floats; return its result."""
         return self.add(f"call {ELEMENTWISE} float @llvm.{name}.f32({', '.join(f'float {a}' for a in arguments)})")
 
     def choose(self, comparison: str, one: str, other: str, then: str, otherwise: str) -> str:
-        """Return ``then`` where the comparison holds, else ``otherwise``; with NaN only u... comparisons hold."""
+        """Return ``then`` if the comparison holds, else ``otherwise``; with NaN only comparisons u... hold."""
         holds = self.add(f"fcmp {comparison} float {one}, {other}")
         return self.add(f"select i1 {holds}, float {then}, float {otherwise}")
 

@@ -1,16 +1,417 @@
-"""Lower an update's TensorFlow graph to the IR, from its metrics back to the minibatch and the variables."""
+"""Lower an update's TensorFlow graph to the IR: walk the ops behind its metrics, and turn each into nodes and writes.
 
+Tensors become float32 matrices of fixed shape, constants are folded, and optimizers become arithmetic and writes.
+"""
+
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from ddpg.compiler.ir import LoweringContext, Node, Program, Unsupported, fold_elementwise, shape_of
-from ddpg.compiler.op_lowering import lower_op, matrix_shape
+from ddpg.compiler.ir import ALL, COLUMNS, ROWS, Node, Program, Shape, Unsupported, fold_elementwise, shape_of
+
+# Elementwise ops, and the IR's functions of the same inputs in the same order.
+_ELEMENTWISE = {
+    "AddV2": "add",
+    "Add": "add",
+    "BiasAdd": "add",
+    "Sub": "sub",
+    "Mul": "mul",
+    "RealDiv": "div",
+    "Maximum": "max",
+    "Minimum": "min",
+    "Neg": "neg",
+    "Abs": "abs",
+    "Sign": "sign",
+    "Square": "square",
+    "Sqrt": "sqrt",
+    "Rsqrt": "rsqrt",
+    "Exp": "exp",
+    "Log": "log",
+    "Tanh": "tanh",
+    "Relu": "relu",
+    "Elu": "elu",
+    "Selu": "selu",
+    "Sigmoid": "sigmoid",
+    "Softplus": "softplus",
+    "Softsign": "softsign",
+    "Greater": "greater",
+    "GreaterEqual": "greater_equal",
+    "Less": "less",
+    "LessEqual": "less_equal",
+    "LogicalAnd": "mul",
+    "Select": "select",
+    "SelectV2": "select",
+    "ReluGrad": "relu_gradient",
+    "TanhGrad": "tanh_gradient",
+    "EluGrad": "elu_gradient",
+    "SeluGrad": "selu_gradient",
+    "SigmoidGrad": "sigmoid_gradient",
+    "SoftplusGrad": "softplus_gradient",
+    "SoftsignGrad": "softsign_gradient",
+    "RsqrtGrad": "rsqrt_gradient",
+    "SqrtGrad": "sqrt_gradient",
+}
+_SAME = ("Identity", "StopGradient", "PreventGradient")
+_RESHAPED = ("Reshape", "Squeeze", "ExpandDims")
 
 
-def _assign(operation: str | None) -> Callable[[LoweringContext, tf.Operation], None]:
-    def write(context: LoweringContext, op: tf.Operation) -> None:
+def lower(
+    fetches: Sequence[tf.Tensor], fields: Mapping[str, tf.Tensor], variables: Sequence
+) -> tuple[Program, list[Node]]:
+    """Return the program that computes ``fetches`` with every write that they wait for, and the fetches' nodes.
+
+    Args:
+        fetches: tensors to compute.
+        fields: the placeholders of the minibatch, by name.
+        variables: all variables that may be read or written; the program refers to them by index.
+
+    Raises:
+        Unsupported: if the IR cannot express an op, or a shape is not known.
+    """
+    operations = list(ops_in_order(fetches))
+    context = _Lowering(_constants(operations), fields, variables)
+    for operation in operations:
+        context.add(operation)
+    # A fetched variable is copied: later writes must not change the value that is returned.
+    program, values = context.program, map(context.whole, fetches)
+    return program, [program.copy(value) if value.base.kind == "var_read" else value for value in values]
+
+
+def ops_in_order(fetches: Sequence[tf.Tensor]) -> Iterator[tf.Operation]:
+    """Yield the ops that ``fetches`` depend on, each after its inputs and control inputs."""
+    done: set[str] = set()
+    stack = [(fetch.op, False) for fetch in reversed(fetches)]
+    while stack:
+        operation, ready = stack.pop()
+        if operation.name in done:
+            continue
+        if ready:
+            done.add(operation.name)
+            yield operation
+            continue
+        stack.append((operation, True))
+        # TensorFlow lists control inputs in another order in every process; the program must not depend on it.
+        waited_for = sorted(operation.control_inputs, key=lambda earlier: earlier.name)
+        before = [*(tensor.op for tensor in operation.inputs), *waited_for]
+        stack.extend((earlier, False) for earlier in reversed(before) if earlier.name not in done)
+
+
+def _constants(operations: Sequence[tf.Operation]) -> dict[str, np.ndarray]:
+    """Return the values of tensors that depend on no variable and no minibatch."""
+    constant: dict[str, tf.Tensor] = {}
+    varying: set[str] = set()
+    for operation in operations:
+        if _depends_on_inputs(operation) or any(tensor.op.name in varying for tensor in operation.inputs):
+            varying.add(operation.name)
+        else:
+            constant |= {tensor.name: tensor for tensor in operation.outputs}
+    # Computed in a graph of their own, without control inputs: a constant has the same value at any time.
+    definition = tf.compat.v1.GraphDef(versions=operations[0].graph.as_graph_def(from_version=1 << 62).versions)
+    for operation in {tensor.op.name: tensor.op for tensor in constant.values()}.values():
+        node = definition.node.add()
+        node.CopyFrom(operation.node_def)
+        node.attr.pop("_class", None)  # a placement constraint: beside ops that are not in this graph
+        del node.input[:]
+        node.input.extend(name for name in operation.node_def.input if not name.startswith("^"))
+    with tf.Graph().as_default() as graph, tf.compat.v1.Session(graph=graph) as session:
+        tf.import_graph_def(definition, name="")
+        return session.run({name: name for name in constant})
+
+
+def _depends_on_inputs(operation: tf.Operation) -> bool:
+    """Tell whether an op varies even if its inputs are constant, or calls functions of its graph."""
+    functions = any(value.HasField("func") or value.list.func for value in operation.node_def.attr.values())
+    kind = operation.type
+    return operation.op_def.is_stateful or functions or kind in ("Placeholder", "NoOp") or "Random" in kind
+
+
+class _Lowering:
+    """The program so far, and the nodes of the tensors lowered so far.
+
+    Args:
+        constants: values of tensors that depend on no variable and no minibatch, by name.
+        fields, variables: see :func:`lower`.
+    """
+
+    def __init__(self, constants: Mapping[str, np.ndarray], fields: Mapping[str, tf.Tensor], variables: Sequence):
+        self.program = Program()
+        self._constants = constants
+        self._values: dict[str, Node] = {}
+        self._variables = {variable.handle.name: index for index, variable in enumerate(variables)}
+        self._shapes = [shape_of(tuple(variable.shape)) for variable in variables]
+        for name, placeholder in fields.items():
+            if placeholder.dtype != tf.float32:
+                raise Unsupported(f"{name} of {placeholder.dtype.name}")
+            self._values[placeholder.name] = self.program.input(name, matrix_shape(placeholder))
+
+    def value(self, tensor: tf.Tensor) -> Node:
+        """Return a tensor's node, which may be smaller than the tensor and then broadcasts to it."""
+        if tensor.name in self._constants:
+            return self.program.const(self._constants[tensor.name])
+        if tensor.name not in self._values:
+            raise Unsupported(f"{tensor.op.type} ({tensor.name})")
+        return self._values[tensor.name]
+
+    def whole(self, tensor: tf.Tensor) -> Node:
+        """Return a tensor's node in the tensor's full shape."""
+        return self.program.broadcast(self.value(tensor), matrix_shape(tensor))
+
+    def constant_value(self, tensor: tf.Tensor) -> np.ndarray:
+        """Return the value of a constant."""
+        if tensor.name not in self._constants:
+            raise Unsupported(f"{tensor.name} must be constant")
+        return self._constants[tensor.name]
+
+    def add(self, operation: tf.Operation) -> None:
+        """Lower one op, after those that it depends on.
+
+        Raises:
+            Unsupported: if the IR cannot express the op, or this use of it.
+        """
+        kind, outputs = operation.type, operation.outputs
+        if kind in ("NoOp", "VarHandleOp", "Placeholder"):
+            return
+        if outputs and all(output.name in self._constants for output in outputs):
+            return
+        if kind in _WRITES:
+            _WRITES[kind](self, operation)
+        elif kind in _SEVERAL_OUTPUTS:
+            nodes = _SEVERAL_OUTPUTS[kind](self, operation)
+            self._values |= {output.name: node for output, node in zip(outputs, nodes, strict=True)}
+        elif len(outputs) == 1:
+            self._values[outputs[0].name] = self._lowered(operation, outputs[0])
+        else:
+            raise Unsupported(f"{kind} ({operation.name})")
+
+    def _lowered(self, operation: tf.Operation, output: tf.Tensor) -> Node:
+        kind, inputs = operation.type, operation.inputs
+        if kind == "ReadVariableOp":
+            return self.var_read(inputs[0])
+        if kind in _SAME:
+            return self.value(inputs[0])
+        if kind in _ELEMENTWISE:
+            if kind == "BiasAdd" and operation.get_attr("data_format") != b"NHWC":
+                raise Unsupported("BiasAdd of channels first")
+            check_broadcast(operation, output)
+            return fold_elementwise(self.program, _ELEMENTWISE[kind], *map(self.value, inputs))
+        if kind in _RESHAPED:
+            return self.program.reshape(self.whole(inputs[0]), matrix_shape(output))
+        if kind in _OTHERS:
+            return _OTHERS[kind](self, operation, output)
+        raise Unsupported(f"{kind} ({operation.name})")
+
+    def variable(self, handle: tf.Tensor) -> int:
+        """Return a variable's index."""
+        if handle.name not in self._variables:
+            raise Unsupported(f"the variable {handle.name}")
+        return self._variables[handle.name]
+
+    def var_read(self, handle: tf.Tensor) -> Node:
+        """Return a variable's value after the writes so far."""
+        index = self.variable(handle)
+        return self.program.var_read(index, self._shapes[index])
+
+
+def check_broadcast(operation: tf.Operation, output: tf.Tensor) -> None:
+    """Refuse a broadcast above rank 2 that flattened matrices would do differently.
+
+    Raises:
+        Unsupported: if the flattened inputs do not broadcast as the tensors do.
+    """
+    rank = output.shape.rank
+    if rank == 2 and operation.type == "Select" and operation.inputs[0].shape.rank == 1:
+        raise Unsupported(f"{operation.name}: rows chosen by a vector")  # as version 1 of it does
+    if rank is not None and rank <= 2:
+        return
+    for given in operation.inputs:
+        shape = tuple(given.shape) if given.shape.is_fully_defined() and rank is not None else (0,)
+        if math.prod(shape) == 1:
+            continue
+        rows, *columns = [1] * ((rank or 0) - len(shape)) + [*shape]
+        same = columns == [*output.shape[1:]] or set(columns) == {1}
+        if not same or shape_of(shape) != (rows, math.prod(columns)):
+            raise Unsupported(f"{operation.name}: {shape} repeated to {tuple(output.shape)}")
+
+
+def matrix_shape(tensor: tf.Tensor) -> Shape:
+    """Return the rows and columns of a tensor as a matrix.
+
+    Raises:
+        Unsupported: if the shape is not fully known.
+    """
+    if not tensor.shape.is_fully_defined():
+        raise Unsupported(f"{tensor.name} of shape {tensor.shape}")
+    return shape_of(tuple(tensor.shape))
+
+
+def _axes(context: _Lowering, operation: tf.Operation) -> str | None:
+    """Return the axes that a reduction sums over; ``None`` if it sums over none."""
+    rank = operation.inputs[0].shape.rank
+    axes = sorted({int(axis) % max(rank, 1) for axis in np.atleast_1d(context.constant_value(operation.inputs[1]))})
+    if not axes or rank == 0:
+        return None
+    if len(axes) == rank:
+        return ALL
+    if rank != 2:
+        raise Unsupported(f"{operation.type} of rank {rank} over {axes}")
+    return ROWS if axes == [0] else COLUMNS
+
+
+def _sum(context: _Lowering, operation: tf.Operation, output: tf.Tensor) -> Node:
+    over = _axes(context, operation)
+    whole = context.whole(operation.inputs[0])
+    total = whole if over is None else context.program.reduce_sum(whole, over)
+    return context.program.reshape(total, matrix_shape(output))
+
+
+def _mean(context: _Lowering, operation: tf.Operation, output: tf.Tensor) -> Node:
+    total = _sum(context, operation, output)
+    count = math.prod(operation.inputs[0].shape) / math.prod(output.shape)
+    return fold_elementwise(context.program, "mul", total, context.program.literal(1 / count))
+
+
+def _l2_loss(context: _Lowering, operation: tf.Operation, output: tf.Tensor) -> Node:
+    program = context.program
+    squares = program.elementwise("square", context.whole(operation.inputs[0]))
+    return program.elementwise("mul", program.reduce_sum(squares, ALL), program.literal(0.5))
+
+
+def _bias_gradient(context: _Lowering, operation: tf.Operation, output: tf.Tensor) -> Node:
+    if operation.inputs[0].shape.rank != 2:
+        raise Unsupported(f"{operation.type} of rank {operation.inputs[0].shape.rank} ({operation.name})")
+    return context.program.reshape(
+        context.program.reduce_sum(context.whole(operation.inputs[0]), ROWS), matrix_shape(output)
+    )
+
+
+def _matmul(context: _Lowering, operation: tf.Operation, output: tf.Tensor) -> Node:
+    one, other = map(context.whole, operation.inputs)
+    return context.program.matmul(one, other, operation.get_attr("transpose_a"), operation.get_attr("transpose_b"))
+
+
+def _concat(context: _Lowering, operation: tf.Operation, output: tf.Tensor) -> Node:
+    *parts, axis = operation.inputs
+    rank = output.shape.rank or 1
+    along = int(context.constant_value(axis)) % rank
+    if along == 0:
+        return _stack_rows(context, parts, output)
+    if rank != 2:
+        raise Unsupported(f"{operation.name} of rank {rank} along axis {along}")
+    return context.program.concat(tuple(map(context.whole, parts)))
+
+
+def _pack(context: _Lowering, operation: tf.Operation, output: tf.Tensor) -> Node:
+    if operation.get_attr("axis") != 0:
+        raise Unsupported(f"{operation.name} along axis {operation.get_attr('axis')}")
+    return _stack_rows(context, operation.inputs, output)
+
+
+def _stack_rows(context: _Lowering, parts: Sequence[tf.Tensor], output: tf.Tensor) -> Node:
+    """Return tensors stacked along the first axis: in row-major memory, each as one long row, side by side."""
+    program = context.program
+    rows = [program.reshape(context.whole(part), (1, math.prod(part.shape))) for part in parts]
+    return program.reshape(program.concat(tuple(rows)), matrix_shape(output))
+
+
+def _unpack(context: _Lowering, operation: tf.Operation) -> list[Node]:
+    argument, count = operation.inputs[0], operation.get_attr("num")
+    if operation.get_attr("axis") != 0:
+        raise Unsupported(f"{operation.name} along axis {operation.get_attr('axis')}")
+    program, size = context.program, math.prod(argument.shape) // count
+    rows = program.reshape(context.whole(argument), (count, size))
+    return [
+        program.reshape(program.slice(rows, row, 0, (1, size)), matrix_shape(output))
+        for row, output in enumerate(operation.outputs)
+    ]
+
+
+def _slice(context: _Lowering, operation: tf.Operation, output: tf.Tensor) -> Node:
+    argument, begin, _ = operation.inputs
+    if argument.shape.rank != 2:
+        raise Unsupported(f"{operation.name} of rank {argument.shape.rank}")
+    row, column = map(int, context.constant_value(begin))
+    return context.program.slice(context.whole(argument), row, column, matrix_shape(output))
+
+
+def _broadcast(context: _Lowering, operation: tf.Operation, output: tf.Tensor) -> Node:
+    argument = operation.inputs[1 if operation.type == "Fill" else 0]
+    if operation.type == "BroadcastTo" and output.shape.rank > 2 and argument.shape.rank > 0:
+        raise Unsupported(f"{operation.name} to rank {output.shape.rank}")
+    value, shape = context.value(argument), matrix_shape(output)
+    if any(have not in (1, want) for have, want in zip(value.shape, shape, strict=True)):
+        raise Unsupported(f"{operation.name}: {value.shape} repeated to {shape}")
+    return context.program.broadcast(value, shape)
+
+
+def _cast(context: _Lowering, operation: tf.Operation, output: tf.Tensor) -> Node:
+    # The IR's comparisons give 1 and 0, so a cast from bool changes nothing.
+    if operation.inputs[0].dtype not in (tf.float32, tf.bool) or output.dtype != tf.float32:
+        raise Unsupported(f"{operation.name} from {operation.inputs[0].dtype.name} to {output.dtype.name}")
+    return context.value(operation.inputs[0])
+
+
+def _add_n(context: _Lowering, operation: tf.Operation, output: tf.Tensor) -> Node:
+    total, *others = map(context.value, operation.inputs)
+    for other in others:
+        total = fold_elementwise(context.program, "add", total, other)
+    return total
+
+
+def _squared_difference(context: _Lowering, operation: tf.Operation, output: tf.Tensor) -> Node:
+    check_broadcast(operation, output)
+    return context.program.elementwise(
+        "square", context.program.elementwise("sub", *map(context.value, operation.inputs))
+    )
+
+
+def _exponentials(program: Program, logits: Node) -> tuple[Node, Node, Node]:
+    """Return logits less their row's maximum, the exponentials of that, and the sum of these of each row."""
+    shifted = program.elementwise("sub", logits, program.reduce_max(logits))
+    powers = program.elementwise("exp_nonpositive", shifted)
+    return shifted, powers, program.reduce_sum(powers, COLUMNS)
+
+
+def _softmax(context: _Lowering, operation: tf.Operation, output: tf.Tensor) -> Node:
+    if output.shape.rank != 2:
+        raise Unsupported(f"{operation.name} of rank {output.shape.rank}")
+    program = context.program
+    shifted, powers, total = _exponentials(program, context.whole(operation.inputs[0]))
+    if operation.type == "LogSoftmax":
+        return program.elementwise("sub", shifted, program.elementwise("log", total))
+    return program.elementwise("div", powers, total)
+
+
+def _cross_entropy(context: _Lowering, operation: tf.Operation) -> list[Node]:
+    program = context.program
+    logits, labels = map(context.whole, operation.inputs)
+    shifted, powers, total = _exponentials(program, logits)
+    losses = program.reduce_sum(
+        program.elementwise("mul", labels, program.elementwise("sub", program.elementwise("log", total), shifted)),
+        COLUMNS,
+    )
+    return [
+        program.reshape(losses, matrix_shape(operation.outputs[0])),
+        program.elementwise("sub", program.elementwise("div", powers, total), labels),
+    ]
+
+
+def _split(context: _Lowering, operation: tf.Operation) -> list[Node]:
+    axis, argument = operation.inputs
+    if argument.shape.rank != 2:
+        raise Unsupported(f"{operation.name} of rank {argument.shape.rank}")
+    whole, (rows, columns) = context.whole(argument), matrix_shape(operation.outputs[0])
+    across = int(context.constant_value(axis)) % 2
+    return [
+        context.program.slice(whole, *((0, part * columns) if across else (part * rows, 0)), (rows, columns))
+        for part in range(len(operation.outputs))
+    ]
+
+
+def _assign(operation: str | None) -> Callable[[_Lowering, tf.Operation], None]:
+    def write(context: _Lowering, op: tf.Operation) -> None:
         handle, given = op.inputs
         value = context.value(given)
         if operation:
@@ -21,14 +422,14 @@ def _assign(operation: str | None) -> Callable[[LoweringContext, tf.Operation], 
     return write
 
 
-def _gradient_descent(context: LoweringContext, op: tf.Operation) -> None:
+def _gradient_descent(context: _Lowering, op: tf.Operation) -> None:
     handle, rate, gradient = op.inputs
     program = context.program
     step = program.elementwise("mul", context.value(rate), context.value(gradient))
     program.write(context.variable(handle), program.elementwise("sub", context.var_read(handle), step))
 
 
-def _momentum(context: LoweringContext, op: tf.Operation) -> None:
+def _momentum(context: _Lowering, op: tf.Operation) -> None:
     handle, slot, rate, gradient, momentum = op.inputs
     if op.get_attr("use_nesterov"):
         raise Unsupported("Nesterov momentum")
@@ -41,7 +442,7 @@ def _momentum(context: LoweringContext, op: tf.Operation) -> None:
     program.write(context.variable(handle), after)
 
 
-def _rmsprop(context: LoweringContext, op: tf.Operation) -> None:
+def _rmsprop(context: _Lowering, op: tf.Operation) -> None:
     handle, squares, moved, *hyper, gradient = op.inputs
     rate, decay, momentum, epsilon = map(context.value, hyper)
     program, gradient = context.program, context.value(gradient)
@@ -56,7 +457,7 @@ def _rmsprop(context: LoweringContext, op: tf.Operation) -> None:
         program.write(context.variable(target), value)
 
 
-def _adam(context: LoweringContext, op: tf.Operation) -> None:
+def _adam(context: _Lowering, op: tf.Operation) -> None:
     handle, first, second, power1, power2, rate, beta1, beta2, epsilon, gradient = op.inputs
     if op.get_attr("use_nesterov"):
         raise Unsupported("Adam with Nesterov momentum")
@@ -89,7 +490,7 @@ def _adam(context: LoweringContext, op: tf.Operation) -> None:
         program.write(context.variable(target), value)
 
 
-WRITES: dict[str, Callable[[LoweringContext, tf.Operation], None]] = {
+_WRITES: dict[str, Callable[[_Lowering, tf.Operation], None]] = {
     "AssignVariableOp": _assign(None),
     "AssignAddVariableOp": _assign("add"),
     "AssignSubVariableOp": _assign("sub"),
@@ -100,129 +501,27 @@ WRITES: dict[str, Callable[[LoweringContext, tf.Operation], None]] = {
 }
 
 
-def lower(
-    fetches: Sequence[tf.Tensor], fields: Mapping[str, tf.Tensor], variables: Sequence
-) -> tuple[Program, list[Node]]:
-    """Return the program that computes ``fetches``, scalars, with every write that they wait for.
+_SEVERAL_OUTPUTS: dict[str, Callable[[_Lowering, tf.Operation], list[Node]]] = {
+    "IdentityN": lambda context, operation: [*map(context.value, operation.inputs)],
+    "Unpack": _unpack,
+    "Split": _split,
+    "SoftmaxCrossEntropyWithLogits": _cross_entropy,
+}
 
-    Args:
-        fetches: where to begin.
-        fields: the placeholders of the minibatch, by name.
-        variables: all that may be read or written; a program knows them by their place here.
-
-    Raises:
-        Unsupported: an op, or a shape, that programs do not know.
-    """
-    operations = list(ops_in_order(fetches))
-    context = _Lowering(_constants(operations), fields, variables)
-    for operation in operations:
-        context.add(operation)
-    # What a variable was when it was read, whatever is written to it later.
-    program, values = context.program, map(context.whole, fetches)
-    return program, [program.copy(value) if value.base.kind == "var_read" else value for value in values]
-
-
-def ops_in_order(fetches: Sequence[tf.Tensor]) -> Iterator[tf.Operation]:
-    """Yield the ops behind ``fetches``, each after everything that it reads or waits for."""
-    done: set[str] = set()
-    stack = [(fetch.op, False) for fetch in reversed(fetches)]
-    while stack:
-        operation, ready = stack.pop()
-        if operation.name in done:
-            continue
-        if ready:
-            done.add(operation.name)
-            yield operation
-            continue
-        stack.append((operation, True))
-        # TensorFlow tells control inputs in an order of its own in every process; the program must not depend on it.
-        waited_for = sorted(operation.control_inputs, key=lambda earlier: earlier.name)
-        before = [*(tensor.op for tensor in operation.inputs), *waited_for]
-        stack.extend((earlier, False) for earlier in reversed(before) if earlier.name not in done)
-
-
-def _constants(operations: Sequence[tf.Operation]) -> dict[str, np.ndarray]:
-    """Return the values of tensors that depend on no variable and no minibatch."""
-    fixed: dict[str, tf.Tensor] = {}
-    moving: set[str] = set()
-    for operation in operations:
-        if _depends_on_inputs(operation) or any(tensor.op.name in moving for tensor in operation.inputs):
-            moving.add(operation.name)
-        else:
-            fixed |= {tensor.name: tensor for tensor in operation.outputs}
-    # In a graph of their own, without what they wait for: what does not move is the same whenever it is computed.
-    definition = tf.compat.v1.GraphDef(versions=operations[0].graph.as_graph_def(from_version=1 << 62).versions)
-    for operation in {tensor.op.name: tensor.op for tensor in fixed.values()}.values():
-        node = definition.node.add()
-        node.CopyFrom(operation.node_def)
-        node.attr.pop("_class", None)  # where to place it: beside ops that are not here
-        del node.input[:]
-        node.input.extend(name for name in operation.node_def.input if not name.startswith("^"))
-    with tf.Graph().as_default() as graph, tf.compat.v1.Session(graph=graph) as session:
-        tf.import_graph_def(definition, name="")
-        return session.run({name: name for name in fixed})
-
-
-def _depends_on_inputs(operation: tf.Operation) -> bool:
-    """Whether an op whose inputs do not move may still do so, or needs functions of its graph."""
-    functions = any(value.HasField("func") or value.list.func for value in operation.node_def.attr.values())
-    kind = operation.type
-    return operation.op_def.is_stateful or functions or kind in ("Placeholder", "NoOp") or "Random" in kind
-
-
-class _Lowering:
-    def __init__(self, constants: Mapping[str, np.ndarray], fields: Mapping[str, tf.Tensor], variables: Sequence):
-        self.program = Program()
-        self._constants = constants
-        self._values: dict[str, Node] = {}
-        self._variables = {variable.handle.name: index for index, variable in enumerate(variables)}
-        self._shapes = [shape_of(tuple(variable.shape)) for variable in variables]
-        for name, placeholder in fields.items():
-            if placeholder.dtype != tf.float32:
-                raise Unsupported(f"{name} of {placeholder.dtype.name}")
-            self._values[placeholder.name] = self.program.input(name, matrix_shape(placeholder))
-
-    def value(self, tensor: tf.Tensor) -> Node:
-        """Return a tensor's value; it may be smaller than the tensor where it repeats itself."""
-        if tensor.name in self._constants:
-            return self.program.const(self._constants[tensor.name])
-        if tensor.name not in self._values:
-            raise Unsupported(f"{tensor.op.type} ({tensor.name})")
-        return self._values[tensor.name]
-
-    def whole(self, tensor: tf.Tensor) -> Node:
-        """Return a tensor's value in the tensor's own shape."""
-        return self.program.broadcast(self.value(tensor), matrix_shape(tensor))
-
-    def constant_value(self, tensor: tf.Tensor) -> np.ndarray:
-        """Return the value of a constant."""
-        if tensor.name not in self._constants:
-            raise Unsupported(f"{tensor.name} must be constant")
-        return self._constants[tensor.name]
-
-    def add(self, operation: tf.Operation) -> None:
-        """Translate one op; those before it are there."""
-        if all(output.name in self._constants for output in operation.outputs) and operation.outputs:
-            return
-        kind = operation.type
-        if kind in ("NoOp", "VarHandleOp", "Placeholder"):
-            return
-        if kind in WRITES:
-            WRITES[kind](self, operation)
-            return
-        if kind == "ReadVariableOp":
-            index = self.variable(operation.inputs[0])
-            self._values[operation.outputs[0].name] = self.program.var_read(index, self._shapes[index])
-            return
-        self._values |= lower_op(self, operation)
-
-    def variable(self, handle: tf.Tensor) -> int:
-        """Return a variable's number."""
-        if handle.name not in self._variables:
-            raise Unsupported(f"the variable {handle.name}")
-        return self._variables[handle.name]
-
-    def var_read(self, handle: tf.Tensor) -> Node:
-        """Return a variable's value after the writes so far."""
-        index = self.variable(handle)
-        return self.program.var_read(index, self._shapes[index])
+_OTHERS: dict[str, Callable[[_Lowering, Any, tf.Tensor], Node]] = {
+    "Cast": _cast,
+    "Sum": _sum,
+    "Mean": _mean,
+    "L2Loss": _l2_loss,
+    "BiasAddGrad": _bias_gradient,
+    "MatMul": _matmul,
+    "ConcatV2": _concat,
+    **dict.fromkeys(("Softmax", "LogSoftmax"), _softmax),
+    "Pack": _pack,
+    "ZerosLike": lambda context, *_: context.program.literal(0),
+    "OnesLike": lambda context, *_: context.program.literal(1),
+    "Slice": _slice,
+    "AddN": _add_n,
+    "SquaredDifference": _squared_difference,
+    **dict.fromkeys(("Tile", "BroadcastTo", "Fill"), _broadcast),
+}

@@ -1,4 +1,4 @@
-"""Elementwise functions as LLVM instructions that its loop vectorizer can handle."""
+"""Write elementwise functions as LLVM instructions that its loop vectorizer can handle."""
 
 import math
 from collections.abc import Callable
@@ -22,7 +22,7 @@ def _rsqrt(lines: FunctionBuilder, x: str) -> str:
 
 
 def _polynomial(lines: FunctionBuilder, x: str, coefficients: tuple[float, ...]) -> str:
-    """Return the polynomial of ``coefficients``, the highest power's first."""
+    """Return a polynomial in ``x``; the coefficient of the highest power comes first."""
     total = float_literal(coefficients[0])
     for coefficient in coefficients[1:]:
         total = lines.binary("fadd", lines.binary("fmul", total, x), float_literal(coefficient))
@@ -41,7 +41,7 @@ _LN2 = (0.693359375, -2.12194440e-4)  # in two parts: the first times a small in
 
 
 def _powers(lines: FunctionBuilder, x: str) -> tuple[str, str]:
-    """Return 2ⁿ, and e to the power of what is left of ``x`` without n·ln 2, less one; below −87.7, 2ⁿ is 0."""
+    """Return 2ⁿ and e^r − 1, where x = n·ln 2 + r with |r| ≤ ln(2)/2; below −87.7, 2ⁿ is 0."""
     x = lines.choose("olt", x, float_literal(-88), float_literal(-88), x)
     x = lines.choose("ogt", x, float_literal(88.3), float_literal(88.3), x)
     power = lines.call("nearbyint", lines.binary("fmul", x, float_literal(1.44269504088896341)))
@@ -101,7 +101,7 @@ def _tanh(lines: FunctionBuilder, x: str) -> str:
 
 
 def _sign(lines: FunctionBuilder, x: str) -> str:
-    negative = lines.choose("olt", x, ZERO, float_literal(-1), x)  # what is neither stays: 0, or not a number
+    negative = lines.choose("olt", x, ZERO, float_literal(-1), x)  # 0 and NaN stay
     return lines.choose("ogt", x, ZERO, ONE, negative)
 
 
@@ -114,7 +114,7 @@ def _tanh_gradient(lines: FunctionBuilder, y: str, gradient: str) -> str:
 
 
 def _elu(scale: float, alpha: float) -> Callable[..., str]:
-    """Scale times x, below 0 times α(eˣ − 1)."""
+    """Return the function scale·x for x ≥ 0, and scale·α·(eˣ − 1) below."""
 
     def function(lines: FunctionBuilder, x: str) -> str:
         below = lines.binary("fmul", _exp_less_one(lines, x), float_literal(scale * alpha))
@@ -164,10 +164,10 @@ def _rsqrt_gradient(lines: FunctionBuilder, y: str, gradient: str) -> str:
 
 
 def _extreme(comparison: str) -> Callable[..., str]:
-    """The first of two where ``comparison`` does not hold, or the other: NaN if either is."""
+    """Return the function that takes the second of two where ``comparison`` holds, else the first; NaN if either is."""
 
     def function(lines: FunctionBuilder, one: str, other: str) -> str:
-        if not one.startswith("%"):  # a number as it stands: what does not compare is the other
+        if not one.startswith("%"):  # a literal, which is not NaN
             return lines.choose(f"u{comparison}", one, other, other, one)
         larger = lines.choose(f"o{comparison}", one, other, other, one)
         return lines.choose("uno", other, other, other, larger) if other.startswith("%") else larger
@@ -191,7 +191,7 @@ FUNCTIONS: dict[str, Callable[..., str]] = {
     "sqrt": lambda lines, x: lines.call("sqrt", x),
     "rsqrt": _rsqrt,
     "exp": _exp_to_infinity,
-    "exp_nonpositive": _exp,  # of a softmax, without the steps that overflow needs
+    "exp_nonpositive": _exp,  # for a softmax, whose exponents are at most 0: no overflow to handle
     "log": lambda lines, x: lines.call("log", x),
     "tanh": _tanh,
     "elu": _elu(1.0, 1.0),

@@ -1,4 +1,4 @@
-"""Memory plan: an offset in one block for every value that kernels pass on; dead values' memory is reused."""
+"""Plan memory: an offset in one block for every value that kernels pass on; the memory of dead values is reused."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -15,8 +15,8 @@ class MemoryPlan:
 
     Attributes:
         variables: offset of each variable, by index.
-        values: offsets of constants and stored values, by ``id`` of the node.
-        size: of the block.
+        values: offset of each constant and stored value, by ``id`` of the node.
+        size: of the planned memory.
     """
 
     variables: tuple[int, ...]
@@ -24,30 +24,30 @@ class MemoryPlan:
     size: int
 
 
-def plan_memory(steps: Sequence[Kernel], outputs: Sequence[Node], sizes: Sequence[int], behind: int = 0) -> MemoryPlan:
-    """Place variables of ``sizes`` and, not before ``behind``, tables and what ``steps`` leave in memory."""
+def plan_memory(kernels: Sequence[Kernel], outputs: Sequence[Node], sizes: Sequence[int], first: int = 0) -> MemoryPlan:
+    """Place the variables, of ``sizes``, and from offset ``first`` on the constants and the values that are stored."""
     top = 0
     variables = []
     for size in sizes:
         variables.append(top)
         top += round_to_cache_lines(size)
-    top = max(top, behind)
+    top = max(top, first)
     values: dict[int, int] = {}
-    last: dict[int, int] = {}
-    kept = {id(value) for value in materialized(steps, outputs)}
-    for index, step in enumerate(steps):
-        for item in members_of(step):
-            for argument in (source.base for source in sources(item, kept)):
-                last[id(argument)] = index
-                if argument.kind == "const" and id(argument) not in values:
-                    values[id(argument)] = top
-                    top += round_to_cache_lines(argument.size)
-    last |= {id(output.base): len(steps) for output in outputs}
+    last_read: dict[int, int] = {}
+    stored = {id(value) for value in materialized(kernels, outputs)}
+    for index, kernel in enumerate(kernels):
+        for stmt in members_of(kernel):
+            for base in (source.base for source in sources(stmt, stored)):
+                last_read[id(base)] = index
+                if base.kind == "const" and id(base) not in values:
+                    values[id(base)] = top
+                    top += round_to_cache_lines(base.size)
+    last_read |= {id(output.base): len(kernels) for output in outputs}
     free: dict[int, list[int]] = {}
-    ending: dict[int, list[Node]] = {}
-    for index, step in enumerate(steps):
-        for value in members_of(step):
-            if not isinstance(value, Node) or id(value) not in kept:
+    dying: dict[int, list[Node]] = {}
+    for index, kernel in enumerate(kernels):
+        for value in members_of(kernel):
+            if not isinstance(value, Node) or id(value) not in stored:
                 continue
             size = round_to_cache_lines(value.size)
             if free.get(size):
@@ -55,9 +55,9 @@ def plan_memory(steps: Sequence[Kernel], outputs: Sequence[Node], sizes: Sequenc
             else:
                 values[id(value)] = top
                 top += size
-            ending.setdefault(last[id(value)], []).append(value)
-        # Only now: no two arguments of one step share memory.
-        for value in ending.pop(index, ()):
+            dying.setdefault(last_read[id(value)], []).append(value)
+        # Freed only after the kernel's results are placed: no two buffers of one kernel share memory.
+        for value in dying.pop(index, ()):
             free.setdefault(round_to_cache_lines(value.size), []).append(values[id(value)])
     return MemoryPlan(tuple(variables), values, top)
 
@@ -67,15 +67,15 @@ class Scratch:
     """Memory that threads need, in the block behind the planned values; offsets in floats.
 
     Attributes:
-        meeting: counters of the barrier.
-        packed: what each has of a product's second argument, ``packed_size`` floats.
+        barrier: the barrier's counters.
+        packed: the columns of a product's second input that each worker packs, ``packed_size`` floats a worker.
         packed_size: see ``packed``.
-        partial: each one's part of sums, ``partial_size`` floats.
+        partial: each worker's partial sums, ``partial_size`` floats a worker.
         partial_size: see ``partial``.
         size: of the whole block.
     """
 
-    meeting: int
+    barrier: int
     packed: int
     packed_size: int
     partial: int
@@ -83,21 +83,20 @@ class Scratch:
     size: int
 
 
-def plan_scratch(layout: MemoryPlan, workers: int, packed: int, partial: int) -> Scratch:
-    """Place what ``workers`` need: ``packed`` and ``partial`` floats for each."""
-    meeting = layout.size
-    packed_at = meeting + 2 * ALIGNMENT
+def plan_scratch(plan: MemoryPlan, workers: int, packed: int, partial: int) -> Scratch:
+    """Place the barrier's counters, and ``packed`` and ``partial`` floats for each of the workers."""
+    packed_at = plan.size + 2 * ALIGNMENT
     packed_size, partial_size = round_to_cache_lines(packed), round_to_cache_lines(partial)
     partial_at = packed_at + workers * packed_size
     size = partial_at + workers * partial_size
-    return Scratch(meeting, packed_at, packed_size, partial_at, partial_size, size)
+    return Scratch(plan.size, packed_at, packed_size, partial_at, partial_size, size)
 
 
-def constants_of(program: Program, layout: MemoryPlan) -> list[tuple[int, Node]]:
-    """Return the constant matrices that are read, and where they live."""
-    return [(layout.values[id(value)], value) for value in program.constants if id(value) in layout.values]
+def constants_of(program: Program, plan: MemoryPlan) -> list[tuple[int, Node]]:
+    """Return the constant matrices that are read, with their offsets."""
+    return [(plan.values[id(value)], value) for value in program.constants if id(value) in plan.values]
 
 
 def round_to_cache_lines(size: int) -> int:
-    """Return a size in whole cache lines."""
+    """Return a size in floats, rounded up to whole cache lines."""
     return -(-size // ALIGNMENT) * ALIGNMENT

@@ -1,50 +1,54 @@
-"""Run a kernel's shards on all threads, or all shards on one, with bit-identical results.
+"""Run a kernel's shards on all threads, or all shards on one thread, with bit-identical results.
 
-Both split a kernel into the same shards and add partial sums in the same order.
+Both split a kernel into the same shards and add partial sums in the same order. Threads wait for each other only where
+one would read or write memory that another has written since the last barrier, or write memory that another has read:
+each kernel declares the ranges of the block that its shards access.
 """
 
 import contextlib
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
+from typing import NamedTuple
 
-from ddpg.compiler.access_ranges import AccessRange, conflict
+from ddpg.compiler.codegen_elementwise import ElementwiseFunction, buffer_name
+from ddpg.compiler.ir import Node
 from ddpg.compiler.llvm_builder import FunctionBuilder
-from ddpg.compiler.memory_plan import ALIGNMENT
+from ddpg.compiler.memory_plan import ALIGNMENT, MemoryPlan, Scratch
 
-SPINS = 2000  # looks at the others before a worker offers its core to them
+SPINS = 2000  # reads of the counter before a waiting thread yields its core
 
-Part = tuple[str | int, str | int, str | int]
+Shard = tuple[str | int, str | int, str | int]  # worker, first row, end row: numbers, or registers of the code
 
 
-# Everyone waits here for everyone: the last one to come lets all go on. Two counters, a cache line each.
+# A barrier of all threads, with two counters on a cache line each: how many have arrived, and how many rounds are over.
 BARRIER = f"""
 declare i32 @sched_yield()
 
-define internal void @meet(ptr %place, i32 %others) noinline nounwind {{
+define internal void @barrier(ptr %rounds, i32 %others) noinline nounwind {{
 entry:
-  %count = getelementptr i32, ptr %place, i64 {ALIGNMENT}
-  %round = load atomic i32, ptr %place acquire, align 4
-  %here = atomicrmw add ptr %count, i32 1 acq_rel
-  %last = icmp eq i32 %here, %others
+  %arrived = getelementptr i32, ptr %rounds, i64 {ALIGNMENT}
+  %round = load atomic i32, ptr %rounds acquire, align 4
+  %before = atomicrmw add ptr %arrived, i32 1 acq_rel
+  %last = icmp eq i32 %before, %others
   br i1 %last, label %open, label %wait
 open:
-  store atomic i32 0, ptr %count monotonic, align 4
-  %opened = atomicrmw add ptr %place, i32 1 acq_rel
+  store atomic i32 0, ptr %arrived monotonic, align 4
+  %over = atomicrmw add ptr %rounds, i32 1 acq_rel
   ret void
 wait:
   %spins = phi i32 [0, %entry], [%more, %still]
-  %now = load atomic i32, ptr %place acquire, align 4
+  %now = load atomic i32, ptr %rounds acquire, align 4
   %same = icmp eq i32 %now, %round
   br i1 %same, label %still, label %go
 still:
   %more = add i32 %spins, 1
-  %tired = icmp ugt i32 %spins, {SPINS}
-  br i1 %tired, label %yield, label %wait
+  %waited_long = icmp ugt i32 %spins, {SPINS}
+  br i1 %waited_long, label %yield, label %wait
 yield:
-  %given = call i32 @sched_yield()
+  %yielded = call i32 @sched_yield()
   br label %again
 again:
-  %later = load atomic i32, ptr %place acquire, align 4
+  %later = load atomic i32, ptr %rounds acquire, align 4
   %unchanged = icmp eq i32 %later, %round
   br i1 %unchanged, label %yield, label %go
 go:
@@ -53,84 +57,138 @@ go:
 
 
 def split_evenly(length: int, workers: int, multiple: int = 1) -> list[tuple[int, int]]:
-    """Return ``(low, high)`` of ``length`` for each worker that has a part of it, in multiples."""
-    part = -(-length // (workers * multiple)) * multiple
-    return [(low, min(low + part, length)) for low in range(0, length, part)] if part else []
+    """Return ``(low, high)`` of each worker's shard of ``length``, in multiples; late workers may get none."""
+    size = -(-length // (workers * multiple)) * multiple
+    return [(low, min(low + size, length)) for low in range(0, length, size)] if size else []
+
+
+class AccessRange(NamedTuple):
+    """Floats of the block, from ``start`` up to ``end``, that are read or ``written``."""
+
+    start: int
+    end: int
+    written: bool
+
+    def conflicts(self, other: "AccessRange") -> bool:
+        """Tell whether two workers must not make these accesses at the same time."""
+        overlap = self.start < other.end and other.start < self.end
+        return overlap and (self.written or other.written)
+
+
+class AccessRanges:
+    """Memory ranges that kernels access in the block. The minibatch is only read, and therefore in none of them.
+
+    Args:
+        plan: the memory plan.
+        scratch: memory behind the plan.
+    """
+
+    def __init__(self, plan: MemoryPlan, scratch: Scratch):
+        self._plan, self._scratch = plan, scratch
+
+    def offset(self, buffer: str, value: Node) -> int | None:
+        """Return the offset of a buffer, which holds ``value``, in the block; ``None`` for an input."""
+        kind, _, rest = buffer.partition(" ")
+        if kind == "input":
+            return None
+        return self._plan.variables[int(rest)] if kind == "variable" else self._plan.values[id(value.base)]
+
+    def whole(self, value: Node, written: bool = False) -> list[AccessRange]:
+        """Return the range of a whole value; none for an input."""
+        offset = self.offset(buffer_name(value.base), value)
+        return [] if offset is None else [AccessRange(offset, offset + value.base.size, written)]
+
+    def rows(self, kernel: Node, sources: Sequence[Node], low: int, high: int) -> list[AccessRange]:
+        """Return the ranges of reading some rows of ``sources``, and writing these rows of the kernel's result."""
+        accesses = []
+        for value in (*sources, kernel):
+            offset, columns = self.offset(buffer_name(value.base), value), value.shape[1]
+            if offset is not None:
+                accesses.append(AccessRange(offset + low * columns, offset + high * columns, value is kernel))
+        return accesses
+
+    def loop(self, loop: ElementwiseFunction, low: int, high: int, without: Container[str] = ()) -> list[AccessRange]:
+        """Return the ranges that a shard of a fused loop accesses, except for some buffers."""
+        accesses = []
+        for buffer, start, end, written in loop.accesses(low, high):
+            offset = self.offset(buffer, loop.parameters[buffer])
+            if offset is not None and buffer not in without:
+                accesses.append(AccessRange(offset + start, offset + end, written))
+        return accesses
+
+    def partial_sums(self, worker: int, size: int) -> AccessRange:
+        """Return the range where a worker writes its ``size`` floats of partial sums."""
+        start = self._scratch.partial + worker * self._scratch.partial_size
+        return AccessRange(start, start + size, True)
 
 
 class SerialShards:
-    """One thread runs the shards of all ``workers``.
+    """One thread runs the shards of all ``workers``, one after the other.
 
     Args:
-        main: where calls are written.
-        workers: how many parts a step has.
-        meeting: not used.
+        main: the function that the code is added to.
+        workers: number of shards of a kernel.
+        barrier: offset of the barrier's counters in the block; not used here.
     """
 
-    def __init__(self, main: FunctionBuilder, workers: int, meeting: int):
-        self._main, self._workers, self._meeting = main, workers, meeting
+    def __init__(self, main: FunctionBuilder, workers: int, barrier: int):
+        self._main, self._workers, self._barrier = main, workers, barrier
 
-    def ready(self, touching: Sequence[Sequence[AccessRange]]) -> None:
-        """Wait until each worker may touch ``touching``, of the first worker, the second and so on."""
+    def synchronize(self, accesses: Sequence[Sequence[AccessRange]]) -> None:
+        """Make each worker wait until it may make its ``accesses``: the first worker's, the second's, and so on."""
 
-    def parts(self, length: int, multiple: int = 1) -> Iterator[Part]:
-        """Yield ``(worker, low, high)`` for the parts of ``length``."""
+    def each(self, length: int, multiple: int = 1) -> Iterator[Shard]:
+        """Yield each shard of ``length``; the code added meanwhile runs it."""
         for worker, (low, high) in enumerate(split_evenly(length, self._workers, multiple)):
             yield worker, low, high
 
     @contextlib.contextmanager
-    def first(self) -> Iterator[str | int]:
-        """Let the first worker do what is added inside."""
-        yield 0
+    def only_first(self) -> Iterator[None]:
+        """Let the first worker alone run the code added inside."""
+        yield
 
-    def end(self) -> None:
-        """Wait until all is done."""
+    def barrier(self) -> None:
+        """Make each worker wait for all others."""
 
 
 class ParallelShards(SerialShards):
-    """The workers run the same function at the same time; ``%worker`` is which.
+    """All workers run the same function at the same time, each its own shards; its argument ``%worker`` is the index.
 
-    A barrier stands only where a thread would touch memory that another touched since the last one, unless both only
-    read. Kernels that are split by rows need none between them, and each thread's rows stay in its core's cache.
-
-    Args:
-        main: where calls are written.
-        workers: how many.
-        meeting: where in the block they meet.
+    Kernels that are split by rows need no barrier between them, so that each thread's rows stay in its core's cache.
     """
 
-    def __init__(self, main: FunctionBuilder, workers: int, meeting: int):
-        super().__init__(main, workers, meeting)
-        self._touched: list[list[AccessRange]] = [[] for _ in range(workers)]
+    def __init__(self, main: FunctionBuilder, workers: int, barrier: int):
+        super().__init__(main, workers, barrier)
+        self._since_barrier: list[list[AccessRange]] = [[] for _ in range(workers)]
 
-    def ready(self, touching: Sequence[Sequence[AccessRange]]) -> None:
-        """See :meth:`SerialShards.ready`."""
+    def synchronize(self, accesses: Sequence[Sequence[AccessRange]]) -> None:
+        """See :meth:`SerialShards.synchronize`."""
         if any(
-            conflict(now, before)
+            access.conflicts(earlier)
             for worker, other in itertools.permutations(range(self._workers), 2)
-            for now in (touching[worker] if worker < len(touching) else ())
-            for before in self._touched[other]
+            for access in (accesses[worker] if worker < len(accesses) else ())
+            for earlier in self._since_barrier[other]
         ):
-            self.end()
-        for touched, now in zip(self._touched, touching, strict=False):
-            touched.extend(now)
+            self.barrier()
+        for since_barrier, new in zip(self._since_barrier, accesses, strict=False):
+            since_barrier.extend(new)
 
-    def parts(self, length: int, multiple: int = 1) -> Iterator[Part]:
-        """See :meth:`SerialShards.parts`; yields once, for the thread that runs the code."""
-        main, part = self._main, split_evenly(length, self._workers, multiple)[0][1]
-        low = main.times("%worker", part)
-        high = main.add(f"call i64 @llvm.smin.i64(i64 {main.add(f'add i64 {low}, {part}')}, i64 {length})")
+    def each(self, length: int, multiple: int = 1) -> Iterator[Shard]:
+        """See :meth:`SerialShards.each`; yields once, registers that hold the bounds of the running worker's shard."""
+        main, size = self._main, split_evenly(length, self._workers, multiple)[0][1]
+        low = main.times("%worker", size)
+        high = main.add(f"call i64 @llvm.smin.i64(i64 {main.add(f'add i64 {low}, {size}')}, i64 {length})")
         with main.when(f"icmp slt i64 {low}, {high}"):
             yield "%worker", low, high
 
     @contextlib.contextmanager
-    def first(self) -> Iterator[str | int]:
-        """See :meth:`SerialShards.first`."""
+    def only_first(self) -> Iterator[None]:
+        """See :meth:`SerialShards.only_first`."""
         with self._main.when("icmp eq i64 %worker, 0"):
-            yield 0
+            yield
 
-    def end(self) -> None:
-        """See :meth:`SerialShards.end`."""
-        place = self._main.at("%block", self._meeting)
-        self._main.do(f"call void @meet(ptr {place}, i32 {self._workers - 1})")
-        self._touched = [[] for _ in range(self._workers)]
+    def barrier(self) -> None:
+        """See :meth:`SerialShards.barrier`."""
+        address = self._main.at("%block", self._barrier)
+        self._main.do(f"call void @barrier(ptr {address}, i32 {self._workers - 1})")
+        self._since_barrier = [[] for _ in range(self._workers)]

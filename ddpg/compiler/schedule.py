@@ -24,7 +24,7 @@ class FusedLoop:
     members: list[Stmt]
 
 
-Kernel = FusedLoop | Node  # a value: a product or a join
+Kernel = FusedLoop | Node  # a node: a matrix product or a concatenation
 
 
 def schedule(program: Program, outputs: Sequence[Node]) -> list[Kernel]:
@@ -35,197 +35,199 @@ def schedule(program: Program, outputs: Sequence[Node]) -> list[Kernel]:
     """
     waiting = _needed(program.stmts, outputs)
     order = _Order(waiting)
-    steps: list[Kernel] = []
+    kernels: list[Kernel] = []
     loop: FusedLoop | None = None
     while waiting:
-        item = next((item for item in waiting if loop and order.joins(item, loop)), None)
-        if item is None:
+        stmt = next((stmt for stmt in waiting if loop and order.joins(stmt, loop)), None)
+        if stmt is None:
             loop = None
-            ready = [item for item in waiting if order.ready(item)]
+            ready = [stmt for stmt in waiting if order.ready(stmt)]
             if not ready:
                 raise Unsupported("a variable's old value is needed after its new one")
-            item = next((item for item in ready if not _loops(item)), ready[0])
-            if _loops(item):
-                loop = FusedLoop(_space(item), [])
-                steps.append(loop)
+            stmt = next((stmt for stmt in ready if not _is_fusible(stmt)), ready[0])
+            if _is_fusible(stmt):
+                loop = FusedLoop(_space(stmt), [])
+                kernels.append(loop)
             else:
-                assert isinstance(item, Node)
-                steps.append(item)
+                assert isinstance(stmt, Node)
+                kernels.append(stmt)
         if loop:
-            loop.members.append(item)
-        order.done(item, loop)
-        waiting.remove(item)
-    return steps
+            loop.members.append(stmt)
+        order.done(stmt, loop)
+        waiting.remove(stmt)
+    return kernels
 
 
-def members_of(step: Kernel) -> list[Stmt]:
+def members_of(kernel: Kernel) -> list[Stmt]:
     """Return the statements of a kernel."""
-    return step.members if isinstance(step, FusedLoop) else [step]
+    return kernel.members if isinstance(kernel, FusedLoop) else [kernel]
 
 
-def inputs_of(item: Stmt) -> tuple[Node, ...]:
+def inputs_of(stmt: Stmt) -> tuple[Node, ...]:
     """Return the nodes that a statement reads."""
-    return (item.value,) if isinstance(item, Write) else item.inputs
+    return (stmt.value,) if isinstance(stmt, Write) else stmt.inputs
 
 
 class _Order:
-    """What is done, and what has to be before an item may follow."""
+    """The statements scheduled so far, and what has to be scheduled before another one."""
 
-    def __init__(self, items: Sequence[Stmt]):
+    def __init__(self, stmts: Sequence[Stmt]):
         self._done: set[int] = set()
         self._loop_of: dict[int, FusedLoop | None] = {}
-        self._writes = {(item.variable, item.version): item for item in items if isinstance(item, Write)}
+        self._writes = {(stmt.variable, stmt.version): stmt for stmt in stmts if isinstance(stmt, Write)}
         self._readers: dict[tuple[int, int], list[Stmt]] = {}
-        for item in items:
-            for argument in inputs_of(item):
-                if argument.base.kind == "var_read":
-                    self._readers.setdefault(argument.base.detail, []).append(item)
+        for stmt in stmts:
+            for source in inputs_of(stmt):
+                if source.base.kind == "var_read":
+                    self._readers.setdefault(source.base.detail, []).append(stmt)
 
-    def done(self, item: Stmt, loop: FusedLoop | None) -> None:
-        """Record that ``item`` is scheduled, in ``loop``."""
-        self._done.add(id(item))
-        self._loop_of[id(item)] = loop
+    def done(self, stmt: Stmt, loop: FusedLoop | None) -> None:
+        """Record that a statement is scheduled, in ``loop`` if it is in one."""
+        self._done.add(id(stmt))
+        self._loop_of[id(stmt)] = loop
 
-    def ready(self, item: Stmt) -> bool:
-        """Tell whether everything before ``item`` is done."""
-        return all(id(earlier) in self._done for earlier, _ in self._before(item))
+    def ready(self, stmt: Stmt) -> bool:
+        """Tell whether everything that ``stmt`` depends on is scheduled."""
+        return all(id(earlier) in self._done for earlier, _ in self._before(stmt))
 
-    def joins(self, item: Stmt, loop: FusedLoop) -> bool:
-        """Tell whether ``item`` may be computed in ``loop``, the last step, place by place with what is there."""
-        if not _loops(item) or _space(item) != loop.space:
+    def joins(self, stmt: Stmt, loop: FusedLoop) -> bool:
+        """Tell whether ``stmt`` may be computed in ``loop``, the last kernel, element by element with its members."""
+        if not _is_fusible(stmt) or _space(stmt) != loop.space:
             return False
-        for earlier, in_place in self._before(item):
+        for earlier, in_place in self._before(stmt):
             if id(earlier) not in self._done:
                 return False
             if self._loop_of[id(earlier)] is loop and not in_place:
                 return False
         return True
 
-    def _before(self, item: Stmt) -> Iterator[tuple[Stmt, bool]]:
-        """Yield what has to be done before, and whether the same place of it suffices."""
-        windowed = isinstance(item, Node) and item.kind == "slice"
-        for argument in inputs_of(item):
-            same = argument.kind != "reshape" and not windowed and argument.shape == _space(item)
-            base = argument.base
+    def _before(self, stmt: Stmt) -> Iterator[tuple[Stmt, bool]]:
+        """Yield what ``stmt`` depends on, and whether each of its elements needs the same element of that only."""
+        is_slice = isinstance(stmt, Node) and stmt.kind == "slice"
+        for source in inputs_of(stmt):
+            same = source.kind != "reshape" and not is_slice and source.shape == _space(stmt)
+            base = source.base
             if base.kind in COMPUTED:
-                yield base, same and not is_sum(base)
+                yield base, same and not is_reduction(base)
             elif base.kind == "var_read":
                 variable, version = base.detail
                 if version:
                     yield self._writes[variable, version - 1], same
-        if isinstance(item, Write):
-            for reader in self._readers.get((item.variable, item.version), ()):
-                # A reader that shares the write's loop has its space, which is the variable's own shape: a view, a
-                # window or a repeated matrix would have another. So it reads each place before that is written.
-                if reader is not item:
+        if isinstance(stmt, Write):
+            for reader in self._readers.get((stmt.variable, stmt.version), ()):
+                # A reader in the write's own loop has the loop's space, which is the variable's shape; a reshaped,
+                # sliced or broadcast variable has another. So it reads each element before that is overwritten.
+                if reader is not stmt:
                     yield reader, True
-            if item.version:
-                yield self._writes[item.variable, item.version - 1], True
+            if stmt.version:
+                yield self._writes[stmt.variable, stmt.version - 1], True
 
 
-def _needed(items: Sequence[Stmt], outputs: Sequence[Node]) -> list[Stmt]:
-    """Return the writes, and the values that they or the outputs are made of."""
+def _needed(stmts: Sequence[Stmt], outputs: Sequence[Node]) -> list[Stmt]:
+    """Return the writes, and the values that they or the outputs depend on."""
     needed = {id(output.base) for output in outputs}
-    for item in reversed(items):
-        if isinstance(item, Write) or id(item) in needed:
-            needed |= {id(item), *(id(argument.base) for argument in inputs_of(item))}
-    return [item for item in items if id(item) in needed]
+    for stmt in reversed(stmts):
+        if isinstance(stmt, Write) or id(stmt) in needed:
+            needed |= {id(stmt), *(id(source.base) for source in inputs_of(stmt))}
+    return [stmt for stmt in stmts if id(stmt) in needed]
 
 
-def is_sum(value: Node) -> bool:
+def is_reduction(value: Node) -> bool:
     """Tell whether a node is a reduction."""
     return value.kind in REDUCED
 
 
-def _loops(item: Stmt) -> bool:
-    return isinstance(item, Write) or item.kind in ("elementwise", "slice", *REDUCED)
+def _is_fusible(stmt: Stmt) -> bool:
+    return isinstance(stmt, Write) or stmt.kind in ("elementwise", "slice", *REDUCED)
 
 
-def _space(item: Stmt) -> Shape:
-    if isinstance(item, Write):
-        return item.value.shape
-    return item.inputs[0].shape if item.kind in REDUCED else item.shape
+def _space(stmt: Stmt) -> Shape:
+    if isinstance(stmt, Write):
+        return stmt.value.shape
+    return stmt.inputs[0].shape if stmt.kind in REDUCED else stmt.shape
 
 
-CHEAP = {"add", "sub", "mul", "neg", "relu", "max", "min", "copy"}  # as fast as reading a number
-MOST = 8  # of them, to get one number again
+CHEAP = {"add", "sub", "mul", "neg", "relu", "max", "min", "copy"}  # as fast as reading a number from memory
+MAX_OPERATIONS = 8  # cheap operations that may be repeated to avoid storing a value
 
 
-def materialized(steps: Sequence[Kernel], outputs: Iterable[Node]) -> list[Node]:
-    """Return the computed values that are kept in memory, in the order of computing.
+def materialized(kernels: Sequence[Kernel], outputs: Iterable[Node]) -> list[Node]:
+    """Return the computed values that are stored, in order of computation.
 
-    They are those that something outside their own loop reads, but for what a few cheap operations on one other value
-    that is there give again: writing it would cost more.
+    These are the values that are read outside their own loop, except for those that a few cheap operations compute
+    again from one other stored value (rematerialization): storing them would cost more.
     """
-    home = {id(member): step for step in steps if isinstance(step, FusedLoop) for member in step.members}
-    kept = {id(value.base) for value in outputs}
-    needed = set(kept)  # in memory itself
-    for step in steps:
-        for item in members_of(step):
-            for argument in inputs_of(item):
-                inside = home.get(id(argument.base)) is step and isinstance(step, FusedLoop)
-                if not inside or argument.kind == "reshape" or is_sum(argument):
-                    kept.add(id(argument.base))
-                in_place = isinstance(step, FusedLoop) and argument.shape == step.space and not _windows(item)
-                if not in_place or argument.kind == "reshape":
-                    needed.add(id(argument.base))
-    values = [item for step in steps for item in members_of(step) if isinstance(item, Node) and id(item) in kept]
-    order = _AccessOrder(steps)
+    home = {id(member): kernel for kernel in kernels if isinstance(kernel, FusedLoop) for member in kernel.members}
+    stored = {id(value.base) for value in outputs}
+    in_memory = set(stored)  # values that may not be rematerialized
+    for kernel in kernels:
+        for stmt in members_of(kernel):
+            for source in inputs_of(stmt):
+                inside = home.get(id(source.base)) is kernel and isinstance(kernel, FusedLoop)
+                if not inside or source.kind == "reshape" or is_reduction(source):
+                    stored.add(id(source.base))
+                in_place = isinstance(kernel, FusedLoop) and source.shape == kernel.space and not _is_slice(stmt)
+                if not in_place or source.kind == "reshape":
+                    in_memory.add(id(source.base))
+    values = [
+        stmt for kernel in kernels for stmt in members_of(kernel) if isinstance(stmt, Node) and id(stmt) in stored
+    ]
+    order = _AccessOrder(kernels)
     for value in values:
-        if id(value) not in needed and order.can_rematerialize(value, kept):
-            kept.remove(id(value))
-    return [value for value in values if id(value) in kept]
+        if id(value) not in in_memory and order.can_rematerialize(value, stored):
+            stored.remove(id(value))
+    return [value for value in values if id(value) in stored]
 
 
-def sources(item: Stmt, kept: Collection[int]) -> Iterator[Node]:
-    """Yield what computing ``item`` reads, or what is there where an argument is computed again."""
-    for argument in inputs_of(item):
-        if argument.kind == "elementwise" and id(argument) not in kept:
-            yield from sources(argument, kept)
+def sources(stmt: Stmt, stored: Collection[int]) -> Iterator[Node]:
+    """Yield the nodes that computing ``stmt`` reads from memory, through inputs that are rematerialized."""
+    for source in inputs_of(stmt):
+        if source.kind == "elementwise" and id(source) not in stored:
+            yield from sources(source, stored)
         else:
-            yield argument
+            yield source
 
 
 class _AccessOrder:
-    """When values are read, and variables overwritten."""
+    """The last kernel that reads each value, and the kernel that overwrites each version of a variable."""
 
-    def __init__(self, steps: Sequence[Kernel]):
-        self._read: dict[int, int] = {}  # the last step that does
+    def __init__(self, kernels: Sequence[Kernel]):
+        self._last_read: dict[int, int] = {}
         self._overwritten: dict[tuple[int, int], int] = {}
-        for index, step in enumerate(steps):
-            for item in members_of(step):
-                self._read |= {id(argument.base): index for argument in inputs_of(item)}
-                if isinstance(item, Write):
-                    self._overwritten[item.variable, item.version] = index
+        for index, kernel in enumerate(kernels):
+            for stmt in members_of(kernel):
+                self._last_read |= {id(source.base): index for source in inputs_of(stmt)}
+                if isinstance(stmt, Write):
+                    self._overwritten[stmt.variable, stmt.version] = index
 
-    def can_rematerialize(self, value: Node, kept: Collection[int]) -> bool:
-        """Tell whether ``value`` may be computed where it is read, and take note of what that reads."""
-        operations, read = self._operations(value, kept, self._read[id(value)])
-        if operations > MOST or len({id(source) for source in read if source.shape == value.shape}) != 1:
+    def can_rematerialize(self, value: Node, stored: Collection[int]) -> bool:
+        """Tell whether ``value`` may be computed where it is read; if so, extend the lives of what that reads."""
+        operations, read = self._operations(value, stored, self._last_read[id(value)])
+        if operations > MAX_OPERATIONS or len({id(source) for source in read if source.shape == value.shape}) != 1:
             return False
         for source in read:
-            self._read[id(source.base)] = max(self._read.get(id(source.base), 0), self._read[id(value)])
+            self._last_read[id(source.base)] = max(self._last_read.get(id(source.base), 0), self._last_read[id(value)])
         return True
 
-    def _operations(self, value: Node, kept: Collection[int], until: int) -> tuple[float, list[Node]]:
-        """Return how many operations give ``value``, infinite where it cannot be, and what they read."""
+    def _operations(self, value: Node, stored: Collection[int], until: int) -> tuple[float, list[Node]]:
+        """Return the number of operations that compute ``value``, infinite if it must be stored, and what they read."""
         if value.kind != "elementwise" or value.detail not in CHEAP:
             return math.inf, []
         operations = 1.0
         read: list[Node] = []
-        for argument in value.inputs:
-            base = argument.base
-            if argument.kind == "literal":
+        for source in value.inputs:
+            base = source.base
+            if source.kind == "literal":
                 continue
             if base.kind == "var_read" and self._overwritten.get(base.detail, math.inf) <= until:
                 return math.inf, []
-            if base.kind in COMPUTED and id(base) not in kept:
-                more, other = self._operations(argument, kept, until)
+            if base.kind in COMPUTED and id(base) not in stored:
+                more, other = self._operations(source, stored, until)
                 operations, read = operations + more, [*read, *other]
             else:
-                read.append(argument)
+                read.append(source)
         return operations, read
 
 
-def _windows(item: Stmt) -> bool:
-    return isinstance(item, Node) and item.kind == "slice"
+def _is_slice(stmt: Stmt) -> bool:
+    return isinstance(stmt, Node) and stmt.kind == "slice"

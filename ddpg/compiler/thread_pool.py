@@ -1,8 +1,8 @@
 """Threads that run the entry function together, and an online autotuner: threaded or serial, by recent timings.
 
-Ctrl-C raises ``KeyboardInterrupt`` between any two steps of the main thread's Python, also within the methods and locks
-of a ``ThreadPoolExecutor``. One of the functions would then wait for others that never come, on a core, without end.
-What is called between here is C, which is not interrupted, and what is left undone is made up for.
+Ctrl-C raises ``KeyboardInterrupt`` between any two bytecodes of the main thread, also inside the methods and locks of a
+``ThreadPoolExecutor``. Then a worker that has started would wait at a barrier forever for one that never starts. So the
+main thread only calls C functions, which are not interrupted, and after an interrupt it starts whatever is missing.
 """
 
 import os
@@ -15,11 +15,11 @@ from typing import Any
 
 
 class ThreadPool:
-    """Threads that wait for work until this object is gone.
+    """Threads that wait for work until this object is deleted.
 
     Args:
-        count: how many.
-        name: of the threads, before their number.
+        count: number of threads.
+        name: prefix of the threads' names.
     """
 
     def __init__(self, count: int, name: str):
@@ -28,49 +28,49 @@ class ThreadPool:
             threading.Thread(target=_serve, args=(self._tasks,), name=f"{name}-{number}", daemon=True).start()
         weakref.finalize(self, _dismiss, self._tasks, count)
 
-    def together(self, function: Callable[..., Any], calls: Sequence[tuple]) -> None:
-        """Make calls of a function at the same time, the first here; return when all have ended.
+    def run_all(self, function: Callable[..., Any], calls: Sequence[tuple]) -> None:
+        """Call a function several times at once, the first time in this thread; return when all calls have ended.
 
-        Where this is interrupted, all of them have ended too.
+        They have ended also when this raises ``KeyboardInterrupt``.
 
         Args:
-            function: a native one, which raises nothing.
-            calls: the arguments of each, no more than there are helpers and one.
+            function: a native function, which raises nothing.
+            calls: the arguments of each call; at most one more than there are threads.
         """
         here, others = calls[0], calls[1:]
         waiting = iter(others)
         ended: list[None] = []
-        over: SimpleQueue = SimpleQueue()
+        all_ended: SimpleQueue = SimpleQueue()
 
-        def help_out() -> None:
+        def run_next() -> None:
             call = next(waiting, None)
             if call is not None:
                 function(*call)
                 ended.append(None)
                 if len(ended) == len(others):
-                    over.put(None)
+                    all_ended.put(None)
 
-        begun = False
+        queued = False
         try:
             for _ in others:
-                self._tasks.put(help_out)
-            begun = True
+                self._tasks.put(run_next)
+            queued = True
             function(*here)
-            over.get()
+            all_ended.get()
         except BaseException:
-            for _ in others:  # how many had been asked is not known; one too many finds nothing to do
-                self._tasks.put(help_out)
-            if not begun:
+            for _ in others:  # an unknown number is queued already; a task too many finds no call left
+                self._tasks.put(run_next)
+            if not queued:
                 function(*here)
             if len(ended) < len(others):
-                over.get()
+                all_ended.get()
             raise
 
 
 def _serve(tasks: SimpleQueue) -> None:
     while (task := tasks.get()) is not None:
         task()
-        del task  # and what it was about, while there is nothing to do
+        del task  # do not keep its arguments alive while waiting
 
 
 def _dismiss(tasks: SimpleQueue, count: int) -> None:
@@ -78,40 +78,40 @@ def _dismiss(tasks: SimpleQueue, count: int) -> None:
         tasks.put(None)
 
 
-FIRST, LONGEST = 0.5, 8.0  # seconds after which the slower way is tried again: twice as many every time it is slower
-TRIED, HOPELESS = 15, 10  # pieces by which it is tried, but not where the first took so many times as long
+FIRST_WAIT, LONGEST_WAIT = 0.5, 8.0  # seconds until the slower way is tried again; doubled each time it is slower
+TRIAL, HOPELESS = 15, 10  # updates of a trial; one that takes HOPELESS times as long at first is given up
 
 
 class Autotuner:
-    """Chooses by how long each way took lately.
+    """Chooses the faster of two ways to run updates, 0 (threaded) and 1 (serial), by how long each took lately.
 
     Args:
-        clock: seconds.
+        clock: returns seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter):
         self._clock = clock
         self._took: list[float | None] = [None, None]
-        self._again, self._wait = clock(), FIRST
+        self._next_trial, self._wait = clock(), FIRST_WAIT
 
-    def parts(self, count: int) -> Iterator[tuple[int, int]]:
-        """Yield ``(way, how many)`` for ``count`` pieces of work, which are done before the next is asked for."""
-        if None in self._took or self._clock() >= self._again:
+    def split(self, count: int) -> Iterator[tuple[int, int]]:
+        """Yield ``(way, number)`` of updates, ``count`` in all; the caller runs these before it asks for more."""
+        if None in self._took or self._clock() >= self._next_trial:
             best = self._best
-            for some in (1, min(count - 1, TRIED)):
+            for some in (1, min(count - 1, TRIAL)):
                 yield from self._timed(1 - best, some)
                 count -= some
                 if count == 0 or self._is_hopeless(1 - best):
                     break
             if best == self._best:
-                self._put_off(min(2 * self._wait, LONGEST))
+                self._put_off(min(2 * self._wait, LONGEST_WAIT))
         if count:
             yield from self._timed(self._best, count)
 
     @property
     def _best(self) -> int:
-        together, alone = self._took
-        return int(alone is not None and (together is None or alone < together))
+        threaded, serial = self._took
+        return int(serial is not None and (threaded is None or serial < threaded))
 
     def _is_hopeless(self, way: int) -> bool:
         took, other = self._took[way], self._took[1 - way]
@@ -122,17 +122,17 @@ class Autotuner:
         yield way, count
         self._took[way] = (self._clock() - start) / count
         if best != self._best:
-            self._put_off(FIRST)
+            self._put_off(FIRST_WAIT)
 
     def _put_off(self, wait: float) -> None:
-        self._wait, self._again = wait, self._clock() + wait
+        self._wait, self._next_trial = wait, self._clock() + wait
 
 
-INTRAOP = "TF_NUM_INTRAOP_THREADS"  # TensorFlow's own setting, by which processes side by side share the cores
+INTRAOP = "TF_NUM_INTRAOP_THREADS"  # TensorFlow's setting, which divides the cores among processes
 
 
 def available_cores() -> int:
-    """Return the cores that this process may use; jobs side by side share them by TensorFlow's own setting."""
+    """Return the number of cores that this process may use, at most TensorFlow's setting for its threads."""
     try:
         cores = len(os.sched_getaffinity(0))
     except AttributeError:  # not on every system

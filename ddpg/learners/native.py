@@ -6,8 +6,8 @@ import numpy as np
 import tensorflow as tf
 
 from ddpg.algorithms.base import TD_ERRORS, Metrics, Update
+from ddpg.compiler.compiled_update import CompiledUpdate
 from ddpg.compiler.ir import Unsupported
-from ddpg.compiler.kernel import CompiledUpdate
 from ddpg.learners.graph import LearnerResult, network_variables, placeholders
 from ddpg.learners.synced_session import SyncedSession, assign_variables
 from ddpg.replay.minibatch import Batch, stored_dtype
@@ -57,13 +57,14 @@ class NativeLearner:
             ([metrics[name] for name in update.metrics], [metrics[TD_ERRORS]] if TD_ERRORS in metrics else [])
             for metrics in wholes
         )
-        self._kernel = CompiledUpdate(first[0], batch.named(), self._variables, threads, first[1], others)
-        self.workers = self._kernel.workers
+        self._compiled = CompiledUpdate(first[0], batch.named(), self._variables, threads, first[1], others)
+        self.workers = self._compiled.workers
         places = {variable.name: place for place, variable in enumerate(self._variables)}
-        self._fetched = [self._kernel.values[places[variable.name]] for variable in fetch]
+        self._fetched = [self._compiled.values[places[variable.name]] for variable in fetch]
         self._places = places
         weights = [
-            self._kernel.span([places[variable.name] for variable in network]) for network in network_variables(update)
+            self._compiled.span([places[variable.name] for variable in network])
+            for network in network_variables(update)
         ]
         self._weights = [(span, np.zeros_like(span)) for span in weights]
         self._session: SyncedSession | None = None
@@ -82,7 +83,7 @@ class NativeLearner:
         if (noise := self._draw(session, self._made)) is not None:
             batch = batch.replace(noise=noise)
         which = [self._which(self._made + update) for update in range(updates)]
-        means, errors = self._kernel.run(updates, list(batch), which)
+        means, errors = self._compiled.run(updates, list(batch), which)
         self._made += updates
         self._ahead = True
         named = dict(zip(self._metrics, means.tolist(), strict=True))
@@ -92,7 +93,7 @@ class NativeLearner:
     def set_rate(self, variable: tf.Variable, value: float) -> bool:
         """Set a scalar in the kernel's memory; return whether the weights are there now, and so whether it was set."""
         if self._current:
-            self._kernel.values[self._places[variable.name]][...] = value
+            self._compiled.values[self._places[variable.name]][...] = value
             self._ahead = True
         return self._current
 
@@ -101,7 +102,7 @@ class NativeLearner:
         return all(weights.dot(zeros) == 0 for weights, zeros in self._weights)
 
     def _borrow(self, session: SyncedSession) -> None:
-        for value, stored in zip(self._kernel.values, session.run_as_is(self._variables), strict=True):
+        for value, stored in zip(self._compiled.values, session.run_as_is(self._variables), strict=True):
             value[...] = stored
         if self._count is not None:
             self._made = int(session.run_as_is(self._count.variable))
@@ -111,7 +112,7 @@ class NativeLearner:
         """Write the variables back to the session, which may change them: the next call reads them again."""
         if self._ahead:
             assert self._session is not None
-            variables, values = list(self._variables), list(self._kernel.values)
+            variables, values = list(self._variables), list(self._compiled.values)
             if self._count is not None:
                 variables.append(self._count.variable)
                 values.append(np.asarray(self._made, np.int64))

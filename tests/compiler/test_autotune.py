@@ -12,12 +12,12 @@ class Work:
 
     def __init__(self, together, alone):
         self.seconds, self.waking, self.now, self.done = [together, alone], 0.0, 0.0, []
-        self.pace = Autotuner(lambda: self.now)
+        self.tuner = Autotuner(lambda: self.now)
 
     def call(self, count):
         """Return the pieces that each part of a call has, by its way."""
         parts = []
-        for way, some in self.pace.parts(count):
+        for way, some in self.tuner.split(count):
             self.now += self.seconds[way] * some + self.waking * (way == 0 and not parts)
             parts.append((way, some))
         assert sum(some for _, some in parts) == count

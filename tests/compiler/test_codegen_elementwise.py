@@ -10,7 +10,7 @@ def touched(program, outputs, low, high):
     """Return what rows, or places of one row, from ``low`` up to ``high`` touch in the first step."""
     steps = schedule(program, outputs)
     layout = plan_memory(steps, outputs, [12, 12])
-    return {name: rest for name, *rest in ElementwiseFunction("loop", steps[0], layout).touching(low, high)}
+    return {name: rest for name, *rest in ElementwiseFunction("loop", steps[0], layout).accesses(low, high)}
 
 
 def test_rows_of_ones_own_and_what_all_share():

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from ddpg.compiler.compiled_update import CompiledUpdate
 from ddpg.compiler.jit import compile_module, denormal_mode_functions
-from ddpg.compiler.kernel import CompiledUpdate
 
 v1 = tf.compat.v1
 TINY = np.finfo(np.float32).tiny  # the smallest normal number

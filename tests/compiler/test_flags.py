@@ -7,10 +7,10 @@ import pytest
 import tensorflow as tf
 from llvmlite import binding as llvm
 
-from ddpg.compiler import kernel as kernel_module
+from ddpg.compiler import compiled_update
 from ddpg.compiler.codegen_gemm import RegisterFile
+from ddpg.compiler.compiled_update import CompiledUpdate
 from ddpg.compiler.jit import denormal_mode_functions, optimised
-from ddpg.compiler.kernel import CompiledUpdate
 
 v1 = tf.compat.v1
 TARGETS = {
@@ -24,10 +24,12 @@ TARGETS = {
 def text():
     """The module of gradients scaled to a norm and of their largest number."""
     texts = []
-    compiled = kernel_module.compile_module
+    compiled = compiled_update.compile_module
     with pytest.MonkeyPatch.context() as patch, tf.Graph().as_default():
-        patch.setattr(kernel_module, "compile_module", lambda text, count: texts.append(text) or compiled(text, count))
-        patch.setattr(kernel_module, "host_registers", lambda: RegisterFile(4, 6))
+        patch.setattr(
+            compiled_update, "compile_module", lambda text, count: texts.append(text) or compiled(text, count)
+        )
+        patch.setattr(compiled_update, "host_registers", lambda: RegisterFile(4, 6))
         x, y = (v1.placeholder(tf.float32, [3]) for _ in range(2))
         clipped, _ = tf.clip_by_global_norm([x, y], 1.0)
         CompiledUpdate([*map(tf.reduce_sum, clipped)], {"x": x, "y": y}, [], 1)

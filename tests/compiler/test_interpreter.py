@@ -5,9 +5,9 @@ import pytest
 import tensorflow as tf
 
 from ddpg.compiler import math_codegen
+from ddpg.compiler.compiled_update import CompiledUpdate
 from ddpg.compiler.interpreter import FUNCTIONS, interpret
 from ddpg.compiler.ir import ALL, COLUMNS, ROWS, Program
-from ddpg.compiler.kernel import CompiledUpdate
 from ddpg.compiler.lowering import lower
 
 v1 = tf.compat.v1

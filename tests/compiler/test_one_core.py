@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from ddpg import DDPG, DDPGConfig
-from ddpg.compiler.kernel import WORTH
+from ddpg.compiler.compiled_update import WORK_PER_THREAD
 
 SPACES = gym.spaces.Box(-1, 1, (17,), np.float32), gym.spaces.Box(-1, 1, (6,), np.float32)
 CONFIG = DDPGConfig(hidden=(256, 256), batch_size=256, updates_per_call=4, buffer_size=400)
@@ -28,7 +28,7 @@ def learned(threads=None):
         parameters = agent.get_parameters()
         digest = hashlib.sha256(b"".join(parameters[name].tobytes() for name in sorted(parameters)))
         learner = agent.updater.learner
-        return learner.workers, learner._kernel._helpers is not None, digest.hexdigest()
+        return learner.workers, learner._compiled._threads is not None, digest.hexdigest()
 
 
 @pytest.mark.slow
@@ -49,4 +49,4 @@ def test_a_pinned_process_has_one_thread_an_update_and_the_same_numbers():
 
 def test_an_update_of_that_size_would_have_more_threads_where_there_are_cores():
     """Otherwise one thread would say nothing: the products of a step, forwards and backwards, are worth two."""
-    assert 2 * WORTH < 2 * 256 * 256 * 256 * 6
+    assert 2 * WORK_PER_THREAD < 2 * 256 * 256 * 256 * 6

@@ -8,37 +8,36 @@ from gymnasium import spaces
 
 from ddpg import DDPG, DDPGConfig
 from ddpg.compiler import codegen
-from ddpg.compiler.access_ranges import AccessRange
 from ddpg.compiler.llvm_builder import FunctionBuilder
-from ddpg.compiler.parallel import ParallelShards, split_evenly
+from ddpg.compiler.parallel import AccessRange, ParallelShards, split_evenly
 
 HALF, OTHER = AccessRange(0, 8, True), AccessRange(8, 16, True)
 
 
-def read(touch):
-    return touch._replace(written=False)
+def read(access):
+    return access._replace(written=False)
 
 
-def meetings(*steps):
-    """Return before which of ``steps``, what two workers touch in each, they meet."""
-    lines, met = FunctionBuilder(), []
-    crew = ParallelShards(lines, 2, 0)
-    for step in steps:
+def barriers(*kernels):
+    """Return before which of ``kernels``, given by what two workers access in each, there is a barrier."""
+    lines, found = FunctionBuilder(), []
+    shards = ParallelShards(lines, 2, 0)
+    for kernel in kernels:
         before = len(lines.lines)
-        crew.ready(step)
-        met.append(len(lines.lines) > before)
-    return met
+        shards.synchronize(kernel)
+        found.append(len(lines.lines) > before)
+    return found
 
 
 def test_workers_meet_where_one_would_touch_what_another_touched():
     own, crossed, whole = [[HALF], [OTHER]], [[read(OTHER)], [read(HALF)]], [[read(AccessRange(0, 16, True))]] * 2
-    assert meetings(own, own, own) == [False] * 3  # each its own rows
-    assert meetings(own, whole) == [False, True]  # what the other wrote is read
-    assert meetings(own, crossed, crossed) == [False, True, False]  # reading at the same time
-    assert meetings(whole, own) == [False, True]  # what the other still reads is written
-    assert meetings([[HALF], []], [[read(HALF)]]) == [False, False]  # the first worker alone
-    assert meetings([[HALF], []], [[], [read(HALF)]], [[HALF], []]) == [False, True, True]
-    assert meetings([[AccessRange(0, 8, True)], [AccessRange(8, 9, False)]], [[read(OTHER)], []]) == [False, False]
+    assert barriers(own, own, own) == [False] * 3  # each its own rows
+    assert barriers(own, whole) == [False, True]  # what the other wrote is read
+    assert barriers(own, crossed, crossed) == [False, True, False]  # reading at the same time
+    assert barriers(whole, own) == [False, True]  # what the other still reads is written
+    assert barriers([[HALF], []], [[read(HALF)]]) == [False, False]  # the first worker alone
+    assert barriers([[HALF], []], [[], [read(HALF)]], [[HALF], []]) == [False, True, True]
+    assert barriers([[AccessRange(0, 8, True)], [AccessRange(8, 9, False)]], [[read(OTHER)], []]) == [False, False]
 
 
 @pytest.mark.parametrize(("length", "workers", "multiple"), [(7, 3, 1), (2, 3, 1), (100, 3, 16), (0, 2, 1), (8, 1, 16)])
@@ -72,17 +71,19 @@ def test_workers_that_come_late_change_nothing(name, workers, monkeypatch):
     monkeypatch.setattr(codegen, "BARRIER", f"declare i32 @usleep(i32)\n{late}")
     pair = spaces.Box(-np.inf, np.inf, (5,)), spaces.Box(-1, 1, (2,))
     ends = []
-    for alone in (True, False):
+    for serial in (True, False):
         agent = DDPG(pair, DDPGConfig(**PLAIN, **CONFIGS[name], threads=workers), seed=0)
         rng = np.random.default_rng(0)
         for _ in range(200):
             ended = rng.uniform() < 0.1
             action = rng.uniform(-1, 1, 2)
             agent.observe(rng.normal(size=5), action, rng.normal(), rng.normal(size=5), ended, False)
-        kernel = agent.updater.learner._kernel
-        kernel._paces = [SimpleNamespace(parts=lambda count, alone=alone: [(alone, count)]) for _ in kernel._paces]
+        compiled = agent.updater.learner._compiled
+        compiled._autotuners = [
+            SimpleNamespace(split=lambda count, serial=serial: [(serial, count)]) for _ in compiled._autotuners
+        ]
         metrics = agent.update(6)
-        ends.append([*metrics.values(), *(array for array in kernel.values)])
-    assert kernel.workers == workers
+        ends.append([*metrics.values(), *(array for array in compiled.values)])
+    assert compiled.workers == workers
     for one, other in zip(*ends, strict=True):
         np.testing.assert_array_equal(one, other)

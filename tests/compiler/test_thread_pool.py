@@ -40,13 +40,13 @@ class Interrupted:
             raise KeyboardInterrupt
 
 
-def interrupted(helpers, *given):
-    """Whether ``together`` was interrupted; in a thread of its own, so that one that waits for ever is found."""
+def interrupted(pool, *given):
+    """Whether ``run_all`` was interrupted; in a thread of its own, so that one that waits for ever is found."""
     found = []
 
     def run():
         try:
-            helpers.together(*given)
+            pool.run_all(*given)
         except KeyboardInterrupt:
             found.append(True)
         else:
@@ -64,13 +64,13 @@ def calls_of(count, what="a"):
 
 
 def test_calls_are_made_at_the_same_time_the_first_here():
-    helpers, meeting, threads = ThreadPool(2, "test"), Meeting(3), {}
+    pool, meeting, threads = ThreadPool(2, "test"), Meeting(3), {}
 
     def function(*call):
         meeting(*call)
         threads[call[1]] = threading.current_thread()
 
-    helpers.together(function, calls_of(3))
+    pool.run_all(function, calls_of(3))
     assert sorted(meeting.made) == calls_of(3)
     assert threads[0] is threading.current_thread()
     assert len({*threads.values()}) == 3
@@ -79,19 +79,19 @@ def test_calls_are_made_at_the_same_time_the_first_here():
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("number", [0, 1])
 def test_interrupted_while_handing_over_every_call_is_made_once(number, after):
-    helpers, meeting = ThreadPool(2, "test"), Meeting(3)
-    queue = helpers._tasks
-    helpers._tasks = Interrupted(queue, number, after)
-    assert interrupted(helpers, meeting, calls_of(3))
+    pool, meeting = ThreadPool(2, "test"), Meeting(3)
+    queue = pool._tasks
+    pool._tasks = Interrupted(queue, number, after)
+    assert interrupted(pool, meeting, calls_of(3))
     assert sorted(meeting.made) == calls_of(3)
-    helpers._tasks = queue
-    assert not interrupted(helpers, meeting, calls_of(3, "b"))
+    pool._tasks = queue
+    assert not interrupted(pool, meeting, calls_of(3, "b"))
     assert sorted(meeting.made[3:]) == calls_of(3, "b")
 
 
 def test_interrupted_after_its_own_call_the_others_have_ended_and_it_is_not_made_again():
     """As Python does it: Ctrl-C while C runs is raised when that returns."""
-    helpers, meeting, slow = ThreadPool(1, "test"), Meeting(2), threading.Event()
+    pool, meeting, slow = ThreadPool(1, "test"), Meeting(2), threading.Event()
 
     def function(*call):
         meeting(*call)
@@ -101,18 +101,18 @@ def test_interrupted_after_its_own_call_the_others_have_ended_and_it_is_not_made
         slow.wait(WAIT)
         meeting.made.append("ended")
 
-    assert interrupted(helpers, function, calls_of(2))
+    assert interrupted(pool, function, calls_of(2))
     assert meeting.made[-1] == "ended"
     assert sorted(meeting.made[:-1]) == calls_of(2)
 
 
 def test_threads_end_with_the_object():
     before = {*threading.enumerate()}
-    helpers = ThreadPool(3, "test")
-    helpers.together(Meeting(4), calls_of(4))
+    pool = ThreadPool(3, "test")
+    pool.run_all(Meeting(4), calls_of(4))
     threads = {*threading.enumerate()} - before
     assert sorted(thread.name for thread in threads) == ["test-0", "test-1", "test-2"]
-    del helpers
+    del pool
     gc.collect()
     for thread in threads:
         thread.join(WAIT)
@@ -123,17 +123,17 @@ STORM = """
 import signal, sys
 import numpy as np, tensorflow as tf
 from types import SimpleNamespace
-from ddpg.compiler.kernel import CompiledUpdate
+from ddpg.compiler.compiled_update import CompiledUpdate
 v1 = tf.compat.v1
 v1.disable_eager_execution()
 x, weights = v1.placeholder(tf.float32, [64, 64]), v1.get_variable("weights", [64, 64], use_resource=True)
 loss = tf.reduce_sum(tf.square(tf.tanh(tf.matmul(x, weights))))
 with tf.control_dependencies([weights.assign_sub(1e-6 * tf.gradients(loss, weights)[0])]):
     metrics = [tf.identity(loss)]
-kernel = CompiledUpdate(metrics, {"x": x}, [weights], 2)
-kernel._paces = [SimpleNamespace(parts=lambda count: [(False, count)])]
+update = CompiledUpdate(metrics, {"x": x}, [weights], 2)
+update._autotuners = [SimpleNamespace(split=lambda count: [(False, count)])]
 rng = np.random.default_rng(0)
-kernel.values[0][...] = rng.normal(size=(64, 64))
+update.values[0][...] = rng.normal(size=(64, 64))
 batch = [rng.normal(size=(1, 64, 64)).astype(np.float32)]
 def interrupt(*_):
     raise KeyboardInterrupt
@@ -143,14 +143,14 @@ for _ in range(2000):
         try:
             signal.setitimer(signal.ITIMER_REAL, rng.uniform(2e-4, 2e-3))
             while True:
-                kernel.run(1, batch)
+                update.run(1, batch)
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
     except KeyboardInterrupt:
         pass
-    before = kernel.values[0].copy()
-    kernel.run(1, batch)
-    assert (kernel.values[0] != before).any()
+    before = update.values[0].copy()
+    update.run(1, batch)
+    assert (update.values[0] != before).any()
 print("went on")
 """
 

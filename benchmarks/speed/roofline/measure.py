@@ -14,7 +14,7 @@ from tensorflow.compiler.tf2xla.python import xla
 from benchmarks.speed.roofline.count import Product
 from benchmarks.speed.tasks import Task
 from ddpg import DDPG, DDPGConfig
-from ddpg.compiler import kernel
+from ddpg.compiler import compiled_update
 from ddpg.compiler.ir import Node
 from ddpg.compiler.schedule import Kernel
 from ddpg.replay.minibatch import Batch
@@ -71,7 +71,7 @@ def _parted(part: str, subject: Subject) -> Iterator[None]:
         "passes": lambda step: not is_product(step),
         "nothing": lambda step: False,
     }[part]
-    module, schedule = kernel.Module, kernel.schedule
+    module, schedule = compiled_update.Module, compiled_update.schedule
 
     def scheduled(program, outputs):
         subject.steps, subject.outputs = schedule(program, outputs), outputs
@@ -80,7 +80,7 @@ def _parted(part: str, subject: Subject) -> Iterator[None]:
     def of_some(steps, *arguments):
         return module([step for step in steps if wanted(step)], *arguments)
 
-    with mock.patch.object(kernel, "schedule", scheduled), mock.patch.object(kernel, "Module", of_some):
+    with mock.patch.multiple(compiled_update, schedule=scheduled, Module=of_some):
         yield
 
 

@@ -10,9 +10,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from refusals import refuses
 
-from ddpg.compiler import kernel as kernel_module
+from ddpg.compiler import compiled_update
+from ddpg.compiler.compiled_update import CompiledUpdate
 from ddpg.compiler.ir import Unsupported
-from ddpg.compiler.kernel import CompiledUpdate
 from ddpg.compiler.thread_pool import available_cores
 
 v1 = tf.compat.v1
@@ -385,9 +385,9 @@ def test_the_program_does_not_depend_on_the_order_of_control_inputs(graph, monke
     with tf.control_dependencies(written):
         metric = tf.reduce_sum(x)
     texts = []
-    compiled = kernel_module.compile_module
+    compiled = compiled_update.compile_module
     monkeypatch.setattr(
-        kernel_module, "compile_module", lambda text, pointers: texts.append(text) or compiled(text, pointers)
+        compiled_update, "compile_module", lambda text, pointers: texts.append(text) or compiled(text, pointers)
     )
     listed = tf.Operation.control_inputs.fget
     for backwards in (False, True):
@@ -407,18 +407,18 @@ def test_threads_are_those_that_pay_or_those_that_are_asked_for(large_product, m
     """2 products of 256 x 256 x 256 are 67 million operations, which 4 threads share, if there are as many cores."""
     metric, fields = large_product
     for cores, expected in ((16, 4), (3, 3), (1, 1)):
-        monkeypatch.setattr(kernel_module, "available_cores", lambda cores=cores: cores)
+        monkeypatch.setattr(compiled_update, "available_cores", lambda cores=cores: cores)
         assert CompiledUpdate([metric], fields, []).workers == expected
     assert CompiledUpdate([metric], fields, [], 2).workers == 2
-    monkeypatch.setattr(kernel_module, "available_cores", lambda: 16)
+    monkeypatch.setattr(compiled_update, "available_cores", lambda: 16)
     small = v1.placeholder(tf.float32, [8, 8])
     assert CompiledUpdate([tf.reduce_sum(tf.matmul(small, small))], {"x": small}, []).workers == 1
 
 
 def test_where_threads_cannot_meet_there_is_one(large_product, monkeypatch):
     metric, fields = large_product
-    monkeypatch.setattr(kernel_module, "_MEETING", False)
-    monkeypatch.setattr(kernel_module, "available_cores", lambda: 16)
+    monkeypatch.setattr(compiled_update, "_HAS_BARRIER", False)
+    monkeypatch.setattr(compiled_update, "available_cores", lambda: 16)
     assert CompiledUpdate([metric], fields, []).workers == 1
     with refuses(Unsupported, "threads 2"):
         CompiledUpdate([metric], fields, [], 2)
@@ -445,7 +445,7 @@ def test_one_that_does_all_parts_gets_the_numbers_of_the_workers_to_the_last_bit
     batch = [rng.normal(size=(4, 70, 90)).astype(np.float32)]
     ends = []
     for way in (0, 1, 0):
-        kernel._paces = [SimpleNamespace(parts=lambda count, way=way: [(way, 1), (way, count - 1)])]
+        kernel._autotuners = [SimpleNamespace(split=lambda count, way=way: [(way, 1), (way, count - 1)])]
         kernel.values[0][...] = start
         ends.append((kernel.run(4, batch)[0], kernel.values[0].copy()))
     assert (ends[0][1] != start).all()
