@@ -31,13 +31,14 @@ EXEMPT_METHODS = {
     *("compute_gradients", "policy_gradients", "placeholders", "target", "target_sync"),
     *("target_update", "action_gradient", "joint", "prediction", "target_prediction"),
     "td_target",
-    *("td_gradients", "taken"),
+    *("td_gradients", "taken", "with_averages", "load_policies"),
 }
 EXEMPT = {
     "UsageError",
     "Batch",
     "Batch.replace",
     "Bounding",
+    *("ActionMask", "ActionMask.reset", "ActionMask.step"),
     "EnvPoolVector",
     "EnvPoolVector.reset",
     "EnvPoolVector.step",

@@ -9,7 +9,7 @@ from gymnasium import spaces as gym_spaces
 from ddpg.errors import UsageError
 from ddpg.interaction import spaces
 from ddpg.interaction.action_mask import FORBIDDEN, check_masked_space
-from ddpg.interaction.validation import validate_numeric
+from ddpg.interaction.validation import validate_bool, validate_numeric
 from ddpg.networks.value import Prediction, ValueNetwork
 
 
@@ -38,8 +38,8 @@ class QNetwork(ValueNetwork):
     def __init__(
         self, observation_space: gym_spaces.Box, action_space: gym_spaces.Space, *, masked: bool = False, **options: Any
     ):
-        self._masked = masked
-        if masked:
+        self._masked = validate_bool(masked, "masked")
+        if self._masked:
             check_masked_space(observation_space, spaces.check_discrete_space(action_space))
         super().__init__(observation_space, action_space, **options)
 

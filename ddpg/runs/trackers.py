@@ -51,7 +51,7 @@ def as_tracker(tracker: Any) -> Any:
     if isinstance(tracker, str):
         tracker = _imported(tracker)
     if not callable(getattr(tracker, "log", None)) and not callable(getattr(tracker, "log_metrics", None)):
-        raise UsageError(f"track={brief(tracker)} is neither one of {', '.join(TRACKERS)} nor an object with log")
+        raise UsageError(f"track={brief(tracker)} is neither one of {', '.join(TRACKERS)} nor an object with log()")
     is_mlflow = all(callable(getattr(tracker, name, None)) for name in ("start_run", "log_metrics", "end_run"))
     return MLflow(tracker) if is_mlflow else tracker
 

@@ -266,7 +266,16 @@ CHANGES = SHARED_CHANGES | {
 
 
 # What tests of their own show.
-BY_HAND = {"network", "block", "critic_loss", "max_gradient_norm", "adam_beta1", "weight_decay", "action_mask"}
+BY_HAND = {
+    "network",
+    "block",
+    "critic_loss",
+    "max_gradient_norm",
+    "adam_beta1",
+    "weight_decay",
+    "action_mask",
+    "weight_projection",
+}
 
 
 @pytest.mark.parametrize(

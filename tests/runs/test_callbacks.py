@@ -247,7 +247,7 @@ def test_a_run_of_a_tracker_that_was_begun_is_not_ended(idle):
 @pytest.mark.parametrize(
     ("tracker", "options", "message"),
     [
-        (types.SimpleNamespace(init=print, finish=print), {}, "has no log"),
+        (types.SimpleNamespace(init=print, finish=print), {}, "with log"),
         (types.SimpleNamespace(init=print, log=print), {}, "has no finish"),
         (types.SimpleNamespace(log=print), {"project": "p"}, "project"),
     ],

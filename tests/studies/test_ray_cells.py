@@ -215,7 +215,10 @@ def test_the_command_to_go_on_with_says_where():
     assert study_resume_hint(Path("a.toml"), Path("b"), [], "ray", "auto") == (
         "ddpg study a.toml --root b --engine ray --ray-address auto"
     )
-    groups = [SimpleNamespace(env_id="mine:A-v0"), SimpleNamespace(env_id="Pendulum-v1")]
+    groups = [
+        SimpleNamespace(env_id="mine:A-v0", references=("mine:A-v0",)),
+        SimpleNamespace(env_id="Pendulum-v1", references=()),
+    ]
     assert study_resume_hint(Path("a.toml"), Path("b"), groups) == "ddpg study a.toml --root b --allow-import mine"
 
 
