@@ -122,7 +122,7 @@ def verdict(name: str, other: str, comparison: Comparison) -> str:
     """
     difference = comparison.difference
     assert difference is not None
-    told = (
+    figures = (
         f"difference by seed {difference}, probability of improvement {comparison.improvement}, "
         f"{comparison.seeds} fresh seeds each"
     )
@@ -131,7 +131,7 @@ def verdict(name: str, other: str, comparison: Comparison) -> str:
             f"One seed each does not show whether {name} beats {other} (difference {format_number(difference.mean)})."
         )
     if difference.low > 0:
-        return f"{name} beats {other}: {told}."
+        return f"{name} beats {other}: {figures}."
     if difference.high < 0:
-        return f"{name} does not beat {other}, it is worse: {told}."
-    return f"{name} does not beat {other}: no difference is shown ({told})."
+        return f"{name} does not beat {other}, it is worse: {figures}."
+    return f"{name} does not beat {other}: no difference is shown ({figures})."
