@@ -215,3 +215,43 @@ def test_rounding_is_bounded_by_what_the_network_makes_of_it():
     agent.session.run([v.initializer for v in far], {v.initializer.inputs[1]: np.full(v.shape, 1e4) for v in far})
     bound, error = bound_and_error()
     assert 1e-5 < error.max() < bound.max() < 0.1
+
+
+class HalfMasked(gym.Env):
+    """Two of four actions are allowed in every step."""
+
+    action_space = gym.spaces.Discrete(4)
+    observation_space = gym.spaces.Dict(
+        {"observation": gym.spaces.Box(-1, 1, (3,)), "action_mask": gym.spaces.MultiBinary(4)}
+    )
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self._observed(), {}
+
+    def step(self, action):
+        return self._observed(), float(action), False, bool(self.np_random.random() < 0.1), {}
+
+    def _observed(self):
+        mask = self.np_random.permutation(np.int8([1, 1, 0, 0]))
+        return {"observation": self.np_random.uniform(-1, 1, 3).astype(np.float32), "action_mask": mask}
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_a_masked_policy_chooses_the_agents_actions(kind, tmp_path):
+    """The actions, not the values: beside those of forbidden actions, -1e9, a difference of values would be nothing."""
+    config = ddpg.DQNConfig(hidden=(8,), batch_size=8, learning_starts=20, jit=False)
+    with ddpg.DQN(ddpg.ActionMask(HalfMasked()), config, seed=0) as agent:
+        agent.learn(60)
+        rng = np.random.default_rng(0)
+        masks = rng.permuted(np.tile([1, 1, 0, 0], (200, 1)), axis=1)
+        states = np.concatenate([rng.uniform(-1, 1, (200, 3)), masks], axis=1).astype(np.float32)
+        expected = agent.predict(states)[0]
+        path = agent.export(tmp_path / kind, kind)
+        if kind == "numpy":
+            actions = ddpg.load_policy(path).predict(states)[0]
+        else:
+            actions = np.ravel((in_c(path, agent, states) if kind == "c" else RUNNERS[kind](path)(states))["actions"])
+        np.testing.assert_array_equal(actions, expected)
+        assert masks[np.arange(200), expected].all()
+        assert len(set(expected.tolist())) > 1
