@@ -18,7 +18,8 @@ class Holding(NamedTuple):
     """How a run holds what it has learned; NaN where that cannot be said.
 
     Attributes:
-        kept: the level of the last evaluation, at most 1; NaN if no evaluation is above the floor.
+        kept: the level of the last evaluation, at most 1; NaN if no evaluation is above the floor, or if a level is
+            beyond float64.
         dips: of the evaluations after the first at a level of at least :data:`LEARNED`, the share below
             :data:`DIPPED`; NaN if there are none after it.
     """
@@ -37,9 +38,9 @@ def holding(returns: Sequence[float] | np.ndarray) -> Holding:
     if not len(values) or not np.isfinite(values).all():
         return Holding(np.nan, np.nan)
     floor = min(0.0, values[0])
-    gained = values.max() - floor
-    if not gained > 0:
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        levels = (values - floor) / (values.max() - floor)
+    if not np.isfinite(levels).all():
         return Holding(np.nan, np.nan)
-    levels = (values - floor) / gained
     later = levels[int(np.argmax(levels >= LEARNED)) + 1 :]
     return Holding(float(levels[-1]), float(np.mean(later < DIPPED)) if len(later) else np.nan)
