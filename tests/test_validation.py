@@ -23,17 +23,17 @@ def no_warnings():
 
 
 NO_NUMBERS = [
-    ("abc", "x is a str; expected an array of real numbers"),
-    (["1", "2", "3"], "x is a list of strings"),
-    ({"a": 1}, "x is a dict; expected"),
-    (None, "x is None; expected"),
-    ([[1, 2], [3]], "x is a list with rows of different shapes"),
-    ([1 + 2j, 0, 0], "x is a list of complex numbers"),
-    (np.zeros(3, complex), "x is an array of complex numbers"),
-    (np.array([1, None, 2]), "x is an array of objects"),
-    ([Decimal(1), 2, 3], "x is a list of objects"),
-    ([10**30, 0, 0], "x is a list of objects"),
-    (np.zeros(3, "datetime64[s]"), "x is an array of dates"),
+    ("abc", "x str array"),
+    (["1", "2", "3"], "x list strings"),
+    ({"a": 1}, "x dict"),
+    (None, "x None"),
+    ([[1, 2], [3]], "x list rows shapes"),
+    ([1 + 2j, 0, 0], "x list complex numbers"),
+    (np.zeros(3, complex), "x array complex numbers"),
+    (np.array([1, None, 2]), "x array objects"),
+    ([Decimal(1), 2, 3], "x list objects"),
+    ([10**30, 0, 0], "x list objects"),
+    (np.zeros(3, "datetime64[s]"), "x array dates"),
 ]
 
 
@@ -44,7 +44,7 @@ def test_no_numbers(value, message):
         lambda: spaces.as_batch(Box(-1, 1, (3,)), value, "x"),
         lambda: spaces.as_column(value, 3, "x"),
     ):
-        with pytest.raises(UsageError, match=message):
+        with refuses(UsageError, message):
             refuse()
 
 

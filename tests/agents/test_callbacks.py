@@ -2,6 +2,7 @@
 
 import pytest
 from environments import Counting
+from refusals import refuses
 
 from ddpg import DDPG, Callback, DDPGConfig, UsageError
 
@@ -38,14 +39,14 @@ def test_a_callback_alone_needs_no_list(agent):
 @pytest.mark.parametrize(
     ("callbacks", "message"),
     [
-        ([Callback], "it is a class: pass an object of it"),
-        ([3], "callback 3 is neither"),
-        (3, "callbacks=3: expected ddpg.Callback objects or functions"),
+        ([Callback], "class"),
+        ([3], "callback 3"),
+        (3, "callbacks=3 ddpg.Callback"),
         ("progress", "callbacks='progress'"),
     ],
 )
 def test_anything_else_is_refused_before_a_step(agent, callbacks, message):
     before = agent.num_timesteps
-    with pytest.raises(UsageError, match=message):
+    with refuses(UsageError, message):
         agent.learn(50, callbacks)
     assert agent.num_timesteps == before

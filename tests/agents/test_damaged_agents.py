@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from checkpoints import sealed
 from environments import Counting
+from refusals import refuses
 
 from ddpg import DDPG, DDPGConfig, DQNConfig, UsageError
 from ddpg.agents import resource_limits, state
@@ -37,8 +38,8 @@ def with_options(path, **options):
     sealed(path, config={**manifest(path)["config"], **options})
 
 
-def refused(path, match=""):
-    with pytest.raises(UsageError, match=match) as caught:
+def refused(path, words=""):
+    with refuses(UsageError, words) as caught:
         DDPG.load(path)
     message = str(caught.value)
     assert message.isprintable()
@@ -46,24 +47,24 @@ def refused(path, match=""):
 
 
 @pytest.mark.parametrize(
-    ("options", "match"),
+    ("options", "words"),
     [
-        ({"hidden": [10**9]}, r"hidden=\(1000000000,\) makes a network of at least 3000000000 numbers .* are 1\d\d in"),
-        ({"hidden": [2**53] * 3}, "hidden=.* makes a network"),
-        ({"hidden": [1] * 5}, r"has 5 layers; its \d\d variables make at most 4"),
-        ({"hidden": [1] * 64}, "has 64 layers"),
-        ({"hidden": [1] * 65}, "length <= 64"),
-        ({"hidden": [5]}, r"has shape \(2, 4\) in the checkpoint and \(2, 5\) here"),
-        ({"hidden": []}, r"hidden=\(\) must be layers of at least 1 unit"),
+        ({"hidden": [10**9]}, "hidden=(1000000000,) 3000000000"),
+        ({"hidden": [2**53] * 3}, "hidden="),
+        ({"hidden": [1] * 5}, "5 layers 4"),
+        ({"hidden": [1] * 64}, "64 layers"),
+        ({"hidden": [1] * 65}, "length 64"),
+        ({"hidden": [5]}, "shape (2, 4) (2, 5)"),
+        ({"hidden": []}, "hidden=() 1"),
         ({"hidden": [True]}, "hidden"),
-        ({"hidden": "4"}, "hidden='4' must be a list of int"),
-        ({"buffer_size": 2**40}, "buffer_size=1099511627776 transitions of 32 bytes are more than 1099511627776 bytes"),
+        ({"hidden": "4"}, "hidden='4' list"),
+        ({"buffer_size": 2**40}, "buffer_size=1099511627776 32 bytes"),
         ({"batch_size": 2**30}, "batch_size=1073741824"),
-        ({"updates_per_step": 1e12}, r"updates_per_step=1000000000000\.0"),
+        ({"updates_per_step": 1e12}, "updates_per_step=1000000000000.0"),
         ({"updates_per_call": 2**16, "batch_size": 2**20}, "batch_size=1048576"),
-        ({"exploration_steps": 2**52}, "exploration_steps=4503599627370496 is more than 2147483647"),
-        ({"gamma": 1.5}, r"gamma=1\.5 must be in \[0, 1\]"),
-        ({"gamma": "high"}, "gamma='high' must be float"),
+        ({"exploration_steps": 2**52}, "exploration_steps=4503599627370496 2147483647"),
+        ({"gamma": 1.5}, "gamma=1.5 [0, 1]"),
+        ({"gamma": "high"}, "gamma='high' float"),
         ({"activation": "exec"}, "activation='exec'"),
         ({"activation": [1]}, "activation"),
         ({"td_target": []}, "td_target"),
@@ -71,38 +72,38 @@ def refused(path, match=""):
         ({"optimizer": None}, "optimizer"),
         ({"bounding": "x"}, "bounding"),
         ({"noise": [1]}, "noise"),
-        ({"jit": 1}, "jit=1 must be bool"),
-        ({"gammma": 0.9}, "no field 'gammma'; did you mean 'gamma'"),
-        ({"bounding": {"custom": "mine"}}, "bounding was a callable of your own"),
+        ({"jit": 1}, "jit=1 bool"),
+        ({"gammma": 0.9}, "'gammma' 'gamma'"),
+        ({"bounding": {"custom": "mine"}}, "bounding callable"),
     ],
 )
-def test_options_are_refused(path, options, match):
+def test_options_are_refused(path, options, words):
     with_options(path, **options)
-    refused(path, match)
+    refused(path, words)
 
 
 @pytest.mark.parametrize(
-    ("changes", "match"),
+    ("changes", "words"),
     [
-        ({"owed_updates": 1e12}, "owed_updates is 1000000000000.0"),
-        ({"kind": "DQN"}, "load it with DQN.load"),
-        ({"algorithm": "DQN"}, "the configuration has no field 'action_gradient_clip'"),
-        ({"algorithm": "PPO"}, "algorithm 'PPO'; this version knows DDPG, DQN"),
-        ({"random_states": {}}, r"random states of \[\], expected those of \['exploration', 'replay'\]"),
+        ({"owed_updates": 1e12}, "owed_updates 1000000000000.0"),
+        ({"kind": "DQN"}, "DQN.load"),
+        ({"algorithm": "DQN"}, "'action_gradient_clip'"),
+        ({"algorithm": "PPO"}, "algorithm 'PPO' DDPG DQN"),
+        ({"random_states": {}}, "random states [] ['exploration', 'replay']"),
         ({"action_space": {"type": "Discrete", "n": 3, "start": 0}}, "action space Discrete"),
         (
             {"action_space": BOX | {"shape": [1], "low": None}},
             "infinite bounds",
         ),
-        ({"action_space": BOX | {"shape": [2]}}, "has shape"),
+        ({"action_space": BOX | {"shape": [2]}}, "shape"),
         ({"action_space": BOX}, "at least one"),
         ({"action_space": {"type": "Tuple", "spaces": [{"type": "Discrete", "n": 2, "start": 0}]}}, "parameterised"),
         ({"observation_space": {"type": "Discrete", "n": 2, "start": 0}}, "a Box"),
     ],
 )
-def test_fields_are_refused(path, changes, match):
+def test_fields_are_refused(path, changes, words):
     sealed(path, **changes)
-    refused(path, match)
+    refused(path, words)
 
 
 def rewritten(path, group, name, change):
@@ -117,24 +118,24 @@ def rewritten(path, group, name, change):
 
 
 @pytest.mark.parametrize(
-    ("group", "name", "change", "match"),
+    ("group", "name", "change", "words"),
     [
-        ("variables", "actor/output/b:0", lambda b: b.astype(np.float64), "has dtype float64 in the checkpoint"),
-        ("variables", "actor/output/b:0", lambda b: np.concatenate([b, b]), "has shape"),
-        ("variables", "actor/output/b:0", None, "it lacks"),
-        ("replay", "actions", lambda a: np.tile(a, 2), r"replay field actions has shape \(30, 2\)"),
+        ("variables", "actor/output/b:0", lambda b: b.astype(np.float64), "dtype float64"),
+        ("variables", "actor/output/b:0", lambda b: np.concatenate([b, b]), "shape"),
+        ("variables", "actor/output/b:0", None, "lacks"),
+        ("replay", "actions", lambda a: np.tile(a, 2), "actions shape (30, 2)"),
     ],
 )
-def test_arrays_are_refused(path, group, name, change, match):
+def test_arrays_are_refused(path, group, name, change, words):
     rewritten(path, group, name, change)
-    refused(path, match)
+    refused(path, words)
 
 
 def test_without_variables_is_refused(path):
     arrays, checksums = manifest(path)["arrays"], manifest(path)["sha256"]
     file = "replay.safetensors"
     sealed(path, arrays={"replay": arrays["replay"]}, sha256={file: checksums[file]})
-    refused(path, "it lacks")
+    refused(path, "lacks")
 
 
 def test_what_is_within_the_limits_loads(path):
@@ -171,7 +172,7 @@ def test_images_of_convolutions_are_held_to_their_variables(path):
     choices = {"type": "Discrete", "n": 2, "start": 0}
     spaces = checkpoint.restore_space(frames), checkpoint.restore_space(choices)
     config = DQNConfig(network="conv", hidden=(128,), buffer_size=10, batch_size=1)
-    with pytest.raises(UsageError, match=r"hidden=\(128,\) makes a network"):
+    with refuses(UsageError, "hidden=(128,)"):
         resource_limits.check_options(path, config, spaces, {"W": np.zeros(1000)}, ())
     claimed = np.broadcast_to(np.float32(0), 32 * 700 * 700 * 128 + 256)  # of one number's memory
     resource_limits.check_options(path, config, spaces, {"W": claimed}, ())

@@ -11,6 +11,7 @@ import pytest
 import tensorflow as tf
 from conftest import ELSEWHERE, SHARED_CHANGES, relative_difference, without_the_change
 from environments import Counting, Shaped
+from refusals import refuses
 
 from ddpg import DDPG, Callback, DDPGConfig, UsageError
 from ddpg._tflearn import tflearn
@@ -101,24 +102,24 @@ def test_any_float_action_box(dtype, shape):
     [
         (Box(-1, 1, (2,)), gym.spaces.Discrete(2), "Discrete"),
         (Box(-1, 1, (2,)), Box(-np.inf, np.inf, (1,)), "infinite bounds"),
-        (gym.spaces.Discrete(4), Box(-1, 1, (1,)), "not a Box"),
+        (gym.spaces.Discrete(4), Box(-1, 1, (1,)), "Box"),
     ],
 )
 def test_unsuitable_spaces(observation_space, action_space, message):
-    with pytest.raises(UsageError, match=message):
+    with refuses(UsageError, message):
         DDPG((observation_space, action_space))
 
 
 def test_nan_is_refused_before_it_is_stored():
     agent = DDPG(Counting(nan_at=2), SMALL, seed=0)
-    with pytest.raises(UsageError, match=r"observation holds nan at index"):
+    with refuses(UsageError, "observation nan"):
         agent.learn(30)
     assert len(agent.replay) == 1
     agent = DDPG(Counting(nan_reward_at=3), SMALL, seed=0)
-    with pytest.raises(UsageError, match=r"reward holds nan"):
+    with refuses(UsageError, "reward nan"):
         agent.learn(30)
     assert len(agent.replay) == 2
-    with pytest.raises(UsageError, match=r"observation holds nan at index \[1\]"):
+    with refuses(UsageError, "observation nan [1]"):
         agent.predict([0.0, np.nan])
 
 
@@ -355,12 +356,12 @@ def test_observe_refuses_bad_transitions():
         "truncated": False,
     }
     for change, message in [
-        ({"action": [2.5]}, r"action \[2.5\] is outside"),
-        ({"reward": np.nan}, "reward holds nan"),
-        ({"next_observation": np.zeros(4)}, r"next_observation has shape \(4,\)"),
+        ({"action": [2.5]}, "action [2.5]"),
+        ({"reward": np.nan}, "reward nan"),
+        ({"next_observation": np.zeros(4)}, "next_observation (4,)"),
         ({"observation": np.zeros((2, 3))}, "one transition"),
     ]:
-        with pytest.raises(UsageError, match=message):
+        with refuses(UsageError, message):
             agent.observe(**good | change)
     assert len(agent.replay) == 0
     agent.observe(**good)
@@ -370,13 +371,13 @@ def test_observe_refuses_bad_transitions():
 def test_divergence_is_an_error():
     agent = trained(STEPPED, steps=20)
     agent.replay.arrays()["rewards"][:] = 1e30
-    with pytest.raises(FloatingPointError, match="training diverged"):
+    with refuses(FloatingPointError, "training diverged"):
         agent.update(4)
 
 
 @pytest.mark.parametrize(("call", "message"), [("update", "n=0"), ("learn", "total_timesteps=0")])
 def test_nothing_to_do_is_an_error(call, message):
-    with pytest.raises(UsageError, match=message):
+    with refuses(UsageError, message):
         getattr(idle(), call)(0)
 
 
@@ -443,7 +444,7 @@ def test_deleting_an_agent_frees_its_session_and_graph(options):
     handle = agent.session
     del agent
     gc.collect()
-    with pytest.raises(RuntimeError, match="closed"):
+    with refuses(RuntimeError, "closed"):
         handle.run(tf.constant(0))
     del handle
     gc.collect()

@@ -154,7 +154,7 @@ def test_clipped_delta_is_twice_huber(kind, jit, box, session, initialize, rng):
 
 
 def test_clip_delta_needs_output_delta(box, graph):
-    with pytest.raises(UsageError, match=r"clip_delta=1\.0 needs td_target='output_delta'"):
+    with refuses(UsageError, "clip_delta=1.0 td_target='output_delta'"):
         QNetwork(box, gym.spaces.Discrete(3), clip_delta=1.0)
     with refuses(UsageError, "clip_delta 0.0"):
         QNetwork(box, gym.spaces.Discrete(3), td_target="output_delta", clip_delta=0.0)
@@ -348,7 +348,7 @@ def test_discrete_start_is_honoured():
     assert {int(action) for action in env.actions} == {5, 6, 7}
     assert set(agent.replay.arrays()["actions"].ravel()) == {0.0, 1.0, 2.0}
     assert agent.predict(np.zeros(2))[0] in (5, 6, 7)
-    with pytest.raises(UsageError, match="action 8 is outside"):
+    with refuses(UsageError, "action 8"):
         agent.observe(np.zeros(2), 8, 0.0, np.zeros(2), False, False)
 
 
@@ -361,7 +361,7 @@ def test_save_and_load(tmp_path):
     loaded.update(3)
     for one, other in zip(params(agent), params(loaded), strict=True):
         np.testing.assert_array_equal(one, other)
-    with pytest.raises(UsageError, match=r"a checkpoint of DQN; load it with DQN\.load"):
+    with refuses(UsageError, "DQN DQN.load"):
         DDPG.load(tmp_path / "c")
 
 
@@ -397,7 +397,7 @@ def test_learns_on_a_vector():
 
 @pytest.mark.parametrize("space", [gym.spaces.Box(-1, 1, (2,)), gym.spaces.MultiBinary(2)])
 def test_other_action_spaces(space, box):
-    with pytest.raises(UsageError, match="is not Discrete"):
+    with refuses(UsageError, "Discrete"):
         DQN((box, space))
 
 
@@ -424,9 +424,9 @@ def test_images_are_learned_from_compiled_as_they_are_op_by_op(network):
 
 
 def test_conv_needs_images(box, graph):
-    with pytest.raises(UsageError, match="conv layers need images"):
+    with refuses(UsageError, "conv layers"):
         QNetwork(box, gym.spaces.Discrete(2), network=conv())
-    with pytest.raises(UsageError, match="filters="):
+    with refuses(UsageError, "filters="):
         conv(filters=((16, 0, 1),))
 
 

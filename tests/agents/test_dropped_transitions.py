@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from environments import Counting
 from gymnasium.vector import SyncVectorEnv
+from refusals import refuses
 
 from ddpg import DDPG, DDPGConfig, UsageError
 from ddpg.errors import EnvironmentFault
@@ -62,12 +63,12 @@ def test_returns_of_n_steps_never_lead_over_a_drop():
 
 def test_by_default_they_are_raised():
     agent = DDPG(bad(), SMALL, seed=0)
-    with pytest.raises(EnvironmentFault, match="in step 3 of episode 1 since its reset with seed"):
+    with refuses(EnvironmentFault, "step 3 episode 1 seed"):
         agent.learn(40)
     assert "dropped_transitions" not in agent.counts
 
 
 def test_step_timeout_is_refused_where_nothing_keeps_it():
     agent = DDPG(gym.make("Pendulum-v1"), SMALL.replace(step_timeout=1))
-    with pytest.raises(UsageError, match=r"step_timeout=1\.0 needs environments in processes of their own"):
+    with refuses(UsageError, "step_timeout=1.0"):
         agent.learn(40)

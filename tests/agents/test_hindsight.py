@@ -87,7 +87,7 @@ def test_an_agent_learns_to_reach(tmp_path):
     agent = DDPG(env, config, seed=0).learn(1000)
     assert evaluate(agent, make_env("Reaching-v0"), 20, seed=1).summary()["success_rate"] >= 0.9
     loaded = DDPG.load(agent.save(tmp_path / "c"))
-    with pytest.raises(UsageError, match="hindsight asks the environment for rewards, and this agent has none"):
+    with refuses(UsageError, "hindsight environment"):
         loaded.update(1)
     resumed = DDPG.load(tmp_path / "c", env)
     assert resumed.update(4) == agent.update(4)
@@ -96,10 +96,10 @@ def test_an_agent_learns_to_reach(tmp_path):
 def test_where_there_are_no_goals():
     buffer = ReplayBuffer(5, (4,), 1)
     for env in (Counting(), AsyncVectorEnv([goals])):
-        with pytest.raises(UsageError, match="hindsight=4 needs an environment with goals"):
+        with refuses(UsageError, "hindsight=4"):
             make_hindsight(env, buffer, 4)
         env.close()
-    with pytest.raises(UsageError, match="FlattenObservation only"):
+    with refuses(UsageError, "FlattenObservation"):
         make_hindsight(gym.wrappers.TimeAwareObservation(gym.wrappers.TimeLimit(goals(), 5)), buffer, 4)
     vectors = gym.wrappers.vector
     for env in (
@@ -110,7 +110,9 @@ def test_where_there_are_no_goals():
         vectors.NormalizeObservation(SyncVectorEnv([goals])),
         vectors.ClipReward(SyncVectorEnv([goals]), 0, 1),
     ):
-        with pytest.raises(UsageError, match=r"(Transform|Normalize|Clip)(Reward|Observation) changes"):
+        with refuses(
+            UsageError, type(env if isinstance(env, gym.Wrapper | gym.vector.VectorWrapper) else env.envs[0]).__name__
+        ):
             make_hindsight(env, buffer, 4)
     for env in (
         gym.wrappers.RecordEpisodeStatistics(gym.wrappers.DtypeObservation(goals(), np.float64)),
@@ -121,7 +123,7 @@ def test_where_there_are_no_goals():
     one_at_a_time.unwrapped.compute_reward = lambda achieved, desired, info: 0.0
     rows = np.zeros((2, 8), int)
     walk, _ = walked([0, 1, 2])
-    with pytest.raises(UsageError, match=r"returned shape \(\) for .* goals; expected one reward for each"):
+    with refuses(UsageError, "shape ()"):
         make_hindsight(one_at_a_time, walk, 4)(walk.gather(rows), rows, np.random.default_rng(0))
 
 
@@ -135,7 +137,7 @@ def test_rewards_that_are_none_are_a_fault_of_the_environment(returned):
 
     env, rows, (walk, _) = goals(), np.zeros((2, 8), int), walked([0, 1, 2])
     env.unwrapped.compute_reward = compute_reward
-    with pytest.raises(EnvironmentFault, match="compute_reward of the environment"):
+    with refuses(EnvironmentFault, "compute_reward"):
         make_hindsight(env, walk, 4)(walk.gather(rows), rows, np.random.default_rng(0))
 
 

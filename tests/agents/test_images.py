@@ -6,6 +6,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import tensorflow as tf
+from refusals import refuses
 
 from ddpg import DDPG, DQN, DDPGConfig, DQNConfig, UsageError, conv
 from ddpg.agents import resource_limits
@@ -66,7 +67,7 @@ def test_images_train_a_policy_of_ones_own_network():
     agent = DDPG(env, config, seed=0, actor_network=small, critic_network=small)
     agent.learn(6)
     assert agent.num_updates == 2
-    with pytest.raises(UsageError, match="bytes"):
+    with refuses(UsageError, "bytes"):
         DDPG(env, config.replace(compiler="native"), seed=0, actor_network=small, critic_network=small).learn(6)
 
 
@@ -129,5 +130,5 @@ def test_too_large_a_memory_is_one_line_with_what_fits(monkeypatch):
     monkeypatch.setattr(memory_limit, "memory_limit", lambda: 2 * GB)
     monkeypatch.setattr("ddpg.agents.base.ReplayMemory", refuse)
     fits = resource_limits.fitting_buffer(Screen((210, 160, 3)).observation_space, gym.spaces.Discrete(3))
-    with pytest.raises(UsageError, match=f"--buffer-size {fits}"):
+    with refuses(UsageError, f"--buffer-size {fits}"):
         DQN(Screen((210, 160, 3)), DQNConfig(network="conv"), seed=0)

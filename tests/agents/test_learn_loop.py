@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from environments import Counting, ReusingVector
 from gymnasium.vector import AutoresetMode
+from refusals import refuses
 
 from ddpg import DDPG, Callback, DDPGConfig
 from ddpg.errors import EnvironmentFault
@@ -127,7 +128,7 @@ def no_thread_is_left():
 
 def test_a_step_that_fails_is_told_once_the_updates_are_made():
     agent = DDPG(Counting(7, nan_at=5), SMALL.replace(overlap=True), seed=0)
-    with pytest.raises(EnvironmentFault, match="in step 5 of episode 1"):
+    with refuses(EnvironmentFault, "step 5 episode 1"):
         agent.learn(10)
     assert (agent.num_timesteps, agent.num_updates) == (4, 4)  # the fourth beside the step that failed
     assert no_thread_is_left()

@@ -3,6 +3,7 @@
 import gymnasium as gym
 import numpy as np
 import pytest
+from refusals import refuses
 
 from ddpg import DDPG, DQN, DDPGConfig, DQNConfig, UsageError
 
@@ -72,17 +73,17 @@ def test_some_parameters_are_set_where_that_is_meant(agents):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda name, value: {name: value[:-1]}, r"has shape \(1, 4\) in set_parameters and \(2, 4\) here"),
-        (lambda name, value: {name: value.astype(int)}, "has dtype int64 in set_parameters and float32 here"),
-        (lambda name, value: {name: value * np.nan}, "holds numbers that are not finite"),
-        (lambda name, value: {name + "x": value}, "no parameter '{name}x'; did you mean '{name}'"),
+        (lambda name, value: {name: value[:-1]}, "shape (1, 4) (2, 4)"),
+        (lambda name, value: {name: value.astype(int)}, "dtype int64 float32"),
+        (lambda name, value: {name: value * np.nan}, "finite"),
+        (lambda name, value: {name + "x": value}, "'{name}x' '{name}'"),
     ],
 )
 def test_parameters_that_do_not_fit_are_named_and_nothing_is_set(agents, change, message):
     _, other = agents
     before = other.get_parameters()
     name = next(name for name, value in before.items() if value.shape == (2, 4))
-    with pytest.raises(UsageError, match=message.replace("{name}", name)):
+    with refuses(UsageError, message.replace("{name}", name)):
         other.set_parameters(
             {**before, **{key: value + 1 for key, value in before.items()}, **change(name, before[name])}
         )
@@ -95,7 +96,7 @@ def test_a_missing_parameter_is_named(agents):
     parameters = other.get_parameters()
     gone = sorted(parameters)[0]
     del parameters[gone]
-    with pytest.raises(UsageError, match=f"it lacks \\['{gone}'\\].*exact_match=False"):
+    with refuses(UsageError, f"lacks ['{gone}'] exact_match=False"):
         other.set_parameters(parameters)
 
 
@@ -119,7 +120,7 @@ def test_a_closed_agent_says_so_and_is_closed_twice_without_harm(tmp_path):
         lambda: agent.__enter__(),
     ]
     for use in uses:
-        with pytest.raises(UsageError, match="this agent is closed"):
+        with refuses(UsageError, "agent closed"):
             use()
-    with pytest.raises(RuntimeError, match="closed"):
+    with refuses(RuntimeError, "closed"):
         agent.session.run(agent.global_variables)

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from environments import Counting, ReusingVector
 from gymnasium.vector import AutoresetMode
+from refusals import refuses
 
 from ddpg import DDPG, DQN, DDPGConfig, DQNConfig, UsageError, evaluate
 from ddpg.checkpoints import checkpoint
@@ -53,7 +54,7 @@ def test_environments_by_turns_keep_to_their_lanes():
         returns[env_indices] = drawn.rewards[:, 0].tolist(), float(scale["largest"])
     assert returns[0, 1] == ([1.5, 1.5, 1.5, 1.5, 1.0, 1.0], 1.75)
     assert returns[0, 0] == ([1.0] * 6, 1.0)  # in one lane nothing follows what was before
-    with pytest.raises(UsageError, match="env_index=-1"):
+    with refuses(UsageError, "env_index=-1"):
         agent.observe(np.zeros(2), [0.0], 1.0, np.zeros(2), False, False, env_index=-1)
 
 
@@ -194,7 +195,7 @@ def test_returns_are_those_of_each_environment_of_a_vector():
 
 def test_images_are_not_normalised():
     space = gym.spaces.Box(0, 255, (4, 4, 1), np.uint8)
-    with pytest.raises(UsageError, match=r"normalize_observations is for numbers.*leave it off"):
+    with refuses(UsageError, "normalize_observations"):
         DQN((space, gym.spaces.Discrete(2)), DQNConfig(normalize_observations=True))
 
 
@@ -217,7 +218,7 @@ def test_a_loaded_agent_goes_on_with_everything(tmp_path):
 
 def test_a_checkpoint_without_statistics(tmp_path):
     path = DDPG((BOX, ACTIONS), SMALL, seed=0).save(tmp_path / "c")
-    with pytest.raises(UsageError, match="count of the observation statistics is nothing"):
+    with refuses(UsageError, "count"):
         DDPG.load(path, config=SMALL.replace(normalize_observations=True))
 
 
@@ -227,18 +228,18 @@ def test_a_checkpoint_without_statistics(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"n_steps": 0}, "n_steps=0 must be at least 1"),
-        ({"prioritised": "rank"}, r"prioritised='rank' must be one of \('proportional', 'lap'\), or none"),
-        ({"priority_exponent": 0.5}, "priority_exponent=0.5 needs priorities"),
+        ({"n_steps": 0}, "n_steps=0 1"),
+        ({"prioritised": "rank"}, "prioritised='rank' 'proportional' 'lap'"),
+        ({"priority_exponent": 0.5}, "priority_exponent=0.5"),
         ({"prioritised": "lap", "priority_exponent": -1.0}, "priority_exponent=-1.0"),
-        ({"priority_correction": 1.5}, r"priority_correction=1.5 must be in \[0, 1\]"),
+        ({"priority_correction": 1.5}, "priority_correction=1.5 [0, 1]"),
         ({"priority_correction_steps": 0}, "priority_correction_steps=0"),
         ({"prioritised": "lap", "td_target": "output_delta", "clip_delta": 1.0}, "clip_delta=1.0"),
-        ({"normalize_rewards": True, "rescale_rewards": True}, "both divide rewards"),
+        ({"normalize_rewards": True, "rescale_rewards": True}, "normalize_rewards rescale_rewards"),
     ],
 )
 def test_options_that_do_not_go_together(options, message):
-    with pytest.raises(UsageError, match=message):
+    with refuses(UsageError, message):
         SMALL.replace(**options)
 
 
@@ -291,21 +292,21 @@ def test_more_demonstrations_than_there_is_room():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"observations": np.zeros((4, 3))}, r"observations has shape \(4, 3\)"),
-        ({"observations": np.zeros(2)}, r"observations has shape \(2,\); expected N of them"),
-        ({"next_observations": np.zeros((3, 2))}, "4 observations but 3 next_observations"),
-        ({"next_observations": np.full((4, 2), np.nan)}, "next_observations holds nan"),
-        ({"actions": [[0.0]] * 3}, "4 observations but 3 actions"),
-        ({"actions": 1}, "actions=1 is no sequence; expected one of 4 actions"),
-        ({"actions": [[0.0], [0.0], [9.0], [0.0]]}, "outside the action space"),
-        ({"rewards": [1, 2, 3]}, r"rewards has shape \(3,\)"),
-        ({"rewards": [1, 2, np.nan, 4]}, "rewards holds nan"),
-        ({"terminated": [0, 0, 2, 0]}, "is not a flag"),
-        ({"truncated": [0]}, "truncated has shape"),
+        ({"observations": np.zeros((4, 3))}, "observations (4, 3)"),
+        ({"observations": np.zeros(2)}, "observations (2,)"),
+        ({"next_observations": np.zeros((3, 2))}, "4 3 next_observations"),
+        ({"next_observations": np.full((4, 2), np.nan)}, "next_observations nan"),
+        ({"actions": [[0.0]] * 3}, "actions 4 3"),
+        ({"actions": 1}, "actions=1 4"),
+        ({"actions": [[0.0], [0.0], [9.0], [0.0]]}, "outside action"),
+        ({"rewards": [1, 2, 3]}, "rewards (3,)"),
+        ({"rewards": [1, 2, np.nan, 4]}, "rewards nan"),
+        ({"terminated": [0, 0, 2, 0]}, "flag"),
+        ({"truncated": [0]}, "truncated shape"),
     ],
 )
 def test_what_is_no_demonstration(refusing, changes, message):
-    with pytest.raises(UsageError, match=message):
+    with refuses(UsageError, message):
         refusing.remember(**(DEMONSTRATED | changes))
     assert len(refusing.replay) == 0
 

@@ -4,6 +4,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from environments import Counting
+from refusals import refuses
 
 import ddpg
 from ddpg import DDPG, DQN, DDPGConfig, DQNConfig, UsageError
@@ -36,7 +37,7 @@ def agent(request):
 
 @pytest.mark.parametrize("deterministic", [True, False])
 def test_no_agent_acts_by_nan(agent, deterministic, recwarn):
-    with pytest.raises(UsageError, match=r"observation 1.*3e\+38"):
+    with refuses(UsageError, "observation 1 3e+38"):
         agent.predict(np.stack([np.zeros(3), HUGE]), deterministic=deterministic)
     assert np.isfinite(agent.predict(np.full(3, 1e6), deterministic=deterministic)[0]).all()
     assert not recwarn.list
@@ -44,9 +45,9 @@ def test_no_agent_acts_by_nan(agent, deterministic, recwarn):
 
 def test_no_exported_policy_acts_by_nan(agent, tmp_path, recwarn):
     policy = ddpg.load_policy(agent.export(tmp_path / "policy"))
-    with pytest.raises(UsageError, match=r"observation 0.*3e\+38"):
+    with refuses(UsageError, "observation 0 3e+38"):
         policy.predict(HUGE)
-    with np.errstate(all="ignore"), pytest.raises(ValueError, match="overflow"):
+    with np.errstate(all="ignore"), refuses(ValueError, "overflow"):
         standalone.load(tmp_path / "policy")(HUGE)
     observations = np.random.default_rng(0).normal(size=(5, 3))
     np.testing.assert_array_equal(policy.predict(observations)[0], agent.predict(observations)[0])
@@ -61,7 +62,7 @@ def test_learning_ends_by_a_fault_of_the_environment():
     env = Huge(9, observation_space=BOX)
     agent = DDPG(env, DDPGConfig(**SMALL, learning_starts=0, batch_size=2), seed=0)
     agent.set_parameters({n: 30 * v if v.ndim == 2 else v for n, v in agent.get_parameters().items()})
-    with pytest.raises(EnvironmentFault, match=r"3e\+38"):
+    with refuses(EnvironmentFault, "3e+38"):
         agent.learn(9)
     assert agent.num_timesteps == 3
 
@@ -70,7 +71,7 @@ def test_weights_that_are_not_finite_are_named_and_not_the_observation():
     def policy(observations):
         return observations * np.float32(np.nan)
 
-    with pytest.raises(FloatingPointError, match="weights"):
+    with refuses(FloatingPointError, "weights"):
         finite_outputs(policy, np.zeros((2, 3), np.float32), not_finite=FloatingPointError)
 
 
@@ -91,5 +92,5 @@ def test_one_number_is_enough(value, row):
 
     observations = np.zeros((2, 1), np.float32)
     observations[row] = -7
-    with pytest.raises(UsageError, match=rf"observation {row}\b.*-7 at index \[0\]"):
+    with refuses(UsageError, f"observation {row} -7 [0]"):
         finite_outputs(policy, observations)

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from environments import Aiming
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from refusals import refuses
 
 from ddpg import DDPG, Bounding, DDPGConfig, FlattenParameterisedAction, UsageError, evaluate
 from ddpg.gradients.bounding import inverting, tanh_head
@@ -107,7 +108,7 @@ def test_all_outputs_are_inverted():
 
 
 def test_inverting_on_a_tanh_head_is_refused():
-    with pytest.raises(UsageError, match="damps them twice"):
+    with refuses(UsageError, "damps twice"):
         DDPG(Aiming(), QUICK.replace(bounding=Bounding(tanh_head, inverting)))
 
 
@@ -120,7 +121,7 @@ def test_checkpoint_keeps_the_space(space, tmp_path):
     assert loaded.action_space == SPACES[space]
     assert str(loaded.predict([0.0])) == str(agent.predict([0.0]))
     other = SPACES["OneOf" if space == "Tuple" else "Tuple"]
-    with pytest.raises(UsageError, match="action space"):
+    with refuses(UsageError, "action space"):
         DDPG.load(tmp_path / "checkpoint", Aiming(other))
 
 
@@ -133,5 +134,5 @@ def test_own_loop_stores_the_choice():
 def test_zero_width_parameters_are_refused():
     box = gym.spaces.Box(np.zeros(1, np.float32), np.zeros(1, np.float32))
     space = gym.spaces.Tuple((gym.spaces.Discrete(1), gym.spaces.Tuple((box,))))
-    with pytest.raises(UsageError, match=r"parameters of action 0.*zero width"):
+    with refuses(UsageError, "parameters action 0 width"):
         DDPG(Aiming(space))

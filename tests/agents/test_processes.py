@@ -12,6 +12,7 @@ import warnings
 import gymnasium as gym
 import numpy as np
 import pytest
+from refusals import refuses
 
 from ddpg import DDPG, DDPGConfig, UsageError
 
@@ -27,7 +28,7 @@ def agent():
 
 @pytest.mark.parametrize("copier", [pickle.dumps, copy.deepcopy, copy.copy])
 def test_an_agent_is_not_pickled_or_copied(agent, copier):
-    with pytest.raises(UsageError, match=r"use save and load: agent\.save\(path\), DDPG\.load\(path, env\)"):
+    with refuses(UsageError, "agent.save(path) DDPG.load(path env)"):
         copier(agent)
 
 

@@ -6,6 +6,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
+from refusals import refuses
 
 from ddpg import DDPG, DDPGConfig, UsageError
 from ddpg.policies.exploration import BoxExploration
@@ -95,12 +96,12 @@ def test_a_vector_that_cannot_tell_its_horizon_is_refused():
 
     env = SyncVectorEnv([lambda: gym.make("Pendulum-v1")])
     env.get_attr = get_attr
-    with pytest.raises(UsageError, match=r"could not tell \(AttributeError: Can't pickle .*give gamma a number"):
+    with refuses(UsageError, "AttributeError gamma"):
         DDPG(env, SMALL.replace(gamma=None))
 
 
 def test_gamma_of_no_horizon_is_refused():
-    with pytest.raises(UsageError, match="there is none here; give gamma a number"):
+    with refuses(UsageError, "gamma"):
         DDPG((BOX, BOX), SMALL.replace(gamma=None))
 
 
@@ -109,11 +110,11 @@ def test_gamma_of_no_horizon_is_refused():
     [
         ({"noise_schedule": "cosine"}, "noise_schedule='cosine'"),
         ({"noise_final": -1.0}, "noise_final=-1.0"),
-        ({"noise_schedule": "linear", "noise_scale": 0.0}, "lowers a noise_scale > 0"),
-        ({"actor_learning_rate_schedule": "linnear"}, "did you mean 'linear'"),
+        ({"noise_schedule": "linear", "noise_scale": 0.0}, "noise_scale 0"),
+        ({"actor_learning_rate_schedule": "linnear"}, "'linear'"),
     ],
     ids=str,
 )
 def test_bad_values(change, message):
-    with pytest.raises(UsageError, match=message):
+    with refuses(UsageError, message):
         SMALL.replace(**change)

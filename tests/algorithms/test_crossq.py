@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from driven import Driven, K, difference, minibatches
+from refusals import refuses
 
 from ddpg import DDPG, DDPGConfig, DQNConfig, UsageError
 from ddpg._tflearn import training_mode
@@ -155,14 +156,14 @@ def test_a_renormalised_actor_acts_in_numpy():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: DDPGConfig(target="none"), "set critic_norm='renorm' or"),
-        (lambda: DDPGConfig(target="none", norm="renorm", critic_norm="layer"), "set critic_norm='renorm' or"),
-        (lambda: CONFIG.replace(td_target="residual_gradient"), "target='none' stops y"),
-        (lambda: DQNConfig(target="none"), "which DQN cannot"),
+        (lambda: DDPGConfig(target="none"), "critic_norm='renorm'"),
+        (lambda: DDPGConfig(target="none", norm="renorm", critic_norm="layer"), "critic_norm='renorm'"),
+        (lambda: CONFIG.replace(td_target="residual_gradient"), "target='none'"),
+        (lambda: DQNConfig(target="none"), "DQN"),
     ],
 )
 def test_what_is_refused(make, message):
-    with pytest.raises(UsageError, match=message):
+    with refuses(UsageError, message):
         make()
 
 

@@ -4,6 +4,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import tensorflow as tf
+from refusals import refuses
 
 from ddpg import DDPG, DQN, DDPGConfig, DQNConfig, UsageError
 
@@ -87,7 +88,7 @@ def test_every_network_has_the_optimizer():
 
 
 def test_unknown_optimizer():
-    with pytest.raises(UsageError, match=r"optimizer='adm' must be one of .*did you mean 'adam'"):
+    with refuses(UsageError, "optimizer='adm' 'adam'"):
         DDPGConfig(optimizer="adm")
 
 
@@ -131,7 +132,7 @@ def test_the_online_target_of_dqn_is_dqn3s_without_target_q(double_q):
 
 
 def test_no_hard_copies_into_a_target_that_is_not_used():
-    with pytest.raises(UsageError, match="target='online' has none"):
+    with refuses(UsageError, "target='online'"):
         DQNConfig(target="online", target_update_interval=100)
 
 

@@ -6,6 +6,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import tensorflow as tf
+from refusals import refuses
 
 from ddpg import DDPG, DDPGConfig, UsageError
 from ddpg.gradients import policy, td
@@ -51,14 +52,14 @@ def updated(**changes):
 @pytest.mark.parametrize(
     ("path", "message"),
     [
-        (nothing, r"policy_gradient=nothing returned None; expected \[\(gradient, variable\)\]"),
-        (critics_variables, r"policy_gradient=critics_variables returned gradients for \['critic/"),
-        (unreached, r"policy_gradient=unreached returned no gradient \(None\) for \['actor/"),
-        (unbounded, "policy_gradient=unbounded leaves out the bounding"),
+        (nothing, "policy_gradient=nothing None [(gradient variable)]"),
+        (critics_variables, "policy_gradient=critics_variables ['critic/"),
+        (unreached, "policy_gradient=unreached (None) ['actor/"),
+        (unbounded, "policy_gradient=unbounded"),
     ],
 )
 def test_what_a_policy_gradient_can_forget(path, message):
-    with pytest.raises(UsageError, match=message):
+    with refuses(UsageError, message):
         updated(policy_gradient=path)
 
 
@@ -69,7 +70,7 @@ def test_complete_ones_are_taken(path):
 
 def test_without_a_bounding_there_is_none_to_forget():
     assert updated(policy_gradient=unbounded, bounding="squashing").num_updates == 1
-    with pytest.raises(UsageError, match="leaves out the bounding"):
+    with refuses(UsageError, "bounding"):
         updated(policy_gradient=unbounded, bounding="squashing", action_gradient_clip=1.0)
 
 
@@ -77,7 +78,7 @@ def test_a_td_path_must_reach_every_variable_too():
     def first_only(q, target, variables):
         return td.stop_gradient(q, target, variables[:1])
 
-    with pytest.raises(UsageError, match=r"the gradient path of the critic returned gradients for \['critic/"):
+    with refuses(UsageError, "['critic/"):
         updated(td_target=first_only)
 
 
@@ -87,10 +88,10 @@ def test_residual_gradient_refuses_a_fed_target(method, observation_space, actio
     critic = CriticNetwork(observation_space, action_space, td_target="residual_gradient")
     initialize()
     inputs = np.zeros((2, 3)), np.tile(action_space.low, (2, 1)), np.ones((2, 1))
-    with pytest.raises(UsageError, match="needs a target computed from the variables"):
+    with refuses(UsageError, "target variables"):
         getattr(critic, method)(*inputs)
     states, actions, _ = (tf.constant(array, tf.float32) for array in inputs)
-    with pytest.raises(UsageError, match="does not depend on them"):
+    with refuses(UsageError, "depend"):
         critic.compute_gradients(states, actions, critic.target(states, actions))
     assert critic.compute_gradients(states, actions, critic(states, actions))
 

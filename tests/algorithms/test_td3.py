@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 from driven import SEED, Driven, K, difference, minibatches
 from numpy_td3 import TD3, normal, threefry
+from refusals import refuses
 
 from ddpg import DDPG, DDPGConfig, UsageError
 from ddpg.algorithms import random_numbers
@@ -194,14 +195,14 @@ def test_a_variant_of_ddpg_that_knows_no_twins_does_not_ignore_them(monkeypatch)
         pass
 
     monkeypatch.setitem(ALGORITHMS, "DDPG", Algorithm(DDPGConfig, OwnUpdate))
-    with pytest.raises(UsageError, match="OwnUpdate would ignore options of TD3Update that are set"):
+    with refuses(UsageError, "OwnUpdate TD3Update"):
         DDPG((BOX, BOX), SMALL.replace(policy_delay=2))
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"n_critics": 0}, "n_critics=0 must be at least 1"),
+        ({"n_critics": 0}, "n_critics=0 1"),
         ({"policy_delay": 0}, "policy_delay=0"),
         ({"target_policy_noise": -0.1}, "target_policy_noise=-0.1"),
         ({"target_noise_clip": 0.0}, "target_noise_clip=0.0"),
@@ -209,5 +210,5 @@ def test_a_variant_of_ddpg_that_knows_no_twins_does_not_ignore_them(monkeypatch)
     ids=str,
 )
 def test_bad_values(change, message):
-    with pytest.raises(UsageError, match=message):
+    with refuses(UsageError, message):
         SMALL.replace(**change)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from driven import Driven, K, difference
+from refusals import refuses
 
 from ddpg import DDPG, ActorNetwork, CriticNetwork, DDPGConfig, UsageError
 from ddpg.algorithms.ddpg import policy_gradient
@@ -122,7 +123,7 @@ def test_which_update_is_asked_for():
     assert update_of(CONFIG) is TD3BCUpdate
     assert update_of(DDPGConfig()) is not TD3BCUpdate
     for value in (-1.0, float("inf")):
-        with pytest.raises(UsageError, match="bc_alpha"):
+        with refuses(UsageError, "bc_alpha"):
             DDPGConfig(bc_alpha=value)
 
 

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from driven import Driven, K, difference
+from refusals import refuses
 
 from ddpg import DDPG, DQN, ActorNetwork, CriticNetwork, DDPGConfig, DQNConfig, UsageError
 from ddpg.algorithms.registry import update_of
@@ -86,7 +87,7 @@ def test_a_penalised_actor_acts_in_numpy():
 
 @pytest.mark.parametrize("bounding", ["inverting", "zeroing"])
 def test_a_linear_head_has_nothing_to_penalise(bounding, graph):
-    with pytest.raises(UsageError, match=r"pre_activation_penalty=0.1 is for bounding='squashing'"):
+    with refuses(UsageError, "pre_activation_penalty=0.1 bounding='squashing'"):
         ActorNetwork(BOX, BOX, bounding=bounding, pre_activation_penalty=0.1)
 
 
@@ -126,7 +127,7 @@ def test_hubers_loss_on_every_td_path(session, initialize, rng):
 
 @pytest.mark.parametrize("path", ["output_delta", lambda q, target, variables: None])
 def test_huber_is_refused_where_a_path_has_no_loss_for_it(path):
-    with pytest.raises(UsageError, match="critic_loss='huber' is not for td_target="):
+    with refuses(UsageError, "critic_loss='huber' td_target="):
         DDPG((BOX, BOX), SMALL.replace(td_target=path, critic_loss="huber"))
 
 
@@ -230,10 +231,10 @@ def test_drivers_agree_on_all_of_them():
     [
         ({"critic_l2": -1.0}, "critic_l2=-1.0"),
         ({"pre_activation_penalty": float("inf")}, "pre_activation_penalty=inf"),
-        ({"max_gradient_norm": 0.0}, "max_gradient_norm=0.0 must be a finite number > 0"),
-        ({"critic_loss": "hubert"}, "did you mean 'huber'"),
+        ({"max_gradient_norm": 0.0}, "max_gradient_norm=0.0 0"),
+        ({"critic_loss": "hubert"}, "'huber'"),
         ({"adam_beta1": 1.0}, "adam_beta1=1.0"),
-        ({"adam_beta1": 0.5, "optimizer": "sgd"}, "adam_beta1=0.5 needs optimizer='adam', got 'sgd'"),
+        ({"adam_beta1": 0.5, "optimizer": "sgd"}, "adam_beta1=0.5 optimizer='adam' 'sgd'"),
         ({"weight_decay": -0.1}, "weight_decay"),
         ({"weight_decay": 0.1, "optimizer": "sgd"}, "weight_decay"),
         ({"block": "dense"}, "block='dense'"),
@@ -241,5 +242,5 @@ def test_drivers_agree_on_all_of_them():
     ids=str,
 )
 def test_bad_values(change, message):
-    with pytest.raises(UsageError, match=message):
+    with refuses(UsageError, message):
         SMALL.replace(**change)

@@ -11,6 +11,7 @@ import sys
 import gymnasium as gym
 import pytest
 from conftest import SHARED_CHANGES
+from refusals import refuses
 
 import ddpg
 from ddpg import DDPGConfig, DQNConfig, UsageError
@@ -185,15 +186,15 @@ def test_an_environment_without_a_preset_is_learned_by_plus():
     )
     assert trained("UnknownChoices-v0")[1] == DQNConfig()
     assert trained("Unknown-v0", "--recipe", "ddpg", "--optimizer", "sgd")[1] == DDPGConfig(optimizer="sgd")
-    with pytest.raises(UsageError, match=r"got 'sgd' \(.*Unknown-v0.* plus.*--recipe ddpg"):
+    with refuses(UsageError, "'sgd' Unknown-v0 --recipe"):
         trained("Unknown-v0", "--optimizer", "sgd")
-    with pytest.raises(UsageError, match=r"got 'sgd'$"):  # who names a recipe knows
+    with refuses(UsageError, "'sgd'"):  # who names a recipe knows
         trained("Unknown-v0", "--recipe", "plus", "--optimizer", "sgd")
 
 
 def test_a_flag_goes_before_the_file_that_it_mends(tmp_path):
     (tmp_path / "c.toml").write_text('td_target = "placeholder"\nnormalize_rewards = true')
-    with pytest.raises(UsageError, match="set jit=False"):
+    with refuses(UsageError, "jit=False"):
         trained("Pendulum-v1", "--config", tmp_path / "c.toml")
     arguments = ("--no-jit", "--updates-per-call", 1, "--no-normalize-rewards")
     _, config = trained("Pendulum-v1", "--config", tmp_path / "c.toml", *arguments)

@@ -233,9 +233,7 @@ def test_a_vector_that_is_lost_altogether_is_reset(mode):
 def test_nothing_is_dropped_for_ever():
     for env in (Faulty("NaN", at=5), SyncVectorEnv([lambda: Faulty("NaN", at=5)])):
         interaction = make_env_runner(env, 7, on_bad_transition="drop")
-        with pytest.raises(
-            EnvironmentFault, match=f"that was fault {MAX_FAULTS_IN_A_ROW} in a row without a transition"
-        ):
+        with refuses(EnvironmentFault, f"fault {MAX_FAULTS_IN_A_ROW}"):
             steps(interaction, MAX_FAULTS_IN_A_ROW + 5)
     often = make_env_runner(Counting(4, nan_at=2), 7, on_bad_transition="drop")
     assert sum(len(step.transitions) for step in steps(often, 3 * MAX_FAULTS_IN_A_ROW)) == 3 * MAX_FAULTS_IN_A_ROW / 2

@@ -212,21 +212,21 @@ class Returning(Counting):
 
 
 BAD = [
-    ("observation", np.zeros((1, 2)), r"observation has shape \(1, 2\); expected \(2,\)"),
-    ("observation", 1.0, r"observation has shape \(\); expected \(2,\)"),
-    ("observation", np.zeros(2, complex), "observation is an array of complex numbers"),
-    ("observation", [1j, 0], "observation is a list of complex numbers"),
-    ("observation", {"a": 1}, "observation is a dict"),
-    ("observation", np.array([0, 2**24 + 1]), "observation holds the integer 16777217"),
-    ("observation", np.array([0, 1e300]), r"observation holds 1e\+300"),
-    ("reward", None, "reward is None"),
-    ("reward", "1", "reward is a str"),
-    ("reward", np.array([1.0]), r"reward has shape \(1,\)"),
-    ("reward", np.nan, "reward holds nan"),
-    ("reward", 1e39, r"reward holds 1e\+39"),
-    ("terminated", None, "terminated=None is not a flag"),
-    ("truncated", np.nan, "truncated=nan is not a flag"),
-    ("terminated", np.array([True]), "terminated=.* is not a flag"),
+    ("observation", np.zeros((1, 2)), "observation shape (1, 2) (2,)"),
+    ("observation", 1.0, "observation shape () (2,)"),
+    ("observation", np.zeros(2, complex), "observation array complex numbers"),
+    ("observation", [1j, 0], "observation list complex numbers"),
+    ("observation", {"a": 1}, "observation dict"),
+    ("observation", np.array([0, 2**24 + 1]), "observation integer 16777217"),
+    ("observation", np.array([0, 1e300]), "observation 1e+300"),
+    ("reward", None, "reward None"),
+    ("reward", "1", "reward str"),
+    ("reward", np.array([1.0]), "reward shape (1,)"),
+    ("reward", np.nan, "reward nan"),
+    ("reward", 1e39, "reward 1e+39"),
+    ("terminated", None, "terminated=None flag"),
+    ("truncated", np.nan, "truncated=nan flag"),
+    ("terminated", np.array([True]), "terminated= flag"),
 ]
 
 
@@ -236,7 +236,7 @@ def test_what_an_environment_may_not_return(name, value, message):
     interaction = make_env_runner(env, seed=0)
     actions = np.zeros((1, 1), np.float32)
     interaction.step(actions)
-    with pytest.raises(UsageError, match=message):
+    with refuses(UsageError, message):
         interaction.step(actions)
     env.fails = False
     step = interaction.step(actions)  # of a new episode: nothing leads over from the lost one

@@ -232,7 +232,7 @@ def test_seconds_of_evaluations_are_not_training(idle):
 @pytest.mark.parametrize("name", ["metrics.csv", "config.json"])
 def test_tables_of_somebody_else_are_left_alone(idle, tmp_path, name):
     (tmp_path / name).write_text("timesteps,mine\n1,2\n")
-    with pytest.raises(UsageError, match="name another directory"):
+    with refuses(UsageError, "directory"):
         idle.learn(1, CSVCallback(tmp_path))
     assert (tmp_path / name).read_text() == "timesteps,mine\n1,2\n"
 
@@ -247,13 +247,13 @@ def test_a_run_of_a_tracker_that_was_begun_is_not_ended(idle):
 @pytest.mark.parametrize(
     ("tracker", "options", "message"),
     [
-        (types.SimpleNamespace(init=print, finish=print), {}, "with log"),
-        (types.SimpleNamespace(init=print, log=print), {}, "has no finish"),
+        (types.SimpleNamespace(init=print, finish=print), {}, "log"),
+        (types.SimpleNamespace(init=print, log=print), {}, "finish"),
         (types.SimpleNamespace(log=print), {"project": "p"}, "project"),
     ],
 )
 def test_what_is_no_tracker(tracker, options, message):
-    with pytest.raises(UsageError, match=message):
+    with refuses(UsageError, message):
         TrackerCallback(tracker, **options)
 
 
@@ -306,7 +306,7 @@ def test_a_vector_has_so_many_times_more_episodes_and_jumps_over_multiples():
 
 
 def test_an_environment_of_its_own(idle):
-    with pytest.raises(UsageError, match="make another one"):
+    with refuses(UsageError, "another"):
         idle.learn(1, EvalCallback(gym.wrappers.TimeLimit(idle.env, 3)))
 
 
@@ -322,11 +322,11 @@ def test_an_environment_of_its_own(idle):
     ],
 )
 def test_numbers_out_of_range(make):
-    with pytest.raises(UsageError, match="must be a whole number, at least"):
+    with refuses(UsageError, "whole number"):
         make()
 
 
 @pytest.mark.parametrize("threshold", [float("nan"), "high", True])
 def test_a_threshold_is_a_number(threshold):
-    with pytest.raises(UsageError, match="a number"):
+    with refuses(UsageError, "number"):
         StopTrainingOnRewardThreshold(threshold)

@@ -1,7 +1,6 @@
 """What ``train`` refuses, before a run directory or anything else is made."""
 
 import functools
-import re
 import sys
 import types
 
@@ -10,6 +9,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.vector import SyncVectorEnv
+from refusals import refuses
 
 from ddpg import DDPGConfig, UsageError, evaluate, resume, train
 from ddpg.errors import EnvironmentFault
@@ -21,7 +21,7 @@ SMALL = DDPGConfig(hidden=(4,), batch_size=4, learning_starts=20, updates_per_ca
 
 
 def refused(tmp_path, message, env_id="faulty/None-v0", config=SMALL, **options):
-    with pytest.raises(UsageError, match=message) as caught:
+    with refuses(UsageError, message) as caught:
         train(env_id, config, **{"root": tmp_path, "progress_bar": False, "total_timesteps": 50, **options})
     assert not list(tmp_path.rglob("config.json"))
     return caught.value
@@ -37,29 +37,25 @@ def refused(tmp_path, message, env_id="faulty/None-v0", config=SMALL, **options)
     ],
 )
 def test_numbers(tmp_path, option, value, at_least):
-    refused(
-        tmp_path, rf"{option}={re.escape(repr(value))} must be a whole number, at least {at_least}", **{option: value}
-    )
+    refused(tmp_path, f"{option}={value!r} {at_least}", **{option: value})
     assert not list(tmp_path.iterdir())
 
 
 def test_roots(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
-    refused(
-        tmp_path, r"root='.*/file/runs': '.*/file' is not a directory; name another one", root=tmp_path / "file/runs"
-    )
-    refused(tmp_path, r"root='.*/file': '.*/file' is not a directory", root=tmp_path / "file")
+    refused(tmp_path, "root= /file/runs' /file' directory", root=tmp_path / "file/runs")
+    refused(tmp_path, "root= /file' directory", root=tmp_path / "file")
     monkeypatch.setattr("os.access", lambda path, mode: False)
-    refused(tmp_path, r"root='.*/new/runs': '.*' is not yours to write to", root=tmp_path / "new/runs")
+    refused(tmp_path, "root= /new/runs' not yours", root=tmp_path / "new/runs")
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"buffer_size": 10**12}, "buffer_size=1000000000000 needs at least .* GB .*; lower buffer_size"),
-        ({"hidden": (10**7, 10**7)}, "needs at least .* GB .*; lower hidden"),
-        ({"exploration_steps": 3 * 10**9}, "exploration_steps=3000000000 is more than 2147483647, .*; give less"),
-        ({"step_timeout": 5}, r"step_timeout=5\.0 needs environments in processes of their own"),
+        ({"buffer_size": 10**12}, "buffer_size=1000000000000 GB lower buffer_size"),
+        ({"hidden": (10**7, 10**7)}, "GB lower hidden"),
+        ({"exploration_steps": 3 * 10**9}, "exploration_steps=3000000000 2147483647"),
+        ({"step_timeout": 5}, "step_timeout=5.0"),
     ],
 )
 def test_options(tmp_path, change, message):
@@ -67,7 +63,7 @@ def test_options(tmp_path, change, message):
 
 
 def test_what_its_description_could_not_hold(tmp_path):
-    refused(tmp_path, "a run: evaluation_episodes is 100001: .*; give another one", evaluation_episodes=100_001)
+    refused(tmp_path, "evaluation_episodes 100001", evaluation_episodes=100_001)
     assert not list(tmp_path.iterdir())
 
 
@@ -77,7 +73,7 @@ def test_words_of_the_command_that_are_no_text(monkeypatch):
 
 
 def test_constructors():
-    with pytest.raises(EnvironmentFault, match=r"'faulty/Constructor-v0' could not be made: KeyError: .*no licence"):
+    with refuses(EnvironmentFault, "'faulty/Constructor-v0' KeyError no licence"):
         make_env("faulty/Constructor-v0")
 
 
@@ -86,11 +82,9 @@ def test_a_fault_while_evaluating():
         def predict(self, observation, deterministic=True):
             return [0.0], None
 
-    with pytest.raises(
-        EnvironmentFault, match="in step 10 of episode 15 since its reset with seed 3: observation holds"
-    ):
+    with refuses(EnvironmentFault, "step 10 episode 15 seed 3 observation"):
         evaluate(Still(), make_env("faulty/NaN-v0"), 20, seed=3)
-    with pytest.raises(UsageError, match="seed=-1 must be a whole number, at least 0"):
+    with refuses(UsageError, "seed=-1 0"):
         evaluate(Still(), make_env("faulty/None-v0"), 20, seed=-1)
 
 
@@ -119,7 +113,7 @@ def test_an_evaluation_in_which_nothing_ends_does():
             observation, *rest = super().step(action)
             return observation * (np.nan if self.step_number == 3 else 1), *rest
 
-    with pytest.raises(EnvironmentFault, match=r"100 episodes in a row had a transition that is none, .* no further"):
+    with refuses(EnvironmentFault, "100 episodes"):
         evaluate(Tolerant(), Broken(), 2)
 
 
@@ -137,7 +131,7 @@ def test_what_is_done_about_bad_transitions_may_be_changed_on_the_way(before, af
 
 
 def test_a_fault_while_training_leaves_what_was_saved(tmp_path):
-    with pytest.raises(EnvironmentFault, match="faulty/Infinity-v0 failed in step 10 of"):
+    with refuses(EnvironmentFault, "faulty/Infinity-v0 step 10"):
         train(
             "faulty/Infinity-v0",
             SMALL,

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from environments import Counting, ReusingVector, Walk
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+from refusals import refuses
 
 from ddpg import UsageError
 from ddpg.runs.evaluation import evaluate
@@ -163,7 +164,7 @@ def test_also_when_evaluating_fails():
             raise RuntimeError("no action")
 
     policy = Failing(Walk())
-    with pytest.raises(RuntimeError, match="no action"):
+    with refuses(RuntimeError, "action"):
         evaluate(policy, policy.env, 2)
     assert policy.abandoned == 1
 
@@ -183,15 +184,15 @@ def test_evaluating_elsewhere_leaves_the_episode_alone():
 @pytest.mark.parametrize(
     ("policy", "env", "options", "message"),
     [
-        (Linear(), Walk(), {"episodes": 0}, "episodes=0 must be"),
-        (Linear(), Walk(), {"episodes": 2.5}, r"episodes=2\.5 must be"),
-        (lambda observation: 0, Walk(), {}, "has no method predict"),
-        (Linear(), "Pendulum-v1", {}, "env='Pendulum-v1' is neither a gymnasium Env, nor a VectorEnv"),
-        (Linear(), (Walk().observation_space, Walk().action_space), {}, "neither a gymnasium Env nor a VectorEnv"),
+        (Linear(), Walk(), {"episodes": 0}, "episodes=0"),
+        (Linear(), Walk(), {"episodes": 2.5}, "episodes=2.5"),
+        (lambda observation: 0, Walk(), {}, "method predict"),
+        (Linear(), "Pendulum-v1", {}, "env='Pendulum-v1' Env VectorEnv"),
+        (Linear(), (Walk().observation_space, Walk().action_space), {}, "Env VectorEnv"),
         (Linear(), SyncVectorEnv([Walk], autoreset_mode=AutoresetMode.DISABLED), {}, "autoreset_mode"),
-        (Constant(), Counting(3, nan_reward_at=2), {}, "reward holds nan"),
+        (Constant(), Counting(3, nan_reward_at=2), {}, "reward nan"),
     ],
 )
 def test_errors(policy, env, options, message):
-    with pytest.raises(UsageError, match=message):
+    with refuses(UsageError, message):
         evaluate(policy, env, **options)

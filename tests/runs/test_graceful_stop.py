@@ -15,6 +15,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from environments import Walk
+from refusals import refuses
 from remains import assert_same, what_is_left
 
 from ddpg import DDPGConfig, UsageError, resume, train
@@ -226,14 +227,14 @@ def test_a_process_of_a_vector_that_is_gone(at, tmp_path):
         raise EOFError
 
     at(41, gone)
-    message = r", after step 40, seed 5: one of the 2 environments .* EOFError.*; what was learned is saved"
-    with pytest.raises(EnvironmentFault, match=message):
+    message = "step 40 seed 5 one of the 2 environments EOFError saved"
+    with refuses(EnvironmentFault, message):
         train("Eventful-v0", CONFIG, root=tmp_path, n_envs=2, **RUN)
 
 
 def test_a_first_reset_that_fails(at, tmp_path, monkeypatch):
     monkeypatch.setattr(Walk, "reset", lambda self, seed=None, options=None: fail())
-    with pytest.raises(EnvironmentFault, match=r"after step 0, seed 5: .* in the reset to episode 1 .* its wheel"):
+    with refuses(EnvironmentFault, "step 0 seed 5 reset episode 1 its wheel"):
         train("Eventful-v0", CONFIG, root=tmp_path, **RUN)
 
 
@@ -275,7 +276,7 @@ def test_a_row_that_does_not_fit_leaves_none_of_it(tmp_path):
     table = run_directory.CSVTable(tmp_path / "t.csv", ["timesteps", "value"], 0)
     table.add({"timesteps": 1, "value": 0.5})
     before = (tmp_path / "t.csv").read_bytes()
-    with files_no_larger_than(len(before) + 3), pytest.raises(OSError, match="File too large") as caught:
+    with files_no_larger_than(len(before) + 3), refuses(OSError, "File too large") as caught:
         table.add({"timesteps": 2, "value": 0.25})
     assert caught.value.filename == str(tmp_path / "t.csv")
     assert (tmp_path / "t.csv").read_bytes() == before
@@ -300,7 +301,7 @@ def test_events_that_cannot_be_rewritten_say_why_and_stay(tmp_path, monkeypatch)
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(module.tf.io, "TFRecordWriter", full)
-    with pytest.raises(OSError, match="No space left"):
+    with refuses(OSError, "No space left"):
         module.EventFileWriter(tmp_path, lambda step, tag: False)
     assert [(found.name, found.read_bytes()) for found in tmp_path.iterdir()] == [(path.name, before)]
 
@@ -315,7 +316,7 @@ def test_events_that_do_not_fit_are_an_os_error(tmp_path):
             events.add(step, {"a": 1.0})
             events.flush()
 
-    with files_no_larger_than(1000), pytest.raises(OSError, match=r"events\.out\.tfevents") as caught:
+    with files_no_larger_than(1000), refuses(OSError, "events.out.tfevents.") as caught:
         fill()
     assert caught.value.errno
     with contextlib.suppress(OSError):
@@ -339,7 +340,7 @@ def test_a_disk_that_fills_while_training(straight, at, tmp_path):
 
 
 def test_a_disk_that_is_full_from_the_beginning(tmp_path):
-    with files_no_larger_than(1000), pytest.raises(FileFault, match=r"config\.json: File too large \(EFBIG\); nothing"):
+    with files_no_larger_than(1000), refuses(FileFault, "config.json EFBIG"):
         train("Eventful-v0", CONFIG, root=tmp_path, **RUN)
     assert not list((tmp_path / "Eventful-v0").iterdir())
 
@@ -350,13 +351,13 @@ def test_a_disk_that_is_full_from_the_beginning(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"n_envs": 0}, "n_envs=0 must be a whole number from 1 to 1024"),
-        ({"n_envs": 2, "vectorization": "asinc"}, "did you mean 'async'"),
-        ({"vectorization": "async"}, "is for several environments"),
+        ({"n_envs": 0}, "n_envs=0 1 1024"),
+        ({"n_envs": 2, "vectorization": "asinc"}, "'async'"),
+        ({"vectorization": "async"}, "several environments"),
     ],
 )
 def test_vectors_that_cannot_be(options, message, tmp_path):
-    with pytest.raises(UsageError, match=message):
+    with refuses(UsageError, message):
         train("Eventful-v0", CONFIG, root=tmp_path, **RUN, **options)
     assert not list(tmp_path.iterdir())
 
@@ -401,7 +402,7 @@ def test_what_an_array_of_the_run_state_may_not_be():
         ("best", np.zeros(1)),
         ("tables", np.zeros(5, np.uint8)),
     ]:
-        with pytest.raises(FileFault, match=f"f: .*{name} is "):
+        with refuses(FileFault, f"f: {name}"):
             RunState.from_arrays("f", good | {name: value}, ["loss"], counts)
-    with pytest.raises(FileFault, match="its arrays"):
+    with refuses(FileFault, "arrays"):
         RunState.from_arrays("f", good | {"more": np.zeros(1)}, ["loss"], counts)

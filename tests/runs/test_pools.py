@@ -6,6 +6,7 @@ import sys
 import fake_envpool
 import gymnasium as gym
 import pytest
+from refusals import refuses
 from remains import assert_same
 
 from ddpg import DDPGConfig, UsageError, resume, train
@@ -59,7 +60,7 @@ def goes_on_exactly(tmp_path, monkeypatch, kind):
         return step(self, *arguments)
 
     monkeypatch.setattr(kind, "step", failing)
-    with pytest.raises(EnvironmentFault, match=r"\(Pendulum-v1\) failed in step .* RuntimeError: out of order"):
+    with refuses(EnvironmentFault, "Pendulum-v1 RuntimeError: out of order"):
         train("Pendulum-v1", CONFIG, root=tmp_path / "again", **RUN)
     run = tmp_path / "again" / "Pendulum-v1" / "1"
     checkpoints = [path.name for path in run_directory.checkpoints(run)]
@@ -99,7 +100,7 @@ def test_what_a_command_line_may_not_ask_for(fake, arguments, message, tmp_path,
 
 def test_not_installed(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "envpool", None)
-    with pytest.raises(UsageError, match="install the extra 'envpool'"):
+    with refuses(UsageError, "'envpool'"):
         train("Pendulum-v1", CONFIG, root=tmp_path, **RUN)
     assert not list(tmp_path.iterdir())
 

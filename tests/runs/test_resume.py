@@ -10,6 +10,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from environments import Aiming, Counting, Pixels, Reaching
+from refusals import refuses
 from remains import assert_same, what_is_left
 
 from ddpg import DDPGConfig, DQNConfig, UsageError, resume, train
@@ -148,11 +149,11 @@ def straight(tmp_path_factory):
 def test_interrupted_twice_is_never_interrupted(case, straight, tmp_path, monkeypatch):
     env_id, config = CASES[case]
     blow(monkeypatch, 145)  # counts evaluations' steps too: somewhere after the first checkpoints
-    with pytest.raises(Killed, match="blown"):
+    with refuses(Killed, "blown"):
         train(env_id, config, root=tmp_path, **run_of(case))
     run = tmp_path / env_id / "1"
     blow(monkeypatch, 130)
-    with pytest.raises(Killed, match="blown"):
+    with refuses(Killed, "blown"):
         resume(run, progress_bar=False)
     blow(monkeypatch, None)
     resume(run, progress_bar=False)
@@ -169,7 +170,7 @@ def test_interrupted_twice_is_never_interrupted(case, straight, tmp_path, monkey
 
 def test_something_to_resume_from_exists_at_once(tmp_path, monkeypatch):
     blow(monkeypatch, 1)
-    with pytest.raises(Killed, match="blown"):
+    with refuses(Killed, "blown"):
         train("FuseBox-v0", CASES["everything with a state"][1], root=tmp_path, **RUN)
     assert [path.name for path in run_directory.checkpoints(tmp_path / "FuseBox-v0" / "1")] == ["0"]
 
@@ -196,7 +197,7 @@ def damage(path):
 def test_a_damaged_newest_checkpoint_is_passed_over(copied, straight):
     *_, older, newest = run_directory.checkpoints(copied)
     damage(newest)
-    with pytest.warns(UserWarning, match=r"does not match its checksum.*going back to the checkpoint before it"):
+    with pytest.warns(UserWarning, match="checksum"):
         resume(copied, progress_bar=False)
     assert what_is_left(copied) is not None
     np.testing.assert_equal(what_is_left(copied), what_is_left(straight("dqn")))
@@ -208,7 +209,7 @@ def test_a_run_at_its_goal_is_tidied(copied):
     older, newest = run_directory.checkpoints(copied)
     shutil.copytree(older, older.with_name("1"))
     (copied / "learning_curve.png").unlink()
-    with pytest.raises(UsageError, match="has reached its"):
+    with refuses(UsageError, "reached"):
         resume(copied, progress_bar=False)
     assert run_directory.checkpoints(copied) == [older, newest]
     assert (copied / "learning_curve.png").exists()
@@ -217,7 +218,7 @@ def test_a_run_at_its_goal_is_tidied(copied):
 def test_a_changed_number_in_a_table_is_told_and_left_alone(copied):
     path = copied / "evaluations.csv"
     path.write_text(path.read_text().replace(",2,", ",3,", 1))  # episodes of the first evaluation
-    with pytest.warns(UserWarning, match=r"evaluations\.csv: rows up to step 2\d\d are not those that were written"):
+    with pytest.warns(UserWarning, match="evaluations.csv"):
         resume(copied, total_timesteps=RUN["total_timesteps"] + 5, progress_bar=False)
     assert [row["episodes"] for row in run_directory.read_table(path)][:2] == ["3", "2"]
 
@@ -226,7 +227,7 @@ def test_going_back_to_a_checkpoint_of_ones_choice(copied, straight):
     older = run_directory.checkpoints(copied)[0]
     resume(copied, which=older.name, progress_bar=False)
     np.testing.assert_equal(what_is_left(copied), what_is_left(straight("dqn")))
-    with pytest.raises(UsageError, match="no checkpoint '7'"):
+    with refuses(UsageError, "checkpoint '7'"):
         resume(copied, which="7", progress_bar=False)
 
 
@@ -280,7 +281,7 @@ def test_retention_removes_checkpoints_of_ours_alone(copied, tmp_path):
 
 
 def test_a_second_owner_is_told_which_the_first_is(copied):
-    with run_lock(copied), pytest.raises(UsageError, match=rf"is in use by process {os.getpid()} since "):
+    with run_lock(copied), refuses(UsageError, f"in use process {os.getpid()} since"):
         resume(copied, total_timesteps=10_000, progress_bar=False)
     resume(copied, total_timesteps=RUN["total_timesteps"] + 5, progress_bar=False)
 
@@ -299,7 +300,7 @@ def test_the_best_checkpoint_is_not_gone_on_from(copied):
     """It has no memory, and what is newer would be gone for it."""
     before = [path.name for path in run_directory.checkpoints(copied)]
     for which in ("best", "newest", "-5", ""):
-        with pytest.raises(UsageError, match=f"checkpoint '{which}' is none to go on from"):
+        with refuses(UsageError, f"checkpoint '{which}'"):
             resume(copied, which=which, total_timesteps=400, progress_bar=False)
     assert [path.name for path in run_directory.checkpoints(copied)] == before
 
@@ -309,14 +310,14 @@ def test_a_new_goal_is_a_whole_number_of_any_type(more, copied):
     goal = run_config.read(copied)["total_timesteps"]
     resume(copied, total_timesteps=more(goal + 1), progress_bar=False)
     assert run_directory.read_config(copied)["total_timesteps"] == goal + 1
-    with pytest.raises(UsageError, match="total_timesteps=0 must be a whole number, at least 1"):
+    with refuses(UsageError, "total_timesteps=0 1"):
         resume(copied, total_timesteps=0)
 
 
 def test_what_cannot_be_written_is_refused_before_anything_is_removed(copied, monkeypatch):
     before = [path.name for path in run_directory.checkpoints(copied)]
     first, goal = before[0], 2**60
-    with pytest.raises(UsageError, match=f"a run: total_timesteps is {goal}: expected `int` <= .*; give another one"):
+    with refuses(UsageError, f"total_timesteps {goal} `int`"):
         resume(copied, which=first, total_timesteps=goal, progress_bar=False)
     assert [path.name for path in run_directory.checkpoints(copied)] == before
 
@@ -336,7 +337,7 @@ def test_a_memory_that_was_not_saved_is_refilled_before_learning_goes_on(copied)
     newest = run_directory.checkpoints(copied)[-1]
     manifest, _ = checkpoint.read(newest)
     rewritten(newest, lambda manifest, groups: groups.pop("replay"))
-    with pytest.warns(UserWarning, match="has no replay memory; it is refilled first"):
+    with pytest.warns(UserWarning, match="replay memory"):
         resume(copied, total_timesteps=RUN["total_timesteps"] + 60, progress_bar=False)
     after, _ = checkpoint.read(checkpoint.find(copied))
     steps = after["num_timesteps"] - manifest["num_timesteps"]
@@ -350,7 +351,7 @@ def test_other_versions_are_told_and_noted(copied, monkeypatch):
     version = importlib.metadata.version
     monkeypatch.setattr(importlib.metadata, "version", lambda name: "0.0.1" if name == "llvmlite" else version(name))
     goal = run_config.read(copied)["total_timesteps"]
-    told = rf"llvmlite {noted['llvmlite']} there, 0\.0\.1 here; it goes on, but not to the same bits"
+    told = rf"llvmlite {noted['llvmlite']} there, 0\.0\.1 here"
     with pytest.warns(UserWarning, match=told):
         resume(copied, total_timesteps=goal + 1, progress_bar=False)
     assert run_config.read(copied)["versions"] == noted | {"llvmlite": "0.0.1"}

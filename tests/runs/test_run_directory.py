@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from refusals import refuses
 
 from ddpg.checkpoints import safe_json
 from ddpg.cli.main import main
@@ -57,7 +58,7 @@ def test_a_config_from_before_there_was_a_field_has_its_default(later, tmp_path)
 
 def test_nothing_is_written_that_could_not_be_read(tmp_path):
     for field, value in {"workers": 2.0, "evaluation_episodes": 100_001, "command": ["a\udcff"]}.items():
-        with pytest.raises(UsageError, match=r"a run:? .*; give another one"):
+        with refuses(UsageError, "a run"):
             run_config.write(tmp_path, CONFIG | {field: value})
     assert not list(tmp_path.iterdir())
 
@@ -135,13 +136,13 @@ def test_a_config_is_a_regular_file(tmp_path):
     run_config.write(tmp_path, CONFIG)
     (tmp_path / "link").mkdir()
     (tmp_path / "link" / "config.json").symlink_to(tmp_path / "config.json")
-    with pytest.raises(FileFault, match="is a symbolic link"):
+    with refuses(FileFault, "symbolic link"):
         run_directory.read_config(tmp_path / "link")
     (tmp_path / "pipe").mkdir()
     os.mkfifo(tmp_path / "pipe" / "config.json")
-    with pytest.raises(FileFault, match="is a pipe"):
+    with refuses(FileFault, "pipe"):
         run_directory.read_config(tmp_path / "pipe")
-    with pytest.raises(UsageError, match="not a run directory"):
+    with refuses(UsageError, "run directory"):
         run_directory.read_config(tmp_path / "nothing")
 
 
@@ -165,7 +166,7 @@ def test_a_run_directory_is_whole_when_it_is_seen(tmp_path):
     def full(path):
         raise OSError(28, "No space left on device")
 
-    with pytest.raises(OSError, match="No space"):
+    with refuses(OSError, "No space"):
         create(tmp_path, full)
     assert [path.name for path in parent.iterdir()] == ["1"]
 
@@ -220,7 +221,7 @@ def test_a_damaged_row_is_named(row, tmp_path):
     if row == "12":  # cut short: left out, as a kill leaves it
         assert [found["timesteps"] for found in run_directory.read_table(path)] == ["10", "20"]
         return
-    with pytest.raises(FileFault, match=r"t\.csv line 3 is damaged"):
+    with refuses(FileFault, "t.csv line 3"):
         run_directory.read_table(path)
 
 
@@ -260,7 +261,7 @@ def test_a_learning_curve_of_tables_that_lack_what_they_need_not_have(tmp_path):
     (tmp_path / "evaluations.csv").write_text("timesteps,mean_return,episodes\n100,1.5,\n")
     assert plot_learning_curve(tmp_path, "title").stat().st_size > 10_000
     (tmp_path / "episodes.csv").write_text("timesteps,return\n10,\n")
-    with pytest.raises(FileFault, match=r"episodes\.csv line 2 is damaged \(return is ''"):
+    with refuses(FileFault, "episodes.csv line 2 return"):
         plot_learning_curve(tmp_path, "title")
 
 
@@ -270,20 +271,20 @@ def test_a_table_is_not_read_whole(tmp_path):
     path.write_text("timesteps,value\n10,1.5\n")
     os.truncate(path, 4 << 30)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    with pytest.raises(FileFault, match=r"t\.csv line 3 is damaged \(longer than 65536 bytes\)"):
+    with refuses(FileFault, "t.csv line 3 65536"):
         run_directory.read_table(path)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50_000  # KiB
 
 
 def test_a_table_is_a_regular_file(tmp_path):
     os.mkfifo(tmp_path / "t.csv")
-    with pytest.raises(FileFault, match=r"is a pipe.*move it away"):
+    with refuses(FileFault, "pipe"):
         run_directory.read_table(tmp_path / "t.csv")
 
 
 def test_an_owner_is_told_in_one_line(tmp_path):
     with run_lock(tmp_path):
         (tmp_path / ".owner.json").write_text(json.dumps({"pid": 1, "since": "now\n", "command": "\x1b[31m" * 99}))
-        with pytest.raises(UsageError, match="process 1 since now") as caught, run_lock(tmp_path):
+        with refuses(UsageError, "process 1 since now") as caught, run_lock(tmp_path):
             pass
     assert str(caught.value).isprintable()

@@ -7,6 +7,7 @@ import time
 import gymnasium as gym
 import numpy as np
 import pytest
+from refusals import refuses
 
 from ddpg import DDPG, DDPGConfig, UsageError, train
 from ddpg.cli.main import main
@@ -226,7 +227,7 @@ def test_the_best_of_a_branch_that_was_given_up_is_not_the_runs(returns, best, r
     )
     discarded = DDPG.load(run, which="best").get_parameters()
     Scripted.returns = returns
-    with pytest.warns(UserWarning, match=r"best is of step 1200, after step 900, .* of step 600\. From the next"):
+    with pytest.warns(UserWarning, match="step 1200.*step 900.*step 600"):
         resume(run, which="900", total_timesteps=1500, progress_bar=False)
     assert column(run, "evaluations", "mean_return") == [1, 3, 2, *returns]
     kept_now = DDPG.load(run, which="best")
@@ -244,7 +245,7 @@ def test_resume_takes_the_configuration_that_a_file_cannot_hold(registered, tmp_
     Scripted.returns = (1.0,)
     options = {"evaluation_interval": 100, "evaluation_episodes": 1, "progress_bar": False}
     run = train("Scripted-v0", config, seed=0, total_timesteps=100, root=tmp_path, **options)
-    with pytest.raises(UsageError, match=r"learning_rate_schedule was a callable.*ddpg\.resume\(run, config=\.\.\.\)"):
+    with refuses(UsageError, "learning_rate_schedule ddpg.resume(run config=...)"):
         resume(run, total_timesteps=200, progress_bar=False)
     assert kept(run) == ["0", "100", "best"]
     resume(run, config=config.replace(gamma=0.5), total_timesteps=200, progress_bar=False)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from environments import Counting
 from PIL import Image
+from refusals import refuses
 
 import ddpg
 import ddpg_envs  # noqa: F401 - registers
@@ -102,7 +103,7 @@ def test_what_fails_leaves_the_older_file(tmp_path):
     before = (tmp_path / "a.gif").read_bytes()
     env = Drawn(length=2)
     env.step = lambda action: 1 / 0
-    with pytest.raises(EnvironmentFault, match=r"in step 1 of episode 1 .* with seed 3: ZeroDivisionError: division"):
+    with refuses(EnvironmentFault, "step 1 episode 1 seed 3 ZeroDivisionError"):
         ddpg.record(Still(), env, tmp_path / "a.gif", seed=3)
     assert (tmp_path / "a.gif").read_bytes() == before
     assert len(list(tmp_path.iterdir())) == 1
@@ -143,7 +144,7 @@ def test_mp4(tmp_path):
 def test_a_video_has_one_size(tmp_path):
     pytest.importorskip("imageio_ffmpeg")
     env = drawing(render=lambda: np.zeros((20 + 10 * env.step_number, 30, 3), np.uint8))
-    with pytest.raises(UsageError, match=r"a picture is \[30, 30\] pixels large, those before it \[30, 20\]; .*\.gif"):
+    with refuses(UsageError, "[30 30] [30 20] .gif"):
         ddpg.record(Still(), env, tmp_path / "a.mp4")
     assert list(tmp_path.iterdir()) == []
 
@@ -169,21 +170,21 @@ def test_window_shows_every_picture_until_it_is_closed(monkeypatch):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"path": "a.png"}, r"ends in '.png'; expected .gif or .mp4"),
-        ({"path": "missing/a.gif"}, r"missing.*directory"),
-        ({"episodes": 0}, "episodes=0 must be a whole number"),
-        ({"seed": -1}, "seed=-1 must be a whole number, at least 0"),
-        ({"policy": None}, r"policy=None has no method predict"),
-        ({"env": Counting()}, "environment Counting has render_mode=None; make it with"),
-        ({"env": "Pendulum-v1"}, "env='Pendulum-v1' is no gymnasium Env; make one with"),
-        ({"env": drawing(metadata={"render_fps": -1})}, r"metadata\['render_fps'\]=-1; expected pictures a second"),
+        ({"path": "a.png"}, "'.png' .gif .mp4"),
+        ({"path": "missing/a.gif"}, "missing directory"),
+        ({"episodes": 0}, "episodes=0"),
+        ({"seed": -1}, "seed=-1 0"),
+        ({"policy": None}, "policy=None"),
+        ({"env": Counting()}, "Counting render_mode=None"),
+        ({"env": "Pendulum-v1"}, "env='Pendulum-v1' Env"),
+        ({"env": drawing(metadata={"render_fps": -1})}, "metadata['render_fps']=-1"),
     ],
     ids=["suffix", "folder", "episodes", "seed", "policy", "mode", "name", "rate"],
 )
 def test_what_cannot_be_recorded(change, message, tmp_path):
     given = {"policy": Still(), "env": Drawn(), "path": "a.gif", "episodes": 1, "seed": None} | change
     path = tmp_path / given.pop("path")
-    with pytest.raises(UsageError, match=message):
+    with refuses(UsageError, message):
         ddpg.record(given.pop("policy"), given.pop("env"), path, **given)
     assert list(tmp_path.iterdir()) == []
 
@@ -191,27 +192,27 @@ def test_what_cannot_be_recorded(change, message, tmp_path):
 @pytest.mark.parametrize(
     ("frame", "message"),
     [
-        (None, "drew None, no picture"),
-        ("a picture", "drew 'a picture', no picture"),
-        (np.zeros((4, 4, 3)), r"drew float64 \[4, 4, 3\], no picture"),
-        (np.zeros((4, 4), np.uint8), r"drew uint8 \[4, 4\], no picture"),
-        (np.zeros((4, 4, 4), np.uint8), r"drew uint8 \[4, 4, 4\], no picture"),
-        (np.zeros((0, 4, 3), np.uint8), r"drew uint8 \[0, 4, 3\], no picture"),
-        ([], "drew no picture in whole episodes"),
+        (None, "drew None"),
+        ("a picture", "drew 'a picture'"),
+        (np.zeros((4, 4, 3)), "drew float64 [4, 4, 3]"),
+        (np.zeros((4, 4), np.uint8), "drew uint8 [4, 4]"),
+        (np.zeros((4, 4, 4), np.uint8), "drew uint8 [4, 4, 4]"),
+        (np.zeros((0, 4, 3), np.uint8), "drew uint8 [0, 4, 3]"),
+        ([], "drew no picture episodes"),
     ],
     ids=["none", "text", "floats", "grey", "transparent", "empty", "nothing"],
 )
 def test_what_is_no_picture_is_named_and_what_one_is(frame, message, tmp_path):
-    with pytest.raises(EnvironmentFault, match=rf"environment Drawn {message}.*; to be drawn .* uint8 \[H, W, 3\]"):
+    with refuses(EnvironmentFault, f"environment Drawn {message} uint8 [H, W, 3]"):
         ddpg.record(Still(), drawing(render=lambda: frame), tmp_path / "a.gif")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_what_drawing_raises_is_named(tmp_path):
     env = drawing(render=lambda: gym.Env.render(env))
-    with pytest.raises(UsageError, match=r"Drawn cannot be drawn here \(NotImplementedError\); to be drawn its class"):
+    with refuses(UsageError, "Drawn (NotImplementedError)"):
         ddpg.record(Still(), env, tmp_path / "a.gif")
-    with pytest.raises(UsageError, match=r"\(ZeroDivisionError: division by zero\); without a display MuJoCo"):
+    with refuses(UsageError, "ZeroDivisionError MuJoCo"):
         ddpg.record(Still(), drawing(render=lambda: 1 / 0), tmp_path / "a.gif")
 
 
@@ -239,11 +240,11 @@ class Unable(Named):
 def test_environments_of_ones_own_are_told_what_drawing_takes(tmp_path):
     for kind in (Undrawn, Named, Unable):
         gym.register(f"{kind.__name__}-v0", kind)
-    with pytest.raises(UsageError, match=r"'Undrawn-v0' does not draw: its render_modes are \[\]; .*'render_modes'"):
+    with refuses(UsageError, "'Undrawn-v0' render_modes 'render_modes'"):
         video.rendering_env("Undrawn-v0")
-    with pytest.raises(EnvironmentFault, match=r"'Named-v0' could not be made: .*; without .* takes render_mode"):
+    with refuses(EnvironmentFault, "'Named-v0' render_mode"):
         video.rendering_env("Named-v0")
-    with pytest.raises(UsageError, match=r"environment Unable-v0 cannot be drawn here \(RuntimeError: no GL\)"):
+    with refuses(UsageError, "Unable-v0 RuntimeError: no GL"):
         ddpg.record(Still(), video.rendering_env("Unable-v0"), tmp_path / "a.gif")
 
 
@@ -263,5 +264,5 @@ def test_no_display_is_one_line(monkeypatch):
     for name in ("DISPLAY", "WAYLAND_DISPLAY", "SDL_VIDEODRIVER"):
         monkeypatch.delitem(os.environ, name, raising=False)
     monkeypatch.setattr(video_module.sys, "platform", "linux")
-    with pytest.raises(UsageError, match=r"no display here .* use ddpg record RUN instead"):
+    with refuses(UsageError, "display ddpg record RUN"):
         video.watch(Still(), Drawn())
