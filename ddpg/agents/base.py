@@ -262,7 +262,7 @@ def _own_networks(networks: Mapping[str, Any]) -> list[str]:
     """Return the names of the networks that the caller passes.
 
     Raises:
-        UsageError: one that cannot be called.
+        UsageError: if one of them cannot be called.
     """
     for name, network in networks.items():
         if network is not None and not callable(network):
@@ -276,7 +276,7 @@ def _with_default_gamma(config: AgentConfig, env: Any) -> AgentConfig:
     The rule of Hansen, Su & Wang 2024 (TD-MPC2, arXiv 2310.16828, appendix): a fifth of the episode is the horizon.
 
     Raises:
-        UsageError: an environment without a limit of steps that tells.
+        UsageError: if the environment does not say how many steps an episode has.
     """
     if config.gamma is not None:
         return config
@@ -292,7 +292,7 @@ def _env_spec(env: Any) -> Any:
     """Return what an environment was made by, or the first of a vector that was not made by a spec of its own.
 
     Raises:
-        UsageError: a vector's processes could not tell.
+        UsageError: if the processes of a vector cannot say.
     """
     spec = getattr(env, "spec", None)
     ask = getattr(env.unwrapped, "get_attr", None) if isinstance(env, gym.vector.VectorEnv) else None

@@ -54,7 +54,7 @@ class DDPG(OffPolicyAgent):
         num_clipped_predictions: the same for actions that :meth:`predict` returned.
 
     Raises:
-        UsageError: a space or an option that cannot work, an unknown keyword.
+        UsageError: if a space or an option cannot work, or a keyword is unknown.
     """
 
     config_class = DDPGConfig

@@ -37,7 +37,7 @@ class DQN(OffPolicyAgent):
         num_updates: gradient updates made.
 
     Raises:
-        UsageError: a space or an option that cannot work, an unknown keyword.
+        UsageError: if a space or an option cannot work, or a keyword is unknown.
     """
 
     config_class = DQNConfig

@@ -45,7 +45,7 @@ class BackgroundThread:
             What ``there`` returned.
 
         Raises:
-            BaseException: what ``here`` raised, once ``there`` has ended too; otherwise what ``there`` raised.
+            BaseException: if ``here`` raised, its exception, once ``there`` has ended too; otherwise as ``there``.
         """
         self._tasks.put(there)
         del there

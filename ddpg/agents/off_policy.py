@@ -157,8 +157,8 @@ class OffPolicyAgent(ReplayAgent):
             Means over the updates, by the names in :attr:`metrics`.
 
         Raises:
-            UsageError: an empty replay memory, or an ``n`` that is no whole number from 1 to 2³¹ − 1.
-            FloatingPointError: a loss that is not finite.
+            UsageError: if the replay memory is empty, or ``n`` is not a whole number from 1 to 2³¹ − 1.
+            FloatingPointError: if a loss or a weight is not finite afterwards.
         """
         n = validate_int(n, "n", at_least=1, at_most=resource_limits.INTEGER)
         config = self.config
@@ -175,7 +175,7 @@ class OffPolicyAgent(ReplayAgent):
         """Set the optimisers' step sizes to ``factor`` times the configured ones.
 
         Raises:
-            UsageError: ``factor`` is no finite number of at least 0.
+            UsageError: if ``factor`` is not a finite number of at least 0.
         """
         factor = validate_float(factor, "factor", at_least=0.0)
         for network, rate, _ in self.symbolic_update.learning_rates:
@@ -186,7 +186,7 @@ class OffPolicyAgent(ReplayAgent):
         """Set each optimiser's step size to what its schedule says where the share ``left`` of learning is left.
 
         Raises:
-            UsageError: ``left`` is no share, in [0, 1].
+            UsageError: if ``left`` is not in [0, 1].
         """
         left = validate_float(left, "left", at_least=0.0, at_most=1.0)
         for network, rate, schedule in self.symbolic_update.learning_rates:
@@ -216,10 +216,10 @@ class OffPolicyAgent(ReplayAgent):
             The agent.
 
         Raises:
-            UsageError: an unknown keyword, no environment, ``total_timesteps`` < 1, a ``step_timeout`` that nothing
-                can keep, more to remember than this machine has memory for, or a ``learn`` under way in another
-                thread.
-            EnvironmentFault: the environment raised, hung, or returned NaN or whatever else it may not.
+            UsageError: if a keyword is unknown, there is no environment, ``total_timesteps`` < 1, nothing here can keep
+                to ``step_timeout``, the replay memory would not fit into this machine, or ``learn`` is under way in
+                another thread.
+            EnvironmentFault: if the environment raised, hung, or returned NaN or anything else that it must not return.
         """
         refuse_unknown("learn", unknown, LEARN, ("total_timesteps", "callbacks", "progress_bar"))
         self.check_usable()
@@ -261,7 +261,7 @@ class OffPolicyAgent(ReplayAgent):
             The path.
 
         Raises:
-            UsageError: something else is at ``path``; it is left as it is.
+            UsageError: if ``path`` exists and is not a checkpoint; it is left as it is.
         """
         return checkpoint.write(validate_path(path), *state.capture(self, validate_bool(replay, "replay")))
 
@@ -285,8 +285,8 @@ class OffPolicyAgent(ReplayAgent):
             networks: those of one's own that it was made with, if any, by the constructor's names.
 
         Raises:
-            UsageError: no checkpoint there, a damaged one, one that asks for more than its arrays justify
-                (:mod:`ddpg.agents.resource_limits`), or one that does not fit ``env`` or the networks.
+            UsageError: if there is no checkpoint, or it is damaged, asks for more memory than its arrays justify
+                (:mod:`ddpg.agents.resource_limits`), or does not fit ``env`` or the networks.
         """
         path = validate_path(path)
         found = checkpoint.find(path, which)

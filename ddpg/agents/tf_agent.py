@@ -75,7 +75,7 @@ class TFAgent(abc.ABC):
         The environment is yours, and stays open. ``with DDPG(env) as agent:`` closes at the end of the block.
 
         Raises:
-            UsageError: ``learn`` is under way, in this thread or in another.
+            UsageError: if ``learn`` is under way, in this thread or in another.
         """
         if os.getpid() == self._process:
             self.session.lock(self._close)
@@ -95,7 +95,7 @@ class TFAgent(abc.ABC):
         """Note that ``learn`` is under way in this thread.
 
         Raises:
-            UsageError: it is under way in another one.
+            UsageError: if ``learn`` is under way in another thread.
         """
         me = threading.get_ident()
         within = self._learning_thread == me  # a callback calls learn()
@@ -143,7 +143,7 @@ class TFAgent(abc.ABC):
         """Refuse pickling and copying: a session belongs to its process.
 
         Raises:
-            UsageError: always.
+            UsageError: in every case.
         """
         name = type(self).__name__
         raise UsageError(
@@ -161,7 +161,7 @@ class TFAgent(abc.ABC):
         are options; the replay memory, ``num_timesteps`` and random states are in checkpoints (``save``).
 
         Raises:
-            UsageError: the agent is closed.
+            UsageError: if the agent is closed.
         """
         return self.session.run(self.global_variables)
 
@@ -174,8 +174,8 @@ class TFAgent(abc.ABC):
             exact_match: every variable must be given; otherwise those that are not stay as they are.
 
         Raises:
-            UsageError: an unknown or a missing name, another shape or kind of number, NaN, or the agent is closed.
-                Nothing is set then.
+            UsageError: if a name is unknown or missing, an array has another shape or dtype or holds NaN, or the agent
+                is closed. Nothing is set then.
         """
         if not isinstance(parameters, Mapping):
             raise UsageError(f"parameters={brief(parameters)} must be a dict of arrays by name, as of get_parameters()")

@@ -136,7 +136,7 @@ def policy_gradient(actor: ActorNetwork, critic: CriticNetwork, batch: Batch) ->
     """Apply the actor's policy path to a minibatch, and check what a path of the user's own may have forgotten.
 
     Raises:
-        UsageError: the path does not return one gradient for each of the actor's variables, or it does not bound ∇ₐQ.
+        UsageError: if the path does not return one gradient for each of the actor's variables, or does not bound ∇ₐQ.
     """
     with actor.record_use(batch.observations) as use:
         pairs = apply_path(actor.policy_gradient, actor, critic, batch)

@@ -64,7 +64,7 @@ def check_policy(kind: str, env: Any) -> None:
     """Refuse the name of a policy where the environment should be.
 
     Raises:
-        UsageError: it is one; says how the agent is made here.
+        UsageError: if ``env`` is the name of a policy; says how an agent is made here.
     """
     if isinstance(env, str) and env in POLICIES:
         raise UsageError(
@@ -83,7 +83,8 @@ def check_agent(kind: str, fields: Iterable[str], given: Mapping[str, Any], know
         known: those that it has.
 
     Raises:
-        UsageError: there are some; says where the first belongs, or what it is called here.
+        UsageError: if ``given`` has a keyword that the constructor lacks; says where the first one belongs, or what it
+            is called here.
     """
     fields = list(fields)
     for name, value in given.items():
@@ -99,7 +100,8 @@ def refuse_unknown(where: str, given: Iterable[str], table: Mapping[str, str], k
     """Refuse every keyword in ``given``; ``known`` are those that ``where`` has.
 
     Raises:
-        UsageError: there is one; says what it is called here if ``table`` knows it, otherwise what comes close.
+        UsageError: if a keyword is unknown; says what it is called here if ``table`` has it, otherwise which known one
+            is similar.
     """
     known = list(known)
     for name in given:

@@ -45,7 +45,7 @@ def make_actions(space: gym_spaces.Space) -> Actions:
     """Return the translation for an action space.
 
     Raises:
-        UsageError: a space that DDPG cannot act in.
+        UsageError: if DDPG cannot act in the space.
     """
     if isinstance(space, (gym_spaces.Tuple, gym_spaces.OneOf)):
         return ParameterisedActions(space)
@@ -90,7 +90,7 @@ class BoxActions:
         """Map one action from env units to [-1, 1], ``[1, A]`` float32.
 
         Raises:
-            UsageError: another shape, NaN, or an action outside the box.
+            UsageError: if the action has another shape, holds NaN, or is outside the box.
         """
         if np.size(validate_numeric(action, "action")) != self.size:
             raise UsageError(f"action has shape {np.shape(action)}; expected one action, {self.space.shape}")
@@ -155,7 +155,7 @@ class ParameterisedActions:
         The parameters that a OneOf leaves out become 0, the middle of their boxes.
 
         Raises:
-            UsageError: not an action of the space.
+            UsageError: if it is not an action of the space.
         """
         if not (isinstance(action, (tuple, list)) and len(action) == 2):
             raise UsageError(f"action {brief(action)} is not one of {self.space}; expected (choice, parameters)")
@@ -210,7 +210,7 @@ class DiscreteActions:
         """Map one action of the environment to ``[1, 1]`` float32.
 
         Raises:
-            UsageError: not an action of the space.
+            UsageError: if it is not an action of the space.
         """
         if not self.space.contains(action):
             raise UsageError(f"action {brief(action)} is outside the action space {self.space}")
@@ -253,7 +253,7 @@ class FlattenParameterisedAction(gym.ActionWrapper):
         num_clipped_actions: actions that left [-1, 1] and were clipped to it.
 
     Raises:
-        UsageError: another action space.
+        UsageError: if the action space is of another kind.
     """
 
     def __init__(self, env: gym.Env):
@@ -273,7 +273,7 @@ class FlattenParameterisedAction(gym.ActionWrapper):
         """Translate a flat action ``[A]`` to the environment's.
 
         Raises:
-            UsageError: another shape, or NaN.
+            UsageError: if the action has another shape, or holds NaN.
         """
         flat, single = spaces.as_batch(self._flat_space, action, "action")
         if not single:
@@ -285,6 +285,6 @@ class FlattenParameterisedAction(gym.ActionWrapper):
         """Translate an action of the environment to a flat one, ``[A]``.
 
         Raises:
-            UsageError: not an action of the environment.
+            UsageError: if it is not an action of the environment.
         """
         return self._actions.to_flat(action)[0]

@@ -37,8 +37,8 @@ class EnvPoolVector(VectorEnv):
         options: for ``envpool.make``: ``num_threads``, or what an environment has of its own.
 
     Raises:
-        UsageError: EnvPool is not installed, has no such environment, one whose spaces are not those of ``like``, or
-            no such option.
+        UsageError: if EnvPool is not installed, has no such environment or option, or its spaces differ from those of
+            ``like``.
     """
 
     def __init__(self, env_id: str, num_envs: int, *, like: gym.Env | None = None, **options: Any):
@@ -91,7 +91,7 @@ class EnvPoolVector(VectorEnv):
             The observations ``[N, ...]``, and infos.
 
         Raises:
-            UsageError: options, or another number of seeds than of environments.
+            UsageError: if there are options, or the number of seeds is not that of the environments.
         """
         if options:
             raise UsageError(f"reset(options={options!r}): an EnvPoolVector takes none; leave them out")
@@ -115,7 +115,7 @@ class EnvPoolVector(VectorEnv):
             ``[N]``, infos.
 
         Raises:
-            UsageError: actions of another shape: EnvPool checks those of the first step alone.
+            UsageError: if the actions have another shape; EnvPool itself checks the first step alone.
             gymnasium.error.ResetNeeded: there was no reset yet, or the vector is closed.
         """
         if self._pool is None:
@@ -176,7 +176,7 @@ def _gymnasium_space(env_id: str, what: str, pooled: gym.Space, own: gym.Space) 
     """Return gymnasium's own space, which EnvPool's must be but for its dtype.
 
     Raises:
-        UsageError: it is not.
+        UsageError: if they differ in more than the dtype.
     """
     if isinstance(pooled, gym.spaces.Box) and isinstance(own, gym.spaces.Box):
         same = pooled.shape == own.shape and np.allclose(pooled.low, own.low) and np.allclose(pooled.high, own.high)

@@ -18,7 +18,7 @@ def check_observation_space(space: spaces.Space) -> spaces.Box:
     """Return ``space`` if it is a Box (any numeric dtype, any shape, infinite bounds allowed).
 
     Raises:
-        UsageError: another kind of space, or an empty one.
+        UsageError: if the space is of another kind, or empty.
     """
     if not isinstance(space, spaces.Box):
         raise UsageError(
@@ -35,7 +35,8 @@ def check_action_space(space: spaces.Space) -> spaces.Box:
     """Return ``space`` if it is a Box of floats with finite bounds and some width in every dimension.
 
     Raises:
-        UsageError: a Discrete (or other) space, integer actions, infinite bounds, zero width.
+        UsageError: if the space is no Box (Discrete, for example), its actions are integers, a bound is infinite, or
+            its width is 0 in some dimension.
     """
     if not isinstance(space, spaces.Box):
         raise UsageError(
@@ -72,7 +73,7 @@ def check_discrete_space(space: spaces.Space) -> spaces.Discrete:
     """Return ``space`` if it is Discrete.
 
     Raises:
-        UsageError: another kind of space.
+        UsageError: if the space is of another kind.
     """
     if not isinstance(space, spaces.Discrete):
         raise UsageError(f"action space {brief(space)} is not Discrete; DQN chooses among actions, DDPG acts in boxes")
@@ -90,8 +91,8 @@ def as_batch(space: spaces.Box, values: Any, what: str) -> tuple[np.ndarray, boo
     A single element has the space's shape or is flat, ``(n,)``; a batch has one axis more.
 
     Raises:
-        UsageError: another shape, no real numbers, a NaN or infinite one, or an integer beyond ±2^24, which
-            float32 would round.
+        UsageError: if ``values`` has another shape, or holds anything but finite real numbers, or an integer beyond
+            ±2^24, which float32 would round.
     """
     array = validate_numeric(values, what)
     shape, size = space.shape, flat_size(space)
@@ -110,7 +111,7 @@ def as_column(values: Any, count: int, what: str) -> np.ndarray:
     """Return ``values`` as float32 ``[count, 1]``.
 
     Raises:
-        UsageError: another shape, ``[B]`` too, no real numbers, or a NaN or infinite one.
+        UsageError: if ``values`` has another shape (``[B]`` among them), or holds anything but finite real numbers.
     """
     column = validate_numeric(values, what)
     if column.shape != (count, 1):
@@ -124,7 +125,7 @@ def check_bytes(array: np.ndarray, what: str) -> None:
     """Refuse what an image of bytes cannot hold: the replay memory would cut it off.
 
     Raises:
-        UsageError: numbers that are not whole, or outside [0, 255].
+        UsageError: if a number is not whole, or outside [0, 255].
     """
     if array.dtype.kind == "b" or array.dtype == np.uint8:
         return

@@ -22,8 +22,8 @@ def validate_numeric(values: Any, what: str) -> np.ndarray:
     """Return ``values`` as an array of booleans, integers or floats; one that is such an array as it is.
 
     Raises:
-        UsageError: strings, complex numbers, ragged lists, masked entries, or anything else that is no array of real
-            numbers.
+        UsageError: if ``values`` is not an array of real numbers: if it holds strings, complex numbers, rows of
+            different lengths or masked entries, for example.
     """
     if type(values) is np.ndarray:
         array = values
@@ -51,7 +51,7 @@ def refuse_masked(values: Any, what: str, depth: int = 0) -> None:
         depth: of ``values`` within lists; NumPy's arrays have at most 64 axes.
 
     Raises:
-        UsageError: an entry is masked.
+        UsageError: if an entry is masked.
     """
     if isinstance(values, np.ma.MaskedArray):
         mask = np.ma.getmaskarray(values)
@@ -70,7 +70,7 @@ def unmasked(values: Any, what: str, dtype: Any = None) -> np.ndarray:
     """Return ``np.asarray(values, dtype)``.
 
     Raises:
-        UsageError: an entry is masked.
+        UsageError: if an entry is masked.
     """
     refuse_masked(values, what)
     return np.asarray(values, dtype)
@@ -88,8 +88,8 @@ def as_float32(values: Any, what: str) -> np.ndarray:
     """Return ``values`` as an array of float32, the very same one where it is.
 
     Raises:
-        UsageError: no real numbers, a NaN or infinite one, one beyond float32, or an integer beyond ±2^24,
-            which float32 would round.
+        UsageError: if ``values`` holds anything but real numbers, NaN, infinity, a number beyond float32, or an integer
+            beyond ±2^24, which float32 would round.
     """
     array = validate_numeric(values, what)
     kind = array.dtype.kind
@@ -104,7 +104,7 @@ def check_finite(array: np.ndarray, what: str) -> None:
     """Refuse NaN, infinity and what float32 cannot hold, naming the first place.
 
     Raises:
-        UsageError: ``array`` holds such a number.
+        UsageError: if ``array`` holds such a number.
     """
     if array.dtype.kind != "f":
         return
@@ -123,7 +123,7 @@ def validate_reward(value: Any, what: str = "reward") -> float:
     """Return one reward as a float.
 
     Raises:
-        UsageError: not one finite real number: ``None``, a string, an array with an axis, NaN.
+        UsageError: if ``value`` is not one finite real number; ``None``, a string, an array of rank 1 and NaN are not.
     """
     if type(value) is not float:
         scalar = validate_numeric(value, what)
@@ -144,7 +144,7 @@ def validate_rewards(values: Any, count: int, what: str = "reward") -> np.ndarra
     """Return the rewards of ``count`` environments as a float64 array ``[count]``; NaN is not looked for.
 
     Raises:
-        UsageError: another shape, or no real numbers.
+        UsageError: if ``values`` has another shape, or holds anything but real numbers.
     """
     array = validate_numeric(values, what)
     _check_count(array, count, what)
@@ -155,7 +155,7 @@ def validate_int(value: Any, what: str, at_least: int, at_most: int = LARGEST_IN
     """Return a whole number, of whatever type, as an int.
 
     Raises:
-        UsageError: no whole number, or one outside ``[at_least, at_most]``.
+        UsageError: if ``value`` is not a whole number, or outside ``[at_least, at_most]``.
     """
     if not (is_real(value) and at_least <= value <= at_most and value == int(value)):
         # What is far beyond is told the limit; to everything else it would be noise.
@@ -168,7 +168,7 @@ def validate_float(value: Any, what: str, at_least: float = -LARGEST, at_most: f
     """Return a finite real number as a float.
 
     Raises:
-        UsageError: no real number, NaN, or one outside ``[at_least, at_most]``.
+        UsageError: if ``value`` is not a real number, is NaN, or is outside ``[at_least, at_most]``.
     """
     if not (is_real(value) and at_least <= value <= at_most):
         raise UsageError(f"{what}={brief(value)} must be a finite number from {at_least:g} to {at_most:g}")
@@ -179,7 +179,7 @@ def validate_positive(value: Any, what: str, or_none: bool = False) -> Any:
     """Return a number > 0 as it is; ``None`` too, if that is allowed.
 
     Raises:
-        UsageError: no real number, NaN, one that is not above 0, or one beyond float32.
+        UsageError: if ``value`` is not a real number, is NaN, is not above 0, or is beyond float32.
     """
     if not ((value is None and or_none) or (is_real(value) and 0 < value <= LARGEST)):
         raise UsageError(f"{what}={brief(value)} must be a finite number > 0{', or None' if or_none else ''}")
@@ -190,7 +190,7 @@ def validate_bool(value: Any, what: str) -> bool:
     """Return a flag of the caller's as a bool.
 
     Raises:
-        UsageError: neither a bool, nor 0 or 1.
+        UsageError: if ``value`` is neither a bool nor 0 or 1.
     """
     if isinstance(value, (bool, np.bool_)) or (is_real(value) and value in (0, 1)):
         return bool(value)
@@ -201,7 +201,7 @@ def validate_text(value: Any, what: str, expected: str) -> str:
     """Return a string of the caller's.
 
     Raises:
-        UsageError: it is none; ``expected`` says what would be one.
+        UsageError: if ``value`` is not a string; the message says that ``expected`` was expected.
     """
     if not isinstance(value, str):
         raise UsageError(f"{what}={brief(value)} must be {expected}")
@@ -212,7 +212,7 @@ def validate_names(values: Any, what: str) -> tuple[str, ...]:
     """Return a list of strings of the caller's.
 
     Raises:
-        UsageError: no list or tuple of strings, or a single string.
+        UsageError: if ``values`` is not a list or tuple of strings.
     """
     if not isinstance(values, (list, tuple)) or not all(isinstance(value, str) for value in values):
         raise UsageError(f"{what}={brief(values)} must be a list of names")
@@ -223,7 +223,7 @@ def validate_path(value: Any, what: str = "path") -> Path:
     """Return a path of the caller's.
 
     Raises:
-        UsageError: neither a string nor a path, or one that no file system has.
+        UsageError: if ``value`` is neither a string nor a path, or no file system could have such a path.
     """
     if not isinstance(value, (str, os.PathLike)) or not isinstance(os.fspath(value), str):
         raise UsageError(f"{what}={brief(value)} must be a path: a string or a pathlib.Path")
@@ -245,7 +245,7 @@ def validate_flag(value: Any, what: str) -> bool:
     """Return ``terminated`` or ``truncated`` as a bool.
 
     Raises:
-        UsageError: neither a bool, nor 0 or 1.
+        UsageError: if ``value`` is neither a bool nor 0 or 1.
     """
     if value is True or value is False:
         return value
@@ -259,7 +259,7 @@ def validate_flags(values: Any, count: int, what: str) -> np.ndarray:
     """Return the flags of ``count`` environments as an array of bools ``[count]``.
 
     Raises:
-        UsageError: another shape, or anything but bools, 0 and 1.
+        UsageError: if ``values`` has another shape, or holds anything but bools, 0 and 1.
     """
     if type(values) is np.ndarray and values.dtype == np.bool_ and values.shape == (count,):
         return values

@@ -51,7 +51,7 @@ def _sizes(values: Sequence[int], what: str) -> tuple[int, ...]:
     """Return sizes of layers.
 
     Raises:
-        UsageError: no list of whole numbers from 1 to :data:`LARGEST_SIZE`.
+        UsageError: if ``values`` is not a list of whole numbers from 1 to :data:`LARGEST_SIZE`.
     """
     listed = isinstance(values, (list, tuple)) and len(values) > 0
     if not (listed and all(is_real(size) and 1 <= size <= LARGEST_SIZE and size == int(size) for size in values)):
@@ -151,8 +151,8 @@ def residual(
         As :func:`mlp`, features ``[B, width]``.
 
     Raises:
-        UsageError: fewer than two numbers in ``hidden``, or different ones; a norm, an action layer or an unknown
-            activation.
+        UsageError: if ``hidden`` has fewer than two numbers, or different ones, or if a norm, an action layer or an
+            unknown activation is asked for.
     """
     width, *blocks = _sizes(hidden, "hidden")
     if not blocks or any(units != width for units in blocks):

@@ -92,7 +92,8 @@ class Policy:
         """Return the action for one observation, or the actions for a batch of them.
 
         Raises:
-            ValueError: another shape, NaN or infinity in the observation, or one that overflows in the layers.
+            ValueError: if the observation has another shape, holds NaN or infinity, or is so large that the layers
+                overflow.
         """
         array = np.asarray(observation, np.float32)
         size = int(np.prod(self._shape))
@@ -170,8 +171,8 @@ def load(folder: str | Path | None = None) -> Policy:
     """Return the policy of a directory; without one, of the directory that this file is in.
 
     Raises:
-        OSError: a file is missing.
-        ValueError: a file is damaged, or not that of a policy.
+        OSError: if a file is missing.
+        ValueError: if a file is damaged, or is not that of a policy.
     """
     folder = Path(__file__).parent if folder is None else Path(folder)
     about = json.loads((folder / "policy.json").read_bytes())

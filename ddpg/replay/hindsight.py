@@ -46,8 +46,8 @@ class Hindsight:
         """Return ``batch``, drawn from ``rows`` ``[K, B]``, with new goals and rewards in place of some.
 
         Raises:
-            EnvironmentFault: the environment's ``compute_reward`` failed, does not take many goals at once, or returned
-                what is no finite number.
+            EnvironmentFault: if the environment's ``compute_reward`` raised, does not take many goals at once, or did
+                not return finite numbers.
         """
         chosen = rng.random(rows.shape) < self._share
         goals = self._replay.observations.next_obs(self._later(rows[chosen], rng))[:, self._achieved]
@@ -98,7 +98,7 @@ def make_hindsight(
     """Return what relabels the transitions of ``env``; for ``None`` what refuses to: its rewards are not known.
 
     Raises:
-        UsageError: an environment without goals.
+        UsageError: if the environment has no goals.
     """
     if env is None:
         return _refuse

@@ -52,7 +52,7 @@ class RunningMoments:
         """Take back what :meth:`state` returned.
 
         Raises:
-            UsageError: it could not have returned that; names ``what``.
+            UsageError: if :meth:`state` could not have returned ``arrays``; the message begins with ``what``.
         """
         expected = {"count": ((), np.int64), "mean": (self.mean.shape, np.float64)}
         for name, (shape, dtype) in (expected | {"squares": expected["mean"]}).items():
@@ -101,7 +101,7 @@ class ObservationNormalizer:
         """Take back what :meth:`state` returned.
 
         Raises:
-            UsageError: it could not have returned that.
+            UsageError: if :meth:`state` could not have returned ``arrays``.
         """
         self._moments.restore(arrays, "observation statistics")
         self._refresh()
@@ -157,7 +157,7 @@ class RewardNormalizer:
         """Take back what :meth:`state` returned.
 
         Raises:
-            UsageError: it could not have returned that.
+            UsageError: if :meth:`state` could not have returned ``arrays``.
         """
         largest = arrays.get("largest", np.asarray(-1.0))
         if largest.shape != () or largest.dtype != np.float64 or largest < 0:

@@ -132,7 +132,8 @@ class Priorities:
         """Take back what :meth:`state` returned, rolled by ``unroll`` rows; without it, all rows count as new.
 
         Raises:
-            UsageError: not a number > 0 for each of the ``size`` rows, or a largest one that is smaller.
+            UsageError: if there is not a number > 0 for each of the ``size`` rows, or ``largest_priority`` is below one
+                of them.
         """
         priorities = arrays.get("priorities", np.full(size, self.largest))
         largest = float(arrays.get("largest_priority", self.largest))

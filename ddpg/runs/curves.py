@@ -110,7 +110,7 @@ def find_runs(paths: Sequence[str | Path], against: str = "steps") -> list[Run]:
     """Return the runs among ``paths`` and below them, to be drawn ``against`` steps or seconds; as :func:`runs_at`.
 
     Raises:
-        UsageError: a path with no run at it or below it.
+        UsageError: if there is no run at a path, nor below it.
     """
     found: dict[Path, Run] = {}
     for path in map(Path, paths):
@@ -128,7 +128,7 @@ def runs_at(path: Path, about: Callable[[Run], T]) -> list[tuple[Run, T]]:
     stderr. Hidden folders, such as a run that is being created, are skipped silently.
 
     Raises:
-        UsageError: what is at ``path`` itself cannot be read.
+        UsageError: if there is a run at ``path`` itself and it cannot be read.
     """
     if (path / run_config.CONFIG).exists():
         run = read_run(path)
@@ -167,7 +167,7 @@ def learning_curves(
         names: of each run's configuration; what differs in its options by default.
 
     Raises:
-        UsageError: an unknown name, or no run with an evaluation.
+        UsageError: if a name is unknown, or no run has an evaluation.
     """
     for name, value, known in (("against", against, AGAINST), ("measure", measure, tuple(MEASURES))):
         if value not in known:

@@ -128,8 +128,8 @@ def check_vector(n_envs: int, vectorization: str, wrappers: Sequence[str] = ()) 
     """Refuse arguments that :func:`make_training_env` could not use.
 
     Raises:
-        UsageError: for an unknown vectorization, fewer than one environment, one environment with ``"async"`` or
-            ``"envpool"``, or wrappers with ``"envpool"``.
+        UsageError: if ``vectorization`` is unknown, ``n_envs`` is not from 1 to 1024, or is 1 with ``"async"`` or
+            ``"envpool"``, or if there are wrappers with ``"envpool"``.
     """
     if isinstance(n_envs, bool) or not isinstance(n_envs, int) or not 1 <= n_envs <= 1024:
         raise UsageError(f"n_envs={brief(n_envs)} must be a whole number from 1 to 1024")

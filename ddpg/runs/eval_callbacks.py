@@ -34,7 +34,7 @@ class EvalCallback(Periodic):
         best_mean_reward: the largest mean return so far (env units), at first −∞; ``last_mean_reward``: the last.
 
     Raises:
-        UsageError: a number out of its range, an unknown keyword.
+        UsageError: if a number is out of its range, or a keyword is unknown.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class EvalCallback(Periodic):
         """Begin to count.
 
         Raises:
-            UsageError: the environment is the one that the agent learns in.
+            UsageError: if the environment is the one that the agent learns in.
         """
         if is_learning_env(agent, self._env):
             raise UsageError(
@@ -102,7 +102,7 @@ class CheckpointCallback(Periodic):
         save_replay_buffer: with the replay memory, so that learning can go on as if it had not stopped.
 
     Raises:
-        UsageError: less than one step, an unknown keyword.
+        UsageError: if ``save_freq`` is below 1, or a keyword is unknown.
     """
 
     def __init__(self, save_freq: int, save_path: str | Path, *, save_replay_buffer: bool = False, **unknown: Any):

@@ -107,9 +107,10 @@ def evaluate(
         counted in every step, of a vector also where an environment has contributed its episodes already.
 
     Raises:
-        UsageError: fewer than one episode, no policy, no environment, or a vector with another autoreset mode.
-        EnvironmentFault: the environment raised, or returned what it may not: NaN, rewards or flags that are none;
-            where those are dropped, a hundred episodes in a row were abandoned.
+        UsageError: if ``episodes`` is below 1, the policy or the environment is none, or a vector has another autoreset
+            mode.
+        EnvironmentFault: if the environment raised, or returned NaN or anything else that it must not return; where
+            faulty transitions are dropped, if a hundred episodes in a row were abandoned.
     """
     episodes, seed = check_episodes(policy, episodes, seed)
     deterministic = validate_bool(deterministic, "deterministic")
@@ -137,7 +138,7 @@ def check_episodes(policy: Any, episodes: int, seed: int | None) -> tuple[int, i
     """Return ``episodes`` and ``seed`` as numbers that episodes of ``policy`` can be run with.
 
     Raises:
-        UsageError: fewer than one episode, a seed below 0, or no policy.
+        UsageError: if ``episodes`` is below 1, ``seed`` is below 0, or there is no policy.
     """
     if isinstance(episodes, bool) or not isinstance(episodes, (int, np.integer)) or not 1 <= episodes <= LARGEST_INT:
         raise UsageError(f"episodes={brief(episodes)} must be a whole number, at least 1")

@@ -99,7 +99,7 @@ class CSVCallback(LogCallback):
         log_interval: environment steps between rows of ``metrics.csv``.
 
     Raises:
-        UsageError: less than one step.
+        UsageError: if ``log_interval`` is below 1.
     """
 
     def __init__(self, directory: str | Path, log_interval: int = 1_000):
@@ -124,7 +124,7 @@ class TensorBoardCallback(LogCallback):
         log_interval: environment steps between points.
 
     Raises:
-        UsageError: less than one step.
+        UsageError: if ``log_interval`` is below 1.
     """
 
     def __init__(self, log_dir: str | Path, log_interval: int = 1_000):
@@ -150,7 +150,8 @@ class TrackerCallback(LogCallback):
         options: of its ``init``; ``config`` is the agent's configuration, unless you give one.
 
     Raises:
-        UsageError: no ``log``, an ``init`` without ``finish``, options without ``init``, less than one step.
+        UsageError: if the tracker has no ``log``, has ``init`` without ``finish``, or is given options and has no
+            ``init``; if ``log_interval`` is below 1.
     """
 
     def __init__(self, tracker: Any, log_interval: int = 1_000, **options: Any):
@@ -194,7 +195,7 @@ class RunTracker(TaggedLogWriter):
         run_name: the run's name there.
 
     Raises:
-        UsageError: the package is not installed, or the tracker refuses to begin.
+        UsageError: if the package is not installed, or the tracker refuses to begin.
     """
 
     def __init__(self, name: str, tags: Mapping[str, str], document: Mapping[str, Any], run_name: str):

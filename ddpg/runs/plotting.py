@@ -26,7 +26,7 @@ def plot_curves(curves: Sequence[Curve], path: str | Path, against: str = "steps
         against, measure: what the curves were made with.
 
     Raises:
-        UsageError: another kind of file, or no directory for it.
+        UsageError: if the file's ending is unknown, or its directory does not exist.
     """
     path = atomic_write.check_figure(path)
     names = list(dict.fromkeys(curve.env_id for curve in curves))

@@ -49,7 +49,7 @@ def write(run: Path, fields: dict[str, Any]) -> None:
     """Write ``config.json`` of a run directory, with its format and its checksum.
 
     Raises:
-        UsageError: see :func:`text_of`.
+        UsageError: as :func:`text_of`.
     """
     atomic_write.write_text(run / CONFIG, text_of(fields))
 
@@ -58,7 +58,7 @@ def text_of(fields: dict[str, Any]) -> str:
     """Return what ``config.json`` will hold.
 
     Raises:
-        UsageError: it is something that :func:`read` would not take, so that nobody could go on with the run.
+        UsageError: if :func:`read` would refuse it, so that nobody could go on with the run.
     """
     whole = {"format": FORMAT, **fields}
     whole[_DIGEST] = _checksum(whole)
@@ -74,8 +74,8 @@ def read(run: Path) -> dict[str, Any]:
     """Return the fields of a run directory's ``config.json``.
 
     Raises:
-        FileFault: it is not as this version writes it: damaged, edited, of another format, not a regular file.
-        FileNotFoundError: there is none.
+        FileFault: if the file is damaged, edited, of another format, or not a regular file.
+        FileNotFoundError: if there is no file.
     """
     path = run / CONFIG
     try:

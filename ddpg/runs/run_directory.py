@@ -69,7 +69,8 @@ def check_root(root: str | Path) -> None:
     """Refuse a ``root`` in which no run directory could be made.
 
     Raises:
-        FileFault: it, or the nearest directory above it that exists, is none or cannot be written to.
+        FileFault: if ``root``, or the nearest directory above it that exists, is not a directory or cannot be written
+            to.
     """
     path = Path(root).absolute()
     there = next(folder for folder in (path, *path.parents) if os.path.lexists(folder))
@@ -90,7 +91,7 @@ def read_config(run: str | Path) -> dict[str, Any]:
     """Read ``config.json``.
 
     Raises:
-        UsageError: ``run`` is not a run directory; a :class:`FileFault` where the file is damaged.
+        UsageError: if ``run`` is not a run directory; a :class:`FileFault` if the file is damaged.
     """
     try:
         return run_config.read(Path(run))
@@ -197,8 +198,8 @@ def read_table(path: Path) -> list[dict[str, str]]:
     """Return a CSV file's rows; none where it does not exist. A last row that a kill cut short is left out.
 
     Raises:
-        FileFault: not a regular file, or not a table of ours: a cell that is no number, one that is empty or a column
-            that is missing where there always is a number, steps that go back. Names file, line and column.
+        FileFault: if it is not a regular file, a cell is not a number, a number that is always there is missing, or the
+            steps go back. Names file, line and column.
     """
     rows: list[dict[str, str]] = []
     numbered = [0]

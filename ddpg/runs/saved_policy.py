@@ -44,7 +44,7 @@ def record_run(
         ``path``, ``env_id``, ``checkpoint``, ``timesteps``, ``episodes`` and ``seed``.
 
     Raises:
-        UsageError: no such run or checkpoint, or as :func:`ddpg.record`.
+        UsageError: if there is no such run or checkpoint, or as :func:`ddpg.record`.
     """
     with env_calls.own_directory():
         agent, env, about = _loaded(run, which, seed, allow_import)
@@ -123,7 +123,7 @@ def export_run(
         written and the agent, in half-ranges of the actions.
 
     Raises:
-        UsageError: no such run or checkpoint, or as :meth:`ddpg.DDPG.export`.
+        UsageError: if there is no such run or checkpoint, or as :meth:`ddpg.DDPG.export`.
     """
     found = checkpoint.find(run, which)
     if format not in FORMATS:

@@ -46,7 +46,7 @@ def as_tracker(tracker: Any) -> Any:
         tracker: one of :data:`TRACKERS`, such a module, or an object of one's own.
 
     Raises:
-        UsageError: an unknown name, or a package that is not installed.
+        UsageError: if the name is unknown, or the package is not installed.
     """
     if isinstance(tracker, str):
         tracker = _imported(tracker)

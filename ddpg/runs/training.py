@@ -98,9 +98,9 @@ def train(
         The run directory.
 
     Raises:
-        UsageError: an environment or an option that cannot work; nothing is written then.
-        EnvironmentFault: the environment failed; what was learned until then is saved.
-        FileFault: the disk refused.
+        UsageError: if an environment or an option cannot work; nothing is written then.
+        EnvironmentFault: if the environment failed; what was learned until then is saved.
+        FileFault: if a file could not be written.
     """
     _check_counts(seed, total_timesteps, evaluation_interval, evaluation_episodes)
     _check_names(env_id=env_id, vectorization=vectorization, collector=collector)
@@ -192,10 +192,10 @@ def resume(
         The run directory.
 
     Raises:
-        UsageError: not a run directory, one that another process is writing, no checkpoint, options that files cannot
-            hold, a module that is not allowed, or the goal was reached already.
-        EnvironmentFault: the environment failed; what was learned until then is saved.
-        FileFault: a file is damaged, or the disk refused.
+        UsageError: if ``run`` is not a run directory, has no checkpoint, is being written by another process, or has
+            reached its goal; if an option cannot be written to a file, or a module is not allowed.
+        EnvironmentFault: if the environment failed; what was learned until then is saved.
+        FileFault: if a file is damaged, or could not be written.
     """
     run = validate_path(run, "run")
     progress_bar, config = validate_bool(progress_bar, "progress_bar"), _validate_config(config)
@@ -255,7 +255,7 @@ def _check_counts(seed: Any, total_timesteps: Any, evaluation_interval: Any, eva
     """Refuse what counts nothing; all but the last may be ``None``.
 
     Raises:
-        UsageError: one is no whole number, or out of its range.
+        UsageError: if one of them is not a whole number, or out of its range.
     """
     for value, what, at_least in (
         (seed, "seed", 0),
@@ -271,7 +271,7 @@ def _check_names(**names: Any) -> None:
     """Refuse arguments that are no strings.
 
     Raises:
-        UsageError: one is none.
+        UsageError: if one of them is not a string.
     """
     for what, value in names.items():
         validate_text(value, what, "a name")
@@ -281,7 +281,7 @@ def _validate_config(config: Any) -> AgentConfig | None:
     """Return options of the caller's.
 
     Raises:
-        UsageError: they are neither ``None`` nor options of an agent.
+        UsageError: if ``config`` is neither ``None`` nor the options of an agent.
     """
     if config is not None and not isinstance(config, AgentConfig):
         raise UsageError(f"config={brief(config)} must be a DDPGConfig or a DQNConfig, or None")

@@ -133,7 +133,7 @@ class VideoWriter(_FileWriter):
         """Take a picture.
 
         Raises:
-            UsageError: it is of another size than those before.
+            UsageError: if the picture has another size than those before it.
         """
         picture = picture[: picture.shape[0] // 2 * 2, : picture.shape[1] // 2 * 2]  # the codec wants even numbers
         size = picture.shape[1], picture.shape[0]
@@ -226,7 +226,7 @@ def rendering_env(env_id: str, wrappers: Sequence[str] = ()) -> gym.Env:
 
     Raises:
         UsageError: as :func:`~ddpg.runs.env_factory.make_env`, or its metadata name no mode that draws.
-        EnvironmentFault: it cannot be made with the mode that they name.
+        EnvironmentFault: if it cannot be made with the render mode that its metadata name.
     """
     plain = make_env(env_id, wrappers)
     metadata = plain.metadata
@@ -269,8 +269,9 @@ def record(policy: Any, env: gym.Env, path: str | Path, *, episodes: int = 1, se
         The path.
 
     Raises:
-        UsageError: an environment that does not draw, another suffix, a seed below 0, or a package that is missing.
-        EnvironmentFault: the environment raised, returned what it may not, or drew something else than pictures.
+        UsageError: if the environment does not draw, the file's ending is unknown, ``seed`` is below 0, or a package is
+            missing.
+        EnvironmentFault: if the environment raised, returned what it must not, or drew anything but pictures.
     """
     path = check_video_path(path)
     with SUFFIXES[path.suffix.lower()](path, _rate(env)) as pictures:

@@ -37,7 +37,7 @@ def engine_of(
         command: the ``ddpg`` command.
 
     Raises:
-        UsageError: see :func:`check_engine`.
+        UsageError: as :func:`check_engine`.
         EnvironmentFault: if no cluster can be reached or started.
     """
     check_engine(engine, ray_address)

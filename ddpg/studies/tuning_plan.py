@@ -93,7 +93,7 @@ def plan_of(base: Group, preset: dict[str, Any], space: Space, tuning_seed: int,
     """Return the plan of a tuning.
 
     Raises:
-        UsageError: seeds that are those of the comparison.
+        UsageError: if a seed of the tuning is one of the comparison's.
     """
     if max(base.seeds) >= FIRST_FRESH_SEED:
         raise UsageError(
