@@ -452,6 +452,7 @@ def test_weight_projection(session, rng):
 @states("noise", r"""
 \text{gaussian: } x_t = \sigma N(0, 1) \qquad
 \text{repeated: } x_t = \dots = x_{t+n-1} = \sigma N(0, 1),\; P(n) \propto n^{-2},\; n = 1, \dots, 16 \qquad
+\text{pink: } x_t = \sigma \sum_k a_k \cos(2 \pi k t / 1000 + \varphi_k),\; E[a_k^2] \propto 1/k \qquad
 \text{Ornstein-Uhlenbeck: } x \leftarrow x - \theta x \, dt + \sigma \sqrt{dt} \, N(0, 1)
 """)  # fmt: skip
 def test_noise():

@@ -293,7 +293,10 @@ class DDPGConfig(TD3Options, CriticOptions, AgentConfig):
         None, "schedule of the critics' rate; none: learning_rate_schedule", [*SCHEDULES], arguments="left"
     )
     noise: str | Noise | Callable = _exploration(
-        "gaussian", "exploration noise; repeated: Gaussian noise that lasts for 1 to 16 steps, at random", NOISES
+        "gaussian",
+        "exploration noise; repeated: Gaussian noise that lasts for 1 to 16 steps, at random; pink: its power falls as "
+        "1/frequency",
+        NOISES,
     )
     noise_scale: float = _exploration(0.1, "scale of the noise, in half-ranges of the action box")
     noise_schedule: str = _exploration(

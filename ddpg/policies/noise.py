@@ -112,6 +112,49 @@ class RepeatedNoise:
         self._left[validate_int(index, "index", at_least=0, at_most=len(self._left) - 1)] = 0
 
 
+PERIOD = 1000  # steps after which PinkNoise draws a new sequence, if the episode has not ended before
+
+
+class PinkNoise:
+    """Noise whose power falls as 1/frequency, between Gaussian (constant) and Brownian noise (1/frequency²).
+
+    Eberhard et al. 2023 ("Pink noise is all you need", ICLR), who draw it as Timmer & König 1995 do: independent normal
+    Fourier coefficients of standard deviation f^(-1/2), at the frequencies f = k / :data:`PERIOD`, and their inverse
+    transform. The constant part is as strong as the slowest wave. At any step the noise is distributed as
+    :class:`GaussianNoise`.
+    """
+
+    def __init__(self, scale: float, shape: tuple[int, int]):
+        _check_scale(scale)
+        self.scale, self.shape = np.float32(scale), _check_shape(shape)
+        self._amplitudes = np.maximum(np.fft.rfftfreq(PERIOD), 1 / PERIOD) ** -0.5
+        # The first and the last coefficient are real: one normal number each, of twice the variance.
+        variances = self._amplitudes**2 * np.array([2, *[4] * (len(self._amplitudes) - 2), 2])
+        self._amplitudes *= PERIOD / np.sqrt(variances.sum())
+        self._noise = np.zeros((*self.shape, PERIOD), np.float32)
+        self._steps = np.full(self.shape[0], PERIOD)  # taken from each environment's sequence
+
+    def sample(self, rng: np.random.Generator) -> np.ndarray:
+        """Return the noise, ``[N, A]``: a new sequence where an episode begins or the last sequence has ended."""
+        for index in np.flatnonzero(self._steps == PERIOD):
+            self._noise[index] = self.scale * self._sequences(rng)
+            self._steps[index] = 0
+        noise = self._noise[np.arange(len(self._steps)), :, self._steps]
+        self._steps += 1
+        return noise
+
+    def _sequences(self, rng: np.random.Generator) -> np.ndarray:
+        """Return a sequence of variance 1 for each number of an action, ``[A, PERIOD]``."""
+        parts = rng.standard_normal((2, self.shape[1], len(self._amplitudes)))
+        parts[0][:, [0, -1]] *= np.sqrt(2)
+        parts[1][:, [0, -1]] = 0
+        return np.fft.irfft(self._amplitudes * (parts[0] + 1j * parts[1]), PERIOD)
+
+    def reset(self, index: int) -> None:
+        """Let the next noise of environment ``index`` begin a new sequence."""
+        self._steps[validate_int(index, "index", at_least=0, at_most=len(self._steps) - 1)] = PERIOD
+
+
 PARAMETER_NOISE = "parameter_noise"  # the name of parameter noise's state, saved beside that of custom noise
 
 
@@ -181,7 +224,7 @@ class CustomNoise:
         self._noise.restore(arrays)
 
 
-NOISES = ("gaussian", "ornstein_uhlenbeck", "repeated")
+NOISES = ("gaussian", "ornstein_uhlenbeck", "repeated", "pink")
 
 
 def make_noise(kind: str | Noise | Callable, scale: float, theta: float, dt: float, shape: tuple[int, int]) -> Noise:
@@ -203,6 +246,8 @@ def make_noise(kind: str | Noise | Callable, scale: float, theta: float, dt: flo
         return OrnsteinUhlenbeckNoise(scale, shape, theta, dt)
     if kind == "repeated":
         return RepeatedNoise(scale, shape)
+    if kind == "pink":
+        return PinkNoise(scale, shape)
     if callable(kind) and (isinstance(kind, type) or not hasattr(kind, "sample")):
         return CustomNoise(kind(shape), shape)
     return CustomNoise(copy.deepcopy(kind), shape)

@@ -8,7 +8,7 @@ import pytest
 from refusals import refuses
 
 from ddpg import GaussianNoise, OrnsteinUhlenbeckNoise, UsageError
-from ddpg.policies.noise import RepeatedNoise
+from ddpg.policies.noise import PERIOD, PinkNoise, RepeatedNoise
 
 
 def series(noise, rng, steps=100_000):
@@ -102,6 +102,20 @@ def test_an_episode_begins_with_noise_of_its_own(rng):
         noise.reset(2)
 
 
+@pytest.mark.parametrize(
+    ("noise", "low", "high"), [("gaussian", -0.2, 0.2), ("repeated", 0.3, 0.8), ("pink", 0.3, 1.0)]
+)
+def test_a_run_explores_with_noise_that_lasts(noise, low, high):
+    """The correlation of one step's action with the next one's; the policy sees the same observation."""
+    from ddpg import DDPG, DDPGConfig
+
+    box = gym.spaces.Box(-1, 1, (1,), np.float32)
+    config = DDPGConfig(hidden=(4,), noise=noise, noise_scale=0.1, learning_starts=0, jit=False)
+    agent = DDPG((box, box), config, seed=0)
+    actions = np.array([agent.act(np.zeros((1, 1), np.float32))[0].item() for _ in range(300)])
+    assert low < np.corrcoef(actions[1:], actions[:-1])[0, 1] < high
+
+
 def test_a_run_explores_with_it():
     from ddpg import DDPG, DDPGConfig
 
@@ -111,3 +125,49 @@ def test_a_run_explores_with_it():
     actions = np.array([agent.act(np.zeros((1, 1), np.float32))[0].item() for _ in range(200)])
     repeated = (np.diff(actions) == 0).mean()
     assert 0.3 < repeated < 0.8
+
+
+def test_pink_noise_has_power_that_falls_as_one_over_the_frequency(rng):
+    """And at any step it is as wide as Gaussian noise; numbers of an action, environments, sequences: independent."""
+    noise = PinkNoise(0.5, (2, 3))
+    sequences = []
+    for _ in range(80):
+        sequences.append(np.array([noise.sample(rng) for _ in range(PERIOD)]))
+    samples = np.array(sequences)  # [80, PERIOD, 2, 3]
+    assert samples.dtype == np.float32
+    powers = (np.abs(np.fft.rfft(samples, axis=1)) ** 2).mean(axis=(0, 2, 3))
+    frequencies = np.fft.rfftfreq(PERIOD)
+    bands = [slice(1, 4), slice(4, 12), slice(12, 40), slice(40, 120), slice(120, 400), slice(400, 500)]
+    means = np.array([(powers[band] * frequencies[band]).mean() for band in bands])
+    np.testing.assert_allclose(means, means[0], rtol=0.2)
+    assert powers[0] == pytest.approx(powers[1], rel=0.4)
+    assert samples[:, 0].std() == pytest.approx(0.5, rel=0.12)
+    assert samples[:, 700].std() == pytest.approx(0.5, rel=0.12)
+    flat = samples.transpose(2, 3, 0, 1).reshape(6, -1)
+    assert np.abs(np.corrcoef(flat) - np.eye(6)).max() < 0.2
+
+
+def test_pink_noise_by_hand(monkeypatch):
+    """Four steps: frequencies 0 (as 1/4), 1/4, 1/2; amplitudes 2, 2, √2; variances 8, 16, 4 are 28: times 4 / √28."""
+    monkeypatch.setattr("ddpg.policies.noise.PERIOD", 4)
+    rng = mock.Mock()
+    rng.standard_normal.side_effect = [np.array([[[1.0, 2.0, 3.0]], [[9.0, 5.0, 9.0]]])]
+    noise = PinkNoise(10.0, (1, 1))
+    found = [noise.sample(rng).item() for _ in range(4)]
+    # Coefficients: 2√2, 4 + 10i, 6. A step: (first + 2 (real cos - imaginary sin) + last (-1)^t) / 4, times 4 / √28.
+    first, last = 2 * np.sqrt(2), 6
+    expected = np.array([first + 8 + last, first - 20 - last, first - 8 + last, first + 20 - last]) / np.sqrt(28)
+    np.testing.assert_allclose(found, 10 * expected, rtol=1e-6)
+
+
+def test_pink_noise_begins_anew_with_an_episode(rng):
+    noise = PinkNoise(1.0, (2, 1))
+    for _ in range(5):
+        noise.sample(rng)
+    sequences = noise._noise.copy()
+    noise.reset(1)
+    noise.sample(rng)
+    np.testing.assert_array_equal(noise._noise[0], sequences[0])
+    assert (noise._noise[1] != sequences[1]).all()
+    with refuses(UsageError, "index 2"):
+        noise.reset(2)
