@@ -58,6 +58,9 @@ LONG = (
     "ddpg.runs.plotting.plot_curves",
     "ddpg.runs.saved_policy.record_run",
     "ddpg.runs.saved_policy.watch_run",
+    "ddpg.runs.zoo_policy.evaluate_entry",
+    "ddpg.runs.zoo_policy.record_entry",
+    "ddpg.runs.zoo_policy.watch_entry",
     "ddpg.studies.scheduler.run_study",
     "ddpg.studies.study_folder.read_cells",
     "ddpg.studies.tuning.run_tuning",
@@ -160,7 +163,7 @@ def run_shell(block, where):
 def test_code_runs(name, trained, briefly, tmp_path, monkeypatch, capsys):
     """From top to bottom, all Python of a page in one namespace, in a directory with two finished runs."""
     shutil.copytree(trained, tmp_path, dirs_exist_ok=True)
-    for studies in ("studies", "learning"):
+    for studies in ("studies", "learning", "zoo"):
         shutil.copytree(ROOT / "benchmarks" / studies, tmp_path / "benchmarks" / studies)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")

@@ -321,6 +321,35 @@ class SavedRunCommand(RunCommand, WithImports):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class SavedPolicyCommand(SavedRunCommand):
+    """A command about the policy of a run, or one of the zoo's."""
+
+    run: str = option(
+        dataclasses.MISSING,
+        "a run directory, e.g. runs/Pendulum-v1/1, or zoo:NAME of a policy that comes with the package",
+        positional=True,
+        metavar="RUN",
+        is_path=True,
+    )
+    checkpoint: str = option("latest", "checkpoint: latest, best, or its number of steps", metavar="WHICH")
+
+    @property
+    def is_of_zoo(self) -> bool:
+        """Whether the run is ``zoo:NAME``.
+
+        Raises:
+            UsageError: it is, and a checkpoint is named.
+        """
+        if not self.run.startswith("zoo:"):
+            return False
+        if self.checkpoint != "latest":
+            raise UsageError(
+                f"checkpoint={brief(self.checkpoint)}: {brief(self.run)} has one policy; leave --checkpoint out"
+            )
+        return True
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class JSONOption(Command):
     """A command that prints text or, with ``--json``, one JSON object."""
 

@@ -11,7 +11,7 @@ from ddpg.checkpoints.atomic_write import check_figure
 from ddpg.cli.command import (
     EnvironmentCommand,
     JSONOption,
-    SavedRunCommand,
+    SavedPolicyCommand,
     import_from_working_directory,
     import_with_tensorflow,
 )
@@ -25,26 +25,28 @@ from ddpg.quiet import quiet_tensorflow
 if TYPE_CHECKING:
     import gymnasium as gym
 
-WHICH = "checkpoint: latest, best, or its number of steps"
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Evaluate(JSONOption, SavedRunCommand):
+class Evaluate(JSONOption, SavedPolicyCommand):
     """Evaluate a trained policy without exploration noise."""
 
     episodes: int = option(100, "number of episodes", at_least=1)
     seed: int | None = option(None, "seed of the environment; none: derived from the run's", at_least=0)
-    checkpoint: str = option("latest", WHICH, metavar="WHICH")
 
     def __call__(self) -> None:
         """Evaluate, and print."""
         from ddpg.interaction.env_calls import own_directory
 
         with stdout_reserved_for_answer(self.json), own_directory(), self.imports_allowed():
-            summary, text, failed = self._evaluated()
+            summary, text, failed = self._of_zoo() if self.is_of_zoo else self._evaluated()
         print(json.dumps(summary) if self.json else text)
         if failed is not None:
             raise failed
+
+    def _of_zoo(self) -> tuple[dict[str, Any], str, None]:
+        from ddpg.runs.zoo_policy import evaluate_entry
+
+        return *evaluate_entry(self.run, self.episodes, self.seed, progress_bar=not self.json), None
 
     def _evaluated(self) -> tuple[dict[str, Any], str, EnvironmentFault | None]:
         """Return the summary, its text, and the fault if the environment failed in ``close``."""
@@ -156,51 +158,71 @@ class Paths(JSONOption, EnvironmentCommand):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Export(JSONOption, SavedRunCommand):
+class Export(JSONOption, SavedPolicyCommand):
     """Export the policy of a run: NumPy, SavedModel, TFLite, ONNX or C."""
 
     format: str = option("numpy", "file format", metavar="{numpy,savedmodel,tflite,onnx,c}")
     quantize: str | None = option(None, "how format c stores weights; none: float32", ("int8",))
     output: str | None = option(
-        None, "where to write; none: in the run directory", aliases=("-o",), metavar="PATH", is_path=True
+        None,
+        "where to write; none: in the run directory, of the zoo here",
+        aliases=("-o",),
+        metavar="PATH",
+        is_path=True,
     )
-    checkpoint: str = option("latest", WHICH, metavar="WHICH")
 
     def __call__(self) -> None:
         """Write the files, and print the largest difference from the agent."""
         with stdout_reserved_for_answer(self.json), self.imports_allowed():
-            self.check_checkpoint(self.checkpoint)
-            import_with_tensorflow("ddpg.agents.registry")
-            with quiet_tensorflow():  # the converters' notices too
-                from ddpg.runs.saved_policy import export_run
-
-                summary = export_run(
-                    self.run,
-                    self.format,
-                    self.output,
-                    self.checkpoint,
-                    quantize=self.quantize,
-                    allow_import=self.allow_import,
-                )
+            summary = self._exported()
         if self.json:
             print(json.dumps(summary))
             return
+        what = f"checkpoint {summary['checkpoint']}" if "checkpoint" in summary else self.run
         print(
-            f"{summary['path']}: the policy of checkpoint {summary['checkpoint']} as {summary['format']}, "
+            f"{summary['path']}: the policy of {what} as {summary['format']}, "
             f"equal to the agent within {summary['difference']:.1g} of the actions' half-range"
         )
 
+    def _exported(self) -> dict[str, Any]:
+        if self.is_of_zoo:
+            from ddpg.exports.zoo import read_entry
+
+            read_entry(self.run)  # before TensorFlow is imported, which takes seconds
+            import_with_tensorflow("ddpg.exports.export")
+            with quiet_tensorflow():
+                from ddpg.runs.zoo_policy import export_entry
+
+                return export_entry(self.run, self.format, self.output, self.quantize)
+        self.check_checkpoint(self.checkpoint)
+        import_with_tensorflow("ddpg.agents.registry")
+        with quiet_tensorflow():  # the converters' notices too
+            from ddpg.runs.saved_policy import export_run
+
+            return export_run(
+                self.run,
+                self.format,
+                self.output,
+                self.checkpoint,
+                quantize=self.quantize,
+                allow_import=self.allow_import,
+            )
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Watch(SavedRunCommand):
+class Watch(SavedPolicyCommand):
     """Show episodes of a trained policy in a window."""
 
     episodes: int = option(1, "number of episodes", at_least=1)
     seed: int | None = option(None, "seed of the environment; none: derived from the run's", at_least=0)
-    checkpoint: str = option("latest", WHICH, metavar="WHICH")
 
     def __call__(self) -> None:
         """Show them."""
+        if self.is_of_zoo:
+            from ddpg.runs.zoo_policy import watch_entry
+
+            watch_entry(self.run, episodes=self.episodes, seed=self.seed)
+            return
         self.check_checkpoint(self.checkpoint)
         import_with_tensorflow("ddpg.runs.saved_policy")
         from ddpg.runs.saved_policy import watch_run
@@ -220,7 +242,11 @@ class Record(JSONOption, Watch):
     """Record episodes of a trained policy as a GIF or a video."""
 
     output: str | None = option(
-        None, "a .gif or .mp4; none: video.gif in the run directory", aliases=("-o",), metavar="FILE", is_path=True
+        None,
+        "a .gif or .mp4; none: video.gif in the run directory, of the zoo NAME.gif here",
+        aliases=("-o",),
+        metavar="FILE",
+        is_path=True,
     )
 
     def __call__(self) -> None:
@@ -234,13 +260,17 @@ class Record(JSONOption, Watch):
 
         if self.output is not None:
             check_video_path(self.output)
+        if not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
+            # pygame looks for a screen, and complains, to draw in memory
+            os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
+        if self.is_of_zoo:
+            from ddpg.runs.zoo_policy import record_entry
+
+            return record_entry(self.run, self.output, episodes=self.episodes, seed=self.seed)
         self.check_checkpoint(self.checkpoint)
         import_with_tensorflow("ddpg.runs.saved_policy")
         from ddpg.runs.saved_policy import record_run
 
-        if not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
-            # pygame looks for a screen, and complains, to draw in memory
-            os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
         return record_run(
             self.run,
             self.output,

@@ -19,6 +19,7 @@ from ddpg.cli.inspect import Evaluate, Export, Paths, Plot, Record, Runs, Watch
 from ddpg.cli.studies import Study, Tune
 from ddpg.cli.terminal import silence_stdout_at_exit, tolerate_broken_pipes
 from ddpg.cli.train import Resume, Train
+from ddpg.cli.zoo_listing import Zoo
 from ddpg.config import name_hints
 from ddpg.errors import CellsFailed, EnvironmentFault, FileFault, UsageError, did_you_mean, file_faults
 from ddpg.runs import signals
@@ -27,7 +28,8 @@ from ddpg.runs import signals
 
 COMMANDS: dict[str, type[Command]] = {
     **{"train": Train, "resume": Resume, "evaluate": Evaluate, "paths": Paths, "export": Export},
-    **{"record": Record, "watch": Watch, "plot": Plot, "runs": Runs, "study": Study, "tune": Tune},
+    **{"record": Record, "watch": Watch, "plot": Plot, "runs": Runs, "zoo": Zoo},
+    **{"study": Study, "tune": Tune},
 }
 
 EXIT_STATUS = """\

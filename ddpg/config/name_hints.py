@@ -286,6 +286,7 @@ _COMMANDS = {
     "resume": "continue restart load",
     "export": "convert save onnx",
     "paths": "compare gradients check path",
+    "zoo": "pretrained models hub trained_agents download",
     "plot": "curve curves plot_train plots figure plot_from_file",
 }
 COMMANDS = {name: here for here, names in _COMMANDS.items() for name in names.split()}

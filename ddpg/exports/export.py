@@ -13,7 +13,15 @@ from ddpg.exports.policy_graph import ACTIONS, VALUES, ActingPolicy
 from ddpg.exports.rounding import Rounding
 from ddpg.interaction.actions import Actions
 
-FORMATS = ("numpy", "savedmodel", "tflite", "onnx", "c")
+# The formats, and the file or directory that a policy is written to where nobody names one.
+NAMES = {
+    "numpy": "policy",
+    "savedmodel": "policy_savedmodel",
+    "tflite": "policy.tflite",
+    "onnx": "policy.onnx",
+    "c": "policy_c",
+}
+FORMATS = tuple(NAMES)
 TOLERANCE = 1e-5
 SAMPLES = 64
 

@@ -9,13 +9,14 @@ import numpy as np
 import numpy.typing as npt
 
 from ddpg.errors import UsageError
-from ddpg.exports import policy_file
+from ddpg.exports import policy_file, zoo
 from ddpg.interaction import spaces
 from ddpg.interaction.actions import Actions, DiscreteActions, make_actions, unbatch
-from ddpg.interaction.validation import validate_path
+from ddpg.interaction.validation import validate_bool, validate_path
 from ddpg.policies.exploration import argmax_actions
 from ddpg.policies.finite_actions import finite_outputs
 from ddpg.policies.numpy_program import NumpyProgram
+from ddpg.policies.portable_program import PortableProgram
 
 
 class LoadedPolicy:
@@ -69,12 +70,20 @@ def _identity(outputs: np.ndarray) -> np.ndarray:
     return outputs
 
 
-def load_policy(path: str | Path) -> LoadedPolicy:
+def load_policy(path: str | Path, *, portable: bool = False) -> LoadedPolicy:
     """Return the policy of ``agent.export(path, "numpy")`` or ``ddpg export RUN --format numpy``.
 
     Reads data only, never code, and does not import TensorFlow.
 
+    Args:
+        path: the directory; or ``"zoo:NAME"``, a policy that comes with the package (``ddpg zoo`` lists them).
+        portable: compute outputs of the same bits on every processor, in up to ten times the time
+            (:mod:`ddpg.policies.portable_program`); those of the zoo always do.
+
     Raises:
-        UsageError: if there is no such directory, or it is damaged.
+        UsageError: if there is no such directory or policy, or it is damaged.
     """
-    return LoadedPolicy(*policy_file.read(validate_path(path)))
+    portable = validate_bool(portable, "portable") or zoo.is_zoo(path)
+    folder = zoo.read_entry(str(path)).folder if zoo.is_zoo(path) else validate_path(path)
+    program, observation_space, action_space = policy_file.read(folder)
+    return LoadedPolicy(PortableProgram.of(program) if portable else program, observation_space, action_space)

@@ -4,8 +4,8 @@ The program is plain data (op names and register numbers), so that it can be sen
 imports TensorFlow. :mod:`ddpg.policies.graph_to_numpy` reads it off a graph.
 """
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -36,7 +36,10 @@ class NumpyProgram:
 
     Attributes:
         steps, size, sources, result: as given.
+        operations: what each operation calls.
     """
+
+    operations: ClassVar[Mapping[str, Callable[..., Any]]] = OPERATIONS
 
     def __init__(
         self,
@@ -55,14 +58,14 @@ class NumpyProgram:
         self._parameters = list(parameters)
         self._source, *self._other_sources = sources
         # Resolved once: this loop is on the path of every environment step.
-        self._calls = [(OPERATIONS[step.operation], step.inputs, step.output) for step in steps]
+        self._calls = [(self.operations[step.operation], step.inputs, step.output) for step in steps]
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "_calls"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
-        self._calls = [(OPERATIONS[step.operation], step.inputs, step.output) for step in self.steps]
+        self._calls = [(self.operations[step.operation], step.inputs, step.output) for step in self.steps]
 
     def load(self, arrays: Sequence[np.ndarray]) -> None:
         """Set the variables' values; with float64 ones (and inputs) the program computes in float64."""

@@ -11,7 +11,7 @@ from ddpg.agents.registry import load_agent
 from ddpg.checkpoints import checkpoint
 from ddpg.config.imports import imports_allowed, references_of
 from ddpg.errors import UsageError
-from ddpg.exports.export import FORMATS, export
+from ddpg.exports.export import FORMATS, NAMES, export
 from ddpg.exports.policy_graph import ActingPolicy
 from ddpg.interaction import env_calls
 from ddpg.runs import run_directory
@@ -88,15 +88,6 @@ def _loaded(
             "seed": final_seed(document["seed"]) if seed is None else seed,
         },
     )
-
-
-NAMES = {
-    "numpy": "policy",
-    "savedmodel": "policy_savedmodel",
-    "tflite": "policy.tflite",
-    "onnx": "policy.onnx",
-    "c": "policy_c",
-}
 
 
 def export_run(

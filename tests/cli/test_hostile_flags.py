@@ -53,7 +53,7 @@ def usual(tmp_path_factory):
     run = str(folder / "Pendulum-v1" / "1")
     by_run = {name: [run] for name in ("resume", "evaluate", "export", "record", "watch", "plot")}
     by_env = {name: ["Pendulum-v1"] for name in ("train", "paths", "tune")}
-    return {**by_run, **by_env, "runs": [str(folder)], "study": [str(folder / "study.toml")]}
+    return {**by_run, **by_env, "runs": [str(folder)], "study": [str(folder / "study.toml")], "zoo": []}
 
 
 @pytest.fixture
@@ -107,7 +107,7 @@ CASES = [(name, flag) for name in COMMANDS for flag in flags_of_command(name)]
 TRAIN = [case for case in CASES if case[0] == "train"]  # reading its hundred flags takes 0.1 s
 
 
-@pytest.mark.parametrize("name", [name for name in COMMANDS if name not in ("plot", "runs")])
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name not in ("plot", "runs", "zoo")])
 def test_what_a_command_begins_is_seen(name, usual, nothing_begins):
     with pytest.raises(Begun):
         main([name, *usual[name]])

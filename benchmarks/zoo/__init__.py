@@ -1,0 +1,1 @@
+"""From finished runs to entries of the zoo, and the page that lists them."""

@@ -1,0 +1,40 @@
+"""Make entries of the zoo from finished runs, and fill its page.
+
+ddpg study benchmarks/zoo/presets.toml --jobs 1      # days on one core; it goes on where it was interrupted
+python -m benchmarks.zoo studies/presets             # those that are done, into ddpg/zoo and docs/zoo.md
+python -m benchmarks.zoo --picture                   # docs/zoo.png; MuJoCo draws with MUJOCO_GL=egl
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks.zoo import entries, page
+from ddpg.cli.terminal import tolerate_broken_pipes
+from ddpg.errors import UsageError
+
+
+@tolerate_broken_pipes()
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Do what is asked; return 2 where that cannot be."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.zoo", description=__doc__.splitlines()[0])
+    parser.add_argument("runs", type=Path, nargs="*", metavar="FOLDER", help="folders of runs, such as a study's")
+    parser.add_argument("--replace", action="store_true", help="entries that are there, too")
+    parser.add_argument("--picture", action="store_true", help="draw the picture, too")
+    options = parser.parse_args(arguments)
+    try:
+        for root in options.runs:
+            for line in entries.add_finished(root, replace=options.replace):
+                print(line, flush=True)
+        page.write()
+        if options.picture:
+            page.draw()
+    except UsageError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

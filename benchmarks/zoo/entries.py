@@ -1,0 +1,116 @@
+"""Make entries of the zoo from finished runs: an export, 100 episodes, a card."""
+
+import json
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ddpg.config.algorithm_options import CONFIGS
+from ddpg.config.presets import preset_for
+from ddpg.errors import UsageError
+from ddpg.exports import zoo
+from ddpg.exports.numpy_policy import load_policy
+from ddpg.exports.zoo import Card, CardEvaluation
+from ddpg.interaction import env_calls
+from ddpg.runs import run_directory
+from ddpg.runs.curves import find_run_folders
+from ddpg.runs.env_factory import make_env
+from ddpg.runs.evaluation import evaluate, final_seed
+from ddpg.runs.saved_policy import export_run
+from ddpg.runs.zoo_policy import versions_here
+
+EPISODES = 100
+LICENSE = "MIT"
+
+
+def add_finished(root: Path, folder: Path = zoo.FOLDER, replace: bool = False) -> Iterator[str]:
+    """Add the runs below ``root`` that are done; yield a line about each.
+
+    Args:
+        root: a folder of runs, such as a study's.
+        folder: that of the zoo.
+        replace: also those that have an entry.
+
+    Raises:
+        UsageError: a run is not of its environment's preset.
+    """
+    for run in sorted(find_run_folders(root)):
+        document = run_directory.read_config(run)
+        name = zoo.entry_name(document["env_id"])
+        steps = [int(path.name) for path in run_directory.checkpoints(run)]
+        if document["total_timesteps"] not in steps:
+            yield f"{name}: not done"
+        elif replace or name not in zoo.names(folder):
+            add(run, document, folder)
+            yield f"{name}: added"
+        else:
+            yield f"{name}: is there"
+
+
+def add(run: Path, document: dict[str, Any], folder: Path) -> None:
+    """Make the entry of a run: of its last checkpoint, whatever that returns."""
+    command = command_of(document)
+    target = folder / zoo.entry_name(document["env_id"])
+    with tempfile.TemporaryDirectory() as aside:
+        exported, made = Path(aside) / "exported", Path(aside) / target.name
+        export_run(run, "numpy", exported, allow_import=[document["env_id"].rpartition(":")[0]])
+        made.mkdir()
+        for name in zoo.FILES[1:]:  # not act.py: the zoo holds no code
+            shutil.copy(exported / name, made / name)
+        about = json.loads((made / "policy.json").read_text(encoding="utf-8"))
+        card = Card(
+            env_id=document["env_id"],
+            algorithm=document["algorithm"],
+            recipe=preset_for(_plain(document["env_id"])).recipe,
+            timesteps=document["total_timesteps"],
+            seed=document["seed"],
+            options=document["config"],
+            command=command,
+            license=LICENSE,
+            versions=document["versions"],
+            policy_sha256=about["policy_sha256"],
+            evaluation=_evaluated(document, exported),
+        )
+        zoo.write_card(made, card)
+        shutil.rmtree(target, ignore_errors=True)
+        folder.mkdir(exist_ok=True)
+        shutil.copytree(made, target)
+
+
+def command_of(document: dict[str, Any]) -> str:
+    """Return the command that trains a run again.
+
+    Raises:
+        UsageError: the run is not of its environment's preset, or of more than one environment.
+    """
+    env_id, total = document["env_id"], document["total_timesteps"]
+    kind = CONFIGS[document["algorithm"]]
+    preset = preset_for(_plain(env_id), kind)
+    usual = kind(**preset.options_for(kind, total)).to_json()
+    changed = sorted(name for name, value in document["config"].items() if usual.get(name) != value)
+    if changed or document["n_envs"] != 1 or document["wrappers"]:
+        raise UsageError(f"the run of {env_id} is not of its preset: {', '.join(changed) or 'n_envs, wrappers'}")
+    length = f" --total-timesteps {total}" if total != preset.total_timesteps else ""
+    return f"ddpg train {env_id} --seed {document['seed']}{length}"
+
+
+def _plain(env_id: str) -> str:
+    return env_id.rpartition(":")[2]
+
+
+def _evaluated(document: dict[str, Any], exported: Path) -> CardEvaluation:
+    env, seed = make_env(document["env_id"]), final_seed(document["seed"])
+    with env_calls.closing(env):
+        found = evaluate(load_policy(exported, portable=True), env, EPISODES, seed)
+        # Without the physics engines of other runs in this process.
+        of_run = {*document["versions"], "machine", "functions"}
+        versions = {name: version for name, version in versions_here().items() if name in of_run}
+    return CardEvaluation(
+        seed=seed,
+        returns=found.returns.tolist(),
+        lengths=found.lengths.tolist(),
+        successes=None if found.successes is None else found.successes.tolist(),
+        versions=versions,
+    )

@@ -1,0 +1,203 @@
+"""Policies of the zoo return what their cards say, by `ddpg evaluate`, and are watched, recorded and listed."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+from PIL import Image
+from refusals import refuses
+
+import ddpg
+from ddpg.cli.main import main
+from ddpg.errors import UsageError
+from ddpg.exports import zoo
+from ddpg.runs import zoo_policy
+from ddpg.runs.env_factory import make_env
+from ddpg.runs.zoo_policy import differences_here, evaluate_entry, list_zoo, versions_here
+
+ROOT = Path(__file__).parents[2]
+NAMES = zoo.names()
+EPISODES = 3
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_policy_returns_what_its_card_says(name):
+    """Exactly, where physics engine, gymnasium, kind of machine and NumPy's functions are the card's.
+
+    Elsewhere the last bits differ, and in a chaotic simulation everything after them: there the mean of three episodes
+    is within four standard errors of the card's (docs/zoo.md says so).
+    """
+    card = zoo.read_entry(name).card
+    env = make_env(card.env_id)
+    found = ddpg.evaluate(ddpg.load_policy(f"zoo:{name}"), env, EPISODES, card.evaluation.seed)
+    env.close()
+    returns = np.array(card.evaluation.returns)
+    if not differences_here(card):
+        assert found.returns.tolist() == card.evaluation.returns[:EPISODES]
+        assert found.lengths.tolist() == card.evaluation.lengths[:EPISODES]
+    error = returns.std(ddof=1) / np.sqrt(EPISODES)
+    assert abs(found.mean_return - returns.mean()) <= 4 * error + 1e-3 * abs(returns.mean())
+
+
+def test_evaluate_says_what_the_card_says(capsys):
+    assert main(["evaluate", "zoo:CartPole-v1", "--episodes", "2", "--json"]) == 0
+    summary = json.loads(capsys.readouterr().out)
+    assert summary["run"] == "zoo:CartPole-v1"
+    assert summary["env_id"] == "CartPole-v1"
+    assert summary["timesteps"] == 100_000
+    assert summary["seed"] == 2_000_000
+    assert summary["mean_return"] == summary["card_mean_return"] == 500
+    assert main(["evaluate", "zoo:CartPole-v1", "--episodes", "1", "--seed", "5", "--json"]) == 0
+    summary = json.loads(capsys.readouterr().out)
+    assert summary["seed"] == 5
+    assert summary["card_mean_return"] is None
+    assert main(["evaluate", "zoo:CartPole-v1", "--episodes", "1"]) == 0
+    assert "its card: 500" in capsys.readouterr().out
+
+
+def test_more_episodes_than_the_cards_have_no_number_there(monkeypatch):
+    monkeypatch.setattr(zoo_policy, "evaluate", lambda *_, **__: zoo_policy.evaluation_of(card))
+    card = zoo.read_entry("CartPole-v1").card
+    assert evaluate_entry("zoo:CartPole-v1", 100)[0]["card_mean_return"] == 500
+    assert evaluate_entry("zoo:CartPole-v1", 101)[0]["card_mean_return"] is None
+
+
+def test_other_versions_are_named_beside_the_card(monkeypatch):
+    card = zoo.read_entry("CartPole-v1").card
+    assert "functions" not in differences_here(card) or card.evaluation.versions["functions"] != zoo_policy._functions()
+    monkeypatch.setattr(zoo_policy, "_functions", lambda: "0123456789ab")
+    assert "functions" in differences_here(card)
+    assert "0123456789ab here" in evaluate_entry("zoo:CartPole-v1", 1)[1]
+
+
+def test_only_what_changes_numbers_is_compared():
+    card = zoo.read_entry("CartPole-v1").card
+    evaluation = msgspec.structs.replace(
+        card.evaluation, versions={**versions_here(), "python": "2.7", "numpy": "0.1", "gymnasium": "0.21"}
+    )
+    found = differences_here(msgspec.structs.replace(card, evaluation=evaluation))
+    assert found.startswith("gymnasium 0.21 there")
+    assert "numpy" not in found
+    assert "python" not in found
+
+
+def test_functions_are_told_apart_by_their_last_bits(monkeypatch):
+    before, tanh = zoo_policy._functions(), np.tanh
+    monkeypatch.setattr(np, "tanh", lambda values: np.nextafter(tanh(values), 2))
+    assert zoo_policy._functions() != before
+
+
+def test_record_writes_an_episode_of_the_card(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["record", "zoo:Pendulum-v1", "--json"]) == 0
+    summary = json.loads(capsys.readouterr().out)
+    assert summary["path"] == "Pendulum-v1.gif"
+    assert summary["seed"] == 2_000_000
+    with Image.open("Pendulum-v1.gif") as picture:
+        assert picture.n_frames > 5
+
+
+def test_record_takes_file_seed_and_episodes(monkeypatch, capsys):
+    written = []
+    monkeypatch.setattr(zoo_policy, "record", lambda policy, env, path, **how: written.append((path, how)) or path)
+    assert main(["record", "zoo:Pendulum-v1", "-o", "other.mp4", "--seed", "3", "--episodes", "2"]) == 0
+    assert written == [("other.mp4", {"episodes": 2, "seed": 3})]
+    assert "seed 3" in capsys.readouterr().out
+
+
+def test_watch_shows_episodes_in_a_window(monkeypatch):
+    monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
+    shown = []
+    monkeypatch.setattr(zoo_policy, "watch", lambda policy, env, **how: shown.append((env.spec.id, how)))
+    assert main(["watch", "zoo:CartPole-v1", "--episodes", "2", "--seed", "7"]) == 0
+    assert main(["watch", "zoo:CartPole-v1"]) == 0
+    title = "CartPole-v1 after 100,000 steps"
+    assert shown == [
+        ("CartPole-v1", {"episodes": 2, "seed": 7, "title": title}),
+        ("CartPole-v1", {"episodes": 1, "seed": 2_000_000, "title": title}),
+    ]
+
+
+def test_evaluate_record_and_watch_import_no_tensorflow(tmp_path):
+    code = (
+        "import sys\nfrom ddpg.cli.main import main\n"
+        "for words in ('evaluate zoo:CartPole-v1 --episodes 1', 'record zoo:Pendulum-v1', 'zoo', 'zoo CartPole-v1'):\n"
+        "    assert main(words.split()) == 0, words\n"
+        "assert 'tensorflow' not in sys.modules"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "SDL_VIDEODRIVER": "dummy"}
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, check=True, capture_output=True)
+
+
+def test_export_is_as_of_a_run(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["export", "zoo:CartPole-v1", "--format", "c", "--quantize", "int8", "-o", "here", "--json"]) == 0
+    summary = json.loads(capsys.readouterr().out)
+    assert summary["path"] == "here"
+    assert summary["timesteps"] == 100_000
+    assert "int8" in Path("here/policy.h").read_text()
+    assert main(["export", "zoo:CartPole-v1"]) == 0
+    assert "zoo:CartPole-v1 as numpy" in capsys.readouterr().out
+    assert ddpg.load_policy("CartPole-v1_policy").predict(np.zeros(4, np.float32))[0] in (0, 1)
+    assert main(["export", "zoo:CartPole-v1", "--format", "gguf"]) == 2
+    assert "gguf" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["evaluate", "record", "watch", "export"])
+def test_unknown_names_and_checkpoints_are_refused_in_one_line(command, capsys):
+    assert main([command, "zoo:CartPole-v9"]) == 2
+    error = capsys.readouterr().err
+    assert "did you mean 'CartPole-v1'?" in error
+    assert error.count("\n") == 1
+    assert main([command, "zoo:CartPole-v1", "--checkpoint", "best"]) == 2
+    error = capsys.readouterr().err
+    assert "checkpoint" in error
+    assert error.count("\n") == 1
+
+
+def test_without_mujoco_one_line_names_the_extra():
+    code = (
+        "import sys\nsys.modules['mujoco'] = None\nfrom ddpg.cli.main import main\n"
+        "sys.exit(main(['evaluate', 'zoo:InvertedPendulum-v5']))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "ddpg-paths[mujoco]" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_an_environment_of_other_spaces_is_refused(monkeypatch):
+    monkeypatch.setattr(zoo_policy, "make_env", lambda _: make_env("Pendulum-v1"))
+    with refuses(UsageError, "CartPole-v1 observation_space gymnasium"):
+        evaluate_entry("zoo:CartPole-v1", 1)
+
+
+def test_zoo_lists_all_and_shows_one(capsys):
+    assert main(["zoo"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines[1:-1]] == NAMES
+    assert lines[-1] == f"Watch one: ddpg watch zoo:{NAMES[0]}"
+    assert main(["zoo", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["policies"]
+    assert rows == list_zoo()
+    for row in rows:
+        assert row["ci95_low"] <= row["mean_return"] <= row["ci95_high"]
+        assert f"{row['timesteps']:,}" in next(line for line in lines if line.startswith(f"{row['name']} "))
+    assert main(["zoo", "CartPole-v1"]) == 0
+    card = capsys.readouterr().out
+    assert "`ddpg train CartPole-v1 --seed 0`" in card
+    assert "- `double_q = True`" in card, "an option of the preset"
+    assert "- `gamma" not in card, "a default"
+    assert main(["zoo", "ddpg_envs/LQR-v0", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["env_id"] == "ddpg_envs/LQR-v0"
+    assert main(["zoo", "CartPol-v1"]) == 2
+    assert "CartPole-v1" in capsys.readouterr().err
+
+
+def test_a_folder_without_entries_is_listed_as_such(tmp_path):
+    assert zoo_policy.zoo_text(list_zoo(tmp_path)).splitlines()[-1] == "none yet"
