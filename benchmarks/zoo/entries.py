@@ -34,7 +34,7 @@ def add_finished(root: Path, folder: Path = zoo.FOLDER, replace: bool = False) -
         replace: also those that have an entry.
 
     Raises:
-        UsageError: a run is not of its environment's preset.
+        UsageError: if a run is not of its environment's preset.
     """
     for run in sorted(find_run_folders(root)):
         document = run_directory.read_config(run)
@@ -83,7 +83,7 @@ def command_of(document: dict[str, Any]) -> str:
     """Return the command that trains a run again.
 
     Raises:
-        UsageError: the run is not of its environment's preset, or of more than one environment.
+        UsageError: if the run is not of its environment's preset, or of more than one environment.
     """
     env_id, total = document["env_id"], document["total_timesteps"]
     kind = CONFIGS[document["algorithm"]]

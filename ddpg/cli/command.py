@@ -338,7 +338,7 @@ class SavedPolicyCommand(SavedRunCommand):
         """Whether the run is ``zoo:NAME``.
 
         Raises:
-            UsageError: it is, and a checkpoint is named.
+            UsageError: if it is, and a checkpoint is named.
         """
         if not self.run.startswith("zoo:"):
             return False

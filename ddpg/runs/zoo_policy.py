@@ -42,7 +42,7 @@ def evaluate_entry(
         as a line.
 
     Raises:
-        UsageError: there is no such policy, or a package that its environment needs is missing.
+        UsageError: if there is no such policy, or a package that its environment needs is missing.
         EnvironmentFault: as :func:`~ddpg.runs.evaluation.evaluate`.
     """
     entry = zoo.read_entry(name)
@@ -84,7 +84,7 @@ def record_entry(
         ``path``, ``env_id``, ``timesteps``, ``episodes`` and ``seed``.
 
     Raises:
-        UsageError: there is no such policy, or as :func:`ddpg.record`.
+        UsageError: if there is no such policy, or as :func:`ddpg.record` does.
     """
     entry = zoo.read_entry(name)
     seed = entry.card.evaluation.seed if seed is None else seed
@@ -128,7 +128,7 @@ def export_entry(
         ``path``, ``format``, ``timesteps``, and ``difference`` as :func:`ddpg.runs.saved_policy.export_run`.
 
     Raises:
-        UsageError: there is no such policy, or as :meth:`ddpg.DDPG.export`.
+        UsageError: if there is no such policy, or as :meth:`ddpg.DDPG.export`.
     """
     entry = zoo.read_entry(name)
     from ddpg.exports.export import FORMATS, NAMES, export
