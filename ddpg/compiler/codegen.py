@@ -2,8 +2,10 @@
 
 from collections.abc import Sequence
 
+from ddpg.compiler import codegen_gemm_bfloat16
 from ddpg.compiler.codegen_elementwise import ElementwiseFunction, buffer_name, concat_function
 from ddpg.compiler.codegen_gemm import GemmFunctions, RegisterFile
+from ddpg.compiler.codegen_gemm_bfloat16 import BFloat16GemmFunctions
 from ddpg.compiler.ir import Node
 from ddpg.compiler.llvm_builder import FunctionBuilder, float_literal
 from ddpg.compiler.math_codegen import DECLARATIONS
@@ -32,6 +34,7 @@ class Module:
         outputs: scalars whose sums over the updates are returned, and nodes whose values are kept of each update.
         machine: this machine's registers.
         workers: number of shards of a kernel, and of threads that run ``run`` at the same time.
+        precision: of the arguments of matrix products, see :data:`ddpg.compiler.ir.PRECISIONS`.
 
     Attributes:
         kernels, plan, fields, outputs, workers: as given.
@@ -50,10 +53,12 @@ class Module:
         outputs: tuple[Sequence[Node], Sequence[Node]],
         machine: RegisterFile,
         workers: int = 1,
+        precision: str = "float32",
     ):
         self.kernels, self.plan, self.fields, self.outputs, self.workers = kernels, plan, fields, outputs, workers
         self.loops: dict[int, ElementwiseFunction] = {}
         self.matmuls: dict[tuple, str] = {}
+        gemm_functions = BFloat16GemmFunctions if precision == "bfloat16" else GemmFunctions
         gemms, concats = [], []
         for index, kernel in enumerate(kernels):
             if isinstance(kernel, FusedLoop):
@@ -63,7 +68,7 @@ class Module:
             elif (key := gemm_key(kernel)) not in self.matmuls:
                 self.matmuls[key] = name = f"matmul{len(self.matmuls)}"
                 rows = [high - low for low, high in split_evenly(kernel.shape[0], workers)]
-                gemms.append(GemmFunctions(name, *key, machine, rows))
+                gemms.append(gemm_functions(name, *key, machine, rows))
         partial = [sum(round_to_cache_lines(total.size) for total in loop.totals) for loop in self.loops.values()]
         packed = [gemm.packed for gemm in gemms]
         self.scratch = plan_scratch(plan, workers, packed=max(packed, default=0), partial=max(partial, default=0))
@@ -72,7 +77,8 @@ class Module:
         if workers > 1:
             entries.append(EntryFunction(SERIAL_ENTRY, self, parallel=False).text)
         functions = [*(loop.text for loop in self.loops.values()), *concats, *(gemm.text for gemm in gemms)]
-        self.text = "\n\n".join([DECLARATIONS, BARRIER, *functions, *entries])
+        declarations = [DECLARATIONS, *([codegen_gemm_bfloat16.DECLARATIONS] if precision == "bfloat16" else [])]
+        self.text = "\n\n".join([*declarations, BARRIER, *functions, *entries])
 
 
 class EntryFunction:

@@ -16,11 +16,17 @@ BLOCK = 8  # rows and columns of a block that is transposed in registers
 
 @dataclasses.dataclass(frozen=True)
 class RegisterFile:
-    """A machine's registers: floats in a vector, and the rows and vectors of the largest tile that fits."""
+    """A machine's registers: floats in a vector, and the rows and vectors of the largest tile that fits.
+
+    Attributes:
+        width, rows, vectors: as above.
+        bfloat16: whether the machine has AVX512-BF16, which multiplies pairs of bfloat16 numbers.
+    """
 
     width: int
     rows: int
     vectors: int = 2
+    bfloat16: bool = False
 
     @property
     def panel(self) -> int:
@@ -32,7 +38,7 @@ def register_file(features: str) -> RegisterFile:
     """Return the registers of a machine with LLVM's ``features``."""
     known = features.split(",")
     if "+avx512f" in known:
-        return RegisterFile(16, 14)
+        return RegisterFile(16, 14, bfloat16="+avx512bf16" in known)
     return RegisterFile(8, 6) if "+avx2" in known else RegisterFile(4, 6)
 
 

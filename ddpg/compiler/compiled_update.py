@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from ddpg.compiler import dump
 from ddpg.compiler.codegen import Module
-from ddpg.compiler.ir import Node, Unsupported
+from ddpg.compiler.ir import MissingInstructions, Node, Unsupported
 from ddpg.compiler.jit import compile_module, host_registers, listings
 from ddpg.compiler.lowering import lower, ops_in_order
 from ddpg.compiler.memory_plan import ALIGNMENT, constants_of, plan_memory, round_to_cache_lines
@@ -35,6 +35,7 @@ class CompiledUpdate:
         kept: tensors whose values are returned for each update, instead of their mean.
         others: the metrics and kept tensors of other kinds of update of the same variables: as many as of the first,
             and of the same shapes.
+        precision: of the arguments of matrix products, see :data:`ddpg.compiler.ir.PRECISIONS`.
 
     Attributes:
         values: the variables' values, in their order: views of the block, read and written in place.
@@ -42,6 +43,7 @@ class CompiledUpdate:
 
     Raises:
         Unsupported: if the update has an op, a shape or an order of writes that this compiler does not support.
+        MissingInstructions: if this processor cannot multiply numbers of ``precision``.
     """
 
     def __init__(
@@ -52,14 +54,18 @@ class CompiledUpdate:
         workers: int | None = None,
         kept: Sequence[tf.Tensor] = (),
         others: Sequence[Fetches] = (),
+        precision: str = "float32",
     ):
+        registers = host_registers()
+        if precision == "bfloat16" and not registers.bfloat16:
+            raise MissingInstructions("this processor has no AVX512-BF16")
         kinds = ((metrics, kept), *others)
         shapes = [tuple(variable.shape) for variable in variables]
         sizes = [math.prod(shape) for shape in shapes]
         per_update = [(name, math.prod(placeholder.shape)) for name, placeholder in fields.items()]
         scheduled = []
         for fetches in kinds:
-            program, outputs = lower([*fetches[0], *fetches[1]], fields, variables)
+            program, outputs = lower([*fetches[0], *fetches[1]], fields, variables, precision)
             scheduled.append((program, schedule(program, outputs), outputs))
         self.workers = workers or max(_worker_count(kernels) for _, kernels, _ in scheduled)
         if self.workers > 1 and not _HAS_BARRIER:
@@ -68,7 +74,7 @@ class CompiledUpdate:
         for fetches, (program, kernels, outputs) in zip(kinds, scheduled, strict=True):
             plan = plan_memory(kernels, outputs, sizes, first=size)
             parts = outputs[: len(metrics)], outputs[len(metrics) :]
-            module = Module(kernels, plan, per_update, parts, host_registers(), self.workers)
+            module = Module(kernels, plan, per_update, parts, registers, self.workers, precision)
             self._compiled.append(compile_module(module.text, len(per_update) + 2 + len(kept)))
             constants += constants_of(program, plan)
             if folder := dump.dump_folder():

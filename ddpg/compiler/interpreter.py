@@ -90,7 +90,10 @@ def interpret(
         return values[id(node)]
 
     def compute(node: Node) -> np.ndarray:
-        result = np.asarray(_computed(node, [value_of(source) for source in node.inputs]), np.float32)
+        given = [value_of(source) for source in node.inputs]
+        if node.kind == "matmul" and program.precision == "bfloat16":
+            given = [rounded_to_bfloat16(matrix) for matrix in given]
+        result = np.asarray(_computed(node, given), np.float32)
         return np.array(np.broadcast_to(result, node.shape))
 
     with np.errstate(all="ignore"):
@@ -103,6 +106,14 @@ def interpret(
     for index, version in program.versions.items():
         variables[index][...] = versions[index, version].reshape(variables[index].shape)
     return results
+
+
+def rounded_to_bfloat16(matrix: np.ndarray) -> np.ndarray:
+    """Return the nearest numbers of bfloat16, ties to even, as float32: those whose lower 16 bits are 0."""
+    bits = np.asarray(matrix, np.float32).view(np.uint32)
+    odd = bits >> np.uint32(16) & np.uint32(1)
+    rounded = (bits + np.uint32(0x7FFF) + odd & np.uint32(0xFFFF0000)).view(np.float32)
+    return np.where(np.isnan(matrix), np.float32(np.nan), rounded)
 
 
 def _leaf(node: Node, fields: Mapping[str, np.ndarray], versions: Mapping[tuple[int, int], np.ndarray]) -> np.ndarray:

@@ -13,11 +13,19 @@ import numpy as np
 
 Shape = tuple[int, int]
 
+# What the arguments of matrix products are rounded to; their sums, and all other values, are float32. A product with a
+# vector is no matrix product: see Program.matmul.
+PRECISIONS = ("float32", "bfloat16")
+
 ROWS, COLUMNS, ALL = "rows", "columns", "all"  # the axes that a reduction sums over
 
 
 class Unsupported(Exception):
     """The graph holds an op, a shape or an order that this compiler does not support; the message names it."""
+
+
+class MissingInstructions(Unsupported):
+    """This processor has no instructions for a precision; the message names them."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -75,12 +83,17 @@ COMPUTED = ("elementwise", "slice", "matmul", "concat", *REDUCED)
 class Program:
     """Nodes in an order in which they can be computed, with the writes to variables in between.
 
+    Args:
+        precision: see :data:`PRECISIONS`.
+
     Attributes:
+        precision: as given.
         stmts: computed nodes and writes, in order.
         versions: number of writes to each variable so far.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, precision: str = "float32") -> None:
+        self.precision = precision
         self.stmts: list[Stmt] = []
         self.versions: dict[int, int] = {}
         self._known: dict[tuple, Node] = {}

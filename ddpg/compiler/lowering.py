@@ -59,7 +59,7 @@ _RESHAPED = ("Reshape", "Squeeze", "ExpandDims")
 
 
 def lower(
-    fetches: Sequence[tf.Tensor], fields: Mapping[str, tf.Tensor], variables: Sequence
+    fetches: Sequence[tf.Tensor], fields: Mapping[str, tf.Tensor], variables: Sequence, precision: str = "float32"
 ) -> tuple[Program, list[Node]]:
     """Return the program that computes ``fetches`` with every write that they wait for, and the fetches' nodes.
 
@@ -67,12 +67,13 @@ def lower(
         fetches: tensors to compute.
         fields: the placeholders of the minibatch, by name.
         variables: all variables that may be read or written; the program refers to them by index.
+        precision: of the arguments of matrix products, see :data:`ddpg.compiler.ir.PRECISIONS`.
 
     Raises:
         Unsupported: if the IR cannot express an op, or a shape is not known.
     """
     operations = list(ops_in_order(fetches))
-    context = _Lowering(_constants(operations), fields, variables)
+    context = _Lowering(Program(precision), _constants(operations), fields, variables)
     for operation in operations:
         context.add(operation)
     # A fetched variable is copied: later writes must not change the value that is returned.
@@ -132,12 +133,19 @@ class _Lowering:
     """The program so far, and the nodes of the tensors lowered so far.
 
     Args:
+        program: to add to.
         constants: values of tensors that depend on no variable and no minibatch, by name.
         fields, variables: see :func:`lower`.
     """
 
-    def __init__(self, constants: Mapping[str, np.ndarray], fields: Mapping[str, tf.Tensor], variables: Sequence):
-        self.program = Program()
+    def __init__(
+        self,
+        program: Program,
+        constants: Mapping[str, np.ndarray],
+        fields: Mapping[str, tf.Tensor],
+        variables: Sequence,
+    ):
+        self.program = program
         self._constants = constants
         self._values: dict[str, Node] = {}
         self._variables = {variable.handle.name: index for index, variable in enumerate(variables)}

@@ -172,6 +172,11 @@ class AgentConfig(Options):
         "which compiler; native: our own, for CPUs; auto: native where it supports the update, else xla",
         ("auto", "native", "xla"),
     )
+    precision: str = _running(
+        "float32",
+        "of the numbers that a native update's products multiply; auto: bfloat16 where the processor can",
+        ("float32", "bfloat16", "auto"),
+    )
     threads: int | None = _running(
         None, "threads of a native update; none: by its size, at most the cores available to this process"
     )
@@ -220,6 +225,10 @@ class AgentConfig(Options):
                 raise UsageError(f"{name}={getattr(self, name)} needs optimizer='adam', got {self.optimizer!r}")
         if self.compiler == "native" and not self.jit:
             raise UsageError("compiler='native' compiles the updates, and jit=False does not; set one of the two")
+        if self.precision != "float32" and (self.compiler == "xla" or not self.jit):
+            raise UsageError(
+                f"precision={self.precision!r} is of compiler='native' alone; leave compiler at 'auto' and jit at True"
+            )
         self._check_memory()
         if self.td_target == "placeholder" and (self.jit or self.updates_per_call != 1):
             raise UsageError(

@@ -27,12 +27,14 @@ class NativeLearner:
         updates_per_call: K.
         threads: number of threads that share an update; ``None``: decided by its size and the cores available.
         fetch: variables to read after the last update.
+        precision: of the arguments of matrix products, ``float32`` or ``bfloat16``.
 
     Attributes:
         workers: number of threads that share an update.
 
     Raises:
         Unsupported: if the compiler does not support some op of the update.
+        MissingInstructions: if this processor cannot multiply numbers of ``precision``.
     """
 
     def __init__(
@@ -43,6 +45,7 @@ class NativeLearner:
         updates_per_call: int,
         threads: int | None = None,
         fetch: Sequence = (),
+        precision: str = "float32",
     ):
         if stored_dtype(update.value.observation_space) == np.uint8:
             raise Unsupported("observations are bytes, and kernels read float32 only")
@@ -57,7 +60,7 @@ class NativeLearner:
             ([metrics[name] for name in update.metrics], [metrics[TD_ERRORS]] if TD_ERRORS in metrics else [])
             for metrics in wholes
         )
-        self._compiled = CompiledUpdate(first[0], batch.named(), self._variables, threads, first[1], others)
+        self._compiled = CompiledUpdate(first[0], batch.named(), self._variables, threads, first[1], others, precision)
         self.workers = self._compiled.workers
         places = {variable.name: place for place, variable in enumerate(self._variables)}
         self._fetched = [self._compiled.values[places[variable.name]] for variable in fetch]

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from ddpg.algorithms.base import Update
-from ddpg.compiler.ir import Unsupported
+from ddpg.compiler.ir import MissingInstructions, Unsupported
 from ddpg.compiler.jit import CompilerFailure
 from ddpg.config.algorithm_options import AgentConfig
 from ddpg.errors import UsageError
@@ -73,26 +73,44 @@ class Updater:
         )
 
     def _native(self) -> NativeLearner | None:
-        """Return the native learner; ``None`` if it is unsupported here and ``compiler`` does not name it."""
-        asked = self._config.compiler == "native"
-        if not asked and tf.config.list_physical_devices("GPU"):
+        """Return the native learner; ``None`` if it is unsupported here and no option insists on it.
+
+        Raises:
+            UsageError: if it is unsupported, and ``compiler`` or ``precision`` insists on it.
+        """
+        asked, precision = self._config.compiler == "native", self._config.precision
+        if not asked and precision != "bfloat16" and tf.config.list_physical_devices("GPU"):
             return None
         try:
-            return NativeLearner(
-                self._update,
-                batch_size=self._config.batch_size,
-                updates_per_call=self._config.updates_per_call,
-                threads=self._config.threads,
-                fetch=self._fetch,
-            )
+            try:
+                return self._native_of("float32" if precision == "float32" else "bfloat16")
+            except MissingInstructions as reason:
+                if precision == "bfloat16":
+                    raise
+                print_to_stderr(f"precision='auto': {reason}, so products are of float32 numbers")
+                return self._native_of("float32")
         except Unsupported as reason:
+            if precision == "bfloat16":
+                raise UsageError(f"precision='bfloat16': {reason}; use 'float32', or 'auto'") from None
             if asked:
                 raise UsageError(
                     f"compiler='native' cannot translate this update: {reason}; use 'auto' or 'xla'"
                 ) from None
             if isinstance(reason, CompilerFailure):
                 print_to_stderr(f"{reason}; XLA compiles the updates instead, and llvmlite installed anew may help")
+            elif precision == "auto":
+                print_to_stderr(f"precision='auto': {reason}, so XLA compiles the updates, in float32")
             return None
+
+    def _native_of(self, precision: str) -> NativeLearner:
+        return NativeLearner(
+            self._update,
+            batch_size=self._config.batch_size,
+            updates_per_call=self._config.updates_per_call,
+            threads=self._config.threads,
+            fetch=self._fetch,
+            precision=precision,
+        )
 
     def set_rate(self, session: tf.compat.v1.Session, network: Network, rate: float) -> None:
         """Set a network's learning rate from the next update on."""

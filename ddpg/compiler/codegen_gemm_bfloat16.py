@@ -1,0 +1,268 @@
+"""Write the LLVM functions of a matrix product of bfloat16 numbers with float32 sums, for processors with AVX512-BF16.
+
+One instruction multiplies 16 pairs of numbers by 16 pairs and adds both products of each pair to a float32 sum: twice
+the products of a float32 instruction. So both matrices are rounded to bfloat16 (to the nearest, ties to even) and
+packed in pairs along the inner dimension, A whole and B by columns; an odd last number is paired with 0. A pair takes
+the place of one float. Matrices themselves stay float32 in memory. (Intel 64 Instruction Set Reference, VDPBF16PS and
+VCVTNE2PS2BF16: subnormal arguments and results count as 0, sums round to the nearest.)
+"""
+
+from collections.abc import Iterable, Sequence
+
+from ddpg.compiler.codegen_gemm import RegisterFile
+from ddpg.compiler.llvm_builder import FunctionBuilder
+
+LANES = 16  # float32 sums of an instruction
+_PAIRS, _SUMS, _NUMBERS = "<16 x i32>", "<16 x float>", "<32 x bfloat>"
+
+DECLARATIONS = f"""
+declare {_SUMS} @llvm.x86.avx512bf16.dpbf16ps.512({_SUMS}, {_NUMBERS}, {_NUMBERS})
+declare {_NUMBERS} @llvm.x86.avx512bf16.cvtne2ps2bf16.512({_SUMS}, {_SUMS})"""
+
+
+class BFloat16GemmFunctions:
+    """C = A·B, either input given transposed: ``NAME.N(a, b, c, packed)`` computes N rows of C.
+
+    Args and attributes: as of :class:`ddpg.compiler.codegen_gemm.GemmFunctions`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        shape: tuple[int, int, int],
+        transposed: tuple[bool, bool],
+        machine: RegisterFile,
+        parts: Iterable[int] | None = None,
+    ):
+        self._machine = machine
+        self._rows, self._columns, self._inner = shape
+        self._pairs = -(-self._inner // 2)
+        self._transposed, self._other_transposed = transposed
+        self._texts: dict[str, str] = {}
+        parts = sorted(set(parts or [self._rows]))
+        self.packed = self._pairs * (max(parts) + machine.panel)
+        for rows in parts:
+            self._write(f"{name}.{rows}", rows)
+        self.text = "\n\n".join(self._texts.values())
+
+    def _write(self, name: str, rows: int) -> None:
+        """Pack all N rows of A, then compute C by panels of columns."""
+        lines, panel = FunctionBuilder(), self._machine.panel
+        pack = f"{name}.pack"
+        if self._transposed:
+            self._texts[pack] = _interleave_function(pack, self._inner, rows, self._rows, rows)
+        else:
+            self._texts[pack] = _round_function(pack, rows, self._inner)
+        panels = lines.at("%packed", rows * self._pairs)
+        lines.do(f"call void @{pack}(ptr %a, ptr %packed)")
+        whole, rest = divmod(self._columns, panel)
+        with lines.loop(0, whole) as index:
+            self._panel(lines, f"{name}.panel", rows, lines.times(index, panel), panel, panels)
+        if rest:
+            self._panel(lines, f"{name}.panel", rows, whole * panel, rest, panels)
+        self._texts[name] = lines.function(name, ("a", "b", "c", "packed"))
+
+    def _panel(self, lines: FunctionBuilder, name: str, rows: int, column: str | int, width: int, panels: str) -> None:
+        """Compute ``width`` columns of C from ``column`` on."""
+        source = lines.at("%b", lines.times(column, self._inner if self._other_transposed else 1))
+        name = f"{name}{width}"
+        if name not in self._texts:
+            self._texts[name] = self._panel_function(name, rows, width)
+        lines.do(f"call void @{name}(ptr %packed, ptr {source}, ptr {lines.at('%c', column)}, ptr {panels})")
+
+    def _panel_function(self, name: str, rows: int, width: int) -> str:
+        """Pack ``width`` columns of B, then compute C tile by tile; the tiles' heights differ by at most one row."""
+        pack, padded = f"{name}.pack", -(-width // LANES) * LANES
+        if self._other_transposed:
+            self._texts[pack] = _transpose_function(pack, width, self._inner, padded)
+        else:
+            self._texts[pack] = _interleave_function(pack, self._inner, width, self._columns, padded)
+        lines = FunctionBuilder()
+        lines.do(f"call void @{pack}(ptr %b, ptr %packed)")
+        for count, height, start in _tiles(rows, self._machine.rows):
+            tile = f"{name}.tile{height}"
+            self._texts[tile] = self._tile(tile, rows, height, width)
+            with lines.loop(0, count) as index:
+                row = lines.add(f"add i64 {lines.times(index, height)}, {start}")
+                a = lines.at("%a", row if self._transposed else lines.times(row, self._pairs))
+                c = lines.at("%c", lines.times(row, self._columns))
+                lines.do(f"call void @{tile}(ptr {a}, ptr %packed, ptr {c})")
+        return lines.function(name, ("a", "b", "c", "packed"))
+
+    def _tile(self, name: str, part: int, rows: int, width: int) -> str:
+        """Return the function that computes ``rows`` by ``width`` numbers of C in registers."""
+        parts = range(-(-width // LANES))
+        lines = FunctionBuilder()
+        lines.do("br label %loop")
+        lines.label("loop")
+        lines.do("%k = phi i64 [0, %entry], [%next, %loop]")
+        sums = {(row, column): f"%c{row}.{column}" for row in range(rows) for column in parts}
+        for total in sums.values():
+            lines.do(f"{total} = phi {_SUMS} [zeroinitializer, %entry], [{total}.next, %loop]")
+        start = lines.times("%k", len(parts) * LANES)
+        columns = [_numbers(lines, lines.load("%b", start, column * LANES, type_=_PAIRS)) for column in parts]
+        place, apart = (lines.times("%k", part), 1) if self._transposed else ("%k", self._pairs)
+        for row in range(rows):
+            pair = lines.load("%a", place, row * apart, type_="i32")
+            first = lines.add(f"insertelement {_PAIRS} poison, i32 {pair}, i32 0")
+            repeated = lines.add(f"shufflevector {_PAIRS} {first}, {_PAIRS} poison, <{LANES} x i32> zeroinitializer")
+            numbers = _numbers(lines, repeated)
+            for column in parts:
+                total = sums[row, column]
+                arguments = f"{_SUMS} {total}, {_NUMBERS} {numbers}, {_NUMBERS} {columns[column]}"
+                lines.do(f"{total}.next = call {_SUMS} @llvm.x86.avx512bf16.dpbf16ps.512({arguments})")
+        lines.do("%next = add nuw nsw i64 %k, 1")
+        lines.do(f"%over = icmp eq i64 %next, {self._pairs}")
+        lines.do("br i1 %over, label %end, label %loop")
+        lines.label("end")
+        for (row, column), total in sums.items():
+            valid = min(LANES, width - column * LANES)
+            _store_first(lines, f"{total}.next", valid, "%c", row * self._columns + column * LANES, type_="float")
+        return lines.function(name, ("a", "b", "c"))
+
+
+def _tiles(rows: int, most: int) -> list[tuple[int, int, int]]:
+    """Return count, height and first row of the tiles of two heights that make up ``rows``."""
+    tiles = -(-rows // most)
+    height, higher = divmod(rows, tiles)
+    both = (higher, height + 1, 0), (tiles - higher, height, higher * (height + 1))
+    return [each for each in both if each[0]]
+
+
+def _numbers(lines: FunctionBuilder, pairs: str) -> str:
+    return lines.add(f"bitcast {_PAIRS} {pairs} to {_NUMBERS}")
+
+
+def _load_first(lines: FunctionBuilder, count: int, pointer: str, *offsets: str | int) -> str:
+    """Load the first ``count`` of 16 floats; the others are 0."""
+    if count <= 0:
+        return "zeroinitializer"
+    if count >= LANES:
+        return lines.load(pointer, *offsets, type_=_SUMS)
+    some = f"<{count} x float>"
+    value = lines.load(pointer, *offsets, type_=some)
+    mask = ", ".join(f"i32 {place if place < count else count}" for place in range(LANES))
+    return lines.add(f"shufflevector {some} {value}, {some} zeroinitializer, <{LANES} x i32> <{mask}>")
+
+
+def _store_first(lines: FunctionBuilder, value: str, count: int, pointer: str, *offsets: str | int, type_: str) -> None:
+    """Store the first ``count`` of a vector of 16."""
+    whole, some = f"<{LANES} x {type_}>", f"<{count} x {type_}>"
+    if count < LANES:
+        mask = ", ".join(f"i32 {place}" for place in range(count))
+        value = lines.add(f"shufflevector {whole} {value}, {whole} poison, <{count} x i32> <{mask}>")
+    lines.store(value, pointer, *offsets, type_=some)
+
+
+def _rounded(lines: FunctionBuilder, low: str, high: str) -> str:
+    """Return 16 floats and 16 more as bfloat16."""
+    arguments = f"{_SUMS} {high}, {_SUMS} {low}"
+    return lines.add(f"call {_NUMBERS} @llvm.x86.avx512bf16.cvtne2ps2bf16.512({arguments})")
+
+
+def _pairs_of(lines: FunctionBuilder, numbers: str) -> str:
+    return lines.add(f"bitcast {_NUMBERS} {numbers} to {_PAIRS}")
+
+
+def _row_pairs(lines: FunctionBuilder, count: int, pointer: str, *offsets: str | int) -> str:
+    """Return the 16 pairs of up to 32 numbers side by side."""
+    low = _load_first(lines, count, pointer, *offsets)
+    high = _load_first(lines, count - LANES, pointer, *offsets, LANES)
+    return _pairs_of(lines, _rounded(lines, low, high))
+
+
+def _round_function(name: str, rows: int, columns: int) -> str:
+    """Return a function ``(b, to)`` that packs pairs of neighbours in ``rows`` by ``columns`` numbers, row by row."""
+    lines, pairs = FunctionBuilder(), -(-columns // 2)
+    whole, rest = divmod(columns, 2 * LANES)
+    with lines.loop(0, rows) as row:
+        source, goal = lines.at("%b", lines.times(row, columns)), lines.at("%to", lines.times(row, pairs))
+        with lines.loop(0, whole) as block:
+            value = _row_pairs(lines, 2 * LANES, source, lines.times(block, 2 * LANES))
+            lines.store(value, goal, lines.times(block, LANES), type_=_PAIRS)
+        if rest:
+            value = _row_pairs(lines, rest, source, whole * 2 * LANES)
+            _store_first(lines, value, -(-rest // 2), goal, whole * LANES, type_="i32")
+    return lines.function(name, ("b", "to"))
+
+
+def _interleave_function(name: str, rows: int, columns: int, stride: int, goal_stride: int) -> str:
+    """Return a function ``(b, to)`` that packs each two rows of ``rows`` by ``columns`` numbers as one of pairs.
+
+    Args:
+        name: of the function.
+        rows, columns: as above.
+        stride: floats from one row to the next.
+        goal_stride: pairs from one packed row to the next; pairs beyond ``columns`` are 0.
+    """
+    lines = FunctionBuilder()
+    blocks = -(-goal_stride // LANES)
+    order = ", ".join(f"i32 {place}, i32 {LANES + place}" for place in range(LANES))
+
+    def pack(row: str | int, both: bool, block: str | int, count: int, stored: int) -> None:
+        source = lines.at("%b", lines.times(row, 2 * stride), lines.times(block, LANES))
+        goal = lines.at("%to", lines.times(row, goal_stride), lines.times(block, LANES))
+        low = _load_first(lines, count, source, 0)
+        high = _load_first(lines, count if both else 0, source, stride)
+        rounded = _rounded(lines, low, high)
+        pairs = lines.add(f"shufflevector {_NUMBERS} {rounded}, {_NUMBERS} poison, <{2 * LANES} x i32> <{order}>")
+        _store_first(lines, _pairs_of(lines, pairs), stored, goal, 0, type_="i32")
+
+    def pack_row(row: str | int, both: bool) -> None:
+        whole = min(columns, goal_stride) // LANES
+        with lines.loop(0, whole) as block:
+            pack(row, both, block, LANES, LANES)
+        for block in range(whole, blocks):
+            pack(row, both, block, columns - block * LANES, min(LANES, goal_stride - block * LANES))
+
+    with lines.loop(0, rows // 2) as row:
+        pack_row(row, True)
+    if rows % 2:
+        pack_row(rows // 2, False)
+    return lines.function(name, ("b", "to"))
+
+
+def _transpose_function(name: str, rows: int, columns: int, goal_stride: int) -> str:
+    """Return a function ``(b, to)`` that packs pairs of neighbours in ``rows`` by ``columns`` numbers, transposed.
+
+    Args:
+        name: of the function.
+        rows, columns: as above.
+        goal_stride: pairs from one packed row to the next; pairs beyond ``rows`` are 0.
+    """
+    lines = FunctionBuilder()
+    whole, rest = divmod(columns, 2 * LANES)
+    for first in range(0, goal_stride, LANES):
+        with lines.loop(0, whole) as block:
+            _transpose_block(lines, (first, block), (rows - first, 2 * LANES), columns, goal_stride)
+        if rest:
+            _transpose_block(lines, (first, whole), (rows - first, rest), columns, goal_stride)
+    return lines.function(name, ("b", "to"))
+
+
+def _transpose_block(
+    lines: FunctionBuilder, place: tuple[int, str | int], shape: tuple[int, int], stride: int, goal_stride: int
+) -> None:
+    """Transpose up to 16 by 16 pairs in registers by swapping off-diagonal blocks of size 1, then 2, 4 and 8."""
+    row, block = place
+    count, columns = shape
+    source = lines.at("%b", lines.times(block, 2 * LANES), row * stride)
+    goal = lines.at("%to", lines.times(block, LANES * goal_stride), row)
+    rows: Sequence[str] = [
+        _row_pairs(lines, columns, source, index * stride) if index < count else "zeroinitializer"
+        for index in range(LANES)
+    ]
+    for distance in (1, 2, 4, 8):
+        new = list(rows)
+        for index in range(LANES):
+            if index & distance:
+                continue
+            one, other = rows[index], rows[index | distance]
+            low = [lane if not lane & distance else LANES + lane - distance for lane in range(LANES)]
+            high = [lane + distance if not lane & distance else LANES + lane for lane in range(LANES)]
+            for goal_row, mask in ((index, low), (index | distance, high)):
+                chosen = ", ".join(f"i32 {lane}" for lane in mask)
+                new[goal_row] = lines.add(f"shufflevector {_PAIRS} {one}, {_PAIRS} {other}, <{LANES} x i32> <{chosen}>")
+        rows = new
+    for index in range(-(-columns // 2)):
+        lines.store(rows[index], goal, index * goal_stride, type_=_PAIRS)
