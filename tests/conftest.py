@@ -87,8 +87,8 @@ SHARED_CHANGES = {
     "jit": True,
 }
 
-# What other tests change: test_hindsight, test_native_learner, test_overlap, test_faults.
-ELSEWHERE = ("hindsight", "compiler", "threads", "overlap", "on_bad_transition", "step_timeout")
+# What other tests change: test_hindsight, test_native, test_bfloat16, test_learn_loop, test_faults.
+ELSEWHERE = ("hindsight", "compiler", "precision", "threads", "overlap", "on_bad_transition", "step_timeout")
 
 
 def without_the_change(base, field):

@@ -40,7 +40,7 @@ class BFloat16GemmFunctions:
         self._transposed, self._other_transposed = transposed
         self._texts: dict[str, str] = {}
         parts = sorted(set(parts or [self._rows]))
-        self.packed = self._pairs * (max(parts) + machine.panel)
+        self.packed = _whole_vectors(self._pairs * max(parts)) + self._pairs * machine.panel
         for rows in parts:
             self._write(f"{name}.{rows}", rows)
         self.text = "\n\n".join(self._texts.values())
@@ -53,7 +53,7 @@ class BFloat16GemmFunctions:
             self._texts[pack] = _interleave_function(pack, self._inner, rows, self._rows, rows)
         else:
             self._texts[pack] = _round_function(pack, rows, self._inner)
-        panels = lines.at("%packed", rows * self._pairs)
+        panels = lines.at("%packed", _whole_vectors(rows * self._pairs))
         lines.do(f"call void @{pack}(ptr %a, ptr %packed)")
         whole, rest = divmod(self._columns, panel)
         with lines.loop(0, whole) as index:
@@ -72,7 +72,7 @@ class BFloat16GemmFunctions:
 
     def _panel_function(self, name: str, rows: int, width: int) -> str:
         """Pack ``width`` columns of B, then compute C tile by tile; the tiles' heights differ by at most one row."""
-        pack, padded = f"{name}.pack", -(-width // LANES) * LANES
+        pack, padded = f"{name}.pack", _whole_vectors(width)
         if self._other_transposed:
             self._texts[pack] = _transpose_function(pack, width, self._inner, padded)
         else:
@@ -127,6 +127,10 @@ def _tiles(rows: int, most: int) -> list[tuple[int, int, int]]:
     height, higher = divmod(rows, tiles)
     both = (higher, height + 1, 0), (tiles - higher, height, higher * (height + 1))
     return [each for each in both if each[0]]
+
+
+def _whole_vectors(size: int) -> int:
+    return -(-size // LANES) * LANES
 
 
 def _numbers(lines: FunctionBuilder, pairs: str) -> str:

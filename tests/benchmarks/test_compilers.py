@@ -24,7 +24,7 @@ SAMPLE = [
 ]
 # Options that are no part of what an update computes from a minibatch, or are sampled under another name.
 ELSEWHERE = {
-    *("hidden", "batch_size", "updates_per_call", "jit", "compiler", "buffer_size", "learning_starts"),
+    *("hidden", "batch_size", "updates_per_call", "jit", "compiler", "precision", "buffer_size", "learning_starts"),
     *("updates_per_step", "overlap", "exploration_steps", "rescale_rewards", "priority_exponent", "hindsight"),
     *("priority_correction", "priority_correction_steps", "normalize_observations", "normalize_rewards"),
     *("on_bad_transition", "step_timeout", "noise", "noise_scale", "noise_schedule", "noise_final", "noise_theta"),

@@ -33,6 +33,7 @@ class Subject:
         task: the sizes.
         part: ``whole``, ``products``, ``passes`` (everything else) or ``nothing``.
         compiler: of the updates.
+        precision: of their products.
 
     Attributes:
         updates: that one call makes.
@@ -40,10 +41,12 @@ class Subject:
         workers: threads that share an update.
     """
 
-    def __init__(self, task: Task, part: str, compiler: str = "native"):
+    def __init__(self, task: Task, part: str, compiler: str = "native", precision: str = "float32"):
         observations, actions = SHAPES[task.env]
         pair = spaces.Box(-np.inf, np.inf, (observations,)), spaces.Box(-1, 1, (actions,))
-        config = DDPGConfig(hidden=task.hidden, batch_size=task.batch, buffer_size=1_000, compiler=compiler)
+        config = DDPGConfig(
+            hidden=task.hidden, batch_size=task.batch, buffer_size=1_000, compiler=compiler, precision=precision
+        )
         self.updates = config.updates_per_call
         self.steps: list[Kernel] = []
         self.outputs: list[Node] = []

@@ -1,0 +1,92 @@
+"""What products of bfloat16 numbers save: an update with either precision, in turn, on one core.
+
+    python -m benchmarks.precision [--repeats 200] [--json FILE]
+    python -m benchmarks.precision --write    # what results/precision.json has into docs/performance.md
+
+Needs a processor with AVX512-BF16. The two updates run in turn in one process that is pinned to one core, 32 updates
+each. Times are the thread's CPU time, and the ratio is taken of neighbours: so other work on the machine slows both.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import time
+from pathlib import Path
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+from benchmarks import marks
+from benchmarks.speed.processors import named
+from benchmarks.speed.results import machine
+from benchmarks.speed.roofline.measure import Subject
+from benchmarks.speed.tasks import TASKS
+
+RESULTS = Path(__file__).parent / "results" / "precision.json"
+PAGE, MARKS = Path(__file__).parents[1] / "docs" / "performance.md", "precision"
+PARTS = {"whole": "an update", "products": "its products alone"}
+PRECISIONS = "float32", "bfloat16"
+
+
+def main() -> None:
+    """Measure, or write."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--repeats", type=int, default=200)
+    parser.add_argument("--json", type=Path, default=RESULTS, metavar="FILE")
+    parser.add_argument("--write", action="store_true", help=f"measure nothing; put {RESULTS.name} into {PAGE.name}")
+    options = parser.parse_args()
+    if not options.write:
+        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+        found = {name: measured(name, options.repeats) for name in TASKS}
+        document = {"machine": machine(), "repeats": options.repeats, "tasks": found}
+        options.json.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    elif options.json == RESULTS:
+        marks.write(PAGE, {MARKS: table(json.loads(RESULTS.read_text(encoding="utf-8")))})
+    print(table(json.loads(options.json.read_text(encoding="utf-8"))))
+
+
+def measured(name: str, repeats: int) -> dict[str, dict[str, list[float]]]:
+    """Return each part's microseconds an update by precision, and the ratios; each as median, lower, upper quartile."""
+    subjects = {
+        (part, precision): Subject(TASKS[name], part, precision=precision) for part in PARTS for precision in PRECISIONS
+    }
+    times: dict[tuple[str, str], list[float]] = {key: [] for key in subjects}
+    for subject in subjects.values():
+        subject.run()
+    for _ in range(repeats):
+        for key, subject in subjects.items():
+            start = time.thread_time()
+            subject.run()
+            times[key].append(1e6 * (time.thread_time() - start) / subject.updates)
+    found = {}
+    for part in PARTS:
+        pair = [times[part, precision] for precision in PRECISIONS]
+        ratios = [plain / narrow for plain, narrow in zip(*pair, strict=True)]
+        found[part] = dict(zip((*PRECISIONS, "ratio"), map(_quartiles, (*pair, ratios)), strict=True))
+    return found
+
+
+def table(document: dict) -> str:
+    """Return the results as a table."""
+    lines = [f"Medians of {document['repeats']} pairs (quartiles) on one core of {named(document['machine'])}."]
+    lines += ["", "| task | µs of CPU time of | float32 | bfloat16 | times as fast |", "|---|---|---:|---:|---:|"]
+    for task, parts in document["tasks"].items():
+        for part, title in PARTS.items():
+            cells = [_spread(parts[part][precision], 0) for precision in PRECISIONS]
+            lines.append(f"| {task} | {title} | {' | '.join(cells)} | {_spread(parts[part]['ratio'], 2)} |")
+    return "\n".join(lines)
+
+
+def _quartiles(values: list[float]) -> list[float]:
+    lower, middle, upper = statistics.quantiles(values, n=4)
+    return [middle, lower, upper]
+
+
+def _spread(quartiles: list[float], digits: int) -> str:
+    middle, lower, upper = (f"{value:,.{digits}f}" for value in quartiles)
+    return f"{middle} ({lower} to {upper})"
+
+
+if __name__ == "__main__":
+    main()

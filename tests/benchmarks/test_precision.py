@@ -1,0 +1,39 @@
+"""What products of bfloat16 numbers save: the table, and that the page holds it."""
+
+import json
+import sys
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).parents[2]))
+
+from benchmarks import marks, precision
+
+
+def test_the_ratio_is_of_neighbours(monkeypatch):
+    """Microseconds of 2 updates: 8 and 4 when the machine is quiet, 80 and 20 when it is not, so 2 and 4 times."""
+    clock = iter([0.0, 8.0, 8.0, 12.0, 0.0, 80.0, 80.0, 100.0])
+
+    class Subject:
+        updates = 2
+
+        def __init__(self, task, part, precision):
+            self.run = lambda: None
+
+    monkeypatch.setattr(precision, "PARTS", {"whole": "an update"})
+    monkeypatch.setattr(precision, "Subject", Subject)
+    monkeypatch.setattr(precision.time, "thread_time", lambda: next(clock) / 1e6)
+    found = precision.measured("Pendulum 64-64", 2)["whole"]
+    assert [found[column][0] for column in ("float32", "bfloat16", "ratio")] == [22.0, 6.0, 3.0]
+    document = {"machine": {"processor": "a processor"}, "repeats": 2, "tasks": {"small": {"whole": found}}}
+    lines = precision.table(document).splitlines()
+    assert lines[0] == "Medians of 2 pairs (quartiles) on one core of a processor."
+    assert lines[-1].startswith("| small | an update | 22 (")
+    assert " | 3.00 (" in lines[-1]
+
+
+def test_the_page_holds_what_was_measured():
+    page = precision.PAGE.read_text(encoding="utf-8")
+    result = json.loads(precision.RESULTS.read_text(encoding="utf-8"))
+    assert marks.between(page, precision.MARKS) == precision.table(result), (
+        "run: python -m benchmarks.precision --write"
+    )

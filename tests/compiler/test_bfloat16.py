@@ -1,0 +1,251 @@
+"""``precision="bfloat16"``: products of rounded numbers with float32 sums; refused where the processor has none."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given
+from hypothesis import strategies as st
+from llvmlite import binding as llvm
+from refusals import lacking, refuses
+
+from ddpg import DDPG, DDPGConfig, UsageError
+from ddpg.compiler import compiled_update, jit
+from ddpg.compiler.codegen_gemm import RegisterFile, register_file
+from ddpg.compiler.compiled_update import CompiledUpdate
+from ddpg.compiler.interpreter import interpret, rounded_to_bfloat16
+from ddpg.compiler.ir import MissingInstructions
+from ddpg.compiler.lowering import lower
+from ddpg.learners.graph import XLALearner
+from ddpg.learners.native import NativeLearner
+
+v1 = tf.compat.v1
+AVX512_BF16 = jit.host_registers().bfloat16
+here = pytest.mark.skipif(not AVX512_BF16, reason="this processor has no AVX512-BF16")
+LAYOUTS = [(False, False), (False, True), (True, False), (True, True)]
+SIZES = 1, 3, 7, 97, 256
+# Every pair of sizes as rows and columns, as rows and inner size, and as columns and inner size.
+SHAPES = [(one, other, SIZES[(i + j) % 5]) for i, one in enumerate(SIZES) for j, other in enumerate(SIZES)]
+
+
+def arrays_of(shapes, layout, draw):
+    """Return both arguments of products of these rows, columns and inner sizes, in a layout."""
+    pairs = [((rows, inner), (inner, columns)) for rows, columns, inner in shapes]
+    turned = [[shape[::-1] if flip else shape for shape, flip in zip(pair, layout, strict=True)] for pair in pairs]
+    return [draw(shape).astype(np.float32) for pair in turned for shape in pair]
+
+
+def compiled_products(arrays, layout, workers=1):
+    """Return the products that a compiled update makes of each two of the arrays."""
+    with tf.Graph().as_default():
+        fields = {f"x{index}": v1.placeholder(tf.float32, array.shape) for index, array in enumerate(arrays)}
+        given = list(fields.values())
+        flips = dict(zip(("transpose_a", "transpose_b"), layout, strict=True))
+        products = [tf.matmul(one, other, **flips) for one, other in zip(given[::2], given[1::2], strict=True)]
+        total = tf.add_n([tf.reduce_sum(product) for product in products])
+        update = CompiledUpdate([total], fields, [], workers, kept=products, precision="bfloat16")
+    return [product[0] for product in update.run(1, [array[None] for array in arrays])[1]]
+
+
+def exact_products(arrays, layout):
+    """Return the same in float64, and the sums of the products' magnitudes, by which float32 sums may be off."""
+    results = []
+    for one, other in zip(arrays[::2], arrays[1::2], strict=True):
+        matrices = [matrix.T if flip else matrix for matrix, flip in zip((one, other), layout, strict=True)]
+        with_a_vector = matrices[1].shape[1] == 1 or matrices[1].shape[0] == 1  # a pass over float32 numbers
+        if not with_a_vector:
+            matrices = [tf.cast(tf.cast(matrix, tf.bfloat16), tf.float32).numpy() for matrix in matrices]
+        one, other = (np.asarray(matrix, np.float64) for matrix in matrices)
+        results.append((one @ other, np.abs(one) @ np.abs(other)))
+    return results
+
+
+@here
+@pytest.mark.parametrize("layout", LAYOUTS, ids=str)
+def test_a_product_is_that_of_the_rounded_numbers(layout, rng):
+    arrays = arrays_of(SHAPES, layout, lambda shape: rng.normal(size=shape))
+    for found, (exact, size) in zip(compiled_products(arrays, layout), exact_products(arrays, layout), strict=True):
+        assert (np.abs(found - exact) <= 2e-6 * size).all(), found.shape
+
+
+@here
+@pytest.mark.parametrize("layout", LAYOUTS, ids=str)
+def test_several_workers_make_the_same_products(layout, rng):
+    """A row is computed by one worker, whichever: the same bits."""
+    arrays = arrays_of([(97, 7, 33), (7, 40, 5), (2, 3, 4)], layout, lambda shape: rng.normal(size=shape))
+    alone, shared = (compiled_products(arrays, layout, workers) for workers in (1, 3))
+    for one, other in zip(alone, shared, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@here
+def test_a_product_by_hand():
+    """bfloat16 has 8 significant bits: ties go to the even number; sums are exact where float32 is, 257 here."""
+    eighth = 2.0**-8
+    one = np.float32([[1 + eighth, 1 + 3 * eighth, 1 + 1.5 * eighth], [256, 1, 0]])
+    other = np.float32([[1, 0], [1, 1], [1, 0]])
+    (found,) = compiled_products([one, other], (False, False))
+    rounded = [1, 1 + 4 * eighth, 1 + 2 * eighth]
+    np.testing.assert_array_equal(found, [[sum(rounded), rounded[1]], [257, 1]])
+
+
+@here
+def test_what_is_not_finite_stays_so():
+    """Beyond 3.39e38 a number rounds to infinity; NaN and infinities reach the rows that read them, and no other."""
+    one = np.float32([[np.nan, 1, 0], [np.inf, 1, 0], [-np.inf, 1, 0], [3.4e38, 1, 0], [1, 1, 0]])
+    (found,) = compiled_products([one, np.full((3, 5), 2, np.float32)], (False, False))
+    np.testing.assert_array_equal(found[:, 0], [np.nan, np.inf, -np.inf, np.inf, 4])
+    np.testing.assert_array_equal(found, np.repeat(found[:, :1], 5, 1))
+
+
+@given(st.lists(st.floats(width=32), min_size=1, max_size=9))
+def test_the_interpreter_rounds_as_tensorflow_does(numbers):
+    numbers = np.float32(numbers)
+    numbers[np.abs(numbers) < 1.2e-38] = 0  # TensorFlow keeps subnormals, which an update flushes to 0
+    expected = tf.cast(tf.cast(numbers, tf.bfloat16), tf.float32).numpy()
+    np.testing.assert_array_equal(rounded_to_bfloat16(numbers), expected)
+
+
+@here
+def test_an_update_is_what_the_interpreter_makes_of_it(session, rng):
+    """Forward, backward and a step of Adam. A sum's last bit may round the next product's argument the other way."""
+    x, y = v1.placeholder(tf.float32, (9, 5)), v1.placeholder(tf.float32, (9, 3))
+    w1, w2 = (v1.get_variable(name, shape) for name, shape in (("w1", (5, 17)), ("w2", (17, 3))))
+    loss = tf.reduce_mean(tf.square(tf.tanh(x @ w1) @ w2 - y))
+    with tf.control_dependencies([v1.train.AdamOptimizer(1e-2).minimize(loss)]):
+        metrics = [tf.identity(loss)]
+    session.run(v1.global_variables_initializer())
+    variables, fields = v1.global_variables(), {"x": x, "y": y}
+    compiled = CompiledUpdate(metrics, fields, variables, 1, precision="bfloat16")
+    start = session.run(variables)
+    batch = {name: rng.normal(size=field.shape).astype(np.float32) for name, field in fields.items()}
+    results = {}
+    for precision in ("float32", "bfloat16"):
+        values = [np.array(value) for value in start]
+        program, outputs = lower(metrics, fields, variables, precision)
+        results[precision] = interpret(program, outputs, batch, values)[0].item(), values
+    for value, before in zip(compiled.values, start, strict=True):
+        value[...] = before
+    (found,), _ = compiled.run(1, [array[None] for array in batch.values()])
+    expected, values = results["bfloat16"]
+    assert found == pytest.approx(expected, rel=1e-5)
+    assert found != pytest.approx(results["float32"][0], rel=1e-4)
+    for one, other in zip(compiled.values, values, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-6)
+
+
+def module_text(precision, monkeypatch):
+    """Return the LLVM of an update of one product, as for a processor with AVX512-BF16, wherever this runs."""
+    texts = []
+    with monkeypatch.context() as patch, tf.Graph().as_default():
+        patch.setattr(compiled_update, "host_registers", lambda: RegisterFile(16, 14, bfloat16=True))
+        patch.setattr(compiled_update, "compile_module", lambda text, count: texts.append(text))
+        x, y = v1.placeholder(tf.float32, (8, 33)), v1.placeholder(tf.float32, (33, 20))
+        CompiledUpdate([tf.reduce_sum(x @ y)], {"x": x, "y": y}, [], 1, precision=precision)
+    return jit.with_denormal_mode(texts[0])
+
+
+def test_a_zen_5_runs_its_bfloat16_instructions(monkeypatch):
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    triple = "x86_64-unknown-linux-gnu"
+    text = module_text("bfloat16", monkeypatch)
+    target = llvm.Target.from_triple(triple).create_target_machine(cpu="znver4", opt=3)
+    assembly = target.emit_assembly(jit.optimised(text, target, triple))
+    assert assembly.count("vdpbf16ps") > 8
+    assert "vcvtne2ps2bf16" in assembly
+    assert "vdpbf16ps" not in module_text("float32", monkeypatch)
+
+
+def test_compiled_code_is_kept_by_precision(monkeypatch):
+    texts = {precision: module_text(precision, monkeypatch) for precision in ("float32", "bfloat16")}
+    assert len({jit._key(text) for text in texts.values()}) == 2
+
+
+@pytest.mark.parametrize(
+    ("features", "found"),
+    [
+        ("+avx512f,+avx512bf16", True),
+        ("+avx512f,-avx512bf16", False),
+        ("+avx512f", False),
+        ("+avx2,+avx512bf16", False),  # as a hypervisor may say that hides AVX-512
+    ],
+)
+def test_the_instructions_are_found_in_the_processors_features(features, found):
+    assert register_file(features).bfloat16 is found
+
+
+def agent_of(precision, **options):
+    spaces = gym.spaces.Box(-1, 1, (3,), np.float32), gym.spaces.Box(-1, 1, (2,), np.float32)
+    config = DDPGConfig(hidden=(20, 17), batch_size=31, updates_per_call=3, precision=precision, **options)
+    agent, rng = DDPG(spaces, config, seed=0), np.random.default_rng(0)
+    states, actions = rng.uniform(-1, 1, (51, 3)).astype(np.float32), rng.uniform(-1, 1, (50, 2)).astype(np.float32)
+    ends = np.zeros(50, bool)
+    agent.remember(states[:-1], actions, rng.normal(size=50), states[1:], ends, ends)
+    return agent
+
+
+def learned(precision, **options):
+    """Return an agent's parameters, as one array, after six updates."""
+    with agent_of(precision, **options) as agent:
+        agent.update(6)
+        parameters = agent.get_parameters()
+    return np.concatenate([parameters[name].ravel() for name in sorted(parameters)])
+
+
+@here
+def test_precision_changes_what_is_learned_and_not_from_run_to_run():
+    plain, narrow = learned("float32"), learned("bfloat16")
+    assert 1e-6 < np.abs(plain - narrow).max() < 1e-2  # six steps of at most 1e-3, in both
+    np.testing.assert_array_equal(narrow, learned("auto"))
+
+
+@pytest.fixture
+def older_processor(monkeypatch):
+    """This processor, but for AVX512-BF16."""
+    features = jit._llvm().get_host_cpu_features()
+    features["avx512bf16"] = False
+    monkeypatch.setattr(jit._llvm(), "get_host_cpu_features", lambda: features)
+
+
+def test_a_processor_without_the_instructions_is_refused(older_processor):
+    with refuses(MissingInstructions, "AVX512-BF16"), tf.Graph().as_default():
+        x = v1.placeholder(tf.float32, (3, 3))
+        CompiledUpdate([tf.reduce_sum(x @ x)], {"x": x}, [], precision="bfloat16")
+    with agent_of("bfloat16") as agent, refuses(UsageError, "precision bfloat16 AVX512-BF16 float32 auto") as caught:
+        agent.update(1)
+    assert "\n" not in str(caught.value)
+
+
+def test_auto_is_float32_on_such_a_processor_and_says_so(older_processor, capsys):
+    narrow = learned("auto")
+    (said,) = capsys.readouterr().err.strip().splitlines()
+    assert not lacking(said, "precision auto AVX512-BF16 float32")
+    np.testing.assert_array_equal(narrow, learned("float32"))
+    assert not capsys.readouterr().err
+
+
+@pytest.mark.parametrize("precision", ["bfloat16", "auto"])
+@pytest.mark.parametrize("options", [{"compiler": "xla"}, {"jit": False}], ids=["xla", "session"])
+def test_other_ways_to_run_updates_are_refused(precision, options):
+    with refuses(UsageError, f"precision {precision} native"):
+        DDPGConfig(precision=precision, **options)
+    with refuses(UsageError, "precision", "half"):
+        DDPGConfig(precision="half")
+
+
+@here
+def test_an_update_that_is_not_translated_is_refused_or_said(capsys):
+    with agent_of("bfloat16", activation=tf.sin) as agent, refuses(UsageError, "precision bfloat16 Sin"):
+        agent.update(1)
+    with agent_of("auto", activation=tf.sin) as agent:
+        agent.update(1)
+        assert isinstance(agent.updater.learner, XLALearner)
+    assert not lacking(capsys.readouterr().err, "precision auto Sin float32")
+
+
+@here
+def test_bfloat16_asks_for_the_native_learner_beside_a_gpu(monkeypatch):
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [kind])
+    with agent_of("bfloat16") as agent:
+        assert isinstance(agent.updater.learner, NativeLearner)
