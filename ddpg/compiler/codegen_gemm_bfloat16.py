@@ -213,11 +213,11 @@ def _interleave_function(name: str, rows: int, columns: int, stride: int, goal_s
         _store_first(lines, _pairs_of(lines, pairs), stored, goal, 0, type_="i32")
 
     def pack_row(row: str | int, both: bool) -> None:
-        whole = min(columns, goal_stride) // LANES
+        whole = columns // LANES
         with lines.loop(0, whole) as block:
             pack(row, both, block, LANES, LANES)
-        for block in range(whole, blocks):
-            pack(row, both, block, columns - block * LANES, min(LANES, goal_stride - block * LANES))
+        for last in range(whole, blocks):
+            pack(row, both, last, columns - last * LANES, min(LANES, goal_stride - last * LANES))
 
     with lines.loop(0, rows // 2) as row:
         pack_row(row, True)
