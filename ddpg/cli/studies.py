@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ddpg.cli.command import (
+    Command,
     EnvironmentCommand,
     JSONOption,
     ProgressOption,
@@ -19,27 +20,39 @@ from ddpg.config.options import from_toml, option
 from ddpg.config.toml_file import read_toml
 from ddpg.errors import CellsFailed
 from ddpg.progress import progress_message
+from ddpg.studies.slurm_options import SlurmOptions
 
 if TYPE_CHECKING:
     from ddpg.studies.scheduler import StudyOutcome
     from ddpg.studies.study_report import Report
 
 
-def _jobs() -> Any:
-    return option(None, "runs at a time; none: one per core", at_least=1, at_most=10_000)
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WithEngine(SlurmOptions, Command):
+    """A command that trains many runs, here or on a cluster."""
 
+    jobs: int | None = option(
+        None,
+        "runs at a time; none: one per core; with Slurm all of a study, ten of a tuning",
+        at_least=1,
+        at_most=10_000,
+    )
+    engine: str = option(
+        "process",
+        "where runs are trained; process: processes of this machine; ray: a Ray cluster; slurm: array jobs of Slurm",
+        metavar="{process,ray,slurm}",
+    )
+    ray_address: str | None = option(
+        None, "address of a Ray cluster; none: start one on this machine", metavar="ADDRESS"
+    )
 
-def _engine() -> Any:
-    text = "where runs are trained; process: processes of this machine; ray: a Ray cluster"
-    return option("process", text, metavar="{process,ray}")
-
-
-def _ray_address() -> Any:
-    return option(None, "address of a Ray cluster; none: start one on this machine", metavar="ADDRESS")
+    def slurm(self) -> SlurmOptions:
+        """Return what jobs of Slurm ask for."""
+        return SlurmOptions(**{field.name: getattr(self, field.name) for field in dataclasses.fields(SlurmOptions)})
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Study(JSONOption, ProgressOption, WithImports):
+class Study(JSONOption, ProgressOption, WithEngine, WithImports):
     """Train all runs of a study: environments, configurations, seeds."""
 
     study: str = option(
@@ -52,9 +65,6 @@ class Study(JSONOption, ProgressOption, WithImports):
     root: str | None = option(
         None, "the study's folder; none: studies/ and the name of its file", metavar="DIR", is_path=True
     )
-    jobs: int | None = _jobs()
-    engine: str = _engine()
-    ray_address: str | None = _ray_address()
     retry: bool = option(False, "retry cells that failed, too")
     report: bool = option(False, "only write the report of what there is so far, also while it runs")
 
@@ -94,6 +104,7 @@ class Study(JSONOption, ProgressOption, WithImports):
                 retry=self.retry,
                 engine=self.engine,
                 ray_address=self.ray_address,
+                slurm=self.slurm(),
                 progress_bar=self.progress_bar,
             )
         return write_report(root, groups), outcome
@@ -126,7 +137,7 @@ if TYPE_CHECKING:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Tune(JSONOption, ProgressOption, WithImports, EnvironmentCommand):
+class Tune(JSONOption, ProgressOption, WithEngine, WithImports, EnvironmentCommand):
     """Search for better options; leaves tuning/ENV/ with best.toml."""
 
     trials: int = option(50, "total number of trials, earlier ones included", at_least=1)
@@ -158,9 +169,6 @@ class Tune(JSONOption, ProgressOption, WithImports, EnvironmentCommand):
         is_path=True,
         aliases=("--storage",),
     )
-    jobs: int | None = _jobs()
-    engine: str = _engine()
-    ray_address: str | None = _ray_address()
 
     def __post_init__(self):
         super().__post_init__()
@@ -197,6 +205,7 @@ class Tune(JSONOption, ProgressOption, WithImports, EnvironmentCommand):
             jobs=self.jobs,
             engine=self.engine,
             ray_address=self.ray_address,
+            slurm=self.slurm(),
             progress_bar=self.progress_bar,
         )
         return root, write_tuning_report(root, plan, tuned, words), tuned

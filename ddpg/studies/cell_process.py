@@ -43,10 +43,19 @@ class Process(Protocol):
 
 
 class Engine(Protocol):
-    """Runs cells on this machine or a cluster."""
+    """Runs cells on this machine or a cluster.
+
+    Attributes:
+        queues: whether a cell that is started may wait in a queue for long.
+    """
+
+    queues: bool
 
     def slots(self) -> int:
         """Return how many cells may run at once, as of now."""
+
+    def holds(self, folder: CellFolder) -> bool:
+        """Return whether a job of an earlier study works on a cell; :meth:`start` then follows that job."""
 
     def start(self, folder: CellFolder) -> Process:
         """Start the next stage of a cell, whose folder exists."""
@@ -135,6 +144,8 @@ class LocalEngine:
         command: the ``ddpg`` command.
     """
 
+    queues = False
+
     def __init__(self, jobs: int | None = None, command: Sequence[str] = COMMAND):
         cores = available_cores()
         self._jobs, self._command = cores if jobs is None else jobs, command
@@ -143,6 +154,10 @@ class LocalEngine:
     def slots(self) -> int:
         """Return the number of jobs."""
         return self._jobs
+
+    def holds(self, folder: CellFolder) -> bool:
+        """Return ``False``: its processes end with the study."""
+        return False
 
     def start(self, folder: CellFolder) -> CellProcess:
         """Start the next stage of a cell."""

@@ -165,6 +165,8 @@ class RayEngine:
         EnvironmentFault: if no cluster can be reached or started.
     """
 
+    queues = False
+
     def __init__(
         self,
         jobs: int | None = None,
@@ -186,6 +188,10 @@ class RayEngine:
             self._size_read_at = time.monotonic()
             self._size = max(1, int(self._ray.cluster_resources().get("CPU", 0)))
         return self._size
+
+    def holds(self, folder: CellFolder) -> bool:
+        """Return ``False``: its actors end with the study."""
+        return False
 
     def start(self, folder: CellFolder) -> RemoteProcess:
         """Send a cell to the cluster."""

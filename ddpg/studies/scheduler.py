@@ -17,6 +17,7 @@ from ddpg.runs.lock import run_lock
 from ddpg.runs.report import allow_import_flags
 from ddpg.studies.cell_process import COMMAND, Engine, Process
 from ddpg.studies.engines import check_engine, engine_of
+from ddpg.studies.slurm_options import SlurmOptions
 from ddpg.studies.study import Group, cells_of
 from ddpg.studies.study_folder import CellFolder, write_study
 from ddpg.studies.study_progress import StudyProgress
@@ -94,7 +95,7 @@ class Scheduler:
         """Start waiting cells while there are free slots; a cell that another process trains takes a slot, too."""
         self._foreign &= {*self._waiting}
         for folder in [*self._waiting]:
-            if folder.state == "running":
+            if folder.state == "running" and not self._engine.holds(folder):
                 if folder not in self._foreign:
                     self._say(f"{folder.cell}: another process is training it, and is waited for")
                 self._foreign.add(folder)
@@ -111,6 +112,10 @@ class Scheduler:
         folder.failed.unlink(missing_ok=True)
         stage, log_start = str(folder.stage), folder.log.stat().st_size if folder.log.exists() else 0
         words = {"train": "started", "resume": f"goes on at step {folder.saved:,}", "evaluate": "is evaluated"}
+        if self._engine.queues:
+            words["train"] = "queued"
+        if self._engine.holds(folder):
+            words = dict.fromkeys(words, "its job of before is followed")
         self.running[folder] = Job(folder, stage, self._engine.start(folder), log_start)
         self._say(f"{folder.cell}: {words[stage]}")
 
@@ -166,6 +171,7 @@ def run_study(
     retry: bool = False,
     engine: str = "process",
     ray_address: str | None = None,
+    slurm: SlurmOptions | None = None,
     progress_bar: bool = True,
     command: Sequence[str] = COMMAND,
 ) -> StudyOutcome:
@@ -177,21 +183,23 @@ def run_study(
         study: its TOML file, which is copied into the folder.
         root: its folder.
         groups: from :func:`ddpg.studies.study.read_study`.
-        jobs: cells at a time; ``None``: one per core, or per CPU of the cluster.
+        jobs: cells at a time; ``None``: one per core, or per CPU of the Ray cluster; with Slurm all.
         retry: also retry cells that failed.
         engine: ``"process"``: processes of this machine, which share its cores; ``"ray"``: actors of one CPU each on a
-            Ray cluster.
+            Ray cluster; ``"slurm"``: array jobs of Slurm.
         ray_address: of a running cluster; ``None``: a new one on this machine, which ends with the study.
+        slurm: what a job of Slurm asks for.
         progress_bar: show a bar if stderr is a terminal.
         command: the ``ddpg`` command of the processes.
 
     Raises:
-        UsageError: if another process holds the folder, the folder belongs to another study, or Ray is not installed.
+        UsageError: if another process holds the folder, the folder belongs to another study, or Ray or Slurm is not
+            installed.
         EnvironmentFault: if no cluster can be reached or started.
         FileFault: if a file cannot be read or written.
     """
-    check_engine(engine, ray_address)
-    again = study_resume_hint(study, root, groups, engine, ray_address)
+    check_engine(engine, ray_address, slurm)
+    again = study_resume_hint(study, root, groups, engine, ray_address, slurm)
     root.mkdir(parents=True, exist_ok=True)
     with signals.stop_on_signals() as request, run_lock(root):
         request.answer, request.resumable = STOP_MESSAGE, lambda: f"go on with: {again}"
@@ -203,7 +211,7 @@ def run_study(
         with StudyProgress(folders, progress_bar) as board:
             for folder in before:
                 board.say(f"{folder.cell}: failed before: {folder.failure_reason}; --retry tries it again")
-            with engine_of(engine, jobs, ray_address, command) as cells:
+            with engine_of(engine, jobs, ray_address, command, slurm) as cells:
                 scheduler = Scheduler(left, cells, request, board.say)
                 scheduler.run(board.look)
         finished = sum(folder.state == "finished" for folder in folders)
@@ -217,13 +225,19 @@ def run_study(
 
 
 def study_resume_hint(
-    study: Path, root: Path, groups: Sequence[Group], engine: str = "process", ray_address: str | None = None
+    study: Path,
+    root: Path,
+    groups: Sequence[Group],
+    engine: str = "process",
+    ray_address: str | None = None,
+    slurm: SlurmOptions | None = None,
 ) -> str:
     """Return the command that resumes a study."""
     where = [] if engine == "process" else ["--engine", engine]
     address = [] if ray_address is None else ["--ray-address", ray_address]
+    asked = [] if slurm is None else slurm.command_flags()
     modules = allow_import_flags(*(name for group in groups for name in group.references))
-    return shlex.join(["ddpg", "study", str(study), "--root", str(root), *where, *address, *modules])
+    return shlex.join(["ddpg", "study", str(study), "--root", str(root), *where, *address, *asked, *modules])
 
 
 def _failure_reason(job: Job) -> str:

@@ -1,5 +1,6 @@
 """The folder of a study, and the state of each cell in it.
 
+.slurm/                        what jobs of Slurm need and leave (slurm_batch)
 study.toml                     a copy of the study's file
 study.json                     its cells with all options, which may not change
 CONFIGURATION/SEED/ENV/1/      an ordinary run directory
@@ -37,12 +38,13 @@ class CellFolder:
     """The folder of one cell, and the cell's state as its files show it.
 
     Attributes:
+        root: the study's folder.
         cell: the cell.
         path: ``CONFIGURATION/SEED/ENV`` in the study's folder.
     """
 
     def __init__(self, root: Path, cell: Cell):
-        self.cell = cell
+        self.root, self.cell = root, cell
         self._home = root / cell.group.configuration / str(cell.seed)
         self.path = self._home / cell.group.name
         self.log, self.final, self.failed, self._options = (

@@ -14,6 +14,7 @@ from ddpg.runs.lock import run_lock
 from ddpg.studies.cell_process import COMMAND
 from ddpg.studies.engines import check_engine, engine_of
 from ddpg.studies.scheduler import STOP_MESSAGE, TrialScheduler
+from ddpg.studies.slurm_options import SlurmOptions
 from ddpg.studies.study import Group
 from ddpg.studies.study_folder import CellFolder
 from ddpg.studies.study_progress import TuningProgress
@@ -21,6 +22,7 @@ from ddpg.studies.trials import Trial, Trials, check_installed
 from ddpg.studies.tuning_plan import JOURNAL, TuningPlan, cell_folders, write_plan
 
 _DIVERGED = "training diverged"  # from the updater's message
+_JOBS_ON_SLURM = 10  # as many trials as are drawn at random before the first that learns from them
 _MAX_FAILURES_IN_A_ROW = 3  # then the tuning ends: the cause is hardly their options
 
 
@@ -186,6 +188,7 @@ def run_tuning(
     jobs: int | None = None,
     engine: str = "process",
     ray_address: str | None = None,
+    slurm: SlurmOptions | None = None,
     progress_bar: bool = True,
     command: Sequence[str] = COMMAND,
 ) -> TuningOutcome:
@@ -199,17 +202,20 @@ def run_tuning(
         wanted: how many trials there are to be, earlier ones included.
         fresh_seeds: number of seeds of the comparison; 0: no comparison.
         again: the command that resumes the tuning, in words.
-        jobs: cells at a time; ``None``: one per core that this process may use, or per CPU of the cluster.
-        engine, ray_address: as for :func:`ddpg.studies.scheduler.run_study`.
+        jobs: cells at a time; ``None``: one per core that this process may use, or per CPU of the Ray cluster; with
+            Slurm ten, since trials that are proposed at once learn nothing from each other.
+        engine, ray_address, slurm: as for :func:`ddpg.studies.scheduler.run_study`.
         progress_bar: show a bar over the trials if stderr is a terminal.
         command: the ``ddpg`` command of the processes.
 
     Raises:
-        UsageError: if the folder has another plan, another process holds it, or Optuna or Ray is not installed; a
-            :class:`FileFault` if a file is damaged, or cannot be read or written.
+        UsageError: if the folder has another plan, another process holds it, or Optuna, Ray or Slurm is not installed;
+            a :class:`FileFault` if a file is damaged, or cannot be read or written.
     """
     check_installed()
-    check_engine(engine, ray_address)
+    check_engine(engine, ray_address, slurm)
+    if engine == "slurm" and jobs is None:
+        jobs = _JOBS_ON_SLURM
     root.mkdir(parents=True, exist_ok=True)
     with signals.stop_on_signals() as request, run_lock(root):
         request.answer, request.resumable = STOP_MESSAGE, lambda: f"go on with: {shlex.join(again)}"
@@ -218,7 +224,7 @@ def run_tuning(
         base_first = trials.enqueue_base(plan.base.options)
         cells_failed: dict[str, str] = {}
         compared: list[Group] = []
-        with TuningProgress(wanted, progress_bar) as bar, engine_of(engine, jobs, ray_address, command) as where:
+        with TuningProgress(wanted, progress_bar) as bar, engine_of(engine, jobs, ray_address, command, slurm) as where:
             cells = TrialScheduler(where, request, bar.say)
             tuner = Tuner(root, plan, trials, wanted, cells, bar.say)
 

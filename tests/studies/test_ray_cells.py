@@ -175,6 +175,7 @@ class Lossy:
 
     def __init__(self, inner, times):
         self.inner, self.times, self.slots, self.close = inner, times, inner.slots, inner.close
+        self.queues, self.holds = inner.queues, inner.holds
 
     def start(self, place):
         process = self.inner.start(place)

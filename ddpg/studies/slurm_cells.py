@@ -1,0 +1,253 @@
+"""Run cells as array jobs of Slurm.
+
+The nodes share the study's folder and the interpreter with the machine that submits. The cells that are started in one
+round are submitted as one array (:mod:`ddpg.studies.slurm_batch`); ``squeue`` is asked about all jobs at once, every
+few seconds. The jobs belong to Slurm: they outlive a study that is killed, and the next one finds them by their names.
+"""
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from ddpg.errors import EnvironmentFault
+from ddpg.studies import slurm_commands
+from ddpg.studies.cell_process import COMMAND
+from ddpg.studies.slurm_batch import CellBatch, batch_numbers, job_prefix
+from ddpg.studies.slurm_commands import JobState
+from ddpg.studies.slurm_node import REQUEUE, STOP
+from ddpg.studies.slurm_options import SlurmOptions
+from ddpg.studies.study import MAX_CELLS
+from ddpg.studies.study_folder import CellFolder
+
+INTERVAL = 5.0  # seconds between two calls of squeue
+PATIENCE = 60.0  # seconds until a file that a node has written must be seen here
+_MAX_ARRAY = 1000  # cells in an array; Slurm's MaxArraySize is 1001
+_SECONDS_BEFORE_LIMIT = 120  # when the signal to save comes; Slurm sends it up to a minute earlier
+_TERMINATED = -15
+
+
+class SlurmProcess:
+    """The scheduler's handle of a cell's job.
+
+    Attributes:
+        returncode, gone: of :class:`ddpg.studies.cell_process.Process`.
+        job: the job as ``ARRAY_INDEX``; ``None`` before it is submitted.
+    """
+
+    def __init__(self, engine: "SlurmEngine", folder: CellFolder):
+        self.returncode: int | None = None
+        self.gone: str | None = None
+        self.job: str | None = None
+        self.folder = folder
+        self.batch: CellBatch | None = None
+        self.index = 0
+        self._engine, self._asked, self._ended_at = engine, False, 0.0
+
+    def poll(self) -> int | None:
+        """Return its status, or ``None`` while its job waits or runs."""
+        if self.returncode is None:
+            self._engine.refresh()
+        return self.returncode
+
+    def terminate(self) -> None:
+        """Cancel its job if it waits; ask it to save and to end if it runs."""
+        if self.returncode is not None:
+            return
+        self._asked = True
+        if self.batch is None:
+            self._engine.withdraw(self)
+            self.returncode = _TERMINATED
+        elif self.job is not None:
+            slurm_commands.end(self.job, STOP)
+
+    def wait(self) -> None:
+        """Wait until its job has ended."""
+        while self.poll() is None:
+            time.sleep(0.1)
+
+    def submitted(self, batch: CellBatch, index: int, job: str | None = None) -> None:
+        """Note the batch it belongs to, and its job if that is known."""
+        self.batch, self.index, self.job = batch, index, job
+
+    def see(self, state: JobState | None) -> None:
+        """Take note of what Slurm lists about its job; ``None``: it does not list it any more."""
+        assert self.batch is not None
+        if state is not None:
+            self.job = state.job
+        if state is not None and not state.has_ended:
+            self._ended_at = 0.0
+            if self._asked:  # until it has been heard: Python may not have started yet
+                slurm_commands.end(state.job, STOP)
+            return
+        self._ended_at = self._ended_at or time.monotonic()
+        status = self.batch.status(self.index)
+        if state is not None and state.state == "OUT_OF_MEMORY":
+            self._fail(f"{self._named(state)}; give it more with --slurm-memory, then try it again", 1)
+        elif status is not None:
+            self.returncode = status
+        else:
+            self._end_without_status(state)
+
+    def _end_without_status(self, state: JobState | None) -> None:
+        if state is None and self.job is not None:
+            state = slurm_commands.ended_job(self.job)
+        unsure = state is None or state.state in ("COMPLETED", "FAILED")  # its result may be on the way from the node
+        if unsure and time.monotonic() - self._ended_at < self._engine.patience:
+            return
+        if state is None or state.state == "COMPLETED":
+            lost = f"Slurm job {self.job} has ended without a result"
+            self._lose("sbatch did not answer" if self.job is None else lost)
+        elif state.state == "CANCELLED":
+            if self._asked:
+                self.returncode = _TERMINATED
+            else:
+                self._fail(f"{self._named(state)} there; the same command goes on with it", 128 - _TERMINATED)
+        elif state.state == "FAILED" and 0 < state.exit_status < 128:
+            self.returncode = state.exit_status  # before the cell began, such as an interpreter that its node lacks
+        else:
+            self._lose(self._named(state))
+
+    def _named(self, state: JobState) -> str:
+        where = f" on {state.node}" if state.node else ""
+        ended = f" (signal {-state.exit_status})" if state.exit_status < 0 and state.state == "FAILED" else ""
+        return f"Slurm job {state.job}{where} ended as {state.state}{ended}"
+
+    def _lose(self, why: str) -> None:
+        self.gone, self.returncode = why, -9
+
+    def _fail(self, why: str, status: int) -> None:
+        with self.folder.log.open("a", encoding="utf-8") as log:
+            log.write(f"ddpg: error: {why}\n")
+        self.returncode = status
+
+
+class SlurmEngine:
+    """Runs cells as array jobs of Slurm.
+
+    Args:
+        jobs: cells submitted at a time; ``None``: all of them, which Slurm starts as there is room.
+        options: what each job asks for.
+        command: the ``ddpg`` command of the nodes.
+        interval: seconds between two calls of ``squeue``.
+        patience: seconds until a file that a node has written must be seen here.
+
+    Raises:
+        UsageError: if Slurm's commands are not installed.
+    """
+
+    queues = True
+
+    def __init__(
+        self,
+        jobs: int | None = None,
+        options: SlurmOptions | None = None,
+        command: Sequence[str] = COMMAND,
+        interval: float | None = None,
+        patience: float | None = None,
+    ):
+        slurm_commands.check_installed()
+        self.patience = PATIENCE if patience is None else patience
+        self._jobs, self._options, self._command = jobs, options or SlurmOptions(), command
+        self._interval = INTERVAL if interval is None else interval
+        self._waiting: list[SlurmProcess] = []
+        self._live: list[SlurmProcess] = []
+        self._known: dict[
+            Path, dict[Path, tuple[CellBatch, int, str]]
+        ] = {}  # jobs of before, by root and cell's folder
+        self._refreshed_at = -self._interval
+
+    def slots(self) -> int:
+        """Return the number of jobs, or as many as a study may have cells."""
+        return MAX_CELLS if self._jobs is None else self._jobs
+
+    def holds(self, folder: CellFolder) -> bool:
+        """Return whether a job of an earlier call works on a cell, or will."""
+        return folder.path in self._jobs_of_before(folder.root)
+
+    def start(self, folder: CellFolder) -> SlurmProcess:
+        """Submit a cell, with all that are started before the next poll; or follow its job of an earlier call."""
+        process = SlurmProcess(self, folder)
+        if self.holds(folder):
+            process.submitted(*self._known[folder.root].pop(folder.path))
+            self._live.append(process)
+        else:
+            self._waiting.append(process)
+        return process
+
+    def withdraw(self, process: SlurmProcess) -> None:
+        """Forget a cell that is not submitted yet."""
+        self._waiting.remove(process)
+
+    def refresh(self) -> None:
+        """Submit what waits, and ask Slurm about all jobs if that is due."""
+        if time.monotonic() - self._refreshed_at < self._interval and not self._is_new:
+            return
+        self._submit()
+        self._refreshed_at = time.monotonic()
+        try:
+            listed = slurm_commands.jobs()
+        except slurm_commands.Unavailable:  # such as a controller that restarts: nothing is concluded
+            return
+        for process in [*self._live]:
+            assert process.batch is not None
+            process.see(listed.get((process.batch.name, process.index)))
+            if process.returncode is not None:
+                self._live.remove(process)
+
+    def close(self) -> None:
+        """Do nothing: the jobs are Slurm's."""
+
+    @property
+    def _is_new(self) -> bool:
+        return any(process.batch is None for process in self._waiting)
+
+    def _submit(self) -> None:
+        """Submit the waiting cells, an array for each root."""
+        while self._waiting:
+            root = self._waiting[0].folder.root
+            processes = [process for process in self._waiting if process.folder.root == root][:_MAX_ARRAY]
+            self._waiting = [process for process in self._waiting if process not in processes]
+            batch = CellBatch(root, max(batch_numbers(root), default=-1) + 1)
+            try:
+                batch.write([process.folder for process in processes], self._command)
+                number = self._submit_batch(batch, len(processes))
+            except BaseException:
+                for process in [*processes, *self._waiting]:
+                    process.returncode = _TERMINATED
+                self._waiting = []
+                raise
+            for index, process in enumerate(processes):
+                process.submitted(batch, index, None if number is None else f"{number}_{index}")
+            self._live += processes
+
+    def _submit_batch(self, batch: CellBatch, cells: int) -> str | None:
+        """Submit a batch; return its job's number, or ``None`` if Slurm did not answer.
+
+        Raises:
+            EnvironmentFault: if Slurm refuses it.
+        """
+        options = [
+            *self._options.sbatch_words(),
+            *(f"--job-name={batch.name}", f"--array=0-{cells - 1}", f"--output={batch.output}"),
+            *("--nodes=1", "--ntasks=1", "--requeue", "--open-mode=append"),
+            f"--signal=B:{REQUEUE}@{_SECONDS_BEFORE_LIMIT}",
+        ]
+        try:
+            return slurm_commands.submit(str(batch.script), options)
+        except slurm_commands.Unavailable:
+            return None
+        except EnvironmentFault as error:
+            raise EnvironmentFault(
+                f"{error}; put the options that begin with --slurm right, and start the study again"
+            ) from None
+
+    def _jobs_of_before(self, root: Path) -> dict[Path, tuple[CellBatch, int, str]]:
+        if root not in self._known:
+            prefix, found = job_prefix(root), {}
+            for (name, index), state in (slurm_commands.jobs() if batch_numbers(root) else {}).items():
+                number = name.removeprefix(prefix)
+                if name.startswith(prefix) and number.isdecimal() and not state.has_ended:
+                    batch = CellBatch(root, int(number))
+                    found[batch.folders()[index].path] = (batch, index, state.job)
+            self._known[root] = found
+        return self._known[root]

@@ -1,0 +1,141 @@
+"""Submit, list and end Slurm jobs by Slurm's own commands; the only module that knows how these are called.
+
+A job is found again by its name, which is unique for a batch of cells, and its index in the batch's array: also where
+``sbatch`` timed out after it had submitted, or the command that submitted it was killed.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from ddpg.checkpoints import safe_json
+from ddpg.errors import EnvironmentFault, UsageError
+
+COMMANDS = ("sbatch", "squeue", "scancel", "scontrol")
+ENDED = frozenset(
+    ["BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "TIMEOUT"]
+)  # all other states are those of a job that may still run
+_TIMEOUT = 120.0  # seconds for an answer; Slurm's own MessageTimeout is 10
+_COLUMNS = "JobArrayID:60,Name:60,State:30,exit_code:20,NodeList:200"
+_PASSING = re.compile(r"unable to contact|timed out|try again|temporarily|connection (refused|reset)", re.IGNORECASE)
+
+
+class Unavailable(EnvironmentFault):
+    """Slurm does not answer at the moment."""
+
+
+class JobState(NamedTuple):
+    """A job as Slurm lists it: ``exit_status`` is negative where a signal ended it."""
+
+    job: str
+    state: str
+    exit_status: int
+    node: str
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it will not run again."""
+        return self.state in ENDED
+
+
+def check_installed() -> None:
+    """Check that Slurm's commands are there.
+
+    Raises:
+        UsageError: if one is missing.
+    """
+    missing = [name for name in COMMANDS if shutil.which(name) is None]
+    if missing:
+        raise UsageError(
+            f"engine='slurm' needs the command {missing[0]!r}, which is not on the PATH; call it on a machine that "
+            "submits to Slurm, or take engine='process'"
+        )
+
+
+def submit(script: str, options: Sequence[str]) -> str:
+    """Submit a batch script; return the job's number.
+
+    Raises:
+        Unavailable: if Slurm does not answer; it may have submitted the job.
+        EnvironmentFault: if it refuses the job.
+    """
+    answer = _call("sbatch", "--parsable", *options, script)
+    return answer.strip().partition(";")[0]
+
+
+def jobs() -> dict[tuple[str, int], JobState]:
+    """Return this user's array jobs, also those that have ended minutes ago, by name and index in the array.
+
+    Raises:
+        Unavailable: if Slurm does not answer; a command that fails for any other reason counts, too.
+    """
+    try:
+        listed = _call("squeue", "--me", "--array", "--noheader", "--states=all", f"--Format={_COLUMNS}")
+    except EnvironmentFault as error:
+        raise Unavailable(str(error)) from None
+    found: dict[tuple[str, int], JobState] = {}
+    for words in (line.split() for line in listed.splitlines()):
+        if len(words) >= 4 and (match := re.fullmatch(r"\d+_(\d+)", words[0])) and words[3].isdecimal():
+            ended = os.waitstatus_to_exitcode(int(words[3]) & 0xFFFF) if words[2] in ENDED else 0
+            found[words[1], int(match[1])] = JobState(words[0], words[2], ended, " ".join(words[4:5]))
+    return found
+
+
+def ended_job(job: str) -> JobState | None:
+    """Return from Slurm's accounting how a job ended that ``squeue`` lists no more; ``None`` if that is unknown."""
+    try:
+        answer = _call("sacct", "-X", "-n", "-P", "-j", job, "--format=State,ExitCode,NodeList")
+    except EnvironmentFault:  # many clusters have no accounting
+        return None
+    for line in answer.splitlines():
+        state, _, rest = line.partition("|")
+        code, _, node = rest.partition("|")
+        status, _, signal = code.partition(":")
+        if status.isdecimal() and signal.isdecimal():
+            return JobState(job, state.split()[0], -int(signal) or int(status), node)  # CANCELLED by 1000
+    return None
+
+
+def end(job: str, signal: str) -> None:
+    """Cancel a job that waits; send a signal to the batch script of one that runs. A job that has ended stays ended."""
+    for words in (["--state=PENDING"], ["--batch", f"--signal={signal}"]):
+        try:
+            _call("scancel", *words, job)
+        except (
+            EnvironmentFault
+        ):  # it is in the other state, or has ended; the caller repeats it while the job is listed
+            continue
+
+
+def requeue(job: str) -> bool:
+    """Requeue a running job, which ends it here; return whether Slurm does."""
+    try:
+        _call("scontrol", "requeue", job)
+    except EnvironmentFault:
+        return False
+    return True
+
+
+def _call(*words: str) -> str:
+    """Return what a command prints.
+
+    Raises:
+        Unavailable: if the reason of its failure may pass by itself.
+        EnvironmentFault: if it fails for another reason.
+    """
+    try:
+        done = subprocess.run(
+            words, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=_TIMEOUT
+        )
+    except subprocess.TimeoutExpired:
+        raise Unavailable(f"{words[0]} did not answer within {_TIMEOUT:g} s; is Slurm's controller up?") from None
+    except OSError as error:
+        raise EnvironmentFault(f"{words[0]} cannot be called ({error.strerror}); is Slurm installed?") from None
+    if done.returncode != 0:
+        said = safe_json.one_line(" ".join(done.stderr.split())[-500:] or "without a reason")
+        kind = Unavailable if _PASSING.search(done.stderr) else EnvironmentFault
+        raise kind(f"{words[0]} failed with status {done.returncode}: {said}")
+    return done.stdout

@@ -1,0 +1,511 @@
+"""Cells as array jobs of Slurm, whose commands tests/fake_slurm.py plays: what is submitted, and how jobs end."""
+
+import json
+import os
+import shlex
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+from fake_slurm import FakeSlurm
+from hypothesis import given
+from hypothesis import strategies as st
+from refusals import refuses
+from small_studies import Stubbed, train_by_hand
+from small_tunings import Tuning
+
+from ddpg import UsageError
+from ddpg.cli.main import main
+from ddpg.cli.studies import Study
+from ddpg.errors import EnvironmentFault, FileFault
+from ddpg.runs.lock import run_lock
+from ddpg.runs.signals import StopRequest
+from ddpg.studies import slurm_cells, slurm_commands, slurm_node, tuning
+from ddpg.studies.engines import check_engine
+from ddpg.studies.scheduler import Scheduler, run_study, study_resume_hint
+from ddpg.studies.slurm_batch import CellBatch, job_prefix
+from ddpg.studies.slurm_cells import SlurmEngine
+from ddpg.studies.slurm_commands import ENDED, JobState
+from ddpg.studies.slurm_node import NodeJob
+from ddpg.studies.slurm_options import SlurmOptions
+
+pytestmark = pytest.mark.skipif(os.name == "nt", reason="there is no Slurm for Windows")
+RUNNING = frozenset(("PENDING", "RUNNING", "COMPLETING", "CONFIGURING", "SUSPENDED", "REQUEUED", "REQUEUE_HOLD"))
+
+
+@pytest.fixture
+def slurm(tmp_path, monkeypatch):
+    monkeypatch.setattr(slurm_cells, "INTERVAL", 0.0)
+    monkeypatch.setattr(slurm_cells, "PATIENCE", 0.0)
+    return FakeSlurm(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def stubbed(tmp_path, monkeypatch):
+    return lambda *arguments: Stubbed(tmp_path, monkeypatch, *arguments)
+
+
+def run(study, **options):
+    options = {"engine": "slurm", "command": study.command, "progress_bar": False} | options
+    return run_study(study.file, study.root, study.groups, **options)
+
+
+def test_a_study_is_one_array_whose_jobs_train_and_evaluate(slurm, stubbed, capsys):
+    study = stubbed(3, "final_episodes = 30")
+    outcome = run(study, slurm=SlurmOptions(slurm_partition="long", slurm_time="2:00:00", slurm_cpus=2))
+    assert (outcome.cells, outcome.finished, outcome.failed) == (3, 3, {})
+    (words,) = slurm.calls("sbatch")
+    assert "--array=0-2" in words
+    assert {"--partition=long", "--time=2:00:00", "--cpus-per-task=2", "--requeue", "--signal=B:USR1@120"} <= {*words}
+    assert not any(word.startswith(("--mem", "--account")) for word in words)
+    assert [words[0] for words, _ in study.calls] == ["train", "evaluate"] * 3
+    assert {threads for _, threads in study.calls} == {"2"}
+    assert [place.evaluated for place in study.places] == [{"mean_return": 5.5}] * 3
+    said = capsys.readouterr().err
+    assert "plain seed 1: queued" in said
+    assert "plain seed 1: finished, evaluation return 5.5" in said
+    run(study)
+    assert len(slurm.calls("sbatch")) == 1
+
+
+def test_jobs_bound_how_many_are_submitted_at_a_time(slurm, stubbed):
+    study = stubbed(3)
+    assert run(study, jobs=2).finished == 3
+    assert [word for words in slurm.calls("sbatch") for word in words if "--array" in word] == [
+        "--array=0-1",
+        "--array=0-0",
+    ]
+
+
+def test_an_array_has_no_more_cells_than_slurm_allows(slurm, stubbed, monkeypatch):
+    monkeypatch.setattr(slurm_cells, "_MAX_ARRAY", 2)
+    study = stubbed(3)
+    assert run(study).finished == 3
+    assert len(slurm.calls("sbatch")) == 2
+
+
+def test_a_cells_failure_is_one_line_with_its_log(slurm, stubbed, capsys):
+    study = stubbed([0, 7, 9, 6])
+    outcome = run(study)
+    assert (outcome.cells, outcome.finished) == (4, 1)
+    assert outcome.failed == {
+        "Pendulum-v1 plain seed 7": "bad luck (status 3)",
+        "Pendulum-v1 plain seed 9": "ended by SIGKILL",
+        "Pendulum-v1 plain seed 6": "ended before its goal without a reason",
+    }
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if "seed 7: failed" in line]
+    assert line.endswith(f"bad luck (status 3); its log: {study.places[1].log}")
+    assert [place.state for place in study.places] == ["finished", "failed", "interrupted", "failed"]
+
+
+def test_out_of_memory_fails_until_it_is_tried_again_with_more(slurm, stubbed):
+    study = stubbed(2)
+    slurm.plan({1: ["OUT_OF_MEMORY"]})
+    why = run(study).failed["Pendulum-v1 plain seed 1"]
+    assert "1_1 on node7 ended as OUT_OF_MEMORY" in why
+    assert "--slurm-memory" in why
+    assert study.places[1].state == "failed"
+    assert len(study.calls) == 1
+    assert run(study).finished == 1
+    assert run(study, retry=True, slurm=SlurmOptions(slurm_memory="4G")).finished == 2
+    assert "--mem=4G" in slurm.calls("sbatch")[-1]
+
+
+@pytest.mark.parametrize("state", sorted(ENDED - {"COMPLETED", "CANCELLED", "FAILED", "OUT_OF_MEMORY"}))
+def test_a_job_that_slurm_ended_is_submitted_again(state, slurm, stubbed, capsys):
+    study = stubbed(1)
+    slurm.plan({0: ["RUNNING", state]})
+    assert run(study).finished == 1
+    assert f"lost at step 0 (Slurm job 1_0 on node7 ended as {state}), begins there again" in capsys.readouterr().err
+    assert len(slurm.calls("sbatch")) == 2
+
+
+def test_a_job_that_is_lost_again_and_again_ends_as_failed(slurm, stubbed):
+    study = stubbed(1)
+    slurm.plan({0: ["NODE_FAIL"] * 9})
+    assert run(study).failed == {"Pendulum-v1 plain seed 0": "Slurm job 4_0 on node7 ended as NODE_FAIL"}
+    assert study.places[0].state == "waiting"
+
+
+def test_a_job_cancelled_by_hand_is_said_and_goes_on_the_next_time(slurm, stubbed):
+    study = stubbed(1)
+    slurm.plan({0: ["CANCELLED"]})
+    assert "1_0 on node7 ended as CANCELLED" in run(study).failed["Pendulum-v1 plain seed 0"]
+    assert run(study).finished == 1
+
+
+@pytest.mark.parametrize("state", sorted(RUNNING))
+def test_a_job_in_any_other_state_is_waited_for(state, slurm, stubbed):
+    study = stubbed(1)
+    slurm.plan({0: [state, "RUNNING"]})
+    engine = SlurmEngine(command=study.command)
+    study.places[0].path.mkdir(parents=True)
+    process = engine.start(study.places[0])
+    assert (process.poll(), process.poll()) == (None, None)
+    assert len(slurm.calls("squeue")) == 2
+
+
+def test_an_interpreter_that_the_node_lacks_is_the_reason(slurm, stubbed, monkeypatch):
+    study = stubbed(1)
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    why = run(study).failed["Pendulum-v1 plain seed 0"]
+    assert "/nowhere/python" in why
+    assert "(status 127)" in why
+
+
+def test_slurm_that_forgets_a_job_costs_nothing_once_its_result_is_there(slurm, stubbed):
+    study = stubbed([0, 7])
+    (slurm.folder / "forgets").touch()
+    outcome = run(study)
+    assert (outcome.finished, outcome.failed) == (1, {"Pendulum-v1 plain seed 7": "bad luck (status 3)"})
+
+
+def test_accounting_says_how_a_forgotten_job_ended(slurm, stubbed):
+    study = stubbed(1)
+    (slurm.folder / "forgets").touch()
+    slurm.plan({0: ["CANCELLED"]})
+    assert "1_0 on node7 ended as CANCELLED" in run(study).failed["Pendulum-v1 plain seed 0"]
+
+
+def test_without_a_result_and_without_accounting_a_job_is_submitted_again(slurm, stubbed, capsys):
+    study = stubbed(1)
+    (slurm.folder / "forgets").touch()
+    slurm.fails("sacct", "Slurm accounting storage is disabled")
+    slurm.plan({0: ["TIMEOUT"]})
+    assert run(study).finished == 1
+    assert "Slurm job 1_0 has ended without a result" in capsys.readouterr().err
+
+
+def test_a_result_may_come_later_than_the_end_of_its_job(slurm, stubbed, monkeypatch):
+    monkeypatch.setattr(slurm_cells, "PATIENCE", 1000.0)
+    study = stubbed(1)
+    slurm.plan({0: ["COMPLETED"]})
+    engine = SlurmEngine(command=study.command)
+    study.places[0].path.mkdir(parents=True)
+    process = engine.start(study.places[0])
+    assert (process.poll(), process.poll()) == (None, None)
+    CellBatch(study.root, 0).write_status(0, 3)
+    assert process.poll() == 3
+
+
+def test_a_controller_that_is_away_is_waited_for(slurm, stubbed):
+    study = stubbed(1)
+    slurm.plan({0: ["RUNNING"]})
+    engine = SlurmEngine(command=study.command)
+    study.places[0].path.mkdir(parents=True)
+    process = engine.start(study.places[0])
+    assert process.poll() is None
+    slurm.fails("squeue", "squeue: error: Unable to contact slurm controller")
+    assert (process.poll(), process.poll()) == (None, None)
+    slurm.fails("squeue", None)
+    assert process.poll() == 0
+
+
+def test_what_sbatch_submitted_before_it_timed_out_is_found_by_its_name(slurm, stubbed, monkeypatch):
+    study = stubbed(2)
+    submit = slurm_commands.submit
+
+    def timed_out(*arguments):
+        submit(*arguments)
+        raise slurm_commands.Unavailable("sbatch: error: Socket timed out on send/recv operation")
+
+    monkeypatch.setattr(slurm_commands, "submit", timed_out)
+    assert run(study).finished == 2
+    assert len(slurm.calls("sbatch")) == 1
+
+
+def test_an_sbatch_that_times_out_is_repeated(slurm, stubbed, monkeypatch):
+    study, submit = stubbed(2), slurm_commands.submit
+
+    def timed_out(*arguments):
+        monkeypatch.setattr(slurm_commands, "submit", submit)
+        raise slurm_commands.Unavailable("sbatch: error: Socket timed out on send/recv operation")
+
+    monkeypatch.setattr(slurm_commands, "submit", timed_out)
+    assert run(study).finished == 2
+
+
+def test_what_slurm_refuses_is_one_line_and_ends_the_study(slurm, stubbed):
+    study = stubbed(3)
+    slurm.fails(
+        "sbatch", "sbatch: error: invalid partition specified: nope\nsbatch: error: CellBatch job submission failed"
+    )
+    with refuses(EnvironmentFault, "sbatch nope") as caught:
+        run(study, slurm=SlurmOptions(slurm_partition="nope"))
+    assert "\n" not in str(caught.value)
+    assert study.calls == []
+    slurm.fails("sbatch", None)
+    assert run(study).finished == 3
+
+
+def test_jobs_of_a_study_that_was_killed_are_followed_not_submitted_again(slurm, stubbed, capsys):
+    study = stubbed(2)
+    slurm.plan({0: ["RUNNING"] * 2, 1: ["PENDING"] * 2})
+    engine = SlurmEngine(command=study.command)
+    for place in study.places:
+        place.path.mkdir(parents=True)
+        engine.start(place)
+    engine.refresh()
+    assert run(study).finished == 2
+    assert len(slurm.calls("sbatch")) == 1
+    assert "plain seed 1: its job of before is followed" in capsys.readouterr().err
+
+
+def test_a_cell_that_runs_in_a_job_of_before_is_not_taken_for_another_process(slurm, stubbed):
+    study = stubbed(1)
+    slurm.plan({0: ["RUNNING"] * 9})
+    (place,) = study.places
+    engine = SlurmEngine(command=study.command)
+    train_by_hand(place, [1.0], steps=50)
+    engine.start(place)
+    engine.refresh()
+    with run_lock(place.run):
+        assert place.state == "running"
+        assert engine.holds(place) is False  # its own
+        cells = Scheduler([place], SlurmEngine(command=study.command), StopRequest(), print)
+        cells._start_waiting()
+        assert [job.process.job for job in cells.running.values()] == ["1_0"]
+
+
+def test_jobs_of_another_folder_are_not_ours(slurm, stubbed, tmp_path):
+    study = stubbed(1)
+    slurm.plan({0: ["RUNNING"] * 4})
+    engine = SlurmEngine(command=study.command)
+    study.places[0].path.mkdir(parents=True)
+    engine.start(study.places[0])
+    engine.refresh()
+    study.root.rename(tmp_path / "moved")
+    study.root = tmp_path / "moved"
+    study.describe(1)
+    assert not SlurmEngine(command=study.command).holds(study.places[0])
+    assert job_prefix(tmp_path / "a") != job_prefix(tmp_path / "b")
+
+
+def test_a_job_that_waits_is_cancelled_and_one_that_runs_is_asked_until_it_ends(slurm, stubbed):
+    study = stubbed(3)
+    slurm.plan({0: ["PENDING", "PENDING"], 1: ["RUNNING"] * 3})
+    engine = SlurmEngine(command=study.command)
+    for place in study.places:
+        place.path.mkdir(parents=True)
+    waiting, running = (engine.start(place) for place in study.places[:2])
+    assert (waiting.poll(), running.poll()) == (None, None)
+    withdrawn = engine.start(study.places[2])
+    for process in (waiting, running, withdrawn):
+        process.terminate()
+    assert withdrawn.returncode == -15
+    assert slurm.jobs["1_0"]["state"] == "CANCELLED"
+    asked = [words for words in slurm.calls("scancel") if words[-1] == "1_1"]
+    assert asked == [["--state=PENDING", "1_1"], ["--batch", "--signal=USR2", "1_1"]]
+    running.poll()
+    assert len([words for words in slurm.calls("scancel") if words[-1] == "1_1"]) == 4
+    assert waiting.returncode == -15
+    assert len(slurm.calls("sbatch")) == 1
+
+
+@pytest.mark.parametrize("name", slurm_commands.COMMANDS)
+def test_a_command_that_is_missing_is_one_line(name, slurm, stubbed, monkeypatch):
+    (slurm.folder / name).unlink()
+    monkeypatch.setenv("PATH", str(slurm.folder))
+    with refuses(UsageError, f"slurm '{name}' PATH") as caught:
+        run(stubbed(1))
+    assert "\n" not in str(caught.value)
+    assert not stubbed(1).root.exists()
+
+
+def test_options_of_jobs_are_for_slurm_alone():
+    with refuses(UsageError, "slurm_partition long engine process"):
+        check_engine("process", None, SlurmOptions(slurm_partition="long"))
+    check_engine("process", None, SlurmOptions())
+
+
+def test_the_command_line_hands_them_on(slurm, stubbed, monkeypatch):
+    study = stubbed(1)
+    given = []
+    monkeypatch.setattr("ddpg.studies.scheduler.run_study", lambda *_, **options: given.append(options) or exit(7))
+    flags = ["--slurm-partition", "long", "--slurm-option=--gres=gpu:1", "--slurm-option=--qos=low"]
+    with pytest.raises(SystemExit):
+        main(["study", str(study.file), "--root", str(study.root), "--engine", "slurm", *flags])
+    expected = SlurmOptions(slurm_partition="long", slurm_option=("--gres=gpu:1", "--qos=low"))
+    assert (given[0]["engine"], given[0]["slurm"]) == ("slurm", expected)
+    hint = study_resume_hint(Path("a.toml"), Path("b"), [], "slurm", None, expected)
+    again = Study.parse(shlex.split(hint)[2:], "ddpg study")
+    assert again.slurm() == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("slurm_time", "soon"),
+        ("slurm_time", "1:2"),
+        ("slurm_memory", "4 GB"),
+        ("slurm_partition", "--array=1"),
+        ("slurm_account", ""),
+        ("slurm_cpus", 0),
+        ("slurm_option", ("gres",)),
+        ("slurm_option", ("--comment=a\nb",)),
+    ],
+)
+def test_values_that_slurm_cannot_take_are_refused(name, value):
+    with refuses(UsageError, name):
+        SlurmOptions(**{name: value})
+
+
+@pytest.mark.parametrize("text", ["90", "90:00", "02:00:00", "1-12", "1-12:30", "1-12:30:00"])
+def test_times_as_sbatch_takes_them(text):
+    assert f"--time={text}" in SlurmOptions(slurm_time=text).sbatch_words()
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.sampled_from(sorted(ENDED | RUNNING)), st.integers(-60, 255))))
+def test_what_squeue_lists_is_read_back(jobs):
+    lines, expected = [], {}
+    for index, (name, state, status) in enumerate(jobs):
+        raw = -status if status < 0 else status << 8
+        lines.append(f"{name}_{index} name{name} {state} {raw} node1")
+        expected[f"name{name}", index] = JobState(f"{name}_{index}", state, status if state in ENDED else 0, "node1")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(slurm_commands, "_call", lambda *words: "\n".join(["17 other RUNNING 0", *lines, "odd"]))
+        assert slurm_commands.jobs() == expected
+
+
+def test_accounting_is_read(monkeypatch):
+    monkeypatch.setattr(slurm_commands, "_call", lambda *words: "CANCELLED by 1000|0:15|node3\n")
+    assert slurm_commands.ended_job("5_1") == JobState("5_1", "CANCELLED", -15, "node3")
+    monkeypatch.setattr(slurm_commands, "_call", lambda *words: "")
+    assert slurm_commands.ended_job("5_1") is None
+
+
+def test_what_a_node_may_import_is_told_by_the_script_not_by_the_file(slurm, stubbed, monkeypatch, capfd):
+    study = stubbed(1)
+    batch = CellBatch(study.root, 0)
+    batch.write(study.places, study.command)
+    record = json.loads((batch.path / "cells.json").read_text())
+    record["groups"][0]["env_id"] = "antigravity:Pendulum-v1"
+    (batch.path / "cells.json").write_text(json.dumps(record))
+    monkeypatch.setenv("SLURM_ARRAY_TASK_ID", "0")
+    assert slurm_node.main([str(batch.path / "cells.json"), "", *study.command]) == 1
+    assert "allow-import antigravity" in capfd.readouterr().err
+    assert (study.calls, batch.status(0)) == ([], 1)
+
+
+def test_a_damaged_list_of_cells_is_refused(stubbed):
+    study = stubbed(1)
+    batch = CellBatch(study.root, 4)
+    batch.write(study.places, study.command)
+    assert [place.path for place in batch.folders()] == [place.path for place in study.places]
+    record = json.loads((batch.path / "cells.json").read_text())
+    (batch.path / "cells.json").write_text(json.dumps(record | {"cells": [[1, 0]]}))
+    with refuses(FileFault, "cells.json group"):
+        batch.folders()
+    (batch.path / "0.json").write_text('{"status": "0"}')
+    assert batch.status(0) is None
+
+
+class Asked:
+    """A cell's job on its node, to which signals are sent once its stub of a command is ready (seed 8)."""
+
+    def __init__(self, study):
+        self.job = NodeJob(study.places[0], study.command, 1)
+        study.places[0].path.mkdir(parents=True, exist_ok=True)
+        self.study = study
+
+    def returns(self, monkeypatch, *numbers):
+        ready = lambda: (run := self.study.places[0].run) is not None and (run / "ready").exists()  # noqa: E731
+        wait = slurm_node.CellProcess.wait
+
+        def send(process):
+            while not ready() and process.poll() is None:
+                pass
+            for number in numbers:
+                self.job._handle(number, None)
+                if number == signal.SIGTERM:  # Slurm sends it to the cell, too
+                    process.terminate()
+            wait(process)
+
+        monkeypatch.setattr(slurm_node.CellProcess, "wait", send)
+        return self.job.run()
+
+
+@pytest.mark.parametrize(
+    ("numbers", "status", "requeues"),
+    [
+        ([signal.SIGUSR1], 143, True),
+        ([signal.SIGUSR2], 143, False),
+        ([signal.SIGUSR1, signal.SIGUSR2], 143, False),
+        ([signal.SIGUSR2, signal.SIGUSR1], 143, False),
+        ([signal.SIGTERM], None, False),
+    ],
+)
+def test_a_cell_on_a_node_saves_at_each_signal(numbers, status, requeues, stubbed, monkeypatch):
+    study = stubbed([8])
+    asked = Asked(study)
+    assert (asked.returns(monkeypatch, *numbers), asked.job.requeues) == (status, requeues)
+    assert study.places[0].saved == 40
+
+
+def test_a_time_limit_that_allows_no_step_does_not_requeue_for_ever(stubbed, monkeypatch):
+    study = stubbed([8])
+    job = NodeJob(study.places[0], study.command, 1)
+    study.places[0].path.mkdir(parents=True)
+    job._process = type("Process", (), {"terminate": lambda self: None})()
+    job._handle(signal.SIGUSR1, None)
+    with refuses(UsageError, "--slurm-time"):
+        job.run()
+    assert (study.calls, job.requeues) == ([], False)
+
+
+def test_a_job_requeues_itself_before_its_time_is_over(slurm, stubbed, monkeypatch):
+    study = stubbed([8])
+    batch = CellBatch(study.root, 0)
+    batch.write(study.places, study.command)
+    study.places[0].path.mkdir(parents=True)
+    batch.write_status(0, 3)  # of an earlier start
+    monkeypatch.setenv("SLURM_ARRAY_TASK_ID", "0")
+    monkeypatch.setenv("SLURM_ARRAY_JOB_ID", "12")
+    monkeypatch.setattr(NodeJob, "handle_signals", lambda job: None)
+    monkeypatch.setattr(NodeJob, "run", lambda job: setattr(job, "requeues", True))
+    assert slurm_node.main([str(batch.path / "cells.json"), "", *study.command]) == 143
+    assert slurm.calls("scontrol") == [["requeue", "12_0"]]
+    assert batch.status(0) is None
+
+
+def test_a_cell_that_another_process_still_trains_is_waited_for(stubbed, monkeypatch):
+    study = stubbed([0])
+    (place,) = study.places
+    train_by_hand(place, [1.0], steps=50)
+    lock = run_lock(place.run)
+    lock.__enter__()
+    naps = []
+    monkeypatch.setattr(slurm_node.time, "sleep", lambda _: naps.append(lock.__exit__(None, None, None)))
+    monkeypatch.setattr(slurm_node.CellProcess, "__init__", lambda *_: exit(7))
+    with pytest.raises(SystemExit):
+        NodeJob(place, study.command, 1).run()
+    assert len(naps) == 1
+
+
+def test_a_tuning_on_slurm_has_ten_trials_at_a_time(slurm, tmp_path, monkeypatch):
+    study = Tuning(tmp_path, monkeypatch)
+    given = []
+
+    def engine(*arguments):
+        given.append(arguments)
+        raise EnvironmentFault("enough")
+
+    monkeypatch.setattr(tuning, "engine_of", engine)
+    for jobs in (None, 3):
+        with pytest.raises(EnvironmentFault, match="enough"):
+            tuning.run_tuning(study.root, study.plan, 2, 0, engine="slurm", jobs=jobs)
+    assert [arguments[:2] for arguments in given] == [("slurm", 10), ("slurm", 3)]
+
+
+def test_trials_are_tuned_on_slurm_as_they_are_here(slurm, tmp_path, monkeypatch):
+    values = []
+    for engine in ("process", "slurm"):
+        (tmp_path / engine).mkdir()
+        study = Tuning(tmp_path / engine, monkeypatch)
+        tuned = tuning.run_tuning(
+            study.root, study.plan, 2, 1, engine=engine, jobs=1, command=study.command, progress_bar=False
+        )
+        values.append([(trial.changes, trial.value, trial.returns) for trial in tuned.trials])
+    assert values[0] == values[1]
+    assert len(values[0]) == 2
