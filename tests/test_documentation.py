@@ -121,15 +121,15 @@ def briefly(monkeypatch):
     from ddpg.agents.off_policy import OffPolicyAgent
     from ddpg.laboratory import compare, trial
     from ddpg.learners import updater
-    from ddpg.runs import video
+    from ddpg.runs import rendering
 
-    learn, pictures = OffPolicyAgent.learn, video._pictures
+    learn, frames = OffPolicyAgent.learn, rendering._frames
 
     def brief(agent, total_timesteps, *options, **named):
         return learn(agent, min(total_timesteps, agent.config.learning_starts + SHORT), *options, **named)
 
     monkeypatch.setattr(OffPolicyAgent, "learn", brief)
-    monkeypatch.setattr(video, "_pictures", lambda *options: itertools.islice(pictures(*options), SHORT))
+    monkeypatch.setattr(rendering, "_frames", lambda *options: itertools.islice(frames(*options), SHORT))
     monkeypatch.setattr(updater.Updater, "_native", lambda _: None)
     monkeypatch.setattr(updater, "XLALearner", updater.UncompiledLearner)
     monkeypatch.setattr(trial, "_compiled", lambda *_: None)

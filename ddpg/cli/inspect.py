@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import json
-import os
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -260,9 +259,6 @@ class Record(JSONOption, Watch):
 
         if self.output is not None:
             check_video_path(self.output)
-        if not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
-            # pygame looks for a screen, and complains, to draw in memory
-            os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
         if self.is_of_zoo:
             from ddpg.runs.zoo_policy import record_entry
 

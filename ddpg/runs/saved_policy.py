@@ -1,10 +1,9 @@
 """Use the policy of a saved run: record, watch, export."""
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
-
-import gymnasium as gym
 
 from ddpg.agents.off_policy import OffPolicyAgent
 from ddpg.agents.registry import load_agent
@@ -15,9 +14,11 @@ from ddpg.exports.export import FORMATS, NAMES, export
 from ddpg.exports.policy_graph import ActingPolicy
 from ddpg.interaction import env_calls
 from ddpg.runs import run_directory
+from ddpg.runs.drawing_process import DrawingProcess
 from ddpg.runs.env_factory import check_imports
 from ddpg.runs.evaluation import final_seed
-from ddpg.runs.video import record, rendering_env, watch
+from ddpg.runs.rendering import DrawnEnv
+from ddpg.runs.video import drawing, record_drawn, watch_drawn
 
 
 def record_run(
@@ -46,10 +47,8 @@ def record_run(
     Raises:
         UsageError: if there is no such run or checkpoint, or as :func:`ddpg.record`.
     """
-    with env_calls.own_directory():
-        agent, env, about = _loaded(run, which, seed, allow_import)
-        with env_calls.closing(env):
-            path = record(agent, env, output or Path(run) / "video.gif", episodes=episodes, seed=about["seed"])
+    with env_calls.own_directory(), _loaded(run, which, seed, allow_import) as (agent, drawn, about):
+        path = record_drawn(agent, drawn, output or Path(run) / "video.gif", episodes, about["seed"])
     return {"path": str(path), **about, "episodes": episodes}
 
 
@@ -62,32 +61,31 @@ def watch_run(
     allow_import: Sequence[str] = (),
 ) -> None:
     """Show episodes of a run's policy in a window; arguments and errors as those of :func:`record_run`."""
-    with env_calls.own_directory():
-        agent, env, about = _loaded(run, which, seed, allow_import)
-        with env_calls.closing(env):
-            title = f"{about['env_id']} after {about['timesteps']:,} steps"
-            watch(agent, env, episodes=episodes, seed=about["seed"], title=title)
+    with env_calls.own_directory(), _loaded(run, which, seed, allow_import) as (agent, drawn, about):
+        title = f"{about['env_id']} after {about['timesteps']:,} steps"
+        watch_drawn(agent, drawn, episodes, about["seed"], title)
 
 
+@contextlib.contextmanager
 def _loaded(
     run: str | Path, which: str, seed: int | None, allow_import: Sequence[str]
-) -> tuple[OffPolicyAgent, gym.Env, dict[str, Any]]:
+) -> Iterator[tuple[OffPolicyAgent, DrawnEnv | DrawingProcess, dict[str, Any]]]:
     path = checkpoint.find(run, which)
     document = run_directory.read_config(run)
     check_imports(references_of(document), run, allow_import)
-    env = rendering_env(document["env_id"], document["wrappers"])
-    with imports_allowed(allow_import):
-        agent = load_agent(path, env)
-    return (
-        agent,
-        env,
-        {
-            "env_id": document["env_id"],
-            "checkpoint": path.name,
-            "timesteps": agent.num_timesteps,
-            "seed": final_seed(document["seed"]) if seed is None else seed,
-        },
-    )
+    with drawing(document["env_id"], document["wrappers"]) as drawn:
+        with imports_allowed(allow_import):
+            agent = load_agent(path, drawn.spaces)
+        yield (
+            agent,
+            drawn,
+            {
+                "env_id": document["env_id"],
+                "checkpoint": path.name,
+                "timesteps": agent.num_timesteps,
+                "seed": final_seed(document["seed"]) if seed is None else seed,
+            },
+        )
 
 
 def export_run(

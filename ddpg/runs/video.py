@@ -1,7 +1,7 @@
 """Record or show a policy's episodes: a GIF, a video file, a window."""
 
 import abc
-import math
+import contextlib
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -12,14 +12,12 @@ import gymnasium as gym
 import numpy as np
 from PIL import Image
 
-from ddpg.errors import EnvironmentFault, UsageError, brief
-from ddpg.interaction.env_calls import call, close_quietly
-from ddpg.interaction.env_errors import env_name, format_error
-from ddpg.interaction.env_runner import make_stepper
-from ddpg.interaction.observation_check import Passthrough
+from ddpg.errors import UsageError, brief
+from ddpg.interaction import env_calls
 from ddpg.interaction.validation import validate_path
-from ddpg.runs.env_factory import make_env
-from ddpg.runs.evaluation import check_episodes, pausing_learning
+from ddpg.runs.drawing_process import DrawingProcess, can_be_drawn_elsewhere
+from ddpg.runs.evaluation import check_episodes
+from ddpg.runs.rendering import DrawnEnv, rendering_env
 
 WIDEST_GIF = 480  # pixels
 LONGEST_GIF = 600  # pictures
@@ -214,32 +212,6 @@ def _downscale(picture: Image.Image, widest: int) -> Image.Image:
 
 SUFFIXES = {".gif": GifWriter, ".mp4": VideoWriter}
 
-_MODES = ("rgb_array_list", "rgb_array")  # the first where there is one: every picture since it was last asked
-_DRAWS = (
-    "to be drawn its class has metadata = {'render_modes': ['rgb_array']}, its constructor takes render_mode and keeps "
-    "it as self.render_mode, and its render() returns the picture, uint8 [H, W, 3]"
-)
-
-
-def rendering_env(env_id: str, wrappers: Sequence[str] = ()) -> gym.Env:
-    """Return an environment that draws, substeps too where it has them.
-
-    Raises:
-        UsageError: as :func:`~ddpg.runs.env_factory.make_env`, or its metadata name no mode that draws.
-        EnvironmentFault: if it cannot be made with the render mode that its metadata name.
-    """
-    plain = make_env(env_id, wrappers)
-    metadata = plain.metadata
-    close_quietly(plain)
-    modes = (metadata.get("render_modes") if isinstance(metadata, dict) else None) or ()
-    mode = next((mode for mode in _MODES if mode in modes), None)
-    if mode is None:
-        raise UsageError(f"environment {brief(env_id)} does not draw: its render_modes are {list(modes)}; {_DRAWS}")
-    try:
-        return make_env(env_id, wrappers, render_mode=mode)
-    except EnvironmentFault as error:
-        raise EnvironmentFault(f"{error}; without render_mode it could be made: {_DRAWS}") from error
-
 
 def check_video_path(path: str | Path) -> Path:
     """Return ``path`` if a GIF or a video can be written there.
@@ -255,12 +227,13 @@ def check_video_path(path: str | Path) -> Path:
     return path
 
 
-def record(policy: Any, env: gym.Env, path: str | Path, *, episodes: int = 1, seed: int | None = None) -> Path:
+def record(policy: Any, env: gym.Env | str, path: str | Path, *, episodes: int = 1, seed: int | None = None) -> Path:
     """Record episodes of a policy, without exploration noise.
 
     Args:
         policy: anything with Stable-Baselines3's ``predict(observation, deterministic=) -> (action, state)``.
-        env: made with ``render_mode="rgb_array"`` or, for the substeps of our own ones, ``"rgb_array_list"``.
+        env: made with ``render_mode="rgb_array"`` or, for the substeps of our own ones, ``"rgb_array_list"``; or an id,
+            of which another process makes and draws one: MuJoCo without a GPU needs that beside TensorFlow.
         path: a ``.gif``, at most 480 pixels wide and 600 pictures long, or an ``.mp4``; an older file is replaced.
         episodes: how many, one after the other.
         seed: of the first reset; the later ones go on from it.
@@ -271,15 +244,25 @@ def record(policy: Any, env: gym.Env, path: str | Path, *, episodes: int = 1, se
     Raises:
         UsageError: if the environment does not draw, the file's ending is unknown, ``seed`` is below 0, or a package is
             missing.
-        EnvironmentFault: if the environment raised, returned what it must not, or drew anything but pictures.
+        EnvironmentFault: if the environment raised, returned what it must not, drew anything but pictures, or crashed
+            the process that draws it.
     """
     path = check_video_path(path)
-    with SUFFIXES[path.suffix.lower()](path, _rate(env)) as pictures:
-        _show(policy, env, episodes, seed, pictures)
+    with _drawn(env) as drawn:
+        return record_drawn(policy, drawn, path, episodes, seed)
+
+
+def record_drawn(
+    policy: Any, drawn: DrawnEnv | DrawingProcess, path: str | Path, episodes: int, seed: int | None
+) -> Path:
+    """Record what ``drawn`` draws of episodes; arguments and errors otherwise as those of :func:`record`."""
+    path = check_video_path(path)
+    with SUFFIXES[path.suffix.lower()](path, drawn.rate) as pictures:
+        _show(policy, drawn, episodes, seed, pictures)
     return path
 
 
-def watch(policy: Any, env: gym.Env, *, episodes: int = 1, seed: int | None = None, title: str = "ddpg") -> None:
+def watch(policy: Any, env: gym.Env | str, *, episodes: int = 1, seed: int | None = None, title: str = "ddpg") -> None:
     """Show episodes of a policy in a window, at the environment's speed; closing it ends them.
 
     Args:
@@ -289,77 +272,40 @@ def watch(policy: Any, env: gym.Env, *, episodes: int = 1, seed: int | None = No
     Raises:
         UsageError, EnvironmentFault: as for :func:`record`, and where there is no display.
     """
-    with WindowViewer(title, _rate(env)) as window:
-        _show(policy, env, episodes, seed, window)
+    with _drawn(env) as drawn:
+        watch_drawn(policy, drawn, episodes, seed, title)
 
 
-def _show(policy: Any, env: gym.Env, episodes: int, seed: int | None, pictures: FrameWriter) -> None:
+def watch_drawn(policy: Any, drawn: DrawnEnv | DrawingProcess, episodes: int, seed: int | None, title: str) -> None:
+    """Show what ``drawn`` draws of episodes; arguments and errors otherwise as those of :func:`watch`."""
+    with WindowViewer(title, drawn.rate) as window:
+        _show(policy, drawn, episodes, seed, window)
+
+
+@contextlib.contextmanager
+def drawing(env_id: str, wrappers: Sequence[str] = ()) -> Iterator[DrawnEnv | DrawingProcess]:
+    """Yield an environment that another process makes and draws, or this one where its class is in the user's script.
+
+    Raises:
+        UsageError, EnvironmentFault: as :func:`~ddpg.runs.rendering.rendering_env`.
+    """
+    if can_be_drawn_elsewhere(env_id):
+        with DrawingProcess(env_id, wrappers) as drawn:
+            yield drawn
+        return
+    with env_calls.closing(rendering_env(env_id, wrappers)) as env:
+        yield DrawnEnv(env)
+
+
+def _drawn(env: gym.Env | str) -> contextlib.AbstractContextManager[DrawnEnv | DrawingProcess]:
+    return drawing(env) if isinstance(env, str) else contextlib.nullcontext(DrawnEnv(env))
+
+
+def _show(
+    policy: Any, drawn: DrawnEnv | DrawingProcess, episodes: int, seed: int | None, pictures: FrameWriter
+) -> None:
     episodes, seed = check_episodes(policy, episodes, seed)
-    taken = False
-    with pausing_learning(policy, env):
-        for picture in _pictures(policy, env, episodes, seed):
-            taken = True
-            if not pictures.add(picture):
+    with contextlib.closing(drawn.frames(policy, episodes, seed)) as frames:
+        for frame in frames:
+            if not pictures.add(frame):
                 return
-    if not taken:
-        raise EnvironmentFault(f"environment {env_name(env)} drew no picture in whole episodes; {_DRAWS}")
-
-
-def _pictures(policy: Any, env: gym.Env, episodes: int, seed: int | None) -> Iterator[np.ndarray]:
-    """Yield what the environment draws of whole episodes, uint8 ``[H, W, 3]``."""
-    stepper = make_stepper(env, seed, Passthrough(env.observation_space, 1))
-    for _ in range(episodes):
-        observation = stepper.observations
-        yield from _drawn(env)
-        over = False
-        while not over:
-            action, _ = policy.predict(observation, deterministic=True)
-            over = bool(stepper.step(action).episodes)
-            yield from _drawn(env)
-            if not over:
-                observation = stepper.observations
-
-
-def _drawn(env: gym.Env) -> list[np.ndarray]:
-    frames: Any = call(env.render, fault=lambda error: _not_drawn(env, error))
-    frames = frames if isinstance(frames, list) else [frames]
-    for frame in frames:
-        if not (isinstance(frame, np.ndarray) and frame.dtype == np.uint8 and _is_picture(frame.shape)):
-            what = f"{frame.dtype} {list(frame.shape)}" if isinstance(frame, np.ndarray) else repr(frame)[:80]
-            raise EnvironmentFault(f"environment {env_name(env)} drew {what}, no picture; {_DRAWS}")
-    return frames
-
-
-def _not_drawn(env: gym.Env, error: BaseException) -> UsageError:
-    if not isinstance(error, Exception):
-        return EnvironmentFault(f"environment {env_name(env)} failed in render: {format_error(error)}")
-    if isinstance(error, gym.error.DependencyNotInstalled):  # whatever a graphics library raises where it cannot draw
-        hint = "install the extra 'video'"
-    elif isinstance(error, NotImplementedError):
-        hint = _DRAWS
-    else:
-        hint = "without a display MuJoCo draws with MUJOCO_GL=egl or MUJOCO_GL=osmesa"
-    return UsageError(f"environment {env_name(env)} cannot be drawn here ({format_error(error)}); {hint}")
-
-
-def _is_picture(shape: tuple[int, ...]) -> bool:
-    return len(shape) == 3 and shape[2] == 3 and 0 not in shape
-
-
-def _rate(env: gym.Env) -> float:
-    """Return how many pictures of an environment are a second."""
-    if not isinstance(env, gym.Env):
-        raise UsageError(
-            f"env={brief(env)} is no gymnasium Env; make one with gymnasium.make(ID, render_mode='rgb_array')"
-        )
-    if env.render_mode not in _MODES:
-        raise UsageError(
-            f"environment {env_name(env)} has render_mode={env.render_mode!r}; make it with render_mode='rgb_array' or "
-            "'rgb_array_list', which its constructor keeps as self.render_mode"
-        )
-    rate = env.metadata.get("render_fps") or 30
-    if not isinstance(rate, (int, float, np.number)) or not 0 < rate < math.inf:
-        raise UsageError(
-            f"environment {env_name(env)} has metadata['render_fps']={brief(rate)}; expected pictures a second, above 0"
-        )
-    return float(rate)

@@ -18,7 +18,7 @@ from ddpg.progress import format_number
 from ddpg.runs import run_config
 from ddpg.runs.env_factory import make_env
 from ddpg.runs.evaluation import Evaluation, evaluate
-from ddpg.runs.video import record, rendering_env, watch
+from ddpg.runs.video import drawing, record_drawn, watch_drawn
 
 COLUMNS = ("name", "mean return", "95 % interval", "steps", "recipe", "size")
 
@@ -51,7 +51,8 @@ def evaluate_entry(
     with env_calls.own_directory():
         env = make_env(card.env_id)
         with env_calls.closing(env):
-            result = evaluate(_fitting(entry, env), env, episodes, seed, progress_bar=progress_bar)
+            policy = _fitting(entry, (env.observation_space, env.action_space))
+            result = evaluate(policy, env, episodes, seed, progress_bar=progress_bar)
     known = seed == card.evaluation.seed and episodes <= len(card.evaluation.returns)
     of_card = float(np.mean(card.evaluation.returns[:episodes])) if known else None
     summary = {
@@ -88,10 +89,8 @@ def record_entry(
     """
     entry = zoo.read_entry(name)
     seed = entry.card.evaluation.seed if seed is None else seed
-    with env_calls.own_directory():
-        env = rendering_env(entry.card.env_id)
-        with env_calls.closing(env):
-            path = record(_fitting(entry, env), env, output or f"{entry.name}.gif", episodes=episodes, seed=seed)
+    with env_calls.own_directory(), drawing(entry.card.env_id) as drawn:
+        path = record_drawn(_fitting(entry, drawn.spaces), drawn, output or f"{entry.name}.gif", episodes, seed)
     return {
         "path": str(path),
         "env_id": entry.card.env_id,
@@ -105,12 +104,10 @@ def watch_entry(name: str, *, episodes: int = 1, seed: int | None = None) -> Non
     """Show episodes of a policy in a window; arguments and errors as those of :func:`record_entry`."""
     entry = zoo.read_entry(name)
     card = entry.card
-    with env_calls.own_directory():
-        env = rendering_env(card.env_id)
-        with env_calls.closing(env):
-            title = f"{card.env_id} after {card.timesteps:,} steps"
-            seed = card.evaluation.seed if seed is None else seed
-            watch(_fitting(entry, env), env, episodes=episodes, seed=seed, title=title)
+    seed = card.evaluation.seed if seed is None else seed
+    with env_calls.own_directory(), drawing(card.env_id) as drawn:
+        title = f"{card.env_id} after {card.timesteps:,} steps"
+        watch_drawn(_fitting(entry, drawn.spaces), drawn, episodes, seed, title)
 
 
 def export_entry(
@@ -142,11 +139,11 @@ def export_entry(
     return {"path": str(output), "format": format, "timesteps": entry.card.timesteps, "difference": difference}
 
 
-def _fitting(entry: Entry, env: gym.Env) -> LoadedPolicy:
-    """Return the policy, if ``env`` still has its spaces."""
+def _fitting(entry: Entry, spaces: tuple[gym.Space, gym.Space]) -> LoadedPolicy:
+    """Return the policy, if the environment's ``spaces`` still are its own."""
     policy = load_policy(f"{zoo.PREFIX}{entry.name}")
-    for what in ("observation_space", "action_space"):
-        own, here = getattr(policy, what), getattr(env, what)
+    for what, here in zip(("observation_space", "action_space"), spaces, strict=True):
+        own = getattr(policy, what)
         if own.shape != here.shape or type(own) is not type(here):
             raise UsageError(
                 f"{entry.card.env_id} has {what} {here} here, and zoo:{entry.name} is for {own}: it was trained with "

@@ -1,0 +1,167 @@
+"""What an environment draws of a policy's episodes: frames, their rate, and one line where there are none."""
+
+import functools
+import math
+import os
+import subprocess
+import sys
+from collections.abc import Generator, Iterator, Sequence
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from ddpg.errors import EnvironmentFault, UsageError, brief
+from ddpg.interaction.env_calls import call, close_quietly
+from ddpg.interaction.env_errors import env_name, format_error
+from ddpg.interaction.env_runner import make_stepper
+from ddpg.interaction.observation_check import Passthrough
+from ddpg.runs.env_factory import make_env
+from ddpg.runs.evaluation import pausing_learning
+
+_MODES = ("rgb_array_list", "rgb_array")  # the first where there is one: every picture since it was last asked
+_DRAWS = (
+    "to be drawn its class has metadata = {'render_modes': ['rgb_array']}, its constructor takes render_mode and keeps "
+    "it as self.render_mode, and its render() returns the picture, uint8 [H, W, 3]"
+)
+
+
+def rendering_env(env_id: str, wrappers: Sequence[str] = ()) -> gym.Env:
+    """Return an environment that draws, substeps too where it has them.
+
+    Raises:
+        UsageError: as :func:`~ddpg.runs.env_factory.make_env`, or its metadata name no mode that draws.
+        EnvironmentFault: if it cannot be made with the render mode that its metadata name.
+    """
+    plain = make_env(env_id, wrappers)
+    metadata = plain.metadata
+    close_quietly(plain)
+    modes = (metadata.get("render_modes") if isinstance(metadata, dict) else None) or ()
+    mode = next((mode for mode in _MODES if mode in modes), None)
+    if mode is None:
+        raise UsageError(f"environment {brief(env_id)} does not draw: its render_modes are {list(modes)}; {_DRAWS}")
+    try:
+        return make_env(env_id, wrappers, render_mode=mode)
+    except EnvironmentFault as error:
+        raise EnvironmentFault(f"{error}; without render_mode it could be made: {_DRAWS}") from error
+
+
+class DrawnEnv:
+    """An environment of this process, and what it draws.
+
+    Attributes:
+        spaces: its observation and action space.
+        rate: frames a second.
+
+    Args:
+        env: made with a ``render_mode`` that draws.
+
+    Raises:
+        UsageError: if it does not draw, or drawing it would crash this process.
+    """
+
+    def __init__(self, env: gym.Env):
+        self.rate = _rate(env)
+        _check_graphics_library(env)
+        self.spaces = env.observation_space, env.action_space
+        self._env = env
+
+    def frames(self, policy: Any, episodes: int, seed: int | None) -> Generator[np.ndarray, None, None]:
+        """Yield the frames of whole episodes, uint8 ``[H, W, 3]``; arguments as for :func:`ddpg.record`.
+
+        Raises:
+            UsageError, EnvironmentFault: as :func:`ddpg.record`.
+        """
+        taken = False
+        with pausing_learning(policy, self._env):
+            for frame in _frames(policy, self._env, episodes, seed):
+                taken = True
+                yield frame
+        if not taken:
+            raise EnvironmentFault(f"environment {env_name(self._env)} drew no picture in whole episodes; {_DRAWS}")
+
+
+def _check_graphics_library(env: gym.Env) -> None:
+    """Refuse to draw with MuJoCo where that and TensorFlow in one process end it with a segmentation fault."""
+    library = os.environ.get("MUJOCO_GL", "").lower()
+    of_mujoco = any("mujoco" in kind.__module__ for kind in type(env.unwrapped).__mro__)
+    both_loaded = of_mujoco and "tensorflow" in sys.modules
+    if both_loaded and library in ("egl", "osmesa") and _crashes_beside_tensorflow(library):
+        raise UsageError(
+            f"environment {env_name(env)} cannot be drawn in this process: MUJOCO_GL={library} crashes beside "
+            f"TensorFlow; give its id, as in ddpg.record(policy, {env_name(env)!r}, path), and another process draws it"
+        )
+
+
+@functools.cache
+def _crashes_beside_tensorflow(library: str) -> bool:
+    """Return whether a process that imports TensorFlow and then draws with MuJoCo is ended by a signal."""
+    draw = "mujoco.Renderer(mujoco.MjModel.from_xml_string('<mujoco/>'), 8, 8).render()"
+    process = subprocess.run(
+        [sys.executable, "-c", f"import tensorflow, mujoco; {draw}"],
+        env={**os.environ, "MUJOCO_GL": library},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        check=False,
+    )
+    return process.returncode < 0
+
+
+def _frames(policy: Any, env: gym.Env, episodes: int, seed: int | None) -> Iterator[np.ndarray]:
+    """Yield what the environment draws of whole episodes, uint8 ``[H, W, 3]``."""
+    stepper = make_stepper(env, seed, Passthrough(env.observation_space, 1))
+    for _ in range(episodes):
+        observation = stepper.observations
+        yield from _drawn(env)
+        over = False
+        while not over:
+            action, _ = policy.predict(observation, deterministic=True)
+            over = bool(stepper.step(action).episodes)
+            yield from _drawn(env)
+            if not over:
+                observation = stepper.observations
+
+
+def _drawn(env: gym.Env) -> list[np.ndarray]:
+    frames: Any = call(env.render, fault=lambda error: _not_drawn(env, error))
+    frames = frames if isinstance(frames, list) else [frames]
+    for frame in frames:
+        if not (isinstance(frame, np.ndarray) and frame.dtype == np.uint8 and _is_picture(frame.shape)):
+            what = f"{frame.dtype} {list(frame.shape)}" if isinstance(frame, np.ndarray) else repr(frame)[:80]
+            raise EnvironmentFault(f"environment {env_name(env)} drew {what}, no picture; {_DRAWS}")
+    return frames
+
+
+def _not_drawn(env: gym.Env, error: BaseException) -> UsageError:
+    if not isinstance(error, Exception):
+        return EnvironmentFault(f"environment {env_name(env)} failed in render: {format_error(error)}")
+    if isinstance(error, gym.error.DependencyNotInstalled):  # whatever a graphics library raises where it cannot draw
+        hint = "install the extra 'video'"
+    elif isinstance(error, NotImplementedError):
+        hint = _DRAWS
+    else:
+        hint = "without a display MuJoCo draws with MUJOCO_GL=egl or MUJOCO_GL=osmesa"
+    return UsageError(f"environment {env_name(env)} cannot be drawn here ({format_error(error)}); {hint}")
+
+
+def _is_picture(shape: tuple[int, ...]) -> bool:
+    return len(shape) == 3 and shape[2] == 3 and 0 not in shape
+
+
+def _rate(env: gym.Env) -> float:
+    """Return how many pictures of an environment are a second."""
+    if not isinstance(env, gym.Env):
+        raise UsageError(
+            f"env={brief(env)} is no gymnasium Env; make one with gymnasium.make(ID, render_mode='rgb_array')"
+        )
+    if env.render_mode not in _MODES:
+        raise UsageError(
+            f"environment {env_name(env)} has render_mode={env.render_mode!r}; make it with render_mode='rgb_array' or "
+            "'rgb_array_list', which its constructor keeps as self.render_mode"
+        )
+    rate = env.metadata.get("render_fps") or 30
+    if not isinstance(rate, (int, float, np.number)) or not 0 < rate < math.inf:
+        raise UsageError(
+            f"environment {env_name(env)} has metadata['render_fps']={brief(rate)}; expected pictures a second, above 0"
+        )
+    return float(rate)

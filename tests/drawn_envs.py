@@ -1,0 +1,76 @@
+"""Environments for the process that draws: ``drawn_envs:drawn/Telling-v0`` and others that crash, fail or hang."""
+
+import os
+import signal
+import sys
+
+import gymnasium as gym
+import numpy as np
+from environments import Counting
+
+
+class Telling(Counting):
+    """Three steps an episode. Frames tell the step (red), the last action (green), and TensorFlow (blue)."""
+
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 10}  # noqa: RUF012
+
+    def __init__(self, render_mode=None):
+        super().__init__(length=3)
+        self.render_mode = render_mode
+
+    def render(self):
+        action = self.actions[-1].item() if self.actions else 0.0
+        shades = 10 * self.step_number, round(100 + 100 * action), 255 * ("tensorflow" in sys.modules)
+        return np.full((8, 8, 3), shades, np.uint8)
+
+
+class Crashing(Telling):
+    """Ends its process as a crash of the graphics library does."""
+
+    def render(self):
+        if self.step_number == 2:
+            os.kill(os.getpid(), signal.SIGSEGV)
+        return super().render()
+
+
+class Exiting(Telling):
+    """Ends its process without a word."""
+
+    def render(self):
+        os._exit(7)
+
+
+class Failing(Telling):
+    """Raises in its second step."""
+
+    def step(self, action):
+        if self.step_number == 1:
+            raise ZeroDivisionError("division by zero")
+        return super().step(action)
+
+
+class Once(Telling):
+    """Raises in its second reset."""
+
+    def reset(self, **options):
+        if self.episode == 0:
+            raise ZeroDivisionError("division by zero")
+        return super().reset(**options)
+
+
+class Unclosed(Telling):
+    """Raises when it is closed."""
+
+    def close(self):
+        raise OSError("in use")
+
+
+class Mujoco(Telling):
+    """Of a class that says it draws with MuJoCo."""
+
+
+Mujoco.__module__ = "somewhere.mujoco.mujoco_env"
+
+for kind in (Telling, Crashing, Exiting, Failing, Once, Unclosed):
+    gym.register(f"drawn/{kind.__name__}-v0", kind)
+gym.register("drawn/Timed-v0", Telling, max_episode_steps=3)

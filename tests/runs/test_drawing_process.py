@@ -1,0 +1,179 @@
+"""Drawing in another process: the same frames, no TensorFlow beside them, one line for every way in which it fails."""
+
+import ctypes.util
+import importlib.util
+import sys
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from drawn_envs import Mujoco, Telling
+from PIL import Image
+from refusals import refuses
+
+import ddpg
+import ddpg_envs  # noqa: F401 - registers
+from ddpg import UsageError
+from ddpg.errors import EnvironmentFault
+from ddpg.runs import rendering, video
+from ddpg.runs.drawing_process import DrawingProcess, can_be_drawn_elsewhere
+
+
+class Rising:
+    """Acts 0.1 more in each step."""
+
+    def __init__(self):
+        self.action = 0.0
+
+    def predict(self, observation, deterministic):
+        assert deterministic
+        self.action += 0.1
+        return np.full(1, self.action, np.float32), None
+
+
+class Interrupted(Rising):
+    def predict(self, observation, deterministic):
+        raise KeyboardInterrupt
+
+
+def colors(policy, env_id, episodes):
+    with DrawingProcess(env_id) as drawn:
+        return [frame[0, 0].tolist() for frame in drawn.frames(policy, episodes, 0)]
+
+
+def test_the_policy_here_acts_there_and_tensorflow_is_not_there():
+    assert "tensorflow" in sys.modules
+    assert colors(Rising(), "drawn_envs:drawn/Telling-v0", 2) == [
+        [0, 100, 0],
+        [10, 110, 0],
+        [20, 120, 0],
+        [30, 130, 0],
+        [0, 130, 0],
+        [10, 140, 0],
+        [20, 150, 0],
+        [30, 160, 0],
+    ]
+
+
+def test_an_id_is_recorded_as_its_environment_is(tmp_path):
+    def recorded(env, seed):
+        return ddpg.record(Rising(), env, tmp_path / "a.gif", episodes=2, seed=seed).read_bytes()
+
+    env_id = "ddpg_envs/LQR-v0"
+    gym.register("Short-v0", gym.spec(env_id).entry_point, max_episode_steps=3)  # by this process alone
+    here = recorded(gym.make("Short-v0", render_mode="rgb_array"), 1)
+    assert recorded("Short-v0", 1) == here
+    assert recorded("Short-v0", 2) != here
+
+
+def test_wrappers_are_there_too():
+    with DrawingProcess("drawn_envs:drawn/Timed-v0", ["TimeAwareObservation"]) as drawn:
+        assert drawn.spaces[0].shape == (3,)
+        assert drawn.spaces[1] == Telling().action_space
+        assert drawn.rate == 10
+
+
+@pytest.mark.parametrize(
+    ("env_id", "words"),
+    [
+        ("drawn_envs:drawn/Crashing-v0", "SIGSEGV"),
+        ("drawn_envs:drawn/Exiting-v0", "status 7"),
+        ("drawn_envs:drawn/Failing-v0", "step 2 ZeroDivisionError"),
+        ("drawn_envs:drawn/Unclosed-v0", "close OSError"),
+    ],
+)
+def test_what_fails_there_is_one_line_here_and_leaves_the_older_file(env_id, words, tmp_path):
+    path = tmp_path / "a.gif"
+    path.write_bytes(b"older")
+    with refuses(EnvironmentFault, words, env_id.partition(":")[2]) as caught:
+        ddpg.record(Rising(), env_id, path, episodes=2, seed=3)
+    assert "\n" not in str(caught.value)
+    assert list(tmp_path.iterdir()) == [path]
+    if env_id.endswith("Unclosed-v0"):  # the video is whole, and kept
+        with Image.open(path) as image:
+            assert image.n_frames == 8
+    else:
+        assert path.read_bytes() == b"older"
+
+
+def test_what_cannot_be_made_is_refused():
+    for refused, words in (("Missing-v0", "Missing"), ("nowhere_at_all:A-v0", "nowhere_at_all")):
+        with refuses(UsageError, words) as there, DrawingProcess(refused):
+            pass
+        assert "\n" not in str(there.value)
+
+
+def test_the_process_ends_with_whatever_ends_the_recording(tmp_path, monkeypatch):
+    processes = []
+    enter = DrawingProcess.__enter__
+
+    def entered(self):
+        drawn = enter(self)
+        processes.append(drawn._process)
+        return drawn
+
+    monkeypatch.setattr(DrawingProcess, "__enter__", entered)
+    with pytest.raises(KeyboardInterrupt):
+        ddpg.record(Interrupted(), "drawn_envs:drawn/Telling-v0", tmp_path / "a.gif")
+    with DrawingProcess("drawn_envs:drawn/Once-v0") as drawn:  # as when a window is closed
+        frames = drawn.frames(Rising(), 2, None)
+        assert len([next(frames) for _ in range(4)]) == 4
+    assert [process.poll() for process in processes] == [-9, -9]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_class_of_the_users_script_is_drawn_here(tmp_path, monkeypatch):
+    own = type("Own", (Telling,), {"__module__": "__main__"})
+    monkeypatch.setattr(sys.modules["__main__"], "Own", own, raising=False)
+    gym.register("Own-v0", own)
+    gym.register("Lambda-v0", lambda **options: Telling(**options))
+    shades = []
+    for env_id in ("Own-v0", "Lambda-v0"):
+        assert not can_be_drawn_elsewhere(env_id)
+        with video.drawing(env_id) as drawn:
+            shades.append([frame[0, 0].tolist() for frame in drawn.frames(Rising(), 1, 0)])
+    assert shades == [[[0, 100, 255], [10, 110, 255], [20, 120, 255], [30, 130, 255]]] * 2
+    assert can_be_drawn_elsewhere("drawn/Telling-v0")
+    assert can_be_drawn_elsewhere("elsewhere:Unknown-v0")
+
+
+def test_drawing_that_would_crash_this_process_is_refused(tmp_path, monkeypatch):
+    env = Mujoco(render_mode="rgb_array")
+    crashes = []
+    monkeypatch.setattr(rendering, "_crashes_beside_tensorflow", lambda library: crashes.append(library) or True)
+    for library in ("osmesa", "EGL"):
+        monkeypatch.setenv("MUJOCO_GL", library)
+        with refuses(UsageError, f"Mujoco MUJOCO_GL={library.lower()} ddpg.record"):
+            ddpg.record(Rising(), env, tmp_path / "a.gif")
+    assert crashes == ["osmesa", "egl"]
+    ddpg.record(Rising(), Telling(render_mode="rgb_array"), tmp_path / "a.gif")  # draws with something else
+    monkeypatch.setenv("MUJOCO_GL", "glfw")
+    ddpg.record(Rising(), env, tmp_path / "a.gif")
+    assert len(crashes) == 2
+
+
+@pytest.mark.parametrize(("ends", "crashes"), [("kill -SEGV $$", True), ("exit 1", False), ("exit 0", False)])
+def test_whether_drawing_crashes_is_tried_in_another_process(ends, crashes, tmp_path, monkeypatch):
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\ntest $MUJOCO_GL = osmesa && {ends}\n")
+    python.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(python))
+    assert rendering._crashes_beside_tensorflow.__wrapped__("osmesa") is crashes
+
+
+@pytest.mark.skipif(
+    not (importlib.util.find_spec("mujoco") and ctypes.util.find_library("OSMesa")), reason="needs MuJoCo and OSMesa"
+)
+def test_mujoco_is_drawn_without_a_gpu(tmp_path, monkeypatch):
+    monkeypatch.setenv("MUJOCO_GL", "osmesa")
+
+    class Still:
+        def predict(self, observation, deterministic):
+            return np.zeros(3, np.float32), None
+
+    add = video.GifWriter.add  # drawn by software, three frames are enough
+    monkeypatch.setattr(video.GifWriter, "add", lambda gif, frame: add(gif, frame) and gif._count < 3)
+    ddpg.record(Still(), "Hopper-v5", tmp_path / "a.gif", seed=0)
+    with Image.open(tmp_path / "a.gif") as image:
+        assert image.n_frames == 2  # every fifth of 125 a second, and the last
+        assert np.array(image.convert("RGB")).std() > 20  # the floor and the hopper, not one color
