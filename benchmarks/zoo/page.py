@@ -32,8 +32,8 @@ MISSING: dict[str, str] = {
 # Presets that presets.toml leaves to another study, for they need another package.
 ELSEWHERE = {"BipedalWalker-v3": "box2d.toml", "FetchReach-v4": "robotics.toml"}
 
-_MOMENTS = (0.0, 0.05, 0.15, 0.4, 0.99)  # of an episode
-_WIDE, _HIGH, _TEXT = 150, 120, 26  # pixels
+_MOMENTS = (0.0, 0.05, 0.15, 0.4)  # of an episode; besides, its end
+_WIDE, _HIGH, _TEXT, _GAP, _COLUMNS = 140, 120, 26, 10, 2  # pixels, but the last
 
 
 def table() -> str:
@@ -57,32 +57,45 @@ def without_entry() -> list[str]:
 
 def draw(root: Path = ROOT) -> None:
     """Draw moments of each policy's first episode, beside each other."""
-    names = zoo.names()
-    columns = 2
-    height, width = _HIGH + _TEXT, len(_MOMENTS) * _WIDE
-    sheet = Image.new("RGB", (columns * (width + 20) - 20, -(-len(names) // columns) * height), "white")
-    pen, font = ImageDraw.Draw(sheet), ImageFont.load_default(15)
-    for number, name in enumerate(names):
-        card = zoo.read_entry(name).card
-        left, top = number % columns * (width + 20), number // columns * height
-        first = card.evaluation.returns[0]
-        pen.text((left, top + 4), f"{name}: return {first:,.4g} in {card.evaluation.lengths[0]} steps", "black", font)
-        for place, picture in enumerate(_moments(name, card)):
-            small = Image.fromarray(picture)
-            small.thumbnail((_WIDE, _HIGH), Image.Resampling.LANCZOS)
-            sheet.paste(small, (left + place * _WIDE, top + _TEXT))
+    strips = [_strip(zoo.read_entry(name)) for name in zoo.names()]
+    rows = [strips[first : first + _COLUMNS] for first in range(0, len(strips), _COLUMNS)]
+    heights = [max(strip.height for strip in row) for row in rows]
+    width = strips[0].width
+    sheet = Image.new("RGB", (_COLUMNS * width, sum(heights)), "white")
+    for number, row in enumerate(rows):
+        for column, strip in enumerate(row):
+            sheet.paste(strip, (column * width, sum(heights[:number])))
     sheet.quantize(160).save(root / PICTURE, optimize=True)
 
 
-def _moments(name: str, card: zoo.Card) -> list[np.ndarray]:
-    policy, env = load_policy(f"{zoo.PREFIX}{name}"), rendering_env(card.env_id)
-    wanted = {int(moment * card.evaluation.lengths[0]) for moment in _MOMENTS}
-    found = []
+def _strip(entry: zoo.Entry) -> Image.Image:
+    """Return the moments of one policy below a line of text."""
+    pictures = [Image.fromarray(picture) for picture in _moments(entry)]
+    for picture in pictures:
+        picture.thumbnail((_WIDE, _HIGH), Image.Resampling.LANCZOS)
+    size = (len(_MOMENTS) + 1) * (_WIDE + _GAP) + _GAP, max(picture.height for picture in pictures) + _TEXT + _GAP
+    strip = Image.new("RGB", size, "white")
+    found = entry.card.evaluation
+    steps = f"{found.lengths[0]} step{'s' * (found.lengths[0] > 1)}"
+    text = f"{entry.name}: return {found.returns[0]:,.4g} in {steps}"
+    ImageDraw.Draw(strip).text((0, 4), text, "black", ImageFont.load_default(15))
+    for place, picture in enumerate(pictures):
+        strip.paste(picture, (place * (_WIDE + _GAP), _TEXT))
+    return strip
+
+
+def _moments(entry: zoo.Entry) -> list[np.ndarray]:
+    """Return pictures of the first episode, uint8 ``[H, W, 3]`` each."""
+    card, policy = entry.card, load_policy(f"{zoo.PREFIX}{entry.name}")
+    length = card.evaluation.lengths[0]
+    wanted = {int(moment * length) for moment in _MOMENTS}
+    env, found = rendering_env(card.env_id), []
     with env_calls.closing(env):
         observation, _ = env.reset(seed=card.evaluation.seed)
-        for step in range(card.evaluation.lengths[0]):
-            if step in wanted:
-                picture = env.render()
+        for step in range(length + 1):
+            picture = env.render()  # in every step: some environments then return all pictures since the last one
+            if step in wanted or step == length:
                 found.append(picture[-1] if isinstance(picture, list) else picture)
-            observation, *_ = env.step(policy.predict(observation)[0])
+            if step < length:
+                observation, *_ = env.step(policy.predict(observation)[0])
     return found

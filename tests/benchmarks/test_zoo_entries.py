@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 from refusals import refuses
 
 sys.path.append(str(Path(__file__).parents[2]))
@@ -117,3 +118,21 @@ def test_an_error_is_one_line(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(entries, "add_finished", failing)
     assert main([str(tmp_path)]) == 2
     assert capsys.readouterr().err == "error: the run of X is not of its preset\n"
+
+
+def test_the_picture_shows_moments_of_an_episode(tmp_path, monkeypatch):
+    """At its start, after 5, 15 and 40 % of its steps, and at its end; Goal's has one step, Platform's ten."""
+    monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
+    entries_drawn = [zoo.read_entry(name) for name in ("Pendulum-v1", "Goal-v0", "Platform-v0")]
+    assert [len(page._moments(entry)) for entry in entries_drawn] == [5, 2, 4]
+    (tmp_path / "docs").mkdir()
+    monkeypatch.setattr(zoo, "names", lambda *_: ["Goal-v0", "Platform-v0", "LQR-v0"])
+    page.draw(tmp_path)
+    with Image.open(tmp_path / page.PICTURE) as picture:
+        strips = [page._strip(zoo.read_entry(name)) for name in zoo.names()]
+        assert picture.size == (2 * strips[0].width, max(strips[0].height, strips[1].height) + strips[2].height)
+
+
+def test_the_page_shows_the_picture():
+    assert (ROOT / page.PICTURE).stat().st_size < 300_000
+    assert "(zoo.png)" in (ROOT / page.PAGE).read_text(encoding="utf-8")
