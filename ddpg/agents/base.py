@@ -2,6 +2,7 @@
 
 import abc
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -15,13 +16,14 @@ from ddpg.agents import resource_limits
 from ddpg.agents.replay_memory import ReplayMemory
 from ddpg.agents.tf_agent import TFAgent, exclusive
 from ddpg.algorithms.registry import update_of
+from ddpg.compiler.ir import Unsupported
 from ddpg.config import name_hints
 from ddpg.config.algorithm_options import AgentConfig
 from ddpg.errors import UsageError, brief
 from ddpg.exports.export import export
 from ddpg.exports.policy_graph import ActingPolicy
 from ddpg.interaction import spaces
-from ddpg.interaction.actions import Actions, unbatch
+from ddpg.interaction.actions import Actions, BoxActions, unbatch
 from ddpg.interaction.env_errors import check_timeout, format_error
 from ddpg.interaction.env_runner import spaces_of
 from ddpg.interaction.validation import validate_bool, validate_int, validate_path, validate_text
@@ -29,7 +31,8 @@ from ddpg.learners.synced_session import SyncedSession
 from ddpg.learners.updater import Updater
 from ddpg.policies.exploration import Exploration
 from ddpg.policies.finite_actions import finite_outputs
-from ddpg.policies.network_policy import make_policy, program_of
+from ddpg.policies.native_policy import NativePolicy
+from ddpg.policies.network_policy import make_native_policy, make_policy, program_of
 
 v1 = tf.compat.v1
 
@@ -117,6 +120,11 @@ class Agent(TFAgent, abc.ABC):
     def make_behaviour(self, rng: np.random.Generator, config: Any) -> Exploration:
         """Return a behaviour policy: this agent's, or one that explores by other options of the same class."""
 
+    @property
+    def _predicted_box(self) -> BoxActions | None:
+        """The box whose actions outputs are, with nothing to choose or to count; ``None`` if they are not."""
+        return None
+
     def _count_predicted(self, actions: np.ndarray, deterministic: bool) -> None:
         """Count clipped actions ``[N, A]`` of :meth:`predict`; agents that report them override this."""
 
@@ -136,6 +144,9 @@ class Agent(TFAgent, abc.ABC):
                 random actions, of DDPG with noise too, drawn afresh (no OU memory, and no ``parameter_noise``, which
                 belongs to an episode).
 
+        Where our compiler may be used (``jit``, ``compiler``), one observation is acted on by machine code, and a batch
+        by NumPy; they differ by rounding.
+
         Returns:
             Actions of the environment, in the action space's shape and dtype, inside its bounds; for a batch as a
             vector environment takes them. The type is that for a Box; of parameterised actions it is a tuple of arrays.
@@ -145,14 +156,33 @@ class Agent(TFAgent, abc.ABC):
         """
         self.check_usable()
         deterministic = validate_bool(deterministic, "deterministic")
-        observations, single = spaces.as_batch(self.observation_space, observation, "observation")
-        if deterministic and self._acts_in_numpy:  # needs no lock
+        native = self._native_policy if deterministic else None
+        found, single = None if native is None else native(observation), True
+        if found is None:
+            observations, single = spaces.as_batch(self.observation_space, observation, "observation")
+            if native is not None and len(observations) == 1:
+                found = native(observations[0])
+        if found is not None and native is not None and native.box is not None:
+            return (found if single else found[None]), None
+        if found is not None:
+            actions = self.behaviour.greedy(found)
+        elif deterministic and self._acts_in_numpy:  # needs no lock
             actions = self.behaviour.greedy(finite_outputs(self.policy, observations))
         else:
             actions = self._predicted(observations, deterministic)
         self._count_predicted(actions, deterministic)
         translated = self.to_env(actions)
         return (unbatch(translated) if single else translated), None
+
+    @functools.cached_property
+    def _native_policy(self) -> NativePolicy | None:
+        """What predicts one action, compiled; ``None`` if the compiler is not to be used, or does not support it."""
+        if not self.config.jit or self.config.compiler == "xla":
+            return None
+        try:
+            return make_native_policy(self.policy, self.observation_space.shape, self._predicted_box)
+        except Unsupported:
+            return None
 
     @exclusive
     def _predicted(self, observations: np.ndarray, deterministic: bool) -> np.ndarray:

@@ -13,7 +13,7 @@ from ddpg.algorithms.ddpg import DDPGUpdate
 from ddpg.config.algorithm_options import DDPGConfig
 from ddpg.errors import UsageError
 from ddpg.gradients.bounding import tanh_head
-from ddpg.interaction.actions import Actions, make_actions
+from ddpg.interaction.actions import Actions, BoxActions, make_actions
 from ddpg.policies.exploration import BoxExploration, PerturbedExploration, outside_bounds
 from ddpg.policies.network_policy import can_be_perturbed
 from ddpg.policies.noise import make_noise
@@ -114,6 +114,11 @@ class DDPG(OffPolicyAgent):
             else partial(interpolate, 1.0, config.noise_final / config.noise_scale, config.exploration_steps),
             count=getattr(self.env, "num_envs", 1),
         )
+
+    @property
+    def _predicted_box(self) -> BoxActions | None:
+        box = self.actions if isinstance(self.actions, BoxActions) and self._squashed else None
+        return box if box is not None and box.space.dtype == np.float32 else None
 
     def _count_predicted(self, actions: np.ndarray, deterministic: bool) -> None:
         if not (deterministic and self._squashed):

@@ -1,9 +1,9 @@
 """Write the LLVM functions of a matrix product of known shape: register tiles, packing, transposition.
 
 C = A·B is computed tile by tile: some rows of C by some columns, which stay in registers while the inner dimension
-runs. The columns of B that a tile needs are packed first, so that they are contiguous. Numbers of A are read one at a
-time, so that a transposed A is read in place. (K. Goto and R. van de Geijn, Anatomy of High-Performance
-Matrix Multiplication, 2008.)
+runs. The columns of B that a tile needs are packed first, so that they are contiguous; where a tile has all rows, B is
+read once, in place. Numbers of A are read one at a time, so that a transposed A is read in place. (K. Goto and R. van
+de Geijn, Anatomy of High-Performance Matrix Multiplication, 2008.)
 """
 
 import dataclasses
@@ -32,6 +32,10 @@ class RegisterFile:
     def panel(self) -> int:
         """Columns of a tile."""
         return self.width * self.vectors
+
+    def panel_of(self, rows: int) -> int:
+        """Columns of a tile of ``rows`` rows; one row is so wide that its sums do not wait for each other."""
+        return 8 * self.width if rows == 1 else self.panel
 
 
 def register_file(features: str) -> RegisterFile:
@@ -69,18 +73,19 @@ class GemmFunctions:
         self._rows, self._columns, self._inner = shape
         self._transposed, self._other_transposed = transposed
         self._texts: dict[str, str] = {}
-        self.packed = self._inner * machine.panel
-        for rows in sorted(set(parts or [self._rows])):
+        counts = sorted(set(parts or [self._rows]))
+        self.packed = max(self._inner * machine.panel_of(rows) for rows in counts)
+        for rows in counts:
             self._write(f"{name}.{rows}", rows)
         self.text = "\n\n".join(self._texts.values())
 
     def _write(self, name: str, rows: int) -> None:
-        lines, panel = FunctionBuilder(), self._machine.panel
+        lines, panel = FunctionBuilder(), self._machine.panel_of(rows)
         with lines.loop(0, self._columns // panel) as index:
             self._panel(lines, f"{name}.panel", rows, lines.times(index, panel), panel)
         start = self._columns // panel * panel
         while start < self._columns:
-            width = max(size for size in (self._machine.width, 8, 4, 2, 1) if size <= self._columns - start)
+            width = 1 << ((min(self._columns - start, panel)).bit_length() - 1)
             self._panel(lines, f"{name}.panel", rows, start, width)
             start += width
         self._texts[name] = lines.function(name, ("a", "b", "c", "packed"))
@@ -94,29 +99,39 @@ class GemmFunctions:
         lines.do(f"call void @{name}(ptr %a, ptr {source}, ptr {lines.at('%c', column)}, ptr %packed)")
 
     def _panel_function(self, name: str, rows: int, width: int) -> str:
-        """Pack ``width`` columns of B, then compute C tile by tile; the tiles' heights differ by at most one row."""
+        """Compute ``width`` columns of C tile by tile; the tiles' heights differ by at most one row."""
+        lines = FunctionBuilder()
+        tiles = -(-rows // self._machine.rows)
+        source, stride = "%packed", width
         if self._other_transposed:
             self._texts[f"{name}.pack"] = _transpose_function(f"{name}.pack", width, self._inner)
-        else:
+        elif tiles > 1:
             self._texts[f"{name}.pack"] = _copy_function(f"{name}.pack", self._inner, width, self._columns)
-        lines = FunctionBuilder()
-        lines.do(f"call void @{name}.pack(ptr %b, ptr %packed)")
-        tiles = -(-rows // self._machine.rows)
+        else:
+            source, stride = "%b", self._columns
+        if source == "%packed":
+            lines.do(f"call void @{name}.pack(ptr %b, ptr %packed)")
         height, higher = divmod(rows, tiles)
         for count, high, start in ((higher, height + 1, 0), (tiles - higher, height, higher * (height + 1))):
             if not count:
                 continue
             tile = f"{name}.tile{high}"
-            self._texts[tile] = self._tile(tile, high, width)
+            self._texts[tile] = self._tile(tile, high, width, stride)
             with lines.loop(0, count) as index:
                 row = lines.add(f"add i64 {lines.times(index, high)}, {start}")
                 a = lines.at("%a", row if self._transposed else lines.times(row, self._inner))
                 c = lines.at("%c", lines.times(row, self._columns))
-                lines.do(f"call void @{tile}(ptr {a}, ptr %packed, ptr {c})")
+                lines.do(f"call void @{tile}(ptr {a}, ptr {source}, ptr {c})")
         return lines.function(name, ("a", "b", "c", "packed"))
 
-    def _tile(self, name: str, rows: int, width: int) -> str:
-        """Return the function that computes ``rows`` by ``width`` numbers of C in registers."""
+    def _tile(self, name: str, rows: int, width: int, stride: int) -> str:
+        """Return the function that computes ``rows`` by ``width`` numbers of C in registers.
+
+        Args:
+            name: of the function.
+            rows, width: see above.
+            stride: from one row of B to the next.
+        """
         lanes = min(width, self._machine.width)
         vector, parts = f"<{lanes} x float>", range(width // lanes)
         lines = FunctionBuilder()
@@ -126,7 +141,7 @@ class GemmFunctions:
         sums = {(row, part): f"%c{row}.{part}" for row in range(rows) for part in parts}
         for total in sums.values():
             lines.do(f"{total} = phi {vector} [zeroinitializer, %entry], [{total}.next, %loop]")
-        start = lines.times("%k", width)
+        start = lines.times("%k", stride)
         columns = [lines.load("%b", start, part * lanes, type_=vector) for part in parts]
         place, apart = (lines.times("%k", self._rows), 1) if self._transposed else ("%k", self._inner)
         for row in range(rows):

@@ -13,7 +13,7 @@ from ddpg.compiler.codegen import Module
 from ddpg.compiler.ir import MissingInstructions, Node, Unsupported
 from ddpg.compiler.jit import compile_module, host_registers, listings
 from ddpg.compiler.lowering import lower, ops_in_order
-from ddpg.compiler.memory_plan import ALIGNMENT, constants_of, plan_memory, round_to_cache_lines
+from ddpg.compiler.memory_plan import aligned_block, constants_of, plan_memory, round_to_cache_lines
 from ddpg.compiler.schedule import Kernel, schedule
 from ddpg.compiler.thread_pool import Autotuner, ThreadPool, available_cores
 
@@ -89,7 +89,7 @@ class CompiledUpdate:
                 for name, text in stages.items():
                     (folder / name).write_text(f"{text}\n", encoding="utf-8")
             size = round_to_cache_lines(module.size)
-        self._block = _aligned(size)
+        self._block = aligned_block(size)
         self._autotuners = [Autotuner() for _ in self._compiled] if self.workers > 1 else []
         self._threads = ThreadPool(self.workers - 1, "ddpg-update") if self.workers > 1 else None
         for offset, constant in constants:
@@ -156,10 +156,3 @@ def _worker_count(kernels: Sequence[Kernel]) -> int:
     matmuls = [kernel for kernel in kernels if isinstance(kernel, Node) and kernel.kind == "matmul"]
     work = sum(2 * matmul.size * matmul.inputs[0].size // matmul.shape[0] for matmul in matmuls)
     return min(available_cores(), max(1, work // WORK_PER_THREAD)) if _HAS_BARRIER else 1
-
-
-def _aligned(size: int) -> np.ndarray:
-    """Return zeros that begin at a cache line."""
-    block = np.zeros(size + ALIGNMENT, np.float32)
-    skipped = -(block.ctypes.data // block.itemsize) % ALIGNMENT
-    return block[skipped : skipped + size]

@@ -10,50 +10,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from ddpg.compiler.elementwise_ops import ELEMENTWISE_OPS
 from ddpg.compiler.ir import ALL, COLUMNS, ROWS, Node, Program, Shape, Unsupported, fold_elementwise, shape_of
 
-# Elementwise ops, and the IR's functions of the same inputs in the same order.
-_ELEMENTWISE = {
-    "AddV2": "add",
-    "Add": "add",
-    "BiasAdd": "add",
-    "Sub": "sub",
-    "Mul": "mul",
-    "RealDiv": "div",
-    "Maximum": "max",
-    "Minimum": "min",
-    "Neg": "neg",
-    "Abs": "abs",
-    "Sign": "sign",
-    "Square": "square",
-    "Sqrt": "sqrt",
-    "Rsqrt": "rsqrt",
-    "Exp": "exp",
-    "Log": "log",
-    "Tanh": "tanh",
-    "Relu": "relu",
-    "Elu": "elu",
-    "Selu": "selu",
-    "Sigmoid": "sigmoid",
-    "Softplus": "softplus",
-    "Softsign": "softsign",
-    "Greater": "greater",
-    "GreaterEqual": "greater_equal",
-    "Less": "less",
-    "LessEqual": "less_equal",
-    "LogicalAnd": "mul",
-    "Select": "select",
-    "SelectV2": "select",
-    "ReluGrad": "relu_gradient",
-    "TanhGrad": "tanh_gradient",
-    "EluGrad": "elu_gradient",
-    "SeluGrad": "selu_gradient",
-    "SigmoidGrad": "sigmoid_gradient",
-    "SoftplusGrad": "softplus_gradient",
-    "SoftsignGrad": "softsign_gradient",
-    "RsqrtGrad": "rsqrt_gradient",
-    "SqrtGrad": "sqrt_gradient",
-}
 _SAME = ("Identity", "StopGradient", "PreventGradient")
 _RESHAPED = ("Reshape", "Squeeze", "ExpandDims")
 
@@ -200,11 +159,11 @@ class _Lowering:
             return self.var_read(inputs[0])
         if kind in _SAME:
             return self.value(inputs[0])
-        if kind in _ELEMENTWISE:
+        if kind in ELEMENTWISE_OPS:
             if kind == "BiasAdd" and operation.get_attr("data_format") != b"NHWC":
                 raise Unsupported("BiasAdd of channels first")
             check_broadcast(operation, output)
-            return fold_elementwise(self.program, _ELEMENTWISE[kind], *map(self.value, inputs))
+            return fold_elementwise(self.program, ELEMENTWISE_OPS[kind], *map(self.value, inputs))
         if kind in _RESHAPED:
             return self.program.reshape(self.whole(inputs[0]), matrix_shape(output))
         if kind in _OTHERS:

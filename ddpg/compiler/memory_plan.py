@@ -3,6 +3,8 @@
 import dataclasses
 from collections.abc import Sequence
 
+import numpy as np
+
 from ddpg.compiler.ir import Node, Program
 from ddpg.compiler.schedule import Kernel, materialized, members_of, sources
 
@@ -100,3 +102,10 @@ def constants_of(program: Program, plan: MemoryPlan) -> list[tuple[int, Node]]:
 def round_to_cache_lines(size: int) -> int:
     """Return a size in floats, rounded up to whole cache lines."""
     return -(-size // ALIGNMENT) * ALIGNMENT
+
+
+def aligned_block(size: int) -> np.ndarray:
+    """Return zeros that begin at a cache line."""
+    block = np.zeros(size + ALIGNMENT, np.float32)
+    skipped = -(block.ctypes.data // block.itemsize) % ALIGNMENT
+    return block[skipped : skipped + size]

@@ -79,6 +79,11 @@ class BoxActions:
         """The box's bounds, each ``[A]`` float64."""
         return self._low, self._high
 
+    @property
+    def scaling(self) -> tuple[np.ndarray, np.ndarray]:
+        """What an action is multiplied with, and what is added then, each ``[A]`` float64."""
+        return self._half_range, self._middle
+
     def to_env(self, actions: np.ndarray) -> np.ndarray:
         """Map ``[..., A]`` from [-1, 1] to env units, ``[..., *space.shape]`` in the space's dtype."""
         scaled = np.minimum(np.maximum(self._half_range * actions + self._middle, self._low), self._high)

@@ -7,7 +7,9 @@ from typing import Any, Protocol
 import numpy as np
 import tensorflow as tf
 
+from ddpg.interaction.actions import BoxActions
 from ddpg.policies.graph_to_numpy import lower_to_numpy
+from ddpg.policies.native_policy import NativePolicy
 from ddpg.policies.numpy_program import NumpyProgram
 from ddpg.replay.normalizers import ObservationNormalizer
 
@@ -106,6 +108,19 @@ def program_of(policy: NumpyPolicy | SessionPolicy | NormalisedPolicy) -> NumpyP
     """Return the NumPy program that acts, of observations as the network sees them; ``None`` where a session acts."""
     inner = policy.inner if isinstance(policy, NormalisedPolicy) else policy
     return inner.program if isinstance(inner, NumpyPolicy) else None
+
+
+def make_native_policy(
+    policy: NumpyPolicy | SessionPolicy | NormalisedPolicy, shape: tuple[int, ...], box: BoxActions | None
+) -> NativePolicy | None:
+    """Return what acts as ``policy`` on one observation of ``shape``, compiled; ``None`` where a session acts.
+
+    Raises:
+        Unsupported: if the compiler does not support an operation of the network, or fails.
+    """
+    program = program_of(policy)
+    normaliser = policy.normaliser if isinstance(policy, NormalisedPolicy) else None
+    return None if program is None else NativePolicy(program, shape, normaliser, box)
 
 
 def make_policy(

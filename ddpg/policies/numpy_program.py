@@ -37,6 +37,8 @@ class NumpyProgram:
     Attributes:
         steps, size, sources, result: as given.
         operations: what each operation calls.
+        parameter_registers: the registers of the network's variables.
+        registers: the constants and the variables' values, by register; :meth:`load` puts another list in its place.
     """
 
     operations: ClassVar[Mapping[str, Callable[..., Any]]] = OPERATIONS
@@ -52,10 +54,10 @@ class NumpyProgram:
     ):
         self.steps = tuple(steps)
         self.size, self.sources, self.result = size, tuple(sources), result
-        self._registers: list = [None] * size
+        self.registers: list = [None] * size
         for register, value in constants.items():
-            self._registers[register] = _as_row(value) if value.dtype.kind == "f" else value
-        self._parameters = list(parameters)
+            self.registers[register] = _as_row(value) if value.dtype.kind == "f" else value
+        self.parameter_registers = list(parameters)
         self._source, *self._other_sources = sources
         # Resolved once: this loop is on the path of every environment step.
         self._calls = [(self.operations[step.operation], step.inputs, step.output) for step in steps]
@@ -69,18 +71,19 @@ class NumpyProgram:
 
     def load(self, arrays: Sequence[np.ndarray]) -> None:
         """Set the variables' values; with float64 ones (and inputs) the program computes in float64."""
-        registers = self._registers.copy()
-        for register, array in zip(self._parameters, arrays, strict=True):
+        registers = self.registers.copy()
+        for register, array in zip(self.parameter_registers, arrays, strict=True):
             registers[register] = _as_row(array)
-        self._registers = registers  # one assignment: a call in progress keeps the old values
+        self.registers = registers  # one assignment: a call in progress keeps the old values
 
     def arrays(self) -> dict[int, np.ndarray]:
         """Return the constants and the variables' values, by register."""
-        return {register: value for register, value in enumerate(self._registers) if value is not None}
+        return {register: value for register, value in enumerate(self.registers) if value is not None}
 
-    def parameters(self) -> list[np.ndarray]:
-        """Return the variables' values, in the order of :meth:`load`; vectors as rows."""
-        return [self._registers[register] for register in self._parameters]
+    def parameters(self, registers: Sequence | None = None) -> list[np.ndarray]:
+        """Return the variables' values, now or in earlier ``registers``, as :meth:`load` took them; vectors as rows."""
+        registers = self.registers if registers is None else registers
+        return [registers[register] for register in self.parameter_registers]
 
     def __call__(self, observations: np.ndarray, *others: np.ndarray) -> np.ndarray:
         """Return the program's output.
@@ -89,7 +92,7 @@ class NumpyProgram:
             observations: the first input, ``[B, *observation shape]`` float32 or float64.
             others: the further inputs, such as a critic's actions ``[B, A]``.
         """
-        registers = self._registers.copy()  # each call has its own registers
+        registers = self.registers.copy()  # each call has its own registers
         registers[self._source] = observations
         if others:
             for register, value in zip(self._other_sources, others, strict=True):

@@ -1,0 +1,178 @@
+"""μ(s) of one observation in one call of machine code, compiled from the NumPy program that acts on batches.
+
+The call converts the observation to float32, normalises it, runs the network, and checks that what went in and what
+comes out is finite. Its sums are added in another order than NumPy's, so outputs differ by rounding.
+"""
+
+import ctypes
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from ddpg.compiler.codegen import ENTRY, Module
+from ddpg.compiler.ir import ALL, Node, Program
+from ddpg.compiler.jit import compile_module, host_registers
+from ddpg.compiler.llvm_builder import FunctionBuilder
+from ddpg.compiler.memory_plan import aligned_block, constants_of, plan_memory
+from ddpg.compiler.schedule import schedule
+from ddpg.interaction.actions import BoxActions
+from ddpg.policies.numpy_program import NumpyProgram
+from ddpg.policies.numpy_to_ir import lower_to_ir
+from ddpg.replay.normalizers import CLIP, ObservationNormalizer
+
+_FUNCTION = "act"
+_FLOATS = frozenset(map(np.dtype, (np.float32, np.float64)))
+
+
+class _Workspace:
+    """Memory of one call at a time.
+
+    Args:
+        size: of the block, in floats.
+        offsets: of the variables, by index: the observation in float32, the weights, the normaliser's two.
+        shapes: of the variables.
+        result: offset and shape of the result.
+        finite: offset of the number that says whether all is finite.
+
+    Attributes:
+        block: what the machine code reads and writes.
+        variables: views of it.
+        observation: what the machine code reads first, float64.
+        addresses: of observation and block.
+        result: the action or the outputs.
+        finite: 0 if observation and outputs are finite, else NaN.
+        weights, transformation: what the variables are copies of.
+    """
+
+    def __init__(
+        self,
+        size: int,
+        offsets: Sequence[int],
+        shapes: Sequence[tuple[int, ...]],
+        result: tuple[int, tuple[int, ...]],
+        finite: int,
+    ):
+        self.block = aligned_block(size)
+        self.variables = [self.view(offset, shape) for offset, shape in zip(offsets, shapes, strict=True)]
+        self.result, self.finite = self.view(*result), self.view(finite, (1,))
+        self.observation = np.zeros(shapes[0])
+        arrays = self.observation, self.block
+        self.addresses = tuple(ctypes.c_void_p(array.ctypes.data) for array in arrays)  # faster to pass than integers
+        self.weights: object = None
+        self.transformation: object = None
+
+    def load_weights(self, program: NumpyProgram) -> None:
+        """Copy the weights."""
+        weights = program.registers  # another list once they change
+        for variable, array in zip(self.variables[1:], program.parameters(weights), strict=False):
+            variable[...] = array
+        self.weights = weights
+
+    def load_transformation(self, transformation: tuple[np.ndarray, np.ndarray]) -> None:
+        """Copy the mean and the factor of the normaliser."""
+        for variable, array in zip(self.variables[-2:], transformation, strict=True):
+            variable[...] = array
+        self.transformation = transformation
+
+    def view(self, offset: int, shape: tuple[int, ...]) -> np.ndarray:
+        """Return the array at an offset of the block."""
+        return self.block[offset : offset + math.prod(shape)].reshape(shape)
+
+
+class NativePolicy:
+    """Acts on one observation; threads may call it at the same time, and while the program loads other weights.
+
+    Args:
+        program: the network; its weights are read anew when they have changed.
+        shape: of an observation.
+        normaliser: of observations, if any.
+        box: the actions, if the result is to be in env units; otherwise it is the network's outputs.
+
+    Raises:
+        Unsupported: if the compiler does not support an operation of the program, or fails.
+    """
+
+    def __init__(
+        self,
+        program: NumpyProgram,
+        shape: tuple[int, ...],
+        normaliser: ObservationNormalizer | None = None,
+        box: BoxActions | None = None,
+    ):
+        self._program, self._shape, self._normaliser, self.box = program, shape, normaliser, box
+        size = math.prod(shape)
+        self._shapes = [shape, *(array.shape for array in program.parameters())]
+        ir = Program()
+        observation = inputs = ir.var_read(0, (1, size))
+        if normaliser is not None:
+            mean, factor = (ir.var_read(len(self._shapes) + index, (1, size)) for index in range(2))
+            self._shapes += [shape, shape]
+            inputs = _clipped(ir, _product(ir, ir.elementwise("sub", observation, mean), factor), -CLIP, CLIP)
+        outputs = result = lower_to_ir(ir, program, inputs, first=1)
+        if box is not None:
+            half_range, middle = box.scaling
+            scaled = ir.elementwise("add", _product(ir, outputs, ir.const(half_range)), ir.const(middle))
+            result = _clipped(ir, scaled, *box.bounds)
+        zeros = [ir.reduce_sum(_product(ir, one, ir.literal(0)), ALL) for one in (observation, outputs)]
+        self._results = [ir.copy(result), ir.copy(ir.elementwise("add", *zeros))]
+        kernels = schedule(ir, self._results)
+        sizes = [math.prod(shape) for shape in self._shapes]
+        self._plan = plan_memory(kernels, self._results, sizes)
+        module = Module(kernels, self._plan, [], ([], []), host_registers())
+        self._size, self._constants = module.size, constants_of(ir, self._plan)
+        self._compiled = compile_module(f"{module.text}\n\n{_function(size)}", pointers=2)
+        self._run = self._compiled.short_function(_FUNCTION, pointers=2)
+        self._free: list[_Workspace] = []
+
+    def __call__(self, observation: npt.ArrayLike) -> np.ndarray | None:
+        """Return the action, in the box's shape, or the outputs ``[1, n]``.
+
+        ``None`` if ``observation`` is not a float32 or float64 array of the observation's shape, or if a number in it
+        or in the outputs is not finite: the caller says what is wrong.
+        """
+        if type(observation) is not np.ndarray or observation.shape != self._shape or observation.dtype not in _FLOATS:
+            return None
+        try:
+            workspace = self._free.pop()  # no other call has it
+        except IndexError:
+            workspace = self._new_workspace()
+        if workspace.weights is not self._program.registers:
+            workspace.load_weights(self._program)
+        if self._normaliser is not None and workspace.transformation is not self._normaliser.transformation:
+            workspace.load_transformation(self._normaliser.transformation)
+        workspace.observation[...] = observation
+        self._run(*workspace.addresses)
+        result = workspace.result.copy() if workspace.finite.item() == 0 else None
+        self._free.append(workspace)
+        return result
+
+    def _new_workspace(self) -> _Workspace:
+        shape = self._results[0].shape if self.box is None else self.box.space.shape
+        result, finite = (self._plan.values[id(node.base)] for node in self._results)
+        workspace = _Workspace(self._size, self._plan.variables, self._shapes, (result, shape), finite)
+        for offset, constant in self._constants:
+            workspace.view(offset, constant.shape)[...] = constant.detail.array.reshape(constant.shape)
+        return workspace
+
+
+def _product(program: Program, one: Node, other: Node) -> Node:
+    return program.elementwise("mul", one, other)
+
+
+def _clipped(program: Program, value: Node, low: npt.ArrayLike, high: npt.ArrayLike) -> Node:
+    at_least = program.elementwise("max", value, program.const(np.asarray(low)))
+    return program.elementwise("min", at_least, program.const(np.asarray(high)))
+
+
+def _function(size: int) -> str:
+    """Return LLVM's text of ``void act(double* observation, float* block)``: narrow the observation, and run."""
+    lines = FunctionBuilder()
+    with lines.loop(0, size) as index:
+        place = lines.add(f"getelementptr double, ptr %observation, i64 {index}")
+        number = lines.add(f"load double, ptr {place}, align 8")
+        lines.store(lines.add(f"fptrunc double {number} to float"), "%block", index)  # variable 0 is at 0
+    lines.do(f"call void @{ENTRY}(i64 1, i64 0, ptr %block, ptr %block)")
+    head = f"define void @{_FUNCTION}(ptr %observation, ptr %block) nounwind {{"
+    return "\n".join([head, *lines.lines, "  ret void", "}"])
