@@ -58,6 +58,8 @@ def compare_paths(
           value there), and whether they are ``equal``;
         - ``finite_difference``: the same from central differences, and the ``cosine``, at ``coordinates``
           sampled weights;
+        - ``bfloat16``: the same gradient where ``precision="bfloat16"`` rounds what matrix products multiply:
+          ``relative_norm`` of its difference, and the ``cosine``; ``None`` where the compiler does not know an op;
         - ``milliseconds``, ``milliseconds_compiled``: of one gradient, its target included; ``None`` where it
           cannot be compiled;
         - ``reached``: in how many variables of each group ``tf.gradients`` finds a gradient;

@@ -72,6 +72,7 @@ class Fixture:
             learning_starts=RANDOM_STEPS,
             updates_per_call=1,
             jit=False,
+            precision="float32",
         )
         self._agent = DDPG(env, config, seed)  # kept alive for its session
         float64_function(self._agent.actor)  # raises now, not after the work, if an op has no NumPy counterpart

@@ -230,6 +230,9 @@ def draw_panel(axes: Axes, row: Mapping[str, Any], kind: str) -> None:
     label = f"{kind} = {row['path']}" + (f", bounding = {row['bounding']}" if "bounding" in row else "")
     difference = row["difference"]
     draw_edges(axes, row["edges"], label, "" if difference["from"] == row["path"] else _verdict(difference))
+    if row.get("bfloat16") is not None:  # reports of earlier versions do not have it
+        error = f"in bfloat16\noff by {row['bfloat16']['relative_norm']:.1%}"
+        axes.text(0.985, 0.03, error, transform=axes.transAxes, fontsize=10, ha="right", color="0.25")
 
 
 def draw_edges(axes: Axes, edges: Sequence[Mapping[str, Any]], label: str, remark: str = "") -> None:

@@ -8,6 +8,7 @@ from ddpg.laboratory.picture import DATA
 _KEY = """\
 difference: from the first path, relative to the gradient's largest value; = if within rounding
 finite diff., cosine: against central differences in float64, at sampled weights
+bfloat16: difference of the gradient where matrix products round their arguments to bfloat16, by its norm
 ms: one gradient, its target included
 reached: variables of actor, critic, target actor, target critic that a gradient reaches, used or not"""
 
@@ -51,7 +52,18 @@ def _table(kind: str, rows: Sequence[Mapping[str, Any]]) -> str:
         return "-" if value is None else f"{value:.2f}"
 
     title = {"td": "td_target", "policy": "policy_gradient"}[kind]
-    heads = (title, "bounding", "norm", "difference", "finite diff.", "cosine", "ms", "ms compiled", "reached")
+    heads = (
+        title,
+        "bounding",
+        "norm",
+        "difference",
+        "finite diff.",
+        "cosine",
+        "bfloat16",
+        "ms",
+        "ms compiled",
+        "reached",
+    )
     cells = [
         (
             row["path"],
@@ -60,6 +72,7 @@ def _table(kind: str, rows: Sequence[Mapping[str, Any]]) -> str:
             f"{row['difference']['max_relative']:.1e} {'=' if row['difference']['equal'] else '≠'}",
             f"{row['finite_difference']['max_relative']:.1e}",
             f"{row['finite_difference']['cosine']:.6f}",
+            "-" if row["bfloat16"] is None else f"{row['bfloat16']['relative_norm']:.1e}",
             milliseconds(row["milliseconds"]),
             milliseconds(row["milliseconds_compiled"]),
             " ".join(str(count) for count in row["reached"].values()),

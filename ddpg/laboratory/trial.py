@@ -21,6 +21,7 @@ from ddpg.laboratory import gradient_checks
 from ddpg.laboratory.finite_differences import ReferenceGradient
 from ddpg.laboratory.fixture import Fixture
 from ddpg.laboratory.flow import edge_norms, trace_flow
+from ddpg.laboratory.rounded_gradient import RoundedGradient
 from ddpg.networks.base import Network
 from ddpg.replay.minibatch import Batch
 
@@ -157,6 +158,8 @@ def _built(fixture: Fixture, trial: PathTrial, expected: ReferenceGradient) -> M
         nodes, start, groups = dict(fixture.recorder.nodes), fixture.recorder.start, fixture.groups(trial.bounding)
         edges = edge_norms(session, trace_flow(nodes, groups, start, {} if trial.fed_y is None else {"fed_y": "y"}))
         reached = {group: len(gradient_checks.leaks(start.loss, variables)) for group, variables in groups.items()}
+        fields = [*trial.inputs, *([] if trial.fed_y is None else [trial.fed_y])]
+        rounded = RoundedGradient(session, tensors, fields, [each for group in groups.values() for each in group])
         in_one_function = _compiled(trial)
 
     def measure() -> dict[str, Any]:
@@ -171,6 +174,7 @@ def _built(fixture: Fixture, trial: PathTrial, expected: ReferenceGradient) -> M
             "gradient_norm": float(np.sqrt(sum(np.square(array, dtype=np.float64).sum() for array in gradients))),
             "edges": edges(feeds),
             "finite_difference": expected.against(gradients),
+            "bfloat16": rounded.error(feeds, gradients),
             "milliseconds": sum(milliseconds(session, call, feeds) for call in calls),
             "milliseconds_compiled": milliseconds(session, in_one_function, feeds) if in_one_function else None,
             "reached": reached,

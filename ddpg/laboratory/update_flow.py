@@ -51,7 +51,7 @@ def trace_update(env: gym.Env, config: DDPGConfig, seed: int | None = None) -> d
     """
     defaults = DDPGConfig().to_json()
     changed = {name: value for name, value in config.to_json().items() if value != defaults[name]}
-    single = {"updates_per_call": 1, "jit": False, "learning_starts": RANDOM_STEPS}
+    single = {"updates_per_call": 1, "jit": False, "precision": "float32", "learning_starts": RANDOM_STEPS}
     agent = DDPG(env, config.replace(**_ASIDE, **single), seed)
     try:
         agent.learn(RANDOM_STEPS)

@@ -80,6 +80,8 @@ class Updater:
         """
         asked, precision = self._config.compiler == "native", self._config.precision
         if not asked and precision != "bfloat16" and tf.config.list_physical_devices("GPU"):
+            if precision == "auto":
+                print_to_stderr("precision='auto': XLA compiles the updates for the GPU, in float32")
             return None
         try:
             try:

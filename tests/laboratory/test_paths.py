@@ -122,6 +122,13 @@ def test_every_gradient_is_that_of_finite_differences(report):
         assert row["gradient_norm"] > 1e-3
 
 
+def test_a_gradient_in_bfloat16_is_off_by_its_rounding(report):
+    """Eight significant bits: numbers are off by up to 2⁻⁸, and what a gradient sums up cancels in part."""
+    for row in [*report["td"], *report["policy"]]:
+        assert 2**-12 < row["bfloat16"]["relative_norm"] < 2**-3
+        assert row["bfloat16"]["cosine"] > 0.99
+
+
 def test_the_targets_are_not_the_online_networks(report):
     """Else y would be the same number in every path."""
     norms = [edges(rows_of(report, path)[0])["q", "start"]["norm"] for path in ("stop_gradient", "residual_gradient")]
@@ -294,6 +301,7 @@ def test_the_picture_says_which_gradients_are_the_same(report):
     assert texts.count("the same gradient as stop_gradient") == 2
     assert texts.count("the same gradient as chain_rule") == 2
     assert sum(text.startswith("not the gradient of stop_gradient: off by up to") for text in texts) == 1
+    assert sum(text.startswith("in bfloat16\noff by ") for text in texts) == 7
 
 
 def test_a_bounding_that_was_not_measured_is_refused(report, tmp_path):
@@ -317,7 +325,11 @@ def test_tables(report):
     assert lines[3].split()[:3] == ["td_target", "norm", "difference"]
     assert next(line for line in lines if line.startswith("residual_gradient")).split()[3] == "≠"
     assert sum(line.startswith(("chain_rule", "direct", "surrogate")) for line in lines) == 9
-    assert next(line for line in lines if line.startswith("placeholder")).split()[7] == "-"
+    assert next(line for line in lines if line.startswith("placeholder")).split()[8] == "-"
+    assert lines[3].split()[6] == "bfloat16"
+    row = rows_of(report, "residual_gradient")[0]
+    (line,) = (line.split() for line in lines if line.startswith("residual_gradient"))
+    assert line[6] == f"{row['bfloat16']['relative_norm']:.1e}"
 
 
 def test_command_of_an_unknown_environment(capsys):

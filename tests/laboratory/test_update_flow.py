@@ -167,3 +167,8 @@ def test_a_bounding_goes_on_top_of_the_recipe_and_none_is_the_recipes(tmp_path, 
     for flags in ([], ["--bounding", "zeroing"], ["--bounding", "none"]):
         assert main(["paths", "Pendulum-v1", "--recipe", "mine.toml", *flags]) == 2
     assert asked == ["squashing", "zeroing", "squashing"]
+
+
+def test_it_is_traced_in_float32_whatever_the_agents_precision():
+    """It runs updates op by op, which ``precision="bfloat16"`` alone would refuse."""
+    assert traced(precision="bfloat16")["critic"] == traced()["critic"]
