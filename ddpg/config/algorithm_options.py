@@ -169,7 +169,8 @@ class AgentConfig(Options):
     jit: bool = _running(True, "compile the updates")
     compiler: str = _running(
         "auto",
-        "which compiler; native: our own, for CPUs; auto: native where it supports the update, else xla",
+        "which compiler; native: our own, for CPUs; auto: native where it supports the update, else xla, and none for "
+        "convolutions on a CPU",
         ("auto", "native", "xla"),
     )
     precision: str = _running(
