@@ -42,3 +42,12 @@ def test_continuous_integration_installs_the_lowest_and_every_extra():
     assert "--constraint constraints/lowest.txt" in text
     for extra in ("envpool", "ray", "robotics"):
         assert re.search(rf"pip install [^\n]*'\.\[[\w,]*\b{extra}\b", text)
+
+
+def test_continuous_integration_tries_a_real_slurm():
+    """And refuses to go on without one, where the tests would be left out."""
+    text = (ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8")
+    steps = ("apt-get install -y slurm-wlm munge", "command -v slurmctld", "tests/studies/test_slurm_cluster.py")
+    installed, found, tried = map(text.index, steps)
+    assert installed < found < tried
+    assert (ROOT / "tests" / "studies" / "test_slurm_cluster.py").exists()

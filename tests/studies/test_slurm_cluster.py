@@ -1,0 +1,174 @@
+"""A study on a real Slurm of three nodes on this machine: nodes are killed, jobs preempted, the study interrupted."""
+
+import hashlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from safetensors.numpy import load_file
+
+from ddpg.runs import run_directory
+from ddpg.studies import slurm_commands
+from ddpg.studies.slurm_batch import CellBatch, job_prefix
+from ddpg.studies.study import cells_of, read_study
+from ddpg.studies.study_folder import CellFolder
+
+TOOL = str(Path(__file__).parents[1] / "tools" / "slurm_cluster")
+STEPS = 6000
+STUDY = """
+environments = ["Pendulum-v1"]
+seeds = {seeds}
+total_timesteps = {steps}
+evaluation_interval = 500
+evaluation_episodes = 1
+final_episodes = 2
+[configurations]
+plain = {{ hidden = [8], batch_size = 8, learning_starts = 100 }}
+td3 = {{ recipe = "td3", hidden = [8], batch_size = 8, learning_starts = 100 }}
+"""
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        shutil.which("slurmctld") is None or shutil.which("munged") is None or os.geteuid() != 0,
+        reason="needs slurm-wlm, munge and root",
+    ),
+]
+
+
+class Cluster:
+    """Three nodes of one CPU."""
+
+    nodes = ("node1", "node2", "node3")
+
+    def __init__(self, folder):
+        self.folder = folder
+
+    def tool(self, *words):
+        subprocess.run([TOOL, words[0], str(self.folder), *words[1:]], check=True, stdout=subprocess.DEVNULL)
+
+    def running(self, root):
+        """Return the cells that run at the moment: node, job, folder."""
+        found, prefix = [], job_prefix(root)
+        for (name, index), state in slurm_commands.jobs().items():
+            if state.state == "RUNNING" and name.startswith(prefix):
+                folder = CellBatch(root, int(name.removeprefix(prefix))).folders()[index]
+                found.append((state.node, state.job, folder))
+        return found
+
+    def midway(self, root, node=None):
+        """Wait for a cell that has saved, and is not at its end, on a node; return its job and folder."""
+        deadline = time.monotonic() + 300
+        while time.monotonic() < deadline:
+            for where, job, folder in self.running(root):
+                if node in (None, where) and 0 < folder.saved < STEPS - 1000:
+                    return job, folder
+        raise AssertionError(f"no cell is midway on {node}")
+
+    def restarts(self, job):
+        shown = subprocess.run(["scontrol", "show", "job", job], capture_output=True, text=True, check=True).stdout
+        return int(shown.partition("Restarts=")[2].split()[0])
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("cluster")
+    found = Cluster(folder)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SLURM_CONF", str(folder / "slurm.conf"))
+        patch.setenv("OMP_NUM_THREADS", "1")
+        try:
+            found.tool("start", str(len(found.nodes)))
+            yield found
+        finally:
+            found.tool("stop")
+
+
+def begun(folder, root, *words):
+    arguments = ["study", str(folder / "study.toml"), "--root", str(root), "--no-progress-bar", "--json", *words]
+    log = (folder / "said.txt").open("a")
+    command = [sys.executable, "-m", "ddpg", *arguments]
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=log, start_new_session=True)
+
+
+def described(folder, seeds):
+    (folder / "study.toml").write_text(STUDY.format(seeds=seeds, steps=STEPS))
+    return [CellFolder(folder / "slurm", cell) for cell in cells_of(read_study(folder / "study.toml"))]
+
+
+def numbers(root):
+    """Return a study's numbers, without seconds and sums over them: its rows, and all arrays of its checkpoints."""
+    rows = [row for row in (root / "results.csv").read_text().splitlines() if "second" not in row.split(",")[-2]]
+    arrays = {
+        (path.relative_to(root).as_posix(), name): hashlib.sha256(array.tobytes()).hexdigest()
+        for path in root.rglob("*.safetensors")
+        for name, array in load_file(path).items()
+        if (path.name, name) not in (("run.safetensors", "seconds"), ("run.safetensors", "tables"))
+    }
+    return rows, arrays
+
+
+def test_twelve_cells_whose_nodes_are_killed_end_as_on_one_machine(cluster, tmp_path):
+    """To the last bit; besides three killed nodes a preemption, a requeueing by hand, and the end of a job's time."""
+    places, root = described(tmp_path, 6), tmp_path / "slurm"
+    study = begun(tmp_path, root, "--engine", "slurm")
+    interrupted = {}
+    for node in cluster.nodes:
+        job, place = cluster.midway(root, node)
+        cluster.tool("kill", node)
+        interrupted[job] = place
+        cluster.tool("revive", node)
+    job, place = cluster.midway(root)
+    slurm_commands.end(job, "USR1")  # as Slurm does before the time limit
+    interrupted[job] = place
+    job, place = cluster.midway(root)
+    assert slurm_commands.requeue(job)
+    interrupted[job] = place
+    job, place = cluster.midway(root)
+    everything = ["--partition=short", "--nodes=3", "--wait", "--output=/dev/null", "--wrap=true"]
+    subprocess.run(["sbatch", *everything], check=True, stdout=subprocess.DEVNULL)
+    interrupted[job] = place
+    assert study.wait(timeout=1800) == 0, (tmp_path / "said.txt").read_text()
+    said = (tmp_path / "said.txt").read_text()
+    assert said.count("finished, evaluation return") == 12
+    assert "lost at step" not in said  # Slurm has requeued them itself
+    assert all(cluster.restarts(job) >= 1 for job in interrupted)
+    for place in places:
+        steps = [int(row["timesteps"]) for row in run_directory.read_table(place.run / "evaluations.csv")]
+        assert steps == sorted({*steps})
+        assert steps[-1] == STEPS
+    assert begun(tmp_path, tmp_path / "here", "--jobs", "2").wait(timeout=1800) == 0
+    rows, arrays = numbers(tmp_path / "here")
+    assert {row.split(",")[-2] for row in rows} >= {"evaluation_mean_return", "final_mean_return"}
+    assert len(arrays) > 12 * 2 * 20  # of two checkpoints: weights, replay memory, random states
+    assert numbers(root) == (rows, arrays)
+
+
+def test_a_study_that_is_killed_or_interrupted_goes_on(cluster, tmp_path):
+    """Killed, it leaves its jobs, which it follows the next time; interrupted, it lets them save and end."""
+    root = tmp_path / "slurm"
+    places = described(tmp_path, 1)
+    study = begun(tmp_path, root, "--engine", "slurm")
+    cluster.midway(root)
+    study.kill()
+    study.wait()
+    jobs = {job for _, job, _ in cluster.running(root)}
+    study = begun(tmp_path, root, "--engine", "slurm")
+    said = tmp_path / "said.txt"
+    deadline = time.monotonic() + 60
+    while said.read_text().count("its job of before is followed") < 2 and time.monotonic() < deadline:
+        assert study.poll() is None, said.read_text()
+    assert {job for _, job, _ in cluster.running(root)} <= jobs
+    os.killpg(study.pid, signal.SIGINT)
+    assert study.wait(timeout=120) == 130
+    assert said.read_text().count("interrupted at step") == 2
+    assert "go on with: ddpg study" in said.read_text()
+    assert cluster.running(root) == []
+    assert any(0 < place.saved < STEPS for place in places)
+    assert begun(tmp_path, root, "--engine", "slurm").wait(timeout=600) == 0
+    assert [place.state for place in places] == ["finished"] * 2
