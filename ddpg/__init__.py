@@ -45,6 +45,7 @@ _HOME = {
     "train": "ddpg.runs.training",
     "resume": "ddpg.runs.training",
     "record": "ddpg.runs.video",
+    "load_dataset": "ddpg.runs.dataset",
     "load_policy": "ddpg.exports.numpy_policy",
     "compare_paths": "ddpg.laboratory.compare",
     "draw_paths": "ddpg.laboratory.picture",
@@ -82,6 +83,7 @@ if _typing.TYPE_CHECKING:  # the names of _HOME as type checkers read them
     from ddpg.policies.noise import OrnsteinUhlenbeckNoise as OrnsteinUhlenbeckNoise
     from ddpg.replay.buffer import ReplayBuffer as ReplayBuffer
     from ddpg.replay.minibatch import Batch as Batch
+    from ddpg.runs.dataset import load_dataset as load_dataset
     from ddpg.runs.eval_callbacks import CheckpointCallback as CheckpointCallback
     from ddpg.runs.eval_callbacks import EvalCallback as EvalCallback
     from ddpg.runs.evaluation import evaluate as evaluate

@@ -1,4 +1,4 @@
-"""TD3 written down again in NumPy, float64: networks of two hidden layers, their derivatives, Adam, EMA, the noise."""
+"""TD3 and TD3+BC written down again in NumPy, float64: two hidden layers, their derivatives, Adam, EMA, the noise."""
 
 import numpy as np
 
@@ -73,12 +73,21 @@ class TD3:
         self.optimizers = [Adam(actor, config.actor_learning_rate)]
         self.optimizers += [Adam(critic, config.critic_learning_rate) for critic in critics]
 
+    def bounded(self, outputs):
+        """Return the action of an output layer, and the factor that its bounding gives to an upward gradient there."""
+        if self.config.bounding == "squashing":
+            squashed = np.tanh(outputs)
+            return squashed, lambda upward: 1 - squashed**2
+        if self.config.bounding == "inverting":
+            return outputs, lambda upward: np.where(upward > 0, (1 - outputs) / 2, (outputs + 1) / 2)
+        return outputs, lambda upward: np.abs(outputs) < 1
+
     def update(self, states, actions, rewards, next_states, terminated):
         config = self.config
         noise = config.target_policy_noise * normal(actions.shape, self.seed, self.count)
         noise = np.clip(noise, -config.target_noise_clip, config.target_noise_clip)
         target_actor, *target_critics = self.targets
-        chosen = np.clip(np.tanh(forward(target_actor, next_states)[-1]) + noise, -1, 1)
+        chosen = np.clip(np.clip(self.bounded(forward(target_actor, next_states)[-1])[0], -1, 1) + noise, -1, 1)
         joined = np.concatenate([next_states, chosen], axis=1)
         least = np.min([forward(critic, joined)[-1] for critic in target_critics], axis=0)
         y = rewards + config.gamma * (1 - terminated) * least
@@ -89,9 +98,13 @@ class TD3:
         if self.count % config.policy_delay:
             return
         layers = forward(self.actor, states)
-        mu = np.tanh(layers[-1])
+        mu, factor = self.bounded(layers[-1])
         valued = forward(self.critics[0], np.concatenate([states, mu], axis=1))
-        action_gradient = backward(self.critics[0], valued, np.ones_like(valued[-1]))[1][:, states.shape[1] :]
-        self.optimizers[0].step(self.actor, backward(self.actor, layers, -action_gradient * (1 - mu**2) / len(mu))[0])
+        upward = backward(self.critics[0], valued, np.ones_like(valued[-1]))[1][:, states.shape[1] :]
+        if config.bc_alpha or config.bc_only:  # Fujimoto & Gu 2021, equations 3 to 5
+            of_replayed = forward(self.critics[0], np.concatenate([states, actions], axis=1))[-1]
+            upward = config.bc_alpha / np.abs(of_replayed).mean() * upward - 2 / mu.shape[1] * (mu - actions)
+        upward = upward * factor(upward)
+        self.optimizers[0].step(self.actor, backward(self.actor, layers, -upward / len(mu))[0])
         for target, online in zip(self.targets, [self.actor, *self.critics], strict=True):
             target[:] = [config.tau * new + (1 - config.tau) * old for new, old in zip(online, target, strict=True)]

@@ -33,6 +33,8 @@ NOT_RUN: dict[str, int] = {
     "docs/export.md": 3,
     "docs/how_to/masks.md": 1,
     "docs/how_to/trackers.md": 2,
+    "docs/offline.md": 1,
+    "docs/recipes/td3_bc.md": 1,
 }
 
 # Lines of shell that are tried elsewhere, by how they begin; the scripts and folders that they name must exist.
@@ -266,7 +268,7 @@ WITH_A_PAGE = {
     *("n_steps", "prioritised", "normalize_observations", "normalize_rewards", "pre_activation_penalty"),
     *("max_gradient_norm", "block", "output_init", "parameter_noise", "learning_rate_schedule", "noise_schedule"),
     *("updates_per_step", "gamma", "target", "hindsight", "adam_beta1", "weight_decay", "norm", "bc_alpha"),
-    *("actor_average", "weight_projection", "noise", "precision"),
+    *("actor_average", "weight_projection", "noise", "precision", "bc_only"),
 }
 
 

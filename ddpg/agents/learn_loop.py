@@ -130,10 +130,13 @@ class LearnLoop:
     Attributes:
         owed_updates: updates that are due for the steps so far and not made yet.
         exact: whether resuming from a checkpoint gives the same numbers as an uninterrupted run.
+        outside_episodes: whether the last step was of no episode, so that a run may be interrupted after it as exactly
+            as at the end of an episode.
         metrics: names of the loop's own measurements, taken with every call of updates.
     """
 
     exact: bool = True
+    outside_episodes: bool = False
     metrics: tuple[str, ...] = ()
 
     def __init__(self):

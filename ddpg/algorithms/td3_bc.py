@@ -2,6 +2,8 @@
 
     L(θ) = −λ/B Σ Q(s, μ(s)) + 1/(BA) Σ ‖μ(s) − a‖²,    λ = α / (1/B Σ |Q(s, a)|)
 
+With ``bc_only`` λ is 0: behaviour cloning, whose actor learns nothing from the critics. They learn its Q beside it.
+
 The policy path gets a critic whose value has both terms, so each path and bounding handles both alike. No gradient
 flows through λ. All else is the update that the other options ask for.
 """
@@ -24,7 +26,7 @@ class TD3BCUpdate(TD3Update):
     @staticmethod
     def is_asked_for(config: Any) -> bool:
         """Whether there is to be a term of behaviour cloning."""
-        return getattr(config, "bc_alpha", 0.0) != 0
+        return getattr(config, "bc_alpha", 0.0) != 0 or getattr(config, "bc_only", False)
 
     @classmethod
     def build(cls, config: Any, *spaces_and_networks: Any) -> TD3Update:
@@ -36,22 +38,28 @@ class TD3BCUpdate(TD3Update):
 
 
 class CloningCritic:
-    """J(s, a′) = λQ(s, a′) − 1/A ‖a′ − a‖², for the states and replayed actions a of one minibatch."""
+    """J(s, a′) = λQ(s, a′) − 1/A ‖a′ − a‖², for the states and replayed actions a of one minibatch.
+
+    With α = 0 that is the distance alone, and the critic is not asked.
+    """
 
     def __init__(self, critic: Critic, batch: Batch, alpha: float):
-        size = tf.reduce_mean(tf.abs(critic(batch.observations, batch.actions)))
-        self._scale = tf.stop_gradient(alpha / tf.maximum(size, 1e-6))
-        self._critic, self._replayed = critic, batch.actions
+        self._critic, self._replayed, self._scale = critic, batch.actions, None
+        if alpha:
+            size = tf.reduce_mean(tf.abs(critic(batch.observations, batch.actions)))
+            self._scale = tf.stop_gradient(alpha / tf.maximum(size, 1e-6))
 
     def __call__(self, states: tf.Tensor, actions: tf.Tensor) -> tf.Tensor:
         """Return J(s, a′), ``[B, 1]``."""
         distance = tf.reduce_mean(tf.square(actions - self._replayed), axis=1, keepdims=True)
-        return self._scale * self._critic(states, actions) - distance
+        return -distance if self._scale is None else self._scale * self._critic(states, actions) - distance
 
     def action_gradient(self, states: tf.Tensor, actions: tf.Tensor) -> tf.Tensor:
         """Return ∇J for a′, ``[B, A]``: λ∇ₐQ(s, a′) − 2/A (a′ − a)."""
-        towards_q, size = self._critic.action_gradient(states, actions), actions.shape[1]
-        return self._scale * towards_q - 2 / size * (actions - self._replayed)
+        towards_replayed = -2 / actions.shape[1] * (actions - self._replayed)
+        if self._scale is None:
+            return towards_replayed
+        return self._scale * self._critic.action_gradient(states, actions) + towards_replayed
 
 
 def cloning(path: Callable, alpha: float, actor: Any, critic: Critic, states: tf.Tensor, batch: Batch) -> list:

@@ -74,6 +74,15 @@ class Train(JSONOption, ProgressOption, WithTracker, WithImports, EnvironmentCom
     ray_address: str | None = option(
         None, "address of a Ray cluster; none: start one on this machine", metavar="ADDRESS"
     )
+    dataset: str | None = option(
+        None,
+        "learn from recorded transitions: an .npz file, or minari:NAME; a timestep is an update then, and the "
+        "environment is for evaluations; without --recipe the options are those of td3_bc",
+        metavar="FILE|minari:NAME",
+    )
+    offline_timesteps: int | None = option(
+        None, "with --dataset: timesteps to learn from it before stepping the environment; none: all", at_least=0
+    )
 
     @classmethod
     def parse(cls, arguments: Sequence[str], prog: str) -> Callable[[], None]:
@@ -83,7 +92,7 @@ class Train(JSONOption, ProgressOption, WithTracker, WithImports, EnvironmentCom
         the environment's own options and their defaults. Precedence: flag > file > preset or recipe > default.
         """
         from ddpg.agents.resource_limits import buffer_that_fits
-        from ddpg.config.presets import hints_for, preset_for, recipe_options
+        from ddpg.config.presets import hints_for, offline_recipe, preset_for, recipe_options
 
         every = cls.flags() | _options_of_all_algorithms()
         words = [word for word in arguments if word not in ("-h", "--help")]
@@ -108,6 +117,8 @@ class Train(JSONOption, ProgressOption, WithTracker, WithImports, EnvironmentCom
 
         preset = preset_for(name, kind)
         recipe, file = first["recipe"], first["config"]
+        if recipe is None and first["dataset"] is not None:
+            recipe = offline_recipe(kind)
         values = preset.options_for(kind, _steps(first["total_timesteps"], preset.total_timesteps))
         if recipe is not None:
             values = recipe_options(recipe, kind, name)
@@ -141,10 +152,13 @@ class Train(JSONOption, ProgressOption, WithTracker, WithImports, EnvironmentCom
 
     def __call__(self, config: "AgentConfig | None" = None) -> None:
         """Train, and report."""
+        from ddpg.runs.dataset import check_source
         from ddpg.workers.worker_options import check_collector
 
         self.check_tracker()
         check_collector(self.collector, self.workers, self.ray_address)
+        if self.dataset is not None:
+            check_source(self.dataset)
         with stdout_reserved_for_answer(self.json):
             import_with_tensorflow("ddpg.runs.training", say=self.progress_bar)
             from ddpg.runs import training
@@ -164,6 +178,8 @@ class Train(JSONOption, ProgressOption, WithTracker, WithImports, EnvironmentCom
                 collector=self.collector,
                 workers=self.workers,
                 ray_address=self.ray_address,
+                dataset=self.dataset,
+                offline_timesteps=self.offline_timesteps,
                 progress_bar=self.progress_bar,
                 track=self.track,
             )
@@ -178,6 +194,11 @@ class Resume(JSONOption, ProgressOption, WithTracker, SavedRunCommand):
     checkpoint: str = option("latest", "checkpoint to resume from: latest, or its number of steps", metavar="N")
     workers: int | None = option(None, "new number of workers; none: as before", at_least=1)
     ray_address: str | None = option(None, "new address of the Ray cluster; none: as before", metavar="ADDRESS")
+    offline_timesteps: int | None = option(
+        None,
+        "of a run with a data set: the timestep from which it steps the environment; none: as before",
+        at_least=0,
+    )
 
     def __call__(self) -> None:
         """Resume, and report."""
@@ -197,6 +218,7 @@ class Resume(JSONOption, ProgressOption, WithTracker, SavedRunCommand):
                 allow_import=self.allow_import,
                 workers=self.workers,
                 ray_address=self.ray_address,
+                offline_timesteps=self.offline_timesteps,
                 progress_bar=self.progress_bar,
                 track=self.track,
             )

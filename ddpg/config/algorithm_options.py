@@ -336,6 +336,9 @@ class DDPGConfig(TD3Options, CriticOptions, AgentConfig):
         arguments="actor, critic, states[, batch]",
     )
     bc_alpha: float = _gradients(0.0, "TD3+BC: weight of Q beside a term that clones replayed actions (2.5); 0: off")
+    bc_only: bool = _gradients(
+        False, "behaviour cloning alone: the actor learns the replayed actions, and nothing of Q"
+    )
     action_gradient_clip: float | None = _gradients(
         None, "clip the norm of each sample's action gradient to this, or none"
     )
@@ -374,6 +377,11 @@ class DDPGConfig(TD3Options, CriticOptions, AgentConfig):
                 "set critic='scalar', or prioritised to none"
             )
         self._check(0 <= self.bc_alpha < math.inf, "bc_alpha", "a finite number >= 0")
+        if self.bc_only and self.bc_alpha:
+            raise UsageError(
+                f"bc_only leaves Q out of the actor's loss, and bc_alpha={self.bc_alpha} weighs it there; set one of "
+                "the two"
+            )
         self._check(self.action_layer >= 0, "action_layer", "at least 0")
         self._check(self.actor_average >= 0, "actor_average", "at least 0")
         for name in ("noise_scale", "noise_theta", "noise_final", "parameter_noise", "pre_activation_penalty"):

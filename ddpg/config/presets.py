@@ -47,6 +47,11 @@ def recipe_options(name: str, kind: type[AgentConfig], env_id: str) -> dict[str,
     )
 
 
+def offline_recipe(kind: type[AgentConfig]) -> str | None:
+    """Return the recipe of runs that learn from a data set, where nobody names one; ``None``: the preset."""
+    return "td3_bc" if issubclass(kind, DDPGConfig) else None
+
+
 def hints_for(kind: type[AgentConfig], env_id: str) -> dict[str, str]:
     """Return advice, by name, on options that ``kind`` does not have: those of another algorithm or another package.
 

@@ -58,6 +58,7 @@ _POLICY = {
     "mu": NodeBox(2.2, 4.5, "actor\na = μ(s)"),
     "action_gradient": NodeBox(4.7, 1.5, "critic\n∇ₐQ(s, a)"),
     "bounding": NodeBox(7.3, 1.5, "bounding\nof ∇ₐQ"),
+    "a": NodeBox(9.5, -0.4, "replayed\na"),  # of a term of behaviour cloning
     START: NodeBox(9.35, 4.5, "start of\nbackward"),
 }
 
@@ -66,6 +67,7 @@ _POLICY_THROUGH_Q = _POLICY | {
     "mu": NodeBox(1.95, 4.5, "actor\na = μ(s)"),
     "bounding": NodeBox(6.2, 4.5, "bounding,\nbackwards"),
     "q": NodeBox(7.45, 1.5, "critic\nQ(s, a)"),
+    "a": NodeBox(9.6, 1.2, "replayed\na"),
 }
 
 

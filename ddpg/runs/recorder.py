@@ -30,8 +30,8 @@ class RunRecorder(Callback):
     It evaluates and saves when every environment is about to be reset: a single one at the end of the episode that
     is under way when the evaluation is due (cut short if it lasts for another interval), a vector at once. The next
     episodes' seed then depends on the run's seed and the step alone, so an uninterrupted run and one that is
-    resumed there are the same to the last bit. The environments of workers are not reset: there it evaluates
-    and saves as soon as that is due.
+    resumed there are the same to the last bit. The environments of workers are not reset, and offline there are no
+    episodes: there it evaluates and saves as soon as that is due.
 
     Args:
         run: the directory.
@@ -106,6 +106,8 @@ class RunRecorder(Callback):
         now = agent.num_timesteps
         if now - self._run_state.logged >= self._log_interval:
             self._log(agent)
+        if agent.loop.outside_episodes:
+            self._episode_ended_at = now
         if self._breaks_at(now) and not agent.loop.stopping:
             self._evaluate(agent)
 
@@ -135,7 +137,8 @@ class RunRecorder(Callback):
         if now > self._begun_at:
             self._save(agent)
         anew = now in (self._begun_at, self._run_state.evaluated) or self._breaks_at(now)
-        exactly = anew or (now == self._episode_ended_at and not self._at_once)
+        between = now == self._episode_ended_at and (agent.loop.outside_episodes or not self._at_once)
+        exactly = anew or between
         return self._folder / str(now), exactly and agent.loop.exact
 
     def evaluate_aside(self, agent: OffPolicyAgent, at_most: float) -> dict[str, Any] | None:

@@ -43,6 +43,8 @@ class _RunConfig(msgspec.Struct, forbid_unknown_fields=True):
     collector: one_of("local", "process", "ray") = "local"  # type: ignore[valid-type]
     workers: Annotated[int, msgspec.Meta(ge=1, le=1024)] | None = None
     ray_address: Annotated[str, msgspec.Meta(max_length=500)] | None = None
+    dataset: Annotated[str, msgspec.Meta(max_length=4096)] | None = None
+    offline_timesteps: Annotated[int, msgspec.Meta(ge=0, le=2**53)] | None = None
 
 
 def write(run: Path, fields: dict[str, Any]) -> None:
@@ -88,7 +90,11 @@ def read(run: Path) -> dict[str, Any]:
     if found.pop(_DIGEST) != _checksum(found):
         raise FileFault(f"{path} does not match its own checksum: it was edited or damaged; {_ADVICE}")
     del found["format"]
-    return {"wrappers": [], "collector": "local", "workers": None, "ray_address": None, **found}
+    return {
+        **{"wrappers": [], "collector": "local", "workers": None, "ray_address": None},
+        **{"dataset": None, "offline_timesteps": None},
+        **found,
+    }
 
 
 def _checksum(fields: dict[str, Any]) -> str:

@@ -33,7 +33,7 @@ LONGEST_STEP = 1.0  # seconds that a step counts at most: a longer one was compi
 class GracefulStop(Callback):
     """Ends learning at the end of the current episode, or at once if that takes too long.
 
-    Episodes of a vector or of workers do not end together, so there learning ends at once.
+    Episodes of a vector or of workers do not end together, so there learning ends at once, as it does offline.
     """
 
     def __init__(self, request: StopRequest, patience: float = PATIENCE):
@@ -58,7 +58,8 @@ class GracefulStop(Callback):
         return False if self._waited >= self._patience else None
 
     def _ends_anywhere(self, agent: OffPolicyAgent) -> bool:
-        return isinstance(agent.env, gym.vector.VectorEnv) or not agent.loop.exact
+        loop = agent.loop
+        return isinstance(agent.env, gym.vector.VectorEnv) or not loop.exact or loop.outside_episodes
 
 
 LAST_EVALUATION = 10.0  # seconds: a stopped run is evaluated only if its last evaluation took no longer

@@ -13,12 +13,13 @@ import gymnasium as gym
 
 from ddpg.agents import resource_limits
 from ddpg.agents.off_policy import OffPolicyAgent
+from ddpg.agents.offline_loop import OfflineLoop
 from ddpg.agents.registry import agent_for, load_agent
 from ddpg.algorithms.registry import algorithm_of
 from ddpg.checkpoints import checkpoint, target_dir
 from ddpg.config.algorithm_options import AgentConfig
 from ddpg.config.imports import imports_allowed, references_of
-from ddpg.config.presets import budget_note, preset_for
+from ddpg.config.presets import budget_note, offline_recipe, preset_for, recipe_options
 from ddpg.errors import EnvironmentFault, UsageError, brief, file_faults
 from ddpg.interaction import env_calls
 from ddpg.interaction.env_runner import spaces_of
@@ -31,6 +32,7 @@ from ddpg.interaction.validation import (
     validate_text,
 )
 from ddpg.progress import print_to_stderr
+from ddpg.runs import dataset as datasets
 from ddpg.runs import run_config, run_directory, run_loop, signals
 from ddpg.runs.env_factory import (
     check_imports,
@@ -64,6 +66,8 @@ def train(
     collector: str = "local",
     workers: int | None = None,
     ray_address: str | None = None,
+    dataset: str | Path | None = None,
+    offline_timesteps: int | None = None,
     progress_bar: bool = True,
     track: str | None = None,
 ) -> Path:
@@ -91,6 +95,11 @@ def train(
             this machine (which import the main module, too); ``"ray"``, workers on a Ray cluster. docs/scaling.md.
         workers: how many of them.
         ray_address: of a Ray cluster; none: one on this machine, which ends with the run.
+        dataset: transitions to learn from, an ``.npz`` file or ``"minari:NAME"`` (docs/offline.md). A timestep is one
+            update then, and the environment is for evaluations alone. Without ``config`` DDPG has the options of the
+            recipe ``td3_bc``.
+        offline_timesteps: of a run with a data set, how many timesteps are such; the others step the environment.
+            ``None``: all.
         progress_bar: show one on stderr.
         track: an experiment tracker to log to, too: ``"wandb"``, ``"mlflow"`` or ``"trackio"``.
 
@@ -110,13 +119,14 @@ def train(
     if track is not None:
         as_tracker(track)  # refused before anything is made
     check_collector(collector, workers, ray_address)
+    _check_offline(dataset, offline_timesteps, collector)
     with env_calls.own_directory(), signals.stop_on_signals() as request, contextlib.ExitStack() as collected:
         env, name = _environment(env_id, n_envs, vectorization, wrappers, request)
         kind = agent_for(spaces_of(env)[1], config)
         preset = preset_for(name, kind.config_class)
         total_timesteps = preset.total_timesteps if total_timesteps is None else int(total_timesteps)
         if config is None:
-            config = kind.config_class(**preset.options_for(kind.config_class, total_timesteps))
+            config = kind.config_class(**_usual_options(name, kind.config_class, total_timesteps, dataset))
             buffer, too_much = resource_limits.buffer_that_fits(config.buffer_size, *spaces_of(env))
             config = config.replace(buffer_size=buffer)
             if too_much:
@@ -124,9 +134,11 @@ def train(
         agent = kind(env, config, seed)
         if collector != "local":
             check_options(agent.config, n_envs)
+        if dataset is not None:
+            datasets.fill(agent, dataset)
         agent.check_learning(total_timesteps)
         resource_limits.check_counts(agent.config)
-        if short := budget_note(name, agent.config, total_timesteps):
+        if dataset is None and (short := budget_note(name, agent.config, total_timesteps)):
             print_to_stderr(short)
         usual = default_evaluation_interval(name, n_envs, total_timesteps, collector)
         document = {
@@ -142,6 +154,8 @@ def train(
             "collector": collector,
             "workers": None if workers is None else int(workers),
             "ray_address": ray_address,
+            "dataset": None if dataset is None else str(dataset),
+            "offline_timesteps": None if offline_timesteps is None else int(offline_timesteps),
             "config": agent.config.to_json(),
             "versions": versions_here(),
             "command": _command(),
@@ -168,6 +182,7 @@ def resume(
     allow_import: Sequence[str] = (),
     workers: int | None = None,
     ray_address: str | None = None,
+    offline_timesteps: int | None = None,
     progress_bar: bool = True,
     track: str | None = None,
 ) -> Path:
@@ -185,6 +200,7 @@ def resume(
         allow_import: modules that the run may import: of an environment, an algorithm, or an option that its file names
             as ``module:Name``.
         workers, ray_address: of a run with workers, others than it began with.
+        offline_timesteps: of a run with a data set: from which timestep on it steps the environment.
         progress_bar: show one on stderr.
         track: an experiment tracker to log to, too: ``"wandb"``, ``"mlflow"`` or ``"trackio"``.
 
@@ -214,6 +230,11 @@ def resume(
         document["total_timesteps"] = validate_int(total_timesteps, "total_timesteps", 1)
     document |= {"workers": validate_int(workers, "workers", 1)} if workers is not None else {}
     document |= {"ray_address": ray_address} if ray_address is not None else {}
+    if offline_timesteps is not None:
+        validate_int(offline_timesteps, "offline_timesteps", 0)
+        if document["dataset"] is None:
+            raise UsageError(f"offline_timesteps={offline_timesteps} is for a run with a data set, and {run} has none")
+        document["offline_timesteps"] = int(offline_timesteps)
     names = references_of(document) if config is None else [document["env_id"]]
     check_imports(names, run, allow_import)
     with (
@@ -267,6 +288,30 @@ def _check_counts(seed: Any, total_timesteps: Any, evaluation_interval: Any, eva
             validate_int(value, what, at_least)
 
 
+def _check_offline(dataset: Any, offline_timesteps: Any, collector: str) -> None:
+    """Refuse a data set that cannot be one, before anything is made.
+
+    Raises:
+        UsageError: there is no such data set, or it is given beside workers, or ``offline_timesteps`` without it.
+    """
+    if offline_timesteps is not None:
+        validate_int(offline_timesteps, "offline_timesteps", 0)
+        if dataset is None:
+            raise UsageError(f"offline_timesteps={offline_timesteps} is for a run with a data set; give --dataset too")
+    if dataset is not None:
+        datasets.check_source(dataset)
+        if collector != "local":
+            raise UsageError(f"collector={collector!r} steps environments, and a data set is learned from; give one")
+
+
+def _usual_options(name: str, kind: type[AgentConfig], total_timesteps: int, dataset: Any) -> dict[str, Any]:
+    """Return the options of a run whose caller gives none."""
+    recipe = None if dataset is None else offline_recipe(kind)
+    if recipe is not None:
+        return recipe_options(recipe, kind, name)
+    return preset_for(name, kind).options_for(kind, total_timesteps)
+
+
 def _check_names(**names: Any) -> None:
     """Refuse arguments that are no strings.
 
@@ -317,7 +362,9 @@ def _environment(
 
 @contextlib.contextmanager
 def _collector(agent: OffPolicyAgent, document: dict[str, Any]) -> Iterator[None]:
-    """Let an agent learn from workers, if a run's description asks for them."""
+    """Let an agent learn from workers, or from its data set first, if a run's description asks for that."""
+    if document["dataset"] is not None:
+        agent.loop = OfflineLoop(agent, document["offline_timesteps"])
     if document["collector"] == "local":
         yield
         return

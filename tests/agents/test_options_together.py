@@ -25,6 +25,7 @@ OPTIONS = [
     ("critic_l2", 0.1, {}),
     ("weight_decay", 0.1, {}),
     ("bc_alpha", 2.5, {}),
+    ("bc_only", True, {}),
     ("weight_projection", True, {}),
     ("block", "residual", {}),
     ("norm", "layer", {}),

@@ -1,18 +1,23 @@
 """TD3+BC: the actor's gradient and λ by hand, on every policy path and bounding, in agents, drawn, and refused."""
 
+import copy
 import functools
+import itertools
 
 import gymnasium as gym
 import numpy as np
 import pytest
 import tensorflow as tf
 from driven import Driven, K, difference
+from numpy_td3 import TD3
 from refusals import refuses
 
 from ddpg import DDPG, ActorNetwork, CriticNetwork, DDPGConfig, UsageError
 from ddpg.algorithms.ddpg import policy_gradient
 from ddpg.algorithms.registry import update_of
 from ddpg.algorithms.td3_bc import TD3BCUpdate, cloning
+from ddpg.config.algorithm_options import _TD_TARGETS
+from ddpg.gradients.bounding import BOUNDINGS
 from ddpg.gradients.policy import POLICY_GRADIENTS
 from ddpg.laboratory.update_flow import trace_update
 from ddpg.replay.minibatch import Batch
@@ -58,6 +63,79 @@ def test_the_gradient_is_the_papers(path, bounding, session, initialize, rng):
     np.testing.assert_allclose(found[1], -upward.sum(axis=0) / 5, rtol=1e-4, atol=1e-5)
 
 
+UPDATED = {"hidden": (8, 6), "tau": 0.1, "gamma": 0.9, "batch_size": 7, "actor_learning_rate": 1e-2} | {
+    **{"n_critics": 2, "target_policy_noise": 0.4, "normalize_observations": True, "updates_per_call": 1},
+}
+BY_HAND = [path for path in _TD_TARGETS if path != "residual_gradient"]  # that one's gradient is another
+
+
+def recorded(rng, count=40):
+    """Return transitions for ``remember``, with observations of different sizes, which are to be normalised."""
+    observations = rng.normal(size=(2, count, 3)) * [1, 5, 0.2] + [0, 3, 0]
+    ended = rng.random(count) < 0.3
+    return observations[0], rng.uniform(-1, 1, (count, 2)), rng.normal(size=count), observations[1], ended, ~ended
+
+
+def test_every_way_of_the_gradient_is_there():
+    assert {*BOUNDINGS} == {"squashing", "inverting", "zeroing"}
+    assert {*_TD_TARGETS} - {*BY_HAND} == {"residual_gradient"}
+
+
+@pytest.mark.parametrize("actors", [{"bc_alpha": ALPHA}, {"bc_only": True}], ids=lambda options: next(iter(options)))
+@pytest.mark.parametrize(
+    ("path", "bounding", "td_target", "jit"),
+    [
+        *((path, "squashing", "stop_gradient", False) for path in POLICY_GRADIENTS),
+        *(("direct", bounding, "stop_gradient", False) for bounding in BOUNDINGS if bounding != "squashing"),
+        *(("surrogate", "squashing", td_target, False) for td_target in BY_HAND if td_target != "stop_gradient"),
+        ("chain_rule", "squashing", "stop_gradient", True),
+    ],
+)
+def test_an_agents_update_is_numpys(path, bounding, td_target, jit, actors):
+    """From a data set to the weights after one update, in float64: normalised states, y, both losses, Adam, targets."""
+    ways = {"policy_gradient": path, "bounding": bounding, "td_target": td_target, "jit": jit}
+    config = DDPGConfig(**UPDATED, **ways, **actors)
+    agent = DDPG((STATES, BOX), config, seed=3)
+    data = recorded(np.random.default_rng(0))
+    agent.remember(*data)
+    networks = [agent.actor, *agent.critics]
+    rng = np.random.default_rng(1)
+    with agent.graph.as_default():
+        moved = [variable for net in networks for group in (net.variables, net.target_variables) for variable in group]
+        agent.session.run([variable.assign(0.5 * rng.normal(size=variable.shape)) for variable in moved])
+
+    def weights():
+        found = agent.session.run([[net.variables for net in networks], [net.target_variables for net in networks]])
+        return tf.nest.map_structure(lambda array: array.astype(np.float64), found)
+
+    (actor, *critics), targets = before = weights()
+    by_hand = TD3(list(actor), [list(w) for w in critics], [list(w) for w in targets], config, agent.graph.seed)
+    batch, _ = agent.memory.sampler.sample(copy.deepcopy(agent.generators["replay"]), 1, config.batch_size, 1.0)
+    drawn = [np.asarray(field, np.float64) for field in itertools.islice(batch, 5)]
+    normalised = [(states - data[0].mean(axis=0)) / data[0].std(axis=0) for states in (drawn[0][0], drawn[3][0])]
+    by_hand.update(normalised[0], drawn[1][0], drawn[2][0], normalised[1], drawn[4][0])
+    agent.update(1)
+    after = weights()
+    expected = [by_hand.actor, *by_hand.critics], by_hand.targets
+    assert difference(after, expected) < 1e-5
+    assert difference(before[0][:1], after[0][:1]) > 1e-3
+
+
+def test_cloning_alone_learns_nothing_of_q():
+    """Rewards of any size leave the actor where it is, and not so with ``bc_alpha``; both options are refused."""
+    actors = {}
+    for name, options in (("alone", {"bc_only": True}), ("weighed", {"bc_alpha": ALPHA})):
+        for scale in (1.0, -50.0):
+            agent = agent_with(jit=False, rewards=scale, **options)
+            agent.update(20)
+            with agent.session.as_default():
+                actors[name, scale] = agent.actor.get_network_params()
+    assert difference(actors["alone", 1.0], actors["alone", -50.0]) == 0
+    assert difference(actors["weighed", 1.0], actors["weighed", -50.0]) > 1e-3
+    with refuses(UsageError, "bc_only bc_alpha 2.5"):
+        DDPGConfig(bc_only=True, bc_alpha=ALPHA)
+
+
 CONFIG = DDPGConfig(hidden=(8, 6), bc_alpha=ALPHA, n_critics=2, policy_delay=2, target_policy_noise=0.2)
 VARIANTS = {
     "td3": CONFIG,
@@ -86,14 +164,14 @@ def test_drivers_agree(name):
         assert len(critics) == len(others) == 1
 
 
-def agent_with(**options):
+def agent_with(rewards=1.0, **options):
     """An agent with a memory of single actions 0.6 in random states, and their rewards."""
     config = DDPGConfig(hidden=(16,), batch_size=16, updates_per_call=4, actor_learning_rate=0.01, gamma=0.0, **options)
     agent = DDPG((STATES, gym.spaces.Box(-1, 1, (1,), np.float32)), config, seed=0)
     rng = np.random.default_rng(0)
     for _ in range(64):
         observation, successor = rng.uniform(-1, 1, (2, 3)).astype(np.float32)
-        agent.observe(observation, [0.6], rng.normal(), successor, False, False)
+        agent.observe(observation, [0.6], rewards * rng.normal(), successor, False, False)
     return agent
 
 
@@ -121,6 +199,7 @@ def test_it_is_resumed_exactly(tmp_path):
 
 def test_which_update_is_asked_for():
     assert update_of(CONFIG) is TD3BCUpdate
+    assert update_of(DDPGConfig(bc_only=True)) is TD3BCUpdate
     assert update_of(DDPGConfig()) is not TD3BCUpdate
     for value in (-1.0, float("inf")):
         with refuses(UsageError, "bc_alpha"):
@@ -139,3 +218,11 @@ def test_it_is_drawn(path):
     trained = [edge for edge in cloned if edge["trained"]]
     assert {edge["source"] for edge in trained} >= {"mu", "actor"}
     assert not any(edge["source"].startswith(("critic", "target")) for edge in trained)
+
+
+def test_cloning_alone_is_drawn():
+    """The replayed actions feed the actor's step, and no edge comes from a critic."""
+    with gym.make("Pendulum-v1") as env:
+        alone = trace_update(env, DDPGConfig(hidden=(8,), batch_size=16, bc_only=True), seed=0)["actor"]
+    assert {edge["destination"] for edge in alone if edge["source"] == "a"}
+    assert not any(edge["source"].startswith("critic") for edge in alone)

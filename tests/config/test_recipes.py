@@ -8,6 +8,7 @@ from ddpg.algorithms.crossq import CrossQUpdate
 from ddpg.algorithms.ddpg import DDPGUpdate
 from ddpg.algorithms.registry import update_of
 from ddpg.algorithms.td3 import TD3Update
+from ddpg.algorithms.td3_bc import TD3BCUpdate
 from ddpg.cli.train import Train
 from ddpg.config.options import from_toml
 from ddpg.config.presets import RECIPES, read_recipe
@@ -22,9 +23,10 @@ OF_THE_PAPER = {
     },
     "hausknecht2016": {"hidden": (1024, 512, 256, 128), "bounding": "inverting", "batch_size": 32},
     "td3": {"n_critics": 2, "policy_delay": 2, "target_policy_noise": 0.2, "target_noise_clip": 0.5},
+    "td3_bc": {"bc_alpha": 2.5, "normalize_observations": True, "n_critics": 2, "policy_delay": 2, "batch_size": 256},
     "plus": {"n_critics": 2, "target": "none", "norm": "renorm_soft", "adam_beta1": 0.5, "critic": "categorical"},
 }
-UPDATES = {"td3": TD3Update, "plus": CrossQUpdate}
+UPDATES = {"td3": TD3Update, "td3_bc": TD3BCUpdate, "plus": CrossQUpdate}
 
 
 @pytest.mark.parametrize("name", RECIPES)

@@ -173,6 +173,7 @@ def test_short_runs_that_hold_every_value(case, tmp_path):
     [
         {"weight_decay": 0.1},
         {"bc_alpha": 2.5},
+        {"bc_only": True},
         {"critic": "distributional", "atoms": 5},
         {"actor_average": 50},
         {"weight_projection": True},

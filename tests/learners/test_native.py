@@ -43,6 +43,7 @@ OPTIONS = {
     "clipped, softplus": {"max_gradient_norm": 0.01, "activation": "softplus", "optimizer": "momentum"},
     "weight decay": {"weight_decay": 0.1, "policy_delay": 2, "critic_l2": 0.01},
     "td3+bc": {"bc_alpha": 2.5, "n_critics": 2, "policy_delay": 2},
+    "cloning alone": {"bc_only": True, "n_critics": 2, "policy_delay": 2},
     "weight projection": {"weight_projection": True, "norm": "layer", "n_critics": 2, "policy_delay": 2},
     "averaged actor": {"actor_average": 5, "norm": "layer", "policy_delay": 2},
     "distributional": {"critic": "distributional", "atoms": 7, "n_critics": 2, "n_steps": 2},

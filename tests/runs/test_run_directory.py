@@ -35,6 +35,8 @@ CONFIG = {
     "collector": "ray",
     "workers": 3,
     "ray_address": "auto",
+    "dataset": "data.npz",
+    "offline_timesteps": 40,
 }
 
 
@@ -49,9 +51,11 @@ def test_a_config_is_read_as_it_was_written(tmp_path):
     assert run_directory.read_config(tmp_path) == CONFIG
 
 
-@pytest.mark.parametrize("later", ["wrappers", "collector", "workers", "ray_address"])
+@pytest.mark.parametrize("later", ["wrappers", "collector", "workers", "ray_address", "dataset", "offline_timesteps"])
 def test_a_config_from_before_there_was_a_field_has_its_default(later, tmp_path):
-    defaults = {"wrappers": [], "collector": "local", "workers": None, "ray_address": None}
+    defaults = {"wrappers": [], "collector": "local", "workers": None, "ray_address": None} | {
+        **{"dataset": None, "offline_timesteps": None}
+    }
     run_config.write(tmp_path, {name: value for name, value in CONFIG.items() if name != later})
     assert run_directory.read_config(tmp_path) == CONFIG | {later: defaults[later]}
 

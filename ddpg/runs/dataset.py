@@ -1,0 +1,235 @@
+"""Read transitions that others recorded: a NumPy archive (``.npz``) or a data set of Minari.
+
+Both are data: nothing is unpickled, and nothing that a file names is imported.
+"""
+
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from ddpg.checkpoints import safe_json
+from ddpg.checkpoints.memory_limit import memory_limit
+from ddpg.errors import FileFault, UsageError, brief
+from ddpg.interaction.env_errors import format_error
+from ddpg.interaction.validation import validate_path, validate_text
+
+if TYPE_CHECKING:
+    from ddpg.agents.off_policy import OffPolicyAgent
+
+MINARI = "minari:"  # what the name of a data set of Minari begins with
+
+# Each array's names, of which a file has one: Minari's, D4RL's, gymnasium's.
+KEYS = {
+    "observations": ("observations",),
+    "actions": ("actions",),
+    "rewards": ("rewards",),
+    "next_observations": ("next_observations",),
+    "terminated": ("terminations", "terminals", "terminated"),
+    "truncated": ("truncations", "timeouts", "truncated"),
+}
+
+
+class Dataset(NamedTuple):
+    """N transitions in env units, in the order of :meth:`ddpg.DDPG.remember`'s arguments."""
+
+    observations: np.ndarray  # [N, *observation shape]
+    actions: np.ndarray  # [N, *action shape]
+    rewards: np.ndarray  # [N]
+    next_observations: np.ndarray  # [N, *observation shape]; the true last one where an episode ended
+    terminated: np.ndarray  # [N] bool
+    truncated: np.ndarray  # [N] bool
+
+
+def load_dataset(source: str | Path) -> Dataset:
+    """Return the transitions of a data set: ``agent.remember(*ddpg.load_dataset("data.npz"))``.
+
+    Args:
+        source: the path of an ``.npz`` file with the arrays of :data:`KEYS`, or ``"minari:NAME"``, a data set that is
+            among Minari's on this machine.
+
+    Raises:
+        UsageError: no such data set, an array that is missing or of another length or type, or Minari is not installed.
+        FileFault: the file is damaged.
+    """
+    check_source(source)
+    name = str(source)
+    try:
+        return _of_minari(name.removeprefix(MINARI)) if name.startswith(MINARI) else _of_archive(Path(source))
+    except MemoryError:
+        raise UsageError(f"{name} needs more memory than there is; take a part of it") from None
+
+
+def fill(agent: "OffPolicyAgent", source: str | Path) -> None:
+    """Store a whole data set in an agent's replay memory.
+
+    Raises:
+        UsageError: see :func:`load_dataset`; or the memory is too small for all of it, or a value does not fit the
+            spaces of the agent. Nothing is stored then.
+    """
+    dataset = load_dataset(source)
+    count = len(dataset.rewards)
+    if count > agent.replay.capacity:
+        raise UsageError(
+            f"{source} has {count} transitions, and buffer_size={agent.replay.capacity} keeps the last of them alone; "
+            f"give --buffer-size {count}"
+        )
+    try:
+        agent.remember(*dataset)
+    except UsageError as error:
+        raise UsageError(f"{source}: {error}") from None
+
+
+def check_source(source: Any) -> None:
+    """Refuse what is no data set, without reading it.
+
+    Raises:
+        UsageError: a file that does not exist or does not end in ``.npz``, or Minari is not installed.
+    """
+    if isinstance(source, str) and source.startswith(MINARI):
+        validate_text(source, "dataset", "the name of a data set")
+        _minari(source)
+        return
+    path = validate_path(source, "dataset")
+    if path.suffix != ".npz":
+        raise UsageError(
+            f"dataset={brief(str(source))} is neither a file that ends in .npz nor the name of one of Minari's data "
+            f"sets, such as {MINARI}D4RL/pen/human-v2"
+        )
+    if not path.exists():
+        raise UsageError(f"dataset={brief(str(source))} does not exist; give the path of an .npz file")
+
+
+# -- NumPy's archives -----------------------------------------------------------------------------------
+
+
+def _of_archive(path: Path) -> Dataset:
+    with safe_json.open_regular_file(path.resolve()) as (file, _):
+        try:
+            with zipfile.ZipFile(file) as archive:
+                sizes = {one.filename.removesuffix(".npy"): one.file_size for one in archive.infolist()}
+            file.seek(0)
+            names = {field: _name_of(path, field, sizes) for field in KEYS}
+            if (size := sum(sizes[name] for name in names.values())) > memory_limit():
+                raise UsageError(f"{path} has {size} bytes of arrays, more than this machine has memory for")
+            with np.load(file, allow_pickle=False) as arrays:
+                found = {field: arrays[name] for field, name in names.items()}
+            if others := [name for field, name in names.items() if not isinstance(found[field], np.ndarray)]:
+                raise ValueError(f"{others[0]} is no array")  # NumPy gives its bytes
+        except (UsageError, MemoryError):
+            raise
+        except Exception as error:  # whatever zipfile, zlib and NumPy raise of bytes that are no such file
+            raise FileFault(
+                f"{path} is no archive of numbers as numpy.savez writes it ({format_error(error)}); write it anew"
+            ) from None
+    return _checked(str(path), found, names)
+
+
+def _name_of(path: Path, field: str, found: Mapping[str, Any]) -> str:
+    names = [name for name in KEYS[field] if name in found]
+    if len(names) == 1:
+        return names[0]
+    known = " or ".join(KEYS[field])
+    if names:
+        raise UsageError(f"{path} has {' and '.join(names)}, which are one thing; keep one of them")
+    others = ", ".join(map(brief, found)) or "nothing"
+    raise UsageError(f"{path} has no array {known}, but {others}; a data set has one of each: {', '.join(KEYS)}")
+
+
+def _checked(where: str, arrays: Mapping[str, np.ndarray], names: Mapping[str, str]) -> Dataset:
+    """Return the arrays as a data set, once their types and lengths fit; what they hold ``remember`` checks."""
+    columns = {}
+    count = len(arrays["observations"]) if arrays["observations"].ndim else 0
+    if not count:
+        raise UsageError(f"{where}: {names['observations']} has shape {arrays['observations'].shape}; expected rows")
+    for field, array in arrays.items():
+        name = f"{where}: {names[field]}"
+        if array.dtype.kind not in "biuf":
+            raise UsageError(f"{name} holds {array.dtype}, expected numbers")
+        if array.shape[:1] != (count,):
+            raise UsageError(f"{name} has shape {array.shape}, expected {count} rows, one for each observation")
+        if field in ("rewards", "terminated", "truncated"):
+            if array.shape not in ((count,), (count, 1)):
+                raise UsageError(f"{name} has shape {array.shape}, expected {(count,)}")
+            array = array.reshape(count)
+        if field in ("terminated", "truncated"):
+            if (bad := (array != 0) & (array != 1)).any():
+                raise UsageError(f"{name} holds {array[bad][0]} in row {bad.argmax()}, expected flags, 0 or 1")
+            array = array.astype(bool)
+        columns[field] = array
+    return Dataset(**columns)
+
+
+# -- Minari ---------------------------------------------------------------------------------------------
+
+
+def _minari(source: str) -> Any:
+    """Return the module ``minari``.
+
+    Raises:
+        UsageError: it, or what reads its files, is not installed.
+    """
+    try:
+        import minari
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            f"dataset={brief(source)} needs the package {brief(error.name)}; install the extra 'minari', or give an "
+            ".npz file"
+        ) from None
+    return minari
+
+
+def _of_minari(name: str) -> Dataset:
+    source = MINARI + name
+    minari = _minari(source)
+    from minari.storage import get_dataset_path
+
+    folder = Path(get_dataset_path(name)) / "data"
+    if not name or not folder.is_dir():
+        raise UsageError(f"{source} is not on this machine; get it with: minari download {brief(name, quotes=False)}")
+    try:
+        described = safe_json.read_json(folder / "metadata.json")
+    except FileNotFoundError:
+        raise FileFault(f"{folder} has no metadata.json; download the data set again") from None
+    if not (isinstance(described, dict) and {"observation_space", "action_space"} <= described.keys()):
+        # Without them Minari would make the environment that the file names, and import what it names.
+        raise UsageError(f"{source} does not describe its spaces; write it with minari.create_dataset_from_buffers")
+    try:
+        episodes = [*minari.load_dataset(name).iterate_episodes()]
+        parts = [_transitions(source, episode) for episode in episodes if len(episode.rewards)]
+    except (UsageError, MemoryError):
+        raise
+    except ModuleNotFoundError as error:
+        raise UsageError(f"{source} needs the package {brief(error.name)}; install the extra 'minari'") from None
+    except Exception as error:  # whatever h5py and Minari raise of a damaged file
+        raise FileFault(f"{source} cannot be read ({format_error(error)}); download it again") from None
+    if not parts:
+        raise UsageError(f"{source} has no transition; take another data set")
+    arrays = {field: np.concatenate([part[field] for part in parts]) for field in KEYS}
+    return _checked(source, arrays, {field: names[0] for field, names in KEYS.items()})
+
+
+def _transitions(source: str, episode: Any) -> dict[str, np.ndarray]:
+    """Return the T transitions of an episode of Minari's, which has T + 1 observations."""
+    for name in ("observations", "actions"):
+        if not isinstance(found := getattr(episode, name), np.ndarray):
+            raise UsageError(
+                f"{source}: episode {episode.id} has {name} of type {type(found).__name__}, expected arrays: "
+                "flatten them, and write an .npz file"
+            )
+    steps = len(episode.rewards)
+    if len(episode.observations) != steps + 1:
+        raise UsageError(
+            f"{source}: episode {episode.id} has {len(episode.observations)} observations for {steps} steps; "
+            "expected one more, the last"
+        )
+    return {
+        "observations": episode.observations[:-1],
+        "actions": episode.actions,
+        "rewards": episode.rewards,
+        "next_observations": episode.observations[1:],
+        "terminated": episode.terminations,
+        "truncated": episode.truncations,
+    }

@@ -1,0 +1,32 @@
+"""A stand-in for the package ``minari``: data sets in memory, behind the functions that are called of it."""
+
+import json
+import sys
+import types
+from typing import NamedTuple
+
+import numpy as np
+
+
+class Episode(NamedTuple):
+    """As ``minari.EpisodeData``: one observation more than steps."""
+
+    id: int
+    observations: object
+    actions: object
+    rewards: np.ndarray
+    terminations: np.ndarray
+    truncations: np.ndarray
+
+
+def install(monkeypatch, folder, name, episodes):
+    """Put a module ``minari`` in place that has one data set, ``name``, with these episodes."""
+    data = folder / name / "data"
+    data.mkdir(parents=True)
+    (data / "metadata.json").write_text(json.dumps({"observation_space": "{}", "action_space": "{}"}))
+    module, storage = types.ModuleType("minari"), types.ModuleType("minari.storage")
+    storage.get_dataset_path = lambda dataset_id: folder / dataset_id
+    module.load_dataset = lambda dataset_id: types.SimpleNamespace(iterate_episodes=lambda: iter(episodes))
+    monkeypatch.setitem(sys.modules, "minari", module)
+    monkeypatch.setitem(sys.modules, "minari.storage", storage)
+    return data

@@ -1,0 +1,317 @@
+"""Data sets: what is read from archives and from Minari, and that each bad one is refused in one line."""
+
+import os
+import sys
+import zipfile
+
+import fake_minari
+import gymnasium as gym
+import numpy as np
+import pytest
+from fake_minari import Episode
+from refusals import refuses
+
+from ddpg import DDPG, DDPGConfig, UsageError, load_dataset
+from ddpg.cli.main import main
+from ddpg.errors import FileFault
+from ddpg.runs import dataset as datasets
+from ddpg.runs.dataset import KEYS, fill
+
+SPACES = gym.spaces.Box(-9, 9, (3,), np.float32), gym.spaces.Box(-2, 4, (2,), np.float32)
+SMALL = DDPGConfig(hidden=(4,), batch_size=4, jit=False, buffer_size=20)
+
+
+def arrays(**changes):
+    """Return the arrays of four transitions: two episodes, one terminated, one cut short."""
+    rng = np.random.default_rng(0)
+    states = rng.normal(size=(5, 3))
+    found = {
+        "observations": states[:4],
+        "actions": rng.uniform(-2, 4, (4, 2)),
+        "rewards": rng.normal(size=4),
+        "next_observations": states[1:],
+        "terminations": np.array([False, True, False, False]),
+        "truncations": np.array([False, False, False, True]),
+    }
+    return {name: value for name, value in (found | changes).items() if value is not None}
+
+
+def written(path, **changes):
+    np.savez(path, **arrays(**changes))
+    return path
+
+
+@pytest.mark.parametrize("given", [str, lambda path: path], ids=["text", "path"])
+def test_an_archive_is_read_as_it_was_written(given, tmp_path):
+    found = load_dataset(given(written(tmp_path / "data.npz")))
+    for array, (name, expected) in zip(found, arrays().items(), strict=True):
+        np.testing.assert_array_equal(array, expected, err_msg=name)
+    assert found.terminated.dtype == found.truncated.dtype == bool
+
+
+@pytest.mark.parametrize(("field", "name"), [(field, name) for field, names in KEYS.items() for name in names])
+def test_every_name_of_an_array(field, name, tmp_path):
+    """D4RL's, which have their flags as numbers and their columns as such, mean the same."""
+    usual = {"terminated": "terminations", "truncated": "truncations"}.get(field, field)
+    value = arrays()[usual]
+    column = value.astype(np.float32).reshape(4, -1) if field in usual + "rewards terminated truncated" else value
+    path = written(tmp_path / "data.npz", **{usual: None} | {name: column})
+    np.testing.assert_allclose(getattr(load_dataset(path), field), value, rtol=1e-6)
+
+
+def test_compressed_and_linked(tmp_path):
+    np.savez_compressed(tmp_path / "data.npz", **arrays(), more=np.zeros(3))
+    os.symlink(tmp_path / "data.npz", tmp_path / "link.npz")
+    np.testing.assert_array_equal(load_dataset(tmp_path / "link.npz").rewards, arrays()["rewards"])
+
+
+def test_it_fills_the_memory(tmp_path):
+    """Each transition as it is, in [-1, 1] actions, and its episodes apart: none goes on after an end or a jump."""
+    agent = DDPG(SPACES, SMALL.replace(normalize_observations=True), seed=0)
+    fill(agent, written(tmp_path / "data.npz"))
+    assert (len(agent.replay), agent.num_timesteps) == (4, 0)
+    state = agent.memory.sampler.state()
+    np.testing.assert_allclose(state["actions"], (arrays()["actions"] - 1) / 3, rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(state["terminated"][:, 0], [0, 1, 0, 0])
+    np.testing.assert_array_equal(state["truncated"][:, 0], [0, 0, 0, 1])
+    assert state["successors"].tolist() == [1, -1, 3, -1]
+    mean = agent.memory.statistics()["observations.mean"]
+    np.testing.assert_allclose(mean, arrays()["observations"].mean(axis=0), rtol=1e-5)
+
+
+BAD = {
+    **{f"no {name}": ({name: None}, name) for name in arrays()},
+    "two names": ({"terminals": np.zeros(4, bool)}, "terminations terminals"),
+    "no rows": ({name: value[:0] for name, value in arrays().items()}, "observations (0, 3)"),
+    "a number": ({"observations": np.float32(3)}, "observations ()"),
+    "fewer actions": ({"actions": np.zeros((3, 2))}, "actions (3, 2) 4"),
+    "more rewards": ({"rewards": np.zeros(5)}, "rewards (5,) 4"),
+    "two rewards a row": ({"rewards": np.zeros((4, 2))}, "rewards (4, 2) (4,)"),
+    "another observation": ({"observations": np.zeros((4, 5)), "next_observations": np.zeros((4, 5))}, "(4, 5)"),
+    "another next observation": ({"next_observations": np.zeros((4, 2))}, "next_observations (4, 2)"),
+    "another action": ({"actions": np.zeros((4, 3))}, "action (3,) (2,)"),
+    "text": ({"rewards": np.array(["a"] * 4)}, "rewards <U1"),
+    "complex": ({"observations": np.zeros((4, 3), complex)}, "observations complex128"),
+    "dates": ({"rewards": np.zeros(4, "datetime64[s]")}, "rewards datetime64"),
+    "NaN in observations": ({"observations": np.full((4, 3), np.nan)}, "observations nan"),
+    "infinite rewards": ({"rewards": np.full(4, np.inf)}, "rewards inf"),
+    "NaN in actions": ({"actions": np.full((4, 2), np.nan)}, "action nan"),
+    "NaN in flags": ({"truncations": np.full(4, np.nan)}, "truncations nan"),
+    "half a flag": ({"terminations": np.array([0, 0.5, 0, 1])}, "terminations 0.5 1"),
+    "an action outside": ({"actions": np.full((4, 2), 4.5)}, "4.5"),
+    "too large for float32": ({"observations": np.full((4, 3), 1e300)}, "observations"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_arrays(case, tmp_path):
+    """One line, with the file's name; nothing of it is stored."""
+    changes, words = BAD[case]
+    path = written(tmp_path / "bad.npz", **changes)
+    agent = DDPG(SPACES, SMALL, seed=0)
+    with refuses(UsageError, f"bad.npz {words}") as caught:
+        fill(agent, path)
+    assert "\n" not in str(caught.value)
+    assert len(agent.replay) == 0
+
+
+def test_a_memory_that_is_too_small(tmp_path):
+    agent = DDPG(SPACES, SMALL.replace(buffer_size=3), seed=0)
+    with refuses(UsageError, "buffer_size=3 4 --buffer-size"):
+        fill(agent, written(tmp_path / "data.npz"))
+    assert len(agent.replay) == 0
+
+
+def objects(path):
+    np.savez(path, **arrays(rewards=np.array([{}, 1, 2, 3], object)))
+
+
+def cut(path):
+    written(path)
+    path.write_bytes(path.read_bytes()[:-200])
+
+
+def flipped(path):
+    written(path)
+    data = bytearray(path.read_bytes())
+    data[250] ^= 255
+    path.write_bytes(data)
+
+
+def without_numpy(path):
+    with zipfile.ZipFile(path, "w") as archive:
+        for name in arrays():
+            archive.writestr(f"{name}.npy", b"no array")
+
+
+DAMAGED = {
+    "pickled objects": objects,
+    "cut": cut,
+    "a bit flipped": flipped,
+    "empty": lambda path: path.write_bytes(b""),
+    "text": lambda path: path.write_text("hello"),
+    "a pickle": lambda path: path.write_bytes(b"cos\nsystem\n(S'true'\ntR."),
+    "one array": lambda path: path.write_bytes(b"\x93NUMPY\x01\x00"),
+    "no arrays within": without_numpy,
+    "a folder": lambda path: path.mkdir(),
+    "a pipe": os.mkfifo,
+}
+
+
+@pytest.mark.parametrize("case", DAMAGED)
+def test_damaged_files(case, tmp_path):
+    DAMAGED[case](tmp_path / "bad.npz")
+    with refuses(FileFault, "bad.npz") as caught:
+        load_dataset(tmp_path / "bad.npz")
+    assert "\n" not in str(caught.value)
+
+
+def test_more_than_there_is_memory_for(tmp_path, monkeypatch):
+    """What an archive says that it unpacks to counts, so a small file of zeros is refused before it is unpacked."""
+    path = tmp_path / "zeros.npz"
+    np.savez_compressed(path, **arrays(observations=np.zeros((4, 1000)), more=np.zeros((1000, 1000))))
+    size = sum(array.nbytes + 128 for array in arrays(observations=np.zeros((4, 1000))).values())
+    monkeypatch.setattr(datasets, "memory_limit", lambda: size)
+    load_dataset(path)
+    monkeypatch.setattr(datasets, "memory_limit", lambda: size - 1)
+    with refuses(UsageError, f"zeros.npz {size}"):
+        load_dataset(path)
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ("none.npz", "none.npz"),
+        ("data.hdf5", "data.hdf5 .npz"),
+        ("", "dataset"),
+        (3, "dataset 3"),
+        ("minari:a", "'minari'"),
+    ],
+)
+def test_no_data_set(source, words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "minari", None)  # as if it were not installed
+    with refuses(UsageError, words):
+        load_dataset(source)
+
+
+@pytest.mark.parametrize("source", ["none.npz", "bad.npz", "minari:a"])
+def test_the_command_says_it_in_one_line(source, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "minari", None)
+    written(tmp_path / "bad.npz", rewards=None)
+    assert main(["train", "Pendulum-v1", "--dataset", source, "--total-timesteps", "5", "--no-progress-bar"]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith("ddpg: error: ")
+    assert printed.err.count("\n") == 1
+    assert not (tmp_path / "runs").exists()
+
+
+# -- Minari: by the stand-in ----------------------------------------------------------------------------------------
+
+
+def episode(number, steps, terminated, **changes):
+    rng = np.random.default_rng(number)
+    ended = np.arange(steps) == steps - 1
+    fields = {
+        "observations": rng.normal(size=(steps + 1, 3)),
+        "actions": rng.uniform(-2, 4, (steps, 2)),
+        "rewards": rng.normal(size=steps),
+        "terminations": ended & terminated,
+        "truncations": ended & (not terminated),
+    }
+    return Episode(number, **fields | changes)
+
+
+def test_episodes_become_transitions(tmp_path, monkeypatch):
+    """The last observation is the last s′; an episode without steps gives none."""
+    episodes = [episode(0, 3, True), episode(1, 0, True), episode(2, 2, False)]
+    fake_minari.install(monkeypatch, tmp_path, "a/b-v0", episodes)
+    found = load_dataset("minari:a/b-v0")
+    first, _, last = episodes
+    np.testing.assert_array_equal(found.observations, [*first.observations[:-1], *last.observations[:-1]])
+    np.testing.assert_array_equal(found.next_observations, [*first.observations[1:], *last.observations[1:]])
+    np.testing.assert_array_equal(found.actions, [*first.actions, *last.actions])
+    np.testing.assert_array_equal(found.rewards, [*first.rewards, *last.rewards])
+    assert found.terminated.tolist() == [False, False, True, False, False]
+    assert found.truncated.tolist() == [False, False, False, False, True]
+    agent = DDPG(SPACES, SMALL, seed=0)
+    fill(agent, "minari:a/b-v0")
+    assert agent.memory.sampler.state()["successors"].tolist() == [1, 2, -1, 4, -1]
+
+
+@pytest.mark.parametrize(
+    ("episodes", "words"),
+    [
+        ([], "minari:a"),
+        ([episode(0, 2, True, observations={"goal": np.zeros(3)})], "minari:a observations dict"),
+        ([episode(0, 2, True, actions=(np.zeros(2),))], "minari:a actions tuple"),
+        ([episode(4, 2, True, observations=np.zeros((2, 3)))], "minari:a episode 4 2"),
+        ([episode(0, 2, True, actions=np.full((2, 2), 9.0))], "minari:a 9.0"),
+    ],
+    ids=["empty", "dict", "tuple", "no last one", "outside"],
+)
+def test_bad_data_sets(episodes, words, tmp_path, monkeypatch):
+    fake_minari.install(monkeypatch, tmp_path, "a", episodes)
+    with refuses(UsageError, words):
+        fill(DDPG(SPACES, SMALL, seed=0), "minari:a")
+
+
+def test_what_is_not_on_this_machine_or_names_code(tmp_path, monkeypatch):
+    data = fake_minari.install(monkeypatch, tmp_path, "a", [episode(0, 2, True)])
+    for name in ("b", ""):
+        with refuses(UsageError, f"minari:{name} minari download"):
+            load_dataset(f"minari:{name}")
+    for text, error in (("{}", UsageError), ("{", FileFault), ("[]", UsageError)):
+        (data / "metadata.json").write_text(text)
+        with pytest.raises(error, match="a"):
+            load_dataset("minari:a")
+    (data / "metadata.json").unlink()
+    with refuses(FileFault, "metadata.json"):
+        load_dataset("minari:a")
+
+
+# -- Minari itself, where it is installed ----------------------------------------------------------------------------
+
+
+def test_a_data_set_that_minari_wrote(tmp_path, monkeypatch):
+    """Episodes of an agent of ours in Pendulum, written by Minari and learned from."""
+    minari = pytest.importorskip("minari")
+    from minari.data_collector import EpisodeBuffer
+
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
+    steps, buffers = [], []
+    with gym.make("Pendulum-v1", max_episode_steps=6) as env:
+        agent = DDPG(env, SMALL, seed=0)
+        for seed in range(3):
+            observation, _ = env.reset(seed=seed)
+            observations, rows = [observation], []
+            while not rows or not (rows[-1][4] or rows[-1][5]):
+                action, _ = agent.predict(observation, deterministic=False)
+                following, reward, terminated, truncated, _ = env.step(action)
+                rows.append((observation, action, reward, following, terminated, truncated))
+                observations.append(observation := following)
+            _, actions, rewards, _, terminated, truncated = zip(*rows, strict=True)
+            buffers.append(
+                EpisodeBuffer(
+                    id=seed,
+                    observations=np.array(observations),
+                    actions=np.array(actions),
+                    rewards=list(rewards),
+                    terminations=list(terminated),
+                    truncations=list(truncated),
+                )
+            )
+            steps += rows
+        minari.create_dataset_from_buffers(
+            *("ours/pendulum-v0", buffers, env),
+            **{"algorithm_name": "DDPG", "author": "us", "author_email": "us@ddpg.example"},
+            **{"code_permalink": "https://ddpg.example", "description": "a test's"},
+        )
+    found = load_dataset("minari:ours/pendulum-v0")
+    for array, expected in zip(found, zip(*steps, strict=True), strict=True):
+        np.testing.assert_allclose(array, np.array(expected), rtol=1e-6)
+    assert found.truncated.tolist() == ([False] * 5 + [True]) * 3
+    fill(agent, "minari:ours/pendulum-v0")
+    assert len(agent.replay) == 18

@@ -1,0 +1,269 @@
+"""Runs that learn from a data set: updates without steps, resumed exactly, and going on in the environment."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from environments import Counting
+from refusals import refuses
+from remains import assert_same, what_is_left
+
+from ddpg import DDPG, DDPGConfig, DQNConfig, UsageError, load_dataset, resume, train
+from ddpg.agents.off_policy import OffPolicyAgent
+from ddpg.checkpoints import checkpoint
+from ddpg.cli.main import main
+from ddpg.cli.train import Train
+from ddpg.config.options import from_toml
+from ddpg.config.presets import read_recipe
+from ddpg.runs import run_directory
+from ddpg.runs.run_loop import GracefulStop
+
+
+class Resetting(Counting):
+    """Keeps nothing that a reset does not set."""
+
+    def reset(self, *, seed=None, options=None):
+        self.episode = -1
+        return super().reset(seed=seed)
+
+
+if "Offline-v0" not in gym.registry:
+    gym.register("Offline-v0", lambda **_: Resetting(7, truncate=True), disable_env_checker=True)
+if "OfflineChoice-v0" not in gym.registry:
+    choices = gym.spaces.Discrete(3)
+    gym.register("OfflineChoice-v0", lambda **_: Counting(7, action_space=choices), disable_env_checker=True)
+
+CONFIG = DDPGConfig(
+    hidden=(4,),
+    batch_size=4,
+    learning_starts=0,
+    updates_per_call=6,
+    updates_per_step=0.5,
+    jit=False,
+    bc_alpha=2.5,
+    n_critics=2,
+    policy_delay=2,
+    target_policy_noise=0.2,
+    normalize_observations=True,
+    learning_rate_schedule="linear",
+    prioritised="proportional",
+    n_steps=2,
+)
+RUN = {"seed": 5, "total_timesteps": 100, "evaluation_interval": 25, "evaluation_episodes": 2, "progress_bar": False}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """Five episodes of the environment by random actions."""
+    path, rng = tmp_path_factory.mktemp("data") / "data.npz", np.random.default_rng(0)
+    step, count = np.arange(35) % 7, 35
+    states = np.stack([np.arange(count) // 7, step], axis=1).astype(float)
+    arrays = {"observations": states, "next_observations": states + np.array([0, 1]), "rewards": step + 1.0}
+    flags = {"terminals": np.zeros(count, bool), "timeouts": step == 6}
+    np.savez(path, **arrays, **flags, actions=rng.uniform(-2, 4, (count, 1)))
+    return path
+
+
+@pytest.fixture(scope="module")
+def offline(data, tmp_path_factory):
+    return train("Offline-v0", CONFIG, dataset=data, root=tmp_path_factory.mktemp("offline"), **RUN)
+
+
+@pytest.fixture(scope="module")
+def fine_tuned(data, tmp_path_factory):
+    root = tmp_path_factory.mktemp("fine_tuned")
+    return train("Offline-v0", CONFIG, dataset=data, offline_timesteps=40, root=root, **RUN)
+
+
+def state_of(run):
+    return checkpoint.read(checkpoint.find(run))
+
+
+def test_timesteps_are_updates_and_nothing_is_stepped_but_evaluations(offline, data):
+    """100 updates whatever ``updates_per_step`` is, 35 rows in memory as at the start, no episode; the rest as ever."""
+    manifest, groups = state_of(offline)
+    assert (manifest["num_timesteps"], manifest["num_updates"], manifest["owed_updates"]) == (100, 100, 0)
+    np.testing.assert_allclose(groups["replay"]["rewards"][:, 0], load_dataset(data).rewards)
+    assert run_directory.read_table(offline / "episodes.csv") == []
+    rows = run_directory.read_table(offline / "evaluations.csv")
+    assert [int(row["timesteps"]) for row in rows] == [30, 54, 78, 100]  # the first calls' ends from 25, 50, ... on
+    assert {float(row["mean_return"]) for row in rows} == {28.0}
+    metrics = run_directory.read_table(offline / "metrics.csv")
+    updates = [(int(row["timesteps"]), float(row["n_updates"])) for row in metrics]
+    assert updates[-1] == (100, 100)
+    assert all(steps == made for steps, made in updates)
+    document = run_directory.read_config(offline)
+    assert (document["dataset"], document["offline_timesteps"]) == (str(data), None)
+
+
+def test_it_learns_as_remember_and_update_do(offline, data):
+    agent = DDPG(gym.make("Offline-v0"), CONFIG, seed=5)
+    agent.remember(*load_dataset(data))
+    for start in range(0, 100, 6):
+        agent.num_timesteps += (count := min(6, 100 - start))
+        agent.schedule_learning_rates(1 - agent.num_timesteps / 100)
+        agent.update(count)
+    expected = agent.get_parameters()
+    found = state_of(offline)[1]["variables"]
+    assert found.keys() == expected.keys()
+    for name, array in expected.items():
+        np.testing.assert_array_equal(found[name], array, err_msg=name)
+
+
+class Killed(BaseException):
+    """As a kill: nobody catches it, nothing is saved."""
+
+
+def killed_at(monkeypatch, updates):
+    """Let every learner end like a killed process in the call of updates that begins at ``updates``."""
+    update = OffPolicyAgent.update
+
+    def mortal(agent, n=1):
+        if agent.num_updates == updates:
+            raise Killed
+        return update(agent, n)
+
+    monkeypatch.setattr(OffPolicyAgent, "update", mortal)
+
+
+@pytest.mark.parametrize(("run", "at"), [("offline", 60), ("fine_tuned", 36), ("fine_tuned", 58)])
+def test_a_killed_run_ends_as_one_that_was_not(run, at, data, tmp_path, monkeypatch, request):
+    """Without its data set, too: the checkpoint has what was read."""
+    straight = request.getfixturevalue(run)
+    path = tmp_path / "data.npz"
+    path.write_bytes(data.read_bytes())
+    online = {} if run == "offline" else {"offline_timesteps": 40}
+    with monkeypatch.context() as patch:
+        killed_at(patch, at)
+        with pytest.raises(Killed):
+            train("Offline-v0", CONFIG, dataset=path, root=tmp_path, **online, **RUN)
+    path.unlink()
+    resume(tmp_path / "Offline-v0" / "1", progress_bar=False)
+    assert_same(tmp_path / "Offline-v0" / "1", straight)
+
+
+def test_a_stopped_run_stops_between_updates_and_goes_on_exactly(data, offline, tmp_path, monkeypatch, capsys):
+    on_step = GracefulStop.on_step
+
+    def signalled(self, agent):
+        self._request.number = 15 if agent.num_timesteps == 36 else self._request.number
+        return on_step(self, agent)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(GracefulStop, "on_step", signalled)
+        run = train("Offline-v0", CONFIG, dataset=data, root=tmp_path, **RUN)
+    assert run_directory.checkpoints(run)[-1].name == "36"
+    assert "as if it had not been interrupted" in capsys.readouterr().err
+    resume(run, progress_bar=False)
+    assert_same(run, offline)
+
+
+def test_the_rest_of_a_run_is_in_the_environment(fine_tuned):
+    """40 updates, then 60 steps and half an update for each; evaluations wait for an episode's end there."""
+    manifest, groups = state_of(fine_tuned)
+    assert (manifest["num_timesteps"], manifest["num_updates"]) == (100, 40 + 30)
+    assert len(groups["replay"]["rewards"]) == 35 + 60
+    ends = [int(row["timesteps"]) for row in run_directory.read_table(fine_tuned / "episodes.csv")]
+    assert ends == [47, 54, 61, 68, 75, 82, 89, 96]
+    evaluations = [int(row["timesteps"]) for row in run_directory.read_table(fine_tuned / "evaluations.csv")]
+    assert evaluations == [30, 54, 75, 100]
+
+
+def test_an_offline_run_goes_on_in_the_environment(offline, tmp_path, data):
+    """From its end, with the data in memory; the same as if that had been asked for at the start, but for the rates."""
+    constant = CONFIG.replace(learning_rate_schedule="constant")
+    runs = []
+    for name, options in (("at once", {"total_timesteps": 80}), ("later", {"total_timesteps": 50})):
+        until = {"offline_timesteps": 50} if name == "at once" else {}
+        run = train("Offline-v0", constant, dataset=data, root=tmp_path / name, **RUN | options | until)
+        if name == "later":
+            assert state_of(run)[0]["num_updates"] == 50
+            resume(run, offline_timesteps=50, total_timesteps=80, progress_bar=False)
+            assert run_directory.read_config(run)["offline_timesteps"] == 50
+        runs.append(run)
+    for one, other in zip(*(state_of(run)[1]["variables"].values() for run in runs), strict=True):
+        np.testing.assert_array_equal(one, other)
+    manifest = state_of(runs[0])[0]
+    assert manifest["num_updates"] + manifest["owed_updates"] == 50 + 15
+
+
+def test_a_run_without_a_data_set_is_as_it_was(tmp_path):
+    run = train("Offline-v0", CONFIG, root=tmp_path, **RUN | {"total_timesteps": 20})
+    assert len(state_of(run)[1]["replay"]["rewards"]) == 20
+    document = run_directory.read_config(run)
+    assert (document["dataset"], document["offline_timesteps"]) == (None, None)
+    with refuses(UsageError, "offline_timesteps=20"):
+        resume(run, offline_timesteps=20, total_timesteps=40, progress_bar=False)
+
+
+def test_discrete_actions(data, tmp_path):
+    """DQN learns from data as well, with its preset's options unless told otherwise."""
+    arrays = dict(np.load(data)) | {"actions": np.arange(35) % 3}
+    np.savez(tmp_path / "choices.npz", **arrays)
+    config = DQNConfig(hidden=(4,), batch_size=4, jit=False)
+    options = RUN | {"total_timesteps": 40, "root": tmp_path, "dataset": tmp_path / "choices.npz"}
+    manifest, groups = state_of(train("OfflineChoice-v0", config, **options))
+    assert (manifest["num_updates"], manifest["kind"]) == (40, "DQN")
+    np.testing.assert_array_equal(groups["replay"]["actions"][:, 0], np.arange(35) % 3)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"dataset": None, "offline_timesteps": 5}, "offline_timesteps=5 --dataset"),
+        ({"offline_timesteps": -1}, "offline_timesteps=-1 0"),
+        ({"offline_timesteps": 1.5}, "offline_timesteps=1.5"),
+        ({"collector": "process", "workers": 2}, "collector='process'"),
+        ({"config": CONFIG.replace(buffer_size=30)}, "35 buffer_size=30"),
+    ],
+)
+def test_what_is_refused(options, words, data, tmp_path):
+    arguments = {"config": CONFIG, "dataset": data, "root": tmp_path / "runs", **RUN} | options
+    with refuses(UsageError, words):
+        train("Offline-v0", **arguments)
+    assert not list(tmp_path.rglob("config.json"))
+
+
+def test_the_recipe_of_a_run_with_a_data_set(data):
+    """TD3+BC's, where nobody names one; flags override it, and a recipe that is named replaces it."""
+
+    def config_of(*words):
+        return Train.parse(["Pendulum-v1", "--dataset", str(data), *words], "ddpg train").args[0]
+
+    usual = DDPGConfig(**from_toml(DDPGConfig, read_recipe("td3_bc"), "it"))
+    assert config_of() == usual
+    assert config_of("--bc-alpha", "0", "--bc-only") == usual.replace(bc_alpha=0.0, bc_only=True)
+    assert config_of("--recipe", "ddpg") == DDPGConfig()
+    assert (
+        Train.parse(["CartPole-v1", "--dataset", str(data)], "ddpg train").args[0]
+        == Train.parse(["CartPole-v1"], "ddpg train").args[0]
+    )
+
+
+def test_the_command(data, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    small = [
+        "--hidden",
+        "4",
+        "--batch-size",
+        "4",
+        "--no-jit",
+        "--evaluation-interval",
+        "32",
+        "--evaluation-episodes",
+        "1",
+    ]
+    brief = ["--no-progress-bar", "--json"]
+    train_it = ["train", "Offline-v0", "--dataset", str(data), "--seed", "0", "--total-timesteps", "64", *small, *brief]
+    assert main([*train_it, "--offline-timesteps", "32"]) == 0
+    run = tmp_path / "runs" / "Offline-v0" / "1"
+    manifest = state_of(run)[0]
+    assert manifest["num_updates"] == 64
+    assert manifest["config"]["bc_alpha"] == 2.5
+    assert what_is_left(run)["episodes"]
+    assert main([*train_it, "--seed", "1"]) == 0
+    run = run.with_name("2")
+    assert not what_is_left(run)["episodes"]
+    resumed = ["resume", str(run), "--offline-timesteps", "64", "--total-timesteps", "80", *brief]
+    assert main(resumed) == 0
+    assert [row["timesteps"] for row in what_is_left(run)["episodes"]] == ["71", "78"]
+    capsys.readouterr()
