@@ -133,6 +133,9 @@ class House:
         self.agents["DDPG"].save(folder / "saved")
         self.agents["DQN"].save(folder / "saved-dqn")
         self.agents["DDPG"].export(folder / "policy")
+        columns = {name: np.zeros(4) for name in ("rewards", "terminals", "timeouts")}
+        columns |= {name: np.zeros((4, 3)) for name in ("observations", "next_observations")}
+        np.savez(folder / "data.npz", actions=np.zeros((4, 1)), **columns)
         self.graph = tf.Graph()
         with self.graph.as_default():
             self.networks = {
@@ -214,6 +217,7 @@ class House:
             "policy": self.agents["DDPG"],
             "report": {},
             "tracker": io,
+            "source": self.folder / "data.npz",
             "values": {},
             **dict.fromkeys(("save_freq", "max_episodes", "max_no_improvement_evals", "reward_threshold"), 1),
         }

@@ -19,6 +19,7 @@ from ddpg.algorithms.td3_bc import TD3BCUpdate, cloning
 from ddpg.config.algorithm_options import _TD_TARGETS
 from ddpg.gradients.bounding import BOUNDINGS
 from ddpg.gradients.policy import POLICY_GRADIENTS
+from ddpg.laboratory.picture import layout_nodes, node_box
 from ddpg.laboratory.update_flow import trace_update
 from ddpg.replay.minibatch import Batch
 
@@ -218,6 +219,8 @@ def test_it_is_drawn(path):
     trained = [edge for edge in cloned if edge["trained"]]
     assert {edge["source"] for edge in trained} >= {"mu", "actor"}
     assert not any(edge["source"].startswith(("critic", "target")) for edge in trained)
+    boxes = layout_nodes(cloned)
+    assert {node_box(boxes, edge["source"], edge["destination"]).text for edge in cloned} >= {"replayed\na"}
 
 
 def test_cloning_alone_is_drawn():
