@@ -51,8 +51,9 @@ def load_dataset(source: str | Path) -> Dataset:
             among Minari's on this machine.
 
     Raises:
-        UsageError: no such data set, an array that is missing or of another length or type, or Minari is not installed.
-        FileFault: the file is damaged.
+        UsageError: if there is no such data set, an array is missing or has another length or type, or Minari is not
+            installed.
+        FileFault: if the file is damaged.
     """
     check_source(source)
     name = str(source)
@@ -66,7 +67,7 @@ def fill(agent: "OffPolicyAgent", source: str | Path) -> None:
     """Store a whole data set in an agent's replay memory.
 
     Raises:
-        UsageError: see :func:`load_dataset`; or the memory is too small for all of it, or a value does not fit the
+        UsageError: as for :func:`load_dataset`; if the memory is too small for all of it; if a value does not fit the
             spaces of the agent. Nothing is stored then.
     """
     dataset = load_dataset(source)
@@ -86,7 +87,7 @@ def check_source(source: Any) -> None:
     """Refuse what is no data set, without reading it.
 
     Raises:
-        UsageError: a file that does not exist or does not end in ``.npz``, or Minari is not installed.
+        UsageError: if the file does not exist or does not end in ``.npz``, or Minari is not installed.
     """
     if isinstance(source, str) and source.startswith(MINARI):
         validate_text(source, "dataset", "the name of a data set")
@@ -169,7 +170,7 @@ def _minari(source: str) -> Any:
     """Return the module ``minari``.
 
     Raises:
-        UsageError: it, or what reads its files, is not installed.
+        UsageError: if it, or what it needs, is not installed.
     """
     try:
         import minari

@@ -292,7 +292,7 @@ def _check_offline(dataset: Any, offline_timesteps: Any, collector: str) -> None
     """Refuse a data set that cannot be one, before anything is made.
 
     Raises:
-        UsageError: there is no such data set, or it is given beside workers, or ``offline_timesteps`` without it.
+        UsageError: if there is no such data set, or it is given beside workers, or ``offline_timesteps`` without it.
     """
     if offline_timesteps is not None:
         validate_int(offline_timesteps, "offline_timesteps", 0)
