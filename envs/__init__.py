@@ -2,6 +2,7 @@
 
 from gymnasium import register
 
+from .control_suite_tasks import DECISIONS, TASKS
 from .goal import GoalEnv
 from .half_field import HalfFieldOffenseEnv
 from .lqr import LQREnv
@@ -23,3 +24,11 @@ register(
 )
 register("ddpg_envs/LQR-v0", entry_point="ddpg_envs.lqr:LQREnv", max_episode_steps=100)
 register("ddpg_envs/Platform-v0", entry_point="ddpg_envs.platform:PlatformEnv", max_episode_steps=200)
+for _domain, _tasks in TASKS.items():
+    for _task in _tasks:
+        register(
+            f"dmc/{_domain}-{_task}-v0",
+            entry_point="ddpg_envs.control_suite:ControlSuiteEnv",
+            max_episode_steps=DECISIONS,
+            kwargs={"domain": _domain, "task": _task},
+        )

@@ -40,7 +40,7 @@ def test_llvm_parses_what_the_native_compiler_writes():
 def test_continuous_integration_installs_the_lowest_and_every_extra():
     text = (ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8")
     assert "--constraint constraints/lowest.txt" in text
-    for extra in ("envpool", "minari", "ray", "robotics"):
+    for extra in ("dmc", "envpool", "minari", "ray", "robotics"):
         assert re.search(rf"pip install [^\n]*'\.\[[\w,]*\b{extra}\b", text)
 
 

@@ -30,7 +30,8 @@ def make_env(env_id: str, wrappers: Sequence[str] = (), **kwargs) -> gym.Env:
     A Dict observation with an ``action_mask`` is flattened by :class:`~ddpg.interaction.action_mask.ActionMask`.
 
     Args:
-        env_id: a registered id; ``module:Id`` imports ``module`` first; ``ddpg_envs/...`` needs no import.
+        env_id: a registered id; ``module:Id`` imports ``module`` first; ``ddpg_envs/...`` and ``dmc/...`` need no
+            import.
         wrappers: names in :data:`WRAPPERS`, the innermost first.
         kwargs: for ``gymnasium.make``.
 
@@ -44,14 +45,14 @@ def make_env(env_id: str, wrappers: Sequence[str] = (), **kwargs) -> gym.Env:
                 f"wrapper {brief(wrapper)} is not one of {', '.join(WRAPPERS)}{did_you_mean(wrapper, WRAPPERS)}"
             )
     module, _, name = env_id.rpartition(":")
-    if not module and name.startswith("ddpg_envs/"):
+    if not module and name.startswith(("ddpg_envs/", "dmc/")):
         module = "ddpg_envs"
     try:
         with env_calls.own_directory(), env_calls.ProcessStateGuard():
             if module:
                 importlib.import_module(module)
             # gymnasium's checker only warns of what our stepping refuses.
-            env = gym.make(name, **{"disable_env_checker": True, **kwargs})
+            env = gym.make(_with_version(name), **{"disable_env_checker": True, **kwargs})
             env = _wrapped(env, wrappers)
             if has_mask(env.observation_space) and isinstance(env.action_space, gym.spaces.Discrete):
                 return ActionMask(env)
@@ -78,6 +79,11 @@ def make_env(env_id: str, wrappers: Sequence[str] = (), **kwargs) -> gym.Env:
         if isinstance(error, KeyboardInterrupt) and not signals.nobody_asked():
             raise
         raise EnvironmentFault(f"environment {brief(env_id)} could not be made: {format_error(error)}") from error
+
+
+def _with_version(name: str) -> str:
+    """Return the id that is registered for ``dmc/DOMAIN-TASK``, whose version gymnasium would guess with a warning."""
+    return f"{name}-v0" if name.startswith("dmc/") and f"{name}-v0" in gym.registry else name
 
 
 def _wrapped(env: gym.Env, wrappers: Sequence[str]) -> gym.Env:
@@ -207,6 +213,7 @@ def _first_line(error: Exception) -> str:
 
 # A word in the message about a missing package, and the extra or package that installs it.
 _EXTRAS = {
+    "dm_control": "dmc",
     "gymnasium_robotics": "robotics",
     "gymnasium-robotics": "robotics",
     "mujoco": "mujoco",
@@ -219,6 +226,7 @@ _PACKAGES = {"box2d": "'gymnasium[box2d]'", "ale_py": "ale-py", "ale-py": "ale-p
 # Ids written without their module, or as older packages had them: the id to write, and its package.
 _MODULES = (
     (r"(?:Fetch|Hand|Adroit|AntMaze|PointMaze|FrankaKitchen)\w*-v\d+", "gymnasium_robotics:{0}", "gymnasium_robotics"),
+    (r"dm_control/(\w+-\w+)-v\d+", "dmc/{1}", "dm_control"),
     (r"ALE/\w+-v\d+", "ale_py:{0}", "ale-py"),
     (r"(\w+?)(?:NoFrameskip|Deterministic)-v\d+", "ale_py:ALE/{1}-v5", "ale-py"),
 )

@@ -1,0 +1,201 @@
+"""Tasks of the DeepMind Control Suite as gymnasium environments; dm_control is imported when the first one is made."""
+
+import contextlib
+import importlib.metadata
+import logging
+import os
+import sys
+import warnings
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+
+from ddpg.errors import UsageError, brief, did_you_mean
+
+from .control_suite_tasks import TASKS
+from .render_modes import checked_mode
+
+ACTION_REPEAT = 2
+HEIGHT, WIDTH = 360, 480  # pixels
+CAMERAS = {"quadruped": 2}  # follows the body; elsewhere that is camera 0
+
+
+class ControlSuiteEnv(gym.Env):
+    """A task of the DeepMind Control Suite (Tassa et al. 2018, arXiv 1801.00690).
+
+    | | | |
+    |---|---|---|
+    | observation | the task's arrays, flattened and joined in the task's own order | Box(−inf, inf, (n,)), float32 |
+    | action | controls of the actuators, clipped to their box | Box(low, high, (m,)), float32: mostly ±1 |
+    | reward | the sum over two control steps, each in [0, 1] | [0, 2] |
+    | start | drawn by the task | |
+    | end | truncated after 1000 control steps; terminated only where the task's discount is 0 | |
+
+    Every action is applied for two control steps (action repeat 2, the convention of published results), so an episode
+    is 500 decisions, and its return lies in [0, 1000].
+
+    ``reset(seed=s)`` starts the episode that ``suite.load(..., task_kwargs={"random": s})`` starts, whatever was done
+    before; seeds of 2³² and more are given to the same generator in words of 32 bits.
+
+    Args:
+        domain: the body, such as ``"cheetah"``.
+        task: what it has to do, such as ``"run"``.
+        render_mode: ``"rgb_array"`` or ``None``.
+
+    Raises:
+        UsageError: no such task, dm_control does not work with the MuJoCo that is installed, or drawing was asked for
+            where there is neither a display nor ``MUJOCO_GL``.
+        gymnasium.error.DependencyNotInstalled: dm_control is not installed.
+    """
+
+    observation_space: spaces.Box
+    action_space: spaces.Box
+
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 25}  # noqa: RUF012 - gymnasium's own convention
+
+    def __init__(self, domain: str, task: str, render_mode: str | None = None):
+        self._name = _checked_name(domain, task)
+        self.render_mode = checked_mode(render_mode, self.metadata)
+        # quadruped-escape fills the terrain's texture, for which it needs the context that pictures are drawn in.
+        if render_mode is not None or (domain, task) == ("quadruped", "escape"):
+            _check_display(self._name)
+        self._camera = CAMERAS.get(domain, 0)
+        self._env: Any = _load(domain, task)
+        self.metadata = {**self.metadata, "render_fps": round(1 / (ACTION_REPEAT * self._env.control_timestep()))}
+        bounds = self._env.action_spec()
+        self._low, self._high = bounds.minimum, bounds.maximum
+        self.action_space = spaces.Box(self._low.astype(np.float32), self._high.astype(np.float32), dtype=np.float32)
+        size = sum(int(np.prod(part.shape)) for part in self._env.observation_spec().values())
+        self.observation_space = spaces.Box(-np.inf, np.inf, (size,), np.float32)
+        self._running = False
+
+    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[np.ndarray, dict[str, Any]]:
+        """Start an episode as the task draws it; without a seed the random numbers go on from the last one."""
+        super().reset(seed=seed)
+        if seed is not None:
+            self._env.task.random.seed(_legacy_seed(seed))
+        step = self._env.reset()
+        self._running = True
+        return _flat(step.observation), {}
+
+    def step(self, action) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        """Apply an action for two control steps, or for one where that ends the episode.
+
+        Raises:
+            UsageError: not finite numbers of the action's shape; nothing has moved then.
+            gymnasium.error.ResetNeeded: there was no reset yet, or the episode is over.
+        """
+        if not self._running:
+            raise gym.error.ResetNeeded("call reset() before step()")
+        wanted = np.asarray(action, np.float64)
+        if wanted.shape != self._low.shape or not np.isfinite(wanted).all():
+            raise UsageError(
+                f"action={brief(action)} is not an action of {self._name}; expected {self._low.size} finite numbers, "
+                f"of shape {self._low.shape}"
+            )
+        control = np.clip(wanted, self._low, self._high)
+        reward = 0.0
+        for _ in range(ACTION_REPEAT):
+            step = self._env.step(control)
+            reward += float(step.reward)
+            if step.last():
+                self._running = False
+                break
+        terminated = bool(step.last() and step.discount == 0)
+        return _flat(step.observation), reward, terminated, bool(step.last() and not terminated), {}
+
+    def render(self) -> np.ndarray | None:
+        """Draw the scene; uint8 [360, 480, 3]."""
+        if self.render_mode != "rgb_array":
+            return None
+        return self._env.physics.render(HEIGHT, WIDTH, camera_id=self._camera)
+
+    def close(self) -> None:
+        """Free the model and what it was drawn with."""
+        if self._env is not None:
+            self._env.close()
+            self._env, self._running = None, False
+
+
+def _checked_name(domain: str, task: str) -> str:
+    tasks = TASKS.get(domain, ()) if isinstance(domain, str) else ()
+    if task not in tasks:
+        known = [f"{one}-{other}" for one, others in TASKS.items() for other in others]
+        name = f"{domain}-{task}"
+        raise UsageError(
+            f"domain={brief(domain)}, task={brief(task)} is not a registered task of the control suite"
+            f"{did_you_mean(name, known)}; ddpg_envs.control_suite_tasks.TASKS has them all"
+        )
+    return f"{domain}-{task}"
+
+
+def _check_display(name: str) -> None:
+    """Refuse to draw where that would end the process: dm_control tries a window first, and MuJoCo aborts there.
+
+    Raises:
+        UsageError: on Linux without a display, where ``MUJOCO_GL`` does not name another way.
+    """
+    shown = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+    if sys.platform == "linux" and not shown and os.environ.get("MUJOCO_GL", "") in ("", "glfw", "glx", "on"):
+        raise UsageError(f"{name} needs OpenGL, and there is no display; start again with MUJOCO_GL=egl or osmesa")
+
+
+def _load(domain: str, task: str) -> Any:
+    """Return the suite's environment, its random numbers from seed 0 until a reset gives another one.
+
+    Raises:
+        UsageError: dm_control does not work with the MuJoCo that is installed.
+        gymnasium.error.DependencyNotInstalled: it is not installed.
+    """
+    with _without_notices():
+        try:
+            from dm_control import suite
+
+            return suite.load(domain, task, task_kwargs={"random": 0})
+        except ModuleNotFoundError as error:
+            raise gym.error.DependencyNotInstalled(
+                f"dm_control's suite needs the package {error.name!r}, of the extra 'dmc' (Python 3.10 to 3.12)"
+            ) from None
+        except (AttributeError, ImportError) as error:  # each version of dm_control is written for few of MuJoCo
+            raise UsageError(
+                f"dm_control {_version('dm_control')} does not work with MuJoCo {_version('mujoco')} ({error}); "
+                "install the versions of the extra 'dmc', MuJoCo 3.17 or later below 4: pip install 'ddpg-paths[dmc]'"
+            ) from None
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "of an unknown version"
+
+
+@contextlib.contextmanager
+def _without_notices() -> Iterator[None]:
+    """Hold back what is no user's to act on: that there is no display, and old words in the suite's own models."""
+    absl = logging.getLogger("absl")
+    level = absl.level
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=r".*X11: The DISPLAY environment variable is missing")
+        warnings.filterwarnings("ignore", message=r".*[Ww]ayland")
+        absl.setLevel(logging.ERROR)
+        try:
+            yield
+        finally:
+            absl.setLevel(level)
+
+
+def _legacy_seed(seed: int) -> int | list[int]:
+    """Return a seed of any size as NumPy's ``RandomState`` takes it."""
+    if seed < 1 << 32:
+        return seed
+    words = (seed.bit_length() + 31) // 32
+    return [seed >> (32 * place) & 0xFFFFFFFF for place in range(words)]
+
+
+def _flat(observation: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Return the arrays of an observation as one, in their order, float32 ``[n]``."""
+    return np.concatenate([np.ravel(part) for part in observation.values()]).astype(np.float32)

@@ -1,0 +1,28 @@
+"""The tasks of the DeepMind Control Suite that are registered, as dm_control 1.0.50 names them, by domain."""
+
+# All but lqr's: their forces are not bounded, their episodes have no time limit, and their model is drawn at random.
+TASKS = {
+    "acrobot": ("swingup", "swingup_sparse"),
+    "ball_in_cup": ("catch",),
+    "cartpole": (
+        *("balance", "balance_sparse", "swingup", "swingup_sparse"),
+        *("two_poles", "three_poles"),
+    ),
+    "cheetah": ("run",),
+    "dog": ("stand", "walk", "trot", "run", "fetch"),
+    "finger": ("spin", "turn_easy", "turn_hard"),
+    "fish": ("upright", "swim"),
+    "hopper": ("stand", "hop"),
+    "humanoid": ("stand", "walk", "run", "run_pure_state"),
+    "humanoid_CMU": ("stand", "walk", "run"),
+    "manipulator": ("bring_ball", "bring_peg", "insert_ball", "insert_peg"),
+    "pendulum": ("swingup",),
+    "point_mass": ("easy", "hard"),
+    "quadruped": ("walk", "run", "escape", "fetch"),
+    "reacher": ("easy", "hard"),
+    "stacker": ("stack_2", "stack_4"),
+    "swimmer": ("swimmer6", "swimmer15"),
+    "walker": ("stand", "walk", "run"),
+}
+
+DECISIONS = 500  # in an episode of each: 1000 control steps, two for every action
