@@ -15,6 +15,7 @@ import tensorflow as tf
 from ddpg.agents import resource_limits
 from ddpg.agents.replay_memory import ReplayMemory
 from ddpg.agents.tf_agent import TFAgent, exclusive
+from ddpg.algorithms.base import Update
 from ddpg.algorithms.registry import update_of
 from ddpg.compiler.ir import Unsupported
 from ddpg.config import name_hints
@@ -72,6 +73,7 @@ class Agent(TFAgent, abc.ABC):
         self.env = None if isinstance(env, (tuple, list)) else env
         self.seed = derive_seed(np.random.SeedSequence()) if seed is None else validate_int(seed, "seed", at_least=0)
         self.own_networks = _own_networks(networks)
+        self._networks, self._learned_spaces = dict(networks), (self.observation_space, learned_space)
         resource_limits.check_memory(config, (self.observation_space, self.action_space), self.own_networks)
         streams = np.random.SeedSequence(self.seed).spawn(3)
         self.generators = dict(zip(("exploration", "replay"), map(np.random.default_rng, streams[:2]), strict=True))
@@ -89,10 +91,8 @@ class Agent(TFAgent, abc.ABC):
         self.graph = tf.Graph()
         with self.graph.as_default():
             v1.set_random_seed(derive_seed(streams[2]))
-            self.symbolic_update = update_of(config).build(config, (self.observation_space, learned_space), networks)
-            rates = {network.learning_rate.name for network, *_ in self.symbolic_update.learning_rates}
-            # Learning rates are options, not state: those of a loaded agent are its configuration's.
-            self.global_variables = {v.name: v for v in v1.global_variables() if v.name not in rates}
+            self.symbolic_update = self.build_update()
+            self.global_variables = self.symbolic_update.state_variables
             self._own(SyncedSession())
             update, normaliser = self.symbolic_update, self.memory.observations
             self.policy = self.exploring_policy = make_policy(update.policy, self.session, normaliser)
@@ -109,6 +109,10 @@ class Agent(TFAgent, abc.ABC):
             fetch=self._acting_variables,
             normaliser=self.memory.observations,
         )
+
+    def build_update(self) -> Update:
+        """Build the networks that the options describe, in the default graph, and return their update."""
+        return update_of(self.config).build(self.config, self._learned_spaces, self._networks)
 
     # -- what differs ---------------------------------------------------------------------------------
 

@@ -146,6 +146,19 @@ class OffPolicyAgent(ReplayAgent):
         """Seconds that building and compiling the updates took, with the first call of them; ``None`` before it."""
         return self.updater.compile_seconds
 
+    @property
+    def reward_scale(self) -> float:
+        """What rewards are divided by before the critic learns from them: values of Q times this are in env units."""
+        if self.memory.rewards is not None:
+            return self.memory.rewards.scale
+        return self.largest_reward if self.config.rescale_rewards else 1.0
+
+    @property
+    def priority_correction(self) -> float:
+        """β of the importance-sampling weights now."""
+        config = self.config
+        return interpolate(config.priority_correction, 1.0, config.priority_correction_steps, self.num_timesteps)
+
     @exclusive
     def update(self, n: int = 1) -> dict[str, float]:
         """Make ``n`` gradient updates, of the target networks too, from the replay memory.
@@ -161,12 +174,7 @@ class OffPolicyAgent(ReplayAgent):
             FloatingPointError: if a loss or a weight is not finite afterwards.
         """
         n = validate_int(n, "n", at_least=1, at_most=resource_limits.INTEGER)
-        config = self.config
-        scale = self.largest_reward if config.rescale_rewards else 1.0
-        if self.memory.rewards is not None:
-            scale = self.memory.rewards.scale
-        correction = interpolate(config.priority_correction, 1.0, config.priority_correction_steps, self.num_timesteps)
-        metrics, weights = self.updater.run(self.session, n, scale, correction)
+        metrics, weights = self.updater.run(self.session, n, self.reward_scale, self.priority_correction)
         self.load_policies(weights)
         return metrics
 

@@ -148,6 +148,15 @@ class Update(abc.ABC):
         """Every network with an optimiser, its learning rate and the rate's schedule."""
 
     @property
+    def state_variables(self) -> dict[str, tf.Variable]:
+        """By name, the variables of the default graph that updates change.
+
+        Learning rates are options, not state: those of a loaded agent are its configuration's.
+        """
+        rates = {network.learning_rate.name for network, *_ in self.learning_rates}
+        return {v.name: v for v in v1.global_variables() if v.name not in rates}
+
+    @property
     @abc.abstractmethod
     def action_size(self) -> int:
         """A: numbers in a stored action."""

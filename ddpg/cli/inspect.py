@@ -22,7 +22,11 @@ from ddpg.progress import format_number
 from ddpg.quiet import quiet_tensorflow
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import gymnasium as gym
+
+    from ddpg.runs.curves import Run
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -287,6 +291,7 @@ class Plot(JSONOption):
     output: str = option("runs.png", "the PNG to write", aliases=("-o",), metavar="FILE", is_path=True)
     against: str = option("steps", "the x axis", metavar="{steps,seconds}")
     measure: str = option("iqm", "average over seeds: interquartile mean or mean", metavar="{iqm,mean}")
+    diagnose: bool = option(False, "draw one run's diagnostics instead: the state of its networks below its returns")
 
     def __call__(self) -> None:
         """Draw them, and print where they end."""
@@ -295,7 +300,11 @@ class Plot(JSONOption):
 
         if not self.runs:
             raise UsageError("no runs to plot; name run directories, or directories that hold them, such as runs")
-        curves = learning_curves(find_runs(self.runs, self.against), self.against, self.measure)
+        found = find_runs(self.runs, self.against)
+        if self.diagnose:
+            self._draw_diagnostics(found)
+            return
+        curves = learning_curves(found, self.against, self.measure)
         path = plot_curves(curves, self.output, self.against, self.measure)
         if self.json:
             arrays = ("times", "centre", "low", "high")
@@ -306,6 +315,14 @@ class Plot(JSONOption):
             last = format_number(curve.centre[-1])
             print(f"{curve.env_id}: {curve.label}, seeds: {curve.seeds}, last return {last}")
         print(f"The picture is in {path}")
+
+    def _draw_diagnostics(self, found: "Sequence[Run]") -> None:
+        from ddpg.runs.diagnostics_plot import plot_diagnostics
+
+        if len(found) != 1:
+            raise UsageError(f"{len(found)} runs given to --diagnose, which draws one; name its directory")
+        path = plot_diagnostics(found[0], self.output)
+        print(json.dumps({"picture": str(path)}) if self.json else f"The picture is in {path}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -83,6 +83,7 @@ class Train(JSONOption, ProgressOption, WithTracker, WithImports, EnvironmentCom
     offline_timesteps: int | None = option(
         None, "with --dataset: timesteps to learn from it before stepping the environment; none: all", at_least=0
     )
+    diagnose: bool = option(False, "write diagnostics.csv: the state of the networks, for ddpg plot RUN --diagnose")
 
     @classmethod
     def parse(cls, arguments: Sequence[str], prog: str) -> Callable[[], None]:
@@ -180,6 +181,7 @@ class Train(JSONOption, ProgressOption, WithTracker, WithImports, EnvironmentCom
                 ray_address=self.ray_address,
                 dataset=self.dataset,
                 offline_timesteps=self.offline_timesteps,
+                diagnose=self.diagnose,
                 progress_bar=self.progress_bar,
                 track=self.track,
             )

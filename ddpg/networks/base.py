@@ -27,6 +27,7 @@ from ddpg.interaction import spaces
 from ddpg.interaction.validation import is_real, validate_bool, validate_float, validate_numeric, validate_positive
 from ddpg.networks.created import CreatedVariables
 from ddpg.networks.layers import check_output_init, mlp, output_layer
+from ddpg.networks.observer import note_features, note_gradients
 
 
 class EMATarget:
@@ -259,6 +260,11 @@ class Network(abc.ABC):
         """Return ``[(gradient, variable)]`` for the trainable variables."""
 
     @property
+    def scope(self) -> str:
+        """The name of the network's variable scope: no other network of its graph has it."""
+        return str(self._scope.name)
+
+    @property
     def variables(self) -> list[tf.Variable]:
         """All variables of the online network, in creation order; moving statistics too."""
         return list(self._variables)
@@ -279,6 +285,7 @@ class Network(abc.ABC):
         Where all gradients together are longer than ``max_gradient_norm`` they are scaled to it (Pascanu, Mikolov &
         Bengio 2013, Algorithm 1). With ``weight_projection`` the hidden layers' weights are then projected.
         """
+        note_gradients(self.scope, [gradient for gradient, _ in grads_and_vars])
         if self.max_gradient_norm is not None:
             gradients, variables = zip(*grads_and_vars, strict=True)
             gradients, _ = tf.clip_by_global_norm(gradients, self.max_gradient_norm)
@@ -362,6 +369,7 @@ class Network(abc.ABC):
         """Return the output layer of ``features``; what the network created before it are the hidden layers."""
         if self._hidden_variables is None:
             self._hidden_variables = list(self._variables)
+        note_features(features)
         return output_layer(features, units, self._output_init)
 
     def _projected_after(self, step: tf.Operation) -> tf.Operation:

@@ -9,6 +9,7 @@ from ddpg.config.algorithm_options import ACTIVATIONS, NORMS, OUTPUT_INITS, RENO
 from ddpg.errors import UsageError, brief, choose
 from ddpg.interaction.validation import is_real, validate_float, validate_int
 from ddpg.networks.batch_renorm import EPSILON, R_MIN, SOFT, batch_renormalization
+from ddpg.networks.observer import note_activation
 
 AUTO_REUSE = tf.compat.v1.AUTO_REUSE
 LARGEST_SIZE = 2**20  # of one layer: the weights of two such would be 4 TiB
@@ -277,7 +278,8 @@ def _flat(states: tf.Tensor) -> tf.Tensor:
 
 def _activation(activation: str | Callable) -> Callable:
     names = {name: getattr(tflearn.activations, name) for name in ACTIVATIONS}
-    return choose("activation", activation, names, "a callable tensor -> tensor")
+    chosen = choose("activation", activation, names, "a callable tensor -> tensor")
+    return lambda tensor: note_activation(chosen(tensor))
 
 
 def layer_normalization(incoming: tf.Tensor, scope: str, epsilon: float = 1e-5) -> tf.Tensor:

@@ -89,11 +89,11 @@ def plot_learning_curve(run: Path, title: str) -> Path:
         axes.plot(mean_steps, means, color="tab:blue", linewidth=1.5, label="training, running mean")
     evaluations = run_directory.read_table(run / "evaluations.csv")
     if evaluations:
-        column = {name: _numbers(evaluations, name) for name in _EVALUATION}
+        column = {name: numbers_of(evaluations, name) for name in _EVALUATION}
         count = evaluations[-1].get("episodes") or "some"
         low, high = column["ci95_low"], column["ci95_high"]
         if "min_return" in evaluations[-1]:  # not of runs of older versions
-            least, most = (_numbers(evaluations, name) for name in ("min_return", "max_return"))
+            least, most = (numbers_of(evaluations, name) for name in ("min_return", "max_return"))
             low, high = np.fmax(low, least), np.fmin(high, most)  # no mean is beyond what was returned
         axes.fill_between(
             column["timesteps"],
@@ -124,7 +124,8 @@ def plot_learning_curve(run: Path, title: str) -> Path:
 _EVALUATION = ("timesteps", "mean_return", "ci95_low", "ci95_high")
 
 
-def _numbers(rows: Sequence[dict[str, str]], name: str) -> np.ndarray:
+def numbers_of(rows: Sequence[dict[str, str]], name: str) -> np.ndarray:
+    """Return a column of a table; NaN where a cell is empty."""
     return np.array([float(row.get(name) or "nan") for row in rows])
 
 

@@ -16,6 +16,7 @@ from ddpg.checkpoints import checkpoint, target_dir
 from ddpg.errors import UsageError
 from ddpg.interaction.env_runner import Episode
 from ddpg.runs import run_directory
+from ddpg.runs.diagnostics_log import DiagnosticsLogWriter
 from ddpg.runs.evaluation import evaluate, evaluation_seed
 from ddpg.runs.log_writers import CSVLogWriter, LogWriter, TensorBoardLogWriter
 from ddpg.runs.metrics import MetricsTracker, tags_of
@@ -46,7 +47,8 @@ class RunRecorder(Callback):
         self._best = self._folder / "best"
         self._interval = document["evaluation_interval"]
         self._episodes = document["evaluation_episodes"]
-        self._log_interval = max(1, document["total_timesteps"] // 200)
+        self._goal, self._diagnose = document["total_timesteps"], document["diagnose"]
+        self._log_interval = max(1, self._goal // 200)
         self._env = env
         self._seed = evaluation_seed(document["seed"])
         self._run_state, self._metrics = run_state, MetricsTracker(run_state, agent)
@@ -77,6 +79,9 @@ class RunRecorder(Callback):
                     )
                 ),
             ]
+            if self._diagnose:
+                table = DiagnosticsLogWriter(self._run, agent, self._goal, run_state.logged)
+                self._writers.append(opened.enter_context(contextlib.closing(table)))
             self._keep_best(agent)
             self._files = opened.pop_all()
 
@@ -153,9 +158,12 @@ class RunRecorder(Callback):
 
     def _log(self, agent: OffPolicyAgent) -> None:
         row = self._metrics.row(agent)
+        start = time.perf_counter()
         for writer in self._writers:
             writer.add_metrics(agent.num_timesteps, row)
             writer.flush()
+        if self._diagnose:  # measuring is not training
+            self._metrics.leave_out(time.perf_counter() - start)
 
     def _evaluate(self, agent: OffPolicyAgent) -> None:
         """Evaluate and save; none of it counts as training time."""

@@ -45,6 +45,7 @@ class _RunConfig(msgspec.Struct, forbid_unknown_fields=True):
     ray_address: Annotated[str, msgspec.Meta(max_length=500)] | None = None
     dataset: Annotated[str, msgspec.Meta(max_length=4096)] | None = None
     offline_timesteps: Annotated[int, msgspec.Meta(ge=0, le=2**53)] | None = None
+    diagnose: bool = False
 
 
 def write(run: Path, fields: dict[str, Any]) -> None:
@@ -92,7 +93,7 @@ def read(run: Path) -> dict[str, Any]:
     del found["format"]
     return {
         **{"wrappers": [], "collector": "local", "workers": None, "ray_address": None},
-        **{"dataset": None, "offline_timesteps": None},
+        **{"dataset": None, "offline_timesteps": None, "diagnose": False},
         **found,
     }
 

@@ -4,6 +4,7 @@ config.json           environment, seed, options, versions, command
 metrics.csv           training, one row per logging interval
 episodes.csv          every episode of training
 evaluations.csv       deterministic evaluations during training
+diagnostics.csv       with ``diagnose``: the state of the networks, one row per logging interval
 events.out.tfevents.* the same for TensorBoard, under Stable-Baselines3's tags
 checkpoints/<steps>/  the latest ones; checkpoints/best/
 learning_curve.png
@@ -27,6 +28,7 @@ from ddpg.checkpoints import atomic_write, safe_json, target_dir
 from ddpg.errors import FileFault, UsageError, with_filename
 from ddpg.runs import run_config
 
+DIAGNOSTICS = "diagnostics.csv"
 _BEGUN = ".ddpg-begun-"
 KEEP_CHECKPOINTS = 2
 _LEFT = re.compile(r"\.(?P<name>.+)\.ddpg-(writing|old)")

@@ -68,6 +68,7 @@ def train(
     ray_address: str | None = None,
     dataset: str | Path | None = None,
     offline_timesteps: int | None = None,
+    diagnose: bool = False,
     progress_bar: bool = True,
     track: str | None = None,
 ) -> Path:
@@ -100,6 +101,8 @@ def train(
             recipe ``td3_bc``.
         offline_timesteps: of a run with a data set, how many timesteps are such; the others step the environment.
             ``None``: all.
+        diagnose: write ``diagnostics.csv``: dormant units, norms, step sizes, Q against returns
+            (docs/how_to/diagnose.md). What is learned is the same with and without it.
         progress_bar: show one on stderr.
         track: an experiment tracker to log to, too: ``"wandb"``, ``"mlflow"`` or ``"trackio"``.
 
@@ -114,6 +117,7 @@ def train(
     _check_counts(seed, total_timesteps, evaluation_interval, evaluation_episodes)
     _check_names(env_id=env_id, vectorization=vectorization, collector=collector)
     progress_bar, config = validate_bool(progress_bar, "progress_bar"), _validate_config(config)
+    diagnose = validate_bool(diagnose, "diagnose")
     wrappers, root = validate_names(wrappers, "wrappers"), validate_path(root, "root")
     run_directory.check_root(root)
     if track is not None:
@@ -156,6 +160,7 @@ def train(
             "ray_address": ray_address,
             "dataset": None if dataset is None else str(dataset),
             "offline_timesteps": None if offline_timesteps is None else int(offline_timesteps),
+            "diagnose": diagnose,
             "config": agent.config.to_json(),
             "versions": versions_here(),
             "command": _command(),

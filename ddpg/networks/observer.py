@@ -1,0 +1,57 @@
+"""Observe what networks compute while a graph is built: activations, features, and the gradients of optimiser steps."""
+
+import contextlib
+import contextvars
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import tensorflow as tf
+
+
+@dataclasses.dataclass
+class Observed:
+    """What was built inside :func:`observing`, in the order of building.
+
+    Attributes:
+        activations: outputs of the hidden layers' activation functions, ``[B, ..., n]``.
+        features: inputs of the output layers, ``[B, f]``.
+        gradients: by the name of a network's variable scope, the gradients of its optimiser step, before clipping.
+    """
+
+    activations: list[tf.Tensor] = dataclasses.field(default_factory=list)
+    features: list[tf.Tensor] = dataclasses.field(default_factory=list)
+    gradients: dict[str, list[Any]] = dataclasses.field(default_factory=dict)
+
+
+_observed: contextvars.ContextVar[Observed | None] = contextvars.ContextVar("observed", default=None)
+
+
+@contextlib.contextmanager
+def observing() -> Iterator[Observed]:
+    """Collect what networks build in this thread inside the context."""
+    found = Observed()
+    token = _observed.set(found)
+    try:
+        yield found
+    finally:
+        _observed.reset(token)
+
+
+def note_activation(activation: tf.Tensor) -> tf.Tensor:
+    """Note and return the output of a hidden layer's activation function."""
+    if (found := _observed.get()) is not None:
+        found.activations.append(activation)
+    return activation
+
+
+def note_features(features: tf.Tensor) -> None:
+    """Note the input of an output layer."""
+    if (found := _observed.get()) is not None:
+        found.features.append(features)
+
+
+def note_gradients(scope: str, gradients: list[Any]) -> None:
+    """Note the gradients of a network's optimiser step."""
+    if (found := _observed.get()) is not None:
+        found.gradients[scope] = gradients
