@@ -100,16 +100,16 @@ class Diagnostics:
     def _values(self, copy: UpdateCopy, rng: np.random.Generator) -> dict[str, float]:
         """Return Q of recent observations, and the discounted return that was obtained from them on."""
         agent, replay = self._agent, self._agent.replay
-        steps = return_steps(agent.config.gamma)
+        steps = return_steps(agent.config.discount)
         too_new = steps * getattr(agent.env, "num_envs", 1)
         rows = replay.newest(min(len(replay), too_new + RECENT))[:-too_new]
         if not len(rows):
             return {}
-        found = replay.gather(rng.choice(rows, SAMPLES), steps, agent.config.gamma)
+        found = replay.gather(rng.choice(rows, SAMPLES), steps, agent.config.discount)
         normalised, scale = self._normalised(found), agent.reward_scale
         q = scale * copy.values(normalised.observations).astype(np.float64)
         beyond = scale * copy.values(normalised.next_observations).astype(np.float64)
-        discounts = agent.config.gamma if found.discounts is None else found.discounts[:, 0]
+        discounts = agent.config.discount if found.discounts is None else found.discounts[:, 0]
         returns = found.rewards[:, 0] + discounts * (1 - found.terminated[:, 0]) * beyond
         size = abs(float(returns.mean()))
         bias = float(q.mean() - returns.mean()) / size if size else np.nan

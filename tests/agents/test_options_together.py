@@ -5,48 +5,11 @@ import functools
 import gymnasium as gym
 import numpy as np
 import pytest
+from agent_options import OPTIONS, PATHS
 from plain_runs import ACTIONS, SMALL, Swing
 
 from ddpg import DDPG, DDPGConfig, UsageError
 
-# Name, value, and what it needs beside it.
-OPTIONS = [
-    ("n_critics", 2, {}),
-    ("policy_delay", 2, {}),
-    ("target_policy_noise", 0.2, {}),
-    ("target_noise_clip", 0.1, {"target_policy_noise": 0.5}),
-    ("n_steps", 3, {}),
-    ("prioritised", "proportional", {}),
-    ("prioritised", "lap", {}),
-    ("normalize_observations", True, {}),
-    ("normalize_rewards", True, {}),
-    ("pre_activation_penalty", 0.1, {}),
-    ("max_gradient_norm", 0.01, {}),
-    ("critic_l2", 0.1, {}),
-    ("weight_decay", 0.1, {}),
-    ("bc_alpha", 2.5, {}),
-    ("bc_only", True, {}),
-    ("weight_projection", True, {}),
-    ("block", "residual", {}),
-    ("norm", "layer", {}),
-    ("parameter_noise", 0.2, {}),
-    ("noise_schedule", "linear", {"exploration_steps": 60}),
-    ("learning_rate_schedule", "linear", {}),
-    ("actor_learning_rate_schedule", "linear", {}),
-    ("updates_per_step", 2.0, {}),
-    ("gamma", 0.9, {}),
-    ("target", "online", {}),
-    ("target", "none", {"critic_norm": "renorm"}),
-    ("critic", "categorical", {}),
-    ("critic", "distributional", {}),
-    ("critic_loss", "huber", {}),
-    ("clip_delta", 0.01, {"td_target": "output_delta"}),
-]
-PATHS = [
-    *(("td_target", path) for path in ("stop_gradient", "placeholder", "output_delta", "residual_gradient")),
-    *(("bounding", way) for way in ("inverting", "zeroing")),
-    *(("policy_gradient", path) for path in ("direct", "surrogate")),
-]
 IN_EVERY_RUN = ("n_critics", "pre_activation_penalty", "critic", "clip_delta")
 REFUSED = {
     *(("clip_delta", path) for path in ("stop_gradient", "placeholder", "residual_gradient")),

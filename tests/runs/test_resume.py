@@ -113,6 +113,7 @@ CASES = {
         DQNConfig(**SHARED, network="conv", norm="batch", buffer_size=50, prioritised="lap", n_steps=3, double_q=True),
     ),
 }
+FIRST, *OTHERS = CASES
 RUN = {"seed": 5, "total_timesteps": 260, "evaluation_interval": 50, "evaluation_episodes": 2, "progress_bar": False}
 
 
@@ -166,6 +167,38 @@ def test_interrupted_twice_is_never_interrupted(case, straight, tmp_path, monkey
     assert [step // 50 for step in steps] == [1, 2, 3, 4, 5, 5][: len(steps)]  # on the grid, at the end of an episode
     ends = [int(row["timesteps"]) for row in expected["episodes"]]
     assert steps[:-1] == [min(end for end in ends if end >= 50 * k) for k in range(1, len(steps))]
+
+
+@pytest.mark.parametrize("case", [FIRST, *(pytest.param(case, marks=pytest.mark.slow) for case in OTHERS)])
+def test_a_diagnosed_run_is_the_same_run(case, straight, tmp_path, monkeypatch):
+    """Interrupted or not: weights, memory, random states and every table but its own."""
+    env_id, config = CASES[case]
+    blow(monkeypatch, 145)
+    with refuses(Killed, "blown"):
+        train(env_id, config, root=tmp_path, diagnose=True, **run_of(case))
+    run = tmp_path / env_id / "1"
+    blow(monkeypatch, None)
+    resume(run, progress_bar=False)
+    assert_same(run, straight(case))
+    steps = [row["timesteps"] for row in run_directory.read_table(run / "diagnostics.csv")]
+    assert steps == [row["timesteps"] for row in run_directory.read_table(run / "metrics.csv")]
+    assert not (straight(case) / "diagnostics.csv").exists()
+
+
+@pytest.mark.parametrize("case", [FIRST, pytest.param("vector", marks=pytest.mark.slow)])
+def test_diagnostics_do_not_depend_on_interruptions(case, tmp_path, monkeypatch):
+    env_id, config = CASES[case]
+    config = config.replace(gamma=0.5)
+    blow(monkeypatch, None)
+    whole = train(env_id, config, root=tmp_path / "whole", diagnose=True, **run_of(case))
+    blow(monkeypatch, 145)
+    with refuses(Killed, "blown"):
+        train(env_id, config, root=tmp_path, diagnose=True, **run_of(case))
+    blow(monkeypatch, None)
+    resume(tmp_path / env_id / "1", progress_bar=False)
+    text = (whole / "diagnostics.csv").read_text()
+    assert (tmp_path / env_id / "1" / "diagnostics.csv").read_text() == text
+    assert run_directory.read_table(whole / "diagnostics.csv")[-1]["discounted_return"]
 
 
 def test_something_to_resume_from_exists_at_once(tmp_path, monkeypatch):

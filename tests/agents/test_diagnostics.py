@@ -1,0 +1,324 @@
+"""What diagnostics measure of agents: by hand on tiny networks, on every option and path, and without a trace."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import tensorflow as tf
+from agent_options import OPTIONS, PATHS
+from plain_runs import ACTIONS, SMALL, Swing
+
+from ddpg import DDPG, DQN, DDPGConfig, DQNConfig
+from ddpg.agents.diagnostics import OF_NETWORKS, OF_VALUES, Diagnostics, diagnostic_columns
+from ddpg.config.presets import RECIPES, recipe_options
+
+LINE = gym.spaces.Box(-9.0, 9.0, (1,), np.float32)
+BOX = gym.spaces.Box(-1.0, 1.0, (1,), np.float32)
+TINY = {"hidden": (2,), "batch_size": 4, "buffer_size": 100, "jit": False, "optimizer": "sgd", "gamma": 0.5}
+
+
+def set_weights(network, session, *arrays):
+    with session.as_default():
+        network.set_network_params([np.array(array, np.float32) for array in arrays])
+
+
+def by_hand(**options):
+    """An agent of which every number can be worked out.
+
+    μ(s) = 0.5·relu(s), and Q(s, a) = 2·relu(s) + 2·relu(a). The actor's second unit is relu(−s).
+    """
+    agent = DDPG((LINE, BOX), DDPGConfig(**TINY | {"bounding": "zeroing"} | options), seed=0)
+    if agent.config.hidden == TINY["hidden"]:
+        set_weights(agent.actor, agent.session, [[1.0, -1.0]], [0.0, 0.0], [[0.5], [0.0]], [0.0])
+        set_weights(agent.critic, agent.session, np.eye(2), [0.0, 0.0], [[2.0], [2.0]], [0.0])
+    return agent
+
+
+def observe(agent, rewards, state=1.0, action=0.5, terminated_at=None, truncated_at=None):
+    """Store one transition of each reward, all of the same state and action, one after another."""
+    for step, reward in enumerate(rewards):
+        agent.observe([state], [action], reward, [state], step == terminated_at, step == truncated_at)
+
+
+def measured(agent, goal=1000):
+    diagnostics = Diagnostics(agent)
+    found = diagnostics.measure(goal)
+    diagnostics.close()
+    return found
+
+
+def test_the_critics_step_by_hand():
+    """s = 1, a = 0.5, y = r = 1: Q = 3, dL/dQ = 2·(3 − 1) = 4.
+
+    Gradients: (4, 2) and 4 of the output, (8, 8, 4, 4) and (8, 8) of the hidden layer, √324 = 18 together. A step of
+    0.1 times that moves weights of norm √(1 + 1 + 4 + 4) = √10. Both units are active.
+    """
+    with by_hand(critic_learning_rate=0.1) as agent:
+        observe(agent, [1.0], terminated_at=0)
+        found = measured(agent)
+    assert found["critic_gradient_norm"] == pytest.approx(18.0)
+    assert found["critic_weight_norm"] == pytest.approx(np.sqrt(10.0))
+    assert found["critic_effective_learning_rate"] == pytest.approx(1.8 / np.sqrt(10.0))
+    assert found["critic_dormant_share"] == found["critic_dead_share"] == 0.0
+    assert found["critic_feature_rank"] == 1  # of one observation
+
+
+def test_the_actors_step_by_hand():
+    """r = 3 = Q, so the critic stays. ∇ₐQ = 2 at μ(s) = 0.5.
+
+    Gradients: (2, 0) and 2 of the output, (1, 0) and (1, 0) of the hidden layer, √10 together. A step of 0.3 times that
+    moves weights of norm √(1 + 1 + 0.25) = 1.5. The second unit is never active.
+    """
+    with by_hand(actor_learning_rate=0.3) as agent:
+        observe(agent, [3.0], terminated_at=0)
+        found = measured(agent)
+    assert found["critic_gradient_norm"] == found["critic_effective_learning_rate"] == 0.0
+    assert found["actor_gradient_norm"] == pytest.approx(np.sqrt(10.0))
+    assert found["actor_weight_norm"] == pytest.approx(1.5)
+    assert found["actor_effective_learning_rate"] == pytest.approx(0.3 * np.sqrt(10.0) / 1.5)
+    assert found["actor_dormant_share"] == found["actor_dead_share"] == 0.5
+
+
+def test_a_nearly_silent_unit_is_dormant_and_not_dead():
+    with by_hand() as agent:
+        set_weights(agent.actor, agent.session, [[1.0, 0.01]], [0.0, 0.0], [[0.5], [0.0]], [0.0])
+        observe(agent, [3.0])
+        found = measured(agent)
+    assert (found["actor_dormant_share"], found["actor_dead_share"]) == (0.5, 0.0)  # its score is 0.0198
+
+
+def test_features_of_two_directions():
+    """Of states 1 and −1 the actor's units are (1, 0) and (0, 1): two directions, however the 256 are drawn."""
+    with by_hand() as agent:
+        for state in (1.0, -1.0):
+            observe(agent, [0.0], state)
+        assert measured(agent)["actor_feature_rank"] == 2
+
+
+def test_units_of_every_hidden_layer_are_counted():
+    """Of the first layer's four units two are active and of the second's two, one: three of six are dead."""
+    with by_hand(hidden=(4, 2)) as agent:
+        first, second = [[1.0, -1.0, 2.0, -2.0]], [[1.0, -1.0]] * 4
+        set_weights(agent.actor, agent.session, first, [0.0] * 4, second, [0.0] * 2, [[0.5], [0.0]], [0.0])
+        observe(agent, [3.0])
+        assert measured(agent)["actor_dead_share"] == 0.5
+
+
+def test_a_clipped_step_and_the_gradient_before_it():
+    with by_hand(critic_learning_rate=0.1, max_gradient_norm=0.5) as agent:
+        observe(agent, [1.0], terminated_at=0)
+        found = measured(agent)
+    assert found["critic_gradient_norm"] == pytest.approx(18.0)
+    assert found["critic_effective_learning_rate"] == pytest.approx(0.05 / np.sqrt(10.0), rel=1e-5)
+
+
+def test_the_step_is_of_the_learning_rate_that_the_schedule_has_now():
+    """Linear, 10 of 40 steps made: three quarters are left."""
+    found = []
+    for schedule in ("constant", "linear"):
+        with by_hand(learning_rate_schedule=schedule) as agent:
+            observe(agent, [1.0] * 10, terminated_at=0)
+            found.append(measured(agent, goal=40)["critic_effective_learning_rate"])
+    assert found[1] == pytest.approx(0.75 * found[0], rel=1e-5)
+
+
+def values(agent):
+    found = measured(agent)
+    return {name: found[name] for name in OF_VALUES}
+
+
+def test_q_against_the_return_by_hand():
+    """γ = 0.5, so returns are of 7 steps. Q(s, μ(s)) = 3; of rewards 1, 0, ... and 4 at last R = 1 + 4/64 + 3/128."""
+    with by_hand() as agent:
+        observe(agent, [1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 4.0])
+        assert "q_value" not in measured(agent)  # no transition is old enough
+        observe(agent, [9.0])
+        found, expected = values(agent), 1 + 4 / 64 + 3 / 128
+    assert found["q_value"] == pytest.approx(3.0)
+    assert found["discounted_return"] == pytest.approx(expected)
+    assert found["q_bias"] == pytest.approx((3 - expected) / expected)
+
+
+def test_q_is_of_actions_inside_their_box():
+    """At s = 8 the linear actor gives 4, and is taken as 1: Q = 2·8 + 2·1."""
+    with by_hand() as agent:
+        observe(agent, [0.0] * 8, state=8.0)
+        assert values(agent)["q_value"] == pytest.approx(18.0)
+
+
+def test_a_return_ends_with_its_episode():
+    """Terminated after rewards 1, 2 and 4: 1 + 1 + 1, and nothing follows."""
+    with by_hand() as agent:
+        observe(agent, [1.0, 2.0, 4.0] + [8.0] * 5, terminated_at=2)
+        assert values(agent) == pytest.approx({"q_value": 3.0, "discounted_return": 3.0, "q_bias": 0.0})
+
+
+def test_a_return_goes_on_with_q_where_a_time_limit_cut_it():
+    """Truncated there: Q = 3 counts, times γ³."""
+    with by_hand() as agent:
+        observe(agent, [1.0, 2.0, 4.0] + [8.0] * 5, truncated_at=2)
+        assert values(agent)["discounted_return"] == pytest.approx(3.0 + 3 / 8)
+
+
+def test_q_has_the_rewards_units():
+    """Rewards are divided by the largest, 4: Q = 3 stands for 12."""
+    with by_hand(rescale_rewards=True) as agent:
+        observe(agent, [4.0] + [0.0] * 7)
+        found = values(agent)
+    assert found["q_value"] == pytest.approx(12.0)
+    assert found["discounted_return"] == pytest.approx(4.0 + 12 / 128)
+
+
+def test_the_step_is_taken_on_scaled_rewards():
+    """r = 4 divided by 4: as in the critic's step by hand."""
+    with by_hand(rescale_rewards=True) as agent:
+        observe(agent, [4.0], terminated_at=0)
+        assert measured(agent)["critic_gradient_norm"] == pytest.approx(18.0)
+
+
+def test_a_negative_return_and_a_bias():
+    """Q = 3 instead of −3 is too much by twice the return's size."""
+    with by_hand() as agent:
+        observe(agent, [-3.0] + [0.0] * 7, terminated_at=0)
+        assert values(agent) == pytest.approx({"q_value": 3.0, "discounted_return": -3.0, "q_bias": 2.0})
+
+
+def test_gamma_of_zero_is_the_reward():
+    with by_hand(gamma=0.0) as agent:
+        observe(agent, [2.0, 5.0])
+        assert values(agent)["discounted_return"] == 2.0
+
+
+def test_a_q_networks_value_is_the_largest():
+    config = {name: value for name, value in TINY.items() if name != "bounding"}
+    with DQN((LINE, gym.spaces.Discrete(3)), DQNConfig(**config), seed=0) as agent:
+        network = agent.symbolic_update.network
+        weights = [[1.0, -1.0]], [0.0, 0.0], [[1.0, 5.0, 2.0], [0.0] * 3], [0.0] * 3
+        set_weights(network, agent.session, *weights)
+        for _ in range(8):
+            agent.observe([1.0], 0, 1.0, [1.0], False, False)
+        found = measured(agent)
+    assert found["q_value"] == pytest.approx(5.0)
+    assert found["q_dormant_share"] == 0.5
+    assert found["q_weight_norm"] == pytest.approx(np.sqrt(2 + 1 + 25 + 4))
+
+
+def swinging(config, **networks):
+    """An agent with a minibatch of memory, that has learned nothing."""
+    env = Swing(ACTIONS)
+    agent = DDPG(env, config, seed=1, **networks)
+    rng = np.random.default_rng(0)
+    observation, _ = env.reset()
+    for _ in range(58):
+        action = rng.uniform(-1, 1, 1).astype(np.float32)
+        following, reward, terminated, truncated, _ = env.step(action)
+        agent.observe(observation, action, reward, following, terminated, truncated)
+        observation = env.reset()[0] if terminated or truncated else following
+    return agent
+
+
+LITTLE = SMALL | {"hidden": (8, 8), "batch_size": 8, "gamma": 0.5, "updates_per_call": 1, "output_init": "fan_in"}
+LITTLE |= {"jit": False}
+IN_EVERY_RUN = ("n_critics=2", "critic=distributional", "td_target=placeholder", "everything")
+CASES = {
+    **{f"{name}={value}": needs | {name: value} for name, value, needs in OPTIONS},
+    **{"=".join(path): dict([path]) for path in PATHS},
+    "everything": {"n_critics": 3, "policy_delay": 4, "prioritised": "proportional", "n_steps": 3, "norm": "batch"},
+}
+
+
+def check_all_there(agent):
+    found = measured(agent)
+    assert list(found) == diagnostic_columns(agent)
+    assert all(np.isfinite(number) for number in found.values()), found
+    for name, number in found.items():
+        if name.endswith("_share"):
+            assert 0 <= number <= 1
+        elif not name.startswith(OF_VALUES):
+            assert number > 0, name  # a rank, a norm, a step
+
+
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=() if case in IN_EVERY_RUN else pytest.mark.slow) for case in CASES]
+)
+def test_every_option_and_path_is_measured(case):
+    with swinging(DDPGConfig(**LITTLE | CASES[case])) as agent:
+        check_all_there(agent)
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_every_recipe_is_measured(recipe):
+    options = recipe_options(recipe, DDPGConfig, "Swing")
+    kept = {name: LITTLE[name] for name in ("hidden", "batch_size", "buffer_size", "gamma")}
+    with swinging(DDPGConfig(**options | kept)) as agent:
+        check_all_there(agent)
+        if recipe == "plus":
+            assert {f"critic_2_{measure}" for measure in OF_NETWORKS} < set(diagnostic_columns(agent))
+
+
+def test_layers_of_ones_own_are_measured_by_their_last():
+    """Five features of which two are 0: two fifths are dead, whatever is before them."""
+
+    def network(states, *actions):
+        features = tf.keras.layers.Dense(3)(tf.concat([states, *actions], axis=1))
+        return tf.concat([features, tf.zeros_like(features)[:, :2]], axis=1)
+
+    with swinging(DDPGConfig(**LITTLE), actor_network=network) as agent:
+        found = measured(agent)
+    assert found["actor_dead_share"] == 0.4
+    assert 1 <= found["actor_feature_rank"] <= 3  # of five features that three span
+
+
+def test_measuring_changes_nothing_and_draws_from_no_generator_of_the_agent():
+    """Also not in the critics' statistics, the priorities, or the count of updates."""
+    options = {"norm": "renorm", "prioritised": "proportional", "n_critics": 2, "policy_delay": 2, "n_steps": 3}
+    with swinging(DDPGConfig(**LITTLE | options | {"target": "none", "target_policy_noise": 0.2})) as agent:
+        agent.update(5)
+
+        def state():
+            found = agent.get_parameters() | {f"replay/{name}": a for name, a in agent.memory.sampler.state().items()}
+            generators = {name: generator.bit_generator.state for name, generator in agent.generators.items()}
+            return {name: array.copy() for name, array in found.items()}, generators, agent.num_updates
+
+        before, first = state(), measured(agent)
+        after, second = state(), measured(agent)
+        assert (before[1], before[2]) == (after[1], after[2])
+        assert before[0].keys() == after[0].keys()
+        for name, array in before[0].items():
+            np.testing.assert_array_equal(after[0][name], array, err_msg=name)
+        assert first == second  # the same step, the same draw, the same noise
+        agent.num_timesteps += 1
+        assert measured(agent) != first  # another draw
+        agent.num_timesteps -= 1
+        agent.update(1)
+        assert measured(agent)["critic_weight_norm"] != first["critic_weight_norm"]
+
+
+def test_one_copy_follows_the_agent():
+    """What a measurement before left in the copy does not count."""
+    with swinging(DDPGConfig(**LITTLE | {"norm": "batch"})) as agent:
+        diagnostics = Diagnostics(agent)
+        diagnostics.measure(100)
+        agent.update(3)
+        assert diagnostics.measure(100) == measured(agent, 100)
+        diagnostics.close()
+
+
+def test_nothing_is_measured_without_memory():
+    with by_hand() as agent:
+        assert Diagnostics(agent).measure(100) == {}
+
+
+def test_a_vectors_returns_are_of_one_environment_each():
+    """Of two environments with rewards 1 and 3 for ever, γ = 0.5: returns of 7 steps, 14 rows, from the oldest two."""
+    with by_hand() as agent:
+        agent.env = gym.make_vec("Pendulum-v1", 2)
+        for step in range(8):
+            for env_index in range(2):
+                state = [1.0 + step + 0.25 * env_index], [2.0 + step + 0.25 * env_index]
+                agent.observe(state[0], [0.5], 1.0 + 2 * env_index, state[1], False, False, env_index=env_index)
+        found = measured(agent)["discounted_return"]
+        agent.env.close()
+        # R = r·(2 − 2⁻⁶) + 2⁻⁷·Q(s₇, μ(s₇)) with Q = 3·s₇; 256 draws of two rows are a mean between both.
+        lowest, highest = ((2 - 2**-6) * r + 2**-7 * 3 * s for r, s in ((1, 8), (3, 8.25)))
+    assert lowest < found < highest
+    assert found == pytest.approx((lowest + highest) / 2, rel=0.1)

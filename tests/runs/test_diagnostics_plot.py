@@ -1,0 +1,158 @@
+"""``ddpg train --diagnose`` and the picture of ``ddpg plot RUN --diagnose``."""
+
+import json
+import time
+
+import numpy as np
+import pytest
+from refusals import refuses
+
+from ddpg import DDPGConfig, UsageError, train
+from ddpg.checkpoints import atomic_write
+from ddpg.cli.main import main
+from ddpg.errors import FileFault
+from ddpg.runs import run_directory
+from ddpg.runs.curves import read_run
+from ddpg.runs.diagnostics_log import DiagnosticsLogWriter
+from ddpg.runs.diagnostics_plot import plot_diagnostics
+
+SMALL = DDPGConfig(hidden=(4,), batch_size=4, learning_starts=20, gamma=0.5, updates_per_step=0.1, jit=False)
+RUN = {"seed": 1, "total_timesteps": 400, "evaluation_interval": 200, "evaluation_episodes": 1, "progress_bar": False}
+
+
+@pytest.fixture(scope="module")
+def diagnosed(tmp_path_factory):
+    """A run of two episodes with diagnostics: a row of them every two steps."""
+    return train("Pendulum-v1", SMALL, root=tmp_path_factory.mktemp("runs"), diagnose=True, **RUN)
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    """The figures that are written."""
+    figures = []
+    write = atomic_write.write_figure
+    monkeypatch.setattr(
+        atomic_write, "write_figure", lambda path, figure: figures.append(figure) or write(path, figure)
+    )
+    return figures
+
+
+def test_the_panels_hold_what_the_tables_hold(diagnosed, drawn, tmp_path):
+    path = plot_diagnostics(read_run(diagnosed), tmp_path / "picture.png")
+    assert path.read_bytes().startswith(b"\x89PNG")
+    returns, values, *networks = drawn[0].axes
+    rows = run_directory.read_table(diagnosed / "diagnostics.csv")
+    assert len(rows) == 200
+    column = {name: [float(row[name] or "nan") for row in rows] for name in rows[0]}
+
+    def check(line, name):
+        np.testing.assert_array_equal(line.get_xdata(), column["timesteps"])
+        np.testing.assert_array_equal(line.get_ydata(), column[name])
+
+    episodes, evaluations = returns.get_lines()
+    assert episodes.get_ydata().tolist() == [
+        float(row["return"]) for row in run_directory.read_table(diagnosed / "episodes.csv")
+    ]
+    assert evaluations.get_xdata().tolist() == [200, 400]
+    for line, name in zip(values.get_lines(), ("q_value", "discounted_return"), strict=True):
+        check(line, name)
+    measures = "dormant_share", "feature_rank", "weight_norm", "gradient_norm", "effective_learning_rate"
+    for axes, measure in zip(networks, measures, strict=True):
+        whole = [line for line in axes.get_lines() if line.get_linestyle() == "-"]
+        for line, network in zip(whole, ("actor", "critic"), strict=True):
+            check(line, f"{network}_{measure}")
+            assert line.get_label() == network
+    dashed = [line for line in networks[0].get_lines() if line.get_linestyle() == "--"]
+    for line, network in zip(dashed, ("actor", "critic"), strict=True):
+        check(line, f"{network}_dead_share")
+
+
+def test_every_panel_says_what_it_shows_and_all_share_the_steps(diagnosed, drawn, tmp_path):
+    plot_diagnostics(read_run(diagnosed), tmp_path / "picture.svg")
+    figure = drawn[0]
+    assert "Pendulum-v1" in figure.get_suptitle()
+    assert "seed 1" in figure.get_suptitle()
+    assert all(axes.get_title(loc="left") and axes.get_ylabel() and axes.get_legend() for axes in figure.axes)
+    assert [axes.get_xlabel() for axes in figure.axes] == [""] * 6 + ["environment steps"]
+    assert len({axes.get_xlim() for axes in figure.axes}) == 1
+
+
+def test_without_the_switch_nothing_is_diagnosed(tmp_path):
+    run = train("Pendulum-v1", SMALL, root=tmp_path, **RUN | {"total_timesteps": 30, "evaluation_interval": 30})
+    assert not (run / "diagnostics.csv").exists()
+    with refuses(UsageError, str(run), "--diagnose"):
+        plot_diagnostics(read_run(run), tmp_path / "picture.png")
+    assert not (tmp_path / "picture.png").exists()
+
+
+def test_measuring_is_not_training_time(tmp_path, monkeypatch):
+    """A clock on which each measurement takes a thousand seconds."""
+    passed, clock, add = [0.0], time.perf_counter, DiagnosticsLogWriter.add_metrics
+
+    def slowly(self, step, row):
+        passed[0] += 1000.0
+        add(self, step, row)
+
+    monkeypatch.setattr(time, "perf_counter", lambda: clock() + passed[0])
+    monkeypatch.setattr(DiagnosticsLogWriter, "add_metrics", slowly)
+    short = RUN | {"total_timesteps": 30, "evaluation_interval": 30}
+    run = train("Pendulum-v1", SMALL, root=tmp_path, diagnose=True, **short)
+    seconds = [float(row["seconds"]) for row in run_directory.read_table(run / "metrics.csv")]
+    assert len(seconds) == 30
+    assert passed[0] == 30_000.0
+    assert seconds[-1] < 1000.0
+
+
+@pytest.mark.parametrize("value", ["yes", 2, None])
+def test_the_switch_is_a_bool(value, tmp_path):
+    with refuses(UsageError, "diagnose"):
+        train("Pendulum-v1", SMALL, root=tmp_path, diagnose=value, **RUN)
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_command_line(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    options = (
+        "--hidden 4 --batch-size 4 --learning-starts 20 --no-jit --evaluation-episodes 1 --no-progress-bar --diagnose"
+    )
+    main(["train", "Pendulum-v1", "--total-timesteps", "40", *options.split()])
+    main(["plot", "runs", "--diagnose", "-o", "picture.png"])
+    assert "picture.png" in capsys.readouterr().out
+    main(["plot", "runs/Pendulum-v1/1", "--diagnose", "-o", "picture.pdf", "--json"])
+    assert json.loads(capsys.readouterr().out) == {"picture": "picture.pdf"}
+    assert (tmp_path / "picture.pdf").read_bytes().startswith(b"%PDF")
+
+
+def test_one_run_a_picture(diagnosed, tmp_path, capsys):
+    (tmp_path / "1").symlink_to(diagnosed)
+    train("Pendulum-v1", SMALL, root=tmp_path, **RUN | {"total_timesteps": 30, "evaluation_interval": 30})
+    assert main(["plot", str(tmp_path), "--diagnose", "-o", str(tmp_path / "picture.png")])
+    assert "2 runs" in capsys.readouterr().err
+    assert not (tmp_path / "picture.png").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "told"),
+    [
+        ("timesteps,q_value\n1,2\n", FileFault, "no column of a network"),
+        ("timesteps,actor_weight_norm\n1,much\n", FileFault, "actor_weight_norm much"),
+        ("timesteps,actor_weight_norm\n", UsageError, "no row yet"),
+    ],
+)
+def test_a_damaged_table_is_refused(text, error, told, diagnosed, tmp_path):
+    for name in ("config.json", "evaluations.csv"):
+        (tmp_path / name).write_bytes((diagnosed / name).read_bytes())
+    (tmp_path / "diagnostics.csv").write_text(text)
+    with refuses(error, told):
+        plot_diagnostics(read_run(tmp_path), tmp_path / "picture.png")
+    assert not (tmp_path / "picture.png").exists()
+
+
+def test_a_table_with_one_networks_columns_and_empty_cells_is_drawn(diagnosed, drawn, tmp_path):
+    """As at the start of a run, before there are returns to compare with."""
+    for name in ("config.json", "evaluations.csv"):
+        (tmp_path / name).write_bytes((diagnosed / name).read_bytes())
+    (tmp_path / "diagnostics.csv").write_text("timesteps,q_value,q_weight_norm,q_dormant_share\n1,,2.5,\n2,,2.0,0.5\n")
+    plot_diagnostics(read_run(tmp_path), tmp_path / "picture.png")
+    norms = next(axes for axes in drawn[0].axes if "weights" in axes.get_title(loc="left"))
+    assert norms.get_lines()[0].get_ydata().tolist() == [2.5, 2.0]
