@@ -25,6 +25,7 @@ def write(
     expected: np.ndarray,
     tolerance: float,
     quantize: str | None = None,
+    mask: int = 0,
 ) -> formats.Runner:
     """Write a policy to a new directory.
 
@@ -37,6 +38,7 @@ def write(
             ``quantize`` the self-test expects those of the quantised network instead.
         tolerance: how much rounding may change them.
         quantize: as for :func:`ddpg.exports.c_program.lower_to_c`.
+        mask: as for :func:`ddpg.exports.policy_file.write`.
 
     Returns:
         What the text computes, on NumPy arrays, with the constants that were read back from it.
@@ -47,7 +49,7 @@ def write(
     c_source.check_action_space(actions.space)
     array_files.check_finite("policy", {str(register): array for register, array in program.arrays().items()})
     lowered = lower_to_c(program, int(np.prod(observation_space.shape)), quantize)
-    checks = policy_file.check_observations(observation_space)
+    checks = policy_file.check_observations(observation_space, mask)
     test = SelfTest(checks, expected if quantize is None else lowered.outputs(checks), tolerance)
     about = _about(lowered, quantize)
     texts = {

@@ -12,6 +12,7 @@ from ddpg.errors import UsageError
 from ddpg.exports.c_network import array_text, network_text, number_text
 from ddpg.exports.c_program import CProgram
 from ddpg.exports.export_dir import MARK
+from ddpg.interaction.action_mask import FORBIDDEN
 from ddpg.interaction.actions import Actions, BoxActions, ParameterisedActions
 
 HEADER, SOURCE = "policy.h", "policy.c"
@@ -215,8 +216,11 @@ def _test(actions: Actions, test: SelfTest) -> str:
     bounded = isinstance(actions, (BoxActions, ParameterisedActions))
     difference = "fabsf(clipped(outputs[j]) - clipped(test_outputs[k][j]))"
     if not bounded:
-        largest_value = np.float32(max(1.0, float(np.abs(outputs).max())))
-        difference = f"fabsf(outputs[j] - test_outputs[k][j]) / {number_text(largest_value)}"
+        allowed_value = outputs > FORBIDDEN / 2
+        scale = number_text(np.float32(np.abs(outputs).max(initial=1.0, where=allowed_value)))
+        if not allowed_value.all():  # those of forbidden actions are compared relative to themselves
+            scale = f"((test_outputs[k][j] > {number_text(np.float32(FORBIDDEN / 2))}) ? {scale} : -test_outputs[k][j])"
+        difference = f"fabsf(outputs[j] - test_outputs[k][j]) / {scale}"
     declared, act, check = "", "", ""
     if bounded and actions.size > actions.scores:
         scaling = _scaling(actions)

@@ -11,6 +11,7 @@ from ddpg.exports import c_policy, export_dir, formats, policy_file, policy_grap
 from ddpg.exports.c_program import QUANTIZATIONS
 from ddpg.exports.policy_graph import ACTIONS, VALUES, ActingPolicy
 from ddpg.exports.rounding import Rounding
+from ddpg.interaction.action_mask import FORBIDDEN
 from ddpg.interaction.actions import Actions
 
 # The formats, and the file or directory that a policy is written to where nobody names one.
@@ -62,7 +63,8 @@ def export(path: str | Path, kind: str, acting: ActingPolicy, quantize: str | No
             f"TensorFlow loads no SavedModel from a path with '[' in it, {brief(str(path))}; name another one"
         )
     observation_space, action_space = acting.network.observation_space, acting.actions.space
-    observations = sample_observations(observation_space)
+    mask: int = getattr(acting.network, "mask_size", 0)
+    observations = sample_observations(observation_space, mask)
     with export_dir.write_aside(path) as aside:
         if kind in ("numpy", "c"):
             program = policy_graph.numpy_program(acting)
@@ -71,15 +73,17 @@ def export(path: str | Path, kind: str, acting: ActingPolicy, quantize: str | No
                     f"format={kind!r} cannot hold this network: it has an op that NumPy does not mirror, such as a "
                     "convolution; use savedmodel, tflite or onnx"
                 )
-            checks = policy_file.check_observations(observation_space)
+            checks = policy_file.check_observations(observation_space, mask)
             expected = _outputs(acting, checks)
             rounding = Rounding(acting, checks).bound(policy_file.compared(action_space, expected))
             tolerance = TOLERANCE + float(rounding.max())
             if kind == "c":
-                in_c = c_policy.write(aside, program, observation_space, acting.actions, expected, tolerance, quantize)
+                in_c = c_policy.write(
+                    aside, program, observation_space, acting.actions, expected, tolerance, quantize, mask
+                )
                 found = in_c(observations)
             else:
-                policy_file.write(aside, program, observation_space, action_space, expected, tolerance)
+                policy_file.write(aside, program, observation_space, action_space, expected, tolerance, mask)
                 found = {VALUES: policy_file.read(aside)[0](observations)}
         else:
             write, run = _WRITERS[kind]
@@ -98,11 +102,11 @@ def export(path: str | Path, kind: str, acting: ActingPolicy, quantize: str | No
     return difference
 
 
-def sample_observations(space: gym.spaces.Box) -> np.ndarray:
+def sample_observations(space: gym.spaces.Box, mask: int = 0) -> np.ndarray:
     """Return random observations for the comparison, float32 ``[SAMPLES, *shape]``.
 
     Numbers are uniform between finite bounds, else standard normal and clipped to the bounds; those of integer spaces,
-    such as images, are rounded down.
+    such as images, are rounded down. The last ``mask`` numbers are zeros and ones, at least one of which is 1.
     """
     rng = np.random.default_rng(0)
     low, high = space.low.astype(np.float64), space.high.astype(np.float64)
@@ -110,6 +114,9 @@ def sample_observations(space: gym.spaces.Box) -> np.ndarray:
     uniform = rng.uniform(np.where(bounded, low, 0), np.where(bounded, high, 1), (SAMPLES, *space.shape))
     normal = np.clip(rng.standard_normal((SAMPLES, *space.shape)), low, high)
     drawn = np.where(bounded, uniform, normal)
+    if mask:
+        drawn[:, -mask:] = rng.random((SAMPLES, mask)) < 0.5
+        drawn[np.arange(SAMPLES), rng.integers(-mask, 0, SAMPLES)] = 1
     return (drawn if space.dtype.kind == "f" else np.floor(drawn)).astype(np.float32)
 
 
@@ -151,16 +158,13 @@ def _differences(
 ) -> tuple[Callable[[np.ndarray], np.ndarray], np.ndarray]:
     """Return the function of the network's outputs that is compared, and its differences ``[B, A]``."""
     if VALUES in found:
-        scale = max(1.0, float(np.abs(outputs).max()))
-
-        def relative(values: np.ndarray) -> np.ndarray:
-            return values.astype(np.float64) / scale
-
+        relative = policy_file.compared(actions.space, outputs)
         differences = np.abs(relative(found[VALUES]) - relative(outputs))
         if ACTIONS in found:
             chosen = outputs[np.arange(len(outputs)), found[ACTIONS] - actions.space.start]  # type: ignore[attr-defined]
             # Where two values are almost equal, either action is right.
-            lost = relative(outputs.max(axis=1)) - relative(chosen)
+            largest = np.abs(outputs).max(initial=1.0, where=outputs > FORBIDDEN / 2)
+            lost = (outputs.max(axis=1).astype(np.float64) - chosen) / largest
             differences = np.maximum(differences, lost[:, None])
         return relative, differences
     low, high = actions.bounds  # type: ignore[attr-defined] # of boxes and parameterised actions

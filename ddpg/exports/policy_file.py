@@ -60,6 +60,7 @@ class _Program(msgspec.Struct, forbid_unknown_fields=True):
 class _Check(msgspec.Struct, forbid_unknown_fields=True):
     outputs: list[list[float]]
     tolerance: float
+    mask: Annotated[int, msgspec.Meta(ge=0, le=10_000)] = 0
 
 
 class _Policy(msgspec.Struct, forbid_unknown_fields=True):
@@ -95,6 +96,7 @@ def write(
     action_space: gym.Space,
     expected: np.ndarray,
     tolerance: float,
+    mask: int = 0,
 ) -> None:
     """Write a policy to a new directory.
 
@@ -105,6 +107,7 @@ def write(
         action_space: of the environment.
         expected: the outputs of the agent's network for :func:`check_observations`, ``[CHECKS, n]``.
         tolerance: how much rounding may change the values that :func:`ddpg.policies.standalone.compared` computes.
+        mask: how many of an observation's last numbers are its action mask.
 
     Raises:
         UsageError: if an array holds NaN or infinity.
@@ -117,7 +120,7 @@ def write(
     (folder / ACT).write_bytes(act)
     whole = {
         **export_metadata("numpy", observation_space, action_space),
-        "check": {"outputs": expected.tolist(), "tolerance": tolerance},
+        "check": {"outputs": expected.tolist(), "tolerance": tolerance, **({"mask": mask} if mask else {})},
         "act_sha256": hashlib.sha256(act).hexdigest(),
         "program": {"size": program.size, "result": program.result, "steps": steps},
         "arrays": array_files.describe(arrays),
@@ -127,9 +130,9 @@ def write(
     (folder / ABOUT).write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")
 
 
-def check_observations(observation_space: gym.Space) -> np.ndarray:
-    """Return the observations on which ``act.py`` tests itself, float32 ``[CHECKS, *shape]``."""
-    return standalone.check_observations(describe_space(observation_space))
+def check_observations(observation_space: gym.Space, mask: int = 0) -> np.ndarray:
+    """Return the observations on which ``act.py`` tests itself, ``[CHECKS, *shape]``; ``mask``: see :func:`write`."""
+    return standalone.check_observations(describe_space(observation_space), mask)
 
 
 def compared(action_space: gym.Space, expected: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:

@@ -58,6 +58,11 @@ class QNetwork(ValueNetwork):
         """Return Q′(s, ·), ``[B, n]``: the same network through its EMA shadows."""
         return self._allowed(self._of_target([states]), states)
 
+    @property
+    def mask_size(self) -> int:
+        """How many of an observation's last numbers are its action mask: n or, without masks, 0."""
+        return self.actions if self._masked else 0
+
     def taken(self, values: tf.Tensor, actions: tf.Tensor) -> tf.Tensor:
         """Return Q(s, a) ``[B, 1]`` of values ``[B, n]`` and actions ``[B, 1]`` (0 to n − 1, any number type).
 

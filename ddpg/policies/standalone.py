@@ -6,8 +6,7 @@
     action = policy(observation)  # one observation or a batch, in the environment's units, and so are the actions
 
 ``python act.py`` compares the policy with what the agent put out when it was exported. The files beside this one are
-read as data: JSON, and arrays in the safetensors format; both are checked against their checksums.
-An export copies this file, which is ``ddpg/policies/standalone.py`` in the package, as ``act.py``.
+read as data, JSON and safetensors, against their checksums. In the package it is ``ddpg/policies/standalone.py``.
 """
 
 from __future__ import annotations
@@ -26,10 +25,6 @@ _DTYPES = {"F32": np.float32, "F64": np.float64, "U8": np.uint8, "I32": np.int32
 
 
 # Both branches of a `where` are computed: what goes into an exponential is bounded, so that none overflows.
-def _elu(x):
-    return np.where(x > 0, x, np.expm1(np.minimum(x, 0)))
-
-
 def _selu(x):
     negative = np.float32(1.6732632423543772) * np.expm1(np.minimum(x, 0))
     return np.float32(1.0507009873554805) * np.where(x > 0, x, negative)
@@ -57,7 +52,7 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "Sigmoid": _sigmoid,
     "Softplus": lambda x: np.logaddexp(x, np.float32(0)),
     "Softsign": lambda x: x / (1 + np.abs(x)),
-    "Elu": _elu,
+    "Elu": lambda x: np.where(x > 0, x, np.expm1(np.minimum(x, 0))),
     "Selu": _selu,
     "Reshape": lambda x, shape: np.reshape(x, shape),
     "ConcatV2": lambda x, y, axis: np.concatenate((x, y), axis=int(axis)),
@@ -112,7 +107,7 @@ class Policy:
         """Return how far the outputs are from the agent's, and how far rounding may move them."""
         stored = self.about["check"]
         expected = np.array(stored["outputs"])
-        found = self.outputs(check_observations(self.about["observation_space"])).astype(np.float64)
+        found = self.outputs(check_observations(self.about["observation_space"], stored.get("mask", 0)))
         meant = compared(self.about["action_space"], expected)
         return float(np.abs(meant(found) - meant(expected)).max()), float(stored["tolerance"])
 
@@ -123,30 +118,31 @@ def first(actions: Any) -> Any:
 
 
 def compared(space: dict[str, Any], expected: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
-    """Return what is compared of outputs: actions within bounds; values relative to the largest of ``expected``."""
+    """Return what is compared of outputs: bounded actions; values by the largest, forbidden actions' by their own."""
     if space["type"] != "Discrete":
         return lambda outputs: np.clip(outputs.astype(np.float64), -1, 1)
-    scale = max(1.0, float(np.abs(expected).max()))
+    allowed = expected > -5e8  # the values of actions that a mask forbids are -1e9
+    scale = np.where(allowed, np.abs(expected).max(initial=1.0, where=allowed), -expected)
     return lambda outputs: outputs.astype(np.float64) / scale
 
 
-def check_observations(space: dict[str, Any]) -> np.ndarray:
-    """Return the observations that a policy is compared on: sines, between the bounds where they are finite."""
+def check_observations(space: dict[str, Any], mask: int = 0) -> np.ndarray:
+    """Return what a policy is compared on: sines, between the bounds where they are finite; masks allow every half."""
     shape, (low, high) = space["shape"], _bounds(space)
     waves = np.sin(np.arange(1, CHECKS + 1)[:, None] + 0.7 * np.arange(int(np.prod(shape))))
     finite = (low > -1e6) & (high < 1e6)
     between = np.where(finite, low, 0) + np.where(finite, high - low, 0) * (waves + 1) / 2
     drawn = np.where(finite, between, np.clip(waves, low, high))
+    if mask:  # the last numbers say which actions are allowed
+        drawn[:, -mask:] = (np.arange(mask) - np.arange(CHECKS)[:, None]) % mask <= (mask - 1) // 2
     return (drawn if "float" in space["dtype"] else np.floor(drawn)).reshape(-1, *shape).astype(np.float32)
 
 
 def _bounds(space: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
     """Return the bounds of a box, each ``[n]`` or ``[1]``."""
-
-    def array(bounds: Any, absent: float) -> np.ndarray:
-        return np.array([absent if bound is None else bound for bound in np.ravel(bounds)], np.float64)
-
-    return array(space["low"], -np.inf), array(space["high"], np.inf)
+    low = [-np.inf if bound is None else bound for bound in np.ravel(space["low"])]
+    high = [np.inf if bound is None else bound for bound in np.ravel(space["high"])]
+    return np.array(low, np.float64), np.array(high, np.float64)
 
 
 def _to_env(space: dict[str, Any], outputs: np.ndarray) -> Any:

@@ -12,6 +12,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from environments import Reaching, Shaped
+from refusals import refuses
 
 import ddpg
 from ddpg import DDPGConfig, DQNConfig
@@ -19,11 +20,14 @@ from ddpg.agents.registry import agent_for, load_agent
 from ddpg.config.algorithm_options import NORMS
 from ddpg.config.options import from_toml
 from ddpg.config.presets import PRESETS, RECIPES, preset_config, read_recipe
-from ddpg.exports import formats, policy_graph
-from ddpg.exports.export import FORMATS, compare
-from ddpg.exports.policy_graph import ActingPolicy
+from ddpg.exports import export as exporting
+from ddpg.exports import formats, policy_file, policy_graph
+from ddpg.exports.export import FORMATS, compare, sample_observations
+from ddpg.exports.policy_graph import ACTIONS, VALUES, ActingPolicy
 from ddpg.exports.rounding import Rounding
 from ddpg.gradients.bounding import BOUNDINGS
+from ddpg.interaction.action_mask import FORBIDDEN
+from ddpg.policies import standalone
 from ddpg.runs.env_factory import make_env
 
 AS_IT_IS = "as it is"  # the value that the recipe or the preset has
@@ -256,3 +260,80 @@ def test_a_masked_policy_chooses_the_agents_actions(kind, tmp_path):
         np.testing.assert_array_equal(actions, expected)
         assert masks[np.arange(200), expected].all()
         assert len(set(expected.tolist())) > 1
+
+
+@pytest.fixture(scope="module")
+def masked_agent():
+    config = ddpg.DQNConfig(hidden=(8,), batch_size=8, learning_starts=20, jit=False)
+    with ddpg.DQN(ddpg.ActionMask(HalfMasked()), config, seed=0) as agent:
+        agent.learn(60)
+        yield agent
+
+
+def test_masks_of_the_comparison_are_zeros_and_ones_of_which_one_is_1(masked_agent):
+    space = masked_agent.observation_space
+    for size in (1, 2, 3, 4):
+        for drawn in (sample_observations(space, size), policy_file.check_observations(space, size)):
+            masks = drawn[:, -size:]
+            assert np.isin(masks, (0, 1)).all()
+            assert masks.any(axis=1).all()
+            assert len(np.unique(drawn[:, :-size])) > 8
+
+
+def wrongly(outputs, observations):
+    """What a wrong export of a masked policy might put out, by what is wrong with it."""
+    masks = observations[:, -4:] > 0.5
+    best = outputs.argmax(axis=1)
+    forbidden = np.argmin(masks, axis=1)
+    raw = np.where(masks, outputs, 0.5).astype(np.float32)
+    return {
+        "values of allowed actions": {
+            VALUES: np.where(masks, outputs + 0.01, outputs).astype(np.float32),
+            ACTIONS: best,
+        },
+        "one value": {VALUES: outputs + 0.01 * np.eye(64, 4, dtype=np.float32) * masks, ACTIONS: best},
+        "a forbidden action is taken": {VALUES: outputs, ACTIONS: forbidden},
+        "another allowed action is taken": {VALUES: outputs, ACTIONS: np.where(masks, outputs, 1e9).argmin(axis=1)},
+        "nothing is forbidden": {VALUES: raw, ACTIONS: best},
+        "all is forbidden": {VALUES: np.full_like(outputs, FORBIDDEN), ACTIONS: best},
+    }
+
+
+def test_a_wrong_export_of_a_masked_policy_is_found(masked_agent):
+    """Relative to the -1e9 of forbidden actions, all of these but two were differences of nothing."""
+    acting = ActingPolicy.of(masked_agent)
+    observations = sample_observations(masked_agent.observation_space, 4)
+    outputs = exporting._outputs(acting, observations)
+    difference, allowed = compare({VALUES: outputs, ACTIONS: outputs.argmax(axis=1)}, acting, observations)
+    assert difference <= allowed < 1e-4
+    for what, found in wrongly(outputs, observations).items():
+        difference, allowed = compare(found, acting, observations)
+        assert difference > 0.001 > allowed, what
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_a_masked_policy_with_a_wrong_weight_is_not_written(kind, masked_agent, tmp_path, monkeypatch):
+    """The agent's first action is worth 0.01 more than the export's: 1e-11 of the -1e9 beside it."""
+    outputs = exporting._outputs
+
+    def of_another(acting, observations):
+        found = outputs(acting, observations)
+        return np.where(found > FORBIDDEN / 2, found + np.float32([0.01, 0, 0, 0]), found).astype(np.float32)
+
+    monkeypatch.setattr(exporting, "_outputs", of_another)
+    with refuses(ddpg.UsageError, f"{kind} export differs"):
+        masked_agent.export(tmp_path / kind, kind)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_act_py_finds_a_wrong_value_beside_those_of_forbidden_actions(masked_agent, tmp_path):
+    policy = standalone.load(masked_agent.export(tmp_path / "policy", "numpy"))
+    difference, tolerance = policy.check()
+    assert difference <= tolerance
+    assert policy.about["check"]["mask"] == 4
+    expected = np.array(policy.about["check"]["outputs"])
+    assert (expected == FORBIDDEN).sum(axis=1).tolist() == [2] * 8
+    row, action = np.argwhere(expected > FORBIDDEN / 2)[0]
+    policy.about["check"]["outputs"][row][action] += 0.01
+    difference, tolerance = policy.check()
+    assert difference > 0.001 > tolerance
