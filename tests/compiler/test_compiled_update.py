@@ -235,7 +235,10 @@ def test_softmax_of_what_is_not_a_number(graph):
 
 @pytest.mark.parametrize(
     ("shape", "workers"),
-    [((5, 3, 7), 1), ((64, 40, 9), 2), ((13, 37, 20), 1), ((7, 1, 8), 1), ((33, 17, 1), 1), ((70, 64, 65), 3)],
+    [
+        *(((5, 3, 7), 1), ((64, 40, 9), 2), ((13, 37, 20), 1), ((7, 1, 8), 1), ((33, 17, 1), 1), ((70, 64, 65), 3)),
+        *(((1, 300, 40), 1), ((1, 41, 9), 1), ((3, 70, 20), 2)),
+    ],
 )
 @pytest.mark.parametrize("transposed", [(False, False), (True, False), (False, True), (True, True)])
 def test_products(graph, shape, workers, transposed):
