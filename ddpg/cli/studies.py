@@ -253,16 +253,16 @@ class Tune(JSONOption, ProgressOption, WithEngine, WithImports, EnvironmentComma
     def _command_words(self) -> list[str]:
         """Return the command with the flags that differ from their defaults."""
         words = ["ddpg", "tune", self.env]
-        for field in dataclasses.fields(self):
-            value, flag = getattr(self, field.name), f"--{field.name.replace('_', '-')}"
-            if field.name in ("env", "json", "progress_bar") or value == field.default:
+        fields = {field.name: field for field in dataclasses.fields(self)}
+        for name in self.flags():  # those of this command first
+            value, flag = getattr(self, name), f"--{name.replace('_', '-')}"
+            if name in ("env", "json", "progress_bar") or value == fields[name].default:
                 continue
             if isinstance(value, bool):
                 words.append(flag if value else f"--no-{flag[2:]}")
             else:
-                words += [
-                    word for one in (value if isinstance(value, tuple) else (value,)) for word in (flag, str(one))
-                ]
+                for one in map(str, value if isinstance(value, tuple) else (value,)):
+                    words += [f"{flag}={one}"] if one.startswith("-") else [flag, one]
         return words
 
     def _print(self, root: Path, report: "TuningReport", tuned: "TuningOutcome") -> None:

@@ -17,7 +17,7 @@ from small_tunings import Tuning
 
 from ddpg import UsageError
 from ddpg.cli.main import main
-from ddpg.cli.studies import Study
+from ddpg.cli.studies import Study, Tune
 from ddpg.errors import EnvironmentFault, FileFault
 from ddpg.runs.lock import run_lock
 from ddpg.runs.signals import StopRequest
@@ -331,6 +331,10 @@ def test_the_command_line_hands_them_on(slurm, stubbed, monkeypatch):
     hint = study_resume_hint(Path("a.toml"), Path("b"), [], "slurm", None, expected)
     again = Study.parse(shlex.split(hint)[2:], "ddpg study")
     assert again.slurm() == expected
+    tune = Tune.parse(["Pendulum-v1", "--engine", "slurm", "--jobs", "3", *flags], "ddpg tune")
+    words = tune._command_words()
+    assert words[:3] == ["ddpg", "tune", "Pendulum-v1"]
+    assert Tune.parse(words[2:], "ddpg tune") == tune
 
 
 @pytest.mark.parametrize(
