@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from benchmarks import marks
-from benchmarks.learning import budget, figures, ladder, midway, tables, versions
+from benchmarks.learning import budget, control_suite, figures, ladder, midway, tables, versions
 from benchmarks.learning.long_form import Cell
 from ddpg.checkpoints import atomic_write
 from ddpg.errors import UsageError
@@ -38,6 +38,9 @@ BLOCKS: dict[str, Text] = {
     "held holding": lambda cells: tables.holding(cells, "held"),
     "others": lambda cells: tables.table(cells, "others", "box2d"),
     "others picture": _pictured(figures.OTHERS, _RETURNS, "", "others", "box2d"),
+    "control suite groups": control_suite.by_group,
+    "control suite tasks": control_suite.by_task,
+    "control suite swing-ups": lambda cells: control_suite.by_task(cells, swing_ups=True),
     "midway": midway.table,
     "budget": budget.table,
     "versions of plus": versions.table,

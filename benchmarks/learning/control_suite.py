@@ -1,0 +1,127 @@
+"""The control suite's tables: runs of the study ``dmc`` beside published values at as many environment steps."""
+
+import csv
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.learning.long_form import Cell
+from benchmarks.learning.tables import groups, nothing, row_of
+from ddpg.progress import format_number
+from ddpg.studies import study_report
+
+STUDY = "dmc"
+PUBLISHED = Path(__file__).parents[1] / "results" / "control_suite_published.csv"
+CONFIGURATIONS = ("plus", "td3")
+# Of published methods those that have a column in the tables of tasks.
+BESIDE = ("SimbaV2", "MR.Q", "TD-MPC2", "SAC")
+# Yarats et al. 2021 (DrQ-v2, arXiv 2107.09645) call these easy and medium; fish-swim, which they leave out, is medium.
+# Hard are the seven tasks of humanoid and dog, as in SimBa (Lee et al. 2024, arXiv 2410.09754).
+GROUPS = {
+    "easy": (
+        *("ball_in_cup-catch", "cartpole-balance", "cartpole-balance_sparse", "cartpole-swingup", "finger-spin"),
+        *("hopper-stand", "pendulum-swingup", "walker-stand", "walker-walk"),
+    ),
+    "medium": (
+        *("acrobot-swingup", "cartpole-swingup_sparse", "cheetah-run", "finger-turn_easy", "finger-turn_hard"),
+        *("fish-swim", "hopper-hop", "quadruped-run", "quadruped-walk", "reacher-easy", "reacher-hard", "walker-run"),
+    ),
+    "hard": (*("dog-run", "dog-stand", "dog-trot", "dog-walk", "humanoid-run", "humanoid-stand", "humanoid-walk"),),
+}
+# Where the reward is found late: a run may have seen none of it by its end.
+SWING_UPS = ("acrobot-swingup", "cartpole-swingup", "cartpole-swingup_sparse", "pendulum-swingup")
+
+
+def published(path: Path = PUBLISHED) -> tuple[dict[str, dict[str, float]], dict[str, dict[str, float]]]:
+    """Return the published returns by method and task, and by method and group, in the file's order.
+
+    A group's mean is that of its tasks where the file has every one of them, and otherwise what the file has for the
+    group, if anything.
+    """
+    tasks: dict[str, dict[str, float]] = {}
+    means: dict[str, dict[str, float]] = {}
+    with path.open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            own = tasks.setdefault(row["method"], {})
+            if row["task"]:
+                own[row["task"]] = float(row["value"])
+            else:
+                means.setdefault(row["method"], {})[row["group"]] = float(row["value"])
+    for method, values in tasks.items():
+        for group, names in GROUPS.items():
+            if values.keys() >= {*names}:
+                means.setdefault(method, {})[group] = float(np.mean([values[name] for name in names]))
+    return tasks, {method: means[method] for method in tasks if method in means}
+
+
+def by_group(cells: Sequence[Cell], path: Path = PUBLISHED) -> str:
+    """Return a row a configuration of ours, then a row a published method: the mean return over each group's tasks.
+
+    Ours are means over tasks of means over finished seeds; there is none before every task has a finished seed.
+    """
+    rows = []
+    for configuration in CONFIGURATIONS:
+        own = [_group_mean(cells, configuration, names) for names in GROUPS.values()]
+        rows.append(f"| `{configuration}` | {' | '.join(own)} |")
+    for method, means in published(path)[1].items():
+        told = [format_number(round(means[group])) if group in means else "" for group in GROUPS]
+        rows.append(f"| {method} | {' | '.join(told)} |")
+    heads = [f"{group}, {len(names)} tasks" for group, names in GROUPS.items()]
+    return "\n".join([f"| | {' | '.join(heads)} |", "|---" * (len(heads) + 1) + "|", *rows])
+
+
+def by_task(cells: Sequence[Cell], swing_ups: bool = False, path: Path = PUBLISHED) -> str:
+    """Return a row a task: each configuration's final return over its finished seeds, and published means.
+
+    Args:
+        cells: the runs.
+        swing_ups: of :data:`SWING_UPS` alone, or of all the others.
+        path: the published values.
+    """
+    if not any(cell.study == STUDY for cell in cells):
+        return nothing(STUDY)
+    rows = {(group[0].env_id, group[0].recipe): row_of(group) for group in groups(cells, STUDY)}
+    beside = published(path)[0]
+    lines = [
+        f"| task | group | {' | '.join(f'`{name}`' for name in CONFIGURATIONS)} | {' | '.join(BESIDE)} |",
+        "|---" * (2 + len(CONFIGURATIONS) + len(BESIDE)) + "|",
+    ]
+    for group, names in GROUPS.items():
+        for name in names:
+            if (name in SWING_UPS) == swing_ups:
+                ours = [_final(rows.get((env_id(name), configuration))) for configuration in CONFIGURATIONS]
+                others = [format_number(round(beside[method][name])) for method in BESIDE]
+                lines.append(f"| {name} | {group} | {' | '.join([*ours, *others])} |")
+    return "\n".join(lines)
+
+
+def env_id(task: str) -> str:
+    """Return the id of a task as the study names it."""
+    return f"dmc/{task}-v0"
+
+
+def _group_mean(cells: Sequence[Cell], configuration: str, names: Sequence[str]) -> str:
+    finals: dict[str, list[float]] = {}
+    whole = 0
+    for group in groups([cell for cell in cells if cell.recipe == configuration], STUDY):
+        done = [cell.final for cell in group if cell.finished]
+        if done and group[0].env_id in map(env_id, names):
+            finals[group[0].env_id] = done
+            whole += len(done) == len(group)
+    if len(finals) < len(names):  # no mean: the tasks that are missing may be the hard ones
+        return f"{len(finals)} of {len(names)} tasks so far"
+    mean = format_number(round(float(np.mean([np.mean(values) for values in finals.values()]))))
+    if whole == len(names):
+        return mean
+    return f"{mean} ({whole} of {len(names)} tasks with every seed)"
+
+
+def _final(row: dict | None) -> str:
+    if row is None or not row["seeds"]:
+        return "none yet"
+    seeds = study_report.seeds_of(row)
+    if row["seeds"] == 1:
+        return f"{format_number(round(row['final']))} ({seeds} seed{'' if seeds == '1' else 's'})"
+    low, high = (format_number(round(row[key])) for key in ("final_low", "final_high"))
+    return f"{format_number(round(row['final']))} ({low} to {high}; {seeds} seeds)"
