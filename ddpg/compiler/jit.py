@@ -135,6 +135,7 @@ class CompiledModule:
         serial = self._engine.get_function_address(SERIAL_ENTRY)
         self.run_serial: Callable[..., None] = prototype(serial) if serial else self.run
 
+    @_llvm_failures()
     def short_function(self, name: str, pointers: int) -> Callable[..., None]:
         """Return a function of addresses that keeps Python's lock: for calls of microseconds, which then never wait."""
         return ctypes.PYFUNCTYPE(None, *[ctypes.c_void_p] * pointers)(self._engine.get_function_address(name))

@@ -1,0 +1,62 @@
+"""Wherever LLVM fails, XLA compiles the updates and NumPy acts, with one line."""
+
+import inspect
+import re
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from llvmlite import binding as llvm
+
+from ddpg import DDPG, DDPGConfig
+from ddpg.compiler import jit
+from ddpg.learners.graph import XLALearner
+
+SPACES = gym.spaces.Box(-1, 1, (3,)), gym.spaces.Box(-2, 2, (1,))
+FUNCTIONS = sorted(set(re.findall(r"llvm(?:\(\))?\.([a-z]\w+)\(", inspect.getsource(jit))))
+STAGES = [
+    *((llvm, name) for name in FUNCTIONS),
+    (llvm, "initialize_native_target"),
+    (llvm, "initialize_native_asmprinter"),
+    (llvm.Target, "from_default_triple"),
+    (llvm.Target, "create_target_machine"),
+    (llvm.ModuleRef, "verify"),
+    (llvm.newpassmanagers.PassBuilder, "getModulePassManager"),
+    (llvm.newpassmanagers.ModulePassManager, "run"),
+    (llvm.ExecutionEngine, "set_object_cache"),
+    (llvm.ExecutionEngine, "finalize_object"),
+    (llvm.ExecutionEngine, "get_function_address"),
+]
+
+
+@pytest.fixture
+def nothing_compiled(monkeypatch):
+    """Neither this process nor the disk has the code; what was loaded with the fault is forgotten, too."""
+    monkeypatch.setenv("DDPG_CACHE", "off")
+    yield jit.compile_module.cache_clear(), jit._llvm.cache_clear()
+    jit.compile_module.cache_clear()
+    jit._llvm.cache_clear()
+
+
+@pytest.mark.usefixtures("nothing_compiled")
+@pytest.mark.parametrize(("owner", "name"), STAGES, ids=lambda value: getattr(value, "__name__", value))
+def test_a_failure_at_every_stage(monkeypatch, capfd, owner, name):
+    planted = []
+
+    def fails(*arguments, **options):
+        planted.append(name)
+        raise RuntimeError("planted\nsecond line")
+
+    monkeypatch.setattr(owner, name, fails)
+    agent = DDPG(SPACES, DDPGConfig(hidden=(4,), buffer_size=500, batch_size=8), seed=0)
+    assert isinstance(agent.updater.learner, XLALearner)
+    assert planted
+    (line,) = [line for line in capfd.readouterr().err.splitlines() if "planted" in line]
+    assert "XLA" in line
+    observation = np.full(3, 0.5, np.float32)
+    np.testing.assert_array_equal(agent.predict(observation)[0], agent.predict(observation[None])[0][0])
+    assert agent._native_policy is None
+
+
+def test_functions_are_found():
+    assert {"parse_assembly", "create_mcjit_compiler", "create_pass_builder"} <= set(FUNCTIONS)
