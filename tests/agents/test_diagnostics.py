@@ -95,12 +95,12 @@ def test_features_of_two_directions():
 
 
 def test_units_of_every_hidden_layer_are_counted():
-    """Of the first layer's four units two are active and of the second's two, one: three of six are dead."""
+    """Of the first layer's four units two are active, and both of the second's: two of six are dead."""
     with by_hand(hidden=(4, 2)) as agent:
-        first, second = [[1.0, -1.0, 2.0, -2.0]], [[1.0, -1.0]] * 4
+        first, second = [[1.0, -1.0, 2.0, -2.0]], [[1.0, 1.0]] * 4
         set_weights(agent.actor, agent.session, first, [0.0] * 4, second, [0.0] * 2, [[0.5], [0.0]], [0.0])
         observe(agent, [3.0])
-        assert measured(agent)["actor_dead_share"] == 0.5
+        assert measured(agent)["actor_dead_share"] == pytest.approx(1 / 3)
 
 
 def test_a_clipped_step_and_the_gradient_before_it():
@@ -316,9 +316,10 @@ def test_a_vectors_returns_are_of_one_environment_each():
             for env_index in range(2):
                 state = [1.0 + step + 0.25 * env_index], [2.0 + step + 0.25 * env_index]
                 agent.observe(state[0], [0.5], 1.0 + 2 * env_index, state[1], False, False, env_index=env_index)
-        found = measured(agent)["discounted_return"]
+        found = values(agent)
         agent.env.close()
-        # R = r·(2 − 2⁻⁶) + 2⁻⁷·Q(s₇, μ(s₇)) with Q = 3·s₇; 256 draws of two rows are a mean between both.
-        lowest, highest = ((2 - 2**-6) * r + 2**-7 * 3 * s for r, s in ((1, 8), (3, 8.25)))
-    assert lowest < found < highest
-    assert found == pytest.approx((lowest + highest) / 2, rel=0.1)
+        # R = r·(2 − 2⁻⁶) + 2⁻⁷·Q(s₇, μ(s₇)) with Q = 2·s₇ + 2; 256 draws of two rows are a mean between both.
+        lowest, highest = ((2 - 2**-6) * r + 2**-7 * (2 * s + 2) for r, s in ((1, 8), (3, 8.25)))
+    assert lowest < found["discounted_return"] < highest
+    assert found["discounted_return"] == pytest.approx((lowest + highest) / 2, rel=0.1)
+    assert 3.0 < found["q_value"] < 3.75  # of the states 1 and 1.25 alone

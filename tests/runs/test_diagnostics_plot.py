@@ -152,7 +152,12 @@ def test_a_table_with_one_networks_columns_and_empty_cells_is_drawn(diagnosed, d
     """As at the start of a run, before there are returns to compare with."""
     for name in ("config.json", "evaluations.csv"):
         (tmp_path / name).write_bytes((diagnosed / name).read_bytes())
-    (tmp_path / "diagnostics.csv").write_text("timesteps,q_value,q_weight_norm,q_dormant_share\n1,,2.5,\n2,,2.0,0.5\n")
+    (tmp_path / "diagnostics.csv").write_text(
+        "timesteps,q_value,q_weight_norm,q_dormant_share,q_dead_share\n1,,2.5,0.5,0.25\n2,,2.0,0.75,0.5\n"
+    )
     plot_diagnostics(read_run(tmp_path), tmp_path / "picture.png")
     norms = next(axes for axes in drawn[0].axes if "weights" in axes.get_title(loc="left"))
     assert norms.get_lines()[0].get_ydata().tolist() == [2.5, 2.0]
+    dormant = next(axes for axes in drawn[0].axes if "Dormant" in axes.get_title(loc="left"))
+    shares = {line.get_linestyle(): line.get_ydata().tolist() for line in dormant.get_lines()}
+    assert shares == {"-": [0.5, 0.75], "--": [0.25, 0.5]}
