@@ -1,0 +1,62 @@
+"""The study of learning from data sets: what it collects, what it runs, and that the page has its table."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from environments import Counting
+
+from benchmarks import marks
+from benchmarks.learning import offline
+from benchmarks.learning.offline import DATA, METHODS, Row, Setting
+
+if "Collected-v0" not in gym.registry:
+    gym.register("Collected-v0", lambda **_: Counting(7, truncate=True), disable_env_checker=True)
+
+
+def test_whole_episodes_are_collected_and_the_last_is_cut():
+    arrays = offline.collect(Counting(3), lambda observation: np.array([1.0], np.float32), 8, seed=0)
+    assert arrays["rewards"].tolist() == [1, 2, 3, 1, 2, 3, 1, 2]
+    assert arrays["terminations"].tolist() == [False, False, True, False, False, True, False, False]
+    assert arrays["truncations"].tolist() == [False] * 7 + [True]
+    np.testing.assert_array_equal(arrays["next_observations"][:2], arrays["observations"][1:3])
+    assert arrays["next_observations"][2].tolist() == [0, 3]
+    assert offline.mean_return(arrays) == pytest.approx((6 + 6 + 3) / 3)
+
+
+def test_a_small_study(tmp_path, monkeypatch):
+    """Four data sets, each method on each; of TD3+BC both the offline return and that after its steps."""
+    small = {"hidden": (4,), "batch_size": 4, "jit": False}
+    setting = Setting(medium=5, expert=6, transitions=9, updates=8, steps=7, changes=small)
+    monkeypatch.setattr(offline, "RESULTS", tmp_path / "offline.csv")
+    sets = {}
+    for name in DATA:
+        arrays = offline.collect(
+            Counting(7, truncate=True), lambda _: np.array([0.5], np.float32), setting.transitions, seed=0
+        )
+        np.savez(tmp_path / f"{name}.npz", **arrays)
+        sets[name] = tmp_path / f"{name}.npz", offline.mean_return(arrays)
+    rows = []
+    for method in METHODS:
+        path, told = sets["expert"]
+        rows += offline.cell("Collected-v0", setting, "expert", path, told, method, 0, tmp_path / "runs")
+    assert [(row.method, row.timesteps) for row in rows] == [
+        *(("behaviour cloning", 8), ("TD3+BC", 8), ("fine-tuned", 15)),
+    ]
+    assert {row.mean_return for row in rows} == {28.0}
+    offline.write(rows[::-1], tmp_path / "rows.csv")
+    assert offline.read(tmp_path / "rows.csv") == rows
+    assert offline.read(tmp_path / "none.csv") == []
+
+
+def test_the_table():
+    rows = [Row("Pendulum-v1", "medium", "TD3+BC", seed, 5, -10.0 * seed, -7.0) for seed in (1, 2, 3)]
+    rows.append(Row("Pendulum-v1", "medium", "fine-tuned", 1, 6, -30.0, -7.0))
+    *_, line = offline.table(rows).splitlines()
+    assert line == "| Pendulum-v1 | medium | -7 | not run | -20 (-30 to -10), 3 seeds | -30, 1 seed |"
+
+
+def test_the_page_holds_the_committed_results():
+    rows = offline.read()
+    assert marks.between(offline.PAGE.read_text(encoding="utf-8"), "offline table") == offline.table(rows)
+    keys = [(row.env_id, row.data, row.method, row.seed) for row in rows]
+    assert len({*keys}) == len(keys) > 0
