@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.zoo import entries, page
+from benchmarks.zoo import page
 from ddpg.cli.terminal import tolerate_broken_pipes
 from ddpg.errors import UsageError
 
@@ -21,9 +21,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.zoo", description=__doc__.splitlines()[0])
     parser.add_argument("runs", type=Path, nargs="*", metavar="FOLDER", help="folders of runs, such as a study's")
     parser.add_argument("--replace", action="store_true", help="entries that are there, too")
-    parser.add_argument("--picture", action="store_true", help="draw the picture, too")
+    parser.add_argument("--picture", action="store_true", help="draw the picture, without runs")
     options = parser.parse_args(arguments)
+    if options.picture and options.runs:
+        parser.error("draw the picture by itself: Mesa's LLVM may crash beside TensorFlow's")
     try:
+        if options.runs:
+            from benchmarks.zoo import entries  # which imports TensorFlow
         for root in options.runs:
             for line in entries.add_finished(root, replace=options.replace):
                 print(line, flush=True)

@@ -18,11 +18,16 @@ _TRANSCENDENTAL = ("Tanh", "Sigmoid", "Softplus", "Elu", "Selu")
 def _product(rows: np.ndarray, matrix: np.ndarray) -> np.ndarray:
     """Return ``rows @ matrix``, ``[B, m]``: products rounded one by one, and added from the first row to the last.
 
-    IEEE 754 prescribes the result of every single product and sum, and their order is fixed here.
+    IEEE 754 prescribes the result of each product and sum, and their order is fixed here. ``np.add.reduce`` adds
+    whole rows, but of a single column it adds numbers in pairs; ``np.add.accumulate`` never does, and is slower.
     """
     result = np.empty((len(rows), matrix.shape[1]), np.result_type(rows, matrix))
     for row, total in zip(rows, result, strict=True):
-        np.add.reduce(np.multiply(row[:, None], matrix, order="C"), axis=0, out=total)
+        products = np.multiply(row[:, None], matrix, order="C")
+        if products.shape[1] == 1:
+            total[:] = np.add.accumulate(products, axis=0)[-1]
+        else:
+            np.add.reduce(products, axis=0, out=total)
     return result
 
 

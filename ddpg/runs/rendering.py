@@ -1,5 +1,6 @@
 """What an environment draws of a policy's episodes: frames, their rate, and one line where there are none."""
 
+import contextlib
 import functools
 import math
 import os
@@ -34,16 +35,34 @@ def rendering_env(env_id: str, wrappers: Sequence[str] = ()) -> gym.Env:
         EnvironmentFault: if it cannot be made with the render mode that its metadata name.
     """
     plain = make_env(env_id, wrappers)
-    metadata = plain.metadata
+    metadata, camera = plain.metadata, _tracking_camera(plain)
     close_quietly(plain)
     modes = (metadata.get("render_modes") if isinstance(metadata, dict) else None) or ()
     mode = next((mode for mode in _MODES if mode in modes), None)
     if mode is None:
         raise UsageError(f"environment {brief(env_id)} does not draw: its render_modes are {list(modes)}; {_DRAWS}")
+    if camera:
+        with contextlib.suppress(EnvironmentFault):  # a class of the user's own may take no camera_name
+            return make_env(env_id, wrappers, render_mode=mode, **camera)
     try:
         return make_env(env_id, wrappers, render_mode=mode)
     except EnvironmentFault as error:
         raise EnvironmentFault(f"{error}; without render_mode it could be made: {_DRAWS}") from error
+
+
+def _tracking_camera(env: gym.Env) -> dict[str, str]:
+    """Return how to make one of gymnasium's MuJoCo environments with its camera that follows the body, if it has one.
+
+    By default gymnasium 1.4 draws from a camera that stands still, from whose picture a cheetah runs away.
+    """
+    inner = env.unwrapped
+    if not any(kind.__module__ == "gymnasium.envs.mujoco.mujoco_env" for kind in type(inner).__mro__):
+        return {}
+    try:
+        inner.model.camera("track")  # type: ignore[attr-defined] # of MuJoCo's environments
+    except KeyError:
+        return {}
+    return {"camera_name": "track"}
 
 
 class DrawnEnv:

@@ -266,3 +266,26 @@ def test_no_display_is_one_line(monkeypatch):
     monkeypatch.setattr(video_module.sys, "platform", "linux")
     with refuses(UsageError, "display ddpg record RUN"):
         video.watch(Still(), Drawn())
+
+
+@pytest.mark.parametrize(
+    ("env_id", "tracks"), [("HalfCheetah-v5", True), ("Hopper-v5", True), ("InvertedPendulum-v5", False)]
+)
+def test_the_camera_follows_a_body_that_runs_away(env_id, tracks):
+    env = rendering.rendering_env(env_id)
+    inner = env.unwrapped
+    assert inner.mujoco_renderer.camera_id == (inner.model.camera("track").id if tracks else -1)
+    env.close()
+
+
+def test_a_mujoco_environment_without_camera_name_is_drawn_as_it_is():
+    from gymnasium.envs.mujoco.half_cheetah_v5 import HalfCheetahEnv
+
+    class Plain(HalfCheetahEnv):
+        def __init__(self, render_mode=None):
+            super().__init__(render_mode=render_mode)
+
+    gym.register("PlainCheetah-v0", lambda render_mode=None: Plain(render_mode))
+    env = rendering.rendering_env("PlainCheetah-v0")
+    assert env.render_mode == "rgb_array"
+    env.close()
