@@ -34,6 +34,7 @@ from ddpg.policies.exploration import Exploration
 from ddpg.policies.finite_actions import finite_outputs
 from ddpg.policies.native_policy import NativePolicy
 from ddpg.policies.network_policy import make_native_policy, make_policy, program_of
+from ddpg.replay.buffer import OutOfMemory
 
 v1 = tf.compat.v1
 
@@ -80,11 +81,11 @@ class Agent(TFAgent, abc.ABC):
         self.behaviour = self.make_behaviour(self.generators["exploration"], config)
         try:
             self.memory = ReplayMemory(config, self.observation_space, self.actions.size, self.env)
-        except MemoryError as error:
+        except (MemoryError, OutOfMemory) as error:
             fits = resource_limits.fitting_buffer(self.observation_space, self.action_space)
             raise UsageError(
-                f"buffer_size={config.buffer_size} is more than this machine gives ({error}); {fits} transitions fit: "
-                f"--buffer-size {fits}"
+                f"buffer_size={config.buffer_size} is more than this machine gives ({error.__cause__ or error}); "
+                f"{fits} transitions fit: --buffer-size {fits}"
             ) from None
         self.replay = self.memory.replay
         self.num_timesteps = 0

@@ -98,6 +98,10 @@ def n_step_returns(
     return last, sums.astype(np.float32)[..., None], discounts.astype(np.float32)[..., None]
 
 
+class OutOfMemory(UsageError):
+    """The arrays of a buffer do not fit into this machine's memory; its cause is NumPy's ``MemoryError``."""
+
+
 class ReplayBuffer:
     """The last ``capacity`` transitions, observations as float32 (images: bytes), sampled uniformly with replacement.
 
@@ -135,7 +139,7 @@ class ReplayBuffer:
             self.observations = ObservationStore(capacity, observation_shape, dtype)
             self._actions = np.zeros((capacity, action_size), np.float32)
         except (MemoryError, ValueError) as error:  # ValueError: more bytes than NumPy counts
-            raise UsageError(f"capacity={capacity} does not fit into memory ({error}); lower it") from None
+            raise OutOfMemory(f"capacity={capacity} does not fit into memory ({error}); lower it") from error
         self._rewards = np.zeros((capacity, 1), np.float32)
         self._terminated = np.zeros((capacity, 1), np.uint8)
         self._truncated = np.zeros((capacity, 1), np.uint8)

@@ -144,3 +144,13 @@ def test_too_large_a_memory_is_one_line_with_what_fits(monkeypatch):
     fits = resource_limits.fitting_buffer(Screen((210, 160, 3)).observation_space, gym.spaces.Discrete(3))
     with refuses(UsageError, f"--buffer-size {fits}"):
         DQN(Screen((210, 160, 3)), DQNConfig(network="conv"), seed=0)
+
+
+def test_a_replay_memory_that_numpy_cannot_allocate_is_one_line_with_what_fits(monkeypatch):
+    monkeypatch.setattr(resource_limits, "REPLAY", 1 << 62)  # so that allocating is what fails
+    env = Screen((96, 96, 3), discrete=False)
+    with refuses(UsageError, "buffer_size=1000000000 --buffer-size") as caught:
+        DDPG(env, DDPGConfig(buffer_size=10**9), seed=0)
+    fits = resource_limits.fitting_buffer(env.observation_space, env.action_space)
+    assert str(caught.value).endswith(f"--buffer-size {fits}")
+    assert "capacity" not in str(caught.value)
