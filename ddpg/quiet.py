@@ -48,7 +48,20 @@ def quiet_tensorflow() -> Iterator[None]:
 def load_tensorflow() -> None:
     """Import TensorFlow without its notices, unless it is imported already."""
     if "tensorflow" not in sys.modules:
-        with quiet_tensorflow():
+        with quiet_tensorflow(), _keras_later():
             import tensorflow as tf
 
             tf.get_logger().setLevel("ERROR")
+
+
+@contextlib.contextmanager
+def _keras_later() -> Iterator[None]:
+    """Keep TensorFlow from importing Keras inside the block, a quarter of its time; it comes when it is used."""
+    if "keras" in sys.modules:
+        yield
+        return
+    sys.modules["keras.src"] = None  # type: ignore[assignment]  # to import it is an ImportError, as where it is missing
+    try:
+        yield
+    finally:
+        sys.modules.pop("keras.src")
