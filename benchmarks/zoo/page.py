@@ -19,7 +19,6 @@ PAGE, PICTURE = "docs/zoo.md", "docs/zoo.png"
 _NOT_DONE, _OTHER_PACKAGES = "not trained to the end yet", "need packages that the tests do not install"
 MISSING = {
     "ddpg_envs/HalfFieldOffense-v0": _NOT_DONE,
-    "MountainCarContinuous-v0": _NOT_DONE,
     "Swimmer-v5": _NOT_DONE,
     "Hopper-v5": _NOT_DONE,
     "Walker2d-v5": _NOT_DONE,
