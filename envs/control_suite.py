@@ -46,9 +46,9 @@ class ControlSuiteEnv(gym.Env):
         render_mode: ``"rgb_array"`` or ``None``.
 
     Raises:
-        UsageError: no such task, dm_control does not work with the MuJoCo that is installed, or drawing was asked for
-            where there is neither a display nor ``MUJOCO_GL``.
-        gymnasium.error.DependencyNotInstalled: dm_control is not installed.
+        UsageError: if there is no such task, dm_control does not work with the MuJoCo that is installed, or drawing was
+            asked for where there is neither a display nor ``MUJOCO_GL``.
+        gymnasium.error.DependencyNotInstalled: if dm_control is not installed.
     """
 
     observation_space: spaces.Box
@@ -85,8 +85,8 @@ class ControlSuiteEnv(gym.Env):
         """Apply an action for two control steps, or for one where that ends the episode.
 
         Raises:
-            UsageError: not finite numbers of the action's shape; nothing has moved then.
-            gymnasium.error.ResetNeeded: there was no reset yet, or the episode is over.
+            UsageError: if the action has another shape or is not finite; nothing has moved then.
+            gymnasium.error.ResetNeeded: if there was no reset yet, or the episode is over.
         """
         if not self._running:
             raise gym.error.ResetNeeded("call reset() before step()")
@@ -136,7 +136,7 @@ def _check_display(name: str) -> None:
     """Refuse to draw where that would end the process: dm_control tries a window first, and MuJoCo aborts there.
 
     Raises:
-        UsageError: on Linux without a display, where ``MUJOCO_GL`` does not name another way.
+        UsageError: if this is Linux without a display, and ``MUJOCO_GL`` does not name another way.
     """
     shown = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
     if sys.platform == "linux" and not shown and os.environ.get("MUJOCO_GL", "") in ("", "glfw", "glx", "on"):
@@ -147,8 +147,8 @@ def _load(domain: str, task: str) -> Any:
     """Return the suite's environment, its random numbers from seed 0 until a reset gives another one.
 
     Raises:
-        UsageError: dm_control does not work with the MuJoCo that is installed.
-        gymnasium.error.DependencyNotInstalled: it is not installed.
+        UsageError: if dm_control does not work with the MuJoCo that is installed.
+        gymnasium.error.DependencyNotInstalled: if it is not installed.
     """
     with _without_notices():
         try:

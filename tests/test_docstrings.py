@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 MODULES = [path for folder in ("ddpg", "envs") for path in sorted((ROOT / folder).rglob("*.py"))]
-ITEM = re.compile(r"    (?P<error>[A-Z]\w+): (?P<text>.*(?:\n {8,}.*)*)")
+ITEM = re.compile(r"    (?P<error>[A-Za-z]\w*(?:\.\w+)*): (?P<text>.*(?:\n {8,}.*)*)")
 
 
 def raised(module):

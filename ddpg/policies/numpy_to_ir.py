@@ -20,7 +20,7 @@ def lower_to_ir(program: Program, source: NumpyProgram, observation: Node, first
         The outputs, one row.
 
     Raises:
-        Unsupported: an operation that the IR cannot express.
+        Unsupported: if the IR cannot express an operation.
     """
     arrays = source.arrays()
     nodes = {source.sources[0]: observation}

@@ -118,13 +118,13 @@ def test_evaluate_json_is_alone_on_stdout(run, capsys):
 def test_watch_shows_the_checkpoint_from_the_seed_that_was_asked_for(run, capsys, monkeypatch):
     shown = []
 
-    def watch(agent, env, *, episodes, seed, title):
-        shown.append((agent.num_timesteps, env.spec.id, episodes, seed, title))
+    def watch_drawn(agent, drawn, episodes, seed, title):
+        shown.append((agent.num_timesteps, drawn.spaces[1].high.item(), episodes, seed, title))
 
-    monkeypatch.setattr("ddpg.runs.saved_policy.watch", watch)
+    monkeypatch.setattr("ddpg.runs.saved_policy.watch_drawn", watch_drawn)
     assert command("watch", run, capsys=capsys)[0] == 0
     assert command("watch", run, "--episodes", 3, "--seed", 7, "--checkpoint", 200, capsys=capsys)[0] == 0
-    assert [row[:4] for row in shown] == [(400, "Pendulum-v1", 1, 2_000_000), (200, "Pendulum-v1", 3, 7)]
+    assert [row[:4] for row in shown] == [(400, 2.0, 1, 2_000_000), (200, 2.0, 3, 7)]  # Pendulum's torque
     assert all("Pendulum-v1 after" in row[4] for row in shown)
 
 
