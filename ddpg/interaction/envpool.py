@@ -116,7 +116,7 @@ class EnvPoolVector(VectorEnv):
 
         Raises:
             UsageError: if the actions have another shape; EnvPool itself checks the first step alone.
-            gymnasium.error.ResetNeeded: there was no reset yet, or the vector is closed.
+            gymnasium.error.ResetNeeded: if there was no reset yet, or the vector is closed.
         """
         if self._pool is None:
             raise gym.error.ResetNeeded("call reset() before step()")
