@@ -19,12 +19,12 @@ from ddpg.studies.study import cells_of, read_study
 from ddpg.studies.study_folder import CellFolder
 
 TOOL = str(Path(__file__).parents[1] / "tools" / "slurm_cluster")
-STEPS = 6000
+STEPS = 20_000  # some ten seconds, so that cells can be met midway
 STUDY = """
 environments = ["Pendulum-v1"]
 seeds = {seeds}
 total_timesteps = {steps}
-evaluation_interval = 500
+evaluation_interval = 2000
 evaluation_episodes = 1
 final_episodes = 2
 [configurations]
@@ -66,9 +66,15 @@ class Cluster:
         deadline = time.monotonic() + 300
         while time.monotonic() < deadline:
             for where, job, folder in self.running(root):
-                if node in (None, where) and 0 < folder.saved < STEPS - 1000:
+                if node in (None, where) and 0 < folder.saved < STEPS - 4000:
                     return job, folder
         raise AssertionError(f"no cell is midway on {node}")
+
+    def requeued(self, job):
+        """Wait until Slurm has requeued a job: until then it lists one as running whose node was killed."""
+        deadline = time.monotonic() + 120
+        while self.restarts(job) == 0:
+            assert time.monotonic() < deadline, f"{job} is not requeued"
 
     def restarts(self, job):
         shown = subprocess.run(["scontrol", "show", "job", job], capture_output=True, text=True, check=True).stdout
@@ -123,11 +129,15 @@ def test_twelve_cells_whose_nodes_are_killed_end_as_on_one_machine(cluster, tmp_
         cluster.tool("kill", node)
         interrupted[job] = place
         cluster.tool("revive", node)
+    for job in interrupted:
+        cluster.requeued(job)
     job, place = cluster.midway(root)
-    slurm_commands.end(job, "USR1")  # as Slurm does before the time limit
+    subprocess.run(["scancel", "--batch", "--signal=USR1", job], check=True)  # as Slurm does before the time limit
+    cluster.requeued(job)
     interrupted[job] = place
     job, place = cluster.midway(root)
     assert slurm_commands.requeue(job)
+    cluster.requeued(job)
     interrupted[job] = place
     job, place = cluster.midway(root)
     everything = ["--partition=short", "--nodes=3", "--wait", "--output=/dev/null", "--wrap=true"]
