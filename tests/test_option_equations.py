@@ -228,7 +228,10 @@ def test_max_gradient_norm(c, session):
                  for name, shape in (("one", [2]), ("two", [1, 1]))]  # fmt: skip
     gradients = [np.float32([3, 4]), np.float32([[12]])]
     stub = SimpleNamespace(
-        _weight_projection=False, max_gradient_norm=c, optimizer=v1.train.GradientDescentOptimizer(1.0)
+        scope="critic",
+        _weight_projection=False,
+        max_gradient_norm=c,
+        optimizer=v1.train.GradientDescentOptimizer(1.0),
     )
     step = Network.apply_gradients(stub, list(zip(map(tf.constant, gradients), variables, strict=True)))
     session.run(v1.global_variables_initializer())

@@ -40,6 +40,7 @@ OPTIONS: dict[str, tuple[float, tuple[Any, ...]]] = {
     "weight_decay": (0.2, (0.01,)),
     "weight_projection": (0.15, (True,)),
     "bc_alpha": (0.15, (2.5,)),
+    "bc_only": (0.05, (True,)),
     "actor_average": (0.15, (1, 10)),
     "n_critics": (0.25, (2, 3)),
     "policy_delay": (0.2, (2,)),

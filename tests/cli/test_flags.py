@@ -129,7 +129,7 @@ def test_help_without_an_environment_shows_every_option_and_says_where_its_own_a
     assert "ddpg train ENV --help" in text
     told = in_one_line(text)
     assert "learning rate of the Q-network [DQN]" in told
-    assert "exploration noise; repeated: Gaussian noise that lasts for 1 to 16 steps, at random [DDPG]" in told
+    assert "pink: its power falls as 1/frequency [DDPG]" in told
     assert "discount factor; none: 1 - 5/T clipped to [0.95, 0.995]" in told
 
 
