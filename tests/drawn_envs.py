@@ -14,8 +14,8 @@ class Telling(Counting):
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 10}  # noqa: RUF012
 
-    def __init__(self, render_mode=None):
-        super().__init__(length=3)
+    def __init__(self, render_mode=None, length=3):
+        super().__init__(length=length)
         self.render_mode = render_mode
 
     def render(self):
@@ -65,12 +65,24 @@ class Unclosed(Telling):
         raise OSError("in use")
 
 
+class Speaking(Telling):
+    """Observes what is no number."""
+
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.observation_space = gym.spaces.Text(3)
+
+    def reset(self, **options):
+        super().reset(**options)
+        return object(), {}
+
+
 class Mujoco(Telling):
     """Of a class that says it draws with MuJoCo."""
 
 
 Mujoco.__module__ = "somewhere.mujoco.mujoco_env"
 
-for kind in (Telling, Crashing, Exiting, Failing, Once, Unclosed):
+for kind in (Telling, Crashing, Exiting, Failing, Once, Unclosed, Speaking):
     gym.register(f"drawn/{kind.__name__}-v0", kind)
 gym.register("drawn/Timed-v0", Telling, max_episode_steps=3)

@@ -100,25 +100,21 @@ class GemmFunctions:
 
     def _panel_function(self, name: str, rows: int, width: int) -> str:
         """Compute ``width`` columns of C tile by tile; the tiles' heights differ by at most one row."""
-        lines = FunctionBuilder()
-        tiles = -(-rows // self._machine.rows)
+        lines, tiles = FunctionBuilder(), tiles_of(rows, self._machine.rows)
         source, stride = "%packed", width
         if self._other_transposed:
             self._texts[f"{name}.pack"] = _transpose_function(f"{name}.pack", width, self._inner)
-        elif tiles > 1:
+        elif sum(count for count, _, _ in tiles) > 1:
             self._texts[f"{name}.pack"] = _copy_function(f"{name}.pack", self._inner, width, self._columns)
         else:
             source, stride = "%b", self._columns
         if source == "%packed":
             lines.do(f"call void @{name}.pack(ptr %b, ptr %packed)")
-        height, higher = divmod(rows, tiles)
-        for count, high, start in ((higher, height + 1, 0), (tiles - higher, height, higher * (height + 1))):
-            if not count:
-                continue
-            tile = f"{name}.tile{high}"
-            self._texts[tile] = self._tile(tile, high, width, stride)
+        for count, height, start in tiles:
+            tile = f"{name}.tile{height}"
+            self._texts[tile] = self._tile(tile, height, width, stride)
             with lines.loop(0, count) as index:
-                row = lines.add(f"add i64 {lines.times(index, high)}, {start}")
+                row = lines.add(f"add i64 {lines.times(index, height)}, {start}")
                 a = lines.at("%a", row if self._transposed else lines.times(row, self._inner))
                 c = lines.at("%c", lines.times(row, self._columns))
                 lines.do(f"call void @{tile}(ptr {a}, ptr {source}, ptr {c})")
@@ -160,6 +156,38 @@ class GemmFunctions:
         return lines.function(name, ("a", "b", "c"))
 
 
+def tiles_of(rows: int, most: int) -> list[tuple[int, int, int]]:
+    """Return count, height and first row of the tiles, of at most two heights, that make up ``rows``."""
+    tiles = -(-rows // most)
+    height, higher = divmod(rows, tiles)
+    both = (higher, height + 1, 0), (tiles - higher, height, higher * (height + 1))
+    return [each for each in both if each[0]]
+
+
+def transposed_registers(lines: FunctionBuilder, rows: list[str], vector: str) -> list[str]:
+    """Transpose as many vectors as each has lanes, by swapping off-diagonal blocks of size 1, then 2, 4, ...
+
+    Args:
+        lines: the function.
+        rows: the vectors, a power of two.
+        vector: their type.
+    """
+    size, distance = len(rows), 1
+    while distance < size:
+        new = list(rows)
+        for index in range(size):
+            if index & distance:
+                continue
+            one, other = rows[index], rows[index | distance]
+            low = [place if not place & distance else size + place - distance for place in range(size)]
+            high = [place + distance if not place & distance else size + place for place in range(size)]
+            for place, mask in ((index, low), (index | distance, high)):
+                chosen = ", ".join(f"i32 {from_}" for from_ in mask)
+                new[place] = lines.add(f"shufflevector {vector} {one}, {vector} {other}, <{size} x i32> <{chosen}>")
+        rows, distance = new, 2 * distance
+    return rows
+
+
 def _copy_function(name: str, rows: int, columns: int, stride: int) -> str:
     """Return a function that copies ``rows`` of ``columns`` numbers, ``stride`` apart, to contiguous memory."""
     lines, vector = FunctionBuilder(), f"<{columns} x float>"
@@ -195,23 +223,12 @@ def _transpose_scalar(
 
 
 def _transpose_block(lines: FunctionBuilder, start: tuple[str, str], stride: int, goal_stride: int) -> None:
-    """Transpose 8 by 8 numbers in registers by swapping off-diagonal blocks of size 1, then 2, then 4."""
+    """Transpose 8 by 8 numbers in registers."""
     row, column = start
     vector = f"<{BLOCK} x float>"
     source = lines.at("%b", lines.times(row, stride), column)
     goal = lines.at("%to", lines.times(column, goal_stride), row)
     rows = [lines.load(source, index * stride, type_=vector) for index in range(BLOCK)]
-    for distance in (1, 2, 4):
-        new = list(rows)
-        for index in range(BLOCK):
-            if index & distance:
-                continue
-            one, other = rows[index], rows[index | distance]
-            low = [place if not place & distance else BLOCK + place - distance for place in range(BLOCK)]
-            high = [place + distance if not place & distance else BLOCK + place for place in range(BLOCK)]
-            for place, mask in ((index, low), (index | distance, high)):
-                chosen = ", ".join(f"i32 {from_}" for from_ in mask)
-                new[place] = lines.add(f"shufflevector {vector} {one}, {vector} {other}, <{BLOCK} x i32> <{chosen}>")
-        rows = new
+    rows = transposed_registers(lines, rows, vector)
     for index in range(BLOCK):
         lines.store(rows[index], goal, index * goal_stride, type_=vector)

@@ -7,9 +7,9 @@ the place of one float. Matrices themselves stay float32 in memory. (Intel 64 In
 VCVTNE2PS2BF16: subnormal arguments and results count as 0, sums round to the nearest.)
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
-from ddpg.compiler.codegen_gemm import RegisterFile
+from ddpg.compiler.codegen_gemm import RegisterFile, tiles_of, transposed_registers
 from ddpg.compiler.llvm_builder import FunctionBuilder
 
 LANES = 16  # float32 sums of an instruction
@@ -79,7 +79,7 @@ class BFloat16GemmFunctions:
             self._texts[pack] = _interleave_function(pack, self._inner, width, self._columns, padded)
         lines = FunctionBuilder()
         lines.do(f"call void @{pack}(ptr %b, ptr %packed)")
-        for count, height, start in _tiles(rows, self._machine.rows):
+        for count, height, start in tiles_of(rows, self._machine.rows):
             tile = f"{name}.tile{height}"
             self._texts[tile] = self._tile(tile, rows, height, width)
             with lines.loop(0, count) as index:
@@ -119,14 +119,6 @@ class BFloat16GemmFunctions:
             valid = min(LANES, width - column * LANES)
             _store_first(lines, f"{total}.next", valid, "%c", row * self._columns + column * LANES, type_="float")
         return lines.function(name, ("a", "b", "c"))
-
-
-def _tiles(rows: int, most: int) -> list[tuple[int, int, int]]:
-    """Return count, height and first row of the tiles of two heights that make up ``rows``."""
-    tiles = -(-rows // most)
-    height, higher = divmod(rows, tiles)
-    both = (higher, height + 1, 0), (tiles - higher, height, higher * (height + 1))
-    return [each for each in both if each[0]]
 
 
 def _whole_vectors(size: int) -> int:
@@ -247,26 +239,15 @@ def _transpose_function(name: str, rows: int, columns: int, goal_stride: int) ->
 def _transpose_block(
     lines: FunctionBuilder, place: tuple[int, str | int], shape: tuple[int, int], stride: int, goal_stride: int
 ) -> None:
-    """Transpose up to 16 by 16 pairs in registers by swapping off-diagonal blocks of size 1, then 2, 4 and 8."""
+    """Transpose up to 16 by 16 pairs in registers."""
     row, block = place
     count, columns = shape
     source = lines.at("%b", lines.times(block, 2 * LANES), row * stride)
     goal = lines.at("%to", lines.times(block, LANES * goal_stride), row)
-    rows: Sequence[str] = [
+    rows = [
         _row_pairs(lines, columns, source, index * stride) if index < count else "zeroinitializer"
         for index in range(LANES)
     ]
-    for distance in (1, 2, 4, 8):
-        new = list(rows)
-        for index in range(LANES):
-            if index & distance:
-                continue
-            one, other = rows[index], rows[index | distance]
-            low = [lane if not lane & distance else LANES + lane - distance for lane in range(LANES)]
-            high = [lane + distance if not lane & distance else LANES + lane for lane in range(LANES)]
-            for goal_row, mask in ((index, low), (index | distance, high)):
-                chosen = ", ".join(f"i32 {lane}" for lane in mask)
-                new[goal_row] = lines.add(f"shufflevector {_PAIRS} {one}, {_PAIRS} {other}, <{LANES} x i32> <{chosen}>")
-        rows = new
+    rows = transposed_registers(lines, rows, _PAIRS)
     for index in range(-(-columns // 2)):
         lines.store(rows[index], goal, index * goal_stride, type_=_PAIRS)

@@ -2,13 +2,15 @@
 
 Without a GPU, MuJoCo draws with Mesa, whose LLVM and TensorFlow's in one process end it with a segmentation fault. The
 child makes the environment, steps it and draws it; this process answers with the policy's actions and takes the frames.
-Both ends are of this package and talk by pickles over the child's stdin and stdout; what the environment prints goes to
+They talk over the child's stdin and stdout (:mod:`ddpg.runs.plain_messages`); the environment's own output goes to
 stderr.
 """
 
 import contextlib
+import dataclasses
+import importlib
+import json
 import os
-import pickle
 import signal
 import subprocess
 import sys
@@ -17,26 +19,31 @@ from typing import Any, BinaryIO
 
 import gymnasium as gym
 import numpy as np
+from gymnasium.envs.registration import EnvSpec
 
+from ddpg.checkpoints.space_json import describe_space, restore_space
 from ddpg.errors import EnvironmentFault, UsageError, brief
 from ddpg.interaction import env_calls
 from ddpg.interaction.env_errors import format_error
+from ddpg.runs.plain_messages import receive, send
 from ddpg.runs.rendering import DrawnEnv, rendering_env
 
 # Not multiprocessing: its children run the user's own script again, which may import TensorFlow, or train.
 _START = """\
-import pickle, sys
-sys.path[:] = pickle.load(sys.stdin.buffer)
+import json, sys
+sys.path[:] = json.loads(sys.argv.pop())
 from ddpg.runs.drawing_process import serve
 serve()
 """
+
+
+_ERRORS = {kind.__name__: kind for kind in (UsageError, EnvironmentFault)}
 
 
 class DrawingProcess:
     """A child process that makes, steps and draws an environment; a context, whose end ends the process.
 
     Attributes:
-        spaces: the environment's observation and action space.
         rate: frames a second.
 
     Args:
@@ -47,7 +54,6 @@ class DrawingProcess:
         EnvironmentFault: as there, and if the process crashed.
     """
 
-    spaces: tuple[gym.Space, gym.Space]
     rate: float
 
     def __init__(self, env_id: str, wrappers: Sequence[str] = ()):
@@ -56,13 +62,11 @@ class DrawingProcess:
 
     def __enter__(self) -> "DrawingProcess":
         variables = {"SDL_VIDEODRIVER": "dummy", **os.environ}  # or pygame looks for a screen, and complains
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", _START], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=variables
-        )
+        command = [sys.executable, "-c", _START, json.dumps(sys.path)]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=variables)
         try:
-            self._send(sys.path)
             self._send((self._env_id, self._wrappers, _registration(self._env_id)))
-            _, self.spaces, self.rate = self._receive()
+            _, self._spaces, self.rate = self._receive()
         except BaseException:
             self._end()
             raise
@@ -75,6 +79,19 @@ class DrawingProcess:
                 self._receive()
         finally:
             self._end()
+
+    @property
+    def spaces(self) -> tuple[gym.Space, gym.Space]:
+        """The environment's observation and action space.
+
+        Raises:
+            UsageError: if no agent can act in such spaces.
+        """
+        observations, actions = (
+            restore_space(json.loads(text), f"{what} space of {self._env_id}")
+            for what, text in zip(("observation", "action"), self._spaces, strict=True)
+        )
+        return observations, actions
 
     def frames(self, policy: Any, episodes: int, seed: int | None) -> Generator[np.ndarray, None, None]:
         """Yield the frames of whole episodes, uint8 ``[H, W, 3]``; arguments as for :func:`ddpg.record`.
@@ -89,7 +106,11 @@ class DrawingProcess:
             if what == "frame":
                 yield value[0]
             elif what == "observation":
-                self._send(policy.predict(value[0], deterministic=True)[0])
+                action = policy.predict(value[0], deterministic=True)[0]
+                try:
+                    self._send(action)
+                except TypeError as error:
+                    raise UsageError(f"the action of policy={brief(policy)} is {error}") from None
             else:
                 self._drawing = False
                 return
@@ -97,18 +118,17 @@ class DrawingProcess:
     def _send(self, message: Any) -> None:
         assert self._process.stdin is not None
         with contextlib.suppress(OSError):  # the process is gone: what is received next says so
-            pickle.dump(message, self._process.stdin)
-            self._process.stdin.flush()
+            send(self._process.stdin, message)
 
     def _receive(self) -> Any:
         assert self._process.stdout is not None
         try:
-            message = pickle.load(self._process.stdout)
-        except (EOFError, pickle.UnpicklingError):
+            what, *values = receive(self._process.stdout)
+        except EOFError:
             raise self._crashed() from None
-        if isinstance(message, UsageError):
-            raise message
-        return message
+        if what in _ERRORS:
+            raise _ERRORS[what](*values)
+        return what, *values
 
     def _crashed(self) -> EnvironmentFault:
         status = self._process.wait()
@@ -129,23 +149,44 @@ class DrawingProcess:
 
 def can_be_drawn_elsewhere(env_id: str) -> bool:
     """Return whether another process can make this environment: not where this program's script has its class."""
-    spec = _registered(env_id)
-    if spec is None:
+    if _registered(env_id) is None:  # by the module that its id names
         return True
-    try:
-        return b"__main__" not in pickle.dumps(spec)
-    except Exception:  # a lambda, or a keyword argument that cannot be sent
-        return False
+    registration = _registration(env_id)
+    return registration is not None and '"__main__' not in registration
 
 
-def _registered(env_id: str) -> gym.envs.registration.EnvSpec | None:
+def _registered(env_id: str) -> EnvSpec | None:
     return gym.registry.get(env_id.rpartition(":")[2])
 
 
-def _registration(env_id: str) -> bytes | None:
-    """Return how the environment was registered: perhaps by a module that its id does not name."""
+def _registration(env_id: str) -> str | None:
+    """Return how the environment was registered, as JSON: perhaps by a module that its id does not name.
+
+    ``None`` if it was not, or JSON cannot hold it: its class is a lambda, or a keyword argument is not a plain value.
+    """
     spec = _registered(env_id)
-    return None if spec is None else pickle.dumps(spec)
+    if spec is None:
+        return None
+    fields = {field.name: getattr(spec, field.name) for field in dataclasses.fields(spec) if field.init}
+    for name in ("entry_point", "vector_entry_point"):
+        fields[name] = _name_of(fields[name])
+    if spec.entry_point is not None and fields["entry_point"] is None:
+        return None
+    try:
+        return json.dumps(
+            fields | {"additional_wrappers": [dataclasses.asdict(item) for item in spec.additional_wrappers]}
+        )
+    except (TypeError, ValueError):
+        return None
+
+
+def _name_of(entry_point: Any) -> str | None:
+    """Return ``module:name`` of a class or function that can be found under it."""
+    if entry_point is None or isinstance(entry_point, str):
+        return entry_point
+    module, name = getattr(entry_point, "__module__", None), getattr(entry_point, "__qualname__", "")
+    found = getattr(sys.modules.get(module), name, None) if module else None
+    return f"{module}:{name}" if found is entry_point else None
 
 
 def _signal_name(number: int) -> str:
@@ -163,31 +204,42 @@ def serve() -> None:
     try:
         _draw(requests, answers)
     except UsageError as error:
-        _answer(answers, error)
+        kind = EnvironmentFault if isinstance(error, EnvironmentFault) else UsageError
+        send(answers, (kind.__name__, str(error)))
     except KeyboardInterrupt as error:  # SIGINT is ignored: the environment raised it
-        _answer(answers, EnvironmentFault(f"the environment raised {format_error(error)}"))
+        send(answers, (EnvironmentFault.__name__, f"the environment raised {format_error(error)}"))
 
 
 def _draw(requests: BinaryIO, answers: BinaryIO) -> None:
-    env_id, wrappers, registration = pickle.load(requests)
+    env_id, wrappers, registration = receive(requests)
     with env_calls.own_directory():
         if registration is not None:
             _register(registration)
         with env_calls.closing(rendering_env(env_id, wrappers)) as env:
             drawn = DrawnEnv(env)
-            _answer(answers, ("ready", (env.observation_space, env.action_space), drawn.rate))
-            while (wanted := pickle.load(requests)) is not None:
+            spaces = [_described(space) for space in (env.observation_space, env.action_space)]
+            send(answers, ("ready", spaces, float(drawn.rate)))
+            while (wanted := receive(requests)) is not None:
                 for frame in drawn.frames(_Remote(requests, answers), *wanted):
-                    _answer(answers, ("frame", frame))
-                _answer(answers, ("drawn",))
-    _answer(answers, ("closed",))
+                    send(answers, ("frame", frame))
+                send(answers, ("drawn",))
+    send(answers, ("closed",))
 
 
-def _register(registration: bytes) -> None:
+def _described(space: gym.Space) -> str:
+    """Return a space as JSON; of one that no agent acts in its name, which :func:`restore_space` refuses."""
     try:
-        spec = pickle.loads(registration)
-    except Exception:  # its class cannot be imported here; the id's own module may register it
-        return
+        return json.dumps(describe_space(space))
+    except UsageError:
+        return json.dumps(str(space))
+
+
+def _register(registration: str) -> None:
+    """Register the environment as in the parent, unless the module that it is in does so itself."""
+    spec = EnvSpec.from_json(registration)
+    if isinstance(spec.entry_point, str):
+        with contextlib.suppress(Exception):  # whoever makes the environment imports it, and says what fails
+            importlib.import_module(spec.entry_point.partition(":")[0])
     gym.registry.setdefault(spec.id, spec)
 
 
@@ -199,10 +251,8 @@ class _Remote:
 
     def predict(self, observation: Any, deterministic: bool) -> tuple[Any, None]:
         """Return the parent's action."""
-        _answer(self._answers, ("observation", observation))
-        return pickle.load(self._requests), None
-
-
-def _answer(answers: BinaryIO, message: Any) -> None:
-    pickle.dump(message, answers)
-    answers.flush()
+        try:
+            send(self._answers, ("observation", observation))
+        except TypeError as error:
+            raise EnvironmentFault(f"an observation of the environment is {error}") from None
+        return receive(self._requests), None

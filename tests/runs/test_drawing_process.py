@@ -103,6 +103,29 @@ def test_what_cannot_be_made_is_refused():
         assert "\n" not in str(there.value)
 
 
+class Odd(Rising):
+    def predict(self, observation, deterministic):
+        return object(), None
+
+
+def test_what_no_message_can_hold_is_one_line(tmp_path):
+    with refuses(UsageError, "action Odd object"):
+        ddpg.record(Odd(), "drawn_envs:drawn/Telling-v0", tmp_path / "a.gif")
+    with refuses(EnvironmentFault, "observation object"):
+        ddpg.record(Rising(), "drawn_envs:drawn/Speaking-v0", tmp_path / "a.gif")
+    assert list(tmp_path.iterdir()) == []
+    with DrawingProcess("drawn_envs:drawn/Speaking-v0") as drawn, refuses(UsageError, "observation Speaking-v0"):
+        _ = drawn.spaces
+
+
+def test_keyword_arguments_of_the_registration_are_kept_or_it_is_drawn_here():
+    gym.register("Longer-v0", "drawn_envs:Telling", kwargs={"length": 2})
+    assert can_be_drawn_elsewhere("Longer-v0")
+    assert colors(Rising(), "Longer-v0", 1) == [[0, 100, 0], [10, 110, 0], [20, 120, 0]]
+    gym.register("Holding-v0", "drawn_envs:Telling", kwargs={"length": object()})
+    assert not can_be_drawn_elsewhere("Holding-v0")
+
+
 def test_the_process_ends_with_whatever_ends_the_recording(tmp_path, monkeypatch):
     processes = []
     enter = DrawingProcess.__enter__
