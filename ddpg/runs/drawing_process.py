@@ -15,7 +15,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Generator, Sequence
-from typing import Any, BinaryIO
+from typing import IO, Any
 
 import gymnasium as gym
 import numpy as np
@@ -210,7 +210,7 @@ def serve() -> None:
         send(answers, (EnvironmentFault.__name__, f"the environment raised {format_error(error)}"))
 
 
-def _draw(requests: BinaryIO, answers: BinaryIO) -> None:
+def _draw(requests: IO[bytes], answers: IO[bytes]) -> None:
     env_id, wrappers, registration = receive(requests)
     with env_calls.own_directory():
         if registration is not None:
@@ -246,7 +246,7 @@ def _register(registration: str) -> None:
 class _Remote:
     """The parent's policy."""
 
-    def __init__(self, requests: BinaryIO, answers: BinaryIO):
+    def __init__(self, requests: IO[bytes], answers: IO[bytes]):
         self._requests, self._answers = requests, answers
 
     def predict(self, observation: Any, deterministic: bool) -> tuple[Any, None]:

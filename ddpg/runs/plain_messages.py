@@ -4,7 +4,7 @@ Plain values are ``None``, booleans, numbers, strings, tuples, lists and dicts o
 (a scalar and an array without axes arrive as a scalar).
 """
 
-from typing import Any, BinaryIO
+from typing import IO, Any
 
 import msgspec
 import numpy as np
@@ -13,7 +13,7 @@ _ARRAY, _TUPLE = 1, 2  # msgpack's own extension types
 _LENGTH = 8  # bytes of a message's length, before it
 
 
-def send(stream: BinaryIO, message: Any) -> None:
+def send(stream: IO[bytes], message: Any) -> None:
     """Write one message.
 
     Raises:
@@ -25,7 +25,7 @@ def send(stream: BinaryIO, message: Any) -> None:
     stream.flush()
 
 
-def receive(stream: BinaryIO) -> Any:
+def receive(stream: IO[bytes]) -> Any:
     """Read one message.
 
     Raises:
