@@ -24,7 +24,7 @@ OPTIONS: dict[str, tuple[float, tuple[Any, ...]]] = {
     "tau": (0.3, (0.1, 1.0)),
     "td_target": (0.4, ("output_delta", "residual_gradient")),
     "clip_delta": (0.15, (0.1, 1.0)),
-    "target": (0.35, ("online", "none")),
+    "target": (0.35, ("online", "none", "joint_ema")),
     "critic_loss": (0.2, ("huber",)),
     "optimizer": (0.5, ("rmsprop", "sgd", "momentum")),
     "adam_beta1": (0.15, (0.0, 0.5)),

@@ -313,5 +313,6 @@ class DDPGUpdate(Update):
 
     def update_targets(self) -> tf.Operation:
         """Move the target networks, where there are some (:func:`target_step`), and the averaged actor."""
-        moved = [target_step(self.actor, *self.critics)] if self.config.target == "ema" else []
+        networks = {"ema": (self.actor, *self.critics), "joint_ema": self.critics}.get(self.config.target, ())
+        moved = [target_step(*networks)] if networks else []
         return tf.group(*moved, *([self.averaged_actor.update()] if self.averaged_actor else []))

@@ -152,8 +152,9 @@ class AgentConfig(Options):
     rescale_rewards: bool = _learning(False, "divide rewards by the largest one seen (at least 1), as DQN 3.0 does")
     target: str = _targets(
         "ema",
-        "networks that compute y; ema: moving averages; online: the networks themselves; none: CrossQ's joint pass",
-        ("ema", "online", "none"),
+        "networks that compute y; ema: moving averages; online: the networks themselves; none: CrossQ's joint pass; "
+        "joint_ema: that of the critics' moving averages",
+        ("ema", "online", "none", "joint_ema"),
     )
     critic_loss: str | Callable = _learning(
         "mse", "loss of the critic or Q-network; huber: threshold 1", ("mse", "huber"), arguments="q, target"
@@ -265,6 +266,11 @@ class AgentConfig(Options):
             raise UsageError("normalize_rewards and rescale_rewards both divide rewards; set one of the two")
 
     @property
+    def joint_pass(self) -> bool:
+        """Whether (s, a) and (s′, a′) go through the critics in one forward pass."""
+        return self.target in ("none", "joint_ema")
+
+    @property
     def discount(self) -> float:
         """γ as a number.
 
@@ -351,13 +357,15 @@ class DDPGConfig(TD3Options, CriticOptions, AgentConfig):
     def __post_init__(self):
         super().__post_init__()
         self._check_positive("actor_learning_rate", "critic_learning_rate", "action_gradient_clip")
-        if self.target == "none" and self.norm_of_critics not in RENORMS:
+        if self.joint_pass and self.norm_of_critics not in RENORMS:
             raise UsageError(
-                "target='none' needs batch renormalisation of the critics, which sees (s, a) and (s', a') at once; "
-                "set critic_norm='renorm' or 'renorm_soft' with it, or target='online'"
+                f"target={self.target!r} needs batch renormalisation of the critics, which sees (s, a) and (s', a') at "
+                "once; set critic_norm='renorm' or 'renorm_soft' with it, or target='online'"
             )
-        if self.target == "none" and self.td_target == "residual_gradient":
-            raise UsageError("target='none' stops y, and td_target='residual_gradient' does not; set one of the two")
+        if self.joint_pass and self.td_target == "residual_gradient":
+            raise UsageError(
+                f"target={self.target!r} stops y, and td_target='residual_gradient' does not; set one of the two"
+            )
         if self.critic != "scalar" and (
             self.critic_loss != "mse" or self.td_target not in ("stop_gradient", "placeholder")
         ):
@@ -424,9 +432,10 @@ class DQNConfig(AgentConfig):
             raise UsageError(
                 "action_mask is at the end of a flat observation, and network='conv' reads images; use 'mlp'"
             )
-        if self.target == "none":
+        if self.joint_pass:
             raise UsageError(
-                "target='none' passes (s, a) and (s', a') through the critic at once, which DQN cannot; set 'online'"
+                f"target={self.target!r} passes (s, a) and (s', a') through the critic at once, which DQN cannot; set "
+                "'online'"
             )
         if self.target == "online" and self.target_update_interval:
             raise UsageError(

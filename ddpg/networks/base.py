@@ -25,6 +25,7 @@ from ddpg.errors import UsageError, brief, choose
 from ddpg.gradients.td import GradientsAndVariables
 from ddpg.interaction import spaces
 from ddpg.interaction.validation import is_real, validate_bool, validate_float, validate_numeric, validate_positive
+from ddpg.networks.batch_renorm import frozen_statistics
 from ddpg.networks.created import CreatedVariables
 from ddpg.networks.layers import check_output_init, mlp, output_layer
 from ddpg.networks.observer import note_features, note_gradients
@@ -293,12 +294,14 @@ class Network(abc.ABC):
         step = self.optimizer.apply_gradients(grads_and_vars)
         return self._projected_after(step) if self._weight_projection else step
 
-    def with_averages(self, average: EMATarget, inputs: Sequence[tf.Tensor]) -> tf.Tensor:
-        """Return the network's output for ``inputs`` in inference mode, with each variable replaced by its average.
+    def with_averages(self, average: EMATarget, inputs: Sequence[tf.Tensor], training: bool = False) -> tf.Tensor:
+        """Return the network's output for ``inputs``, with each variable replaced by its average.
 
-        In inference mode, because averages normalise with the statistics that were averaged, and must not move them.
+        In inference mode batch norms normalise with the statistics that were averaged. In training mode, with
+        ``training``, they normalise with the batch's; averaged statistics are not moved by a batch in either.
         """
-        return self._applying(average.shadow_getter, self._created.again(average.shadow_of), inputs, False)
+        with frozen_statistics():
+            return self._applying(average.shadow_getter, self._created.again(average.shadow_of), inputs, training)
 
     def target_update(self) -> tf.Operation:
         """Return the op that moves the target by τ towards the online network."""
@@ -394,8 +397,8 @@ class Network(abc.ABC):
     def _online(self, inputs: Sequence[tf.Tensor], training: bool) -> tf.Tensor:
         return self._applying(self._known_only, self._created.again(lambda first: first), inputs, training)
 
-    def _of_target(self, inputs: Sequence[tf.Tensor]) -> tf.Tensor:
-        return self.with_averages(self._target, inputs)
+    def _of_target(self, inputs: Sequence[tf.Tensor], training: bool = False) -> tf.Tensor:
+        return self.with_averages(self._target, inputs, training)
 
     def _applying(self, getter: Callable, creating: Creating, inputs: Sequence[tf.Tensor], training: bool) -> tf.Tensor:
         by_name = functools.partial(self._created.found_by_name, getter)

@@ -80,15 +80,21 @@ class CriticNetwork(ValueNetwork):
 
     @hooked
     def joint(
-        self, states: tf.Tensor, actions: tf.Tensor, next_states: tf.Tensor, next_actions: tf.Tensor
+        self,
+        states: tf.Tensor,
+        actions: tf.Tensor,
+        next_states: tf.Tensor,
+        next_actions: tf.Tensor,
+        averages: bool = False,
     ) -> tuple[Prediction, Prediction]:
         """Return the predictions for (s, a) and for (s′, a′), made in one forward pass in training mode.
 
         Batch statistics are then those of both: replayed actions and the policy's (CrossQ: Bhatt et al. 2024,
-        arXiv 1902.05605, section 3.2).
+        arXiv 1902.05605, section 3.2). With ``averages`` the target network makes them, on its own batch statistics.
         """
-        states, actions = tf.concat([states, next_states], axis=0), tf.concat([actions, next_actions], axis=0)
-        first, second = tf.split(self._online([states, actions], training=True), 2)
+        inputs = [tf.concat([states, next_states], axis=0), tf.concat([actions, next_actions], axis=0)]
+        output = self._of_target(inputs, training=True) if averages else self._online(inputs, training=True)
+        first, second = tf.split(output, 2)
         return self._predict(first), self._predict(second)
 
     def td_target(self, bootstrap: Callable[[tf.Tensor], tf.Tensor], successor: Prediction) -> tf.Tensor:

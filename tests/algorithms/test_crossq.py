@@ -38,15 +38,20 @@ def joint(weights, inputs, epsilon):
 
 
 @pytest.mark.parametrize("more", [(), pytest.param(("compiled",), marks=pytest.mark.slow)], ids=["", "compiled"])
-@pytest.mark.parametrize(("norm", "epsilon"), [("renorm", 1e-3), ("renorm_soft", 1.0)])
-def test_joint_pass_by_hand_with_every_driver(norm, epsilon, more):
+@pytest.mark.parametrize(
+    ("norm", "epsilon", "target"),
+    [("renorm", 1e-3, "none"), ("renorm_soft", 1.0, "none"), ("renorm", 1e-3, "joint_ema")],
+)
+def test_joint_pass_by_hand_with_every_driver(norm, epsilon, target, more):
     ends = []
     for driver in ("stepped", "uncompiled", *more):
-        driven = Driven(driver, CONFIG.replace(norm=norm)).start()
+        driven = Driven(driver, CONFIG.replace(norm=norm, target=target)).start()
         batch = minibatches()
         with driven.session.as_default(), driven.graph.as_default():
             mu = driven.update.actor.predict(batch.next_observations[0])
             weights = [critic.get_network_params() for critic in driven.update.critics]
+            pairs = [zip(c.variables, c.target_variables, strict=True) for c in driven.update.critics]
+            averages = driven.session.run([[average for v, average in pair if v.trainable] for pair in pairs])
             moving = [v for c in driven.update.critics for v in c.variables if "norm_0/moving_mean" in v.name]
         shadows = driven.weights()[1]
         metrics = driven.train(1)
@@ -56,14 +61,18 @@ def test_joint_pass_by_hand_with_every_driver(norm, epsilon, more):
                 np.concatenate([batch.next_observations[0], mu], axis=1),
             ]
         )
-        q, next_q = np.split(np.array([joint(w, rows, epsilon) for w in weights]), 2, axis=1)
+        q = np.split(np.array([joint(w, rows, epsilon) for w in weights]), 2, axis=1)[0]
+        bootstrapped = weights if target == "none" else averages
+        next_q = np.split(np.array([joint(w, rows, epsilon) for w in bootstrapped]), 2, axis=1)[1]
         y = batch.rewards[0] + 0.9 * (1 - batch.terminated[0]) * next_q.min(axis=0)
         assert metrics["critic_loss"] == pytest.approx(np.mean((q - y) ** 2), rel=1e-4)
         assert len(moving) == 2
         for mean in driven.session.run(moving):
             np.testing.assert_allclose(mean, 0.01 * rows.mean(axis=0), atol=1e-6)  # moved once
         driven.train(K - 1, first=1)
-        assert difference(shadows, driven.weights()[1]) == 0
+        actors, *critics = [difference(*pair) for pair in zip(shadows, driven.weights()[1], strict=True)]
+        assert actors == 0
+        assert all((moved == 0) == (target == "none") for moved in critics)
         ends.append(driven.weights()[0])
     assert max(difference(ends[0], end) for end in ends[1:]) < 1e-5
 
@@ -153,6 +162,16 @@ def test_a_renormalised_actor_acts_in_numpy():
     np.testing.assert_allclose(agent.predict(np.array([0.3], np.float32))[0], expected[0], rtol=1e-5)
 
 
+def test_averages_of_the_critics_alone_move_by_tau():
+    driven = Driven("stepped", CONFIG.replace(target="joint_ema", policy_delay=1, tau=0.1)).start()
+    shadows = driven.weights()[1]
+    driven.train(1)
+    (_, *online), (_, *moved) = driven.weights()
+    for weights, before, after in zip(online, shadows[1:], moved, strict=True):
+        for new, old, average in zip(weights, before, after, strict=True):
+            np.testing.assert_allclose(average, 0.1 * new + 0.9 * old, atol=1e-6)
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
@@ -160,6 +179,9 @@ def test_a_renormalised_actor_acts_in_numpy():
         (lambda: DDPGConfig(target="none", norm="renorm", critic_norm="layer"), "critic_norm='renorm'"),
         (lambda: CONFIG.replace(td_target="residual_gradient"), "target='none'"),
         (lambda: DQNConfig(target="none"), "DQN"),
+        (lambda: DDPGConfig(target="joint_ema"), "critic_norm='renorm'"),
+        (lambda: CONFIG.replace(target="joint_ema", td_target="residual_gradient"), "target='joint_ema'"),
+        (lambda: DQNConfig(target="joint_ema"), "DQN"),
     ],
 )
 def test_what_is_refused(make, message):

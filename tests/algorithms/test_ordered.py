@@ -37,6 +37,7 @@ CONFIGS = {
     "crossq, weight projection": DDPGConfig(**SMALL, **TD3, target="none", norm="renorm_soft", weight_projection=True),
     "crossq, averaged actor": DDPGConfig(**SMALL, **TD3, target="none", norm="renorm_soft", actor_average=10),
     "crossq, distributional": DDPGConfig(**SMALL, **TD3, target="none", norm="renorm_soft", critic="distributional"),
+    "joint pass of averages": DDPGConfig(**SMALL, **TD3, target="joint_ema", norm="renorm_soft"),
     "dqn, batch norm": DQNConfig(**SMALL, norm="batch"),
     "double dqn, batch norm": DQNConfig(**SMALL, norm="batch", double_q=True),
     "dqn, online, renorm": DQNConfig(**SMALL, norm="renorm", target="online"),

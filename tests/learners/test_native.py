@@ -38,6 +38,7 @@ OPTIONS = {
         "target_policy_noise": 0.2,
         "optimizer": "sgd",
     },
+    "joint pass of averages": {"target": "joint_ema", "norm": "renorm", "policy_delay": 2, "optimizer": "sgd"},
     "crossq, categorical": {"target": "none", "norm": "renorm", "critic": "categorical", "optimizer": "sgd"},
     "lap, n steps": {"prioritised": "lap", "n_steps": 3},
     "clipped, softplus": {"max_gradient_norm": 0.01, "activation": "softplus", "optimizer": "momentum"},
