@@ -17,6 +17,7 @@ OPTIONS = [
     ("weight_decay", 0.1, {}),
     ("bc_alpha", 2.5, {}),
     ("bc_only", True, {}),
+    ("bc_final", 0.5, {"bc_alpha": 2.5, "bc_steps": 10}),
     ("weight_projection", True, {}),
     ("block", "residual", {}),
     ("norm", "layer", {}),

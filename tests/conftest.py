@@ -87,8 +87,17 @@ SHARED_CHANGES = {
     "jit": True,
 }
 
-# What other tests change: test_hindsight, test_native, test_bfloat16, test_learn_loop, test_faults.
-ELSEWHERE = ("hindsight", "compiler", "precision", "threads", "overlap", "on_bad_transition", "step_timeout")
+# What test_hindsight, test_native, test_bfloat16, test_learn_loop, test_faults and test_memory_options change.
+ELSEWHERE = (
+    "hindsight",
+    "dataset_share",
+    "compiler",
+    "precision",
+    "threads",
+    "overlap",
+    "on_bad_transition",
+    "step_timeout",
+)
 
 
 def without_the_change(base, field):

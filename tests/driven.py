@@ -65,7 +65,9 @@ class Driven:
         return online, self.session.run([network.target_variables for network in self.networks])
 
     def train(self, updates, first=0):
-        rows = Batch(*(np.roll(field, -first, axis=0) for field in minibatches()))
+        rows = minibatches().map(lambda field: np.roll(field, -first, axis=0))
+        if self.update.config.bc_final != 1:
+            rows = rows.replace(cloning=np.linspace(0, 2, K * B, dtype=np.float32).reshape(K, B, 1))
         return self.learner.update(self.session, rows, updates)[0]
 
 

@@ -82,7 +82,7 @@ class TD3:
             return outputs, lambda upward: np.where(upward > 0, (1 - outputs) / 2, (outputs + 1) / 2)
         return outputs, lambda upward: np.abs(outputs) < 1
 
-    def update(self, states, actions, rewards, next_states, terminated):
+    def update(self, states, actions, rewards, next_states, terminated, cloning=1.0):
         config = self.config
         noise = config.target_policy_noise * normal(actions.shape, self.seed, self.count)
         noise = np.clip(noise, -config.target_noise_clip, config.target_noise_clip)
@@ -103,7 +103,7 @@ class TD3:
         upward = backward(self.critics[0], valued, np.ones_like(valued[-1]))[1][:, states.shape[1] :]
         if config.bc_alpha or config.bc_only:  # Fujimoto & Gu 2021, equations 3 to 5
             of_replayed = forward(self.critics[0], np.concatenate([states, actions], axis=1))[-1]
-            upward = config.bc_alpha / np.abs(of_replayed).mean() * upward - 2 / mu.shape[1] * (mu - actions)
+            upward = config.bc_alpha / np.abs(of_replayed).mean() * upward - 2 * cloning / mu.shape[1] * (mu - actions)
         upward = upward * factor(upward)
         self.optimizers[0].step(self.actor, backward(self.actor, layers, -upward / len(mu))[0])
         for target, online in zip(self.targets, [self.actor, *self.critics], strict=True):

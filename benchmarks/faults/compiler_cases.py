@@ -41,6 +41,7 @@ OPTIONS: dict[str, tuple[float, tuple[Any, ...]]] = {
     "weight_projection": (0.15, (True,)),
     "bc_alpha": (0.15, (2.5,)),
     "bc_only": (0.05, (True,)),
+    "bc_final": (0.15, (0.1,)),
     "actor_average": (0.15, (1, 10)),
     "n_critics": (0.25, (2, 3)),
     "policy_delay": (0.2, (2,)),
@@ -178,6 +179,7 @@ def minibatches(case: Case) -> Batch:
         if weighted or config.n_steps > 1
         else None,
         weights=rng.uniform(0.1, 1, (*lead, 1)).astype(np.float32) if weighted else None,
+        cloning=rng.uniform(0.1, 1, (*lead, 1)).astype(np.float32) if config.bc_final != 1 else None,
     )
 
 

@@ -1,6 +1,6 @@
 """An agent's replay buffer with its priorities, samplers and running statistics."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import gymnasium as gym
@@ -15,7 +15,17 @@ from ddpg.replay.normalizers import ObservationNormalizer, RewardNormalizer
 from ddpg.replay.priorities import Priorities
 from ddpg.replay.sampling import Sampler
 
-DEMONSTRATIONS = -1  # the environment index of demonstrations; real environments count from 0
+DEMONSTRATIONS = -1  # the environment index of what somebody else recorded; real environments count from 0
+
+
+def cloning_weight_of(config: AgentConfig) -> Callable[[int], float] | None:
+    """Return how the weight of TD3+BC's term of cloning falls with the agent's own transitions; ``None``: it stays 1.
+
+    Exponentially, f^min(1, n/N) after n of them, with f ``bc_final`` and N ``bc_steps`` (Beeson & Montana 2022, arXiv
+    2211.11802, section 4).
+    """
+    final, steps = getattr(config, "bc_final", 1.0), getattr(config, "bc_steps", 1)
+    return None if final == 1 else lambda own: final ** min(1.0, own / steps)
 
 
 class ReplayMemory:
@@ -49,7 +59,15 @@ class ReplayMemory:
         if config.prioritised is not None:
             priorities = Priorities(config.prioritised, config.priority_exponent, config.buffer_size)
         relabel = make_hindsight(env, self.replay, config.hindsight) if config.hindsight else None
-        self.sampler = Sampler(self.replay, config.n_steps, config.discount, priorities, relabel)
+        self.sampler = Sampler(
+            self.replay,
+            config.n_steps,
+            config.discount,
+            priorities,
+            relabel,
+            config.dataset_share,
+            cloning_weight_of(config),
+        )
         self.observations = ObservationNormalizer(space.shape) if config.normalize_observations else None
         self.rewards = RewardNormalizer(config.discount) if config.normalize_rewards else None
 

@@ -1,7 +1,9 @@
 """TD3+BC (Fujimoto & Gu 2021, arXiv 2106.06860, eq. 3 to 5): the actor climbs Q and stays near the replayed actions.
 
-    L(θ) = −λ/B Σ Q(s, μ(s)) + 1/(BA) Σ ‖μ(s) − a‖²,    λ = α / (1/B Σ |Q(s, a)|)
+    L(θ) = −λ/B Σ Q(s, μ(s)) + w/(BA) Σ ‖μ(s) − a‖²,    λ = α / (1/B Σ |Q(s, a)|)
 
+w is 1, or with ``bc_final`` what the minibatch says: it falls with the agent's own steps (Beeson & Montana 2022, arXiv
+2211.11802).
 With ``bc_only`` λ is 0: behaviour cloning, whose actor learns nothing from the critics. They learn its Q beside it.
 
 The policy path gets a critic whose value has both terms, so each path and bounding handles both alike. No gradient
@@ -38,28 +40,32 @@ class TD3BCUpdate(TD3Update):
 
 
 class CloningCritic:
-    """J(s, a′) = λQ(s, a′) − 1/A ‖a′ − a‖², for the states and replayed actions a of one minibatch.
+    """J(s, a′) = λQ(s, a′) − w/A ‖a′ − a‖², for the states and replayed actions a of one minibatch.
 
     With α = 0 that is the distance alone, and the critic is not asked.
     """
 
     def __init__(self, critic: Critic, batch: Batch, alpha: float):
         self._critic, self._replayed, self._scale = critic, batch.actions, None
+        self._weight = batch.cloning
         if alpha:
             size = tf.reduce_mean(tf.abs(critic(batch.observations, batch.actions)))
             self._scale = tf.stop_gradient(alpha / tf.maximum(size, 1e-6))
 
     def __call__(self, states: tf.Tensor, actions: tf.Tensor) -> tf.Tensor:
         """Return J(s, a′), ``[B, 1]``."""
-        distance = tf.reduce_mean(tf.square(actions - self._replayed), axis=1, keepdims=True)
+        distance = self._weighed(tf.reduce_mean(tf.square(actions - self._replayed), axis=1, keepdims=True))
         return -distance if self._scale is None else self._scale * self._critic(states, actions) - distance
 
     def action_gradient(self, states: tf.Tensor, actions: tf.Tensor) -> tf.Tensor:
-        """Return ∇J for a′, ``[B, A]``: λ∇ₐQ(s, a′) − 2/A (a′ − a)."""
-        towards_replayed = -2 / actions.shape[1] * (actions - self._replayed)
+        """Return ∇J for a′, ``[B, A]``: λ∇ₐQ(s, a′) − 2w/A (a′ − a)."""
+        towards_replayed = self._weighed(-2 / actions.shape[1] * (actions - self._replayed))
         if self._scale is None:
             return towards_replayed
         return self._scale * self._critic.action_gradient(states, actions) + towards_replayed
+
+    def _weighed(self, term: tf.Tensor) -> tf.Tensor:
+        return term if self._weight is None else self._weight * term
 
 
 def cloning(path: Callable, alpha: float, actor: Any, critic: Critic, states: tf.Tensor, batch: Batch) -> list:

@@ -33,6 +33,7 @@ REPLAY = (
     *("observations", "last_observations", "successors", "actions", "rewards", "terminated", "truncated", "position"),
 )
 PRIORITIES = ("priorities", "largest_priority")  # saved where sampling is prioritised
+RECORDED = "recorded"  # saved where somebody else made some of the transitions: demonstrations, a data set
 
 _PER_CALL = 2**20  # the largest updates_per_call
 # A full call runs at once, or beside the next step of all environments, which may owe as many again; an agent that
@@ -204,8 +205,12 @@ def _check_values(where: str, whole: _Manifest) -> None:
 
 
 def _check_replay(where: str, table: Table, observation_space: Any, capacity: int) -> None:
-    if set(table) not in (set(REPLAY), {*REPLAY, *PRIORITIES}):
-        raise refusal(where, sorted(table), f"the arrays {sorted(REPLAY)}, and {sorted(PRIORITIES)} or neither")
+    if {*table} - {RECORDED} not in (set(REPLAY), {*REPLAY, *PRIORITIES}):
+        raise refusal(
+            where,
+            sorted(table),
+            f"the arrays {sorted(REPLAY)}, {sorted(PRIORITIES)} or neither, and {RECORDED} or not",
+        )
     if not isinstance(observation_space, Box):
         raise refusal(where, observation_space, "a Box as observation space")
     rows = table["rewards"].shape[0] if table["rewards"].shape else 0
@@ -215,7 +220,8 @@ def _check_replay(where: str, table: Table, observation_space: Any, capacity: in
     last = table["last_observations"].shape[:1]
     expected = {"observations": (kind, [rows, *shape]), "last_observations": (kind, [*last, *shape])}
     expected |= {"rewards": ("float32", [rows, 1])}
-    expected |= dict.fromkeys(("terminated", "truncated"), ("uint8", [rows, 1]))
+    flags = [name for name in ("terminated", "truncated", RECORDED) if name in table]
+    expected |= dict.fromkeys(flags, ("uint8", [rows, 1]))
     if "priorities" in table:
         expected |= {"priorities": ("float64", [rows]), "largest_priority": ("float64", [])}
     for name, (dtype, shape) in expected.items():

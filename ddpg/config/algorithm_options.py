@@ -195,6 +195,9 @@ class AgentConfig(Options):
         0.4, "proportional: exponent of the importance weights at the start, in [0, 1]"
     )
     priority_correction_steps: int = _replay(100_000, "proportional: environment steps until that exponent is 1")
+    dataset_share: float | None = _replay(
+        None, "share of each minibatch from the data set and what else was remembered (RLPD: 0.5); none: all alike"
+    )
     hindsight: int = _replay(
         0, "goal environments: copies of each transition with goals that were reached later", at_most=1000
     )
@@ -255,6 +258,12 @@ class AgentConfig(Options):
             raise UsageError(
                 f"clip_delta={self.clip_delta} would clip a second time: prioritised='lap' includes the Huber loss "
                 "with threshold 1; set one of the two"
+            )
+        self._check_fractions("dataset_share")
+        if self.dataset_share is not None and self.prioritised is not None:
+            raise UsageError(
+                f"dataset_share={self.dataset_share} draws by source and prioritised={self.prioritised!r} by TD error; "
+                "set one of the two"
             )
         self._check(self.hindsight >= 0, "hindsight", "at least 0")
         if self.hindsight and (self.n_steps > 1 or self.prioritised is not None):
@@ -345,6 +354,10 @@ class DDPGConfig(TD3Options, CriticOptions, AgentConfig):
     bc_only: bool = _gradients(
         False, "behaviour cloning alone: the actor learns the replayed actions, and nothing of Q"
     )
+    bc_final: float = _gradients(
+        1.0, "TD3+BC: weight of the cloning term after bc_steps steps in the environment, falling from 1; 1: constant"
+    )
+    bc_steps: int = _gradients(10_000, "bc_final: steps stored beside the data set until that weight is reached")
     action_gradient_clip: float | None = _gradients(
         None, "clip the norm of each sample's action gradient to this, or none"
     )
@@ -389,6 +402,13 @@ class DDPGConfig(TD3Options, CriticOptions, AgentConfig):
             raise UsageError(
                 f"bc_only leaves Q out of the actor's loss, and bc_alpha={self.bc_alpha} weighs it there; set one of "
                 "the two"
+            )
+        self._check(0 < self.bc_final <= 1, "bc_final", "in (0, 1]")
+        self._check(self.bc_steps >= 1, "bc_steps", "at least 1")
+        if self.bc_final != 1 and not self.bc_alpha:
+            raise UsageError(
+                f"bc_final={self.bc_final} lowers the weight of cloning beside Q, which bc_alpha=0 leaves out; set "
+                "bc_alpha, or leave bc_final at 1"
             )
         self._check(self.action_layer >= 0, "action_layer", "at least 0")
         self._check(self.actor_average >= 0, "actor_average", "at least 0")

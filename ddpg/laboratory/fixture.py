@@ -65,6 +65,8 @@ class Fixture:
             n_steps=1,
             prioritised=None,
             priority_exponent=None,
+            dataset_share=None,
+            bc_final=1.0,
             normalize_observations=False,
             normalize_rewards=False,
             critic="scalar",

@@ -28,6 +28,8 @@ _ASIDE: dict[str, Any] = {
     "normalize_observations": False,
     "normalize_rewards": False,
     "parameter_noise": 0.0,
+    "dataset_share": None,
+    "bc_final": 1.0,
 }
 
 

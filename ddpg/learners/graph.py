@@ -59,7 +59,8 @@ class XLALearner:
 
             def updates(count: tf.Tensor, *fields: tf.Tensor) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
                 def one(index: tf.Tensor, sums: list[tf.Tensor], errors: list) -> tuple:
-                    metrics = update.update_op(as_float(Batch(*(f[index] for f in fields))))
+                    minibatch = Batch(**{name: f[index] for name, f in zip(minibatches.named(), fields, strict=True)})
+                    metrics = update.update_op(as_float(minibatch))
                     with tf.control_dependencies(list(metrics.values())):
                         sums = [total + metrics[m] for total, m in zip(sums, update.metrics, strict=True)]
                         return index + 1, sums, [array.write(index, metrics[TD_ERRORS][:, 0]) for array in errors]
@@ -182,6 +183,7 @@ def placeholders(update: Update, lead: tuple[int, ...], float_images: bool = Fal
         terminated=placeholder("terminated", [1]),
         discounts=placeholder("discounts", [1]) if weighted or config.n_steps > 1 else None,
         weights=placeholder("weights", [1]) if weighted else None,
+        cloning=placeholder("cloning", [1]) if getattr(config, "bc_final", 1.0) != 1 else None,
     )
 
 

@@ -12,6 +12,7 @@ from ddpg.replay.minibatch import stored_dtype as stored_dtype
 from ddpg.replay.observation_store import ObservationStore
 
 LARGEST_SIZE = 2**20  # of an action
+RECORDED = "recorded"  # the field that flags transitions which somebody else made; there where there are any
 
 
 def check_rows(arrays: Mapping[str, np.ndarray], fields: Mapping[str, np.ndarray]) -> None:
@@ -26,8 +27,8 @@ def check_rows(arrays: Mapping[str, np.ndarray], fields: Mapping[str, np.ndarray
     observations = fields["observations"]
     last = arrays["last_observations"]
     _check("last_observations", last, (len(last), *observations.shape[1:]), observations.dtype)
-    for name in ("terminated", "truncated"):
-        if (arrays[name] > 1).any():
+    for name in ("terminated", "truncated", RECORDED):
+        if name in fields and (arrays[name] > 1).any():
             raise UsageError(f"replay field {name} holds {arrays[name].max()}, expected flags, 0 or 1")
 
 
@@ -143,6 +144,7 @@ class ReplayBuffer:
         self._rewards = np.zeros((capacity, 1), np.float32)
         self._terminated = np.zeros((capacity, 1), np.uint8)
         self._truncated = np.zeros((capacity, 1), np.uint8)
+        self._recorded: np.ndarray | None = None
         self._position = self._size = 0
 
     def __len__(self) -> int:
@@ -178,7 +180,8 @@ class ReplayBuffer:
             terminated: s′ is terminal.
             truncated: the episode was truncated at s′.
             env_indices: the environment that each transition comes from; 0 to N - 1 by default. Transitions of one
-                environment are one episode as long as s equals s′ of the one before, and that did not end it.
+                environment are one episode as long as s equals s′ of the one before, and that did not end it. A
+                negative first one marks all N as recorded: somebody else made them (:meth:`draw_mixed`).
         """
         env_indices = range(len(rewards)) if env_indices is None else env_indices
         self.store(Transitions(observations, actions, rewards, next_observations, terminated, truncated, env_indices))
@@ -211,6 +214,11 @@ class ReplayBuffer:
         self._rewards[rows, 0] = transitions.rewards
         self._terminated[rows, 0] = terminated
         self._truncated[rows, 0] = truncated
+        recorded = count > 0 and transitions.env_indices[0] < 0
+        if recorded and self._recorded is None:
+            self._recorded = np.zeros((self.capacity, 1), np.uint8)
+        if self._recorded is not None:
+            self._recorded[rows, 0] = recorded
         for index, env_index in enumerate(transitions.env_indices):
             ended = terminated[index] or truncated[index]
             self.observations.connect(
@@ -243,6 +251,30 @@ class ReplayBuffer:
         if self._size == 0:
             raise UsageError("the replay buffer is empty; store transitions before sampling")
         return rng.integers(0, self._size, size=(updates, batch_size))
+
+    def draw_mixed(self, rng: np.random.Generator, updates: int, batch_size: int, share: float) -> np.ndarray:
+        """Draw the rows ``[K, B]`` of minibatches of which a ``share``, rounded to rows, is recorded.
+
+        Those come first in each minibatch. While all rows are recorded, or none is, all are drawn alike.
+
+        Raises:
+            UsageError: if the buffer is empty.
+        """
+        if self.num_recorded in (0, self._size):
+            return self.draw(rng, updates, batch_size)
+        assert self._recorded is not None
+        flags = self._recorded[: self._size, 0]
+        first = round(share * batch_size)
+        drawn = [
+            rows[rng.integers(0, len(rows), size=(updates, count))]
+            for rows, count in ((np.flatnonzero(flags), first), (np.flatnonzero(flags == 0), batch_size - first))
+        ]
+        return np.concatenate(drawn, axis=1)
+
+    @property
+    def num_recorded(self) -> int:
+        """How many of the rows are recorded: stored with a negative index of their environment."""
+        return 0 if self._recorded is None else int(np.count_nonzero(self._recorded[: self._size]))
 
     def gather(self, rows: np.ndarray, n_steps: int = 1, gamma: float = 1.0) -> Batch:
         """Return the transitions of ``rows`` ``[...]``, or the returns that begin there (:func:`n_step_returns`).
@@ -286,6 +318,7 @@ class ReplayBuffer:
             "rewards": self._rewards,
             "terminated": self._terminated,
             "truncated": self._truncated,
+            **({} if self._recorded is None else {RECORDED: self._recorded}),
         }
 
     def state(self) -> dict[str, np.ndarray]:
@@ -307,6 +340,7 @@ class ReplayBuffer:
         size, position = len(arrays["rewards"]), int(arrays["position"])
         if size > self.capacity:
             raise UsageError(f"{size} stored transitions do not fit a replay buffer of {self.capacity}")
+        self._recorded = np.zeros((self.capacity, 1), np.uint8) if RECORDED in arrays else None
         fields = self._fields()
         check_rows(arrays, fields)
         check_successors(arrays)

@@ -20,6 +20,7 @@ class Batch:
     | terminated | [..., 1] | 1.0 where that is terminal, else 0.0 |
     | discounts | [..., 1] | γ^m; ``None`` where every m is 1 and γ is the update's own |
     | weights | [..., 1] | of each transition in the critic's loss; ``None``: 1 |
+    | cloning | [..., 1] | of each transition in TD3+BC's term of cloning; ``None``: 1 |
     | noise | [..., A] | standard normal numbers for an update that draws some; ``None``: it draws them itself |
 
     Iterating gives the fields that are there, in this order.
@@ -32,6 +33,7 @@ class Batch:
     terminated: Any
     discounts: Any = None
     weights: Any = None
+    cloning: Any = None
     noise: Any = None
 
     def __iter__(self) -> Iterator[Any]:

@@ -1,4 +1,4 @@
-"""Draw minibatches from the replay buffer: uniformly or by priority, single steps or n-step returns. NumPy only."""
+"""Draw minibatches from the replay buffer: uniformly, by source or by priority; n-step returns. NumPy only."""
 
 from collections.abc import Callable, Mapping
 
@@ -19,6 +19,10 @@ class Sampler:
         gamma: γ.
         priorities: of the buffer's rows; ``None`` draws uniformly.
         relabel: replaces goals in a minibatch, ``(batch, rows, rng) -> batch``; not together with priorities.
+        recorded_share: of each minibatch, drawn from recorded transitions (:meth:`ReplayBuffer.draw_mixed`); not
+            together with priorities. ``None``: all are drawn alike.
+        cloning_weight: of each minibatch's term of cloning, by the transitions in memory that are not recorded;
+            ``None``: minibatches have none.
     """
 
     def __init__(
@@ -28,9 +32,11 @@ class Sampler:
         gamma: float,
         priorities: Priorities | None,
         relabel: Callable[[Batch, np.ndarray, np.random.Generator], Batch] | None = None,
+        recorded_share: float | None = None,
+        cloning_weight: Callable[[int], float] | None = None,
     ):
         self._replay, self._n_steps, self._gamma, self._priorities = replay, n_steps, gamma, priorities
-        self._relabel = relabel
+        self._relabel, self._recorded_share, self._cloning_weight = relabel, recorded_share, cloning_weight
         self._prioritised = 0  # of replay.added transitions, those that have a priority
 
     def sample(
@@ -50,9 +56,22 @@ class Sampler:
         Raises:
             UsageError: if the buffer is empty.
         """
-        replay, priorities = self._replay, self._priorities
+        batch, rows = self._drawn(rng, updates, batch_size, correction)
+        if self._cloning_weight is None:
+            return batch, rows
+        weight = self._cloning_weight(len(self._replay) - self._replay.num_recorded)
+        return batch.replace(cloning=np.full_like(batch.rewards, weight)), rows
+
+    def _drawn(
+        self, rng: np.random.Generator, updates: int, batch_size: int, correction: float
+    ) -> tuple[Batch, np.ndarray]:
+        replay, priorities, share = self._replay, self._priorities, self._recorded_share
         if priorities is None:
-            rows = replay.draw(rng, updates, batch_size)
+            rows = (
+                replay.draw(rng, updates, batch_size)
+                if share is None
+                else replay.draw_mixed(rng, updates, batch_size, share)
+            )
             batch = replay.gather(rows, self._n_steps, self._gamma)
             return (batch if self._relabel is None else self._relabel(batch, rows, rng)), rows
         if not len(replay):

@@ -236,6 +236,8 @@ def test_a_checkpoint_without_statistics(tmp_path):
         ({"priority_correction_steps": 0}, "priority_correction_steps=0"),
         ({"prioritised": "lap", "td_target": "output_delta", "clip_delta": 1.0}, "clip_delta=1.0"),
         ({"normalize_rewards": True, "rescale_rewards": True}, "normalize_rewards rescale_rewards"),
+        ({"dataset_share": 1.5}, "dataset_share=1.5 [0, 1]"),
+        ({"dataset_share": 0.5, "prioritised": "lap"}, "dataset_share=0.5 prioritised='lap'"),
     ],
 )
 def test_options_that_do_not_go_together(options, message):
@@ -287,6 +289,27 @@ def test_more_demonstrations_than_there_is_room():
     agent = agent_of(buffer_size=3)
     agent.remember(**DEMONSTRATED)
     assert agent.replay.arrays()["rewards"][:, 0].tolist() == [9, 2, 3]
+
+
+@pytest.mark.parametrize("kind", [DDPG, DQN])
+@pytest.mark.parametrize(("share", "counts"), [(None, None), (0.5, 4), (0.25, 2)])
+def test_a_share_of_each_minibatch_is_demonstrated(kind, share, counts):
+    """Four demonstrated rows and 36 of the agent's own, whose reward is 0: of each 8, a share or what chance gives."""
+    small = {"hidden": (4,), "batch_size": 8, "jit": False, "dataset_share": share}
+    space, config = (ACTIONS, DDPGConfig) if kind is DDPG else (gym.spaces.Discrete(3), DQNConfig)
+    agent = kind((BOX, space), config(**small), seed=0)
+    actions = DEMONSTRATED["actions"] if kind is DDPG else [0, 1, 2, 0]
+    agent.remember(**DEMONSTRATED | {"actions": actions})
+    for step in range(36):
+        agent.observe([2.0, step], [0.0] if kind is DDPG else 1, 0.0, [2.0, step + 1.0], False, False)
+    batch, _ = agent.memory.sampler.sample(np.random.default_rng(0), 50, 8, 1.0)
+    found = (batch.rewards[..., 0] > 0).sum(axis=1)
+    assert np.isin(batch.rewards, [0, 1, 2, 3, 9]).all()
+    if counts is None:
+        assert 0.3 < found.mean() < 1.5  # 8 of 10 %
+    else:
+        assert {*found} == {counts}
+    agent.update(2)
 
 
 @pytest.mark.parametrize(

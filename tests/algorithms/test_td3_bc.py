@@ -32,10 +32,11 @@ def cubic(states, actions):
     return tf.concat([states, actions, tf.square(actions)], axis=1)
 
 
+@pytest.mark.parametrize("weights_of_cloning", [None, [[0.5], [0.0], [1.0], [0.25], [2.0]]], ids=["1", "own"])
 @pytest.mark.parametrize("bounding", ["squashing", "inverting", "zeroing"])
 @pytest.mark.parametrize("path", POLICY_GRADIENTS)
-def test_the_gradient_is_the_papers(path, bounding, session, initialize, rng):
-    """λ = α / mean|Q(s, a)|; at μ(s) = W·s + b, behind tanh or not, −λ∇ₐQ/B + 2(μ(s) − a)/(BA) goes back."""
+def test_the_gradient_is_the_papers(path, bounding, weights_of_cloning, session, initialize, rng):
+    """λ = α / mean|Q(s, a)|; at μ(s) = W·s + b, behind tanh or not, −λ∇ₐQ/B + 2w(μ(s) − a)/(BA) goes back."""
     actor = ActorNetwork(STATES, BOX, network=tf.identity, bounding=bounding)
     critic = CriticNetwork(STATES, BOX, network=cubic)
     initialize()
@@ -46,6 +47,9 @@ def test_the_gradient_is_the_papers(path, bounding, session, initialize, rng):
     states, replayed = rng.normal(size=(5, 3)), rng.uniform(-1, 1, (5, 2))
     s, a = tf.constant(states, tf.float32), tf.constant(replayed, tf.float32)
     batch = Batch(s, a, tf.zeros([5, 1]), s, tf.zeros([5, 1]))
+    w_of_cloning = np.ones([5, 1]) if weights_of_cloning is None else np.array(weights_of_cloning)
+    if weights_of_cloning is not None:
+        batch = batch.replace(cloning=tf.constant(w_of_cloning, tf.float32))
     actor.policy_gradient = functools.partial(cloning, POLICY_GRADIENTS[path], ALPHA)
     found = session.run([gradient for gradient, _ in policy_gradient(actor, critic, batch).gradients])
 
@@ -53,7 +57,7 @@ def test_the_gradient_is_the_papers(path, bounding, session, initialize, rng):
     scale = ALPHA / np.abs(q).mean()
     pre = states @ weights + bias
     mu = np.tanh(pre) if bounding == "squashing" else pre
-    upward = scale * (w[3:5, 0] + 2 * w[5:, 0] * mu) - 2 / 2 * (mu - replayed)
+    upward = scale * (w[3:5, 0] + 2 * w[5:, 0] * mu) - 2 / 2 * w_of_cloning * (mu - replayed)
     if bounding == "squashing":
         upward = upward * (1 - mu**2)
     elif bounding == "inverting":
@@ -82,7 +86,10 @@ def test_every_way_of_the_gradient_is_there():
     assert {*_TD_TARGETS} - {*BY_HAND} == {"residual_gradient"}
 
 
-@pytest.mark.parametrize("actors", [{"bc_alpha": ALPHA}, {"bc_only": True}], ids=lambda options: next(iter(options)))
+ACTORS = [{"bc_alpha": ALPHA}, {"bc_only": True}, {"bc_alpha": ALPHA, "bc_final": 0.0625, "bc_steps": 20}]
+
+
+@pytest.mark.parametrize("actors", ACTORS, ids=lambda options: [*options][len(options) // 2])
 @pytest.mark.parametrize(
     ("path", "bounding", "td_target", "jit"),
     [
@@ -98,7 +105,10 @@ def test_an_agents_update_is_numpys(path, bounding, td_target, jit, actors):
     config = DDPGConfig(**UPDATED, **ways, **actors)
     agent = DDPG((STATES, BOX), config, seed=3)
     data = recorded(np.random.default_rng(0))
-    agent.remember(*data)
+    own = 10 if "bc_final" in actors else 0  # after half of bc_steps the weight is √bc_final
+    agent.remember(*(field[: 40 - own] for field in data))
+    for row in zip(*(field[40 - own :] for field in data), strict=True):
+        agent.observe(*row)
     networks = [agent.actor, *agent.critics]
     rng = np.random.default_rng(1)
     with agent.graph.as_default():
@@ -114,7 +124,8 @@ def test_an_agents_update_is_numpys(path, bounding, td_target, jit, actors):
     batch, _ = agent.memory.sampler.sample(copy.deepcopy(agent.generators["replay"]), 1, config.batch_size, 1.0)
     drawn = [np.asarray(field, np.float64) for field in itertools.islice(batch, 5)]
     normalised = [(states - data[0].mean(axis=0)) / data[0].std(axis=0) for states in (drawn[0][0], drawn[3][0])]
-    by_hand.update(normalised[0], drawn[1][0], drawn[2][0], normalised[1], drawn[4][0])
+    weight = 0.25 if own else 1.0
+    by_hand.update(normalised[0], drawn[1][0], drawn[2][0], normalised[1], drawn[4][0], weight)
     agent.update(1)
     after = weights()
     expected = [by_hand.actor, *by_hand.critics], by_hand.targets
@@ -141,6 +152,7 @@ CONFIG = DDPGConfig(hidden=(8, 6), bc_alpha=ALPHA, n_critics=2, policy_delay=2, 
 VARIANTS = {
     "td3": CONFIG,
     "ddpg": DDPGConfig(hidden=(8, 6), bc_alpha=ALPHA, policy_gradient="direct"),
+    "falling": CONFIG.replace(bc_final=0.5),
     "crossq": CONFIG.replace(target="none", norm="renorm", optimizer="sgd", policy_gradient="surrogate"),
 }
 
@@ -156,7 +168,7 @@ def test_drivers_agree(name):
         ends.append(driven.weights())
     assert difference(ends[0], ends[1]) < 1e-5
     assert difference(ends[0], ends[2]) < 1e-4
-    plain = Driven("uncompiled", VARIANTS[name].replace(bc_alpha=0.0)).start()
+    plain = Driven("uncompiled", VARIANTS[name].replace(bc_alpha=0.0, bc_final=1.0)).start()
     plain.train(K)
     (actor, *critics), _ = plain.weights()
     (near, *others), _ = ends[1]
@@ -165,12 +177,12 @@ def test_drivers_agree(name):
         assert len(critics) == len(others) == 1
 
 
-def agent_with(rewards=1.0, **options):
+def agent_with(rewards=1.0, rows=64, **options):
     """An agent with a memory of single actions 0.6 in random states, and their rewards."""
     config = DDPGConfig(hidden=(16,), batch_size=16, updates_per_call=4, actor_learning_rate=0.01, gamma=0.0, **options)
     agent = DDPG((STATES, gym.spaces.Box(-1, 1, (1,), np.float32)), config, seed=0)
     rng = np.random.default_rng(0)
-    for _ in range(64):
+    for _ in range(rows):
         observation, successor = rng.uniform(-1, 1, (2, 3)).astype(np.float32)
         agent.observe(observation, [0.6], rewards * rng.normal(), successor, False, False)
     return agent
@@ -205,6 +217,23 @@ def test_which_update_is_asked_for():
     for value in (-1.0, float("inf")):
         with refuses(UsageError, "bc_alpha"):
             DDPGConfig(bc_alpha=value)
+    for value in (0.0, 1.5, float("nan")):
+        with refuses(UsageError, "bc_final"):
+            DDPGConfig(bc_alpha=ALPHA, bc_final=value)
+    with refuses(UsageError, "bc_steps"):
+        DDPGConfig(bc_alpha=ALPHA, bc_final=0.5, bc_steps=0)
+    with refuses(UsageError, "bc_final 0.5 bc_alpha"):
+        DDPGConfig(bc_final=0.5)
+
+
+@pytest.mark.parametrize(("own", "weight"), [(0, 1.0), (5, 0.5**0.25), (10, 0.5**0.5), (20, 0.5), (24, 0.5)])
+def test_the_weight_of_cloning_falls_with_the_agents_own_steps(own, weight):
+    """f^(n/N) after n of N steps, then f, with f = 0.5 and N = 20; what is remembered counts for nothing."""
+    agent = agent_with(bc_alpha=ALPHA, bc_final=0.5, bc_steps=20, rows=own, jit=False)
+    one = np.zeros((7, 3), np.float32)
+    agent.remember(one, one[:, :1], one[:, 0], one, one[:, 0] > 0, one[:, 0] > 0)
+    batch, _ = agent.memory.sampler.sample(np.random.default_rng(0), 2, 16, 1.0)
+    np.testing.assert_allclose(batch.cloning, np.full((2, 16, 1), weight), rtol=1e-6)
 
 
 @pytest.mark.parametrize("path", POLICY_GRADIENTS)

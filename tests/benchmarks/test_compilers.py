@@ -29,7 +29,7 @@ ELSEWHERE = {
     *("priority_correction", "priority_correction_steps", "normalize_observations", "normalize_rewards"),
     *("on_bad_transition", "step_timeout", "noise", "noise_scale", "noise_schedule", "noise_final", "noise_theta"),
     *("noise_dt", "parameter_noise", "exploration_initial", "exploration_final", "learning_rate_schedule"),
-    *("actor_learning_rate_schedule", "critic_learning_rate_schedule"),
+    *("actor_learning_rate_schedule", "critic_learning_rate_schedule", "dataset_share", "bc_steps"),
 }
 
 

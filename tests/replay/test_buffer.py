@@ -281,3 +281,59 @@ def test_an_episode_that_is_ended_is_not_linked_to_what_comes_next(env_index, li
         observations.connect(row, row - 2, np.float32([20 + row]), ended=False)
     assert observations.next_rows(np.arange(2))[1].tolist() == linked
     assert observations.next_obs(np.arange(4))[:, 0].tolist() == [10, 11, 22, 23]
+
+
+def mixed(recorded, own, capacity=40):
+    """A buffer of recorded rows, then of the agent's own, whose reward is the row's number."""
+    buffer = ReplayBuffer(capacity, (1,), 1)
+    for first, count, lane in ((0, recorded, -1), (recorded, own, 0)):
+        zeros = np.zeros((count, 1))
+        buffer.add(zeros, zeros, first + np.arange(count), zeros, zeros[:, 0], zeros[:, 0], [lane] * count)
+    return buffer
+
+
+@pytest.mark.parametrize(("share", "first"), [(0.5, 4), (0.25, 2), (0.0, 0), (1.0, 8), (0.3, 2)])
+def test_a_share_of_each_minibatch_is_recorded(share, first, rng):
+    """30 rows are recorded and three are not; the share is of each minibatch of 8, and every row is drawn."""
+    buffer = mixed(30, 3)
+    rows = buffer.draw_mixed(rng, 200, 8, share)
+    assert (rows[:, :first] < 30).all()
+    assert (rows[:, first:] >= 30).all()
+    assert {*rows.ravel()} == {*range(0 if first else 30, 33 if first < 8 else 30)}
+    assert buffer.gather(rows).rewards[..., 0].tolist() == rows.tolist()
+
+
+@pytest.mark.parametrize(("recorded", "own"), [(5, 0), (0, 5)])
+def test_of_one_kind_alone_all_are_drawn_alike(recorded, own):
+    buffer = mixed(recorded, own)
+    drawn, plain = np.random.default_rng(1), np.random.default_rng(1)
+    assert buffer.draw_mixed(drawn, 3, 8, 0.5).tolist() == buffer.draw(plain, 3, 8).tolist()
+    assert (drawn.random(), buffer.num_recorded) == (plain.random(), recorded)
+    assert ("recorded" in buffer.state()) == (recorded > 0)
+
+
+def test_what_is_recorded_is_counted_until_overwritten_and_saved():
+    """A ring of 10: 6 recorded rows and 4 own; three more overwrite recorded ones, and two recorded ones two more."""
+    buffer = mixed(6, 4, capacity=10)
+    counts = [buffer.num_recorded]
+    zeros = np.zeros((3, 1))
+    buffer.add(zeros, zeros, np.zeros(3), zeros, np.zeros(3), np.zeros(3), [0, 0, 0])
+    counts.append(buffer.num_recorded)
+    buffer.add(zeros[:2], zeros[:2], np.zeros(2), zeros[:2], np.zeros(2), np.zeros(2), [-1, -1])
+    counts.append(buffer.num_recorded)
+    assert counts == [6, 3, 3]
+    flags = [0, 0, 0, 1, 1, 1, 0, 0, 0, 0]
+    assert buffer.state()["recorded"][:, 0].tolist() == flags
+    for capacity, rolled in ((10, 0), (12, 5)):
+        other = ReplayBuffer(capacity, (1,), 1)
+        assert other.restore(buffer.state()) == rolled
+        assert other.state()["recorded"][:, 0].tolist() == np.roll(flags, -rolled).tolist()
+        assert other.num_recorded == 3
+    other.restore(saved())
+    assert other.num_recorded == 0
+
+
+def test_flags_of_recorded_rows_are_flags():
+    for flags in ([[0], [0], [1], [3]], [[0], [0], [1]]):
+        with refuses(UsageError, "recorded"):
+            ReplayBuffer(9, (1,), 1).restore(saved() | {"recorded": np.array(flags, np.uint8)})

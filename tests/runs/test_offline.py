@@ -48,6 +48,9 @@ CONFIG = DDPGConfig(
     prioritised="proportional",
     n_steps=2,
 )
+# Half of each minibatch is of the data, of which the ring overwrites a part, and the weight of cloning falls.
+MIXED = CONFIG.replace(prioritised=None, dataset_share=0.5, bc_final=0.25, bc_steps=30, buffer_size=60)
+CONFIGS = {"offline": CONFIG, "fine_tuned": CONFIG, "mixed": MIXED}
 RUN = {"seed": 5, "total_timesteps": 100, "evaluation_interval": 25, "evaluation_episodes": 2, "progress_bar": False}
 
 
@@ -72,6 +75,11 @@ def offline(data, tmp_path_factory):
 def fine_tuned(data, tmp_path_factory):
     root = tmp_path_factory.mktemp("fine_tuned")
     return train("Offline-v0", CONFIG, dataset=data, offline_timesteps=40, root=root, **RUN)
+
+
+@pytest.fixture(scope="module")
+def mixed(data, tmp_path_factory):
+    return train("Offline-v0", MIXED, dataset=data, offline_timesteps=40, root=tmp_path_factory.mktemp("mixed"), **RUN)
 
 
 def state_of(run):
@@ -125,7 +133,7 @@ def killed_at(monkeypatch, updates):
     monkeypatch.setattr(OffPolicyAgent, "update", mortal)
 
 
-@pytest.mark.parametrize(("run", "at"), [("offline", 60), ("fine_tuned", 36), ("fine_tuned", 58)])
+@pytest.mark.parametrize(("run", "at"), [("offline", 60), ("fine_tuned", 36), ("fine_tuned", 58), ("mixed", 58)])
 def test_a_killed_run_ends_as_one_that_was_not(run, at, data, tmp_path, monkeypatch, request):
     """Without its data set, too: the checkpoint has what was read."""
     straight = request.getfixturevalue(run)
@@ -135,7 +143,7 @@ def test_a_killed_run_ends_as_one_that_was_not(run, at, data, tmp_path, monkeypa
     with monkeypatch.context() as patch:
         killed_at(patch, at)
         with pytest.raises(Killed):
-            train("Offline-v0", CONFIG, dataset=path, root=tmp_path, **online, **RUN)
+            train("Offline-v0", CONFIGS[run], dataset=path, root=tmp_path, **online, **RUN)
     path.unlink()
     resume(tmp_path / "Offline-v0" / "1", progress_bar=False)
     assert_same(tmp_path / "Offline-v0" / "1", straight)
@@ -166,6 +174,16 @@ def test_the_rest_of_a_run_is_in_the_environment(fine_tuned):
     assert ends == [47, 54, 61, 68, 75, 82, 89, 96]
     evaluations = [int(row["timesteps"]) for row in run_directory.read_table(fine_tuned / "evaluations.csv")]
     assert evaluations == [30, 54, 75, 100]
+
+
+def test_the_data_of_a_run_are_told_from_its_steps(mixed):
+    """35 rows of data and 60 steps in a ring of 60: all of the data are overwritten but none of the newest steps."""
+    replay = state_of(mixed)[1]["replay"]
+    assert int(replay["position"]) == 35
+    assert not replay["recorded"].any()
+    halfway = checkpoint.read(next(path for path in run_directory.checkpoints(mixed) if path.name != "100"))
+    steps = halfway[0]["num_timesteps"] - 40
+    assert halfway[1]["replay"]["recorded"].sum() == 35 - max(0, steps - 25)
 
 
 def test_an_offline_run_goes_on_in_the_environment(offline, tmp_path, data):
