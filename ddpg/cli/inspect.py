@@ -146,8 +146,8 @@ class Paths(JSONOption, EnvironmentCommand):
         from ddpg.config.algorithm_options import DDPGConfig
         from ddpg.config.options import from_toml
         from ddpg.config.presets import read_recipe
+        from ddpg.laboratory.flow import trace_update
         from ddpg.laboratory.picture import draw_update
-        from ddpg.laboratory.update_flow import trace_update
 
         assert self.recipe is not None
         options = from_toml(DDPGConfig, read_recipe(self.recipe), f"recipe {self.recipe!r}: DDPGConfig")

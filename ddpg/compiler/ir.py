@@ -246,3 +246,47 @@ def fold_elementwise(program: Program, operation: str, *inputs: Node) -> Node:
     if operation in _FOLDED and all(source.kind == "literal" for source in inputs):
         return program.literal(_FOLDED[operation](*(np.float32(source.detail) for source in inputs)))
     return program.elementwise(operation, *inputs)
+
+
+# TensorFlow's elementwise ops, by type: the function of the same inputs in the same order.
+ELEMENTWISE_OPS: dict[str, str] = {
+    "AddV2": "add",
+    "Add": "add",
+    "BiasAdd": "add",
+    "Sub": "sub",
+    "Mul": "mul",
+    "RealDiv": "div",
+    "Maximum": "max",
+    "Minimum": "min",
+    "Neg": "neg",
+    "Abs": "abs",
+    "Sign": "sign",
+    "Square": "square",
+    "Sqrt": "sqrt",
+    "Rsqrt": "rsqrt",
+    "Exp": "exp",
+    "Log": "log",
+    "Tanh": "tanh",
+    "Relu": "relu",
+    "Elu": "elu",
+    "Selu": "selu",
+    "Sigmoid": "sigmoid",
+    "Softplus": "softplus",
+    "Softsign": "softsign",
+    "Greater": "greater",
+    "GreaterEqual": "greater_equal",
+    "Less": "less",
+    "LessEqual": "less_equal",
+    "LogicalAnd": "mul",
+    "Select": "select",
+    "SelectV2": "select",
+    "ReluGrad": "relu_gradient",
+    "TanhGrad": "tanh_gradient",
+    "EluGrad": "elu_gradient",
+    "SeluGrad": "selu_gradient",
+    "SigmoidGrad": "sigmoid_gradient",
+    "SoftplusGrad": "softplus_gradient",
+    "SoftsignGrad": "softsign_gradient",
+    "RsqrtGrad": "rsqrt_gradient",
+    "SqrtGrad": "sqrt_gradient",
+}

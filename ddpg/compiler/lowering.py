@@ -10,8 +10,18 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from ddpg.compiler.elementwise_ops import ELEMENTWISE_OPS
-from ddpg.compiler.ir import ALL, COLUMNS, ROWS, Node, Program, Shape, Unsupported, fold_elementwise, shape_of
+from ddpg.compiler.ir import (
+    ALL,
+    COLUMNS,
+    ELEMENTWISE_OPS,
+    ROWS,
+    Node,
+    Program,
+    Shape,
+    Unsupported,
+    fold_elementwise,
+    shape_of,
+)
 
 _SAME = ("Identity", "StopGradient", "PreventGradient")
 _RESHAPED = ("Reshape", "Squeeze", "ExpandDims")

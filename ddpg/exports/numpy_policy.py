@@ -15,8 +15,7 @@ from ddpg.interaction.actions import Actions, DiscreteActions, make_actions, unb
 from ddpg.interaction.validation import validate_bool, validate_path
 from ddpg.policies.exploration import argmax_actions
 from ddpg.policies.finite_actions import finite_outputs
-from ddpg.policies.numpy_program import NumpyProgram
-from ddpg.policies.portable_program import PortableProgram
+from ddpg.policies.numpy_program import NumpyProgram, PortableProgram
 
 
 class LoadedPolicy:
@@ -78,7 +77,7 @@ def load_policy(path: str | Path, *, portable: bool = False) -> LoadedPolicy:
     Args:
         path: the directory; or ``"zoo:NAME"``, a policy that comes with the package (``ddpg zoo`` lists them).
         portable: compute outputs of the same bits on every processor, in up to ten times the time
-            (:mod:`ddpg.policies.portable_program`); those of the zoo always do.
+            (:mod:`ddpg.policies.numpy_program`); those of the zoo always do.
 
     Raises:
         UsageError: if there is no such directory or policy, or it is damaged.

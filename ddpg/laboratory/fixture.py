@@ -16,7 +16,7 @@ from ddpg.laboratory.finite_differences import (
     float64_function,
     sample_coordinates,
 )
-from ddpg.laboratory.flow_recorder import FlowRecorder
+from ddpg.laboratory.flow import FlowRecorder
 from ddpg.networks.actor import ActorNetwork
 from ddpg.networks.base import Network
 from ddpg.networks.critic import CriticNetwork

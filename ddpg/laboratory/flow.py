@@ -1,18 +1,155 @@
-"""Trace the backward pass of a path on its graph, to show where gradients really flow.
+"""Trace the backward pass of a path, or of a whole update, on its graph, to show where gradients really flow.
 
-A path starts backward by one call of ``compute_gradients(loss, var_list, grad_loss)``, which
-:class:`ddpg.laboratory.flow_recorder.FlowRecorder` keeps. :func:`trace_flow` finds which of the named tensors feed
-which, and asks ``tf.gradients``, edge by edge, whether a gradient passes.
+A path starts backward by one call of ``compute_gradients(loss, var_list, grad_loss)``. :class:`FlowRecorder` keeps it,
+and the tensors that actor and critics compute, by the names below. :func:`trace_flow` finds which of these feed which,
+and asks ``tf.gradients``, edge by edge, whether a gradient passes. :func:`trace_update` traces both steps of an update.
+
+| name | tensor |
+|---|---|
+| mu, q | μ(s), Q(s, ·), for the minibatch's s |
+| next_mu, next_q | the same for s′, of the target or the online network |
+| joint | Q of (s, a) and (s′, a′), in one forward pass |
+| action_gradient | ∇ₐQ(s, μ(s)), where it is formed in the forward pass |
+| bounding | the bounded ∇ₐQ; or the action whose backward pass is bounded |
+
+For a critic that returns a distribution, q is its logits. Names of a second critic end in its number, ``q_2``.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
+import gymnasium as gym
 import tensorflow as tf
 
-from ddpg.laboratory.flow_recorder import BackwardStart
+from ddpg.agents.ddpg import DDPG
+from ddpg.algorithms.ddpg import DDPGUpdate, policy_gradient
+from ddpg.config.algorithm_options import DDPGConfig
+from ddpg.errors import UsageError
+from ddpg.gradients.td import ComputeGradients, GradientsAndVariables
+from ddpg.networks.base import Network
+from ddpg.networks.value import Prediction
+from ddpg.replay.minibatch import Batch
+
+v1 = tf.compat.v1
 
 START = "start"
+RANDOM_STEPS = 500
+UPDATES = 100
+
+FIELD_NAMES = {"observations": "s", "actions": "a", "rewards": "r", "next_observations": "next_s"}
+
+# Options of how minibatches are drawn and prepared; they do not change where gradients flow.
+_ASIDE: dict[str, Any] = {
+    "n_steps": 1,
+    "prioritised": None,
+    "priority_exponent": None,
+    "hindsight": 0,
+    "normalize_observations": False,
+    "normalize_rewards": False,
+    "parameter_noise": 0.0,
+    "dataset_share": None,
+    "bc_final": 1.0,
+}
+
+
+class BackwardStart(NamedTuple):
+    """The arguments of the call of ``compute_gradients`` that started backward."""
+
+    loss: tf.Tensor
+    grad_loss: tf.Tensor | None
+    variables: list[tf.Variable]
+
+
+class FlowRecorder:
+    """Keeps the named tensors of a forward pass, and how backward starts after it.
+
+    Attributes:
+        nodes: ``{name: tensor}``, up to the start of backward.
+        start: the first call of a recorded ``compute_gradients``.
+    """
+
+    def __init__(self):
+        self._joint: dict[str, Any] = {}
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget nodes and start, for the next path."""
+        self.nodes: dict[str, tf.Tensor] = {}
+        self._start: BackwardStart | None = None
+
+    @property
+    def start(self) -> BackwardStart:
+        """How backward started.
+
+        Raises:
+            UsageError: if the path never called a recorded ``compute_gradients``.
+        """
+        if self._start is None:
+            raise UsageError(
+                "the path did not start backward by the compute_gradients it was given, so its gradients cannot be "
+                "traced; call compute_gradients(loss, var_list=...) or, in a policy path, actor.optimizer's"
+            )
+        return self._start
+
+    def listen(self, network: Network, number: int = 1) -> None:
+        """Record what an actor or a critic computes from now on, and where its gradients start backward.
+
+        Args:
+            network: its hook is set, and its optimizer's ``compute_gradients`` recorded.
+            number: of a critic among several.
+        """
+        network.hook = partial(self._hook, suffix="" if number == 1 else f"_{number}")
+        network.optimizer.compute_gradients = self.record(network.optimizer.compute_gradients)
+
+    def record(self, compute_gradients: ComputeGradients) -> ComputeGradients:
+        """Return ``compute_gradients``, recorded."""
+
+        def recorded(
+            loss: tf.Tensor, var_list: list[tf.Variable], grad_loss: tf.Tensor | None = None
+        ) -> GradientsAndVariables:
+            if self._start is None:
+                self._start = BackwardStart(loss, grad_loss, list(var_list))
+            return compute_gradients(loss, var_list=var_list, grad_loss=grad_loss)
+
+        return recorded
+
+    def name(self, name: str, tensor: tf.Tensor) -> tf.Tensor:
+        """Name a tensor and return it; from the start of backward on, tensors belong to backward and get no name."""
+        if self._start is None:
+            self.nodes[name] = tensor
+        return tensor
+
+    def _hook(self, method: str, call: Callable[..., Any], *inputs: tf.Tensor, suffix: str) -> Any:
+        """Run a network's method and name its result; see :func:`ddpg.networks.base.hooked`."""
+        if method == "bound_action_gradient":
+            # A tensor of its own also where the bounding changes nothing.
+            return self.name("bounding", tf.identity(call(*inputs)))
+        if method == "action_gradient":
+            gradient = call(*inputs)
+            self.nodes.pop("q", None)  # an intermediate of ∇ₐQ
+            return self.name("action_gradient", gradient)
+        if method == "joint":
+            return self._joint_pass(call, *inputs, suffix=suffix)
+        states, *actions = inputs
+        name = "q" if actions else "mu"
+        if states is self.nodes.get("next_s"):
+            name = f"next_{name}"
+        elif actions and not any(actions[0] is tensor for tensor in self.nodes.values()):
+            self._keep(f"bounding{suffix}", actions[0])  # μ(s) as it comes from `backward_through`
+        result = call(*inputs)
+        self._keep(f"{name}{suffix}", result.output if isinstance(result, Prediction) else result)
+        return result
+
+    def _joint_pass(self, call: Callable[..., Any], *inputs: tf.Tensor, suffix: str) -> Any:
+        if suffix not in self._joint:  # built once: compiled, XLA merges the target's and the step's too
+            self._joint[suffix] = call(*inputs)
+            self._keep(f"joint{suffix}", self._joint[suffix][0].output.op.inputs[1])  # what is split in two
+        return self._joint[suffix]
+
+    def _keep(self, name: str, tensor: tf.Tensor) -> None:
+        if not (name.startswith("next_") and name in self.nodes):  # computed again, XLA merges the two
+            self.name(name, tensor)
 
 
 class Edge(NamedTuple):
@@ -119,3 +256,79 @@ def _mark_trained(edges: list[Edge], trained: set[str]) -> list[Edge]:
         count = len(leading)
         leading |= {edge.destination for edge in edges if edge.gradients is not None and edge.source in leading}
     return [edge._replace(trained=edge.gradients is not None and edge.source in leading) for edge in edges]
+
+
+def trace_update(env: gym.Env, config: DDPGConfig, seed: int | None = None) -> dict[str, Any]:
+    """Trace both steps of the update of ``config`` on one minibatch, after a few updates.
+
+    With several critics the step of the first is traced; the others learn from the same y.
+
+    Args:
+        env: where the minibatch comes from, by random actions.
+        config: the options; those of replay memory are ignored.
+        seed: of weights, actions and minibatch; ``None``: random.
+
+    Returns:
+        ``seed``, ``batch_size``, ``hidden``, ``options`` (those of ``config`` that are not the defaults), and
+        ``critic`` and ``actor``: the edges of their steps, see :class:`ddpg.laboratory.flow.Edge`, with their
+        ``norm`` in place of the gradients.
+
+    Raises:
+        UsageError: if the options do not fit ``env``.
+    """
+    defaults = DDPGConfig().to_json()
+    changed = {name: value for name, value in config.to_json().items() if value != defaults[name]}
+    single = {"updates_per_call": 1, "jit": False, "precision": "float32", "learning_starts": RANDOM_STEPS}
+    agent = DDPG(env, config.replace(**_ASIDE, **single), seed)
+    try:
+        agent.learn(RANDOM_STEPS)
+        agent.update(UPDATES)
+        update = agent.symbolic_update
+        assert isinstance(update, DDPGUpdate)
+        values = agent.replay.sample(agent.behaviour.rng, 1, config.batch_size).map(lambda field: field[0])
+        with agent.graph.as_default(), agent.session.as_default():
+            recorder = FlowRecorder()
+            recorder.listen(update.actor)
+            for number, critic in enumerate(update.critics, start=1):
+                recorder.listen(critic, number)
+            batch = values.map(lambda field: v1.placeholder(field.dtype, field.shape))
+            return {
+                "seed": agent.seed,
+                "batch_size": config.batch_size,
+                "hidden": list(config.hidden),
+                "options": changed,
+                "critic": _critic_step(agent, update, recorder, batch, values),
+                "actor": _actor_step(agent, update, recorder, batch, values),
+            }
+    finally:
+        agent.close()
+
+
+def _critic_step(agent: DDPG, update: DDPGUpdate, recorder: FlowRecorder, batch: Batch, values: Batch) -> list[dict]:
+    for field, symbol in FIELD_NAMES.items():
+        recorder.name(symbol, getattr(batch, field))
+    y = recorder.name("y", update.target(batch))
+    feeds = dict(zip(batch, values, strict=True))
+    fed = {}
+    if update.critic.td_path.feeds_target:
+        fed["fed_y"] = "y"
+        feeds[recorder.name("fed_y", v1.placeholder(tf.float32, y.shape))] = agent.session.run(y, feeds)
+    update.critic_step(batch, recorder.nodes.get("fed_y", y))
+    return edge_norms(agent.session, trace_flow(recorder.nodes, _weights(update), recorder.start, fed))(feeds)
+
+
+def _actor_step(agent: DDPG, update: DDPGUpdate, recorder: FlowRecorder, batch: Batch, values: Batch) -> list[dict]:
+    recorder.clear()
+    recorder.name("s", batch.observations)
+    recorder.name("a", batch.actions)
+    policy_gradient(update.actor, update.critic, batch)
+    edges = trace_flow(recorder.nodes, _weights(update), recorder.start)
+    return edge_norms(agent.session, edges)(dict(zip(batch, values, strict=True)))
+
+
+def _weights(update: DDPGUpdate) -> dict[str, list[tf.Variable]]:
+    groups = {"actor": update.actor.variables, "target_actor": update.actor.target_variables}
+    for number, critic in enumerate(update.critics, start=1):
+        suffix = "" if number == 1 else f"_{number}"
+        groups |= {f"critic{suffix}": critic.variables, f"target_critic{suffix}": critic.target_variables}
+    return groups

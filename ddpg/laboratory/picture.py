@@ -185,7 +185,7 @@ def paths_figure(report: Mapping[str, Any], bounding: str, title: str | None) ->
 
 
 def draw_update(report: Mapping[str, Any], path: str | Path, title: str | None = None) -> Path:
-    """Draw both steps of one update, as :func:`ddpg.laboratory.update_flow.trace_update` traced them, into a PNG.
+    """Draw both steps of one update, as :func:`ddpg.laboratory.flow.trace_update` traced them, into a PNG.
 
     Args:
         report: from that function.

@@ -19,7 +19,7 @@ def paths_text(report: Mapping[str, Any]) -> str:
 
 
 def update_text(report: Mapping[str, Any]) -> str:
-    """Return the report of :func:`ddpg.laboratory.update_flow.trace_update`: a heading and a table for each step."""
+    """Return the report of :func:`ddpg.laboratory.flow.trace_update`: a heading and a table for each step."""
     options = ", ".join(f"{name}={value}" for name, value in report["options"].items()) or "every option at its default"
     return "\n\n".join([f"{_about(report)}\n{options}", *(_edges(report[step], step) for step in ("critic", "actor"))])
 

@@ -21,7 +21,7 @@ from ddpg.laboratory import gradient_checks
 from ddpg.laboratory.finite_differences import ReferenceGradient
 from ddpg.laboratory.fixture import Fixture
 from ddpg.laboratory.flow import edge_norms, trace_flow
-from ddpg.laboratory.rounded_gradient import RoundedGradient
+from ddpg.laboratory.gradient_checks import RoundedGradient
 from ddpg.networks.base import Network
 from ddpg.replay.minibatch import Batch
 

@@ -129,12 +129,12 @@ def export_entry(
     """
     entry = zoo.read_entry(name)
     from ddpg.exports.export import FORMATS, NAMES, export
-    from ddpg.exports.program_network import acting
+    from ddpg.exports.policy_graph import acting_policy
 
     if format not in FORMATS:
         raise UsageError(f"format={format!r} is not one of {', '.join(FORMATS)}")
     output = f"{entry.name}_{NAMES[format]}" if output is None else output
-    with acting(*policy_file.read(entry.folder)) as parts:
+    with acting_policy(*policy_file.read(entry.folder)) as parts:
         difference = export(output, format, parts, quantize)
     return {"path": str(output), "format": format, "timesteps": entry.card.timesteps, "difference": difference}
 

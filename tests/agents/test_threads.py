@@ -10,7 +10,7 @@ from environments import Counting
 from refusals import refuses
 
 from ddpg import DDPG, DQN, DDPGConfig, DQNConfig, UsageError
-from ddpg.learners.fair_lock import FairLock
+from ddpg.learners.synced_session import FairLock
 
 BOX = gym.spaces.Box(-1.0, 1.0, (3,), np.float32)
 SPACES = (BOX, gym.spaces.Box(-1.0, 1.0, (2,), np.float32))

@@ -8,7 +8,7 @@ from driven import Driven, K, difference
 from refusals import refuses
 
 from ddpg import DDPG, DDPGConfig, UsageError
-from ddpg.laboratory.update_flow import trace_update
+from ddpg.laboratory.flow import trace_update
 from ddpg.networks.critic import DistributionalCritic
 
 BOX = gym.spaces.Box(-1, 1, (1,), np.float32)

@@ -19,8 +19,8 @@ from ddpg.algorithms.td3_bc import TD3BCUpdate, cloning
 from ddpg.config.algorithm_options import _TD_TARGETS
 from ddpg.gradients.bounding import BOUNDINGS
 from ddpg.gradients.policy import POLICY_GRADIENTS
+from ddpg.laboratory.flow import trace_update
 from ddpg.laboratory.picture import layout_nodes, node_box
-from ddpg.laboratory.update_flow import trace_update
 from ddpg.replay.minibatch import Batch
 
 STATES, BOX = gym.spaces.Box(-9, 9, (3,), np.float32), gym.spaces.Box(-1, 1, (2,), np.float32)

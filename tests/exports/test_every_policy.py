@@ -22,9 +22,8 @@ from ddpg.config.options import from_toml
 from ddpg.config.presets import PRESETS, RECIPES, preset_config, read_recipe
 from ddpg.exports import export as exporting
 from ddpg.exports import formats, policy_file, policy_graph
-from ddpg.exports.export import FORMATS, compare, sample_observations
+from ddpg.exports.export import FORMATS, Rounding, compare, sample_observations
 from ddpg.exports.policy_graph import ACTIONS, VALUES, ActingPolicy
-from ddpg.exports.rounding import Rounding
 from ddpg.gradients.bounding import BOUNDINGS
 from ddpg.interaction.action_mask import FORBIDDEN
 from ddpg.policies import standalone

@@ -20,7 +20,7 @@ from ddpg.config.algorithm_options import CONFIGS
 from ddpg.config.presets import PRESETS
 from ddpg.config.toml_file import read_toml
 from ddpg.errors import UsageError
-from ddpg.exports import policy_file, program_network, zoo
+from ddpg.exports import policy_file, policy_graph, zoo
 from ddpg.exports.export import FORMATS
 from ddpg.exports.export_dir import ACT
 from ddpg.policies.standalone import OPERATIONS
@@ -140,7 +140,7 @@ def test_load_policy_is_portable_for_the_zoo_and_where_it_is_asked_for():
 
 
 def test_every_operation_has_its_tensorflow_counterpart():
-    assert {*program_network.OPERATIONS} == {*OPERATIONS}
+    assert {*policy_graph.TENSORFLOW_OPERATIONS} == {*OPERATIONS}
 
 
 @pytest.mark.parametrize("name", sorted({*OPERATIONS}))
@@ -155,7 +155,7 @@ def test_an_operation_computes_what_numpy_does(name):
         "Mean": [np.array([1])],
         **{key: [y] for key in ("BiasAdd", "AddV2", "Sub", "Mul", "RealDiv", "Maximum", "Minimum")},
     }.get(name, [])
-    found = program_network.OPERATIONS[name](x, *second).numpy()
+    found = policy_graph.TENSORFLOW_OPERATIONS[name](x, *second).numpy()
     np.testing.assert_allclose(found, OPERATIONS[name](x, *second), rtol=1e-6, atol=1e-6)
 
 

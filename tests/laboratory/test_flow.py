@@ -2,8 +2,7 @@
 
 import tensorflow as tf
 
-from ddpg.laboratory.flow import trace_flow
-from ddpg.laboratory.flow_recorder import FlowRecorder
+from ddpg.laboratory.flow import FlowRecorder, trace_flow
 from ddpg.laboratory.picture import layout_nodes
 
 v1 = tf.compat.v1

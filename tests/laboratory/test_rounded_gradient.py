@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from ddpg import DDPGConfig
 from ddpg.laboratory.fixture import Fixture
-from ddpg.laboratory.rounded_gradient import RoundedGradient
+from ddpg.laboratory.gradient_checks import RoundedGradient
 
 v1 = tf.compat.v1
 

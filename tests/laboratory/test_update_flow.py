@@ -8,8 +8,8 @@ import pytest
 
 from ddpg import DDPG, DDPGConfig, UsageError
 from ddpg.cli.main import main
+from ddpg.laboratory.flow import RANDOM_STEPS, UPDATES, trace_update
 from ddpg.laboratory.text import update_text
-from ddpg.laboratory.update_flow import RANDOM_STEPS, UPDATES, trace_update
 
 CONFIG = DDPGConfig(hidden=(8,), batch_size=16, optimizer="sgd")
 RENORM = {"target": "none", "critic_norm": "renorm"}
@@ -163,7 +163,7 @@ def test_a_bounding_goes_on_top_of_the_recipe_and_none_is_the_recipes(tmp_path, 
         asked.append(config.bounding)
         raise UsageError("that is enough")
 
-    monkeypatch.setattr("ddpg.laboratory.update_flow.trace_update", refusing)
+    monkeypatch.setattr("ddpg.laboratory.flow.trace_update", refusing)
     for flags in ([], ["--bounding", "zeroing"], ["--bounding", "none"]):
         assert main(["paths", "Pendulum-v1", "--recipe", "mine.toml", *flags]) == 2
     assert asked == ["squashing", "zeroing", "squashing"]

@@ -18,8 +18,8 @@ from ddpg.config.options import from_toml
 from ddpg.config.presets import RECIPES, read_recipe
 from ddpg.gradients.bounding import BOUNDINGS
 from ddpg.interaction.actions import unbatch
+from ddpg.policies.native_policy import lower_to_ir
 from ddpg.policies.numpy_program import NumpyProgram, ProgramStep
-from ddpg.policies.numpy_to_ir import lower_to_ir
 from ddpg.policies.standalone import OPERATIONS
 
 STATES = gym.spaces.Box(-np.inf, np.inf, (2, 3), np.float64)

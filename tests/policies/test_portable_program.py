@@ -7,8 +7,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from ddpg.policies.numpy_program import NumpyProgram, ProgramStep
-from ddpg.policies.portable_program import PortableProgram
+from ddpg.policies.numpy_program import NumpyProgram, PortableProgram, ProgramStep
 from ddpg.policies.standalone import OPERATIONS
 
 
