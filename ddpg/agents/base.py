@@ -24,14 +24,13 @@ from ddpg.errors import UsageError, brief
 from ddpg.exports.export import export
 from ddpg.exports.policy_graph import ActingPolicy
 from ddpg.interaction import spaces
-from ddpg.interaction.actions import Actions, BoxActions, unbatch
+from ddpg.interaction.actions import Actions, BoxActions, finite_outputs, unbatch
 from ddpg.interaction.env_errors import check_timeout, format_error
 from ddpg.interaction.env_runner import spaces_of
 from ddpg.interaction.validation import validate_bool, validate_int, validate_path, validate_text
 from ddpg.learners.synced_session import SyncedSession
 from ddpg.learners.updater import Updater
 from ddpg.policies.exploration import Exploration
-from ddpg.policies.finite_actions import finite_outputs
 from ddpg.policies.native_policy import NativePolicy
 from ddpg.policies.network_policy import make_native_policy, make_policy, program_of
 from ddpg.replay.buffer import OutOfMemory

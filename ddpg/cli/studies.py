@@ -20,7 +20,7 @@ from ddpg.config.options import from_toml, option
 from ddpg.config.toml_file import read_toml
 from ddpg.errors import CellsFailed
 from ddpg.progress import progress_message
-from ddpg.studies.slurm_options import SlurmOptions
+from ddpg.studies.slurm_commands import SlurmOptions
 
 if TYPE_CHECKING:
     from ddpg.studies.scheduler import StudyOutcome

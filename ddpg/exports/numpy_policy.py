@@ -11,10 +11,9 @@ import numpy.typing as npt
 from ddpg.errors import UsageError
 from ddpg.exports import policy_file, zoo
 from ddpg.interaction import spaces
-from ddpg.interaction.actions import Actions, DiscreteActions, make_actions, unbatch
+from ddpg.interaction.actions import Actions, DiscreteActions, finite_outputs, make_actions, unbatch
 from ddpg.interaction.validation import validate_bool, validate_path
 from ddpg.policies.exploration import argmax_actions
-from ddpg.policies.finite_actions import finite_outputs
 from ddpg.policies.numpy_program import NumpyProgram, PortableProgram
 
 

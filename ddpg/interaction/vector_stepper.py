@@ -12,7 +12,7 @@ from ddpg.errors import EnvironmentFault, UsageError
 from ddpg.interaction import env_errors
 from ddpg.interaction.env_calls import call, unpacked_reset, unpacked_step
 from ddpg.interaction.env_errors import FaultCounter, describe_reset, env_name, format_error
-from ddpg.interaction.observation_check import ObservationReaderProtocol
+from ddpg.interaction.spaces import ObservationReaderProtocol
 from ddpg.interaction.transitions import EnvStep, Episode
 from ddpg.interaction.validation import LARGEST, validate_flags, validate_numeric, validate_reward, validate_rewards
 

@@ -15,7 +15,7 @@ import threadpoolctl
 
 from ddpg.errors import EnvironmentFault, UsageError
 from ddpg.interaction.action_mask import FORBIDDEN, masks_of
-from ddpg.policies.finite_actions import finite_outputs
+from ddpg.interaction.actions import finite_outputs
 from ddpg.policies.noise import PARAMETER_NOISE, CustomNoise, Noise
 
 

@@ -14,7 +14,7 @@ from gymnasium import wrappers as supplied
 from ddpg.errors import EnvironmentFault, UsageError, brief, did_you_mean
 from ddpg.interaction import env_calls
 from ddpg.interaction.action_mask import ActionMask, has_mask
-from ddpg.interaction.checked_env import CheckedEnv, ProbedEnv
+from ddpg.interaction.env_calls import CheckedEnv, ProbedEnv
 from ddpg.interaction.env_errors import format_error
 from ddpg.interaction.envpool import EnvPoolVector
 from ddpg.runs import signals

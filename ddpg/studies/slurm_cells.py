@@ -1,7 +1,7 @@
 """Run cells as array jobs of Slurm.
 
 The nodes share the study's folder and the interpreter with the machine that submits. The cells that are started in one
-round are submitted as one array (:mod:`ddpg.studies.slurm_batch`); ``squeue`` is asked about all jobs at once, every
+round are submitted as one array (:mod:`ddpg.studies.slurm_node`); ``squeue`` is asked about all jobs at once, every
 few seconds. The jobs belong to Slurm: they outlive a study that is killed, and the next one finds them by their names.
 """
 
@@ -12,10 +12,8 @@ from pathlib import Path
 from ddpg.errors import EnvironmentFault
 from ddpg.studies import slurm_commands
 from ddpg.studies.cell_process import COMMAND
-from ddpg.studies.slurm_batch import CellBatch, batch_numbers, job_prefix
-from ddpg.studies.slurm_commands import JobState
-from ddpg.studies.slurm_node import REQUEUE, STOP
-from ddpg.studies.slurm_options import SlurmOptions
+from ddpg.studies.slurm_commands import JobState, SlurmOptions
+from ddpg.studies.slurm_node import REQUEUE, STOP, CellBatch, batch_numbers, job_prefix
 from ddpg.studies.study import MAX_CELLS
 from ddpg.studies.study_folder import CellFolder
 

@@ -1,6 +1,6 @@
 """The folder of a study, and the state of each cell in it.
 
-.slurm/                        what jobs of Slurm need and leave (slurm_batch)
+.slurm/                        what jobs of Slurm need and leave (slurm_node)
 study.toml                     a copy of the study's file
 study.json                     its cells with all options, which may not change
 CONFIGURATION/SEED/ENV/1/      an ordinary run directory

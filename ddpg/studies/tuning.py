@@ -12,9 +12,8 @@ from ddpg.progress import format_number
 from ddpg.runs import run_directory, signals
 from ddpg.runs.lock import run_lock
 from ddpg.studies.cell_process import COMMAND
-from ddpg.studies.engines import check_engine, engine_of
-from ddpg.studies.scheduler import STOP_MESSAGE, TrialScheduler
-from ddpg.studies.slurm_options import SlurmOptions
+from ddpg.studies.scheduler import STOP_MESSAGE, TrialScheduler, check_engine, engine_of
+from ddpg.studies.slurm_commands import SlurmOptions
 from ddpg.studies.study import Group
 from ddpg.studies.study_folder import CellFolder
 from ddpg.studies.study_progress import TuningProgress

@@ -9,8 +9,8 @@ from refusals import refuses
 import ddpg
 from ddpg import DDPG, DQN, DDPGConfig, DQNConfig, UsageError
 from ddpg.errors import EnvironmentFault
+from ddpg.interaction.actions import finite_outputs
 from ddpg.policies import standalone
-from ddpg.policies.finite_actions import finite_outputs
 
 BOX = gym.spaces.Box(-np.inf, np.inf, (3,), np.float32)
 SPACES = (BOX, gym.spaces.Box(-1.0, 1.0, (2,), np.float32))

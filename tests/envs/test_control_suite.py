@@ -15,7 +15,7 @@ from remains import assert_same
 import ddpg_envs  # noqa: F401 - registers them
 from ddpg import DDPGConfig, UsageError, resume, train
 from ddpg.cli.main import main
-from ddpg.interaction import checked_env, env_calls, env_runner
+from ddpg.interaction import env_calls, env_runner
 from ddpg.runs import run_directory
 from ddpg.runs.env_factory import make_env
 from ddpg_envs.control_suite import ControlSuiteEnv
@@ -320,7 +320,7 @@ def test_a_killed_run_ends_as_one_that_was_not(suite, tmp_path, monkeypatch):
     options = {"seed": 5, "total_timesteps": 1500, "evaluation_interval": 500, "evaluation_episodes": 1}
     straight = train("dmc/cartpole-balance", config, root=tmp_path / "straight", progress_bar=False, **options)
     steps, step = [], ControlSuiteEnv.step
-    for module in (env_runner, checked_env):
+    for module in (env_runner, env_calls):
         monkeypatch.setattr(module, "call", call)
     monkeypatch.setattr(ControlSuiteEnv, "step", killing)
     with pytest.raises(Killed):

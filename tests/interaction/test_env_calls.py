@@ -15,7 +15,7 @@ from refusals import refuses
 
 from ddpg.errors import EnvironmentFault
 from ddpg.interaction import env_calls
-from ddpg.interaction.checked_env import CheckedEnv, ProbedEnv
+from ddpg.interaction.env_calls import CheckedEnv, ProbedEnv
 from ddpg.interaction.env_runner import make_env_runner
 
 SAYS = {

@@ -1,7 +1,7 @@
 """A cell's files elsewhere and here: only what changed is sent, and what is written here can always be gone on with."""
 
-from ddpg.studies import cell_files
-from ddpg.studies.cell_files import ChangeTracker, FileChanges, apply_changes
+from ddpg.studies import ray_cells
+from ddpg.studies.ray_cells import ChangeTracker, FileChanges, apply_changes
 
 
 def write(folder, **files):
@@ -52,7 +52,7 @@ def test_a_folder_becomes_what_the_other_is(tmp_path):
 
 def test_tables_are_read_after_checkpoints(tmp_path, monkeypatch):
     """Rows that are written in between may be told too early, a checkpoint never."""
-    read, write_rows = cell_files.Path.read_bytes, []
+    read, write_rows = ray_cells.Path.read_bytes, []
 
     def reading(path):
         if not write_rows:
@@ -63,14 +63,14 @@ def test_tables_are_read_after_checkpoints(tmp_path, monkeypatch):
     checkpoint(tmp_path, 5, "5")
     write(tmp_path, **{"metrics.csv": "row"})
     outbox = ChangeTracker(tmp_path)
-    monkeypatch.setattr(cell_files.Path, "read_bytes", reading)
+    monkeypatch.setattr(ray_cells.Path, "read_bytes", reading)
     assert outbox.changes().files["metrics.csv"] == b"longer"
     assert "checkpoints" in write_rows[0].parts
     assert outbox.changes().files == {"metrics.csv": b"longer"}  # its stamp was that of before
 
 
 def test_a_checkpoint_that_changes_while_it_is_read_is_read_again(tmp_path, monkeypatch):
-    read, changed = cell_files.Path.read_bytes, []
+    read, changed = ray_cells.Path.read_bytes, []
 
     def reading(path):
         found = read(path)
@@ -80,7 +80,7 @@ def test_a_checkpoint_that_changes_while_it_is_read_is_read_again(tmp_path, monk
         return found
 
     checkpoint(tmp_path, "best", "old")
-    monkeypatch.setattr(cell_files.Path, "read_bytes", reading)
+    monkeypatch.setattr(ray_cells.Path, "read_bytes", reading)
     assert {*ChangeTracker(tmp_path).changes().files.values()} == {b"newer"}
 
 
@@ -98,7 +98,7 @@ def test_wherever_putting_is_cut_short_a_manifest_has_its_arrays(tmp_path, monke
         path.unlink()
     write(far / "1", **{"metrics.csv": "12"})
     second = outbox.changes()
-    real_write, real_unlink = cell_files._write, cell_files.Path.unlink
+    real_write, real_unlink = ray_cells._write, ray_cells.Path.unlink
 
     class CutError(Exception):
         pass
@@ -121,8 +121,8 @@ def test_wherever_putting_is_cut_short_a_manifest_has_its_arrays(tmp_path, monke
                 return acting
 
             with monkeypatch.context() as patched:
-                patched.setattr(cell_files, "_write", counted(real_write))
-                patched.setattr(cell_files.Path, "unlink", counted(real_unlink))
+                patched.setattr(ray_cells, "_write", counted(real_write))
+                patched.setattr(ray_cells.Path, "unlink", counted(real_unlink))
                 try:
                     apply_changes(near, changes)
                 except CutError:

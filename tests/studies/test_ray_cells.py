@@ -19,11 +19,9 @@ from ddpg import UsageError
 from ddpg.errors import EnvironmentFault
 from ddpg.runs import run_directory
 from ddpg.studies import ray_cells, scheduler
-from ddpg.studies.cell_files import ChangeTracker, FileChanges
 from ddpg.studies.cell_process import LocalEngine
-from ddpg.studies.engines import check_engine, engine_of
-from ddpg.studies.ray_cells import RemoteCell, RemoteProcess
-from ddpg.studies.scheduler import run_study, study_resume_hint
+from ddpg.studies.ray_cells import ChangeTracker, FileChanges, RemoteCell, RemoteProcess
+from ddpg.studies.scheduler import check_engine, engine_of, run_study, study_resume_hint
 from ddpg.studies.study import cells_of, read_study
 from ddpg.studies.study_folder import CellFolder
 

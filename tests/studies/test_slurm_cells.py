@@ -22,13 +22,10 @@ from ddpg.errors import EnvironmentFault, FileFault
 from ddpg.runs.lock import run_lock
 from ddpg.runs.signals import StopRequest
 from ddpg.studies import slurm_cells, slurm_commands, slurm_node, tuning
-from ddpg.studies.engines import check_engine
-from ddpg.studies.scheduler import Scheduler, run_study, study_resume_hint
-from ddpg.studies.slurm_batch import CellBatch, job_prefix
+from ddpg.studies.scheduler import Scheduler, check_engine, run_study, study_resume_hint
 from ddpg.studies.slurm_cells import SlurmEngine
-from ddpg.studies.slurm_commands import ENDED, JobState
-from ddpg.studies.slurm_node import NodeJob
-from ddpg.studies.slurm_options import SlurmOptions
+from ddpg.studies.slurm_commands import ENDED, JobState, SlurmOptions
+from ddpg.studies.slurm_node import CellBatch, NodeJob, job_prefix
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="there is no Slurm for Windows")
 RUNNING = frozenset(("PENDING", "RUNNING", "COMPLETING", "CONFIGURING", "SUSPENDED", "REQUEUED", "REQUEUE_HOLD"))

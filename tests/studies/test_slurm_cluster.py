@@ -14,7 +14,7 @@ from safetensors.numpy import load_file
 
 from ddpg.runs import run_directory
 from ddpg.studies import slurm_commands
-from ddpg.studies.slurm_batch import CellBatch, job_prefix
+from ddpg.studies.slurm_node import CellBatch, job_prefix
 from ddpg.studies.study import cells_of, read_study
 from ddpg.studies.study_folder import CellFolder
 
