@@ -32,15 +32,15 @@ _HOME = {
     "OrnsteinUhlenbeckNoise": "ddpg.policies.noise",
     "Callback": "ddpg.agents.callbacks",
     "ProgressBar": "ddpg.agents.callbacks",
-    "CSVCallback": "ddpg.runs.log_callbacks",
+    "CSVCallback": "ddpg.runs.run_callbacks",
     "CallbackList": "ddpg.agents.callbacks",
-    "CheckpointCallback": "ddpg.runs.eval_callbacks",
-    "EvalCallback": "ddpg.runs.eval_callbacks",
+    "CheckpointCallback": "ddpg.runs.run_callbacks",
+    "EvalCallback": "ddpg.runs.run_callbacks",
     "StopTrainingOnMaxEpisodes": "ddpg.agents.callbacks",
     "StopTrainingOnNoModelImprovement": "ddpg.agents.callbacks",
     "StopTrainingOnRewardThreshold": "ddpg.agents.callbacks",
-    "TensorBoardCallback": "ddpg.runs.log_callbacks",
-    "TrackerCallback": "ddpg.runs.log_callbacks",
+    "TensorBoardCallback": "ddpg.runs.run_callbacks",
+    "TrackerCallback": "ddpg.runs.run_callbacks",
     "evaluate": "ddpg.runs.evaluation",
     "train": "ddpg.runs.training",
     "resume": "ddpg.runs.training",
@@ -84,12 +84,12 @@ if _typing.TYPE_CHECKING:  # the names of _HOME as type checkers read them
     from ddpg.replay.buffer import ReplayBuffer as ReplayBuffer
     from ddpg.replay.minibatch import Batch as Batch
     from ddpg.runs.dataset import load_dataset as load_dataset
-    from ddpg.runs.eval_callbacks import CheckpointCallback as CheckpointCallback
-    from ddpg.runs.eval_callbacks import EvalCallback as EvalCallback
     from ddpg.runs.evaluation import evaluate as evaluate
-    from ddpg.runs.log_callbacks import CSVCallback as CSVCallback
-    from ddpg.runs.log_callbacks import TensorBoardCallback as TensorBoardCallback
-    from ddpg.runs.log_callbacks import TrackerCallback as TrackerCallback
+    from ddpg.runs.run_callbacks import CheckpointCallback as CheckpointCallback
+    from ddpg.runs.run_callbacks import CSVCallback as CSVCallback
+    from ddpg.runs.run_callbacks import EvalCallback as EvalCallback
+    from ddpg.runs.run_callbacks import TensorBoardCallback as TensorBoardCallback
+    from ddpg.runs.run_callbacks import TrackerCallback as TrackerCallback
     from ddpg.runs.training import resume as resume
     from ddpg.runs.training import train as train
     from ddpg.runs.video import record as record

@@ -59,7 +59,7 @@ LONG = (
     "ddpg.laboratory.compare.compare_paths",
     "ddpg.runs.evaluation.evaluate",
     "ddpg.runs.plotting.plot_curves",
-    "ddpg.runs.diagnostics_plot.plot_diagnostics",
+    "ddpg.runs.plotting.plot_diagnostics",
     "ddpg.runs.saved_policy.record_run",
     "ddpg.runs.saved_policy.watch_run",
     "ddpg.runs.zoo_policy.evaluate_entry",

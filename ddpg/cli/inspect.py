@@ -317,7 +317,7 @@ class Plot(JSONOption):
         print(f"The picture is in {path}")
 
     def _draw_diagnostics(self, found: "Sequence[Run]") -> None:
-        from ddpg.runs.diagnostics_plot import plot_diagnostics
+        from ddpg.runs.plotting import plot_diagnostics
 
         if len(found) != 1:
             raise UsageError(f"{len(found)} runs given to --diagnose, which draws one; name its directory")

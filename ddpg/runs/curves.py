@@ -1,11 +1,18 @@
-"""Learning curves of many runs: find them, group them by configuration, and compute statistics over seeds."""
+"""Learning curves of many runs: find them, group them by configuration, and compute statistics over seeds.
+
+:func:`holding` says whether a single run holds what it has learned: how far its last evaluation is below its largest,
+and how often it dips. A level is a return counted from a floor: (return − floor) / (largest − floor), so the largest
+evaluation has level 1. The floor is the first evaluation's return or 0, whichever is lower. Where returns are positive
+the levels are plain ratios, such as last / largest; where they start below 0 they are shares of what the run has gained
+since then, which no offset of the rewards changes as long as the first evaluation stays below 0.
+"""
 
 import dataclasses
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from scipy import stats
@@ -15,6 +22,8 @@ from ddpg.errors import UsageError
 from ddpg.policies.schedules import RATE_SCHEDULES
 from ddpg.progress import print_to_stderr
 from ddpg.runs import run_config, run_directory
+
+LEARNED, DIPPED = 0.8, 0.6  # levels: from the first the run counts as having learned, below the second it has dipped
 
 
 def find_run_folders(root: Path) -> Iterator[Path]:
@@ -261,3 +270,35 @@ def _once(what: str, runs: Sequence[Run]) -> list[Run]:
 
 def _in_order(path: Path) -> tuple[str, int, str]:
     return str(path.parent), int(path.name) if path.name.isdecimal() else -1, path.name
+
+
+class Holding(NamedTuple):
+    """How a run holds what it has learned; NaN where that cannot be said.
+
+    Attributes:
+        kept: the level of the last evaluation, at most 1; NaN if no evaluation is above the floor, or if a level is
+            beyond float64.
+        dips: of the evaluations after the first at a level of at least :data:`LEARNED`, the share below
+            :data:`DIPPED`; NaN if there are none after it.
+    """
+
+    kept: float
+    dips: float
+
+
+def holding(returns: Sequence[float] | np.ndarray) -> Holding:
+    """Return how a run holds what it has learned.
+
+    Args:
+        returns: the mean return of every evaluation, in their order (env units).
+    """
+    values = np.asarray(returns, np.float64)
+    if not len(values) or not np.isfinite(values).all():
+        return Holding(np.nan, np.nan)
+    floor = min(0.0, values[0])
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        levels = (values - floor) / (values.max() - floor)
+    if not np.isfinite(levels).all():
+        return Holding(np.nan, np.nan)
+    later = levels[int(np.argmax(levels >= LEARNED)) + 1 :]
+    return Holding(float(levels[-1]), float(np.mean(later < DIPPED)) if len(later) else np.nan)

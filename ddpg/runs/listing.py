@@ -15,8 +15,7 @@ from ddpg.config.presets import RECIPES, preset_for, read_recipe
 from ddpg.errors import UsageError
 from ddpg.progress import format_number
 from ddpg.runs import run_directory
-from ddpg.runs.curves import Run, format_option, runs_at
-from ddpg.runs.holding import Holding, holding
+from ddpg.runs.curves import Holding, Run, format_option, holding, runs_at
 from ddpg.runs.lock import LOG, is_cell_running, is_run_locked
 
 COLUMNS = ("run", "algorithm", "steps", "last", "best", "kept", "dips", "age", "state", "options")
@@ -29,7 +28,7 @@ def list_runs(root: str | Path = "runs") -> list[dict[str, Any]]:
         For each run: ``run``, ``env_id``, ``algorithm``, ``seed``, ``recipe`` (``None``: the environment's preset is as
         near to its options), ``options`` (those that differ from the recipe's or the preset's), ``timesteps``,
         ``total_timesteps``, ``last_return``, ``best_return`` (``None`` before the first evaluation), ``kept`` and
-        ``dips`` (:mod:`ddpg.runs.holding`; ``None`` where they cannot be said), ``age_seconds`` since the last write,
+        ``dips`` (:mod:`ddpg.runs.curves`; ``None`` where they cannot be said), ``age_seconds`` since the last write,
         and ``state``: running, finished, interrupted or unknown (without permission to see).
 
     Raises:

@@ -16,11 +16,9 @@ from ddpg.checkpoints import checkpoint, target_dir
 from ddpg.errors import UsageError
 from ddpg.interaction.env_runner import Episode
 from ddpg.runs import run_directory
-from ddpg.runs.diagnostics_log import DiagnosticsLogWriter
 from ddpg.runs.evaluation import evaluate, evaluation_seed
-from ddpg.runs.log_writers import CSVLogWriter, LogWriter, TensorBoardLogWriter
-from ddpg.runs.metrics import MetricsTracker, tags_of
-from ddpg.runs.run_state import RunState
+from ddpg.runs.log_writers import CSVLogWriter, DiagnosticsLogWriter, LogWriter, TensorBoardLogWriter
+from ddpg.runs.run_state import MetricsTracker, RunState, tags_of
 
 RUN_STATE = "run"  # the group of arrays in a checkpoint
 

@@ -18,12 +18,11 @@ from ddpg.interaction.env_runner import Episode
 from ddpg.progress import format_number
 from ddpg.runs import run_directory
 from ddpg.runs.env_factory import env_id_of, make_env
-from ddpg.runs.log_callbacks import RunTracker
-from ddpg.runs.metrics import tags_of
 from ddpg.runs.plotting import plot_learning_curve
 from ddpg.runs.recorder import RunRecorder
 from ddpg.runs.report import command_for, resume_hint
-from ddpg.runs.run_state import RunState
+from ddpg.runs.run_callbacks import RunTracker
+from ddpg.runs.run_state import RunState, tags_of
 from ddpg.runs.signals import StopRequest
 
 PATIENCE = 5.0  # seconds that an episode may take to its end

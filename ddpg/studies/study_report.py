@@ -12,8 +12,7 @@ import numpy as np
 from ddpg.checkpoints import atomic_write
 from ddpg.progress import format_number
 from ddpg.runs import run_directory
-from ddpg.runs.curves import Run, centre_and_interval, learning_curves, read_run
-from ddpg.runs.holding import Holding, holding
+from ddpg.runs.curves import Holding, Run, centre_and_interval, holding, learning_curves, read_run
 from ddpg.runs.plotting import plot_curves
 from ddpg.studies.comparison import Estimate, compare, compare_over_environments, mean_of
 from ddpg.studies.study import Group, cells_of
@@ -50,7 +49,7 @@ def table_row(
     Returns:
         These, and for ``final`` and ``maximum`` the interquartile mean and the ends of its 95 % bootstrap interval,
         ``_low`` and ``_high`` (Agarwal et al. 2021, arXiv 2108.13264); NaN where no seed is finished. For ``kept`` and
-        ``dips`` (:mod:`ddpg.runs.holding`) the mean, which a single run that forgets moves, over the seeds that have
+        ``dips`` (:mod:`ddpg.runs.curves`) the mean, which a single run that forgets moves, over the seeds that have
         them, and its interval.
     """
     row: dict[str, Any] = {"env": env, "config": config, "steps": steps, "seeds": len(finals), "seeds_asked": asked}

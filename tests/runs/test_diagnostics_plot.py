@@ -13,8 +13,8 @@ from ddpg.cli.main import main
 from ddpg.errors import FileFault
 from ddpg.runs import run_directory
 from ddpg.runs.curves import read_run
-from ddpg.runs.diagnostics_log import DiagnosticsLogWriter
-from ddpg.runs.diagnostics_plot import plot_diagnostics
+from ddpg.runs.log_writers import DiagnosticsLogWriter
+from ddpg.runs.plotting import plot_diagnostics
 
 SMALL = DDPGConfig(hidden=(4,), batch_size=4, learning_starts=20, gamma=0.5, updates_per_step=0.1, jit=False)
 RUN = {"seed": 1, "total_timesteps": 400, "evaluation_interval": 200, "evaluation_episodes": 1, "progress_bar": False}

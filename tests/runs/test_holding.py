@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ddpg.runs.holding import holding
+from ddpg.runs.curves import holding
 
 NAN = math.nan
 

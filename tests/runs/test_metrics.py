@@ -4,8 +4,7 @@ import types
 
 import pytest
 
-from ddpg.runs import metrics
-from ddpg.runs.run_state import RunState
+from ddpg.runs.run_state import MetricsTracker, RunState
 
 
 class Clock:
@@ -24,7 +23,7 @@ def agent_at(steps):
 @pytest.fixture
 def clock(monkeypatch):
     clock = Clock()
-    monkeypatch.setattr(metrics, "time", clock)
+    monkeypatch.setattr("ddpg.runs.run_state.time", clock)
     return clock
 
 
@@ -34,7 +33,7 @@ def run_state_at(steps, seconds):
 
 def test_speed_of_a_resumed_run_is_of_its_own_steps_and_seconds(clock):
     agent = agent_at(1000)
-    tracker = metrics.MetricsTracker(run_state_at(1000, seconds=100.0), agent)
+    tracker = MetricsTracker(run_state_at(1000, seconds=100.0), agent)
     clock.now += 8
     tracker.leave_out(3.0)  # an evaluation
     agent.num_timesteps = 1100
@@ -45,7 +44,7 @@ def test_speed_of_a_resumed_run_is_of_its_own_steps_and_seconds(clock):
 def test_compiling_counts_as_training_but_not_in_the_speed(clock):
     agent = agent_at(0)
     agent.compile_seconds = 5.0  # before this run
-    tracker = metrics.MetricsTracker(run_state_at(0, seconds=0.0), agent)
+    tracker = MetricsTracker(run_state_at(0, seconds=0.0), agent)
     clock.now += 6
     agent.num_timesteps, agent.compile_seconds = 50, 6.0
     row = tracker.row(agent)
@@ -54,7 +53,7 @@ def test_compiling_counts_as_training_but_not_in_the_speed(clock):
 
 def test_the_clock_goes_on_where_it_was_stopped(clock):
     agent = agent_at(0)
-    tracker = metrics.MetricsTracker(run_state_at(0, seconds=1.0), agent)
+    tracker = MetricsTracker(run_state_at(0, seconds=1.0), agent)
     clock.now += 2
     tracker.end()
     clock.now += 50
@@ -66,7 +65,7 @@ def test_the_clock_goes_on_where_it_was_stopped(clock):
 
 def test_a_row_holds_means_and_counts_since_the_last_one(clock):
     agent = agent_at(10)
-    tracker = metrics.MetricsTracker(run_state_at(10, seconds=0.0), agent)
+    tracker = MetricsTracker(run_state_at(10, seconds=0.0), agent)
     row = tracker.row(agent)
     assert (row["clipped_actions"], row.keys() & {"loss", "ep_rew_mean", "n_updates"}) == (3, set())
     for loss, episode in ((1.0, (10.0, 4)), (4.0, (20.0, 8))):
