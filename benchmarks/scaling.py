@@ -146,8 +146,7 @@ class InstantTransport:
     """Workers that have answered before they are asked, with one rollout again and again."""
 
     def __init__(self, spec):
-        from ddpg.workers.messages import RolloutRequest
-        from ddpg.workers.worker import Worker
+        from ddpg.workers.worker import RolloutRequest, Worker
 
         self.rollout = Worker(spec, 0, 0).rollout(RolloutRequest(0, 0, 0, 0))
         self.events = []
@@ -156,7 +155,7 @@ class InstantTransport:
         pass
 
     def start(self, worker, epoch):
-        from ddpg.workers.messages import WorkerReady
+        from ddpg.workers.worker import WorkerReady
 
         self.events.append(WorkerReady(worker, epoch))
 

@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 
 from ddpg.exports import policy_graph
-from ddpg.exports.c_program import lower_to_c
-from ddpg.exports.c_source import read_arrays, scaled_actions
+from ddpg.exports.c_network import lower_to_c
+from ddpg.exports.c_policy import read_arrays, scaled_actions
 from ddpg.exports.policy_graph import ActingPolicy
 from ddpg.interaction.actions import BoxActions, ParameterisedActions
 

@@ -55,7 +55,7 @@ WITHOUT_TENSORFLOW = (
     "ddpg.exports.export_dir",
     "ddpg.workers.worker",
     "ddpg.workers.worker_options",
-    "ddpg.workers.messages",
+    "ddpg.workers.worker",
     "ddpg.workers.pool",
     "ddpg.workers.processes",
     "ddpg.workers.ray_workers",

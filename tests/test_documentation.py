@@ -123,7 +123,7 @@ def trained(tmp_path_factory):
 def briefly(monkeypatch):
     """Leave out what only takes time: most steps, pictures and boundings, and compiling; other tests do not."""
     from ddpg.agents.off_policy import OffPolicyAgent
-    from ddpg.laboratory import compare, trial
+    from ddpg.laboratory import compare
     from ddpg.learners import updater
     from ddpg.runs import rendering
 
@@ -136,7 +136,7 @@ def briefly(monkeypatch):
     monkeypatch.setattr(rendering, "_frames", lambda *options: itertools.islice(frames(*options), SHORT))
     monkeypatch.setattr(updater.Updater, "_native", lambda _: None)
     monkeypatch.setattr(updater, "XLALearner", updater.UncompiledLearner)
-    monkeypatch.setattr(trial, "_compiled", lambda *_: None)
+    monkeypatch.setattr(compare, "_compiled", lambda *_: None)
     monkeypatch.setattr(compare, "BOUNDINGS", ("inverting",))
 
 

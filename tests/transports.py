@@ -3,8 +3,7 @@
 import numpy as np
 
 from ddpg.interaction.transitions import Transitions
-from ddpg.workers.messages import Rollout, WorkerReady
-from ddpg.workers.worker import Worker
+from ddpg.workers.worker import Rollout, Worker, WorkerReady
 
 
 def rollout(request, length=3, unfinished_steps=0, version=0, seconds=0.0):

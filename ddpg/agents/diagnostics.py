@@ -2,20 +2,15 @@
 
 Everything is computed in a copy (:mod:`ddpg.learners.update_copy`), on transitions that generators of its own draw from
 the replay memory, seeded by the agent's seed and step. So learning is the same with and without it, and what is
-measured does not depend on interruptions.
+measured does not depend on interruptions. The formulas are functions of NumPy arrays.
 """
 
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from ddpg.agents.learning_health import (
-    dormant_share,
-    effective_learning_rate,
-    feature_rank,
-    return_steps,
-    total_norm,
-)
 from ddpg.agents.off_policy import OffPolicyAgent
 from ddpg.learners.update_copy import UpdateCopy, named_networks
 from ddpg.policies.schedules import schedule_of
@@ -30,6 +25,81 @@ OF_NETWORKS = (
     *("dormant_share", "dead_share", "feature_rank", "weight_norm", "gradient_norm", "effective_learning_rate"),
 )
 OF_VALUES = ("q_value", "discounted_return", "q_bias")
+DORMANT = 0.025  # τ of Sokar et al. 2023
+RANK_LEFT_OUT = 0.01  # δ of Kumar et al. 2021
+LONGEST_RETURN = 1_000  # steps
+NEGLIGIBLE = 0.01  # weight of what follows a return that is long enough
+
+
+def dormant_share(activations: Sequence[np.ndarray], tau: float = DORMANT) -> float:
+    """Return the share of units that are τ-dormant (Sokar et al. 2023, arXiv 2302.12902, definitions 3.1 and 3.2).
+
+    The score of unit i in a layer of H units is its mean absolute activation, divided by the layer's mean of these:
+
+        sᵢ = E|hᵢ(x)| / (1/H Σₖ E|hₖ(x)|),    dormant: sᵢ ≤ τ
+
+    A channel of a convolution is one unit: the mean is over its places, too. In a layer without any activation all are
+    dormant.
+
+    Args:
+        activations: of each hidden layer, ``[B, ..., n]``, after the activation function.
+        tau: τ; 0: units that are never active.
+
+    Returns:
+        Dormant units / all units of these layers, in [0, 1].
+    """
+    dormant = units = 0
+    for layer in activations:
+        means = np.abs(layer.astype(np.float64)).mean(axis=tuple(range(layer.ndim - 1)))
+        dormant += int((means <= tau * means.mean()).sum())
+        units += len(means)
+    return dormant / units
+
+
+def feature_rank(features: np.ndarray, left_out: float = RANK_LEFT_OUT) -> int:
+    """Return the effective rank of features ``[B, f]``, srank of Kumar et al. 2021 (arXiv 2010.14498, section 3).
+
+        min {k: Σ_{i≤k} σᵢ / Σᵢ σᵢ ≥ 1 − δ},    σ₁ ≥ σ₂ ≥ ... the singular values
+
+    Args:
+        features: inputs of the output layer.
+        left_out: δ.
+
+    Returns:
+        k; 0 if all features are 0.
+    """
+    singular = np.linalg.svd(features.astype(np.float64), compute_uv=False)
+    if not singular.any():
+        return 0
+    share = np.cumsum(singular) / singular.sum()
+    return int(np.argmax(share >= 1 - left_out)) + 1
+
+
+def total_norm(arrays: Sequence[np.ndarray]) -> float:
+    """Return the L2 norm of all numbers in ``arrays`` together."""
+    return math.sqrt(sum(float(np.square(array.astype(np.float64)).sum()) for array in arrays))
+
+
+def effective_learning_rate(before: Sequence[np.ndarray], after: Sequence[np.ndarray]) -> float:
+    """Return ‖θ₊ − θ‖ / ‖θ‖: how much of its own length the weights move in one optimiser step.
+
+    Where layers are normalised, the length of weights changes nothing but this ratio: growing weights learn ever more
+    slowly (Lyle et al. 2024, arXiv 2407.01800). 0 if all weights are 0.
+
+    Args:
+        before, after: the weights, layer by layer.
+    """
+    moved = [new.astype(np.float64) - old for old, new in zip(before, after, strict=True)]
+    return total_norm(moved) / (total_norm(before) or math.inf)
+
+
+def return_steps(gamma: float) -> int:
+    """Return after how many steps γ^n ≤ 1 %, so that rewards beyond hardly matter; at most 1,000."""
+    if gamma <= NEGLIGIBLE:
+        return 1
+    if gamma >= NEGLIGIBLE ** (1 / LONGEST_RETURN):
+        return LONGEST_RETURN
+    return math.ceil(math.log(NEGLIGIBLE) / math.log(gamma))
 
 
 def diagnostic_columns(agent: OffPolicyAgent) -> list[str]:
@@ -58,7 +128,7 @@ class Diagnostics:
         Returns:
             Of each network ``dormant_share`` (τ = 0.025) and ``dead_share`` (τ = 0), ``feature_rank``,
             ``weight_norm``, and of one update ``gradient_norm`` and ``effective_learning_rate``
-            (:mod:`ddpg.agents.learning_health`). Of the critic, once there are transitions that are old enough,
+            (:mod:`ddpg.agents.diagnostics`). Of the critic, once there are transitions that are old enough,
             ``q_value``: mean Q(s, μ(s)), ``discounted_return``: the mean of what was obtained from the same s on, both
             in env units, and ``q_bias``: the difference divided by the absolute mean return.
         """

@@ -1,20 +1,447 @@
-"""Write the directory of a policy in C: ``policy.h``, ``policy.c``, and ``policy.json``, which says what they are."""
+"""Write the directory of a policy in C: ``policy.h``, ``policy.c``, and ``policy.json``, which says what they are.
 
+The code is C99, allocates nothing and needs no library but math.h's.
+"""
+
+import dataclasses
 import hashlib
 import json
+import re
+import string
 from pathlib import Path
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
 
 from ddpg.checkpoints import arrays as array_files
-from ddpg.exports import c_source, formats, policy_file
-from ddpg.exports.c_program import CProgram, lower_to_c
-from ddpg.exports.c_source import HEADER, SOURCE, SelfTest
-from ddpg.exports.export_dir import ABOUT, CODE_SHA256
+from ddpg.errors import UsageError
+from ddpg.exports import formats, policy_file
+from ddpg.exports.c_network import CProgram, array_text, lower_to_c, network_text, number_text
+from ddpg.exports.export_dir import ABOUT, CODE_SHA256, MARK
 from ddpg.exports.policy_graph import ACTIONS, VALUES
+from ddpg.interaction.action_mask import FORBIDDEN
 from ddpg.interaction.actions import Actions, BoxActions, ParameterisedActions
 from ddpg.policies.numpy_program import NumpyProgram
+
+HEADER, SOURCE = "policy.h", "policy.c"
+_CONSTANT = re.compile(r"static const (float|signed char) (\w+)((?:\[\d+\])+) = (\{.*?\});", re.DOTALL)
+
+
+@dataclasses.dataclass(frozen=True)
+class SelfTest:
+    """What ``main`` compares the policy with.
+
+    Attributes:
+        observations: ``[K, ...]`` float32.
+        outputs: the network's outputs for them, ``[K, n]``.
+        tolerance: the largest difference that rounding explains, of outputs clipped to [-1, 1], or of the values of
+            ``Discrete`` actions relative to the largest.
+    """
+
+    observations: np.ndarray
+    outputs: np.ndarray
+    tolerance: float
+
+
+def check_action_space(space: gym.Space) -> None:
+    """Refuse discrete actions whose numbers are no ``int`` of 32 bits.
+
+    Raises:
+        UsageError: if there are such.
+    """
+    choices = space.spaces[0] if isinstance(space, gym.spaces.Tuple) else space
+    if isinstance(choices, gym.spaces.Discrete) and not -(2**31) <= choices.start <= 2**31 - 1 - choices.n:
+        raise UsageError(
+            f"format='c' numbers discrete actions by int, 32 bits, which {choices} exceeds; use another start, or "
+            "format='numpy'"
+        )
+
+
+def header_text(program: CProgram, observation_space: gym.Space, actions: Actions, about: str) -> str:
+    """Return ``policy.h``: sizes, and the two functions."""
+    layout = _layout(actions)
+    sizes = [("OBSERVATION_SIZE", program.observation_size), ("OUTPUT_SIZE", program.result.width), *layout.sizes]
+    return string.Template(_HEADER).substitute(
+        mark=MARK,
+        about=about,
+        observation_space=_comment(observation_space),
+        action_space=_comment(actions.space),
+        sizes="\n".join(f"#define POLICY_{name} {size}" for name, size in sizes),
+        outputs=layout.outputs,
+        action=layout.comment,
+        act=f"int policy_act(const float observation[POLICY_OBSERVATION_SIZE], {layout.arguments})",
+    )
+
+
+def source_text(program: CProgram, actions: Actions, test: SelfTest, about: str) -> str:
+    """Return ``policy.c``: the constants, the network, the action's scaling, and the self-test."""
+    # A single number of an elementwise loop stands in the loop.
+    written = [name for name, array in program.arrays.items() if array.size > 1 or not name.startswith("constant")]
+    return string.Template(_SOURCE).substitute(
+        mark=MARK,
+        about=about,
+        constants="\n\n".join(array_text(name, program.arrays[name]) for name in written),
+        network=network_text(program),
+        act=_act(actions),
+        vector=_vector_comment(actions, test),
+        test=_test(actions, test),
+    )
+
+
+def read_arrays(text: str) -> dict[str, np.ndarray]:
+    """Return the constants of a ``policy.c`` by name, as their digits say."""
+    found = {}
+    for kind, name, shape, body in _CONSTANT.findall(text):
+        numbers = [float(number.rstrip("f")) for number in re.findall(r"[-+.\w]+", body)]
+        array = np.array(numbers).astype(np.float32 if kind == "float" else np.int8)
+        found[name] = array.reshape([int(size) for size in re.findall(r"\d+", shape)])
+    return found
+
+
+# -- the action ------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class _Layout:
+    """How ``policy_act`` hands out an action of one kind of action space."""
+
+    sizes: list[tuple[str, int]]  # macros
+    arguments: str
+    outputs: str  # what the network's outputs are
+    comment: str  # what the arguments receive
+
+
+def _layout(actions: Actions) -> _Layout:
+    if isinstance(actions, BoxActions):
+        comment = "action: in the units of the environment, inside its bounds, row by row"
+        outputs = "actions, of which those outside [-1, 1] count as at the bound"
+        return _Layout([("ACTION_SIZE", actions.size)], "float action[POLICY_ACTION_SIZE]", outputs, comment)
+    if not isinstance(actions, ParameterisedActions):
+        return _Layout([], "int *action", "the value of each action", "action: the one with the largest value")
+    size = actions.size - actions.scores
+    outputs = "a score of each choice, then the parameters of all choices; both count as clipped to [-1, 1]"
+    if not size:
+        return _Layout([("PARAMETER_SIZE", 0)], "int *choice", outputs, "choice: the one with the largest score")
+    comment = (
+        "choice: the one with the largest score; parameters: of all choices one after another, in the units of the\n"
+        f" * environment: {_offsets(actions)}"
+    )
+    arguments = "int *choice, float parameters[POLICY_PARAMETER_SIZE]"
+    return _Layout([("PARAMETER_SIZE", size)], arguments, outputs, comment)
+
+
+def _offsets(actions: ParameterisedActions) -> str:
+    """Return which of the parameters belong to which choice."""
+    space = actions.space
+    boxes: Any = space.spaces if isinstance(space, gym.spaces.OneOf) else space.spaces[1].spaces  # type: ignore[attr-defined]
+    start = first_choice(space)
+    ends = np.cumsum([0, *(int(np.prod(box.shape)) for box in boxes)])
+    return ", ".join(
+        f"of choice {start + index} "
+        + (f"parameters {ends[index]} to {ends[index + 1] - 1}" if ends[index] < ends[index + 1] else "no parameters")
+        for index in range(len(boxes))
+    )
+
+
+def _scaling(actions: Actions) -> dict[str, np.ndarray]:
+    """Return how outputs become actions in env units, ``middle + half_range · output`` within ``low`` and ``high``."""
+    low, high = actions.bounds  # type: ignore[attr-defined] # of boxes and parameterised actions
+    low, high = low[actions.scores :], high[actions.scores :]
+    scaling = {"half_range": (high - low) / 2, "middle": (high + low) / 2, "low": low, "high": high}
+    found = {name: array.astype(np.float32) for name, array in scaling.items()}
+    # A bound of float64 is rounded inwards, so that no action lies outside.
+    found["low"] = np.where(found["low"] < low, np.nextafter(found["low"], np.float32(np.inf)), found["low"])
+    found["high"] = np.where(found["high"] > high, np.nextafter(found["high"], np.float32(-np.inf)), found["high"])
+    return found
+
+
+def scaled_actions(actions: Actions, outputs: np.ndarray, constants: dict[str, np.ndarray]) -> np.ndarray:
+    """Return what ``policy_act`` computes from outputs ``[B, n]``, with the constants of its text, in env units.
+
+    Of parameterised actions the scores in [-1, 1] stand before the parameters.
+    """
+    scores, rest = np.split(outputs.astype(np.float32), [actions.scores], axis=1)
+    if rest.shape[1]:
+        low, high = constants["low"], constants["high"]
+        rest = np.maximum(np.minimum(rest * constants["half_range"] + constants["middle"], high), low)
+    return np.concatenate([np.clip(scores, -1, 1), rest], axis=1)
+
+
+def _act(actions: Actions) -> str:
+    """Return the constants and the function that make an action of the outputs."""
+    layout = _layout(actions)
+    if isinstance(actions, (BoxActions, ParameterisedActions)):
+        size = actions.size - actions.scores
+        arrays = "\n\n".join(array_text(name, array) for name, array in _scaling(actions).items()) if size else ""
+        target = "action" if isinstance(actions, BoxActions) else "parameters"
+        output = "outputs[j]" if not actions.scores else f"outputs[{actions.scores} + j]"
+        scale = string.Template(_SCALE).substitute(size=size, output=output, target=target) if size else ""
+        choice = ""
+        if isinstance(actions, ParameterisedActions):
+            start = first_choice(actions.space)
+            choice = string.Template(_CHOOSE).substitute(
+                start=start, count=actions.scores, target="choice", low=-1, high=1
+            )
+    else:
+        arrays, scale = "", ""
+        space: Any = actions.space
+        choice = string.Template(_LARGEST).substitute(start=int(space.start), count=int(space.n), target="action")
+    return string.Template(_ACT).substitute(arrays=arrays, arguments=layout.arguments, choice=choice, scale=scale)
+
+
+# -- the self-test ---------------------------------------------------------------------------------------
+
+
+def _comment(space: gym.Space, indent: str = "   ") -> str:
+    """Return a space on lines of a comment, with at most eight bounds of each box."""
+    if isinstance(space, gym.spaces.Box):
+        low, high = (bound.reshape(-1) for bound in (space.low, space.high))
+        bounds = ", ".join(f"[{one:g}, {other:g}]" for one, other in zip(low[:8], high[:8], strict=True))
+        alike = low.size > 1 and (low == low[0]).all() and (high == high[0]).all()
+        every = f"each in [{low[0]:g}, {high[0]:g}]" if alike else bounds + (", ..." if low.size > 8 else "")
+        return f"Box of shape {tuple(space.shape)}, {space.dtype}: {every or 'empty'}"
+    if isinstance(space, gym.spaces.Discrete):
+        return f"Discrete: integers from {space.start} to {space.start + space.n - 1}"
+    name = type(space).__name__
+    return f"{name} of\n" + "\n".join(f" *{indent}{_comment(part, indent + '  ')}" for part in space.spaces)  # type: ignore[attr-defined]
+
+
+def _vector_comment(actions: Actions, test: SelfTest) -> str:
+    def listed(numbers: np.ndarray) -> str:
+        shown = ", ".join(number_text(number).rstrip("f") for number in np.ravel(numbers)[:8])
+        return f"[{shown}{', ...' if np.size(numbers) > 8 else ''}]"
+
+    rows = zip(test.observations[:2], test.outputs[:2].astype(np.float32), strict=True)
+    return "\n".join(
+        f" * observation {listed(observation)}\n *   -> outputs {listed(outputs)}" for observation, outputs in rows
+    )
+
+
+def _test(actions: Actions, test: SelfTest) -> str:
+    outputs = test.outputs.astype(np.float32)
+    count, rows = len(outputs), test.observations.reshape(len(outputs), -1).astype(np.float32)
+    arrays = [array_text("test_observations", rows), array_text("test_outputs", outputs)]
+    bounded = isinstance(actions, (BoxActions, ParameterisedActions))
+    difference = "fabsf(clipped(outputs[j]) - clipped(test_outputs[k][j]))"
+    if not bounded:
+        allowed_value = outputs > FORBIDDEN / 2
+        scale = number_text(np.float32(np.abs(outputs).max(initial=1.0, where=allowed_value)))
+        if not allowed_value.all():  # those of forbidden actions are compared relative to themselves
+            scale = f"((test_outputs[k][j] > {number_text(np.float32(FORBIDDEN / 2))}) ? {scale} : -test_outputs[k][j])"
+        difference = f"fabsf(outputs[j] - test_outputs[k][j]) / {scale}"
+    declared, act, check = "", "", ""
+    if bounded and actions.size > actions.scores:
+        scaling = _scaling(actions)
+        expected = scaled_actions(actions, outputs, scaling)[:, actions.scores :]
+        largest = np.maximum(np.abs(scaling["low"]), np.abs(scaling["high"]))
+        allowed = test.tolerance * scaling["half_range"] + 2 * np.finfo(np.float32).eps * largest
+        arrays += [array_text("test_actions", expected), array_text("allowed", allowed.astype(np.float32))]
+        declared = f"        float action[{expected.shape[1]}];\n"
+        check = string.Template(_CHECK).substitute(size=expected.shape[1])
+        act = "action"
+    if not isinstance(actions, BoxActions):
+        declared += "        int choice;\n"
+        act = ", ".join(filter(None, ["&choice", act]))
+    if isinstance(actions, BoxActions):
+        choice = ""
+    else:
+        scores = actions.scores if bounded else outputs.shape[1]
+        start = first_choice(actions.space)
+        choice = string.Template(_CHECK_CHOICE).substitute(
+            scores=scores,
+            start=start,
+            meant="clipped(outputs[j])" if bounded else "outputs[j]",
+            chosen=f"clipped(outputs[choice - ({start})])" if bounded else f"outputs[choice - ({start})]",
+        )
+    return string.Template(_MAIN).substitute(
+        arrays="\n\n".join(arrays),
+        count=count,
+        declared=declared,
+        act=act,
+        size=outputs.shape[1],
+        difference=difference,
+        tolerance=number_text(np.float32(test.tolerance)),
+        clipped=_CLIPPED if bounded else "",
+        choice=choice,
+        check=check,
+    )
+
+
+def first_choice(space: gym.Space) -> int:
+    """Return the number of the first discrete action: the ``start`` of its space, 0 of a OneOf."""
+    return int(getattr(space.spaces[0] if isinstance(space, gym.spaces.Tuple) else space, "start", 0))
+
+
+_HEADER = """\
+/* A trained policy: an observation in, an action out. $mark
+ *
+ * $about
+ *
+ * observation: $observation_space
+ * action: $action_space
+ *
+ * C99 and its mathematics library; no allocation, no state: threads may call it at the same time.
+ * To check it on a machine: cc -std=c99 -O2 -DPOLICY_MAIN policy.c -lm && ./a.out
+ */
+#ifndef POLICY_H
+#define POLICY_H
+
+$sizes
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Compute the action for an observation, which is in the units of the environment, row by row.
+ * $action
+ * Returns 0; 1 if the observation or an output of the network is NaN or infinite: nothing is written then.
+ */
+$act;
+
+/* Compute what the network puts out:
+ * $outputs.
+ */
+void policy_outputs(const float observation[POLICY_OBSERVATION_SIZE], float outputs[POLICY_OUTPUT_SIZE]);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
+"""
+
+_SOURCE = """\
+/* A trained policy: see policy.h. $mark
+ *
+ * $about
+ *
+ * What it has to put out, for two observations:
+$vector
+ */
+#include "policy.h"
+
+#include <math.h>
+
+$constants
+
+void policy_outputs(const float observation[POLICY_OBSERVATION_SIZE], float outputs[POLICY_OUTPUT_SIZE])
+{
+$network
+}
+
+/* A comparison with NaN is false. */
+static int all_finite(const float *numbers, int count)
+{
+    int j;
+
+    for (j = 0; j < count; j++)
+        if (!(fabsf(numbers[j]) <= 3.40282347e+38f))
+            return 0;
+    return 1;
+}
+
+$act
+$test"""
+
+_ACT = """\
+$arrays
+
+int policy_act(const float observation[POLICY_OBSERVATION_SIZE], $arguments)
+{
+    float outputs[POLICY_OUTPUT_SIZE];
+    int j;
+
+    if (!all_finite(observation, POLICY_OBSERVATION_SIZE))
+        return 1;
+    policy_outputs(observation, outputs);
+    if (!all_finite(outputs, POLICY_OUTPUT_SIZE))
+        return 1;
+$choice$scale    return 0;
+}
+"""
+
+_SCALE = """\
+    for (j = 0; j < $size; j++) {
+        const float scaled = half_range[j] * $output + middle[j];
+        const float below = (scaled > high[j]) ? high[j] : scaled;
+        $target[j] = (below < low[j]) ? low[j] : below;
+    }
+"""
+
+_CHOOSE = """\
+    for (j = 0; j < $count; j++) {
+        const float below = (outputs[j] > 1.0f) ? 1.0f : outputs[j];
+        outputs[j] = (below < -1.0f) ? -1.0f : below;
+    }
+""" + (
+    _LARGEST := """\
+    {
+        int largest = 0;
+        for (j = 1; j < $count; j++)
+            if (outputs[j] > outputs[largest])
+                largest = j;
+        *$target = $start + largest;
+    }
+"""
+)
+
+_CLIPPED = """
+static float clipped(float number)
+{
+    return (number > 1.0f) ? 1.0f : ((number < -1.0f) ? -1.0f : number);
+}
+"""
+
+_CHECK = """\
+        for (j = 0; j < $size; j++)
+            if (!(fabsf(action[j] - test_actions[k][j]) <= allowed[j]))
+                failed = 1;
+"""
+
+_CHECK_CHOICE = """\
+        for (j = 0; j < $scores; j++)
+            if ($meant > $chosen)
+                failed = 1;
+"""
+
+_MAIN = """\
+
+#ifdef POLICY_MAIN
+
+#include <stdio.h>
+
+$arrays
+$clipped
+int main(void)
+{
+    const float tolerance = $tolerance;
+    float largest = 0.0f;
+    int failed = 0, j, k;
+
+    for (k = 0; k < $count; k++) {
+        float outputs[POLICY_OUTPUT_SIZE];
+$declared
+        policy_outputs(test_observations[k], outputs);
+        for (j = 0; j < $size; j++) {
+            const float difference = $difference;
+            if (!(difference <= tolerance))
+                failed = 1;
+            if (!(difference <= largest))
+                largest = difference;
+        }
+        if (policy_act(test_observations[k], $act)) {
+            failed = 1;
+            continue;
+        }
+$choice$check    }
+    printf("differs from the agent by %.2g at most; ", (double)largest);
+    printf("%.2g is what rounding may do\\n", (double)tolerance);
+    return failed;
+}
+
+#endif
+"""
 
 
 def write(
@@ -37,7 +464,7 @@ def write(
         expected: the outputs of the agent's network for :func:`ddpg.exports.policy_file.check_observations`; with
             ``quantize`` the self-test expects those of the quantised network instead.
         tolerance: how much rounding may change them.
-        quantize: as for :func:`ddpg.exports.c_program.lower_to_c`.
+        quantize: as for :func:`ddpg.exports.c_network.lower_to_c`.
         mask: as for :func:`ddpg.exports.policy_file.write`.
 
     Returns:
@@ -46,15 +473,15 @@ def write(
     Raises:
         UsageError: if a weight is NaN or infinite, or the space has actions that C's ``int`` does not number.
     """
-    c_source.check_action_space(actions.space)
+    check_action_space(actions.space)
     array_files.check_finite("policy", {str(register): array for register, array in program.arrays().items()})
     lowered = lower_to_c(program, int(np.prod(observation_space.shape)), quantize)
     checks = policy_file.check_observations(observation_space, mask)
     test = SelfTest(checks, expected if quantize is None else lowered.outputs(checks), tolerance)
     about = _about(lowered, quantize)
     texts = {
-        HEADER: c_source.header_text(lowered, observation_space, actions, about),
-        SOURCE: c_source.source_text(lowered, actions, test, about),
+        HEADER: header_text(lowered, observation_space, actions, about),
+        SOURCE: source_text(lowered, actions, test, about),
     }
     folder.mkdir()
     for name, text in texts.items():
@@ -65,13 +492,13 @@ def write(
         **{CODE_SHA256[name]: hashlib.sha256(text.encode()).hexdigest() for name, text in texts.items()},
     }
     (folder / ABOUT).write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")
-    constants = c_source.read_arrays((folder / SOURCE).read_text(encoding="ascii"))
+    constants = read_arrays((folder / SOURCE).read_text(encoding="ascii"))
 
     def run(observations: np.ndarray) -> formats.Outputs:
         outputs = lowered.outputs(observations, {**lowered.arrays, **constants})
         if isinstance(actions, (BoxActions, ParameterisedActions)):
-            return {ACTIONS: c_source.scaled_actions(actions, outputs, constants)}
-        return {VALUES: outputs, ACTIONS: outputs.argmax(axis=1) + c_source.first_choice(actions.space)}
+            return {ACTIONS: scaled_actions(actions, outputs, constants)}
+        return {VALUES: outputs, ACTIONS: outputs.argmax(axis=1) + first_choice(actions.space)}
 
     return run
 

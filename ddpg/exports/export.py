@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from ddpg.errors import UsageError, brief, choose
 from ddpg.exports import c_policy, export_dir, formats, policy_file, policy_graph
-from ddpg.exports.c_program import QUANTIZATIONS
+from ddpg.exports.c_network import QUANTIZATIONS
 from ddpg.exports.policy_graph import ACTIONS, VALUES, ActingPolicy, inputs_and_outputs
 from ddpg.interaction.action_mask import FORBIDDEN
 from ddpg.interaction.actions import Actions
@@ -48,7 +48,7 @@ def export(path: str | Path, kind: str, acting: ActingPolicy, quantize: str | No
         path: a directory for ``"numpy"``, ``"savedmodel"`` and ``"c"``, a file for ``"tflite"`` and ``"onnx"``.
         kind: one of :data:`FORMATS`.
         acting: the parts of the agent that act.
-        quantize: one of :data:`ddpg.exports.c_program.QUANTIZATIONS`, of ``"c"`` alone: how weights are stored.
+        quantize: one of :data:`ddpg.exports.c_network.QUANTIZATIONS`, of ``"c"`` alone: how weights are stored.
 
     Returns:
         The largest difference, on ``SAMPLES`` observations, between the export and the agent: of actions in half-ranges

@@ -11,7 +11,7 @@ from typing import Protocol
 import numpy as np
 
 from ddpg.errors import EnvironmentFault, UsageError
-from ddpg.workers.messages import EnvironmentFailed, Event, Rollout, RolloutRequest, WorkerDied, WorkerReady
+from ddpg.workers.worker import EnvironmentFailed, Event, Rollout, RolloutRequest, WorkerDied, WorkerReady
 
 TIMEOUT_FACTOR = 10.0  # times the longest rollout so far
 MIN_TIMEOUT = 60.0  # seconds, however short the rollouts were: an environment may load something now and then

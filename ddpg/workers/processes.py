@@ -12,8 +12,7 @@ import numpy as np
 
 from ddpg.errors import UsageError
 from ddpg.interaction.env_errors import format_error
-from ddpg.workers.messages import EnvironmentFailed, Event, RolloutRequest, WorkerDied, WorkerReady, WorkerSpec
-from ddpg.workers.worker import Worker
+from ddpg.workers.worker import EnvironmentFailed, Event, RolloutRequest, Worker, WorkerDied, WorkerReady, WorkerSpec
 
 _SLOTS = 2  # the newest weights, and the previous ones, which a worker may still be reading
 

@@ -17,8 +17,7 @@ import numpy as np
 from ddpg.compiler.thread_pool import available_cores
 from ddpg.errors import EnvironmentFault, UsageError
 from ddpg.interaction.env_errors import format_error
-from ddpg.workers.messages import EnvironmentFailed, Event, RolloutRequest, WorkerDied, WorkerReady, WorkerSpec
-from ddpg.workers.worker import Worker
+from ddpg.workers.worker import EnvironmentFailed, Event, RolloutRequest, Worker, WorkerDied, WorkerReady, WorkerSpec
 from ddpg.workers.worker_options import import_ray
 
 

@@ -22,8 +22,8 @@ from ddpg.policies.exploration import Exploration
 from ddpg.policies.network_policy import program_of
 from ddpg.policies.schedules import raised
 from ddpg.replay.normalizers import ObservationNormalizer
-from ddpg.workers.messages import Rollout, WorkerSpec
 from ddpg.workers.pool import MIN_TIMEOUT, RolloutTimeout, Transport, WorkerPool
+from ddpg.workers.worker import Rollout, WorkerSpec
 from ddpg.workers.worker_options import check_collector, check_options
 
 NOISE_SPREAD = 2.0  # worker 0 has this many times the configured noise, the last worker this fraction of it

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from ddpg.agents.learning_health import (
+from ddpg.agents.diagnostics import (
     dormant_share,
     effective_learning_rate,
     feature_rank,

@@ -14,8 +14,8 @@ import ddpg
 from ddpg import DDPG, DQN, DDPGConfig, DQNConfig, UsageError, conv
 from ddpg.cli.main import main
 from ddpg.exports import c_network, c_policy, policy_file
-from ddpg.exports.c_program import lower_to_c, quantized
-from ddpg.exports.c_source import _scaling, read_arrays, scaled_actions
+from ddpg.exports.c_network import lower_to_c, quantized
+from ddpg.exports.c_policy import _scaling, read_arrays, scaled_actions
 from ddpg.exports.policy_graph import ActingPolicy, numpy_program
 from ddpg.interaction.actions import BoxActions, ParameterisedActions, make_actions
 from ddpg.policies.numpy_program import NumpyProgram, ProgramStep

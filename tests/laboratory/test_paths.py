@@ -18,7 +18,7 @@ from ddpg import DDPGConfig, UsageError, compare_paths, draw_paths
 from ddpg.cli.main import main
 from ddpg.config import presets
 from ddpg.gradients import policy, td
-from ddpg.laboratory import compare, picture, trial
+from ddpg.laboratory import compare, picture
 from ddpg.laboratory.fixture import Fixture
 from ddpg.laboratory.text import paths_text
 
@@ -34,13 +34,13 @@ def compare_on_one_fixture():
     def compared(**paths):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(compare, "Fixture", lambda *_: fixture)
-            patch.setattr(trial, "_compiled", lambda _: None)
+            patch.setattr(compare, "_compiled", lambda _: None)
             return compare_paths(env, CONFIG, **({"td_targets": {}, "policy_gradients": {}} | paths))
 
     return compared
 
 
-def compiled_some(tried, really=trial._compiled):
+def compiled_some(tried, really=compare._compiled):
     """Compiling is most of the work, and these and all others are compiled in test_every_path_can_be_compiled."""
     some = (tried.name, tried.bounding) == ("chain_rule", "inverting") or tried.name in ("stop_gradient", "placeholder")
     return really(tried) if some else None
@@ -53,7 +53,7 @@ def printed(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(out):
         options = {"hidden": CONFIG.hidden, "batch_size": CONFIG.batch_size, "gamma": CONFIG.gamma}
         patch.setitem(presets.PRESETS, "Pendulum-v1", presets.Preset(1, options))
-        patch.setattr(trial, "_compiled", compiled_some)
+        patch.setattr(compare, "_compiled", compiled_some)
         assert main(["paths", "Pendulum-v1", "--seed", "0", "--picture", str(file), "--json"]) == 0
     return out.getvalue(), file
 

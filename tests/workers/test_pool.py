@@ -5,8 +5,8 @@ from transports import Played, rollout
 
 from ddpg import UsageError
 from ddpg.workers import pool as pool_module
-from ddpg.workers.messages import EnvironmentFailed, RolloutRequest, WorkerDied, WorkerReady
 from ddpg.workers.pool import MAX_DEATHS_IN_A_ROW, RolloutTimeout, WorkerPool
+from ddpg.workers.worker import EnvironmentFailed, RolloutRequest, WorkerDied, WorkerReady
 
 
 def pool_of(workers=2, first_step=0):

@@ -7,9 +7,9 @@ from refusals import refuses
 from transports import Here, Played
 
 from ddpg import DDPG, Callback, DDPGConfig, UsageError
-from ddpg.workers.messages import WorkerDied
 from ddpg.workers.pool import WorkerPool
 from ddpg.workers.remote_loop import RemoteLoop, learning_from_workers, worker_spec_of
+from ddpg.workers.worker import WorkerDied
 
 TINY = {"hidden": (4,), "batch_size": 4, "optimizer": "sgd", "jit": False, "buffer_size": 1000}
 

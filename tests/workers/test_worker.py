@@ -13,8 +13,7 @@ from ddpg.policies.exploration import BoxExploration
 from ddpg.policies.noise import make_noise
 from ddpg.policies.numpy_program import NumpyProgram, ProgramStep
 from ddpg.replay.normalizers import ObservationNormalizer
-from ddpg.workers.messages import RolloutRequest, WorkerSpec
-from ddpg.workers.worker import Worker
+from ddpg.workers.worker import RolloutRequest, Worker, WorkerSpec
 
 WEIGHTS = [np.array([[0.0], [0.1]], np.float32)]  # a = step / 10
 

@@ -7,9 +7,8 @@ from environments import Counting
 from refusals import refuses
 
 from ddpg import DDPG, DQN, DDPGConfig, DQNConfig, UsageError
-from ddpg.workers.messages import RolloutRequest
 from ddpg.workers.remote_loop import current_weights, worker_exploration, worker_spec_of
-from ddpg.workers.worker import Worker
+from ddpg.workers.worker import RolloutRequest, Worker
 from ddpg.workers.worker_options import check_options
 
 
