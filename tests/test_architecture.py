@@ -53,7 +53,6 @@ WITHOUT_TENSORFLOW = (
     "ddpg.exports.numpy_policy",
     "ddpg.exports.policy_file",
     "ddpg.exports.export_dir",
-    "ddpg.workers.worker",
     "ddpg.workers.worker_options",
     "ddpg.workers.worker",
     "ddpg.workers.pool",
