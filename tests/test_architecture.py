@@ -62,7 +62,7 @@ WITHOUT_TENSORFLOW = (
     "ddpg_envs",
 )
 # The same idea in more than one room.
-SHARED_FILE_NAMES = {"__init__.py", "base.py", "registry.py", "ddpg.py", "dqn.py"}
+SHARED_FILE_NAMES = {"__init__.py", "base.py", "ddpg.py", "dqn.py"}
 
 
 def sources():

@@ -1,9 +1,11 @@
-"""What DDPG and DQN share: storing transitions, learning from them, saving."""
+"""What DDPG and DQN share: storing transitions, learning from them, saving; and loading an agent of either class."""
 
+import importlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+import gymnasium as gym
 import numpy as np
 
 from ddpg.agents import resource_limits, state
@@ -12,11 +14,14 @@ from ddpg.agents.callbacks import Callback, CallbackList, ProgressBar, as_callba
 from ddpg.agents.learn_loop import LearnLoop
 from ddpg.agents.replay_memory import DEMONSTRATIONS
 from ddpg.agents.tf_agent import exclusive
+from ddpg.algorithms.registry import ALGORITHMS, algorithm_named, algorithm_of
 from ddpg.checkpoints import checkpoint
-from ddpg.config.algorithm_options import AgentConfig
+from ddpg.config.algorithm_options import AgentConfig, DDPGConfig, DQNConfig
+from ddpg.config.imports import is_reference
 from ddpg.config.name_hints import LEARN, refuse_unknown
 from ddpg.errors import UsageError
 from ddpg.interaction.env_runner import spaces_of
+from ddpg.interaction.spaces import algorithm_for
 from ddpg.interaction.transitions import Transitions, check_transition, check_transitions
 from ddpg.interaction.validation import validate_bool, validate_float, validate_int, validate_path
 from ddpg.policies.schedules import interpolate, schedule_of
@@ -311,3 +316,43 @@ class OffPolicyAgent(ReplayAgent):
             raise UsageError(f"checkpoint {found} asks for more memory than there is ({error})") from None
         state.restore(agent, manifest, groups)
         return agent
+
+
+def agent_for(action_space: gym.Space, config: AgentConfig | None = None) -> type[OffPolicyAgent]:
+    """Return the agent for an action space, or for the options of an algorithm of the user's own.
+
+    Raises:
+        UsageError: if no algorithm has such options.
+    """
+    own = config is not None and type(config) not in (DDPGConfig, DQNConfig)
+    name = algorithm_of(config) if config is not None and own else algorithm_for(action_space)
+    return _agent_class(ALGORITHMS[name].agent)
+
+
+def load_agent(path: str | Path, env: Any = None, which: str = "latest", **options: Any) -> OffPolicyAgent:
+    """Return the agent of a checkpoint or a run directory, of the class that saved it.
+
+    Args:
+        path: a checkpoint directory, or a run directory.
+        env: to go on learning in.
+        which: in a run directory, ``"latest"``, ``"best"`` or a number of timesteps.
+        options: ``config`` and networks of the user's own, as for :meth:`OffPolicyAgent.load`.
+
+    Raises:
+        UsageError: if there is no checkpoint, it is damaged, its agent is of a class that no algorithm names, or it
+            names code of the user's own that may not be imported (:func:`ddpg.config.imports.imports_allowed`).
+    """
+    path = checkpoint.find(path, which)
+    manifest = checkpoint.read(path, only=set())[0]
+    if is_reference(manifest["algorithm"]) and options.get("config") is None:
+        algorithm_named(manifest["algorithm"])  # registers the class of its agent, too
+    kind = manifest["kind"]
+    agents = {algorithm.agent.rpartition(":")[2]: algorithm.agent for algorithm in ALGORITHMS.values()}
+    if kind not in agents:
+        raise UsageError(f"{path} is a checkpoint of {kind!r}; this version knows {', '.join(agents)}")
+    return _agent_class(agents[kind]).load(path, env, **options)
+
+
+def _agent_class(name: str) -> type[OffPolicyAgent]:
+    module, _, attribute = name.partition(":")
+    return getattr(importlib.import_module(module), attribute)

@@ -60,8 +60,8 @@ class Evaluate(JSONOption, SavedPolicyCommand):
         path = checkpoint.find(self.run, self.checkpoint)  # before TensorFlow is imported, which takes seconds
         document = run_directory.read_config(self.run)
         check_imports(references_of(document), self.run, self.allow_import)
-        import_with_tensorflow("ddpg.agents.registry")
-        from ddpg.agents.registry import load_agent
+        import_with_tensorflow("ddpg.agents.off_policy")
+        from ddpg.agents.off_policy import load_agent
         from ddpg.interaction import env_calls
         from ddpg.runs.evaluation import evaluate, final_seed
 
@@ -198,7 +198,7 @@ class Export(JSONOption, SavedPolicyCommand):
 
                 return export_entry(self.run, self.format, self.output, self.quantize)
         self.check_checkpoint(self.checkpoint)
-        import_with_tensorflow("ddpg.agents.registry")
+        import_with_tensorflow("ddpg.agents.off_policy")
         with quiet_tensorflow():  # the converters' notices too
             from ddpg.runs.saved_policy import export_run
 

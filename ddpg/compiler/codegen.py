@@ -3,12 +3,11 @@
 from collections.abc import Sequence
 
 from ddpg.compiler import codegen_gemm_bfloat16
-from ddpg.compiler.codegen_elementwise import ElementwiseFunction, buffer_name, concat_function
+from ddpg.compiler.codegen_elementwise import DECLARATIONS, ElementwiseFunction, buffer_name, concat_function
 from ddpg.compiler.codegen_gemm import GemmFunctions, RegisterFile
 from ddpg.compiler.codegen_gemm_bfloat16 import BFloat16GemmFunctions
 from ddpg.compiler.ir import Node
 from ddpg.compiler.llvm_builder import FunctionBuilder, float_literal
-from ddpg.compiler.math_codegen import DECLARATIONS
 from ddpg.compiler.memory_plan import MemoryPlan, plan_scratch, round_to_cache_lines
 from ddpg.compiler.parallel import BARRIER, AccessRanges, ParallelShards, SerialShards, split_evenly
 from ddpg.compiler.schedule import FusedLoop, Kernel

@@ -1,15 +1,238 @@
-"""Write the LLVM function of one fused loop, which reads, computes and writes each element in turn; and of a concat."""
+"""Write the LLVM function of one fused loop, which reads, computes and writes each element in turn; and of a concat.
+
+Elementwise functions, tanh and exp among them, are written as instructions that LLVM's loop vectorizer can handle.
+"""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from ddpg.compiler.ir import ALL, COLUMNS, REDUCED, ROWS, Node, Shape, Stmt, Write
 from ddpg.compiler.llvm_builder import FunctionBuilder, float_literal
-from ddpg.compiler.math_codegen import FUNCTIONS, ZERO
 from ddpg.compiler.memory_plan import ALIGNMENT, MemoryPlan
 from ddpg.compiler.schedule import FusedLoop, sources
 
+SELU = (1.0507009873554805, 1.6732632423543772)  # scale and α (Klambauer et al. 2017, arXiv 1706.02515)
+ZERO, ONE, TWO = float_literal(0), float_literal(1), float_literal(2)
 _INITIAL = {"reduce_sum": ZERO, "reduce_max": float_literal(-math.inf)}
+
+
+def _binary(operation: str) -> Callable[..., str]:
+    return lambda lines, one, other: lines.binary(operation, one, other)
+
+
+def _comparison(comparison: str) -> Callable[..., str]:
+    return lambda lines, one, other: lines.choose(comparison, one, other, ONE, ZERO)
+
+
+def _rsqrt(lines: FunctionBuilder, x: str) -> str:
+    return lines.binary("fdiv", ONE, lines.call("sqrt", x))
+
+
+def _polynomial(lines: FunctionBuilder, x: str, coefficients: tuple[float, ...]) -> str:
+    """Return a polynomial in ``x``; the coefficient of the highest power comes first."""
+    total = float_literal(coefficients[0])
+    for coefficient in coefficients[1:]:
+        total = lines.binary("fadd", lines.binary("fmul", total, x), float_literal(coefficient))
+    return total
+
+
+# Minimax polynomials of the Cephes library (S. L. Moshier): e^r for |r| <= ln(2)/2, tanh for |x| < 0.625, and
+# log(1 + x) for 1 + x from √½ to √2.
+_EXP = (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1)
+_TANH = (-5.70498872745e-3, 2.06390887954e-2, -5.37397155531e-2, 1.33314422036e-1, -3.33332819422e-1)
+_LOG = (
+    *(7.0376836292e-2, -1.1514610310e-1, 1.1676998740e-1, -1.2420140846e-1, 1.4249322787e-1),
+    *(-1.6668057665e-1, 2.0000714765e-1, -2.4999993993e-1, 3.3333331174e-1),
+)
+_LN2 = (0.693359375, -2.12194440e-4)  # in two parts: the first times a small integer is exact
+
+
+def _powers(lines: FunctionBuilder, x: str) -> tuple[str, str]:
+    """Return 2ⁿ and e^r − 1, where x = n·ln 2 + r with |r| ≤ ln(2)/2; below −87.7, 2ⁿ is 0."""
+    x = lines.choose("olt", x, float_literal(-88), float_literal(-88), x)
+    x = lines.choose("ogt", x, float_literal(88.3), float_literal(88.3), x)
+    power = lines.call("nearbyint", lines.binary("fmul", x, float_literal(1.44269504088896341)))
+    # Plain operations: reassociated, the two parts of ln 2 would be added up first.
+    rest = x
+    for part in _LN2:
+        product = lines.add(f"fmul float {power}, {float_literal(part)}")
+        rest = lines.add(f"fsub float {rest}, {product}")
+    square = lines.binary("fmul", rest, rest)
+    tail = lines.binary("fmul", _polynomial(lines, rest, _EXP), square)
+    exponent = lines.add(f"call i32 @llvm.fptosi.sat.i32.f32(float {power})")
+    bits = lines.add(f"shl i32 {lines.add(f'add i32 {exponent}, 127')}, 23")
+    return lines.add(f"bitcast i32 {bits} to float"), lines.binary("fadd", tail, rest)
+
+
+def _exp(lines: FunctionBuilder, x: str) -> str:
+    power, rest = _powers(lines, x)
+    return lines.binary("fmul", lines.binary("fadd", rest, ONE), power)
+
+
+def _exp_to_infinity(lines: FunctionBuilder, x: str) -> str:
+    """Return eˣ, infinity above 88.72; :func:`_exp` stays at e^88.3 there, enough for its other callers."""
+    above = lines.choose("ogt", x, float_literal(88), ONE, ZERO)
+    power = _exp(lines, lines.add(f"fsub float {x}, {above}"))
+    return lines.binary("fmul", power, lines.choose("ogt", x, float_literal(88), float_literal(math.e), ONE))
+
+
+def _exp_less_one(lines: FunctionBuilder, x: str) -> str:
+    """Return eˣ − 1, exact to rounding also where it is small."""
+    power, rest = _powers(lines, x)
+    # Plain operations: multiplied out, what is small would be lost beside the power.
+    whole = lines.add(f"fsub float {power}, {ONE}")
+    return lines.add(f"fadd float {lines.add(f'fmul float {power}, {rest}')}, {whole}")
+
+
+def _log_of_one_and(lines: FunctionBuilder, t: str) -> str:
+    """Return log(1 + t) of t from 0 to 1, exact to rounding also where it is small."""
+    half = lines.add(f"fmul float {lines.add(f'fsub float {t}, {ONE}')}, {float_literal(0.5)}")  # (1 + t)/2 − 1
+    x = lines.choose("ogt", t, float_literal(2**0.5 - 1), half, t)
+    power = lines.choose("ogt", t, float_literal(2**0.5 - 1), ONE, ZERO)
+    square = lines.binary("fmul", x, x)
+    tail = lines.binary("fmul", lines.binary("fmul", _polynomial(lines, x, _LOG), square), x)
+    tail = lines.binary("fadd", tail, lines.binary("fmul", power, float_literal(_LN2[1])))
+    tail = lines.binary("fsub", tail, lines.binary("fmul", square, float_literal(0.5)))
+    whole = lines.add(f"fadd float {x}, {tail}")
+    return lines.add(f"fadd float {whole}, {lines.add(f'fmul float {power}, {float_literal(_LN2[0])}')}")
+
+
+def _tanh(lines: FunctionBuilder, x: str) -> str:
+    size = lines.call("fabs", x)
+    square = lines.binary("fmul", x, x)
+    small = lines.binary("fmul", lines.binary("fmul", _polynomial(lines, square, _TANH), square), size)
+    small = lines.binary("fadd", small, size)
+    grown = lines.binary("fadd", _exp(lines, lines.binary("fadd", size, size)), ONE)
+    large = lines.binary("fsub", ONE, lines.binary("fdiv", TWO, grown))
+    return lines.call("copysign", lines.choose("olt", size, float_literal(0.625), small, large), x)
+
+
+def _sign(lines: FunctionBuilder, x: str) -> str:
+    negative = lines.choose("olt", x, ZERO, float_literal(-1), x)  # 0 and NaN stay
+    return lines.choose("ogt", x, ZERO, ONE, negative)
+
+
+def _relu_gradient(lines: FunctionBuilder, gradient: str, feature: str) -> str:
+    return lines.choose("ogt", feature, ZERO, gradient, ZERO)
+
+
+def _tanh_gradient(lines: FunctionBuilder, y: str, gradient: str) -> str:
+    return lines.binary("fmul", gradient, lines.binary("fsub", ONE, lines.binary("fmul", y, y)))
+
+
+def _elu(scale: float, alpha: float) -> Callable[..., str]:
+    """Return the function scale·x for x ≥ 0, and scale·α·(eˣ − 1) below."""
+
+    def function(lines: FunctionBuilder, x: str) -> str:
+        below = lines.binary("fmul", _exp_less_one(lines, x), float_literal(scale * alpha))
+        return lines.choose("olt", x, ZERO, below, lines.binary("fmul", x, float_literal(scale)))
+
+    return function
+
+
+def _elu_gradient(scale: float, alpha: float) -> Callable[..., str]:
+    def function(lines: FunctionBuilder, gradient: str, y: str) -> str:
+        below = lines.binary("fadd", y, float_literal(scale * alpha))
+        return lines.binary("fmul", gradient, lines.choose("olt", y, ZERO, below, float_literal(scale)))
+
+    return function
+
+
+def _sigmoid(lines: FunctionBuilder, x: str) -> str:
+    return lines.binary("fdiv", ONE, lines.binary("fadd", _exp(lines, lines.add(f"fneg float {x}")), ONE))
+
+
+def _sigmoid_gradient(lines: FunctionBuilder, y: str, gradient: str) -> str:
+    return lines.binary("fmul", gradient, lines.binary("fmul", y, lines.binary("fsub", ONE, y)))
+
+
+def _softplus(lines: FunctionBuilder, x: str) -> str:
+    power = _exp(lines, lines.add(f"fneg float {lines.call('fabs', x)}"))
+    return lines.binary("fadd", lines.choose("olt", x, ZERO, ZERO, x), _log_of_one_and(lines, power))
+
+
+def _softplus_gradient(lines: FunctionBuilder, gradient: str, x: str) -> str:
+    return lines.binary("fmul", gradient, _sigmoid(lines, x))
+
+
+def _softsign(lines: FunctionBuilder, x: str) -> str:
+    return lines.binary("fdiv", x, lines.binary("fadd", ONE, lines.call("fabs", x)))
+
+
+def _softsign_gradient(lines: FunctionBuilder, gradient: str, x: str) -> str:
+    size = lines.binary("fadd", ONE, lines.call("fabs", x))
+    return lines.binary("fdiv", gradient, lines.binary("fmul", size, size))
+
+
+def _rsqrt_gradient(lines: FunctionBuilder, y: str, gradient: str) -> str:
+    # In this order, as TensorFlow has it: y³ alone underflows where y is below 1e-13.
+    product = lines.binary("fmul", lines.binary("fmul", gradient, y), lines.binary("fmul", y, y))
+    return lines.binary("fmul", product, float_literal(-0.5))
+
+
+def _extreme(comparison: str) -> Callable[..., str]:
+    """Return the function that takes the second of two where ``comparison`` holds, else the first; NaN if either is."""
+
+    def function(lines: FunctionBuilder, one: str, other: str) -> str:
+        if not one.startswith("%"):  # a literal, which is not NaN
+            return lines.choose(f"u{comparison}", one, other, other, one)
+        larger = lines.choose(f"o{comparison}", one, other, other, one)
+        return lines.choose("uno", other, other, other, larger) if other.startswith("%") else larger
+
+    return function
+
+
+FUNCTIONS: dict[str, Callable[..., str]] = {
+    "copy": lambda lines, x: x,
+    "add": _binary("fadd"),
+    "sub": _binary("fsub"),
+    "mul": _binary("fmul"),
+    "div": _binary("fdiv"),
+    "max": _extreme("lt"),
+    "min": _extreme("gt"),
+    "relu": lambda lines, x: lines.choose("olt", x, ZERO, ZERO, x),
+    "neg": lambda lines, x: lines.add(f"fneg float {x}"),
+    "abs": lambda lines, x: lines.call("fabs", x),
+    "sign": _sign,
+    "square": lambda lines, x: lines.binary("fmul", x, x),
+    "sqrt": lambda lines, x: lines.call("sqrt", x),
+    "rsqrt": _rsqrt,
+    "exp": _exp_to_infinity,
+    "exp_nonpositive": _exp,  # for a softmax, whose exponents are at most 0: no overflow to handle
+    "log": lambda lines, x: lines.call("log", x),
+    "tanh": _tanh,
+    "elu": _elu(1.0, 1.0),
+    "selu": _elu(*SELU),
+    "sigmoid": _sigmoid,
+    "softplus": _softplus,
+    "softsign": _softsign,
+    "greater": _comparison("ogt"),
+    "greater_equal": _comparison("oge"),
+    "less": _comparison("olt"),
+    "less_equal": _comparison("ole"),
+    "select": lambda lines, mask, one, other: lines.choose("une", mask, ZERO, one, other),
+    "relu_gradient": _relu_gradient,
+    "tanh_gradient": _tanh_gradient,
+    "elu_gradient": _elu_gradient(1.0, 1.0),
+    "selu_gradient": _elu_gradient(*SELU),
+    "sigmoid_gradient": _sigmoid_gradient,
+    "softplus_gradient": _softplus_gradient,
+    "softsign_gradient": _softsign_gradient,
+    "rsqrt_gradient": _rsqrt_gradient,
+    "sqrt_gradient": lambda lines, y, gradient: lines.binary(
+        "fdiv", lines.binary("fmul", gradient, float_literal(0.5)), y
+    ),
+}
+
+DECLARATIONS = "\n".join(
+    [
+        *(f"declare float @llvm.{name}.f32(float)" for name in ("sqrt", "fabs", "nearbyint", "log")),
+        *(f"declare float @llvm.{name}.f32(float, float)" for name in ("copysign", "maximum")),
+        "declare i32 @llvm.fptosi.sat.i32.f32(float)",
+        "declare i64 @llvm.smin.i64(i64, i64)",
+        "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)",
+    ]
+)
 
 
 def buffer_name(base: Node) -> str:

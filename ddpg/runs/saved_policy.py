@@ -5,8 +5,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from ddpg.agents.off_policy import OffPolicyAgent
-from ddpg.agents.registry import load_agent
+from ddpg.agents.off_policy import OffPolicyAgent, load_agent
 from ddpg.checkpoints import checkpoint
 from ddpg.config.imports import imports_allowed, references_of
 from ddpg.errors import UsageError

@@ -12,9 +12,8 @@ from typing import Any
 import gymnasium as gym
 
 from ddpg.agents import resource_limits
-from ddpg.agents.off_policy import OffPolicyAgent
+from ddpg.agents.off_policy import OffPolicyAgent, agent_for, load_agent
 from ddpg.agents.offline_loop import OfflineLoop
-from ddpg.agents.registry import agent_for, load_agent
 from ddpg.algorithms.registry import algorithm_of
 from ddpg.checkpoints import checkpoint, target_dir
 from ddpg.config.algorithm_options import AgentConfig

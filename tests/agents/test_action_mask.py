@@ -10,7 +10,7 @@ from refusals import refuses
 
 import ddpg
 from ddpg import DQN, ActionMask, DQNConfig, UsageError
-from ddpg.agents.registry import load_agent
+from ddpg.agents.off_policy import load_agent
 from ddpg.checkpoints import checkpoint
 from ddpg.cli.main import main
 from ddpg.errors import EnvironmentFault

@@ -13,7 +13,7 @@ from environments import Counting, Pixels
 from refusals import refuses
 
 from ddpg import DDPG, DQN, CriticNetwork, DQNConfig, QNetwork, UsageError, conv, evaluate, mlp
-from ddpg.agents.registry import load_agent
+from ddpg.agents.off_policy import load_agent
 from ddpg.algorithms.dqn import DQNUpdate
 from ddpg.policies.network_policy import NumpyPolicy, SessionPolicy
 from ddpg.replay.minibatch import Batch

@@ -5,7 +5,7 @@ from gymnasium.spaces import Box, Discrete
 from refusals import refuses
 
 from ddpg import DDPG, DQN, DDPGConfig, DQNConfig, UsageError
-from ddpg.agents.registry import agent_for, load_agent
+from ddpg.agents.off_policy import agent_for, load_agent
 
 BOX = Box(-1, 1, (2,))
 SMALL = {"hidden": (4,), "batch_size": 4, "buffer_size": 16, "jit": False}

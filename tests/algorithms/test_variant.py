@@ -77,7 +77,7 @@ def test_target_step_is_the_emas(observation_space, action_space, graph):
 
 def test_the_registry_names_the_agent_of_an_algorithm():
     from ddpg import DQN
-    from ddpg.agents.registry import agent_for
+    from ddpg.agents.off_policy import agent_for
 
     assert agent_for(SPACES[1]) is DDPG
     assert agent_for(gym.spaces.Discrete(2)) is DQN

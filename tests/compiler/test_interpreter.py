@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from ddpg.compiler import math_codegen
+from ddpg.compiler import codegen_elementwise
 from ddpg.compiler.compiled_update import CompiledUpdate
 from ddpg.compiler.interpreter import FUNCTIONS, interpret
 from ddpg.compiler.ir import ALL, COLUMNS, ROWS, Program
@@ -15,7 +15,7 @@ BATCH, OBSERVATIONS = 5, 3
 
 
 def test_every_function_of_the_compiler_has_one_here():
-    assert set(FUNCTIONS) == set(math_codegen.FUNCTIONS)
+    assert set(FUNCTIONS) == set(codegen_elementwise.FUNCTIONS)
 
 
 def test_every_kind_of_node_by_hand():

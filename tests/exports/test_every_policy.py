@@ -16,7 +16,7 @@ from refusals import refuses
 
 import ddpg
 from ddpg import DDPGConfig, DQNConfig
-from ddpg.agents.registry import agent_for, load_agent
+from ddpg.agents.off_policy import agent_for, load_agent
 from ddpg.config.algorithm_options import NORMS
 from ddpg.config.options import from_toml
 from ddpg.config.presets import PRESETS, RECIPES, preset_config, read_recipe

@@ -14,7 +14,7 @@ import pytest
 from refusals import refuses
 
 from ddpg import DDPGConfig, UsageError, resume, train
-from ddpg.agents.registry import load_agent
+from ddpg.agents.off_policy import load_agent
 from ddpg.runs import run_directory
 from ddpg.runs.env_factory import make_env
 from ddpg.runs.recorder import RunRecorder

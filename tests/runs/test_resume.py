@@ -16,7 +16,7 @@ from remains import assert_same, what_is_left
 from ddpg import DDPGConfig, DQNConfig, UsageError, resume, train
 from ddpg.checkpoints import checkpoint
 from ddpg.cli.main import main
-from ddpg.interaction import env_calls, env_runner, vector_stepper
+from ddpg.interaction import env_calls, env_runner
 from ddpg.runs import run_config, run_directory
 from ddpg.runs.lock import run_lock
 from ddpg.runs.run_config import differences, versions_here
@@ -36,7 +36,7 @@ def kills_end_the_run(monkeypatch):
         passing = {"fault": lambda error: error if isinstance(error, Killed) else fault(error)}
         return env_calls.call(function, *arguments, **passing, **options)
 
-    for module in (env_runner, vector_stepper, env_calls):
+    for module in (env_runner, env_runner, env_calls):
         monkeypatch.setattr(module, "call", call)
 
 
