@@ -8,9 +8,12 @@ callback runs, so these may wait for other threads that use the agent.
 
 With ``overlap``, updates that are owed when a step begins are made during it, from the transitions stored before it.
 The result does not depend on which of the two ends first.
+
+:class:`OfflineLoop` first makes updates from the replay memory alone, then steps the environment.
 """
 
 import contextlib
+import math
 import queue
 import threading
 from collections.abc import Callable, Iterator
@@ -275,3 +278,34 @@ class LearnLoop:
 def _scheduled(config: AgentConfig) -> bool:
     constant = (None, "constant", SCHEDULES["constant"])
     return any(getattr(config, name, None) not in constant for name in RATE_SCHEDULES)
+
+
+class OfflineLoop(LearnLoop):
+    """Learns offline until the agent has counted ``offline_timesteps``, and from then on as :class:`LearnLoop` does.
+
+    Offline, a timestep is one update, whatever ``updates_per_step`` says, and no environment is stepped. So schedules,
+    evaluations, checkpoints and the goal count on across the change. A call of updates ends at a multiple of
+    ``updates_per_call``, so a resumed run makes the same calls as an uninterrupted one.
+
+    Args:
+        loop: the agent's loop so far; this one takes over the updates that it still owes.
+        offline_timesteps: timesteps of the agent's life that are offline; ``None``: all of them.
+    """
+
+    def __init__(self, loop: LearnLoop, offline_timesteps: int | None = None):
+        super().__init__()
+        self.owed_updates = loop.owed_updates
+        self._online_from = math.inf if offline_timesteps is None else offline_timesteps
+
+    def _step(self, agent: Any, goal: int, callbacks: Callback) -> None:
+        now, per_call = agent.num_timesteps, agent.config.updates_per_call
+        self.outside_episodes = now < self._online_from
+        if not self.outside_episodes:
+            super()._step(agent, goal, callbacks)
+            return
+        count = int(min(per_call - now % per_call, goal - now, self._online_from - now))
+        agent.num_timesteps += count
+        self.owed_updates += count
+        self._make_updates(agent, goal, callbacks)
+        if callbacks.on_step(agent) is False:
+            self.stop()

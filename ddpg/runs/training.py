@@ -12,8 +12,8 @@ from typing import Any
 import gymnasium as gym
 
 from ddpg.agents import resource_limits
+from ddpg.agents.learn_loop import OfflineLoop
 from ddpg.agents.off_policy import OffPolicyAgent, agent_for, load_agent
-from ddpg.agents.offline_loop import OfflineLoop
 from ddpg.algorithms.registry import algorithm_of
 from ddpg.checkpoints import checkpoint, target_dir
 from ddpg.config.algorithm_options import AgentConfig
@@ -368,7 +368,7 @@ def _environment(
 def _collector(agent: OffPolicyAgent, document: dict[str, Any]) -> Iterator[None]:
     """Let an agent learn from workers, or from its data set first, if a run's description asks for that."""
     if document["dataset"] is not None:
-        agent.loop = OfflineLoop(agent, document["offline_timesteps"])
+        agent.loop = OfflineLoop(agent.loop, document["offline_timesteps"])
     if document["collector"] == "local":
         yield
         return
