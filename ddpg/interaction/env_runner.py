@@ -20,8 +20,14 @@ from ddpg.interaction.actions import unbatch
 from ddpg.interaction.env_calls import call, unpacked_reset, unpacked_step
 from ddpg.interaction.env_errors import FaultCounter, check_timeout, describe_reset, env_name, format_error
 from ddpg.interaction.envpool import is_envpool
-from ddpg.interaction.spaces import ObservationReader, ObservationReaderProtocol
-from ddpg.interaction.transitions import EnvStep, Episode, StepResult, Transitions
+from ddpg.interaction.transitions import (
+    EnvStep,
+    Episode,
+    ObservationReader,
+    ObservationReaderProtocol,
+    StepResult,
+    Transitions,
+)
 from ddpg.interaction.validation import (
     LARGEST,
     validate_flag,

@@ -14,8 +14,7 @@ from ddpg import progress
 from ddpg.errors import EnvironmentFault, UsageError, brief
 from ddpg.interaction.env_errors import MAX_FAULTS_IN_A_ROW, env_name
 from ddpg.interaction.env_runner import SingleStepper, VectorStepper, make_stepper, spaces_of
-from ddpg.interaction.spaces import Passthrough
-from ddpg.interaction.transitions import Episode
+from ddpg.interaction.transitions import Episode, Passthrough
 from ddpg.interaction.validation import LARGEST_INT, validate_bool, validate_int
 
 

@@ -16,7 +16,7 @@ from ddpg.errors import EnvironmentFault, UsageError, brief
 from ddpg.interaction.env_calls import call, close_quietly
 from ddpg.interaction.env_errors import env_name, format_error
 from ddpg.interaction.env_runner import make_stepper
-from ddpg.interaction.spaces import Passthrough
+from ddpg.interaction.transitions import Passthrough
 from ddpg.runs.env_factory import make_env
 from ddpg.runs.evaluation import pausing_learning
 
