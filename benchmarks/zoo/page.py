@@ -18,10 +18,7 @@ PAGE, PICTURE = "docs/zoo.md", "docs/zoo.png"
 # Presets without an entry, and why. A test compares this with the presets and the entries.
 _NOT_DONE, _OTHER_PACKAGES = "not trained to the end yet", "need packages that the tests do not install"
 MISSING = {
-    "ddpg_envs/HalfFieldOffense-v0": _NOT_DONE,
     "Swimmer-v5": _NOT_DONE,
-    "Hopper-v5": _NOT_DONE,
-    "Walker2d-v5": _NOT_DONE,
     "Ant-v5": _NOT_DONE,
     "Humanoid-v5": _NOT_DONE,
     "FetchReach-v4": _OTHER_PACKAGES,
