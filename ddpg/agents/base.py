@@ -3,7 +3,7 @@
 import abc
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -30,6 +30,7 @@ from ddpg.interaction.env_runner import spaces_of
 from ddpg.interaction.validation import validate_bool, validate_int, validate_path, validate_text
 from ddpg.learners.synced_session import SyncedSession
 from ddpg.learners.updater import Updater
+from ddpg.networks.own_layers import try_networks
 from ddpg.policies.exploration import Exploration
 from ddpg.policies.native_policy import NativePolicy
 from ddpg.policies.network_policy import make_native_policy, make_policy, program_of
@@ -56,7 +57,7 @@ class Agent(TFAgent, abc.ABC):
         env: Any,
         config: AgentConfig | None,
         seed: int | None,
-        networks: Mapping[str, Callable | None],
+        networks: Mapping[str, Any],
         unknown: Mapping[str, Any],
     ):
         kind = type(self).__name__
@@ -66,15 +67,16 @@ class Agent(TFAgent, abc.ABC):
         self.config = config = self.config_class() if config is None else config
         if not isinstance(config, self.config_class):
             raise UsageError(f"{kind} needs a {self.config_class.__name__}, got {brief(config)}")
+        config = _with_networks(config, networks)
         self.config = config = _with_default_gamma(config, env)
         observation_space, self.action_space = spaces_of(env)
         self.observation_space = spaces.check_observation_space(observation_space)
         self.actions, learned_space = self._make_actions(self.action_space)
         self.env = None if isinstance(env, (tuple, list)) else env
         self.seed = derive_seed(np.random.SeedSequence()) if seed is None else validate_int(seed, "seed", at_least=0)
-        self.own_networks = _own_networks(networks)
-        self._networks, self._learned_spaces = dict(networks), (self.observation_space, learned_space)
-        resource_limits.check_memory(config, (self.observation_space, self.action_space), self.own_networks)
+        self._networks = {name: getattr(config, name) for name in networks}
+        self._learned_spaces = self.observation_space, learned_space
+        resource_limits.check_memory(config, (self.observation_space, self.action_space))
         streams = np.random.SeedSequence(self.seed).spawn(3)
         self.generators = dict(zip(("exploration", "replay"), map(np.random.default_rng, streams[:2]), strict=True))
         self.behaviour = self.make_behaviour(self.generators["exploration"], config)
@@ -100,6 +102,9 @@ class Agent(TFAgent, abc.ABC):
                 self.policy = make_policy(update.greedy_policy, self.session, normaliser)
             self._acts_in_numpy = program_of(self.policy) is not None
             self.session.run(v1.global_variables_initializer())
+            if config.own_networks:
+                pair = dict.fromkeys((self.symbolic_update.policy, self.symbolic_update.value))
+                try_networks(pair, self.session, " and ".join(config.own_networks))
         self.refresh_policy()
         self.updater = Updater(
             self.symbolic_update,
@@ -261,7 +266,7 @@ class Agent(TFAgent, abc.ABC):
     def __repr__(self) -> str:
         """Return one line: spaces, networks, steps and updates so far."""
         spaces_text = f"{_format_space(self.observation_space)} -> {_format_space(self.action_space)}"
-        own = " and ".join(self.own_networks)
+        own = " and ".join(self.config.own_networks)
         layers = f"{own} of its own" if own else f"hidden layers of {'-'.join(map(str, self.config.hidden))}"
         update = type(self.symbolic_update).__name__.removesuffix("Update")
         parts = [
@@ -284,7 +289,7 @@ class Agent(TFAgent, abc.ABC):
         if self.env is None:
             raise UsageError("this agent was made from spaces; give it an environment, or use observe() and update()")
         rows = len(self.replay) + validate_int(total_timesteps, "total_timesteps", at_least=1)
-        resource_limits.check_memory(self.config, (self.observation_space, self.action_space), self.own_networks, rows)
+        resource_limits.check_memory(self.config, (self.observation_space, self.action_space), rows)
         check_timeout(self.env, self.config.step_timeout)
 
 
@@ -292,16 +297,20 @@ def _format_space(space: gym.Space) -> str:
     return f"Box{space.shape}" if isinstance(space, gym.spaces.Box) else str(space)
 
 
-def _own_networks(networks: Mapping[str, Any]) -> list[str]:
-    """Return the names of the networks that the caller passes.
+def _with_networks(config: AgentConfig, networks: Mapping[str, Any]) -> AgentConfig:
+    """Return ``config`` with the networks that the caller passes beside it.
 
     Raises:
-        UsageError: if one of them cannot be called.
+        UsageError: if one of them is none, or ``config`` has another one.
     """
-    for name, network in networks.items():
-        if network is not None and not callable(network):
-            raise UsageError(f"{name}={brief(network)} must be a callable that makes hidden layers, or None")
-    return [name for name, network in networks.items() if network is not None]
+    given = {name: network for name, network in networks.items() if network is not None}
+    for name, network in given.items():
+        before = getattr(config, name)
+        if before is not None and before is not network:
+            raise UsageError(
+                f"{name} is in the configuration, and another one is passed beside it; give one of the two"
+            )
+    return config.replace(**given) if given else config
 
 
 def _with_default_gamma(config: AgentConfig, env: Any) -> AgentConfig:

@@ -308,8 +308,8 @@ class OffPolicyAgent(ReplayAgent):
             raise UsageError(f"{path} is a checkpoint of {manifest['kind']}; load it with {manifest['kind']}.load")
         spaces = state.fitting_env(manifest, env)
         if config is None:
-            config = state.config_of(manifest)
-            resource_limits.check_options(found, config, spaces_of(spaces), groups.get("variables", {}), list(networks))
+            config = state.config_of(manifest, networks)
+            resource_limits.check_options(found, config, spaces_of(spaces), groups.get("variables", {}))
         try:
             agent = cls(spaces, config, manifest["seed"], **networks)
         except MemoryError as error:

@@ -10,7 +10,7 @@ is fine for a run of ten thousand steps, whatever the machine.
 
 import itertools
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import gymnasium as gym
@@ -38,7 +38,6 @@ def check_options(
     config: AgentConfig,
     spaces: tuple[gym.Space, gym.Space],
     variables: Mapping[str, np.ndarray],
-    own_networks: Collection[str],
 ) -> None:
     """Refuse options of a file that ask for more than its arrays or the bounds above justify.
 
@@ -47,7 +46,6 @@ def check_options(
         config: the options that it holds.
         spaces: of observations and actions.
         variables: its arrays.
-        own_networks: names of the networks that the caller passes, which ``config.hidden`` does not describe.
 
     Raises:
         FileFault: if they do.
@@ -58,9 +56,9 @@ def check_options(
 
     observations, actions = map(_format_bytes, spaces)
     row = _transition_bytes(spaces)
-    if not own_networks:
-        # A layer is weights and biases, and a target has them too; DDPG has two networks.
-        layers = max(LAYERS, len(variables) // (8 if isinstance(config, DDPGConfig) else 4))
+    if described := _described_networks(config):
+        # A layer is weights and biases, and a target has them too.
+        layers = max(LAYERS, len(variables) // (4 * described))
         if len(config.hidden) > layers:
             raise refuse(
                 "hidden", f"has {len(config.hidden)} layers; its {len(variables)} variables make at most {layers}"
@@ -99,22 +97,19 @@ def check_counts(config: AgentConfig) -> None:
         raise UsageError(f"{name}={value} is more than {INTEGER}, as far as TensorFlow counts; give less")
 
 
-def check_memory(
-    config: AgentConfig, spaces: tuple[gym.Space, gym.Space], own_networks: Collection[str] = (), rows: int = 0
-) -> None:
+def check_memory(config: AgentConfig, spaces: tuple[gym.Space, gym.Space], rows: int = 0) -> None:
     """Refuse options that need more memory than this machine has, by lower bounds of what they need.
 
     Args:
         config: the options.
         spaces: of observations and actions.
-        own_networks: names of the networks that the caller passes, which ``config.hidden`` does not describe.
         rows: how many transitions will be stored; 0 where nothing is learned yet.
 
     Raises:
         UsageError: if they do; it names what they need, what there is, and the option to lower.
     """
     there = memory_limit.memory_limit()
-    networks = 0 if own_networks else _network_bytes(config, spaces, learning=rows > 0)
+    networks = _network_bytes(config, spaces, learning=rows > 0)
     row, capacity = _transition_bytes(spaces), config.buffer_size
     stored = row * min(rows, capacity)
     if networks > there:
@@ -173,9 +168,9 @@ def _transition_bytes(spaces: tuple[gym.Space, gym.Space]) -> int:
 
 
 def _network_bytes(config: AgentConfig, spaces: tuple[gym.Space, gym.Space], learning: bool) -> int:
-    """Return a lower bound of the bytes of all networks and, where they learn, of what an update makes."""
+    """Return a lower bound of the bytes of the networks that the options describe and, where they learn, of updates."""
     observations, actions = map(_format_bytes, spaces)
-    count = 2 if isinstance(config, DDPGConfig) else 1
+    count = _described_networks(config)
     slots = _SLOTS.get(config.optimizer, 0) if isinstance(config.optimizer, str) else 0
     copies = 2 + slots  # the network itself, and its moving average
     weights = _count_weights(config, spaces[0], observations, actions) * count
@@ -183,6 +178,11 @@ def _network_bytes(config: AgentConfig, spaces: tuple[gym.Space, gym.Space], lea
         return 4 * weights * copies
     # Its gradients; and of a minibatch the outputs of every layer, and the gradients by them.
     return 4 * (weights * (copies + 1) + 2 * config.batch_size * sum(config.hidden) * count)
+
+
+def _described_networks(config: AgentConfig) -> int:
+    """Return how many networks ``hidden`` describes: of DDPG's two and DQN's one those that are not the user's own."""
+    return (2 if isinstance(config, DDPGConfig) else 1) - len(config.own_networks)
 
 
 def _beyond_int32(config: AgentConfig) -> list[tuple[str, int]]:

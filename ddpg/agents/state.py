@@ -4,6 +4,8 @@ It is everything that learning reads or writes. Learning rates are options, so t
 environment's state is not included: learning continues with a new episode.
 """
 
+import types
+from collections.abc import Mapping
 from typing import Any
 
 import gymnasium as gym
@@ -13,9 +15,11 @@ from gymnasium import spaces as gym_spaces
 from ddpg.agents.tf_agent import check_variables
 from ddpg.algorithms.registry import algorithm_named, algorithm_of
 from ddpg.checkpoints import checkpoint
-from ddpg.config.algorithm_options import AgentConfig
+from ddpg.config.algorithm_options import NETWORKS, AgentConfig
 from ddpg.errors import UsageError
 from ddpg.interaction.env_runner import spaces_of
+
+_NONE: Mapping[str, Any] = types.MappingProxyType({})
 
 
 def capture(agent: Any, replay: bool) -> tuple[dict[str, Any], checkpoint.Groups]:
@@ -69,14 +73,19 @@ def restore(agent: Any, manifest: dict[str, Any], groups: checkpoint.Groups) -> 
         generator.bit_generator.state = manifest["random_states"][name]
 
 
-def config_of(manifest: dict[str, Any]) -> AgentConfig:
+def config_of(manifest: dict[str, Any], networks: Mapping[str, Any] = _NONE) -> AgentConfig:
     """Return the options that were saved.
+
+    Args:
+        manifest: the checkpoint's.
+        networks: those of the user's own that are passed again, by their options.
 
     Raises:
         UsageError: if this version does not know the algorithm, an option was a callable, which no file can hold, or
             code of the user's own is named that may not be imported.
     """
-    return algorithm_named(manifest["algorithm"]).config.from_json(manifest["config"])
+    again = {name: network for name, network in networks.items() if name in NETWORKS and network is not None}
+    return algorithm_named(manifest["algorithm"]).config.from_json(manifest["config"] | again)
 
 
 def fitting_env(manifest: dict[str, Any], env: Any) -> Any:

@@ -11,13 +11,16 @@ the actor is used.
 """
 
 import dataclasses
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import tensorflow as tf
 
 from ddpg.algorithms import ddpg
-from ddpg.algorithms.base import Metrics
+from ddpg.algorithms.base import Metrics, Spaces
 from ddpg.algorithms.td3 import TD3Update, mean_metrics
+from ddpg.config.imports import name_of
+from ddpg.errors import UsageError
 from ddpg.networks.batch_renorm import frozen_statistics
 from ddpg.networks.value import Prediction
 from ddpg.replay.minibatch import Batch
@@ -31,6 +34,25 @@ class CrossQUpdate(TD3Update):
     def is_asked_for(config: Any) -> bool:
         """Whether the options ask for the joint pass."""
         return config.joint_pass
+
+    @classmethod
+    def build(cls, config: Any, spaces: Spaces, networks: Mapping[str, Callable | None]) -> TD3Update:
+        """See :meth:`ddpg.algorithms.base.Update.build`.
+
+        Raises:
+            UsageError: if the critics are the user's own and have no moving statistics: a joint pass is for layers that
+                normalise by statistics of both its halves.
+        """
+        update = super().build(config, spaces, networks)
+        own = networks["critic_network"]
+        if own is not None and all(variable.trainable for variable in update.critic.variables):
+            raise UsageError(
+                f"target={config.target!r} needs batch normalisation in the critics, and "
+                f"critic_network={name_of(own)} has none; "
+                "set target='ema' (--target ema), take a recipe that does (--recipe td3), or normalise in it: "
+                "ddpg.mlp(hidden, norm='renorm')"
+            )
+        return update
 
     @property
     def target_reads_online(self) -> bool:

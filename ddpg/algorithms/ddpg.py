@@ -39,6 +39,7 @@ from ddpg.networks.averaged_actor import AveragedActor
 from ddpg.networks.base import Network, optimizer_of
 from ddpg.networks.critic import CategoricalCritic, CriticNetwork, DistributionalCritic
 from ddpg.networks.layers import BLOCKS
+from ddpg.networks.own_layers import own_layers
 from ddpg.networks.value import Prediction
 from ddpg.policies.network_policy import ActingNetwork
 from ddpg.replay.minibatch import Batch
@@ -170,7 +171,7 @@ def make_actor(config: DDPGConfig, spaces: Spaces, networks: Mapping[str, Callab
     """Build the actor that ``config`` describes; arguments as for :meth:`Update.build`."""
     return ActorNetwork(
         *spaces,
-        network=networks["actor_network"] or actor_layers(config),
+        network=own_layers("actor_network", networks["actor_network"]) or actor_layers(config),
         bounding=config.bounding,
         policy_gradient=config.policy_gradient,
         optimizer=optimizer_of(config),
@@ -187,7 +188,7 @@ def make_actor(config: DDPGConfig, spaces: Spaces, networks: Mapping[str, Callab
 def make_critic(config: DDPGConfig, spaces: Spaces, networks: Mapping[str, Callable | None]) -> CriticNetwork:
     """Build a critic as ``config`` describes it; arguments as for :meth:`Update.build`."""
     options: dict[str, Any] = {
-        "network": networks["critic_network"] or critic_layers(config),
+        "network": own_layers("critic_network", networks["critic_network"]) or critic_layers(config),
         "td_target": config.td_target,
         "optimizer": optimizer_of(config),
         "learning_rate": config.critic_learning_rate,

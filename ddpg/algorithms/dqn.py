@@ -21,6 +21,7 @@ from ddpg.algorithms.base import (
 from ddpg.config.algorithm_options import DQNConfig
 from ddpg.networks.base import optimizer_of
 from ddpg.networks.layers import BLOCKS, conv
+from ddpg.networks.own_layers import own_layers
 from ddpg.networks.q_network import QNetwork
 from ddpg.replay.minibatch import Batch
 
@@ -55,7 +56,7 @@ class DQNUpdate(Update):
             supplied = BLOCKS[config.block](config.hidden, config.activation, config.norm)
         network = QNetwork(
             *spaces,
-            network=networks["q_network"] or supplied,
+            network=own_layers("q_network", networks["q_network"]) or supplied,
             td_target=config.td_target,
             optimizer=optimizer_of(config),
             learning_rate=config.learning_rate,

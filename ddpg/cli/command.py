@@ -303,8 +303,8 @@ class WithImports(Command):
 
     allow_import: tuple[str, ...] = option(
         (),
-        "allow MODULE to be imported, where a flag or a file names an environment, a gradient path or an algorithm as "
-        "MODULE:Name",
+        "allow MODULE to be imported, where a flag or a file names an environment, a gradient path, a network or an "
+        "algorithm as MODULE:Name",
         metavar="MODULE",
     )
 

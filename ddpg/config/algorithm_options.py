@@ -16,6 +16,7 @@ ACTIVATIONS = ("relu", "tanh", "elu", "selu", "leaky_relu", "sigmoid", "softplus
 OUTPUT_INITS = ("small", "fan_in")
 RENORMS = ("renorm", "renorm_soft")
 NORMS = ("batch", "layer", *RENORMS)
+NETWORKS = ("actor_network", "critic_network", "q_network")  # options that take hidden layers of the user's own
 
 _target_option = functools.partial(option, group="targets")
 _critics = functools.partial(option, group="critics")
@@ -280,6 +281,11 @@ class AgentConfig(Options):
         return self.target in ("none", "joint_ema")
 
     @property
+    def own_networks(self) -> list[str]:
+        """The names of the options that hold networks of the user's own, whose layers ``hidden`` does not describe."""
+        return [name for name in NETWORKS if getattr(self, name, None) is not None]
+
+    @property
     def discount(self) -> float:
         """γ as a number.
 
@@ -304,6 +310,18 @@ class DDPGConfig(TD3Options, CriticOptions, AgentConfig):
         0,
         "evaluate and export a moving average of the actor's weights, over about this many of its steps; 0: the actor",
         at_most=2**31,
+    )
+    actor_network: str | Callable | None = _networks(
+        None,
+        "a function of your own that makes the actor's hidden layers; none: by hidden, activation, norm and block",
+        arguments="states",
+        metavar="MODULE:NAME",
+    )
+    critic_network: str | Callable | None = _networks(
+        None,
+        "the same of the critics; none: by hidden, activation, critic_norm, block and action_layer",
+        arguments="states, actions",
+        metavar="MODULE:NAME",
     )
     action_layer: int = _networks(0, "hidden layer of the critic that the action enters; DDPG's paper: 1")
     pre_activation_penalty: float = _gradients(
@@ -434,6 +452,12 @@ class DQNConfig(AgentConfig):
     )
     exploration_initial: float = _exploration(1.0, "initial share of random actions")
     exploration_final: float = _exploration(0.05, "final share of random actions")
+    q_network: str | Callable | None = _networks(
+        None,
+        "a function of your own that makes the hidden layers; none: by network, hidden, activation, norm and block",
+        arguments="states",
+        metavar="MODULE:NAME",
+    )
     network: str = _networks("mlp", "kind of Q-network; conv: for images", ("mlp", "conv"))
     action_mask: bool = _exploration(
         False, "the last numbers of each observation are its action mask, as ActionMask appends it; set by that wrapper"

@@ -40,6 +40,11 @@ def reference_of(value: object) -> str | None:
     return None if found is None else found[1]
 
 
+def name_of(value: object) -> str:
+    """Return what to call code of the user's own in a message: its reference, its name, or what it is."""
+    return reference_of(value) or getattr(value, "__name__", None) or brief(value)
+
+
 @contextlib.contextmanager
 def imports_allowed(modules: Iterable[str], importer: Callable[[str], ModuleType] | None = None) -> Iterator[None]:
     """Allow references to ``modules`` inside the block, in this thread.
@@ -124,7 +129,7 @@ def check_signature(function: object, arguments: str, option: str, others: Mappi
         return
     by_name = [name for name in re.findall(r"\w+", rest) if name in signature.parameters]
     given = re.findall(r"\w+", always)
-    name = reference_of(function) or getattr(function, "__name__", brief(function))
+    name = name_of(function)
     try:
         signature.bind(*given, **dict.fromkeys(by_name))
     except TypeError:

@@ -87,8 +87,9 @@ class Options:
             object.__setattr__(self, field.name, coerce(type(self), field.name, getattr(self, field.name)))
         for field in dataclasses.fields(self):
             self._check_size(field.name, field.metadata.get("at_most", LARGEST_INT))
-            if choices := field.metadata.get("choices"):
-                self._check_names(field.name, tuple(choices))
+            choices = tuple(field.metadata.get("choices", ()))
+            if choices or field.metadata.get("arguments"):
+                self._check_names(field.name, choices)
 
     def _check(self, holds: bool, name: str, expected: str) -> None:
         if not holds:
@@ -123,11 +124,11 @@ class Options:
             if isinstance(one, str):
                 here = value_here(one, known)
                 hint = did_you_mean(one, known) if here is None else f"; did you mean {here!r}?"
-                if kinds and not hint and re.search("[.:/]", one):
+                if known and kinds and not hint and re.search("[.:/]", one):
                     hint = "; one of your own is named module:name, such as mymodule:path, with --allow-import mymodule"
-                self._check(one in known, name, f"one of {known}{', or none' * optional}{hint}")
+                self._check(one in known, name, f"{_expected_names(known)}{', or none' * optional}{hint}")
             elif one is not None and not isinstance(one, kinds):
-                self._check(False, name, f"one of {known}{', or none' * optional}")
+                self._check(False, name, f"{_expected_names(known)}{', or none' * optional}")
             elif one is not None and (arguments := _arguments(type(self)).get(name)):
                 check_signature(one, arguments, name, _arguments(type(self)))
 
@@ -160,9 +161,10 @@ class Options:
         check_known(cls, values, "the configuration")
         for name, value in values.items():
             if isinstance(value, dict) and "custom" in value:
+                itself = "" if _field(cls, name).metadata.get("choices") else f"load(path, {name}=...), "
                 raise UsageError(
-                    f"{name} was a callable of your own ({value['custom']}); files hold data, never code: "
-                    "pass the configuration again in Python, load(path, config=...) or ddpg.resume(run, config=...)"
+                    f"{name} was a callable of your own ({value['custom']}); files hold data, never code: pass it "
+                    f"again in Python, {itself}load(path, config=...) or ddpg.resume(run, config=...)"
                 )
         return cls(**values)
 
@@ -217,6 +219,7 @@ def coerce(config: type, name: str, value: Any) -> Any:
     except (TypeError, ValueError, OverflowError):  # OverflowError: infinity as an int
         pass
     described = f"a list of {kind.__name__}, at most {_max_items(config, name)}" if many else kind.__name__
+    described += " or an object of your own" * bool(kind is str and not many and non_string_types(config, name))
     hint = _list_hint(name, value) if many else ""
     raise UsageError(f"{name}={brief(value)} must be {described}{' or none' if optional else ''}{hint}")
 
@@ -243,6 +246,10 @@ def _max_items(config: type, name: str) -> int:
 
 def _field(config: type, name: str) -> dataclasses.Field:
     return next(field for field in dataclasses.fields(config) if field.name == name)
+
+
+def _expected_names(known: tuple[str, ...]) -> str:
+    return f"one of {known}" if known else "a function, named module:name with --allow-import module"
 
 
 def _arguments(config: type) -> dict[str, str]:

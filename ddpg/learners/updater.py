@@ -3,7 +3,7 @@
 import contextlib
 import functools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
@@ -19,6 +19,7 @@ from ddpg.learners.graph import SteppedLearner, UncompiledLearner, XLALearner, a
 from ddpg.learners.native import NativeLearner
 from ddpg.learners.synced_session import assign_variables
 from ddpg.networks.base import Network
+from ddpg.networks.own_layers import reason_of
 from ddpg.progress import print_to_stderr
 from ddpg.replay.minibatch import Batch
 from ddpg.replay.normalizers import ObservationNormalizer
@@ -150,11 +151,13 @@ class Updater:
             Means of the metrics over the updates, and the fetched variables' values afterwards.
 
         Raises:
-            UsageError: if the replay memory is empty.
+            UsageError: if the replay memory is empty, or TensorFlow cannot run the first update: an operation has no
+                gradient, or no implementation where it is to run.
             FloatingPointError: if the loss or the weights are not finite.
         """
         start = time.perf_counter()
-        learner = self.learner
+        with self._first_update():
+            learner = self.learner
         totals = dict.fromkeys(self.metrics, 0.0)
         done = 0
         while done < n:
@@ -170,7 +173,8 @@ class Updater:
                 batch = batch.padded(learner.updates_per_call)
             if self.compile_seconds is None:
                 self._check_own_paths(session, batch)
-            metrics, fetched, errors, finite = learner.update(session, batch, count)
+            with self._first_update():
+                metrics, fetched, errors, finite = learner.update(session, batch, count)
             if self.compile_seconds is None:
                 self.compile_seconds = time.perf_counter() - start
             done += count
@@ -184,6 +188,28 @@ class Updater:
         if not np.isfinite(loss):
             self._diverged(f"the loss is {loss}")
         return totals, fetched
+
+    @contextlib.contextmanager
+    def _first_update(self) -> Iterator[None]:
+        """Turn what TensorFlow raises of an operation that it cannot run into one line; later, it is left as it is.
+
+        Raises:
+            UsageError: if the block raises such an error before the first update is made.
+        """
+        try:
+            yield
+        except (tf.errors.OpError, LookupError) as error:
+            if self.compile_seconds is not None:
+                raise
+            if isinstance(error, tf.errors.OpError):
+                compiled = isinstance(self.learner, XLALearner)
+                who = "XLA cannot compile this update" if compiled else "TensorFlow cannot run this update"
+                advice = "set jit=False (--no-jit), which needs no compiler" if compiled else "use other operations"
+                raise UsageError(f"{who}: {reason_of(error)}; {advice}") from error
+            what = str(error).partition(". ")[0]
+            if "gradient" not in what.lower():
+                raise
+            raise UsageError(f"TensorFlow cannot differentiate this update: {what}; use other operations") from error
 
     def _check_own_paths(self, session: tf.compat.v1.Session, batch: Batch) -> None:
         """Warn, before the first update, if a path of the user's own makes Q smaller or the TD error larger.

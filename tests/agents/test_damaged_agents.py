@@ -160,7 +160,7 @@ def test_any_option_is_refused_or_within_the_limits(path):
         for value in WRONG:
             try:
                 config = state.config_of({**found, "config": {**found["config"], name: value}})
-                resource_limits.check_options(path, config, spaces, {"W": np.zeros(156)}, ())
+                resource_limits.check_options(path, config, spaces, {"W": np.zeros(156)})
             except UsageError:
                 continue
             kinds = type(getattr(SMALL, name)), float, type(None)
@@ -173,6 +173,6 @@ def test_images_of_convolutions_are_held_to_their_variables(path):
     spaces = checkpoint.restore_space(frames), checkpoint.restore_space(choices)
     config = DQNConfig(network="conv", hidden=(128,), buffer_size=10, batch_size=1)
     with refuses(UsageError, "hidden=(128,)"):
-        resource_limits.check_options(path, config, spaces, {"W": np.zeros(1000)}, ())
+        resource_limits.check_options(path, config, spaces, {"W": np.zeros(1000)})
     claimed = np.broadcast_to(np.float32(0), 32 * 700 * 700 * 128 + 256)  # of one number's memory
-    resource_limits.check_options(path, config, spaces, {"W": claimed}, ())
+    resource_limits.check_options(path, config, spaces, {"W": claimed})

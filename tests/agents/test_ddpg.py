@@ -188,13 +188,14 @@ CHANGES_OF_MEMORY = {
 } | {name: CHANGES.pop(name) for name in ("buffer_size", "learning_starts")}
 
 
-# What tests/algorithms/test_td3.py, test_terms.py, test_schedules.py and tests/networks show by hand.
+# What tests/algorithms, test_schedules.py, tests/networks and tests/cli/test_own_code.py show by hand.
 BY_HAND = {
     *("critic", "atoms", "v_min", "v_max", "target_spread"),
     *("noise_schedule", "noise_final", "actor_learning_rate_schedule", "critic_learning_rate_schedule"),
     *("n_critics", "policy_delay", "target_policy_noise", "target_noise_clip"),
     *("block", "critic_norm", "critic_loss", "critic_l2", "pre_activation_penalty", "max_gradient_norm", "adam_beta1"),
     *("weight_decay", "bc_alpha", "bc_only", "bc_final", "bc_steps", "actor_average", "weight_projection"),
+    *("actor_network", "critic_network"),
 }
 
 

@@ -268,6 +268,7 @@ CHANGES = SHARED_CHANGES | {
 # What tests of their own show.
 BY_HAND = {
     "network",
+    "q_network",
     "block",
     "critic_loss",
     "max_gradient_norm",

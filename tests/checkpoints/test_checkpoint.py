@@ -330,7 +330,7 @@ def test_other_shapes_are_refused(saved):
 def test_networks_of_ones_own_are_asked_for(tmp_path):
     agent = agent_and_env(actor_network=lambda states: states)
     agent.save(tmp_path / "c")
-    with refuses(UsageError, "networks"):
+    with refuses(UsageError, "actor_network load(path,"):
         DDPG.load(tmp_path / "c")
     loaded = DDPG.load(tmp_path / "c", actor_network=lambda states: states)
     np.testing.assert_array_equal(loaded.predict(np.ones(2))[0], agent.predict(np.ones(2))[0])

@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib
+import json
 import re
 import shlex
 import sys
@@ -12,7 +13,8 @@ import numpy as np
 import pytest
 from refusals import refuses
 
-from ddpg import DDPGConfig, DQNConfig, UsageError
+from ddpg import DDPGConfig, DQNConfig, UsageError, load_policy
+from ddpg.agents.registry import load_agent
 from ddpg.algorithms.registry import ALGORITHMS
 from ddpg.checkpoints import checkpoint
 from ddpg.cli.main import main
@@ -20,7 +22,7 @@ from ddpg.cli.own_algorithm import own_options
 from ddpg.cli.studies import Tune
 from ddpg.config.algorithm_options import CONFIGS
 from ddpg.config.imports import imports_allowed
-from ddpg.config.options import as_toml, from_toml, non_string_types
+from ddpg.config.options import as_toml, field_type, from_toml, non_string_types
 from ddpg.runs import run_directory
 from ddpg.runs.training import train
 from ddpg.studies import tuning_report
@@ -75,6 +77,35 @@ def schedule(left):
     return left**2
 
 
+def dense(x, units, name):
+    kernel = tf.compat.v1.get_variable(f"{name}/w", [int(x.shape[-1]), units])
+    return tf.nn.relu(tf.matmul(x, kernel) + tf.compat.v1.get_variable(f"{name}/b", [units]))
+
+
+def actor(states):
+    return dense(dense(states, 5, "first"), 4, "second")
+
+
+def critic(states, actions):
+    return dense(tf.concat([dense(states, 5, "first"), actions], axis=1), 4, "second")
+
+
+def q(states):
+    return dense(states, 6, "only")
+
+
+def one_row(states):
+    return tf.reduce_mean(dense(states, 4, "only"), axis=0, keepdims=True)
+
+
+def of_images(states):
+    return dense(tf.reshape(states, [-1, 84 * 84]), 4, "only")
+
+
+def cannot_be_compiled(states):
+    return tf.math.special.dawsn(dense(states, 4, "only"))
+
+
 optimizer = tf.compat.v1.train.AdamOptimizer
 bound = bounding.Bounding(bounding.linear_head, bounding.zeroing)
 
@@ -114,12 +145,14 @@ CODE = {
     **{"policy_gradient": "path", "td_target": "td_path", "critic_loss": "loss", "activation": "activation"},
     **{"learning_rate_schedule": "schedule", "actor_learning_rate_schedule": "schedule"},
     **{"critic_learning_rate_schedule": "schedule", "optimizer": "optimizer", "bounding": "bound", "noise": "noise"},
+    **{"actor_network": "actor", "critic_network": "critic", "q_network": "q"},
 }
 SMALL = {"hidden": (4,), "batch_size": 4, "learning_starts": 20, "updates_per_call": 5, "jit": False}
 FLAGS = "--recipe ddpg --hidden 4 --batch-size 4 --learning-starts 20 --updates-per-call 5 --no-jit"
 STEPS = "--total-timesteps 60 --evaluation-interval 60 --evaluation-episodes 1 --no-progress-bar --seed 0"
 TRAIN = f"train Pendulum-v1 {FLAGS} {STEPS}"
 ALLOW = "--allow-import own_code"
+NETWORKS = f"--actor-network own_code:actor --critic-network own_code:critic {ALLOW}"
 
 
 @pytest.fixture
@@ -161,25 +194,26 @@ def said(capsys):
 
 def test_every_option_that_takes_an_object_takes_its_name(own_code):
     fields = {(kind, field.name) for kind in (DDPGConfig, DQNConfig) for field in dataclasses.fields(kind)}
-    names = {name for kind, name in fields if kind.__dataclass_fields__[name].metadata["choices"]}
-    assert {name for kind, name in fields if name in names and non_string_types(kind, name)} == {*CODE}
+    takes_names = {name for kind, name in fields if field_type(kind, name)[0] is str}
+    assert {name for kind, name in fields if name in takes_names and non_string_types(kind, name)} == {*CODE}
 
 
 @pytest.mark.parametrize("name", CODE)
 def test_a_name_becomes_the_object_where_that_is_allowed_and_is_saved_as_the_name(name, own_code):
     reference = f"own_code:{CODE[name]}"
+    kind = DDPGConfig if name in DDPGConfig.__dataclass_fields__ else DQNConfig
     with refuses(UsageError, name, reference, "--allow-import own_code"):
-        DDPGConfig(**{name: reference})
+        kind(**{name: reference})
     with imports_allowed(["own_code"]):
-        config = DDPGConfig(**{name: reference})
+        config = kind(**{name: reference})
         assert getattr(config, name) is getattr(own_code, CODE[name])
         assert config.to_json()[name] == reference
-        assert DDPGConfig.from_json(config.to_json()) == config
-        read = from_toml(DDPGConfig, {name: reference}, "a file")
-        assert DDPGConfig(**read) == config
+        assert kind.from_json(config.to_json()) == config
+        read = from_toml(kind, {name: reference}, "a file")
+        assert kind(**read) == config
         assert f'{name} = "{reference}"' in as_toml(config.to_json())
     with refuses(UsageError, name, reference, "--allow-import own_code"):
-        DDPGConfig.from_json(config.to_json())  # what was allowed is not for good
+        kind.from_json(config.to_json())  # what was allowed is not for good
 
 
 def test_only_the_modules_that_are_named_are_allowed(own_code):
@@ -205,6 +239,17 @@ WRONG = {
     f"--critic-loss own_code:td_path {ALLOW}": "critic_loss own_code:td_path (q, target)",
     f"--learning-rate-schedule own_code:loss {ALLOW}": "learning_rate_schedule own_code:loss (left)",
     f"--policy-gradient own_code:NUMBER {ALLOW}": "policy_gradient 3 'chain_rule'",
+    "--actor-network own_code:actor": "actor_network own_code:actor --allow-import own_code",
+    f"--actor-network own_code:actr {ALLOW}": "actor_network own_code 'actr' 'actor'",
+    f"--actor-network own_code:NUMBER {ALLOW}": "actor_network 3 function module:name",
+    "--actor-network mlp": "actor_network 'mlp' function module:name --allow-import",
+    f"--actor-network own_code:critic {ALLOW}": "actor_network own_code:critic (states)",
+    f"--critic-network own_code:actor {ALLOW}": "critic_network own_code:actor (states, actions)",
+    f"--actor-network own_code:one_row {ALLOW}": "actor_network own_code:one_row [1, 4] [B, f] [B, 3]",
+    f"--actor-network own_code:of_images {ALLOW}": "actor_network actor reshape multiple of 7056",
+    f"--actor-network own_code:optimizer {ALLOW}": "actor_network own_code:optimizer <tensorflow AdamOptimizer [B, f]",
+    f"--critic-network own_code:critic --target none --norm renorm {ALLOW}": "target='none' own_code:critic --target",
+    f"--q-network own_code:q {ALLOW}": "q_network DDPGConfig",
     "--policy-gradient broken:path --allow-import broken": "policy_gradient broken ZeroDivisionError",
     "--policy-gradient script:path --allow-import script": "policy_gradient script SystemExit",
     "--policy-gradient needy:path --allow-import needy": "policy_gradient needy 'no_such_package'",
@@ -294,7 +339,7 @@ def test_the_command_that_is_printed_allows_it(folder, capsys):
 
 
 def test_a_resumed_run_ends_as_one_that_was_not_interrupted(folder):
-    flags = f"{FLAGS} --policy-gradient own_code:path {ALLOW} --evaluation-episodes 1 --no-progress-bar --seed 0"
+    flags = f"{FLAGS} --policy-gradient own_code:path {NETWORKS} --evaluation-episodes 1 --no-progress-bar --seed 0"
     assert done(f"train Pendulum-v1 {flags} --total-timesteps 400 --evaluation-interval 200") == 0
     assert done(f"train Pendulum-v1 {flags} --total-timesteps 200 --evaluation-interval 200") == 0
     assert done(f"resume runs/Pendulum-v1/2 --total-timesteps 400 --no-progress-bar {ALLOW}") == 0
@@ -307,6 +352,50 @@ def test_a_toml_file_needs_the_flag_too(folder, capsys):
     assert done(f"{TRAIN} --config mine.toml") == 2
     assert "--allow-import own_code" in said(capsys)
     assert done(f"{TRAIN} --config mine.toml {ALLOW}") == 0
+
+
+# -- networks ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_run_with_networks_is_the_one_that_python_makes(folder, own_code):
+    assert done(f"{TRAIN} {NETWORKS} --n-envs 2") == 0
+    document = run_directory.read_config(folder / "runs/Pendulum-v1/1")
+    told = {name: document[name] for name in ("seed", "total_timesteps", "evaluation_interval", "evaluation_episodes")}
+    networks = {"actor_network": own_code.actor, "critic_network": own_code.critic}
+    again = train("Pendulum-v1", DDPGConfig(**SMALL, **networks), **told, n_envs=2, progress_bar=False)
+    one, same = weights(), weights(again)
+    shapes = {name: value.shape for name, value in one.items() if name.endswith("/w:0")}
+    assert {*shapes.values()} == {(3, 5), (5, 4), (6, 4)}
+    assert all((one[name] == same[name]).all() for name in one)
+    saved = checkpoint.read(checkpoint.find(again))[0]["config"]
+    assert saved["actor_network"] == "own_code:actor"  # the object that the flag imported has its name
+
+
+def test_a_run_with_networks_is_exported(folder):
+    assert done(f"{TRAIN} {NETWORKS}") == 0
+    for format in ("numpy", "c"):
+        assert done(f"export runs/Pendulum-v1/1 --format {format} -o {format}") == 2
+        assert done(f"export runs/Pendulum-v1/1 --format {format} -o {format} {ALLOW}") == 0
+    with imports_allowed(["own_code"]):
+        agent = load_agent("runs/Pendulum-v1/1")
+    observation = np.array([1.0, 0.0, 0.5], np.float32)
+    np.testing.assert_allclose(load_policy("numpy").predict(observation)[0], agent.predict(observation)[0], 1e-6)
+    assert (folder / "c/policy.c").is_file()
+
+
+def test_a_q_network_is_named_too(folder):
+    flags = "--hidden 4 --batch-size 4 --learning-starts 20 --updates-per-call 5 --no-jit"
+    assert done(f"train CartPole-v1 {flags} {STEPS} --q-network own_code:q {ALLOW}") == 0
+    assert [value.shape for name, value in weights("runs/CartPole-v1/1").items() if name == "q/only/w:0"] == [(4, 6)]
+    assert run_directory.read_config(folder / "runs/CartPole-v1/1")["config"]["q_network"] == "own_code:q"
+
+
+def test_what_cannot_be_compiled_is_one_line(folder, capsys):
+    flags = f"--actor-network own_code:cannot_be_compiled {ALLOW}"
+    assert done(f"{TRAIN.replace('--no-jit', '--jit')} {flags}") == 2
+    with refuses(UsageError, "Dawsn XLA --no-jit"):
+        raise UsageError(capsys.readouterr().err.splitlines()[-1])
+    assert done(f"{TRAIN} {flags}") == 0
 
 
 # -- algorithms -------------------------------------------------------------------------------------------------------
@@ -347,6 +436,7 @@ total_timesteps = 60
 chain_rule = { recipe = "ddpg" }
 mine = { recipe = "ddpg", policy_gradient = "own_code:path" }
 cautious = { recipe = "ddpg", algorithm = "own_code:Cautious", caution = 3 }
+layers = { recipe = "ddpg", actor_network = "own_code:actor", critic_network = "own_code:critic" }
 """
 
 
@@ -355,15 +445,16 @@ def test_a_study_names_code_and_its_cells_are_allowed_it(folder, own_code, tmp_p
     with refuses(UsageError, "mine.toml 'mine' own_code:path --allow-import own_code"):
         read_study("mine.toml", [], own_options)
     groups = read_study("mine.toml", ["own_code"], own_options)
-    assert [group.algorithm for group in groups] == ["DDPG", "DDPG", "own_code:Cautious"]
+    assert [group.algorithm for group in groups] == ["DDPG", "DDPG", "own_code:Cautious", "DDPG"]
     assert (groups[1].options["policy_gradient"], groups[2].options["caution"]) == ("own_code:path", 3.0)
     words = {}
-    for cell in cells_of(groups)[:3]:
+    for cell in cells_of(groups)[:4]:
         place = CellFolder(tmp_path, cell)
         place.path.mkdir(parents=True)
         words[cell.group.configuration] = place.arguments()
     assert "--allow-import" not in words["chain_rule"]
-    assert words["mine"].count("own_code") == words["cautious"].count("own_code") == 1
+    assert [words[name].count("own_code") for name in ("mine", "cautious", "layers")] == [1, 1, 1]
+    assert 'critic_network = "own_code:critic"' in (tmp_path / "layers/0/Pendulum-v1/options.toml").read_text()
     assert 'policy_gradient = "own_code:path"' in (tmp_path / "mine/0/Pendulum-v1/options.toml").read_text()
     assert words["cautious"][words["cautious"].index("--algorithm") + 1] == "own_code:Cautious"
     assert study_resume_hint(folder / "mine.toml", tmp_path, groups).endswith("--allow-import own_code")
@@ -379,7 +470,9 @@ def test_a_study_whose_code_is_wrong_does_not_begin(folder, own_code, capsys):
 
 
 def test_a_tuning_varies_code(folder, own_code):
-    (folder / "space.toml").write_text('policy_gradient = ["chain_rule", "own_code:path"]\ncaution = [0.0, 3.0]')
+    space = {"policy_gradient": ["chain_rule", "own_code:path"], "caution": [0.0, 3.0]}
+    space["actor_network"] = ["none", "own_code:actor"]
+    (folder / "space.toml").write_text("\n".join(f"{name} = {json.dumps(values)}" for name, values in space.items()))
     flags = ["--algorithm", "own_code:Cautious", "--space", "space.toml", "--recipe", "ddpg"]
     refused = Tune.parse(["Pendulum-v1", *flags], "ddpg tune")
     with refuses(UsageError, "--allow-import own_code"):
@@ -389,11 +482,12 @@ def test_a_tuning_varies_code(folder, own_code):
     with tune.imports_allowed():
         plan = tune._plan()
         assert plan.base.algorithm == "own_code:Cautious"
-        trial = plan.trial(1, {"policy_gradient": "own_code:path", "caution": 3.0})
-        best = Trial(1, {"policy_gradient": "own_code:path", "caution": 3.0}, "complete", 1.0, {}, None)
+        chosen = {"policy_gradient": "own_code:path", "caution": 3.0, "actor_network": "own_code:actor"}
+        trial = plan.trial(1, chosen)
+        best = Trial(1, chosen, "complete", 1.0, {}, None)
         told = tuning_report._best(Path("best.toml"), plan, best, [best], ["ddpg"], "")
     assert (trial.options["policy_gradient"], trial.options["caution"]) == ("own_code:path", 3.0)
-    assert "own_code:path" in trial.references
+    assert {"own_code:path", "own_code:actor"} <= {*trial.references}
     use = "ddpg train Pendulum-v1 --algorithm own_code:Cautious --allow-import own_code --config best.toml"
     assert f"# Use: {use}\n" in told
 
@@ -415,3 +509,17 @@ def test_the_study_of_the_page_runs(folder, capsys):
     assert run_directory.read_config(folder / runs["cautious"])["algorithm"] == "own_code:Cautious"
     ends = [weights(run) for run in runs.values()]
     assert len({b"".join(end[name].tobytes() for name in sorted(end)) for end in ends}) == 3
+
+
+@pytest.mark.slow
+def test_the_study_of_networks_runs(folder, capsys):
+    """The page's two configurations, a seed of each, and their difference."""
+    page = (Path(__file__).parents[2] / "docs/how_to/networks.md").read_text(encoding="utf-8")
+    for name, text in re.findall(r"```\w+\n(# (?:mynetworks\.py|layers\.toml)\n)(.*?)```", page, re.DOTALL):
+        text = text.replace("seeds = 3", "total_timesteps = 1_100")
+        (folder / name.strip("# \n")).write_text(text)
+    assert done("study layers.toml --allow-import mynetworks --no-progress-bar") == 0
+    out = capsys.readouterr().out
+    assert all(f"| Pendulum-v1 | {name} | 1,100 | 1 |" in out for name in ("usual", "late_action"))
+    runs = [weights(f"studies/layers/{name}/0/Pendulum-v1/1") for name in ("usual", "late_action")]
+    assert ["critic/first/w:0" in run for run in runs] == [False, True]

@@ -103,3 +103,93 @@ def test_more_layers_at_a_later_call_are_refused():
 
     with refuses(UsageError, "actor 2 variables"):
         DDPG((BOX, ACTIONS), DDPGConfig(**SMALL), 0, actor_network=growing)
+
+
+def dense(x, units=4):
+    return tf.matmul(x, v1.get_variable("w", [int(x.shape[-1]), units]))
+
+
+# What a function may do wrong, and the words of the one line that refuses it.
+WRONG = {
+    "nothing": (lambda s: None, "returned None [B, f]"),
+    "one_row": (lambda s: tf.reduce_mean(dense(s), axis=0, keepdims=True), "[1, 4] [B, f] [B, 3]"),
+    "no_axis": (lambda s: tf.reduce_mean(dense(s), axis=1), "shape [B] [B, f]"),
+    "no_units": (lambda s: dense(s)[:, 4:], "[B, 0] [B, f]"),
+    "any_number": (lambda s: tf.boolean_mask(dense(s), [True] * 4, axis=1)[:, : tf.shape(s)[0]], "None [B, f]"),
+    "doubles": (lambda s: tf.cast(dense(s), tf.float64), "float64 float32"),
+    "other_sizes": (lambda s: tf.matmul(s, tf.ones([17, 2])), "ValueError [B, 3]"),
+    "its_own_error": (lambda s: {}["weights"], "KeyError 'weights' [B, 3]"),
+    "half_the_rows": (lambda s: tf.reshape(dense(s), [-1, 8]), "actor 1 rows 2 states"),
+    "no_such_shape": (lambda s: tf.reshape(dense(s, 5), [-1, 3]), "actor multiple of 3"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_is_wrong_with_a_function_is_one_line(name):
+    network, words = WRONG[name]
+    with refuses(UsageError, "actor_network", words) as caught:
+        DDPG((BOX, ACTIONS), DDPGConfig(**SMALL), 0, actor_network=network)
+    assert "\n" not in str(caught.value)
+
+
+def test_of_a_critic_too():
+    with refuses(UsageError, "critic_network one_row [1, 8] states [B, 3], actions [B, 2]"):
+
+        def one_row(states, actions):
+            return tf.reduce_mean(by_name(states, actions), axis=0, keepdims=True)
+
+        DDPG((BOX, ACTIONS), DDPGConfig(**SMALL), 0, critic_network=one_row)
+
+
+@pytest.mark.parametrize("options", [{"compiler": "xla"}, {}], ids=str)
+def test_an_operation_that_no_compiler_has_is_one_line(options):
+    """Dawson's integral runs op by op alone; TensorFlow says so in twenty lines, when the update is compiled."""
+
+    def dawson(states):
+        return tf.math.special.dawsn(by_name(states))
+
+    agent = filled(DDPG((BOX, ACTIONS), DDPGConfig(**SMALL, **options), 0, actor_network=dawson))
+    with refuses(UsageError, "XLA Dawsn jit=False") as caught:
+        agent.update(1)
+    assert "\n" not in str(caught.value)
+    agent = filled(DDPG((BOX, ACTIONS), DDPGConfig(**SMALL, jit=False), 0, actor_network=dawson))
+    assert agent.update(1)["critic_loss"] > 0
+
+
+def test_an_operation_without_a_gradient_is_one_line():
+    def remainders(states):
+        return tf.raw_ops.Mod(x=by_name(states), y=tf.ones([8]))
+
+    agent = filled(DDPG((BOX, ACTIONS), DDPGConfig(**SMALL, jit=False), 0, actor_network=remainders))
+    with refuses(UsageError, "differentiate Mod"):
+        agent.update(1)
+
+
+@pytest.mark.parametrize("target", ["none", "joint_ema"])
+def test_a_critic_of_crossq_must_normalise(target):
+    """A joint pass is for layers that see statistics of both its halves."""
+    crossq = DDPGConfig(**SMALL, target=target, norm="renorm", jit=False)
+    with refuses(UsageError, f"target='{target}' critic_network=by_name --target --recipe"):
+        DDPG((BOX, ACTIONS), crossq, 0, critic_network=by_name)
+    agent = filled(DDPG((BOX, ACTIONS), crossq, 0, critic_network=ddpg.mlp((8,), norm="renorm")))
+    assert np.isfinite(agent.update(1)["critic_loss"])
+    filled(DDPG((BOX, ACTIONS), crossq, 0, actor_network=by_name)).update(1)
+
+
+def test_an_argument_and_an_option_are_the_same(tmp_path):
+    """Beside the configuration or in it: the same weights, and the agent's configuration has it."""
+    beside = DDPG((BOX, ACTIONS), DDPGConfig(**SMALL), 0, actor_network=by_name)
+    within = DDPG((BOX, ACTIONS), DDPGConfig(**SMALL, actor_network=by_name), 0)
+    assert beside.config == within.config
+    one, other = beside.get_parameters(), within.get_parameters()
+    assert all((one[name] == other[name]).all() for name in one)
+    assert "actor_network of its own" in repr(within)
+    with refuses(UsageError, "actor_network configuration beside"):
+        DDPG((BOX, ACTIONS), DDPGConfig(**SMALL, actor_network=by_name), 0, actor_network=by_hand)
+    within.save(tmp_path / "saved")
+    with refuses(UsageError, "actor_network by_name load(path, config=...)"):
+        DDPG.load(tmp_path / "saved")
+    for options in ({"actor_network": by_name}, {"config": within.config}):
+        assert DDPG.load(tmp_path / "saved", **options).config == within.config
+    with refuses(UsageError, "actor_network 3"):
+        DDPG((BOX, ACTIONS), DDPGConfig(**SMALL), 0, actor_network=3)

@@ -1,0 +1,97 @@
+"""Hidden layers of the user's own, checked: what they raise, what they return, and whether TensorFlow can run them.
+
+What is wrong with them is one line that names the option, the function and the shape expected; the output layer behind
+them would answer with TensorFlow's message about its own product.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from ddpg.config.imports import name_of
+from ddpg.errors import UsageError, brief
+from ddpg.interaction.env_errors import format_error
+
+
+def own_layers(option: str, network: Callable | None) -> Callable[..., tf.Tensor] | None:
+    """Return ``network`` with its result checked; ``None`` for ``None``.
+
+    Args:
+        option: the option that has it, for messages.
+        network: ``(states [B, ...][, actions [B, A]]) -> features [B, ...]``.
+
+    Raises:
+        UsageError: if ``network``, once it is called, raises an exception, or returns no float32 tensor with a row for
+            each state and fixed sizes behind the first.
+    """
+    if network is None:
+        return None
+    name = name_of(network)
+
+    def layers(*inputs: tf.Tensor) -> tf.Tensor:
+        try:
+            features = network(*inputs)
+        except UsageError:
+            raise
+        except Exception as error:  # the user's code may raise anything
+            raise UsageError(f"{option}={name} failed on {_shapes(inputs)}: {format_error(error)}") from error
+        _check_features(features, inputs, f"{option}={name}")
+        return features
+
+    return layers
+
+
+def try_networks(networks: Iterable[Any], session: Any, options: str) -> None:
+    """Run networks on two states of zeros: some of what is wrong with layers shows only then.
+
+    Args:
+        networks: :class:`ddpg.networks.base.Network`, in the default graph.
+        session: one in which their variables are initialised.
+        options: the options that hold the user's own layers, for messages.
+
+    Raises:
+        UsageError: if TensorFlow cannot run one here, or it returns another number of rows than it is given.
+    """
+    for network in networks:
+        inputs = network.placeholders()
+        states = {tensor: np.zeros((2, *tensor.shape[1:]), np.float32) for tensor in inputs}
+        try:
+            rows = len(session.run(network(*inputs), states))
+        except tf.errors.OpError as error:
+            raise UsageError(f"{options}: the {network.name} cannot be run: {reason_of(error)}") from error
+        if rows != 2:
+            raise UsageError(f"{options}: for 2 states the {network.name} returns {rows} rows; keep a row for each")
+
+
+def reason_of(error: tf.errors.OpError) -> str:
+    """Return why an op failed, in one line: TensorFlow's message without the places in the source."""
+    text = error.message.partition("\nNode: ")[2].partition("\n")[2] or error.message
+    lines = [line.strip() for line in text.removeprefix("Graph execution error:").splitlines() if line.strip()]
+    return lines[0] if lines else type(error).__name__
+
+
+def _check_features(features: object, inputs: tuple[tf.Tensor, ...], which: str) -> None:
+    expected = f"expected features [B, f], a float32 tensor with a row for each of its states, from {_shapes(inputs)}"
+    if not isinstance(features, tf.Tensor):
+        raise UsageError(f"{which} returned {brief(features)}; {expected}")
+    if features.dtype != tf.float32:
+        raise UsageError(f"{which} returned a tensor of {features.dtype.name}; {expected}")
+    rows = inputs[0].shape[0]
+    shape = features.shape
+    if shape.rank is None or shape.rank < 2 or None in shape[1:] or 0 in shape[1:] or shape[0] not in (None, rows):
+        raise UsageError(f"{which} returned a tensor of shape {_text(shape)}; {expected}")
+
+
+def _shapes(inputs: tuple[tf.Tensor, ...]) -> str:
+    """Return the shapes of states and, of a critic, actions: ``states [B, 3], actions [B, 1]``."""
+    return ", ".join(
+        f"{what} {_text(tensor.shape)}" for what, tensor in zip(("states", "actions"), inputs, strict=False)
+    )
+
+
+def _text(shape: tf.TensorShape) -> str:
+    if shape.rank is None:
+        return "unknown"
+    return "[" + ", ".join("B" if index == 0 and n is None else str(n) for index, n in enumerate(shape)) + "]"
