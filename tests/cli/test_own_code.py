@@ -14,7 +14,7 @@ import pytest
 from refusals import refuses
 
 from ddpg import DDPGConfig, DQNConfig, UsageError, load_policy
-from ddpg.agents.registry import load_agent
+from ddpg.agents.off_policy import load_agent
 from ddpg.algorithms.registry import ALGORITHMS
 from ddpg.checkpoints import checkpoint
 from ddpg.cli.main import main
