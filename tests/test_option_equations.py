@@ -20,8 +20,7 @@ from ddpg.config.algorithm_options import DDPGConfig
 from ddpg.gradients.backward import huber_weights, weight_gradient
 from ddpg.gradients.bounding import with_pre_activation_penalty
 from ddpg.gradients.td import huber, mean_square, stop_gradient
-from ddpg.networks.batch_renorm import batch_renormalization
-from ddpg.networks.layers import layer_normalization, output_layer
+from ddpg.networks.layers import batch_renormalization, layer_normalization, output_layer
 from ddpg.networks.value import Prediction, ValueNetwork
 from ddpg.policies.schedules import SCHEDULES, interpolate
 from ddpg.replay.minibatch import Batch

@@ -21,7 +21,7 @@ from ddpg.algorithms.base import Metrics, Spaces
 from ddpg.algorithms.td3 import TD3Update, mean_metrics
 from ddpg.config.imports import name_of
 from ddpg.errors import UsageError
-from ddpg.networks.batch_renorm import frozen_statistics
+from ddpg.networks.layers import frozen_statistics
 from ddpg.networks.value import Prediction
 from ddpg.replay.minibatch import Batch
 

@@ -34,8 +34,7 @@ from ddpg.errors import UsageError
 from ddpg.gradients import sign_check
 from ddpg.gradients.policy import apply_path
 from ddpg.gradients.td import GradientsAndVariables
-from ddpg.networks.actor import ActorNetwork
-from ddpg.networks.averaged_actor import AveragedActor
+from ddpg.networks.actor import ActorNetwork, AveragedActor
 from ddpg.networks.base import Network, optimizer_of
 from ddpg.networks.critic import CategoricalCritic, CriticNetwork, DistributionalCritic
 from ddpg.networks.layers import BLOCKS

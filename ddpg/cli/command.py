@@ -1,4 +1,4 @@
-"""The base of all commands: options as flags, parsed by tyro, and the flags that several commands share."""
+"""The base of all commands: options as flags, parsed by tyro; flags that several share; algorithms of one's own."""
 
 import abc
 import contextlib
@@ -12,16 +12,19 @@ import re
 import sys
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import tyro
 
-from ddpg.config.imports import imports_allowed
+from ddpg.config.imports import imports_allowed, is_reference
 from ddpg.config.name_hints import ADVICE, renamed
 from ddpg.config.options import Options, field_type, option
 from ddpg.errors import UsageError, brief, did_you_mean
 from ddpg.progress import progress_message
 from ddpg.quiet import load_tensorflow, quiet_tensorflow
+
+if TYPE_CHECKING:
+    from ddpg.config.algorithm_options import AgentConfig
 
 _NONE: Mapping[str, Any] = types.MappingProxyType({})
 _LONGEST_WORD = 4096  # characters; no path is longer
@@ -421,3 +424,33 @@ def import_from_working_directory(*names: str) -> None:
             found = False
         if not found and os.getcwd() not in sys.path:
             sys.path.append(os.getcwd())
+
+
+def own_options(algorithm: str, usual: "type[AgentConfig]", env_id: str) -> "type[AgentConfig]":
+    """Return the class of the options of an algorithm of the user's own.
+
+    Args:
+        algorithm: its name, ``module:Name``.
+        usual: the options of the algorithm that trains in the environment otherwise.
+        env_id: the environment, for messages.
+
+    Raises:
+        UsageError: if there is no such algorithm, it may not be imported
+            (:func:`ddpg.config.imports.imports_allowed`), or it is for other actions.
+    """
+    if not is_reference(algorithm):
+        raise UsageError(
+            f"algorithm={brief(algorithm)} must be one of your own, MODULE:NAME; for any other {ADVICE['algo']}"
+        )
+    import_with_tensorflow("ddpg.algorithms.registry")
+    from ddpg.algorithms.registry import algorithm_named
+    from ddpg.config.algorithm_options import CONFIGS
+
+    kind = algorithm_named(algorithm).config
+    theirs = [name for name, config in CONFIGS.items() if name != algorithm and issubclass(kind, config)]
+    if theirs and not issubclass(kind, usual):
+        raise UsageError(
+            f"algorithm={algorithm!r} has the options of {theirs[0]}, and the actions of {env_id} need those of "
+            f"{usual.__name__}; take another environment or algorithm"
+        )
+    return kind

@@ -15,11 +15,10 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import ddpg
 from ddpg.cli.command import Command
-from ddpg.cli.inspect import Evaluate, Export, Paths, Plot, Record, Runs, Watch
+from ddpg.cli.inspect import Evaluate, Export, Paths, Plot, Record, Runs, Watch, Zoo
 from ddpg.cli.studies import Study, Tune
 from ddpg.cli.terminal import silence_stdout_at_exit, tolerate_broken_pipes
 from ddpg.cli.train import Resume, Train
-from ddpg.cli.zoo_listing import Zoo
 from ddpg.config import name_hints
 from ddpg.errors import CellsFailed, EnvironmentFault, FileFault, UsageError, did_you_mean, file_faults
 from ddpg.runs import signals

@@ -13,8 +13,8 @@ from ddpg.cli.command import (
     ProgressOption,
     WithImports,
     import_from_working_directory,
+    own_options,
 )
-from ddpg.cli.own_algorithm import own_options
 from ddpg.cli.terminal import stdout_reserved_for_answer
 from ddpg.config.options import from_toml, option
 from ddpg.config.toml_file import read_toml

@@ -18,10 +18,10 @@ from ddpg.cli.command import (
     flags_of,
     import_from_working_directory,
     import_with_tensorflow,
+    own_options,
     parse_flags,
     refuse_unknown,
 )
-from ddpg.cli.own_algorithm import own_options
 from ddpg.cli.terminal import stdout_reserved_for_answer
 from ddpg.config.imports import references_in
 from ddpg.config.options import check_known, from_toml, option

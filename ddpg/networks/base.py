@@ -25,9 +25,8 @@ from ddpg.errors import UsageError, brief, choose
 from ddpg.gradients.td import GradientsAndVariables
 from ddpg.interaction import spaces
 from ddpg.interaction.validation import is_real, validate_bool, validate_float, validate_numeric, validate_positive
-from ddpg.networks.batch_renorm import frozen_statistics
 from ddpg.networks.created import CreatedVariables
-from ddpg.networks.layers import check_output_init, mlp, output_layer
+from ddpg.networks.layers import check_output_init, frozen_statistics, mlp, output_layer
 from ddpg.networks.observer import note_features, note_gradients
 
 

@@ -49,8 +49,7 @@ def averages(agent):
 
 def test_one_step_by_hand(graph, session):
     """h = 4: from 1 a quarter of the way to 3 is 1.5, from there a quarter of the way to 3.5 is 2."""
-    from ddpg.networks.actor import ActorNetwork
-    from ddpg.networks.averaged_actor import AveragedActor
+    from ddpg.networks.actor import ActorNetwork, AveragedActor
 
     actor = ActorNetwork(BOX, BOX, network=lambda states: states)
     average = AveragedActor(actor, 4)

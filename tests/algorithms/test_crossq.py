@@ -9,8 +9,7 @@ from refusals import refuses
 
 from ddpg import DDPG, DDPGConfig, DQNConfig, UsageError
 from ddpg._tflearn import training_mode
-from ddpg.networks.batch_renorm import batch_renormalization, frozen_statistics
-from ddpg.networks.layers import mlp
+from ddpg.networks.layers import batch_renormalization, frozen_statistics, mlp
 from ddpg.policies.network_policy import NumpyPolicy
 
 v1 = tf.compat.v1

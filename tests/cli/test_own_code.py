@@ -17,8 +17,8 @@ from ddpg import DDPGConfig, DQNConfig, UsageError, load_policy
 from ddpg.agents.off_policy import load_agent
 from ddpg.algorithms.registry import ALGORITHMS
 from ddpg.checkpoints import checkpoint
+from ddpg.cli.command import own_options
 from ddpg.cli.main import main
-from ddpg.cli.own_algorithm import own_options
 from ddpg.cli.studies import Tune
 from ddpg.config.algorithm_options import CONFIGS
 from ddpg.config.imports import imports_allowed

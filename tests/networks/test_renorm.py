@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from ddpg._tflearn import training_mode
-from ddpg.networks.batch_renorm import batch_renormalization
+from ddpg.networks.layers import batch_renormalization
 
 v1 = tf.compat.v1
 
