@@ -28,6 +28,7 @@ LEVELS = [
     ["replay"],
     ["gradients", "interaction", "checkpoints", "compiler"],
 ]
+LEFT_OF_CENTRE = {"workers", "config"}  # arrows between others pass where these would be
 
 
 def imports_of(room: str) -> dict[str, int]:
@@ -64,7 +65,8 @@ def draw(path: Path) -> None:
     places = {}
     for level, rooms in enumerate(LEVELS):
         for index, room in enumerate(rooms):
-            x = 5 if len(rooms) == 1 else 1 + index / (len(rooms) - 1) * 8
+            alone = 3.4 if room in LEFT_OF_CENTRE else 5
+            x = alone if len(rooms) == 1 else 1 + index / (len(rooms) - 1) * 8
             places[room] = (x, -level * 1.5)
     for room, (x, y) in places.items():
         modules = [file for file in (ROOT / "ddpg" / room).glob("*.py") if file.name != "__init__.py"]
