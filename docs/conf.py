@@ -11,7 +11,7 @@ author = "ddpg-paths contributors"
 copyright = author
 release = importlib.metadata.version("ddpg-paths")
 
-extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "docstrings", "mathml", "notebook_pages"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "docstrings", "flags", "mathml", "notebook_pages"]
 exclude_patterns = ["extensions", "**/.ipynb_checkpoints"]
 
 myst_heading_anchors = 3
