@@ -134,8 +134,14 @@ def parse_flags(
     notes = io.StringIO()
     try:
         with contextlib.redirect_stderr(notes):
+            # Help is in the fields; to look for it in the source of classes that have none takes half of the time.
             found, unknown = tyro.cli(
-                _grouped(flags), prog=prog, description=text, args=arguments, return_unknown_args=True
+                _grouped(flags),
+                prog=prog,
+                description=text,
+                args=arguments,
+                return_unknown_args=True,
+                config=(tyro.conf.HelptextFromCommentsOff,),
             )
     except SystemExit as left:
         if not left.code:

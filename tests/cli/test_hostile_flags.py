@@ -5,7 +5,9 @@ process of a cell) is replaced by a refusal that the command line does not know,
 fails the test.
 """
 
+import contextlib
 import dataclasses
+import types
 import zlib
 
 import pytest
@@ -65,6 +67,9 @@ def nothing_begins(monkeypatch, tmp_path):
         *("studies.scheduler.engine_of", "studies.tuning.engine_of"),
     ):
         monkeypatch.setattr(f"ddpg.{name}", begin)
+    # Nor the process that draws: it would have to load TensorFlow for each value.
+    drawn = types.SimpleNamespace(spaces=None)
+    monkeypatch.setattr("ddpg.runs.saved_policy.drawing", lambda env_id, wrappers: contextlib.nullcontext(drawn))
 
 
 def flags_of_command(name):

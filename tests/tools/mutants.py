@@ -79,7 +79,7 @@ def broken(mutant: Mutant, source: str) -> str:
         if source.count(mutant.old) != 1:
             raise LookupError(f"{mutant.old!r} occurs {source.count(mutant.old)} times in {mutant.file}")
         return source.replace(mutant.old, mutant.new)
-    scope = _function(ast.parse(source), mutant)
+    scope = _function(_parsed(source), mutant)
     found = sorted(_equal(scope, mutant.node), key=lambda nodes: (nodes[0].lineno, nodes[0].col_offset))
     if len(found) < mutant.occurrence:
         raise LookupError(f"{mutant.node!r} occurs {len(found)} times in {mutant.function} of {mutant.file}")
@@ -108,6 +108,12 @@ def stale(mutant: Mutant, root: Path = ROOT) -> str | None:
     except LookupError as error:
         return str(error)
     return None
+
+
+@functools.lru_cache(1)
+def _parsed(source: str) -> ast.Module:
+    """Parse what many mutants in a row are of; nobody changes the tree."""
+    return ast.parse(source)
 
 
 def _function(tree: ast.AST, mutant: Mutant) -> ast.AST:
