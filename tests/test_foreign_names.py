@@ -163,6 +163,12 @@ MISTAKES = [
     (BOX + "--algorithm mymodule:Cautious", "--allow-import mymodule"),
     (BOX + "--agent mymodule:Cautious", "--algorithm MODULE:NAME"),
     (DISCRETE + "--td-target mymodule:path", "--allow-import mymodule"),
+    (BOX + "--actor-network mymodule:actor", "--allow-import mymodule"),
+    (BOX + "--actor-network mymodule.actor --allow-import mymodule", "module:name"),
+    (BOX + "--critic-network cnn", "module:name"),
+    (BOX + "--network mymodule:actor", "DQN"),
+    (BOX + "--q-network mymodule:q --allow-import mymodule", "--actor-network and --critic-network"),
+    (DISCRETE + "--critic-network mymodule:critic --allow-import mymodule", "--q-network"),
     ("tune Pendulum-v1 --algorithm td3", "--recipe td3"),
     ("tune Pendulum-v1 --policy-gradient mymodule:path", "tune"),
 ]

@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 from typing import Any, TypeVar, overload
 
-from ddpg.config.algorithm_options import CONFIGS, AgentConfig, DDPGConfig
+from ddpg.config.algorithm_options import CONFIGS, NETWORKS, AgentConfig, DDPGConfig
 from ddpg.config.name_hints import FILES, OPTIONS
 from ddpg.config.options import from_toml
 from ddpg.config.toml_file import read_toml
@@ -69,7 +69,9 @@ def hints_for(kind: type[AgentConfig], env_id: str) -> dict[str, str]:
         for field in dataclasses.fields(config)
         if field.name not in own
     }
-    return others | OPTIONS | FILES
+    here = " and ".join(f"--{name.replace('_', '-')}" for name in NETWORKS if name in own)
+    of_networks = f"{env_id} trains {trains}{actions}, whose networks are {here}"
+    return others | {name: of_networks for name in NETWORKS if here and name in others} | OPTIONS | FILES
 
 
 RANDOM_SHARE = 0.1  # the largest share of random steps in a run shorter than usual
