@@ -3,9 +3,12 @@
     OMP_NUM_THREADS=1 python -m benchmarks.learning.offline Pendulum-v1    # into benchmarks/results/offline.csv
     python -m benchmarks.learning.offline --write                          # from there into docs/offline.md
 
+A return is the mean of 100 episodes that nothing chose anything by, the same ones for all policies of a seed.
+
 Four data sets of an environment: of uniformly random actions; of a medium and of an expert agent, which act with the
-noise they learned with; and a mixture, a third of each. Everything is seeded; agents and data are made by their own
-seeds, which no run that is reported has. What the CSV has is not run again.
+noise they learned with; and a mixture, a third of each. An expert may be a policy of the zoo, with noise of 0.1.
+Everything is seeded; agents and data are made by their own seeds, which no run that is reported has. What the CSV has
+is not run again.
 """
 
 import argparse
@@ -25,18 +28,21 @@ from benchmarks import marks
 from ddpg.config.options import from_toml
 from ddpg.config.presets import read_recipe
 from ddpg.progress import format_number
-from ddpg.runs import run_directory
 from ddpg.runs.dataset import KEYS
+from ddpg.runs.evaluation import final_seed
 from ddpg.studies.study_report import iqm_over_seeds
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results" / "offline.csv"
 PAGE = ROOT / "docs" / "offline.md"
 DATA = ("random", "medium", "expert", "mixture")
+# What differs from the recipe in every run, chosen on other seeds and data of Pendulum (7101, 7102; agents 7201, 7202).
+CHANGES: dict[str, Any] = {"bc_alpha": 1.0, "critic_norm": "layer"}
 METHODS = {"behaviour cloning": {"bc_alpha": 0.0, "bc_only": True}, "TD3+BC": {}}
-FINE_TUNED = "fine-tuned"
+FINE_TUNED, BETTER = "fine-tuned", "better"
+BC_FINAL = 0.3  # of the weight of cloning, at the end of the steps; as CHANGES
 AGENT_SEEDS = {"medium": 9_001, "expert": 9_002}
-EPISODES = 20  # of an evaluation
+EPISODES = 100  # of a mean return
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,11 +50,13 @@ class Setting:
     """How much is made and learned in an environment.
 
     Attributes:
-        medium, expert: environment steps that these agents learn, with the environment's preset.
+        medium, expert: environment steps that these agents learn, with the environment's preset; an expert of 0 steps
+            is the zoo's policy.
         transitions: of a data set.
         updates: of a run.
         steps: in the environment afterwards.
-        changes: options that differ from the recipe ``td3_bc``.
+        seeds: of the runs.
+        changes: options that differ from the recipe ``td3_bc`` and :data:`CHANGES`.
     """
 
     medium: int
@@ -56,15 +64,20 @@ class Setting:
     transitions: int
     updates: int
     steps: int
+    seeds: Sequence[int]
     changes: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+    @property
+    def fine_tuning(self) -> dict[str, Any]:
+        """Options that differ during the steps in the environment."""
+        return {"dataset_share": 0.5, "bc_final": BC_FINAL, "bc_steps": self.steps}
 
 
 SETTINGS = {
-    "Pendulum-v1": Setting(5_000, 10_000, 10_000, 10_000, 5_000, {"hidden": (64, 64)}),
-    "Hopper-v5": Setting(30_000, 200_000, 200_000, 200_000, 50_000),
-    "HalfCheetah-v5": Setting(10_000, 100_000, 200_000, 200_000, 50_000),
+    "Pendulum-v1": Setting(5_000, 10_000, 10_000, 10_000, 5_000, range(7001, 7006), changes={"hidden": (64, 64)}),
+    "HalfCheetah-v5": Setting(10_000, 0, 20_000, 20_000, 5_000, range(7001, 7004)),
+    "Hopper-v5": Setting(30_000, 200_000, 200_000, 200_000, 50_000, range(7001, 7004)),
 }
-SEEDS = (0, 1, 2)
 
 
 class Row(NamedTuple):
@@ -103,72 +116,108 @@ def mean_return(arrays: dict[str, np.ndarray]) -> float:
     return float(np.mean([part.sum() for part in np.split(arrays["rewards"], ends + 1)[:-1]]))
 
 
-def make_data(env_id: str, setting: Setting, folder: Path) -> dict[str, tuple[Path, float]]:
-    """Write the data sets of an environment; return ``{name: (path, mean return)}``."""
+def make_data(
+    env_id: str, setting: Setting, folder: Path, wanted: Sequence[str] = DATA
+) -> dict[str, tuple[Path, float]]:
+    """Write the data sets of an environment that are wanted; return ``{name: (path, mean return)}``."""
     found: dict[str, dict[str, np.ndarray]] = {}
     with gym.make(env_id) as env:
         low, high = env.action_space.low, env.action_space.high
         rng = np.random.default_rng(9_100)
         found["random"] = collect(env, lambda _: rng.uniform(low, high).astype(low.dtype), setting.transitions, 9_100)
         for name, seed in AGENT_SEEDS.items():
+            if not {name, "mixture"} & {*wanted}:
+                continue
             steps = getattr(setting, name)
+            if not steps:
+                found[name] = collect(env, _of_the_zoo(env_id, env.action_space, rng), setting.transitions, seed + 100)
+                continue
             options: dict[str, Any] = {"seed": seed, "total_timesteps": steps, "root": folder / name}
             run = ddpg.train(env_id, evaluation_interval=steps, progress_bar=False, **options)
             agent = ddpg.DDPG.load(run)
             act = lambda s, agent=agent: agent.predict(s, deterministic=False)[0]  # noqa: E731
             found[name] = collect(env, act, setting.transitions, seed + 100)
             agent.close()
-    thirds = [{field: array[: setting.transitions // 3] for field, array in found[name].items()} for name in found]
-    for part in thirds:  # each is cut where it ends
-        part["truncations"] = part["truncations"].copy()
-        part["truncations"][-1] |= not part["terminations"][-1]
-    found["mixture"] = {field: np.concatenate([part[field] for part in thirds]) for field in thirds[0]}
+    if "mixture" in wanted:
+        found["mixture"] = _mixed(found, setting.transitions // 3)
     paths = {}
-    for name, arrays in found.items():
+    for name in wanted:
         path = folder / f"{name}.npz"
-        np.savez(path, **arrays)
-        paths[name] = path, mean_return(arrays)
+        np.savez(path, **found[name])
+        paths[name] = path, mean_return(found[name])
     return paths
 
 
-def last_return(run: Path, goal: int) -> float:
-    """Return the mean return of a run's evaluation at its goal.
+def _mixed(found: dict[str, dict[str, np.ndarray]], rows: int) -> dict[str, np.ndarray]:
+    """Return the first rows of each data set, one after the other."""
+    thirds = [{field: array[:rows] for field, array in found[name].items()} for name in found]
+    for part in thirds:  # each is cut where it ends
+        part["truncations"] = part["truncations"].copy()
+        part["truncations"][-1] |= not part["terminations"][-1]
+    return {field: np.concatenate([part[field] for part in thirds]) for field in thirds[0]}
+
+
+def _of_the_zoo(env_id: str, box: gym.spaces.Box, rng: np.random.Generator) -> Callable[[np.ndarray], np.ndarray]:
+    policy, half = ddpg.load_policy(f"zoo:{env_id}"), (box.high - box.low) / 2
+
+    def act(observation: np.ndarray) -> np.ndarray:
+        noise = 0.1 * half * rng.normal(size=box.shape)
+        return np.clip(policy.predict(observation)[0] + noise, box.low, box.high).astype(box.dtype)
+
+    return act
+
+
+def returns_of(run: Path, goal: int, env_id: str, seed: int, names: Iterable[str]) -> dict[str, float]:
+    """Return the mean return of a run's checkpoints, by name, in episodes that the run did not see.
 
     Raises:
-        SystemExit: if the run was stopped before it.
+        SystemExit: if the run was stopped before its goal.
     """
-    rows = run_directory.read_table(run / "evaluations.csv")
-    if not rows or int(rows[-1]["timesteps"]) != goal:
+    if ddpg.DDPG.load(run).num_timesteps != goal:
         raise SystemExit(f"{run} was stopped before its {goal} timesteps; the next start makes it anew")
-    return float(rows[-1]["mean_return"])
+    found = {}
+    with gym.make(env_id) as env:
+        for which in names:
+            agent = ddpg.DDPG.load(run, which=which)
+            found[which] = ddpg.evaluate(agent, env, EPISODES, final_seed(seed)).mean_return
+            agent.close()
+    return found
 
 
 def cell(
     env_id: str, setting: Setting, data: str, path: Path, told: float, method: str, seed: int, root: Path
 ) -> list[Row]:
     """Return the rows of one run: after its updates and, of TD3+BC, after the steps in the environment too."""
-    options = from_toml(ddpg.DDPGConfig, read_recipe("td3_bc"), "td3_bc") | setting.changes | METHODS[method]
+    options = from_toml(ddpg.DDPGConfig, read_recipe("td3_bc"), "td3_bc") | CHANGES | setting.changes | METHODS[method]
+    config, goal = ddpg.DDPGConfig(**options), setting.updates + setting.steps
     run = ddpg.train(
         env_id,
-        ddpg.DDPGConfig(**options),
+        config,
         dataset=path,
         seed=seed,
         total_timesteps=setting.updates,
         evaluation_interval=setting.updates,
-        evaluation_episodes=EPISODES,
+        evaluation_episodes=1,
         root=root,
         progress_bar=False,
     )
-    rows = [Row(env_id, data, method, seed, setting.updates, last_return(run, setting.updates), told)]
+    which = {"latest": (method, setting.updates)}
     if method == "TD3+BC":
-        goal = setting.updates + setting.steps
-        ddpg.resume(run, offline_timesteps=setting.updates, total_timesteps=goal, progress_bar=False)
-        rows.append(Row(env_id, data, FINE_TUNED, seed, goal, last_return(run, goal), told))
-    return rows
+        ddpg.resume(
+            run,
+            config=config.replace(**setting.fine_tuning),
+            offline_timesteps=setting.updates,
+            total_timesteps=goal,
+            progress_bar=False,
+        )
+        which = {"offline": (method, setting.updates), "latest": (FINE_TUNED, goal), "better": (BETTER, goal)}
+    found = returns_of(run, max(steps for _, steps in which.values()), env_id, seed, which)
+    return [Row(env_id, data, name, seed, steps, found[one], told) for one, (name, steps) in which.items()]
 
 
-def read(path: Path = RESULTS) -> list[Row]:
+def read(path: Path | None = None) -> list[Row]:
     """Return the rows of the CSV; none where there is no such file."""
+    path = path or RESULTS
     if not path.exists():
         return []
     with path.open(encoding="utf-8", newline="") as file:
@@ -181,11 +230,11 @@ def read(path: Path = RESULTS) -> list[Row]:
         ]
 
 
-def write(rows: Iterable[Row], path: Path = RESULTS) -> None:
+def write(rows: Iterable[Row], path: Path | None = None) -> None:
     """Write the CSV, in the order of environments, data sets, methods and seeds."""
-    methods = [*METHODS, FINE_TUNED]
+    methods = [*METHODS, FINE_TUNED, BETTER]
     ordered = sorted(rows, key=lambda row: (row.env_id, DATA.index(row.data), methods.index(row.method), row.seed))
-    with path.open("w", encoding="utf-8", newline="") as file:
+    with (path or RESULTS).open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(Row._fields)
         writer.writerows(ordered)
@@ -193,22 +242,38 @@ def write(rows: Iterable[Row], path: Path = RESULTS) -> None:
 
 def table(rows: Sequence[Row]) -> str:
     """Return the page's table: the mean return of each method on each data set, with its interval over seeds."""
-    heads = ("environment", "data", "its return", *METHODS, "TD3+BC, then steps")
+    heads = ("environment", "data", "its return", *METHODS, "then steps: the last policy", "the better policy")
     lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     for env_id, data in itertools.product(SETTINGS, DATA):
         found = [row for row in rows if (row.env_id, row.data) == (env_id, data)]
         if not found:
             continue
         cells = []
-        for method in (*METHODS, FINE_TUNED):
+        for method in (*METHODS, FINE_TUNED, BETTER):
             returns = [row.mean_return for row in found if row.method == method]
-            if not returns:
-                cells.append("not run")
-                continue
-            middle, low, high = map(format_number, iqm_over_seeds(returns))
-            one = len(returns) == 1
-            cells.append(f"{middle}, 1 seed" if one else f"{middle} ({low} to {high}), {len(returns)} seeds")
+            cells.append(_with_interval(returns) if returns else "not run")
         lines.append(f"| {env_id} | {data} | {format_number(found[0].data_return)} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _with_interval(numbers: Sequence[float]) -> str:
+    middle, low, high = map(format_number, iqm_over_seeds(numbers))
+    one = len(numbers) == 1
+    return f"{middle}, 1 seed" if one else f"{middle} ({low} to {high}), {len(numbers)} seeds"
+
+
+def seeds_table(rows: Sequence[Row]) -> str:
+    """Return the page's table of fine-tuning by seed: before the steps, after them, and of the better policy."""
+    lines = [
+        "| environment | data | seed | before | the last policy | the better policy |",
+        "|---|---|---|---|---|---|",
+    ]
+    by_key = {(row.env_id, row.data, row.seed, row.method): format_number(row.mean_return) for row in rows}
+    for env_id, data in itertools.product(SETTINGS, DATA):
+        for seed in SETTINGS[env_id].seeds:
+            keys = [(env_id, data, seed, method) for method in ("TD3+BC", FINE_TUNED, BETTER)]
+            if all(key in by_key for key in keys):
+                lines.append(f"| {env_id} | {data} | {seed} | {' | '.join(by_key[key] for key in keys)} |")
     return "\n".join(lines)
 
 
@@ -216,13 +281,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run what is missing, or write the page."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.learning.offline", description=__doc__.splitlines()[0])
     parser.add_argument("environments", nargs="*", metavar="ENV", help=f"of {', '.join(SETTINGS)}")
-    parser.add_argument("--write", action="store_true", help="write the table into docs/offline.md")
+    parser.add_argument("--data", nargs="+", choices=DATA, default=DATA, help="of these data sets alone")
+    parser.add_argument("--write", action="store_true", help="write the tables into docs/offline.md")
     options = parser.parse_args(arguments)
     for env_id in options.environments:
         setting = SETTINGS[env_id]
         with tempfile.TemporaryDirectory() as folder:
-            sets = make_data(env_id, setting, Path(folder))
-            for seed, data, method in itertools.product(SEEDS, DATA, METHODS):
+            sets = make_data(env_id, setting, Path(folder), options.data)
+            for data, seed, method in itertools.product(reversed(options.data), setting.seeds, METHODS):
                 rows = read()
                 if any((row.env_id, row.data, row.method, row.seed) == (env_id, data, method, seed) for row in rows):
                     continue
@@ -231,7 +297,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 print(*new, sep="\n", flush=True)
                 write([*rows, *new])
     if options.write:
-        marks.write(PAGE, {"offline table": table(read())})
+        rows = read()
+        marks.write(PAGE, {"offline table": table(rows), "offline seeds": seeds_table(rows)})
 
 
 if __name__ == "__main__":

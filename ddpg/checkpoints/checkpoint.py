@@ -24,6 +24,9 @@ from ddpg.checkpoints.space_json import restore_space as restore_space
 from ddpg.errors import FileFault, UsageError, brief, with_filename
 
 Groups = dict[str, dict[str, np.ndarray]]
+# Checkpoints of a run without its memory: of the best evaluation; of the end of learning from a data set alone; and the
+# better one of that and the last (ddpg/runs/recorder.py).
+NAMED = ("best", "offline", "better")
 
 
 def write(path: str | Path, manifest: dict[str, Any], groups: Groups) -> Path:
@@ -98,7 +101,7 @@ def find(path: str | Path, which: str = "latest") -> Path:
 
     Args:
         path: a checkpoint, or a run directory with ``checkpoints/<timesteps>/``.
-        which: in a run directory: ``"latest"``, ``"best"``, or a number of timesteps.
+        which: in a run directory: ``"latest"``, one of :data:`NAMED`, or a number of timesteps.
 
     Raises:
         UsageError: if ``path`` is neither, or the run has no such checkpoint.
@@ -110,14 +113,14 @@ def find(path: str | Path, which: str = "latest") -> Path:
     numbered = sorted((int(entry.name), entry) for entry in _checkpoints_in(folder) if entry.name.isdecimal())
     if which == "latest" and numbered:
         return numbered[-1][1]
-    if which == "best" and _is_checkpoint(folder / "best"):
-        return folder / "best"
+    if which in NAMED and _is_checkpoint(folder / which):
+        return folder / which
     chosen = [entry for steps, entry in numbered if str(steps) == str(which)]
     if chosen:
         return chosen[0]
     if not path.exists():
         raise UsageError(f"no checkpoint or run directory at {brief(str(path))}; give one such as runs/Pendulum-v1/1")
-    have = [entry.name for _, entry in numbered] + ["best"] * (folder / "best").exists()
+    have = [entry.name for _, entry in numbered] + [name for name in NAMED if (folder / name).exists()]
     raise UsageError(
         f"{path} has no checkpoint {brief(which)}; it has {', '.join(have) if have else 'none'}"
         + ("" if folder.exists() else ": it is not a run directory")

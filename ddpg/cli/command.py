@@ -340,7 +340,11 @@ class SavedPolicyCommand(SavedRunCommand):
         metavar="RUN",
         is_path=True,
     )
-    checkpoint: str = option("latest", "checkpoint: latest, best, or its number of steps", metavar="WHICH")
+    checkpoint: str = option(
+        "latest",
+        "checkpoint: latest, best, its number of steps; of a fine-tuned run offline or better",
+        metavar="WHICH",
+    )
 
     @property
     def is_of_zoo(self) -> bool:

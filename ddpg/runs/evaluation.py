@@ -166,6 +166,11 @@ def evaluation_seed(seed: int) -> int:
     return seed + 1_000_000
 
 
+def choice_seed(seed: int) -> int:
+    """Return the seed of choosing between two trained policies: of episodes that nothing else sees."""
+    return seed + 3_000_000
+
+
 def final_seed(seed: int) -> int:
     """Return the seed of looking at a trained agent: of no episode that training or its evaluations see."""
     return seed + 2_000_000

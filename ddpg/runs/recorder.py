@@ -15,12 +15,14 @@ from ddpg.agents.off_policy import OffPolicyAgent
 from ddpg.checkpoints import checkpoint, target_dir
 from ddpg.errors import UsageError
 from ddpg.interaction.env_runner import Episode
+from ddpg.progress import format_number, print_to_stderr
 from ddpg.runs import run_directory
-from ddpg.runs.evaluation import evaluate, evaluation_seed
+from ddpg.runs.evaluation import choice_seed, evaluate, evaluation_seed
 from ddpg.runs.log_writers import CSVLogWriter, DiagnosticsLogWriter, LogWriter, TensorBoardLogWriter
 from ddpg.runs.run_state import MetricsTracker, RunState, tags_of
 
 RUN_STATE = "run"  # the group of arrays in a checkpoint
+CHOICE_EPISODES = 20  # of each of two policies, the later of which is kept if it is not worse
 
 
 class RunRecorder(Callback):
@@ -43,6 +45,7 @@ class RunRecorder(Callback):
     def __init__(self, run: Path, document: dict[str, Any], agent: OffPolicyAgent, env: gym.Env, run_state: RunState):
         self._run, self._folder = run, run / "checkpoints"
         self._best = self._folder / "best"
+        self._offline, self._offline_until = self._folder / "offline", document["offline_timesteps"]
         self._interval = document["evaluation_interval"]
         self._episodes = document["evaluation_episodes"]
         self._goal, self._diagnose = document["total_timesteps"], document["diagnose"]
@@ -90,6 +93,7 @@ class RunRecorder(Callback):
     def on_training_start(self, agent: OffPolicyAgent, total_timesteps: int) -> None:
         """Start the clock; make the evaluation that was due when the run was stopped, if there is one."""
         self._metrics.begin(agent)
+        self._keep_offline(agent)
         if agent.num_timesteps >= self._due:
             self._evaluate(agent)
 
@@ -107,6 +111,7 @@ class RunRecorder(Callback):
     def on_step(self, agent: OffPolicyAgent) -> None:
         """Log when the interval is over; evaluate when that is due and every environment can be reset."""
         now = agent.num_timesteps
+        self._keep_offline(agent)
         if now - self._run_state.logged >= self._log_interval:
             self._log(agent)
         if agent.loop.outside_episodes:
@@ -179,6 +184,8 @@ class RunRecorder(Callback):
         agent.abandon_episode()
         self._metrics.leave_out(time.perf_counter() - start)
         start = time.perf_counter()
+        if now >= self._goal:
+            self._save_better(agent)
         self._save(agent)
         if is_best:
             self._save_best(agent)
@@ -202,6 +209,33 @@ class RunRecorder(Callback):
                 stacklevel=2,
             )
             run_state.best, run_state.best_at = -math.inf, -1
+
+    def _keep_offline(self, agent: OffPolicyAgent) -> None:
+        """Save the agent where it has learned all that it learns from a data set alone."""
+        if agent.num_timesteps == self._offline_until:
+            agent.save(self._offline, replay=False)
+
+    def _save_better(self, agent: OffPolicyAgent) -> None:
+        """Of a run that was fine-tuned save the better policy: the last one, or that of before the first step.
+
+        Both see the same episodes, which no evaluation during the run sees. Choosing by the run's own evaluations would
+        choose by chance, too, among as many returns as there are evaluations.
+        """
+        if self._offline_until is None or agent.num_timesteps <= self._offline_until or not self._offline.exists():
+            return
+        before = type(agent).load(self._offline, config=agent.config)
+        try:
+            seed = choice_seed(agent.seed)
+            returns = [evaluate(one, self._env, CHOICE_EPISODES, seed).mean_return for one in (before, agent)]
+            better = before if returns[0] > returns[1] else agent
+            better.save(self._folder / "better", replay=False)
+        finally:
+            before.close()
+        first, last = map(format_number, returns)
+        print_to_stderr(
+            f"mean return of {CHOICE_EPISODES} episodes: {first} after {self._offline_until:,} updates from data, "
+            f"{last} after {agent.num_timesteps - self._offline_until:,} more steps; checkpoint better holds the better"
+        )
 
     def _step_of_best(self) -> int | None:
         """Return the step of the saved best, or ``None`` if there is none or it is damaged."""

@@ -6,7 +6,7 @@ episodes.csv          every episode of training
 evaluations.csv       deterministic evaluations during training
 diagnostics.csv       with ``diagnose``: the state of the networks, one row per logging interval
 events.out.tfevents.* the same for TensorBoard, under Stable-Baselines3's tags
-checkpoints/<steps>/  the latest ones; checkpoints/best/
+checkpoints/<steps>/  the latest ones; checkpoints/best/, and of a fine-tuned run offline/ and better/
 learning_curve.png
 """
 

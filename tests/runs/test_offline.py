@@ -14,7 +14,8 @@ from ddpg.cli.main import main
 from ddpg.cli.train import Train
 from ddpg.config.options import from_toml
 from ddpg.config.presets import read_recipe
-from ddpg.runs import run_directory
+from ddpg.runs import recorder, run_directory
+from ddpg.runs.evaluation import Evaluation, evaluate
 from ddpg.runs.run_loop import GracefulStop
 
 
@@ -184,6 +185,48 @@ def test_the_data_of_a_run_are_told_from_its_steps(mixed):
     halfway = checkpoint.read(next(path for path in run_directory.checkpoints(mixed) if path.name != "100"))
     steps = halfway[0]["num_timesteps"] - 40
     assert halfway[1]["replay"]["recorded"].sum() == 35 - max(0, steps - 25)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "steps"), [(-3.0, -5.0, 40), (-5.0, -3.0, 100), (-5.0, -5.0, 100)], ids=["fell", "rose", "same"]
+)
+def test_a_fine_tuned_run_keeps_the_better_policy(before, after, steps, data, tmp_path, monkeypatch, capsys):
+    """That of before the first step where the last one returns less in episodes that no evaluation had."""
+    episodes = []
+
+    def judged(policy, env, count, seed):
+        evaluation = evaluate(policy, env, 1, seed)
+        if seed == 5 + 3_000_000:
+            episodes.append((policy.num_timesteps, count))
+            return Evaluation(np.full(count, before if policy.num_timesteps == 40 else after), np.full(count, 7))
+        return evaluation
+
+    monkeypatch.setattr(recorder, "evaluate", judged)
+    run = train("Offline-v0", CONFIG, dataset=data, offline_timesteps=40, root=tmp_path, **RUN)
+    assert episodes == [(40, 20), (100, 20)]
+    found = {which: checkpoint.read(checkpoint.find(run, which)) for which in ("offline", "better", "latest")}
+    assert {which: manifest["num_timesteps"] for which, (manifest, _) in found.items()} == {
+        **{"offline": 40, "better": steps, "latest": 100},
+    }
+    kept, expected = (found[which][1]["variables"] for which in ("better", "offline" if steps == 40 else "latest"))
+    for name, array in expected.items():
+        np.testing.assert_array_equal(kept[name], array)
+    told = capsys.readouterr().err
+    assert f"{before:g} after 40 updates" in told
+    assert f"{after:g} after 60 more steps" in told
+    assert DDPG.load(run, which="better").num_timesteps == steps
+    with refuses(UsageError, "better"):
+        resume(run, which="better", progress_bar=False)
+
+
+def test_a_run_that_was_not_fine_tuned_keeps_nothing_else(offline, data, tmp_path):
+    run = train(
+        "Offline-v0", CONFIG, dataset=data, root=tmp_path, **RUN | {"total_timesteps": 50}, offline_timesteps=50
+    )
+    assert not (run / "checkpoints" / "better").exists()
+    assert not (offline / "checkpoints" / "offline").exists()
+    with refuses(UsageError, "no checkpoint better offline"):
+        DDPG.load(run, which="better")
 
 
 def test_an_offline_run_goes_on_in_the_environment(offline, tmp_path, data):

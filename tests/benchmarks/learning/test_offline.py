@@ -26,7 +26,8 @@ def test_whole_episodes_are_collected_and_the_last_is_cut():
 def test_a_small_study(tmp_path, monkeypatch):
     """Four data sets, each method on each; of TD3+BC both the offline return and that after its steps."""
     small = {"hidden": (4,), "batch_size": 4, "jit": False}
-    setting = Setting(medium=5, expert=6, transitions=9, updates=8, steps=7, changes=small)
+    setting = Setting(medium=5, expert=6, transitions=9, updates=8, steps=7, seeds=[0], changes=small)
+    monkeypatch.setattr(offline, "EPISODES", 3)
     monkeypatch.setattr(offline, "RESULTS", tmp_path / "offline.csv")
     sets = {}
     for name in DATA:
@@ -40,9 +41,12 @@ def test_a_small_study(tmp_path, monkeypatch):
         path, told = sets["expert"]
         rows += offline.cell("Collected-v0", setting, "expert", path, told, method, 0, tmp_path / "runs")
     assert [(row.method, row.timesteps) for row in rows] == [
-        *(("behaviour cloning", 8), ("TD3+BC", 8), ("fine-tuned", 15)),
+        *(("behaviour cloning", 8), ("TD3+BC", 8), ("fine-tuned", 15), ("better", 15)),
     ]
     assert {row.mean_return for row in rows} == {28.0}
+    (run,) = (tmp_path / "runs" / "Collected-v0").glob("1")
+    with pytest.raises(SystemExit, match="9 timesteps"):
+        offline.returns_of(run, 9, "Collected-v0", 0, ["latest"])
     offline.write(rows[::-1], tmp_path / "rows.csv")
     assert offline.read(tmp_path / "rows.csv") == rows
     assert offline.read(tmp_path / "none.csv") == []
@@ -52,11 +56,32 @@ def test_the_table():
     rows = [Row("Pendulum-v1", "medium", "TD3+BC", seed, 5, -10.0 * seed, -7.0) for seed in (1, 2, 3)]
     rows.append(Row("Pendulum-v1", "medium", "fine-tuned", 1, 6, -30.0, -7.0))
     *_, line = offline.table(rows).splitlines()
-    assert line == "| Pendulum-v1 | medium | -7 | not run | -20 (-30 to -10), 3 seeds | -30, 1 seed |"
+    assert line == "| Pendulum-v1 | medium | -7 | not run | -20 (-30 to -10), 3 seeds | -30, 1 seed | not run |"
+
+
+def test_the_table_of_seeds():
+    """Where a seed has all three: TD3+BC, after its steps, and the better."""
+    returns = {"TD3+BC": -10.0, "fine-tuned": -30.0, "better": -10.5, "behaviour cloning": -1.0}
+    rows = [Row("Pendulum-v1", "mixture", method, 7002, 5, value, -7.0) for method, value in returns.items()]
+    rows.append(Row("Pendulum-v1", "mixture", "TD3+BC", 7003, 5, -1.0, -7.0))
+    _, _, *lines = offline.seeds_table(rows).splitlines()
+    assert lines == ["| Pendulum-v1 | mixture | 7002 | -10 | -30 | -10.5 |"]
+
+
+def test_an_expert_of_the_zoo_acts_with_noise_within_the_box():
+    space = gym.spaces.Box(-2.0, 2.0, (1,), np.float32)
+    act = offline._of_the_zoo("Pendulum-v1", space, np.random.default_rng(0))
+    state = np.array([1.0, 0.0, 0.0], np.float32)
+    actions = np.array([act(state) for _ in range(200)])
+    assert 0.1 < actions.std() < 0.3  # 0.1 half-ranges of 2
+    extreme = np.array([-1.0, 0.0, 8.0], np.float32)
+    assert all(space.contains(act(extreme)) for _ in range(50))
 
 
 def test_the_page_holds_the_committed_results():
     rows = offline.read()
-    assert marks.between(offline.PAGE.read_text(encoding="utf-8"), "offline table") == offline.table(rows)
+    page = offline.PAGE.read_text(encoding="utf-8")
+    assert marks.between(page, "offline table") == offline.table(rows)
+    assert marks.between(page, "offline seeds") == offline.seeds_table(rows)
     keys = [(row.env_id, row.data, row.method, row.seed) for row in rows]
     assert len({*keys}) == len(keys) > 0
