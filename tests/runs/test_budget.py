@@ -71,7 +71,7 @@ def test_what_is_too_short_is_said():
 
 
 def test_a_run_notes_the_number_it_has_and_goes_on_with_it(tmp_path, capsys):
-    small = {"hidden": "8", "batch-size": "4", "evaluation-episodes": "1", "updates-per-call": "4", "atoms": "4"}
+    small = {"hidden": "8", "batch-size": "4", "evaluation-episodes": "1", "updates-per-step": "0.02", "atoms": "4"}
     words = [word for name, value in small.items() for word in (f"--{name}", value)]
     arguments = ["train", "Nobodys-v0", "--total-timesteps", "1000", "--no-jit", "--no-progress-bar", *words]
     assert main([*arguments, "--root", str(tmp_path)]) == 0
