@@ -1,0 +1,49 @@
+"""What int8 weights cost in return: the policies that are compared, the table, and that the page has it."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from c_compilers import KNOWN, works
+
+import ddpg
+from benchmarks import int8, marks
+from benchmarks.int8 import Episode
+
+HERE = [known.command[0] for known in KNOWN if known.name in ("gcc", "clang") and works(known)][:1]
+
+
+@pytest.mark.parametrize("compiler", HERE)
+def test_both_are_the_zoos_policy_in_the_same_episodes(compiler):
+    """In C with float32 weights the returns are those of NumPy's policy; with int8 they are others, and near."""
+    seeds = (3, 4)
+    episodes = int8.measure("Pendulum-v1", seeds, compiler)
+    policy = ddpg.load_policy("zoo:Pendulum-v1")
+    with gym.make("Pendulum-v1") as env:
+        expected = [int8.episode_return(env, lambda state: policy.predict(state)[0], seed) for seed in seeds]
+    assert [episode.seed for episode in episodes] == [3, 4]
+    for episode, wanted in zip(episodes, expected, strict=True):
+        assert episode.float32 == pytest.approx(wanted, abs=0.05)
+        assert 0 < abs(episode.int8 - episode.float32) < 20
+
+
+@pytest.mark.parametrize("compiler", HERE)
+def test_choices_are_integers(compiler):
+    (episode,) = int8.measure("CartPole-v1", [3], compiler)
+    assert episode.float32 == 500
+
+
+def test_the_table_is_of_paired_differences():
+    """Differences 0, -2 and -4 of returns 10, 20 and 30: -2, a tenth of the mean; the interval is within them."""
+    episodes = [Episode("A-v0", seed, 10.0 * seed, 10.0 * seed - 2 * (seed - 1)) for seed in (1, 2, 3)]
+    _, _, line = int8.table(episodes).splitlines()
+    assert line == "| A-v0 | 20 | 18 | -2 (-4 to 0) | -10.00% |"
+    low, high = int8.interval(np.array([-1.0, 1.0] * 200))
+    assert low == pytest.approx(-1.96 / 20, abs=0.02)
+    assert high == pytest.approx(1.96 / 20, abs=0.02)
+
+
+def test_the_page_holds_the_committed_results():
+    episodes = int8.read()
+    assert marks.between(int8.PAGE.read_text(encoding="utf-8"), "int8 table") == int8.table(episodes)
+    assert {episode.env_id for episode in episodes} == {*int8.ENVIRONMENTS}
+    assert all(sum(one.env_id == env_id for one in episodes) == len(int8.SEEDS) for env_id in int8.ENVIRONMENTS)
