@@ -157,12 +157,16 @@ def target_step(*networks: Network) -> tf.Operation:
 
 
 def actor_layers(config: DDPGConfig) -> Callable:
-    """Return the actor's hidden layers as ``config`` describes them."""
+    """Return the actor's hidden layers as ``config`` describes them, or the user's own that it holds."""
+    if own := own_layers("actor_network", config.actor_network):
+        return own
     return BLOCKS[config.block](config.hidden, config.activation, config.norm)
 
 
 def critic_layers(config: DDPGConfig) -> Callable:
-    """Return a critic's hidden layers as ``config`` describes them."""
+    """Return a critic's hidden layers as ``config`` describes them, or the user's own that it holds."""
+    if own := own_layers("critic_network", config.critic_network):
+        return own
     return BLOCKS[config.block](config.hidden, config.activation, config.norm_of_critics, config.action_layer)
 
 
