@@ -15,7 +15,7 @@ from ddpg.errors import UsageError, brief
 from ddpg.interaction.env_errors import format_error
 
 
-def own_layers(option: str, network: Callable | None) -> Callable[..., tf.Tensor] | None:
+def own_layers(option: str, network: Any) -> Callable[..., tf.Tensor] | None:
     """Return ``network`` with its result checked; ``None`` for ``None``.
 
     Args:
