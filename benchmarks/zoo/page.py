@@ -22,10 +22,15 @@ MISSING = {
     "Ant-v5": _NOT_DONE,
     "Humanoid-v5": _NOT_DONE,
     "FetchReach-v4": _OTHER_PACKAGES,
+    "LunarLanderContinuous-v3": _OTHER_PACKAGES,
     "BipedalWalker-v3": _OTHER_PACKAGES,
 }
 # Presets that presets.toml leaves to another study, for they need another package.
-ELSEWHERE = {"BipedalWalker-v3": "box2d.toml", "FetchReach-v4": "robotics.toml"}
+ELSEWHERE = {
+    "LunarLanderContinuous-v3": "box2d.toml",
+    "BipedalWalker-v3": "box2d.toml",
+    "FetchReach-v4": "robotics.toml",
+}
 
 _MOMENTS = (0.0, 0.05, 0.15, 0.4)  # of an episode; besides, its end
 _WIDE, _HIGH, _TEXT, _GAP, _COLUMNS = 140, 120, 26, 10, 2  # pixels, but the last
