@@ -154,8 +154,8 @@ _HALF_FIELD = {
 # Without normalised observations and the penalty one of two seeds never learned to reach.
 _REACHING = {"hindsight": 4, "gamma": 0.98, "normalize_observations": True, "pre_activation_penalty": 1e-2}
 
-# With the recipe's one-step returns and white noise some seeds hover until the time limit and never find that landing pays
-# (benchmarks/results/tuning_noise.csv: seeds 4301 and 4302; tuning_gamma.csv: 4001).
+# With the recipe's one-step returns and white noise some seeds hover until the time limit and never find that landing
+# pays (benchmarks/results/tuning_noise.csv: seeds 4301 and 4302; tuning_gamma.csv: 4001).
 _LANDING = {"gamma": 0.98, "n_steps": 3, "noise": "pink", "noise_scale": 0.3, "actor_average": 1_000}
 
 PRESETS = {
