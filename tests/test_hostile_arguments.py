@@ -43,7 +43,7 @@ EXEMPT = {
     "EnvPoolVector.reset",
     "EnvPoolVector.step",
     # The innermost loops, with rows and generators of the caller's own making.
-    *(f"ReplayBuffer.{name}" for name in ("add", "draw", "end_episodes", "gather", "newest", "sample")),
+    *(f"ReplayBuffer.{name}" for name in ("add", "draw", "draw_mixed", "end_episodes", "gather", "newest", "sample")),
     *(f"{name}Noise.sample" for name in ("Gaussian", "OrnsteinUhlenbeck")),
 }
 # A class is callable, and what a callable of the caller's raises is the caller's.
