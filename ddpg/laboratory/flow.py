@@ -142,10 +142,12 @@ class FlowRecorder:
         return result
 
     def _joint_pass(self, call: Callable[..., Any], *inputs: tf.Tensor, suffix: str) -> Any:
-        if suffix not in self._joint:  # built once: compiled, XLA merges the target's and the step's too
-            self._joint[suffix] = call(*inputs)
-            self._keep(f"joint{suffix}", self._joint[suffix][0].output.op.inputs[1])  # what is split in two
-        return self._joint[suffix]
+        averages = isinstance(call, partial) and call.keywords.get("averages", False)
+        name = f"next_q{suffix}" if averages else f"joint{suffix}"  # of averages y alone reads a half
+        if name not in self._joint:  # built once: compiled, XLA merges the target's and the step's too
+            self._joint[name] = call(*inputs)
+            self._keep(name, self._joint[name][0].output.op.inputs[1])  # what is split in two
+        return self._joint[name]
 
     def _keep(self, name: str, tensor: tf.Tensor) -> None:
         if not (name.startswith("next_") and name in self.nodes):  # computed again, XLA merges the two

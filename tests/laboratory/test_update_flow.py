@@ -172,3 +172,12 @@ def test_a_bounding_goes_on_top_of_the_recipe_and_none_is_the_recipes(tmp_path, 
 def test_it_is_traced_in_float32_whatever_the_agents_precision():
     """It runs updates op by op, which ``precision="bfloat16"`` alone would refuse."""
     assert traced(precision="bfloat16")["critic"] == traced()["critic"]
+
+
+@pytest.mark.parametrize("target", DDPGConfig.__dataclass_fields__["target"].metadata["choices"])
+def test_every_choice_of_target_can_be_traced(target):
+    """A gradient trains the critic, and none reaches a target network."""
+    edges = traced(target=target, critic_norm="renorm")["critic"]
+    ends = {to for _, to in backward(edges)}
+    assert "critic" in ends
+    assert "target_critic" not in ends
