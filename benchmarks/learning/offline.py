@@ -76,7 +76,7 @@ class Setting:
 SETTINGS = {
     "Pendulum-v1": Setting(5_000, 10_000, 10_000, 10_000, 5_000, range(7001, 7006), changes={"hidden": (64, 64)}),
     "HalfCheetah-v5": Setting(10_000, 0, 20_000, 20_000, 5_000, range(7001, 7004)),
-    "Hopper-v5": Setting(30_000, 200_000, 200_000, 200_000, 50_000, range(7001, 7004)),
+    "Hopper-v5": Setting(30_000, 0, 20_000, 20_000, 5_000, range(7001, 7004)),
 }
 
 
