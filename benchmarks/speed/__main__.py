@@ -71,6 +71,7 @@ def main() -> None:
     cache = options.environments.absolute() / "cache"
     cache.mkdir(mode=0o700, parents=True, exist_ok=True)
     waiting = left(planned, results.rows)
+    results.describe()
     for number, job in enumerate(waiting, start=1):
         row = {**dataclasses.asdict(job), **run(job, pythons[job.peer], cache, options.brief)}
         results.add(row)

@@ -2,8 +2,8 @@
 
 import dataclasses
 
-from benchmarks.speed.packages import OURS, OURS_EMPTY, PEERS
-from benchmarks.speed.tasks import CHEETAH, LEARNED, PENDULUM, REMEMBERED, SOON, TASKS, Task
+from benchmarks.speed.packages import OURS, OURS_EMPTY, OURS_PLUS, OURS_SINGLE, PEERS
+from benchmarks.speed.tasks import CHEETAH, LEARNED, PENDULUM, REMEMBERED, SOON, STRONGER, TASKS, Task
 
 MORE, LESS = "more", "less"  # what is better
 
@@ -37,6 +37,7 @@ class Kind:
         without: peers for which it is nothing of its own.
         at_once: processes side by side, each pinned to a core of its own, whose first quantities are added.
         warmed: packages that keep what they compiled run once before, so that it is there.
+        ours: the one of ours with which the others are compared.
     """
 
     says: str
@@ -46,10 +47,15 @@ class Kind:
     without: tuple[str, ...] = ()
     at_once: int = 1
     warmed: bool = False
+    ours: str = OURS
 
     def peers(self, name: str) -> list[str]:
         """Return the names of those that have a call for it; ``name`` is the kind's own."""
-        return [peer for peer in PEERS if peer not in self.without and name not in PEERS[peer].lacks]
+        special = {peer for peer, of_peer in PEERS.items() if of_peer.only == name}
+        able = special or {
+            peer for peer, of_peer in PEERS.items() if of_peer.only is None and name not in of_peer.lacks
+        }
+        return [peer for peer in PEERS if peer in able and peer not in self.without]
 
 
 _RATE = Quantity("steps_per_second", "steps/s", MORE)
@@ -57,7 +63,7 @@ _CPU = Quantity("cpu_seconds_per_1000_steps", "CPU s per 1,000 steps", digits=2)
 _FEW = {name: TASKS[name] for name in (PENDULUM, CHEETAH)}
 _EMPTY_AND_SLOW = (OURS_EMPTY, "ours, uncompiled")
 # Whose only difference is in training: how often, or by what, updates are made.
-_SAME_OTHERWISE = (*_EMPTY_AND_SLOW, "ours, XLA", "SBX, 32 updates per 32 steps")
+_SAME_OTHERWISE = (*_EMPTY_AND_SLOW, OURS_SINGLE, "ours, XLA", "SBX, 32 updates per 32 steps")
 
 KINDS = {
     "training": Kind(
@@ -65,6 +71,12 @@ KINDS = {
         TASKS,
         (_RATE, _CPU, Quantity("megabytes", "peak memory, MB")),
         without=(OURS_EMPTY,),
+    ),
+    "stronger": Kind(
+        "Whole training of recipe plus beside stronger algorithms than DDPG, each with its package's options",
+        {"HalfCheetah": STRONGER},
+        (_RATE, _CPU, Quantity("megabytes", "peak memory, MB")),
+        ours=OURS_PLUS,
     ),
     "seeds": Kind(
         "Two seeds at once, a core each: their steps together, to compare with one seed on both cores",
@@ -78,7 +90,7 @@ KINDS = {
         "Updates alone, from a filled memory, minibatches drawn",
         TASKS,
         (Quantity("updates_per_second", "updates/s", MORE),),
-        without=(OURS_EMPTY, "SBX, 32 updates per 32 steps"),
+        without=(OURS_EMPTY, OURS_SINGLE, "SBX, 32 updates per 32 steps"),
     ),
     "acting": Kind(
         "The action for one observation, as the package's user asks for it",
@@ -102,7 +114,7 @@ KINDS = {
             Quantity("first_updates_seconds", "s to the first updates", digits=2),
             Quantity("import_seconds", "s to import", digits=2),
         ),
-        without=("SBX, 32 updates per 32 steps",),
+        without=(OURS_SINGLE, "SBX, 32 updates per 32 steps"),
         cores=(2,),
         warmed=True,
     ),
@@ -116,6 +128,7 @@ KINDS = {
             Quantity("steps", "steps"),
             Quantity("evaluation_seconds", "s of evaluation, not counted", digits=1),
         ),
+        without=(OURS_SINGLE,),
         cores=(2,),
         warmed=True,
     ),

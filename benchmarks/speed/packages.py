@@ -17,6 +17,7 @@ class Peer:
         needs: a program that must be there.
         own: it wants a virtual environment of its own.
         lacks: kinds of measurements for which it has no call.
+        only: the one kind that measures it; ``None``: every kind of what a package makes of plain DDPG.
         keeps: it keeps what it compiled for the next process.
         empty_cache: what our compiler keeps on disk is not there yet.
     """
@@ -27,6 +28,7 @@ class Peer:
     needs: str | None = None
     own: bool = False
     lacks: tuple[str, ...] = ()
+    only: str | None = None
     keeps: bool = False
     empty_cache: bool = False
 
@@ -40,9 +42,11 @@ _TF_AGENTS = ("tf-agents==0.19.0", "tensorflow==2.15.1", "tf-keras==2.15.1", "te
 _TF_AGENTS += ("gymnasium[mujoco]>=1.1,<2",)
 _RLTOOLS = ("rltools[mkl]==2.2.1", "gymnasium[mujoco]>=1.1,<2")
 OURS, OURS_EMPTY = "ours", "ours, nothing compiled before"
+OURS_SINGLE, OURS_PLUS = "ours, one update per step", "ours, recipe plus"
 PEERS = {
     OURS: Peer("ours", keeps=True),
     OURS_EMPTY: Peer("ours", empty_cache=True),
+    OURS_SINGLE: Peer("ours", options={"updates_per_call": 1}, keeps=True),
     "ours, uncompiled": Peer("ours", options={"jit": False}),
     "ours, XLA": Peer("ours", options={"compiler": "xla"}),
     "Stable-Baselines3": Peer("stable_baselines", _SB3, {"package": "stable_baselines3"}),
@@ -55,5 +59,12 @@ PEERS = {
     # the thread on a single core.
     "TF-Agents": Peer("tf_agents_ddpg", _TF_AGENTS, own=True, lacks=("memory", "solve")),
     # Its interface does not compile for what memory is measured with.
+    # Stronger algorithms, each with its own package's options, but for when learning begins.
+    OURS_PLUS: Peer("ours", options={"recipe": "plus"}, keeps=True, only="stronger"),
+    "SBX CrossQ": Peer("stable_baselines", _SBX, {"package": "sbx", "algorithm": "CrossQ"}, only="stronger"),
+    "SBX TQC": Peer("stable_baselines", _SBX, {"package": "sbx", "algorithm": "TQC"}, only="stronger"),
+    "Stable-Baselines3 SAC": Peer(
+        "stable_baselines", _SB3, {"package": "stable_baselines3", "algorithm": "SAC"}, only="stronger"
+    ),
     "RLtools (TD3)": Peer("rltools_td3", _RLTOOLS, needs="g++", lacks=("learner", "memory"), keeps=True),
 }

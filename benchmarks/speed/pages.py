@@ -7,13 +7,14 @@ from pathlib import Path
 from benchmarks import marks
 from benchmarks.speed.figure import draw
 from benchmarks.speed.processors import named
-from benchmarks.speed.report import short_table, tables
+from benchmarks.speed.report import machines_sentence, machines_table, short_table, tables
+from benchmarks.speed.results import RESULTS
 from benchmarks.speed.roofline.report import ROOFLINE, roofline_tables
 
 ROOT = Path(__file__).parents[2]
 README, PAGE, FIGURE = ROOT / "README.md", ROOT / "docs" / "performance.md", ROOT / "docs" / "speed.png"
 ALTERNATIVE = "Bars of how many times as fast ours trains as each package, for each task, on one core and on two"
-SPEED, LIMITS = "speed", "roofline"  # names of marks
+SPEED, MACHINES, LIMITS = "speed", "speed by machine", "roofline"  # names of marks
 
 
 def write(document: dict) -> None:
@@ -26,13 +27,21 @@ def write(document: dict) -> None:
 def texts(document: dict) -> dict[tuple[Path, str], str]:
     """Return what stands between which marks of which file."""
     about = sentence(document)
+    machines = [document, *other_machines()]
     found = {
+        (README, MACHINES): machines_sentence(machines),
+        (PAGE, MACHINES): machines_table(machines),
         (README, SPEED): f"{about}\n\n{short_table(document['rows'])}",
         (PAGE, SPEED): f"{about}\n\n![{ALTERNATIVE}]({FIGURE.name})\n\n{tables(document['rows'])}",
     }
     if ROOFLINE.exists():
         found[PAGE, LIMITS] = roofline_tables(json.loads(ROOFLINE.read_text()))
     return found
+
+
+def other_machines() -> list[dict]:
+    """Return the results of other machines, from files beside that of the first, ``speed_NAME.json``."""
+    return [json.loads(path.read_text()) for path in sorted(RESULTS.parent.glob("speed_*.json"))]
 
 
 def sentence(document: dict) -> str:

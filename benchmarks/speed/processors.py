@@ -1,5 +1,9 @@
 """Which processor a number was measured on: a name such as "AMD EPYC" covers generations of unlike width."""
 
+import functools
+import os
+import subprocess
+import sys
 from typing import Any
 
 # Generations of AMD's cores by CPUID family and ranges of models; only those that are certain.
@@ -7,6 +11,20 @@ GENERATIONS = {
     25: (("Zen 4", (range(0x10, 0x20), range(0xA0, 0xB0))),),
     26: (("Zen 5", (range(0x00, 0x30), range(0x40, 0x50), range(0x60, 0x80))),),
 }
+# The median rate of products of two 256 by 256 matrices by NumPy's BLAS, in GFLOP/s; in a process of its own, for BLAS
+# reads the number of its threads when it is loaded.
+_BLAS = """
+import statistics, time
+import numpy as np
+one, other, out = (np.ones((256, 256), np.float32) for _ in range(3))
+times, end = [], time.perf_counter() + 1
+while time.perf_counter() < end:
+    start = time.perf_counter()
+    for _ in range(10):
+        np.matmul(one, other, out=out)
+    times.append((time.perf_counter() - start) / 10)
+print(2 * 256**3 / statistics.median(times) / 1e9)
+"""
 WIDTHS = (("avx512f", 512), ("avx2", 256), ("asimd", 128), ("sse2", 128))
 
 
@@ -14,8 +32,9 @@ def described(cpuinfo: str) -> dict[str, Any]:
     """Return what the text of ``/proc/cpuinfo`` says of the first processor; nothing that it does not say.
 
     Returns:
-        Of ``vendor``, ``family``, ``model``, ``generation`` (where it is certain) and ``vector_bits`` (of the widest
-        registers; what a core computes in a cycle may be half of that) those that are known.
+        Of ``vendor``, ``family``, ``model``, ``generation`` (where it is certain), ``clock_mhz`` (at this moment) and
+        ``vector_bits`` (of the widest registers; what a core computes in a cycle may be half of that) those that are
+        known.
     """
     fields: dict[str, str] = {}
     for line in cpuinfo.splitlines():
@@ -27,9 +46,29 @@ def described(cpuinfo: str) -> dict[str, Any]:
         for generation, models in GENERATIONS.get(found.get("family", -1), ()):
             if any(found.get("model") in numbers for numbers in models):
                 found["generation"] = generation
+    if clock := fields.get("cpu MHz"):
+        found["clock_mhz"] = round(float(clock))
     flags = {*fields.get("flags", fields.get("Features", "")).split()}
     width = next((bits for flag, bits in WIDTHS if flag in flags), None)
     return found | ({"vector_bits": width} if width else {})
+
+
+@functools.cache
+def rates() -> dict[str, Any]:
+    """Measure how fast this machine multiplies, in about two seconds.
+
+    Returns:
+        ``blas_gflops``, by the number of cores (one; two where they are): the rate of NumPy's BLAS with float32
+        matrices of 256 by 256.
+    """
+    cores = sorted(os.sched_getaffinity(0))[:2]
+    found = {}
+    for count in range(1, len(cores) + 1):
+        pinned = ["taskset", "-c", ",".join(map(str, cores[:count])), sys.executable, "-c", _BLAS]
+        threads = dict.fromkeys(("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"), str(count))
+        done = subprocess.run(pinned, env=os.environ | threads, capture_output=True, text=True, check=True)
+        found[str(count)] = round(float(done.stdout), 1)
+    return {"blas_gflops": found}
 
 
 def named(machine: dict[str, Any]) -> str:
@@ -40,3 +79,20 @@ def named(machine: dict[str, Any]) -> str:
     if "vector_bits" in machine:
         about.append(f"{machine['vector_bits']}-bit vectors")
     return f"{machine['processor']} ({', '.join(about)})" if about else machine["processor"]
+
+
+def short_name(machine: dict[str, Any]) -> str:
+    """Return what the columns of tables call a machine: its processor's generation, where that is known."""
+    return machine.get("generation") or named(machine)
+
+
+def about_rates(machine: dict[str, Any]) -> str:
+    """Return the machine's clock and the rate of its BLAS, as far as they were measured."""
+    rates_by_cores = machine.get("blas_gflops", {})
+    products = " and ".join(f"{rate} GFLOP/s on {_cores(int(count))}" for count, rate in rates_by_cores.items())
+    clock = f"{machine['clock_mhz'] / 1000:.1f} GHz" if "clock_mhz" in machine else ""
+    return ", ".join(filter(None, (clock, products)))
+
+
+def _cores(count: int) -> str:
+    return "one core" if count == 1 else f"{count} cores"

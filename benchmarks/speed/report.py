@@ -3,8 +3,9 @@
 import itertools
 from collections.abc import Iterable, Sequence
 
-from benchmarks.speed.kinds import KINDS, Quantity
+from benchmarks.speed.kinds import KINDS, MORE, Quantity
 from benchmarks.speed.packages import OURS
+from benchmarks.speed.processors import about_rates, named, short_name
 from benchmarks.speed.summary import Line, Spread, summarise
 
 README_PEERS = (OURS, "Stable-Baselines3", "SBX, 32 updates per 32 steps", "Tianshou", "RLtools (TD3)")
@@ -36,7 +37,7 @@ def tables(rows: Sequence[dict]) -> str:
         cells = []
         for line in lines:
             numbers = [spread_text(line.spreads[q.key], q) if line.spreads else "–" for q in quantities]
-            ratio = "" if line.ratio is None or line.peer == OURS else f"× {line.ratio:.2f}"
+            ratio = "" if line.ratio is None or line.peer == KINDS[kind].ours else f"× {line.ratio:.2f}"
             cells.append([line.task, str(line.cores), line.peer + _failures(line, line.spreads), *numbers, ratio])
         parts.append(f"**{KINDS[kind].says}**\n\n{markdown(heads, cells)}")
     return "\n\n".join(parts)
@@ -54,6 +55,60 @@ def short_table(rows: Sequence[dict]) -> str:
             row.append(f"{_first(two, quantity)} ({_first(one, quantity)})")
         cells.append(row)
     return markdown(["", *(peer if peer != OURS else "this package" for peer in README_PEERS)], cells)
+
+
+def machines_table(documents: Sequence[dict]) -> str:
+    """Return how many times the steps of others ours makes in training, a column a machine, and the machines."""
+    heads = ["task", "cores", "package", *(short_name(document["machine"]) for document in documents)]
+    by_machine = [_compared(document["rows"]) for document in documents]
+    rows = []
+    for key in _on_several(by_machine):
+        task, cores, peer = key
+        rows.append([task, str(cores), peer, *(_ratio_cell(lines, key) for lines in by_machine)])
+    machines = [
+        f"- {named(document['machine'])}, {about_rates(document['machine']) or 'rates not measured'} "
+        f"(BLAS, 256 × 256 × 256). {document.get('about', '')}".rstrip()
+        for document in documents
+    ]
+    return "\n".join([markdown(heads, rows), "", *machines])
+
+
+def machines_sentence(documents: Sequence[dict]) -> str:
+    """Return README's: from which to which multiple, over machines and numbers of cores, a line a task."""
+    by_machine = [_compared(document["rows"]) for document in documents]
+    ratios: dict[str, dict[str, list[float]]] = {}
+    for task, cores, peer in _on_several(by_machine):
+        for lines in by_machine:
+            if line := lines.get((task, cores, peer)):
+                ratios.setdefault(task, {}).setdefault(peer, []).append(line.ratio)
+    names = " and ".join(short_name(document["machine"]) for document in documents)
+    told = [f"- {task}: {', '.join(itertools.starmap(_range, peers.items()))}" for task, peers in ratios.items()]
+    return "\n".join(
+        [f"From one machine to another ({names}; one core and two) the steps/s differ in these ranges:", "", *told]
+    )
+
+
+def _range(peer: str, ratios: Sequence[float]) -> str:
+    return f"× {min(ratios):.1f} to {max(ratios):.1f} beside {peer}"
+
+
+def _compared(rows: Sequence[dict]) -> dict[tuple[str, int, str], Line]:
+    """Return the lines of training that compare another package with ours, by task, cores and package."""
+    assert KINDS["training"].quantities[0].better == MORE
+    return {
+        (line.task, line.cores, line.peer): line
+        for line in summarise([row for row in rows if row["kind"] == "training"])
+        if line.ratio is not None and not line.peer.startswith(OURS)
+    }
+
+
+def _on_several(by_machine: Sequence[dict]) -> list[tuple[str, int, str]]:
+    keys = dict.fromkeys(key for lines in by_machine for key in lines)
+    return sorted(key for key in keys if sum(key in lines for lines in by_machine) > 1)
+
+
+def _ratio_cell(lines: dict[tuple[str, int, str], Line], key: tuple[str, int, str]) -> str:
+    return f"× {lines[key].ratio:.2f}" if key in lines else "–"
 
 
 def markdown(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -5,9 +5,10 @@ import os
 import platform
 from pathlib import Path
 
-from benchmarks.speed.processors import described
+from benchmarks.speed.processors import described, rates
 
 RESULTS = Path(__file__).parents[1] / "results" / "speed.json"
+CHANGES = {"clock_mhz", "blas_gflops"}  # of a machine, from one moment to the next
 
 
 def machine() -> dict:
@@ -43,10 +44,15 @@ class Results:
         if not resume:
             raise ValueError(f"{path} is there: --resume goes on with it, --results FILE writes another one")
         document = json.loads(path.read_text())
-        shared = document["machine"].keys() & self._machine.keys()  # a file of before has fewer
+        shared = (document["machine"].keys() & self._machine.keys()) - CHANGES  # a file of before has fewer
         if any(document["machine"][name] != self._machine[name] for name in shared):
             raise ValueError(f"{path} is of {document['machine']}, and this is {self._machine}: measure in a new FILE")
         self.rows, self.versions = document["rows"], document["versions"]
+        self._machine |= {name: document["machine"][name] for name in CHANGES & document["machine"].keys()}
+
+    def describe(self) -> None:
+        """Measure how fast the machine multiplies, where the file does not have that yet."""
+        self._machine = rates() | self._machine
 
     def add(self, row: dict) -> None:
         """Put a row in the place of an earlier one of the same measurement, and write everything."""

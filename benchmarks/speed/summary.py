@@ -4,7 +4,7 @@ import dataclasses
 import statistics
 from collections.abc import Sequence
 
-from benchmarks.speed.kinds import KINDS, MORE, OURS, compared
+from benchmarks.speed.kinds import KINDS, MORE, compared
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,7 +55,7 @@ def summarise(rows: Sequence[dict]) -> list[Line]:
     cells = dict.fromkeys((row["kind"], row["task"], row["cores"]) for row in rows)
     for cell in sorted(cells, key=lambda cell: (known.index(cell[0]), list(KINDS[cell[0]].tasks).index(cell[1]), cell)):
         here = [row for row in rows if (row["kind"], row["task"], row["cores"]) == cell]
-        ours = _spreads(cell[0], [row for row in here if row["peer"] == OURS])
+        ours = _spreads(cell[0], [row for row in here if row["peer"] == KINDS[cell[0]].ours])
         lines += [_line(cell, peer, here, ours) for peer in dict.fromkeys(row["peer"] for row in here)]
     return lines
 
@@ -80,5 +80,6 @@ def _line(cell: tuple, peer: str, here: Sequence[dict], ours: dict[str, Spread])
 
 def _spreads(kind: str, rows: Sequence[dict]) -> dict[str, Spread]:
     measured = [row for row in rows if "failed" not in row]
-    found = {each.key: [row[each.key] for row in measured] for each in KINDS[kind].quantities if measured}
+    keys = [each.key for each in KINDS[kind].quantities if measured and all(each.key in row for row in measured)]
+    found = {key: [row[key] for row in measured] for key in keys}
     return {key: Spread(statistics.median(values), min(values), max(values)) for key, values in found.items()}

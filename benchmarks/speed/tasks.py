@@ -46,6 +46,9 @@ TASKS = {
     "HalfCheetah 400-300, batch 64": Task("HalfCheetah-v5", (400, 300), 64, 0.99, 5_000),
 }
 
+# Of stronger algorithms, some of which make ten steps a second.
+STRONGER = Task("HalfCheetah-v5", (256, 256), 256, 0.99, 1_500, starts=500, warm=700)
+
 # Of the kinds that want something else of training.
 SOON = dataclasses.replace(TASKS[PENDULUM], starts=100, warm=164, steps=200)
 LEARNED = dataclasses.replace(TASKS[PENDULUM], steps=20_000, goal=-200.0)

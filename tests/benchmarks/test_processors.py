@@ -1,8 +1,10 @@
 """Results say which processor they are of, as far as that is known."""
 
+import os
+
 import pytest
 
-from benchmarks.speed.processors import described, named
+from benchmarks.speed.processors import described, named, rates
 
 
 def cpuinfo(vendor="AuthenticAMD", family=26, model=2, flags="sse2 avx2 avx512f"):
@@ -41,3 +43,9 @@ def test_other_processors_say_what_they_say():
     assert described("processor\t: 0\nFeatures\t: fp asimd\nCPU architecture: 8\n") == {"vector_bits": 128}
     assert described("") == {}
     assert named({"processor": "Abacus", "cores": 2}) == "Abacus"
+
+
+def test_blas_is_timed_on_one_core_and_on_two():
+    found = rates()["blas_gflops"]
+    assert list(found) == [str(count + 1) for count in range(min(2, len(os.sched_getaffinity(0))))]
+    assert all(rate > 0.1 for rate in found.values())

@@ -200,6 +200,14 @@ def test_no_package_is_asked_for_what_it_lacks():
     assert {"ours", "Tianshou", "TF-Agents"} <= peers
 
 
+def test_stronger_algorithms_are_measured_among_themselves():
+    special = {peer for peer, of_peer in PEERS.items() if of_peer.only}
+    for name, kind in KINDS.items():
+        assert kind.ours in kind.peers(name)
+        measured = {*kind.peers(name)}
+        assert measured == special if name == "stronger" else not measured & special
+
+
 def test_what_failed_is_tried_again():
     one, two = jobs(["seeds"], TASKS, [2], [OURS, "SBX"], 1)
     rows = [{**dataclasses.asdict(one), "steps_per_second": 1.0}, {**dataclasses.asdict(two), "failed": "why"}]
@@ -219,6 +227,20 @@ def test_results_go_on_where_they_stopped(tmp_path):
     document = json.loads(path.read_text())
     assert [row["steps_per_second"] for row in document["rows"]] == [2.0, 1.0]
     assert document["versions"] == {OURS: {"numpy": "2"}}
+
+
+def test_rates_are_measured_once_a_file(tmp_path, monkeypatch):
+    """They change from one moment to the next, so a file is gone on with, and keeps those that it has."""
+    path = tmp_path / "speed.json"
+    monkeypatch.setattr("benchmarks.speed.results.rates", lambda: {"blas_gflops": {"1": 100.0}})
+    first = Results(path, resume=False)
+    first.describe()
+    first.add(dict(ROW))
+    monkeypatch.setattr("benchmarks.speed.results.rates", lambda: {"blas_gflops": {"1": 50.0}})
+    again = Results(path, resume=True)
+    again.describe()
+    again.add({**ROW, "repeat": 1})
+    assert json.loads(path.read_text())["machine"]["blas_gflops"] == {"1": 100.0}
 
 
 def test_results_are_not_begun_over_others(tmp_path):

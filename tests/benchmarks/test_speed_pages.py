@@ -9,11 +9,13 @@ sys.path.append(str(ROOT))
 
 from benchmarks import marks  # noqa: E402
 from benchmarks.speed import pages  # noqa: E402
-from benchmarks.speed.report import report, short_table, tables  # noqa: E402
+from benchmarks.speed.report import machines_sentence, machines_table, report, short_table, tables  # noqa: E402
 from benchmarks.speed.results import RESULTS  # noqa: E402
 from benchmarks.speed.summary import summarise  # noqa: E402
 
 TASK = "Pendulum 64-64"
+PLACES = [(page, name) for page in (pages.README, pages.PAGE) for name in (pages.SPEED, pages.MACHINES)]
+PLACES.append((pages.PAGE, pages.LIMITS))
 
 
 def row(peer, repeat, kind="training", cores=2, task=TASK, **numbers):
@@ -66,15 +68,45 @@ def test_the_short_table_has_both_numbers_of_cores():
     assert f"| {TASK} | 100 (70) | – (–) | – (–) | – (–) | – (–) |" in short_table(ROWS + one_core)
 
 
+HERE = {"machine": {"processor": "Abacus", "cores": 2}, "rows": ROWS}
+THERE = {
+    "machine": {"processor": "Quipu", "generation": "Knots 2", "clock_mhz": 2500, "blas_gflops": {"1": 98.5, "2": 190}},
+    "about": "Counted by hand.",
+    "rows": [row(peer, 0, steps_per_second=rate) for peer, rate in (("ours", 300), ("SBX", 200), ("Tianshou", 10))],
+}
+
+
+def test_machines_stand_side_by_side():
+    """Of what both measured: 100 : 25 and 300 : 200; Tianshou failed on one, and ours is beside nothing."""
+    told = machines_table([HERE, THERE])
+    assert told.splitlines()[:3] == [
+        "| task | cores | package | Abacus | Knots 2 |",
+        "|---|---|---|---|---|",
+        f"| {TASK} | 2 | SBX | × 4.00 | × 1.50 |",
+    ]
+    assert "- Abacus, rates not measured" in told
+    assert "- Quipu (Knots 2), 2.5 GHz, 98.5 GFLOP/s on one core and 190 GFLOP/s on 2 cores" in told
+    assert told.endswith("Counted by hand.")
+    assert f"- {TASK}: × 1.5 to 4.0 beside SBX" in machines_sentence([HERE, THERE])
+
+
+def test_a_kind_may_compare_with_another_of_ours():
+    rates = {"ours, recipe plus": 100, "SBX CrossQ": 20}
+    rows = [row(peer, 0, "stronger", 1, "HalfCheetah", steps_per_second=rate) for peer, rate in rates.items()]
+    ours, theirs = summarise(rows)
+    assert (ours.ratio, theirs.ratio) == (1, 5)
+
+
 def test_pages_have_the_marks():
-    for page, name in ((pages.README, pages.SPEED), (pages.PAGE, pages.SPEED), (pages.PAGE, pages.LIMITS)):
+    for page, name in PLACES:
         marks.filled(page.read_text(encoding="utf-8"), name, "")
 
 
 def test_writing_fills_pages_and_draws(tmp_path, monkeypatch):
     for name in ("README", "PAGE"):
         monkeypatch.setattr(pages, name, tmp_path / f"{name}.md")
-        (tmp_path / f"{name}.md").write_text("A\n<!-- speed: begin -->\n<!-- speed: end -->\nZ\n")
+        parts = (f"<!-- {mark}: begin -->\n<!-- {mark}: end -->" for mark in (pages.SPEED, pages.MACHINES))
+        (tmp_path / f"{name}.md").write_text("\n".join(["A", *parts, "Z"]))
     monkeypatch.setattr(pages, "FIGURE", tmp_path / "speed.png")
     monkeypatch.setattr(pages, "ROOFLINE", tmp_path / "none.json")
     machine = {"processor": "Abacus", "cores": 2}

@@ -1,12 +1,14 @@
-"""This package."""
+"""This package: DDPG as it is by default, or the option ``recipe``."""
 
 from common import measure
 
 from ddpg import DDPG, DDPGConfig
+from ddpg.config.presets import read_recipe
 
 
 def train(task, env):
-    """DDPG, as it is by default."""
+    if recipe := task.options.get("recipe"):
+        return learn(task, env, DDPGConfig(**read_recipe(recipe)).replace(learning_starts=task.starts))
     config = DDPGConfig(
         hidden=tuple(task.hidden),
         batch_size=task.batch,
@@ -15,6 +17,10 @@ def train(task, env):
         buffer_size=task.memory,
         **task.options,
     )
+    learn(task, env, config)
+
+
+def learn(task, env, config):
     agent = DDPG(env, config, seed=task.seed)
     task.act = lambda observation: agent.predict(observation)[0]
     task.update = agent.update

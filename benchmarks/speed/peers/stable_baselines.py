@@ -1,4 +1,7 @@
-"""Stable-Baselines3, and SBX, which is the same on JAX: the option ``package`` says which."""
+"""Stable-Baselines3, and SBX, which is the same on JAX: the option ``package`` says which.
+
+DDPG, or the option ``algorithm`` with that package's own options.
+"""
 
 import importlib
 
@@ -8,8 +11,13 @@ from stable_baselines3.common.noise import NormalActionNoise
 
 
 def train(task, env):
-    """DDPG; ``every`` steps it makes as many updates."""
     package, every = task.options["package"], task.options.get("every", 1)
+    device = {"device": "cpu"} if package == "stable_baselines3" else {}
+    if algorithm := task.options.get("algorithm"):
+        make = getattr(importlib.import_module(package), algorithm)
+        agent = make("MlpPolicy", env, learning_starts=task.starts, seed=task.seed, **device)
+        agent.learn(task.steps + 1)
+        return
     noise = 0.1 * np.ones(env.action_space.shape)  # both add it in [-1, 1]
     agent = importlib.import_module(package).DDPG(
         "MlpPolicy",
@@ -24,7 +32,7 @@ def train(task, env):
         action_noise=NormalActionNoise(np.zeros_like(noise), noise),
         policy_kwargs={"net_arch": task.hidden},
         seed=task.seed,
-        **({"device": "cpu"} if package == "stable_baselines3" else {}),
+        **device,
     )
     task.act = lambda observation: agent.predict(observation, deterministic=True)[0]
     task.update = lambda count: agent.train(gradient_steps=count, batch_size=task.batch)
