@@ -24,6 +24,7 @@ OPTIONS = [
     ("parameter_noise", 0.2, {}),
     ("noise_schedule", "linear", {"exploration_steps": 60}),
     ("learning_rate_schedule", "linear", {}),
+    ("learning_rate_schedule", "linear_to_tenth", {}),
     ("actor_learning_rate_schedule", "linear", {}),
     ("updates_per_step", 2.0, {}),
     ("gamma", 0.9, {}),

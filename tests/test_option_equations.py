@@ -359,6 +359,7 @@ def test_schedules():
         assert SCHEDULES["constant"](left) == 1
         assert SCHEDULES["linear"](left) == left
         assert SCHEDULES["cooldown"](left) == min(1, left / 0.2)
+        assert SCHEDULES["linear_to_tenth"](left) == pytest.approx(0.1 + 0.9 * left)
 
 
 @states("updates_per_step", r"""

@@ -130,7 +130,8 @@ class AgentConfig(Options):
     tau: float = _targets(0.005, "step size of the target networks' moving average, in (0, 1]")
     learning_rate_schedule: str | Callable = _learning(
         "constant",
-        "learning rates over a run; linear: down to 0 at the end; cooldown: the same within the last fifth",
+        "learning rates over a run; linear: down to 0 at the end; cooldown: the same within the last fifth; "
+        "linear_to_tenth: down to a tenth at the end",
         [*SCHEDULES],
         arguments="left",
     )

@@ -302,6 +302,7 @@ _VALUES = {
     "mse": "mse_loss mseloss l2",
     "proportional": "per prioritized prioritised true yes",
     "linear": "lin annealed linear_schedule",
+    "linear_to_tenth": "tenth linear_decay",
     "conv": "cnn cnnpolicy naturecnn nature_cnn",
     "mlp": "mlppolicy fc",
     "inverting": "inverting_gradients invert",

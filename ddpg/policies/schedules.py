@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 COOLDOWN = 0.2  # the share of learning, at its end, in which the cooldown schedule lowers the learning rates
+TENTH = 0.1  # what linear_to_tenth ends at, as a factor of the learning rate
 # Options whose schedules run to the end of learning, so that total_timesteps changes every step.
 RATE_SCHEDULES = ("learning_rate_schedule", "actor_learning_rate_schedule", "critic_learning_rate_schedule")
 
@@ -22,7 +23,17 @@ def cooldown(left: float) -> float:
     return min(1.0, left / COOLDOWN)
 
 
-SCHEDULES: dict[str, Callable[[float], float]] = {"constant": constant, "linear": linear, "cooldown": cooldown}
+def linear_to_tenth(left: float) -> float:
+    """Fall linearly from 1 at the start of learning to a tenth at its end."""
+    return TENTH + (1 - TENTH) * left
+
+
+SCHEDULES: dict[str, Callable[[float], float]] = {
+    "constant": constant,
+    "linear": linear,
+    "cooldown": cooldown,
+    "linear_to_tenth": linear_to_tenth,
+}
 
 
 def schedule_of(schedule: str | Callable[[float], float]) -> Callable[[float], float]:

@@ -255,6 +255,7 @@ def test_every_option_of_acting_changes_what_is_remembered(field):
     [
         ("linear", [0.75, 0.5, 0.25, 0.1, 0]),
         ("cooldown", [1, 1, 1, 0.5, 0]),
+        ("linear_to_tenth", [0.775, 0.55, 0.325, 0.19, 0.1]),
         (lambda left: left**2, [0.5625, 0.25, 0.0625, 0.01, 0]),
     ],
 )

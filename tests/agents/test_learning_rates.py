@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from ddpg import DDPG, DQN, DDPGConfig, DQNConfig
+from ddpg.policies.schedules import SCHEDULES
 
 SMALL = DDPGConfig(
     hidden=(4,), batch_size=4, learning_starts=10, updates_per_call=5, buffer_size=100, jit=False, optimizer="sgd"
@@ -71,3 +72,17 @@ def test_a_second_call_goes_on_from_where_the_agent_stands(kind):
     agent.learn(50, Recorder())
     expected = {20: 0.6, 40: 0.2, 75: 0.25, 90: 0.1}
     np.testing.assert_allclose([seen[step] for step in expected], [1e-3 * f for f in expected.values()], rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", [name for name in SCHEDULES if name != "constant"])
+@pytest.mark.parametrize("compiled", [{"compiler": "native"}, {"compiler": "xla"}], ids=str)
+def test_every_compiler_follows_every_schedule(name, compiled):
+    """Weights after scheduled SGD are those of the uncompiled updates, and not those at constant rates."""
+
+    def learned(**options):
+        config = SMALL.replace(actor_learning_rate=0.01, critic_learning_rate=0.01, **options)
+        return np.concatenate([*map(np.ravel, weights(DDPG(gym.make("Pendulum-v1"), config, seed=0).learn(50)))])
+
+    followed = learned(learning_rate_schedule=name, jit=True, **compiled)
+    np.testing.assert_allclose(followed, learned(learning_rate_schedule=name), rtol=1e-4, atol=1e-6)
+    assert np.abs(followed - learned()).max() > 1e-3

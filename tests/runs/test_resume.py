@@ -93,7 +93,10 @@ CASES = {
             parameter_noise=0.2,
         ),
     ),
-    "dqn": ("FuseChoice-v0", DQNConfig(**SHARED, target_update_interval=7, exploration_steps=200)),
+    "dqn": (
+        "FuseChoice-v0",
+        DQNConfig(**SHARED, target_update_interval=7, exploration_steps=200, learning_rate_schedule="linear_to_tenth"),
+    ),
     "parameters": (
         "FuseParameters-v0",
         DDPGConfig(
