@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from benchmarks import marks
-from benchmarks.learning import budget, control_suite, figures, ladder, midway, tables, versions
+from benchmarks.learning import budget, control_suite, figures, gym_published, ladder, midway, tables, versions
 from benchmarks.learning.long_form import Cell
 from ddpg.checkpoints import atomic_write
 from ddpg.errors import UsageError
@@ -21,6 +21,9 @@ def _pictured(name: str, title: str, folder: str, *studies: str) -> Text:
 _RETURNS = "Evaluation return over environment steps, a panel an environment, a line a recipe with its band over seeds"
 _MINUTES = "The same over seconds of training, beside Stable-Baselines3"
 _BARS = "The final return of each rung of the ladder, with its interval and every seed"
+_ARITHMETIC = (
+    "Mean normalised return after 100,000 steps over multiply-adds of a step, ours beside six published agents"
+)
 
 BLOCKS: dict[str, Text] = {
     "table": lambda cells: tables.table(cells, "table", tables.PEER_STUDY),
@@ -41,6 +44,8 @@ BLOCKS: dict[str, Text] = {
     "control suite groups": control_suite.by_group,
     "control suite tasks": control_suite.by_task,
     "control suite swing-ups": lambda cells: control_suite.by_task(cells, swing_ups=True),
+    "published": gym_published.table,
+    "published picture": lambda cells: f"![{_ARITHMETIC}]({figures.ARITHMETIC})" if gym_published.ours(cells) else "",
     "midway": midway.table,
     "budget": budget.table,
     "versions of plus": versions.table,

@@ -1,0 +1,154 @@
+"""Five Gym tasks beside published values: return for steps, and for the arithmetic of a step.
+
+Published are the v4 environments, and most are read from the midst of runs of a million steps, whose learning rates are
+far from their end. So ours has two rows: before the cooldown, which is what a longer run has there too, and behind it.
+"""
+
+import csv
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from benchmarks.learning.long_form import Cell
+from benchmarks.learning.normalised import REFERENCES, RESAMPLES, normalised
+from ddpg.progress import format_number
+
+PUBLISHED = Path(__file__).parents[1] / "results" / "gym_published.csv"
+STEPS = (100_000, 300_000, 1_000_000)
+BEFORE_COOLDOWN = 0.8  # of a run: until there the rates of `plus` are constant
+ANY_TIME, KNOWN = "any time", "budget known"
+# Multiply-adds of a HalfCheetah step, in thousands of millions: forward and backward passes of all of its updates. The
+# published agents' are in the file.
+GMAC = {"plus": 0.38, "plus_averaged": 0.38}
+
+
+class Agent(NamedTuple):
+    """What is known of an agent.
+
+    Attributes:
+        scores: normalised returns, the mean over the five tasks, by environment steps.
+        hopper: the last evaluation on Hopper as a share of its run's largest, a mean over seeds.
+        gmac: of a HalfCheetah step.
+        seeds: of a task.
+        interval: the 95 % bootstrap interval of the score; published values have none.
+    """
+
+    scores: dict[int, float]
+    hopper: float | None
+    gmac: float | None
+    seeds: str
+    interval: tuple[float, float] | None = None
+
+
+def published(path: Path = PUBLISHED) -> dict[str, Agent]:
+    """Return the published agents, by name, in the file's order; without a score where a task is missing."""
+    with path.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    return {method: _agent([row for row in rows if row["method"] == method]) for method in _names(rows)}
+
+
+def ours(cells: Sequence[Cell]) -> dict[str, Agent]:
+    """Return ours, by recipe and by when it is read: those recipes with a finished seed in each of the five tasks."""
+    found = {}
+    for recipe in GMAC:
+        runs = {
+            env_id: [cell for cell in cells if (cell.env_id, cell.recipe) == (env_id, recipe) and _counts(cell)]
+            for env_id in REFERENCES
+        }
+        if not all(runs.values()):
+            continue
+        asked = next(iter(runs.values()))[0].asked
+        counts = sorted({len(own) for own in runs.values()})
+        seeds = " to ".join(map(str, counts[:: max(1, len(counts) - 1)]))
+        holds = float(np.mean([cell.final / cell.returns.max() for cell in runs["Hopper-v5"]]))
+        for when, share in ((ANY_TIME, BEFORE_COOLDOWN), (KNOWN, 1)):
+            step = round(share * asked)
+            returns = {env_id: [_at(cell, step) for cell in own] for env_id, own in runs.items()}
+            last = holds if when == KNOWN else None
+            agent = Agent({step: _mean(returns)}, last, GMAC[recipe], seeds, _interval(returns))
+            found[f"`{recipe}`, {when}"] = agent
+    return found
+
+
+def table(cells: Sequence[Cell]) -> str:
+    """Return a row an agent: the normalised mean by steps, multiply-adds of a step, and how Hopper is held."""
+    heads = ["agent", "seeds a task", *(f"{steps:,}" for steps in STEPS), "GMAC a step", "Hopper, last / largest"]
+    mine = ours(cells)
+    lines = []
+    for name, agent in {**mine, **published()}.items():
+        scores = [f"{agent.scores[steps]:.2f}" if steps in agent.scores else "" for steps in STEPS]
+        if name in mine and (early := min(agent.scores)) not in STEPS:
+            scores[0] += f"{agent.scores[early]:.2f} at {early:,}"
+        if agent.interval:
+            scores[0] += f" ({agent.interval[0]:.2f} to {agent.interval[1]:.2f})"
+        others = ("" if number is None else format_number(number) for number in (agent.gmac, agent.hopper))
+        lines.append([name, agent.seeds, *scores, *others])
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (heads, ["---"] * len(heads), *lines))
+
+
+def points(cells: Sequence[Cell]) -> dict[str, Agent]:
+    """Return the agents with a score for 100,000 steps and a count of a step's multiply-adds, by name."""
+    agents = {**published(), **ours(cells)}
+    return {name: agent for name, agent in agents.items() if agent.gmac and min(agent.scores, default=0) <= STEPS[0]}
+
+
+def front(agents: Mapping[str, Agent]) -> list[str]:
+    """Return the names of the agents that score more than all that need less arithmetic, cheapest first."""
+    best, found = -np.inf, []
+    for name, agent in sorted(agents.items(), key=lambda item: (item[1].gmac, -first_score(item[1]))):
+        if first_score(agent) > best:
+            best = first_score(agent)
+            found.append(name)
+    return found
+
+
+def first_score(agent: Agent) -> float:
+    """Return the score at the least number of steps."""
+    return agent.scores[min(agent.scores)]
+
+
+def _counts(cell: Cell) -> bool:
+    return cell.study in ("table", "averaged") and cell.finished
+
+
+def _at(cell: Cell, step: int) -> float:
+    """Return the first evaluation at or after a step: where an episode was under way, at its end."""
+    return float(cell.returns[int((cell.steps >= step).argmax())])
+
+
+def _mean(returns: Mapping[str, Sequence[float]]) -> float:
+    return float(np.mean([normalised(env_id, own).mean() for env_id, own in returns.items()]))
+
+
+def _interval(returns: Mapping[str, Sequence[float]]) -> tuple[float, float]:
+    """Return the ends of the mean's 95 % percentile bootstrap; each task's seeds are drawn among themselves."""
+    generator = np.random.default_rng(0)
+    tasks = [normalised(env_id, own) for env_id, own in returns.items()]
+    drawn = [task[generator.integers(0, len(task), (RESAMPLES, len(task)))].mean(1) for task in tasks]
+    low, high = np.percentile(np.mean(drawn, axis=0), [2.5, 97.5])
+    return float(low), float(high)
+
+
+def _names(rows: Sequence[dict[str, str]]) -> list[str]:
+    return list(dict.fromkeys(row["method"] for row in rows))
+
+
+def _agent(rows: Sequence[dict[str, str]]) -> Agent:
+    scores = {}
+    for steps in STEPS:
+        here = [row for row in rows if row["steps"] == str(steps)]
+        returns = {f"{row['task']}-v5": [float(row["value"])] for row in here if row["measure"] == "return"}
+        if returns.keys() == REFERENCES.keys():
+            scores[steps] = _mean(returns)
+        elif told := [float(row["value"]) for row in here if row["measure"] == "normalised"]:
+            scores[steps] = told[0]
+
+    def one(measure: str, task: str) -> float | None:
+        named = [float(row["value"]) for row in rows if (row["measure"], row["task"]) == (measure, task)]
+        return named[0] if named else None
+
+    counts = sorted({int(row["seeds"]) for row in rows if row["measure"] == "return"})
+    seeds = " to ".join(map(str, counts[:: max(1, len(counts) - 1)]))
+    return Agent(scores, one("last / largest", "Hopper"), one("GMAC a step", "HalfCheetah"), seeds)

@@ -1,0 +1,78 @@
+"""Five Gym tasks beside published values: means by hand, when ours is read, and the front."""
+
+import pytest
+from learning_cells import cell
+
+from benchmarks.learning import gym_published
+from benchmarks.learning.gym_published import Agent
+from benchmarks.learning.normalised import REFERENCES
+
+
+def scored(env_id, share):
+    random, reference = REFERENCES[env_id]
+    return random + share * (reference - random)
+
+
+def runs(recipe="plus", study="table", shares=(0.1, 0.2, 0.3, 0.5, 0.4)):
+    """A run a task of 500 steps, evaluated every 100: the fourth evaluation is before the cooldown."""
+    return [
+        cell(study, env_id, recipe, 0, [scored(env_id, share * place) for share in shares])
+        for place, env_id in enumerate(REFERENCES, 1)
+    ]
+
+
+def test_ours_is_read_before_the_cooldown_and_at_the_end():
+    """Tasks' shares are once, twice ... five times the first's: their mean is three times it."""
+    found = gym_published.ours(runs())
+    early, late = found["`plus`, any time"], found["`plus`, budget known"]
+    assert early.scores == {400: pytest.approx(3 * 0.5)}
+    assert late.scores == {500: pytest.approx(3 * 0.4)}
+    assert early.interval == pytest.approx((1.5, 1.5))  # one seed
+    hopper = [scored("Hopper-v5", 2 * share) for share in (0.4, 0.5)]
+    assert late.hopper == pytest.approx(hopper[0] / hopper[1])
+
+
+def test_without_a_finished_run_in_every_task_ours_has_no_mean():
+    *most, last = runs()
+    assert gym_published.ours(most) == {}
+    assert gym_published.ours([*most, cell("table", last.env_id, "plus", 0, [1, 2], asked=900)]) == {}
+    assert gym_published.ours(runs(study="long")) == {}
+    assert gym_published.ours(runs(recipe="td3")) == {}
+
+
+def test_a_published_mean_needs_every_task(tmp_path):
+    """A has all five at 1 but one at 2: 1.2. B lacks one; C is a mean by itself."""
+    path = tmp_path / "published.csv"
+    lines = ["method,task,steps,measure,value,seeds,source"]
+    for place, env_id in enumerate(REFERENCES):
+        task = env_id.removesuffix("-v5")
+        lines += [f"A,{task},100000,return,{scored(env_id, 1 + (place == 4))},7,x"]
+        lines += [f"B,{task},100000,return,1,7,x"] if place else []
+    lines += ["A,Hopper,1000000,last / largest,0.5,7,x", "A,HalfCheetah,,GMAC a step,9,,x"]
+    lines += ["C,,300000,normalised,1.5,,y"]
+    path.write_text("\n".join(lines) + "\n")
+    found = gym_published.published(path)
+    assert found["A"] == Agent({100_000: pytest.approx(1.2)}, 0.5, 9.0, "7")
+    assert found["B"].scores == {}
+    assert found["C"] == Agent({300_000: 1.5}, None, None, "")
+
+
+def test_the_committed_means_are_those_that_were_noted_from_the_files():
+    """As computed apart from this code: SimbaV2 .71, 1.27, 1.62; CrossQ .74, 1.30, 1.47; MR.Q .61, 1.02, 1.46."""
+    found = gym_published.published()
+    told = {name: [round(score, 2) for score in found[name].scores.values()] for name in ("SimbaV2", "CrossQ", "MR.Q")}
+    assert told == {"SimbaV2": [0.71, 1.27, 1.62], "CrossQ": [0.74, 1.3, 1.47], "MR.Q": [0.61, 1.02, 1.46]}
+
+
+def test_the_front_joins_those_above_all_cheaper_ones():
+    agents = {
+        name: Agent({100_000: score}, None, gmac, "")
+        for name, gmac, score in (("cheap", 1, 0.5), ("worse", 2, 0.4), ("better", 3, 0.6), ("as good", 4, 0.6))
+    }
+    assert gym_published.front(agents) == ["cheap", "better"]
+
+
+def test_the_table_says_where_ours_is_read():
+    lines = gym_published.table(runs()).splitlines()
+    assert lines[2].startswith("| `plus`, any time | 1 | 1.50 at 400 (1.50 to 1.50) |  |  | 0.38 |")
+    assert any(line.startswith("| FlashSAC |  | 0.89 | 1.47 | 1.77 | 10.5 |") for line in lines)
