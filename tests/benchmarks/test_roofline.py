@@ -11,9 +11,12 @@ sys.path.append(str(ROOT))
 
 from benchmarks.speed.roofline.count import Product, cost  # noqa: E402
 from benchmarks.speed.roofline.hlo import kernels  # noqa: E402
+from benchmarks.speed.roofline.least import least  # noqa: E402
 from benchmarks.speed.roofline.measure import Subject, blas_product, medians, xla_product  # noqa: E402
+from benchmarks.speed.roofline.recipes import counted  # noqa: E402
 from benchmarks.speed.roofline.report import bound, roofline_tables  # noqa: E402
 from benchmarks.speed.tasks import Task  # noqa: E402
+from ddpg import DDPGConfig  # noqa: E402
 from ddpg.compiler.ir import Program  # noqa: E402
 from ddpg.compiler.schedule import schedule  # noqa: E402
 
@@ -148,3 +151,42 @@ def test_the_bound_is_by_the_machine_s_rates():
         "| calls from Python, an update | 1/32 |",
     ):
         assert line in told, line
+
+
+SMALL = {"hidden": (4, 5), "batch_size": 8, "buffer_size": 100}
+
+
+def test_the_least_of_plain_ddpg_by_hand():
+    """Observations of 3, actions of 2; the actor 3-4-5-2, the critic 5-4-5-1, whose last layer is no product.
+
+    A row of the actor's forward pass is 2·(12 + 20 + 10) = 84, of the critic's 2·(20 + 20) = 80.
+    """
+    need = least(DDPGConfig(**SMALL), 3, 2)
+    y = 8 * (84 + 80)
+    critic = 8 * (80 + 80 + 40)  # forward, weights, between its layers
+    actor = 8 * (84 + 80 + (40 + 2 * 2 * 4) + 84 + 60)  # both forward; to the action; weights, between its layers
+    assert need.flop == y + critic + actor == 5824
+    # y: read and write 9 units of each, but Q's 5 inputs are not written; the critic: 13 + 22; the actor 18 + 27, too.
+    activations = 8 * ((18 + 13) + (13 + 22) + (18 + 27) + (13 + 22))
+    assert need.pass_bytes == 4 * (activations + (55 + 53) * 9)  # weights and biases: 55 of the critic, 53 of the actor
+
+
+def test_the_least_of_a_joint_pass_by_hand():
+    """As above, two critics 5-4-5-16 on 8 + 8 rows, a row 2·(20 + 20 + 80) = 240; the actor in every third update."""
+    config = DDPGConfig(
+        **SMALL, n_critics=2, policy_delay=3, critic="categorical", atoms=16, target="none", norm="renorm"
+    )
+    need = least(config, 3, 2)
+    forward = 8 * 84 + 2 * 16 * 240
+    backward = 2 * (8 * 160 + 16 * 80 + 8 * 160 + 16 * 40)  # weights, between; of the output layer 8 rows alone
+    actor = 8 * (84 + 240 + (40 + 160 + 16) + 84 + 60)
+    assert need.flop == forward + backward + actor / 3
+
+
+@pytest.mark.parametrize("entry", [0, 1])
+def test_what_is_counted_of_a_small_update_beside_the_least(entry):
+    """Where only a part of a layer's inputs has a gradient that is read, the program computes all of it."""
+    config = DDPGConfig(**SMALL, action_layer=entry)
+    found = counted(config, 3, 2)
+    more = {0: 2 * 8 * 4 * 3, 1: 2 * 8 * 5 * (2 + 4)}[entry]
+    assert found["product_flop"] == found["least_flop"] + more

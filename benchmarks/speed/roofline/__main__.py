@@ -1,6 +1,7 @@
 """How near an update comes to what this machine can do, and where the rest goes.
 
     python -m benchmarks.speed.roofline [--repeats 7] [--seconds 0.5] [--tasks NAME...] [--json FILE]
+    python -m benchmarks.speed.roofline --count    # operations of every recipe beside the least; no clock, seconds
 
 What an update costs is counted from our own compiler's program and from what XLA makes of the same graph. What the
 machine can do is measured in the same run, in turn: a large matrix product and a copy, which give the bound, and the
@@ -21,6 +22,7 @@ from benchmarks.speed.results import machine
 from benchmarks.speed.roofline.count import Cost, Product, cost
 from benchmarks.speed.roofline.hlo import kernels_of_xla
 from benchmarks.speed.roofline.measure import Subject, blas_product, copying, medians, xla_product
+from benchmarks.speed.roofline.recipes import COUNTS, counts_table, of_recipes
 from benchmarks.speed.roofline.report import ROOFLINE, roofline_tables
 from benchmarks.speed.tasks import TASKS
 
@@ -34,11 +36,17 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--seconds", type=float, default=0.5, help="of each measurement")
     parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
-    parser.add_argument("--json", type=Path, default=ROOFLINE, metavar="FILE")
+    parser.add_argument("--count", action="store_true", help=f"only count the recipes' operations, into {COUNTS.name}")
+    parser.add_argument("--json", type=Path, metavar="FILE")
     options = parser.parse_args()
+    if options.count:
+        counts = of_recipes()
+        (options.json or COUNTS).write_text(json.dumps(counts, indent=1) + "\n", encoding="utf-8")
+        print(counts_table(counts))
+        return
     found = {name: examined(name, options.repeats, options.seconds) for name in options.tasks}
     document = {"machine": machine(), "tasks": found}
-    options.json.write_text(json.dumps(document, indent=1) + "\n")
+    (options.json or ROOFLINE).write_text(json.dumps(document, indent=1) + "\n")
     print(roofline_tables(document))
 
 
