@@ -82,22 +82,26 @@ def layout_nodes(edges: Sequence[Mapping[str, Any]]) -> dict[str, NodeBox]:
         layout = _TD
     else:
         layout = _POLICY_THROUGH_Q if "q" in names else _POLICY
+    if "next_q" in names and "joint" in names:  # y's half is of another pass: higher, to leave room for it
+        layout = layout | {name: layout[name]._replace(y=6.3) for name in ("joint", START)}
     boxes = {name: box for name, box in layout.items() if name in names}
-    for place, name in enumerate(further, start=1):
+    for name in further:
         first = layout[name.rpartition("_")[0]]
-        height = first.y + (1.8 if first.y < 3 else -2.6) * place / len(further)
+        same = [other for other in further if other.rpartition("_")[0] == name.rpartition("_")[0]]
+        room = 1.8 if first.y < 3 else -1.8 if "next_q" in names else -2.6
+        height = first.y + room * (same.index(name) + 1) / len(same)
         text = first.text.replace("Q(", f"Q{_subscript(name)}(")
         boxes[name] = NodeBox(first.x + (0 if first.y < 3 else 0.7), height, text)
     if further:
-        first_name = further[0].rpartition("_")[0]
-        for name in {first_name, "q"} & boxes.keys():
+        for name in {*(other.rpartition("_")[0] for other in further), "q"} & boxes.keys():
             boxes[name] = boxes[name]._replace(text=boxes[name].text.replace("Q(", "Q₁("))
         boxes["y"] = boxes["y"]._replace(text="y, of\nthe least")
     if ("target_actor", "next_mu") in sources:
         boxes["next_mu"] = boxes["next_mu"]._replace(text="target actor\nμ′(s′)")
     for name in [name for name in boxes if name.startswith("next_q")]:
         if (f"target_critic{name.removeprefix('next_q')}", name) in sources:
-            text = boxes[name].text.replace("critic", "target critic").replace("(s′, μ(", "′(s′, μ′(")
+            mu = "μ′" if ("target_actor", "next_mu") in sources else "μ"
+            text = boxes[name].text.replace("critic", "target critic").replace("(s′, μ(", f"′(s′, {mu}(")
             boxes[name] = boxes[name]._replace(text=text)
     return boxes
 

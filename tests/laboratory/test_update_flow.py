@@ -9,6 +9,7 @@ import pytest
 from ddpg import DDPG, DDPGConfig, UsageError
 from ddpg.cli.main import main
 from ddpg.laboratory.flow import RANDOM_STEPS, UPDATES, trace_update
+from ddpg.laboratory.picture import layout_nodes
 from ddpg.laboratory.text import update_text
 
 CONFIG = DDPGConfig(hidden=(8,), batch_size=16, optimizer="sgd")
@@ -63,8 +64,14 @@ SEMI = {("start", "q"): True, ("q", "critic"): True}
             {("start", "y"), ("joint", "next_mu")},
             {"joint", "joint_2", "r"},
         ),
+        (
+            {**RENORM, "target": "joint_ema", "n_critics": 2},  # y is of the critics' averages, by a pass of their own
+            {("start", "joint"): True, ("joint", "critic"): True},
+            {("start", "y"), ("joint", "next_mu")},
+            {"next_q", "next_q_2", "r"},
+        ),
     ],
-    ids=["default", "twins", "online", "categorical", "residual", "joint"],
+    ids=["default", "twins", "online", "categorical", "residual", "joint", "joint averages"],
 )
 def test_the_critics_step(options, flows, stopped, sources_of_y):
     edges = traced(**options)["critic"]
@@ -176,8 +183,14 @@ def test_it_is_traced_in_float32_whatever_the_agents_precision():
 
 @pytest.mark.parametrize("target", DDPGConfig.__dataclass_fields__["target"].metadata["choices"])
 def test_every_choice_of_target_can_be_traced(target):
-    """A gradient trains the critic, and none reaches a target network."""
-    edges = traced(target=target, critic_norm="renorm")["critic"]
+    """A gradient trains the critic, and none reaches a target network; its picture has room for every box."""
+    edges = traced(target=target, critic_norm="renorm", n_critics=2)["critic"]
+    boxes = [*layout_nodes(edges).items()]
+    assert all(
+        abs(box.y - other.y) >= 1.3 or abs(box.x - other.x) >= 0.8
+        for place, (_, box) in enumerate(boxes)
+        for _, other in boxes[:place]
+    ), boxes
     ends = {to for _, to in backward(edges)}
     assert "critic" in ends
     assert "target_critic" not in ends
