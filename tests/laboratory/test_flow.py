@@ -52,9 +52,9 @@ def test_only_what_ends_in_variables_that_were_asked_for_is_trained(session):
     assert {pair for pair, (_, _, trained) in edges.items() if trained} == {("b", "start"), ("v", "b")}
 
 
-def test_a_bootstrap_from_the_target_critic_is_written_so():
+def test_a_bootstrap_is_labelled_by_whose_averages_it_is_of():
     edges = [{"source": source, "destination": "next_q"} for source in ("next_s", "next_mu", "target_critic")]
-    text = layout_nodes(edges)["next_q"].text
-    assert text.startswith("target critic")
-    assert "Q′(s′, μ′(" in text
+    assert layout_nodes(edges)["next_q"].text == "target critic\nQ′(s′, μ(s′))"
+    target_actor = {"source": "target_actor", "destination": "next_mu"}
+    assert layout_nodes([*edges, target_actor])["next_q"].text == "target critic\nQ′(s′, μ′(s′))"
     assert layout_nodes(edges[:2])["next_q"].text.startswith("critic")
