@@ -21,6 +21,7 @@ OPTIONS = [
     ("weight_projection", True, {}),
     ("block", "residual", {}),
     ("norm", "layer", {}),
+    ("norm", "rms", {}),
     ("parameter_noise", 0.2, {}),
     ("noise_schedule", "linear", {"exploration_steps": 60}),
     ("learning_rate_schedule", "linear", {}),

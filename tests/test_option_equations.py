@@ -20,7 +20,7 @@ from ddpg.config.algorithm_options import DDPGConfig
 from ddpg.gradients.backward import huber_weights, weight_gradient
 from ddpg.gradients.bounding import with_pre_activation_penalty
 from ddpg.gradients.td import huber, mean_square, stop_gradient
-from ddpg.networks.layers import batch_renormalization, layer_normalization, output_layer
+from ddpg.networks.layers import batch_renormalization, layer_normalization, output_layer, rms_normalization
 from ddpg.networks.value import Prediction, ValueNetwork
 from ddpg.policies.schedules import SCHEDULES, interpolate
 from ddpg.replay.minibatch import Batch
@@ -109,6 +109,7 @@ def test_n_critics(session, rng):
 @states("norms", r"""
 \begin{aligned}
 \text{layer:} \quad & \frac{x - \text{mean}(x)}{\sqrt{\text{var}(x) + 10^{-5}}} \cdot g + b \\
+\text{rms:} \quad & \frac{x}{\sqrt{\text{mean}(x^2) + 10^{-5}}} \cdot g \\
 \text{renorm:} \quad & \left( \frac{x - \mu_B}{\sigma_B} r + d \right) g + b, \quad r
     = \text{clip}(\sigma_B / \sigma, 1/3, 3), \quad d = \text{clip}((\mu_B - \mu) / \sigma, -5, 5) \\
 & \sigma_B = \sqrt{\text{var}_B(x) + 0.001}, \quad \sigma = \sqrt{\text{var} + 0.001};
@@ -122,6 +123,7 @@ def test_norms(session, rng):
     x = (rng.normal(size=(6, 5)) * [1, 9, 0.01, 2, 3] + [0, 3, 0, -99, 1]).astype(np.float32)
     g, b, mu, var = rng.uniform(0.5, 2, (4, 5)).astype(np.float32)
     layer = layer_normalization(tf.constant(x), "layer")
+    rms = rms_normalization(tf.constant(x), "rms")
     acting = batch_renormalization(tf.constant(x), "renorm", warm_up=0)
     mode = tflearn.get_training_mode
     with pytest.MonkeyPatch.context() as patch:
@@ -143,6 +145,8 @@ def test_norms(session, rng):
 
     by_row = (x - x.mean(axis=1, keepdims=True)) / np.sqrt(x.var(axis=1, keepdims=True) + 1e-5)
     np.testing.assert_allclose(session.run(layer), by_row * g + b, rtol=1e-3, atol=1e-4)
+    by_size = x / np.sqrt(np.square(x).mean(axis=1, keepdims=True) + 1e-5)
+    np.testing.assert_allclose(session.run(rms), by_size * g, rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(session.run(acting), (x - mu) / np.sqrt(var + 0.001) * g + b, rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(session.run(training), renorm(0.001, 1 / 3), rtol=1e-3, atol=1e-3)
     np.testing.assert_allclose(session.run(soft), renorm(1.0, 0.0), rtol=1e-3, atol=1e-3)

@@ -15,7 +15,8 @@ from ddpg.replay.priorities import KINDS
 ACTIVATIONS = ("relu", "tanh", "elu", "selu", "leaky_relu", "sigmoid", "softplus", "softsign", "linear")
 OUTPUT_INITS = ("small", "fan_in")
 RENORMS = ("renorm", "renorm_soft")
-NORMS = ("batch", "layer", *RENORMS)
+SAMPLE_NORMS = ("layer", "rms")  # which see one sample at a time: no statistics, and no mode
+NORMS = ("batch", *SAMPLE_NORMS, *RENORMS)
 NETWORKS = ("actor_network", "critic_network", "q_network")  # options that take hidden layers of the user's own
 
 _target_option = functools.partial(option, group="targets")
@@ -107,8 +108,8 @@ class AgentConfig(Options):
     activation: str | Callable = _networks("relu", "activation of the hidden layers", ACTIVATIONS)
     norm: str | None = _networks(
         None,
-        "normalisation of the hidden layers; renorm: CrossQ's batch renormalisation; renorm_soft: the same, but "
-        "only large inputs are scaled",
+        "normalisation of the hidden layers; rms: layer without the mean; renorm: CrossQ's batch renormalisation; "
+        "renorm_soft: the same, but only large inputs are scaled",
         NORMS,
     )
     block: str = _networks(

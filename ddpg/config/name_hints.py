@@ -297,6 +297,7 @@ _VALUES = {
     "async": "subproc subprocvecenv subprocess asyncvectorenv process",
     "sync": "dummy dummyvecenv syncvectorenv serial",
     "layer": "layer_norm layernorm ln",
+    "rms": "rms_norm rmsnorm root_mean_square",
     "batch": "batch_norm batchnorm bn batchnorm1d",
     "huber": "smooth_l1 smoothl1loss huber_loss",
     "mse": "mse_loss mseloss l2",

@@ -41,8 +41,8 @@ def float64_function(network: Network) -> Callable:
     if mirrored is None or averages:
         raise UsageError(
             f"the network of the {network.name} has ops without a NumPy counterpart (normalisation over the batch, "
-            "convolutions, activations of one's own); give it fully connected layers with norm none or layer and "
-            "one of tflearn's activations"
+            "convolutions, activations of one's own); give it fully connected layers with norm none, layer or rms "
+            "and one of tflearn's activations"
         )
     program, handles = mirrored
     places = {variable.handle.name: place for place, variable in enumerate(network.variables)}

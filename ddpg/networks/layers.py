@@ -83,10 +83,11 @@ def mlp(
         activation: a tflearn activation's name, or a callable on tensors.
         norm: ``None``; ``"batch"``: the observation and every layer before the action's entry are batch
             normalised (Lillicrap et al. 2015, section 3), every hidden layer where no action enters or it
-            enters with the observation; ``"layer"``: layer normalisation of every hidden layer; ``"renorm"``:
-            batch renormalisation of what enters each layer, the output's too, as in CrossQ; ``"renorm_soft"``:
-            the same, but components of the observation and the action are scaled down where they are large and never
-            up, and training mode agrees with inference mode also for units that are rarely active.
+            enters with the observation; ``"layer"``: layer normalisation of every hidden layer; ``"rms"``: the
+            same without subtracting the mean; ``"renorm"``: batch renormalisation of what enters each layer, the
+            output's too, as in CrossQ; ``"renorm_soft"``: that, but components of the observation and the action are
+            scaled down where they are large and never up, and training mode agrees with inference mode also for units
+            that are rarely active.
         action_layer: the layer whose input the action joins (critics only). 0: with the observation;
             1: the paper's critic.
 
@@ -128,8 +129,8 @@ def mlp(
             )
             if norm == "batch" and index < batch_norm_until:
                 layer = tflearn.batch_normalization(layer, scope=f"norm_{index}", reuse=AUTO_REUSE)
-            elif norm == "layer":
-                layer = layer_normalization(layer, scope=f"norm_{index}")
+            elif norm in _OF_SAMPLES:
+                layer = _OF_SAMPLES[norm](layer, scope=f"norm_{index}")
             layer = activate(layer)
         return batch_renormalization(layer, scope="norm", r_min=r_min) if norm in RENORMS else layer
 
@@ -217,7 +218,7 @@ def conv(
         dense: units of the fully connected layers behind them.
         activation: as for :func:`mlp`.
         norm: as for :func:`mlp`, of the layers behind the convolutions; ``"batch"`` of the convolutions, too (per
-            channel), and ``"layer"`` (over the whole image).
+            channel), and ``"layer"`` and ``"rms"`` (over the whole image).
         scale: factor for observations; 1/255 for bytes.
         block: kind of the layers behind the convolutions, ``"plain"`` or ``"residual"``.
 
@@ -255,8 +256,8 @@ def conv(
             )
             if norm == "batch":
                 layer = tflearn.batch_normalization(layer, scope=f"conv_norm_{index}", reuse=AUTO_REUSE)
-            elif norm == "layer":
-                layer = layer_normalization(layer, scope=f"conv_norm_{index}")
+            elif norm in _OF_SAMPLES:
+                layer = _OF_SAMPLES[norm](layer, scope=f"conv_norm_{index}")
             layer = activate(layer)
         return head(layer, actions)
 
@@ -305,6 +306,26 @@ def layer_normalization(incoming: tf.Tensor, scope: str, epsilon: float = 1e-5) 
         centred = incoming - tf.reduce_mean(incoming, axis=axes, keepdims=True)
         variance = tf.reduce_mean(tf.square(centred), axis=axes, keepdims=True)
         return centred * tf.math.rsqrt(variance + epsilon) * gain + bias
+
+
+def rms_normalization(incoming: tf.Tensor, scope: str, epsilon: float = 1e-5) -> tf.Tensor:
+    """Divide each sample of ``[B, ..., n]`` by its root mean square (Zhang & Sennrich 2019, arXiv 1910.07467, eq. 4).
+
+        x / √(mean(x²) + ε) · g
+
+    The mean is over all features of the sample. Against layer normalisation, the mean is not subtracted and nothing is
+    added: the sign of x stays. g is learned, one per channel.
+    """
+    with tf.compat.v1.variable_scope(scope, reuse=AUTO_REUSE):
+        size = [int(incoming.shape[-1])]
+        gain = tf.compat.v1.get_variable("gamma", size, initializer=tf.compat.v1.ones_initializer())
+        axes = list(range(1, incoming.shape.rank))
+        mean_square = tf.reduce_mean(tf.square(incoming), axis=axes, keepdims=True)
+        return incoming * tf.math.rsqrt(mean_square + epsilon) * gain
+
+
+# By the names of SAMPLE_NORMS.
+_OF_SAMPLES: dict[str | None, Callable[..., tf.Tensor]] = {"layer": layer_normalization, "rms": rms_normalization}
 
 
 @contextlib.contextmanager

@@ -136,7 +136,7 @@ def test_no_hard_copies_into_a_target_that_is_not_used():
         DQNConfig(target="online", target_update_interval=100)
 
 
-@pytest.mark.parametrize("norm", [None, "batch", "layer"])
+@pytest.mark.parametrize("norm", [None, "batch", "layer", "rms"])
 def test_convolutions_are_normalised(norm):
     """DQNConfig(network="conv", norm=...) once ignored norm."""
     space = gym.spaces.Box(0, 255, (8, 8, 1), np.uint8)
@@ -147,7 +147,7 @@ def test_convolutions_are_normalised(norm):
     image = np.random.default_rng(0).integers(0, 255, (8, 8, 1)).astype(np.uint8)
     agent.observe(image, 1, 1.0, image, True, False)
     assert agent.update(1)["loss"] > 0
-    if norm == "layer":
+    if norm in ("layer", "rms"):
         with agent.session.as_default():
             one, other = agent.q.predict(image[None]), agent.q.predict(image[None] // 2)
         np.testing.assert_allclose(one, other, atol=0.05)  # a darker image is normalised to nearly the same

@@ -6,6 +6,7 @@ import tensorflow as tf
 from refusals import refuses
 
 from ddpg import ActorNetwork, CriticNetwork, UsageError, mlp
+from ddpg.config.algorithm_options import SAMPLE_NORMS
 from ddpg.laboratory.finite_differences import float64_function
 
 
@@ -14,7 +15,12 @@ def weights_of(session, variables):
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"action_layer": 1}, {"norm": "layer"}, {"activation": "selu"}, {"activation": "softplus"}], ids=str
+    "options",
+    [
+        *({}, {"action_layer": 1}, {"activation": "selu"}, {"activation": "softplus"}),
+        *({"norm": norm} for norm in SAMPLE_NORMS),
+    ],
+    ids=str,
 )
 def test_critic_is_the_graph(options, observation_space, action_space, session, initialize, rng):
     critic = CriticNetwork(observation_space, action_space, network=mlp((16, 8), **options))

@@ -17,6 +17,7 @@ from refusals import refuses
 from ddpg import DDPGConfig, UsageError, compare_paths, draw_paths
 from ddpg.cli.main import main
 from ddpg.config import presets
+from ddpg.config.algorithm_options import SAMPLE_NORMS
 from ddpg.gradients import policy, td
 from ddpg.laboratory import compare, picture
 from ddpg.laboratory.fixture import Fixture
@@ -119,6 +120,20 @@ def test_every_gradient_is_that_of_finite_differences(report):
         assert found["cosine"] > 0.999999
         assert found["coordinates"] > 5 * found["dropped"]
         assert found["coordinates"] + found["dropped"] >= 70
+        assert row["gradient_norm"] > 1e-3
+
+
+@pytest.mark.parametrize("norm", SAMPLE_NORMS)
+def test_every_path_through_a_norm_is_that_of_finite_differences(norm, monkeypatch):
+    """Also bounded by inverting and zeroing, whose gradient goes back through the actor's norms."""
+    monkeypatch.setattr(compare, "_compiled", lambda _: None)
+    with gym.make("Pendulum-v1") as env:
+        report = compare_paths(env, CONFIG.replace(norm=norm, activation="tanh"), seed=0)
+    for row in [*report["td"], *report["policy"]]:
+        found = row["finite_difference"]
+        assert found["max_relative"] < 1e-4
+        assert found["coordinates"] + found["dropped"] >= 70
+        assert row["difference"]["equal"] == (row["path"] != "residual_gradient")
         assert row["gradient_norm"] > 1e-3
 
 

@@ -12,6 +12,7 @@ from driven import learner_of
 
 from ddpg import ActorNetwork, CriticNetwork, DDPGConfig, mlp
 from ddpg.algorithms.ddpg import DDPGUpdate
+from ddpg.config.algorithm_options import SAMPLE_NORMS
 from ddpg.learners.graph import SteppedLearner, XLALearner
 from ddpg.learners.synced_session import SyncedSession
 from ddpg.replay.minibatch import Batch
@@ -82,7 +83,9 @@ def driven(driver, norm):
     return Driven(driver, networks(norm))
 
 
-@pytest.mark.parametrize("norm", [None, *(pytest.param(norm, marks=pytest.mark.slow) for norm in ("batch", "layer"))])
+@pytest.mark.parametrize(
+    "norm", [None, *(pytest.param(norm, marks=pytest.mark.slow) for norm in ("batch", *SAMPLE_NORMS))]
+)
 def test_compiled_uncompiled_and_stepped_agree(norm):
     compiled, metrics = driven("compiled", norm).train([K])
     uncompiled, uncompiled_metrics = driven("uncompiled", norm).train([K])

@@ -17,6 +17,7 @@ SPACES = (gym.spaces.Box(-1, 1, (3,), np.float32), gym.spaces.Box(np.float32([-2
 OPTIONS = {
     "plain": {},
     "layer norm and tanh": {"norm": "layer", "activation": "tanh"},
+    "rms norm": {"norm": "rms", "activation": "elu", "n_critics": 2},
     "inverting, rmsprop": {"bounding": "inverting", "optimizer": "rmsprop", "action_gradient_clip": 0.1},
     "surrogate, output delta, momentum": {
         "policy_gradient": "surrogate",

@@ -9,6 +9,8 @@ from refusals import refuses
 
 from ddpg import ActorNetwork, CriticNetwork, UsageError, mlp
 from ddpg._tflearn import tflearn, training_mode
+from ddpg.config.algorithm_options import SAMPLE_NORMS
+from ddpg.networks.layers import rms_normalization
 from ddpg.policies.network_policy import NumpyPolicy, SessionPolicy, make_policy
 
 v1 = tf.compat.v1
@@ -153,6 +155,25 @@ def test_layer_norm_by_hand(session, initialize, rng):
     np.testing.assert_allclose(session.run(output), expected, rtol=1e-4, atol=1e-5)
 
 
+def test_rms_norm_by_hand(session, initialize):
+    """Of (3, -4, 0, 5): the mean square is 50/4, so everything is divided by 3.5355; then by g = (1, 2, 3, 4)."""
+    output = rms_normalization(tf.constant([[3.0, -4.0, 0.0, 5.0], [0.0, 0.0, 0.0, 0.0]]), "norm")
+    initialize()
+    v1.trainable_variables()[0].load([1, 2, 3, 4], session)
+    by_hand = [[0.8485281, -2.2627417, 0, 5.6568542], [0, 0, 0, 0]]
+    np.testing.assert_allclose(session.run(output), by_hand, rtol=1e-5)
+
+
+def test_rms_norm_is_in_front_of_the_activation(session, initialize, rng):
+    inputs = rng.normal(size=(4, 3)).astype(np.float32)
+    output = mlp((5,), norm="rms")(tf.constant(inputs))
+    initialize()
+    weights, bias = (session.run(v) for v in v1.trainable_variables()[:2])
+    linear = inputs @ weights + bias
+    expected = np.maximum(0, linear / np.sqrt(np.square(linear).mean(1, keepdims=True) + 1e-5))
+    np.testing.assert_allclose(session.run(output), expected, rtol=1e-4, atol=1e-6)
+
+
 def test_batch_norm_modes_and_target_statistics(observation_space, action_space, session, initialize, rng):
     """Training moves the moving statistics, once a step; inference and the target only read them."""
     critic = CriticNetwork(observation_space, action_space, network=mlp((8,), norm="batch"), tau=0.5)
@@ -211,7 +232,7 @@ def test_a_mode_of_the_users_own_is_asked_for(session, initialize, rng):
     "options",
     [
         {},
-        {"norm": "layer"},
+        *({"norm": norm} for norm in SAMPLE_NORMS),
         *({"activation": name} for name in ("tanh", "elu", "selu", "sigmoid", "softplus", "softsign", "leaky_relu")),
         {"activation": tf.nn.relu6},
     ],
