@@ -1,9 +1,9 @@
 """Write the LLVM functions of a matrix product of known shape: register tiles, packing, transposition.
 
 C = A·B is computed tile by tile: some rows of C by some columns, which stay in registers while the inner dimension
-runs. The columns of B that a tile needs are packed first, so that they are contiguous; where a tile has all rows, B is
-read once, in place. Numbers of A are read one at a time, so that a transposed A is read in place. (K. Goto and R. van
-de Geijn, Anatomy of High-Performance Matrix Multiplication, 2008.)
+runs. The columns of B that a tile needs are packed first, so that they are contiguous and fill whole vectors; where a
+tile has all rows, B is read once, in place. Numbers of A are read one at a time, so that a transposed A is read in
+place. (K. Goto and R. van de Geijn, Anatomy of High-Performance Matrix Multiplication, 2008.)
 """
 
 import dataclasses
@@ -85,10 +85,16 @@ class GemmFunctions:
             self._panel(lines, f"{name}.panel", rows, lines.times(index, panel), panel)
         start = self._columns // panel * panel
         while start < self._columns:
-            width = 1 << ((min(self._columns - start, panel)).bit_length() - 1)
+            # In place, columns beyond the last are another row's; packed, they only fill up a vector.
+            rest = min(self._columns - start, panel)
+            width = rest if self._packs(rows) else 1 << (rest.bit_length() - 1)
             self._panel(lines, f"{name}.panel", rows, start, width)
             start += width
         self._texts[name] = lines.function(name, ("a", "b", "c", "packed"))
+
+    def _packs(self, rows: int) -> bool:
+        """Tell whether columns of B are packed for ``rows`` rows of C."""
+        return self._other_transposed or sum(count for count, _, _ in tiles_of(rows, self._machine.rows)) > 1
 
     def _panel(self, lines: FunctionBuilder, name: str, rows: int, column: str | int, width: int) -> None:
         """Compute ``width`` columns of C from ``column`` on."""
@@ -100,19 +106,20 @@ class GemmFunctions:
 
     def _panel_function(self, name: str, rows: int, width: int) -> str:
         """Compute ``width`` columns of C tile by tile; the tiles' heights differ by at most one row."""
-        lines, tiles = FunctionBuilder(), tiles_of(rows, self._machine.rows)
-        source, stride = "%packed", width
-        if self._other_transposed:
-            self._texts[f"{name}.pack"] = _transpose_function(f"{name}.pack", width, self._inner)
-        elif sum(count for count, _, _ in tiles) > 1:
-            self._texts[f"{name}.pack"] = _copy_function(f"{name}.pack", self._inner, width, self._columns)
-        else:
-            source, stride = "%b", self._columns
-        if source == "%packed":
+        lines, source, stride = FunctionBuilder(), "%b", self._columns
+        lanes = min(self._machine.width, 1 << (width - 1).bit_length())
+        if self._packs(rows):
+            source, stride = "%packed", -(-width // lanes) * lanes
+            if self._other_transposed:
+                self._texts[f"{name}.pack"] = _transpose_function(f"{name}.pack", width, self._inner, stride)
+            else:
+                self._texts[f"{name}.pack"] = _copy_function(
+                    f"{name}.pack", (self._inner, width), self._columns, stride, lanes
+                )
             lines.do(f"call void @{name}.pack(ptr %b, ptr %packed)")
-        for count, height, start in tiles:
+        for count, height, start in tiles_of(rows, self._machine.rows):
             tile = f"{name}.tile{height}"
-            self._texts[tile] = self._tile(tile, height, width, stride)
+            self._texts[tile] = self._tile(tile, height, width, lanes, stride)
             with lines.loop(0, count) as index:
                 row = lines.add(f"add i64 {lines.times(index, height)}, {start}")
                 a = lines.at("%a", row if self._transposed else lines.times(row, self._inner))
@@ -120,16 +127,16 @@ class GemmFunctions:
                 lines.do(f"call void @{tile}(ptr {a}, ptr {source}, ptr {c})")
         return lines.function(name, ("a", "b", "c", "packed"))
 
-    def _tile(self, name: str, rows: int, width: int, stride: int) -> str:
+    def _tile(self, name: str, rows: int, width: int, lanes: int, stride: int) -> str:
         """Return the function that computes ``rows`` by ``width`` numbers of C in registers.
 
         Args:
             name: of the function.
             rows, width: see above.
+            lanes: numbers in a vector.
             stride: from one row of B to the next.
         """
-        lanes = min(width, self._machine.width)
-        vector, parts = f"<{lanes} x float>", range(width // lanes)
+        vector, parts = f"<{lanes} x float>", range(-(-width // lanes))
         lines = FunctionBuilder()
         lines.do("br label %loop")
         lines.label("loop")
@@ -152,7 +159,8 @@ class GemmFunctions:
         lines.do("br i1 %over, label %end, label %loop")
         lines.label("end")
         for (row, part), total in sums.items():
-            lines.store(f"{total}.next", "%c", row * self._columns + part * lanes, type_=vector)
+            valid = min(lanes, width - part * lanes)
+            store_first(lines, f"{total}.next", (valid, lanes), "%c", row * self._columns + part * lanes)
         return lines.function(name, ("a", "b", "c"))
 
 
@@ -188,26 +196,64 @@ def transposed_registers(lines: FunctionBuilder, rows: list[str], vector: str) -
     return rows
 
 
-def _copy_function(name: str, rows: int, columns: int, stride: int) -> str:
-    """Return a function that copies ``rows`` of ``columns`` numbers, ``stride`` apart, to contiguous memory."""
-    lines, vector = FunctionBuilder(), f"<{columns} x float>"
+def load_first(lines: FunctionBuilder, count: int, lanes: int, pointer: str, *offsets: str | int) -> str:
+    """Load the first ``count`` of a vector of ``lanes`` floats; the others are 0."""
+    if count <= 0:
+        return "zeroinitializer"
+    if count >= lanes:
+        return lines.load(pointer, *offsets, type_=f"<{lanes} x float>")
+    some = f"<{count} x float>"
+    value = lines.load(pointer, *offsets, type_=some)
+    mask = ", ".join(f"i32 {place if place < count else count}" for place in range(lanes))
+    return lines.add(f"shufflevector {some} {value}, {some} zeroinitializer, <{lanes} x i32> <{mask}>")
+
+
+def store_first(
+    lines: FunctionBuilder, value: str, sizes: tuple[int, int], pointer: str, *offsets: str | int, type_: str = "float"
+) -> None:
+    """Store the first of a vector's numbers; ``sizes``: how many, and of how many."""
+    count, lanes = sizes
+    whole, some = f"<{lanes} x {type_}>", f"<{count} x {type_}>"
+    if count < lanes:
+        mask = ", ".join(f"i32 {place}" for place in range(count))
+        value = lines.add(f"shufflevector {whole} {value}, {whole} poison, <{count} x i32> <{mask}>")
+    lines.store(value, pointer, *offsets, type_=some)
+
+
+def _copy_function(name: str, shape: tuple[int, int], stride: int, goal_stride: int, lanes: int) -> str:
+    """Return a function ``(b, to)`` that copies rows to contiguous memory, with zeros up to ``goal_stride`` numbers.
+
+    Args:
+        name: of the function.
+        shape: rows and columns.
+        stride: from one row to the next.
+        goal_stride: from one copied row to the next, a multiple of ``lanes``.
+        lanes: numbers in a vector.
+    """
+    lines, (rows, columns) = FunctionBuilder(), shape
     with lines.loop(0, rows) as row:
-        value = lines.load("%b", lines.times(row, stride), type_=vector)
-        lines.store(value, "%to", lines.times(row, columns), type_=vector)
+        source, goal = lines.at("%b", lines.times(row, stride)), lines.at("%to", lines.times(row, goal_stride))
+        for start in range(0, columns, lanes):
+            value = load_first(lines, columns - start, lanes, source, start)
+            lines.store(value, goal, start, type_=f"<{lanes} x float>")
     return lines.function(name, ("b", "to"))
 
 
-def _transpose_function(name: str, rows: int, columns: int) -> str:
-    """Return a function ``(b, to)`` that transposes ``rows`` by ``columns`` numbers, in blocks of 8 by 8."""
+def _transpose_function(name: str, rows: int, columns: int, goal_stride: int) -> str:
+    """Return a function ``(b, to)`` that transposes ``rows`` by ``columns`` numbers, in blocks of 8 by 8.
+
+    Rows of the result are ``goal_stride`` numbers apart; those beyond ``rows`` may be anything.
+    """
     lines = FunctionBuilder()
-    whole, rest = divmod(rows, BLOCK)
     wide, narrow = divmod(columns, BLOCK)
-    with lines.loop(0, whole) as block:
-        row = lines.times(block, BLOCK)
+    for first in range(0, rows, BLOCK):
+        count = min(BLOCK, rows - first)
+        if first + BLOCK > goal_stride:
+            _transpose_scalar(lines, (first, 0), (count, columns), columns, goal_stride)
+            break
         with lines.loop(0, wide) as other:
-            _transpose_block(lines, (row, lines.times(other, BLOCK)), columns, rows)
-        _transpose_scalar(lines, (row, wide * BLOCK), (BLOCK, narrow), columns, rows)
-    _transpose_scalar(lines, (whole * BLOCK, 0), (rest, columns), columns, rows)
+            _transpose_block(lines, (first, lines.times(other, BLOCK)), count, columns, goal_stride)
+        _transpose_scalar(lines, (first, wide * BLOCK), (count, narrow), columns, goal_stride)
     return lines.function(name, ("b", "to"))
 
 
@@ -222,13 +268,16 @@ def _transpose_scalar(
         lines.store(value, "%to", lines.times(column, goal_stride), row)
 
 
-def _transpose_block(lines: FunctionBuilder, start: tuple[str, str], stride: int, goal_stride: int) -> None:
-    """Transpose 8 by 8 numbers in registers."""
+def _transpose_block(lines: FunctionBuilder, start: tuple[int, str], count: int, stride: int, goal_stride: int) -> None:
+    """Transpose 8 by 8 numbers in registers, of which ``count`` rows are there."""
     row, column = start
     vector = f"<{BLOCK} x float>"
-    source = lines.at("%b", lines.times(row, stride), column)
+    source = lines.at("%b", row * stride, column)
     goal = lines.at("%to", lines.times(column, goal_stride), row)
-    rows = [lines.load(source, index * stride, type_=vector) for index in range(BLOCK)]
+    rows = [
+        lines.load(source, index * stride, type_=vector) if index < count else "zeroinitializer"
+        for index in range(BLOCK)
+    ]
     rows = transposed_registers(lines, rows, vector)
     for index in range(BLOCK):
         lines.store(rows[index], goal, index * goal_stride, type_=vector)

@@ -9,7 +9,7 @@ VCVTNE2PS2BF16: subnormal arguments and results count as 0, sums round to the ne
 
 from collections.abc import Iterable
 
-from ddpg.compiler.codegen_gemm import RegisterFile, tiles_of, transposed_registers
+from ddpg.compiler.codegen_gemm import RegisterFile, load_first, store_first, tiles_of, transposed_registers
 from ddpg.compiler.llvm_builder import FunctionBuilder
 
 LANES = 16  # float32 sums of an instruction
@@ -117,7 +117,7 @@ class BFloat16GemmFunctions:
         lines.label("end")
         for (row, column), total in sums.items():
             valid = min(LANES, width - column * LANES)
-            _store_first(lines, f"{total}.next", valid, "%c", row * self._columns + column * LANES, type_="float")
+            store_first(lines, f"{total}.next", (valid, LANES), "%c", row * self._columns + column * LANES)
         return lines.function(name, ("a", "b", "c"))
 
 
@@ -127,27 +127,6 @@ def _whole_vectors(size: int) -> int:
 
 def _numbers(lines: FunctionBuilder, pairs: str) -> str:
     return lines.add(f"bitcast {_PAIRS} {pairs} to {_NUMBERS}")
-
-
-def _load_first(lines: FunctionBuilder, count: int, pointer: str, *offsets: str | int) -> str:
-    """Load the first ``count`` of 16 floats; the others are 0."""
-    if count <= 0:
-        return "zeroinitializer"
-    if count >= LANES:
-        return lines.load(pointer, *offsets, type_=_SUMS)
-    some = f"<{count} x float>"
-    value = lines.load(pointer, *offsets, type_=some)
-    mask = ", ".join(f"i32 {place if place < count else count}" for place in range(LANES))
-    return lines.add(f"shufflevector {some} {value}, {some} zeroinitializer, <{LANES} x i32> <{mask}>")
-
-
-def _store_first(lines: FunctionBuilder, value: str, count: int, pointer: str, *offsets: str | int, type_: str) -> None:
-    """Store the first ``count`` of a vector of 16."""
-    whole, some = f"<{LANES} x {type_}>", f"<{count} x {type_}>"
-    if count < LANES:
-        mask = ", ".join(f"i32 {place}" for place in range(count))
-        value = lines.add(f"shufflevector {whole} {value}, {whole} poison, <{count} x i32> <{mask}>")
-    lines.store(value, pointer, *offsets, type_=some)
 
 
 def _rounded(lines: FunctionBuilder, low: str, high: str) -> str:
@@ -162,8 +141,8 @@ def _pairs_of(lines: FunctionBuilder, numbers: str) -> str:
 
 def _row_pairs(lines: FunctionBuilder, count: int, pointer: str, *offsets: str | int) -> str:
     """Return the 16 pairs of up to 32 numbers side by side."""
-    low = _load_first(lines, count, pointer, *offsets)
-    high = _load_first(lines, count - LANES, pointer, *offsets, LANES)
+    low = load_first(lines, count, LANES, pointer, *offsets)
+    high = load_first(lines, count - LANES, LANES, pointer, *offsets, LANES)
     return _pairs_of(lines, _rounded(lines, low, high))
 
 
@@ -178,7 +157,7 @@ def _round_function(name: str, rows: int, columns: int) -> str:
             lines.store(value, goal, lines.times(block, LANES), type_=_PAIRS)
         if rest:
             value = _row_pairs(lines, rest, source, whole * 2 * LANES)
-            _store_first(lines, value, -(-rest // 2), goal, whole * LANES, type_="i32")
+            store_first(lines, value, (-(-rest // 2), LANES), goal, whole * LANES, type_="i32")
     return lines.function(name, ("b", "to"))
 
 
@@ -198,11 +177,11 @@ def _interleave_function(name: str, rows: int, columns: int, stride: int, goal_s
     def pack(row: str | int, both: bool, block: str | int, count: int, stored: int) -> None:
         source = lines.at("%b", lines.times(row, 2 * stride), lines.times(block, LANES))
         goal = lines.at("%to", lines.times(row, goal_stride), lines.times(block, LANES))
-        low = _load_first(lines, count, source, 0)
-        high = _load_first(lines, count if both else 0, source, stride)
+        low = load_first(lines, count, LANES, source, 0)
+        high = load_first(lines, count if both else 0, LANES, source, stride)
         rounded = _rounded(lines, low, high)
         pairs = lines.add(f"shufflevector {_NUMBERS} {rounded}, {_NUMBERS} poison, <{2 * LANES} x i32> <{order}>")
-        _store_first(lines, _pairs_of(lines, pairs), stored, goal, 0, type_="i32")
+        store_first(lines, _pairs_of(lines, pairs), (stored, LANES), goal, 0, type_="i32")
 
     def pack_row(row: str | int, both: bool) -> None:
         whole = columns // LANES
