@@ -54,7 +54,7 @@ class Counting(gym.Env):
 
 
 class Shaped(gym.Env):
-    """Any Box in, any Box out: zeros plus a drift, 5 steps an episode; reward −‖action‖²."""
+    """Any Box in, any Box or Discrete out: zeros plus a drift, 5 steps an episode; reward −‖action‖²."""
 
     def __init__(self, observation_space, action_space):
         self.observation_space, self.action_space = observation_space, action_space

@@ -22,11 +22,13 @@ MISSING = {
     "Ant-v5": _NOT_DONE,
     "Humanoid-v5": _NOT_DONE,
     "FetchReach-v4": _OTHER_PACKAGES,
+    "LunarLander-v3": _OTHER_PACKAGES,
     "LunarLanderContinuous-v3": _OTHER_PACKAGES,
     "BipedalWalker-v3": _OTHER_PACKAGES,
 }
 # Presets that presets.toml leaves to another study, for they need another package.
 ELSEWHERE = {
+    "LunarLander-v3": "box2d.toml",
     "LunarLanderContinuous-v3": "box2d.toml",
     "BipedalWalker-v3": "box2d.toml",
     "FetchReach-v4": "robotics.toml",

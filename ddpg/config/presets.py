@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 from typing import Any, TypeVar, overload
 
-from ddpg.config.algorithm_options import CONFIGS, NETWORKS, AgentConfig, DDPGConfig
+from ddpg.config.algorithm_options import CONFIGS, NETWORKS, AgentConfig, DDPGConfig, DQNConfig
 from ddpg.config.name_hints import FILES, OPTIONS
 from ddpg.config.options import from_toml
 from ddpg.config.toml_file import read_toml
@@ -134,6 +134,13 @@ _CART_POLE = {
     **{"hidden": (64, 64), "batch_size": 64, "learning_rate_schedule": "cooldown", "double_q": True},
     **{"n_steps": 10, "exploration_final": 0.02},
 }
+# DQN where nothing else is known. Without rewards of one scale, or with returns of three steps, one run each of LunarLander
+# hovered until the time limit; with layer normalisation they learned later (a seed or two each, 4401 and 4402:
+# benchmarks/results/tuning_dqn.csv).
+_DISCRETE = {
+    **{"hidden": (64, 64), "batch_size": 64, "learning_rate_schedule": "linear", "double_q": True, "n_steps": 10},
+    **{"normalize_rewards": True, "updates_per_step": 0.5, "exploration_steps": 20_000, "exploration_final": 0.02},
+}
 # tanh saturates here on some seeds and never recovers; inverting cannot. Once every episode is a thousand steps of
 # balance, one run in ten loses it again: noise of three times the usual keeps pushing the pendulum off, and with TD3's
 # three besides the last falls are gone (seeds 1000 to 1149, benchmarks/results/tuning_double_pendulum.csv).
@@ -160,6 +167,8 @@ _LANDING = {"gamma": 0.98, "n_steps": 3, "noise": "pink", "noise_scale": 0.3, "a
 
 PRESETS = {
     "CartPole-v1": Preset(100_000, _CART_POLE),
+    "Acrobot-v1": Preset(100_000, _DISCRETE),
+    "LunarLander-v3": Preset(200_000, _DISCRETE),
     "Pendulum-v1": Preset(10_000, _PENDULUM),
     "ddpg_envs/LQR-v0": Preset(10_000, _LQR),
     "ddpg_envs/AsymmetricLQR-v0": Preset(10_000, _LQR),
@@ -181,8 +190,11 @@ PRESETS = {
     "Humanoid-v5": Preset(2_000_000, recipe="plus"),
 }
 
-# For environments without a preset: the recipe that measured best elsewhere (docs/learning.md).
-_ELSEWHERE: dict[type[AgentConfig], Preset] = {DDPGConfig: Preset(100_000, recipe="plus")}
+# For environments without a preset: what measured best elsewhere (docs/learning.md).
+_ELSEWHERE: dict[type[AgentConfig], Preset] = {
+    DDPGConfig: Preset(100_000, recipe="plus"),
+    DQNConfig: Preset(100_000, _DISCRETE),
+}
 
 
 def preset_for(env_id: str, kind: type[AgentConfig] = DDPGConfig) -> Preset:
@@ -199,7 +211,8 @@ def preset_config(env_id: str, kind: type[_Config], **changes: Any) -> _Config: 
 
 
 def preset_config(env_id: str, kind: type[AgentConfig] = DDPGConfig, **changes: Any) -> AgentConfig:
-    """Return the preset's configuration with ``changes``; environments without one have that of the recipe ``plus``.
+    """Return the preset's configuration with ``changes``; environments without one have that of the recipe ``plus``,
+    or with discrete actions what DQN learns with in LunarLander.
 
     Raises:
         UsageError: if a field is unknown or a value is invalid.

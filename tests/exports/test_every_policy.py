@@ -80,6 +80,7 @@ def product(axes: Case) -> list[Case]:
 def environment(preset: str) -> gym.Env:
     """Return the preset's environment, or one of its spaces where it needs a package that the tests do not install."""
     stand_ins = {
+        "LunarLander-v3": lambda: Shaped(gym.spaces.Box(-5, 5, (8,)), gym.spaces.Discrete(4)),
         "LunarLanderContinuous-v3": lambda: Shaped(gym.spaces.Box(-5, 5, (8,)), gym.spaces.Box(-1, 1, (2,))),
         "BipedalWalker-v3": lambda: Shaped(gym.spaces.Box(-5, 5, (24,)), gym.spaces.Box(-1, 1, (4,))),
         "FetchReach-v4": lambda: gym.wrappers.FlattenObservation(Reaching()),
