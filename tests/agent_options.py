@@ -41,3 +41,4 @@ PATHS = [
     *(("bounding", way) for way in ("inverting", "zeroing")),
     *(("policy_gradient", path) for path in ("direct", "surrogate")),
 ]
+DQN_PRESETS = ("CartPole-v1", "Acrobot-v1", "LunarLander-v3")  # presets of environments with discrete actions

@@ -40,6 +40,7 @@ BLOCKS: dict[str, Text] = {
     "held": lambda cells: tables.table(cells, "held"),
     "held holding": lambda cells: tables.holding(cells, "held"),
     "others": lambda cells: tables.table(cells, "others", "box2d"),
+    "first": lambda cells: tables.by_seed(cells, "first"),
     "others picture": _pictured(figures.OTHERS, _RETURNS, "", "others", "box2d"),
     "control suite groups": control_suite.by_group,
     "control suite tasks": control_suite.by_task,

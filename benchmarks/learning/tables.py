@@ -9,6 +9,7 @@ from ddpg.progress import format_number
 from ddpg.studies import study_report
 
 PEER_STUDY, PEER = "stable_baselines", "Stable-Baselines3 TD3"
+LAST_SHARE = 0.2  # of a run: its evaluations there tell what a policy is worth at any time
 
 
 def row_of(cells: Sequence[Cell], label: str | None = None) -> dict[str, Any]:
@@ -123,6 +124,25 @@ def recipe_of(cells: Sequence[Cell], recipe: str) -> str:
     """Return the table of one recipe, of every study that has it."""
     rows = [row_of(group) for group in groups(cells, "table", "long", "others", "box2d") if group[0].recipe == recipe]
     return f"{study_report.markdown(rows)}\n\n{study_report.NOTE}" if rows else ""
+
+
+def by_seed(cells: Sequence[Cell], study: str) -> str:
+    """Return a row for each finished run of a study: its final return, and its evaluations in the last fifth of it."""
+    lines = []
+    for group in groups(cells, study):
+        lines += [_seed_row(cell) for cell in group if cell.finished]
+        missing = [str(cell.seed) for cell in group if not cell.finished]
+        lines += [f"| {group[0].env_id} | {', '.join(missing)} | not finished | | | |"] if missing else []
+    if not lines:
+        return nothing(study)
+    heads = ["environment", "seed", "steps", "final return", "mean from 80 % on", "lowest from 80 % on"]
+    return "\n".join([f"| {' | '.join(heads)} |", "|---" * len(heads) + "|", *lines])
+
+
+def _seed_row(cell: Cell) -> str:
+    late = cell.returns[cell.steps >= (1 - LAST_SHARE) * cell.asked]
+    told = (format_number(round(float(value), 1)) for value in (cell.final, late.mean(), late.min()))
+    return f"| {' | '.join([cell.env_id, str(cell.seed), f'{cell.asked:,}', *told])} |"
 
 
 def front(cells: Sequence[Cell]) -> str:

@@ -134,8 +134,8 @@ _CART_POLE = {
     **{"hidden": (64, 64), "batch_size": 64, "learning_rate_schedule": "cooldown", "double_q": True},
     **{"n_steps": 10, "exploration_final": 0.02},
 }
-# DQN where nothing else is known. Without rewards of one scale, or with returns of three steps, one run each of LunarLander
-# hovered until the time limit; with layer normalisation they learned later (a seed or two each, 4401 and 4402:
+# DQN where nothing else is known. Without rewards of one scale, or with returns of three steps, a run of LunarLander
+# hovered until the time limit; with layer normalisation runs learned later (one seed each, 4401 or 4402:
 # benchmarks/results/tuning_dqn.csv).
 _DISCRETE = {
     **{"hidden": (64, 64), "batch_size": 64, "learning_rate_schedule": "linear", "double_q": True, "n_steps": 10},

@@ -3,6 +3,7 @@
 import dataclasses
 
 import pytest
+from agent_options import DQN_PRESETS
 from refusals import refuses
 
 from ddpg import DDPGConfig, DQNConfig, UsageError
@@ -106,7 +107,7 @@ def test_a_preset_is_a_recipe_and_what_differs_from_it(monkeypatch):
 
 @pytest.mark.parametrize("env_id", PRESETS)
 def test_presets_are_valid(env_id):
-    kind = DQNConfig if env_id == "CartPole-v1" else DDPGConfig
+    kind = DQNConfig if env_id in DQN_PRESETS else DDPGConfig
     config = preset_config(env_id, kind, tau=0.5)
     assert config.tau == 0.5
     for name, value in PRESETS[env_id].options.items():

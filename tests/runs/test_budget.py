@@ -4,14 +4,15 @@ import json
 
 import gymnasium as gym
 import pytest
+from agent_options import DQN_PRESETS
 
 import ddpg
 from ddpg import DDPGConfig, DQNConfig
 from ddpg.cli.main import main
 from ddpg.cli.train import Train
-from ddpg.config.presets import PRESETS, Preset, budget_note, preset_for
+from ddpg.config.presets import PRESETS, Preset, budget_note, preset_config, preset_for
 
-CONFIGS = {"CartPole-v1": DQNConfig}
+CONFIGS = dict.fromkeys((*DQN_PRESETS, "NobodysChoices-v0"), DQNConfig)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -32,13 +33,17 @@ def test_an_environment_of_ones_own_is_random_for_a_tenth_of_a_short_run(steps, 
     assert config_of("Nobodys-v0", "--total-timesteps", steps).learning_starts == starts
 
 
-def test_dqn_explores_for_a_tenth_of_a_short_run():
+def test_dqn_explores_for_the_usual_share_of_a_short_run():
     config = config_of("NobodysChoices-v0", "--total-timesteps", 5_000)
-    assert (config.learning_starts, config.exploration_steps) == (500, 500)
-    assert config_of("NobodysChoices-v0") == DQNConfig()
+    assert config.learning_starts == 500
+    assert config.exploration_steps == 1_000  # a fifth, as of the usual 100,000 steps
 
 
-@pytest.mark.parametrize("env_id", [*PRESETS, "Nobodys-v0"])
+def test_discrete_actions_without_a_preset_are_learned_as_lunar_lander():
+    assert config_of("NobodysChoices-v0") == preset_config("LunarLander-v3", DQNConfig) != DQNConfig()
+
+
+@pytest.mark.parametrize("env_id", [*PRESETS, "Nobodys-v0", "NobodysChoices-v0"])
 def test_a_run_of_the_usual_length_or_longer_has_its_presets_numbers(env_id):
     kind = CONFIGS.get(env_id, DDPGConfig)
     preset = preset_for(env_id, kind)

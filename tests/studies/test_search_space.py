@@ -1,6 +1,7 @@
 """What tuning varies: the tables of the package, and what a file of one's own may say."""
 
 import pytest
+from agent_options import DQN_PRESETS
 from refusals import refuses
 
 from ddpg import DDPGConfig, DQNConfig, UsageError
@@ -30,7 +31,7 @@ def test_the_tables_of_the_package_hold(algorithm):
 
 @pytest.mark.parametrize("env_id", PRESETS)
 def test_every_preset_can_be_tuned_and_is_in_its_own_space(env_id):
-    algorithm = "DQN" if env_id == "CartPole-v1" else "DDPG"
+    algorithm = "DQN" if env_id in DQN_PRESETS else "DDPG"
     base = preset_config(env_id, CONFIGS[algorithm]).to_json()
     for name, field in read_space(algorithm, base).items():
         assert field.to_stored(base[name]) is not None, name

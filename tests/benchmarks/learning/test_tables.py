@@ -26,6 +26,19 @@ def test_holding_is_of_finished_seeds():
     assert tables.holding(cells, "long") == "No runs of the study `long` yet."
 
 
+def test_every_finished_seed_has_a_row_with_its_last_fifth():
+    """Ten evaluations; from the eighth on 4, 1, 7: mean 4, lowest 1. Fresh episodes: 9.24."""
+    first = cell("first", "E", "preset", 5001, [9, 9, 9, 9, 9, 9, 9, 4, 1, 7])
+    cells = [make_cell(first.key, [*first.values, (1000, "final_mean_return", "9.24")])]
+    cells += [cell("first", "E", "preset", 5002, [3], asked=200), cell("first", "F", "preset", 5001, [2, 3])]
+    assert tables.by_seed(cells, "first").splitlines()[2:] == [
+        "| E | 5001 | 1,000 | 9.2 | 4 | 1 |",
+        "| E | 5002 | not finished | | | |",
+        "| F | 5001 | 200 | 3 | 3 | 3 |",
+    ]
+    assert tables.by_seed(cells, "others") == "No runs of the study `others` yet."
+
+
 def test_environments_stand_together_and_peers_beside_ours():
     cells = [cell("table", env_id, recipe, 0, [1]) for env_id in "FE" for recipe in ("b", "a")]
     cells += [cell("stable_baselines", "F", "peer", 0, [1])]
