@@ -8,7 +8,7 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from scipy import stats
+from scipy import special
 
 from ddpg import progress
 from ddpg.errors import EnvironmentFault, UsageError, brief
@@ -56,7 +56,7 @@ class Evaluation:
         """Return mean, spread and a 95 % confidence interval of the mean (Student's t)."""
         mean, count = self.mean_return, len(self.returns)
         error = float(self.returns.std(ddof=1) / np.sqrt(count)) if count > 1 else 0.0
-        half = float(stats.t.ppf(0.975, count - 1)) * error if count > 1 else 0.0
+        half = float(special.stdtrit(count - 1, 0.975)) * error if count > 1 else 0.0
         return {
             "episodes": count,
             "mean_return": mean,

@@ -17,7 +17,7 @@ from scipy import stats
 from ddpg import DDPGConfig, UsageError
 from ddpg.config.presets import preset_config
 from ddpg.runs import curves, listing, lock, plotting, run_config
-from ddpg.runs.curves import centre_and_interval, find_runs, labels, learning_curves
+from ddpg.runs.curves import centre_and_interval, find_runs, labels, learning_curves, trimmed_mean
 from ddpg.runs.listing import list_runs
 from ddpg.runs.lock import hold_cell_log, is_run_locked, run_lock
 
@@ -90,6 +90,14 @@ def test_band_stays_within_the_seeds(values, measure):
     tiny = 1e-9 * (1 + np.abs(column).max())
     assert column.min() - tiny <= low[0] <= high[0] <= column.max() + tiny
     assert column.min() - tiny <= centre[0] <= column.max() + tiny
+
+
+@pytest.mark.parametrize("seeds", [1, 3, 4, 7, 8])
+def test_trimmed_mean_is_that_of_scipy(seeds):
+    values = np.random.default_rng(0).normal(size=(5, seeds, 2))
+    for cut in (0.0, 0.25):
+        np.testing.assert_allclose(trimmed_mean(values, cut, axis=1), stats.trim_mean(values, cut, axis=1))
+    assert trimmed_mean(np.array([8.0, 1.0, 2.0, 4.0]), 0.25, axis=0) == 3.0
 
 
 def test_interval_is_that_of_scipy():
