@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from ddpg.networks.base import EMATarget
+
 v1 = tf.compat.v1
 DECAY = 0.9
 FED = (4.0, 8.0, 8.0)
@@ -69,6 +71,32 @@ def test_only_the_first_apply_debiases_a_tensor(session, tensor):
     again = average.apply([tensor])
     values = history(session, average, again, tensor, [{tensor: fed} for fed in FED])
     np.testing.assert_allclose(values, (0.0, *FROM_ZERO), rtol=1e-6)
+
+
+def test_a_targets_shadow_starts_as_tensorflows_does(session, graph):
+    """With the variable's value, whatever that was initialised with; before there is one, with its initial value."""
+    drawn = v1.get_variable("drawn", initializer=tf.random.normal([3, 2]), use_resource=True)
+    fixed = v1.get_variable("fixed", initializer=10.0, use_resource=True)
+    target = EMATarget([drawn, fixed], 0.1)
+    average = tf.train.ExponentialMovingAverage(0.9, name="theirs")
+    average.apply([drawn, fixed])
+    both = target.variables, [average.average(v) for v in (drawn, fixed)]
+    for _, shadow in both:
+        session.run(shadow.initializer)
+        assert session.run(shadow) == 10.0
+    session.run(v1.global_variables_initializer())
+    value = session.run(drawn)
+    for of in both:
+        np.testing.assert_array_equal(session.run(of[0]), value)
+        assert [shadow.shape for shadow in of] == [drawn.shape, fixed.shape]
+        assert not any(shadow.trainable for shadow in of)
+    session.run(fixed.assign(3.0))
+    for of in both:
+        session.run([shadow.initializer for shadow in of])
+        np.testing.assert_array_equal(session.run(of[0]), value)
+        assert session.run(of[1]) == 3.0
+    names = [v.name for v in target.variables]
+    assert names == ["drawn/ExponentialMovingAverage:0", "fixed/ExponentialMovingAverage:0"]
 
 
 @pytest.mark.parametrize("name", ["ExponentialMovingAverage", "slow"])
