@@ -1,5 +1,7 @@
 """The averaged actor: its values by hand under every driver, who acts with it, and that learning does not notice it."""
 
+import functools
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -77,34 +79,45 @@ FOLLOWED = [
 ]
 
 
+@functools.cache
+def averaged(variant, driver):
+    """Return what six updates leave with an average over five of the actor's steps.
+
+    Returns:
+        The actor's variables and their averages, before the first update and after each; all parameters after the last;
+        the names of the averages among them.
+    """
+    agent = agent_with(actor_average=5, **VARIANTS[variant] | DRIVERS[driver])
+    seen = [(actors_variables(agent), averages(agent))]
+    for _ in range(6):
+        agent.update(1)
+        seen.append((actors_variables(agent), averages(agent)))
+    return seen, agent.get_parameters(), {v.name for v in agent.symbolic_update.averaged_actor.variables}
+
+
 @pytest.mark.parametrize(("variant", "driver"), FOLLOWED)
 def test_it_follows_the_actor(variant, driver):
     """After each of the actor's steps a fifth of the way; between them, not at all. Moving statistics too."""
-    agent = agent_with(actor_average=5, **VARIANTS[variant] | DRIVERS[driver])
-    expected = actors_variables(agent)
-    for array, average in zip(expected, averages(agent), strict=True):
-        np.testing.assert_array_equal(array, average)
-    delay = agent.config.policy_delay
-    for made in range(1, 7):
-        agent.update(1)
-        if made % delay == 0:
-            after = actors_variables(agent)
-            expected = [old + (new - old) / 5 for old, new in zip(expected, after, strict=True)]
-        for array, average in zip(expected, averages(agent), strict=True):
-            np.testing.assert_allclose(average, array, rtol=1e-5, atol=1e-7)
-    assert any((one != other).any() for one, other in zip(expected, actors_variables(agent), strict=True))
+    seen, *_ = averaged(variant, driver)
+    delay, (expected, _) = VARIANTS[variant].get("policy_delay", 1), seen[0]
+    for made, (actors, found) in enumerate(seen):
+        if made and made % delay == 0:
+            expected = [old + (new - old) / 5 for old, new in zip(expected, actors, strict=True)]
+        for array, average in zip(expected, found, strict=True):
+            np.testing.assert_allclose(average, array, rtol=1e-5 * bool(made), atol=1e-7 * bool(made))
+    assert any((one != other).any() for one, other in zip(expected, seen[-1][0], strict=True))
 
 
 @pytest.mark.parametrize("driver", ["uncompiled", "native"])
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_learning_is_the_same_to_the_last_bit(variant, driver):
-    options = VARIANTS[variant] | DRIVERS[driver]
-    on, off = agent_with(actor_average=100, **options), agent_with(**options)
-    on.update(6), off.update(6)
-    parameters = on.get_parameters()
-    for name, value in off.get_parameters().items():
-        np.testing.assert_array_equal(value, parameters.pop(name), err_msg=name)
-    assert parameters.keys() == {v.name for v in on.symbolic_update.averaged_actor.variables}
+    _, parameters, of_average = averaged(variant, driver)
+    off = agent_with(**VARIANTS[variant] | DRIVERS[driver])
+    off.update(6)
+    without = off.get_parameters()
+    for name, value in without.items():
+        np.testing.assert_array_equal(value, parameters[name], err_msg=name)
+    assert parameters.keys() - without.keys() == of_average
 
 
 def test_off_there_is_none():

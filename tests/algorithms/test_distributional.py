@@ -120,7 +120,7 @@ OPTIONS = {
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] * (n == "crossq")) for n in OPTIONS])
 def test_drivers_agree(name):
-    config = DDPGConfig(hidden=(8, 6), **FEW, **OPTIONS[name])
+    config = DDPGConfig(hidden=(6,), **FEW, **OPTIONS[name])
     ends = []
     for driver in ("stepped", "uncompiled", "compiled"):
         driven = Driven(driver, config).start()

@@ -148,10 +148,10 @@ def test_cloning_alone_learns_nothing_of_q():
         DDPGConfig(bc_only=True, bc_alpha=ALPHA)
 
 
-CONFIG = DDPGConfig(hidden=(8, 6), bc_alpha=ALPHA, n_critics=2, policy_delay=2, target_policy_noise=0.2)
+CONFIG = DDPGConfig(hidden=(6,), bc_alpha=ALPHA, n_critics=2, policy_delay=2, target_policy_noise=0.2)
 VARIANTS = {
     "td3": CONFIG,
-    "ddpg": DDPGConfig(hidden=(8, 6), bc_alpha=ALPHA, policy_gradient="direct"),
+    "ddpg": DDPGConfig(hidden=(6,), bc_alpha=ALPHA, policy_gradient="direct"),
     "falling": CONFIG.replace(bc_final=0.5),
     "crossq": CONFIG.replace(target="none", norm="renorm", optimizer="sgd", policy_gradient="surrogate"),
 }

@@ -10,7 +10,13 @@ from ddpg import DDPGConfig, compare_paths
 from ddpg.gradients.policy import chain_rule
 from ddpg.gradients.td import stop_gradient
 
-CONFIG = DDPGConfig(hidden=(8, 8), batch_size=16)
+CONFIG = DDPGConfig(hidden=(8,), batch_size=16)
+
+
+@pytest.fixture
+def not_timed_compiled(monkeypatch):
+    """Leave out the time of a path that XLA compiles, most of what a comparison costs."""
+    monkeypatch.setattr("ddpg.laboratory.compare._compiled", lambda trial: None)
 
 
 def expectile_loss(q, target):
@@ -49,6 +55,7 @@ def compared(td_targets, policy_gradients, config=CONFIG):
     return compare_paths(env, config, seed=0, td_targets=td_targets, policy_gradients=policy_gradients)
 
 
+@pytest.mark.usefixtures("not_timed_compiled")
 def test_a_td_path_takes_its_loss_along():
     paths = {"stop_gradient": stop_gradient, "plain": plain, "expectile": expectile, "halved": halved}
     original = tf.gradients
@@ -61,6 +68,7 @@ def test_a_td_path_takes_its_loss_along():
     assert tf.gradients is original
 
 
+@pytest.mark.usefixtures("not_timed_compiled")
 def test_a_wrong_sign_is_warned_of_by_name_unless_it_is_meant():
     def meant(actor, critic, states):
         return climbing(actor, critic, states)

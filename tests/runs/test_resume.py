@@ -91,6 +91,7 @@ CASES = {
             policy_delay=2,
             target_policy_noise=0.2,
             parameter_noise=0.2,
+            gamma=0.5,  # so that diagnostics know returns early
         ),
     ),
     "dqn": (
@@ -110,7 +111,7 @@ CASES = {
             normalize_rewards=True,
         ),
     ),
-    "vector": ("FuseBox-v0", DDPGConfig(**SHARED, noise="ornstein_uhlenbeck", updates_per_step=0.3)),
+    "vector": ("FuseBox-v0", DDPGConfig(**SHARED, gamma=0.5, noise="ornstein_uhlenbeck", updates_per_step=0.3)),
     # Their rings go round: at the first break once, at the end five times.
     "hindsight": ("FuseGoal-v0", DDPGConfig(**SHARED, hindsight=4, buffer_size=50, normalize_observations=True)),
     "images": (
@@ -174,16 +175,30 @@ def test_interrupted_twice_is_never_interrupted(case, straight, tmp_path, monkey
     assert steps[:-1] == [min(end for end in ends if end >= 50 * k) for k in range(1, len(steps))]
 
 
+@pytest.fixture(scope="module")
+def diagnosed(tmp_path_factory):
+    """The runs that were diagnosed, interrupted and resumed, made when first asked for."""
+    made = {}
+
+    def make(case):
+        if case not in made:
+            (env_id, config), root = CASES[case], tmp_path_factory.mktemp("diagnosed")
+            with pytest.MonkeyPatch.context() as patch:
+                blow(patch, 145)
+                with refuses(Killed, "blown"):
+                    train(env_id, config, root=root, diagnose=True, **run_of(case))
+                blow(patch, None)
+                made[case] = root / env_id / "1"
+                resume(made[case], progress_bar=False)
+        return made[case]
+
+    return make
+
+
 @pytest.mark.parametrize("case", [FIRST, *(pytest.param(case, marks=pytest.mark.slow) for case in OTHERS)])
-def test_a_diagnosed_run_is_the_same_run(case, straight, tmp_path, monkeypatch):
+def test_a_diagnosed_run_is_the_same_run(case, straight, diagnosed):
     """Interrupted or not: weights, memory, random states and every table but its own."""
-    env_id, config = CASES[case]
-    blow(monkeypatch, 145)
-    with refuses(Killed, "blown"):
-        train(env_id, config, root=tmp_path, diagnose=True, **run_of(case))
-    run = tmp_path / env_id / "1"
-    blow(monkeypatch, None)
-    resume(run, progress_bar=False)
+    run = diagnosed(case)
     assert_same(run, straight(case))
     steps = [row["timesteps"] for row in run_directory.read_table(run / "diagnostics.csv")]
     assert steps == [row["timesteps"] for row in run_directory.read_table(run / "metrics.csv")]
@@ -191,18 +206,12 @@ def test_a_diagnosed_run_is_the_same_run(case, straight, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("case", [FIRST, pytest.param("vector", marks=pytest.mark.slow)])
-def test_diagnostics_do_not_depend_on_interruptions(case, tmp_path, monkeypatch):
+def test_diagnostics_do_not_depend_on_interruptions(case, diagnosed, tmp_path, monkeypatch):
     env_id, config = CASES[case]
-    config = config.replace(gamma=0.5)
     blow(monkeypatch, None)
     whole = train(env_id, config, root=tmp_path / "whole", diagnose=True, **run_of(case))
-    blow(monkeypatch, 145)
-    with refuses(Killed, "blown"):
-        train(env_id, config, root=tmp_path, diagnose=True, **run_of(case))
-    blow(monkeypatch, None)
-    resume(tmp_path / env_id / "1", progress_bar=False)
     text = (whole / "diagnostics.csv").read_text()
-    assert (tmp_path / env_id / "1" / "diagnostics.csv").read_text() == text
+    assert (diagnosed(case) / "diagnostics.csv").read_text() == text
     assert run_directory.read_table(whole / "diagnostics.csv")[-1]["discounted_return"]
 
 
