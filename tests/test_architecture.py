@@ -64,6 +64,35 @@ WITHOUT_TENSORFLOW = (
 # The same idea in more than one room.
 SHARED_FILE_NAMES = {"__init__.py", "base.py", "ddpg.py", "dqn.py"}
 
+# Tests of what several modules of a room do together, named after that.
+BEHAVIOURS = {
+    "agents": {
+        *("abandoned_episodes", "action_mask", "clipped_actions", "damaged_agents", "dropped_transitions", "hindsight"),
+        *("images", "learning_rates", "lifetime", "memory_options", "options_off", "options_together", "threads"),
+        *("overflowing_actions", "parameterised", "processes", "schedules", "seeds_and_resume"),
+    },
+    "algorithms": {
+        *("averaged_actor", "batch_norm", "distributional", "options", "ordered", "own_paths", "sample_weights"),
+        *("terms", "variant"),
+    },
+    "checkpoints": {"damage", "earlier_version"},
+    "cli": {"answers", "flags", "hostile_flags", "own_code"},
+    "compiler": {"bfloat16", "denormals", "flags", "narrow_products", "one_core", "other_processors"},
+    "exports": {"act", "every_policy"},
+    "gradients": {"golden"},
+    "learners": {"llvm_failures"},
+    "networks": {"networks", "weight_projection"},
+    "policies": {"single_threaded_blas"},
+    "replay": {"interrupted"},
+    "runs": {
+        *("budget", "checked_first", "collectors", "graceful_stop", "hostile_envs", "learning", "offline", "pools"),
+        "resume",
+    },
+    "studies": {"boards", "slurm_cluster"},
+}
+# Folders of tests that are no room's.
+OTHER_TESTS = {"benchmarks", "envs", "golden", "tools"}
+
 
 def sources():
     """Return ``{module: path}`` of the package and its environments."""
@@ -187,6 +216,18 @@ def test_a_class_name_means_one_thing():
             if isinstance(node, ast.ClassDef):
                 places[node.name].add(module)
     assert {name: modules for name, modules in places.items() if len(modules) > 1} == {}
+
+
+def test_tests_are_in_the_folder_of_their_room_and_named_after_a_module_or_a_behaviour():
+    """A module's tests begin with its name: whoever changes ``curves.py`` runs ``tests/runs/test_curves*.py``."""
+    rooms = {path.parent.name for path in (ROOT / "ddpg").glob("*/__init__.py")}
+    folders = {path.parent.name for path in (ROOT / "tests").glob("*/*") if path.suffix != ".pyc"}
+    assert folders - OTHER_TESTS - {"__pycache__"} == rooms
+    for room in rooms:
+        modules = {path.stem for path in (ROOT / "ddpg" / room).glob("*.py")}
+        tests = {path.stem.removeprefix("test_") for path in (ROOT / "tests" / room).glob("test_*.py")}
+        behaviours = {name for name in tests if not any(f"{name}_".startswith(f"{module}_") for module in modules)}
+        assert behaviours == BEHAVIOURS.get(room, set()), room
 
 
 def test_every_room_says_what_it_is_for():

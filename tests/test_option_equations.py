@@ -40,7 +40,7 @@ ELSEWHERE = {
     "n_steps": "docs/equations.md, which the tests run",
     "overlap": "an order of calls: tests/agents/test_learn_loop.py",
     "own_networks": "tests/networks/test_own_layers.py: the actor in NumPy, with what stands behind the function",
-    "parameter_noise": "tests/policies/test_parameter_noise.py",
+    "parameter_noise": "tests/policies/test_exploration_parameter_noise.py",
     "precision": "tests/compiler/test_bfloat16.py",
     "target": "docs/equations.md and tests/algorithms/test_crossq.py",
 }
