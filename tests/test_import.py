@@ -77,6 +77,14 @@ def test_workers_parts_need_no_tensorflow():
     run(f"import {modules}, ddpg.config.algorithm_options, ddpg_envs, sys; assert 'tensorflow' not in sys.modules")
 
 
+def test_a_run_starts_without_what_draws_its_curve():
+    """Together half a second; they come at its end, or before it where cells are forked."""
+    run(
+        "from ddpg.quiet import load_tensorflow; load_tensorflow(); import sys, ddpg.runs.training;"
+        "assert not {'matplotlib', 'scipy.stats'} & {*sys.modules}"
+    )
+
+
 def test_type_checkers_see_the_names_that_are_imported_when_first_used():
     names = [
         (alias.asname, node.module)

@@ -18,7 +18,6 @@ from ddpg.interaction.env_runner import Episode
 from ddpg.progress import format_number
 from ddpg.runs import run_directory
 from ddpg.runs.env_factory import env_id_of, make_env
-from ddpg.runs.plotting import plot_learning_curve
 from ddpg.runs.recorder import RunRecorder
 from ddpg.runs.report import command_for, resume_hint
 from ddpg.runs.run_callbacks import RunTracker
@@ -123,6 +122,8 @@ def run_to_goal(
 
 def finish_run(run: Path, agent: OffPolicyAgent, env_id: str) -> None:
     """Finish a run: delete old checkpoints, and draw the learning curve."""
+    from ddpg.runs.plotting import plot_learning_curve  # Matplotlib and SciPy's statistics, half a second of a start
+
     run_directory.prune_checkpoints(run)
     plot_learning_curve(run, f"{type(agent).__name__} on {env_id}, seed {agent.seed}")
 

@@ -11,6 +11,7 @@ from typing import Protocol
 from ddpg.compiler.thread_pool import INTRAOP, available_cores
 from ddpg.errors import FileFault
 from ddpg.runs.lock import hold_cell_log
+from ddpg.studies.cell_server import CellServer, ServedCell
 from ddpg.studies.parent_guard import with_parent_guard
 from ddpg.studies.study_folder import CellFolder, read_evaluation
 
@@ -74,6 +75,7 @@ class CellProcess:
         command: the ``ddpg`` command, to which the cell's arguments are added.
         environment: variables in addition to this process's.
         cwd: its working directory; ``None``: this process's.
+        server: what starts it instead, with its own environment and this process's directory.
 
     Attributes:
         returncode, gone: of :class:`Process`.
@@ -85,14 +87,20 @@ class CellProcess:
         command: Sequence[str],
         environment: Mapping[str, str],
         cwd: Path | None = None,
+        server: CellServer | None = None,
     ):
         self.returncode: int | None = None
         self.gone: str | None = None
         self._folder, self._evaluates = folder, folder.stage == "evaluate"
-        words, stdin = with_parent_guard([*command, *folder.arguments()])
         with folder.log.open("ab") as log, contextlib.ExitStack() as stack:
             output = stack.enter_context(partial_result_path(folder).open("wb")) if self._evaluates else log
             hold_cell_log(log)
+            self._process: subprocess.Popen | ServedCell
+            if server is not None:
+                with contextlib.suppress(OSError):  # it has died: the cell begins by itself
+                    self._process = server.start(folder.arguments(), output, log)
+                    return
+            words, stdin = with_parent_guard([*command, *folder.arguments()])
             self._process = subprocess.Popen(
                 words,
                 stdin=stdin,
@@ -139,9 +147,11 @@ class CellProcess:
 class LocalEngine:
     """Runs cells as processes of this machine, which share its cores.
 
+    They are forks of a process that has TensorFlow imported, where that is possible; otherwise each imports it anew.
+
     Args:
         jobs: cells at a time; ``None``: one per core.
-        command: the ``ddpg`` command.
+        command: the ``ddpg`` command; another one than :data:`COMMAND` is run for each cell.
     """
 
     queues = False
@@ -150,6 +160,7 @@ class LocalEngine:
         cores = available_cores()
         self._jobs, self._command = cores if jobs is None else jobs, command
         self._environment = cell_environment(threads_per_cell(self._jobs, cores))
+        self._server: CellServer | None = None
 
     def slots(self) -> int:
         """Return the number of jobs."""
@@ -161,10 +172,15 @@ class LocalEngine:
 
     def start(self, folder: CellFolder) -> CellProcess:
         """Start the next stage of a cell."""
-        return CellProcess(folder, self._command, self._environment)
+        if self._server is None and self._command == COMMAND:
+            self._server = CellServer(self._environment)
+        server = self._server if self._server is not None and self._server.forks else None
+        return CellProcess(folder, self._command, self._environment, server=server)
 
     def close(self) -> None:
-        """Do nothing: the caller waits for the processes."""
+        """End the process that cells are forked from; the caller has waited for the cells."""
+        if self._server is not None:
+            self._server.close()
 
 
 def cell_environment(threads: int) -> dict[str, str]:

@@ -32,12 +32,17 @@ def with_parent_guard(command: Sequence[str], method: str | None = None) -> tupl
     return words, subprocess.DEVNULL if method == "signal" else subprocess.PIPE
 
 
-def _end_by_signal(parent: int, command: Sequence[str]) -> None:
+def end_with_parent(parent: int) -> None:
+    """Have Linux kill this process when its parent, of that process id, dies; kill it now if that has died."""
     import ctypes
 
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it died before the call
+    if os.getppid() != parent:
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _end_by_signal(parent: int, command: Sequence[str]) -> None:
+    end_with_parent(parent)
     os.execvp(command[0], list(command))
 
 

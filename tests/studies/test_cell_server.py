@@ -1,0 +1,121 @@
+"""Cells as forks of a process that has TensorFlow imported: the same run as a process of its own, and the same ends."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+
+import pytest
+from refusals import refuses
+from safetensors.numpy import load_file
+
+from ddpg.runs.lock import hold_cell_log, is_cell_running
+from ddpg.studies import cell_server
+from ddpg.studies.cell_process import COMMAND, LocalEngine, cell_environment
+from ddpg.studies.cell_server import CellServer
+
+RUN = ("train", "Pendulum-v1", "--seed", "3", "--hidden", "8", "--batch-size", "8", "--no-progress-bar")
+SHORT = (*RUN, "--total-timesteps", "200", "--learning-starts", "50", "--evaluation-episodes", "1")
+LONG = (*RUN, "--total-timesteps", "1000000", "--evaluation-interval", "100000")
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="cells are forks on Linux alone")
+
+
+@pytest.fixture(scope="module")
+def server():
+    found = CellServer(cell_environment(1))
+    assert found.forks
+    yield found
+    found.close()
+
+
+def start(server, folder, *arguments):
+    """Start a cell whose output and errors are files in ``folder``; the errors' file is locked as a cell's log is."""
+    folder.mkdir(exist_ok=True)
+    with (folder / "output").open("wb") as output, (folder / "log").open("wb") as log:
+        hold_cell_log(log)
+        return server.start([*arguments], output, log)
+
+
+def test_a_fork_is_the_run_that_a_process_of_its_own_is(server, tmp_path):
+    forked = start(server, tmp_path / "forked", *SHORT, "--root", str(tmp_path / "forked"))
+    alone = subprocess.run(
+        [*COMMAND, *SHORT, "--root", str(tmp_path / "alone")],
+        env=os.environ | cell_environment(1),
+        capture_output=True,
+        check=True,
+    )
+    assert forked.wait(120) == forked.poll() == 0
+    printed = (tmp_path / "forked" / "output").read_bytes()
+    assert printed.partition(b" steps, ")[0] == alone.stdout.partition(b" steps, ")[0]  # then come seconds
+    one, other = (
+        load_file(tmp_path / name / "Pendulum-v1" / "1" / "checkpoints" / "200" / "variables.safetensors")
+        for name in ("forked", "alone")
+    )
+    assert one.keys() == other.keys()
+    assert all(one[name].tobytes() == other[name].tobytes() for name in one)
+
+
+def test_a_refusal_is_in_the_log_and_in_the_status(server, tmp_path):
+    cell = start(server, tmp_path, "train", "Pendulum-v1", "--gamma", "7")
+    assert cell.wait(60) == 2
+    assert "gamma" in (tmp_path / "log").read_text()
+
+
+def test_a_cell_that_is_terminated_saves(server, tmp_path):
+    cell = start(server, tmp_path, *LONG, "--root", str(tmp_path))
+    run = tmp_path / "Pendulum-v1" / "1"
+    while not (run / "episodes.csv").exists() or (run / "episodes.csv").read_text().count("\n") < 3:
+        assert cell.poll() is None, (tmp_path / "log").read_text()
+        with pytest.raises(subprocess.TimeoutExpired):
+            cell.wait(0.2)
+    assert is_cell_running(tmp_path / "log")
+    cell.terminate()
+    assert cell.wait(60) == 128 + signal.SIGTERM
+    assert not is_cell_running(tmp_path / "log")
+    assert [*(run / "checkpoints").iterdir()]
+    cell.terminate()  # nothing to do any more
+
+
+def test_cells_end_with_a_server_that_is_killed(tmp_path):
+    server = CellServer(cell_environment(1))
+    cell = start(server, tmp_path, *LONG, "--root", str(tmp_path))
+    while not (tmp_path / "Pendulum-v1").exists():
+        assert cell.poll() is None
+    server._process.kill()
+    assert cell.wait(60) == -signal.SIGKILL
+    assert not server.forks
+    with (tmp_path / "log").open("rb+") as log, refuses(OSError):
+        server.start(["train"], log, log)
+    cell.terminate()
+    server.close()
+
+
+def test_a_server_with_a_second_thread_forks_nothing(tmp_path, monkeypatch):
+    """Something that Python starts for everybody here has a thread: cells begin by themselves then."""
+    (tmp_path / "sitecustomize.py").write_text(
+        textwrap.dedent(
+            """
+            import sys, threading
+            if "serve()" in "".join(sys.orig_argv):
+                threading.Thread(target=threading.Event().wait, daemon=True).start()
+            """
+        )
+    )
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])]))
+    assert not CellServer(cell_environment(1)).forks
+
+
+def test_elsewhere_there_is_no_server(monkeypatch):
+    monkeypatch.setattr(cell_server.sys, "platform", "darwin")
+    server = CellServer({})
+    assert not server.forks
+    server.close()
+
+
+def test_another_command_than_ours_is_no_fork():
+    """Tests and wrappers give one; the server knows ``ddpg`` alone."""
+    engine = LocalEngine(1, (sys.executable, "-c", "pass"))
+    engine.close()
+    assert engine._server is None
