@@ -78,7 +78,7 @@ def test_workers_parts_need_no_tensorflow():
 
 
 def test_a_run_starts_without_what_draws_its_curve():
-    """Together half a second; they come at its end, or before it where cells are forked."""
+    """Matplotlib comes at its end, and before it where cells are forked; scipy.stats not at all."""
     run(
         "from ddpg.quiet import load_tensorflow; load_tensorflow(); import sys, ddpg.runs.training;"
         "assert not {'matplotlib', 'scipy.stats'} & {*sys.modules}"

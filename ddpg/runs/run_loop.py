@@ -122,7 +122,7 @@ def run_to_goal(
 
 def finish_run(run: Path, agent: OffPolicyAgent, env_id: str) -> None:
     """Finish a run: delete old checkpoints, and draw the learning curve."""
-    from ddpg.runs.plotting import plot_learning_curve  # Matplotlib and SciPy's statistics, half a second of a start
+    from ddpg.runs.plotting import plot_learning_curve  # with Matplotlib, which a start need not wait for
 
     run_directory.prune_checkpoints(run)
     plot_learning_curve(run, f"{type(agent).__name__} on {env_id}, seed {agent.seed}")

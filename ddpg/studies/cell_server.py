@@ -24,7 +24,7 @@ from ddpg.studies.parent_guard import end_with_parent, with_parent_guard
 
 # What a run imports of other packages and takes longest; nothing of it starts a thread.
 PRELOADED = (
-    *("gymnasium", "llvmlite.binding", "safetensors.numpy", "scipy.special", "scipy.stats", "tqdm", "tyro"),
+    *("gymnasium", "llvmlite.binding", "safetensors.numpy", "scipy.special", "tqdm", "tyro"),
     *("PIL.Image", "matplotlib.figure", "matplotlib.backends.backend_agg"),
 )
 _SERVE = (
