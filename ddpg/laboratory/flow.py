@@ -144,6 +144,7 @@ class FlowRecorder:
 
     def _once(self, call: Callable[..., Any], *inputs: tf.Tensor) -> Any:
         """Return what the same call made before: two joint passes each ask for μ(s′), which XLA merges."""
+        assert isinstance(call, partial), "networks' hooked methods come as one"
         asked = (call.args[0], *sorted(call.keywords.items()), *(tensor.ref() for tensor in inputs))
         if asked not in self._next:
             self._next[asked] = call(*inputs)

@@ -80,7 +80,7 @@ class CellServer:
         with theirs:
             self._process = subprocess.Popen(
                 words,
-                stdin=theirs,
+                stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 env=os.environ | dict(environment),
@@ -215,11 +215,12 @@ class _Server:
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
         while True:
-            readable, _, _ = select.select([self._connection, self._woken], [], [])
+            asked = self._connection.fileno()
+            readable, _, _ = select.select([asked, self._woken], [], [])
             if self._woken in readable:
                 os.read(self._woken, _LARGEST)
                 self._reap()
-            if self._connection in readable and self._take():
+            if asked in readable and self._take():
                 return
 
     def _take(self) -> bool:
