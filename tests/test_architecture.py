@@ -38,6 +38,7 @@ ONLY = {
     "compiler": set(),
     "gradients": {"_tflearn"},
 }
+CELL_SERVER = "ddpg.studies.cell_server"  # a process of its own, which imports TensorFlow for others: nothing imports it
 WITHOUT_TENSORFLOW = (
     "ddpg.replay",
     "ddpg.interaction",
@@ -187,7 +188,7 @@ def test_no_file_goes_in_circles():
 
 
 def test_what_workers_need_is_free_of_tensorflow():
-    modules = [m for m in SOURCES if m.startswith(WITHOUT_TENSORFLOW)]
+    modules = [m for m in SOURCES if m.startswith(WITHOUT_TENSORFLOW) and m != CELL_SERVER]
     for prefix in WITHOUT_TENSORFLOW:
         assert any(module.startswith(prefix) for module in modules), prefix
     for module in modules:

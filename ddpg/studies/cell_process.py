@@ -11,7 +11,7 @@ from typing import Protocol
 from ddpg.compiler.thread_pool import INTRAOP, available_cores
 from ddpg.errors import FileFault
 from ddpg.runs.lock import hold_cell_log
-from ddpg.studies.cell_server import CellServer, ServedCell
+from ddpg.studies.forked_cells import CellServer, ServedCell
 from ddpg.studies.parent_guard import with_parent_guard
 from ddpg.studies.study_folder import CellFolder, read_evaluation
 

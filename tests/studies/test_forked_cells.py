@@ -11,9 +11,9 @@ from refusals import refuses
 from safetensors.numpy import load_file
 
 from ddpg.runs.lock import hold_cell_log, is_cell_running
-from ddpg.studies import cell_server
+from ddpg.studies import forked_cells
 from ddpg.studies.cell_process import COMMAND, LocalEngine, cell_environment
-from ddpg.studies.cell_server import CellServer
+from ddpg.studies.forked_cells import CellServer
 
 RUN = ("train", "Pendulum-v1", "--seed", "3", "--hidden", "8", "--batch-size", "8", "--no-progress-bar")
 SHORT = (*RUN, "--total-timesteps", "200", "--learning-starts", "50", "--evaluation-episodes", "1")
@@ -108,7 +108,7 @@ def test_a_server_with_a_second_thread_forks_nothing(tmp_path, monkeypatch):
 
 
 def test_elsewhere_there_is_no_server(monkeypatch):
-    monkeypatch.setattr(cell_server.sys, "platform", "darwin")
+    monkeypatch.setattr(forked_cells.sys, "platform", "darwin")
     server = CellServer({})
     assert not server.forks
     server.close()

@@ -1,0 +1,170 @@
+"""Start cells as forks of a process that has TensorFlow imported: of a short cell, that import is most of the time.
+
+Each cell is a process with its own session, random states and locks, as if it had begun by itself. The server
+(:mod:`ddpg.studies.cell_server`) ends with the process that made it, even if that is killed, and its cells with it.
+"""
+
+import contextlib
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from typing import BinaryIO
+
+import msgspec
+
+from ddpg.studies.parent_guard import with_parent_guard
+
+_SERVE = (
+    "import sys;sys.path[:]=filter(None,sys.path);from ddpg.cli.main import main;"
+    "from ddpg.studies.cell_server import serve;serve();sys.exit(main())"
+)
+LARGEST = 2**20  # bytes of a message
+
+
+class Ready(msgspec.Struct, tag=True):
+    """The server has imported everything; ``forks``: and has one thread, so it starts cells."""
+
+    forks: bool
+
+
+class Start(msgspec.Struct, tag=True):
+    """Asks for a cell: ``ddpg`` with ``arguments``. Two open files come with it: its output and its errors."""
+
+    number: int
+    arguments: list[str]
+
+
+class Terminate(msgspec.Struct, tag=True):
+    """Asks to send a cell SIGTERM."""
+
+    number: int
+
+
+class Ended(msgspec.Struct, tag=True):
+    """A cell has ended; ``status`` as of :class:`subprocess.Popen`."""
+
+    number: int
+    status: int
+
+
+class CellServer:
+    """A server of this process; :meth:`start` starts a cell.
+
+    Args:
+        environment: variables of the server and of its cells, in addition to this process's.
+
+    Attributes:
+        forks: whether it starts cells; ``False`` where it cannot or has died.
+    """
+
+    def __init__(self, environment: Mapping[str, str]):
+        self.forks, self._statuses, self._started = False, dict[int, int](), 0
+        if sys.platform != "linux":
+            return
+        self._connection, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        words, _ = with_parent_guard([sys.executable, "-c", _SERVE])
+        with theirs:
+            self._process = subprocess.Popen(
+                words,
+                stdin=theirs.fileno(),
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                env=os.environ | dict(environment),
+                start_new_session=True,
+            )
+        self._receive(None)
+
+    def start(self, arguments: Sequence[str], output: BinaryIO, errors: BinaryIO) -> "ServedCell":
+        """Start a cell: ``ddpg`` with ``arguments``, printing into open files, which it inherits with their locks.
+
+        Raises:
+            OSError: if the server has died.
+        """
+        self._started += 1
+        message = msgspec.json.encode(Start(self._started, list(arguments)))
+        try:
+            socket.send_fds(self._connection, [message], [output.fileno(), errors.fileno()])
+        except OSError:
+            self._gone()
+            raise
+        return ServedCell(self, self._started)
+
+    def terminate(self, number: int) -> None:
+        """Send a cell SIGTERM, unless it has ended."""
+        with contextlib.suppress(OSError):  # the server has died, and with it the cell
+            self._connection.send(msgspec.json.encode(Terminate(number)))
+
+    def status(self, number: int, timeout: float | None = 0.0) -> int | None:
+        """Return a cell's status, after waiting for it at most ``timeout`` seconds; ``None``: it has not ended."""
+        while number not in self._statuses and self._receive(timeout):
+            pass
+        return self._statuses.get(number)
+
+    def close(self) -> None:
+        """End the server; cells that are still running end with it."""
+        if self.forks:
+            self._gone()
+
+    def _receive(self, timeout: float | None) -> bool:
+        """Take one message, waiting for it at most so long; return whether there was one."""
+        if not select.select([self._connection], [], [], timeout)[0]:
+            return False
+        data = self._connection.recv(LARGEST)
+        if not data:
+            self._gone()
+            return False
+        match msgspec.json.decode(data, type=Ready | Ended):
+            case Ready(forks):
+                self.forks = forks
+                if not forks:
+                    self._gone()
+            case Ended(number, status):
+                self._statuses[number] = status
+        return True
+
+    def _gone(self) -> None:
+        """Count every cell that runs as killed: the server has died, or is to end."""
+        self.forks = False
+        self._connection.close()
+        self._process.wait()
+        for number in range(1, self._started + 1):
+            self._statuses.setdefault(number, -signal.SIGKILL)
+
+
+class ServedCell:
+    """A cell that a server has started, with what is used of :class:`subprocess.Popen`.
+
+    Attributes:
+        returncode: its status; ``None``: it has not ended, as far as :meth:`poll` and :meth:`wait` know.
+    """
+
+    def __init__(self, server: CellServer, number: int):
+        self.returncode: int | None = None
+        self._server, self._number = server, number
+
+    def poll(self) -> int | None:
+        """Return its status, or ``None`` while it runs."""
+        if self.returncode is None:
+            self.returncode = self._server.status(self._number)
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait until it has ended.
+
+        Raises:
+            subprocess.TimeoutExpired: if it has not ended after ``timeout`` seconds.
+        """
+        if self.returncode is None:
+            self.returncode = self._server.status(self._number, timeout)
+        if self.returncode is None:
+            raise subprocess.TimeoutExpired("ddpg", timeout or 0.0)
+        return self.returncode
+
+    def terminate(self) -> None:
+        """Ask it to save and to end."""
+        if self.poll() is None:
+            self._server.terminate(self._number)
