@@ -38,7 +38,7 @@ ONLY = {
     "compiler": set(),
     "gradients": {"_tflearn"},
 }
-CELL_SERVER = "ddpg.studies.cell_server"  # a process of its own, which imports TensorFlow for others: nothing imports it
+CELL_SERVER = "ddpg.studies.cell_server"  # a process that imports TensorFlow for others; nothing imports it
 WITHOUT_TENSORFLOW = (
     "ddpg.replay",
     "ddpg.interaction",
