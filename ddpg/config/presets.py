@@ -141,6 +141,9 @@ _DISCRETE = {
     **{"hidden": (64, 64), "batch_size": 64, "learning_rate_schedule": "linear", "double_q": True, "n_steps": 10},
     **{"normalize_rewards": True, "updates_per_step": 0.5, "exploration_steps": 20_000, "exploration_final": 0.02},
 }
+# Landing is found by chance: with the above alone seed 5001 hovered to the end. Whoever explores for longer finds it, and rates that
+# fall from the start on leave too little for what is found late (200,000 steps, seed 4403: 129 with linear, 195 with this).
+_LANDS_SELDOM = {"exploration_steps": 100_000, "learning_rate_schedule": "cooldown"}
 # tanh saturates here on some seeds and never recovers; inverting cannot. Once every episode is a thousand steps of
 # balance, one run in ten loses it again: noise of three times the usual keeps pushing the pendulum off, and with TD3's
 # three besides the last falls are gone (seeds 1000 to 1149, benchmarks/results/tuning_double_pendulum.csv).
@@ -168,7 +171,7 @@ _LANDING = {"gamma": 0.98, "n_steps": 3, "noise": "pink", "noise_scale": 0.3, "a
 PRESETS = {
     "CartPole-v1": Preset(100_000, _CART_POLE),
     "Acrobot-v1": Preset(100_000, _DISCRETE),
-    "LunarLander-v3": Preset(200_000, _DISCRETE),
+    "LunarLander-v3": Preset(300_000, _DISCRETE | _LANDS_SELDOM),
     "Pendulum-v1": Preset(10_000, _PENDULUM),
     "ddpg_envs/LQR-v0": Preset(10_000, _LQR),
     "ddpg_envs/AsymmetricLQR-v0": Preset(10_000, _LQR),
