@@ -141,8 +141,9 @@ _DISCRETE = {
     **{"hidden": (64, 64), "batch_size": 64, "learning_rate_schedule": "linear", "double_q": True, "n_steps": 10},
     **{"normalize_rewards": True, "updates_per_step": 0.5, "exploration_steps": 20_000, "exploration_final": 0.02},
 }
-# Landing is found by chance: with the above alone seed 5001 hovered to the end. Whoever explores for longer finds it, and rates that
-# fall from the start on leave too little for what is found late (200,000 steps, seed 4403: 129 with linear, 195 with this).
+# Landing is found by chance: with the above alone seed 5001 hovered to the end. Whoever explores for longer finds it,
+# and rates that fall from the start on leave too little for what is found late (200,000 steps, seed 4403: 129 with
+# linear, 209 with this).
 _LANDS_SELDOM = {"exploration_steps": 100_000, "learning_rate_schedule": "cooldown"}
 # tanh saturates here on some seeds and never recovers; inverting cannot. Once every episode is a thousand steps of
 # balance, one run in ten loses it again: noise of three times the usual keeps pushing the pendulum off, and with TD3's
@@ -215,7 +216,7 @@ def preset_config(env_id: str, kind: type[_Config], **changes: Any) -> _Config: 
 
 def preset_config(env_id: str, kind: type[AgentConfig] = DDPGConfig, **changes: Any) -> AgentConfig:
     """Return the preset's configuration with ``changes``; environments without one have that of the recipe ``plus``,
-    or with discrete actions what DQN learns with in LunarLander.
+    or with discrete actions that of Acrobot.
 
     Raises:
         UsageError: if a field is unknown or a value is invalid.

@@ -39,8 +39,8 @@ def test_dqn_explores_for_the_usual_share_of_a_short_run():
     assert config.exploration_steps == 1_000  # a fifth, as of the usual 100,000 steps
 
 
-def test_discrete_actions_without_a_preset_are_learned_as_lunar_lander():
-    assert config_of("NobodysChoices-v0") == preset_config("LunarLander-v3", DQNConfig) != DQNConfig()
+def test_discrete_actions_without_a_preset_are_learned_as_acrobot():
+    assert config_of("NobodysChoices-v0") == preset_config("Acrobot-v1", DQNConfig) != DQNConfig()
 
 
 @pytest.mark.parametrize("env_id", [*PRESETS, "Nobodys-v0", "NobodysChoices-v0"])
