@@ -440,15 +440,15 @@ def test_there_is_no_stdout():
 def test_a_reader_that_leaves_does_not_end_the_run(tmp_path):
     """As ``ddpg train ... 2>&1 | head -c 100``."""
     process = started(
-        *("Pendulum-v1", "--total-timesteps", "1500", "--evaluation-interval", "500"),
-        *("--evaluation-episodes", "1", "--hidden", "8"),
+        *("Pendulum-v1", *TINY, "--total-timesteps", "600", "--evaluation-interval", "200"),
+        *("--evaluation-episodes", "1"),
         folder=tmp_path,
     )
     process.stderr.read(100)
     process.stderr.close()
     process.stdout.close()
     assert process.wait(120) == 0
-    assert rows(tmp_path / "runs/Pendulum-v1/1/evaluations.csv")[-1]["timesteps"] == "1500"
+    assert rows(tmp_path / "runs/Pendulum-v1/1/evaluations.csv")[-1]["timesteps"] == "600"
     assert (tmp_path / "runs/Pendulum-v1/1/learning_curve.png").exists()
 
 
