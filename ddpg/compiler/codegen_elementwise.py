@@ -6,7 +6,7 @@ Elementwise functions, tanh and exp among them, are written as instructions that
 import math
 from collections.abc import Callable, Iterator, Sequence
 
-from ddpg.compiler.ir import ALL, COLUMNS, REDUCED, ROWS, Node, Shape, Stmt, Write
+from ddpg.compiler.ir import ALL, COLUMNS, MOVED, REDUCED, ROWS, Node, Shape, Stmt, Write
 from ddpg.compiler.llvm_builder import FunctionBuilder, float_literal
 from ddpg.compiler.memory_plan import ALIGNMENT, MemoryPlan
 from ddpg.compiler.schedule import FusedLoop, sources
@@ -338,8 +338,8 @@ class ElementwiseFunction:
         lines.store(add(so_far, value), total, 0)
 
     def _compute(self, member: Node) -> None:
-        if member.kind == "slice":
-            value = self._slice(member)
+        if member.kind in MOVED:
+            value = self._slice(member) if member.kind == "slice" else self._pad(member)
         else:
             value = FUNCTIONS[member.detail](self._lines, *map(self._read, member.inputs))
         self._registers[id(member)] = value
@@ -353,6 +353,15 @@ class ElementwiseFunction:
         start = lines.times(lines.add(f"add i64 {self._i}, {row}"), source.shape[1])
         self._record_access(buffer_name(source.base), (0, 0))
         return lines.load(self._pointer(source), start, column, self._j)
+
+    def _pad(self, member: Node) -> str:
+        (source,), lines = member.inputs, self._lines
+        rows, columns = source.shape
+        row = lines.add(f"call i64 @llvm.smin.i64(i64 {self._i}, i64 {rows - 1})")  # beyond, nothing may be read
+        self._record_access(buffer_name(source.base), (0, 0))
+        value = lines.load(self._pointer(source), lines.times(row, columns), self._j)
+        there = lines.add(f"icmp slt i64 {self._i}, {rows}")
+        return lines.add(f"select i1 {there}, float {value}, float {ZERO}")
 
     def _read(self, value: Node) -> str:
         if value.kind == "literal":
@@ -405,7 +414,7 @@ def concat_function(name: str, kernel: Node) -> str:
 def _is_flat(loop: FusedLoop, plan: MemoryPlan) -> bool:
     """Tell whether each element depends only on the same element of its inputs, and on scalars."""
     for member in loop.members:
-        if isinstance(member, Node) and (member.kind == "slice" or (member.kind in REDUCED and member.detail != ALL)):
+        if isinstance(member, Node) and (member.kind in MOVED or (member.kind in REDUCED and member.detail != ALL)):
             return False
         if any(source.shape not in (loop.space, (1, 1)) for source in sources(member, plan.values)):
             return False

@@ -15,6 +15,7 @@ from ddpg.compiler.jit import compile_module, host_registers, listings
 from ddpg.compiler.lowering import lower, ops_in_order
 from ddpg.compiler.memory_plan import aligned_block, constants_of, plan_memory, round_to_cache_lines
 from ddpg.compiler.schedule import Kernel, schedule
+from ddpg.compiler.simplify import simplified
 from ddpg.compiler.thread_pool import Autotuner, ThreadPool, available_cores
 
 _HAS_BARRIER = sys.platform != "win32"  # Windows has no sched_yield
@@ -65,7 +66,7 @@ class CompiledUpdate:
         per_update = [(name, math.prod(placeholder.shape)) for name, placeholder in fields.items()]
         scheduled = []
         for fetches in kinds:
-            program, outputs = lower([*fetches[0], *fetches[1]], fields, variables, precision)
+            program, outputs = simplified(*lower([*fetches[0], *fetches[1]], fields, variables, precision))
             scheduled.append((program, schedule(program, outputs), outputs))
         self.workers = workers or max(_worker_count(kernels) for _, kernels, _ in scheduled)
         if self.workers > 1 and not _HAS_BARRIER:

@@ -142,5 +142,7 @@ def _computed(node: Node, given: Sequence[np.ndarray]) -> np.ndarray:
     if kind == "slice":
         row, column = detail
         return given[0][row : row + node.shape[0], column : column + node.shape[1]]
+    if kind == "pad":
+        return np.concatenate([given[0], np.zeros((node.shape[0] - len(given[0]), node.shape[1]), np.float32)])
     assert kind == "reshape", kind
-    return given[0].reshape(node.shape)
+    return given[0].ravel()[: node.size].reshape(node.shape)

@@ -40,11 +40,12 @@ class Node:
     | const | a constant matrix | the :class:`ConstTable` |
     | elementwise | a function applied to each element; smaller inputs are broadcast | its name |
     | slice | a block of its input | (first row, first column) |
+    | pad | its input, and rows of zeros below | |
     | reduce_sum | sum of its input | ROWS (result: one row), COLUMNS (one column) or ALL (one number) |
     | reduce_max | maximum of each row | COLUMNS |
     | matmul | product of two matrices | which of the two is transposed, as a pair of bools |
     | concat | its inputs side by side | |
-    | reshape | its input's numbers in the same order, in another shape; shares its memory | |
+    | reshape | its input's numbers in the same order, or the first of them, in another shape; shares its memory | |
     """
 
     kind: str
@@ -77,7 +78,8 @@ class Write:
 
 Stmt = Node | Write
 REDUCED = ("reduce_sum", "reduce_max")
-COMPUTED = ("elementwise", "slice", "matmul", "concat", *REDUCED)
+MOVED = ("slice", "pad")  # an element is one of another place
+COMPUTED = ("elementwise", *MOVED, "matmul", "concat", *REDUCED)
 
 
 class Program:
@@ -124,6 +126,10 @@ class Program:
             return self.literal(array.flat[0])
         return self._value("const", shape_of(array.shape), (), ConstTable(array))
 
+    def leaf(self, of_another: Node) -> Node:
+        """Return the same input, variable's value or constant of another program."""
+        return self._value(of_another.kind, of_another.shape, (), of_another.detail)
+
     # -- computed -------------------------------------------------------------------------------------
 
     def elementwise(self, operation: str, *inputs: Node) -> Node:
@@ -145,6 +151,10 @@ class Program:
         if shape == source.shape:
             return source
         return self._value("slice", shape, (source,), (row, column))
+
+    def pad(self, source: Node, rows: int) -> Node:
+        """Return a matrix with zeros below, ``rows`` in all."""
+        return self._value("pad", (rows, source.shape[1]), (source,))
 
     def reduce_sum(self, source: Node, over: str) -> Node:
         """Return sums over the rows, the columns, or everything."""
@@ -182,7 +192,7 @@ class Program:
         return self._value("concat", (rows, columns), in_memory)
 
     def reshape(self, source: Node, shape: Shape) -> Node:
-        """Return the same numbers in another shape."""
+        """Return the same numbers, or the first of them, in another shape."""
         if source.shape == shape:
             return source
         base = source.base

@@ -8,7 +8,7 @@ import dataclasses
 import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
-from ddpg.compiler.ir import COMPUTED, REDUCED, Node, Program, Shape, Stmt, Unsupported, Write
+from ddpg.compiler.ir import COMPUTED, MOVED, REDUCED, Node, Program, Shape, Stmt, Unsupported, Write
 
 
 @dataclasses.dataclass(eq=False)
@@ -103,9 +103,9 @@ class _Order:
 
     def _before(self, stmt: Stmt) -> Iterator[tuple[Stmt, bool]]:
         """Yield what ``stmt`` depends on, and whether each of its elements needs the same element of that only."""
-        is_slice = isinstance(stmt, Node) and stmt.kind == "slice"
+        is_moved = _is_moved(stmt)
         for source in inputs_of(stmt):
-            same = source.kind != "reshape" and not is_slice and source.shape == _space(stmt)
+            same = source.kind != "reshape" and not is_moved and source.shape == _space(stmt)
             base = source.base
             if base.kind in COMPUTED:
                 yield base, same and not is_reduction(base)
@@ -138,7 +138,7 @@ def is_reduction(value: Node) -> bool:
 
 
 def _is_fusible(stmt: Stmt) -> bool:
-    return isinstance(stmt, Write) or stmt.kind in ("elementwise", "slice", *REDUCED)
+    return isinstance(stmt, Write) or stmt.kind in ("elementwise", *MOVED, *REDUCED)
 
 
 def _space(stmt: Stmt) -> Shape:
@@ -166,7 +166,7 @@ def materialized(kernels: Sequence[Kernel], outputs: Iterable[Node]) -> list[Nod
                 inside = home.get(id(source.base)) is kernel and isinstance(kernel, FusedLoop)
                 if not inside or source.kind == "reshape" or is_reduction(source):
                     stored.add(id(source.base))
-                in_place = isinstance(kernel, FusedLoop) and source.shape == kernel.space and not _is_slice(stmt)
+                in_place = isinstance(kernel, FusedLoop) and source.shape == kernel.space and not _is_moved(stmt)
                 if not in_place or source.kind == "reshape":
                     in_memory.add(id(source.base))
     values = [
@@ -229,5 +229,5 @@ class _AccessOrder:
         return operations, read
 
 
-def _is_slice(stmt: Stmt) -> bool:
-    return isinstance(stmt, Node) and stmt.kind == "slice"
+def _is_moved(stmt: Stmt) -> bool:
+    return isinstance(stmt, Node) and stmt.kind in MOVED

@@ -184,9 +184,15 @@ def test_the_least_of_a_joint_pass_by_hand():
 
 
 @pytest.mark.parametrize("entry", [0, 1])
-def test_what_is_counted_of_a_small_update_beside_the_least(entry):
-    """Where only a part of a layer's inputs has a gradient that is read, the program computes all of it."""
-    config = DDPGConfig(**SMALL, action_layer=entry)
-    found = counted(config, 3, 2)
-    more = {0: 2 * 8 * 4 * 3, 1: 2 * 8 * 5 * (2 + 4)}[entry]
-    assert found["product_flop"] == found["least_flop"] + more
+def test_what_is_counted_of_a_small_update_is_the_least(entry):
+    """The action's two columns are all that is computed of the gradient of the critic's inputs."""
+    found = counted(DDPGConfig(**SMALL, action_layer=entry), 3, 2)
+    assert found["product_flop"] == found["least_flop"]
+
+
+def test_what_is_counted_of_a_small_joint_pass_beside_the_least():
+    """The gradients of γ and β of the inputs' normalisation are of products that could be got from the weights'."""
+    norm = {"norm": "renorm", "n_critics": 2, "policy_delay": 3, "target": "none"}
+    found = counted(DDPGConfig(**SMALL, **norm, critic="categorical", atoms=16), 3, 2)
+    more = 2 * 2 * 16 * 4 * 5 + 2 * 8 * 4 * 3 / 3
+    assert found["product_flop"] == pytest.approx(found["least_flop"] + more)

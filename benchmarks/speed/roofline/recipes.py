@@ -19,6 +19,7 @@ from benchmarks.speed.roofline.least import least
 from ddpg import DDPG, DDPGConfig
 from ddpg.compiler.lowering import lower
 from ddpg.compiler.schedule import schedule
+from ddpg.compiler.simplify import simplified
 from ddpg.config.presets import RECIPES, read_recipe
 from ddpg.learners import native
 
@@ -44,7 +45,7 @@ class Counter:
         self.values = [np.zeros(tuple(variable.shape), np.float32) for variable in variables]
         self.costs: list[Cost] = []
         for fetches in ((metrics, kept), *others):
-            program, outputs = lower([*fetches[0], *fetches[1]], fields, variables, precision)
+            program, outputs = simplified(*lower([*fetches[0], *fetches[1]], fields, variables, precision))
             self.costs.append(cost(schedule(program, outputs), outputs))
 
     def span(self, variables: Sequence[int]) -> np.ndarray:

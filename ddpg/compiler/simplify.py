@@ -1,0 +1,213 @@
+"""Leave out of a program what its results do not need: an IR of the same results with fewer operations.
+
+- **Repetition**: what is computed of a repeated row alone is computed before it is repeated.
+- **Columns**: of a product, only those are computed that somebody reads: of the gradient of [s, a], the action's.
+- **Rows of zeros**: where a gradient reaches only the first rows of a matrix, the product with it, its sums, and what
+  is multiplied by it are computed for these rows. So 0 times infinity is 0 there, not NaN.
+
+A sum has the same terms in the same order, but for zeros. Bits can differ where other loops are fused, in which a
+product and a sum are rounded once, and where several threads split a sum over fewer rows in other places.
+"""
+
+from collections.abc import Sequence
+
+from ddpg.compiler.ir import ALL, ROWS, Node, Program, Stmt, Write, fold_elementwise
+from ddpg.compiler.schedule import CHEAP, inputs_of
+
+_LEAVES = ("input", "var_read", "literal", "const")
+# Functions that are 0 where one of these inputs, by place, is 0.
+_ZERO_WHERE = {"copy": (0,), "neg": (0,), "mul": (0, 1), "div": (0,), "relu_gradient": (0,), "tanh_gradient": (1,)}
+
+Columns = tuple[int, int]  # the first one that is read, and the end
+
+
+def simplified(program: Program, outputs: Sequence[Node]) -> tuple[Program, list[Node]]:
+    """Return a program with the same writes, and the nodes of the same outputs."""
+    rewriter = _Rewriter(program, outputs)
+    for stmt in program.stmts:
+        if isinstance(stmt, Write):
+            rewriter.program.write(stmt.variable, rewriter.value(stmt.value))
+        elif not rewriter.upper(stmt):
+            rewriter.value(stmt)
+    return rewriter.program, [rewriter.value(output) for output in outputs]
+
+
+class _Rewriter:
+    """The new program, and what stands there for each node of the old one."""
+
+    def __init__(self, program: Program, outputs: Sequence[Node]):
+        self.program = Program(program.precision)
+        self._columns = _columns_read(program, outputs)
+        self._values: dict[int, Node] = {}
+        self._uppers: dict[int, Node | None] = {}
+
+    def value(self, old: Node) -> Node:
+        """Return the node of ``old``'s columns that are read."""
+        if id(old) not in self._values:
+            upper = self.upper(old)
+            self._values[id(old)] = self._rewritten(old) if upper is None else self._filled_up(upper, old.shape[0])
+        return self._values[id(old)]
+
+    def upper(self, old: Node) -> Node | None:
+        """Return the node of ``old``'s first rows, if all others are known to be 0; else ``None``."""
+        if id(old) not in self._uppers:
+            self._uppers[id(old)] = self._upper(old) if self._is_whole(old) else None
+        return self._uppers[id(old)]
+
+    # -- columns --------------------------------------------------------------------------------------
+
+    def _is_whole(self, old: Node) -> bool:
+        return self._read(old) == (0, old.shape[1])
+
+    def _read(self, old: Node) -> Columns:
+        return self._columns.get(id(old), (0, old.shape[1]))
+
+    def _part(self, old: Node, columns: Columns) -> Node:
+        """Return some of ``old``'s columns; all of them if it has one."""
+        new, (low, high), (first, _) = self.value(old), columns, self._read(old)
+        if old.shape[1] == 1:
+            return new
+        return self.program.slice(new, 0, low - first, (old.shape[0], high - low))
+
+    # -- nodes ----------------------------------------------------------------------------------------
+
+    def _rewritten(self, old: Node) -> Node:
+        program, detail = self.program, old.detail
+        if old.kind in _LEAVES:
+            return program.leaf(old)
+        if old.kind == "elementwise":
+            return self._elementwise(old)
+        if old.kind == "matmul":
+            return self._matmul(old)
+        source = old.inputs[0]
+        if old.kind == "reshape":
+            return program.reshape(self.value(source), old.shape)
+        if old.kind == "slice":
+            return program.slice(self.value(source), detail[0], detail[1] - self._read(source)[0], old.shape)
+        if old.kind == "reduce_sum":
+            upper = self.upper(source) if detail in (ROWS, ALL) else None
+            return program.reduce_sum(self.value(source) if upper is None else upper, detail)
+        if old.kind == "reduce_max":
+            return program.reduce_max(self.value(source))
+        assert old.kind == "concat", old.kind
+        return program.concat(tuple(map(self.value, old.inputs)))
+
+    def _elementwise(self, old: Node) -> Node:
+        columns = low, high = self._read(old)
+        shape = old.shape[0], high - low
+        inputs = [_unrepeated(self._part(source, columns)) for source in old.inputs]
+        if old.detail != "copy":
+            return self.program.broadcast(fold_elementwise(self.program, old.detail, *inputs), shape)
+        return self.program.copy(inputs[0]) if inputs[0].shape == shape else self.program.broadcast(inputs[0], shape)
+
+    def _matmul(self, old: Node) -> Node:
+        (one, other), (one_transposed, other_transposed) = old.inputs, old.detail
+        if one_transposed and not other_transposed:  # a sum over the rows of both
+            zero = self.upper(other) or self.upper(one)
+            if zero is not None:
+                rows = zero.shape[0]
+                return self.program.matmul(self._head(one, rows), self._head(other, rows), True, False)
+        low, high = self._read(old)
+        factor = self.value(other)
+        if not other_transposed:
+            factor = self.program.slice(factor, 0, low, (factor.shape[0], high - low))
+        elif low == 0:
+            factor = self.program.reshape(factor, (high, factor.shape[1]))
+        else:
+            factor = self.program.slice(factor, low, 0, (high - low, factor.shape[1]))
+        return self.program.matmul(self.value(one), factor, one_transposed, other_transposed)
+
+    # -- rows of zeros --------------------------------------------------------------------------------
+
+    def _upper(self, old: Node) -> Node | None:
+        if old.kind == "reshape":
+            return self._upper_of_stack(old)
+        if old.kind == "matmul" and not old.detail[0]:
+            upper = self.upper(old.inputs[0])
+            return upper and self.program.matmul(upper, self.value(old.inputs[1]), *old.detail)
+        if old.kind != "elementwise":
+            return None
+        for place in _ZERO_WHERE.get(old.detail, ()):
+            source = old.inputs[place]
+            upper = self.upper(source) if source.shape == old.shape else None
+            if upper is not None:
+                heads = [self._head(each, upper.shape[0]) for each in old.inputs]
+                return self.program.elementwise(old.detail, *heads)
+        return None
+
+    def _upper_of_stack(self, old: Node) -> Node | None:
+        """Return the first of matrices that stand one above the other, if the others are 0."""
+        stack = old.inputs[0]
+        if stack.kind != "concat" or stack.shape[0] != 1 or old.shape[0] == 1:
+            return None
+        first, *others = (part.base for part in stack.inputs)
+        zeros = all(part.detail == "copy" and _is_zero(part.inputs[0]) for part in others)
+        return self.value(first) if zeros and first.shape[1] == old.shape[1] and first.shape[0] > 1 else None
+
+    def _head(self, old: Node, rows: int) -> Node:
+        """Return the first rows; all of a single row."""
+        if old.shape[0] == 1:
+            return self.value(old)
+        upper = self.upper(old)
+        if upper is not None and upper.shape[0] == rows:
+            return upper
+        if old.kind == "elementwise" and old.detail in CHEAP and self._is_whole(old):
+            return self.program.elementwise(old.detail, *(self._head(source, rows) for source in old.inputs))
+        return self.program.reshape(self._part(old, (0, old.shape[1])), (rows, old.shape[1]))
+
+    def _filled_up(self, upper: Node, rows: int) -> Node:
+        """Return ``upper`` with rows of zeros below; of a product times a row, the product is filled up."""
+        if upper.kind == "elementwise" and upper.detail in ("mul", "div", "neg"):
+            first, *others = upper.inputs
+            if first.kind == "matmul" and first.shape == upper.shape and all(each.shape[0] == 1 for each in others):
+                return self.program.elementwise(upper.detail, self.program.pad(first, rows), *others)
+        return self.program.pad(upper, rows)
+
+
+def _columns_read(program: Program, outputs: Sequence[Node]) -> dict[int, Columns]:
+    """Return the columns that are read of products, and of what is computed of them and single rows, where not all."""
+    narrow: dict[int, bool] = {}
+
+    def is_narrow(node: Stmt) -> bool:
+        if isinstance(node, Write):
+            return False
+        if id(node) not in narrow:
+            large = [source for source in node.inputs if source.shape[0] > 1]
+            narrow[id(node)] = node.kind == "matmul" or (
+                node.kind == "elementwise" and bool(large) and all(map(is_narrow, large))
+            )
+        return narrow[id(node)]
+
+    read: dict[int, Columns] = {}
+
+    def note(node: Node, low: int, high: int) -> None:
+        before = read.get(id(node), (low, high))
+        read[id(node)] = min(low, before[0]), max(high, before[1])
+
+    for output in outputs:
+        note(output.base, 0, output.base.shape[1])
+    for stmt in reversed(program.stmts):
+        if not isinstance(stmt, Write) and id(stmt) not in read:
+            continue  # nobody reads it
+        for source in inputs_of(stmt):
+            low, high = 0, source.shape[1]
+            if isinstance(stmt, Node) and stmt.kind == "slice":
+                # Two at least: a product with a vector is a sum, whose order is another.
+                low = min(stmt.detail[1], max(source.shape[1] - 2, 0))
+                high = max(stmt.detail[1] + stmt.shape[1], min(low + 2, source.shape[1]))
+            elif isinstance(stmt, Node) and stmt.kind == "elementwise" and source.shape[1] == stmt.shape[1] > 1:
+                low, high = read[id(stmt)] if is_narrow(stmt) else (low, high)
+            note(source, low, high)
+            if source.base is not source:
+                note(source.base, 0, source.base.shape[1])
+    return {id(stmt): read[id(stmt)] for stmt in program.stmts if id(stmt) in read and is_narrow(stmt)}
+
+
+def _unrepeated(value: Node) -> Node:
+    """Return what ``value`` repeats; itself, if it repeats nothing."""
+    repeats = value.kind == "elementwise" and value.detail == "copy" and value.shape != value.inputs[0].shape
+    return value.inputs[0] if repeats else value
+
+
+def _is_zero(value: Node) -> bool:
+    return value.kind == "literal" and value.detail == 0

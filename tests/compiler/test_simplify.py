@@ -1,0 +1,162 @@
+"""What a simplified program leaves out, and that its results are those of the whole."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from ddpg.compiler import compiled_update
+from ddpg.compiler.compiled_update import CompiledUpdate
+from ddpg.compiler.interpreter import interpret
+from ddpg.compiler.ir import ROWS, Program
+from ddpg.compiler.schedule import members_of, schedule
+from ddpg.compiler.simplify import simplified
+
+v1 = tf.compat.v1
+
+
+@pytest.fixture
+def program():
+    return Program()
+
+
+def computed(program, outputs, kind):
+    """Return the shapes of what is computed of a kind."""
+    kernels = schedule(program, outputs)
+    return [stmt.shape for kernel in kernels for stmt in members_of(kernel) if getattr(stmt, "kind", None) == kind]
+
+
+def assert_same(program, outputs, fields, variables=()):
+    """Check that the interpreter gives the simplified program's outputs the same bits; return that program."""
+    new, news = simplified(program, outputs)
+    before, after = ([np.array(value) for value in variables] for _ in range(2))
+    expected, found = interpret(program, outputs, fields, before), interpret(new, news, fields, after)
+    for one, other in zip([*expected, *before], [*found, *after], strict=True):
+        np.testing.assert_array_equal(one, other)
+    return new, news
+
+
+def test_what_is_computed_of_a_repeated_row_is_computed_once(program, rng):
+    """(v repeated)/4·x: the quotient of 3 numbers, not of 5 × 3."""
+    x, v = program.input("x", (5, 3)), program.input("v", (1, 3))
+    quotient = program.elementwise("div", program.broadcast(v, (5, 3)), program.literal(4))
+    product = program.elementwise("mul", quotient, x)
+    fields = {"x": rng.normal(size=(5, 3)), "v": rng.normal(size=(1, 3))}
+    new, news = assert_same(program, [product], fields)
+    assert computed(program, [product], "elementwise") == [(5, 3)] * 3
+    assert computed(new, news, "elementwise") == [(1, 3), (5, 3)]
+
+
+@pytest.mark.parametrize(("first", "count", "made"), [(3, 2, (3, 2)), (0, 4, (0, 4)), (4, 1, (3, 2)), (0, 1, (0, 2))])
+@pytest.mark.parametrize("transposed", [True, False])
+def test_of_a_product_only_the_columns_that_are_read_are_made(program, rng, first, count, made, transposed):
+    """Through what is multiplied by a row; two columns at least, since a product with a vector is another sum."""
+    x, w = program.input("x", (6, 4)), program.var_read(0, (5, 4) if transposed else (4, 5))
+    scaled = program.elementwise("mul", program.matmul(x, w, False, transposed), program.input("v", (1, 5)))
+    part = program.slice(scaled, 0, first, (6, count))
+    fields = {"x": rng.normal(size=(6, 4)), "v": rng.normal(size=(1, 5))}
+    new, news = simplified(program, [part])
+    variable = rng.normal(size=w.shape).astype(np.float32)
+    expected, found = (interpret(p, o, fields, [variable]) for p, o in ((program, [part]), (new, news)))
+    np.testing.assert_allclose(found[0], expected[0], rtol=1e-6)
+    assert computed(new, news, "matmul") == [(6, made[1])]
+
+
+def test_columns_of_several_readers_are_all_made(program):
+    x, w = program.input("x", (6, 4)), program.var_read(0, (5, 4))
+    product = program.matmul(x, w, False, True)
+    parts = [program.slice(product, 0, first, (6, 2)) for first in (0, 2)]
+    assert computed(*simplified(program, parts), "matmul") == [(6, 4)]
+    assert computed(*simplified(program, [*parts, product]), "matmul") == [(6, 5)]
+
+
+def stacked(program, upper, rows):
+    """Return ``upper`` with rows of zeros below, as the gradient of a split has it."""
+    count, columns = upper.shape
+    zeros = program.broadcast(program.literal(0), (rows - count, columns))
+    parts = [program.reshape(part, (1, part.size)) for part in (upper, zeros)]
+    return program.reshape(program.concat(tuple(parts)), (rows, columns))
+
+
+def test_rows_of_zeros_are_neither_multiplied_nor_summed(program, rng):
+    """Of 3 rows and 4 of zeros: G·Wᵀ and Hᵀ·G are of 3 rows, sums too; what needs all 7 rows gets zeros."""
+    gradient = stacked(program, program.input("g", (3, 2)), 7)
+    w, h = program.var_read(0, (5, 2)), program.input("h", (7, 5))
+    back = program.matmul(gradient, w, False, True)
+    weights = program.matmul(h, gradient, True, False)
+    scaled = program.elementwise("mul", back, program.input("v", (1, 5)))
+    moved = program.elementwise("add", scaled, h)
+    total = program.reduce_sum(program.elementwise("mul", program.elementwise("neg", h), back), ROWS)
+    outputs = [weights, moved, total, program.reduce_sum(gradient, ROWS)]
+    fields = {"g": rng.normal(size=(3, 2)), "h": rng.normal(size=(7, 5)), "v": rng.normal(size=(1, 5))}
+    new, news = simplified(program, outputs)
+    variable = rng.normal(size=(5, 2)).astype(np.float32)
+    for one, other in zip(
+        interpret(program, outputs, fields, [variable]), interpret(new, news, fields, [variable]), strict=True
+    ):
+        np.testing.assert_allclose(other, one, rtol=1e-6, atol=1e-6)
+    assert computed(new, news, "matmul") == [(3, 5), (5, 2)]
+    assert computed(new, news, "concat") == []
+    assert computed(new, news, "pad") == [(7, 5)]
+    assert (3, 5) in computed(new, news, "elementwise")
+
+
+def test_rows_that_are_not_zero_are_all_computed(program):
+    """Ones below, or zeros above: nothing is left out."""
+    x, w = program.input("x", (3, 2)), program.var_read(0, (2, 5))
+    ones = program.broadcast(program.literal(1), (4, 2))
+    zeros = program.broadcast(program.literal(0), (4, 2))
+    for parts in ((x, ones), (zeros, x)):
+        rows = [program.reshape(part, (1, part.size)) for part in parts]
+        product = program.matmul(program.reshape(program.concat(tuple(rows)), (7, 2)), w, False, False)
+        assert computed(*simplified(program, [product]), "matmul") == [(7, 5)]
+
+
+def joint_update():
+    """Return metrics, fields and variables of a step whose loss is of half the rows of a batch-normalised pass."""
+    fields = {"x": v1.placeholder(tf.float32, (12, 5)), "y": v1.placeholder(tf.float32, (12, 3))}
+    draw = np.random.default_rng(0)
+    sizes = {"w1": (5, 20), "w2": (20, 3), "gain": (20,)}
+    weights = [
+        v1.get_variable(name, initializer=draw.normal(size=size).astype(np.float32), use_resource=True)
+        for name, size in sizes.items()
+    ]
+    hidden = tf.nn.relu(tf.concat([fields["x"], fields["x"] * 2 - 1], 0) @ weights[0])
+    mean, variance = tf.nn.moments(hidden, axes=[0])
+    normal = (hidden - mean) * (weights[2] / tf.sqrt(variance + 1e-3))
+    first, second = tf.split(normal @ weights[1], 2)
+    loss = tf.reduce_mean(tf.square(first - fields["y"] - tf.stop_gradient(second)))
+    step = v1.train.AdamOptimizer(0.01).minimize(loss, var_list=weights)
+    with tf.control_dependencies([step]):
+        return [tf.identity(loss)], fields
+
+
+def run(workers, arrays):
+    """Return what three compiled updates leave: the loss, then the variables; and the session's."""
+    with tf.Graph().as_default(), v1.Session() as session:
+        metrics, fields = joint_update()
+        variables = v1.global_variables()
+        session.run(v1.global_variables_initializer())
+        update = CompiledUpdate(metrics, fields, variables, workers)
+        for value, start in zip(update.values, session.run(variables), strict=True):
+            value[...] = start
+        (loss,), _ = update.run(3, [np.stack([array] * 3) for array in arrays])
+        losses = [session.run(metrics, dict(zip(fields.values(), arrays, strict=True)))[0] for _ in range(3)]
+        return [loss, *map(np.array, update.values)], [np.mean(losses), *session.run(variables)]
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3])
+def test_a_compiled_joint_pass_does_what_a_session_does(workers, rng):
+    arrays = [rng.normal(size=(12, size)).astype(np.float32) for size in (5, 3)]
+    found, expected = run(workers, arrays)
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=2e-5, atol=2e-5)
+
+
+def test_compiled_it_differs_from_the_whole_program_by_rounding_alone(rng, monkeypatch):
+    """Other loops are fused, in which a product and a sum are rounded once."""
+    arrays = [rng.normal(size=(12, size)).astype(np.float32) for size in (5, 3)]
+    found, _ = run(1, arrays)
+    monkeypatch.setattr(compiled_update, "simplified", lambda program, outputs: (program, outputs))
+    whole, _ = run(1, arrays)
+    for one, other in zip(found, whole, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-8)
