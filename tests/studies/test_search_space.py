@@ -5,8 +5,9 @@ from agent_options import DQN_PRESETS
 from refusals import refuses
 
 from ddpg import DDPGConfig, DQNConfig, UsageError
-from ddpg.config.algorithm_options import CONFIGS
+from ddpg.config.algorithm_options import CONFIGS, NORMS
 from ddpg.config.presets import PRESETS, preset_config
+from ddpg.policies.schedules import SCHEDULES
 from ddpg.studies.search_space import Choices, Range, config_of, read_space
 
 BASE = DDPGConfig().to_json()
@@ -27,6 +28,15 @@ def test_the_tables_of_the_package_hold(algorithm):
         for value in field.checked_values:
             assert kind.from_json({name: value}).to_json()[name] == value
     assert any(isinstance(field, Range) and field.log for field in found.values())
+
+
+@pytest.mark.parametrize(("option", "values"), [("learning_rate_schedule", [*SCHEDULES]), ("norm", ["none", *NORMS])])
+@pytest.mark.parametrize("algorithm", CONFIGS)
+def test_every_schedule_and_norm_can_be_tuned(option, values, algorithm, tmp_path):
+    base = CONFIGS[algorithm]().to_json()
+    found = space(tmp_path, f"{option} = {values}", base, algorithm)[option]
+    tried = [config_of(algorithm, base, {option: value})[option] for value in found.checked_values]
+    assert tried == [None if value == "none" else value for value in values]
 
 
 @pytest.mark.parametrize("env_id", PRESETS)
