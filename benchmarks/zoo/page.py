@@ -18,7 +18,6 @@ PAGE, PICTURE = "docs/zoo.md", "docs/zoo.png"
 # Presets without an entry, and why. A test compares this with the presets and the entries.
 _NOT_DONE, _OTHER_PACKAGES = "not trained to the end yet", "need packages that the tests do not install"
 MISSING = {
-    "Acrobot-v1": _NOT_DONE,
     "Swimmer-v5": _NOT_DONE,
     "Ant-v5": _NOT_DONE,
     "Humanoid-v5": _NOT_DONE,
