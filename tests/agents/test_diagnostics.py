@@ -222,6 +222,7 @@ IN_EVERY_RUN = ("n_critics=2", "critic=distributional", "td_target=placeholder",
 CASES = {
     **{f"{name}={value}": needs | {name: value} for name, value, needs in OPTIONS},
     **{"=".join(path): dict([path]) for path in PATHS},
+    "block=residual": {"block": "residual", "hidden": (8, 8)},
     "everything": {"n_critics": 3, "policy_delay": 4, "prioritised": "proportional", "n_steps": 3, "norm": "batch"},
 }
 
