@@ -9,13 +9,14 @@ from benchmarks.speed.figure import draw
 from benchmarks.speed.processors import named
 from benchmarks.speed.report import machines_sentence, machines_table, short_table, tables
 from benchmarks.speed.results import RESULTS
+from benchmarks.speed.roofline.profile import PROFILE, profile_table
 from benchmarks.speed.roofline.recipes import COUNTS, counts_table
 from benchmarks.speed.roofline.report import ROOFLINE, roofline_tables
 
 ROOT = Path(__file__).parents[2]
 README, PAGE, FIGURE = ROOT / "README.md", ROOT / "docs" / "performance.md", ROOT / "docs" / "speed.png"
 ALTERNATIVE = "Bars of how many times as fast ours trains as each package, for each task, on one core and on two"
-SPEED, MACHINES, LIMITS, OPERATIONS = "speed", "speed by machine", "roofline", "operations"  # names of marks
+SPEED, MACHINES, LIMITS, OPERATIONS, SHARES = "speed", "speed by machine", "roofline", "operations", "profile"  # marks
 
 
 def write(document: dict) -> None:
@@ -39,6 +40,8 @@ def texts(document: dict) -> dict[tuple[Path, str], str]:
         found[PAGE, LIMITS] = roofline_tables(json.loads(ROOFLINE.read_text()))
     if COUNTS.exists():
         found[PAGE, OPERATIONS] = counts_table(json.loads(COUNTS.read_text()))
+    if PROFILE.exists():
+        found[PAGE, SHARES] = profile_table(json.loads(PROFILE.read_text()))
     return found
 
 

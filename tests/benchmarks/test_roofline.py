@@ -13,6 +13,7 @@ from benchmarks.speed.roofline.count import Product, cost  # noqa: E402
 from benchmarks.speed.roofline.hlo import kernels  # noqa: E402
 from benchmarks.speed.roofline.least import least  # noqa: E402
 from benchmarks.speed.roofline.measure import Subject, blas_product, medians, xla_product  # noqa: E402
+from benchmarks.speed.roofline.profile import profile_table, profiled  # noqa: E402
 from benchmarks.speed.roofline.recipes import counted  # noqa: E402
 from benchmarks.speed.roofline.report import bound, roofline_tables  # noqa: E402
 from benchmarks.speed.tasks import Task  # noqa: E402
@@ -196,3 +197,23 @@ def test_what_is_counted_of_a_small_joint_pass_beside_the_least():
     found = counted(DDPGConfig(**SMALL, **norm, critic="categorical", atoms=16), 3, 2)
     more = 2 * 2 * 16 * 4 * 5 + 2 * 8 * 4 * 3 / 3
     assert found["product_flop"] == pytest.approx(found["least_flop"] + more)
+
+
+def test_the_clocks_of_an_update_tell_products_from_passes_and_count_meetings():
+    """On one thread nobody meets; on two the longer shares are no longer than all work and no shorter than half."""
+    config = DDPGConfig(**SMALL, updates_per_call=2, compiler="native")
+    (one,), (two,) = (profiled(config.replace(threads=threads), threads, 3) for threads in (1, 2))
+    assert (one["meetings"], two["meetings"] > 5) == (0, True)
+    for found in (one, two):
+        assert min(found["products"], found["passes"]) > 0
+        assert found["longest"] <= (found["products"] + found["passes"]) * 1.001
+    assert two["longest"] >= (two["products"] + two["passes"]) / 2.001
+
+
+def test_what_a_second_core_can_bring_at_most():
+    """100 µs on one thread; on two the longer shares are 60 µs, and 10 meetings take 4."""
+    one = {"products": 80.0, "passes": 20.0, "longest": 100.0, "meetings": 0}
+    two = {"products": 90.0, "passes": 30.0, "longest": 60.0, "meetings": 10}
+    told = profile_table({"recipes": {"ddpg": {"1": [one], "2": [two]}}})
+    assert "| two cores beside one, meetings free | 1.67 |" in told
+    assert "| ... of 0.4 µs each | 1.56 |" in told

@@ -108,7 +108,7 @@ def test_writing_fills_pages_and_draws(tmp_path, monkeypatch):
         parts = (f"<!-- {mark}: begin -->\n<!-- {mark}: end -->" for mark in (pages.SPEED, pages.MACHINES))
         (tmp_path / f"{name}.md").write_text("\n".join(["A", *parts, "Z"]))
     monkeypatch.setattr(pages, "FIGURE", tmp_path / "speed.png")
-    for name in ("ROOFLINE", "COUNTS"):
+    for name in ("ROOFLINE", "COUNTS", "PROFILE"):
         monkeypatch.setattr(pages, name, tmp_path / "none.json")
     machine = {"processor": "Abacus", "cores": 2}
     pages.write({"machine": machine, "versions": {"ours": {"numpy": "2.1"}, "SBX": {"numpy": "1.9"}}, "rows": ROWS})

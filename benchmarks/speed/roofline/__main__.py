@@ -2,6 +2,7 @@
 
     python -m benchmarks.speed.roofline [--repeats 7] [--seconds 0.5] [--tasks NAME...] [--json FILE]
     python -m benchmarks.speed.roofline --count    # operations of every recipe beside the least; no clock, seconds
+    python -m benchmarks.speed.roofline --profile    # where an update's time goes on one thread and on two
 
 What an update costs is counted from our own compiler's program and from what XLA makes of the same graph. What the
 machine can do is measured in the same run, in turn: a large matrix product and a copy, which give the bound, and the
@@ -19,9 +20,11 @@ from pathlib import Path
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 from benchmarks.speed.results import machine
+from benchmarks.speed.roofline import profile
 from benchmarks.speed.roofline.count import Cost, Product, cost
 from benchmarks.speed.roofline.hlo import kernels_of_xla
 from benchmarks.speed.roofline.measure import Subject, blas_product, copying, medians, xla_product
+from benchmarks.speed.roofline.profile import PROFILE, profile_table
 from benchmarks.speed.roofline.recipes import COUNTS, counts_table, of_recipes
 from benchmarks.speed.roofline.report import ROOFLINE, roofline_tables
 from benchmarks.speed.tasks import TASKS
@@ -37,12 +40,18 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=0.5, help="of each measurement")
     parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
     parser.add_argument("--count", action="store_true", help=f"only count the recipes' operations, into {COUNTS.name}")
+    parser.add_argument("--profile", action="store_true", help=f"only time kernels on two threads, {PROFILE.name}")
     parser.add_argument("--json", type=Path, metavar="FILE")
     options = parser.parse_args()
     if options.count:
         counts = of_recipes()
         (options.json or COUNTS).write_text(json.dumps(counts, indent=1) + "\n", encoding="utf-8")
         print(counts_table(counts))
+        return
+    if options.profile:
+        profiles = {"machine": machine(), "recipes": profile.of_recipes()}
+        (options.json or PROFILE).write_text(json.dumps(profiles, indent=1) + "\n", encoding="utf-8")
+        print(profile_table(profiles))
         return
     found = {name: examined(name, options.repeats, options.seconds) for name in options.tasks}
     document = {"machine": machine(), "tasks": found}

@@ -1,0 +1,183 @@
+"""Where an update's time goes, by a clock in its machine code: products, passes and meetings of each thread.
+
+    python -m benchmarks.speed.roofline --profile    # then python -m benchmarks.speed --write
+
+The processor's time-stamp counter is read after every kernel and on both sides of every meeting of the threads. Of
+each thread and kernel the median over calls is taken, so that a thread that now and then loses its core does not count.
+Time within meetings is left out: it says how busy the machine is.
+"""
+
+import collections
+import contextlib
+import os
+import statistics
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+from gymnasium import spaces
+
+from benchmarks.speed.report import markdown
+from benchmarks.speed.roofline.recipes import SIZES
+from ddpg import DDPG, DDPGConfig
+from ddpg.compiler import codegen, compiled_update, parallel
+from ddpg.compiler.ir import Node
+from ddpg.config.presets import read_recipe
+from ddpg.replay.minibatch import Batch
+
+PROFILE = Path(__file__).parents[2] / "results" / "profile.json"
+RECIPES = "ddpg", "plus"
+KERNELS = 512  # of all kinds of update together, at most
+MEETING = 0.4  # µs that a meeting of two threads on two cores takes at least, measured apart
+
+
+class Clocks:
+    """Ticks that each worker spent in each kernel.
+
+    Attributes:
+        ticks: ``[workers, 2 + KERNELS]``: when the clock was last read, ticks of meetings, and of each kernel.
+        kinds: the kernels of each kind of update, in order.
+        meetings: their number in each kind of update.
+    """
+
+    def __init__(self, workers: int):
+        self.ticks = np.zeros((workers, 2 + KERNELS), np.int64)
+        self.kinds: list[list] = []
+        self.meetings: list[int] = []
+        self._next: dict[Any, int] = {}
+
+    def read(self, main: Any, column: int) -> None:
+        """Add code to ``main`` that adds the ticks since the last reading to a column."""
+        now = main.add("call i64 @llvm.readcyclecounter()")
+        row = main.add(f"mul i64 %worker, {self.ticks.strides[0]}")
+        address = main.add(f"add i64 {row}, {self.ticks.ctypes.data}")
+        start = main.add(f"inttoptr i64 {address} to ptr")
+        passed = main.add(f"sub i64 {now}, {main.add(f'load volatile i64, ptr {start}')}")
+        place = main.add(f"getelementptr i64, ptr {start}, i64 {column}")
+        total = main.add(f"add i64 {main.add(f'load volatile i64, ptr {place}')}, {passed}")
+        main.do(f"store volatile i64 {total}, ptr {place}")
+        main.do(f"store volatile i64 {now}, ptr {start}")
+
+    @contextlib.contextmanager
+    def built_in(self) -> Iterator[None]:
+        """Let updates that are compiled meanwhile read the clock."""
+        module, barrier = codegen.Module, parallel.ParallelShards.barrier
+        clocks = self
+
+        class Clocked(module):  # type: ignore[misc, valid-type]
+            def __init__(self, kernels: list, *arguments: Any):
+                clocks.kinds.append(kernels)
+                clocks.meetings.append(0)
+                super().__init__(kernels, *arguments)
+                self.text += "\ndeclare i64 @llvm.readcyclecounter()\n"
+
+        def column(main: Any) -> int:
+            return clocks._next.setdefault(main, 2 + sum(map(len, clocks.kinds[:-1])))
+
+        def after(method: Any) -> Any:
+            def kernel(entry: Any, *arguments: Any) -> None:
+                place = column(entry._main)
+                method(entry, *arguments)
+                clocks.read(entry._main, place)
+                clocks._next[entry._main] = place + 1
+
+            return kernel
+
+        def meeting(shards: Any) -> None:
+            clocks.meetings[-1] += 1
+            clocks.read(shards._main, column(shards._main))
+            barrier(shards)
+            clocks.read(shards._main, 1)
+
+        kinds = {name: after(getattr(codegen.EntryFunction, name)) for name in ("_loop", "_concat", "_matmul")}
+        with (
+            mock.patch.multiple(codegen.EntryFunction, **kinds),
+            mock.patch.object(parallel.ParallelShards, "barrier", meeting),
+            mock.patch.object(compiled_update, "Module", Clocked),
+            mock.patch.dict(os.environ, {"DDPG_CACHE": "off"}),  # the code holds this process's addresses
+        ):
+            yield
+
+
+def profiled(config: DDPGConfig, workers: int, calls: int) -> list[dict[str, float]]:
+    """Return of each kind of update the µs of work: of products and passes, of all threads and of the longest one."""
+    clocks = Clocks(workers)
+    observations, actions = SIZES
+    pair = spaces.Box(-np.inf, np.inf, (observations,)), spaces.Box(-1, 1, (actions,))
+    with clocks.built_in():
+        agent = DDPG(pair, config, seed=0)
+        learner: Any = agent.updater.learner
+    learner._compiled._autotuners = []  # always on as many threads
+    rng, count = np.random.default_rng(0), config.updates_per_call
+    shapes = (observations,), (actions,), (1,), (observations,), (1,)
+    batch = Batch(*(rng.uniform(-1, 1, (count, config.batch_size, *shape)).astype(np.float32) for shape in shapes))
+    samples, start = [], (time.perf_counter_ns(), 0)
+    for _ in range(calls):
+        which = collections.Counter(learner._which(learner._made + update) for update in range(count))
+        clocks.ticks[:] = 0
+        learner.update(agent.session, batch, count)
+        start = start if start[1] else (time.perf_counter_ns(), int(clocks.ticks[0, 0]))
+        samples.append((which, clocks.ticks.copy()))
+    rate = (int(clocks.ticks[0, 0]) - start[1]) / (time.perf_counter_ns() - start[0]) * 1e3  # ticks a µs
+    found, first = [], 2
+    for kind, kernels in enumerate(clocks.kinds):
+        work = np.array(
+            [
+                [statistics.median(ticks[worker, first + k] / which[kind] for which, ticks in samples) / rate]
+                for worker in range(workers)
+                for k in range(len(kernels))
+            ]
+        ).reshape(workers, len(kernels))
+        work[:, 0] = 0.0  # the clock was last read in another call
+        products = np.array([isinstance(kernel, Node) and kernel.kind == "matmul" for kernel in kernels])
+        found.append(
+            {
+                "products": float(work[:, products].sum()),
+                "passes": float(work[:, ~products].sum()),
+                "longest": float(work.max(axis=0).sum()),
+                "meetings": clocks.meetings[kind] if workers > 1 else 0,
+            }
+        )
+        first += len(kernels)
+    return found
+
+
+def of_recipes(calls: int = 80) -> dict[str, dict[str, list[dict[str, float]]]]:
+    """Return the profiles of the recipes at HalfCheetah's sizes, on one thread and on two."""
+    found = {}
+    for name in RECIPES:
+        config = DDPGConfig(**{**read_recipe(name), "buffer_size": 1_000, "updates_per_call": 3, "compiler": "native"})
+        found[name] = {str(workers): profiled(config.replace(threads=workers), workers, calls) for workers in (1, 2)}
+    return found
+
+
+def profile_table(document: Mapping[str, Any]) -> str:
+    """Return the profiles, and what a second core can bring at most."""
+    kinds = [
+        (name, kind, one, two)
+        for name, threads in document["recipes"].items()
+        for kind, (one, two) in enumerate(zip(threads["1"], threads["2"], strict=True))
+    ]
+    last = {name: kind for name, kind, *_ in kinds}
+    titles = [
+        name + ("" if not last[name] else (", with" if kind else ", without") + " the actor's step")
+        for name, kind, *_ in kinds
+    ]
+    rows: dict[str, list[str]] = {
+        "one thread: products": [f"{one['products']:,.0f}" for *_, one, _ in kinds],
+        "... passes": [f"{one['passes']:,.0f}" for *_, one, _ in kinds],
+        "two threads, both together: products": [f"{two['products']:,.0f}" for *_, two in kinds],
+        "... passes ": [f"{two['passes']:,.0f}" for *_, two in kinds],
+        "... the longer share of every kernel": [f"{two['longest']:,.0f}" for *_, two in kinds],
+        "meetings": [f"{two['meetings']}" for *_, two in kinds],
+        "two cores beside one, meetings free": [f"{_gain(one, two, 0):.2f}" for *_, one, two in kinds],
+        f"... of {MEETING} µs each": [f"{_gain(one, two, MEETING):.2f}" for *_, one, two in kinds],
+    }
+    return markdown(["µs of an update", *titles], [[title, *cells] for title, cells in rows.items()])
+
+
+def _gain(one: Mapping[str, float], two: Mapping[str, float], meeting: float) -> float:
+    return (one["products"] + one["passes"]) / (two["longest"] + meeting * two["meetings"])
