@@ -37,6 +37,8 @@ BLOCKS: dict[str, Text] = {
     "ladder": tables.climbed,
     "ladder picture": lambda cells: f"![{_BARS}]({figures.LADDER})" if ladder.environments(cells) else "",
     "holding": lambda cells: tables.holding(cells, "table", "long"),
+    "averaged": lambda cells: tables.table(cells, "averaged"),
+    "averaged holding": lambda cells: tables.holding(cells, "averaged"),
     "held": lambda cells: tables.table(cells, "held"),
     "held holding": lambda cells: tables.holding(cells, "held"),
     "others": lambda cells: tables.table(cells, "others", "box2d"),

@@ -24,7 +24,8 @@ def test_options_that_have_a_page_link_to_it():
 
 def test_presets_by_recipe_by_options_and_by_nothing():
     rows = options_page.preset_rows()
-    assert rows["HalfCheetah-v5"] == "| `HalfCheetah-v5` | 1,000,000 | recipe [`plus`](recipes/plus.md) | yes |"
+    options = "recipe [`plus`](recipes/plus.md), `actor_average=1000`"
+    assert rows["HalfCheetah-v5"] == f"| `HalfCheetah-v5` | 1,000,000 | {options} | yes |"
     assert rows["Reacher-v5"] == "| `Reacher-v5` | 50,000 | `gamma=0.98` | yes |"
     assert rows["any other, discrete actions"] == "| any other, discrete actions | 100,000 | the defaults |  |"
     assert rows["ddpg_envs/LQR-v0"].endswith("| not yet |")

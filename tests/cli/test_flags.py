@@ -182,7 +182,7 @@ def test_an_environment_without_a_preset_is_learned_by_plus():
     command, config = trained("Unknown-v0", "--gamma", 0.9)
     assert (command.total_timesteps, config) == (
         100_000,
-        DDPGConfig(**from_toml(DDPGConfig, read_recipe("plus"), "plus")).replace(gamma=0.9),
+        DDPGConfig(**from_toml(DDPGConfig, read_recipe("plus"), "plus")).replace(gamma=0.9, actor_average=1_000),
     )
     assert trained("UnknownChoices-v0")[1] == DQNConfig()
     assert trained("Unknown-v0", "--recipe", "ddpg", "--optimizer", "sgd")[1] == DDPGConfig(optimizer="sgd")
