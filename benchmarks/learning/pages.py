@@ -4,7 +4,17 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from benchmarks import marks
-from benchmarks.learning import budget, control_suite, figures, gym_published, ladder, midway, tables, versions
+from benchmarks.learning import (
+    averaged,
+    budget,
+    control_suite,
+    figures,
+    gym_published,
+    ladder,
+    midway,
+    tables,
+    versions,
+)
 from benchmarks.learning.long_form import Cell
 from ddpg.checkpoints import atomic_write
 from ddpg.errors import UsageError
@@ -37,8 +47,7 @@ BLOCKS: dict[str, Text] = {
     "ladder": tables.climbed,
     "ladder picture": lambda cells: f"![{_BARS}]({figures.LADDER})" if ladder.environments(cells) else "",
     "holding": lambda cells: tables.holding(cells, "table", "long"),
-    "averaged": lambda cells: tables.table(cells, "averaged"),
-    "averaged holding": lambda cells: tables.holding(cells, "averaged"),
+    "averaged": averaged.table,
     "held": lambda cells: tables.table(cells, "held"),
     "held holding": lambda cells: tables.holding(cells, "held"),
     "others": lambda cells: tables.table(cells, "others", "box2d"),

@@ -1,0 +1,60 @@
+"""`plus` with an averaged actor beside the table's `plus`: on the way, before the cooldown, and at the end."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from benchmarks.learning.long_form import Cell
+from benchmarks.learning.tables import nothing
+from ddpg.progress import format_number
+from ddpg.runs.curves import holding
+
+FIRST, LAST = 0.4, 0.8  # of a run: after most of what is learned quickly, before `plus` lowers its rates
+PAIRS = {("table", "plus"): "the actor itself", ("averaged", "plus_averaged"): "its average"}
+
+
+def table(cells: Sequence[Cell]) -> str:
+    """Return a row an environment and policy, over the seeds that have finished with the average and without."""
+    own = {
+        (key, cell.env_id, cell.seed): cell
+        for key in PAIRS
+        for cell in cells
+        if (cell.study, cell.recipe) == key and cell.finished
+    }
+    shared: dict[str, list[int]] = {}
+    for key, env_id, seed in own:
+        if key[0] == "averaged" and (("table", "plus"), env_id, seed) in own:
+            shared.setdefault(env_id, []).append(seed)
+    if not shared:
+        return nothing("averaged")
+    measures: dict[str, Callable[[Cell], float]] = {
+        "mean return on the way": on_the_way,
+        "lowest on the way": lambda cell: float(_way(cell).min()),
+        "dips": lambda cell: holding(cell.returns).dips,
+        "final return": lambda cell: cell.final,
+    }
+    lines = [f"| environment | what acts | seeds | {' | '.join(measures)} |", "|---" * (3 + len(measures)) + "|"]
+    for env_id, seeds in shared.items():
+        for key, label in PAIRS.items():
+            runs = [own[key, env_id, seed] for seed in seeds]
+            told = [_mean_and_range([measure(run) for run in runs]) for measure in measures.values()]
+            lines.append(f"| {env_id} | {label} | {len(seeds)} | {' | '.join(told)} |")
+    return "\n".join(lines)
+
+
+def on_the_way(cell: Cell) -> float:
+    """Return the mean of the evaluations between :data:`FIRST` and :data:`LAST` of a run."""
+    return float(_way(cell).mean())
+
+
+def _way(cell: Cell) -> np.ndarray:
+    late = np.asarray(cell.steps) >= round(FIRST * cell.asked)
+    return np.asarray(cell.returns)[late & (np.asarray(cell.steps) <= 1.01 * LAST * cell.asked)]
+
+
+def _mean_and_range(numbers: Sequence[float]) -> str:
+    known = [number for number in numbers if not np.isnan(number)]
+    if not known:
+        return "none yet"
+    middle, low, high = (format_number(number) for number in (np.mean(known), min(known), max(known)))
+    return middle if low == high else f"{middle} ({low} to {high})"
