@@ -1,6 +1,6 @@
 """The pictures of learning: curves over steps and over seconds, and the ladder as bars."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -101,16 +101,21 @@ def _arithmetic(cells: Sequence[Cell], path: Path) -> Path:
         axes.scatter(*place, color="white" if at_end else colour, edgecolors=colour, zorder=3)
         if agent.interval:
             axes.plot([agent.gmac] * 2, agent.interval, color=colour, linewidth=1)
-        left = agent.gmac > 12
-        shift, side = (-6, "right") if left else (6, "left")
-        text = name.replace("`", "")
-        axes.annotate(text, place, xytext=(shift, 4), textcoords="offset points", ha=side, fontsize=9)
+    for own in (True, False):
+        group = {name: agent for name, agent in agents.items() if own == name.startswith("`")}
+        scores = {name: gym_published.first_score(agent) for name, agent in group.items()}
+        for name, height in _spread(scores).items():
+            beside = (agents[name].gmac * 1.06, height + 0.02) if own else (18, height)  # published: in a column
+            look = None if own else {"arrowstyle": "-", "color": "0.75", "shrinkA": 0, "shrinkB": 3}
+            point = agents[name].gmac, scores[name]
+            axes.annotate(name.replace("`", ""), point, beside, fontsize=9, va="center", arrowprops=look)
     at_any_time = {name: agent for name, agent in agents.items() if not name.endswith(gym_published.KNOWN)}
     joined = [agents[name] for name in gym_published.front(at_any_time)]
     xs, ys = [agent.gmac for agent in joined], [gym_published.first_score(agent) for agent in joined]
     axes.step(xs, ys, where="post", color="grey", linewidth=1, zorder=1)
     axes.set_xscale("log")
-    ticks = (0.3, 1, 3, 10)
+    axes.set(xlim=(0.12, 40), ylim=(0, 1))
+    ticks = (0.2, 0.5, 1, 2, 5, 10, 20)
     axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
     axes.minorticks_off()
     axes.set_xlabel("thousands of millions of multiply-adds (GMAC) for a step of HalfCheetah, logarithmic")
@@ -123,3 +128,11 @@ def _arithmetic(cells: Sequence[Cell], path: Path) -> Path:
     axes.grid(alpha=0.3)
     figure.savefig(path, dpi=120, metadata={"Software": None})
     return path
+
+
+def _spread(heights: Mapping[str, float], least: float = 0.045) -> dict[str, float]:
+    """Return heights of labels, at least ``least`` apart, from the lowest upwards."""
+    found: dict[str, float] = {}
+    for name, height in sorted(heights.items(), key=lambda item: item[1]):
+        found[name] = max(height, max(found.values(), default=-1) + least)
+    return found

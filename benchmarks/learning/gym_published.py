@@ -5,6 +5,7 @@ far from their end. So ours has two rows: before the cooldown, which is what a l
 """
 
 import csv
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -13,15 +14,14 @@ import numpy as np
 
 from benchmarks.learning.long_form import Cell
 from benchmarks.learning.normalised import REFERENCES, RESAMPLES, normalised
-from ddpg.progress import format_number
 
+OPERATIONS = Path(__file__).parents[1] / "results" / "operations.json"  # counted by benchmarks.speed.roofline
 PUBLISHED = Path(__file__).parents[1] / "results" / "gym_published.csv"
 STEPS = (100_000, 300_000, 1_000_000)
 BEFORE_COOLDOWN = 0.8  # of a run: until there the rates of `plus` are constant
 ANY_TIME, KNOWN = "any time", "budget known"
-# Multiply-adds of a HalfCheetah step, in thousands of millions: forward and backward passes of all of its updates. The
-# published agents' are in the file.
-GMAC = {"plus": 0.38, "plus_averaged": 0.38}
+# Ours: whether the recipe lowers its rates to 0 in the end, and the recipe whose operations were counted.
+RECIPES = {"plus": (True, "plus"), "plus_averaged": (True, "plus"), "td3": (False, "td3"), "ddpg": (False, "ddpg")}
 
 
 class Agent(NamedTuple):
@@ -52,7 +52,7 @@ def published(path: Path = PUBLISHED) -> dict[str, Agent]:
 def ours(cells: Sequence[Cell]) -> dict[str, Agent]:
     """Return ours, by recipe and by when it is read: those recipes with a finished seed in each of the five tasks."""
     found = {}
-    for recipe in GMAC:
+    for recipe, (cools, counted) in RECIPES.items():
         runs = {
             env_id: [cell for cell in cells if (cell.env_id, cell.recipe) == (env_id, recipe) and _counts(cell)]
             for env_id in REFERENCES
@@ -63,13 +63,19 @@ def ours(cells: Sequence[Cell]) -> dict[str, Agent]:
         counts = sorted({len(own) for own in runs.values()})
         seeds = " to ".join(map(str, counts[:: max(1, len(counts) - 1)]))
         holds = float(np.mean([cell.final / cell.returns.max() for cell in runs["Hopper-v5"]]))
-        for when, share in ((ANY_TIME, BEFORE_COOLDOWN), (KNOWN, 1)):
+        for when, share in ((ANY_TIME, BEFORE_COOLDOWN if cools else 1), (KNOWN, 1))[: 1 + cools]:
             step = round(share * asked)
             returns = {env_id: [_at(cell, step) for cell in own] for env_id, own in runs.items()}
-            last = holds if when == KNOWN else None
-            agent = Agent({step: _mean(returns)}, last, GMAC[recipe], seeds, _interval(returns))
+            last = holds if share == 1 else None
+            agent = Agent({step: _mean(returns)}, last, gmac(counted), seeds, _interval(returns))
             found[f"`{recipe}`, {when}"] = agent
     return found
+
+
+def gmac(recipe: str) -> float:
+    """Return the multiply-adds of a HalfCheetah step, in thousands of millions: of the products of its updates."""
+    found = json.loads(OPERATIONS.read_text())[recipe]
+    return found["product_flop"] * found["updates_per_step"] / 2e9
 
 
 def table(cells: Sequence[Cell]) -> str:
@@ -83,7 +89,7 @@ def table(cells: Sequence[Cell]) -> str:
             scores[0] += f"{agent.scores[early]:.2f} at {early:,}"
         if agent.interval:
             scores[0] += f" ({agent.interval[0]:.2f} to {agent.interval[1]:.2f})"
-        others = ("" if number is None else format_number(number) for number in (agent.gmac, agent.hopper))
+        others = ("" if number is None else f"{number:.2f}" for number in (agent.gmac, agent.hopper))
         lines.append([name, agent.seeds, *scores, *others])
     return "\n".join(f"| {' | '.join(cells)} |" for cells in (heads, ["---"] * len(heads), *lines))
 

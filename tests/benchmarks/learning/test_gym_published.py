@@ -37,7 +37,7 @@ def test_without_a_finished_run_in_every_task_ours_has_no_mean():
     assert gym_published.ours(most) == {}
     assert gym_published.ours([*most, cell("table", last.env_id, "plus", 0, [1, 2], asked=900)]) == {}
     assert gym_published.ours(runs(study="long")) == {}
-    assert gym_published.ours(runs(recipe="td3")) == {}
+    assert gym_published.ours(runs(recipe="another")) == {}
 
 
 def test_a_published_mean_needs_every_task(tmp_path):
@@ -74,5 +74,24 @@ def test_the_front_joins_those_above_all_cheaper_ones():
 
 def test_the_table_says_where_ours_is_read():
     lines = gym_published.table(runs()).splitlines()
-    assert lines[2].startswith("| `plus`, any time | 1 | 1.50 at 400 (1.50 to 1.50) |  |  | 0.38 |")
-    assert any(line.startswith("| FlashSAC |  | 0.89 | 1.47 | 1.77 | 10.5 |") for line in lines)
+    assert lines[2].startswith("| `plus`, any time | 1 | 1.50 at 400 (1.50 to 1.50) |  |  | 0.34 |  |")
+    assert any(line.startswith("| FlashSAC |  | 0.89 | 1.47 | 1.77 | 10.50 |") for line in lines)
+
+
+def test_rates_that_stay_are_read_at_the_end():
+    """`td3` has no cooldown: what it has at the end, a longer run has there, too."""
+    assert list(gym_published.ours(runs(recipe="td3"))) == ["`td3`, any time"]
+    assert gym_published.ours(runs(recipe="td3"))["`td3`, any time"].scores == {500: pytest.approx(3 * 0.4)}
+
+
+def test_the_multiply_adds_of_td3_by_hand():
+    """An update's two critics of 23-400-300-1, in half of the updates its actor of 17-400-300-6 too, on 256 rows.
+
+    The outputs of one unit are sums, no products. y: forward through an actor and two critics. The critics' step: of
+    both forward, the weights, and what lies between. The actor's: forward through it and a critic, back through the
+    critic to the action, the actor's weights, and what lies between.
+    """
+    actor, critic, between = 17 * 400 + 400 * 300 + 300 * 6, 23 * 400 + 400 * 300, 400 * 300
+    critics = actor + 2 * critic + 2 * (2 * critic + between)
+    actors = actor + critic + (between + 6 * 400) + actor + (between + 300 * 6)
+    assert gym_published.gmac("td3") == pytest.approx(256 * (critics + actors / 2) / 1e9)
