@@ -19,7 +19,6 @@ PAGE, PICTURE = "docs/zoo.md", "docs/zoo.png"
 _NOT_DONE, _OTHER_PACKAGES = "not trained to the end yet", "need packages that the tests do not install"
 MISSING = {
     "Swimmer-v5": _NOT_DONE,
-    "Humanoid-v5": _NOT_DONE,
     "FetchReach-v4": _OTHER_PACKAGES,
     "LunarLander-v3": _OTHER_PACKAGES,
     "LunarLanderContinuous-v3": _OTHER_PACKAGES,
