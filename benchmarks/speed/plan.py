@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Collection, Iterator, Sequence
 
 from benchmarks.speed.kinds import KINDS
+from benchmarks.speed.tasks import TASKS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,7 +30,7 @@ def jobs(
             able = [peer for peer in KINDS[kind].peers(kind) if peer in peers]
             for task in KINDS[kind].tasks:
                 for count in KINDS[kind].cores:
-                    if count in cores and (task in tasks or kind == "memory"):
+                    if count in cores and (task in tasks or task not in TASKS):
                         yield from (Job(kind, task, count, peer, repeat) for peer in able)
 
 

@@ -184,7 +184,7 @@ def test_an_environment_without_a_preset_is_learned_by_plus():
         100_000,
         DDPGConfig(**from_toml(DDPGConfig, read_recipe("plus"), "plus")).replace(gamma=0.9, actor_average=1_000),
     )
-    assert trained("UnknownChoices-v0")[1] == DQNConfig()
+    assert trained("UnknownChoices-v0")[1] == preset_config("Acrobot-v1", DQNConfig) != DQNConfig()
     assert trained("Unknown-v0", "--recipe", "ddpg", "--optimizer", "sgd")[1] == DDPGConfig(optimizer="sgd")
     with refuses(UsageError, "'sgd' Unknown-v0 --recipe"):
         trained("Unknown-v0", "--optimizer", "sgd")
