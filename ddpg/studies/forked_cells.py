@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from typing import BinaryIO
 
@@ -100,8 +101,10 @@ class CellServer:
 
     def status(self, number: int, timeout: float | None = 0.0) -> int | None:
         """Return a cell's status, after waiting for it at most ``timeout`` seconds; ``None``: it has not ended."""
-        while number not in self._statuses and self._receive(timeout):
-            pass
+        end = None if timeout is None else time.monotonic() + timeout
+        while number not in self._statuses:
+            if not self._receive(None if end is None else max(0.0, end - time.monotonic())):
+                break
         return self._statuses.get(number)
 
     def close(self) -> None:
@@ -113,7 +116,10 @@ class CellServer:
         """Take one message, waiting for it at most so long; return whether there was one."""
         if not select.select([self._connection], [], [], timeout)[0]:
             return False
-        data = self._connection.recv(LARGEST)
+        try:
+            data = self._connection.recv(LARGEST)
+        except ConnectionError:  # it died before it read all that it was sent
+            data = b""
         if not data:
             self._gone()
             return False
