@@ -83,6 +83,8 @@ def test_cells_end_with_a_server_that_is_killed(tmp_path):
     cell = start(server, tmp_path, *LONG, "--root", str(tmp_path))
     while not (tmp_path / "Pendulum-v1").exists():
         assert cell.poll() is None
+    server._process.send_signal(signal.SIGSTOP)
+    cell.terminate()  # which it never reads
     server._process.kill()
     assert cell.wait(60) == -signal.SIGKILL
     assert not server.forks
