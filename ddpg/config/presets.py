@@ -219,8 +219,9 @@ def preset_config(env_id: str, kind: type[_Config], **changes: Any) -> _Config: 
 
 
 def preset_config(env_id: str, kind: type[AgentConfig] = DDPGConfig, **changes: Any) -> AgentConfig:
-    """Return the preset's configuration with ``changes``; environments without one have that of the recipe ``plus``,
-    or with discrete actions that of Acrobot.
+    """Return the preset's configuration with ``changes``.
+
+    Without a preset it is the recipe ``plus`` with an averaged actor, or Acrobot's preset where actions are discrete.
 
     Raises:
         UsageError: if a field is unknown or a value is invalid.
