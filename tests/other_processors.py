@@ -69,14 +69,14 @@ def become(name: str) -> None:
     compiled_update.compile_module = counted
 
 
-def _run_emulated(update, kind: int, serial: bool, count: int, addresses) -> None:
+def _run_emulated(update, serial: bool, count: int, addresses) -> None:
     """Take the place of :meth:`CompiledUpdate._run`, which passes addresses: the emulator has memory of its own."""
     fields = [count * size for _, size in update._fields]
     kept = [count * math.prod(shape) for shape in update._kept]
-    sizes = [update._block.size, *fields, update._sums.size, *kept]
+    sizes = [count, update._block.size, *fields, update._sums.size, *kept]
     pointers = [ctypes.cast(address, ctypes.POINTER(ctypes.c_float)) for address in addresses]
     arrays = [np.ctypeslib.as_array(pointer, (size,)) for pointer, size in zip(pointers, sizes, strict=True)]
-    update._compiled[kind].run(count, arrays)
+    update._compiled.run(count, arrays)
 
 
 class EmulatedModule:

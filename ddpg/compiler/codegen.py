@@ -1,6 +1,7 @@
-"""Write the LLVM module of an update: a function for each kernel, and the entry function that calls them in order."""
+"""Write the LLVM module of an update: functions of the kernels, of each kind of update, and the entry function."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from ddpg.compiler import codegen_gemm_bfloat16
 from ddpg.compiler.codegen_elementwise import DECLARATIONS, ElementwiseFunction, buffer_name, concat_function
@@ -23,21 +24,35 @@ def gemm_key(matmul: Node) -> tuple[tuple[int, int, int], tuple[bool, bool]]:
     return (rows, columns, matmul.inputs[0].shape[0 if matmul.detail[0] else 1]), matmul.detail
 
 
+class UpdateKind(NamedTuple):
+    """One kind of update.
+
+    Attributes:
+        kernels: in order.
+        sums: scalars whose sums over the updates are returned.
+        kept: nodes whose values are kept of each update.
+    """
+
+    kernels: Sequence[Kernel]
+    sums: Sequence[Node] = ()
+    kept: Sequence[Node] = ()
+
+
 class Module:
     """An LLVM module with the function ``run``, and with ``run_serial`` where several workers share ``run``.
 
     Args:
-        kernels: the kernels of one update, in order.
-        plan: the memory plan.
+        kinds: the kinds of update; as many sums and kept values of each.
+        plan: the memory plan of them all.
         fields: the minibatch's fields: name, and number of floats per update.
-        outputs: scalars whose sums over the updates are returned, and nodes whose values are kept of each update.
         machine: this machine's registers.
         workers: number of shards of a kernel, and of threads that run ``run`` at the same time.
         precision: of the arguments of matrix products, see :data:`ddpg.compiler.ir.PRECISIONS`.
 
     Attributes:
-        kernels, plan, fields, outputs, workers: as given.
-        loops: the functions of fused loops, by kernel index.
+        kinds, plan, fields, workers: as given.
+        loops: the functions of fused loops, by ``id`` of the kernel.
+        concats: the names of the functions of concatenations, by ``id`` of the kernel.
         matmuls: the names of the functions of matrix products, by :func:`gemm_key`.
         scratch: memory for packing and partial sums, behind the plan.
         size: of the block in floats: the plan's, and the scratch memory's.
@@ -46,24 +61,25 @@ class Module:
 
     def __init__(
         self,
-        kernels: Sequence[Kernel],
+        kinds: Sequence[UpdateKind],
         plan: MemoryPlan,
         fields: Sequence[tuple[str, int]],
-        outputs: tuple[Sequence[Node], Sequence[Node]],
         machine: RegisterFile,
         workers: int = 1,
         precision: str = "float32",
     ):
-        self.kernels, self.plan, self.fields, self.outputs, self.workers = kernels, plan, fields, outputs, workers
+        self.kinds, self.plan, self.fields, self.workers = kinds, plan, fields, workers
         self.loops: dict[int, ElementwiseFunction] = {}
+        self.concats: dict[int, str] = {}
         self.matmuls: dict[tuple, str] = {}
         gemm_functions = BFloat16GemmFunctions if precision == "bfloat16" else GemmFunctions
         gemms, concats = [], []
-        for index, kernel in enumerate(kernels):
+        for index, kernel in enumerate(kernel for kind in kinds for kernel in kind.kernels):
             if isinstance(kernel, FusedLoop):
-                self.loops[index] = ElementwiseFunction(f"loop{index}", kernel, plan)
+                self.loops[id(kernel)] = ElementwiseFunction(f"loop{index}", kernel, plan)
             elif kernel.kind == "concat":
-                concats.append(concat_function(f"concat{index}", kernel))
+                self.concats[id(kernel)] = name = f"concat{index}"
+                concats.append(concat_function(name, kernel))
             elif (key := gemm_key(kernel)) not in self.matmuls:
                 self.matmuls[key] = name = f"matmul{len(self.matmuls)}"
                 rows = [high - low for low, high in split_evenly(kernel.shape[0], workers)]
@@ -72,60 +88,88 @@ class Module:
         packed = [gemm.packed for gemm in gemms]
         self.scratch = plan_scratch(plan, workers, packed=max(packed, default=0), partial=max(partial, default=0))
         self.size = self.scratch.size
-        entries = [EntryFunction(ENTRY, self, parallel=workers > 1).text]
+        entries = entry_functions(ENTRY, self, parallel=workers > 1)
         if workers > 1:
-            entries.append(EntryFunction(SERIAL_ENTRY, self, parallel=False).text)
+            entries += entry_functions(SERIAL_ENTRY, self, parallel=False)
         functions = [*(loop.text for loop in self.loops.values()), *concats, *(gemm.text for gemm in gemms)]
         declarations = [DECLARATIONS, *([codegen_gemm_bfloat16.DECLARATIONS] if precision == "bfloat16" else [])]
         self.text = "\n\n".join([*declarations, BARRIER, *functions, *entries])
 
 
-class EntryFunction:
-    """``void NAME(count, worker, float* block, float* field..., float* sums, float* kept...)``: ``count`` updates.
+def entry_functions(name: str, module: Module, parallel: bool) -> list[str]:
+    """Return LLVM's text of the entry function, and of the functions of each kind of update that it calls.
+
+    The entry function is ``void NAME(count, worker, i32* kinds, float* block, float* field..., float* sums, float*
+    kept...)``: ``count`` updates of the ``kinds``, which are not read where there is one kind.
+    """
+    functions = [UpdateFunction(f"{name}.{index}", module, kind, parallel) for index, kind in enumerate(module.kinds)]
+    main = FunctionBuilder()
+    mode = main.add("call i64 @flush()")
+    with main.loop(0, "%count") as update:
+        if len(functions) == 1:
+            main.do(functions[0].call(update))
+        else:
+            kind = main.load("%kinds", update, type_="i32")
+            for index, function in enumerate(functions):
+                with main.when(f"icmp eq i32 {kind}, {index}"):
+                    main.do(function.call(update))
+    main.do(f"call void @set_mode(i64 {mode})")
+    head = f"define void @{name}(i64 %count, i64 %worker, ptr %kinds, {functions[0].pointers})"
+    entry = "\n".join([f"{head} nounwind {{", *main.lines, "  ret void", "}"])
+    return [*(function.text for function in functions), entry]
+
+
+class UpdateFunction:
+    """One update, ``void NAME(update, worker, float* block, float* field..., float* sums, float* kept...)``.
 
     Args:
         name: as above.
         module: whose kernels it calls.
+        kind: of update.
         parallel: each worker calls it and runs its shards; otherwise one call runs all shards.
 
     Attributes:
+        name: as given.
+        pointers: its pointers, as LLVM declares and passes them.
         text: LLVM's text.
     """
 
-    def __init__(self, name: str, module: Module, parallel: bool):
-        self._module = module
+    def __init__(self, name: str, module: Module, kind: UpdateKind, parallel: bool):
+        self.name, self._module = name, module
         self._main = main = FunctionBuilder()
         self._ranges = AccessRanges(module.plan, module.scratch)
         self._shards = (ParallelShards if parallel else SerialShards)(main, module.workers, module.scratch.barrier)
-        sums, kept = module.outputs
-        mode = main.add("call i64 @flush()")
-        with main.loop(0, "%count") as update:
-            self._inputs = {
-                f"input {field}": main.at(f"%input{index}", main.times(update, size))
-                for index, (field, size) in enumerate(module.fields)
-            }
-            for index, kernel in enumerate(module.kernels):
-                if isinstance(kernel, FusedLoop):
-                    self._loop(f"loop{index}", module.loops[index])
-                elif kernel.kind == "concat":
-                    self._concat(f"concat{index}", kernel)
-                else:
-                    self._matmul(kernel)
-            outputs = [output for output in (*sums, *kept) if output.kind != "literal"]
-            self._shards.synchronize([[access for output in outputs for access in self._ranges.whole(output)]])
-            with self._shards.only_first():
-                for index, output in enumerate(sums):
-                    self._add_to_sum(output, index)
-                for index, output in enumerate(kept):
-                    self._copy_to_kept(output, index, update)
-            self._shards.barrier()
-        main.do(f"call void @set_mode(i64 {mode})")
-        pointers = ["%block", *(f"%input{index}" for index in range(len(module.fields))), "%sums"]
-        pointers += [f"%kept{index}" for index in range(len(kept))]
-        head = f"define void @{name}(i64 %count, i64 %worker, {', '.join(f'ptr {pointer}' for pointer in pointers)})"
+        self._inputs = {
+            f"input {field}": main.at(f"%input{index}", main.times("%update", size))
+            for index, (field, size) in enumerate(module.fields)
+        }
+        for kernel in kind.kernels:
+            if isinstance(kernel, FusedLoop):
+                self._loop(kernel)
+            elif kernel.kind == "concat":
+                self._concat(kernel)
+            else:
+                self._matmul(kernel)
+        outputs = [output for output in (*kind.sums, *kind.kept) if output.kind != "literal"]
+        self._shards.synchronize([[access for output in outputs for access in self._ranges.whole(output)]])
+        with self._shards.only_first():
+            for index, output in enumerate(kind.sums):
+                self._add_to_sum(output, index)
+            for index, output in enumerate(kind.kept):
+                self._copy_to_kept(output, index)
+        self._shards.barrier()
+        names = ["%block", *(f"%input{index}" for index in range(len(module.fields))), "%sums"]
+        names += [f"%kept{index}" for index in range(len(kind.kept))]
+        self.pointers = ", ".join(f"ptr {name}" for name in names)
+        head = f"define internal void @{name}(i64 %update, i64 %worker, {self.pointers})"
         self.text = "\n".join([f"{head} nounwind {{", *main.lines, "  ret void", "}"])
 
-    def _loop(self, name: str, loop: ElementwiseFunction) -> None:
+    def call(self, update: str) -> str:
+        """Return the instruction that makes an update, in a function with the same pointers."""
+        return f"call void @{self.name}(i64 {update}, i64 %worker, {self.pointers})"
+
+    def _loop(self, kernel: FusedLoop) -> None:
+        loop = self._module.loops[id(kernel)]
         addresses = {buffer: self._address(buffer, value) for buffer, value in loop.parameters.items()}
         shards, workers = self._shards, self._module.workers
         by_rows = loop.multiple == 1
@@ -133,7 +177,7 @@ class EntryFunction:
         if workers == 1 or small:
             shards.synchronize([self._ranges.loop(loop, 0, loop.length)])
             with shards.only_first():
-                self._call(name, [*addresses.values()], (0, loop.length * loop.unit))
+                self._call(loop.name, [*addresses.values()], (0, loop.length * loop.unit))
             return
         # Each worker sums its shard into scratch memory; then the first one adds the partial sums.
         offset, partial_sums = 0, {}
@@ -149,7 +193,7 @@ class EntryFunction:
                 self._partial_sum(worker, partial_sums[buffer][1]) if buffer in partial_sums else address
                 for buffer, address in addresses.items()
             ]
-            self._call(name, pointers, [self._main.times(bound, loop.unit) for bound in (low, high)])
+            self._call(loop.name, pointers, [self._main.times(bound, loop.unit) for bound in (low, high)])
         if loop.totals:
             totals = [access for total in loop.totals for access in self._ranges.whole(total, written=True)]
             shards.synchronize([[*(access._replace(written=False) for access in partial), *totals]])
@@ -165,8 +209,8 @@ class EntryFunction:
                 value = main.add(f"fadd float {value}, {main.load(other, index)}")
             main.store(value, result, index)
 
-    def _concat(self, name: str, kernel: Node) -> None:
-        rows = kernel.shape[0]
+    def _concat(self, kernel: Node) -> None:
+        name, rows = self._module.concats[id(kernel)], kernel.shape[0]
         bounds = split_evenly(rows, self._module.workers)
         self._shards.synchronize([self._ranges.rows(kernel, kernel.inputs, low, high) for low, high in bounds])
         addresses = self._addresses(kernel)
@@ -202,11 +246,11 @@ class EntryFunction:
             value = main.load(self._address(buffer_name(output.base), output), 0)
         main.store(main.add(f"fadd float {main.load('%sums', index)}, {value}"), "%sums", index)
 
-    def _copy_to_kept(self, output: Node, index: int, update: str) -> None:
+    def _copy_to_kept(self, output: Node, index: int) -> None:
         """Copy an output to the place of this update in the array that the caller gets."""
         main, source = self._main, self._address(buffer_name(output.base), output)
         with main.loop(0, output.size) as element:
-            main.store(main.load(source, element), f"%kept{index}", main.times(update, output.size), element)
+            main.store(main.load(source, element), f"%kept{index}", main.times("%update", output.size), element)
 
     def _call(self, name: str, pointers: Sequence[str], bounds: Sequence[str | int] = ()) -> None:
         arguments = ", ".join([*(f"ptr {pointer}" for pointer in pointers), *(f"i64 {bound}" for bound in bounds)])

@@ -249,6 +249,7 @@ class ElementwiseFunction:
     Shards of a loop are ranges of its rows; of a flat loop over one row, ranges of its elements.
 
     Attributes:
+        name: as above.
         parameters: the buffers it accesses, in order, by name; each with a value that lives there.
         length: number of rows, or of elements of the one row, to split into shards.
         multiple: the size of shards is a multiple of this.
@@ -258,6 +259,7 @@ class ElementwiseFunction:
     """
 
     def __init__(self, name: str, loop: FusedLoop, plan: MemoryPlan):
+        self.name = name
         self.parameters: dict[str, Node] = {}
         self._plan = plan
         self._registers: dict[int, str] = {}

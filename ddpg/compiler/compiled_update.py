@@ -1,6 +1,5 @@
 """Compile an update to a function of NumPy arrays that holds the weights in its own memory between calls."""
 
-import itertools
 import math
 import sys
 from collections.abc import Mapping, Sequence
@@ -9,11 +8,11 @@ import numpy as np
 import tensorflow as tf
 
 from ddpg.compiler import dump
-from ddpg.compiler.codegen import Module
+from ddpg.compiler.codegen import Module, UpdateKind
 from ddpg.compiler.ir import MissingInstructions, Node, Unsupported
 from ddpg.compiler.jit import compile_module, host_registers, listings
 from ddpg.compiler.lowering import lower, ops_in_order
-from ddpg.compiler.memory_plan import aligned_block, constants_of, plan_memory, round_to_cache_lines
+from ddpg.compiler.memory_plan import aligned_block, constants_of, plan_memory
 from ddpg.compiler.schedule import Kernel, schedule
 from ddpg.compiler.simplify import simplified
 from ddpg.compiler.thread_pool import Autotuner, ThreadPool, available_cores
@@ -60,41 +59,38 @@ class CompiledUpdate:
         registers = host_registers()
         if precision == "bfloat16" and not registers.bfloat16:
             raise MissingInstructions("this processor has no AVX512-BF16")
-        kinds = ((metrics, kept), *others)
+        fetches = ((metrics, kept), *others)
         shapes = [tuple(variable.shape) for variable in variables]
         sizes = [math.prod(shape) for shape in shapes]
         per_update = [(name, math.prod(placeholder.shape)) for name, placeholder in fields.items()]
-        scheduled = []
-        for fetches in kinds:
-            program, outputs = simplified(*lower([*fetches[0], *fetches[1]], fields, variables, precision))
-            scheduled.append((program, schedule(program, outputs), outputs))
-        self.workers = workers or max(_worker_count(kernels) for _, kernels, _ in scheduled)
+        programs = [simplified(*lower([*some, *kept_too], fields, variables, precision)) for some, kept_too in fetches]
+        kinds = [
+            UpdateKind(schedule(program, outputs), outputs[: len(metrics)], outputs[len(metrics) :])
+            for program, outputs in programs
+        ]
+        self.workers = workers or max(_worker_count(kind.kernels) for kind in kinds)
         if self.workers > 1 and not _HAS_BARRIER:
             raise Unsupported(f"threads={workers} on {sys.platform}: threads cannot wait for each other there")
-        self._compiled, constants, size = [], [], 0
-        for fetches, (program, kernels, outputs) in zip(kinds, scheduled, strict=True):
-            plan = plan_memory(kernels, outputs, sizes, first=size)
-            parts = outputs[: len(metrics)], outputs[len(metrics) :]
-            module = Module(kernels, plan, per_update, parts, registers, self.workers, precision)
-            self._compiled.append(compile_module(module.text, len(per_update) + 2 + len(kept)))
-            constants += constants_of(program, plan)
-            if folder := dump.dump_folder():
+        plan = plan_memory([(kind.kernels, (*kind.sums, *kind.kept)) for kind in kinds], sizes)
+        module = Module(kinds, plan, per_update, registers, self.workers, precision)
+        self._compiled = compile_module(module.text, len(per_update) + len(kept) + 3)
+        if dump.is_asked_for():
+            compiled = listings(module.text)
+            for some, (program, outputs), kind in zip(fetches, programs, kinds, strict=True):
                 names = dump.Names(program, [variable.name for variable in variables])
                 stages = {
-                    "graph.txt": dump.format_graph(ops_in_order([*fetches[0], *fetches[1]])),
+                    "graph.txt": dump.format_graph(ops_in_order([*some[0], *some[1]])),
                     "ir.txt": dump.format_program(program, outputs, names),
-                    "schedule.txt": dump.format_schedule(kernels, plan, names),
+                    "schedule.txt": dump.format_schedule(kind.kernels, plan, names),
                     "memory.txt": dump.format_memory(program, sizes, plan, names),
-                    **listings(module.text),
                 }
-                for name, text in stages.items():
-                    (folder / name).write_text(f"{text}\n", encoding="utf-8")
-            size = round_to_cache_lines(module.size)
-        self._block = aligned_block(size)
-        self._autotuners = [Autotuner() for _ in self._compiled] if self.workers > 1 else []
+                dump.write(stages | compiled)
+        self._block = aligned_block(module.size)
+        for program, _ in programs:
+            for offset, constant in constants_of(program, plan):
+                self._block[offset : offset + constant.size] = constant.detail.array.ravel()
+        self._autotuner = Autotuner() if self.workers > 1 else None
         self._threads = ThreadPool(self.workers - 1, "ddpg-update") if self.workers > 1 else None
-        for offset, constant in constants:
-            self._block[offset : offset + constant.size] = constant.detail.array.ravel()
         self.values = [
             self._block[offset : offset + math.prod(shape)].reshape(shape)
             for offset, shape in zip(plan.variables, shapes, strict=True)
@@ -126,15 +122,15 @@ class CompiledUpdate:
                 raise ValueError(f"{name} has shape {array.shape}; expected {size} numbers for each of {count} updates")
         self._sums.fill(0)
         kept = [np.empty((count, *shape), np.float32) for shape in self._kept]
-        starts = [(array.ctypes.data, array.strides[0]) for array in (*arrays, *kept)]
+        kinds = np.zeros(count, np.int32) if which is None else np.array(which[:count], np.int32)
+        starts = [(array.ctypes.data, array.strides[0]) for array in (kinds, *arrays, *kept)]
         block, sums = self._addresses
         done = 0
-        for kind, same in itertools.groupby([0] * count if which is None else which[:count]):
-            length = len(list(same))
-            for serial, some in self._autotuners[kind].split(length) if self._autotuners else [(0, length)]:
-                here = [start + done * stride for start, stride in starts]
-                self._run(kind, bool(serial), some, (block, *here[: len(arrays)], sums, *here[len(arrays) :]))
-                done += some
+        for serial, some in self._autotuner.split(count) if self._autotuner else [(1, count)]:
+            kinds_at, *others = [start + done * stride for start, stride in starts]
+            here, kept_at = others[: len(arrays)], others[len(arrays) :]
+            self._run(bool(serial), some, (kinds_at, block, *here, sums, *kept_at))
+            done += some
         return self._sums / np.float32(count), kept
 
     def span(self, variables: Sequence[int]) -> np.ndarray:
@@ -144,12 +140,12 @@ class CompiledUpdate:
         ends = [start + value.size for start, value in zip(starts, values, strict=True)]
         return self._block[min(starts) : max(ends)]
 
-    def _run(self, kind: int, serial: bool, count: int, addresses: Sequence[int]) -> None:
+    def _run(self, serial: bool, count: int, addresses: Sequence[int]) -> None:
         if serial or self._threads is None:
-            self._compiled[kind].run_serial(count, 0, *addresses)
+            self._compiled.run_serial(count, 0, *addresses)
             return
         calls = [(count, worker, *addresses) for worker in range(self.workers)]
-        self._threads.run_all(self._compiled[kind].run, calls)
+        self._threads.run_all(self._compiled.run, calls)
 
 
 def _worker_count(kernels: Sequence[Kernel]) -> int:

@@ -1,12 +1,12 @@
 """Write every stage of a compilation as text where ``DDPG_DUMP`` names a folder, to see what the compiler did.
 
-Each compiled update gets a folder of its own there, ``update-0``, ``update-1``, ...: ``graph.txt`` (TensorFlow's ops),
+Each kind of update gets a folder of its own there, ``update-0``, ``update-1``, ...: ``graph.txt`` (TensorFlow's ops),
 ``ir.txt``, ``schedule.txt`` (kernels), ``memory.txt``, ``llvm.ll``, ``optimized.ll`` and ``assembly.s``.
 """
 
 import itertools
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import tensorflow as tf
@@ -18,21 +18,24 @@ from ddpg.compiler.schedule import FusedLoop, Kernel, members_of
 VARIABLE = "DDPG_DUMP"
 
 
-def dump_folder() -> Path | None:
-    """Create and return the folder for the next compiled update; ``None`` where nothing is to be dumped."""
-    chosen = os.environ.get(VARIABLE)
-    if not chosen:
-        return None
+def is_asked_for() -> bool:
+    """Return whether ``DDPG_DUMP`` names a folder."""
+    return bool(os.environ.get(VARIABLE))
+
+
+def write(stages: Mapping[str, str]) -> None:
+    """Write texts, by file name, into a new folder of the folder that ``DDPG_DUMP`` names."""
     for number in itertools.count():
-        folder = Path(chosen) / f"update-{number}"
+        folder = Path(os.environ[VARIABLE]) / f"update-{number}"
         try:
             folder.mkdir(parents=True)
         except FileExistsError:
             if not folder.is_dir():
                 raise
         else:
-            return folder
-    return None
+            break
+    for name, text in stages.items():
+        (folder / name).write_text(f"{text}\n", encoding="utf-8")
 
 
 def format_graph(ops: Iterable[tf.Operation]) -> str:

@@ -1,7 +1,7 @@
 """Plan memory: an offset in one block for every value that kernels pass on; the memory of dead values is reused."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -26,24 +26,43 @@ class MemoryPlan:
     size: int
 
 
-def plan_memory(kernels: Sequence[Kernel], outputs: Sequence[Node], sizes: Sequence[int], first: int = 0) -> MemoryPlan:
-    """Place the variables, of ``sizes``, and from offset ``first`` on the constants and the values that are stored."""
+def plan_memory(updates: Sequence[tuple[Sequence[Kernel], Sequence[Node]]], sizes: Sequence[int]) -> MemoryPlan:
+    """Place the variables, of ``sizes``, all constants, and the values that the kernels of each kind of update store.
+
+    Kinds of update share memory: between updates only variables live on.
+
+    Args:
+        updates: the kernels and the outputs of each kind of update.
+        sizes: of the variables, in floats.
+    """
     top = 0
     variables = []
     for size in sizes:
         variables.append(top)
         top += round_to_cache_lines(size)
-    top = max(top, first)
     values: dict[int, int] = {}
-    last_read: dict[int, int] = {}
+    for kernels, outputs in updates:
+        for base in (base for _, base in _reads(kernels, outputs) if base.kind == "const"):
+            if id(base) not in values:
+                values[id(base)] = top
+                top += round_to_cache_lines(base.size)
+    ends = [_place_stored(kernels, outputs, top, values) for kernels, outputs in updates]
+    return MemoryPlan(tuple(variables), values, max(ends))
+
+
+def _reads(kernels: Sequence[Kernel], outputs: Sequence[Node]) -> Iterator[tuple[int, Node]]:
+    """Yield the index of each kernel with each value that it reads from memory."""
     stored = {id(value) for value in materialized(kernels, outputs)}
     for index, kernel in enumerate(kernels):
         for stmt in members_of(kernel):
-            for base in (source.base for source in sources(stmt, stored)):
-                last_read[id(base)] = index
-                if base.kind == "const" and id(base) not in values:
-                    values[id(base)] = top
-                    top += round_to_cache_lines(base.size)
+            for source in sources(stmt, stored):
+                yield index, source.base
+
+
+def _place_stored(kernels: Sequence[Kernel], outputs: Sequence[Node], top: int, values: dict[int, int]) -> int:
+    """Place, from ``top`` on, the values that kernels store; return the end."""
+    stored = {id(value) for value in materialized(kernels, outputs)}
+    last_read = {id(base): index for index, base in _reads(kernels, outputs)}
     last_read |= {id(output.base): len(kernels) for output in outputs}
     free: dict[int, list[int]] = {}
     dying: dict[int, list[Node]] = {}
@@ -61,7 +80,7 @@ def plan_memory(kernels: Sequence[Kernel], outputs: Sequence[Node], sizes: Seque
         # Freed only after the kernel's results are placed: no two buffers of one kernel share memory.
         for value in dying.pop(index, ()):
             free.setdefault(round_to_cache_lines(value.size), []).append(values[id(value)])
-    return MemoryPlan(tuple(variables), values, top)
+    return top
 
 
 @dataclasses.dataclass(frozen=True)

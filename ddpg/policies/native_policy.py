@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from ddpg.compiler.codegen import ENTRY, Module
+from ddpg.compiler.codegen import ENTRY, Module, UpdateKind
 from ddpg.compiler.ir import ALL, COLUMNS, ELEMENTWISE_OPS, Node, Program, Unsupported
 from ddpg.compiler.jit import compile_module, host_registers
 from ddpg.compiler.llvm_builder import FunctionBuilder
@@ -119,8 +119,8 @@ class NativePolicy:
         self._results = [ir.copy(result), ir.copy(ir.elementwise("add", *zeros))]
         kernels = schedule(ir, self._results)
         sizes = [math.prod(shape) for shape in self._shapes]
-        self._plan = plan_memory(kernels, self._results, sizes)
-        module = Module(kernels, self._plan, [], ([], []), host_registers())
+        self._plan = plan_memory([(kernels, self._results)], sizes)
+        module = Module([UpdateKind(kernels)], self._plan, [], host_registers())
         self._size, self._constants = module.size, constants_of(ir, self._plan)
         self._compiled = compile_module(f"{module.text}\n\n{_function(size)}", pointers=2)
         self._run = self._compiled.short_function(_FUNCTION, pointers=2)
@@ -173,7 +173,7 @@ def _function(size: int) -> str:
         place = lines.add(f"getelementptr double, ptr %observation, i64 {index}")
         number = lines.add(f"load double, ptr {place}, align 8")
         lines.store(lines.add(f"fptrunc double {number} to float"), "%block", index)  # variable 0 is at 0
-    lines.do(f"call void @{ENTRY}(i64 1, i64 0, ptr %block, ptr %block)")
+    lines.do(f"call void @{ENTRY}(i64 1, i64 0, ptr %block, ptr %block, ptr %block)")
     head = f"define void @{_FUNCTION}(ptr %observation, ptr %block) nounwind {{"
     return "\n".join([head, *lines.lines, "  ret void", "}"])
 

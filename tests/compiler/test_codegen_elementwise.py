@@ -9,7 +9,7 @@ from ddpg.compiler.schedule import schedule
 def touched(program, outputs, low, high):
     """Return what rows, or places of one row, from ``low`` up to ``high`` touch in the first step."""
     steps = schedule(program, outputs)
-    layout = plan_memory(steps, outputs, [12, 12])
+    layout = plan_memory([(steps, outputs)], [12, 12])
     return {name: rest for name, *rest in ElementwiseFunction("loop", steps[0], layout).accesses(low, high)}
 
 

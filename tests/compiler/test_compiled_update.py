@@ -325,6 +325,19 @@ def test_updates_that_take_turns_share_their_variables(session):
     np.testing.assert_array_equal(rows, minibatches)
 
 
+def test_updates_of_several_kinds_are_one_call_of_the_threads(session, monkeypatch):
+    """Waking a thread takes as long as a small update, so a thread that has ended one begins with the next."""
+    x = v1.placeholder(tf.float32, [1, 2])
+    kinds = [([tf.reduce_sum(x) * scale], []) for scale in (1.0, 10.0, 100.0)]
+    kernel = CompiledUpdate(*kinds[0][:1], {"x": x}, [], 2, (), kinds[1:])
+    calls, run = [], kernel._threads.run_all
+    monkeypatch.setattr(kernel._threads, "run_all", lambda *given: calls.append(given) or run(*given))
+    kernel._autotuner = SimpleNamespace(split=lambda count: [(0, count)])
+    means, _ = kernel.run(5, [np.ones((5, 1, 2), np.float32)], [2, 0, 1, 1, 2])
+    assert len(calls) == 1
+    assert means == 2 * (100 + 1 + 10 + 10 + 100) / 5
+
+
 def cube_of(x):
     return tf.reshape(x, [4, 2, 3])
 

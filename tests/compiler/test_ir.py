@@ -123,7 +123,7 @@ def test_memory_is_used_again_but_never_within_a_step(program):
     for _ in range(6):
         value = program.matmul(value, program.var_read(0, (8, 8)), False, False)
         values.append(value)
-    layout = plan_memory(schedule(program, [value]), [value], [64])
+    layout = plan_memory([(schedule(program, [value]), [value])], [64])
     offsets = [layout.values[id(value)] for value in values]
     assert all(one != other for one, other in itertools.pairwise(offsets))
     assert layout.size == 64 * 3

@@ -79,9 +79,7 @@ def test_workers_that_come_late_change_nothing(name, workers, monkeypatch):
             action = rng.uniform(-1, 1, 2)
             agent.observe(rng.normal(size=5), action, rng.normal(), rng.normal(size=5), ended, False)
         compiled = agent.updater.learner._compiled
-        compiled._autotuners = [
-            SimpleNamespace(split=lambda count, serial=serial: [(serial, count)]) for _ in compiled._autotuners
-        ]
+        compiled._autotuner = SimpleNamespace(split=lambda count, serial=serial: [(serial, count)])
         metrics = agent.update(6)
         ends.append([*metrics.values(), *(array for array in compiled.values)])
     assert compiled.workers == workers

@@ -42,7 +42,7 @@ def test_what_is_computed_again_reads_what_it_is_made_of(program):
     there = {id(value) for value in materialized(steps, [total, between])}
     assert id(values) not in there
     assert {id(source) for source in sources(centred, there)} == {id(product), id(centred.inputs[1])}
-    layout = plan_memory(steps, [total, between], [64])
+    layout = plan_memory([(steps, [total, between])], [64])
     reads = max(i for i, step in enumerate(steps) if centred in getattr(step, "members", ()))
     made = steps.index(between)
     assert made > reads or layout.values[id(between)] != layout.values[id(product)]

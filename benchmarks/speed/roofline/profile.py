@@ -64,18 +64,24 @@ class Clocks:
     @contextlib.contextmanager
     def built_in(self) -> Iterator[None]:
         """Let updates that are compiled meanwhile read the clock."""
-        module, barrier = codegen.Module, parallel.ParallelShards.barrier
-        clocks = self
+        module, update, barrier = codegen.Module, codegen.UpdateFunction, parallel.ParallelShards.barrier
+        clocks, first = self, {}
 
         class Clocked(module):  # type: ignore[misc, valid-type]
-            def __init__(self, kernels: list, *arguments: Any):
-                clocks.kinds.append(kernels)
-                clocks.meetings.append(0)
-                super().__init__(kernels, *arguments)
+            def __init__(self, kinds: list, *arguments: Any):
+                clocks.kinds = [kind.kernels for kind in kinds]
+                clocks.meetings = [0] * len(kinds)
+                super().__init__(kinds, *arguments)
                 self.text += "\ndeclare i64 @llvm.readcyclecounter()\n"
 
+        class ClockedUpdate(update):  # type: ignore[misc, valid-type]
+            def __init__(self, name: str, module: Any, kind: Any, parallel: bool):
+                first["kind"] = index = [*map(id, module.kinds)].index(id(kind))
+                first["column"] = 2 + sum(map(len, clocks.kinds[:index]))
+                super().__init__(name, module, kind, parallel)
+
         def column(main: Any) -> int:
-            return clocks._next.setdefault(main, 2 + sum(map(len, clocks.kinds[:-1])))
+            return clocks._next.setdefault(main, first["column"])
 
         def after(method: Any) -> Any:
             def kernel(entry: Any, *arguments: Any) -> None:
@@ -87,14 +93,15 @@ class Clocks:
             return kernel
 
         def meeting(shards: Any) -> None:
-            clocks.meetings[-1] += 1
+            clocks.meetings[first["kind"]] += 1
             clocks.read(shards._main, column(shards._main))
             barrier(shards)
             clocks.read(shards._main, 1)
 
-        kinds = {name: after(getattr(codegen.EntryFunction, name)) for name in ("_loop", "_concat", "_matmul")}
+        kinds = {name: after(getattr(update, name)) for name in ("_loop", "_concat", "_matmul")}
         with (
-            mock.patch.multiple(codegen.EntryFunction, **kinds),
+            mock.patch.multiple(update, **kinds),
+            mock.patch.object(codegen, "UpdateFunction", ClockedUpdate),
             mock.patch.object(parallel.ParallelShards, "barrier", meeting),
             mock.patch.object(compiled_update, "Module", Clocked),
             mock.patch.dict(os.environ, {"DDPG_CACHE": "off"}),  # the code holds this process's addresses
@@ -110,7 +117,7 @@ def profiled(config: DDPGConfig, workers: int, calls: int) -> list[dict[str, flo
     with clocks.built_in():
         agent = DDPG(pair, config, seed=0)
         learner: Any = agent.updater.learner
-    learner._compiled._autotuners = []  # always on as many threads
+    learner._compiled._autotuner = None  # always on as many threads
     rng, count = np.random.default_rng(0), config.updates_per_call
     shapes = (observations,), (actions,), (1,), (observations,), (1,)
     batch = Batch(*(rng.uniform(-1, 1, (count, config.batch_size, *shape)).astype(np.float32) for shape in shapes))
