@@ -4,7 +4,7 @@ Outputs are compared as text: what stands between the numbers must be the same b
 the same (:func:`same_number`). Pictures are not compared. Cells say by a tag where that would be too much:
 
     varies      times and counts of chance: the outputs of the cell are not compared
-    training    results of training, which another processor rounds to others: with ``other_machine`` numbers are not
+    training    results of training: their numbers are compared where both were executed on the same kind of processor
 
 A text that quotes an output ends with a comment that lists what it quotes, ``<!-- quoted: -180, 0.69 -->``. Each of
 these must stand in the text, and be a number of the notebook's outputs, rounded as it is written there.
@@ -27,16 +27,17 @@ def outputs(cell: Any) -> str:
     return "\n".join(texts)
 
 
-def differences(committed: Any, executed: Any, other_machine: bool = False) -> list[str]:
+def differences(committed: Any, executed: Any) -> list[str]:
     """Return how the outputs of an executed notebook differ from the committed ones, a line for each cell."""
     found = []
+    other_processor = _processor(committed) != _processor(executed)
     pairs = zip(committed["cells"], executed["cells"], strict=True)
     for number, (old, new) in enumerate(pairs):
         tags = old["metadata"].get("tags", [])
         if "varies" in tags:
             continue
         before, after = outputs(old), outputs(new)
-        if (difference := _difference(before, after, numbers=not (other_machine and "training" in tags))) is not None:
+        if (difference := _difference(before, after, numbers=not (other_processor and "training" in tags))) is not None:
             found.append(f"cell {number}: {difference}")
     return found
 
@@ -63,6 +64,10 @@ def same_number(one: str, other: str) -> bool:
     first, second = _value(one), _value(other)
     allowed = max(RELATIVE * max(abs(first), abs(second)), _unit(one), _unit(other), ABSOLUTE)
     return abs(first - second) <= allowed * (1 + 1e-9)
+
+
+def _processor(notebook: Any) -> str:
+    return str(notebook["metadata"]["execution"]["processor"])
 
 
 def _difference(before: str, after: str, numbers: bool) -> str | None:

@@ -1,10 +1,10 @@
 """Execute the notebooks in place: ``python notebooks/execute.py [notebook ...]``, all of them by default.
 
 With ``--check`` they are executed, and not written: what differs from the committed outputs is printed, as is what a
-text quotes that no output says (``compare.py``), and the exit status is 1. With ``--other-machine`` besides, numbers
-that come from training are not compared: another processor rounds them to others.
+text quotes that no output says (``compare.py``), and the exit status is 1. The metadata name the kind of processor, by
+LLVM's name: on another kind, numbers that come from training are not compared, since it rounds them to others.
 
-What differs from machine to machine without meaning anything stays out of the files: TensorFlow's
+What else differs from machine to machine without meaning anything stays out of the files: TensorFlow's
 start-up notices on stderr (passed on to this process's), times of execution, and the interpreter's version.
 Pictures are stored with a palette of 256 colours, at about a third of their size.
 """
@@ -16,6 +16,7 @@ from pathlib import Path
 
 import compare
 import nbformat
+from llvmlite import binding
 from nbclient import NotebookClient
 from PIL import Image
 
@@ -44,31 +45,31 @@ def executed(path: Path) -> nbformat.NotebookNode:
                     output.data["image/png"] = with_palette(output.data["image/png"])
             cell.metadata = {"tags": cell.metadata.tags} if "tags" in cell.metadata else {}
     notebook.metadata = {
-        "execution": {"timeout": 300},
+        "execution": {"processor": binding.get_host_cpu_name(), "timeout": 300},
         "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
         "language_info": {"name": "python"},
     }
     return notebook
 
 
-def check(path: Path, other_machine: bool) -> list[str]:
+def check(path: Path) -> list[str]:
     """Return what is stale in a notebook, a line for each finding."""
     committed = nbformat.read(path, as_version=4)
-    return compare.unsupported(committed) + compare.differences(committed, executed(path), other_machine)
+    return compare.unsupported(committed) + compare.differences(committed, executed(path))
 
 
 def main(arguments: list[str]) -> int:
     """Execute the notebooks, or check them; return the exit status."""
     flags = {argument for argument in arguments if argument.startswith("--")}
-    if unknown := flags - {"--check", "--other-machine"}:
-        sys.exit(f"unknown: {', '.join(sorted(unknown))}; expected --check or --other-machine, and names of notebooks")
+    if unknown := flags - {"--check"}:
+        sys.exit(f"unknown: {', '.join(sorted(unknown))}; expected --check, and names of notebooks")
     paths = [Path(argument) for argument in arguments if argument not in flags]
     found = 0
     for path in paths or sorted(Path(__file__).parent.glob("*.ipynb")):
         if "--check" not in flags:
             nbformat.write(executed(path), path)
             continue
-        stale = check(path, "--other-machine" in flags)
+        stale = check(path)
         found += len(stale)
         print(f"{path.name}: {'as committed' if not stale else ''}", *stale, sep="\n  " if stale else "", flush=True)
     return min(found, 1)

@@ -3,6 +3,7 @@
 import copy
 import importlib.util
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -75,9 +76,11 @@ def test_small_enough_to_read_in_a_browser(name):
     assert path_of(name).stat().st_size < 400_000
 
 
-def test_metadata_says_nothing_of_a_machine(notebook):
+def test_metadata_say_nothing_of_a_machine_but_the_kind_of_its_processor(notebook):
+    processor = notebook["metadata"]["execution"]["processor"]
+    assert re.fullmatch(r"[\w.-]+", processor)
     assert notebook["metadata"] == {
-        "execution": {"timeout": 300},
+        "execution": {"processor": processor, "timeout": 300},
         "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
         "language_info": {"name": "python"},
     }
@@ -99,11 +102,12 @@ def load(name):
 compare = load("compare")
 
 
-def made(text, source="", tags=()):
+def made(text, source="", tags=(), processor="znver5"):
     """A notebook of a code cell that printed ``text``, and a markdown cell."""
     output = {"output_type": "stream", "name": "stdout", "text": text}
     code = {"cell_type": "code", "source": "", "metadata": {"tags": [*tags]}, "outputs": [output]}
-    return {"cells": [code, {"cell_type": "markdown", "source": source, "metadata": {}}]}
+    cells = [code, {"cell_type": "markdown", "source": source, "metadata": {}}]
+    return {"cells": cells, "metadata": {"execution": {"processor": processor}}}
 
 
 def test_texts_quote_what_the_outputs_say(notebook):
@@ -154,8 +158,9 @@ def test_tags_say_what_is_not_compared():
     assert compare.differences(made("13 times", tags=["varies"]), made("9 times, or so")) == []
     training = made("return -119", tags=["training"])
     assert len(compare.differences(training, made("return -300"))) == 1
-    assert compare.differences(training, made("return -300"), other_machine=True) == []
-    assert len(compare.differences(training, made("loss -119"), other_machine=True)) == 1
+    assert compare.differences(training, made("return -300", processor="apple-m3")) == []
+    assert len(compare.differences(training, made("loss -119", processor="apple-m3"))) == 1
+    assert len(compare.differences(made("loss 0.50"), made("loss 0.60", processor="apple-m3"))) == 1
 
 
 @pytest.mark.parametrize(
