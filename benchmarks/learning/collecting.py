@@ -7,10 +7,13 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from benchmarks.learning.long_form import ASKED, KEPT, OPTIONS, Cell, make_cell
+from ddpg.config.algorithm_options import CONFIGS
 from ddpg.config.toml_file import read_toml
 from ddpg.studies.study import Group, cells_of
 from ddpg.studies.study_folder import read_cells
 from ddpg.studies.study_report import RESULTS, write_report
+
+_UNKNOWN = object()
 
 
 def collect(root: Path) -> list[Cell]:
@@ -37,8 +40,18 @@ def collect(root: Path) -> list[Cell]:
 
 
 def made_of(group: Group) -> int:
-    """Return a number that tells cells of other options or another way of evaluating apart."""
-    told = {"options": group.options, "episodes": group.evaluation_episodes, "n_envs": group.n_envs}
+    """Return a number that tells cells of other options or another way of evaluating apart.
+
+    Options at their defaults do not count: one that is added later, and that a study leaves alone, changes nothing.
+    """
+    usual = CONFIGS[group.algorithm]().to_json()
+    options = {name: value for name, value in group.options.items() if value != usual.get(name, _UNKNOWN)}
+    told = {
+        "algorithm": group.algorithm,
+        "options": options,
+        "episodes": group.evaluation_episodes,
+        "n_envs": group.n_envs,
+    }
     return zlib.crc32(json.dumps(told, sort_keys=True).encode())
 
 

@@ -80,6 +80,15 @@ def test_options_and_evaluations_make_the_number(study):
     assert made != collecting.made_of(msgspec.structs.replace(group, evaluation_episodes=11))
     assert made != collecting.made_of(msgspec.structs.replace(group, options=group.options | {"tau": 0.5}))
     assert made == collecting.made_of(msgspec.structs.replace(group, seeds=[7]))
+    assert made != collecting.made_of(msgspec.structs.replace(group, options=group.options | {"gone": 1}))
+
+
+def test_an_option_that_was_added_later_leaves_the_number_as_it_was(study):
+    """A study's file of before does not name it; the runs of both are of the same options."""
+    (group,) = study.groups
+    before = {name: value for name, value in group.options.items() if name != "bc_final"}
+    assert len(before) == len(group.options) - 1
+    assert collecting.made_of(group) == collecting.made_of(msgspec.structs.replace(group, options=before))
 
 
 def test_a_file_comes_back_as_it_was_and_studies_are_in_order(tmp_path):
