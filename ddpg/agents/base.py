@@ -153,8 +153,8 @@ class Agent(TFAgent, abc.ABC):
                 random actions, of DDPG with noise too, drawn afresh (no OU memory, and no ``parameter_noise``, which
                 belongs to an episode).
 
-        Where our compiler may be used (``jit``, ``compiler``), one observation is acted on by machine code, and a batch
-        by NumPy; they differ by rounding.
+        Where our compiler may be used (``jit``, ``compiler``), one observation is acted on by machine code, here and in
+        ``learn``, and a batch by NumPy; they differ by rounding.
 
         Returns:
             Actions of the environment, in the action space's shape and dtype, inside its bounds; for a batch as a
@@ -186,10 +186,18 @@ class Agent(TFAgent, abc.ABC):
     @functools.cached_property
     def _native_policy(self) -> NativePolicy | None:
         """What predicts one action, compiled; ``None`` if the compiler is not to be used, or does not support it."""
+        return self._native(self.policy, self._predicted_box)
+
+    @functools.cached_property
+    def _native_exploring_policy(self) -> NativePolicy | None:
+        """What computes the exploring policy's outputs for one observation, compiled; ``None`` as above."""
+        return self._native(self.exploring_policy, None)
+
+    def _native(self, policy: Any, box: BoxActions | None) -> NativePolicy | None:
         if not self.config.jit or self.config.compiler == "xla":
             return None
         try:
-            return make_native_policy(self.policy, self.observation_space.shape, self._predicted_box)
+            return make_native_policy(policy, self.observation_space.shape, box)
         except Unsupported:
             return None
 
@@ -206,7 +214,12 @@ class Agent(TFAgent, abc.ABC):
         Returns:
             Actions as stored, ``[N, A]``, and whether each left its box and was clipped to it, ``[N]``.
         """
-        return self.behaviour.act(self.exploring_policy, observations, self.num_timesteps)
+        behaviour, step = self.behaviour, self.num_timesteps
+        outputs = None
+        if len(observations) == 1 and behaviour.takes_outputs(step):
+            native = self._native_exploring_policy
+            outputs = None if native is None else native(observations[0])
+        return behaviour.act(self.exploring_policy, observations, step, outputs)
 
     @exclusive
     def export(self, path: str | Path, format: str = "numpy", quantize: str | None = None) -> Path:

@@ -246,7 +246,10 @@ class LearnLoop:
         else:
             step = runner.step(env_actions, actions)
         # An environment that was only reset ignored its action: such an action is neither stored nor counted.
-        agent.store(step.transitions, int(clipped[list(step.transitions.env_indices)].sum()))
+        stepped = step.transitions.env_indices
+        agent.store(
+            step.transitions, np.count_nonzero(clipped if len(stepped) == len(clipped) else clipped[list(stepped)])
+        )
         return step
 
     def _should_learn(self, agent: LearningAgent) -> bool:

@@ -72,7 +72,7 @@ class ReplayAgent(Agent):
         self.memory.store(transitions)
         self.num_timesteps += len(transitions)
         # There may be no transition at all: every environment of a vector may have been reset in this step.
-        self.largest_reward = float(np.max(transitions.rewards, initial=self.largest_reward))
+        self.largest_reward = float(transitions.rewards.max(initial=self.largest_reward))
         self._count_clipped(clipped)
 
     @exclusive

@@ -28,14 +28,16 @@ def exclusive(method: Method) -> Method:
 
     @functools.wraps(method)
     def locked(self: "TFAgent", *arguments: Any, **options: Any) -> Any:
-        self.check_usable()  # in a fork, the lock may be held for ever by a thread that is not there
+        if os.getpid() != self._process:  # in a fork, the lock may be held for ever by a thread that is not there
+            self.check_usable()
         return self.session.lock(_checked, self, method, arguments, options)
 
     return locked  # type: ignore[return-value]  # the same signature
 
 
 def _checked(owner: "TFAgent", method: Callable[..., Any], arguments: tuple, options: Mapping[str, Any]) -> Any:
-    owner.check_usable()  # again: it may have been closed while this thread waited
+    if owner.closed:  # perhaps while this thread waited
+        owner.check_usable()
     return method(owner, *arguments, **options)
 
 

@@ -125,7 +125,9 @@ def validate_reward(value: Any, what: str = "reward") -> float:
     Raises:
         UsageError: if ``value`` is not one finite real number; ``None``, a string, an array of rank 1 and NaN are not.
     """
-    if type(value) is not float:
+    if isinstance(value, float):  # NumPy's float64 is one
+        value = float(value)
+    else:
         scalar = validate_numeric(value, what)
         if scalar.ndim:
             raise UsageError(

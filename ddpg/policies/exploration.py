@@ -73,6 +73,7 @@ def single_threaded_blas() -> contextlib.AbstractContextManager[None]:
 
 
 Policy = Callable[[np.ndarray], np.ndarray]
+_LOW, _HIGH = np.float32(-1), np.float32(1)
 
 
 class Exploration(abc.ABC):
@@ -100,8 +101,20 @@ class Exploration(abc.ABC):
     def restore(self, arrays: dict[str, np.ndarray]) -> None:
         """Restore what :meth:`state` returned, before the next :meth:`start`."""
 
-    def act(self, policy: Policy, observations: np.ndarray, step: int) -> tuple[np.ndarray, np.ndarray]:
+    def takes_outputs(self, step: int) -> bool:
+        """Return whether :meth:`act` wants the policy's outputs at an environment step, rather than the policy."""
+        return step >= self.random_steps
+
+    def act(
+        self, policy: Policy, observations: np.ndarray, step: int, outputs: np.ndarray | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Choose the actions of N environments at environment step ``step``.
+
+        Args:
+            policy: from observations ``[N, ...]`` to outputs ``[N, n]``.
+            observations: the current ones.
+            step: see above.
+            outputs: of the policy, finite, where they are known already (:meth:`takes_outputs`).
 
         Returns:
             Actions ``[N, A]``, and whether each left its box and was clipped to it, ``[N]``.
@@ -112,8 +125,9 @@ class Exploration(abc.ABC):
         """
         if step < self.random_steps:
             return self._random_at(observations), np.zeros(len(observations), bool)
-        with single_threaded_blas() if len(observations) > 1 else contextlib.nullcontext():
-            outputs = finite_outputs(policy, observations, EnvironmentFault, FloatingPointError)
+        if outputs is None:
+            with single_threaded_blas() if len(observations) > 1 else contextlib.nullcontext():
+                outputs = finite_outputs(policy, observations, EnvironmentFault, FloatingPointError)
         return self._inside(self._mixed(self._disturbed(outputs, step), outputs, step))
 
     def around(self, outputs: np.ndarray, step: int) -> np.ndarray:
@@ -229,7 +243,8 @@ class BoxExploration(Exploration):
         return noise if self._share is None else np.float32(self._share(step)) * noise
 
     def _inside(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return np.minimum(np.maximum(actions, np.float32(-1)), np.float32(1)), outside_bounds(actions)
+        inside = np.minimum(np.maximum(actions, _LOW), _HIGH)
+        return inside, (inside != actions).any(axis=1)
 
 
 class DiscreteExploration(Exploration):
@@ -344,7 +359,13 @@ class PerturbedExploration(BoxExploration):
             self.sigma, self._squares, self._steps = float(values[0]), float(values[1]), int(values[2])
         super().restore(arrays)
 
-    def act(self, policy: Policy, observations: np.ndarray, step: int) -> tuple[np.ndarray, np.ndarray]:
+    def takes_outputs(self, step: int) -> bool:
+        """Return False: each environment has weights of its own."""
+        return False
+
+    def act(
+        self, policy: Policy, observations: np.ndarray, step: int, outputs: np.ndarray | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Choose actions; see :meth:`ddpg.policies.exploration.Exploration.act`."""
         return super().act(lambda observations: self._perturbed(policy, observations), observations, step)
 

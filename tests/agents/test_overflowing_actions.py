@@ -54,13 +54,14 @@ def test_no_exported_policy_acts_by_nan(agent, tmp_path, recwarn):
     assert not [warning for warning in recwarn.list if warning.category is RuntimeWarning]
 
 
-def test_learning_ends_by_a_fault_of_the_environment():
+@pytest.mark.parametrize("compiled", [False, True])
+def test_learning_ends_by_a_fault_of_the_environment(compiled):
     class Huge(Counting):
         def _observation(self):
             return HUGE if self.step_number == 3 else np.zeros(3)
 
     env = Huge(9, observation_space=BOX)
-    agent = DDPG(env, DDPGConfig(**SMALL, learning_starts=0, batch_size=2), seed=0)
+    agent = DDPG(env, DDPGConfig(**SMALL | {"jit": compiled}, learning_starts=0, batch_size=2), seed=0)
     agent.set_parameters({n: 30 * v if v.ndim == 2 else v for n, v in agent.get_parameters().items()})
     with refuses(EnvironmentFault, "3e+38"):
         agent.learn(9)

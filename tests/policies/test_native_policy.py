@@ -160,6 +160,35 @@ def test_new_weights_and_statistics_act_from_the_next_call_on():
     np.testing.assert_array_equal(before, kept)  # what was returned is the caller's own
 
 
+@pytest.mark.parametrize("name", ["relu", "inverting", "normalised", "norm renorm"])
+def test_learning_acts_by_it_in_one_environment(name):
+    """Without noise the action is the compiled output to the last bit; in two environments it is NumPy's."""
+    agent = agent_with(**OPTIONS[name], noise_scale=0.0, learning_starts=0)
+    if agent.memory.observations is not None:
+        agent.memory.observations.update(np.float32(observations(50) * 3 + 1))
+    states = np.float32(observations())
+    by_numpy, _ = agent.act(states)
+    agent._native_exploring_policy  # noqa: B018  compiled from the policy that is taken away here
+    agent.exploring_policy = None
+    for state, other in zip(states, by_numpy, strict=True):
+        action = agent.act(state[None])[0]
+        np.testing.assert_array_equal(action, np.clip(agent._native_exploring_policy(state), -1, 1))
+        np.testing.assert_allclose(action[0], other, rtol=1e-6, atol=2e-5)
+
+
+def test_learning_acts_by_numpy_where_each_environment_has_weights_of_its_own():
+    agent = agent_with(parameter_noise=0.5, noise_scale=0.0, learning_starts=0)
+    state = np.float32(observations(1))
+    assert np.abs(agent.act(state)[0] - agent.policy(state)).max() > 1e-3
+    assert "_native_exploring_policy" not in vars(agent)
+
+
+def test_the_first_random_actions_compile_nothing():
+    agent = agent_with(learning_starts=1_000)
+    agent.act(np.float32(observations(1)))
+    assert "_native_exploring_policy" not in vars(agent)
+
+
 def test_unbounded_predictions_that_are_clipped_are_counted():
     agent = agent_with(bounding="inverting")
     agent.set_parameters({name: 3 * value for name, value in agent.get_parameters().items()})
