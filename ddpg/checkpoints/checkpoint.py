@@ -123,8 +123,14 @@ def find(path: str | Path, which: str = "latest") -> Path:
     have = [entry.name for _, entry in numbered] + [name for name in NAMED if (folder / name).exists()]
     raise UsageError(
         f"{path} has no checkpoint {brief(which)}; it has {', '.join(have) if have else 'none'}"
-        + ("" if folder.exists() else ": it is not a run directory")
+        + ("" if folder.exists() else f": it is not a run directory{_runs_below(path)}")
     )
+
+
+def _runs_below(path: Path) -> str:
+    """Return a hint that names a run in ``path``, where somebody gave the directory of several."""
+    runs = [entry for entry in path.iterdir() if (entry / "checkpoints").is_dir()] if path.is_dir() else []
+    return f"; it holds runs, so name one, such as {max(runs, key=lambda run: run.stat().st_mtime)}" if runs else ""
 
 
 def _read_manifest(path: Path) -> tuple[dict[str, Any], dict[str, manifests.Table], Path]:

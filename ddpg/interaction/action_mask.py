@@ -73,7 +73,10 @@ class ActionMask(gym.Wrapper, gym.utils.RecordConstructorArgs):
     def _joined(self, observation: Any, info: Any, terminated: bool) -> np.ndarray:
         holder = observation if self._in_observation else info
         if not (isinstance(holder, dict) and KEY in holder):
-            raise UsageError(f"{'the observation' if self._in_observation else 'info'} has no {KEY!r}")
+            raise UsageError(
+                f"{'the observation' if self._in_observation else 'info'} has no {KEY!r}, which ActionMask reads after "
+                "every reset and step; have the environment give it, or leave ActionMask out"
+            )
         mask = check_mask(holder[KEY], self._choices, terminated)
         rest = {key: value for key, value in observation.items() if key != KEY} if self._in_observation else observation
         return np.concatenate([np.asarray(gym.spaces.flatten(self._rest, rest), np.float32), mask])

@@ -2,6 +2,7 @@
 
 import functools
 import importlib
+import importlib.util
 import os
 import re
 import signal
@@ -12,6 +13,7 @@ import gymnasium as gym
 from gymnasium import wrappers as supplied
 
 from ddpg.errors import EnvironmentFault, UsageError, brief, did_you_mean
+from ddpg.exports import zoo
 from ddpg.interaction import env_calls
 from ddpg.interaction.action_mask import ActionMask, has_mask
 from ddpg.interaction.env_calls import CheckedEnv, ProbedEnv
@@ -61,6 +63,7 @@ def make_env(env_id: str, wrappers: Sequence[str] = (), **kwargs) -> gym.Env:
         raise
     except ModuleNotFoundError as error:
         if module and error.name == module:
+            _refuse_policy(env_id)
             raise UsageError(
                 f"no module {brief(module)} to import for environment {brief(env_id)}; {how_to_install(module)}"
             ) from None
@@ -79,6 +82,16 @@ def make_env(env_id: str, wrappers: Sequence[str] = (), **kwargs) -> gym.Env:
         if isinstance(error, KeyboardInterrupt) and not signals.nobody_asked():
             raise
         raise EnvironmentFault(f"environment {brief(env_id)} could not be made: {format_error(error)}") from error
+
+
+def _refuse_policy(env_id: str) -> None:
+    """Refuse the name of a policy of the zoo, where there is no module ``zoo`` that could have such an environment."""
+    if zoo.is_zoo(env_id):
+        name = env_id.removeprefix(zoo.PREFIX)
+        raise UsageError(
+            f"{brief(env_id)} names a trained policy, for ddpg watch, evaluate, record and export; an environment "
+            f"goes by its own id, such as {name}"
+        )
 
 
 def _with_version(name: str) -> str:
@@ -171,6 +184,9 @@ def check_imports(names: Sequence[str], file: str | Path, allowed: Sequence[str]
     """
     refused = [name for name in names if ":" in name and name.rpartition(":")[0] not in allowed]
     if refused:
+        for name in refused:
+            if importlib.util.find_spec("zoo") is None:
+                _refuse_policy(name)
         modules = list(dict.fromkeys(name.rpartition(":")[0] for name in refused))
         flags = " ".join(f"--allow-import {module}" for module in modules)
         raise UsageError(

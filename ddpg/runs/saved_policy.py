@@ -8,7 +8,7 @@ from typing import Any
 from ddpg.agents.off_policy import OffPolicyAgent, load_agent
 from ddpg.checkpoints import checkpoint
 from ddpg.config.imports import imports_allowed, references_of
-from ddpg.errors import UsageError
+from ddpg.errors import UsageError, did_you_mean
 from ddpg.exports.export import FORMATS, NAMES, export
 from ddpg.exports.policy_graph import ActingPolicy
 from ddpg.interaction import env_calls
@@ -115,7 +115,7 @@ def export_run(
     """
     found = checkpoint.find(run, which)
     if format not in FORMATS:
-        raise UsageError(f"format={format!r} is not one of {', '.join(FORMATS)}")
+        raise UsageError(f"format={format!r} is not one of {', '.join(FORMATS)}{did_you_mean(format, FORMATS)}")
     if output is None:
         output = Path(run) / NAMES[format]
         if found == Path(run):

@@ -9,7 +9,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from ddpg.errors import UsageError
+from ddpg.errors import UsageError, did_you_mean
 from ddpg.exports import policy_file, zoo
 from ddpg.exports.numpy_policy import LoadedPolicy, load_policy
 from ddpg.exports.zoo import Card, Entry
@@ -21,6 +21,7 @@ from ddpg.runs.evaluation import Evaluation, evaluate
 from ddpg.runs.video import drawing, record_drawn, watch_drawn
 
 COLUMNS = ("name", "mean return", "95 % interval", "steps", "recipe", "size")
+_NUMBERS = ("mean return", "95 % interval", "steps", "size")  # right-aligned
 
 
 def evaluate_entry(
@@ -132,7 +133,7 @@ def export_entry(
     from ddpg.exports.policy_graph import acting_policy
 
     if format not in FORMATS:
-        raise UsageError(f"format={format!r} is not one of {', '.join(FORMATS)}")
+        raise UsageError(f"format={format!r} is not one of {', '.join(FORMATS)}{did_you_mean(format, FORMATS)}")
     output = f"{entry.name}_{NAMES[format]}" if output is None else output
     with acting_policy(*policy_file.read(entry.folder)) as parts:
         difference = export(output, format, parts, quantize)
@@ -200,7 +201,13 @@ def zoo_text(rows: Sequence[dict[str, Any]]) -> str:
     """Return the policies as a table for people, and how to see one."""
     cells = [COLUMNS, *zoo_rows(rows)]
     widths = [max(len(row[column]) for row in cells) for column in range(len(COLUMNS))]
-    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells)
+    lines = [
+        "  ".join(
+            cell.rjust(width) if column in _NUMBERS else cell.ljust(width)
+            for column, cell, width in zip(COLUMNS, row, widths, strict=True)
+        )
+        for row in cells
+    ]
     return "\n".join([*lines, f"Watch one: ddpg watch {zoo.PREFIX}{rows[0]['name']}" if rows else "none yet"])
 
 

@@ -155,9 +155,12 @@ def seeds_of(row: dict[str, Any]) -> str:
 
 
 def told(row: dict[str, Any], name: str) -> str:
-    """Return ``final``, ``maximum``, ``kept`` or ``dips`` of a row with its interval, as text."""
+    """Return ``final``, ``maximum``, ``kept`` or ``dips`` of a row with its interval, as text.
+
+    A row without finished seeds says ``none yet``; a measure that no finished run has, ``n/a``.
+    """
     centre, low, high = (row[f"{name}{end}"] for end in _ENDS)
-    return interval(centre, low, high)
+    return "n/a" if row["seeds"] and np.isnan(centre) else interval(centre, low, high)
 
 
 def interval(centre: float, low: float, high: float) -> str:

@@ -117,7 +117,7 @@ def test_in_a_terminal_state_nothing_need_be_allowed():
 
 def test_an_environment_without_its_mask_is_one_line(monkeypatch):
     monkeypatch.setattr(Rooms, "_told", lambda self: (np.zeros(2, np.float32), {}))
-    with refuses(EnvironmentFault, "info 'action_mask'"):
+    with refuses(EnvironmentFault, "info 'action_mask' ActionMask"):
         DQN(ActionMask(Rooms()), DQNConfig(**SMALL, jit=False), seed=0).learn(1)
 
 

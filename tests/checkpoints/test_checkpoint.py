@@ -241,6 +241,9 @@ def test_numbers_that_their_dtype_does_not_hold():
 def test_find(tmp_path):
     with refuses(UsageError, "checkpoint"):
         checkpoint.find(tmp_path / "nowhere")
+    (tmp_path / "Pendulum-v1" / "3" / "checkpoints").mkdir(parents=True)
+    with refuses(UsageError, f"name one, such as {tmp_path / 'Pendulum-v1' / '3'}"):
+        checkpoint.find(tmp_path / "Pendulum-v1")
     with refuses(UsageError, "run"):
         checkpoint.find(tmp_path)
     for name in ("900", "1000", "best"):

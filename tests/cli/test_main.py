@@ -220,6 +220,8 @@ def test_toml_then_flags(tmp_path, capsys):
         (["train", "CartPole-v1", "--noise-scale", "1"], "DQNConfig has no field 'noise_scale'"),
         (["train", "Blackjack-v1"], "is not a Box"),
         (["train", "nomodule:X-v0"], "no module 'nomodule'"),
+        (["train", "zoo:Pendulum-v1"], "its own id, such as Pendulum-v1"),
+        (["export", "zoo:Pendulum-v1", "--format", "onxx"], "did you mean 'onnx'?"),
         (["train", "Pendulum-v1", "--gamma", "2"], "gamma=2.0 must be in [0, 1]"),
         (["train", "Pendulum-v1", "--noise", "gausian"], "did you mean 'gaussian'"),
         (["train", "Pendulum-v1", "--bounding", "invert"], "did you mean 'inverting'"),

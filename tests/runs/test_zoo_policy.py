@@ -182,6 +182,8 @@ def test_zoo_lists_all_and_shows_one(capsys):
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines[1:-1]] == NAMES
     assert lines[-1] == f"Watch one: ddpg watch zoo:{NAMES[0]}"
+    assert len({len(line) for line in lines[:-1]}) == 1, "sizes end in one column"
+    assert all(line.endswith(" kB") for line in lines[1:-1])
     assert main(["zoo", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)["policies"]
     assert rows == list_zoo()

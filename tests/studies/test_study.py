@@ -165,6 +165,7 @@ def test_a_vectors_episodes_come_to_their_end_before_they_are_cut(text, interval
         ("environments = 3", "list ids"),
         ("environments = ['Pendulum-v2']", "'Pendulum-v1'"),
         ("environments = ['module:Pendulum-v1']", "--allow-import module"),
+        ("environments = ['zoo:Pendulum-v1']", "its own id, such as Pendulum-v1"),
         ("environments = ['Pendulum-v1', 'pendulums:Pendulum-v1']", "Pendulum-v1"),
         ("[environments.Pendulum-v1]\nsteps = 3", "Pendulum-v1 steps"),
         (

@@ -51,6 +51,14 @@ def test_a_table_over_the_seeds_that_are_finished(tmp_path, monkeypatch):
     assert written == ["results.csv", "table.csv", "table.md", "curves.png"]
 
 
+def test_a_finished_run_that_never_rose_has_no_share_to_tell(tmp_path, monkeypatch):
+    study = Stubbed(tmp_path, monkeypatch, 1)
+    train_by_hand(study.places[0], [-5.0, -7.0])
+    text = write_report(study.root, study.groups).text.read_text()
+    assert "| Pendulum-v1 | plain | 100 | 1 | n/a | n/a |" in text
+    assert "none yet" not in text
+
+
 def test_configurations_are_compared_by_seed(tmp_path, monkeypatch):
     study = Stubbed(tmp_path, monkeypatch, 2)
     study.file.write_text(study.file.read_text() + "slow = { gamma = 0.9 }\n")
