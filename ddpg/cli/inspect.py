@@ -184,7 +184,7 @@ class Export(JSONOption, SavedPolicyCommand):
         what = f"checkpoint {summary['checkpoint']}" if "checkpoint" in summary else self.run
         print(
             f"{summary['path']}: the policy of {what} as {summary['format']}, "
-            f"equal to the agent within {summary['difference']:.1g} of the actions' half-range"
+            f"equal to the agent within {summary['difference']:.1g} of {summary['difference_unit']}"
         )
 
     def _exported(self) -> dict[str, Any]:

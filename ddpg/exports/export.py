@@ -110,6 +110,12 @@ def export(path: str | Path, kind: str, acting: ActingPolicy, quantize: str | No
     return difference
 
 
+def unit_of_difference(action_space: gym.Space) -> str:
+    """Return what the difference that :func:`export` returns is a multiple of, in words."""
+    discrete = isinstance(action_space, gym.spaces.Discrete)
+    return "the largest of the values" if discrete else "the actions' half-range"
+
+
 def sample_observations(space: gym.spaces.Box, mask: int = 0) -> np.ndarray:
     """Return random observations for the comparison, float32 ``[SAMPLES, *shape]``.
 

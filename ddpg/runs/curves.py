@@ -217,6 +217,8 @@ def format_option(value: Any) -> str:
         return "×".join(map(str, value))
     if isinstance(value, dict):
         return str(value.get("custom", value))
+    if value is None:
+        return "none"
     return str(value) if isinstance(value, str) else json.dumps(value)
 
 

@@ -1,6 +1,7 @@
 """Plots of training runs: learning curves over seeds; a run's returns above the state of its networks."""
 
 import math
+import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
+from matplotlib.transforms import ScaledTranslation
 
 from ddpg.checkpoints import atomic_write
 from ddpg.errors import FileFault, UsageError
@@ -43,26 +45,40 @@ def plot_curves(curves: Sequence[Curve], path: str | Path, against: str = "steps
     names = list(dict.fromkeys(curve.env_id for curve in curves))
     columns = min(3, len(names))
     rows = math.ceil(len(names) / columns)
-    figure = Figure(figsize=(2.4 + 4.8 * columns, 0.6 + 3.6 * rows), dpi=150, layout="constrained")
+    width = 2.4 + 4.8 * columns
+    legends = {name: _legend(curves, name, int(14 * width / columns)) for name in names}
+    lines = max((sum(label.count("\n") + 1 for label in own) for own in legends.values()), default=0)
+    height = 0.6 + (3.6 + 0.17 * max(0, lines - 4)) * rows  # room for legends of more lines
+    figure = Figure(figsize=(width, height), dpi=150, layout="constrained")
     FigureCanvasAgg(figure)
     panels = figure.subplots(rows, columns, squeeze=False).flatten()
     for axes, name in zip(panels, names, strict=False):
-        for colour, curve in _coloured(curves, name):
+        for (colour, curve), label in zip(_coloured(curves, name), legends[name], strict=True):
             axes.fill_between(curve.times, curve.low, curve.high, color=colour, alpha=0.2, linewidth=0)
-            seeds = "1 seed" if curve.seeds == 1 else f"{curve.seeds} seeds"
-            axes.plot(curve.times, curve.centre, color=colour, linewidth=1.6, label=f"{curve.label} ({seeds})")
+            axes.plot(curve.times, curve.centre, color=colour, linewidth=1.6, label=label)
         axes.set_title(name)
         axes.set_xlabel("environment steps" if against == "steps" else "seconds of training")
         axes.set_ylabel("evaluation return")
         axes.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))  # more of millions would overlap
         axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}" if abs(value) >= 10 else f"{value:g}")
         axes.grid(alpha=0.3)
-        axes.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.2))  # below the curves, never on them
+        below = axes.transAxes + ScaledTranslation(0, -38 / 72, figure.dpi_scale_trans)  # never on the curves
+        axes.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, 0), bbox_transform=below)
     for axes in panels[len(names) :]:
         axes.set_axis_off()
     if any(curve.seeds > 1 for curve in curves):
         figure.supxlabel(f"line: {MEASURES[measure]} of the seeds; band: its 95 % bootstrap interval", fontsize=8)
     return atomic_write.write_figure(path, figure)
+
+
+def _legend(curves: Sequence[Curve], env_id: str, width: int) -> list[str]:
+    """Return the text beside each curve of an environment, in lines of at most ``width`` characters.
+
+    Runs of two recipes differ in many options, and a legend wider than the figure would not be drawn.
+    """
+    own = [curve for curve in curves if curve.env_id == env_id]
+    texts = (f"{curve.label} ({curve.seeds} seed{'s' * (curve.seeds != 1)})" for curve in own)
+    return ["\n".join(textwrap.wrap(text, width, break_on_hyphens=False)) for text in texts]
 
 
 def _coloured(curves: Sequence[Curve], env_id: str) -> list[tuple[str, Curve]]:

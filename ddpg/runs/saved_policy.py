@@ -9,7 +9,7 @@ from ddpg.agents.off_policy import OffPolicyAgent, load_agent
 from ddpg.checkpoints import checkpoint
 from ddpg.config.imports import imports_allowed, references_of
 from ddpg.errors import UsageError, did_you_mean
-from ddpg.exports.export import FORMATS, NAMES, export
+from ddpg.exports.export import FORMATS, NAMES, export, unit_of_difference
 from ddpg.exports.policy_graph import ActingPolicy
 from ddpg.interaction import env_calls
 from ddpg.runs import run_directory
@@ -108,7 +108,7 @@ def export_run(
 
     Returns:
         ``path``, ``format``, ``checkpoint``, ``timesteps``, and ``difference``: the largest one between what was
-        written and the agent, in half-ranges of the actions.
+        written and the agent, in units of ``difference_unit``: half-ranges of the actions, or DQN's largest value.
 
     Raises:
         UsageError: if there is no such run or checkpoint, or as :meth:`ddpg.DDPG.export`.
@@ -129,4 +129,5 @@ def export_run(
         "checkpoint": found.name,
         "timesteps": agent.num_timesteps,
         "difference": difference,
+        "difference_unit": unit_of_difference(agent.action_space),
     }

@@ -123,13 +123,14 @@ def export_entry(
         quantize: as for :func:`ddpg.runs.saved_policy.export_run`.
 
     Returns:
-        ``path``, ``format``, ``timesteps``, and ``difference`` as :func:`ddpg.runs.saved_policy.export_run`.
+        ``path``, ``format``, ``timesteps``, and ``difference`` and ``difference_unit`` as
+        :func:`ddpg.runs.saved_policy.export_run`.
 
     Raises:
         UsageError: if there is no such policy, or as :meth:`ddpg.DDPG.export`.
     """
     entry = zoo.read_entry(name)
-    from ddpg.exports.export import FORMATS, NAMES, export
+    from ddpg.exports.export import FORMATS, NAMES, export, unit_of_difference
     from ddpg.exports.policy_graph import acting_policy
 
     if format not in FORMATS:
@@ -137,7 +138,14 @@ def export_entry(
     output = f"{entry.name}_{NAMES[format]}" if output is None else output
     with acting_policy(*policy_file.read(entry.folder)) as parts:
         difference = export(output, format, parts, quantize)
-    return {"path": str(output), "format": format, "timesteps": entry.card.timesteps, "difference": difference}
+        unit = unit_of_difference(parts.actions.space)
+    return {
+        "path": str(output),
+        "format": format,
+        "timesteps": entry.card.timesteps,
+        "difference": difference,
+        "difference_unit": unit,
+    }
 
 
 def _fitting(entry: Entry, spaces: tuple[gym.Space, gym.Space]) -> LoadedPolicy:

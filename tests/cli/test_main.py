@@ -134,6 +134,12 @@ def test_evaluate_for_people(run, capsys):
     assert "Pendulum-v1 after 400 steps: mean return" in out
 
 
+def test_an_export_says_of_what_the_difference_is_a_share(run, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert "of the actions' half-range\n" in command("export", run, "-o", tmp_path / "policy", capsys=capsys)[1]
+    assert "of the largest of the values\n" in command("export", "zoo:CartPole-v1", capsys=capsys)[1]
+
+
 def test_policy_leaves_the_run(run, tmp_path, capsys):
     policy = tmp_path / "policy"
     status, out, _ = command("export", run, "-o", policy, "--checkpoint", "200", "--json", capsys=capsys)

@@ -168,6 +168,7 @@ def test_a_policy_is_exported_to_every_format(name, format, tmp_path, monkeypatc
     monkeypatch.chdir(tmp_path)
     summary = export_entry(f"zoo:{name}", format)
     assert summary["difference"] < 1e-4
+    assert ("half-range" in summary["difference_unit"]) == (name != "CartPole-v1")
     assert Path(summary["path"]).exists()
     assert summary["path"].startswith(name)
     if format == "numpy":

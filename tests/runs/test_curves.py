@@ -1,6 +1,7 @@
 """Learning curves of many runs, and the list of them, from run directories written by hand."""
 
 import contextlib
+import itertools
 import os
 import re
 import time
@@ -123,7 +124,7 @@ def test_labels_name_what_differs(tmp_path):
     assert labels(find_runs([tmp_path])) == [
         "DDPG, hidden=64×64, norm=layer",
         "DDPG, hidden=8, norm=layer",
-        "DQN, hidden=8, norm=null",
+        "DQN, hidden=8, norm=none",
     ]
 
 
@@ -271,6 +272,31 @@ def test_figure_has_a_panel_an_environment_and_a_line_a_configuration(tmp_path, 
     band = pendulum.collections[0].get_paths()[0].vertices[:, 1]
     assert (band.min(), band.max()) == (0.0, 3.0)
     assert "mean of the seeds" in figures[0]._supxlabel.get_text()
+
+
+@pytest.mark.parametrize("environments", [("Pendulum-v1",), ("Pendulum-v1", "mine:Other-v0", "mine:Third-v0")])
+def test_a_legend_of_many_options_is_inside_the_figure(environments, tmp_path, monkeypatch):
+    """Runs of different recipes differ in some twenty options."""
+    for env_id in environments:
+        for number in range(4):
+            options = {f"option_number_{index}": number for index in range(20)}
+            write_run(tmp_path, number, [1.0, 2.0], env_id=env_id, **options)
+    figures = []
+    savefig = Figure.savefig
+    monkeypatch.setattr(Figure, "savefig", lambda self, *to, **how: figures.append(self) or savefig(self, *to, **how))
+    plotting.plot_curves(learning_curves(find_runs([tmp_path])), tmp_path / "a.png")
+    whole = figures[0].bbox
+    boxes = [axes.get_legend().get_window_extent() for axes in figures[0].axes if axes.get_legend()]
+    assert len(boxes) == len(environments)
+    for box in boxes:
+        assert whole.x0 <= box.x0 < box.x1 <= whole.x1
+        assert whole.y0 <= box.y0 < box.y1 <= whole.y1
+    for left, right in itertools.pairwise(boxes):
+        assert left.x1 <= right.x0
+    assert all(axes.get_window_extent().height > 250 for axes in figures[0].axes), "the curves keep their room"
+    text = figures[0].axes[0].get_legend().texts[3].get_text()
+    assert " ".join(text.split()).startswith("option_number_0=3, option_number_1=3, ")
+    assert text.endswith("option_number_19=3 (1 seed)")
 
 
 def test_learning_curve_of_a_run_never_leaves_what_was_returned(tmp_path, monkeypatch):
