@@ -40,7 +40,7 @@ if words[0] == "train" and seed == 7:
     sys.exit(3)
 if words[0] == "train" and seed == 8:
     def leave(*_):
-        save(run, 40)
+        save(run, int(os.environ.get("STUB_SAVES", "40")))
         sys.exit(143)
     signal.signal(signal.SIGTERM, leave)
     (run / "ready").touch()

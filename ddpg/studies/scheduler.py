@@ -139,14 +139,15 @@ class Scheduler:
             self._say(f"{folder.cell}: lost at step {folder.saved:,} ({job.process.gone}), begins there again")
             self._waiting.appendleft(folder)
         elif status != 0 and self._request.number is not None:
-            self._say(f"{folder.cell}: interrupted at step {folder.saved:,}")
+            reached = folder.stage is None  # what it saved last is its goal
+            self._say(f"{folder.cell}: " + (_finished(folder) if reached else f"interrupted at step {folder.saved:,}"))
         elif status != 0:
             # A killed cell is not at fault: nothing is recorded, so the next start continues it.
             self._record_failure(folder, _failure_reason(job), record=0 < status < 128)
         else:
             stage = folder.stage
             if stage is None:
-                self._say(f"{folder.cell}: finished{_told(folder)}")
+                self._say(f"{folder.cell}: {_finished(folder)}")
             elif stage != "evaluate" or job.stage == "evaluate":
                 self._record_failure(folder, "ended before its goal without a reason", record=True)
             elif self._request.number is None:
@@ -223,7 +224,9 @@ def run_study(
         finished = sum(folder.state == "finished" for folder in folders)
         if request.number is not None and finished < len(folders):
             request.left = True
-            request.say(f"{finished} of {len(folders)} cells are finished; {request.resumable()}")
+            request.say(
+                f"{finished} of {len(folders)} cells {'is' if finished == 1 else 'are'} finished; {request.resumable()}"
+            )
     failed = {str(folder.cell): folder.failure_reason for folder in before}
     return StudyOutcome(
         len(folders), finished, failed | {str(folder.cell): why for folder, why in scheduler.failed.items()}
@@ -265,12 +268,13 @@ def _new_log_lines(job: Job) -> Iterator[str]:
         yield from log.read().decode(errors="replace").splitlines()
 
 
-def _told(folder: CellFolder) -> str:
-    """Return the evaluation return of a finished cell, for its line."""
+def _finished(folder: CellFolder) -> str:
+    """Return what there is to say of a finished cell: with its evaluation return, if it was evaluated."""
     run = folder.run
     rows = run_directory.read_table(run / "evaluations.csv") if run else []
     told = folder.evaluated or (rows[-1] if rows else {})
-    return f", evaluation return {format_number(float(told['mean_return']))}" if "mean_return" in told else ""
+    has_return = "mean_return" in told
+    return "finished" + (f", evaluation return {format_number(float(told['mean_return']))}" if has_return else "")
 
 
 class TrialScheduler(Scheduler):

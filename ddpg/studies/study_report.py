@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ddpg.checkpoints import atomic_write
+from ddpg.errors import FileFault
 from ddpg.progress import format_number
 from ddpg.runs import run_directory
 from ddpg.runs.curves import Holding, Run, centre_and_interval, holding, learning_curves, read_run
@@ -212,9 +213,12 @@ def write_report(root: Path, groups: Sequence[Group]) -> Report:
     Args:
         root: the study's folder.
         groups: its cells.
+
+    Raises:
+        FileFault: if a file of a cell's run is damaged.
     """
     folders = [CellFolder(root, cell) for cell in cells_of(groups)]
-    runs = {folder: read_run(folder.run) for folder in folders if folder.run is not None}
+    runs = {folder: _read_run(folder.run) for folder in folders if folder.run is not None}
     values = [row for folder, run in runs.items() for row in _values(folder, run)]
     write_table(root / RESULTS, COLUMNS, values)
     ends = [_ends([(p, run) for p, run in runs.items() if p.cell.group == group]) for group in groups]
@@ -234,6 +238,13 @@ def write_report(root: Path, groups: Sequence[Group]) -> Report:
         names = [folder.cell.group.configuration for folder in runs]
         figure = plot_curves(learning_curves([*runs.values()], names=names), root / FIGURE)
     return Report(rows, comparisons, root / RESULTS, root / TABLE, comparison, root / TEXT, figure)
+
+
+def _read_run(path: Path) -> Run:
+    try:
+        return read_run(path)
+    except FileFault as error:
+        raise FileFault(f"{error}; or remove {path}, and the study trains that cell again") from None
 
 
 def _values(folder: CellFolder, run: Run) -> Iterator[dict[str, Any]]:

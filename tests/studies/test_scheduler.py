@@ -166,7 +166,13 @@ def test_a_damaged_note_of_a_cell_says_what_to_do(text, stubbed):
         place.failure_reason  # noqa: B018
 
 
-def test_a_request_lets_cells_save_and_starts_no_others(stubbed):
+@pytest.mark.parametrize(
+    ("saves", "words", "states"),
+    [(40, "interrupted at step 40", ["interrupted", "waiting"]), (100, "finished", ["finished", "waiting"])],
+)
+def test_a_request_lets_cells_save_and_starts_no_others(saves, words, states, stubbed, monkeypatch):
+    """A cell that is asked to stop at its goal has reached it."""
+    monkeypatch.setenv("STUB_SAVES", str(saves))
     study, said = stubbed([8, 0]), []
     request = signals.StopRequest()
     scheduler = Scheduler(study.places, LocalEngine(1, study.command), request, said.append)
@@ -177,10 +183,10 @@ def test_a_request_lets_cells_save_and_starts_no_others(stubbed):
             request.number = signal.SIGTERM
 
     scheduler.run(look)
-    assert place.saved == 40
-    assert said[-1] == "Pendulum-v1 plain seed 8: interrupted at step 40"
+    assert place.saved == saves
+    assert said[-1] == f"Pendulum-v1 plain seed 8: {words}"
     assert scheduler.failed == {}
-    assert [place.state for place in study.places] == ["interrupted", "waiting"]
+    assert [place.state for place in study.places] == states
     outcome = run(study)
     assert (outcome.finished, outcome.failed) == (2, {})
 

@@ -5,6 +5,7 @@ import csv
 import functools
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,11 +13,13 @@ import time
 from types import SimpleNamespace
 
 import pytest
+from refusals import refuses
 from remains import assert_same
 from small_studies import Stubbed, train_by_hand
 
 from ddpg import DDPGConfig, train
 from ddpg.cli.main import main
+from ddpg.errors import FileFault
 from ddpg.runs import run_directory, signals
 from ddpg.studies import scheduler
 from ddpg.studies.study import cells_of, read_study
@@ -57,6 +60,18 @@ def test_a_finished_run_that_never_rose_has_no_share_to_tell(tmp_path, monkeypat
     text = write_report(study.root, study.groups).text.read_text()
     assert "| Pendulum-v1 | plain | 100 | 1 | n/a | n/a |" in text
     assert "none yet" not in text
+
+
+@pytest.mark.parametrize("name", ["config.json", "evaluations.csv"])
+def test_a_damaged_run_says_how_its_cell_is_trained_again(name, tmp_path, monkeypatch):
+    study = Stubbed(tmp_path, monkeypatch, 1)
+    (place,) = study.places
+    train_by_hand(place, [5.0, 7.0])
+    (place.run / name).write_text("[\n")
+    with refuses(FileFault, f"{place.run / name}", f"or remove {place.run}"):
+        write_report(study.root, study.groups)
+    shutil.rmtree(place.run)
+    assert place.stage == "train"
 
 
 def test_configurations_are_compared_by_seed(tmp_path, monkeypatch):
@@ -165,7 +180,7 @@ def test_a_study_that_is_interrupted_ends_as_if_it_had_not_been(tmp_path, capsys
     process.send_signal(signal.SIGTERM)
     said = process.communicate(timeout=120)[1]
     assert process.returncode == 143
-    assert "of 2 cells are finished; go on with: ddpg study small.toml --root studies/small" in said
+    assert " finished; go on with: ddpg study small.toml --root studies/small" in said
     stopped = int(run_directory.checkpoints(cell / "1")[-1].name)
     assert stopped < 1500
     before = os.getcwd()
