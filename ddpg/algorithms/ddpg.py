@@ -185,6 +185,7 @@ def make_actor(config: DDPGConfig, spaces: Spaces, networks: Mapping[str, Callab
         max_gradient_norm=config.max_gradient_norm,
         output_init=config.output_init,
         weight_projection=config.weight_projection,
+        affine_projection=config.projects_affine("actor_network"),
     )
 
 
@@ -201,6 +202,7 @@ def make_critic(config: DDPGConfig, spaces: Spaces, networks: Mapping[str, Calla
         "max_gradient_norm": config.max_gradient_norm,
         "output_init": config.output_init,
         "weight_projection": config.weight_projection,
+        "affine_projection": config.projects_affine("critic_network"),
     }
     if config.critic != "scalar":
         options |= {"atoms": config.atoms, "v_min": config.v_min, "v_max": config.v_max, "spread": config.target_spread}

@@ -125,6 +125,10 @@ class AgentConfig(Options):
     weight_projection: bool = _networks(
         False, "scale the weights into each hidden unit to length 1 after every step, as CrossQ+WN and SimbaV2 do"
     )
+    affine_projection: bool = _networks(
+        False,
+        "scale gains and offsets of each norm of d features together to length √d after every step, as FlashSAC does",
+    )
     gamma: float | None = _learning(
         0.99, "discount factor; none: 1 - 5/T clipped to [0.95, 0.995], where T is the environment's time limit"
     )
@@ -238,6 +242,11 @@ class AgentConfig(Options):
                 f"precision={self.precision!r} is of compiler='native' alone; leave compiler at 'auto' and jit at True"
             )
         self._check_memory()
+        if self.affine_projection and not any(map(self.projects_affine, NETWORKS)):
+            raise UsageError(
+                "affine_projection scales the gains of normalisation layers, and with norm=None and block='plain' no "
+                "network has any; set norm or block='residual'"
+            )
         if self.td_target == "placeholder" and (self.jit or self.updates_per_call != 1):
             raise UsageError(
                 "td_target='placeholder' cannot be fused: its target is fed from a session run of its own in the "
@@ -286,6 +295,19 @@ class AgentConfig(Options):
     def own_networks(self) -> list[str]:
         """The names of the options that hold networks of the user's own, whose layers ``hidden`` does not describe."""
         return [name for name in NETWORKS if getattr(self, name, None) is not None]
+
+    def norm_of(self, network: str) -> str | None:
+        """Return the norm of a network's hidden layers, by the option that may replace them (:data:`NETWORKS`)."""
+        return self.norm
+
+    def projects_affine(self, network: str) -> bool:
+        """Whether ``affine_projection`` is of this network: one with norms, or of layers of the user's own.
+
+        Args:
+            network: the option that may replace its layers, one of :data:`NETWORKS`.
+        """
+        normalised = self.block == "residual" or self.norm_of(network) is not None
+        return self.affine_projection and (normalised or getattr(self, network, None) is not None)
 
     @property
     def discount(self) -> float:
@@ -386,6 +408,10 @@ class DDPGConfig(TD3Options, CriticOptions, AgentConfig):
     def norm_of_critics(self) -> str | None:
         """``critic_norm``, or ``norm`` where that is the same."""
         return self.norm if self.critic_norm == "same" else self.critic_norm
+
+    def norm_of(self, network: str) -> str | None:
+        """See :meth:`AgentConfig.norm_of`."""
+        return self.norm_of_critics if network == "critic_network" else self.norm
 
     def __post_init__(self):
         super().__post_init__()

@@ -29,9 +29,9 @@ from ddpg.interaction.validation import is_real, validate_bool, validate_float, 
 from ddpg.networks.created import CreatedVariables
 from ddpg.networks.layers import check_output_init, frozen_statistics, mlp, output_layer
 from ddpg.networks.observer import note_features, note_gradients
+from ddpg.networks.projections import Projection, noting_affine, projected_after, unit_weights
 
 v1 = tf.compat.v1
-SHORTEST = 1e-12  # length of weights that is still scaled to 1
 
 
 class Averages(tf.train.ExponentialMovingAverage):
@@ -228,6 +228,7 @@ class Network(abc.ABC):
         max_gradient_norm: float | None = None,
         output_init: str = "small",
         weight_projection: bool = False,
+        affine_projection: bool = False,
     ):
         self.observation_space = spaces.check_observation_space(observation_space)
         learning_rate = validate_positive(learning_rate, "learning_rate")
@@ -247,7 +248,8 @@ class Network(abc.ABC):
         self.name = name
         self._network = mlp() if network is None else network
         self._output_init = check_output_init(output_init)
-        self._weight_projection = validate_bool(weight_projection, "weight_projection")
+        weight_projection = validate_bool(weight_projection, "weight_projection")
+        affine_projection = validate_bool(affine_projection, "affine_projection")
         self._run = NumericMethods(self.graph, name)
         self._variables: list[tf.Variable] = []
         self._hidden_variables: list[tf.Variable] | None = None
@@ -255,9 +257,17 @@ class Network(abc.ABC):
         with v1.variable_scope(None, default_name=name, use_resource=True) as self._scope:
             pass
         recorded = self._created.recorded(self._scope.name, self._variables.append)
-        self._applying(self._record, recorded, self.placeholders(), False)
+        with noting_affine() as norms:
+            self._applying(self._record, recorded, self.placeholders(), False)
         if not self.trainable_variables:
             raise UsageError(f"the network of the {name} created no trainable variable; it could not learn")
+        if affine_projection and not norms:
+            raise UsageError(
+                f"affine_projection: the {name} has no normalisation layer with a trained gain; give it one, such as "
+                "ddpg.mlp(norm='layer'), or leave affine_projection off"
+            )
+        self._projections: list[Projection] = unit_weights(self._hidden_variables or ()) if weight_projection else []
+        self._projections += norms if affine_projection else []
         self._target = EMATarget(self._variables, tau)
         with v1.variable_scope(self._scope, use_resource=True):
             self.learning_rate = v1.get_variable("learning_rate", initializer=float(learning_rate), trainable=False)
@@ -303,7 +313,8 @@ class Network(abc.ABC):
         """Return the op of one optimiser step down ``[(gradient, variable)]``.
 
         Where all gradients together are longer than ``max_gradient_norm`` they are scaled to it (Pascanu, Mikolov &
-        Bengio 2013, Algorithm 1). With ``weight_projection`` the hidden layers' weights are then projected.
+        Bengio 2013, Algorithm 1). With ``weight_projection`` the hidden layers' weights are then projected, and with
+        ``affine_projection`` the gains and offsets of their norms.
         """
         note_gradients(self.scope, [gradient for gradient, _ in grads_and_vars])
         if self.max_gradient_norm is not None:
@@ -311,7 +322,7 @@ class Network(abc.ABC):
             gradients, _ = tf.clip_by_global_norm(gradients, self.max_gradient_norm)
             grads_and_vars = list(zip(gradients, variables, strict=True))
         step = self.optimizer.apply_gradients(grads_and_vars)
-        return self._projected_after(step) if self._weight_projection else step
+        return projected_after(step, self._projections) if self._projections else step
 
     def with_averages(self, average: EMATarget, inputs: Sequence[tf.Tensor], training: bool = False) -> tf.Tensor:
         """Return the network's output for ``inputs``, with each variable replaced by its average.
@@ -393,21 +404,6 @@ class Network(abc.ABC):
             self._hidden_variables = list(self._variables)
         note_features(features)
         return output_layer(features, units, self._output_init)
-
-    def _projected_after(self, step: tf.Operation) -> tf.Operation:
-        """Return the op that scales the weights into each hidden unit to length 1 once ``step`` has run.
-
-        A kernel's last axis counts units, dense or convolutional. Units whose weights are all 0 stay so.
-        """
-        with tf.control_dependencies([step]):
-            projected = []
-            for kernel in self._hidden_variables or ():
-                if kernel.trainable and kernel.shape.rank > 1:
-                    weights = kernel.read_value()
-                    squares = tf.reduce_sum(tf.square(weights), axis=list(range(kernel.shape.rank - 1)), keepdims=True)
-                    length = tf.maximum(tf.sqrt(squares), SHORTEST)
-                    projected.append(kernel.assign(weights / length, read_value=False))
-            return tf.group(step, *projected)
 
     def placeholders(self) -> list[tf.Tensor]:
         """Return fresh placeholders for the inputs of :meth:`_apply`: the states, unless a subclass adds to them."""

@@ -34,6 +34,8 @@ class CriticNetwork(ValueNetwork):
         max_gradient_norm: largest L2 norm of all gradients of a step together; ``None``: any.
         output_init: of the output layer; ``"small"``: U(±3e-3), ``"fan_in"``: U(±1/√f), f its inputs.
         weight_projection: scale the weights into each hidden unit to length 1 after every step.
+        affine_projection: scale gains and offsets of each norm together to length √d, d its features, after every
+            step; the hidden layers must have norms.
 
     Raises:
         UsageError: if a space is not supported, a name is unknown or a number is out of range.

@@ -13,6 +13,7 @@ from ddpg.config.algorithm_options import ACTIVATIONS, NORMS, OUTPUT_INITS, RENO
 from ddpg.errors import UsageError, brief, choose
 from ddpg.interaction.validation import is_real, validate_float, validate_int
 from ddpg.networks.observer import note_activation
+from ddpg.networks.projections import note_affine
 
 v1 = tf.compat.v1
 AUTO_REUSE = v1.AUTO_REUSE
@@ -111,7 +112,7 @@ def mlp(
         layer = _flat(states)
         batch_norm_until = len(hidden) if actions is None or action_layer == 0 else action_layer
         if norm == "batch":
-            layer = tflearn.batch_normalization(layer, scope="input_norm", reuse=AUTO_REUSE)
+            layer = batch_normalization(layer, scope="input_norm")
         for index, units in enumerate(hidden):
             if actions is not None and index == action_layer:
                 layer = tf.concat([layer, actions], axis=1)
@@ -128,7 +129,7 @@ def mlp(
                 reuse=AUTO_REUSE,
             )
             if norm == "batch" and index < batch_norm_until:
-                layer = tflearn.batch_normalization(layer, scope=f"norm_{index}", reuse=AUTO_REUSE)
+                layer = batch_normalization(layer, scope=f"norm_{index}")
             elif norm in _OF_SAMPLES:
                 layer = _OF_SAMPLES[norm](layer, scope=f"norm_{index}")
             layer = activate(layer)
@@ -255,7 +256,7 @@ def conv(
                 reuse=AUTO_REUSE,
             )
             if norm == "batch":
-                layer = tflearn.batch_normalization(layer, scope=f"conv_norm_{index}", reuse=AUTO_REUSE)
+                layer = batch_normalization(layer, scope=f"conv_norm_{index}")
             elif norm in _OF_SAMPLES:
                 layer = _OF_SAMPLES[norm](layer, scope=f"conv_norm_{index}")
             layer = activate(layer)
@@ -293,6 +294,13 @@ def _activation(activation: str | Callable) -> Callable:
     return lambda tensor: note_activation(chosen(tensor))
 
 
+def batch_normalization(incoming: tf.Tensor, scope: str) -> tf.Tensor:
+    """Normalise ``[B, ..., n]`` over all but the last axis (Ioffe & Szegedy 2015): tflearn's layer, its gain noted."""
+    outputs = tflearn.batch_normalization(incoming, scope=scope, reuse=AUTO_REUSE)
+    note_affine(outputs.gamma, outputs.beta)
+    return outputs
+
+
 def layer_normalization(incoming: tf.Tensor, scope: str, epsilon: float = 1e-5) -> tf.Tensor:
     """Normalise each sample of ``[B, ..., n]`` over all its features (Ba, Kiros & Hinton 2016, eq. 4).
 
@@ -302,6 +310,7 @@ def layer_normalization(incoming: tf.Tensor, scope: str, epsilon: float = 1e-5) 
         size = [int(incoming.shape[-1])]
         gain = tf.compat.v1.get_variable("gamma", size, initializer=tf.compat.v1.ones_initializer())
         bias = tf.compat.v1.get_variable("beta", size, initializer=tf.compat.v1.zeros_initializer())
+        note_affine(gain, bias)
         axes = list(range(1, incoming.shape.rank))
         centred = incoming - tf.reduce_mean(incoming, axis=axes, keepdims=True)
         variance = tf.reduce_mean(tf.square(centred), axis=axes, keepdims=True)
@@ -319,6 +328,7 @@ def rms_normalization(incoming: tf.Tensor, scope: str, epsilon: float = 1e-5) ->
     with tf.compat.v1.variable_scope(scope, reuse=AUTO_REUSE):
         size = [int(incoming.shape[-1])]
         gain = tf.compat.v1.get_variable("gamma", size, initializer=tf.compat.v1.ones_initializer())
+        note_affine(gain)
         axes = list(range(1, incoming.shape.rank))
         mean_square = tf.reduce_mean(tf.square(incoming), axis=axes, keepdims=True)
         return incoming * tf.math.rsqrt(mean_square + epsilon) * gain
@@ -360,6 +370,7 @@ def batch_renormalization(
         mean = v1.get_variable("moving_mean", size, initializer=zeros, trainable=False)
         variance = v1.get_variable("moving_variance", size, initializer=ones, trainable=False)
         steps = v1.get_variable("steps", [], initializer=zeros, trainable=False)
+        note_affine(gain, bias)
     if not tf.get_static_value(tflearn.get_training_mode()):
         scale = gain * tf.math.rsqrt(tf.reshape(variance, [1, *size]) + epsilon)
         return (incoming - mean) * scale + bias

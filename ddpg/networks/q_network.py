@@ -24,7 +24,7 @@ class QNetwork(ValueNetwork):
         masked: the last n numbers of an observation are its action mask (:mod:`ddpg.interaction.action_mask`):
             the values of actions that it forbids are −10⁹, in :meth:`__call__` and :meth:`target`.
         td_target, optimizer, learning_rate, tau, clip_delta, loss: as for :class:`ddpg.CriticNetwork`.
-        l2, max_gradient_norm, output_init, weight_projection: as there.
+        l2, max_gradient_norm, output_init, weight_projection, affine_projection: as there.
 
     Raises:
         UsageError: if a space is not supported, a name is unknown or a number is out of range.

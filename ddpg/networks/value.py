@@ -51,6 +51,7 @@ class ValueNetwork(Network):
         max_gradient_norm: float | None = None,
         output_init: str = "small",
         weight_projection: bool = False,
+        affine_projection: bool = False,
     ):
         self.action_space = self._check_action_space(action_space)
         validate_positive(clip_delta, "clip_delta", or_none=True)
@@ -67,6 +68,7 @@ class ValueNetwork(Network):
             max_gradient_norm,
             output_init,
             weight_projection,
+            affine_projection,
         )
         self.td_path = td.TDPath(td_target, self._start_backward, clip_delta, loss)
         self.l2 = l2

@@ -4,27 +4,10 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import tensorflow as tf
+from agents_by_driver import BOX, DRIVERS, agent_with
 from refusals import refuses
 
-from ddpg import DDPG, DQN, CriticNetwork, DDPGConfig, DQNConfig, UsageError, conv, mlp
-
-BOX = gym.spaces.Box(-1, 1, (2,), np.float32)
-SMALL = {"hidden": (6, 5), "batch_size": 4, "updates_per_call": 1, "jit": False}
-DRIVERS = {
-    "stepped": {"td_target": "placeholder"},
-    "uncompiled": {},
-    "xla": {"jit": True, "compiler": "xla"},
-    "native": {"jit": True, "compiler": "native"},
-}
-
-
-def agent_with(kind=DDPG, actions=BOX, config=DDPGConfig, **options):
-    agent = kind((BOX, actions), config(**SMALL | options), seed=0)
-    rng = np.random.default_rng(1)
-    for _ in range(16):
-        state, action, after = rng.uniform(-1, 1, (3, 2)).astype(np.float32)
-        agent.observe(state, action if kind is DDPG else rng.integers(2), rng.normal(), after, False, False)
-    return agent
+from ddpg import DQN, CriticNetwork, DQNConfig, UsageError, conv, mlp
 
 
 def lengths(agent, network):

@@ -1,0 +1,94 @@
+"""Scale variables back to a fixed length after every step of the optimiser: weights, and the gains of norms.
+
+Weights into a unit: SimbaV2 (Lee et al. 2025, arXiv 2502.15280). Gains and offsets: FlashSAC (arXiv 2604.04539).
+"""
+
+import contextlib
+import contextvars
+import math
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from ddpg.errors import UsageError, brief
+
+SHORTEST = 1e-12  # a shorter length is not scaled to the whole one
+
+
+class Projection(NamedTuple):
+    """Variables that are scaled together.
+
+    Attributes:
+        variables: of one shape; their squares are added.
+        axes: the length is that of the numbers along these axes; along the others each index has a length of its own.
+        length: what it becomes.
+    """
+
+    variables: tuple[tf.Variable, ...]
+    axes: tuple[int, ...]
+    length: float = 1.0
+
+
+def unit_weights(variables: Sequence[tf.Variable]) -> list[Projection]:
+    """Return the projections of the weights into each unit to length 1.
+
+    A kernel's last axis counts units, dense or convolutional. Biases and gains, of rank 1, are left out.
+    """
+    kernels = [variable for variable in variables if variable.trainable and variable.shape.rank > 1]
+    return [Projection((kernel,), tuple(range(kernel.shape.rank - 1))) for kernel in kernels]
+
+
+_noted: contextvars.ContextVar[list[Projection] | None] = contextvars.ContextVar("noted", default=None)
+
+
+@contextlib.contextmanager
+def noting_affine() -> Iterator[list[Projection]]:
+    """Collect the projections of the norms that are built inside the context, in this thread."""
+    found: list[Projection] = []
+    token = _noted.set(found)
+    try:
+        yield found
+    finally:
+        _noted.reset(token)
+
+
+def note_affine(gain: tf.Variable, offset: tf.Variable | None = None) -> None:
+    """Tell ``affine_projection`` of a norm's gain γ and offset β; norms of this package do so themselves.
+
+    Together they are scaled to length √d, that of γ = 1 and β = 0. Variables that are not trained are left alone.
+
+    Args:
+        gain: γ, d numbers.
+        offset: β, d numbers; ``None``: the norm has none.
+
+    Raises:
+        UsageError: if one of them is no ``tf.Variable``, or their shapes differ.
+    """
+    if (found := _noted.get()) is None:
+        return
+    pair = [gain] if offset is None else [gain, offset]
+    for variable in pair:
+        if not isinstance(variable, tf.Variable):
+            raise UsageError(f"a norm's gain or offset is {brief(variable)}; give its tf.Variable (Keras: gamma.value)")
+    if len({tuple(variable.shape) for variable in pair}) > 1:
+        raise UsageError(
+            f"a norm's gain has shape {gain.shape}, and its offset {pair[-1].shape}; give two of one shape"
+        )
+    if gain.trainable and not any(gain is known.variables[0] for known in found):
+        trained = tuple(variable for variable in pair if variable.trainable)
+        found.append(Projection(trained, tuple(range(gain.shape.rank)), math.sqrt(gain.shape.num_elements())))
+
+
+def projected_after(step: tf.Operation, projections: Sequence[Projection]) -> tf.Operation:
+    """Return the op that scales variables to their lengths once ``step`` has run; where all are 0 they stay so."""
+    with tf.control_dependencies([step]):
+        projected = []
+        for variables, axes, length in projections:
+            values = [variable.read_value() for variable in variables]
+            squares = [tf.reduce_sum(tf.square(value), axis=list(axes), keepdims=True) for value in values]
+            now = tf.maximum(tf.sqrt(sum(squares[1:], squares[0])), SHORTEST)
+            scale = now if length == 1 else now / length
+            for variable, value in zip(variables, values, strict=True):
+                projected.append(variable.assign(value / scale, read_value=False))
+        return tf.group(step, *projected)

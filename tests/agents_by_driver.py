@@ -1,0 +1,25 @@
+"""Small agents with a filled memory, for tests that compare what drives an update."""
+
+import gymnasium as gym
+import numpy as np
+
+from ddpg import DDPG, DDPGConfig
+
+BOX = gym.spaces.Box(-1, 1, (2,), np.float32)
+SMALL = {"hidden": (6, 5), "batch_size": 4, "updates_per_call": 1, "jit": False}
+DRIVERS = {
+    "stepped": {"td_target": "placeholder"},
+    "uncompiled": {},
+    "xla": {"jit": True, "compiler": "xla"},
+    "native": {"jit": True, "compiler": "native"},
+}
+
+
+def agent_with(kind=DDPG, actions=BOX, config=DDPGConfig, **options):
+    """Return an agent that remembers 16 transitions."""
+    agent = kind((BOX, actions), config(**SMALL | options), seed=0)
+    rng = np.random.default_rng(1)
+    for _ in range(16):
+        state, action, after = rng.uniform(-1, 1, (3, 2)).astype(np.float32)
+        agent.observe(state, action if kind is DDPG else rng.integers(2), rng.normal(), after, False, False)
+    return agent

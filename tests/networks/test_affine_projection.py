@@ -1,0 +1,285 @@
+"""Gains and offsets of norms scaled together to length √d after every step: by hand, by every driver, of all norms."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import tensorflow as tf
+from agents_by_driver import BOX, DRIVERS, agent_with
+from refusals import refuses
+
+from ddpg import DQN, ActorNetwork, CriticNetwork, DDPGConfig, DQNConfig, QNetwork, UsageError, conv, mlp
+from ddpg.networks.layers import batch_normalization, layer_normalization, rms_normalization
+from ddpg.networks.observer import observing
+from ddpg.networks.projections import note_affine
+
+v1 = tf.compat.v1
+STILL = {"optimizer": "sgd", "learning_rate": 1e-30}
+FAST = {"output_init": "fan_in", "critic_learning_rate": 0.05, "actor_learning_rate": 0.05}
+NORMS = {norm: {"norm": norm} for norm in ("batch", "layer", "rms", "renorm", "renorm_soft")}
+ALL = NORMS | {"residual": {"block": "residual", "hidden": (5, 5)}}
+# The norms' features, by network: of the hidden layers (6, 5), and where inputs are normalised theirs.
+FEATURES = {"layer": (6, 5), "rms": (6, 5), "residual": (5, 5)}
+
+
+def pairs(agent, network):
+    """Return ``{norm's scope: (γ, β)}``; of a norm without offsets ``(γ, 0)``."""
+    named = {v.name.removeprefix(f"{network.scope}/"): v for v in network.trainable_variables}
+    values = dict(zip(named, agent.session.run([*named.values()]), strict=True))
+    scopes = [name.removesuffix("/gamma:0") for name in values if name.endswith("/gamma:0")]
+    return {s: (values[f"{s}/gamma:0"], values.get(f"{s}/beta:0", np.float32(0))) for s in scopes}
+
+
+def lengths(agent, network):
+    """Return each norm's ``‖(γ, β)‖ / √d``: 1 where it has been projected."""
+    found = pairs(agent, network).values()
+    return np.array([np.sqrt((np.square(gain).sum() + np.square(offset).sum()) / len(gain)) for gain, offset in found])
+
+
+def after_a_step(session, network, given, *inputs):
+    """Set trainable variables, by their names' ends; return their values after a step that moves nothing."""
+    session.run(v1.global_variables_initializer())
+    names = [v.name.removeprefix(f"{network.scope}/").removesuffix(":0") for v in network.trainable_variables]
+    values = dict(zip(names, network.get_network_params(), strict=True)) | given
+    network.set_network_params([np.asarray(values[name]) for name in names])
+    network.train(*inputs)
+    found = dict(zip(names, network.get_network_params(), strict=True))
+    for name in {*names} - {*given}:
+        np.testing.assert_array_equal(found[name], values[name], err_msg=name)
+    return found
+
+
+def test_a_step_by_hand(session):
+    """γ = (3, 0), β = (0, 4) have length 5, and √2 is theirs: γ = (0.6, 0)√2, β = (0, 0.8)√2."""
+    critic = CriticNetwork(BOX, BOX, network=mlp((2,), norm="layer"), affine_projection=True, **STILL)
+    given = {"norm_0/gamma": [3.0, 0.0], "norm_0/beta": [0.0, 4.0]}
+    found = after_a_step(session, critic, given, np.zeros((1, 2)), np.zeros((1, 2)), np.zeros((1, 1)))
+    np.testing.assert_allclose(found["norm_0/gamma"], np.sqrt(2) * np.array([0.6, 0.0]), rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(found["norm_0/beta"], np.sqrt(2) * np.array([0.0, 0.8]), rtol=1e-6, atol=1e-9)
+
+
+def test_gains_without_offsets_by_hand(session):
+    """γ = (2, 0, 0, 0) to √4; an actor's."""
+    actor = ActorNetwork(BOX, BOX, network=mlp((4,), norm="rms"), affine_projection=True, **STILL)
+    given = {"norm_0/gamma": [6.0, 0.0, 0.0, 0.0]}
+    found = after_a_step(session, actor, given, np.zeros((1, 2)), np.zeros((1, 2)))
+    np.testing.assert_allclose(found["norm_0/gamma"], [2.0, 0.0, 0.0, 0.0], rtol=1e-6)
+
+
+def test_each_norm_has_a_length_of_its_own_and_zeros_stay(session):
+    """One of length 5 in two dimensions, one that is all 0, and with ``batch`` that of the observation."""
+    q = QNetwork(BOX, gym.spaces.Discrete(3), network=mlp((2, 3), norm="batch"), affine_projection=True, **STILL)
+    given = {
+        **{"input_norm/gamma": [1.0, 1.0], "input_norm/beta": [1.0, 1.0]},
+        **{"norm_0/gamma": [3.0, 0.0], "norm_0/beta": [0.0, 4.0]},
+        **{"norm_1/gamma": [0.0] * 3, "norm_1/beta": [0.0] * 3},
+    }
+    found = after_a_step(session, q, given, np.zeros((2, 2)), np.zeros((2, 1)), np.zeros((2, 1)))
+    expected = {
+        **{"input_norm/gamma": [0.5**0.5] * 2, "input_norm/beta": [0.5**0.5] * 2},
+        **{"norm_0/gamma": [0.6 * 2**0.5, 0.0], "norm_0/beta": [0.0, 0.8 * 2**0.5]},
+        **{"norm_1/gamma": [0.0] * 3, "norm_1/beta": [0.0] * 3},
+    }
+    for name, values in expected.items():
+        np.testing.assert_allclose(found[name], values, rtol=1e-6, atol=1e-9, err_msg=name)
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
+@pytest.mark.parametrize("kind", ALL)
+def test_norms_of_all_kinds_in_every_network_after_its_own_steps(kind, driver):
+    """The actor's in every second update; without projection, lengths leave √d by more."""
+    options = {"n_critics": 2, "policy_delay": 2, **FAST, **ALL[kind], **DRIVERS[driver]}
+    agent = agent_with(affine_projection=True, **options)
+    for made in range(1, 4):
+        before = pairs(agent, agent.actor)
+        agent.update(1)
+        for critic in agent.critics:
+            np.testing.assert_allclose(lengths(agent, critic), 1, rtol=1e-5)
+        now = pairs(agent, agent.actor)
+        assert len(now) == len(pairs(agent, agent.critic)) >= 2
+        if made % 2:
+            for scope, (gain, offset) in now.items():
+                np.testing.assert_array_equal(gain, before[scope][0])
+                np.testing.assert_array_equal(offset, before[scope][1])
+        else:
+            np.testing.assert_allclose(lengths(agent, agent.actor), 1, rtol=1e-5)
+    if kind in FEATURES:
+        assert tuple(len(gain) for gain, _ in now.values()) == FEATURES[kind]
+    for network in (agent.actor, *agent.critics):
+        moved = [np.abs(gain / gain[0] - 1).max() for gain, _ in pairs(agent, network).values()]
+        assert max(moved) > 0.01  # they have learned, and did not just stay at 1 and 0
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
+def test_what_is_added_to_an_update_is_the_projection(driver):
+    """The critic after its first step, with and without: the same step, then scaled."""
+    plain, agent = (agent_with(affine_projection=on, norm="layer", **FAST, **DRIVERS[driver]) for on in (False, True))
+    plain.set_parameters(agent.get_parameters())
+    for one in (plain, agent):
+        one.update(1)
+    found, steps = pairs(agent, agent.critic), pairs(plain, plain.critic)
+    assert np.abs(lengths(plain, plain.critic) - 1).max() > 1e-4
+    for scope, (gain, offset) in steps.items():
+        factor = np.sqrt(len(gain)) / np.linalg.norm([gain, offset])
+        np.testing.assert_allclose(found[scope][0], factor * gain, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(found[scope][1], factor * offset, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("norm", "driver"), [*((norm, "uncompiled") for norm in NORMS), *(("layer", driver) for driver in DRIVERS)]
+)
+def test_a_q_network_has_it(norm, driver):
+    options = {"norm": norm, "learning_rate": 0.05, **DRIVERS[driver]}
+    agent = agent_with(DQN, gym.spaces.Discrete(2), DQNConfig, affine_projection=True, **options)
+    agent.update(3)
+    network = agent.symbolic_update.network
+    found = pairs(agent, network)
+    assert len(found) >= 2
+    np.testing.assert_allclose(lengths(agent, network), 1, rtol=1e-5)
+    assert max(np.abs(gain / gain[0] - 1).max() for gain, _ in found.values()) > 0.01
+
+
+@pytest.mark.parametrize("norm", ["batch", "layer", "rms", "renorm"])
+def test_norms_of_convolutions_by_channel(norm, session):
+    """d is the number of channels: gains of 3 have length 3√3, and √3 afterwards."""
+    image = gym.spaces.Box(0, 255, (8, 8), np.float32)
+    network = conv(filters=((3, 3, 2),), dense=(4,), norm=norm)
+    q = QNetwork(image, gym.spaces.Discrete(2), network=network, affine_projection=True, **STILL)
+    names = [v.name.removeprefix(f"{q.scope}/").removesuffix(":0") for v in q.trainable_variables]
+    shapes = {name: v.shape for name, v in zip(names, q.trainable_variables, strict=True)}
+    given = {name: np.full(shape, 3.0) for name, shape in shapes.items() if name.endswith("gamma")}
+    given |= {name: np.zeros(shape) for name, shape in shapes.items() if name.endswith("beta")}
+    assert ("conv_norm_0/gamma" in given) == (norm != "renorm")
+    found = after_a_step(session, q, given, np.ones((2, 8, 8)), np.zeros((2, 1)), np.zeros((2, 1)))
+    for name in given:
+        expected = 1.0 if name.endswith("gamma") else 0.0
+        np.testing.assert_allclose(found[name], expected, rtol=1e-6, atol=1e-9, err_msg=name)
+
+
+def test_the_mean_square_behind_a_norm_is_1(session):
+    """That of the normalised numbers, over batch and features: what the length √d means."""
+    critic = CriticNetwork(BOX, BOX, network=mlp((6,), "linear", norm="batch"), affine_projection=True)
+    states, actions = np.random.default_rng(2).uniform(-1, 1, (2, 99, 2)).astype(np.float32)
+    session.run(v1.global_variables_initializer())
+    critic.set_network_params([4 * a if a.ndim == 1 else 9 * a for a in critic.get_network_params()])
+    critic.train(states, actions, np.zeros((99, 1)))
+    with observing() as seen:
+        critic(tf.constant(states), tf.constant(actions), training=True)
+    assert np.mean(np.square(session.run(seen.features[0]))) == pytest.approx(1, rel=1e-3)
+
+
+def test_beside_the_projection_of_weights():
+    agent = agent_with(affine_projection=True, weight_projection=True, norm="layer", **FAST)
+    agent.update(2)
+    np.testing.assert_allclose(lengths(agent, agent.critic), 1, rtol=1e-5)
+    kernels = [v for v in agent.critic.trainable_variables if v.shape.rank == 2][:-1]
+    for kernel in agent.session.run(kernels):
+        np.testing.assert_allclose(np.linalg.norm(kernel, axis=0), 1, rtol=1e-5)
+
+
+def test_only_networks_with_norms_have_it():
+    """``critic_norm`` alone: the actor has nothing to scale and learns as before."""
+    agent = agent_with(affine_projection=True, critic_norm="layer", **FAST)
+    agent.update(2)
+    assert pairs(agent, agent.actor) == {}
+    np.testing.assert_allclose(lengths(agent, agent.critic), 1, rtol=1e-5)
+
+
+def test_targets_and_the_averaged_actor_are_not_projected():
+    """Averages of vectors of one length that point elsewhere are shorter."""
+    agent = agent_with(affine_projection=True, norm="layer", actor_average=3, tau=0.3, **FAST)
+    agent.update(9)
+    for variables in (agent.actor.target_variables, agent.symbolic_update.averaged_actor.variables):
+        names = [v.name for v in agent.actor.variables]
+        values = dict(zip(names, agent.session.run(variables), strict=True))
+        gain, offset = (values[f"{agent.actor.scope}/norm_0/{kind}:0"] for kind in ("gamma", "beta"))
+        assert np.linalg.norm([gain, offset]) < np.sqrt(6) * (1 - 1e-4)
+
+
+def own_norms(states, actions=None):
+    """Norms of the package in layers of the user's own, one used twice; one of Keras, noted, and one that is not."""
+    x = states if actions is None else tf.concat([states, actions], axis=1)
+    x = tf.matmul(x, v1.get_variable("w", [int(x.shape[-1]), 4]))
+    x = batch_normalization(rms_normalization(layer_normalization(x, scope="a"), scope="b"), scope="c")
+    noted, other = tf.keras.layers.LayerNormalization(), tf.keras.layers.LayerNormalization()
+    x = noted(other(layer_normalization(x, scope="a")))
+    note_affine(noted.gamma.value, noted.beta.value)
+    return x
+
+
+def test_norms_in_layers_of_the_users_own(session):
+    critic = CriticNetwork(BOX, BOX, network=own_norms, affine_projection=True, **STILL)
+    session.run(v1.global_variables_initializer())
+    critic.set_network_params([5 * a + 1 if a.ndim == 1 else a for a in critic.get_network_params()])
+    critic.train(np.zeros((2, 2)), np.zeros((2, 2)), np.zeros((2, 1)))
+    names = [v.name.removeprefix(f"{critic.scope}/").removesuffix(":0") for v in critic.trainable_variables]
+    found = dict(zip(names, critic.get_network_params(), strict=True))
+    for pair in (("a/gamma", "a/beta"), ("b/gamma",), ("c/gamma", "c/beta"), ("created_2/gamma", "created_3/beta")):
+        assert np.linalg.norm([found[name] for name in pair]) == pytest.approx(2, rel=1e-5), pair
+    np.testing.assert_array_equal(found["created_0/gamma"], 6)
+    np.testing.assert_array_equal(found["created_1/beta"], 1)
+
+
+def test_own_layers_are_projected_beside_the_options_that_describe_none():
+    agent = agent_with(affine_projection=True, actor_network=own_norms, **FAST)
+    agent.update(2)
+    a, b, c = (v for scope, v in zip("abc", lengths(agent, agent.actor), strict=False))
+    np.testing.assert_allclose([a, b, c], 1, rtol=1e-5)
+
+
+def without_norms(states):
+    return tf.matmul(states, v1.get_variable("w", [2, 4]))
+
+
+def test_what_has_no_norm_is_refused(graph):
+    """By a configuration, a network made by hand, and an agent with layers of the user's own."""
+    for config in (DDPGConfig, DQNConfig):
+        with refuses(UsageError, "affine_projection norm None block plain residual"):
+            config(affine_projection=True)
+        config(affine_projection=True, block="residual")
+    with refuses(UsageError, "affine_projection"):
+        DDPGConfig(affine_projection=True, norm="layer").replace(norm=None)
+    for options in ({"norm": "rms"}, {"critic_norm": "renorm"}, {"norm": "layer", "critic_norm": None}):
+        DDPGConfig(affine_projection=True, **options)
+    with refuses(UsageError, "affine_projection critic mlp norm layer"):
+        CriticNetwork(BOX, BOX, network=mlp((4,)), affine_projection=True)
+    with refuses(UsageError, "affine_projection actor"):
+        agent_with(affine_projection=True, norm="layer", actor_network=without_norms)
+
+
+def test_what_is_no_flag_and_no_variable_is_refused(graph):
+    with refuses(UsageError, "affine_projection 2"):
+        CriticNetwork(BOX, BOX, affine_projection=2)
+
+    def unlike(states):
+        note_affine(v1.get_variable("gamma", [3]), v1.get_variable("beta", [4]))
+        return states
+
+    def constant(states):
+        note_affine(tf.ones(3))
+        return states
+
+    with refuses(UsageError, "gain 3 offset 4"):
+        ActorNetwork(BOX, BOX, network=unlike)
+    with refuses(UsageError, "gain tf.Variable"):
+        ActorNetwork(BOX, BOX, network=constant)
+
+
+def test_what_is_not_trained_is_left(session):
+    """An offset that is fixed is not scaled; a gain that is fixed leaves nothing to scale."""
+
+    def network(states, trained):
+        gain = v1.get_variable("gain", initializer=[3.0, 4.0], trainable=trained)
+        offset = v1.get_variable("offset", initializer=[1.0, 1.0], trainable=False)
+        note_affine(gain, offset)
+        return tf.matmul(states, v1.get_variable("w", [2, 2])) * gain + offset
+
+    with refuses(UsageError, "affine_projection trained"):
+        ActorNetwork(BOX, BOX, network=lambda states: network(states, False), affine_projection=True)
+    actor = ActorNetwork(BOX, BOX, network=lambda states: network(states, True), affine_projection=True, **STILL)
+    session.run(v1.global_variables_initializer())
+    actor.train(np.zeros((1, 2)), np.zeros((1, 2)))
+    values = {
+        v.name.rpartition("/")[2]: value for v, value in zip(actor.variables, session.run(actor.variables), strict=True)
+    }
+    np.testing.assert_allclose(values["gain:0"], np.sqrt(2) * np.array([0.6, 0.8]), rtol=1e-6)
+    np.testing.assert_array_equal(values["offset:0"], [1, 1])
