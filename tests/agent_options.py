@@ -19,6 +19,7 @@ OPTIONS = [
     ("bc_only", True, {}),
     ("bc_final", 0.5, {"bc_alpha": 2.5, "bc_steps": 10}),
     ("weight_projection", True, {}),
+    ("affine_projection", True, {"norm": "layer"}),
     ("block", "residual", {}),
     ("norm", "layer", {}),
     ("norm", "rms", {}),

@@ -82,7 +82,7 @@ BEHAVIOURS = {
     "exports": {"act", "every_policy"},
     "gradients": {"golden"},
     "learners": {"llvm_failures"},
-    "networks": {"networks", "weight_projection"},
+    "networks": {"affine_projection", "networks", "weight_projection"},
     "policies": {"single_threaded_blas"},
     "replay": {"interrupted"},
     "runs": {

@@ -21,6 +21,7 @@ from ddpg.gradients.backward import huber_weights, weight_gradient
 from ddpg.gradients.bounding import with_pre_activation_penalty
 from ddpg.gradients.td import huber, mean_square, stop_gradient
 from ddpg.networks.layers import batch_renormalization, layer_normalization, output_layer, rms_normalization
+from ddpg.networks.projections import note_affine, noting_affine, projected_after, unit_weights
 from ddpg.networks.value import Prediction, ValueNetwork
 from ddpg.policies.schedules import SCHEDULES, interpolate
 from ddpg.replay.minibatch import Batch
@@ -234,7 +235,7 @@ def test_max_gradient_norm(c, session):
     gradients = [np.float32([3, 4]), np.float32([[12]])]
     stub = SimpleNamespace(
         scope="critic",
-        _weight_projection=False,
+        _projections=[],
         max_gradient_norm=c,
         optimizer=v1.train.GradientDescentOptimizer(1.0),
     )
@@ -445,18 +446,39 @@ w_i \leftarrow \frac{w_i}{\max(\lVert w_i \rVert_2,\; 10^{-12})} \quad
 """)  # fmt: skip
 def test_weight_projection(session, rng):
     """Of which networks and when: tests/networks/test_weight_projection.py."""
-    from ddpg.networks.base import Network
-
     weights = rng.normal(size=(3, 4)).astype(np.float32)
     weights[:, 1] = 0
     kernel = v1.get_variable("kernel", initializer=weights, use_resource=True)
     bias = v1.get_variable("bias", initializer=np.float32([1, 2]), use_resource=True)
-    projected = Network._projected_after(SimpleNamespace(_hidden_variables=[kernel, bias]), tf.no_op())
+    projected = projected_after(tf.no_op(), unit_weights([kernel, bias]))
     session.run(v1.global_variables_initializer())
     session.run(projected)
     expected = weights / np.maximum(np.linalg.norm(weights, axis=0), 1e-12)
     np.testing.assert_allclose(session.run(kernel), expected, rtol=1e-6)
     np.testing.assert_array_equal(session.run(bias), [1, 2])
+
+
+@states("affine_projection", r"""
+(\gamma, \beta) \leftarrow \sqrt{d}\, \frac{(\gamma, \beta)}{\max(\lVert (\gamma, \beta) \rVert_2,\; 10^{-12})}
+    \quad \text{for the gains } \gamma \text{ and offsets } \beta \text{ of each norm of } d \text{ features}, \quad
+\lVert (\gamma, \beta) \rVert_2^2 = \sum_{i=1}^d \gamma_i^2 + \beta_i^2
+""")  # fmt: skip
+@pytest.mark.parametrize("d", [1, 2, 7])
+def test_affine_projection(d, session, rng):
+    """Of which networks and when: tests/networks/test_affine_projection.py."""
+    gamma, beta = rng.normal(size=(2, d)).astype(np.float32)
+    starts = {"gamma": gamma, "beta": beta, "alone": gamma}
+    *pair, alone = (v1.get_variable(name, initializer=start, use_resource=True) for name, start in starts.items())
+    with noting_affine() as projections:
+        note_affine(*pair)
+        note_affine(alone)
+    projected = projected_after(tf.no_op(), projections)
+    session.run(v1.global_variables_initializer())
+    session.run(projected)
+    length = max(np.sqrt(np.sum(gamma**2 + beta**2)), 1e-12)
+    np.testing.assert_allclose(session.run(pair), np.sqrt(d) * np.array([gamma, beta]) / length, rtol=1e-6)
+    expected = np.sqrt(d) * gamma / np.sqrt(np.sum(gamma**2))
+    np.testing.assert_allclose(session.run(alone), expected, rtol=1e-6)
 
 
 @states("noise", r"""

@@ -39,6 +39,7 @@ OPTIONS: dict[str, tuple[float, tuple[Any, ...]]] = {
     "critic_l2": (0.2, (0.01,)),
     "weight_decay": (0.2, (0.01,)),
     "weight_projection": (0.15, (True,)),
+    "affine_projection": (0.15, (True,)),
     "bc_alpha": (0.15, (2.5,)),
     "bc_only": (0.05, (True,)),
     "bc_final": (0.15, (0.1,)),

@@ -195,6 +195,7 @@ BY_HAND = {
     *("n_critics", "policy_delay", "target_policy_noise", "target_noise_clip"),
     *("block", "critic_norm", "critic_loss", "critic_l2", "pre_activation_penalty", "max_gradient_norm", "adam_beta1"),
     *("weight_decay", "bc_alpha", "bc_only", "bc_final", "bc_steps", "actor_average", "weight_projection"),
+    "affine_projection",
     *("actor_network", "critic_network"),
 }
 

@@ -276,6 +276,7 @@ BY_HAND = {
     "weight_decay",
     "action_mask",
     "weight_projection",
+    "affine_projection",
 }
 
 

@@ -35,12 +35,16 @@ CONFIGS = {
     "ddpg, weight decay": DDPGConfig(**SMALL, weight_decay=0.1, critic_l2=0.1, max_gradient_norm=1.0),
     "td3+bc, batch norm": DDPGConfig(**SMALL, **TD3, norm="batch", bc_alpha=2.5),
     "crossq, weight projection": DDPGConfig(**SMALL, **TD3, target="none", norm="renorm_soft", weight_projection=True),
+    "crossq, both projections": DDPGConfig(
+        **SMALL, **TD3, target="none", norm="renorm_soft", weight_projection=True, affine_projection=True
+    ),
     "crossq, averaged actor": DDPGConfig(**SMALL, **TD3, target="none", norm="renorm_soft", actor_average=10),
     "crossq, distributional": DDPGConfig(**SMALL, **TD3, target="none", norm="renorm_soft", critic="distributional"),
     "joint pass of averages": DDPGConfig(**SMALL, **TD3, target="joint_ema", norm="renorm_soft"),
     "dqn, batch norm": DQNConfig(**SMALL, norm="batch"),
     "double dqn, batch norm": DQNConfig(**SMALL, norm="batch", double_q=True),
     "dqn, online, renorm": DQNConfig(**SMALL, norm="renorm", target="online"),
+    "dqn, affine projection": DQNConfig(**SMALL, norm="batch", affine_projection=True),
     "dqn, hard copies": DQNConfig(**SMALL, norm="batch", target_update_interval=3),
 }
 

@@ -182,6 +182,7 @@ def test_short_runs_that_hold_every_value(case, tmp_path):
         {"critic": "distributional", "atoms": 5},
         {"actor_average": 50},
         {"weight_projection": True},
+        {"affine_projection": True, "norm": "layer"},
     ],
     ids=str,
 )

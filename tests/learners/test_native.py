@@ -47,6 +47,7 @@ OPTIONS = {
     "td3+bc": {"bc_alpha": 2.5, "n_critics": 2, "policy_delay": 2},
     "cloning alone": {"bc_only": True, "n_critics": 2, "policy_delay": 2},
     "weight projection": {"weight_projection": True, "norm": "layer", "n_critics": 2, "policy_delay": 2},
+    "affine projection": {"affine_projection": True, "norm": "rms", "critic_norm": "layer", "policy_delay": 2},
     "averaged actor": {"actor_average": 5, "norm": "layer", "policy_delay": 2},
     "distributional": {"critic": "distributional", "atoms": 7, "n_critics": 2, "n_steps": 2},
     "batch norm, sgd": {"norm": "batch", "optimizer": "sgd"},  # rounding made full steps by Adam, see test_crossq
