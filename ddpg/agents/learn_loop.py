@@ -247,9 +247,8 @@ class LearnLoop:
             step = runner.step(env_actions, actions)
         # An environment that was only reset ignored its action: such an action is neither stored nor counted.
         stepped = step.transitions.env_indices
-        agent.store(
-            step.transitions, np.count_nonzero(clipped if len(stepped) == len(clipped) else clipped[list(stepped)])
-        )
+        clipped = clipped if len(stepped) == len(clipped) else clipped[list(stepped)]
+        agent.store(step.transitions, int(np.count_nonzero(clipped)))
         return step
 
     def _should_learn(self, agent: LearningAgent) -> bool:
