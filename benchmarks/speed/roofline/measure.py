@@ -80,8 +80,9 @@ def _parted(part: str, subject: Subject) -> Iterator[None]:
         subject.steps, subject.outputs = schedule(program, outputs), outputs
         return subject.steps
 
-    def of_some(steps, *arguments):
-        return module([step for step in steps if wanted(step)], *arguments)
+    def of_some(kinds, *arguments):
+        some = [kind._replace(kernels=[step for step in kind.kernels if wanted(step)]) for kind in kinds]
+        return module(some, *arguments)
 
     with mock.patch.multiple(compiled_update, schedule=scheduled, Module=of_some):
         yield
