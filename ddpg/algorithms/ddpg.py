@@ -185,7 +185,7 @@ def make_actor(config: DDPGConfig, spaces: Spaces, networks: Mapping[str, Callab
         max_gradient_norm=config.max_gradient_norm,
         output_init=config.output_init,
         weight_projection=config.weight_projection,
-        affine_projection=config.projects_affine("actor_network"),
+        affine_projection="actor_network" in config.affine_projected,
     )
 
 
@@ -202,7 +202,7 @@ def make_critic(config: DDPGConfig, spaces: Spaces, networks: Mapping[str, Calla
         "max_gradient_norm": config.max_gradient_norm,
         "output_init": config.output_init,
         "weight_projection": config.weight_projection,
-        "affine_projection": config.projects_affine("critic_network"),
+        "affine_projection": "critic_network" in config.affine_projected,
     }
     if config.critic != "scalar":
         options |= {"atoms": config.atoms, "v_min": config.v_min, "v_max": config.v_max, "spread": config.target_spread}

@@ -66,7 +66,7 @@ class DQNUpdate(Update):
             max_gradient_norm=config.max_gradient_norm,
             output_init=config.output_init,
             weight_projection=config.weight_projection,
-            affine_projection=config.projects_affine("q_network"),
+            affine_projection="q_network" in config.affine_projected,
             masked=config.action_mask,
         )
         return cls(network, config)

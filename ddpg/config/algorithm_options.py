@@ -242,7 +242,7 @@ class AgentConfig(Options):
                 f"precision={self.precision!r} is of compiler='native' alone; leave compiler at 'auto' and jit at True"
             )
         self._check_memory()
-        if self.affine_projection and not any(map(self.projects_affine, NETWORKS)):
+        if self.affine_projection and not self.affine_projected:
             raise UsageError(
                 "affine_projection scales the gains of normalisation layers, and with norm=None and block='plain' no "
                 "network has any; set norm or block='residual'"
@@ -296,18 +296,20 @@ class AgentConfig(Options):
         """The names of the options that hold networks of the user's own, whose layers ``hidden`` does not describe."""
         return [name for name in NETWORKS if getattr(self, name, None) is not None]
 
-    def norm_of(self, network: str) -> str | None:
+    @property
+    def affine_projected(self) -> list[str]:
+        """The networks that ``affine_projection`` is of: those with norms, and those of layers of the user's own.
+
+        Each is named by the option that may replace its layers.
+        """
+        if not self.affine_projection:
+            return []
+        residual, own = self.block == "residual", self.own_networks
+        return [name for name in NETWORKS if residual or name in own or self._norm_of(name) is not None]
+
+    def _norm_of(self, network: str) -> str | None:
         """Return the norm of a network's hidden layers, by the option that may replace them (:data:`NETWORKS`)."""
         return self.norm
-
-    def projects_affine(self, network: str) -> bool:
-        """Whether ``affine_projection`` is of this network: one with norms, or of layers of the user's own.
-
-        Args:
-            network: the option that may replace its layers, one of :data:`NETWORKS`.
-        """
-        normalised = self.block == "residual" or self.norm_of(network) is not None
-        return self.affine_projection and (normalised or getattr(self, network, None) is not None)
 
     @property
     def discount(self) -> float:
@@ -409,8 +411,8 @@ class DDPGConfig(TD3Options, CriticOptions, AgentConfig):
         """``critic_norm``, or ``norm`` where that is the same."""
         return self.norm if self.critic_norm == "same" else self.critic_norm
 
-    def norm_of(self, network: str) -> str | None:
-        """See :meth:`AgentConfig.norm_of`."""
+    def _norm_of(self, network: str) -> str | None:
+        """See :meth:`AgentConfig._norm_of`."""
         return self.norm_of_critics if network == "critic_network" else self.norm
 
     def __post_init__(self):
