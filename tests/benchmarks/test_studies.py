@@ -13,7 +13,6 @@ from ddpg.studies.study import Cell, cells_of, read_study
 from ddpg.studies.study_folder import CellFolder
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-sys.path.append(str(BENCHMARKS))
 
 
 @pytest.mark.parametrize("name", ["bounding", "workers", "pendulum", "keeping"])
@@ -138,6 +137,7 @@ def test_what_was_kept_of_the_critics_is_of_their_study(monkeypatch):
 
 def test_how_bounding_is_met_is_read_off_the_runs(tmp_path, monkeypatch):
     """Of 100 steps 30 were clipped, and of the two logged means of what is outside, 0.2 and 0.4, the mean is 0.3."""
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
     import bounding
 
     study = tmp_path / "bounding.toml"
