@@ -80,6 +80,7 @@ def _dismiss(tasks: SimpleQueue, count: int) -> None:
 
 FIRST_WAIT, LONGEST_WAIT = 0.5, 8.0  # seconds until the slower way is tried again; doubled each time it is slower
 TRIAL, HOPELESS = 15, 10  # updates of a trial; one that takes HOPELESS times as long at first is given up
+FORGOTTEN = 0.9  # share of the usual number of updates that is left of it after a call of fewer
 
 
 class Autotuner:
@@ -93,9 +94,18 @@ class Autotuner:
         self._clock = clock
         self._took: list[float | None] = [None, None]
         self._next_trial, self._wait = clock(), FIRST_WAIT
+        self._usual = 0.0
 
     def split(self, count: int) -> Iterator[tuple[int, int]]:
-        """Yield ``(way, number)`` of updates, ``count`` in all; the caller runs these before it asks for more."""
+        """Yield ``(way, number)`` of updates, ``count`` in all; the caller runs these before it asks for more.
+
+        Far fewer than usual, such as the one that is left of 33, are not timed: of one update the threads' waking is a
+        large part, and it may be of the longer kind.
+        """
+        self._usual = max(float(count), FORGOTTEN * self._usual)
+        if 2 * count < self._usual and None not in self._took:
+            yield self._best, count
+            return
         if None in self._took or self._clock() >= self._next_trial:
             best = self._best
             for some in (1, min(count - 1, TRIAL)):

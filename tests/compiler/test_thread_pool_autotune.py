@@ -36,7 +36,7 @@ def test_what_has_become_slow_is_left_and_taken_again():
     work.call(1), work.call(1)
     assert work.call(5) == [(0, 5)]
     work.seconds[0] = 0.5  # the cores are busy
-    work.call(1)
+    work.call(5)
     assert work.call(5) == [(1, 5)]
     work.seconds[0] = 0.01
     work.now += 10
@@ -71,3 +71,22 @@ def test_the_slower_way_is_tried_less_and_less():
     assert gaps[:4] == pytest.approx([1.1, 2.1, 4.1, 8.1], abs=0.01)
     assert gaps[4:] == pytest.approx([8.1] * len(gaps[4:]), abs=0.01)
     assert len(gaps) > 8
+
+
+def test_what_is_left_of_a_call_decides_nothing():
+    """33 pieces are a call of 32 and one of 1, in which the threads' waking takes five times as long as the piece."""
+    work = Work(0.01, 0.012)
+    work.call(32), work.call(32)
+    work.waking = 0.05
+    for _ in range(12):
+        assert work.call(1) == [(0, 1)]
+        assert work.call(32)[-1][0] == 0
+
+
+def test_calls_that_have_become_small_are_timed_again():
+    work = Work(0.01, 0.02)
+    work.call(32), work.call(32)
+    work.seconds[0] = 0.5
+    ways = [work.call(1)[-1][0] for _ in range(60)]
+    assert ways[0] == 0
+    assert ways[-1] == 1
