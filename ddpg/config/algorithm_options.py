@@ -298,7 +298,7 @@ class AgentConfig(Options):
 
     @property
     def affine_projected(self) -> list[str]:
-        """The networks that ``affine_projection`` is of: those with norms, and those of layers of the user's own.
+        """The networks to which ``affine_projection`` applies: those with norms, and those with the user's own layers.
 
         Each is named by the option that may replace its layers.
         """
