@@ -9,6 +9,7 @@ from pathlib import Path
 from benchmarks.learning.long_form import ASKED, KEPT, OPTIONS, Cell, make_cell
 from ddpg.config.algorithm_options import CONFIGS
 from ddpg.config.toml_file import read_toml
+from ddpg.errors import FileFault
 from ddpg.studies.study import Group, cells_of
 from ddpg.studies.study_folder import read_cells
 from ddpg.studies.study_report import RESULTS, write_report
@@ -20,10 +21,11 @@ def collect(root: Path) -> list[Cell]:
     """Return the cells of a study's folder, also those under way and those not begun; its report is written anew.
 
     Raises:
-        UsageError: there is no study.
+        UsageError: there is no study; a FileFault if a file of one of its cells is damaged.
     """
     groups = read_cells(root)
-    write_report(root, groups)
+    if unread := write_report(root, groups).unread:
+        raise FileFault(unread[0])
     found: dict[tuple[str, str, int], list[tuple[int, str, str]]] = {}
     with (root / RESULTS).open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):

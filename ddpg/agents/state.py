@@ -53,7 +53,10 @@ def restore(agent: Any, manifest: dict[str, Any], groups: checkpoint.Groups) -> 
     Raises:
         UsageError: if its variables or random generators differ from the checkpoint's; nothing is set then.
     """
-    advice = "pass the configuration and networks it was made with"
+    there, here = manifest["config"], agent.config.to_json()
+    changed = [name for name in there.keys() & here.keys() if there[name] != here[name]]
+    differences = [f"{name} was {there[name]!r} and is {here[name]!r}" for name in sorted(changed)]
+    advice = "; ".join(["pass the configuration and networks it was made with", *differences])
     check_variables(agent.global_variables, groups.get("variables", {}), "the checkpoint", advice)
     if agent.generators.keys() != manifest["random_states"].keys():
         raise UsageError(

@@ -118,6 +118,8 @@ def find(path: str | Path, which: str = "latest") -> Path:
     chosen = [entry for steps, entry in numbered if str(steps) == str(which)]
     if chosen:
         return chosen[0]
+    if str(path).startswith("zoo:"):
+        raise UsageError(f"{path} is a policy alone, without critic and replay memory; use ddpg.load_policy('{path}')")
     if not path.exists():
         raise UsageError(f"no checkpoint or run directory at {brief(str(path))}; give one such as runs/Pendulum-v1/1")
     have = [entry.name for _, entry in numbered] + [name for name in NAMED if (folder / name).exists()]

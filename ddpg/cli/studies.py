@@ -18,7 +18,7 @@ from ddpg.cli.command import (
 from ddpg.cli.terminal import stdout_reserved_for_answer
 from ddpg.config.options import from_toml, option
 from ddpg.config.toml_file import read_toml
-from ddpg.errors import CellsFailed
+from ddpg.errors import CellsFailed, FileFault
 from ddpg.progress import progress_message
 from ddpg.studies.slurm_commands import SlurmOptions
 
@@ -75,6 +75,8 @@ class Study(JSONOption, ProgressOption, WithEngine, WithImports):
         with stdout_reserved_for_answer(self.json):
             report, outcome = self._report(path, root)
         self._print(root, report, outcome)
+        if report.unread:
+            raise FileFault(f"cells left out of the report: {len(report.unread)}; the first: {report.unread[0]}")
         if outcome is not None and outcome.failed:
             cell, why = next(iter(outcome.failed.items()))
             count = f"{len(outcome.failed)} of {outcome.cells} cells failed, {cell} with: {why}"
@@ -119,7 +121,8 @@ class Study(JSONOption, ProgressOption, WithEngine, WithImports):
                 for kind, rows in tables.items()
             }
             named = {name: None if path is None else str(path) for name, path in files.items()}
-            print(json.dumps({"study": str(root), **named, **listed, **(vars(outcome) if outcome else {})}))
+            answer = {"study": str(root), **named, **listed, "unread": report.unread}
+            print(json.dumps(answer | (vars(outcome) if outcome else {})))
             return
         print(report.text.read_text(encoding="utf-8"))
         print("Written: " + ", ".join(str(path) for path in files.values() if path is not None))

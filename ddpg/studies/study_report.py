@@ -191,7 +191,10 @@ _LOGGED = {"training_seconds": "seconds", "compile_seconds": "compile_seconds", 
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """The files of a report, and the rows of its tables; ``comparison`` is None where nothing can be compared yet."""
+    """The files of a report, and the rows of its tables; ``comparison`` is None where nothing can be compared yet.
+
+    ``unread`` has a line for every cell that was left out because a file of its run is damaged.
+    """
 
     rows: list[dict[str, Any]]
     comparisons: list[dict[str, Any]]
@@ -200,6 +203,7 @@ class Report:
     comparison: Path | None
     text: Path
     figure: Path | None
+    unread: list[str]
 
 
 def write_report(root: Path, groups: Sequence[Group]) -> Report:
@@ -208,18 +212,23 @@ def write_report(root: Path, groups: Sequence[Group]) -> Report:
     ``results.csv`` has all evaluations, also of running cells. The table covers finished cells only: the interquartile
     mean over seeds of the last and of the largest evaluation, with 95 % bootstrap intervals (Agarwal et al. 2021, arXiv
     2108.13264). With ``final_episodes`` the last evaluation is the one after training. ``comparison.csv`` compares
-    every configuration with the first one, by seed.
+    every configuration with the first one, by seed. A cell with a damaged file is left out.
 
     Args:
         root: the study's folder.
         groups: its cells.
-
-    Raises:
-        FileFault: if a file of a cell's run is damaged.
     """
-    folders = [CellFolder(root, cell) for cell in cells_of(groups)]
-    runs = {folder: _read_run(folder.run) for folder in folders if folder.run is not None}
-    values = [row for folder, run in runs.items() for row in _values(folder, run)]
+    runs: dict[CellFolder, Run] = {}
+    values, unread = [], []
+    for folder in (CellFolder(root, cell) for cell in cells_of(groups)):
+        if (path := folder.run) is not None:
+            try:
+                run = read_run(path)
+                values += [*_values(folder, run)]  # all of them, or none
+            except FileFault as error:
+                unread.append(f"{error}; or remove {path}, and the study trains that cell again")
+            else:
+                runs[folder] = run
     write_table(root / RESULTS, COLUMNS, values)
     ends = [_ends([(p, run) for p, run in runs.items() if p.cell.group == group]) for group in groups]
     rows = [_row(group, *end) for group, end in zip(groups, ends, strict=True)]
@@ -237,14 +246,7 @@ def write_report(root: Path, groups: Sequence[Group]) -> Report:
     if any(run.rows for run in runs.values()):
         names = [folder.cell.group.configuration for folder in runs]
         figure = plot_curves(learning_curves([*runs.values()], names=names), root / FIGURE)
-    return Report(rows, comparisons, root / RESULTS, root / TABLE, comparison, root / TEXT, figure)
-
-
-def _read_run(path: Path) -> Run:
-    try:
-        return read_run(path)
-    except FileFault as error:
-        raise FileFault(f"{error}; or remove {path}, and the study trains that cell again") from None
+    return Report(rows, comparisons, root / RESULTS, root / TABLE, comparison, root / TEXT, figure, unread)
 
 
 def _values(folder: CellFolder, run: Run) -> Iterator[dict[str, Any]]:

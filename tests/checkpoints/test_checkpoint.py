@@ -241,6 +241,8 @@ def test_numbers_that_their_dtype_does_not_hold():
 def test_find(tmp_path):
     with refuses(UsageError, "checkpoint"):
         checkpoint.find(tmp_path / "nowhere")
+    with refuses(UsageError, "ddpg.load_policy('zoo:Pendulum-v1')"):
+        checkpoint.find("zoo:Pendulum-v1")
     (tmp_path / "Pendulum-v1" / "3" / "checkpoints").mkdir(parents=True)
     with refuses(UsageError, f"name one, such as {tmp_path / 'Pendulum-v1' / '3'}"):
         checkpoint.find(tmp_path / "Pendulum-v1")
@@ -328,6 +330,8 @@ def test_other_shapes_are_refused(saved):
         DDPG.load(saved, config=SMALL.replace(hidden=(9,)))
     with refuses(UsageError, "lacks"):
         DDPG.load(saved, config=SMALL.replace(hidden=(8, 8)))
+    with refuses(UsageError, "average actor_average was 0 and is 5"):
+        DDPG.load(saved, config=SMALL.replace(actor_average=5))
 
 
 def test_networks_of_ones_own_are_asked_for(tmp_path):

@@ -13,13 +13,11 @@ import time
 from types import SimpleNamespace
 
 import pytest
-from refusals import refuses
 from remains import assert_same
 from small_studies import Stubbed, train_by_hand
 
 from ddpg import DDPGConfig, train
 from ddpg.cli.main import main
-from ddpg.errors import FileFault
 from ddpg.runs import run_directory, signals
 from ddpg.studies import scheduler
 from ddpg.studies.study import cells_of, read_study
@@ -63,15 +61,25 @@ def test_a_finished_run_that_never_rose_has_no_share_to_tell(tmp_path, monkeypat
 
 
 @pytest.mark.parametrize("name", ["config.json", "evaluations.csv"])
-def test_a_damaged_run_says_how_its_cell_is_trained_again(name, tmp_path, monkeypatch):
-    study = Stubbed(tmp_path, monkeypatch, 1)
-    (place,) = study.places
-    train_by_hand(place, [5.0, 7.0])
-    (place.run / name).write_text("[\n")
-    with refuses(FileFault, f"{place.run / name}", f"or remove {place.run}"):
-        write_report(study.root, study.groups)
-    shutil.rmtree(place.run)
-    assert place.stage == "train"
+def test_a_cell_with_a_damaged_file_is_left_out_of_the_report_and_named(name, tmp_path, monkeypatch, capsys):
+    study = Stubbed(tmp_path, monkeypatch, 2)
+    damaged, sound = study.places
+    train_by_hand(damaged, [5.0, 7.0])
+    train_by_hand(sound, [1.0, 3.0])
+    (damaged.run / name).write_text("[\n")
+    report = write_report(study.root, study.groups)
+    assert (report.rows[0]["final"], report.rows[0]["seeds"], report.rows[0]["seeds_asked"]) == (3, 1, 2)
+    assert {row["seed"] for row in table(report.results)} == {str(sound.cell.seed)}
+    (line,) = report.unread
+    assert str(damaged.run / name) in line
+    assert f"or remove {damaged.run}" in line
+    write_study(study.root, study.file, study.groups)
+    assert main(["study", str(study.file), "--root", str(study.root), "--report"]) == 4
+    out, said = capsys.readouterr()
+    assert "| 1 of 2 | 3 (3 to 3) |" in out
+    assert line in said
+    shutil.rmtree(damaged.run)
+    assert damaged.stage == "train"
 
 
 def test_configurations_are_compared_by_seed(tmp_path, monkeypatch):

@@ -48,6 +48,13 @@ def test_the_command_writes_what_it_collected_and_reads_it_again(study, tmp_path
     assert "no study in" in capsys.readouterr().err
 
 
+def test_a_study_with_a_damaged_cell_is_not_collected(study):
+    damaged = study.places[0].run / "evaluations.csv"
+    damaged.write_text("[\n")
+    with refuses(FileFault, str(damaged)):
+        collecting.collect(study.root)
+
+
 def test_of_a_run_that_is_there_twice_the_one_that_got_further_stays():
     short, long = cell("s", "E", "r", 0, [1, 2], asked=400), cell("s", "E", "r", 0, [1, 2, 3], asked=400)
     other = cell("s", "E", "r", 0, [9, 9], asked=400)
