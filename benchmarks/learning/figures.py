@@ -22,7 +22,11 @@ TABLE, SECONDS, LONG, LADDER, OTHERS, ARITHMETIC = (
 def draw(cells: Sequence[Cell], folder: Path) -> list[Path]:
     """Draw every picture that there are runs for into ``folder``; return their paths."""
     drawn = []
-    for name, studies in ((TABLE, ("table", PEER_STUDY)), (LONG, ("long",)), (OTHERS, ("others", "box2d"))):
+    for name, studies in (
+        (TABLE, ("table", PEER_STUDY)),
+        (LONG, ("long", "long_averaged")),
+        (OTHERS, ("others", "box2d")),
+    ):
         chosen = shown(cells, *studies)
         if chosen:
             drawn.append(_curves(chosen, folder / name, "steps"))

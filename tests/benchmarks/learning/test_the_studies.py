@@ -18,7 +18,8 @@ def study(name):
 
 
 @pytest.mark.parametrize(
-    ("name", "cells"), [("table", 5 * 3 * 3), ("long", 2 * 2), ("ladder", 2 * 2 * 9), ("beside", 5)]
+    ("name", "cells"),
+    [("table", 5 * 3 * 3), ("long", 2 * 2), ("long_averaged", 2 * 3), ("ladder", 2 * 2 * 9), ("beside", 5)],
 )
 def test_runs_are_evaluated_alike(name, cells):
     groups = study(name)
