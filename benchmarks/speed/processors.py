@@ -6,10 +6,16 @@ import subprocess
 import sys
 from typing import Any
 
-# Generations of AMD's cores by CPUID family and ranges of models; only those that are certain.
-GENERATIONS = {
-    25: (("Zen 4", (range(0x10, 0x20), range(0xA0, 0xB0))),),
-    26: (("Zen 5", (range(0x00, 0x30), range(0x40, 0x50), range(0x60, 0x80))),),
+# Generations of cores by vendor and CPUID family, with their ranges of models; only those that are certain.
+GENERATIONS: dict[tuple[str, int], dict[str, tuple[range, ...]]] = {
+    ("AuthenticAMD", 25): {"Zen 4": (range(0x10, 0x20), range(0xA0, 0xB0))},
+    ("AuthenticAMD", 26): {"Zen 5": (range(0x00, 0x30), range(0x40, 0x50), range(0x60, 0x80))},
+    ("GenuineIntel", 6): {
+        "Ice Lake": (range(0x6A, 0x6B), range(0x6C, 0x6D)),
+        "Sapphire Rapids": (range(0x8F, 0x90),),
+        "Emerald Rapids": (range(0xCF, 0xD0),),
+        "Granite Rapids": (range(0xAD, 0xAF),),
+    },
 }
 # The median rate of products of two 256 by 256 matrices by NumPy's BLAS, in GFLOP/s; in a process of its own, for BLAS
 # reads the number of its threads when it is loaded.
@@ -42,10 +48,9 @@ def described(cpuinfo: str) -> dict[str, Any]:
         fields.setdefault(name.strip(), value.strip())
     found: dict[str, Any] = {"vendor": fields["vendor_id"]} if fields.get("vendor_id") else {}
     found |= {key: int(fields[name]) for key, name in (("family", "cpu family"), ("model", "model")) if name in fields}
-    if found.get("vendor") == "AuthenticAMD":
-        for generation, models in GENERATIONS.get(found.get("family", -1), ()):
-            if any(found.get("model") in numbers for numbers in models):
-                found["generation"] = generation
+    for generation, models in GENERATIONS.get((found.get("vendor", ""), found.get("family", -1)), {}).items():
+        if any(found.get("model") in numbers for numbers in models):
+            found["generation"] = generation
     if clock := fields.get("cpu MHz"):
         found["clock_mhz"] = round(float(clock))
     flags = {*fields.get("flags", fields.get("Features", "")).split()}

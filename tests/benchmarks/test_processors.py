@@ -14,19 +14,24 @@ def cpuinfo(vendor="AuthenticAMD", family=26, model=2, flags="sse2 avx2 avx512f"
 
 
 @pytest.mark.parametrize(
-    ("family", "model", "generation"),
+    ("vendor", "family", "model", "generation"),
     [
-        (26, 2, "Zen 5"),
-        (25, 0x11, "Zen 4"),
-        (25, 0xA0, "Zen 4"),
-        (25, 0x01, None),
-        (25, 0x50, None),
-        (26, 0x50, None),
-        (23, 0x31, None),
+        ("AuthenticAMD", 26, 2, "Zen 5"),
+        ("AuthenticAMD", 25, 0x11, "Zen 4"),
+        ("AuthenticAMD", 25, 0xA0, "Zen 4"),
+        ("AuthenticAMD", 25, 0x01, None),
+        ("AuthenticAMD", 25, 0x50, None),
+        ("AuthenticAMD", 26, 0x50, None),
+        ("AuthenticAMD", 23, 0x31, None),
+        ("GenuineIntel", 6, 207, "Emerald Rapids"),
+        ("GenuineIntel", 6, 143, "Sapphire Rapids"),
+        ("GenuineIntel", 6, 173, "Granite Rapids"),
+        ("GenuineIntel", 6, 106, "Ice Lake"),
+        ("GenuineIntel", 6, 85, None),  # of Skylake and of Cascade Lake
     ],
 )
-def test_generations_are_named_where_they_are_certain(family, model, generation):
-    found = described(cpuinfo(family=family, model=model))
+def test_generations_are_named_where_they_are_certain(vendor, family, model, generation):
+    found = described(cpuinfo(vendor, family, model))
     assert found.get("generation") == generation
     assert (found["family"], found["model"], found["vector_bits"]) == (family, model, 512)
 
