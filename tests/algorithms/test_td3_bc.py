@@ -89,17 +89,21 @@ def test_every_way_of_the_gradient_is_there():
 ACTORS = [{"bc_alpha": ALPHA}, {"bc_only": True}, {"bc_alpha": ALPHA, "bc_final": 0.0625, "bc_steps": 20}]
 
 
-@pytest.mark.parametrize("actors", ACTORS, ids=lambda options: [*options][len(options) // 2])
+WAYS = [
+    *((path, "squashing", "stop_gradient", False) for path in POLICY_GRADIENTS),
+    *(("direct", bounding, "stop_gradient", False) for bounding in BOUNDINGS if bounding != "squashing"),
+    *(("surrogate", "squashing", td_target, False) for td_target in BY_HAND if td_target != "stop_gradient"),
+    ("chain_rule", "squashing", "stop_gradient", True),
+]
+
+
+# How much is cloned is weighed before the gradient's way begins: every weight on its first and its compiled way.
 @pytest.mark.parametrize(
-    ("path", "bounding", "td_target", "jit"),
-    [
-        *((path, "squashing", "stop_gradient", False) for path in POLICY_GRADIENTS),
-        *(("direct", bounding, "stop_gradient", False) for bounding in BOUNDINGS if bounding != "squashing"),
-        *(("surrogate", "squashing", td_target, False) for td_target in BY_HAND if td_target != "stop_gradient"),
-        ("chain_rule", "squashing", "stop_gradient", True),
-    ],
+    ("actors", "path", "bounding", "td_target", "jit"),
+    [(actors, *way) for actors in ACTORS for way in (WAYS if actors is ACTORS[0] else (WAYS[0], WAYS[-1]))],
+    ids=lambda value: [*value][len(value) // 2] if isinstance(value, dict) else str(value),
 )
-def test_an_agents_update_is_numpys(path, bounding, td_target, jit, actors):
+def test_an_agents_update_is_numpys(actors, path, bounding, td_target, jit):
     """From a data set to the weights after one update, in float64: normalised states, y, both losses, Adam, targets."""
     ways = {"policy_gradient": path, "bounding": bounding, "td_target": td_target, "jit": jit}
     config = DDPGConfig(**UPDATED, **ways, **actors)
@@ -152,7 +156,7 @@ CONFIG = DDPGConfig(hidden=(6,), bc_alpha=ALPHA, n_critics=2, policy_delay=2, ta
 VARIANTS = {
     "td3": CONFIG,
     "ddpg": DDPGConfig(hidden=(6,), bc_alpha=ALPHA, policy_gradient="direct"),
-    "falling": CONFIG.replace(bc_final=0.5),
+    "falling": DDPGConfig(hidden=(6,), bc_alpha=ALPHA, bc_final=0.5),
     "crossq": CONFIG.replace(target="none", norm="renorm", optimizer="sgd", policy_gradient="surrogate"),
 }
 

@@ -17,7 +17,7 @@ SPACES = (gym.spaces.Box(-1, 1, (3,), np.float32), gym.spaces.Box(np.float32([-2
 OPTIONS = {
     "plain": {},
     "layer norm and tanh": {"norm": "layer", "activation": "tanh"},
-    "rms norm": {"norm": "rms", "activation": "elu", "n_critics": 2},
+    "rms norm": {"norm": "rms", "activation": "elu"},
     "inverting, rmsprop": {"bounding": "inverting", "optimizer": "rmsprop", "action_gradient_clip": 0.1},
     "surrogate, output delta, momentum": {
         "policy_gradient": "surrogate",
@@ -43,12 +43,10 @@ OPTIONS = {
     "crossq, categorical": {"target": "none", "norm": "renorm", "critic": "categorical", "optimizer": "sgd"},
     "lap, n steps": {"prioritised": "lap", "n_steps": 3},
     "clipped, softplus": {"max_gradient_norm": 0.01, "activation": "softplus", "optimizer": "momentum"},
-    "weight decay": {"weight_decay": 0.1, "policy_delay": 2, "critic_l2": 0.01},
-    "td3+bc": {"bc_alpha": 2.5, "n_critics": 2, "policy_delay": 2},
-    "cloning alone": {"bc_only": True, "n_critics": 2, "policy_delay": 2},
-    "weight projection": {"weight_projection": True, "norm": "layer", "n_critics": 2, "policy_delay": 2},
-    "affine projection": {"affine_projection": True, "norm": "rms", "critic_norm": "layer", "policy_delay": 2},
-    "averaged actor": {"actor_average": 5, "norm": "layer", "policy_delay": 2},
+    "weight decay, averaged actor": {"weight_decay": 0.1, "policy_delay": 2, "critic_l2": 0.01, "actor_average": 5},
+    "td3+bc": {"bc_alpha": 2.5},
+    "cloning alone": {"bc_only": True},
+    "projections": {"weight_projection": True, "affine_projection": True, "norm": "rms", "critic_norm": "layer"},
     "distributional": {"critic": "distributional", "atoms": 7, "n_critics": 2, "n_steps": 2},
     "batch norm, sgd": {"norm": "batch", "optimizer": "sgd"},  # rounding made full steps by Adam, see test_crossq
 }

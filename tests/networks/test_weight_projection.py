@@ -38,9 +38,11 @@ def test_a_step_by_hand(session):
         np.testing.assert_array_equal(one, other)
 
 
-@pytest.mark.parametrize("driver", DRIVERS)
+JOINT = {"target": "none", "norm": "renorm", "n_critics": 2, "policy_delay": 2}
+
+
 @pytest.mark.parametrize(
-    "options", [{"norm": "layer"}, {"target": "none", "norm": "renorm", "n_critics": 2, "policy_delay": 2}], ids=str
+    ("options", "driver"), [*(({"norm": "layer"}, driver) for driver in DRIVERS), (JOINT, "native")], ids=str
 )
 def test_every_network_has_it_after_its_own_steps(options, driver):
     agent = agent_with(weight_projection=True, **options | DRIVERS[driver])
