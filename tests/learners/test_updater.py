@@ -88,9 +88,14 @@ DRIVERS = {
 }
 
 
-@pytest.mark.parametrize("driver", DRIVERS)
-@pytest.mark.parametrize("network", ["actor", "critic", "critic_1"])
-def test_weights_that_are_not_finite_are_divergence_though_the_loss_is_finite(driver, network):
+@pytest.mark.parametrize(
+    ("network", "driver"),
+    [
+        *((network, "native") for network in ("actor", "critic", "critic_1")),
+        *(("critic_1", driver) for driver in DRIVERS if driver != "native"),
+    ],
+)
+def test_weights_that_are_not_finite_are_divergence_though_the_loss_is_finite(network, driver):
     """Adam takes the root of its second moment: below 0 that is NaN, in the step, when the loss is already computed."""
     config = CONFIGS[DDPG].replace(optimizer="adam", n_critics=2, **DRIVERS[driver])
     agent = made(DDPG, config.updates_per_call, config.td_target, config)
