@@ -48,7 +48,8 @@ class CriticOptions(Options):
 
     critic: str = _critics(
         "scalar",
-        "categorical: Q as the mean of a distribution, by cross-entropy; distributional: of the return's own (C51)",
+        "output of the critic; scalar: Q; categorical: a distribution whose mean is Q, trained by cross-entropy; "
+        "distributional: the distribution of the return (C51)",
         ("scalar", "categorical", "distributional"),
     )
     atoms: int = _critics(101, "categorical, distributional: number of values in the support", at_most=2**16)
@@ -160,7 +161,7 @@ class AgentConfig(Options):
     target: str = _targets(
         "ema",
         "networks that compute y; ema: moving averages; online: the networks themselves; none: CrossQ's joint pass; "
-        "joint_ema: that of the critics' moving averages",
+        "joint_ema: a joint pass through the critics' moving averages",
         ("ema", "online", "none", "joint_ema"),
     )
     critic_loss: str | Callable = _learning(
@@ -183,7 +184,7 @@ class AgentConfig(Options):
     )
     precision: str = _running(
         "float32",
-        "of the numbers that a native update's products multiply; auto: bfloat16 where the processor can",
+        "number format of the inputs of a native update's matrix products; auto: bfloat16 where the processor has it",
         ("float32", "bfloat16", "auto"),
     )
     threads: int | None = _running(
@@ -203,17 +204,22 @@ class AgentConfig(Options):
     )
     priority_correction_steps: int = _replay(100_000, "proportional: environment steps until that exponent is 1")
     dataset_share: float | None = _replay(
-        None, "share of each minibatch from the data set and what else was remembered (RLPD: 0.5); none: all alike"
+        None,
+        "share of each minibatch drawn from recorded transitions, such as a data set (RLPD: 0.5); none: uniform",
     )
     hindsight: int = _replay(
-        0, "goal environments: copies of each transition with goals that were reached later", at_most=1000
+        0,
+        "goal environments: share k/(k+1) of samples whose goal is replaced by one reached later (HER's k)",
+        at_most=1000,
     )
     normalize_observations: bool = _learning(
         False, "normalise observations by their running mean and standard deviation"
     )
     normalize_rewards: bool = _learning(False, "divide rewards by the running scale of the discounted return")
     on_bad_transition: str = _running(
-        "raise", "if an environment returns NaN or another invalid value; drop: abandon the episode", ("raise", "drop")
+        "raise",
+        "response to NaN or another invalid value from an environment; drop: abandon the episode",
+        ("raise", "drop"),
     )
     step_timeout: float | None = _running(
         None, "time limit, in seconds, of a step of environments in other processes, or none"
@@ -345,7 +351,8 @@ class DDPGConfig(TD3Options, CriticOptions, AgentConfig):
     )
     critic_network: str | Callable | None = _networks(
         None,
-        "the same of the critics; none: by hidden, activation, critic_norm, block and action_layer",
+        "a function of your own that makes the critics' hidden layers; none: by hidden, activation, critic_norm, block "
+        "and action_layer",
         arguments="states, actions",
         metavar="MODULE:NAME",
     )
@@ -394,14 +401,14 @@ class DDPGConfig(TD3Options, CriticOptions, AgentConfig):
         ("chain_rule", "direct", "surrogate"),
         arguments="actor, critic, states[, batch]",
     )
-    bc_alpha: float = _gradients(0.0, "TD3+BC: weight of Q beside a term that clones replayed actions (2.5); 0: off")
-    bc_only: bool = _gradients(
-        False, "behaviour cloning alone: the actor learns the replayed actions, and nothing of Q"
+    bc_alpha: float = _gradients(
+        0.0, "TD3+BC: weight of Q against a term that imitates replayed actions (paper: 2.5); 0: off"
     )
+    bc_only: bool = _gradients(False, "behaviour cloning alone: the actor imitates replayed actions and ignores Q")
     bc_final: float = _gradients(
         1.0, "TD3+BC: weight of the cloning term after bc_steps steps in the environment, falling from 1; 1: constant"
     )
-    bc_steps: int = _gradients(10_000, "bc_final: steps stored beside the data set until that weight is reached")
+    bc_steps: int = _gradients(10_000, "bc_final: the agent's own steps until that weight is reached")
     action_gradient_clip: float | None = _gradients(
         None, "clip the norm of each sample's action gradient to this, or none"
     )
