@@ -1,7 +1,9 @@
 """What products of bfloat16 numbers save: an update with either precision, in turn, on one core.
 
     python -m benchmarks.precision [--repeats 200] [--json FILE]
-    python -m benchmarks.precision --write    # what results/precision.json has into docs/performance.md
+    python -m benchmarks.precision --write    # what results/precision*.json have into docs/performance.md
+
+Another machine's results go into a file of its own: ``--json benchmarks/results/precision_NAME.json``.
 
 Needs a processor with AVX512-BF16. The two updates run in turn in one process that is pinned to one core, 32 updates
 each. Times are the thread's CPU time, and the ratio is taken of neighbours: so other work on the machine slows both.
@@ -34,16 +36,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--repeats", type=int, default=200)
     parser.add_argument("--json", type=Path, default=RESULTS, metavar="FILE")
-    parser.add_argument("--write", action="store_true", help=f"measure nothing; put {RESULTS.name} into {PAGE.name}")
+    parser.add_argument("--write", action="store_true", help=f"measure nothing; put the results into {PAGE.name}")
     options = parser.parse_args()
     if not options.write:
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
         found = {name: measured(name, options.repeats) for name in TASKS}
         document = {"machine": machine(), "repeats": options.repeats, "tasks": found}
         options.json.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-    elif options.json == RESULTS:
-        marks.write(PAGE, {MARKS: table(json.loads(RESULTS.read_text(encoding="utf-8")))})
-    print(table(json.loads(options.json.read_text(encoding="utf-8"))))
+        print(table(document))
+    else:
+        marks.write(PAGE, {MARKS: tables()})
+        print(tables())
+
+
+def tables() -> str:
+    """Return a table for each machine that has results."""
+    paths = sorted(RESULTS.parent.glob(f"{RESULTS.stem}*.json"))
+    return "\n\n".join(table(json.loads(path.read_text(encoding="utf-8"))) for path in paths)
 
 
 def measured(name: str, repeats: int) -> dict[str, dict[str, list[float]]]:

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from ddpg.compiler import dump
 from ddpg.compiler.codegen import Module, UpdateKind
-from ddpg.compiler.ir import MissingInstructions, Node, Unsupported
+from ddpg.compiler.ir import Node, Unsupported
 from ddpg.compiler.jit import compile_module, host_registers, listings
 from ddpg.compiler.lowering import lower, ops_in_order
 from ddpg.compiler.memory_plan import aligned_block, constants_of, plan_memory
@@ -42,8 +42,8 @@ class CompiledUpdate:
         workers: number of threads that share an update.
 
     Raises:
-        Unsupported: if the update has an op, a shape or an order of writes that this compiler does not support.
-        MissingInstructions: if this processor cannot multiply numbers of ``precision``.
+        Unsupported: if the update has an op, a shape or an order of writes that this compiler does not support, or this
+            processor cannot multiply numbers of ``precision``.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class CompiledUpdate:
     ):
         registers = host_registers()
         if precision == "bfloat16" and not registers.bfloat16:
-            raise MissingInstructions("this processor has no AVX512-BF16")
+            raise Unsupported("this processor has no AVX512-BF16")
         fetches = ((metrics, kept), *others)
         shapes = [tuple(variable.shape) for variable in variables]
         sizes = [math.prod(shape) for shape in shapes]

@@ -21,11 +21,7 @@ ROWS, COLUMNS, ALL = "rows", "columns", "all"  # the axes that a reduction sums 
 
 
 class Unsupported(Exception):
-    """The graph holds an op, a shape or an order that this compiler does not support; the message names it."""
-
-
-class MissingInstructions(Unsupported):
-    """This processor has no instructions for a precision; the message names them."""
+    """What this compiler does not support here: an op, a shape, an order of writes, a precision; it is named."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -184,7 +184,7 @@ class AgentConfig(Options):
     )
     precision: str = _running(
         "float32",
-        "number format of the inputs of a native update's matrix products; auto: bfloat16 where the processor has it",
+        "number format of the inputs of a native update's matrix products; auto: bfloat16 where it is faster",
         ("float32", "bfloat16", "auto"),
     )
     threads: int | None = _running(

@@ -33,8 +33,7 @@ class NativeLearner:
         workers: number of threads that share an update.
 
     Raises:
-        Unsupported: if the compiler does not support some op of the update.
-        MissingInstructions: if this processor cannot multiply numbers of ``precision``.
+        Unsupported: if the compiler does not support some op of the update, or not ``precision`` on this processor.
     """
 
     def __init__(

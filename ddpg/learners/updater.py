@@ -10,8 +10,8 @@ import numpy as np
 import tensorflow as tf
 
 from ddpg.algorithms.base import Update
-from ddpg.compiler.ir import MissingInstructions, Unsupported
-from ddpg.compiler.jit import CompilerFailure
+from ddpg.compiler.ir import Unsupported
+from ddpg.compiler.jit import CompilerFailure, obstacle_to_bfloat16
 from ddpg.config.algorithm_options import AgentConfig
 from ddpg.errors import UsageError
 from ddpg.gradients import sign_check
@@ -91,13 +91,13 @@ class Updater:
                 print_to_stderr("precision='auto': XLA compiles the updates for the GPU, in float32")
             return None
         try:
-            try:
-                return self._native_of("float32" if precision == "float32" else "bfloat16")
-            except MissingInstructions as reason:
-                if precision == "bfloat16":
-                    raise
-                print_to_stderr(f"precision='auto': {reason}, so products are of float32 numbers")
-                return self._native_of("float32")
+            if precision != "auto":
+                return self._native_of(precision)
+            obstacle = obstacle_to_bfloat16()
+            native = self._native_of("float32" if obstacle else "bfloat16")
+            if obstacle:
+                print_to_stderr(f"precision='auto': {obstacle}, so products are of float32 numbers")
+            return native
         except Unsupported as reason:
             if precision == "bfloat16":
                 raise UsageError(f"precision='bfloat16': {reason}; use 'float32', or 'auto'") from None

@@ -14,8 +14,9 @@ from ddpg.compiler import compiled_update, jit
 from ddpg.compiler.codegen_gemm import RegisterFile, register_file
 from ddpg.compiler.compiled_update import CompiledUpdate
 from ddpg.compiler.interpreter import interpret, rounded_to_bfloat16
-from ddpg.compiler.ir import MissingInstructions
+from ddpg.compiler.ir import Unsupported
 from ddpg.compiler.lowering import lower
+from ddpg.learners import updater
 from ddpg.learners.graph import XLALearner
 from ddpg.learners.native import NativeLearner
 
@@ -197,7 +198,23 @@ def learned(precision, **options):
 def test_precision_changes_what_is_learned_and_not_from_run_to_run():
     plain, narrow = learned("float32"), learned("bfloat16")
     assert 1e-6 < np.abs(plain - narrow).max() < 1e-2  # six steps of at most 1e-3, in both
-    np.testing.assert_array_equal(narrow, learned("auto"))
+    np.testing.assert_array_equal(narrow, learned("bfloat16"))
+
+
+@here
+@pytest.mark.parametrize(("processor", "chosen"), [("znver5", "bfloat16"), ("emeraldrapids", "float32")])
+def test_auto_is_the_faster_one_of_the_processor(processor, chosen, monkeypatch, capsys):
+    """As LLVM names it; where it is float32, one line says why."""
+    native = NativeLearner
+    asked = []
+    monkeypatch.setattr(jit._llvm(), "get_host_cpu_name", lambda: processor)
+    monkeypatch.setattr(updater, "NativeLearner", lambda *a, **o: asked.append(o["precision"]) or native(*a, **o))
+    with agent_of("auto") as agent:
+        assert isinstance(agent.updater.learner, native)
+    assert asked == [chosen]
+    said = capsys.readouterr().err.strip().splitlines()
+    assert len(said) == (chosen == "float32")
+    assert not any(lacking(line, f"precision auto {processor} float32") for line in said)
 
 
 @pytest.fixture
@@ -209,7 +226,7 @@ def older_processor(monkeypatch):
 
 
 def test_a_processor_without_the_instructions_is_refused(older_processor):
-    with refuses(MissingInstructions, "AVX512-BF16"), tf.Graph().as_default():
+    with refuses(Unsupported, "AVX512-BF16"), tf.Graph().as_default():
         x = v1.placeholder(tf.float32, (3, 3))
         CompiledUpdate([tf.reduce_sum(x @ x)], {"x": x}, [], precision="bfloat16")
     with agent_of("bfloat16") as agent, refuses(UsageError, "precision bfloat16 AVX512-BF16 float32 auto") as caught:
