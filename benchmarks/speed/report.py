@@ -82,14 +82,15 @@ def machines_sentence(documents: Sequence[dict]) -> str:
             if line := lines.get((task, cores, peer)):
                 ratios.setdefault(task, {}).setdefault(peer, []).append(line.ratio)
     names = " and ".join(short_name(document["machine"]) for document in documents)
-    told = [f"- {task}: {', '.join(itertools.starmap(_range, peers.items()))}" for task, peers in ratios.items()]
-    return "\n".join(
-        [f"From one machine to another ({names}; one core and two) the steps/s differ in these ranges:", "", *told]
+    told = [f"- {task}. {'; '.join(itertools.starmap(_range, peers.items()))}" for task, peers in ratios.items()]
+    heading = (
+        f"Our steps/s divided by another package's, lowest to highest over machines ({names}) and one or two cores:"
     )
+    return "\n".join([heading, "", *told])
 
 
 def _range(peer: str, ratios: Sequence[float]) -> str:
-    return f"× {min(ratios):.1f} to {max(ratios):.1f} beside {peer}"
+    return f"{peer}: {min(ratios):.1f} to {max(ratios):.1f}"
 
 
 def _compared(rows: Sequence[dict]) -> dict[tuple[str, int, str], Line]:

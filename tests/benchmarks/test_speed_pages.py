@@ -87,7 +87,7 @@ def test_machines_stand_side_by_side():
     assert "- Abacus, rates not measured" in told
     assert "- Quipu (Knots 2), 2.5 GHz, 98.5 GFLOP/s on one core and 190 GFLOP/s on 2 cores" in told
     assert told.endswith("Counted by hand.")
-    assert f"- {TASK}: × 1.5 to 4.0 beside SBX" in machines_sentence([HERE, THERE])
+    assert f"- {TASK}. SBX: 1.5 to 4.0" in machines_sentence([HERE, THERE])
 
 
 def test_a_kind_may_compare_with_another_of_ours():
