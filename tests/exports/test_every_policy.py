@@ -112,6 +112,8 @@ def trained(case: Case, **options):
             changes["critic_norm"] = config.norm
     small = {"batch_size": 16, "learning_starts": 64, "buffer_size": 1000, "updates_per_step": 0.5, "jit": False}
     config = config.replace(**{**small, **changes, **options, "hidden": (8,) * min(2, len(config.hidden))})
+    if schema is DDPGConfig:  # an export is of the actor
+        config = config.replace(n_critics=1)
     agent = kind(env, config, seed=0)
     agent.learn(total_timesteps=STEPS)
     return agent
