@@ -81,7 +81,8 @@ def machines_sentence(documents: Sequence[dict]) -> str:
         for lines in by_machine:
             if line := lines.get((task, cores, peer)):
                 ratios.setdefault(task, {}).setdefault(peer, []).append(line.ratio)
-    names = " and ".join(short_name(document["machine"]) for document in documents)
+    *others, last = (short_name(document["machine"]) for document in documents)
+    names = f"{', '.join(others)} and {last}" if others else last
     told = [f"- {task}. {'; '.join(itertools.starmap(_range, peers.items()))}" for task, peers in ratios.items()]
     heading = (
         f"Our steps/s divided by another package's, lowest to highest over machines ({names}) and one or two cores:"
