@@ -1,4 +1,4 @@
-"""Draw ``docs/architecture.png``: the rooms of the package, and which room imports which, read from the source.
+"""Draw ``docs/architecture.png``: the subpackages, and which imports which, read from the source.
 
 python docs/draw_architecture.py
 """
@@ -31,31 +31,31 @@ LEVELS = [
 LEFT_OF_CENTRE = {"workers", "config"}  # arrows between others pass where these would be
 
 
-def imports_of(room: str) -> dict[str, int]:
-    """Return how many imports lead from ``room`` to each other room."""
+def imports_of(package: str) -> dict[str, int]:
+    """Return how many imports in ``package`` are of each other subpackage."""
     found: dict[str, int] = defaultdict(int)
-    for path in (ROOT / "ddpg" / room).glob("*.py"):
+    for path in (ROOT / "ddpg" / package).glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("ddpg."):
                 target = (node.module or "").split(".")[1]
-                if target != room and (ROOT / "ddpg" / target).is_dir():
+                if target != package and (ROOT / "ddpg" / target).is_dir():
                     found[target] += 1
     return found
 
 
 def without_detours(arrows: dict[str, dict[str, int]]) -> dict[str, dict[str, int]]:
-    """Leave out the arrows from a room to another that is also reached through a third."""
+    """Leave out the arrows to subpackages that are also reached through a third one."""
 
-    def reached(room: str) -> set[str]:
-        return {further for target in arrows[room] for further in (target, *reached(target))}
+    def reached(package: str) -> set[str]:
+        return {further for target in arrows[package] for further in (target, *reached(target))}
 
     return {
-        room: {
+        package: {
             target: count
             for target, count in targets.items()
             if not any(target in reached(other) for other in targets if other != target)
         }
-        for room, targets in arrows.items()
+        for package, targets in arrows.items()
     }
 
 
@@ -64,20 +64,20 @@ def draw(path: Path) -> None:
     figure, axes = plt.subplots(figsize=(9, 11))
     places = {}
     for level, rooms in enumerate(LEVELS):
-        for index, room in enumerate(rooms):
-            alone = 3.4 if room in LEFT_OF_CENTRE else 5
+        for index, package in enumerate(rooms):
+            alone = 3.4 if package in LEFT_OF_CENTRE else 5
             x = alone if len(rooms) == 1 else 1 + index / (len(rooms) - 1) * 8
-            places[room] = (x, -level * 1.5)
-    for room, (x, y) in places.items():
-        modules = [file for file in (ROOT / "ddpg" / room).glob("*.py") if file.name != "__init__.py"]
+            places[package] = (x, -level * 1.5)
+    for package, (x, y) in places.items():
+        modules = [file for file in (ROOT / "ddpg" / package).glob("*.py") if file.name != "__init__.py"]
         lines = sum(len(file.read_text(encoding="utf-8").splitlines()) for file in modules)
         axes.add_patch(
             FancyBboxPatch((x - 0.8, y - 0.3), 1.6, 0.6, boxstyle="round,pad=0.05", fc="#e8eef7", ec="#34506b")
         )
-        axes.text(x, y + 0.09, room, ha="center", va="center", fontsize=11, weight="bold", color="#1d2f42")
+        axes.text(x, y + 0.09, package, ha="center", va="center", fontsize=11, weight="bold", color="#1d2f42")
         axes.text(x, y - 0.17, f"{len(modules)} files, {lines:,} lines", ha="center", va="center", fontsize=7)
-    for room, targets in without_detours({room: imports_of(room) for room in places}).items():
-        x, y = places[room]
+    for package, targets in without_detours({package: imports_of(package) for package in places}).items():
+        x, y = places[package]
         for target, count in targets.items():
             to_x, to_y = places[target]
             bend = 0.0 if abs(to_y - y) < 2 else 0.2 * (1 if to_x < x else -1)
@@ -95,7 +95,7 @@ def draw(path: Path) -> None:
                 )
             )
     axes.set_title(
-        "ddpg: which room imports which\n(thicker: more imports; left out where a third room leads there too)",
+        "ddpg: which package imports which\n(thicker: more imports; left out where a third package leads there too)",
         fontsize=12,
     )
     axes.set_xlim(-0.2, 10.2)

@@ -1,4 +1,4 @@
-"""Docstrings are plain text first: here what of them Sphinx would misread becomes reStructuredText."""
+"""Converts the parts of plain-text docstrings that Sphinx would misread into reStructuredText."""
 
 import re
 from typing import Any
@@ -52,6 +52,6 @@ def _process(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: l
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
-    """Read docstrings so, before napoleon does."""
+    """Convert each docstring before napoleon parses it."""
     app.connect("autodoc-process-docstring", _process, priority=100)
     return {"version": "1", "parallel_read_safe": True}

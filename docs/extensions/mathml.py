@@ -16,7 +16,7 @@ _ALIGNED = re.compile(r"\\begin\{aligned\}(.*)\\end\{aligned\}", re.DOTALL)
 
 
 def block(tex: str) -> str:
-    """Return the HTML of an equation that stands by itself."""
+    """Return the HTML of a displayed equation."""
     tex = re.sub(r"\\text(?:rm|tt)?\{[^{}]*\}", lambda text: text[0].replace(r"\_", "_"), tex.strip())
     aligned = _ALIGNED.fullmatch(tex)
     if not aligned:

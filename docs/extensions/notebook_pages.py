@@ -17,12 +17,12 @@ NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 
 
 def as_page(notebook: str) -> str:
-    """Return the text of a notebook whose links into docs/ are those of a page in docs/notebooks/."""
+    """Return a notebook's text with its links into docs/ rewritten for a page in docs/notebooks/."""
     return notebook.replace("](../docs/", "](../")
 
 
 def with_links_to_pages(text: str) -> str:
-    """Return a page's source whose links to notebooks lead to their pages."""
+    """Return a page's source with its links to notebooks rewritten to the notebooks' pages."""
     return re.sub(r"\]\((?:\.\./)+notebooks/(\w+\.ipynb)", r"](/notebooks/\1", text)
 
 
