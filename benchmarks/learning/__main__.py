@@ -17,7 +17,7 @@ from ddpg.cli.terminal import tolerate_broken_pipes
 from ddpg.errors import UsageError
 
 ROOT = Path(__file__).parents[2]
-RESULTS = "benchmarks/results/learning.csv", "benchmarks/results/learning_sb3.csv"
+RESULTS = "benchmarks/results/learning.csv", "benchmarks/results/learning_peers.csv"
 
 
 def committed(root: Path = ROOT) -> list[long_form.Cell]:

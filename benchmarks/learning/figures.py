@@ -8,14 +8,14 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from benchmarks.learning import gym_published, ladder
+from benchmarks.learning import core_minutes, core_minutes_figure, gym_published, ladder
 from benchmarks.learning.long_form import Cell
 from benchmarks.learning.tables import PEER_STUDY, groups, row_of
 from ddpg.runs.curves import learning_curves
 from ddpg.runs.plotting import COLOURS, plot_curves
 
-TABLE, SECONDS, LONG, LADDER, OTHERS, ARITHMETIC = (
-    f"learning_{name}.png" for name in ("table", "seconds", "long", "ladder", "others", "arithmetic")
+TABLE, SECONDS, LONG, LADDER, OTHERS, ARITHMETIC, CORE_MINUTES = (
+    f"learning_{name}.png" for name in ("table", "seconds", "long", "ladder", "others", "arithmetic", "core_minutes")
 )
 
 
@@ -38,6 +38,8 @@ def draw(cells: Sequence[Cell], folder: Path) -> list[Path]:
         drawn.append(_ladder(cells, folder / LADDER))
     if gym_published.ours(cells):
         drawn.append(_arithmetic(cells, folder / ARITHMETIC))
+    if timed_alike := core_minutes.compared(cells):
+        drawn.append(core_minutes_figure.draw(timed_alike, folder / CORE_MINUTES, core_minutes.machine()))
     return drawn
 
 

@@ -8,6 +8,7 @@ from benchmarks.learning import (
     averaged,
     budget,
     control_suite,
+    core_minutes,
     figures,
     gym_published,
     ladder,
@@ -34,6 +35,7 @@ _BARS = "The final return of each rung of the ladder, with its interval and ever
 _ARITHMETIC = (
     "Mean normalised return after 100,000 steps over multiply-adds of a step, ours beside six published agents"
 )
+_CORE_MINUTES = "Evaluation return over core-minutes of training, ours beside algorithms of SBX and Stable-Baselines3"
 
 BLOCKS: dict[str, Text] = {
     "table": lambda cells: tables.table(cells, "table", tables.PEER_STUDY),
@@ -42,6 +44,11 @@ BLOCKS: dict[str, Text] = {
     "beside": tables.beside,
     "seconds": tables.seconds,
     "seconds picture": _pictured(figures.SECONDS, _MINUTES, "", tables.PEER_STUDY),
+    "core-minutes": core_minutes.table,
+    "core-minutes ahead": core_minutes.ahead,
+    "core-minutes picture": lambda cells: (
+        f"![{_CORE_MINUTES}]({figures.CORE_MINUTES})" if core_minutes.compared(cells) else ""
+    ),
     "long": lambda cells: tables.table(cells, "long", "long_averaged"),
     "long picture": _pictured(figures.LONG, _RETURNS, "", "long", "long_averaged"),
     "ladder": tables.climbed,

@@ -1,18 +1,19 @@
-"""Train Stable-Baselines3's TD3 once, evaluated as a study evaluates; prints what came of it as JSON.
+"""Train an algorithm of Stable-Baselines3 or SBX once, evaluated as a study evaluates.
 
-Only its own package, NumPy and gymnasium: it runs in a virtual environment of its own. Its options are the package's
-own (two critics, batch 256, rates 1e-3, tau 0.005, policy delay 2, target noise 0.2 within 0.5, layers 400-300) but for
-what rl-baselines3-zoo sets for MuJoCo: 10 000 random steps first, and exploration noise N(0, 0.1).
+The JSON in its argument has the algorithm and its options (``benchmarks/learning/peer_algorithms.py``). Each evaluation
+is printed when it has been made, as a line of JSON. Only the package, NumPy and gymnasium are needed: it runs in a
+virtual environment of its own.
 """
 
+import importlib
 import json
 import sys
 import time
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import torch
-from stable_baselines3 import TD3
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.noise import NormalActionNoise
 
@@ -23,14 +24,13 @@ class Evaluations(BaseCallback):
     def __init__(self, env: gym.Env, interval: int, episodes: int, seed: int):
         super().__init__()
         self._env, self._interval, self._episodes, self._seed = env, interval, episodes, seed
-        self.rows: list[tuple[int, float, float]] = []
         self._since, self._seconds = time.perf_counter(), 0.0
 
     def _on_step(self) -> bool:
         if self.num_timesteps % self._interval == 0:
             self._seconds += time.perf_counter() - self._since
-            self.rows.append((self.num_timesteps, self._mean_return(), self._seconds))
-            print(self.rows[-1], file=sys.stderr, flush=True)
+            row = (self.num_timesteps, self._mean_return(), self._seconds)
+            print(json.dumps({"evaluation": row}), flush=True)
             self._since = time.perf_counter()
         return True
 
@@ -49,25 +49,24 @@ class Evaluations(BaseCallback):
         return float(returns.mean())
 
 
+def make_agent(task: dict, env: gym.Env) -> Any:
+    """Return the agent that the task asks for."""
+    options = dict(task["options"])
+    if task["exploration_noise"] is not None:
+        size = env.action_space.shape
+        options["action_noise"] = NormalActionNoise(np.zeros(size), task["exploration_noise"] * np.ones(size))
+    algorithm = getattr(importlib.import_module(task["package"]), task["algorithm"])
+    return algorithm("MlpPolicy", env, learning_starts=task["learning_starts"], seed=task["seed"], **options)
+
+
 def main() -> None:
     """Train what the argument asks for."""
     task = json.loads(sys.argv[1])
     torch.set_num_threads(1)
-    env = gym.make(task["env"])
-    size = env.action_space.shape
-    agent = TD3(
-        "MlpPolicy",
-        env,
-        learning_starts=task["learning_starts"],
-        action_noise=NormalActionNoise(np.zeros(size), 0.1 * np.ones(size)),
-        policy_kwargs={"net_arch": [400, 300]},
-        seed=task["seed"],
-        device="cpu",
-    )
+    agent = make_agent(task, gym.make(task["env"]))
     seed = task["seed"] + 1_000_000  # as ddpg.runs.evaluation.evaluation_seed
     evaluations = Evaluations(gym.make(task["env"]), task["evaluation_interval"], task["evaluation_episodes"], seed)
     agent.learn(task["steps"], callback=evaluations)
-    print(json.dumps({"evaluations": evaluations.rows}))
 
 
 main()

@@ -1,0 +1,176 @@
+"""Return per core-minute: `plus` beside stronger algorithms of other packages.
+
+Runs are made on busy machines, so their own seconds do not compare. A core-minute is 60 seconds at the rate that
+``benchmarks.speed`` measured of the same algorithm: environment steps a second of whole training on one pinned core.
+"""
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.learning.long_form import Cell
+from benchmarks.learning.tables import STRONGER_STUDY, groups, row_of
+from benchmarks.speed.packages import OURS_PLUS
+from benchmarks.speed.processors import named
+from benchmarks.speed.summary import summarise
+from ddpg.progress import format_number
+from ddpg.runs.curves import trimmed_mean
+from ddpg.studies import study_report
+
+SPEED = Path(__file__).parents[1] / "results" / "speed.json"
+KIND, MEASURED = "stronger", "HalfCheetah"  # of benchmarks.speed: the kind, and its one task
+OWN = (("table", "plus"), ("averaged", "plus_averaged"))  # study and recipe; both at the rate of `plus`
+MOMENTS = (2, 5, 10, 20)  # core-minutes
+GRID = 0.1  # core-minutes between the moments at which two are compared
+NONE_YET = "None yet: no run of another package's algorithm has finished."
+
+
+@dataclasses.dataclass(frozen=True)
+class Timed:
+    """The finished runs of one algorithm in one environment, with its rate.
+
+    Attributes:
+        cells: finished runs.
+        seeds: how many those are, as text: ``3``, or ``2 of 3``.
+        rate: environment steps a second on one core.
+    """
+
+    cells: tuple[Cell, ...]
+    seeds: str
+    rate: float
+
+    @property
+    def env_id(self) -> str:
+        """The environment's id."""
+        return self.cells[0].env_id
+
+    @property
+    def label(self) -> str:
+        """The algorithm's name."""
+        return self.cells[0].recipe
+
+    @property
+    def own(self) -> bool:
+        """Whether it is a recipe of ours."""
+        return self.cells[0].study != STRONGER_STUDY
+
+    @property
+    def first(self) -> float:
+        """Core-minutes until all seeds have been evaluated once."""
+        return self.core_minutes(max(cell.steps[0] for cell in self.cells))
+
+    @property
+    def end(self) -> float:
+        """Core-minutes of a whole run."""
+        return self.core_minutes(self.cells[0].asked)
+
+    def core_minutes(self, steps: float) -> float:
+        """Return what so many environment steps take."""
+        return float(steps) / self.rate / 60
+
+    def returns_at(self, moment: float) -> np.ndarray:
+        """Return the last evaluation of every seed by ``moment``, in core-minutes: ``[seeds]``, NaN before the first.
+
+        After a run's end its last evaluation stands: its policy is still there.
+        """
+        by_then = [cell.returns[cell.steps <= moment * 60 * self.rate] for cell in self.cells]
+        return np.array([returns[-1] if len(returns) else np.nan for returns in by_then])
+
+
+def compared(cells: Sequence[Cell], speed: Path = SPEED) -> list[Timed]:
+    """Return what is compared: in each environment where a peer has finished a run, ours and then the peers."""
+    rates = steps_per_second(speed)
+    timed = []
+    for group in groups(cells, *dict(OWN), STRONGER_STUDY):
+        study, label = group[0].study, group[0].recipe
+        finished = tuple(cell for cell in group if cell.finished)
+        if finished and (study == STRONGER_STUDY or (study, label) in OWN):
+            timed.append(Timed(finished, study_report.seeds_of(row_of(group)), rates[label]))
+    where = {one.env_id for one in timed if not one.own}
+    return [one for one in timed if one.env_id in where]
+
+
+def steps_per_second(speed: Path = SPEED) -> dict[str, float]:
+    """Return the median rate on one pinned core of each peer, by its name, and of our recipes."""
+    rows = [row for row in json.loads(speed.read_text())["rows"] if (row["kind"], row["cores"]) == (KIND, 1)]
+    rates = {line.peer: line.spreads["steps_per_second"].median for line in summarise(rows) if line.spreads}
+    return rates | {recipe: rates[OURS_PLUS] for _, recipe in OWN}
+
+
+def table(cells: Sequence[Cell], speed: Path = SPEED) -> str:
+    """Return a row an environment and algorithm: what its runs take, and its return after some core-minutes."""
+    timed = compared(cells, speed)
+    if not timed:
+        return NONE_YET
+    asked = " or ".join(f"{steps:,}" for steps in sorted({one.cells[0].asked for one in timed}))
+    heads = ["environment", "algorithm", "seeds", "steps/s", f"core-minutes of {asked} steps"]
+    heads += [*(f"return after {moment}" for moment in MOMENTS), "at the end"]
+    lines = [f"| {' | '.join(heads)} |", "|---" * 3 + "|---:" * (len(heads) - 3) + "|"]
+    for one in timed:
+        runs = [one.env_id, one.label, one.seeds, f"{one.rate:,.0f}", f"{one.end:.1f}"]
+        told = ["ended" if moment > one.end else _told(one.returns_at(moment)) for moment in MOMENTS]
+        lines.append(f"| {' | '.join([*runs, *told, _told([cell.final for cell in one.cells])])} |")
+    about = f"Steps/s: medians of {MEASURED} on one pinned core of {machine(speed)}, taken for every environment."
+    return "\n".join([*lines, "", f"{about} {study_report.NOTE}"])
+
+
+def ahead(cells: Sequence[Cell], speed: Path = SPEED) -> str:
+    """Return at which share of moments ours is above each peer, a row an environment and peer.
+
+    Moments are :data:`GRID` apart, from the first at which all of a row have been evaluated to the end of the shortest
+    run of a peer there. Nothing where no peer has finished.
+    """
+    timed = compared(cells, speed)
+    if not timed:
+        return ""
+    recipes = [recipe for _, recipe in OWN]
+    heads = ["environment", "beside", "core-minutes"]
+    heads += [head for recipe in recipes for head in (f"`{recipe}` above", "every seed above every one of theirs")]
+    lines = [f"| {' | '.join(heads)} |", "|---" * 3 + "|---:" * (len(heads) - 3) + "|"]
+    for peer in (one for one in timed if not one.own):
+        here = [one for one in timed if one.env_id == peer.env_id]
+        ours = {one.label: one for one in here if one.own}
+        moments = moments_of([peer, *ours.values()], min(one.end for one in here if not one.own))
+        told = [text for recipe in recipes for text in _shares(ours.get(recipe), peer, moments)]
+        between = f"{moments[0]:.1f} to {moments[-1]:.1f}" if len(moments) else "none"
+        lines.append(f"| {' | '.join([peer.env_id, peer.label, between, *told])} |")
+    return "\n".join(lines)
+
+
+def moments_of(timed: Sequence[Timed], end: float) -> np.ndarray:
+    """Return the moments from when all of these have been evaluated until ``end``, in core-minutes."""
+    first = max(one.first for one in timed)
+    return GRID * np.arange(np.ceil(first / GRID), np.floor(end / GRID) + 1)
+
+
+def counts_above(own: Timed, peer: Timed, moments: Sequence[float] | np.ndarray) -> tuple[int, int]:
+    """Return at how many moments ours is above: by interquartile means, and every seed above every one of theirs."""
+    pairs = [(own.returns_at(moment), peer.returns_at(moment)) for moment in moments]
+    means = [_iqm(ours) > _iqm(theirs) for ours, theirs in pairs]
+    return sum(means), sum(bool(ours.min() > theirs.max()) for ours, theirs in pairs)
+
+
+def _iqm(values: np.ndarray) -> float:
+    return float(trimmed_mean(values, 0.25, axis=0))
+
+
+def _shares(own: Timed | None, peer: Timed, moments: np.ndarray) -> list[str]:
+    if own is None or not len(moments):
+        return ["none yet"] * 2
+    return [f"{100 * count // len(moments)} %" for count in counts_above(own, peer, moments)]  # 100 %: at all of them
+
+
+def _told(returns: Sequence[float] | np.ndarray) -> str:
+    """Return returns over seeds with their interval, rounded; ``none yet`` where a seed has not been evaluated."""
+    if np.isnan(returns).any():
+        return "none yet"
+    centre, low, high = (format_number(round(value)) for value in study_report.iqm_over_seeds(returns))
+    return f"{centre} ({low} to {high})"
+
+
+def machine(speed: Path = SPEED) -> str:
+    """Return the processor that the rates were measured on."""
+    return named(json.loads(speed.read_text())["machine"])

@@ -1,0 +1,76 @@
+"""Algorithms of other packages that ours are compared with: their options, and every run to be made of them."""
+
+import dataclasses
+
+from benchmarks.learning.tables import PEER, PEER_STUDY, STRONGER_STUDY
+from benchmarks.speed.packages import PEERS, Peer
+
+STEPS, INTERVAL, EPISODES = 100_000, 5_000, 10
+CHEETAH, HOPPER = "HalfCheetah-v5", "Hopper-v5"
+
+
+@dataclasses.dataclass(frozen=True)
+class Algorithm:
+    """An algorithm of another package, and its runs.
+
+    Attributes:
+        study: what its runs are filed under.
+        peer: of ``benchmarks.speed``, whose virtual environment has the package.
+        package: the module.
+        name: the class in it.
+        learning_starts: environment steps of random actions before the first update.
+        runs: environment and seed of each.
+        options: further arguments of the class; all others keep the package's defaults.
+        exploration_noise: standard deviation of Gaussian noise on actions in [-1, 1]; ``None``: the algorithm's own.
+    """
+
+    study: str
+    peer: Peer
+    package: str
+    name: str
+    learning_starts: int
+    runs: tuple[tuple[str, int], ...]
+    options: dict = dataclasses.field(default_factory=dict)
+    exploration_noise: float | None = None
+
+    def task(self, env_id: str, seed: int, steps: int = STEPS) -> dict:
+        """Return what the script is asked for; with fewer ``steps`` learning starts sooner."""
+        return {
+            "package": self.package,
+            "algorithm": self.name,
+            "options": self.options,
+            "exploration_noise": self.exploration_noise,
+            "env": env_id,
+            "seed": seed,
+            "steps": steps,
+            "learning_starts": min(self.learning_starts, steps // 10),
+            "evaluation_interval": min(INTERVAL, steps),
+            "evaluation_episodes": EPISODES,
+        }
+
+
+def _stronger(label: str, package: str, name: str, runs: tuple[tuple[str, int], ...], **options: str) -> Algorithm:
+    """Return an algorithm with its package's options and the random steps of `plus`, named as in benchmarks.speed."""
+    return Algorithm(STRONGER_STUDY, PEERS[label], package, name, learning_starts=5_000, runs=runs, options=options)
+
+
+_TWO_SEEDS = tuple((env_id, seed) for seed in range(2) for env_id in (CHEETAH, HOPPER))
+TQC, SAC, CROSSQ = "SBX TQC", "Stable-Baselines3 SAC", "SBX CrossQ"
+ALGORITHMS = {
+    # Four more seeds on Hopper, where one run's end says least, for the comparison with our td3 (beside.toml). Random
+    # steps and noise are rl-baselines3-zoo's for MuJoCo, layers the package's own.
+    PEER: Algorithm(
+        PEER_STUDY,
+        PEERS["Stable-Baselines3"],
+        "stable_baselines3",
+        "TD3",
+        learning_starts=10_000,
+        runs=(*_TWO_SEEDS, *((HOPPER, seed) for seed in range(2, 6))),
+        options={"policy_kwargs": {"net_arch": [400, 300]}, "device": "cpu"},
+        exploration_noise=0.1,
+    ),
+    TQC: _stronger(TQC, "sbx", "TQC", _TWO_SEEDS),  # SBX leaves the device to JAX
+    SAC: _stronger(SAC, "stable_baselines3", "SAC", _TWO_SEEDS, device="cpu"),
+    CROSSQ: _stronger(CROSSQ, "sbx", "CrossQ", tuple((CHEETAH, seed) for seed in range(2))),
+}
+RUNS = [(label, env_id, seed) for label, algorithm in ALGORITHMS.items() for env_id, seed in algorithm.runs]
