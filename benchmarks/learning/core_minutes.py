@@ -25,7 +25,7 @@ KIND, MEASURED = "stronger", "HalfCheetah"  # of benchmarks.speed: the kind, and
 OWN = (("table", "plus"), ("averaged", "plus_averaged"))  # study and recipe; both at the rate of `plus`
 MOMENTS = (2, 5, 10, 20)  # core-minutes
 GRID = 0.1  # core-minutes between the moments at which two are compared
-NONE_YET = "None yet: no run of another package's algorithm has finished."
+NONE_YET = "None yet: no run of these algorithms has finished."
 
 
 @dataclasses.dataclass(frozen=True)
