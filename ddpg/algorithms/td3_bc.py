@@ -18,6 +18,7 @@ import tensorflow as tf
 
 from ddpg.algorithms.crossq import CrossQUpdate
 from ddpg.algorithms.td3 import TD3Update
+from ddpg.gradients import sign_check
 from ddpg.gradients.policy import Critic, apply_path
 from ddpg.replay.minibatch import Batch
 
@@ -35,7 +36,10 @@ class TD3BCUpdate(TD3Update):
         """See :meth:`ddpg.algorithms.base.Update.build`."""
         kind = CrossQUpdate if CrossQUpdate.is_asked_for(config) else TD3Update
         update = kind.build(config, *spaces_and_networks)
-        update.actor.policy_gradient = functools.partial(cloning, update.actor.policy_gradient, config.bc_alpha)
+        path = update.actor.policy_gradient
+        cloned: Any = functools.partial(cloning, path, config.bc_alpha)
+        cloned.__name__, cloned.sign_is_checked = getattr(path, "__name__", repr(path)), sign_check.is_checked(path)
+        update.actor.policy_gradient = cloned
         return update
 
 

@@ -9,7 +9,7 @@ import tensorflow as tf
 from refusals import refuses
 
 from ddpg import DDPG, DDPGConfig, UsageError
-from ddpg.gradients import policy, td
+from ddpg.gradients import policy, sign_check, td
 from ddpg.networks.critic import CriticNetwork
 
 v1 = tf.compat.v1
@@ -184,6 +184,14 @@ def test_no_other_sign_is_warned_of(path):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         updated(policy_gradient=path)
+
+
+def test_with_cloning_it_is_still_the_configurations_path_that_is_checked(monkeypatch):
+    with pytest.warns(UserWarning, match="path 'climbing_down'"):
+        updated(policy_gradient=climbing_down, bc_alpha=1e-3)
+    monkeypatch.setattr(sign_check, "climb_cosine", lambda path, *_: pytest.fail(f"{path} is checked"))
+    for path in (meant, "surrogate"):
+        updated(policy_gradient=path, bc_alpha=1e-3)
 
 
 def test_the_check_leaves_training_as_it_is():
