@@ -30,7 +30,7 @@ from ddpg.policies import standalone
 from ddpg.runs.env_factory import make_env
 
 AS_IT_IS = "as it is"  # the value that the recipe or the preset has
-STEPS = 160
+STEPS = 120
 RUNNERS = {"savedmodel": formats.run_savedmodel, "tflite": formats.run_tflite, "onnx": formats.run_onnx}
 
 
@@ -42,6 +42,7 @@ class Case(NamedTuple):
     bounding: str
     norm: str | None
     normalize: bool
+    layers: int
     format: str
 
 
@@ -51,6 +52,7 @@ AXES = Case(
     bounding=[AS_IT_IS, *BOUNDINGS],
     norm=[AS_IT_IS, None, *NORMS],
     normalize=[False, True],
+    layers=[2, 1],
     format=[*FORMATS],
 )
 
@@ -72,9 +74,9 @@ def product(axes: Case) -> list[Case]:
     """Return all of what the axes but presets and formats hold together, and every preset with every recipe."""
     presets = itertools.cycle(axes.preset)
     rest = itertools.product(axes.recipe, axes.bounding, axes.norm, axes.normalize)
-    cases = [Case(next(presets), *values, format="all") for values in rest]
+    cases = [Case(next(presets), *values, layers=2, format="all") for values in rest]
     pairs = itertools.product(axes.preset, axes.recipe)
-    return cases + [Case(preset, recipe, AS_IT_IS, AS_IT_IS, False, "all") for preset, recipe in pairs]
+    return cases + [Case(preset, recipe, AS_IT_IS, AS_IT_IS, False, 2, "all") for preset, recipe in pairs]
 
 
 def environment(preset: str) -> gym.Env:
@@ -111,9 +113,10 @@ def trained(case: Case, **options):
         if getattr(config, "target", None) == "none" and schema is DDPGConfig:  # which needs it of the critics
             changes["critic_norm"] = config.norm
     small = {"batch_size": 16, "learning_starts": 64, "buffer_size": 1000, "updates_per_step": 0.5, "jit": False}
-    config = config.replace(**{**small, **changes, **options, "hidden": (8,) * min(2, len(config.hidden))})
+    hidden = (8,) * min(case.layers, len(config.hidden))
     if schema is DDPGConfig:  # an export is of the actor
-        config = config.replace(n_critics=1)
+        changes |= {"n_critics": 1, "action_layer": min(config.action_layer, len(hidden) - 1)}
+    config = config.replace(**{**small, **changes, **options, "hidden": hidden})
     agent = kind(env, config, seed=0)
     agent.learn(total_timesteps=STEPS)
     return agent
@@ -189,7 +192,7 @@ def test_short_runs_that_hold_every_value(case, tmp_path):
     ids=str,
 )
 def test_options_of_learning_alone(options, tmp_path):
-    check(Case("Pendulum-v1", AS_IT_IS, AS_IT_IS, AS_IT_IS, False, "numpy"), tmp_path, **options)
+    check(Case("Pendulum-v1", AS_IT_IS, AS_IT_IS, AS_IT_IS, False, 1, "numpy"), tmp_path, **options)
 
 
 @pytest.mark.slow
@@ -246,32 +249,29 @@ class HalfMasked(gym.Env):
         return {"observation": self.np_random.uniform(-1, 1, 3).astype(np.float32), "action_mask": mask}
 
 
-@pytest.mark.parametrize("kind", FORMATS)
-def test_a_masked_policy_chooses_the_agents_actions(kind, tmp_path):
-    """The actions, not the values: beside those of forbidden actions, -1e9, a difference of values would be nothing."""
-    config = ddpg.DQNConfig(hidden=(8,), batch_size=8, learning_starts=20, jit=False)
-    with ddpg.DQN(ddpg.ActionMask(HalfMasked()), config, seed=0) as agent:
-        agent.learn(60)
-        rng = np.random.default_rng(0)
-        masks = rng.permuted(np.tile([1, 1, 0, 0], (200, 1)), axis=1)
-        states = np.concatenate([rng.uniform(-1, 1, (200, 3)), masks], axis=1).astype(np.float32)
-        expected = agent.predict(states)[0]
-        path = agent.export(tmp_path / kind, kind)
-        if kind == "numpy":
-            actions = ddpg.load_policy(path).predict(states)[0]
-        else:
-            actions = np.ravel((in_c(path, agent, states) if kind == "c" else RUNNERS[kind](path)(states))["actions"])
-        np.testing.assert_array_equal(actions, expected)
-        assert masks[np.arange(200), expected].all()
-        assert len(set(expected.tolist())) > 1
-
-
 @pytest.fixture(scope="module")
 def masked_agent():
     config = ddpg.DQNConfig(hidden=(8,), batch_size=8, learning_starts=20, jit=False)
     with ddpg.DQN(ddpg.ActionMask(HalfMasked()), config, seed=0) as agent:
         agent.learn(60)
         yield agent
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_a_masked_policy_chooses_the_agents_actions(kind, masked_agent, tmp_path):
+    """The actions, not the values: beside those of forbidden actions, -1e9, a difference of values would be nothing."""
+    agent, rng = masked_agent, np.random.default_rng(0)
+    masks = rng.permuted(np.tile([1, 1, 0, 0], (200, 1)), axis=1)
+    states = np.concatenate([rng.uniform(-1, 1, (200, 3)), masks], axis=1).astype(np.float32)
+    expected = agent.predict(states)[0]
+    path = agent.export(tmp_path / kind, kind)
+    if kind == "numpy":
+        actions = ddpg.load_policy(path).predict(states)[0]
+    else:
+        actions = np.ravel((in_c(path, agent, states) if kind == "c" else RUNNERS[kind](path)(states))["actions"])
+    np.testing.assert_array_equal(actions, expected)
+    assert masks[np.arange(200), expected].all()
+    assert len(set(expected.tolist())) > 1
 
 
 def test_masks_of_the_comparison_are_zeros_and_ones_of_which_one_is_1(masked_agent):
