@@ -23,6 +23,7 @@ from ddpg.runs.run_state import MetricsTracker, RunState, tags_of
 
 RUN_STATE = "run"  # the group of arrays in a checkpoint
 CHOICE_EPISODES = 20  # of each of two policies, the later of which is kept if it is not worse
+ROWS = 200  # of metrics, about, in a run of any length
 
 
 class RunRecorder(Callback):
@@ -49,7 +50,7 @@ class RunRecorder(Callback):
         self._interval = document["evaluation_interval"]
         self._episodes = document["evaluation_episodes"]
         self._goal, self._diagnose = document["total_timesteps"], document["diagnose"]
-        self._log_interval = max(1, self._goal // 200)
+        self._log_interval = max(1, self._goal // ROWS)
         self._env = env
         self._seed = evaluation_seed(document["seed"])
         self._run_state, self._metrics = run_state, MetricsTracker(run_state, agent)
