@@ -4,7 +4,6 @@ import ast
 import contextlib
 import dataclasses
 import importlib
-import itertools
 import json
 import re
 import shlex
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from few_frames import few_frames
 
 import ddpg
 import ddpg.cli.main
@@ -70,7 +70,7 @@ LONG = (
     "ddpg.studies.study_folder.read_cells",
     "ddpg.studies.tuning.run_tuning",
 )
-SHORT = 50  # steps of learning, beyond the random ones, that a block gets
+SHORT = 33  # steps of learning, beyond the random ones, that a block gets: a call of updates
 
 
 class Block(NamedTuple):
@@ -124,21 +124,25 @@ def trained(tmp_path_factory):
 def briefly(monkeypatch):
     """Leave out what only takes time: most steps, pictures and boundings, and compiling; other tests do not."""
     from ddpg.agents.off_policy import OffPolicyAgent
-    from ddpg.laboratory import compare
+    from ddpg.laboratory import compare, finite_differences, fixture, flow
     from ddpg.learners import updater
-    from ddpg.runs import rendering
+    from ddpg.runs import recorder
 
-    learn, frames = OffPolicyAgent.learn, rendering._frames
+    learn = OffPolicyAgent.learn
 
     def brief(agent, total_timesteps, *options, **named):
         return learn(agent, min(total_timesteps, agent.config.learning_starts + SHORT), *options, **named)
 
     monkeypatch.setattr(OffPolicyAgent, "learn", brief)
-    monkeypatch.setattr(rendering, "_frames", lambda *options: itertools.islice(frames(*options), SHORT))
+    few_frames(monkeypatch)
     monkeypatch.setattr(updater.Updater, "_native", lambda _: None)
     monkeypatch.setattr(updater, "XLALearner", updater.UncompiledLearner)
     monkeypatch.setattr(compare, "_compiled", lambda *_: None)
     monkeypatch.setattr(compare, "BOUNDINGS", ("inverting",))
+    monkeypatch.setattr(finite_differences, "COORDINATES", 20)
+    monkeypatch.setattr(recorder, "CHOICE_EPISODES", 1)
+    for module in (fixture, flow):
+        monkeypatch.setattr(module, "UPDATES", 1)
 
 
 def begin(*arguments, **options):

@@ -17,6 +17,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import tensorflow as tf
+from few_frames import few_frames
 
 import ddpg
 from ddpg import DDPG, evaluate
@@ -158,8 +159,9 @@ def test_policy_leaves_the_run(run, tmp_path, capsys):
     assert (run / "policy" / "policy.safetensors").exists()
 
 
-def test_runs_are_recorded_listed_and_plotted(run, tmp_path, capsys):
+def test_runs_are_recorded_listed_and_plotted(run, tmp_path, monkeypatch, capsys):
     pytest.importorskip("pygame")
+    few_frames(monkeypatch)
     video = tmp_path / "a.gif"
     status, out, _ = command("record", run, "-o", video, "--json", "--seed", 3, capsys=capsys)
     summary = json.loads(out)

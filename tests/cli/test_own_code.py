@@ -1,16 +1,19 @@
 """Paths and algorithms of one's own, named ``module:Name`` by flags and files: imported where that is allowed."""
 
+import contextlib
 import dataclasses
 import importlib
 import json
 import re
 import shlex
+import shutil
 import sys
 from pathlib import Path
 from unittest import mock
 
 import numpy as np
 import pytest
+from few_frames import few_frames
 from refusals import refuses
 
 from ddpg import DDPGConfig, DQNConfig, UsageError, load_policy
@@ -155,15 +158,22 @@ ALLOW = "--allow-import own_code"
 NETWORKS = f"--actor-network own_code:actor --critic-network own_code:critic {ALLOW}"
 
 
-@pytest.fixture
-def folder(tmp_path, monkeypatch):
-    """The working directory, with the module ``own_code`` in it."""
-    (tmp_path / "own_code.py").write_text(MODULE)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    with mock.patch.dict(ALGORITHMS), mock.patch.dict(CONFIGS):
-        yield tmp_path
+@contextlib.contextmanager
+def working_in(folder):
+    """Work in a folder that has the module ``own_code``, and forget what it registers."""
+    (folder / "own_code.py").write_text(MODULE)
+    with pytest.MonkeyPatch.context() as patch, mock.patch.dict(ALGORITHMS), mock.patch.dict(CONFIGS):
+        patch.chdir(folder)
+        patch.setattr(sys, "path", [*sys.path])
+        yield folder
     sys.modules.pop("own_code", None)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """The working directory, with the module ``own_code`` in it."""
+    with working_in(tmp_path):
+        yield tmp_path
 
 
 @pytest.fixture
@@ -291,12 +301,27 @@ def test_a_wrong_sign_is_one_line(flags, folder):
 # -- runs -------------------------------------------------------------------------------------------------------------
 
 
+@pytest.fixture(scope="module")
+def made_once(tmp_path_factory):
+    """The runs of these flags, each made when first asked for, where the module ``own_code`` is."""
+    made = {}
+
+    def make(flags):
+        if flags not in made:
+            with working_in(tmp_path_factory.mktemp("made")) as folder:
+                assert done(f"{TRAIN} {flags}") == 0
+                made[flags] = folder / "runs/Pendulum-v1/1"
+        return made[flags]
+
+    return make
+
+
 @pytest.fixture
-def trained(folder, capsys):
+def trained(folder, made_once, capsys):
     """A run with paths of one's own."""
-    assert done(f"{TRAIN} --policy-gradient own_code:cloning --td-target own_code:td_path {ALLOW}") == 0
+    run = made_once(f"--policy-gradient own_code:cloning --td-target own_code:td_path {ALLOW}")
     capsys.readouterr()
-    return folder / "runs/Pendulum-v1/1"
+    return shutil.copytree(run, folder / "runs/Pendulum-v1/1")
 
 
 def test_a_run_is_the_one_that_python_makes_and_its_files_hold_the_names(trained, own_code):
@@ -321,9 +346,9 @@ def test_a_run_is_the_one_that_python_makes_and_its_files_hold_the_names(trained
         "export {}",
     ],
 )
-def test_who_makes_its_agent_must_allow_it_again(command, trained, capsys):
+def test_who_makes_its_agent_must_allow_it_again(command, trained, monkeypatch, capsys):
+    few_frames(monkeypatch)
     command = command.format("runs/Pendulum-v1/1")
-    sys.modules.pop("own_code")
     assert done(command) == 2
     with refuses(UsageError, "own_code:td_path --allow-import own_code"):
         raise UsageError(said(capsys))
@@ -402,13 +427,15 @@ def test_what_cannot_be_compiled_is_one_line(folder, capsys):
 
 
 @pytest.mark.parametrize("name", ["Cautious", "CautiousConfig", "Careful"])
-def test_an_algorithm_is_named_by_its_value_its_options_or_its_entry(name, folder, capsys):
-    assert done(f"{TRAIN} --algorithm own_code:{name} --caution 3 {ALLOW}") == 0
-    assert done(f"{TRAIN} --algorithm own_code:{name} {ALLOW}") == 0
-    assert done(TRAIN) == 0
-    cautious, off, plain = (weights(f"runs/Pendulum-v1/{number}") for number in (1, 2, 3))
+def test_an_algorithm_is_named_by_its_value_its_options_or_its_entry(name, folder, made_once, capsys):
+    plain = weights(made_once(""))
+    off = weights(made_once(f"--algorithm own_code:Cautious {ALLOW}"))
+    expected = weights(made_once(f"--algorithm own_code:Cautious --caution 3 {ALLOW}"))
     assert all((off[name] == plain[name]).all() for name in plain)
-    assert any((cautious[name] != plain[name]).any() for name in plain)
+    assert any((expected[name] != plain[name]).any() for name in plain)
+    assert done(f"{TRAIN} --algorithm own_code:{name} --caution 3 {ALLOW}") == 0
+    cautious = weights()
+    assert all((cautious[name] == expected[name]).all() for name in plain)
     document = run_directory.read_config(folder / "runs/Pendulum-v1/1")
     assert (document["algorithm"], document["config"]["caution"]) == (f"own_code:{name}", 3.0)
     capsys.readouterr()

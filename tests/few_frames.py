@@ -1,0 +1,21 @@
+"""Videos of a few frames, where a test is not about what is in them: most of a recording is drawing and encoding."""
+
+import itertools
+
+from ddpg.runs import drawing_process, rendering
+
+FRAMES = 20
+
+
+def few_frames(monkeypatch, count=FRAMES):
+    """Let every video end after ``count`` frames of the environment, drawn in this process or in another."""
+    here, elsewhere = rendering._frames, drawing_process.DrawingProcess.frames
+
+    def short(frames):
+        def frames_of(*arguments):
+            yield from itertools.islice(frames(*arguments), count)
+
+        return frames_of
+
+    monkeypatch.setattr(rendering, "_frames", short(here))
+    monkeypatch.setattr(drawing_process.DrawingProcess, "frames", short(elsewhere))
