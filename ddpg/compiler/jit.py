@@ -113,9 +113,9 @@ def host_registers() -> RegisterFile:
 def obstacle_to_bfloat16() -> str:
     """Return why products of bfloat16 numbers are not faster than those of float32 numbers here; "" if they are.
 
-    An instruction of AVX512-BF16 makes twice as many products as one of float32. AMD's cores start as many of either.
-    On Intel's Emerald Rapids products take 1.9 times as long in bfloat16 (docs/performance.md). The decision is made by
-    name, since measured times could decide otherwise in the next run, and its numbers would be others.
+    An instruction of AVX512-BF16 makes twice as many products as one of float32. AMD's Zen 5 starts as many of either.
+    On Intel's Emerald Rapids products take 1.7 to 1.9 times as long in bfloat16 (docs/performance.md). The processor's
+    name decides, because measured times could decide otherwise in the next run, whose numbers would then differ.
 
     Raises:
         CompilerFailure: if llvmlite cannot be imported, or fails.
