@@ -203,13 +203,20 @@ class Update(abc.ABC):
 
         The control dependencies are the algorithm: each part reads what the part before it wrote.
         """
+        return self.later_steps(batch, *self.first_step(batch))
+
+    def first_step(self, batch: Batch) -> tuple[tf.Tensor, Metrics]:
+        """Return y and the metrics of the first optimiser step of an update."""
         y = self.target(batch)
         # A step's training pass moves the statistics of batch norms that y's inference pass normalises with.
-        before = [y] if self.target_reads_online else []
-        metrics: Metrics = {}
-        for step in self.steps:
-            with tf.control_dependencies([*before, *metrics.values()]):
-                metrics |= step(batch, y)
+        with tf.control_dependencies([y] if self.target_reads_online else []):
+            return y, self.steps[0](batch, y)
+
+    def later_steps(self, batch: Batch, y: tf.Tensor, metrics: Metrics) -> Metrics:
+        """Complete the update that :meth:`first_step` began; return as :meth:`update_op` does."""
+        for step in self.steps[1:]:
+            with tf.control_dependencies(list(metrics.values())):
+                metrics = metrics | step(batch, y)
         with tf.control_dependencies(list(metrics.values())):
             moved = self.update_targets()
         with tf.control_dependencies([moved]):

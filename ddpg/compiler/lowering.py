@@ -23,6 +23,8 @@ from ddpg.compiler.ir import (
     shape_of,
 )
 
+v1 = tf.compat.v1
+
 _SAME = ("Identity", "StopGradient", "PreventGradient")
 _RESHAPED = ("Reshape", "Squeeze", "ExpandDims")
 
@@ -71,24 +73,39 @@ def ops_in_order(fetches: Sequence[tf.Tensor]) -> Iterator[tf.Operation]:
 
 def _constants(operations: Sequence[tf.Operation]) -> dict[str, np.ndarray]:
     """Return the values of tensors that depend on no variable and no minibatch."""
-    constant: dict[str, tf.Tensor] = {}
+    values: dict[str, np.ndarray] = {}
+    computed: dict[str, tf.Operation] = {}
     varying: set[str] = set()
     for operation in operations:
-        if _depends_on_inputs(operation) or any(tensor.op.name in varying for tensor in operation.inputs):
+        if operation.type == "Const":
+            values[operation.outputs[0].name] = tf.make_ndarray(operation.get_attr("value"))
+        elif _depends_on_inputs(operation) or any(tensor.op.name in varying for tensor in operation.inputs):
             varying.add(operation.name)
-        else:
-            constant |= {tensor.name: tensor for tensor in operation.outputs}
-    # Computed in a graph of their own, without control inputs: a constant has the same value at any time.
-    definition = tf.compat.v1.GraphDef(versions=operations[0].graph.as_graph_def(from_version=1 << 62).versions)
-    for operation in {tensor.op.name: tensor.op for tensor in constant.values()}.values():
+        elif operation.outputs:
+            computed[operation.name] = operation
+    return values | _evaluated(computed) if computed else values
+
+
+def _evaluated(operations: Mapping[str, tf.Operation]) -> dict[str, np.ndarray]:
+    """Return the outputs of ops that depend on constants and on each other alone, by name."""
+    # In a graph of their own, without control inputs: a constant has the same value at any time.
+    some = next(iter(operations.values()))
+    definition = v1.GraphDef(versions=some.graph.as_graph_def(from_version=1 << 62).versions)
+    arguments = {tensor.op.name: tensor.op for operation in operations.values() for tensor in operation.inputs}
+    for operation in (arguments | operations).values():
         node = definition.node.add()
         node.CopyFrom(operation.node_def)
         node.attr.pop("_class", None)  # a placement constraint: beside ops that are not in this graph
         del node.input[:]
         node.input.extend(name for name in operation.node_def.input if not name.startswith("^"))
-    with tf.Graph().as_default() as graph, tf.compat.v1.Session(graph=graph) as session:
+    # Each op runs once: optimising the graph would take longer.
+    config = v1.ConfigProto()
+    config.graph_options.rewrite_options.disable_meta_optimizer = True
+    config.graph_options.optimizer_options.opt_level = v1.OptimizerOptions.L0
+    names = [tensor.name for operation in operations.values() for tensor in operation.outputs]
+    with tf.Graph().as_default() as graph, v1.Session(graph=graph, config=config) as session:
         tf.import_graph_def(definition, name="")
-        return session.run({name: name for name in constant})
+        return session.run({name: name for name in names})
 
 
 def _depends_on_inputs(operation: tf.Operation) -> bool:

@@ -4,6 +4,7 @@ A value that only its own loop reads never reaches memory. Variables are written
 reader of the old value.
 """
 
+import bisect
 import dataclasses
 import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -33,17 +34,16 @@ def schedule(program: Program, outputs: Sequence[Node]) -> list[Kernel]:
     Raises:
         Unsupported: if no order reads every variable before it is overwritten.
     """
-    waiting = _needed(program.stmts, outputs)
-    order = _Order(waiting)
+    order = _Order(_needed(program.stmts, outputs))
     kernels: list[Kernel] = []
     loop: FusedLoop | None = None
-    while waiting:
-        stmt = next((stmt for stmt in waiting if loop and order.joins(stmt, loop)), None)
+    while order.waiting:
+        ready = order.ready()
+        if not ready:
+            raise Unsupported("a variable's old value is needed after its new one")
+        stmt = next((stmt for stmt in ready if loop and order.joins(stmt, loop)), None)
         if stmt is None:
             loop = None
-            ready = [stmt for stmt in waiting if order.ready(stmt)]
-            if not ready:
-                raise Unsupported("a variable's old value is needed after its new one")
             stmt = next((stmt for stmt in ready if not _is_fusible(stmt)), ready[0])
             if _is_fusible(stmt):
                 loop = FusedLoop(_space(stmt), [])
@@ -54,7 +54,6 @@ def schedule(program: Program, outputs: Sequence[Node]) -> list[Kernel]:
         if loop:
             loop.members.append(stmt)
         order.done(stmt, loop)
-        waiting.remove(stmt)
     return kernels
 
 
@@ -69,10 +68,14 @@ def inputs_of(stmt: Stmt) -> tuple[Node, ...]:
 
 
 class _Order:
-    """The statements scheduled so far, and what has to be scheduled before another one."""
+    """The statements scheduled so far, and those that could be next.
+
+    Attributes:
+        waiting: number of statements that are not scheduled yet.
+    """
 
     def __init__(self, stmts: Sequence[Stmt]):
-        self._done: set[int] = set()
+        self.waiting = len(stmts)
         self._loop_of: dict[int, FusedLoop | None] = {}
         self._writes = {(stmt.variable, stmt.version): stmt for stmt in stmts if isinstance(stmt, Write)}
         self._readers: dict[tuple[int, int], list[Stmt]] = {}
@@ -80,28 +83,40 @@ class _Order:
             for source in inputs_of(stmt):
                 if source.base.kind == "var_read":
                     self._readers.setdefault(source.base.detail, []).append(stmt)
+        self._stmts = stmts
+        self._place = {id(stmt): place for place, stmt in enumerate(stmts)}
+        self._before = {id(stmt): [*self._dependencies(stmt)] for stmt in stmts}
+        earlier = {id(stmt): {id(one) for one, _ in self._before[id(stmt)]} for stmt in stmts}
+        self._missing = {key: len(keys) for key, keys in earlier.items()}
+        self._after: dict[int, list[int]] = {id(stmt): [] for stmt in stmts}
+        for key, keys in earlier.items():
+            for one in keys:
+                self._after[one].append(key)
+        self._ready = [place for place, stmt in enumerate(stmts) if not self._missing[id(stmt)]]
+
+    def ready(self) -> list[Stmt]:
+        """Return the statements of which everything that they depend on is scheduled, in the program's order."""
+        return [self._stmts[place] for place in self._ready]
 
     def done(self, stmt: Stmt, loop: FusedLoop | None) -> None:
         """Record that a statement is scheduled, in ``loop`` if it is in one."""
-        self._done.add(id(stmt))
+        self.waiting -= 1
         self._loop_of[id(stmt)] = loop
-
-    def ready(self, stmt: Stmt) -> bool:
-        """Tell whether everything that ``stmt`` depends on is scheduled."""
-        return all(id(earlier) in self._done for earlier, _ in self._before(stmt))
+        self._ready.remove(self._place[id(stmt)])
+        for key in self._after[id(stmt)]:
+            self._missing[key] -= 1
+            if not self._missing[key]:
+                bisect.insort(self._ready, self._place[key])
 
     def joins(self, stmt: Stmt, loop: FusedLoop) -> bool:
-        """Tell whether ``stmt`` may be computed in ``loop``, the last kernel, element by element with its members."""
-        if not _is_fusible(stmt) or _space(stmt) != loop.space:
-            return False
-        for earlier, in_place in self._before(stmt):
-            if id(earlier) not in self._done:
-                return False
-            if self._loop_of[id(earlier)] is loop and not in_place:
-                return False
-        return True
+        """Tell whether ``stmt``, which is ready, may be computed in ``loop``, element by element with its members."""
+        return (
+            _is_fusible(stmt)
+            and _space(stmt) == loop.space
+            and all(in_place or self._loop_of[id(earlier)] is not loop for earlier, in_place in self._before[id(stmt)])
+        )
 
-    def _before(self, stmt: Stmt) -> Iterator[tuple[Stmt, bool]]:
+    def _dependencies(self, stmt: Stmt) -> Iterator[tuple[Stmt, bool]]:
         """Yield what ``stmt`` depends on, and whether each of its elements needs the same element of that only."""
         is_moved = _is_moved(stmt)
         for source in inputs_of(stmt):

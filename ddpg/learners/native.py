@@ -144,10 +144,12 @@ def _update_kinds(update: Update, batch: Batch) -> tuple[list[Metrics], Callable
     if count is None:
         return [update.update_op(batch)], lambda made: 0
     with count.assume_step(0):
-        wholes = [update.update_op(batch)]
+        begun = update.first_step(batch)
+        shared = count.firsts == [0]  # none of its ops depend on the number of updates made
+        wholes = [update.later_steps(batch, *begun)]
     kinds = {count.is_due(0): 0}
     for made in count.firsts[1:]:
         kinds[count.is_due(made)] = len(wholes)
         with count.assume_step(made):
-            wholes.append(update.update_op(batch))
+            wholes.append(update.later_steps(batch, *(begun if shared else update.first_step(batch))))
     return wholes, lambda made: kinds[count.is_due(made)]

@@ -9,6 +9,7 @@ import tensorflow as tf
 from refusals import refuses
 
 from ddpg import DDPG, DDPGConfig, UsageError
+from ddpg.algorithms.td3 import TD3Update
 from ddpg.compiler import jit
 from ddpg.learners.graph import XLALearner
 from ddpg.learners.native import NativeLearner
@@ -141,6 +142,18 @@ def test_updates_are_counted_for_whoever_asks():
         actors.append(agent.policy(np.ones((1, 3), np.float32)))
     moved = [(one != other).any() for one, other in itertools.pairwise(actors)]
     assert moved == [True, False, True]
+
+
+def test_a_first_step_that_depends_on_the_number_of_updates_is_built_for_each_kind(monkeypatch):
+    step = TD3Update.critic_step
+
+    def varying(self, batch, y):
+        number = self.count.every(2, lambda: tf.constant(7.0), lambda: tf.constant(5.0))
+        return step(self, batch, y) | {"critic_loss": number}
+
+    monkeypatch.setattr(TD3Update, "critic_step", varying)
+    agent = agent_with(policy_delay=3, compiler="native")
+    assert [agent.update()["critic_loss"] for _ in range(6)] == [5, 7, 5, 7, 5, 7]
 
 
 def test_a_saved_agent_goes_on_as_if_it_had_not_been(agent, tmp_path):
