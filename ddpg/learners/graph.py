@@ -78,11 +78,12 @@ class XLALearner:
         self._session = None
 
     def update(self, session: tf.compat.v1.Session, batch: Batch, updates: int) -> LearnerResult:
-        """Run ``updates`` ≤ K updates on minibatches ``[K, B, ...]``."""
+        """Run ``updates`` ≤ K updates on as many minibatches, ``[updates, B, ...]``."""
         if session is not self._session:
             self._call = session.make_callable(self._fetches, feed_list=self._feeds)
             self._session = session
-        means, fetched, errors, finite = self._call(np.int32(updates), *batch)
+        minibatches = batch.padded(self.updates_per_call) if updates < self.updates_per_call else batch
+        means, fetched, errors, finite = self._call(np.int32(updates), *minibatches)
         metrics = dict(zip(self._metrics, map(float, means), strict=True))
         return LearnerResult(metrics, fetched, errors[0][:updates] if errors else None, bool(finite))
 
@@ -109,7 +110,7 @@ class UncompiledLearner:
         return session.run(self._whole, feeds)
 
     def update(self, session: tf.compat.v1.Session, batch: Batch, updates: int) -> LearnerResult:
-        """Run ``updates`` updates on minibatches ``[K, B, ...]``; returns as :meth:`XLALearner.update`."""
+        """Run ``updates`` updates on as many minibatches; arguments and result as of :class:`XLALearner`."""
         totals = dict.fromkeys(self._metrics, 0.0)
         errors = []
         for index in range(updates):

@@ -73,7 +73,7 @@ class NativeLearner:
         self._current = self._ahead = False
 
     def update(self, session: SyncedSession, batch: Batch, updates: int) -> LearnerResult:
-        """Run ``updates`` ≤ K updates on minibatches ``[K, B, ...]``."""
+        """Run ``updates`` ≤ K updates on as many minibatches, ``[updates, B, ...]``."""
         return session.lock(self._update_here, session, batch, updates)
 
     def _update_here(self, session: SyncedSession, batch: Batch, updates: int) -> LearnerResult:

@@ -169,8 +169,6 @@ class Updater:
                 batch = batch.replace(
                     observations=normaliser(batch.observations), next_observations=normaliser(batch.next_observations)
                 )
-            if count < learner.updates_per_call:
-                batch = batch.padded(learner.updates_per_call)
             if self.compile_seconds is None:
                 self._check_own_paths(session, batch)
             with self._first_update():
