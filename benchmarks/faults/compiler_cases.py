@@ -16,8 +16,8 @@ SIZE_SHARES = (0.24, 0.32, 0.32, 0.115, 0.005)
 # Of each option: how often it differs from its default, and the values it then takes.
 OPTIONS: dict[str, tuple[float, tuple[Any, ...]]] = {
     "activation": (0.5, ("tanh", "elu", "selu", "leaky_relu", "sigmoid", "softplus", "softsign", "linear")),
-    "norm": (0.5, ("layer", "rms", "batch", "renorm", "renorm_soft")),
-    "critic_norm": (0.3, (None, "layer", "rms", "batch", "renorm", "renorm_soft")),
+    "norm": (0.5, ("layer", "rms", "batch", "renorm", "renorm_soft", "renorm_preactivation")),
+    "critic_norm": (0.3, (None, "layer", "rms", "batch", "renorm", "renorm_soft", "renorm_preactivation")),
     "block": (0.2, ("residual",)),
     "output_init": (0.3, ("fan_in",)),
     "gamma": (0.2, (0.0, 1.0)),

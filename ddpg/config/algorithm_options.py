@@ -14,7 +14,7 @@ from ddpg.replay.priorities import KINDS
 
 ACTIVATIONS = ("relu", "tanh", "elu", "selu", "leaky_relu", "sigmoid", "softplus", "softsign", "linear")
 OUTPUT_INITS = ("small", "fan_in")
-RENORMS = ("renorm", "renorm_soft")
+RENORMS = ("renorm", "renorm_soft", "renorm_preactivation")
 SAMPLE_NORMS = ("layer", "rms")  # which see one sample at a time: no statistics, and no mode
 NORMS = ("batch", *SAMPLE_NORMS, *RENORMS)
 NETWORKS = ("actor_network", "critic_network", "q_network")  # options that take hidden layers of the user's own
@@ -110,7 +110,8 @@ class AgentConfig(Options):
     norm: str | None = _networks(
         None,
         "normalisation of the hidden layers; rms: layer without the mean; renorm: CrossQ's batch renormalisation; "
-        "renorm_soft: the same, but only large inputs are scaled",
+        "renorm_soft: the same, but only large inputs are scaled; renorm_preactivation: inputs so, and hidden layers "
+        "before their activation",
         NORMS,
     )
     block: str = _networks(
@@ -428,7 +429,7 @@ class DDPGConfig(TD3Options, CriticOptions, AgentConfig):
         if self.joint_pass and self.norm_of_critics not in RENORMS:
             raise UsageError(
                 f"target={self.target!r} needs batch renormalisation of the critics, which sees (s, a) and (s', a') at "
-                "once; set critic_norm='renorm' or 'renorm_soft' with it, or target='online'"
+                f"once; set critic_norm={' or '.join(map(repr, RENORMS))} with it, or target='online'"
             )
         if self.joint_pass and self.td_target == "residual_gradient":
             raise UsageError(

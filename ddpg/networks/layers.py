@@ -88,7 +88,8 @@ def mlp(
             same without subtracting the mean; ``"renorm"``: batch renormalisation of what enters each layer, the
             output's too, as in CrossQ; ``"renorm_soft"``: that, but components of the observation and the action are
             scaled down where they are large and never up, and training mode agrees with inference mode also for units
-            that are rarely active.
+            that are rarely active; ``"renorm_preactivation"``: the observation, and an action that enters with it, as
+            in ``"renorm_soft"``, and every hidden layer before its activation, so that no unit is inactive for good.
         action_layer: the layer whose input the action joins (critics only). 0: with the observation;
             1: the paper's critic.
 
@@ -105,8 +106,8 @@ def mlp(
         raise UsageError(f"norm={brief(norm)} is not one of {(None, *NORMS)}")
     action_layer = validate_int(action_layer, "action_layer", at_least=0, at_most=len(hidden) - 1)
     activate = _activation(activation)
-    soft = norm == "renorm_soft"
-    r_min = 0.0 if soft else R_MIN
+    preactivation = norm == "renorm_preactivation"
+    r_min = R_MIN if norm == "renorm" else 0.0
 
     def network(states: tf.Tensor, actions: tf.Tensor | None = None) -> tf.Tensor:
         layer = _flat(states)
@@ -116,9 +117,10 @@ def mlp(
         for index, units in enumerate(hidden):
             if actions is not None and index == action_layer:
                 layer = tf.concat([layer, actions], axis=1)
-            if norm in RENORMS:
-                epsilon = SOFT if soft and index == 0 else EPSILON
-                layer = batch_renormalization(layer, scope=f"norm_{index}", epsilon=epsilon, r_min=r_min)
+            if norm in RENORMS and not (preactivation and index > 0):
+                epsilon = EPSILON if norm == "renorm" or index > 0 else SOFT
+                scope = "input_norm" if preactivation else f"norm_{index}"
+                layer = batch_renormalization(layer, scope=scope, epsilon=epsilon, r_min=r_min)
             initializer = fan_in_uniform(int(layer.shape[1]))
             layer = tflearn.fully_connected(
                 layer,
@@ -132,8 +134,12 @@ def mlp(
                 layer = batch_normalization(layer, scope=f"norm_{index}")
             elif norm in _OF_SAMPLES:
                 layer = _OF_SAMPLES[norm](layer, scope=f"norm_{index}")
+            elif preactivation:
+                layer = batch_renormalization(layer, scope=f"norm_{index}", r_min=r_min)
             layer = activate(layer)
-        return batch_renormalization(layer, scope="norm", r_min=r_min) if norm in RENORMS else layer
+        if norm in RENORMS and not preactivation:
+            layer = batch_renormalization(layer, scope="norm", r_min=r_min)
+        return layer
 
     return network
 

@@ -9,6 +9,7 @@ from refusals import refuses
 
 from ddpg import DDPG, DDPGConfig, DQNConfig, UsageError
 from ddpg._tflearn import training_mode
+from ddpg.config.algorithm_options import RENORMS
 from ddpg.networks.layers import batch_renormalization, frozen_statistics, mlp
 from ddpg.policies.network_policy import NumpyPolicy
 
@@ -29,17 +30,24 @@ def normalised(x, gain, bias, epsilon=1e-3):
     return (x - x.mean(axis=0)) / np.sqrt(x.var(axis=0) + epsilon) * gain + bias
 
 
-def joint(weights, inputs, epsilon):
-    """Q of all rows, each layer's inputs normalised over them, the first's with this ε."""
+def joint(weights, inputs, epsilon, preactivation=False):
+    """Q of all rows; normalised over them are each layer's inputs, or what enters its activation. ε: of the first."""
     g0, b0, w1, b1, g1, c1, w2, b2 = weights
-    hidden = np.maximum(normalised(inputs, g0, b0, epsilon) @ w1 + b1, 0)
-    return normalised(hidden, g1, c1) @ w2 + b2
+    hidden = normalised(inputs, g0, b0, epsilon) @ w1 + b1
+    if preactivation:
+        return np.maximum(normalised(hidden, g1, c1), 0) @ w2 + b2
+    return normalised(np.maximum(hidden, 0), g1, c1) @ w2 + b2
 
 
 @pytest.mark.parametrize("more", [(), pytest.param(("compiled",), marks=pytest.mark.slow)], ids=["", "compiled"])
 @pytest.mark.parametrize(
     ("norm", "epsilon", "target"),
-    [("renorm", 1e-3, "none"), ("renorm_soft", 1.0, "none"), ("renorm", 1e-3, "joint_ema")],
+    [
+        ("renorm", 1e-3, "none"),
+        ("renorm_soft", 1.0, "none"),
+        ("renorm_preactivation", 1.0, "none"),
+        ("renorm", 1e-3, "joint_ema"),
+    ],
 )
 def test_joint_pass_by_hand_with_every_driver(norm, epsilon, target, more):
     ends = []
@@ -51,7 +59,8 @@ def test_joint_pass_by_hand_with_every_driver(norm, epsilon, target, more):
             weights = [critic.get_network_params() for critic in driven.update.critics]
             pairs = [zip(c.variables, c.target_variables, strict=True) for c in driven.update.critics]
             averages = driven.session.run([[average for v, average in pair if v.trainable] for pair in pairs])
-            moving = [v for c in driven.update.critics for v in c.variables if "norm_0/moving_mean" in v.name]
+            first = "input_norm" if norm == "renorm_preactivation" else "norm_0"
+            moving = [v for c in driven.update.critics for v in c.variables if f"{first}/moving_mean" in v.name]
         shadows = driven.weights()[1]
         metrics = driven.train(1)
         rows = np.concatenate(
@@ -60,9 +69,11 @@ def test_joint_pass_by_hand_with_every_driver(norm, epsilon, target, more):
                 np.concatenate([batch.next_observations[0], mu], axis=1),
             ]
         )
-        q = np.split(np.array([joint(w, rows, epsilon) for w in weights]), 2, axis=1)[0]
+        q = np.split(np.array([joint(w, rows, epsilon, norm == "renorm_preactivation") for w in weights]), 2, axis=1)[0]
         bootstrapped = weights if target == "none" else averages
-        next_q = np.split(np.array([joint(w, rows, epsilon) for w in bootstrapped]), 2, axis=1)[1]
+        next_q = np.split(
+            np.array([joint(w, rows, epsilon, norm == "renorm_preactivation") for w in bootstrapped]), 2, axis=1
+        )[1]
         y = batch.rewards[0] + 0.9 * (1 - batch.terminated[0]) * next_q.min(axis=0)
         assert metrics["critic_loss"] == pytest.approx(np.mean((q - y) ** 2), rel=1e-4)
         assert len(moving) == 2
@@ -105,7 +116,7 @@ def test_the_warm_up_lasts_as_many_steps_as_it_says(session):
     assert np.abs(session.run(y)[:, 0] - [-1, 1]).min() > 0.5
 
 
-@pytest.mark.parametrize(("norm", "agree"), [("renorm", False), ("renorm_soft", True)])
+@pytest.mark.parametrize(("norm", "agree"), [("renorm", False), ("renorm_soft", True), ("renorm_preactivation", True)])
 def test_of_a_unit_that_is_seldom_active_both_modes_say_the_same(session, norm, agree):
     """Its deviation in this batch is far below a third of its moving one, to which r may not go down in CrossQ's."""
     x = tf.constant(np.array([[1.9], [2.1], [2.0]], np.float32))
@@ -149,9 +160,27 @@ def test_inputs_alone_are_normalised_softly(session, norm, first):
     np.testing.assert_allclose(found, normalised(layer, 1, 0), rtol=1e-3, atol=1e-3)
 
 
-def test_a_renormalised_actor_acts_in_numpy():
+def test_before_its_activation_every_hidden_layer_has_mean_0_and_deviation_1(session):
+    """So each unit is active for some samples; with the norm after the activation it can be inactive for good."""
+    x = np.random.default_rng(0).normal(5, 2, (200, 3)).astype(np.float32)
+    with training_mode(True):
+        features = {norm: mlp((4, 5), "relu", norm) for norm in ("renorm_preactivation", "renorm_soft")}
+        for norm, network in features.items():
+            with v1.variable_scope(norm):
+                features[norm] = network(tf.constant(x))
+    session.run(v1.global_variables_initializer())
+    for bias in (v for v in v1.trainable_variables() if v.op.name.endswith("hidden_1/b")):
+        session.run(bias.assign(tf.fill(bias.shape, -100.0)))
+    found = {norm: session.run(value) for norm, value in features.items()}
+    half_normal = np.sqrt(1 / (2 * np.pi))  # mean of max(x, 0), x ~ N(0, 1)
+    np.testing.assert_allclose(found["renorm_preactivation"].mean(axis=0), half_normal, atol=0.1)
+    assert np.all(found["renorm_soft"] == 0)
+
+
+@pytest.mark.parametrize("norm", RENORMS)
+def test_a_renormalised_actor_acts_in_numpy(norm):
     box = gym.spaces.Box(-1, 1, (1,))
-    agent = DDPG((box, box), CONFIG.replace(batch_size=2, updates_per_call=1, jit=False), seed=0)
+    agent = DDPG((box, box), CONFIG.replace(batch_size=2, updates_per_call=1, jit=False, norm=norm), seed=0)
     for number in range(4):
         agent.observe([number / 4], [0.0], 1.0, [0.5], False, False)
     agent.update(3)  # the actor's first step

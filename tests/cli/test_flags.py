@@ -219,7 +219,8 @@ def test_a_flag_goes_before_the_file_that_it_mends(tmp_path):
         (["train", "Pendulum-v1", "--activation", "rely"], "did you mean 'relu'"),
         (
             ["train", "Pendulum-v1", "--norm", "bath"],
-            "one of ('batch', 'layer', 'rms', 'renorm', 'renorm_soft'), or none; did you mean 'batch'",
+            "one of ('batch', 'layer', 'rms', 'renorm', 'renorm_soft', 'renorm_preactivation'), or none; "
+            "did you mean 'batch'",
         ),
         (["train", "Pendulum-v1", "--wrap", "Flatten"], "did you mean 'FlattenObservation'"),
         (["train", "Pendulum-v1", "--wrap", "GrayscaleObservation"], "'GrayscaleObservation' does not fit"),

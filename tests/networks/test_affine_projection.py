@@ -8,6 +8,7 @@ from agents_by_driver import BOX, DRIVERS, agent_with
 from refusals import refuses
 
 from ddpg import DQN, ActorNetwork, CriticNetwork, DDPGConfig, DQNConfig, QNetwork, UsageError, conv, mlp
+from ddpg.config import algorithm_options
 from ddpg.networks.layers import batch_normalization, layer_normalization, rms_normalization
 from ddpg.networks.observer import observing
 from ddpg.networks.projections import note_affine
@@ -15,7 +16,7 @@ from ddpg.networks.projections import note_affine
 v1 = tf.compat.v1
 STILL = {"optimizer": "sgd", "learning_rate": 1e-30}
 FAST = {"output_init": "fan_in", "critic_learning_rate": 0.05, "actor_learning_rate": 0.05}
-NORMS = {norm: {"norm": norm} for norm in ("batch", "layer", "rms", "renorm", "renorm_soft")}
+NORMS = {norm: {"norm": norm} for norm in algorithm_options.NORMS}
 ALL = NORMS | {"residual": {"block": "residual", "hidden": (5, 5)}}
 # The norms' features, by network: of the hidden layers (6, 5), and where inputs are normalised theirs.
 FEATURES = {"layer": (6, 5), "rms": (6, 5), "residual": (5, 5)}
