@@ -13,7 +13,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 # Before NumPy reads it, as ddpg.cli.main does: a second BLAS thread that waits for its core costs more than it
 # computes.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-# What XLA compiles here runs for milliseconds; to optimise LLVM needs a second, and numbers change by rounding.
+# What XLA compiles here runs for milliseconds; optimising it takes LLVM a second, and changes rounding alone.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 # Processes side by side share the cores.
 os.environ.setdefault(

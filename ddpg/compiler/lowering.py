@@ -86,7 +86,7 @@ def _constants(operations: Sequence[tf.Operation]) -> dict[str, np.ndarray]:
     return values | _evaluated(computed) if computed else values
 
 
-def _evaluated(operations: Mapping[str, tf.Operation]) -> dict[str, np.ndarray]:
+def _evaluated(operations: dict[str, tf.Operation]) -> dict[str, np.ndarray]:
     """Return the outputs of ops that depend on constants and on each other alone, by name."""
     # In a graph of their own, without control inputs: a constant has the same value at any time.
     some = next(iter(operations.values()))
