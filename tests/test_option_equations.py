@@ -378,7 +378,8 @@ def test_updates_per_step():
     callbacks = SimpleNamespace(on_update=lambda *_: None)
     loop, owed, expected = LearnLoop(), 0.0, []
     for steps in (1, 2, 8, 3, 3, 1):
-        loop._owe_updates(agent, steps, 100, callbacks)
+        loop._owe_updates(agent, steps)
+        loop._make_due_updates(agent, 100, callbacks)
         owed += steps * 0.75
         if owed >= 4:
             expected.append(int(owed))

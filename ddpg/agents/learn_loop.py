@@ -227,11 +227,13 @@ class LearnLoop:
             agent.memory.end_episodes(index)
         if step.episodes and runner.single:
             self.abandon_episode()
+        if learning:  # before the callbacks: one of them may save the agent
+            self._owe_updates(agent, len(step.transitions))
         for episode in step.episodes:
             agent.behaviour.end_episode(episode.index)
             callbacks.on_episode_end(agent, episode)
         if learning:
-            self._owe_updates(agent, len(step.transitions), goal, callbacks)
+            self._make_due_updates(agent, goal, callbacks)
         if callbacks.on_step(agent) is False:
             self.stop()
 
@@ -258,9 +260,12 @@ class LearnLoop:
         refilled = len(agent.replay) >= min(starts, agent.replay.capacity)
         return agent.num_timesteps >= starts and refilled
 
-    def _owe_updates(self, agent: LearningAgent, steps: int, goal: int, callbacks: Callback) -> None:
-        """Add the updates due for ``steps``; make them once they fill a call, or with ``overlap`` in the next step."""
+    def _owe_updates(self, agent: LearningAgent, steps: int) -> None:
+        """Add the updates due for ``steps``."""
         self.owed_updates += steps * agent.config.updates_per_step
+
+    def _make_due_updates(self, agent: LearningAgent, goal: int, callbacks: Callback) -> None:
+        """Make the owed updates if they fill a call; with ``overlap`` they are made in the next step."""
         if self._step_thread is None and self.owed_updates >= agent.config.updates_per_call:
             self._make_updates(agent, goal, callbacks)
 

@@ -214,10 +214,10 @@ class OffPolicyAgent(ReplayAgent):
     ) -> Self:
         """Interact with the environment for ``total_timesteps`` more steps and learn from it.
 
-        Two calls of 400 steps do exactly what one of 800 does: episode, noise and owed updates go on. Not so under
-        a ``learning_rate_schedule`` that is not ``"constant"``: it runs from the agent's first step to the end of
-        the call, so a second call of the same length starts half-way. When a call ends the rates are the configured
-        ones again, for :meth:`update`.
+        Two calls of 400 steps do exactly what one of 800 does: episode, noise and owed updates go on. (N environments
+        all step at once, so a call makes the next multiple of N steps.) Not so under a ``learning_rate_schedule`` that
+        is not ``"constant"``: it runs from the agent's first step to the end of the call, so a second call of the same
+        length starts half-way. When a call ends the rates are the configured ones again, for :meth:`update`.
 
         Args:
             total_timesteps: environment steps, over all environments of a vector.

@@ -4,6 +4,7 @@ It is everything that learning reads or writes. Learning rates are options, so t
 environment's state is not included: learning continues with a new episode.
 """
 
+import functools
 import types
 from collections.abc import Mapping
 from typing import Any
@@ -116,5 +117,6 @@ def _same(one: gym.Space, other: gym.Space) -> bool:
         parts = zip(one.spaces, other.spaces, strict=False)
         return type(one) is type(other) and len(one.spaces) == len(other.spaces) and all(_same(*pair) for pair in parts)
     if isinstance(one, gym_spaces.Box) and isinstance(other, gym_spaces.Box):
-        return one.shape == other.shape and np.allclose(one.low, other.low) and np.allclose(one.high, other.high)
+        same = functools.partial(np.allclose, atol=0.0)  # relative: bounds may be small
+        return one.shape == other.shape and same(one.low, other.low) and same(one.high, other.high)
     return bool(one == other)

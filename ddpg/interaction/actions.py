@@ -185,7 +185,7 @@ class ParameterisedActions:
         if (
             choice.shape != ()
             or not np.issubdtype(choice.dtype, np.integer)
-            or not 0 <= choice - self._start < self.scores
+            or not 0 <= int(choice) - self._start < self.scores
         ):
             raise UsageError(
                 f"choice {brief(value)} is not one of the {self.scores} discrete actions of {self.space}; "

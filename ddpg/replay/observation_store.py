@@ -43,7 +43,7 @@ class ObservationStore:
         self._release(row)
         previous = self._open_episodes.pop(env_index, None)
         slot = None if previous is None else int(successors[previous])
-        if slot is not None and values[slot].tobytes() == values[row].tobytes():
+        if slot is not None and np.array_equal(values[slot], values[row]):
             successors[previous] = row  # what the slot held is the row's s: the slot is free for its s′
         elif self._free:
             slot = self._free.pop()
@@ -60,7 +60,7 @@ class ObservationStore:
         newest = self._open_episodes.get(env_index)
         if newest is None:
             return False
-        return self._values[self._successors[newest]].tobytes() == observation.astype(self._values.dtype).tobytes()
+        return np.array_equal(self._values[self._successors[newest]], observation.astype(self._values.dtype))
 
     def end_episodes(self, env_index: int | None = None) -> None:
         """Start a new episode with the next row of one environment, or of all."""

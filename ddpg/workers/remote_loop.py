@@ -221,13 +221,15 @@ class RemoteLoop(LearnLoop):
             agent.memory.end_episodes(rollout.request.worker)
         self.learned_steps += end - start
         self._rest = _PendingRows(rollout, end) if end < len(rollout) else None
+        if learning:  # before the callbacks: one of them may save the agent
+            self._owe_updates(agent, end - start)
         for at, episode in rollout.episodes:
             if at == end:
                 callbacks.on_episode_end(agent, episode._replace(index=rollout.request.worker))
         since = self._published.get(rollout.version, min(self._published.values()))  # older versions are forgotten
         self._lag = float(agent.num_updates - since)
         if learning:
-            self._owe_updates(agent, end - start, goal, callbacks)
+            self._make_due_updates(agent, goal, callbacks)
 
 
 @contextlib.contextmanager

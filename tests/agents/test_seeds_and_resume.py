@@ -6,7 +6,7 @@ import pytest
 from environments import Counting
 from refusals import refuses
 
-from ddpg import DDPG, DQN, Callback, DDPGConfig, DQNConfig
+from ddpg import DDPG, DQN, Callback, DDPGConfig, DQNConfig, UsageError
 from ddpg.errors import EnvironmentFault
 
 BOX = gym.spaces.Box(-np.inf, np.inf, (2,), np.float32)
@@ -269,3 +269,32 @@ def test_value_after_a_cut_is_learned_from(terminated):
     agent.observe(np.zeros(2), np.zeros(1), 10.0, np.ones(2), terminated, True)
     y = 10.0 if terminated else 10.0 + 0.5 * 3.0
     assert agent.update(1)["critic_loss"] == pytest.approx((3.0 - y) ** 2, rel=1e-6)
+
+
+def test_bounds_of_another_space_are_refused_however_small(tmp_path):
+    observations = gym.spaces.Box(-1, 1, (1,), np.float32)
+    small, larger = (gym.spaces.Box(-bound, bound, (1,), np.float64) for bound in (1e-9, 5e-9))
+    DDPG((observations, small), DDPGConfig(hidden=(2,)), seed=0).save(tmp_path / "agent")
+    with refuses(UsageError, "action space"):
+        DDPG.load(tmp_path / "agent", (observations, larger))
+
+
+class SavesAtTheEnd(Callback):
+    """Saves the agent as an episode ends."""
+
+    def __init__(self, path):
+        self._path = path
+
+    def on_episode_end(self, agent, episode):
+        agent.save(self._path)
+
+
+@BOTH
+def test_an_agent_saved_as_an_episode_ends_owes_the_updates_of_that_step(kind, tmp_path):
+    agent = make(kind, length=7, updates_per_call=1, learning_starts=2)
+    agent.learn(7, SavesAtTheEnd(tmp_path / "agent"))
+    loaded = kind.load(tmp_path / "agent", Counting(7, action_space=SPACES[kind]))
+    for one in (agent, loaded):
+        one.learn(3)
+    assert agent.num_timesteps == loaded.num_timesteps == 10
+    assert agent.num_updates == loaded.num_updates

@@ -179,3 +179,9 @@ def test_parameters_of_all_choices_are_a_tuple(parameters):
     with pytest.raises(UsageError) as caught:
         actions.to_flat((0, parameters))
     assert " ".join(repr(parameters).split()) in " ".join(str(caught.value).split())
+
+
+def test_an_unsigned_choice_is_compared_as_a_number():
+    space = spaces.Tuple((spaces.Discrete(2, start=-3), spaces.Tuple((Box(0, 1, (1,)), Box(0, 1, (1,))))))
+    with refuses(UsageError, "choice 0", "from -3 to -2"):
+        make_actions(space).to_flat((np.uint8(0), ([0.0], [0.0])))

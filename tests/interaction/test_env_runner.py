@@ -8,7 +8,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from refusals import refuses
 
 from ddpg import DDPG, DDPGConfig, UsageError
-from ddpg.interaction.env_runner import make_env_runner
+from ddpg.interaction.env_runner import make_env_runner, success_of
 
 LENGTHS = (3, 5)
 
@@ -320,3 +320,15 @@ def test_other_kinds_of_numbers_are_fine():
         interaction = make_env_runner(Returning(value, "observation"), seed=0)
         interaction.step(np.zeros((1, 1), np.float32))
         assert interaction.step(np.zeros((1, 1), np.float32)).transitions.next_observations.tolist() == [[1, 2]]
+
+
+@pytest.mark.parametrize("value", [float("nan"), 0.5, 2])
+def test_success_is_true_or_false(value):
+    with refuses(UsageError, "is_success", value):
+        success_of({"is_success": value})
+    assert [success_of({"is_success": good}) for good in (True, np.False_, 1.0, np.array([0]))] == [
+        True,
+        False,
+        True,
+        False,
+    ]

@@ -33,6 +33,13 @@ def test_ring_keeps_the_newest(capacity, counts):
     np.testing.assert_array_equal(arrays["truncated"], arrays["rewards"] % 3 == 0)
 
 
+def test_a_step_goes_on_from_an_observation_that_is_equal_be_its_zero_negative():
+    buffer = ReplayBuffer(5, (1,), 1)
+    for observation, reward, successor in (([1.0], 1.0, [0.0]), ([-0.0], 10.0, [0.5])):
+        buffer.add([observation], [[0.0]], [reward], [successor], [False], [False])
+    assert buffer.gather(np.array([0]), n_steps=2, gamma=0.5).rewards[0] == 1 + 0.5 * 10
+
+
 def test_samples_have_leading_axes_and_consistent_rows(rng):
     buffer = ReplayBuffer(50, (2,), 1)
     fill(buffer, 0, 40)
