@@ -89,7 +89,7 @@ def mlp(
             output's too, as in CrossQ; ``"renorm_soft"``: that, but components of the observation and the action are
             scaled down where they are large and never up, and training mode agrees with inference mode also for units
             that are rarely active; ``"renorm_preactivation"``: the observation, and an action that enters with it, as
-            in ``"renorm_soft"``, and every hidden layer before its activation, so that no unit is inactive for good.
+            in ``"renorm_soft"``, and every hidden layer before its activation.
         action_layer: the layer whose input the action joins (critics only). 0: with the observation;
             1: the paper's critic.
 

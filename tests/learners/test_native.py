@@ -40,6 +40,7 @@ OPTIONS = {
         "target_policy_noise": 0.2,
         "optimizer": "sgd",
     },
+    "norm before the activation": {"target": "none", "norm": "renorm_preactivation", "optimizer": "sgd"},
     "joint pass of averages": {"target": "joint_ema", "norm": "renorm", "policy_delay": 2, "optimizer": "sgd"},
     "crossq, categorical": {"target": "none", "norm": "renorm", "critic": "categorical", "optimizer": "sgd"},
     "lap, n steps": {"prioritised": "lap", "n_steps": 3},
