@@ -19,7 +19,14 @@ def study(name):
 
 @pytest.mark.parametrize(
     ("name", "cells"),
-    [("table", 5 * 3 * 3), ("long", 2 * 2), ("long_averaged", 2 * 3), ("ladder", 2 * 2 * 9), ("beside", 5)],
+    [
+        ("table", 5 * 3 * 3),
+        ("long", 2 * 2),
+        ("long_averaged", 2 * 3),
+        ("long_preactivation", 2 * 3),
+        ("ladder", 2 * 2 * 9),
+        ("beside", 5),
+    ],
 )
 def test_runs_are_evaluated_alike(name, cells):
     groups = study(name)
