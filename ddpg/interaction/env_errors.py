@@ -11,7 +11,7 @@ from gymnasium.vector import AsyncVectorEnv
 
 from ddpg.errors import EnvironmentFault, UsageError
 
-MAX_FAULTS_IN_A_ROW = 100  # dropped transitions without a good one between them; the next one raises
+MAX_FAULTS_IN_A_ROW = 100  # steps or resets with a fault, and no good transition between them: the last of these raises
 
 
 def env_name(env: Any) -> str:
@@ -42,32 +42,42 @@ def describe_reset(seed: int | None) -> str:
 class FaultCounter:
     """Raises an environment's faults, or with ``on_bad_transition="drop"`` counts those that are dropped.
 
-    The transition of a dropped fault is not stored, and its episode is abandoned. Too many in a row are raised, so that
-    an environment that does nothing else is not stepped for ever.
+    The transition of a dropped fault is not stored, and its episode is abandoned. A step or a reset counts once,
+    however many environments of a vector were at fault in it, and a good transition of any of them begins the count
+    again. The :data:`MAX_FAULTS_IN_A_ROW`-th raises: environments that do nothing else are not stepped for ever.
     """
 
     def __init__(self, on_bad_transition: str):
         self._drops = on_bad_transition == "drop"
+        self._fault: EnvironmentFault | None = None  # of the current step or reset
         self._in_a_row = 0
 
     def record(self, fault: EnvironmentFault) -> None:
-        """Raise ``fault``, or count it.
+        """Raise ``fault``, or note it for :meth:`end_step`.
 
         Raises:
-            EnvironmentFault: if faults are not dropped, or this is one too many in a row.
+            EnvironmentFault: if faults are not dropped.
         """
         if not self._drops:
             raise fault
-        self._in_a_row += 1
-        if self._in_a_row >= MAX_FAULTS_IN_A_ROW:
-            raise EnvironmentFault(
-                f"{fault}; that was fault {self._in_a_row} in a row without a transition between them: "
-                "on_bad_transition='drop' goes no further"
-            )
+        self._fault = fault
 
-    def reset(self) -> None:
-        """Restart the count, after a good transition."""
-        self._in_a_row = 0
+    def end_step(self, good: bool) -> None:
+        """Count a step or a reset if a fault was noted in it; start again if it had a ``good`` transition too.
+
+        Raises:
+            EnvironmentFault: if this is one too many in a row.
+        """
+        fault, self._fault = self._fault, None
+        if good:
+            self._in_a_row = 0
+        elif fault is not None:
+            self._in_a_row += 1
+            if self._in_a_row >= MAX_FAULTS_IN_A_ROW:
+                raise EnvironmentFault(
+                    f"{fault}; that was step or reset {self._in_a_row} in a row with a fault, without a good "
+                    "transition between them: on_bad_transition='drop' goes no further"
+                )
 
 
 def async_vector_of(env: Any) -> AsyncVectorEnv | None:

@@ -194,6 +194,7 @@ class SingleStepper:
                 self._observations = self._reader.read_one(observation)
             except UsageError as error:
                 self._fault_counter.record(self._fault(str(error)))
+            self._fault_counter.end_step(good=False)
             seed = None
 
     @property
@@ -221,17 +222,15 @@ class SingleStepper:
             current = self._reader.read_one(observation)
             reward = validate_reward(reward)
             terminated, truncated = validate_flag(terminated, "terminated"), validate_flag(truncated, "truncated")
+            success = success_of(info) if terminated or truncated else None
         except UsageError as error:
             self._fault_counter.record(self._fault(str(error)))
+            self._fault_counter.end_step(good=False)
             return _DROPPED
-        self._fault_counter.reset()
+        self._fault_counter.end_step(good=True)
         self._return += reward
         final, episodes = {}, []
         if terminated or truncated:
-            try:
-                success = success_of(info)
-            except UsageError as error:
-                raise self._fault(str(error)) from None
             episodes.append(Episode(self._return, self._length, 0, success))
             final[0] = current
         else:  # a next episode begins when somebody looks: after the last one of an evaluation nobody does
@@ -297,6 +296,7 @@ class VectorStepper:
         except UsageError as error:
             raise self._fault(str(error)) from None
         self._observations, self._abandoned = self._read(observations)
+        self._fault_counter.end_step(good=False)
 
     @property
     def observations(self) -> Any:
@@ -330,6 +330,8 @@ class VectorStepper:
         ended = [int(index) for index in np.flatnonzero(done & stepped)]
         final, faults = self._final_observations(ended, infos) if self._same_step else ({}, {})
         faults |= self._bad_rewards(rewards, stepped)
+        successes, unclear = self._successes([index for index in ended if index not in self._abandoned], infos)
+        faults |= unclear
         dropped: list[int] = []
         if unreadable or faults or self._abandoned:
             dropped = self._dropped(stepped, set(ended), unreadable, faults)
@@ -337,13 +339,12 @@ class VectorStepper:
         # Indexing by a mask copies: the environment may write the next step into the same arrays.
         indices = np.flatnonzero(stepped).tolist()
         step = EnvStep(indices, rewards[stepped], terminated[stepped], truncated[stepped], final, [], dropped)
-        if step.rewards.size:
-            self._fault_counter.reset()
+        self._fault_counter.end_step(good=step.rewards.size > 0)
         self._returns[stepped] += step.rewards
         for index in ended:
             if index not in dropped:
-                success = self._success(infos, index)
-                step.episodes.append(Episode(float(self._returns[index]), int(self._lengths[index]), index, success))
+                episode = Episode(float(self._returns[index]), int(self._lengths[index]), index, successes[index])
+                step.episodes.append(episode)
             self._returns[index], self._lengths[index] = 0.0, 0
             self._episodes[index] += 1
         if not self._same_step:
@@ -362,13 +363,17 @@ class VectorStepper:
         env_errors.terminate_processes(self.env)
         return self._fault(what, index)
 
-    def _success(self, infos: Mapping[str, Any], index: int) -> bool | None:
-        try:
-            return _vector_success(infos, index, self._same_step)
-        except UsageError as error:
-            raise self._fault(str(error), index) from None
-        except Exception as error:  # an info for each environment, or none, where this one's is looked for
-            raise self._fault(f"infos of the vector's step cannot be read: {format_error(error)}", index) from None
+    def _successes(self, ended: list[int], infos: Mapping[str, Any]) -> tuple[dict[int, bool | None], dict[int, str]]:
+        """Return whether ended episodes succeeded, and the faults in reading that of others, both by environment."""
+        successes, faults = {}, {}
+        for index in ended:
+            try:
+                successes[index] = _vector_success(infos, index, self._same_step)
+            except UsageError as error:
+                faults[index] = str(error)
+            except Exception as error:  # an info for each environment, or none, where this one's is looked for
+                raise self._fault(f"infos of the vector's step cannot be read: {format_error(error)}", index) from None
+        return successes, faults
 
     def _read(self, observations: Any) -> tuple[Any, set[int]]:
         """Return the observations read, and the environments whose observation is unreadable."""

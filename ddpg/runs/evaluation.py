@@ -109,7 +109,7 @@ def evaluate(
         UsageError: if ``episodes`` is below 1, the policy or the environment is none, or a vector has another autoreset
             mode.
         EnvironmentFault: if the environment raised, or returned NaN or anything else that it must not return; where
-            faulty transitions are dropped, if a hundred episodes in a row were abandoned.
+            faulty transitions are dropped, if episodes were abandoned in a hundred steps and none ended between them.
     """
     episodes, seed = check_episodes(policy, episodes, seed)
     deterministic = validate_bool(deterministic, "deterministic")
@@ -194,11 +194,11 @@ def _whole_episodes(
                 finished.append(episode)
                 bar.update()
         fresh = len(set(step.dropped) - lost)  # a vector's is dropped in every step until it ends
-        lost, abandoned, in_a_row = set(step.dropped), abandoned + fresh, in_a_row + fresh
+        lost, abandoned, in_a_row = set(step.dropped), abandoned + fresh, in_a_row + (fresh > 0)
         if in_a_row >= MAX_FAULTS_IN_A_ROW:
             raise EnvironmentFault(
-                f"environment {env_name(stepper.env)}: {in_a_row} episodes in a row had a transition that is none, and "
-                "no episode ended between them: on_bad_transition='drop' goes no further"
+                f"environment {env_name(stepper.env)}: episodes were abandoned in {in_a_row} steps, because of a bad "
+                "transition each, and none ended between these steps: on_bad_transition='drop' goes no further"
             )
     return finished, abandoned
 

@@ -50,7 +50,7 @@ def taken(env, expected=EnvironmentFault, **options):
 @pytest.mark.parametrize("drops", ["raise", "drop"])
 @pytest.mark.parametrize("name", CASES)
 def test_a_failing_step_is_a_fault(name, drops):
-    if drops == "drop" and name.startswith("Masked"):
+    if drops == "drop" and name.startswith(("Masked", "OddSuccess")):
         return  # a value that is dropped with its episode
     line, count = taken(Hostile((FAILURES | OF_STEPS)[name], "step"), on_bad_transition=drops)
     assert count == AT_STEP - 1

@@ -233,10 +233,47 @@ def test_a_vector_that_is_lost_altogether_is_reset(mode):
 def test_nothing_is_dropped_for_ever():
     for env in (Faulty("NaN", at=5), SyncVectorEnv([lambda: Faulty("NaN", at=5)])):
         interaction = make_env_runner(env, 7, on_bad_transition="drop")
+        steps(interaction, 4 + MAX_FAULTS_IN_A_ROW - 1)
         with refuses(EnvironmentFault, f"fault {MAX_FAULTS_IN_A_ROW}"):
-            steps(interaction, MAX_FAULTS_IN_A_ROW + 5)
+            steps(interaction, 1)
     often = make_env_runner(Counting(4, nan_at=2), 7, on_bad_transition="drop")
     assert sum(len(step.transitions) for step in steps(often, 3 * MAX_FAULTS_IN_A_ROW)) == 3 * MAX_FAULTS_IN_A_ROW / 2
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("place", ["observation", "reward"])
+def test_a_step_counts_once_however_many_environments_are_at_fault(mode, place):
+    """Two steps in which all are at fault are two faults in a row; from then on so is every step."""
+    makers = [functools.partial(Once, place, episode=0)] * (MAX_FAULTS_IN_A_ROW + 5)
+    interaction = make_env_runner(SyncVectorEnv(makers, autoreset_mode=mode), 7, on_bad_transition="drop")
+    counts = [len(step.transitions) for step in steps(interaction, 4)]
+    assert counts == [interaction.count, 0, interaction.count, interaction.count]
+    broken = SyncVectorEnv([functools.partial(Faulty, "Infinity", at=1)] * 3, autoreset_mode=mode)
+    interaction = make_env_runner(broken, 7, on_bad_transition="drop")
+    steps(interaction, MAX_FAULTS_IN_A_ROW - 1)
+    with refuses(EnvironmentFault, f"fault {MAX_FAULTS_IN_A_ROW} drop"):
+        steps(interaction, 1)
+
+
+class Unclear(Counting):
+    """Counting, whose first episode ends with a success that is neither True nor False."""
+
+    def step(self, action):
+        *values, done, truncated, info = super().step(action)
+        return *values, done, truncated, {"is_success": "yes" if self.episode == 0 else True} if done else info
+
+
+@pytest.mark.parametrize("mode", [None, *MODES])
+def test_a_success_that_is_none_is_dropped_as_other_values_are(mode):
+    def make():
+        return Unclear(2) if mode is None else SyncVectorEnv([lambda: Unclear(2)], autoreset_mode=mode)
+
+    found = steps(make_env_runner(make(), 7, on_bad_transition="drop"), 4)
+    assert [list(step.dropped) for step in found] == [[], [0], [], []]
+    assert [row[1] for row in rows_of(found)] == [[0, 0], [1, 0], [1, 1]]
+    assert [episode for step in found for episode in step.episodes] == [(3.0, 2, 0, True)]
+    line, _ = fault_of(make(), 2)
+    assert "info['is_success']" in line
 
 
 def test_what_is_raised_is_never_dropped():

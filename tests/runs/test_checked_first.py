@@ -113,8 +113,14 @@ def test_an_evaluation_in_which_nothing_ends_does():
             observation, *rest = super().step(action)
             return observation * (np.nan if self.step_number == 3 else 1), *rest
 
-    with refuses(EnvironmentFault, "100 episodes"):
+    with refuses(EnvironmentFault, "abandoned 100 steps"):
         evaluate(Tolerant(), Broken(), 2)
+
+
+def test_a_step_in_which_a_hundred_episodes_are_abandoned_counts_once():
+    makers = [functools.partial(faulty_envs.Faulty, "Infinity", at=3, once=True)] * 120
+    result = evaluate(Tolerant(), SyncVectorEnv(makers), 120, seed=0)
+    assert (len(result.returns), result.abandoned) == (120, 120)
 
 
 @pytest.mark.parametrize(("before", "after"), [("raise", "drop"), ("drop", "raise")])
