@@ -32,7 +32,9 @@ NO_NUMBERS = [
     (np.zeros(3, complex), "x array complex numbers"),
     (np.array([1, None, 2]), "x array objects"),
     ([Decimal(1), 2, 3], "x list objects"),
-    ([10**30, 0, 0], "x list objects"),
+    ([10**30, 0, 0], f"x {10**30} 64 bits float32"),
+    pytest.param(10**400, "x 1329 bits 64 bits float32", id="1329 bits"),
+    ([10**30, None, 0], "x list objects"),
     (np.zeros(3, "datetime64[s]"), "x array dates"),
 ]
 
@@ -103,6 +105,13 @@ def test_flags_of_another_count():
 def test_rewards(value):
     found = values.validate_reward(value)
     assert (type(found), found) == (float, 1.0)
+
+
+def test_a_reward_of_more_bits_than_numpys_integers_have():
+    assert values.validate_reward(10**20) == 1e20
+    for value, named in ((10**40, str(10**40)), (-(10**40), str(-(10**40))), (10**400, "1329 bits")):
+        with refuses(UsageError, f"reward holds {named} finite number float32 3.403e+38"):
+            values.validate_reward(value)
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,11 @@ def validate_numeric(values: Any, what: str) -> np.ndarray:
                 f"({str(error).splitlines()[0]})"
             ) from None
     if array.dtype.kind not in _REAL:
+        if (large := _large_integer(array)) is not None:
+            raise UsageError(
+                f"{what} holds the integer {brief(large)}, which does not fit into 64 bits; expected numbers that "
+                "float32 can hold: scale them"
+            )
         raise UsageError(f"{what} is {_kind(values, array)}; expected an array of real numbers: translate it first")
     return array
 
@@ -84,6 +89,13 @@ def _kind(values: Any, array: np.ndarray) -> str:
     return f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}{holds}"
 
 
+def _large_integer(array: np.ndarray) -> int | None:
+    """Return an integer for which NumPy has made ``array`` one of objects, if that is all that is wrong with it."""
+    if array.dtype != object or not all(is_real(value) for value in array.flat):
+        return None
+    return next((value for value in array.flat if isinstance(value, int) and abs(value) > LARGEST_INT), None)
+
+
 def as_float32(values: Any, what: str) -> np.ndarray:
     """Return ``values`` as an array of float32, the very same one where it is.
 
@@ -127,7 +139,7 @@ def validate_reward(value: Any, what: str = "reward") -> float:
     """
     if isinstance(value, float):  # NumPy's float64 is one
         value = float(value)
-    else:
+    elif not isinstance(value, int):  # an integer may have more bits than NumPy's have
         scalar = validate_numeric(value, what)
         if scalar.ndim:
             raise UsageError(
@@ -136,8 +148,8 @@ def validate_reward(value: Any, what: str = "reward") -> float:
         value = scalar.item()
     if not -LARGEST <= value <= LARGEST:
         raise UsageError(
-            f"{what} holds {value}; expected a finite number of float32: one such value would turn every weight "
-            "into NaN, so fix the environment"
+            f"{what} holds {brief(value)}; expected a finite number of float32, at most {LARGEST:.4g} in magnitude: "
+            "one such value would turn every weight into NaN, so fix the environment"
         )
     return float(value)
 
