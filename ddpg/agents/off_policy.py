@@ -61,10 +61,7 @@ class ReplayAgent(Agent):
         """
         env_index = validate_int(env_index, "env_index", at_least=0)
         fields = observation, action, reward, next_observation, terminated, truncated
-        transition = check_transition(self.observation_space, self.actions.to_flat, *fields, env_index)
-        if not self.replay.observations.continues_episode(env_index, transition.observations[0]):
-            self.memory.end_episodes(env_index)
-        self.store(transition)
+        self.store(check_transition(self.observation_space, self.actions.to_flat, *fields, env_index))
 
     @exclusive
     def store(self, transitions: Transitions, clipped: int = 0) -> None:

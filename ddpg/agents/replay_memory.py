@@ -79,12 +79,23 @@ class ReplayMemory:
             ended: ``[N]``, after which ones the running return of their environment starts again at 0; by default
                 those that were terminated or truncated.
         """
+        if self.rewards is not None:
+            self._end_returns(self.rewards, transitions)
         self.replay.store(transitions)
         if self.observations is not None:
             self.observations.update(transitions.observations)
         if self.rewards is not None:
             ended = transitions.terminated | transitions.truncated if ended is None else ended
             self.rewards.update(transitions.rewards, ended, transitions.env_indices)
+
+    def _end_returns(self, rewards: RewardNormalizer, transitions: Transitions) -> None:
+        """Let running returns start again at 0 where the first transition of an environment continues no episode."""
+        first: dict[int, int] = {}
+        for row, env_index in enumerate(transitions.env_indices):
+            first.setdefault(env_index, row)
+        for env_index, row in first.items():
+            if not self.replay.observations.continues_episode(env_index, transitions.observations[row]):
+                rewards.end_episodes(env_index)
 
     def end_episodes(self, env_index: int | None = None) -> None:
         """Start a new episode with the next transition of one environment, or of all."""

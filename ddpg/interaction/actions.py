@@ -72,9 +72,8 @@ class BoxActions:
         self._middle = (self._high + self._low) / 2
         self._half_range = (self._high - self._low) / 2
         self._one_dimensional = len(space.shape) == 1
-        # An action at a bound may come in as the nearest float32, outside by that rounding.
-        largest = np.maximum(np.abs(self._low), np.abs(self._high))
-        self._tolerance = 1e-5 + 2 * np.finfo(np.float32).eps * largest / self._half_range
+        # The largest numbers of the box in half-ranges: by as many roundings an action at a bound may be outside.
+        self._largest = np.maximum(np.abs(self._low), np.abs(self._high)) / self._half_range
 
     @property
     def bounds(self) -> tuple[np.ndarray, np.ndarray]:
@@ -94,20 +93,23 @@ class BoxActions:
         return scaled if self._one_dimensional else scaled.reshape(*actions.shape[:-1], *self.space.shape)
 
     def to_flat(self, action: Any) -> np.ndarray:
-        """Map one action from env units to [-1, 1], ``[1, A]`` float32.
+        """Map one action from env units to [-1, 1], ``[1, A]`` float32; computed in float64.
 
         Raises:
             UsageError: if the action has another shape, holds NaN, or is outside the box.
         """
-        if np.size(validate_numeric(action, "action")) != self.size:
-            raise UsageError(f"action has shape {np.shape(action)}; expected one action, {self.space.shape}")
-        actions, _ = spaces.as_batch(self.space, action, "action")
-        if len(actions) != 1:
-            raise UsageError(f"action has shape {np.shape(action)}; expected one action, {self.space.shape}")
-        flat = (actions.reshape(1, -1).astype(np.float64) - self._middle) / self._half_range
-        if (np.abs(flat) > 1 + self._tolerance).any():
+        numbers = validate_numeric(action, "action")
+        shapes = (self.space.shape, (self.size,))
+        if numbers.shape not in (*shapes, *((1, *shape) for shape in shapes)):
+            raise UsageError(f"action has shape {numbers.shape}; expected one action, {self.space.shape}")
+        with np.errstate(over="ignore"):  # infinite is outside
+            flat = (numbers.reshape(1, -1).astype(np.float64) - self._middle) / self._half_range
+        # An action at a bound may come in as the nearest number of a narrower float type.
+        narrow = numbers.dtype.kind == "f" and numbers.dtype.itemsize < 8
+        rounding = 2 * np.finfo(np.float32 if narrow else np.float64).eps * self._largest
+        if not (np.abs(flat) <= 1 + 1e-5 + rounding).all():
             raise UsageError(
-                f"action {np.asarray(action).tolist()} is outside the action space {self.space}; "
+                f"action {numbers.tolist()} is outside the action space {self.space}; "
                 "use the action that was sent to the environment, clipped to its bounds"
             )
         return np.minimum(np.maximum(flat, -1), 1).astype(np.float32)

@@ -371,6 +371,14 @@ def test_observe_refuses_bad_transitions():
     assert len(agent.replay) == 1
 
 
+def test_observed_actions_are_scaled_in_float64():
+    box = gym.spaces.Box(np.array([1e8, -1e300]), np.array([1e8 + 1, 1e300]), dtype=np.float64)
+    agent = DDPG((gym.spaces.Box(-1, 1, (3,)), box), DDPGConfig(hidden=(4,), buffer_size=10, jit=False), seed=0)
+    for action in ([1e8, 1e300], [1e8 + 0.25, 5e299], [1e8 + 1, 0.0]):
+        agent.observe(np.zeros(3), action, 0.0, np.zeros(3), False, False)
+    np.testing.assert_allclose(agent.replay.arrays()["actions"], [[-1, 1], [-0.5, 0.5], [1, 0]], atol=1e-7)
+
+
 def test_divergence_is_an_error():
     agent = trained(STEPPED, steps=20)
     agent.replay.arrays()["rewards"][:] = 1e30

@@ -177,6 +177,17 @@ def test_the_return_that_scales_rewards_begins_anew_with_an_episode(terminated, 
     assert agent.memory.statistics()["rewards.largest"] == largest
 
 
+def test_what_is_observed_within_an_episode_of_learn_is_no_part_of_its_return():
+    """Rewards 1, 2, 3 in the episode, and 3 beside each, in the same lane: with γ = 0.5 no return is above 3."""
+    agent = DDPG(Counting(3), SMALL.replace(normalize_rewards=True, learning_starts=50), seed=0)
+
+    def observes(agent):
+        agent.observe(np.full(2, 9.0), [0.0], 3.0, np.full(2, 10.0), False, False)
+
+    agent.learn(12, callbacks=observes)
+    assert agent.memory.rewards.state()["largest"] == 3
+
+
 def test_rewards_are_divided_by_the_scale_of_returns():
     """One transition of reward −6, ended: G = −6, so the scale is 6 / 5 and r becomes −5."""
     agent = agent_of(normalize_rewards=True)

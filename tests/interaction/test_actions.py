@@ -45,6 +45,27 @@ def test_actions_at_the_bounds_of_a_narrow_box_far_from_zero_are_in_it():
         BoxActions(space).to_flat(space.high + 0.001)
 
 
+@pytest.mark.parametrize(("low", "high"), [(1e8, 1e8 + 1), (-1e300, 1e300), (-1e-300, 1e-300)])
+def test_actions_that_float32_does_not_tell_apart(low, high):
+    """Scaled in float64, stored in float32: quarters of the box are what they are, and beyond a bound is outside."""
+    actions = BoxActions(Box(low, high, (1,), np.float64))
+    for flat in (-1, -0.5, 0, 0.5, 1):
+        action = actions.to_env(np.array([[flat]], np.float32))[0]
+        found = actions.to_flat(action)
+        assert (found.dtype, found.shape) == (np.float32, (1, 1))
+        np.testing.assert_allclose(found, [[flat]], atol=1e-7)
+    for outside in (high + 0.1 * (high - low), np.inf, np.nan):
+        with refuses(UsageError, "outside"):
+            actions.to_flat([outside])
+
+
+def test_a_bound_may_come_in_as_the_nearest_float32():
+    space = Box(np.array([1000.0]), np.array([1000.01]), dtype=np.float64)
+    rounded = space.high.astype(np.float32)
+    assert rounded > space.high
+    assert BoxActions(space).to_flat(rounded).tolist() == [[1.0]]
+
+
 def test_ends_and_middle_map_exactly():
     actions = BoxActions(Box(np.array([-1, 0.5], np.float32), np.array([3, 1], np.float32)))
     unit = np.array([[-1, -1], [0, 0], [1, 1]], np.float32)
