@@ -56,17 +56,21 @@ class Mutation(NamedTuple):
 def statements(tree: ast.Module) -> Iterator[tuple[str, ast.stmt]]:
     """Yield every statement that is run, in the order of the source, with the function or class around it."""
 
-    def walk(body: list[ast.stmt], around: str) -> Iterator[tuple[str, ast.stmt]]:
+    def walk(body: list[ast.stmt], around: str, needed: set[str]) -> Iterator[tuple[str, ast.stmt]]:
         for index, statement in enumerate(body):
             docstring = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
             if (docstring and (index == 0 or statement.value.value is ...)) or _for_type_checkers(statement):
                 continue
+            if isinstance(statement, ast.Assign):
+                names = {node.id for node in ast.walk(statement) if _is_assigned(node)}
+                statement.needed = not needed.isdisjoint(names)
             yield around, statement
             named = isinstance(statement, (ast.FunctionDef, ast.ClassDef))
             inner = f"{around}.{statement.name}".lstrip(".") if named else around
+            below = _names_of_inner_functions(statement) if isinstance(statement, ast.FunctionDef) else needed
             for block in ("body", "handlers", "orelse", "finalbody", "cases"):
                 for child in getattr(statement, block, []):
-                    yield from walk([child] if isinstance(child, ast.stmt) else child.body, inner)
+                    yield from walk([child] if isinstance(child, ast.stmt) else child.body, inner, below)
 
     def with_docstrings_gone(node: ast.AST) -> None:
         for child in ast.walk(node):
@@ -74,7 +78,7 @@ def statements(tree: ast.Module) -> Iterator[tuple[str, ast.stmt]]:
                 child.body[0] = ast.copy_location(ast.Expr(ast.Constant(...)), child.body[0])
 
     with_docstrings_gone(tree)
-    yield from walk(tree.body, "")
+    yield from walk(tree.body, "", set())
 
 
 def parts(statement: ast.stmt) -> list[ast.AST]:
@@ -171,6 +175,19 @@ def all_statements(folder: Path, package: str = "ddpg") -> list[tuple[str, list[
     return found
 
 
+def _names_of_inner_functions(function: ast.FunctionDef) -> set[str]:
+    """Return the names that functions inside ``function`` declare nonlocal, but for those that it declares so itself.
+
+    Without an assignment to them in ``function`` the module does not compile.
+    """
+    own = {name for statement in function.body if isinstance(statement, ast.Nonlocal) for name in statement.names}
+    return {name for node in ast.walk(function) if isinstance(node, ast.Nonlocal) for name in node.names} - own
+
+
+def _is_assigned(node: ast.AST) -> bool:
+    return isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+
+
 def _for_type_checkers(statement: ast.stmt) -> bool:
     return isinstance(statement, ast.If) and "TYPE_CHECKING" in ast.unparse(statement.test)
 
@@ -195,7 +212,7 @@ def _replacements(node: ast.AST, condition: bool) -> dict[str, list[Callable[[],
     """Return, by kind, functions that return what may stand in the place of ``node``."""
     found: dict[str, list[Callable[[], ast.AST]]] = {}
     droppable = (ast.Expr, ast.Assign, ast.AugAssign, ast.Delete, ast.Raise, ast.Assert, ast.Continue, ast.Break)
-    if isinstance(node, droppable):
+    if isinstance(node, droppable) and not getattr(node, "needed", False):
         found["drop"] = [ast.Pass]
     if isinstance(node, ast.Return) and not (node.value is None or _is_none(node.value)):
         found["return"] = [lambda: ast.Return(None)]

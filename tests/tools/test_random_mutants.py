@@ -84,6 +84,29 @@ def test_mutations_by_hand():
     )
 
 
+def test_what_an_inner_function_declares_nonlocal_stays_assigned():
+    """Without the outer assignment the module would not compile; the inner ones may go."""
+    source = """
+def outer():
+    count = 0
+    other = count
+    def inner():
+        nonlocal count
+        count = 1
+        def innermost():
+            nonlocal count
+            count = 2
+"""
+    dropped = {(one.function, text) for one, text in made(source).items() if one.kind == "drop"}
+    assert dropped == {
+        ("outer", "other = count -> pass"),
+        ("outer.inner", "count = 1 -> pass"),
+        ("outer.inner.innermost", "count = 2 -> pass"),
+    }
+    for mutation in made(source):
+        compile(mutations.mutated(source, mutation), "source", "exec")
+
+
 def test_a_mutation_changes_one_statement_and_nothing_else():
     before = SOURCE.splitlines()
     for mutation in made(SOURCE):
