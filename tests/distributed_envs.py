@@ -4,6 +4,7 @@ import contextlib
 import sys
 import time
 
+import gymnasium as gym
 from environments import Counting
 
 
@@ -26,6 +27,20 @@ class Broken(Counting):
 
     def __init__(self):
         raise RuntimeError("no licence")
+
+
+class Exits(Counting):
+    """Counting, which ends its program instead of being made."""
+
+    def __init__(self):
+        sys.exit("no licence")
+
+
+class Wide(Counting):
+    """Counting, with a space of three numbers."""
+
+    def __init__(self):
+        super().__init__(observation_space=gym.spaces.Box(-1.0, 1.0, (3,)))
 
 
 class Slow(Counting):

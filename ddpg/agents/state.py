@@ -4,14 +4,9 @@ It is everything that learning reads or writes. Learning rates are options, so t
 environment's state is not included: learning continues with a new episode.
 """
 
-import functools
 import types
 from collections.abc import Mapping
 from typing import Any
-
-import gymnasium as gym
-import numpy as np
-from gymnasium import spaces as gym_spaces
 
 from ddpg.agents.tf_agent import check_variables
 from ddpg.algorithms.registry import algorithm_named, algorithm_of
@@ -19,6 +14,7 @@ from ddpg.checkpoints import checkpoint
 from ddpg.config.algorithm_options import NETWORKS, AgentConfig
 from ddpg.errors import UsageError
 from ddpg.interaction.env_runner import spaces_of
+from ddpg.interaction.spaces import same_space
 
 _NONE: Mapping[str, Any] = types.MappingProxyType({})
 
@@ -102,21 +98,9 @@ def fitting_env(manifest: dict[str, Any], env: Any) -> Any:
     if env is None:
         return saved
     for name, given, expected in zip(("observation", "action"), spaces_of(env), saved, strict=True):
-        if not _same(given, expected):
+        if not same_space(given, expected):
             raise UsageError(
                 f"the environment's {name} space is {given}, the checkpoint's is {expected}; "
                 "load it with the environment it was trained in"
             )
     return env
-
-
-def _same(one: gym.Space, other: gym.Space) -> bool:
-    if isinstance(one, (gym_spaces.Tuple, gym_spaces.OneOf)) and isinstance(
-        other, (gym_spaces.Tuple, gym_spaces.OneOf)
-    ):
-        parts = zip(one.spaces, other.spaces, strict=False)
-        return type(one) is type(other) and len(one.spaces) == len(other.spaces) and all(_same(*pair) for pair in parts)
-    if isinstance(one, gym_spaces.Box) and isinstance(other, gym_spaces.Box):
-        same = functools.partial(np.allclose, atol=0.0)  # relative: bounds may be small
-        return one.shape == other.shape and same(one.low, other.low) and same(one.high, other.high)
-    return bool(one == other)

@@ -3,6 +3,7 @@
 NumPy and gymnasium only.
 """
 
+import functools
 import math
 from typing import Any
 
@@ -78,6 +79,17 @@ def check_discrete_space(space: spaces.Space) -> spaces.Discrete:
     if not isinstance(space, spaces.Discrete):
         raise UsageError(f"action space {brief(space)} is not Discrete; DQN chooses among actions, DDPG acts in boxes")
     return space
+
+
+def same_space(one: spaces.Space, other: spaces.Space) -> bool:
+    """Return whether two spaces are the same: bounds of a Box up to rounding, its dtype left aside."""
+    if isinstance(one, (spaces.Tuple, spaces.OneOf)) and isinstance(other, (spaces.Tuple, spaces.OneOf)):
+        same_parts = all(same_space(*pair) for pair in zip(one.spaces, other.spaces, strict=False))
+        return type(one) is type(other) and len(one.spaces) == len(other.spaces) and same_parts
+    if isinstance(one, spaces.Box) and isinstance(other, spaces.Box):
+        same = functools.partial(np.allclose, atol=0.0)  # relative: bounds may be small
+        return one.shape == other.shape and same(one.low, other.low) and same(one.high, other.high)
+    return bool(one == other)
 
 
 def flat_size(space: spaces.Box) -> int:

@@ -10,7 +10,8 @@ from typing import Protocol
 
 import numpy as np
 
-from ddpg.errors import EnvironmentFault, UsageError
+from ddpg.errors import EnvironmentFault, UsageError, brief
+from ddpg.interaction.validation import is_real
 from ddpg.workers.worker import EnvironmentFailed, Event, Rollout, RolloutRequest, WorkerDied, WorkerReady
 
 TIMEOUT_FACTOR = 10.0  # times the longest rollout so far
@@ -30,8 +31,8 @@ class RolloutTimeout:
     """
 
     def __init__(self, least: float = MIN_TIMEOUT):
-        if not least > 0:
-            raise UsageError(f"rollout_timeout={least!r} must be seconds, more than 0")
+        if not (is_real(least) and least > 0):
+            raise UsageError(f"rollout_timeout={brief(least)} must be seconds, more than 0")
         self._least = least
         self._longest: float | None = None
 

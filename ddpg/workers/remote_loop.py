@@ -64,6 +64,7 @@ def worker_spec_of(
     shape = agent.observation_space.shape
     return WorkerSpec(
         make_env=make_env,
+        spaces=(agent.observation_space, agent.action_space),
         program=program,
         normaliser=None if agent.memory.observations is None else ObservationNormalizer(shape),
         behaviours=[worker_exploration(agent, worker, workers) for worker in range(workers)],
@@ -264,9 +265,9 @@ def learning_from_workers(
         UsageError: if the collector is unknown, an option is set that workers cannot follow, or Ray is not installed.
     """
     check_collector(collector, workers, ray_address)
-    validate_int(length, "length", at_least=1)
     if collector == "local":
         raise UsageError("collector='local' has no workers; call learn() as it is")
+    workers, length = int(workers), validate_int(length, "length", at_least=1)
     first_step = agent.num_timesteps
     timeout = RolloutTimeout(rollout_timeout)
     spec = worker_spec_of(agent, make_env, workers, length, first_step)

@@ -12,9 +12,12 @@ from typing import NamedTuple
 import gymnasium as gym
 import numpy as np
 
+from ddpg.errors import EnvironmentFault, UsageError
 from ddpg.interaction.actions import Actions
-from ddpg.interaction.env_calls import close_quietly
-from ddpg.interaction.env_runner import make_env_runner
+from ddpg.interaction.env_calls import call, close_quietly
+from ddpg.interaction.env_errors import format_error
+from ddpg.interaction.env_runner import make_env_runner, spaces_of
+from ddpg.interaction.spaces import same_space
 from ddpg.interaction.transitions import Episode, Transitions
 from ddpg.policies.exploration import Exploration
 from ddpg.policies.numpy_program import NumpyProgram
@@ -28,6 +31,7 @@ class WorkerSpec:
 
     Attributes:
         make_env: makes the environment, in the worker.
+        spaces: of observations and actions, which the environment must have.
         program: the policy; its weights are sent separately.
         normaliser: of observations, if any; its statistics are sent with the weights.
         behaviours: the exploration of each worker.
@@ -38,6 +42,7 @@ class WorkerSpec:
     """
 
     make_env: Callable[[], gym.Env]
+    spaces: tuple[gym.Space, gym.Space]
     program: NumpyProgram
     normaliser: ObservationNormalizer | None
     behaviours: Sequence[Exploration]
@@ -134,8 +139,8 @@ class Worker:
         version: of the weights that it acts with; -1: none yet.
 
     Raises:
-        UsageError: if the environment cannot be made.
-        EnvironmentFault: if the environment fails.
+        UsageError: if the environment is a vector, or has other spaces than ``spec``.
+        EnvironmentFault: if the environment cannot be made, or fails.
     """
 
     def __init__(self, spec: WorkerSpec, number: int, epoch: int):
@@ -147,7 +152,7 @@ class Worker:
         )
         seeds = np.random.SeedSequence([*spec.seed, number, epoch]).spawn(2)
         self._behaviour.rng = np.random.default_rng(seeds[0])
-        self._env = spec.make_env()
+        self._env = _made(spec)
         reset_seed = int(seeds[1].generate_state(1)[0] >> 1)
         self._runner = make_env_runner(self._env, reset_seed, spec.on_bad_transition)
         self._behaviour.start(1)
@@ -225,3 +230,19 @@ class Worker:
 
     def _policy(self, observations: np.ndarray) -> np.ndarray:
         return self._program(observations if self._normaliser is None else self._normaliser(observations))
+
+
+def _made(spec: WorkerSpec) -> gym.Env:
+    """Return the environment that ``make_env`` makes, one with the learner's spaces."""
+    env = call(spec.make_env, fault=lambda error: EnvironmentFault(f"make_env failed: {format_error(error)}"))
+    if isinstance(env, gym.vector.VectorEnv):
+        raise UsageError(
+            f"make_env made a vector of {env.num_envs} environments; expected one: take more workers instead"
+        )
+    for name, given, expected in zip(("observation", "action"), spaces_of(env), spec.spaces, strict=True):
+        if not same_space(given, expected):
+            raise UsageError(
+                f"the environment's {name} space is {given}, the agent's is {expected}; give a make_env that makes "
+                "environments like the agent's"
+            )
+    return env

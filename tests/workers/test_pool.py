@@ -1,5 +1,6 @@
 """Nothing is taken twice, nothing of the dead, never more in flight than allowed; and the counts add up."""
 
+import pytest
 from refusals import refuses
 from transports import Played, rollout
 
@@ -208,6 +209,7 @@ def test_before_the_first_rollout_nobody_hangs(monkeypatch):
     assert (pool.counts.hangs, RolloutTimeout().seconds) == (0, None)
 
 
-def test_a_patience_of_nothing_is_refused():
-    with refuses(UsageError, "rollout_timeout 0"):
-        RolloutTimeout(0)
+@pytest.mark.parametrize("seconds", [0, float("nan"), "x", None])
+def test_a_patience_that_is_no_time_is_refused(seconds):
+    with refuses(UsageError, "rollout_timeout", repr(seconds)):
+        RolloutTimeout(seconds)

@@ -8,7 +8,7 @@ import time
 
 import numpy as np
 import pytest
-from distributed_envs import Alone, Broken, Hanging, Invalid, Slow
+from distributed_envs import Alone, Broken, Exits, Hanging, Invalid, Slow, Wide
 from environments import Counting
 from refusals import refuses
 
@@ -34,6 +34,12 @@ def test_a_worker_has_no_tensorflow_and_little_memory():
     with DDPG(Counting(), TINY, seed=0) as agent, learning_from_workers(agent, Alone, "process", 1, length=20):
         agent.learn(40)
         assert 10 < agent.replay.arrays()["rewards"].max() < 150  # MB
+
+
+def test_whole_numbers_may_be_floats():
+    with DDPG(Counting(), TINY, seed=0) as agent, learning_from_workers(agent, Alone, workers=2.0, length=5.0) as loop:
+        agent.learn(20)
+        assert loop.pool.counts.steps == 5 * loop.pool.counts.accepted >= 20
 
 
 def test_a_killed_worker_is_replaced_and_nothing_is_learned_twice():
@@ -77,7 +83,10 @@ def test_a_worker_acts_with_the_weights_that_were_published_last():
         assert rollouts[-1].version == version == loop.pool.version > 0
 
 
-@pytest.mark.parametrize(("env", "message"), [(Broken, "licence"), (Invalid, "Invalid step 2")])
+@pytest.mark.parametrize(
+    ("env", "message"),
+    [(Broken, "licence"), (Exits, "sys.exit licence"), (Invalid, "Invalid step 2"), (Wide, "observation space agent")],
+)
 def test_an_environment_that_fails_ends_learning_in_one_line(env, message):
     with DDPG(Counting(), TINY, seed=0) as agent:
         with (
@@ -85,6 +94,7 @@ def test_an_environment_that_fails_ends_learning_in_one_line(env, message):
             refuses(UsageError, message) as caught,
         ):
             agent.learn(100)
+        assert "died" not in str(caught.value)
         assert "\n" not in str(caught.value)
     assert not [child for child in multiprocessing.active_children() if child.name.startswith("ddpg-worker")]
 

@@ -1,13 +1,17 @@
 """What a worker does with its environment, counted by hand."""
 
+import dataclasses
 import functools
+import sys
+from types import MappingProxyType
 
+import gymnasium as gym
 import numpy as np
 import pytest
 from environments import Counting
 from refusals import refuses
 
-from ddpg.errors import EnvironmentFault
+from ddpg.errors import EnvironmentFault, UsageError
 from ddpg.interaction.actions import make_actions
 from ddpg.policies.exploration import BoxExploration
 from ddpg.policies.noise import make_noise
@@ -26,6 +30,7 @@ def worker_of(
     normaliser=None,
     on_bad_transition="raise",
     noise="gaussian",
+    changes=MappingProxyType({}),
     **env,
 ):
     program = NumpyProgram([ProgramStep("MatMul", (0, 1), 2)], 3, {}, [1], [0], 2)
@@ -43,8 +48,9 @@ def worker_of(
     ]
     make_env = functools.partial(Counting, **env)
     actions = make_actions(Counting().action_space)
-    spec = WorkerSpec(make_env, program, normaliser, behaviours, actions, (5, 0), on_bad_transition, 4)
-    return Worker(spec, number, epoch)
+    spaces = make_env().observation_space, actions.space
+    spec = WorkerSpec(make_env, spaces, program, normaliser, behaviours, actions, (5, 0), on_bad_transition, 4)
+    return Worker(dataclasses.replace(spec, **changes), number, epoch)
 
 
 def no_share(value, step):
@@ -66,6 +72,26 @@ def test_a_rollout_is_what_the_environment_did():
     assert rollout.transitions.actions[:, 0].tolist() == pytest.approx([0, 0.1, 0.2, 0])
     [(at, episode)] = rollout.episodes
     assert (at, episode.episode_return, episode.length, rollout.unfinished_steps) == (3, 6, 3, 1)
+
+
+@pytest.mark.parametrize(
+    ("env", "message"),
+    [
+        ({"observation_space": gym.spaces.Box(-1, 1, (3,))}, "observation (3,) (2,) agent make_env"),
+        ({"action_space": gym.spaces.Box(-2, 5, (1,))}, "action 5.0 4.0 agent make_env"),
+    ],
+)
+def test_an_environment_with_other_spaces_is_refused(env, message):
+    with refuses(UsageError, message):
+        worker_of(changes={"make_env": functools.partial(Counting, **env)})
+
+
+def test_what_makes_no_environment_is_refused():
+    vector = functools.partial(gym.vector.SyncVectorEnv, [Counting] * 3)
+    with refuses(UsageError, "vector 3"):
+        worker_of(changes={"make_env": vector})
+    with refuses(EnvironmentFault, "make_env sys.exit no licence"):
+        worker_of(changes={"make_env": functools.partial(sys.exit, "no licence")})
 
 
 def test_the_next_one_goes_on_with_the_episode():
