@@ -100,7 +100,8 @@ class SyncedSession(tf.compat.v1.Session):
     """A session that calls :attr:`reclaim` before it runs anything, so that its variables are current.
 
     A learner that updates weights in its own memory sets :attr:`reclaim` to write them back. One thread at a time uses
-    the session, so that no read or write of variables overlaps with an update elsewhere.
+    the session, so that no read or write of variables overlaps with an update elsewhere. Opening one switches
+    TensorFloat-32 off in the process, so that a GPU multiplies float32 numbers as such.
 
     Attributes:
         reclaim: called before anything runs; writes the variables back, by :meth:`run_as_is`.
@@ -119,6 +120,8 @@ class SyncedSession(tf.compat.v1.Session):
         check_not_forked()
         SyncedSession.opened = True
         self.lock = FairLock()
+        # GPUs would round what they multiply to 10 bits of mantissa, in all of the process: TensorFlow's default.
+        tf.config.experimental.enable_tensor_float_32_execution(False)
         config = v1.ConfigProto(gpu_options=v1.GPUOptions(allow_growth=True))
         # TensorFlow would rewrite the graph anew for whatever is fetched first: seconds, for what is compiled anyway.
         config.graph_options.rewrite_options.disable_meta_optimizer = True

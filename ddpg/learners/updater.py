@@ -27,6 +27,10 @@ from ddpg.replay.sampling import Sampler
 
 v1 = tf.compat.v1
 
+# On a GPU an update took 0.22 ms at least, however small; a core multiplies as much as this meanwhile
+# (docs/performance.md, "On a GPU").
+LEAST_OPERATIONS_FOR_GPU = 2e7
+
 
 class Updater:
     """Makes an agent's gradient updates in its session.
@@ -69,7 +73,7 @@ class Updater:
             native = self._native()
             if native:
                 return native
-            if config.compiler == "auto" and self._convolves() and not tf.config.list_physical_devices("GPU"):
+            if config.compiler == "auto" and self._convolves() and not self._gpu_pays():
                 # XLA's loops for the gradients of convolutions took 56 times as long as TensorFlow's kernels on a CPU.
                 # One minibatch at a time: those of a compiled call are gigabytes of images.
                 return UncompiledLearner(
@@ -86,7 +90,7 @@ class Updater:
             UsageError: if it is unsupported, and ``compiler`` or ``precision`` insists on it.
         """
         asked, precision = self._config.compiler == "native", self._config.precision
-        if not asked and precision != "bfloat16" and tf.config.list_physical_devices("GPU"):
+        if not asked and precision != "bfloat16" and self._gpu_pays():
             if precision == "auto":
                 print_to_stderr("precision='auto': XLA compiles the updates for the GPU, in float32")
             return None
@@ -120,6 +124,14 @@ class Updater:
             fetch=self._fetch,
             precision=precision,
         )
+
+    def _gpu_pays(self) -> bool:
+        """Return whether there is a GPU, and enough to multiply in an update for it to be faster than a processor."""
+        if not tf.config.list_physical_devices("GPU"):
+            return False
+        weights = sum(v.shape.num_elements() for variables in network_variables(self._update) for v in variables)
+        # Forward and backward, of the target and through the critic: ten operations for each weight and transition.
+        return self._convolves() or 10 * self._config.batch_size * weights > LEAST_OPERATIONS_FOR_GPU
 
     def _convolves(self) -> bool:
         """Return whether a network has convolutions."""

@@ -30,6 +30,21 @@ def test_variables_made_from_one_tensor_are_set_apart(graph):
     assert calls == [2, 1, 1]
 
 
+def test_a_gpu_multiplies_float32_numbers_as_such():
+    """XLA's program for any device says how exact a product must be; by TensorFlow's default it says nothing."""
+
+    def product():
+        with tf.init_scope():  # eagerly
+            ones = tf.ones([2, 2])
+            compiled = tf.function(lambda a, b: a @ b, jit_compile=True, autograph=False)
+            return compiled.experimental_get_compiler_ir(ones, ones)(stage="hlo")
+
+    tf.config.experimental.enable_tensor_float_32_execution(True)
+    assert "operand_precision" not in product()
+    SyncedSession().close()
+    assert "operand_precision={highest,highest}" in product()
+
+
 def of_one_tensor(states):
     """A network of one's own whose gain and bias begin as one tensor."""
     ones, features = tf.ones([8]), mlp((8,))(states)

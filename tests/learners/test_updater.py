@@ -5,9 +5,12 @@ import contextlib
 import gymnasium as gym
 import numpy as np
 import pytest
+import tensorflow as tf
 from refusals import refuses
 
 from ddpg import DDPG, DQN, DDPGConfig, DQNConfig
+from ddpg.learners.graph import XLALearner
+from ddpg.learners.native import NativeLearner
 
 BOX = gym.spaces.Box(-1.0, 1.0, (2,), np.float32)
 SPACES = {DDPG: BOX, DQN: gym.spaces.Discrete(3)}
@@ -49,6 +52,21 @@ def test_step_by_step_alike():
     each = [single.update(1) for _ in range(3)]
     for name, mean in together.items():
         assert mean == pytest.approx(np.mean([one[name] for one in each]), rel=1e-4, abs=1e-6), name
+
+
+@pytest.mark.parametrize(
+    ("hidden", "batch_size", "compiler", "learner"),
+    [
+        ((64, 64), 64, "auto", NativeLearner),  # 10 * 64 * 9,027 weights: 6 million operations
+        ((256, 256), 256, "auto", XLALearner),  # 10 * 256 * 134,403: 344 million
+        ((64, 64), 64, "xla", XLALearner),
+        ((256, 256), 256, "native", NativeLearner),
+    ],
+)
+def test_beside_a_gpu_small_updates_stay_on_the_processor(monkeypatch, hidden, batch_size, compiler, learner):
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [kind])
+    config = DDPGConfig(hidden=hidden, batch_size=batch_size, compiler=compiler, buffer_size=300)
+    assert isinstance(DDPG((BOX, BOX), config, seed=0).updater.learner, learner)
 
 
 def with_gradient_zero(compiler, **options):

@@ -1,0 +1,59 @@
+"""Puts the measurements into docs/performance.md: ``python -m benchmarks.gpu --write``."""
+
+import argparse
+import json
+from pathlib import Path
+
+from benchmarks import marks
+from benchmarks.gpu.cases import CASES, UPDATES, Case
+
+RESULTS = Path(__file__).parents[1] / "results"
+PAGE = Path(__file__).parents[2] / "docs" / "performance.md"
+MARKS = "gpu"
+
+
+def main() -> None:
+    """Print the table, or write it."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--write", action="store_true", help=f"into {PAGE.name}")
+    options = parser.parse_args()
+    text = table()
+    if options.write:
+        marks.write(PAGE, {MARKS: text})
+    print(text)
+
+
+def table() -> str:
+    """Return the table of what was measured, the smallest update first."""
+    gpu, processor = (json.loads((RESULTS / name).read_text()) for name in ("gpu.json", "gpu_processor.json"))
+    found = sorted((case for case in CASES if case.name in gpu["cases"]), key=lambda case: _seconds(processor, case))
+    told, cores = gpu["machine"], processor["machine"]
+    lines = [
+        f"Updates a second in calls of {UPDATES}, medians of {gpu['repeats']} calls on an {told['device']} (JAX "
+        f"{told['jax']}) and of {processor['repeats']} on one thread of our compiler ({cores['processor']}).",
+        "",
+        "| recipe | layers | batch | processor | GPU, float32 | ratio | GPU, TF32 | single call, ms | compiled, s |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for case in found:
+        row, own = gpu["cases"][case.name], 1 / _seconds(processor, case)
+        exact, rounded = row["float32"], row["tf32"]
+        lines.append(
+            f"| `{case.recipe or 'ddpg'}` | {'-'.join(map(str, case.hidden))} | {case.batch:,} | {_rate(own)} "
+            f"| {_rate(exact['updates_per_second'])} | x{_rate(exact['updates_per_second'] / own)} "
+            f"| {_rate(rounded['updates_per_second'])} | {1e3 * exact['single_seconds'][0]:.1f} "
+            f"| {exact['compile_seconds']:.0f} |"
+        )
+    return "\n".join(lines)
+
+
+def _seconds(processor: dict, case: Case) -> float:
+    return processor["cases"][case.name]["update_seconds"][0]
+
+
+def _rate(number: float) -> str:
+    return f"{number:,.0f}" if number >= 10 else f"{number:.2g}"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,77 @@
+"""Programs for a GPU: how an exported one is changed, that its cases agree, and that the page holds the results."""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+
+sys.path.append(str(Path(__file__).parents[2]))
+
+from benchmarks import marks
+from benchmarks.gpu import __main__ as gpu
+from benchmarks.gpu.cases import CASES, UPDATES, Case
+from benchmarks.gpu.export import argument, simplified
+from benchmarks.gpu.run import VARIANTS, differences, loaded, varied
+
+DUMPED = """#loc1 = loc("a.b")
+module @one attributes {alias = [{alias = {parameter_number = 2 : i64}, output_index = array<i64: 1>}]} {
+  func.func @main(%arg0: tensor<i32> loc("a"), %arg1: tensor<2xf32> loc("b"), %arg2: tensor<2xf32> loc("c(d)")) {
+    %1 = mhlo.copy %arg2 : tensor<2xf32> loc(#loc1)
+    %2 = stablehlo.dot %1, %arg1, precision = [HIGHEST, HIGHEST] : (tensor<2xf32>, tensor<2xf32>) -> tensor<f32>
+    %3 = stablehlo.add %arg0, %arg0 : tensor<i32>
+  }
+}
+"""
+
+
+def test_what_replaces_an_argument_is_written_at_it():
+    text, places = simplified(DUMPED)
+    assert places == {"1": 2}
+    assert text.startswith("module @updates {\n")
+    assert "%arg2: tensor<2xf32> {tf.aliasing_output = 1 : i32})" in text
+    assert "%arg1: tensor<2xf32>, " in text
+    assert "stablehlo.reshape %arg2 : (tensor<2xf32>) -> tensor<2xf32>\n" in text
+    assert not any(word in text for word in ("loc", "mhlo"))
+
+
+def test_variants_by_hand():
+    text, _ = simplified(DUMPED)
+    found = {variant: varied(text, variant) for variant in VARIANTS}
+    assert found["float32"] == text
+    assert found["tf32"] == text.replace("HIGHEST", "DEFAULT")
+    constant = f"%counted = stablehlo.constant dense<{UPDATES}> : tensor<i32>\n"
+    assert constant in found["counted"]
+    assert "stablehlo.add %counted, %counted" in found["counted"]
+    assert "@main(%arg0: tensor<i32>" in found["counted"]
+
+
+def test_an_argument_is_read_back(tmp_path):
+    values = np.arange(6, dtype=np.float32).reshape(2, 3)
+    np.savez(tmp_path / "weights.npz", **{argument(values)["array"]: values})
+    np.testing.assert_array_equal(loaded(argument(values), tmp_path), values)
+    np.testing.assert_array_equal(loaded(argument(np.zeros((2, 1), np.int64)), tmp_path), np.zeros((2, 1), np.int64))
+
+
+def test_differences_by_hand():
+    counter = np.array(3)
+    expected = [1.0, 2.0], [np.array([3.0, 0.0], np.float32), np.array([4.0], np.float32), counter]
+    found = [1.0, 2.5], [np.array([3.0, 0.3], np.float32), np.array([4.4], np.float32), counter]
+    row = differences(found, expected)
+    np.testing.assert_allclose([row["metrics"], row["variables"], row["relative"]], [0.5, 0.4, 0.1], rtol=1e-5)
+
+
+def test_a_case_has_the_same_minibatches_everywhere():
+    observations, actions, rewards, after, terminated = Case(None, (8,), 4, observations=3, actions=2).minibatches()
+    assert [field.shape[1:] for field in (observations, actions, rewards)] == [(4, 3), (4, 2), (4, 1)]
+    assert not terminated.any()
+    assert (observations != after).all()
+    np.testing.assert_allclose(observations[0, 0], [0.273923, -0.460427, -0.918053], rtol=1e-5)
+
+
+def test_every_case_was_measured_and_the_page_holds_it():
+    for name in ("gpu.json", "gpu_processor.json"):
+        found = json.loads((gpu.RESULTS / name).read_text(encoding="utf-8"))["cases"]
+        assert found.keys() == {case.name for case in CASES}
+    page = gpu.PAGE.read_text(encoding="utf-8")
+    assert marks.between(page, gpu.MARKS) == gpu.table(), "run: python -m benchmarks.gpu --write"
