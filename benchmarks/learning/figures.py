@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 
 from benchmarks.learning import core_minutes, core_minutes_figure, gym_published, ladder
 from benchmarks.learning.long_form import Cell
+from benchmarks.learning.tables import LONG as LONG_STUDIES
 from benchmarks.learning.tables import PEER_STUDY, groups, row_of
 from ddpg.runs.curves import learning_curves
 from ddpg.runs.plotting import COLOURS, plot_curves
@@ -24,7 +25,7 @@ def draw(cells: Sequence[Cell], folder: Path) -> list[Path]:
     drawn = []
     for name, studies in (
         (TABLE, ("table", PEER_STUDY)),
-        (LONG, ("long", "long_averaged")),
+        (LONG, LONG_STUDIES),
         (OTHERS, ("others", "box2d")),
     ):
         chosen = shown(cells, *studies)

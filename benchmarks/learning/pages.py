@@ -49,11 +49,11 @@ BLOCKS: dict[str, Text] = {
     "core-minutes picture": lambda cells: (
         f"![{_CORE_MINUTES}]({figures.CORE_MINUTES})" if core_minutes.compared(cells) else ""
     ),
-    "long": lambda cells: tables.table(cells, "long", "long_averaged"),
-    "long picture": _pictured(figures.LONG, _RETURNS, "", "long", "long_averaged"),
+    "long": lambda cells: tables.table(cells, *tables.LONG),
+    "long picture": _pictured(figures.LONG, _RETURNS, "", *tables.LONG),
     "ladder": tables.climbed,
     "ladder picture": lambda cells: f"![{_BARS}]({figures.LADDER})" if ladder.environments(cells) else "",
-    "holding": lambda cells: tables.holding(cells, "table", "long", "long_averaged"),
+    "holding": lambda cells: tables.holding(cells, "table", *tables.LONG),
     "averaged": averaged.table,
     "held": lambda cells: tables.table(cells, "held"),
     "held holding": lambda cells: tables.holding(cells, "held"),

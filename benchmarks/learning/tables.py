@@ -10,6 +10,7 @@ from ddpg.studies import study_report
 
 PEER_STUDY, PEER = "stable_baselines", "Stable-Baselines3 TD3"
 STRONGER_STUDY = "stronger"  # the kind of benchmarks.speed that measures the same algorithms
+LONG = "long", "long_averaged", "long_preactivation"
 LAST_SHARE = 0.2  # of a run: its evaluations there tell what a policy is worth at any time
 
 
