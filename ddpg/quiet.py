@@ -1,4 +1,4 @@
-"""Suppress the notices that TensorFlow prints when it is imported, in terminals and notebooks."""
+"""Suppress the notices that TensorFlow prints, of its import and of TFLite, in terminals and notebooks."""
 
 import contextlib
 import os
@@ -7,7 +7,10 @@ import sys
 import tempfile
 from collections.abc import Iterator
 
-_NOTICE = re.compile(rb"WARNING: All log messages before absl|[IWE]\d{4} |To enable the following instructions")
+_NOTICE = re.compile(
+    rb"WARNING: All log messages before absl|[IWE]\d{4} |To enable the following instructions"
+    rb"|INFO: Created TensorFlow Lite "
+)
 
 
 @contextlib.contextmanager

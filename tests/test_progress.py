@@ -134,7 +134,9 @@ def test_the_bar_tells_that_an_update_is_compiled(monkeypatch):
 def test_only_notices_are_held_back(capfd):
     with quiet_tensorflow():
         os.write(
-            2, b"I0000 00:00:1.2 3 stub.cc:1] no drivers\nsomebody else's\nWARNING: All log messages before absl::x\n"
+            2,
+            b"I0000 00:00:1.2 3 stub.cc:1] no drivers\nsomebody else's\nWARNING: All log messages before absl::x\n"
+            b"INFO: Created TensorFlow Lite XNNPACK delegate for CPU.\n",
         )
     assert capfd.readouterr().err == "somebody else's\n"
 

@@ -13,6 +13,7 @@ import tensorflow as tf
 from ddpg.errors import UsageError
 from ddpg.exports.export_dir import ABOUT
 from ddpg.exports.policy_graph import INPUT
+from ddpg.quiet import quiet_tensorflow
 
 Outputs = dict[str, np.ndarray]
 Runner = Callable[[np.ndarray], Outputs]
@@ -58,7 +59,13 @@ def run_tflite(path: Path) -> Runner:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # it announces that another package will replace it
         runner = tf.lite.Interpreter(str(path)).get_signature_runner()
-    return lambda observations: runner(**{INPUT: observations})
+
+    @quiet_tensorflow()  # at its first call TFLite tells what it computes with
+    def run(observations: np.ndarray) -> Outputs:
+        outputs: Outputs = runner(**{INPUT: observations})
+        return outputs
+
+    return run
 
 
 def write_onnx(path: Path, function: Any, about: Mapping[str, Any]) -> None:

@@ -1,12 +1,14 @@
 """Exports do what the agent does; what is not an export stays, and what is no policy is refused."""
 
 import json
+import os
 import subprocess
 import sys
 
 import gymnasium as gym
 import numpy as np
 import pytest
+import tensorflow as tf
 from refusals import refuses
 
 import ddpg
@@ -173,6 +175,25 @@ def test_images_leave_by_tensorflow_alone_and_batch_normalisation_by_its_average
     normalised.export(tmp_path / "arrays", "numpy")
     loaded = ddpg.load_policy(tmp_path / "arrays")
     np.testing.assert_allclose(loaded.predict(observations())[0], normalised.predict(observations())[0], atol=1e-5)
+
+
+def test_an_export_to_tflite_says_nothing(agents, tmp_path, capfd, monkeypatch):
+    class Announced(tf.lite.Interpreter):
+        """TFLite tells at a process's first call what it computes with; this one at every call."""
+
+        def get_signature_runner(self):
+            runner = super().get_signature_runner()
+
+            def announced(**inputs):
+                os.write(2, b"INFO: Created TensorFlow Lite XNNPACK delegate for CPU.\n")
+                return runner(**inputs)
+
+            return announced
+
+    monkeypatch.setattr(tf.lite, "Interpreter", Announced)
+    capfd.readouterr()
+    agents["box"].export(tmp_path / "policy.tflite", "tflite")
+    assert capfd.readouterr().err == ""
 
 
 def test_policy_acts_without_tensorflow_and_without_an_agent(agents, tmp_path):
