@@ -227,8 +227,8 @@ class OffPolicyAgent(ReplayAgent):
 
         Raises:
             UsageError: if a keyword is unknown, there is no environment, ``total_timesteps`` < 1, nothing here can keep
-                to ``step_timeout``, the replay memory would not fit into this machine, or ``learn`` is under way in
-                another thread.
+                to ``step_timeout``, the replay memory would not fit into this machine, or ``learn`` is under way, in
+                another thread or in this one (a callback calls it).
             EnvironmentFault: if the environment raised, hung, or returned NaN or anything else that it must not return.
         """
         refuse_unknown("learn", unknown, LEARN, ("total_timesteps", "callbacks", "progress_bar"))

@@ -97,15 +97,20 @@ class TFAgent(abc.ABC):
         """Note that ``learn`` is under way in this thread.
 
         Raises:
-            UsageError: if ``learn`` is under way in another thread.
+            UsageError: if ``learn`` is under way, in this thread or in another.
         """
         me = threading.get_ident()
-        within = self._learning_thread == me  # a callback calls learn()
+        if self._learning_thread == me:
+            raise UsageError(
+                "learn() within learn() of the same agent: a callback or the environment calls it while it is under "
+                "way; give the first call as many total_timesteps as are wanted (a callback ends it by returning "
+                "False), and call learn() again when it has returned"
+            )
         try:
             self.session.lock(self._begin_learning)
             yield
         finally:
-            if self._learning_thread == me and not within:
+            if self._learning_thread == me:
                 self._learning_thread = None
 
     def _begin_learning(self) -> None:

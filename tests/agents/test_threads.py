@@ -285,6 +285,22 @@ def test_agents_in_threads_of_their_own_do_what_they_do_alone():
     assert all(agent.closed for agent in made.values())
 
 
+@pytest.mark.parametrize("overlap", [False, True])
+def test_learn_within_learn_is_refused_and_learning_goes_on(overlap):
+    agent, refusals = DDPG(Counting(4), CONFIG.replace(overlap=overlap), seed=0), []
+
+    def again(agent):
+        with refuses(UsageError, "learn() within learn() callback") as refusal:
+            agent.learn(2)
+        refusals.append(refusal)
+
+    agent.learn(12, again)
+    assert len(refusals) == agent.num_timesteps == 12
+    assert agent.num_updates + agent.loop.owed_updates == 8
+    agent.learn(2)
+    assert agent.num_timesteps == 14
+
+
 def test_closing_beside_updates_ends_them_by_name():
     agent, updated = filled(config=CONFIG.replace(jit=False)), threading.Event()
 
