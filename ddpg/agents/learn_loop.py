@@ -33,6 +33,8 @@ from ddpg.replay.buffer import ReplayBuffer
 
 Result = TypeVar("Result")
 
+ROUNDING = 1e-9  # of owed updates: more than the rounding of sums, less than any share of an update that matters
+
 
 class BackgroundThread:
     """A thread that runs one function at a time; made by :func:`background_thread`."""
@@ -261,8 +263,14 @@ class LearnLoop:
         return agent.num_timesteps >= starts and refilled
 
     def _owe_updates(self, agent: LearningAgent, steps: int) -> None:
-        """Add the updates due for ``steps``."""
-        self.owed_updates += steps * agent.config.updates_per_step
+        """Add the updates due for ``steps``.
+
+        A sum that only rounding keeps from a whole number becomes that number: ten times 0.1 is one update.
+        """
+        per_step = agent.config.updates_per_step
+        owed = self.owed_updates + steps * per_step
+        whole = round(owed)
+        self.owed_updates = float(whole) if abs(owed - whole) < min(ROUNDING, per_step / 4) else owed
 
     def _make_due_updates(self, agent: LearningAgent, goal: int, callbacks: Callback) -> None:
         """Make the owed updates if they fill a call; with ``overlap`` they are made in the next step."""

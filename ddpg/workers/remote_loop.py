@@ -12,7 +12,7 @@ import gymnasium as gym
 import numpy as np
 
 from ddpg.agents.callbacks import Callback
-from ddpg.agents.learn_loop import LearnLoop
+from ddpg.agents.learn_loop import ROUNDING, LearnLoop
 from ddpg.agents.off_policy import OffPolicyAgent
 from ddpg.config.algorithm_options import DDPGConfig
 from ddpg.errors import EnvironmentFault, UsageError
@@ -209,7 +209,8 @@ class RemoteLoop(LearnLoop):
         """Store the next part of a rollout, and make the updates due for it."""
         rollout, start = rest
         config, now = agent.config, agent.num_timesteps
-        unfilled = max(1, math.ceil((config.updates_per_call - self.owed_updates) / config.updates_per_step))
+        missing = config.updates_per_call - self.owed_updates
+        unfilled = max(1, math.ceil((missing - ROUNDING) / config.updates_per_step))
         limits = [len(rollout) - start, goal - now, unfilled]
         ends = [*(at for at, _ in rollout.episodes), *rollout.abandoned]
         limits += [at - start for at in ends if at > start]

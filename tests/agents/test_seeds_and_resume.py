@@ -1,5 +1,7 @@
 """From which step on an agent learns, what it owes, and what a loaded one goes on with: counters, seeds, memory."""
 
+import types
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -7,6 +9,7 @@ from environments import Counting
 from refusals import refuses
 
 from ddpg import DDPG, DQN, Callback, DDPGConfig, DQNConfig, UsageError
+from ddpg.agents.learn_loop import LearnLoop
 from ddpg.errors import EnvironmentFault
 
 BOX = gym.spaces.Box(-np.inf, np.inf, (2,), np.float32)
@@ -68,6 +71,37 @@ def test_fractions_of_updates_stay_owed(tmp_path):
     resumed = Updates()
     DDPG.load(tmp_path / "c", Counting(7, action_space=SPACES[DDPG])).learn(3, [resumed])
     assert resumed.made == [4, 4, 6]
+
+
+@pytest.mark.parametrize(
+    ("per_step", "steps", "made"), [(0.1, 200, 20), (0.7, 10, 7), (1 / 3, 300, 100), (2.1, 10, 21)]
+)
+def test_updates_are_as_many_as_the_steps_owe(per_step, steps, made):
+    """Sums of 0.1 in floating point stay below 20 for 200 steps; whole numbers they owe come when they are due."""
+    agent = make(DDPG, learning_starts=0, updates_per_step=per_step, updates_per_call=1)
+    seen = Updates()
+    agent.learn(steps, [seen])
+    assert seen.made[-1] == agent.num_updates == made
+    assert agent.loop.owed_updates == 0
+    assert seen.made == [int(step * per_step + 1e-9) for step in range(1, steps + 1)]
+
+
+def test_a_checkpoint_that_owes_nearly_an_update_goes_on_with_it(tmp_path):
+    """Earlier versions saved what sums of 0.1 come to."""
+    agent = make(DDPG, learning_starts=0, updates_per_step=0.1, updates_per_call=1).learn(4)
+    agent.loop.owed_updates = sum([0.1] * 10)
+    assert agent.loop.owed_updates < 1
+    agent.save(tmp_path / "c")
+    loaded = DDPG.load(tmp_path / "c", Counting(7, action_space=SPACES[DDPG])).learn(10)
+    assert (loaded.num_updates, loaded.loop.owed_updates) == (2, 0)
+
+
+@pytest.mark.parametrize("per_step", [1e-4, 1e-10])
+def test_rare_updates_are_owed_all_the_same(per_step):
+    loop, agent = LearnLoop(), types.SimpleNamespace(config=SMALL[DDPG].replace(updates_per_step=per_step))
+    for step in range(1, 4):
+        loop._owe_updates(agent, 1)
+        assert loop.owed_updates == pytest.approx(step * per_step, rel=1e-9)
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import pytest
 
 import ddpg
 from ddpg import DDPG
+from ddpg.agents import learn_loop
 from ddpg.cli.main import main
 
 EARLIER = Path(__file__).parents[1] / "golden" / "before_the_rooms"
@@ -35,7 +36,9 @@ def test_a_run_is_loaded_evaluated_and_exported(run, tmp_path, capsys):
     assert json.loads(capsys.readouterr().out)["timesteps"] == 60
 
 
-def test_a_resumed_run_goes_on_as_in_the_earlier_version(run):
+def test_a_resumed_run_goes_on_as_in_the_earlier_version(run, monkeypatch):
+    """That version left what is owed as sums of 0.1 had it, so that an update came a step late."""
+    monkeypatch.setattr(learn_loop, "ROUNDING", 0.0)
     rows = (run / "metrics.csv").read_text().splitlines()
     ddpg.resume(run, total_timesteps=80)
     now = (run / "metrics.csv").read_text().splitlines()
@@ -44,6 +47,13 @@ def test_a_resumed_run_goes_on_as_in_the_earlier_version(run):
     agent = DDPG.load(run)
     np.testing.assert_allclose(agent.predict(OBSERVATIONS)[0][:, 0], ACTIONS[80], rtol=1e-5)
     agent.close()
+
+
+def test_a_resumed_run_makes_the_updates_that_its_steps_owe(run):
+    """Learning began with step 11, and 0.1 updates are due for each of 70 steps; 4 were made, and 0.99… owed."""
+    ddpg.resume(run, total_timesteps=80)
+    manifest = json.loads((run / "checkpoints" / "80" / "manifest.json").read_text())
+    assert (manifest["num_updates"], manifest["owed_updates"]) == (7, 0)
 
 
 def test_an_exported_policy_acts():

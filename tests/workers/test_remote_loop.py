@@ -50,6 +50,15 @@ def test_updates_are_as_many_a_step_as_without_workers(workers, per_step):
         assert (agent.num_updates, agent.loop.owed_updates) == (alone.num_updates, alone.loop.owed_updates)
 
 
+def test_fractions_of_updates_come_when_they_are_due():
+    """Three are due after five steps, and not after six, as rounding would have it."""
+    agent, _ = remote(1, updates_per_step=0.6, updates_per_call=1)
+    seen = Seen()
+    with agent:
+        agent.learn(40, seen)
+    assert seen.updates == [(20 + step, step * 6 // 10) for step in range(1, 21) if step * 6 % 10 < 6]
+
+
 def test_calls_of_updates_are_full_and_come_in_time():
     agent, _ = remote()
     seen = Seen()
