@@ -336,7 +336,7 @@ def test_prioritised(session):
     p = (np.abs(delta) + 1e-6) ** 0.6
     w = (4 * p / p.sum()) ** -0.7
     w /= w.max()
-    found = proportional.weights(np.arange(4)[None], 4, 0.7)[0]
+    found = proportional.weights(np.arange(4)[None], 0.7)[0]
     np.testing.assert_allclose(found[:, 0], w, rtol=1e-6)
     # The gradient for q of each loss: dL/dq = −2 w δ/B, and −2 δ/B within 1, ∓2/B beyond.
     phi = v1.get_variable("q", initializer=np.zeros((4, 1), np.float32), use_resource=True)

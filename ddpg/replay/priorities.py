@@ -73,6 +73,7 @@ class SumTree:
 KINDS = ("proportional", "lap")
 EXPONENTS = {"proportional": 0.6, "lap": 0.4}
 SMALLEST = 1e-6  # ε: no transition is lost for good
+BOUNDS = 1e-300, 1e290  # of priorities, whatever α: none is 0, and the sum of them is finite
 
 
 class Priorities:
@@ -100,7 +101,8 @@ class Priorities:
         """Set the priorities of ``rows`` by their TD errors, of the same shape; of equal rows the last one counts."""
         magnitudes = np.abs(errors.reshape(-1).astype(np.float64))
         base = magnitudes + SMALLEST if self.kind == "proportional" else np.maximum(magnitudes, 1)
-        priorities = base**self._exponent
+        with np.errstate(over="ignore"):
+            priorities = np.clip(base**self._exponent, *BOUNDS)
         self.largest = max(self.largest, float(priorities.max()))
         self._tree.set(rows.reshape(-1), priorities)
 
@@ -109,20 +111,20 @@ class Priorities:
         # Rounding can lead one step beyond the last number that is not 0.
         return np.minimum(self._tree.find(rng.random(shape) * self._tree.total), size - 1)
 
-    def weights(self, rows: np.ndarray, size: int, correction: float) -> np.ndarray | None:
+    def weights(self, rows: np.ndarray, correction: float) -> np.ndarray | None:
         """Return the importance-sampling weights of minibatches ``[..., B]`` as ``[..., B, 1]``; ``None``: all are 1.
 
-        w = (N·P)^−β over the largest of its minibatch, so that a step is only ever made smaller.
+        w = (N·P)^−β over the largest of its minibatch, so that a step is only ever made smaller. That is (p₀/p)^β with
+        the smallest priority p₀ of the minibatch: N and Σp cancel, and no power of a small p overflows.
 
         Args:
             rows: as they were drawn.
-            size: N, how many there are to draw from.
             correction: β: 0 leaves the bias of drawing unevenly, 1 removes it.
         """
         if self.kind == "lap":
             return None
-        weights = (size * self._tree[rows] / self._tree.total) ** -correction
-        return (weights / weights.max(axis=-1, keepdims=True)).astype(np.float32)[..., None]
+        drawn = self._tree[rows]
+        return ((drawn.min(axis=-1, keepdims=True) / drawn) ** correction).astype(np.float32)[..., None]
 
     def state(self, size: int) -> dict[str, np.ndarray]:
         """Return the priorities of the first ``size`` rows, and the largest so far."""

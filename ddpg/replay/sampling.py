@@ -79,7 +79,7 @@ class Sampler:
         self._add_priorities()
         rows = priorities.draw(rng, (updates, batch_size), len(replay))
         batch = replay.gather(rows, self._n_steps, self._gamma)
-        weights = priorities.weights(rows, len(replay), correction)
+        weights = priorities.weights(rows, correction)
         if weights is None:
             return batch, rows
         if batch.discounts is None:

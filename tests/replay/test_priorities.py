@@ -43,10 +43,30 @@ def test_weights_by_hand():
     rows = np.array([[0, 1, 2, 1], [1, 2, 2, 2]])
     expected = np.array([[1, 1 / 3, 1 / 4, 1 / 3], [1, 3 / 4, 3 / 4, 3 / 4]])
     for correction in (0.0, 0.5, 1.0):
-        weights = priorities.weights(rows, 3, correction)
+        weights = priorities.weights(rows, correction)
         np.testing.assert_allclose(weights, expected[..., None] ** correction, rtol=1e-5)
         assert weights.dtype == np.float32
-    assert Priorities("lap", None, 3).weights(rows, 3, 1.0) is None
+    assert Priorities("lap", None, 3).weights(rows, 1.0) is None
+
+
+@pytest.mark.parametrize("kind", ["proportional", "lap"])
+@pytest.mark.parametrize("errors", [[0, 0, 0], [1e-3, 1, 2], [1e30, 0, 1], [3e38, 3e38, 3e38]])
+def test_a_large_exponent_leaves_priorities_and_weights_finite(kind, errors, rng):
+    """(10⁻⁶)^100 is 0 in float64, and (10³⁰)^100 infinite."""
+    buffer = ReplayBuffer(5, (1,), 1)
+    stored(buffer, 3)
+    sampler = Sampler(buffer, 1, 0.9, Priorities(kind, 100.0, 5))
+    sampler.sample(rng, 1, 1, 1.0)
+    sampler.update(np.arange(3), np.array(errors, np.float32))
+    state = sampler.state()
+    assert (state["priorities"] > 0).all()
+    assert np.isfinite([*state["priorities"], state["priorities"].sum(), state["largest_priority"]]).all()
+    for correction in (0.4, 1.0):
+        batch, _ = sampler.sample(rng, 4, 8, correction)
+        if kind == "proportional":
+            assert np.isfinite(batch.weights).all()
+            assert (batch.weights.max(axis=1) == 1).all()
+    sampler.restore(state)
 
 
 def test_draws_are_in_proportion(rng):
