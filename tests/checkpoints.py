@@ -19,6 +19,7 @@ def fields(**changes):
         "action_space": checkpoint.describe_space(gym.spaces.Box(np.float32([-2.0]), np.float32([4.0]))),
         "seed": 0,
         "num_timesteps": 60,
+        "own_steps": 50,
         "num_updates": 40,
         "owed_updates": 0.5,
         "largest_reward": 7.0,

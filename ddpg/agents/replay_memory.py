@@ -19,7 +19,7 @@ DEMONSTRATIONS = -1  # the environment index of what somebody else recorded; rea
 
 
 def cloning_weight_of(config: AgentConfig) -> Callable[[int], float] | None:
-    """Return how the weight of TD3+BC's term of cloning falls with the agent's own transitions; ``None``: it stays 1.
+    """Return how the weight of TD3+BC's term of cloning falls with the agent's own steps; ``None``: it stays 1.
 
     Exponentially, f^min(1, n/N) after n of them, with f ``bc_final`` and N ``bc_steps`` (Beeson & Montana 2022, arXiv
     2211.11802, section 4).

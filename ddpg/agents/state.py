@@ -36,6 +36,7 @@ def capture(agent: Any, replay: bool) -> tuple[dict[str, Any], checkpoint.Groups
         "action_space": checkpoint.describe_space(agent.action_space),
         "seed": agent.seed,
         "num_timesteps": agent.num_timesteps,
+        "own_steps": agent.replay.own,
         "num_updates": agent.num_updates,
         "owed_updates": agent.loop.owed_updates,
         "largest_reward": agent.largest_reward,
@@ -66,6 +67,7 @@ def restore(agent: Any, manifest: dict[str, Any], groups: checkpoint.Groups) -> 
     agent.assign(groups["variables"])
     agent.behaviour.restore(groups.get("noise", {}))
     agent.num_timesteps = manifest["num_timesteps"]
+    agent.replay.own = manifest.get("own_steps", agent.replay.own)  # earlier versions had those in memory only
     agent.updater.num_updates = manifest["num_updates"]
     agent.loop.owed_updates = manifest["owed_updates"]
     agent.largest_reward = manifest["largest_reward"]

@@ -6,6 +6,7 @@
 | ``kind``, ``algorithm``, ``config`` | the agent's class, the algorithm and its options |
 | ``observation_space``, ``action_space`` | as :mod:`ddpg.checkpoints.space_json` describes them |
 | ``seed``, ``num_timesteps``, ``num_updates``, ``owed_updates``, ``largest_reward`` | counters |
+| ``own_steps`` | environment steps of the agent, without offline timesteps; earlier versions saved none |
 | ``random_states`` | the state of every random generator, by name: PCG64 |
 | ``arrays`` | dtype and shape of every array, by file and name |
 | ``sha256`` | of every file of arrays |
@@ -107,6 +108,7 @@ class _Manifest(msgspec.Struct, forbid_unknown_fields=True):
     arrays: dict[str, dict[str, Any]]
     sha256: dict[str, Any]
     manifest_sha256: Sha256
+    own_steps: _Count | msgspec.UnsetType = msgspec.UNSET
 
 
 def seal(fields: dict[str, Any]) -> bytes:

@@ -116,6 +116,7 @@ class ReplayBuffer:
     Attributes:
         capacity: transitions it can hold.
         added: transitions stored so far, overwritten ones too.
+        own: of these, the ones that are not recorded.
         observations: theirs, and which follows which.
     """
 
@@ -129,7 +130,7 @@ class ReplayBuffer:
         sizes = [validate_int(size, "observation_shape", at_least=1) for size in observation_shape]
         observation_shape = tuple(sizes)
         self.capacity = capacity
-        self.added = 0
+        self.added = self.own = 0
         try:
             dtype = np.dtype(observation_dtype)
         except (TypeError, ValueError):
@@ -192,11 +193,11 @@ class ReplayBuffer:
             for start in range(0, len(transitions), self.capacity):
                 self.store(transitions[start : start + self.capacity])
             return
-        saved = self._position, self._size, self.added
+        saved = self._position, self._size, self.added, self.own
         try:
             self._write(transitions)
         except KeyboardInterrupt:  # a row may hold parts of two transitions
-            self._position, self._size, self.added = saved
+            self._position, self._size, self.added, self.own = saved
             self.observations.rebuild_free_list(self._size)
             self._write(transitions)
             raise
@@ -227,6 +228,7 @@ class ReplayBuffer:
         self._position = (self._position + count) % self.capacity
         self._size = min(self._size + count, self.capacity)
         self.added += count
+        self.own += 0 if recorded else count
 
     def end_episodes(self, env_index: int | None = None) -> None:
         """Start a new episode with the next transition of one environment, or of all."""
@@ -352,4 +354,5 @@ class ReplayBuffer:
         self.observations.restore(arrays, size, unroll)
         self._size = self.added = size
         self._position = position % self.capacity if size == self.capacity else size
+        self.own = size - self.num_recorded
         return unroll

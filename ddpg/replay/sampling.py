@@ -21,8 +21,8 @@ class Sampler:
         relabel: replaces goals in a minibatch, ``(batch, rows, rng) -> batch``; not together with priorities.
         recorded_share: of each minibatch, drawn from recorded transitions (:meth:`ReplayBuffer.draw_mixed`); not
             together with priorities. ``None``: all are drawn alike.
-        cloning_weight: of each minibatch's term of cloning, by the transitions in memory that are not recorded;
-            ``None``: minibatches have none.
+        cloning_weight: of each minibatch's term of cloning, by the agent's own steps so far
+            (:attr:`ReplayBuffer.own`); ``None``: minibatches have none.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Sampler:
         batch, rows = self._drawn(rng, updates, batch_size, correction)
         if self._cloning_weight is None:
             return batch, rows
-        weight = self._cloning_weight(len(self._replay) - self._replay.num_recorded)
+        weight = self._cloning_weight(self._replay.own)
         return batch.replace(cloning=np.full_like(batch.rewards, weight)), rows
 
     def _drawn(

@@ -3,11 +3,13 @@
 import copy
 import functools
 import itertools
+import json
 
 import gymnasium as gym
 import numpy as np
 import pytest
 import tensorflow as tf
+from checkpoints import reseal
 from driven import Driven, K, difference
 from numpy_td3 import TD3
 from refusals import refuses
@@ -185,6 +187,10 @@ def agent_with(rewards=1.0, rows=64, **options):
     """An agent with a memory of single actions 0.6 in random states, and their rewards."""
     config = DDPGConfig(hidden=(16,), batch_size=16, updates_per_call=4, actor_learning_rate=0.01, gamma=0.0, **options)
     agent = DDPG((STATES, gym.spaces.Box(-1, 1, (1,), np.float32)), config, seed=0)
+    return observe_more(agent, rows, rewards)
+
+
+def observe_more(agent, rows, rewards=1.0):
     rng = np.random.default_rng(0)
     for _ in range(rows):
         observation, successor = rng.uniform(-1, 1, (2, 3)).astype(np.float32)
@@ -238,6 +244,45 @@ def test_the_weight_of_cloning_falls_with_the_agents_own_steps(own, weight):
     agent.remember(one, one[:, :1], one[:, 0], one, one[:, 0] > 0, one[:, 0] > 0)
     batch, _ = agent.memory.sampler.sample(np.random.default_rng(0), 2, 16, 1.0)
     np.testing.assert_allclose(batch.cloning, np.full((2, 16, 1), weight), rtol=1e-6)
+
+
+def cloning_of(agent):
+    """The weight of cloning in the next minibatch."""
+    batch, _ = agent.memory.sampler.sample(np.random.default_rng(0), 1, 4, 1.0)
+    return float(batch.cloning[0, 0, 0])
+
+
+FALLING = {"bc_alpha": ALPHA, "bc_final": 0.5, "bc_steps": 20, "jit": False}
+
+
+def test_the_weight_of_cloning_falls_with_steps_that_memory_no_longer_has():
+    agent = agent_with(rows=15, buffer_size=4, **FALLING)
+    assert cloning_of(agent) == pytest.approx(0.5**0.75)
+    observe_more(agent, 10)
+    assert cloning_of(agent) == 0.5
+
+
+@pytest.mark.parametrize("replay", [True, False])
+def test_a_loaded_agent_clones_with_the_weight_that_it_had(replay, tmp_path):
+    """With its memory or without; what is remembered from elsewhere counts for nothing there either."""
+    agent = agent_with(rows=15, buffer_size=8, **FALLING)
+    agent.save(tmp_path / "saved", replay=replay)
+    loaded = DDPG.load(tmp_path / "saved")
+    one = np.zeros((8, 3), np.float32)
+    loaded.remember(one, one[:, :1], one[:, 0], one, one[:, 0] > 0, one[:, 0] > 0)
+    assert cloning_of(loaded) == pytest.approx(0.5**0.75)
+    observe_more(loaded, 1)
+    assert cloning_of(loaded) == pytest.approx(0.5**0.8)
+
+
+def test_a_checkpoint_that_does_not_count_own_steps_has_those_in_memory(tmp_path):
+    """Earlier versions saved no such count."""
+    agent = agent_with(rows=10, **FALLING)
+    agent.save(tmp_path / "saved")
+    manifest = json.loads((tmp_path / "saved" / "manifest.json").read_text())
+    del manifest["own_steps"]
+    (tmp_path / "saved" / "manifest.json").write_text(json.dumps(reseal(manifest)))
+    assert cloning_of(DDPG.load(tmp_path / "saved")) == pytest.approx(0.5**0.5)
 
 
 @pytest.mark.parametrize("path", POLICY_GRADIENTS)

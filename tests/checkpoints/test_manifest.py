@@ -77,6 +77,8 @@ def test_order_and_spaces_are_free(path):
         ({"num_timesteps": -1}, "num_timesteps -1 0"),
         ({"num_timesteps": True}, "num_timesteps True"),
         ({"num_timesteps": 60.0}, "num_timesteps 60.0"),
+        ({"own_steps": -1}, "own_steps -1 0"),
+        ({"own_steps": None}, "own_steps None"),
         ({"num_updates": 10**17}, "num_updates 9007199254740992"),
         ({"num_updates": None}, "num_updates None"),
         ({"owed_updates": 1e12}, "owed_updates 1000000000000.0"),
@@ -113,7 +115,9 @@ def test_a_field_is_refused(path, changes, match):
     refused(path, match)
 
 
-@pytest.mark.parametrize("name", [name for name in fields() if name != "format"] + ["arrays", "manifest_sha256"])
+@pytest.mark.parametrize(
+    "name", [name for name in fields() if name not in ("format", "own_steps")] + ["arrays", "manifest_sha256"]
+)
 def test_a_missing_field_is_refused(path, name):
     found = json.loads(text(path))
     del found[name]

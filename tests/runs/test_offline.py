@@ -179,7 +179,9 @@ def test_the_rest_of_a_run_is_in_the_environment(fine_tuned):
 
 def test_the_data_of_a_run_are_told_from_its_steps(mixed):
     """35 rows of data and 60 steps in a ring of 60: all of the data are overwritten but none of the newest steps."""
-    replay = state_of(mixed)[1]["replay"]
+    manifest, groups = state_of(mixed)
+    replay = groups["replay"]
+    assert (manifest["num_timesteps"], manifest["own_steps"]) == (100, 60)
     assert int(replay["position"]) == 35
     assert not replay["recorded"].any()
     halfway = checkpoint.read(next(path for path in run_directory.checkpoints(mixed) if path.name != "100"))

@@ -45,7 +45,7 @@ def test_updates_are_as_many_a_step_as_without_workers(workers, per_step):
     with agent, DDPG(Counting(), agent.config, seed=1) as alone:
         agent.learn(145)
         alone.learn(145)
-        assert (agent.num_timesteps, agent.replay.added) == (145, 145)
+        assert (agent.num_timesteps, agent.replay.added, agent.replay.own) == (145, 145, 145)
         assert agent.num_updates + agent.loop.owed_updates == 125 * per_step
         assert (agent.num_updates, agent.loop.owed_updates) == (alone.num_updates, alone.loop.owed_updates)
 
