@@ -151,7 +151,8 @@ class Agent(TFAgent, abc.ABC):
             deterministic: the policy's action (of the averaged actor, if there is one: ``actor_average``); otherwise
                 an exploring one, as learning takes it: with the current share ε of uniform
                 random actions, of DDPG with noise too, drawn afresh (no OU memory, and no ``parameter_noise``, which
-                belongs to an episode).
+                belongs to an episode). Before ``learning_starts`` as well: it explores around the policy as it is,
+                where ``learn`` takes uniformly random actions.
 
         Where our compiler may be used (``jit``, ``compiler``), one observation is acted on by machine code, here and in
         ``learn``, and a batch by NumPy; they differ by rounding.

@@ -60,6 +60,14 @@ def test_actions_are_random_until_learning_starts(kind):
     assert differ[:10].all() if kind is DDPG else differ[:10].sum() >= 3
 
 
+def test_predict_explores_around_the_policy_before_learning_starts_too():
+    agent = make(DDPG, learning_starts=100, noise_scale=0.0)
+    observation = np.ones(2, np.float32)
+    expected, _ = agent.predict(observation)
+    for _ in range(5):
+        np.testing.assert_allclose(agent.predict(observation, deterministic=False)[0], expected, rtol=1e-5)
+
+
 def test_fractions_of_updates_stay_owed(tmp_path):
     """0.75 a step, made two at a time: 0.75, 1.5, 2.25 | 1, 1.75, 2.5 | 1.25, 2 |."""
     updates = Updates()
