@@ -204,7 +204,8 @@ def resume(
         allow_import: modules that the run may import: of an environment, an algorithm, or an option that its file names
             as ``module:Name``.
         workers, ray_address: of a run with workers, others than it began with.
-        offline_timesteps: of a run with a data set: from which timestep on it steps the environment.
+        offline_timesteps: of a run with a data set: from which timestep on it steps the environment; no less than it
+            has learned from the data, and the same as before once it has stepped the environment.
         progress_bar: show one on stderr.
         track: an experiment tracker to log to, too: ``"wandb"``, ``"mlflow"`` or ``"trackio"``.
 
@@ -213,7 +214,8 @@ def resume(
 
     Raises:
         UsageError: if ``run`` is not a run directory, has no checkpoint, is being written by another process, or has
-            reached its goal; if an option cannot be written to a file, or a module is not allowed.
+            reached its goal; if an option cannot be written to a file, ``offline_timesteps`` contradicts what the run
+            has done, or a module is not allowed.
         EnvironmentFault: if the environment failed; what was learned until then is saved.
         FileFault: if a file is damaged, or could not be written.
     """
@@ -238,7 +240,6 @@ def resume(
         validate_int(offline_timesteps, "offline_timesteps", 0)
         if document["dataset"] is None:
             raise UsageError(f"offline_timesteps={offline_timesteps} is for a run with a data set, and {run} has none")
-        document["offline_timesteps"] = int(offline_timesteps)
     names = references_of(document) if config is None else [document["env_id"]]
     check_imports(names, run, allow_import)
     with (
@@ -255,6 +256,9 @@ def resume(
         path = _newest(run, which)
         with imports_allowed(allow_import):
             agent = load_agent(path, env, config=config)
+        if offline_timesteps is not None:
+            _check_learned_offline(run, document["offline_timesteps"], int(offline_timesteps), agent.num_timesteps)
+            document["offline_timesteps"] = int(offline_timesteps)
         collected.enter_context(_collector(agent, document))
         run_state = _read_run_state(path, agent)
         document["config"] = agent.config.to_json()
@@ -306,6 +310,28 @@ def _check_offline(dataset: Any, offline_timesteps: Any, collector: str) -> None
         datasets.check_source(dataset)
         if collector != "local":
             raise UsageError(f"collector={collector!r} steps environments, and a data set is learned from; give one")
+
+
+def _check_learned_offline(run: Path, until: int | None, asked: int, steps: int) -> None:
+    """Refuse to change where learning from the data alone has ended.
+
+    Args:
+        run: the run directory.
+        until: the run's ``offline_timesteps``.
+        asked: what they shall be.
+        steps: the timesteps that the run has made.
+
+    Raises:
+        UsageError: if some of the run's steps would have been of the other kind.
+    """
+    learned, ended = (steps, False) if until is None else (min(steps, until), steps > until)
+    if asked == learned or (asked > learned and not ended):
+        return
+    raise UsageError(
+        f"offline_timesteps={asked}: {run} has learned {learned} steps from its data"
+        + (f" and then stepped the environment; give {learned}" if ended else f"; give {learned} or more")
+        + ", or leave it out"
+    )
 
 
 def _usual_options(name: str, kind: type[AgentConfig], total_timesteps: int, dataset: Any) -> dict[str, Any]:

@@ -1,5 +1,7 @@
 """Runs that learn from a data set: updates without steps, resumed exactly, and going on in the environment."""
 
+import shutil
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -247,6 +249,38 @@ def test_an_offline_run_goes_on_in_the_environment(offline, tmp_path, data):
         np.testing.assert_array_equal(one, other)
     manifest = state_of(runs[0])[0]
     assert manifest["num_updates"] + manifest["owed_updates"] == 50 + 15
+
+
+def files_of(run):
+    return {path: path.read_bytes() for path in sorted(run.rglob("*")) if path.is_file()}
+
+
+@pytest.mark.parametrize(
+    ("run", "which", "asked", "learned"),
+    [
+        ("fine_tuned", "latest", 41, 40),
+        ("fine_tuned", "latest", 39, 40),
+        ("fine_tuned", "latest", 120, 40),
+        ("fine_tuned", "75", 60, 40),
+        ("offline", "78", 77, 78),
+    ],
+)
+def test_where_learning_from_data_ended_does_not_change(run, which, asked, learned, tmp_path, request):
+    """The checkpoints ``offline`` and ``better`` are of that step. Nothing is written."""
+    copy = shutil.copytree(request.getfixturevalue(run), tmp_path / "run")
+    before = files_of(copy)
+    with refuses(UsageError, f"offline_timesteps={asked} {learned} steps data give {learned} leave"):
+        resume(copy, which=which, offline_timesteps=asked, total_timesteps=150, progress_bar=False)
+    assert files_of(copy) == before
+
+
+@pytest.mark.parametrize(("run", "asked"), [("fine_tuned", 40), ("offline", 100), ("offline", 102)])
+def test_what_a_run_has_learned_from_its_data_may_be_said_again(run, asked, tmp_path, request):
+    copy = shutil.copytree(request.getfixturevalue(run), tmp_path / "run")
+    resume(copy, offline_timesteps=asked, total_timesteps=110, progress_bar=False)
+    found = {which: checkpoint.read(checkpoint.find(copy, which))[0] for which in ("offline", "better", "latest")}
+    assert found["offline"]["num_timesteps"] == asked
+    assert found["latest"]["num_timesteps"] == 110
 
 
 def test_a_run_without_a_data_set_is_as_it_was(tmp_path):
