@@ -1,5 +1,6 @@
 """Replace small files atomically: write to a temporary file beside, flush it to disk, rename it into place."""
 
+import contextlib
 import io
 import os
 from pathlib import Path
@@ -28,21 +29,24 @@ def write_bytes(path: Path, data: bytes) -> None:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
+        os.replace(aside, path)
     except BaseException as error:
-        aside.unlink(missing_ok=True)
-        if isinstance(error, OSError):
-            error.filename = str(path)  # the name that the caller knows, not the temporary one
+        with contextlib.suppress(OSError):
+            aside.unlink()
+        if isinstance(error, OSError):  # with the name that the caller knows, not the temporary one
+            raise OSError(error.errno, error.strerror or str(error), str(path)) from error
         raise
-    os.replace(aside, path)
 
 
 def check_figure(path: str | Path) -> Path:
     """Return ``path`` if a figure can be written there.
 
     Raises:
-        UsageError: if the suffix is none of .png, .pdf and .svg, or the directory does not exist.
+        UsageError: if the suffix is none of .png, .pdf and .svg, the directory does not exist, or ``path`` is one.
     """
     path = Path(path)
+    if path.is_dir():
+        raise UsageError(f"{str(path)!r} is a directory; name a .png, .pdf or .svg in it")
     if path.suffix.lower() not in ("", ".png", ".pdf", ".svg") or not path.absolute().parent.is_dir():
         raise UsageError(f"{str(path)!r} must be a .png, .pdf or .svg in a directory that exists")
     return path

@@ -123,6 +123,11 @@ def find(path: str | Path, which: str = "latest") -> Path:
     if not path.exists():
         raise UsageError(f"no checkpoint or run directory at {brief(str(path))}; give one such as runs/Pendulum-v1/1")
     have = [entry.name for _, entry in numbered] + [name for name in NAMED if (folder / name).exists()]
+    if not have and (path / "config.json").exists():
+        raise UsageError(
+            f"{path} is a run directory that has no checkpoint yet, so there is nothing to load; bring its folder "
+            "checkpoints back if it had one, or train again"
+        )
     raise UsageError(
         f"{path} has no checkpoint {brief(which)}; it has {', '.join(have) if have else 'none'}"
         + ("" if folder.exists() else f": it is not a run directory{_runs_below(path)}")

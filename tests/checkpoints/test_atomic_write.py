@@ -5,6 +5,7 @@ from matplotlib.figure import Figure
 from refusals import refuses
 
 from ddpg.checkpoints import atomic_write
+from ddpg.errors import UsageError
 
 
 @pytest.mark.parametrize(
@@ -43,6 +44,30 @@ def test_a_folder_that_is_not_there_is_told_of_the_picture(tmp_path):
     with pytest.raises(FileNotFoundError) as caught:
         atomic_write.write_figure(tmp_path / "none" / "a.png", Figure((1, 1)))
     assert caught.value.filename == str(tmp_path / "none" / "a.png")
+
+
+def test_a_folder_in_the_place_of_a_file_is_named_and_nothing_is_left_beside_it(tmp_path):
+    path = tmp_path / "table.csv"
+    path.mkdir()
+    with refuses(OSError, "table.csv") as caught:
+        atomic_write.write_text(path, "1\n")
+    assert (caught.value.filename, caught.value.filename2) == (str(path), None)
+    assert "ddpg-writing" not in str(caught.value)
+    assert [*tmp_path.iterdir()] == [path]
+
+
+@pytest.mark.parametrize("name", ["pictures", "pictures.png"])
+def test_a_folder_is_no_picture(name, tmp_path):
+    (tmp_path / name).mkdir()
+    with refuses(UsageError, f"{str(tmp_path / name)!r} directory .png"):
+        atomic_write.check_figure(tmp_path / name)
+
+
+def test_a_file_in_the_place_of_the_folder_is_told_of_the_picture(tmp_path):
+    (tmp_path / "file").touch()
+    with refuses(OSError) as caught:
+        atomic_write.write_text(tmp_path / "file" / "a.csv", "1\n")
+    assert caught.value.filename == str(tmp_path / "file" / "a.csv")
 
 
 def test_text_is_written_as_it_is(tmp_path):

@@ -246,8 +246,14 @@ def test_find(tmp_path):
     (tmp_path / "Pendulum-v1" / "3" / "checkpoints").mkdir(parents=True)
     with refuses(UsageError, f"name one, such as {tmp_path / 'Pendulum-v1' / '3'}"):
         checkpoint.find(tmp_path / "Pendulum-v1")
-    with refuses(UsageError, "run"):
+    with refuses(UsageError, "not a run directory"):
         checkpoint.find(tmp_path)
+    (tmp_path / "config.json").touch()
+    for _ in range(2):  # without a folder of checkpoints, and with an empty one
+        with refuses(UsageError, f"{tmp_path} run no checkpoint yet") as told:
+            checkpoint.find(tmp_path)
+        assert "not a run directory" not in str(told.value)
+        (tmp_path / "checkpoints").mkdir(exist_ok=True)
     for name in ("900", "1000", "best"):
         checkpoint.write(tmp_path / "checkpoints" / name, fields(), GROUPS)
     assert checkpoint.find(tmp_path).name == "1000"
