@@ -10,9 +10,9 @@ from benchmarks.learning.long_form import ASKED, KEPT, OPTIONS, Cell, make_cell
 from ddpg.config.algorithm_options import CONFIGS
 from ddpg.config.toml_file import read_toml
 from ddpg.errors import FileFault
-from ddpg.studies.study import Group, cells_of
+from ddpg.studies.study import FILES, Group, cells_of
 from ddpg.studies.study_folder import read_cells
-from ddpg.studies.study_report import RESULTS, write_report
+from ddpg.studies.study_report import write_report
 
 _UNKNOWN = object()
 
@@ -27,7 +27,7 @@ def collect(root: Path) -> list[Cell]:
     if unread := write_report(root, groups).unread:
         raise FileFault(unread[0])
     found: dict[tuple[str, str, int], list[tuple[int, str, str]]] = {}
-    with (root / RESULTS).open(encoding="utf-8", newline="") as file:
+    with (root / FILES.results).open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):
             if row["measure"] in KEPT:
                 key = row["env"], row["config"], int(row["seed"])

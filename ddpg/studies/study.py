@@ -5,7 +5,7 @@ import dataclasses
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
@@ -17,7 +17,7 @@ from ddpg.config.name_hints import STUDIES
 from ddpg.config.options import Options, check_names, from_toml, option
 from ddpg.config.presets import hints_for, preset_for, read_recipe
 from ddpg.config.toml_file import read_toml
-from ddpg.errors import UsageError
+from ddpg.errors import UsageError, brief
 from ddpg.interaction.env_calls import close_quietly
 from ddpg.interaction.spaces import algorithm_for
 from ddpg.runs.env_factory import (
@@ -32,8 +32,24 @@ from ddpg.runs.env_factory import (
 from ddpg.workers.worker_options import COLLECTORS, check_collector, check_options
 
 _NAME = r"[A-Za-z0-9][\w.+=-]*"  # of a configuration: it names a folder
+_LONGEST_NAME = 255  # bytes of a folder's name, on most file systems
 MAX_CELLS = 100_000  # of a study or a tuning; each has a folder, and all are listed in memory
 _DEFAULT_CONFIGURATIONS: dict[str, Any] = {"preset": {}}  # for a study that names no configurations
+
+
+class Files(NamedTuple):
+    """Names of the files in a study's folder, beside the folders of its configurations."""
+
+    cells: str = "study.json"
+    copy: str = "study.toml"
+    results: str = "results.csv"
+    table: str = "table.csv"
+    comparison: str = "comparison.csv"
+    text: str = "table.md"
+    figure: str = "curves.png"
+
+
+FILES = Files()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -198,6 +214,8 @@ def _groups(
     own_id = env_id_of(env)
     env_id, usual = full_id(env_id, own_id), algorithm_for(env.action_space)
     close_quietly(env)
+    for part in own_id.split("/"):
+        _check_length("environment", part)
     for name in settings.configurations or configurations:
         with _located(f"configuration {name!r} in {env_id}"):
             base, changes = _recipe(configurations[name], path.parent)
@@ -271,8 +289,21 @@ def _check_configurations(configurations: Any) -> None:
                 f"configuration {name!r} gives a folder its name; use letters, digits and . _ + = -, a letter or a "
                 "digit first"
             )
+        if name.lower() in FILES:
+            raise UsageError(
+                f"configuration {name!r} gives a folder its name, and the study writes a file of that name beside it; "
+                "use another one"
+            )
+        _check_length("configuration", name)
         if not isinstance(value, (dict, str)):
             raise UsageError(f"configuration {name!r} is {value!r}; give a table of options, or the name of a recipe")
+
+
+def _check_length(what: str, name: str) -> None:
+    if (length := len(name.encode())) > _LONGEST_NAME:
+        raise UsageError(
+            f"{what} {brief(name)} has {length} bytes and gives a folder its name; use one of at most {_LONGEST_NAME}"
+        )
 
 
 def _recipe(configuration: dict[str, Any] | str, beside: Path) -> tuple[dict[str, Any] | None, dict[str, Any]]:

@@ -24,9 +24,7 @@ from ddpg.errors import FileFault, UsageError
 from ddpg.runs import run_config, run_directory
 from ddpg.runs.lock import LOG, is_cell_running, is_run_locked
 from ddpg.runs.report import allow_import_flags
-from ddpg.studies.study import Cell, Group
-
-CELLS, COPY = "study.json", "study.toml"
+from ddpg.studies.study import FILES, Cell, Group
 
 
 class _Cells(msgspec.Struct, forbid_unknown_fields=True):
@@ -148,15 +146,15 @@ def write_study(root: Path, study: Path, groups: Sequence[Group]) -> None:
     Raises:
         UsageError: if the folder holds a study from which a cell was removed or changed; names the difference.
     """
-    if (root / CELLS).exists():
+    if (root / FILES.cells).exists():
         check_same(root, read_cells(root), groups)
     record = json.dumps({"format": 1, "groups": msgspec.to_builtins(list(groups))})
     if len(record) >= safe_json.LARGEST:
         raise UsageError(f"{study} has {len(groups)} configurations in environments, too many for one; make it several")
-    copy = root / COPY
+    copy = root / FILES.copy
     if not (copy.exists() and copy.samefile(study)):
         atomic_write.write_text(copy, study.read_bytes().decode())
-    atomic_write.write_text(root / CELLS, f"{record}\n")
+    atomic_write.write_text(root / FILES.cells, f"{record}\n")
 
 
 def read_cells(root: Path) -> list[Group]:
@@ -165,7 +163,7 @@ def read_cells(root: Path) -> list[Group]:
     Raises:
         UsageError: if there is no study; a :class:`FileFault` if its file is damaged.
     """
-    path = root / CELLS
+    path = root / FILES.cells
     try:
         return convert(f"{path}:", safe_json.read_json(path), _Cells).groups
     except FileNotFoundError:

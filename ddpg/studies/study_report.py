@@ -16,7 +16,7 @@ from ddpg.runs import run_directory
 from ddpg.runs.curves import Holding, Run, centre_and_interval, holding, learning_curves, read_run
 from ddpg.runs.plotting import plot_curves
 from ddpg.studies.comparison import Estimate, compare, compare_over_environments, mean_of
-from ddpg.studies.study import Group, cells_of
+from ddpg.studies.study import FILES, Group, cells_of
 from ddpg.studies.study_folder import CellFolder
 
 NOTE = "Interquartile mean over the seeds of finished cells, with its 95 % bootstrap interval."
@@ -183,7 +183,6 @@ def write_table(path: Path, columns: Sequence[str], rows: Sequence[dict[str, Any
     atomic_write.write_text(path, text.getvalue())
 
 
-RESULTS, TABLE, COMPARISON, TEXT, FIGURE = "results.csv", "table.csv", "comparison.csv", "table.md", "curves.png"
 COLUMNS = ("env", "config", "seed", "step", "measure", "value")
 _EVALUATED = ("mean_return", "std_return", "mean_length", "success_rate")
 _LOGGED = {"training_seconds": "seconds", "compile_seconds": "compile_seconds", "steps_per_second": "fps"}
@@ -229,24 +228,26 @@ def write_report(root: Path, groups: Sequence[Group]) -> Report:
                 unread.append(f"{error}; or remove {path}, and the study trains that cell again")
             else:
                 runs[folder] = run
-    write_table(root / RESULTS, COLUMNS, values)
+    write_table(root / FILES.results, COLUMNS, values)
     ends = [_ends([(p, run) for p, run in runs.items() if p.cell.group == group]) for group in groups]
     rows = [_row(group, *end) for group, end in zip(groups, ends, strict=True)]
-    write_table(root / TABLE, tuple(rows[0]), rows)
+    write_table(root / FILES.table, tuple(rows[0]), rows)
     comparisons = compared([(group.name, group.configuration, end[0]) for group, end in zip(groups, ends, strict=True)])
     text = f"{markdown(rows)}\n\n{NOTE}\n\n{holding_markdown(rows)}\n\n{HOLDING_NOTE}\n"
     comparison = None
     if comparisons:
-        comparison = root / COMPARISON
+        comparison = root / FILES.comparison
         write_table(comparison, tuple(comparisons[0]), comparisons)
         note = COMPARISON_NOTE.format(reference=comparisons[0]["reference"])
         text += f"\n{comparison_markdown(comparisons)}\n\n{note}\n"
-    atomic_write.write_text(root / TEXT, text)
+    atomic_write.write_text(root / FILES.text, text)
     figure = None
     if any(run.rows for run in runs.values()):
         names = [folder.cell.group.configuration for folder in runs]
-        figure = plot_curves(learning_curves([*runs.values()], names=names), root / FIGURE)
-    return Report(rows, comparisons, root / RESULTS, root / TABLE, comparison, root / TEXT, figure, unread)
+        figure = plot_curves(learning_curves([*runs.values()], names=names), root / FILES.figure)
+    return Report(
+        rows, comparisons, root / FILES.results, root / FILES.table, comparison, root / FILES.text, figure, unread
+    )
 
 
 def _values(folder: CellFolder, run: Run) -> Iterator[dict[str, Any]]:

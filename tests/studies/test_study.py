@@ -3,6 +3,7 @@
 import errno
 import os
 
+import gymnasium as gym
 import msgspec
 import pytest
 from refusals import refuses
@@ -11,7 +12,7 @@ from ddpg import DDPGConfig, UsageError
 from ddpg.config.options import as_toml, from_toml
 from ddpg.config.presets import preset_config
 from ddpg.config.toml_file import read_toml
-from ddpg.studies.study import cells_of, read_study
+from ddpg.studies.study import FILES, cells_of, read_study
 from ddpg.studies.study_folder import check_same, read_cells, write_study
 
 WHOLE = """
@@ -193,6 +194,31 @@ def test_what_a_study_may_not_say(text, match, tmp_path):
     with refuses(UsageError, match) as told:
         read_study(written(tmp_path, text))
     assert "study.toml" in str(told.value)
+
+
+@pytest.mark.parametrize("name", [*FILES, "Table.csv"])
+def test_a_configuration_is_not_named_like_a_file_of_the_study(name, tmp_path):
+    with refuses(UsageError, f"configuration {name!r} folder file"):
+        read_study(written(tmp_path, f"{ENVS}[configurations]\nplain = {{}}\n'{name}' = {{}}\n"))
+
+
+def test_names_are_no_longer_than_those_of_folders(tmp_path):
+    """In bytes, of which ``ä`` has two; each part of an environment's id is a folder."""
+    longest = "a" + 127 * "ä"
+    text = "[configurations]\n'{}' = {{}}\n"
+    (group,) = read_study(written(tmp_path, ENVS + text.format(longest)))
+    assert group.configuration == longest
+    with refuses(UsageError, "configuration 256 bytes 255"):
+        read_study(written(tmp_path, ENVS + text.format(f"{longest}b")))
+    for folder, name in (("a" * 200, "b" * 252), ("a" * 200, "b" * 253), ("a" * 256, "b")):
+        env_id = f"{folder}/{name}-v0"
+        gym.register(env_id, "gymnasium.envs.classic_control:PendulumEnv", max_episode_steps=5)
+        path = written(tmp_path, f"environments = ['{env_id}']\n")
+        if len(name) == 252:
+            assert read_study(path)[0].name == env_id
+        else:
+            with refuses(UsageError, "environment 256 bytes 255"):
+                read_study(path)
 
 
 def test_cells_may_be_added_and_nothing_else(tmp_path):

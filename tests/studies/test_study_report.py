@@ -20,7 +20,7 @@ from ddpg import DDPGConfig, train
 from ddpg.cli.main import main
 from ddpg.runs import run_directory, signals
 from ddpg.studies import scheduler
-from ddpg.studies.study import cells_of, read_study
+from ddpg.studies.study import FILES, cells_of, read_study
 from ddpg.studies.study_folder import CellFolder, write_study
 from ddpg.studies.study_report import write_report
 
@@ -95,6 +95,9 @@ def test_configurations_are_compared_by_seed(tmp_path, monkeypatch):
     assert [float(row[f"difference{end}"]) for end in ("", "_low", "_high")] == [10, 10, 10]
     assert [float(row[f"improvement{end}"]) for end in ("", "_low", "_high")] == [1, 1, 1]
     assert "| Pendulum-v1 | slow | 2 | 10 (10 to 10) | 1 (1 to 1) |" in report.text.read_text()
+    # Beside the folders of configurations, which may have no names of files.
+    write_study(study.root, study.file, study.groups)
+    assert {path.name for path in study.root.iterdir() if path.is_file()} == {*FILES}
 
 
 def test_everything_in_long_form(tmp_path, monkeypatch):
