@@ -27,7 +27,7 @@ _Class = TypeVar("_Class", bound=type)
 
 # ddpg.interaction.validation has the same limits, but imports NumPy, which ``ddpg --help`` does not wait for.
 LARGEST, LARGEST_INT = 3.4028234663852886e38, 2**63 - 1
-_MOST_ITEMS = 10_000  # in a list of seeds, layers or names
+MOST_ITEMS = 10_000  # in a list of seeds, layers or names
 
 
 def option(
@@ -37,7 +37,7 @@ def option(
     group: str = "",
     *,
     at_most: int = LARGEST_INT,
-    max_items: int = _MOST_ITEMS,
+    max_items: int = MOST_ITEMS,
     **flag: Any,
 ) -> Any:
     """Return a dataclass field with a default and the text that explains it.
@@ -241,7 +241,7 @@ def _number(kind: type, value: Any) -> Any:
 
 
 def _max_items(config: type, name: str) -> int:
-    return _field(config, name).metadata.get("max_items", _MOST_ITEMS)
+    return _field(config, name).metadata.get("max_items", MOST_ITEMS)
 
 
 def _field(config: type, name: str) -> dataclasses.Field:

@@ -14,7 +14,7 @@ from ddpg.checkpoints.safe_json import one_of
 from ddpg.config.algorithm_options import CONFIGS, AgentConfig
 from ddpg.config.imports import imports_allowed, references_of
 from ddpg.config.name_hints import STUDIES
-from ddpg.config.options import Options, check_names, from_toml, option
+from ddpg.config.options import MOST_ITEMS, Options, check_names, from_toml, option
 from ddpg.config.presets import hints_for, preset_for, read_recipe
 from ddpg.config.toml_file import read_toml
 from ddpg.errors import UsageError, brief
@@ -262,6 +262,11 @@ def _settings(values: dict[str, Any]) -> dict[str, Any]:
     """Return settings with TOML's short forms written out."""
     count = values.get("seeds")
     if isinstance(count, int) and not isinstance(count, bool):
+        if not 1 <= count <= MOST_ITEMS:
+            alone = f"; for seed {count} alone write seeds = [{count}]" if count >= 0 else ""
+            raise UsageError(
+                f"seeds={brief(count)} must be 1 to {MOST_ITEMS}, a number of seeds, counted from 0{alone}"
+            )
         values = values | {"seeds": range(count)}
     for name in ("wrappers", "configurations"):
         if isinstance(values.get(name), str):
@@ -283,6 +288,11 @@ def _environment_tables(environments: Any) -> dict[str, dict[str, Any]]:
 def _check_configurations(configurations: Any) -> None:
     if not isinstance(configurations, dict):
         raise UsageError(f"configurations={configurations!r} must be a table, such as [configurations.slow]")
+    if not configurations:
+        raise UsageError(
+            "the table of configurations is empty; add one, such as [configurations.slow], or leave the table out, and "
+            "the preset is trained"
+        )
     for name, value in configurations.items():
         if not re.fullmatch(_NAME, name):
             raise UsageError(

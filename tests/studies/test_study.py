@@ -146,11 +146,14 @@ def test_a_vectors_episodes_come_to_their_end_before_they_are_cut(text, interval
     [
         ("", "cell"),
         (ENVS + "sedes = 3", "sedes 'seeds'"),
-        (ENVS + "seeds = 0", "seeds"),
+        (ENVS + "seeds = 0", "seeds=0 1 10000 [0]"),
+        (ENVS + "seeds = -2", "seeds=-2 1 10000"),
+        ("[environments.Pendulum-v1]\nseeds = 0", "Pendulum-v1 seeds=0 1 [0]"),
+        (ENVS + "seeds = []", "seeds"),
         (ENVS + "seeds = [1, 1]", "seeds"),
         (ENVS + "seeds = [-1]", "seeds"),
         (ENVS + "seeds = true", "seeds"),
-        (ENVS + "seeds = 1000000000", "seeds 1000000000"),  # refused before there is a list of them
+        (ENVS + "seeds = 1000000000", "seeds=1000000000 10000 [1000000000]"),  # refused before there is a list of them
         (
             ENVS + "seeds = 10000\n[configurations]\n" + "\n".join(f"c{i} = {{}}" for i in range(11)),
             "100000 cells",
@@ -175,6 +178,7 @@ def test_a_vectors_episodes_come_to_their_end_before_they_are_cut(text, interval
         ),
         ("[environments.Pendulum-v1]\nconfigurations = ['a']", "a"),
         (ENVS + "configurations = ['td3']", "table"),
+        (ENVS + "[configurations]", "configurations empty preset"),
         (ENVS + "configurations = {'a/b' = {}}", "a/b"),
         (ENVS + "configurations = {a = 3}", "a 3"),
         (ENVS + "configurations = {a = 'td4'}", "recipe td4 'td3'"),
