@@ -295,11 +295,12 @@ class Plot(JSONOption):
 
     def __call__(self) -> None:
         """Draw them, and print where they end."""
-        from ddpg.runs.curves import find_runs, learning_curves
+        from ddpg.runs.curves import check_names, find_runs, learning_curves
         from ddpg.runs.plotting import plot_curves
 
         if not self.runs:
             raise UsageError("no runs to plot; name run directories, or directories that hold them, such as runs")
+        check_names(self.against, self.measure)
         found = find_runs(self.runs, self.against)
         if self.diagnose:
             self._draw_diagnostics(found)
@@ -319,6 +320,9 @@ class Plot(JSONOption):
     def _draw_diagnostics(self, found: "Sequence[Run]") -> None:
         from ddpg.runs.plotting import plot_diagnostics
 
+        for name in ("against", "measure"):
+            if (value := getattr(self, name)) != self.flags()[name].default:
+                raise UsageError(f"{name}={value!r} is for learning curves, not for --diagnose; leave one of them out")
         if len(found) != 1:
             raise UsageError(f"{len(found)} runs given to --diagnose, which draws one; name its directory")
         path = plot_diagnostics(found[0], self.output)

@@ -5,7 +5,7 @@ import time
 
 import numpy as np
 import pytest
-from refusals import refuses
+from refusals import lacking, refuses
 
 from ddpg import DDPGConfig, UsageError, train
 from ddpg.checkpoints import atomic_write
@@ -129,6 +129,23 @@ def test_one_run_a_picture(diagnosed, tmp_path, capsys):
     assert main(["plot", str(tmp_path), "--diagnose", "-o", str(tmp_path / "picture.png")])
     assert "2 runs" in capsys.readouterr().err
     assert not (tmp_path / "picture.png").exists()
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        ("--against second", "against='second' steps seconds"),
+        ("--measure median", "measure='median' iqm mean"),
+        ("--against seconds", "against='seconds' --diagnose"),
+        ("--measure mean", "measure='mean' --diagnose"),
+    ],
+)
+def test_what_is_not_drawn_is_not_asked_for(flags, told, diagnosed, tmp_path, capsys):
+    """Diagnostics are of one run and against steps."""
+    path = tmp_path / "picture.png"
+    assert main(["plot", str(diagnosed), "--diagnose", *flags.split(), "-o", str(path)]) == 2
+    assert not lacking(capsys.readouterr().err, told)
+    assert not path.exists()
 
 
 @pytest.mark.parametrize(
