@@ -136,7 +136,7 @@ def _best(
     own += allow_import_flags(*references_in([group.algorithm, *group.options.values()]))
     lines = [
         f"Found by: {shlex.join(words)}",
-        f"Trial {best.number} of {len(trials)} ({_counts(trials)}), on seeds {_seeds(plan.base.seeds)}: mean "
+        f"Trial {best.number} of {len(trials)} ({_counts(trials)}), on {_seeds(plan.base.seeds)}: mean "
         f"evaluation return {value} after {plan.base.total_timesteps:,} steps.",
         f"Verdict: {sentence}",
         f"Use: {shlex.join(['ddpg', 'train', group.env_id, *wraps, *own, '--config', str(file)])}",
@@ -154,9 +154,9 @@ def _text(
         "",
         f"`{shlex.join(words)}`",
         "",
-        f"{len(tuned.trials)} trials ({_counts(tuned.trials)}) of {base.total_timesteps:,} steps, each on seeds "
-        f"{_seeds(base.seeds)}, evaluated every {base.evaluation_interval:,} steps over "
-        f"{base.evaluation_episodes} episodes; sampler's seed {plan.tuning_seed}. "
+        f"{_number(len(tuned.trials), 'trial')} ({_counts(tuned.trials)}) of {_number(base.total_timesteps, 'step')}, "
+        f"each on {_seeds(base.seeds)}, evaluated every {_number(base.evaluation_interval, 'step')} over "
+        f"{_number(base.evaluation_episodes, 'episode')}; sampler's seed {plan.tuning_seed}. "
         + ("Trial 0 is what was varied, itself." if tuned.base_first else "What was varied is not in the space."),
         "",
     ]
@@ -189,7 +189,11 @@ def _counts(trials: Sequence[Trial]) -> str:
 
 
 def _seeds(seeds: Sequence[int]) -> str:
-    return str(seeds[0]) if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
+    return f"seed {seeds[0]}" if len(seeds) == 1 else f"seeds {seeds[0]} to {seeds[-1]}"
+
+
+def _number(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def _cell(value: Any) -> str:

@@ -223,8 +223,23 @@ def test_the_best_is_a_file_that_train_takes(small):
     assert training.args[0] == DDPGConfig(hidden=(4,), learning_starts=0, gamma=0.5).replace(**tuned.best.changes)
     text = file.read_text()
     assert "# Found by: ddpg tune it\n" in text
-    assert f"# Trial {tuned.best.number} of 4 (4 complete), on seeds 0: mean evaluation return" in text
+    assert f"# Trial {tuned.best.number} of 4 (4 complete), on seed 0: mean evaluation return" in text
     assert "# Verdict: The best has not been compared with the preset yet.\n" in text
+
+
+@pytest.mark.parametrize(
+    ("count", "episodes", "told"),
+    [
+        (1, 1, "1 trial (1 complete) of 100 steps, each on seed 0, evaluated every 20 steps over 1 episode;"),
+        (2, 3, "2 trials (2 complete) of 100 steps, each on seeds 0 to 1, evaluated every 20 steps over 3 episodes;"),
+    ],
+)
+def test_one_of_a_kind_is_told_as_one(count, episodes, told, small):
+    found = small(seeds=count)
+    base = msgspec.structs.replace(found.plan.base, evaluation_episodes=episodes)
+    found.plan = msgspec.structs.replace(found.plan, base=base)
+    text = report(found, found.run(count)).text.read_text()
+    assert f"\n{told} sampler's seed 0." in text
 
 
 def test_the_best_names_the_command_that_takes_it(small, monkeypatch):
