@@ -229,6 +229,27 @@ def preset_config(env_id: str, kind: type[AgentConfig] = DDPGConfig, **changes: 
     return kind().replace(**preset_for(env_id, kind).options | changes)
 
 
+def random_steps_note(
+    what: str, learning_starts: int, total_timesteps: int, option: str = "--learning-starts {}"
+) -> str:
+    """Return a one-line warning about a run of which more than a quarter is random, or the empty string.
+
+    Args:
+        what: of the run, for the message.
+        learning_starts: its random steps.
+        total_timesteps: its environment steps.
+        option: how ``learning_starts`` is written, with ``{}`` for the value.
+    """
+    advice = f"(learning_starts); train longer, or take e.g. {option.format(total_timesteps // 10)}"
+    if learning_starts >= total_timesteps:
+        steps = "its only step is" if total_timesteps == 1 else f"all {total_timesteps:,} steps are"
+        return f"{what}: nothing will be learned: {steps} random {advice}"
+    if learning_starts > total_timesteps / 4:
+        be = "is" if learning_starts == 1 else "are"
+        return f"{what}: {learning_starts:,} of {total_timesteps:,} steps {be} random before learning begins {advice}"
+    return ""
+
+
 def budget_note(env_id: str, config: AgentConfig, total_timesteps: int) -> str:
     """Return a one-line warning about a run that is short for its options, or the empty string.
 
@@ -237,12 +258,9 @@ def budget_note(env_id: str, config: AgentConfig, total_timesteps: int) -> str:
         config: the options of the run.
         total_timesteps: its environment steps.
     """
-    starts, tenth = config.learning_starts, max(1, total_timesteps // 10)
-    advice = f"(learning_starts); train longer, or take e.g. --learning-starts {tenth}"
-    if starts >= total_timesteps:
-        return f"{env_id}: nothing will be learned: all {total_timesteps:,} steps are random {advice}"
-    if starts > total_timesteps / 4:
-        return f"{env_id}: {starts:,} of {total_timesteps:,} steps are random before learning begins {advice}"
+    starts = config.learning_starts
+    if note := random_steps_note(env_id, starts, total_timesteps):
+        return note
     kind, preset = type(config), preset_for(env_id, type(config))
     usual = kind(**preset.options).learning_starts
     if starts < usual and starts == preset.options_for(kind, total_timesteps).get("learning_starts"):
