@@ -212,13 +212,32 @@ def test_names_elsewhere_are_known_in_python_and_in_files(tmp_path, capsys):
     with refuses(UsageError, "'hidden'"):
         DQNConfig(net_arch=(64, 64))
     for text, suggestion in (
-        ("seed = 3", "seeds = [3]"),
+        ("seed = 3", "--seed"),
         ("total_timesteps = 100", "--total-timesteps"),
         ("replay_size = 100", "'buffer_size'"),
     ):
         (tmp_path / "options.toml").write_text(text)
         assert main(["train", "Pendulum-v1", "--config", str(tmp_path / "options.toml")]) == 2
         assert suggestion in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("command", "verb"), [(Train, "train"), (Tune, "tune")])
+def test_flags_in_a_file_of_options_are_said_to_be_flags(command, verb, tmp_path, capsys):
+    """Whatever options are named alike, and whatever such a name is called in other files."""
+    path = tmp_path / "options.toml"
+    for name in sorted(command.flags().keys() - {"env"}):
+        path.write_text(f"{name} = 3\n")
+        assert main([verb, "Pendulum-v1", "--config", str(path)]) == 2
+        told = capsys.readouterr().err
+        assert f"no field '{name}': it is a flag of ddpg {verb}, not an option of the algorithm" in told
+        assert f"--{name.replace('_', '-')} on the command line" in told
+
+
+def test_what_belongs_above_the_tables_of_a_study_is_said_so(tmp_path, capsys):
+    path = tmp_path / "study.toml"
+    path.write_text("environments = ['Pendulum-v1']\n[configurations]\na = { evaluation_interval = 5 }\n")
+    assert main(["study", str(path)]) == 2
+    assert "in a study, evaluation_interval above its tables" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

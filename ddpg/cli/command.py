@@ -251,6 +251,16 @@ class Command(Options, abc.ABC):
         return {name: flags[name] for name in [*inspect.get_annotations(cls), *flags]}
 
     @classmethod
+    def flag_hints(cls) -> dict[str, str]:
+        """Return advice, by name, on the flags of this command that stand in a file of options."""
+        return {
+            name: f"it is a flag of ddpg {cls.__name__.lower()}, not an option of the algorithm; write "
+            f"--{name.replace('_', '-')} on the command line"
+            for name in cls.flags()
+            if name != "env"  # which has no flag
+        }
+
+    @classmethod
     def parse(cls, arguments: Sequence[str], prog: str) -> Callable[[], None]:
         """Return the command that the arguments describe, ready to be called.
 

@@ -248,7 +248,7 @@ class Tune(JSONOption, ProgressOption, WithEngine, WithImports, EnvironmentComma
         preset = preset_for(name, kind)
         values = {**preset.options} if self.recipe is None else recipe_options(self.recipe, kind, name)
         if self.config is not None:
-            values |= from_toml(kind, read_toml(self.config), kind.__name__, hints_for(kind, name))
+            values |= from_toml(kind, read_toml(self.config), kind.__name__, hints_for(kind, name) | self.flag_hints())
         base = kind(**values).to_json()
         total = self.total_timesteps or preset.total_timesteps
         cells = Group(

@@ -126,7 +126,8 @@ class Train(JSONOption, ProgressOption, WithTracker, WithImports, EnvironmentCom
         buffer, too_much = buffer_that_fits(values.get("buffer_size", kind.buffer_size), *spaces)
         values = {**values, "buffer_size": buffer}
         hints = hints_for(kind, name)
-        values = values | (from_toml(kind, read_toml(file), kind.__name__, hints) if file is not None else {})
+        if file is not None:
+            values = values | from_toml(kind, read_toml(file), kind.__name__, hints | cls.flag_hints())
         options = flags_of(kind, values)
         flags = cls.flags({"total_timesteps": preset.total_timesteps}) | options
         whose = f"those of the recipe {recipe}" if recipe is not None else _origin_of_defaults(name, preset)

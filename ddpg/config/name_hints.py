@@ -262,7 +262,11 @@ ADVICE = {name: text for text, names in _ADVICE.items() for name in names.split(
 FILES = {
     "seed": "write --seed 3 on the command line; in a study, seeds = [3] (or seeds = 3: seeds 0, 1 and 2)",
     "env": "write the environment on the command line; in a study, environments = ['Pendulum-v1']",
-    "total_timesteps": "write --total-timesteps on the command line; in a study, total_timesteps above its tables",
+    **{
+        name: f"it is no option of the algorithm; write --{name.replace('_', '-')} on the command line; in a study, "
+        f"{name} above its tables"
+        for name in ("total_timesteps", "evaluation_interval", "evaluation_episodes", "n_envs", "vectorization")
+    },
 }
 STUDIES = {
     **dict.fromkeys(["seed", "n_seeds", "num_seeds"], "write seeds = [3] for one seed, seeds = 3 for seeds 0, 1 and 2"),
