@@ -166,9 +166,11 @@ def _built(fixture: Fixture, trial: PathTrial, expected: ReferenceGradient) -> M
         tensors = [gradient for gradient, _ in pairs]
         nodes, start, groups = dict(fixture.recorder.nodes), fixture.recorder.start, fixture.groups(trial.bounding)
         edges = edge_norms(session, trace_flow(nodes, groups, start, {} if trial.fed_y is None else {"fed_y": "y"}))
-        reached = {group: len(gradient_checks.leaks(start.loss, variables)) for group, variables in groups.items()}
         fields = [*trial.inputs, *([] if trial.fed_y is None else [trial.fed_y])]
-        rounded = RoundedGradient(session, tensors, fields, [each for group in groups.values() for each in group])
+        weights = [each for group in groups.values() for each in group]
+        names = gradient_checks.leaks(start.loss, weights)
+        reached = {group: sum(each.name in names for each in variables) for group, variables in groups.items()}
+        rounded = RoundedGradient(session, tensors, fields, weights)
         in_one_function = _compiled(trial)
 
     def measure() -> dict[str, Any]:

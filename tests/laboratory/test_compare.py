@@ -125,10 +125,11 @@ def test_every_gradient_is_that_of_finite_differences(report):
 
 @pytest.mark.parametrize("norm", SAMPLE_NORMS)
 def test_every_path_through_a_norm_is_that_of_finite_differences(norm, monkeypatch):
-    """Also bounded by inverting and zeroing, whose gradient goes back through the actor's norms."""
+    """Also bounded by inverting and zeroing, whose gradient goes back through the actor's norms; through two of one."""
     monkeypatch.setattr(compare, "_compiled", lambda _: None)
+    hidden = CONFIG.hidden if norm == SAMPLE_NORMS[0] else (24,)
     with gym.make("Pendulum-v1") as env:
-        report = compare_paths(env, CONFIG.replace(norm=norm, activation="tanh"), seed=0)
+        report = compare_paths(env, CONFIG.replace(norm=norm, hidden=hidden, activation="tanh"), seed=0)
     for row in [*report["td"], *report["policy"]]:
         found = row["finite_difference"]
         assert found["max_relative"] < 1e-4
@@ -362,6 +363,12 @@ def test_the_bar_counts_what_is_built_and_what_is_measured(compare_on_one_fixtur
     def count(shown):
         shown.updates += 1
 
+    def built(fixture, trial, expected):
+        return lambda: {"path": trial.name, "gradients": [np.ones(1)], "finite_difference": {"cosine": 1.0}}
+
     monkeypatch.setattr(compare, "tqdm_bar", bar)
-    compare_on_one_fixture(policy_gradients={"chain_rule": policy.chain_rule})
-    assert (bars[0].total, bars[0].updates, bars[0].disable) == (6, 6, True)
+    monkeypatch.setattr(compare, "_built", built)
+    compare_on_one_fixture(
+        td_targets={"stop_gradient": td.stop_gradient}, policy_gradients={"chain_rule": policy.chain_rule}
+    )
+    assert (bars[0].total, bars[0].updates, bars[0].disable) == (8, 8, True)
