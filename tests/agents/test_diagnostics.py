@@ -280,18 +280,20 @@ def test_measuring_changes_nothing_and_draws_from_no_generator_of_the_agent():
             generators = {name: generator.bit_generator.state for name, generator in agent.generators.items()}
             return {name: array.copy() for name, array in found.items()}, generators, agent.num_updates
 
-        before, first = state(), measured(agent)
-        after, second = state(), measured(agent)
+        before, diagnostics = state(), Diagnostics(agent)
+        first = diagnostics.measure(1000)
+        after, second = state(), diagnostics.measure(1000)
         assert (before[1], before[2]) == (after[1], after[2])
         assert before[0].keys() == after[0].keys()
         for name, array in before[0].items():
             np.testing.assert_array_equal(after[0][name], array, err_msg=name)
         assert first == second  # the same step, the same draw, the same noise
         agent.num_timesteps += 1
-        assert measured(agent) != first  # another draw
+        assert diagnostics.measure(1000) != first  # another draw
         agent.num_timesteps -= 1
         agent.update(1)
-        assert measured(agent)["critic_weight_norm"] != first["critic_weight_norm"]
+        assert diagnostics.measure(1000)["critic_weight_norm"] != first["critic_weight_norm"]
+        diagnostics.close()
 
 
 def test_one_copy_follows_the_agent():
