@@ -1,5 +1,6 @@
 """Where gradients flow in one's own update: which options change it, and how."""
 
+import functools
 import json
 
 import gymnasium as gym
@@ -16,6 +17,7 @@ CONFIG = DDPGConfig(hidden=(8,), batch_size=16, optimizer="sgd")
 RENORM = {"target": "none", "critic_norm": "renorm"}
 
 
+@functools.cache
 def traced(**options):
     with gym.make("Pendulum-v1") as env:
         return trace_update(env, CONFIG.replace(**options), seed=0)
@@ -129,7 +131,7 @@ def test_what_is_told():
 def test_the_agent_that_was_traced_is_closed(monkeypatch):
     closed = []
     monkeypatch.setattr(DDPG, "close", lambda agent, close=DDPG.close: closed.append(agent) or close(agent))
-    traced()
+    traced.__wrapped__()
     assert len(closed) == 1
 
 
