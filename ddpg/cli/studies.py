@@ -19,12 +19,11 @@ from ddpg.cli.terminal import stdout_reserved_for_answer
 from ddpg.config.options import from_toml, option
 from ddpg.config.toml_file import read_toml
 from ddpg.errors import CellsFailed, FileFault
-from ddpg.progress import print_to_stderr, progress_message
+from ddpg.progress import progress_message
 from ddpg.studies.slurm_commands import SlurmOptions
 
 if TYPE_CHECKING:
     from ddpg.studies.scheduler import StudyOutcome
-    from ddpg.studies.study import Group
     from ddpg.studies.study_report import Report
 
 
@@ -99,8 +98,6 @@ class Study(JSONOption, ProgressOption, WithEngine, WithImports):
             with self.imports_allowed(), progress_message("checking the cells", self.progress_bar):
                 groups = read_study(path, self.allow_import, own_options)
             run_directory.check_root(root)
-            for group in groups:
-                _note_budget(group, f"{group.name}, configuration {group.configuration}")
             outcome = run_study(
                 path,
                 root,
@@ -129,16 +126,6 @@ class Study(JSONOption, ProgressOption, WithEngine, WithImports):
             return
         print(report.text.read_text(encoding="utf-8"))
         print("Written: " + ", ".join(str(path) for path in files.values() if path is not None))
-
-
-def _note_budget(group: "Group", what: str) -> None:
-    """Say on stderr if much of each of a group's runs, or all of it, is random."""
-    from ddpg.config.presets import random_steps_note
-
-    starts = group.options["learning_starts"]
-    assert isinstance(starts, int)
-    if note := random_steps_note(what, starts, group.total_timesteps, "learning_starts = {} in its options"):
-        print_to_stderr(note)
 
 
 def _finite(value: object) -> object:
@@ -211,8 +198,6 @@ class Tune(JSONOption, ProgressOption, WithEngine, WithImports, EnvironmentComma
         plan = self._plan()
         root = Path("tuning", plan.base.name) if self.root is None else Path(self.root)
         run_directory.check_root(root)
-        if "learning_starts" not in plan.space:
-            _note_budget(plan.base, plan.base.name)
         words = self._command_words()
         tuned = run_tuning(
             root,

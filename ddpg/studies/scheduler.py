@@ -218,6 +218,10 @@ def run_study(
         with StudyProgress(folders, progress_bar) as board:
             for folder in before:
                 board.say(f"{folder.cell}: failed before: {folder.failure_reason}; --retry tries it again")
+            unfinished = {id(folder.cell.group) for folder in left}
+            for group in groups:
+                if id(group) in unfinished and (note := group.budget_note(f"{group.name} {group.configuration}")):
+                    board.say(note)
             with engine_of(engine, jobs, ray_address, command, slurm) as cells:
                 scheduler = Scheduler(left, cells, request, board.say)
                 scheduler.run(board.look)

@@ -15,7 +15,7 @@ from ddpg.config.algorithm_options import CONFIGS, AgentConfig
 from ddpg.config.imports import imports_allowed, references_of
 from ddpg.config.name_hints import STUDIES
 from ddpg.config.options import MOST_ITEMS, Options, check_names, from_toml, option
-from ddpg.config.presets import hints_for, preset_for, read_recipe
+from ddpg.config.presets import hints_for, preset_for, random_steps_note, read_recipe
 from ddpg.config.toml_file import read_toml
 from ddpg.errors import UsageError, brief
 from ddpg.interaction.env_calls import close_quietly
@@ -125,6 +125,12 @@ class Group(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     def name(self) -> str:
         """The environment's id without ``module:``."""
         return self.env_id.rpartition(":")[2]
+
+    def budget_note(self, what: str) -> str:
+        """Return a one-line warning if more than a quarter of each run is random, or the empty string."""
+        starts = self.options["learning_starts"]
+        assert isinstance(starts, int)
+        return random_steps_note(what, starts, self.total_timesteps, "learning_starts = {} in its options")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -226,6 +226,8 @@ def run_tuning(
         with TuningProgress(wanted, progress_bar) as bar, engine_of(engine, jobs, ray_address, command, slurm) as where:
             cells = TrialScheduler(where, request, bar.say)
             tuner = Tuner(root, plan, trials, wanted, cells, bar.say)
+            if "learning_starts" not in plan.space and (note := plan.base.budget_note(plan.base.name)):
+                bar.say(note)
 
             def look() -> None:
                 tuner.look(proposing=request.number is None)

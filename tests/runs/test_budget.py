@@ -93,42 +93,6 @@ def test_the_advice_is_another_number_also_where_steps_are_few(starts, steps, wo
     assert note.endswith(f"--learning-starts {advice}") == (advice is not None)
 
 
-def test_studies_and_tunings_say_it_too(tmp_path, monkeypatch, capsys):
-    """Once for every environment and configuration, before anything is trained."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "study.toml").write_text(
-        "environments = ['Pendulum-v1']\nseeds = 2\ntotal_timesteps = 50\n"
-        "[configurations]\nlate = { learning_starts = 60 }\nhalf = { learning_starts = 25 }\n"
-        "soon = { learning_starts = 5 }\n"
-    )
-    (tmp_path / "late.toml").write_text("learning_starts = 50\n")
-    (tmp_path / "space.toml").write_text("gamma = [0.9, 0.99]\n")
-    (tmp_path / "starts.toml").write_text("learning_starts = [0, 10]\n")
-    begun = []
-
-    class Begun(BaseException):
-        pass
-
-    def begin(*_, **__):
-        begun.append(capsys.readouterr().err)
-        raise Begun
-
-    monkeypatch.setattr("ddpg.studies.scheduler.run_study", begin)
-    monkeypatch.setattr("ddpg.studies.tuning.run_tuning", begin)
-    tune = ["tune", "Pendulum-v1", "--total-timesteps", "50", "--config", "late.toml", "--space"]
-    for words in (["study", "study.toml"], [*tune, "space.toml"], [*tune, "starts.toml"]):
-        with pytest.raises(Begun):
-            main([*words, "--no-progress-bar"])
-    advice = "random (learning_starts); train longer, or take e.g. learning_starts = 5 in its options"
-    before = advice.replace("random", "random before learning begins")
-    assert begun == [
-        f"ddpg: Pendulum-v1, configuration late: nothing will be learned: all 50 steps are {advice}\n"
-        f"ddpg: Pendulum-v1, configuration half: 25 of 50 steps are {before}\n",
-        f"ddpg: Pendulum-v1: nothing will be learned: all 50 steps are {advice}\n",
-        "",
-    ]
-
-
 def test_a_run_notes_the_number_it_has_and_goes_on_with_it(tmp_path, capsys):
     small = {"hidden": "8", "batch-size": "4", "evaluation-episodes": "1", "updates-per-step": "0.02", "atoms": "4"}
     words = [word for name, value in small.items() for word in (f"--{name}", value)]

@@ -52,6 +52,25 @@ def test_cells_are_trained_then_evaluated_and_never_again(stubbed, capsys):
     assert len(study.calls) == 4
 
 
+def test_runs_that_are_random_to_the_end_are_told_before_they_begin(stubbed, capsys):
+    """Once for each configuration in an environment, of which cells are left."""
+    study = stubbed(2)
+    late = "late = { learning_starts = 100 }\nhalf = { learning_starts = 50 }\nsoon = { learning_starts = 5 }\n"
+    study.file.write_text(study.file.read_text().replace("plain = {}\n", late))
+    study.groups = read_study(study.file)
+    run(study, jobs=1)
+    said = [line.partition(" ")[2] for line in capsys.readouterr().err.splitlines()]
+    advice = "random (learning_starts); train longer, or take e.g. learning_starts = 10 in its options"
+    assert said[:3] == [
+        f"Pendulum-v1 late: nothing will be learned: all 100 steps are {advice}",
+        f"Pendulum-v1 half: 50 of 100 steps are {advice.replace('random', 'random before learning begins')}",
+        "Pendulum-v1 late seed 0: started",
+    ]
+    assert sum("random" in line for line in said) == 2
+    run(study)
+    assert "random" not in capsys.readouterr().err
+
+
 def test_what_the_command_is_asked_is_what_the_study_says(tmp_path):
     path = tmp_path / "study.toml"
     path.write_text(

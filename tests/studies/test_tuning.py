@@ -78,6 +78,18 @@ def test_the_value_is_the_mean_over_the_seeds_of_a_trial(small):
     assert trial.returns[2] == pytest.approx((score(trial) - 0.001) * 2 / 5)
 
 
+@pytest.mark.parametrize(
+    ("starts", "space", "times"), [(100, "", 1), (0, "", 0), (100, "learning_starts = [0, 100]\n", 0)]
+)
+def test_trials_that_are_random_to_the_end_are_told_before_they_begin(starts, space, times, small, capsys):
+    small(SPACE + space, learning_starts=starts).run(2)
+    said = capsys.readouterr().err
+    told = (
+        "Pendulum-v1: nothing will be learned: all 100 steps are random (learning_starts); train longer, or take e.g. "
+    )
+    assert said.count(f"{told}learning_starts = 10 in its options\n") == said.count("random") == times
+
+
 def test_seeds_are_compared_at_the_same_steps_where_an_episode_outlasts_the_interval(small):
     found = small(seeds=2, how={"outlasting": [1]})
     (trial,) = found.run(1).trials
