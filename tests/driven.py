@@ -13,7 +13,6 @@ v1 = tf.compat.v1
 K, B, SEED = 5, 7, 11
 OBSERVATIONS = gym.spaces.Box(-np.inf, np.inf, (3,), np.float32)
 ACTIONS = gym.spaces.Box(-1, 1, (2,), np.float32)
-NO_NETWORKS = {"actor_network": None, "critic_network": None}
 
 
 def minibatches():
@@ -37,7 +36,7 @@ class Driven:
         self.graph, self.driver = tf.Graph(), driver
         with self.graph.as_default():
             v1.set_random_seed(SEED)
-            self.update = update = update_of(config).build(config, (OBSERVATIONS, ACTIONS), NO_NETWORKS)
+            self.update = update = update_of(config).build(config, (OBSERVATIONS, ACTIONS))
             self.learner = learner_of(driver, update, B, K)
             self.networks = [update.actor, *update.critics]
             self.session = SyncedSession()

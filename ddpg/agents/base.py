@@ -74,7 +74,6 @@ class Agent(TFAgent, abc.ABC):
         self.actions, learned_space = self._make_actions(self.action_space)
         self.env = None if isinstance(env, (tuple, list)) else env
         self.seed = derive_seed(np.random.SeedSequence()) if seed is None else validate_int(seed, "seed", at_least=0)
-        self._networks = {name: getattr(config, name) for name in networks}
         self._learned_spaces = self.observation_space, learned_space
         resource_limits.check_memory(config, (self.observation_space, self.action_space))
         streams = np.random.SeedSequence(self.seed).spawn(3)
@@ -117,7 +116,7 @@ class Agent(TFAgent, abc.ABC):
 
     def build_update(self) -> Update:
         """Build the networks that the options describe, in the default graph, and return their update."""
-        return update_of(self.config).build(self.config, self._learned_spaces, self._networks)
+        return update_of(self.config).build(self.config, self._learned_spaces)
 
     # -- what differs ---------------------------------------------------------------------------------
 

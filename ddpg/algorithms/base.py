@@ -7,7 +7,7 @@ term changed. :mod:`ddpg.algorithms.registry` gives it a name, its options and i
 import abc
 import contextlib
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import gymnasium as gym
@@ -118,13 +118,12 @@ class Update(abc.ABC):
 
     @classmethod
     @abc.abstractmethod
-    def build(cls, config: Any, spaces: Spaces, networks: Mapping[str, Callable | None]) -> "Update":
+    def build(cls, config: Any, spaces: Spaces) -> "Update":
         """Build the networks in the default graph and return their update.
 
         Args:
             config: the options, of the class that :mod:`ddpg.algorithms.registry` names beside this one.
             spaces: of observations, and of actions as they are learned: ``Box(-1, 1, (A,))`` or ``Discrete``.
-            networks: the user's own hidden layers by the constructor's argument names; ``None``: those of ``config``.
         """
 
     @property

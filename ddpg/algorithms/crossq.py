@@ -11,7 +11,6 @@ the actor is used.
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -36,15 +35,15 @@ class CrossQUpdate(TD3Update):
         return config.joint_pass
 
     @classmethod
-    def build(cls, config: Any, spaces: Spaces, networks: Mapping[str, Callable | None]) -> TD3Update:
+    def build(cls, config: Any, spaces: Spaces) -> TD3Update:
         """See :meth:`ddpg.algorithms.base.Update.build`.
 
         Raises:
             UsageError: if the critics are the user's own and have no moving statistics: a joint pass is for layers that
                 normalise by statistics of both its halves.
         """
-        update = super().build(config, spaces, networks)
-        own = networks["critic_network"]
+        update = super().build(config, spaces)
+        own = config.critic_network
         if own is not None and all(variable.trainable for variable in update.critic.variables):
             raise UsageError(
                 f"target={config.target!r} needs batch normalisation in the critics, and "

@@ -12,7 +12,7 @@ The parts are separate functions so that a learner can run them one by one in a 
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
 import tensorflow as tf
@@ -170,11 +170,11 @@ def critic_layers(config: DDPGConfig) -> Callable:
     return BLOCKS[config.block](config.hidden, config.activation, config.norm_of_critics, config.action_layer)
 
 
-def make_actor(config: DDPGConfig, spaces: Spaces, networks: Mapping[str, Callable | None]) -> ActorNetwork:
+def make_actor(config: DDPGConfig, spaces: Spaces) -> ActorNetwork:
     """Build the actor that ``config`` describes; arguments as for :meth:`Update.build`."""
     return ActorNetwork(
         *spaces,
-        network=own_layers("actor_network", networks["actor_network"]) or actor_layers(config),
+        network=actor_layers(config),
         bounding=config.bounding,
         policy_gradient=config.policy_gradient,
         optimizer=optimizer_of(config),
@@ -189,10 +189,10 @@ def make_actor(config: DDPGConfig, spaces: Spaces, networks: Mapping[str, Callab
     )
 
 
-def make_critic(config: DDPGConfig, spaces: Spaces, networks: Mapping[str, Callable | None]) -> CriticNetwork:
+def make_critic(config: DDPGConfig, spaces: Spaces) -> CriticNetwork:
     """Build a critic as ``config`` describes it; arguments as for :meth:`Update.build`."""
     options: dict[str, Any] = {
-        "network": own_layers("critic_network", networks["critic_network"]) or critic_layers(config),
+        "network": critic_layers(config),
         "td_target": config.td_target,
         "optimizer": optimizer_of(config),
         "learning_rate": config.critic_learning_rate,
@@ -246,9 +246,9 @@ class DDPGUpdate(Update):
                 object.__setattr__(self, "averaged_actor", AveragedActor(self.actor, horizon))
 
     @classmethod
-    def build(cls, config: Any, spaces: Spaces, networks: Mapping[str, Callable | None]) -> "DDPGUpdate":
+    def build(cls, config: Any, spaces: Spaces) -> "DDPGUpdate":
         """See :meth:`Update.build`; ``networks`` are ``actor_network`` and ``critic_network``."""
-        return cls(make_actor(config, spaces, networks), make_critic(config, spaces, networks), config)
+        return cls(make_actor(config, spaces), make_critic(config, spaces), config)
 
     @property
     def policy(self) -> ActorNetwork:

@@ -1,7 +1,6 @@
 """One DQN update, as ops: Mnih et al. 2015, Algorithm 1, from the minibatch on; see :mod:`ddpg.algorithms.ddpg`."""
 
 import dataclasses
-from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import tensorflow as tf
@@ -48,15 +47,15 @@ class DQNUpdate(Update):
                 self._count = UpdateCounter("dqn_updates")
 
     @classmethod
-    def build(cls, config: Any, spaces: Spaces, networks: Mapping[str, Callable | None]) -> "DQNUpdate":
-        """See :meth:`Update.build`; ``networks`` is ``q_network``."""
+    def build(cls, config: Any, spaces: Spaces) -> "DQNUpdate":
+        """See :meth:`Update.build`."""
         if config.network == "conv":
             supplied = conv(dense=config.hidden, activation=config.activation, norm=config.norm, block=config.block)
         else:
             supplied = BLOCKS[config.block](config.hidden, config.activation, config.norm)
         network = QNetwork(
             *spaces,
-            network=own_layers("q_network", networks["q_network"]) or supplied,
+            network=own_layers("q_network", config.q_network) or supplied,
             td_target=config.td_target,
             optimizer=optimizer_of(config),
             learning_rate=config.learning_rate,

@@ -11,7 +11,7 @@ The actor follows the first critic, ∇ₐQ₁, as there.
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -55,10 +55,10 @@ class TD3Update(ddpg.DDPGUpdate):
         return any(getattr(config, name, off) != off for name, off in names.items())
 
     @classmethod
-    def build(cls, config: Any, spaces: Spaces, networks: Mapping[str, Callable | None]) -> "TD3Update":
+    def build(cls, config: Any, spaces: Spaces) -> "TD3Update":
         """See :meth:`ddpg.algorithms.base.Update.build`."""
-        actor = ddpg.make_actor(config, spaces, networks)
-        first, *further = (ddpg.make_critic(config, spaces, networks) for _ in range(config.n_critics))
+        actor = ddpg.make_actor(config, spaces)
+        first, *further = (ddpg.make_critic(config, spaces) for _ in range(config.n_critics))
         return cls(actor, first, config, tuple(further))
 
     @property

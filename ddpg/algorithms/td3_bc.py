@@ -16,6 +16,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from ddpg.algorithms.base import Spaces
 from ddpg.algorithms.crossq import CrossQUpdate
 from ddpg.algorithms.td3 import TD3Update
 from ddpg.gradients import sign_check
@@ -32,10 +33,10 @@ class TD3BCUpdate(TD3Update):
         return getattr(config, "bc_alpha", 0.0) != 0 or getattr(config, "bc_only", False)
 
     @classmethod
-    def build(cls, config: Any, *spaces_and_networks: Any) -> TD3Update:
+    def build(cls, config: Any, spaces: Spaces) -> TD3Update:
         """See :meth:`ddpg.algorithms.base.Update.build`."""
         kind = CrossQUpdate if CrossQUpdate.is_asked_for(config) else TD3Update
-        update = kind.build(config, *spaces_and_networks)
+        update = kind.build(config, spaces)
         path = update.actor.policy_gradient
         cloned: Any = functools.partial(cloning, path, config.bc_alpha)
         cloned.__name__, cloned.sign_is_checked = getattr(path, "__name__", repr(path)), sign_check.is_checked(path)

@@ -53,7 +53,7 @@ def whole_update(config):
     """Return the operations that one update of ``config`` fetches."""
     kind = update_of(config)
     space = gym.spaces.Discrete(3) if isinstance(config, DQNConfig) else ACTIONS
-    update = kind.build(config, (STATES, space), {"actor_network": None, "critic_network": None, "q_network": None})
+    update = kind.build(config, (STATES, space))
     learner = UncompiledLearner(update, batch_size=config.batch_size, updates_per_call=1)
     return [tensor.op for tensor in learner._whole.values()]
 

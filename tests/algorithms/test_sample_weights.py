@@ -40,10 +40,10 @@ def one_update(kind, driver, batch, **options):
     with tf.Graph().as_default(), v1.Session().as_default() as session:
         if kind == "ddpg":
             config = DDPGConfig(critic_learning_rate=RATE, **options)
-            update = DDPGUpdate.build(config, (BOX, BOX), {"actor_network": None, "critic_network": None})
+            update = DDPGUpdate.build(config, (BOX, BOX))
         else:
             config = DQNConfig(learning_rate=RATE, **options)
-            update = DQNUpdate.build(config, (BOX, gym.spaces.Discrete(2)), {"q_network": None})
+            update = DQNUpdate.build(config, (BOX, gym.spaces.Discrete(2)))
         network = update.value
         learner = learner_of(driver, update, 4, 2)
         batch = batch.padded(2)

@@ -153,10 +153,10 @@ def test_noise_on_the_target_action_is_clipped():
 def test_noise_on_the_target_action_is_in_half_ranges_of_any_box():
     """Q′ = relu(a), μ′ = 1, the middle of −2 to 4: 1 + 3/4, and 1 + 3 · 2 is outside."""
     config = SMALL.replace(target_policy_noise=1.0, target_noise_clip=2.0, hidden=(1,))
-    spaces, networks = (BOX, gym.spaces.Box(-2, 4, (1,))), {"actor_network": None, "critic_network": None}
+    spaces = BOX, gym.spaces.Box(-2, 4, (1,))
     one = np.ones((2, 1), np.float32)
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-        update = TD3Update.build(config, spaces, networks)
+        update = TD3Update.build(config, spaces)
         batch = Batch(one, one, 0 * one, one, 0 * one, noise=np.array([[0.25], [9]], np.float32))
         y = update.target(batch.map(tf.constant))
         session.run(tf.compat.v1.global_variables_initializer())

@@ -182,8 +182,7 @@ def test_decoupled_decay_by_hand(driver):
 
 def built(config):
     space = BOX if isinstance(config, DDPGConfig) else gym.spaces.Discrete(2)
-    networks = dict.fromkeys(("actor_network", "critic_network", "q_network"))
-    return update_of(config).build(config, (BOX, space), networks)
+    return update_of(config).build(config, (BOX, space))
 
 
 def test_options_reach_their_networks(graph):

@@ -37,8 +37,7 @@ def test_weights_and_biases_fill_their_range(kind, space, options, bound, sessio
 @pytest.mark.parametrize("config", [DDPGConfig(output_init="fan_in"), DQNConfig(output_init="fan_in")])
 def test_agents_build_them(config, session, initialize):
     space = UNIT if isinstance(config, DDPGConfig) else gym.spaces.Discrete(2)
-    networks = dict.fromkeys(("actor_network", "critic_network", "q_network"))
-    update = update_of(config).build(config, (BOX, space), networks)
+    update = update_of(config).build(config, (BOX, space))
     initialize()
     for network in (update.policy, update.value):
         assert 0.05 < np.abs(network.get_network_params()[-2]).max() <= 256**-0.5

@@ -66,8 +66,7 @@ def test_he_initialisation_in_the_blocks(session, initialize):
 @pytest.mark.parametrize("config", [DDPGConfig(block="residual"), DQNConfig(block="residual", hidden=(8, 8))])
 def test_agents_build_them(config, graph):
     space = UNIT if isinstance(config, DDPGConfig) else gym.spaces.Discrete(2)
-    networks = dict.fromkeys(("actor_network", "critic_network", "q_network"))
-    update = update_of(config).build(config, (BOX, space), networks)
+    update = update_of(config).build(config, (BOX, space))
     for network in (update.policy, update.value):
         assert any("projection_0" in variable.name for variable in network.variables)
 
