@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -19,8 +20,14 @@ ACT = "act.py"
 
 _ALLOWED = "a policy is written to a new path, to an empty directory, or over another exported policy"
 _LARGEST = 1 << 30  # bytes; larger files are not searched for the mark
-_NAMES = {ABOUT, ACT, "__pycache__", "policy.safetensors", "saved_model.pb", "fingerprint.pb", "variables", "assets"}
 CODE_SHA256 = {ACT: "act_sha256", "policy.h": "header_sha256", "policy.c": "source_sha256"}  # where the checksum stands
+_FILES = {ABOUT, "policy.safetensors", "saved_model.pb", "fingerprint.pb", *CODE_SHA256}
+# The directories of an export, and the files in each: SavedModels of ours have no assets.
+_FOLDERS = {
+    "__pycache__": re.compile(r"act\..*\.pyc"),
+    "variables": re.compile(r"variables\.(index|data-.*)"),
+    "assets": re.compile(r"(?!)"),
+}
 
 
 def check_export_path(path: Path) -> None:
@@ -79,23 +86,45 @@ def is_export(about: Any) -> bool:
 
 
 def _check_directory(path: Path) -> None:
-    names = [name for name in sorted(os.listdir(path)) if not is_litter(name)]
+    names = _names(path)
     if path.samefile(os.curdir):  # its processes would be left in a removed directory
         raise _refusal(path, "is the working directory")
     if not names:
         return
-    foreign = [name for name in names if name not in _NAMES | CODE_SHA256.keys()]
+    foreign = [problem for name in names if (problem := _foreign(path, name))]
     try:
         about = safe_json.read_json(path / ABOUT)
         ours = is_export(about)
         # Edited code is the user's work, such as what drives a robot.
-        for name in sorted(CODE_SHA256.keys() & set(names)) if ours else ():
+        for name in sorted(CODE_SHA256.keys() & set(names)) if ours and not foreign else ():
             if hashlib.sha256((path / name).read_bytes()).hexdigest() != about.get(CODE_SHA256[name]):
                 foreign.append(f"{name}, which was changed")
     except (OSError, UsageError):
         ours = False
     if not ours or foreign:
         raise _refusal(path, f"is a directory that holds {(foreign or names)[0]!r}")
+
+
+def _names(folder: Path) -> list[str]:
+    """Return the sorted names in a directory, without the files that file managers create on their own."""
+    return [name for name in sorted(os.listdir(folder)) if not (is_litter(name) and (folder / name).is_file())]
+
+
+def _foreign(path: Path, name: str) -> str | None:
+    """Return what in the entry ``name`` of an export, the entry itself included, no export has; ``None``: nothing."""
+    entry = path / name
+    if entry.is_symlink():
+        return f"{name}, which is a symbolic link" if name in _FILES | _FOLDERS.keys() else name
+    if name in _FILES:
+        return None if entry.is_file() else f"{name}, which is no file"
+    if name not in _FOLDERS:
+        return name
+    if not entry.is_dir():
+        return f"{name}, which is no directory"
+    for inner in _names(entry):
+        if not _FOLDERS[name].fullmatch(inner) or (entry / inner).is_symlink() or not (entry / inner).is_file():
+            return f"{name}/{inner}"
+    return None
 
 
 def _is_marked_file(path: Path) -> bool:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 
@@ -272,6 +273,58 @@ def test_what_is_no_export_stays(agents, tmp_path):
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
     with refuses(UsageError, "format npz"):
         agent.export(tmp_path / "new", "npz")
+
+
+@pytest.fixture(scope="module")
+def saved_model(agents, tmp_path_factory):
+    return agents["box"].export(tmp_path_factory.mktemp("saved") / "policy", "savedmodel")
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        *("assets/map.txt", "variables/notes.txt", "variables/variables.index.old", "__pycache__/mine.py"),
+        *("__pycache__/react.cpython-312.pyc", "__pycache__/act.cpython-312.pyc/file", "policy.safetensors/file"),
+        *("assets/deep/file", "._mine/file", "assets/.DS_Store/file"),
+    ],
+)
+def test_files_in_the_directories_of_an_export_stay(own, saved_model, agents, tmp_path):
+    path = shutil.copytree(saved_model, tmp_path / "policy")
+    (path / own).parent.mkdir(parents=True, exist_ok=True)
+    (path / own).write_text("mine")
+    foreign = own.removesuffix("/file").replace("policy.safetensors", "policy.safetensors, which is no file")
+    with refuses(UsageError, foreign):
+        agents["box"].export(path)
+    assert (path / own).read_text() == "mine"
+
+
+@pytest.mark.parametrize("name", ["assets", "__pycache__"])
+def test_a_file_called_as_a_directory_of_an_export_stays(name, saved_model, agents, tmp_path):
+    path = shutil.copytree(saved_model, tmp_path / "policy")
+    if (path / name).exists():
+        (path / name).rmdir()
+    (path / name).write_text("mine")
+    with refuses(UsageError, f"{name} no directory"):
+        agents["box"].export(path)
+    assert (path / name).read_text() == "mine"
+
+
+def test_a_link_in_an_export_stays(saved_model, agents, tmp_path):
+    path = shutil.copytree(saved_model, tmp_path / "policy")
+    (path / "variables").rename(tmp_path / "elsewhere")
+    (path / "variables").symlink_to(tmp_path / "elsewhere")
+    with refuses(UsageError, "variables symbolic link"):
+        agents["box"].export(path)
+    assert (path / "variables").is_symlink()
+
+
+def test_what_python_and_file_managers_leave_goes_with_an_export(saved_model, agents, tmp_path):
+    path = shutil.copytree(saved_model, tmp_path / "policy")
+    (path / "__pycache__").mkdir()
+    for name in ("__pycache__/act.cpython-312.pyc", "variables/.DS_Store", "assets/._map.txt", ".DS_Store"):
+        (path / name).write_text("")
+    agents["box"].export(path)
+    assert sorted(entry.name for entry in path.iterdir()) == ["act.py", "policy.json", "policy.safetensors"]
 
 
 def test_an_export_replaces_another_of_any_format(agents, tmp_path):
