@@ -17,6 +17,8 @@ from ddpg.interaction.env_runner import SingleStepper, VectorStepper, make_stepp
 from ddpg.interaction.transitions import Episode, Passthrough
 from ddpg.interaction.validation import LARGEST_INT, validate_bool, validate_int
 
+_SEEDS = 2**63  # derived seeds wrap there, so that every seed of training has them
+
 
 @dataclasses.dataclass(frozen=True)
 class Evaluation:
@@ -163,17 +165,17 @@ def pausing_learning(policy: Any, env: gym.Env | gym.vector.VectorEnv) -> Iterat
 
 def evaluation_seed(seed: int) -> int:
     """Return the seed of evaluations for an agent's ``seed``: not of an episode that training sees."""
-    return seed + 1_000_000
+    return (seed + 1_000_000) % _SEEDS
 
 
 def choice_seed(seed: int) -> int:
     """Return the seed of choosing between two trained policies: of episodes that nothing else sees."""
-    return seed + 3_000_000
+    return (seed + 3_000_000) % _SEEDS
 
 
 def final_seed(seed: int) -> int:
     """Return the seed of looking at a trained agent: of no episode that training or its evaluations see."""
-    return seed + 2_000_000
+    return (seed + 2_000_000) % _SEEDS
 
 
 def _whole_episodes(

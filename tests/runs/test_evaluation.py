@@ -8,7 +8,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from refusals import refuses
 
 from ddpg import UsageError
-from ddpg.runs.evaluation import evaluate
+from ddpg.runs.evaluation import choice_seed, evaluate, evaluation_seed, final_seed
 
 MODES = [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP]
 
@@ -196,3 +196,10 @@ def test_evaluating_elsewhere_leaves_the_episode_alone():
 def test_errors(policy, env, options, message):
     with refuses(UsageError, message):
         evaluate(policy, env, **options)
+
+
+@pytest.mark.parametrize(("derived", "offset"), [(evaluation_seed, 1), (final_seed, 2), (choice_seed, 3)])
+def test_derived_seeds_stay_within_what_is_a_seed(derived, offset):
+    assert derived(7) == 7 + offset * 10**6
+    assert derived(2**63 - 1 - offset * 10**6) == 2**63 - 1
+    assert derived(2**63 - 1) == offset * 10**6 - 1

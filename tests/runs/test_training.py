@@ -252,3 +252,13 @@ def test_resume_takes_the_configuration_that_a_file_cannot_hold(registered, tmp_
     assert kept(run) == ["100", "200", "best"]
     noted = read_config(run)["config"]
     assert (noted["gamma"], noted["learning_rate_schedule"]) == (0.5, config.to_json()["learning_rate_schedule"])
+
+
+def test_the_largest_seed_trains_and_is_evaluated(tmp_path):
+    Scripted.returns, Scripted.resets = (1.0,), ()
+    options = {"root": tmp_path, "evaluation_episodes": 1, "progress_bar": False}
+    run = train("Scripted-v0", TINY, seed=2**63 - 1, total_timesteps=60, evaluation_interval=30, **options)
+    assert len(read_table(run / "evaluations.csv")) == 2
+    assert 999_999 in {seed for _, seed, _ in Scripted.resets}
+    resume(run, total_timesteps=90, progress_bar=False)
+    assert main(["evaluate", str(run), "--episodes", "1"]) == 0
