@@ -19,6 +19,7 @@ from ddpg.interaction.action_mask import ActionMask, has_mask
 from ddpg.interaction.env_calls import CheckedEnv, ProbedEnv
 from ddpg.interaction.env_errors import format_error
 from ddpg.interaction.envpool import EnvPoolVector
+from ddpg.interaction.validation import validate_int
 from ddpg.runs import signals
 
 VECTORIZATIONS = ("sync", "async", "envpool")
@@ -125,7 +126,7 @@ def make_training_env(
     Raises:
         UsageError: as :func:`check_vector` and :func:`make_env`; EnvPool is not installed, or has no such environment.
     """
-    check_vector(n_envs, vectorization, wrappers)
+    n_envs = check_vector(n_envs, vectorization, wrappers)
     if n_envs == 1:
         return make_env(env_id, wrappers)
     if vectorization == "sync":
@@ -143,15 +144,14 @@ def make_training_env(
         raise EnvironmentFault(f"a process of {brief(env_id)} ended at its start ({type(error).__name__})") from error
 
 
-def check_vector(n_envs: int, vectorization: str, wrappers: Sequence[str] = ()) -> None:
-    """Refuse arguments that :func:`make_training_env` could not use.
+def check_vector(n_envs: int, vectorization: str, wrappers: Sequence[str] = ()) -> int:
+    """Refuse arguments that :func:`make_training_env` could not use; return ``n_envs`` as an int.
 
     Raises:
-        UsageError: if ``vectorization`` is unknown, ``n_envs`` is not from 1 to 1024, or is 1 with ``"async"`` or
-            ``"envpool"``, or if there are wrappers with ``"envpool"``.
+        UsageError: if ``vectorization`` is unknown, ``n_envs`` is no whole number from 1 to 1024, or is 1 with
+            ``"async"`` or ``"envpool"``, or if there are wrappers with ``"envpool"``.
     """
-    if isinstance(n_envs, bool) or not isinstance(n_envs, int) or not 1 <= n_envs <= 1024:
-        raise UsageError(f"n_envs={brief(n_envs)} must be a whole number from 1 to 1024")
+    n_envs = validate_int(n_envs, "n_envs", at_least=1, at_most=1024)
     if vectorization not in VECTORIZATIONS:
         hint = did_you_mean(vectorization, VECTORIZATIONS)
         raise UsageError(f"vectorization={brief(vectorization)} is not one of {list(VECTORIZATIONS)}{hint}")
@@ -161,6 +161,7 @@ def check_vector(n_envs: int, vectorization: str, wrappers: Sequence[str] = ()) 
         raise UsageError(
             f"wrapper {wrappers[0]!r} is of a gymnasium environment, and EnvPool's are none; use --vectorization async"
         )
+    return n_envs
 
 
 def _make_in_worker(env_id: str, wrappers: Sequence[str], parent: int) -> gym.Env:

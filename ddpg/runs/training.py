@@ -35,6 +35,7 @@ from ddpg.runs import dataset as datasets
 from ddpg.runs import run_config, run_directory, run_loop, signals
 from ddpg.runs.env_factory import (
     check_imports,
+    check_vector,
     default_evaluation_interval,
     env_id_of,
     full_id,
@@ -121,6 +122,7 @@ def train(
     run_directory.check_root(root)
     if track is not None:
         as_tracker(track)  # refused before anything is made
+    n_envs = check_vector(n_envs, vectorization, wrappers)
     check_collector(collector, workers, ray_address)
     _check_offline(dataset, offline_timesteps, collector)
     with env_calls.own_directory(), signals.stop_on_signals() as request, contextlib.ExitStack() as collected:
@@ -151,7 +153,7 @@ def train(
             "total_timesteps": total_timesteps,
             "evaluation_interval": int(evaluation_interval or usual),
             "evaluation_episodes": int(evaluation_episodes),
-            "n_envs": int(n_envs),
+            "n_envs": n_envs,
             "vectorization": vectorization,
             "wrappers": list(wrappers),
             "collector": collector,

@@ -351,7 +351,10 @@ def test_a_disk_that_is_full_from_the_beginning(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"n_envs": 0}, "n_envs=0 1 1024"),
+        ({"n_envs": 0}, "n_envs=0 1"),
+        ({"n_envs": 1025}, "n_envs=1025 1024"),
+        ({"n_envs": 2.5}, "n_envs=2.5 whole"),
+        ({"n_envs": True}, "n_envs=True whole"),
         ({"n_envs": 2, "vectorization": "asinc"}, "'async'"),
         ({"vectorization": "async"}, "several environments"),
     ],
@@ -360,6 +363,13 @@ def test_vectors_that_cannot_be(options, message, tmp_path):
     with refuses(UsageError, message):
         train("Eventful-v0", CONFIG, root=tmp_path, **RUN, **options)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("count", [2.0, np.int64(2), np.float32(2)])
+def test_the_number_of_environments_is_a_whole_number_of_any_type(count, tmp_path):
+    run = train("Eventful-v0", CONFIG, root=tmp_path, n_envs=count, **RUN | {"total_timesteps": 20})
+    found = run_directory.read_config(run)["n_envs"]
+    assert (found, type(found)) == (2, int)
 
 
 def test_processes_of_their_own_give_what_one_process_gives(tmp_path):
