@@ -145,7 +145,11 @@ def _offsets(actions: ParameterisedActions) -> str:
 
 
 def _scaling(actions: Actions) -> dict[str, np.ndarray]:
-    """Return how outputs become actions in env units, ``middle + half_range · output`` within ``low`` and ``high``."""
+    """Return how outputs become actions in env units, ``middle + half_range · output`` within ``low`` and ``high``.
+
+    Raises:
+        UsageError: if there is no float32 number between two bounds.
+    """
     low, high = actions.bounds  # type: ignore[attr-defined] # of boxes and parameterised actions
     low, high = low[actions.scores :], high[actions.scores :]
     scaling = {"half_range": (high - low) / 2, "middle": (high + low) / 2, "low": low, "high": high}
@@ -153,6 +157,11 @@ def _scaling(actions: Actions) -> dict[str, np.ndarray]:
     # A bound of float64 is rounded inwards, so that no action lies outside.
     found["low"] = np.where(found["low"] < low, np.nextafter(found["low"], np.float32(np.inf)), found["low"])
     found["high"] = np.where(found["high"] > high, np.nextafter(found["high"], np.float32(-np.inf)), found["high"])
+    for index in np.flatnonzero(found["low"] > found["high"])[:1]:
+        raise UsageError(
+            f"format='c' computes actions in float32, which has no number from {low[index]!s} to {high[index]!s}, the "
+            "bounds of an action; use wider bounds, or format='numpy'"
+        )
     return found
 
 
@@ -471,7 +480,8 @@ def write(
         What the text computes, on NumPy arrays, with the constants that were read back from it.
 
     Raises:
-        UsageError: if a weight is NaN or infinite, or the space has actions that C's ``int`` does not number.
+        UsageError: if a weight is NaN or infinite, the space has actions that C's ``int`` does not number, or bounds
+            without a float32 number between them.
     """
     check_action_space(actions.space)
     array_files.check_finite("policy", {str(register): array for register, array in program.arrays().items()})

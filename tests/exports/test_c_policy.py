@@ -377,6 +377,16 @@ def test_what_c_cannot_hold_is_refused_by_name(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_box_without_a_float32_is_refused(tmp_path):
+    """From 1e8 on float32 has steps of 8."""
+    space = gym.spaces.Box(1e8 + 0.1, 1e8 + 0.9, (2,), np.float64)
+    agent = DDPG((UNBOUNDED, space), DDPGConfig(hidden=(4,), jit=False), 0)
+    with refuses(UsageError, "format='c' float32 100000000.1 100000000.9 'numpy'"):
+        agent.export(tmp_path / "policy", "c")
+    assert list(tmp_path.iterdir()) == []
+    agent.export(tmp_path / "policy", "numpy")
+
+
 @pytest.mark.parametrize("name", ["policy.c", "policy.h"])
 def test_edited_code_is_not_replaced(name, tmp_path):
     path = agent_of("plain").export(tmp_path / "policy", "c")
