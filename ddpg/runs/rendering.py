@@ -21,6 +21,7 @@ from ddpg.runs.env_factory import make_env
 from ddpg.runs.evaluation import pausing_learning
 
 _MODES = ("rgb_array_list", "rgb_array")  # the first where there is one: every picture since it was last asked
+_SLOWEST = 0.01  # pictures a second: ffmpeg is told hundredths
 _DRAWS = (
     "to be drawn its class has metadata = {'render_modes': ['rgb_array']}, its constructor takes render_mode and keeps "
     "it as self.render_mode, and its render() returns the picture, uint8 [H, W, 3]"
@@ -179,8 +180,9 @@ def _rate(env: gym.Env) -> float:
             "'rgb_array_list', which its constructor keeps as self.render_mode"
         )
     rate = env.metadata.get("render_fps") or 30
-    if not isinstance(rate, (int, float, np.number)) or not 0 < rate < math.inf:
+    if not isinstance(rate, (int, float, np.number)) or not _SLOWEST <= rate < math.inf:
         raise UsageError(
-            f"environment {env_name(env)} has metadata['render_fps']={brief(rate)}; expected pictures a second, above 0"
+            f"environment {env_name(env)} has metadata['render_fps']={brief(rate)}; expected pictures a second, "
+            f"{_SLOWEST} or more"
         )
     return float(rate)

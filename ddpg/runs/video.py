@@ -2,8 +2,10 @@
 
 import abc
 import contextlib
+import errno
 import os
 import sys
+import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,7 @@ WIDEST_GIF = 480  # pixels
 LONGEST_GIF = 600  # pictures
 FASTEST_GIF = 25.0  # pictures a second: viewers slow faster ones down
 LARGEST_GIF = 8 << 20  # bytes
+_LONGEST_SEEN = 65535  # hundredths of a second: what a GIF's 16 bits say of a picture
 
 
 class FrameWriter(abc.ABC):
@@ -51,20 +54,48 @@ class FrameWriter(abc.ABC):
 
 
 class _FileWriter(FrameWriter):
-    """A file that is written aside and renamed into place."""
+    """A file that is written aside, from the start of the block, and renamed into place at its end.
+
+    An ``OSError`` of either names the file, not the one aside.
+    """
 
     def __init__(self, path: Path):
         self._path = path
-        self._aside = path.with_name(f".{path.stem}.ddpg-writing{path.suffix.lower()}")
+        stem = path.stem
+        if len(stem) > 50:  # with what is added, a name of 255 bytes would be too long
+            stem = f"{stem[:40]}-{zlib.crc32(os.fsencode(stem)):08x}"
+        self._aside = path.with_name(f".{stem}.ddpg-writing{path.suffix.lower()}")
+
+    @abc.abstractmethod
+    def _write(self) -> None:
+        """Complete the file aside."""
+
+    def __enter__(self):
+        with self._naming_the_path():
+            self._aside.open("wb").close()  # what cannot be written is known before the first episode
+        return self
+
+    def _finish(self) -> None:
+        with self._naming_the_path():
+            self._write()
+            os.replace(self._aside, self._path)
 
     def _discard(self) -> None:
         self._aside.unlink(missing_ok=True)
+
+    @contextlib.contextmanager
+    def _naming_the_path(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise OSError(error.errno, error.strerror or str(error), str(self._path)) from error
 
 
 class GifWriter(_FileWriter):
     """A GIF of bounded size: too many pictures a second or in all are thinned, too large ones made smaller.
 
-    Time runs as in the environment, to the hundredth of a second that GIF counts in.
+    Time runs as in the environment, to the hundredth of a second that GIF counts in; one picture is seen for 655
+    seconds at most.
 
     Args:
         path: where.
@@ -93,21 +124,36 @@ class GifWriter(_FileWriter):
         self._kept.append(_downscale(Image.fromarray(picture), WIDEST_GIF).quantize(128, dither=Image.Dither.NONE))
         self._last = None
 
-    def _finish(self) -> None:
+    def _write(self) -> None:
         if self._last is not None:
             self._keep(self._last)
-        hundredths = np.round(100 * np.arange(len(self._kept) + 1) * self._stride / self._rate)
-        durations = (10 * np.diff(hundredths)).astype(int).tolist()
-        durations[-1] += 1000  # how it ended is seen for a second
-        first, *rest = self._kept
+        (first, *rest), durations = self._seen()
         first.save(self._aside, save_all=True, append_images=rest, duration=durations, loop=0)
         if self._aside.stat().st_size > LARGEST_GIF and first.width > 100:
             self._kept = [
                 _downscale(picture.convert("RGB"), int(0.7 * first.width)).quantize(64) for picture in self._kept
             ]
-            self._finish()
-            return
-        os.replace(self._aside, self._path)
+            self._write()
+
+    def _seen(self) -> tuple[list[Image.Image], list[int]]:
+        """Return the pictures that differ from those before them, and for how many milliseconds each is seen.
+
+        Pillow adds up the times of equal ones too, but to more than fits.
+        """
+        hundredths = np.diff(np.round(100 * np.arange(len(self._kept) + 1) * self._stride / self._rate))
+        hundredths[-1] += 100  # how it ended is seen for a second
+        pictures: list[Image.Image] = []
+        times: list[float] = []
+        last = b""
+        for picture, time in zip(self._kept, hundredths, strict=True):
+            pixels = picture.convert("RGB").tobytes()
+            if pixels == last:
+                times[-1] += time
+            else:
+                pictures.append(picture)
+                times.append(time)
+            last = pixels
+        return pictures, [10 * int(min(time, _LONGEST_SEEN)) for time in times]
 
 
 class VideoWriter(_FileWriter):
@@ -124,32 +170,54 @@ class VideoWriter(_FileWriter):
             import imageio_ffmpeg
         except ModuleNotFoundError:
             raise UsageError("an .mp4 needs the package 'imageio-ffmpeg'; install the extra 'video'") from None
-        self._open, self._rate = imageio_ffmpeg.write_frames, rate
+        self._ffmpeg, self._rate = imageio_ffmpeg, rate
         self._writer: Any = None
+        self._count = 0
 
     def add(self, picture: np.ndarray) -> bool:
         """Take a picture.
 
         Raises:
-            UsageError: if the picture has another size than those before it.
+            UsageError: if the picture has another size than those before it, or fewer than two rows or columns.
+            OSError: if ffmpeg has ended: the disk may be full.
         """
+        if min(picture.shape[:2]) < 2:
+            raise UsageError(
+                f"a picture is {[picture.shape[1], picture.shape[0]]} pixels large, and a video at least [2, 2]; "
+                "let the environment draw larger ones, or record a .gif"
+            )
         picture = picture[: picture.shape[0] // 2 * 2, : picture.shape[1] // 2 * 2]  # the codec wants even numbers
         size = picture.shape[1], picture.shape[0]
         if self._writer is None:
             self._size = size
-            self._writer = self._open(str(self._aside.absolute()), size, fps=self._rate, macro_block_size=2, quality=7)
+            self._writer = self._ffmpeg.write_frames(
+                str(self._aside.absolute()), size, fps=self._rate, macro_block_size=2, quality=7
+            )
             self._writer.send(None)
         if size != self._size:
             raise UsageError(
                 f"a picture is {list(size)} pixels large, those before it {list(self._size)}; a video has one size: "
                 "let the environment keep it, or record a .gif"
             )
-        self._writer.send(np.ascontiguousarray(picture))
+        try:
+            self._writer.send(np.ascontiguousarray(picture))
+        except OSError as error:
+            raise self._unwritten() from error
+        self._count += 1
         return True
 
-    def _finish(self) -> None:
+    def _write(self) -> None:
         self._writer.close()
-        os.replace(self._aside, self._path)
+        try:  # how ffmpeg ended is not told
+            written, _ = self._ffmpeg.count_frames_and_secs(str(self._aside.absolute()))
+        except RuntimeError:
+            raise self._unwritten() from None
+        if written != self._count:
+            raise self._unwritten()
+
+    def _unwritten(self) -> OSError:
+        what = "ffmpeg could not write the whole video, as it says on stderr; the disk may be full"
+        return OSError(errno.EIO, what, str(self._path))
 
     def _discard(self) -> None:
         if self._writer is not None:
@@ -207,7 +275,7 @@ class WindowViewer(FrameWriter):
 def _downscale(picture: Image.Image, widest: int) -> Image.Image:
     if picture.width <= widest:
         return picture
-    return picture.resize((widest, round(picture.height * widest / picture.width)), Image.Resampling.LANCZOS)
+    return picture.resize((widest, max(1, round(picture.height * widest / picture.width))), Image.Resampling.LANCZOS)
 
 
 SUFFIXES = {".gif": GifWriter, ".mp4": VideoWriter}
@@ -246,6 +314,7 @@ def record(policy: Any, env: gym.Env | str, path: str | Path, *, episodes: int =
             missing.
         EnvironmentFault: if the environment raised, returned what it must not, drew anything but pictures, or crashed
             the process that draws it.
+        OSError: if the file cannot be written; an older one is kept.
     """
     path = check_video_path(path)
     with _drawn(env) as drawn:

@@ -1,6 +1,9 @@
 """Recording and watching: every picture in its order, files of bounded size, one line where nothing can be drawn."""
 
+import contextlib
+import errno
 import os
+import pathlib
 
 import gymnasium as gym
 import numpy as np
@@ -141,6 +144,105 @@ def test_mp4(tmp_path):
     np.testing.assert_allclose(means, 15 * np.arange(13), atol=5)
 
 
+@contextlib.contextmanager
+def files_of_at_most(size):
+    """Let no file grow larger, as a full disk would not."""
+    resource = pytest.importorskip("resource")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize(("name", "length"), [("a.gif", 12), ("a.mp4", 12), ("a.mp4", 300)])
+def test_a_full_disk_leaves_the_older_file(name, length, tmp_path):
+    if name.endswith(".mp4"):
+        pytest.importorskip("imageio_ffmpeg")
+    path = tmp_path / name
+    ddpg.record(Still(), Drawn(length=2), path)
+    before = path.read_bytes()
+    noise = np.random.default_rng(0).integers(0, 255, (64, 64, 3), np.uint8)
+    env = Drawn(length=length)
+    env.render = lambda: np.roll(noise, env.step_number, 0)
+    with files_of_at_most(8192), pytest.raises(OSError, match=r"a\.(gif|mp4)") as caught:
+        ddpg.record(Still(), env, path)
+    assert caught.value.filename == str(path)
+    assert caught.value.errno in (errno.EFBIG, errno.EIO)
+    assert "COMMAND" not in str(caught.value)
+    assert list(tmp_path.iterdir()) == [path]
+    assert path.read_bytes() == before
+
+
+def test_a_video_without_all_its_pictures_is_not_kept(tmp_path, monkeypatch):
+    imageio_ffmpeg = pytest.importorskip("imageio_ffmpeg")
+    count = imageio_ffmpeg.count_frames_and_secs
+    monkeypatch.setattr(imageio_ffmpeg, "count_frames_and_secs", lambda path: (count(path)[0] - 1, 0.0))
+    with pytest.raises(OSError, match=r"a\.mp4"):
+        ddpg.record(Still(), Drawn(length=5), tmp_path / "a.mp4")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["a.gif", "a.mp4"])
+def test_what_cannot_be_written_is_known_before_the_first_episode(name, tmp_path, monkeypatch):
+    if name.endswith(".mp4"):
+        pytest.importorskip("imageio_ffmpeg")
+    open_file = pathlib.Path.open
+
+    def refusing(path, *arguments, **keywords):
+        if path.parent == tmp_path:
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return open_file(path, *arguments, **keywords)
+
+    monkeypatch.setattr(pathlib.Path, "open", refusing)
+    env = Drawn(length=2)
+    env.reset = lambda **_: pytest.fail("an episode began")
+    with pytest.raises(PermissionError) as caught:
+        ddpg.record(Still(), env, tmp_path / name)
+    assert caught.value.filename == str(tmp_path / name)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("stem", ["a" * 250, "\N{ROCKET}" * 62], ids=["letters", "of-four-bytes"])
+def test_names_as_long_as_a_file_system_takes(stem, tmp_path):
+    path = tmp_path / f"{stem}.gif"
+    ddpg.record(Still(), Drawn(length=2), path)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_long_names_that_begin_alike_are_written_aside_each_for_itself(tmp_path):
+    one, other = (tmp_path / ("a" * 200 + end) for end in ("b.gif", "c.gif"))
+    with GifWriter(one, 10.0) as first, GifWriter(other, 10.0) as second:
+        assert len(list(tmp_path.iterdir())) == 2
+        first.add(np.zeros((4, 4, 3), np.uint8))
+        second.add(np.zeros((4, 4, 3), np.uint8))
+    assert sorted(tmp_path.iterdir()) == [one, other]
+
+
+def test_a_picture_that_stands_still_is_seen_as_long_as_a_gif_can_say(tmp_path):
+    with GifWriter(tmp_path / "a.gif", 0.01) as gif:
+        for shade in [0] * 3 + [50] * 8 + [100]:
+            gif.add(np.full((4, 4, 3), shade, np.uint8))
+    assert shades(tmp_path / "a.gif") == [(0, 300_000), (50, 655_350), (100, 101_000)]
+    with GifWriter(tmp_path / "a.gif", 0.01) as gif:
+        for _ in range(9):
+            gif.add(np.full((4, 4, 3), 50, np.uint8))
+    assert shades(tmp_path / "a.gif") == [(50, 655_350)]
+
+
+def test_flat_pictures(tmp_path):
+    with GifWriter(tmp_path / "a.gif", 10.0) as gif:
+        gif.add(np.zeros((1, 5000, 3), np.uint8))
+    with Image.open(tmp_path / "a.gif") as image:
+        assert image.size == (480, 1)
+    pytest.importorskip("imageio_ffmpeg")
+    for height, width in ((1, 16), (16, 1)):
+        with refuses(UsageError, f"[{width} {height}] [2, 2] .gif"):
+            ddpg.record(Still(), drawing(render=lambda s=(height, width, 3): np.zeros(s, np.uint8)), tmp_path / "a.mp4")
+    assert list(tmp_path.iterdir()) == [tmp_path / "a.gif"]
+
+
 def test_a_video_has_one_size(tmp_path):
     pytest.importorskip("imageio_ffmpeg")
     env = drawing(render=lambda: np.zeros((20 + 10 * env.step_number, 30, 3), np.uint8))
@@ -178,8 +280,9 @@ def test_window_shows_every_picture_until_it_is_closed(monkeypatch):
         ({"env": Counting()}, "Counting render_mode=None"),
         ({"env": 3}, "env=3 Env"),
         ({"env": drawing(metadata={"render_fps": -1})}, "metadata['render_fps']=-1"),
+        ({"env": drawing(metadata={"render_fps": 0.009})}, "metadata['render_fps']=0.009 0.01"),
     ],
-    ids=["suffix", "folder", "episodes", "seed", "policy", "mode", "name", "rate"],
+    ids=["suffix", "folder", "episodes", "seed", "policy", "mode", "name", "rate", "slow"],
 )
 def test_what_cannot_be_recorded(change, message, tmp_path):
     given = {"policy": Still(), "env": Drawn(), "path": "a.gif", "episodes": 1, "seed": None} | change
