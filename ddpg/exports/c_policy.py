@@ -5,7 +5,6 @@ The code is C99, allocates nothing and needs no library but math.h's.
 
 import dataclasses
 import hashlib
-import json
 import re
 import string
 from pathlib import Path
@@ -18,7 +17,7 @@ from ddpg.checkpoints import arrays as array_files
 from ddpg.errors import UsageError
 from ddpg.exports import formats, policy_file
 from ddpg.exports.c_network import CProgram, array_text, lower_to_c, network_text, number_text
-from ddpg.exports.export_dir import ABOUT, CODE_SHA256, MARK
+from ddpg.exports.export_dir import CODE_SHA256, MARK
 from ddpg.exports.policy_graph import ACTIONS, VALUES
 from ddpg.interaction.action_mask import FORBIDDEN
 from ddpg.interaction.actions import Actions, BoxActions, ParameterisedActions
@@ -480,8 +479,8 @@ def write(
         What the text computes, on NumPy arrays, with the constants that were read back from it.
 
     Raises:
-        UsageError: if a weight is NaN or infinite, the space has actions that C's ``int`` does not number, or bounds
-            without a float32 number between them.
+        UsageError: if a weight is NaN or infinite, the space has actions that C's ``int`` does not number, bounds
+            without a float32 number between them, or spaces whose description is too long.
     """
     check_action_space(actions.space)
     array_files.check_finite("policy", {str(register): array for register, array in program.arrays().items()})
@@ -501,7 +500,7 @@ def write(
         "quantize": quantize,
         **{CODE_SHA256[name]: hashlib.sha256(text.encode()).hexdigest() for name, text in texts.items()},
     }
-    (folder / ABOUT).write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")
+    policy_file.write_about(folder, whole)
     constants = read_arrays((folder / SOURCE).read_text(encoding="ascii"))
 
     def run(observations: np.ndarray) -> formats.Outputs:

@@ -58,6 +58,7 @@ def export(path: str | Path, kind: str, acting: ActingPolicy, quantize: str | No
         UsageError: if the format is unknown, ``path`` holds something else, the format cannot hold the network, a
             package is missing, or the difference is larger than ``TOLERANCE`` and float32 rounding explain. Nothing is
             written to ``path`` then.
+        OSError: if it cannot be written; ``path`` stays as it was.
     """
     path = Path(path)
     choose("format", kind, dict.fromkeys(FORMATS), "another format", is_own=lambda _: False)

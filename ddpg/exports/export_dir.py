@@ -12,7 +12,7 @@ from typing import Any
 
 from ddpg.checkpoints import safe_json
 from ddpg.checkpoints.target_dir import check_can_be_created, is_litter
-from ddpg.errors import UsageError
+from ddpg.errors import UsageError, with_filename
 
 MARK = "ddpg-paths policy"  # in every export, to recognise it
 ABOUT = "policy.json"
@@ -48,17 +48,29 @@ def check_export_path(path: Path) -> None:
 def write_aside(path: Path) -> Iterator[Path]:
     """Yield a temporary path beside ``path``; when the block ends, the export written there replaces ``path``.
 
-    If the block raises, the temporary files are removed and ``path`` stays as it was.
+    If the block raises, the temporary files are removed and ``path`` stays as it was. An ``OSError`` then names
+    ``path``, or what is below it, in place of the temporary path.
     """
     target = path.resolve()
     target.parent.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix=f".{target.name}.ddpg-", dir=target.parent))
     try:
-        yield folder / target.name
+        with _naming(path, folder / target.name):
+            yield folder / target.name
         check_export_path(path)  # a file that has appeared there meanwhile stays
         _replace(folder / target.name, target)
     finally:
         shutil.rmtree(folder)
+
+
+@contextlib.contextmanager
+def _naming(path: Path, aside: Path) -> Iterator[None]:
+    try:
+        with with_filename(aside):
+            yield
+    except OSError as error:
+        error.filename = str(error.filename).replace(str(aside), str(path))
+        raise
 
 
 def _replace(complete: Path, target: Path) -> None:

@@ -14,6 +14,7 @@ from ddpg.errors import UsageError
 from ddpg.exports.export_dir import ABOUT
 from ddpg.exports.policy_graph import INPUT
 from ddpg.quiet import quiet_tensorflow
+from ddpg.tensorflow_files import os_errors
 
 Outputs = dict[str, np.ndarray]
 Runner = Callable[[np.ndarray], Outputs]
@@ -22,10 +23,15 @@ _OPSET = 17
 
 
 def write_savedmodel(path: Path, function: Any, about: Mapping[str, Any]) -> None:
-    """Write a SavedModel directory with the one signature ``serving_default``."""
+    """Write a SavedModel directory with the one signature ``serving_default``.
+
+    Raises:
+        OSError: if it cannot be written.
+    """
     module = tf.Module()
     module.policy = function
-    tf.saved_model.save(module, str(path), signatures=function)
+    with os_errors(path):
+        tf.saved_model.save(module, str(path), signatures=function)
     (path / ABOUT).write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
 
 
@@ -42,14 +48,16 @@ def write_tflite(path: Path, function: Any, about: Mapping[str, Any]) -> None:
 
     Raises:
         UsageError: if TFLite lacks an op of the network.
+        OSError: if the file cannot be written.
     """
     module = tf.Module()
     module.policy = function
     converter = tf.lite.TFLiteConverter.from_concrete_functions([function.get_concrete_function()], module)
     try:
-        path.write_bytes(converter.convert())
+        model = converter.convert()
     except Exception as error:  # the converter raises a class of its own for everything
         raise UsageError(f"TFLite cannot hold this network ({str(error).splitlines()[0]}); use savedmodel") from None
+    path.write_bytes(model)
     with zipfile.ZipFile(path, "a") as archive:
         archive.writestr(ABOUT, json.dumps(about))
 

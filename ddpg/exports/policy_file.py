@@ -110,7 +110,7 @@ def write(
         mask: how many of an observation's last numbers are its action mask.
 
     Raises:
-        UsageError: if an array holds NaN or infinity.
+        UsageError: if an array holds NaN or infinity, or the description is too long.
     """
     arrays = {str(register): array for register, array in program.arrays().items()}
     array_files.check_finite("policy", arrays)
@@ -127,7 +127,22 @@ def write(
         "arrays_sha256": array_files.write(folder / ARRAYS, arrays),
     }
     whole[_DIGEST] = safe_json.document_sha256(whole, _DIGEST)
-    (folder / ABOUT).write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")
+    write_about(folder, whole)
+
+
+def write_about(folder: Path, whole: Mapping[str, Any]) -> None:
+    """Write :data:`ABOUT` to the directory of an export.
+
+    Raises:
+        UsageError: if it is longer than what is read again.
+    """
+    text = (json.dumps(whole, indent=1) + "\n").encode()
+    if len(text) > safe_json.LARGEST:
+        raise UsageError(
+            f"format={whole['kind']!r} describes a policy in at most {safe_json.LARGEST} bytes, and this one, with its "
+            f"spaces and what it is tested with, has {len(text)}; use format='savedmodel'"
+        )
+    (folder / ABOUT).write_bytes(text)
 
 
 def check_observations(observation_space: gym.Space, mask: int = 0) -> np.ndarray:

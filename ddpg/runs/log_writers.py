@@ -2,11 +2,10 @@
 
 import abc
 import contextlib
-import errno
 import os
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +15,9 @@ from ddpg.agents.diagnostics import Diagnostics, diagnostic_columns
 from ddpg.agents.off_policy import OffPolicyAgent
 from ddpg.interaction.env_runner import Episode
 from ddpg.runs import run_directory
+from ddpg.tensorflow_files import os_errors
 
 v1 = tf.compat.v1
-
-_ERRNO = {
-    tf.errors.RESOURCE_EXHAUSTED: errno.ENOSPC,
-    tf.errors.PERMISSION_DENIED: errno.EACCES,
-    tf.errors.FAILED_PRECONDITION: errno.EROFS,
-}
 
 
 class EventFileWriter:
@@ -35,7 +29,7 @@ class EventFileWriter:
             for path in sorted(run.glob("events.out.tfevents.*")):
                 _cut(path, keep)
         self._path = _free(run)
-        with _named(self._path):
+        with os_errors(self._path):
             self._writer = tf.io.TFRecordWriter(str(self._path))
             self._write(v1.Event(wall_time=time.time(), file_version="brain.Event:2"))
             self._writer.flush()
@@ -47,16 +41,16 @@ class EventFileWriter:
 
     def flush(self) -> None:
         """Hand what was added to the operating system."""
-        with _named(self._path):
+        with os_errors(self._path):
             self._writer.flush()
 
     def close(self) -> None:
         """Flush and close the file."""
-        with _named(self._path):
+        with os_errors(self._path):
             self._writer.close()
 
     def _write(self, event: tf.compat.v1.Event) -> None:
-        with _named(self._path):
+        with os_errors(self._path):
             self._writer.write(event.SerializeToString())
 
 
@@ -75,7 +69,7 @@ def _cut(path: Path, keep: Callable[[int, str], bool]) -> None:
         return
     aside = path.with_name(f".{path.name}.ddpg-writing")
     try:
-        with _named(aside), tf.io.TFRecordWriter(str(aside)) as writer:
+        with os_errors(aside), tf.io.TFRecordWriter(str(aside)) as writer:
             for record in kept:
                 writer.write(record)
         with aside.open("rb") as file:
@@ -102,16 +96,6 @@ def _records(path: Path) -> list[bytes]:
     finally:
         logger.setLevel(level)
     return records
-
-
-@contextlib.contextmanager
-def _named(path: Path) -> Iterator[None]:
-    """Turn TensorFlow's file errors into ``OSError``."""
-    try:
-        yield
-    except tf.errors.OpError as error:
-        number = _ERRNO.get(error.error_code, errno.EIO)
-        raise OSError(number, os.strerror(number), str(path)) from error
 
 
 _EVALUATION_COLUMNS = [

@@ -1,5 +1,6 @@
 """Exports do what the agent does; what is not an export stays, and what is no policy is refused."""
 
+import errno
 import json
 import os
 import shutil
@@ -14,6 +15,7 @@ from refusals import refuses
 
 import ddpg
 from ddpg import DDPG, DQN, DDPGConfig, DQNConfig, UsageError, conv
+from ddpg.checkpoints import safe_json
 from ddpg.exports import export as exporting
 from ddpg.exports import export_dir, formats
 from ddpg.exports.export import FORMATS
@@ -360,6 +362,54 @@ def test_an_export_that_cannot_take_its_place_leaves_the_former(agents, tmp_path
         agents["moves"].export(path)
     assert (path / "policy.json").read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_full_disk_is_told_and_nothing_is_left(agents, tmp_path, monkeypatch):
+    """Of SavedModel TensorFlow's own error; TFLite's converter had done its part."""
+
+    def full(*_, **__):
+        raise tf.errors.ResourceExhaustedError(None, None, "variables.index; No space left on device")
+
+    def full_too(*_, **__):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # without a name, as that of an open file
+
+    monkeypatch.setattr(tf.saved_model, "save", full)
+    monkeypatch.setattr(formats.Path, "write_bytes", full_too)
+    monkeypatch.setattr(formats.Path, "write_text", full_too)
+    for kind in ("savedmodel", "tflite", "numpy", "c"):
+        with pytest.raises(OSError, match="No space left on device") as caught:
+            agents["box"].export(tmp_path / "policy", kind)
+        assert (caught.value.errno, caught.value.filename) == (errno.ENOSPC, str(tmp_path / "policy")), kind
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_full_disk_is_told_where_tflites_metadata_is_appended(agents, tmp_path, monkeypatch):
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(formats.zipfile.ZipFile, "writestr", full)
+    with pytest.raises(OSError, match=r"policy\.tflite") as caught:
+        agents["box"].export(tmp_path / "policy.tflite", "tflite")
+    assert caught.value.errno == errno.ENOSPC
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", ["numpy", "c"])
+def test_a_description_too_long_to_be_read_again_is_not_written(kind, agents, tmp_path, monkeypatch):
+    path = agents["box"].export(tmp_path / "policy", kind)
+    size = (path / "policy.json").stat().st_size
+    monkeypatch.setattr(safe_json, "LARGEST", size - 1)
+    with refuses(UsageError, f"format={kind!r} {size - 1} {size} savedmodel"):
+        agents["box"].export(tmp_path / "other", kind)
+    assert list(tmp_path.iterdir()) == [path]
+    monkeypatch.setattr(safe_json, "LARGEST", size)
+    assert agents["box"].export(path, kind) == path
+
+
+def test_twenty_thousand_actions_are_too_many_for_numpy(tmp_path):
+    with refuses(UsageError, "format='numpy' 1048576 savedmodel"):
+        made(gym.spaces.Discrete(20_000), gym.spaces.Box(-1, 1, (2,)), hidden=(2,)).export(tmp_path / "policy")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_working_directory_is_refused(agents, tmp_path, monkeypatch):
