@@ -13,8 +13,8 @@ import tensorflow as tf
 from ddpg.errors import UsageError
 from ddpg.exports.export_dir import ABOUT
 from ddpg.exports.policy_graph import INPUT
+from ddpg.exports.tensorflow_files import os_errors
 from ddpg.quiet import quiet_tensorflow
-from ddpg.tensorflow_files import os_errors
 
 Outputs = dict[str, np.ndarray]
 Runner = Callable[[np.ndarray], Outputs]

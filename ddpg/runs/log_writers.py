@@ -13,9 +13,9 @@ import tensorflow as tf
 
 from ddpg.agents.diagnostics import Diagnostics, diagnostic_columns
 from ddpg.agents.off_policy import OffPolicyAgent
+from ddpg.exports.tensorflow_files import os_errors
 from ddpg.interaction.env_runner import Episode
 from ddpg.runs import run_directory
-from ddpg.tensorflow_files import os_errors
 
 v1 = tf.compat.v1
 
