@@ -16,6 +16,11 @@ class Figure(Protocol):
         """Write the figure to a file."""
 
 
+def path_aside(path: Path) -> Path:
+    """Return where the file at ``path`` is written before it is renamed. A kill leaves it; the next write replaces it."""
+    return path.with_name(f".{path.name}.ddpg-writing")
+
+
 def write_text(path: Path, text: str) -> None:
     """Replace the file at ``path`` by ``text``; a kill or a full disk leaves either the old or the new one."""
     write_bytes(path, text.encode())
@@ -23,7 +28,7 @@ def write_text(path: Path, text: str) -> None:
 
 def write_bytes(path: Path, data: bytes) -> None:
     """Replace the file at ``path`` by ``data``, with the guarantee of :func:`write_text`."""
-    aside = path.with_name(f".{path.name}.ddpg-writing")
+    aside = path_aside(path)
     try:
         with aside.open("wb") as file:
             file.write(data)

@@ -161,11 +161,12 @@ def draw_paths(
         ``path``.
 
     Raises:
-        UsageError: if an argument is of another kind, or the report has no such bounding.
+        UsageError: if an argument is of another kind, the file cannot be a figure, or the report has no such bounding.
     """
     if not isinstance(report, Mapping) or not {"seed", "td", "policy"} <= {*report}:
         raise UsageError(f"report={brief(report)} must be what compare_paths returned")
-    path, bounding = validate_path(path), validate_text(bounding, "bounding", "a name")
+    path = atomic_write.check_figure(validate_path(path))
+    bounding = validate_text(bounding, "bounding", "a name")
     title = title if title is None else validate_text(title, "title", "a text, or None")
     return atomic_write.write_figure(path, paths_figure(report, bounding, title))
 
@@ -198,12 +199,16 @@ def draw_update(report: Mapping[str, Any], path: str | Path, title: str | None =
 
     Returns:
         ``path``.
+
+    Raises:
+        UsageError: if the file cannot be a figure.
     """
+    path = atomic_write.check_figure(validate_path(path))
     figure, grid = _canvas(1, title or f"Where gradients flow in one update, seed {report['seed']}")
     for column, (step, label) in enumerate({"critic": "the critic's step", "actor": "the actor's step"}.items()):
         draw_edges(figure.add_subplot(grid[0, column]), report[step], label)
     figure.draw_without_rendering()
-    return atomic_write.write_figure(Path(path), figure)
+    return atomic_write.write_figure(path, figure)
 
 
 def _canvas(rows: int, title: str) -> tuple[Figure, GridSpec]:

@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from ddpg.agents.diagnostics import Diagnostics, diagnostic_columns
 from ddpg.agents.off_policy import OffPolicyAgent
+from ddpg.checkpoints import atomic_write
 from ddpg.exports.tensorflow_files import os_errors
 from ddpg.interaction.env_runner import Episode
 from ddpg.runs import run_directory
@@ -67,7 +68,7 @@ def _cut(path: Path, keep: Callable[[int, str], bool]) -> None:
     whole = sum(16 + len(record) for record in kept)  # a length, a record, and a checksum of each
     if path.stat().st_size == whole:
         return
-    aside = path.with_name(f".{path.name}.ddpg-writing")
+    aside = atomic_write.path_aside(path)
     try:
         with os_errors(aside), tf.io.TFRecordWriter(str(aside)) as writer:
             for record in kept:

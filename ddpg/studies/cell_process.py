@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
+from ddpg.checkpoints import atomic_write
 from ddpg.compiler.thread_pool import INTRAOP, available_cores
 from ddpg.errors import FileFault
 from ddpg.runs.lock import hold_cell_log
@@ -195,4 +196,4 @@ def threads_per_cell(jobs: int, cores: int) -> int:
 
 def partial_result_path(folder: CellFolder) -> Path:
     """Return where an evaluation's result is written until it is complete."""
-    return folder.final.with_name(f".{folder.final.name}.ddpg-writing")
+    return atomic_write.path_aside(folder.final)

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ddpg.checkpoints import atomic_write
 from ddpg.checkpoints.manifest import MANIFEST
 from ddpg.compiler.thread_pool import available_cores
 from ddpg.interaction.env_errors import format_error
@@ -106,7 +107,7 @@ def _write(path: Path, data: bytes) -> None:
     if path.suffix == ".txt":  # a log is locked by file: a new file would not be
         path.write_bytes(data)
         return
-    aside = path.with_name(f".{path.name}.ddpg-writing")
+    aside = atomic_write.path_aside(path)
     aside.write_bytes(data)
     aside.replace(path)
 

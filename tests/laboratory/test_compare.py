@@ -325,6 +325,14 @@ def test_a_bounding_that_was_not_measured_is_refused(report, tmp_path):
         draw_paths(report, tmp_path / "p.png", "invert")
 
 
+@pytest.mark.parametrize("draw", [draw_paths, picture.draw_update])
+@pytest.mark.parametrize("name", ["", "a.txt", "missing/a.png"])
+def test_a_file_that_can_be_no_picture_is_refused(draw, name, report, tmp_path):
+    with refuses(UsageError, f"{str(tmp_path / name)!r} .png"):
+        draw(report, tmp_path / name)
+    assert not [*tmp_path.iterdir()]
+
+
 def test_command(printed):
     text, file = printed
     report = json.loads(text)
