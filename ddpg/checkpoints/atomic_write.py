@@ -17,7 +17,7 @@ class Figure(Protocol):
 
 
 def path_aside(path: Path) -> Path:
-    """Return where the file at ``path`` is written before it is renamed. A kill leaves it; the next write replaces it."""
+    """Return where the file at ``path`` is written before it is renamed; what a kill leaves is overwritten."""
     return path.with_name(f".{path.name}.ddpg-writing")
 
 
