@@ -1,9 +1,9 @@
-"""The time of `agent.predict` for one observation, compiled and with `jit=False` (NumPy), which take turns.
+"""Measure the time of `agent.predict` for one observation, compiled and in NumPy (`jit=False`), alternately.
 
     taskset -c 0 python -m benchmarks.acting --json benchmarks/results/acting.json
 
-Each figure is of 300 batches of 200 calls: on a busy machine the least and the lowest tenth are the machine's, the
-median is not.
+Each number is from 300 batches of 200 calls. On a busy machine, the minimum and the lowest tenth show the speed of the
+code; the median also shows the other load.
 """
 
 import argparse
@@ -25,7 +25,7 @@ CASES = {  # hidden layers, observations, actions, type of the observation, opti
 
 
 def microseconds(agent: DDPG, observation: np.ndarray, batches: int = 300, calls: int = 200) -> list[float]:
-    """Return the time of a call of ``predict`` in each of some batches, in microseconds."""
+    """Return the time of one call of ``predict``, in microseconds, for each batch."""
     for _ in range(calls):
         agent.predict(observation)
     found = []

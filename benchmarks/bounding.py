@@ -1,11 +1,11 @@
-"""How each bounding meets the bounds: what the runs of studies/bounding.toml logged about it, beside their returns.
+"""Collect what the runs of studies/bounding.toml logged about their action bounds, with their returns.
 
 ddpg study benchmarks/studies/bounding.toml
 python benchmarks/bounding.py [--root studies/bounding]
 
-Writes results/bounding.csv (a row a run) and results/bounding_curves.csv (a row an evaluation during training, with
-the means since the one before of what ddpg.DDPG.update returns about the bounds); draw them with bounding_figures.py.
-Cells that are not finished are left out.
+Writes results/bounding.csv, with a row for each run, and results/bounding_curves.csv, with a row for each evaluation
+during training. A row has the means, since the previous evaluation, of the metrics about the bounds that
+ddpg.DDPG.update returns. bounding_figures.py draws both files. Cells that are not finished are left out.
 """
 
 import argparse
@@ -40,7 +40,7 @@ CURVE_COLUMNS = [
 
 
 def named(place: CellFolder) -> dict[str, Any]:
-    """Return what tells a cell from the others."""
+    """Return the columns that identify a cell."""
     cell = place.cell
     return {"env_id": cell.group.name, "bounding": cell.group.configuration, "seed": cell.seed}
 
@@ -53,7 +53,7 @@ def result(place: CellFolder) -> dict[str, Any]:
 
 
 def curve(place: CellFolder) -> list[dict[str, Any]]:
-    """Return a row for each evaluation, with the diagnostics' means since the one before."""
+    """Return a row for each evaluation, with the means of the diagnostics since the previous one."""
     metrics = run_directory.read_table(place.run / "metrics.csv")
     steps = np.array([float(row["timesteps"]) for row in metrics])
     rows, before = [], 0.0
@@ -72,7 +72,7 @@ def curve(place: CellFolder) -> list[dict[str, Any]]:
 
 
 def write_csv(path: Path, rows: Sequence[dict[str, Any]], columns: Sequence[str]) -> None:
-    """Write rows, numbers to six digits."""
+    """Write rows, with numbers rounded to six digits."""
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, columns, restval="", extrasaction="ignore", lineterminator="\n")
         writer.writeheader()

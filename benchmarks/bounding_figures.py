@@ -1,4 +1,4 @@
-"""Show what benchmarks/bounding.py measured: a table, and a picture for each environment, with 95 % intervals.
+"""Show the results of benchmarks/bounding.py: a table, and a picture for each environment, with 95 % intervals.
 
 python benchmarks/bounding_figures.py [--out docs]
 """
@@ -33,7 +33,7 @@ def main() -> None:
 
 
 def table(rows: Rows) -> str:
-    """Return Markdown: Student's intervals of the mean over seeds, and Welch's of its difference to inverting's."""
+    """Return a Markdown table: means over seeds with Student's intervals, and the gain of inverting with Welch's."""
     lines = [
         "| environment | bounding | return | inverting returns more by | goals, median seed | return per seed |",
         "|---|---|---|---|---|---|",
@@ -68,7 +68,7 @@ def _interval(values: list[float], others: list[float] = ()) -> str:
 
 
 def _short(value: float) -> str:
-    """Return three digits, never as a power of ten."""
+    """Return a number with three digits, never as a power of ten."""
     return f"{float(f'{value:.3g}'):.10g}"
 
 
@@ -78,7 +78,7 @@ def _read(name: str) -> Rows:
 
 
 def draw(env_id: str, rows: Rows) -> Figure:
-    """Return four panels: success, and how outputs and gradients meet the bounds."""
+    """Return a figure of four panels: success, and what outputs and gradients do at the bounds."""
     figure = Figure(figsize=(9.5, 7.4), dpi=110, layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots(2, 2, sharex=True)
@@ -109,13 +109,13 @@ def _number(row: dict[str, str], name: str) -> float:
 
 
 def _band(axes: Axes, rows: Rows, values: Iterable[float], colour: str, label: str, most: float | None) -> None:
-    """Draw the mean over seeds at each evaluation and Student's 95 % interval of it, within [0, ``most``] if given."""
+    """Draw the mean over seeds at each evaluation with its Student's 95 % interval, within [0, ``most``] if given."""
     by_step: dict[int, list[float]] = {}
     for row, value in zip(rows, values, strict=True):
         if np.isfinite(value):
             by_step.setdefault(int(row["timesteps"]), []).append(value)
     count = max(map(len, by_step.values()), default=0)
-    # A vector's runs may end a few steps apart; a step that few seeds share has no interval.
+    # Runs of vectors can be evaluated a few steps apart; a step that too few seeds share has no interval.
     steps = sorted(step for step, group in by_step.items() if len(group) == count)
     groups = np.array([by_step[step] for step in steps])
     if not steps:

@@ -1,6 +1,7 @@
-"""Nanoseconds an action takes in C, and what a Cortex-M4 needs for it: ``python -m benchmarks.c_policy``.
+"""Measure the time of an action in C, and its flash and stack on a Cortex-M4: ``python -m benchmarks.c_policy``.
 
-The smallest of 60 times 2,000 actions each, of networks with random weights; a compiler that is missing is left out.
+A time is the smallest of 60 measurements of 2,000 actions each, for networks with random weights. Missing compilers are
+left out.
 """
 
 import shutil
@@ -47,7 +48,7 @@ int main(void)
 
 
 def measure(folder: Path) -> list[str]:
-    """Return a line for each compiler that is there, of the policy in ``folder``."""
+    """Return a line for each installed compiler, about the policy in ``folder``."""
     (folder / "main.c").write_text(MAIN)
     lines = []
     for compiler in COMPILERS:

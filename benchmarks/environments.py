@@ -1,9 +1,9 @@
-"""How fast the environments are: steps per second of CPU time under a random policy, one process.
+"""Measure the speed of the environments: steps per second of CPU time under a random policy, in one process.
 
     python benchmarks/environments.py [--steps 5000] [--repeats 5]
 
-CPU time, and the best of the repeats: other work on the machine changes it little. A step of a parameterised action
-is many of the simulator's substeps; where ``info`` counts them, so does the table.
+The table has the best CPU time of the repeats, which other work on the machine changes little. A step with a
+parameterised action takes many substeps of the simulator; if ``info`` counts them, the table shows their number.
 """
 
 import argparse
@@ -15,7 +15,7 @@ import ddpg_envs  # noqa: F401 - registers them
 
 
 def measure(env_id: str, steps: int) -> tuple[float, float]:
-    """Return steps per second, resets included, and the mean number of substeps of a step."""
+    """Return steps per second, resets included, and the mean number of substeps per step."""
     env = gym.make(env_id).unwrapped
     env.action_space.seed(0)
     actions = [env.action_space.sample() for _ in range(steps)]

@@ -1,10 +1,10 @@
-"""What int8 weights cost in return: the zoo's policies in C, float32 against int8, in the same episodes.
+"""Measure how much return int8 weights cost: the zoo's policies in C, float32 and int8, in the same episodes.
 
     python -m benchmarks.int8            # into benchmarks/results/int8.csv; needs gcc
     python -m benchmarks.int8 --write    # from there into docs/export.md
 
-Both are compiled from ``ddpg export --format c`` and called from Python, so nothing but the weights' rounding differs.
-Episode i of an environment begins with the same reset for both; the difference is paired by episode.
+Both are compiled from ``ddpg export --format c`` and called from Python, so only the rounding of the weights differs.
+Episode i of an environment begins with the same reset for both; differences are paired by episode.
 """
 
 import argparse
@@ -39,7 +39,7 @@ Act = Callable[[np.ndarray], "np.ndarray | int"]
 
 
 class Episode(NamedTuple):
-    """The returns of one episode, of the policy with float32 weights and with int8 weights."""
+    """The returns of one episode with float32 weights and with int8 weights."""
 
     env_id: str
     seed: int

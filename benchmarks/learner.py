@@ -1,15 +1,15 @@
-"""How fast the fused learner is: against the machine's own matrix product, and against session calls.
+"""Compare the speed of the fused learner with the machine's matrix products and with session calls.
 
     python benchmarks/learner.py [--repeats 5] [--json FILE]
 
-Everything is measured in one process, alternately, and medians are reported: timings of a machine drift,
-ratios taken side by side drift less.
+Everything is measured in one process, alternately, and medians are reported: a machine's timings drift, but ratios of
+neighbouring measurements drift less.
 
 * Limit: one update of actor and critic at 256-256, batch 256, 17 observations and 6 actions is ten passes
-  through a network (six forward, four backward) of 2·B·W operations each, W the number of weights: 0.36
+  through a network (six forward, four backward) of 2·B·W operations each, where W is the number of weights: 0.36
   GFLOP of matrix products. The rate at which TensorFlow multiplies float32 matrices on this machine bounds
-  the updates per second. Two rates are measured: of the learner's own largest product, [256, 256] by
-  [256, 256], and of a large square one, [2048, 2048], which no network of this size reaches.
+  the updates per second. Two rates are measured: that of the learner's own largest product, [256, 256] by
+  [256, 256], and that of a large square one, [2048, 2048], which no network of this size reaches.
 * Session path: the five calls of the usual tutorial (target actor and critic, critic step, ∇ₐQ, actor step,
   target updates) through the numeric methods of the networks.
 * Acting: ``DDPG.predict`` against one session call, ``ActorNetwork.predict``, on a 256-256 actor.
@@ -114,14 +114,14 @@ class Contender:
 
 
 def product(rows: int, inner: int, columns: int) -> Callable[[], None]:
-    """Return a call that multiplies float32 matrices of that shape, once per 0.1 GFLOP at least, in one run."""
+    """Return a call that multiplies float32 matrices of this shape often enough for 0.1 GFLOP or more, in one run."""
     times = max(1, round(0.5 / gigaflop(rows, inner, columns)))
     graph = tf.Graph()
     with graph.as_default():
         x = v1.placeholder(tf.float32, [rows, inner])
         y = v1.placeholder(tf.float32, [inner, columns])
 
-        # A chain, as in a network: each product waits for the one before, and each uses every core.
+        # A chain, as in a network: each product waits for the previous one, and each uses every core.
         def chain(x, y):
             return tf.while_loop(lambda i, _: i < times, lambda i, z: (i + 1, tf.matmul(z, y)), [0, x])[1]
 
@@ -143,7 +143,7 @@ def gigaflop(rows: int, inner: int, columns: int) -> float:
 
 
 def update_gigaflop(size: dict) -> float:
-    """Matrix products of one update: what Algorithm 1 cannot do without, in GFLOP.
+    """Return the matrix products that one update of Algorithm 1 needs at least, in GFLOP.
 
     Forward: target actor, target critic, critic, actor, critic at μ(s). Backward: the critic's weights and
     hidden layers, ∇ₐQ through the critic, the actor's weights and hidden layers.
@@ -163,7 +163,7 @@ def update_gigaflop(size: dict) -> float:
 
 
 def measure(calls: dict[str, tuple[Callable, float]], repeats: int, seconds: float) -> dict[str, dict[str, float]]:
-    """Run every call in turn, ``repeats`` times; return rates (amount per second): median, lowest, highest."""
+    """Run all calls in turn, ``repeats`` times; return median, lowest and highest rate (amount per second)."""
     rates: dict[str, list[float]] = {name: [] for name in calls}
     for call, _ in calls.values():
         call()  # compile, and warm up

@@ -1,4 +1,4 @@
-"""What stands on a page between ``<!-- NAME: begin -->`` and ``<!-- NAME: end -->``: nobody types a measured number."""
+"""Replace the text between ``<!-- NAME: begin -->`` and ``<!-- NAME: end -->``, so nobody types measured numbers."""
 
 import re
 from collections.abc import Mapping
@@ -20,12 +20,12 @@ def filled(page: str, name: str, text: str) -> str:
 
 
 def names(page: str) -> list[str]:
-    """Return the names of what a page marks."""
+    """Return the names of a page's marks."""
     return re.findall(r"<!-- (\S.*?): begin -->", page)
 
 
 def between(page: str, name: str) -> str:
-    """Return what stands between the marks of ``name``."""
+    """Return the text between the marks of ``name``."""
     return page.partition(f"<!-- {name}: begin -->\n")[2].partition(f"\n<!-- {name}: end -->")[0]
 
 

@@ -1,12 +1,12 @@
-"""What remembering costs: bytes of a transition, milliseconds of minibatches, and their share of the update they feed.
+"""Measure what the replay memory costs: bytes per transition, milliseconds per minibatch, and the share of an update.
 
     python -m benchmarks.memory [--transitions 1000000] [--repeats 30] [--json FILE]
     python -m benchmarks.memory --write    # what results/memory.json has into docs/memory.md
 
-In the shapes of HalfCheetah-v5 (17 observations, 6 actions, episodes of 1000 steps), 32 minibatches of 256 at once.
-Everything is measured alternately, and medians are reported: CPU time of what one thread does, wall time of updates.
-Beside it stands a plain ring that stores s and s′ of every transition, as Stable-Baselines3's does (308 bytes there:
-its observations are float64).
+The shapes are those of HalfCheetah-v5 (17 observations, 6 actions, episodes of 1000 steps), with 32 minibatches of 256
+drawn at once. Everything is measured alternately, and medians are reported: CPU time for single-threaded work, wall
+time for updates. The baseline is a plain ring that stores s and s′ of every transition, as Stable-Baselines3's does
+(which takes 308 bytes, since its observations are float64).
 """
 
 import argparse
@@ -79,7 +79,7 @@ def main() -> None:
 
 
 def told(result: dict) -> str:
-    """Return the results as tables."""
+    """Return the results as Markdown tables."""
     lines = [f"{result['bytes_per_transition']:.1f} bytes a transition, of {result['transitions']:,}."]
     lines += ["", "| drawing and storing | ms of CPU time, of 256 |", "|---|---:|"]
     lines += [f"| {name} | {value:.4f} |" for name, value in result["milliseconds_per_minibatch"].items()]
@@ -106,7 +106,7 @@ def make_priorities(kind: str, capacity: int) -> Priorities:
 
 
 def filled(count: int) -> tuple[ReplayBuffer, list[np.ndarray], Callable[[], None]]:
-    """Return a full memory, the arrays of a plain ring with the same rows, and a function that stores K more."""
+    """Return a full memory, the arrays of a plain ring with the same rows, and a function that stores K more rows."""
     path = np.random.default_rng(0).normal(size=(count + 1, OBSERVATIONS)).astype(np.float32)
     actions, column = np.zeros((count, ACTIONS), np.float32), np.zeros((count, 1), np.float32)
     buffer = ReplayBuffer(count, (OBSERVATIONS,), ACTIONS)
@@ -123,7 +123,7 @@ def filled(count: int) -> tuple[ReplayBuffer, list[np.ndarray], Callable[[], Non
 
 
 def learning(**chosen) -> DDPG:
-    """Return an agent of 256-256 that remembers enough to learn."""
+    """Return a 256-256 agent with enough transitions in memory to learn."""
     space = spaces.Box(-np.inf, np.inf, (OBSERVATIONS,), np.float32)
     config = DDPGConfig(batch_size=B, updates_per_call=K, buffer_size=100_000, **chosen)
     agent = DDPG((space, spaces.Box(-1.0, 1.0, (ACTIONS,), np.float32)), config, seed=0)
@@ -138,7 +138,7 @@ def learning(**chosen) -> DDPG:
 def medians(
     calls: dict[str, Callable[[], object]], repeats: int, clock: Callable[[], float] = time.perf_counter
 ) -> dict[str, float]:
-    """Return the median milliseconds of each, measured by turns."""
+    """Return the median milliseconds of each call, measured alternately."""
     times: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(repeats):
         for name, call in calls.items():

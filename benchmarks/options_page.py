@@ -1,6 +1,6 @@
-"""The tables of docs/options.md: every option, and every preset, from the source itself.
+"""Generate the tables of docs/options.md, with every option and every preset, from the source.
 
-python -m benchmarks.options_page    # writes them; a test holds the page to them
+python -m benchmarks.options_page    # writes them; a test checks that the page has them
 """
 
 import csv
@@ -16,7 +16,7 @@ from ddpg.config.presets import PRESETS, Preset, preset_for
 
 RESULTS = Path(__file__).parent / "results"
 PAGE = Path(__file__).parents[1] / "docs" / "options.md"
-PAGES = PAGE.with_suffix("")  # one about each option of the family
+PAGES = PAGE.with_suffix("")  # the folder with a page for each option of the DDPG family
 OWNERS: dict[str, type[AgentConfig]] = {"shared": AgentConfig, "DDPG": DDPGConfig, "DQN": DQNConfig}
 HEADING = "| option, flag | type | default | meaning |\n|---|---|---|---|"
 PRESETS_HEADING = "| environment | steps | options | published return |\n|---|---|---|---|"
@@ -28,15 +28,15 @@ def main() -> None:
 
 
 def tables() -> dict[str, str]:
-    """Return the tables by the names of their marks."""
+    """Return the tables, by the names of their marks."""
     options = {f"options {owner}": "\n".join([HEADING, *option_rows(owner).values()]) for owner in OWNERS}
     return options | {"presets": "\n".join([PRESETS_HEADING, *preset_rows().values()])}
 
 
 def option_rows(owner: str) -> dict[str, str]:
-    """Return ``{name: row}`` of the options of ``owner``: those of both algorithms, or those that one alone has.
+    """Return ``{name: row}`` of the options of ``owner``: both algorithms, or only one of them.
 
-    An option that both have with a default or a meaning of its own is in both of their tables.
+    An option that both algorithms have, but with different defaults or meanings, is in both of their tables.
     """
     shared = {field.name for field in dataclasses.fields(AgentConfig)}
     fields = [field for field in dataclasses.fields(OWNERS[owner]) if owner == "shared" or field.name not in shared]
@@ -44,9 +44,9 @@ def option_rows(owner: str) -> dict[str, str]:
 
 
 def preset_rows() -> dict[str, str]:
-    """Return ``{environment: row}``: what its preset changes, and whether a return of it has been published.
+    """Return ``{environment: row}``: what its preset changes, and whether its return has been published.
 
-    The last two rows are of all other environments.
+    The last two rows are for all other environments.
     """
     published, told = _published(), {True: "yes", False: "not yet"}
     rows = {env_id: _preset_row(f"`{env_id}`", preset_for(env_id), told[env_id in published]) for env_id in PRESETS}
@@ -55,7 +55,7 @@ def preset_rows() -> dict[str, str]:
 
 
 def option_pages() -> dict[str, list[str]]:
-    """Return the options that each page says it is about, in its line ``Options: `a`, `b```; by the page's name."""
+    """Return the options that each page names in its line ``Options: `a`, `b```, by the page's name."""
     told = {page.stem: re.search(r"^Options: (.+)$", page.read_text("utf-8"), re.MULTILINE) for page in PAGES.iterdir()}
     return {name: re.findall(r"`(\w+)`", line[1]) if line else [] for name, line in sorted(told.items())}
 

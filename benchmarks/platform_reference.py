@@ -1,12 +1,12 @@
-"""Record what the published platform domain does, for ``tests/envs/test_platform.py`` to compare with.
+"""Record episodes of the published Platform domain, with which ``tests/envs/test_platform.py`` compares ours.
 
     pip install '.[bench]'
     python benchmarks/platform_reference.py > tests/envs/data/platform_reference.json
 
-Recorded from hybrid-platform 0.1.0: 2 000 episodes of the random policy as statistics, and trajectories of three
+The file has, from hybrid-platform 0.1.0, statistics of 2 000 episodes of the random policy, and trajectories of three
 kinds, each an episode from a given start and seed: the random policy from the usual start, the random policy from
-states all over the three platforms, and a plan that reaches the end. In one episode every random number is instead
-0.3 standard deviations, so that it depends on no generator.
+states all over the three platforms, and a plan that reaches the end. In one episode, each random number is
+0.3 standard deviations instead, so that the episode depends on no generator.
 """
 
 import json
@@ -18,12 +18,12 @@ import numpy as np
 HIGH = (30.0, 720.0, 430.0)  # parameters of run, hop, leap; all start at 0
 PLATFORMS = ((0, 250), (475, 275), (985, 50))
 EPISODES = 2000
-# Found by search: with every random number at 0.3 standard deviations it reaches the end.
+# A plan found by search: with every random number at 0.3 standard deviations it reaches the end.
 PLAN = [(1, 354.7), (1, 369.7), (0, 2.6), (1, 561.8), (1, 603.5), (1, 350.5), (0, 1.8), (1, 600.0), (0, 22.4)]
 
 
 class Constant:
-    """A generator whose normal numbers all lie the same number of standard deviations from the mean."""
+    """A generator whose normal numbers are all the same number of standard deviations from the mean."""
 
     def __init__(self, deviations: float):
         self.deviations = deviations
@@ -43,7 +43,7 @@ def step(env, choice: int, parameter: float):
 
 
 def random_policy(env) -> dict:
-    """Return mean and half the 95 % confidence interval of return and length of the random policy."""
+    """Return the mean and half the width of the 95 % interval, for return and length of the random policy."""
     env.reset(seed=0)
     rng = np.random.default_rng(0)
     returns, lengths = [], []
@@ -76,7 +76,7 @@ def random_start(rng: np.random.Generator) -> list[float]:
 
 
 def trajectory(env, seed: int, actions, start: list[float] | None = None, noise: float | None = None) -> dict:
-    """Return one episode: what it was given, and observation, reward, end and substeps of every action."""
+    """Return one episode: its start, seed and actions, and observation, reward, end and substeps of every step."""
     (observation, _), _ = env.reset(seed=seed)
     if noise is not None:
         env.np_random = Constant(noise)
@@ -105,7 +105,7 @@ def main() -> None:
     episodes += [trajectory(env, seed, random_actions(), start=random_start(rng)) for seed in range(100, 160)]
     episodes += [trajectory(env, seed, PLAN) for seed in range(200, 220)]
     episodes.append(trajectory(env, 0, PLAN, noise=0.3))
-    # A line an episode, so that a change can be read.
+    # One line per episode, so that diffs are readable.
     lines = ",\n".join(json.dumps(episode) for episode in episodes)
     print(f'{{"package": "hybrid-platform 0.1.0",\n"random_policy": {json.dumps(random_policy(env))},')
     print(f'"episodes": [\n{lines}\n]}}')

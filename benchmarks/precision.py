@@ -1,12 +1,13 @@
-"""What products of bfloat16 numbers save: an update with either precision, in turn, on one core.
+"""Measure how much time bfloat16 products save: updates in either precision, alternately, on one core.
 
     python -m benchmarks.precision [--repeats 200] [--json FILE]
     python -m benchmarks.precision --write    # what results/precision*.json have into docs/performance.md
 
-Another machine's results go into a file of its own: ``--json benchmarks/results/precision_NAME.json``.
+Put another machine's results into a separate file: ``--json benchmarks/results/precision_NAME.json``.
 
-Needs a processor with AVX512-BF16. The two updates run in turn in one process that is pinned to one core, 32 updates
-each. Times are the thread's CPU time, and the ratio is taken of neighbours: so other work on the machine slows both.
+Needs a processor with AVX512-BF16. The two kinds of update run alternately, 32 at a time, in one process that is pinned
+to one core. Times are the thread's CPU time, and ratios are of neighbouring measurements, so that other work on the
+machine slows both.
 """
 
 import argparse
@@ -32,7 +33,7 @@ PRECISIONS = "float32", "bfloat16"
 
 
 def main() -> None:
-    """Measure, or write."""
+    """Measure, or write the page."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--repeats", type=int, default=200)
     parser.add_argument("--json", type=Path, default=RESULTS, metavar="FILE")
@@ -50,13 +51,13 @@ def main() -> None:
 
 
 def tables() -> str:
-    """Return a table for each machine that has results."""
+    """Return a Markdown table for each machine with results."""
     paths = sorted(RESULTS.parent.glob(f"{RESULTS.stem}*.json"))
     return "\n\n".join(table(json.loads(path.read_text(encoding="utf-8"))) for path in paths)
 
 
 def measured(name: str, repeats: int) -> dict[str, dict[str, list[float]]]:
-    """Return each part's microseconds an update by precision, and the ratios; each as median, lower, upper quartile."""
+    """Return each part's microseconds per update by precision, and the ratios, as median, lower and upper quartile."""
     subjects = {
         (part, precision): Subject(TASKS[name], part, precision=precision) for part in PARTS for precision in PRECISIONS
     }

@@ -1,17 +1,19 @@
-"""How collecting grows with its workers, what a worker takes, and what it costs the learner to send weights.
+"""Measure how collecting scales with workers, how much memory a worker needs, and what publishing weights costs.
 
     python benchmarks/scaling.py [--collectors process ray] [--workers 1 2 4 8] [--json FILE]
     python benchmarks/scaling.py --taking --json FILE
 
-- steps/s in an environment of 5 ms a step (it sleeps), of N workers, against N times those of one; with a learner that
-  makes an update of 64-64 networks every other step, so that it is not what is measured;
-- the resident memory of a worker after that: the largest, in MB;
-- the learner's seconds in publishing a 256-256 actor to 8 workers, as a share of those in which it updates;
-- `--taking` adds to a file the rate at which the learner's process takes transitions from workers that are always
-  ready, with no updates: with the account of the pool, and the pickling that brings a rollout through a pipe.
+It measures:
 
-Start-up is not counted. Rollouts of 100 steps come every half second, so steps/s are the slope of a line through when
-they came.
+- the steps/s of N workers compared with N times those of one, in an environment that sleeps 5 ms a step; the learner
+  updates 64-64 networks only every other step, so that it is not the limit;
+- the resident memory of the largest worker after that, in MB;
+- the learner's seconds for publishing a 256-256 actor to 8 workers, as a share of its seconds for updates;
+- with `--taking`, the rate at which the learner's process takes transitions from workers that are always ready, without
+  updates but with the pool's bookkeeping and the pickling that a pipe needs; the rate is added to a results file.
+
+Start-up is not counted. A rollout of 100 steps takes half a second, so steps/s are the slope of a line through the
+arrival times.
 """
 
 import argparse
@@ -29,11 +31,11 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import gymnasium as gym
 import numpy as np
 
-SECONDS = 0.005  # of a step
+SECONDS = 0.005  # per step
 
 
 class Sleeping(gym.Env):
-    """17 observations, 6 actions, as HalfCheetah; 5 ms a step, 1000 steps an episode."""
+    """An environment of HalfCheetah's shapes that sleeps: 5 ms a step, 1000 steps an episode."""
 
     def __init__(self, seconds: float = SECONDS):
         self.observation_space = gym.spaces.Box(-1.0, 1.0, (17,), np.float32)
@@ -58,9 +60,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--collectors", nargs="+", default=["process"])
     parser.add_argument("--workers", nargs="+", type=int, default=[1, 2, 4, 8])
-    parser.add_argument("--rollouts", type=int, default=20, help="of 100 steps, of each worker")
+    parser.add_argument("--rollouts", type=int, default=20, help="rollouts of 100 steps per worker")
     parser.add_argument("--json", type=Path, help="also write the results to this file")
-    parser.add_argument("--taking", action="store_true", help="only measure that, and add it to --json")
+    parser.add_argument("--taking", action="store_true", help="only measure how fast rollouts are taken, for --json")
     options = parser.parse_args()
     if options.taking:
         before = json.loads(options.json.read_text())
@@ -88,7 +90,7 @@ def agent_of(hidden: tuple[int, ...], updates_per_step: float, seconds: float):
 
 
 def scaling(collector: str, workers: int, rollouts: int) -> dict:
-    """Return steps/s of N workers and the memory of the largest."""
+    """Return the steps/s of N workers and the memory of the largest worker."""
     from ddpg.workers.remote_loop import learning_from_workers
 
     with agent_of((64, 64), 0.5, SECONDS) as agent, learning_from_workers(agent, Sleeping, collector, workers) as loop:
@@ -111,7 +113,7 @@ def scaling(collector: str, workers: int, rollouts: int) -> dict:
 
 
 def broadcast(collector: str, workers: int = 8) -> dict:
-    """Return what it costs to publish a 256-256 actor: milliseconds each, and the share of the updates' time."""
+    """Return the cost of publishing a 256-256 actor: milliseconds each time, and the share of the updates' time."""
     from ddpg.workers.remote_loop import learning_from_workers
 
     with (
@@ -143,7 +145,7 @@ def broadcast(collector: str, workers: int = 8) -> dict:
 
 
 class InstantTransport:
-    """Workers that have answered before they are asked, with one rollout again and again."""
+    """Workers that answer every request at once, always with the same rollout."""
 
     def __init__(self, spec):
         from ddpg.workers.worker import RolloutRequest, Worker
@@ -171,7 +173,7 @@ class InstantTransport:
 
 
 def taking(steps: int = 200_000) -> dict:
-    """Return steps/s at which rollouts of 100 are unpacked, stored and accounted for, and their bytes a step."""
+    """Return the steps/s at which rollouts of 100 steps are unpacked, stored and counted, and their bytes per step."""
     from ddpg.workers.pool import WorkerPool
     from ddpg.workers.remote_loop import RemoteLoop, worker_spec_of
 
@@ -202,7 +204,7 @@ def pids_of(collector: str, loop) -> list[int]:
 
 
 def resident(pid: int) -> float:
-    """Return a process's resident memory in MB."""
+    """Return the resident memory of a process, in MB."""
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 

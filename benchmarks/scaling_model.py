@@ -1,7 +1,7 @@
-"""When the workers are the limit and when the learner is: a model of what was measured, and what it says of more.
+"""Predict when workers are the limit and when the learner is, by a model that is fitted to measurements.
 
-    python -m benchmarks.scaling_model            # the tables, as they are in docs/scaling.md
-    python -m benchmarks.scaling_model --write    # into docs/scaling.md, and the figure
+    python -m benchmarks.scaling_model            # prints the tables of docs/scaling.md
+    python -m benchmarks.scaling_model --write    # writes them into docs/scaling.md, and draws the figure
 
 It reads results/scaling.json (scaling.py) and results/learner.json (learner.py):
 
@@ -9,14 +9,14 @@ It reads results/scaling.json (scaling.py) and results/learner.json (learner.py)
     steps/s of the learner   L = 1 / (u / U + p / 100 + 1 / D)
     steps/s of both          T = min(W, L)
 
-r is the rate of one worker and k what each further one costs all others: both are fitted to the steps/s that were
-measured, in logarithms. u are updates a step, U updates/s (the fused learner alone), p the seconds of publishing
-weights, once in a rollout of 100 steps, D the steps/s at which the learner's process takes transitions when it makes no
-updates.
+r is the rate of one worker, and k the share by which each further worker slows down all others. Both are fitted to the
+logarithms of the measured steps/s. u is the number of updates per step, U the updates/s of the fused learner alone, p
+the seconds for publishing weights, which happens once in a rollout of 100 steps, and D the steps/s at which the
+learner's process takes transitions when it makes no updates.
 
-On the network, a worker takes weights once in 100 of its steps, and sends its transitions:
+Over the network, a worker fetches weights once in 100 of its steps, and sends its transitions:
 
-    down  T / 100 * bytes of the weights, at most: a node of Ray fetches a version once for all of its workers
+    down  T / 100 * bytes of the weights, at most: a Ray node fetches each version once for all of its workers
     up    T * bytes of a transition
 """
 
@@ -38,32 +38,32 @@ HERE = Path(__file__).parent
 PAGE, FIGURE = HERE.parent / "docs" / "scaling.md", HERE.parent / "docs" / "scaling.png"
 MARKS = "model"
 LENGTH = 100  # steps of a rollout
-OBSERVATIONS, ACTIONS = 17, 6  # of what was measured
+OBSERVATIONS, ACTIONS = 17, 6  # sizes of the measured environment
 COUNTS = (1, 2, 4, 8, 10, 100, 1000)
-# Networks and minibatch: 64-64 of 64, 256-256 of 256.
+# Networks and minibatches: 64-64 with 64 samples, 256-256 with 256.
 LEARNERS = {"64-64": ("fused_small", (64, 64)), "256-256": ("fused_large", (256, 256))}
 
 
 @dataclasses.dataclass(frozen=True)
 class Workers:
-    """What was fitted: steps/s of one worker, and the loss that each further one is to all."""
+    """The fitted model of workers: the steps/s of one worker, and the loss that each further worker causes."""
 
     rate: float
     loss: float
 
     def steps(self, count: float) -> float:
-        """Return steps/s of so many workers."""
+        """Return the steps/s of this many workers."""
         return self.rate * count / (1 + self.loss * (count - 1))
 
 
 @dataclasses.dataclass(frozen=True)
 class Learner:
-    """What a learner takes for a step: updates, publishing, storing.
+    """The time that a learner needs per step, for updates, publishing and storing.
 
     Attributes:
-        updates_per_second: by itself.
-        publish_seconds: each time.
-        taken_per_second: transitions, without updates.
+        updates_per_second: updates/s of the learner alone.
+        publish_seconds: seconds for publishing weights once.
+        taken_per_second: transitions/s that the learner's process takes if it makes no updates.
     """
 
     updates_per_second: float
@@ -71,14 +71,14 @@ class Learner:
     taken_per_second: float
 
     def steps(self, updates_per_step: float = 1.0) -> float:
-        """Return the steps/s that it can learn from."""
+        """Return the steps/s that the learner can process."""
         return 1 / (
             updates_per_step / self.updates_per_second + self.publish_seconds / LENGTH + 1 / self.taken_per_second
         )
 
 
 def fit(counts: list[int], rates: list[float]) -> Workers:
-    """Return the model nearest to what was measured, in logarithms; a loss is never negative."""
+    """Return the model that is nearest to the logarithms of the measurements; its loss is never negative."""
     counts_, logs = np.array(counts, float), np.log(rates)
 
     def residuals(parameters):
@@ -96,7 +96,7 @@ def weight_bytes(hidden: tuple[int, ...]) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class Model:
-    """All that is known: the workers of each collector, the learners, and what a transition weighs."""
+    """The whole model: the workers of each collector, the learners, and the bytes of a transition."""
 
     measured: dict[str, list[tuple[int, float]]]
     workers: dict[str, Workers]
@@ -105,7 +105,7 @@ class Model:
 
 
 def read(results: Path = HERE / "results") -> Model:
-    """Return the model of the results."""
+    """Return the model that is fitted to the results files."""
     scaling = json.loads((results / "scaling.json").read_text())
     updates = json.loads((results / "learner.json").read_text())["measured"]
     taking = scaling["taking"]
@@ -122,7 +122,7 @@ def read(results: Path = HERE / "results") -> Model:
 
 
 def page(model: Model) -> str:
-    """Return the tables as Markdown."""
+    """Return the tables of the page as Markdown."""
     heads = ["collector", "r, steps/s", "k", "p"]
     heads += [f"{what}, {name}" for name in LEARNERS for what in ("L", "L / r")]
     lines = _table_of(heads)
@@ -171,7 +171,7 @@ def _both(model: Model) -> list[str]:
 
 
 def _network(model: Model) -> list[str]:
-    """Say what a network of 1 Gbit/s, 125 MB/s, carries, and what the learner's process takes."""
+    """Say how many steps/s a network of 1 Gbit/s (125 MB/s) carries, and how many the learner's process takes."""
     taken = next(iter(next(iter(model.learners.values())).values())).taken_per_second
     hidden = [*LEARNERS.values()][-1][1]
     down, up = 125e6 * LENGTH / weight_bytes(hidden), 125e6 / model.transition_bytes
@@ -183,12 +183,12 @@ def _network(model: Model) -> list[str]:
 
 
 def round_(number: float) -> str:
-    """Return a number to three digits, thousands apart."""
+    """Return a number with three significant digits and thousands separators."""
     return f"{float(f'{number:.3g}'):,.0f}"
 
 
 def draw(model: Model, path: Path) -> None:
-    """Draw what was measured, the fit, and the learners' limits."""
+    """Draw the measurements, the fit, and the learners' limits."""
     figure = Figure(figsize=(7.2, 4.4), dpi=150, layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
@@ -229,7 +229,7 @@ def draw(model: Model, path: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--write", action="store_true", help="into docs/scaling.md and docs/scaling.png")
+    parser.add_argument("--write", action="store_true", help="write docs/scaling.md and docs/scaling.png")
     options = parser.parse_args()
     model = read()
     print(page(model))

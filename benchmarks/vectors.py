@@ -1,16 +1,18 @@
-"""How busy the learner is beside its environments: one, and 4 and 16 in processes and in EnvPool; with `overlap`, too.
+"""Measure how busy the learner is with one environment, and with 4 and 16 in processes and in EnvPool.
 
     python -m benchmarks.vectors [--repeats 3] [--json FILE] [--brief]
     python -m benchmarks.vectors --write    # what results/vectors.json has into docs/performance.md
 
-HalfCheetah-v5, networks of 256-256, minibatches of 256, one update a transition, the compiler that "auto" chooses.
-After a warm-up of 1,500 transitions, in which the updates are compiled, 3,000 more are measured, by the wall clock of
-`agent.learn`. Busy is the share of that time spent inside `Updater.run`: drawing minibatches, normalising, updating.
-The rest is stepping, acting, storing and waiting for the environments. CPU seconds are those of this process, of
-EnvPool's threads too; environments in processes of their own take theirs besides.
+The task is HalfCheetah-v5 with networks of 256-256, minibatches of 256, one update per transition, and the compiler
+that "auto" chooses; vectors are measured with and without `overlap`. After a warm-up of 1,500 transitions, in which the
+updates are compiled, 3,000 more are measured, by the wall clock of `agent.learn`. Busy is the share of that time spent
+inside `Updater.run`: drawing minibatches, normalising, updating. The rest is stepping, acting, storing and waiting for
+the environments. CPU seconds are those of this process, including EnvPool's threads; environments in other processes
+use CPU time in addition.
 
-Every way is measured once before any is again; medians are reported, with least and most. EnvPool's is left out, and
-said so, where it is not installed. Other work on the machine changes shares, too: run it alone.
+Every configuration is measured once before any is measured again. Medians are reported, with minimum and maximum. If
+EnvPool is not installed, it is left out, with a message. Other work on the machine changes the shares, so run this
+alone.
 """
 
 import argparse
@@ -31,7 +33,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 RESULTS = Path(__file__).parent / "results" / "vectors.json"
 PAGE, MARKS = Path(__file__).parents[1] / "docs" / "performance.md", "vectors"
-ENV, GOAL = "HalfCheetah-v5", 0.9  # the share that is asked for
+ENV, GOAL = "HalfCheetah-v5", 0.9  # GOAL: the busy share to reach
 OPTIONS = {"hidden": (256, 256), "batch_size": 256, "updates_per_step": 1.0, "learning_starts": 500}
 BESIDE: dict[str, Any] = {"overlap": True}
 WAYS: tuple[tuple[str, int, dict[str, Any]], ...] = (
@@ -50,7 +52,7 @@ class Timed:
     """A call with a clock around it.
 
     Attributes:
-        seconds: spent in it so far.
+        seconds: spent in the call so far.
         count: calls so far.
     """
 
@@ -68,13 +70,13 @@ class Timed:
 
 
 class Sample(NamedTuple):
-    """What one measurement found.
+    """The result of one measurement.
 
     Attributes:
-        transitions, updates: how many, of all environments.
-        seconds: by the wall clock.
-        learner_seconds: of them inside ``Updater.run``.
-        cpu_seconds: of this process's threads; those of environments in processes of their own are not in it.
+        transitions, updates: their numbers, over all environments.
+        seconds: wall time.
+        learner_seconds: the part of ``seconds`` that was spent inside ``Updater.run``.
+        cpu_seconds: CPU time of this process's threads, without environments in other processes.
     """
 
     transitions: int
@@ -118,15 +120,15 @@ def measure(vectorization: str, n_envs: int, more: dict[str, Any], warm_up: int,
 
 
 def spread(values: Sequence[float]) -> dict[str, float]:
-    """Return median, least and most."""
+    """Return median, minimum and maximum."""
     return {"median": statistics.median(values), "low": min(values), "high": max(values)}
 
 
 def summary(samples: Sequence[Sample]) -> dict[str, Any]:
-    """Return what the measurements of one way say together.
+    """Return the summary of one configuration's measurements.
 
-    ``left_over`` is the time of a transition, in milliseconds, in which the learner does nothing; ``limit`` is how many
-    transitions a second it would make if there were none.
+    ``left_over`` is the time per transition, in milliseconds, in which the learner is idle; ``limit`` is how many
+    transitions a second there would be without this time.
     """
     return {
         "transitions_per_second": spread([sample.rate for sample in samples]),
@@ -141,7 +143,7 @@ def summary(samples: Sequence[Sample]) -> dict[str, Any]:
 
 
 def table(found: dict[str, dict[str, Any]]) -> str:
-    """Return the summaries as a table, by way."""
+    """Return the summaries as a table, a row for each configuration."""
     lines = [
         "| environments | transitions/s | learner busy | beside it, ms a transition | alone it would make |",
         "|---|---:|---:|---:|---:|",
@@ -155,20 +157,20 @@ def table(found: dict[str, dict[str, Any]]) -> str:
 
 
 def told(document: dict[str, Any]) -> str:
-    """Return what the page says of a file of results."""
+    """Return the page's text about a results file."""
     about, repeats = document["machine"], document["command"].partition("--repeats ")[2]
     versions = ", ".join(f"{name} {version}" for name, version in about["versions"].items() if version)
     return f"Medians of {repeats} on {about['cores']} cores. {versions}.\n\n{table(document['ways'])}"
 
 
 def name_of(vectorization: str, n_envs: int, more: dict[str, Any]) -> str:
-    """Return how a way is called in the table."""
+    """Return the name of a configuration in the table."""
     late = ", overlapping" if more.get("overlap") else ""
     return f"{n_envs} {NAMES[vectorization]}{late}{', updates on one thread' if more.get('threads') == 1 else ''}"
 
 
 def machine() -> dict[str, Any]:
-    """Return what the numbers depend on."""
+    """Return the machine and the versions that the numbers depend on."""
     names = ("ddpg-paths", "tensorflow", "gymnasium", "mujoco", "envpool")
     found = {}
     for name in names:

@@ -1,10 +1,10 @@
-"""Learning from workers' transitions: the returns of the study of none, two and four, as a table in docs/scaling.md.
+"""Tabulate the returns of learning with no, two and four workers, from a study, in docs/scaling.md.
 
     ddpg study benchmarks/studies/workers.toml --jobs 1
     python -m benchmarks.workers --study studies/workers    # its returns into results/workers.csv, and the table
     python -m benchmarks.workers                            # the table again, into docs/scaling.md
 
-Times are left out: they would be those of one machine at one hour.
+Times are left out, because they would depend on one machine's load at that time.
 """
 
 import argparse
@@ -23,14 +23,14 @@ MEASURES = ("evaluation_mean_return", "final_mean_return", "final_std_return")
 
 
 def returns_of(study: Path) -> list[dict[str, str]]:
-    """Return the rows of a study's results that are returns, with four digits behind the point."""
+    """Return the rows of a study's results that are returns, with four decimals."""
     with (study / "results.csv").open(newline="", encoding="utf-8") as file:
         rows = [row for row in csv.DictReader(file) if row["measure"] in MEASURES]
     return [row | {"value": f"{float(row['value']):.4f}"} for row in rows]
 
 
 def read(path: Path = RESULTS) -> list[dict[str, str]]:
-    """Return the rows of a file of results."""
+    """Return the rows of a results file."""
     with path.open(newline="", encoding="utf-8") as file:
         return [*csv.DictReader(file)]
 
@@ -52,7 +52,7 @@ def table(rows: Sequence[dict[str, str]]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--study", type=Path, help="the folder of the study that was run; none: what results/ has")
+    parser.add_argument("--study", type=Path, help="the folder of the finished study (default: use the stored results)")
     options = parser.parse_args()
     if options.study is not None:
         rows = returns_of(options.study)

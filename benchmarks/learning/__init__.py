@@ -1,1 +1,1 @@
-"""What recipes learn, seed by seed: studies, their numbers in one table, and the pages and pictures made of it."""
+"""Studies of what recipes learn, seed by seed: one table of all results, and the pages and pictures made from it."""

@@ -1,4 +1,4 @@
-"""Collect what studies have learned, and write it into pages and pictures.
+"""Collect the results of studies, and write them into pages and pictures.
 
     python -m benchmarks.learning --collect studies/table studies/ladder    # into benchmarks/results/learning.csv
     python -m benchmarks.learning --write                                   # from there into README.md and docs/
@@ -21,15 +21,15 @@ RESULTS = "benchmarks/results/learning.csv", "benchmarks/results/learning_peers.
 
 
 def committed(root: Path = ROOT) -> list[long_form.Cell]:
-    """Return all runs that are committed, ours and those of peers."""
+    """Return all committed runs, ours and those of other packages."""
     return [cell for name in RESULTS for cell in long_form.read(root / name)]
 
 
 @tolerate_broken_pipes()
 def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
-    """Do what is asked; return 2 where that cannot be."""
+    """Collect, write, or both; return 2 if that fails."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.learning", description=__doc__.splitlines()[0])
-    parser.add_argument("--collect", type=Path, nargs="+", default=[], metavar="FOLDER", help="of studies")
+    parser.add_argument("--collect", type=Path, nargs="+", default=[], metavar="FOLDER", help="folders of studies")
     parser.add_argument("--write", action="store_true", help="fill the pages and draw the pictures")
     options = parser.parse_args(arguments)
     if not options.collect and not options.write:

@@ -1,4 +1,4 @@
-"""`plus` with an averaged actor beside the table's `plus`: on the way, before the cooldown, and at the end."""
+"""Compare `plus` with an averaged actor and `plus` without, before the cooldown and at the end of a run."""
 
 from collections.abc import Callable, Sequence
 
@@ -9,12 +9,12 @@ from benchmarks.learning.tables import nothing
 from ddpg.progress import format_number
 from ddpg.runs.curves import holding
 
-FIRST, LAST = 0.4, 0.8  # of a run: after most of what is learned quickly, before `plus` lowers its rates
+FIRST, LAST = 0.4, 0.8  # shares of a run: after the steep part of learning, before `plus` lowers its rates
 PAIRS = {("table", "plus"): "the actor itself", ("averaged", "plus_averaged"): "its average"}
 
 
 def table(cells: Sequence[Cell]) -> str:
-    """Return a row an environment and policy, over the seeds that have finished with the average and without."""
+    """Return a row for each environment and policy, over the seeds that are finished with and without the average."""
     own = {
         (key, cell.env_id, cell.seed): cell
         for key in PAIRS
@@ -43,7 +43,7 @@ def table(cells: Sequence[Cell]) -> str:
 
 
 def on_the_way(cell: Cell) -> float:
-    """Return the mean of the evaluations between :data:`FIRST` and :data:`LAST` of a run."""
+    """Return the mean of a run's evaluations between the shares :data:`FIRST` and :data:`LAST` of its steps."""
     return float(_way(cell).mean())
 
 

@@ -1,4 +1,4 @@
-"""What each recipe has learned after part of its steps: which to take where the budget is small."""
+"""Tabulate what each recipe has learned after part of its steps, to choose a recipe for a small budget."""
 
 from collections.abc import Sequence
 
@@ -6,13 +6,13 @@ from benchmarks.learning import tables
 from benchmarks.learning.long_form import Cell
 from ddpg.studies import study_report
 
-SHARES = (0.1, 0.2, 0.4, 0.6, 1.0)  # of the steps that the runs of the table were asked for
+SHARES = (0.1, 0.2, 0.4, 0.6, 1.0)  # of the planned steps of the table's runs
 
 
 def table(cells: Sequence[Cell]) -> str:
-    """Return a row for every environment and recipe, a column for every share: return over seeds, with its interval.
+    """Return a row for each environment and recipe, a column for each share: return over seeds, with its interval.
 
-    A return is that of the first evaluation at or after the share's step.
+    A return is from the first evaluation at or after the share's step.
     """
     groups = [finished for group in tables.groups(cells, "table") if (finished := [c for c in group if c.finished])]
     if not groups:

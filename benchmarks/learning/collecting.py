@@ -1,4 +1,4 @@
-"""From the folders of studies to one table of all their runs."""
+"""Merge the runs in the folders of studies into one table."""
 
 import csv
 import json
@@ -18,10 +18,10 @@ _UNKNOWN = object()
 
 
 def collect(root: Path) -> list[Cell]:
-    """Return the cells of a study's folder, also those under way and those not begun; its report is written anew.
+    """Return all cells of a study's folder, finished or not, and write its report again.
 
     Raises:
-        UsageError: there is no study; a FileFault if a file of one of its cells is damaged.
+        UsageError: the folder has no study; a FileFault if a file of a cell is damaged.
     """
     groups = read_cells(root)
     if unread := write_report(root, groups).unread:
@@ -42,9 +42,9 @@ def collect(root: Path) -> list[Cell]:
 
 
 def made_of(group: Group) -> int:
-    """Return a number that tells cells of other options or another way of evaluating apart.
+    """Return a checksum of a cell's options and of how it is evaluated, to detect that a study has changed.
 
-    Options at their defaults do not count: one that is added later, and that a study leaves alone, changes nothing.
+    Options at their defaults do not count, so an option that is added to the package later does not change it.
     """
     usual = CONFIGS[group.algorithm]().to_json()
     options = {name: value for name, value in group.options.items() if value != usual.get(name, _UNKNOWN)}
@@ -58,10 +58,10 @@ def made_of(group: Group) -> int:
 
 
 def merged(before: Iterable[Cell], *collected: Sequence[Cell]) -> list[Cell]:
-    """Return the cells of ``before`` and of all that was ``collected``.
+    """Return the cells of ``before`` and of all ``collected`` studies.
 
-    Of a cell that is there twice the one that got further stays, the later one if both got as far. A cell of
-    ``before`` whose configuration has other options now is left out: it is not what the study says.
+    If a cell is there twice, the one with more steps is kept, or the later one if both have as many. A cell of
+    ``before`` is left out if its configuration has other options now, because it no longer belongs to the study.
     """
     now = {cell.key: cell for cells in collected for cell in cells}
     options = {cell.key[:3]: cell.one(OPTIONS, "") for cell in now.values()}
@@ -76,7 +76,7 @@ def merged(before: Iterable[Cell], *collected: Sequence[Cell]) -> list[Cell]:
 
 
 def in_order(cells: Sequence[Cell], folder: Path = Path(__file__).parent) -> list[Cell]:
-    """Return cells in the order in which the study files in ``folder`` name them, and behind them the others."""
+    """Return the cells in the order of the study files in ``folder``, followed by all others."""
     places: dict[tuple[str, str], int] = {}
     for study in {cell.study for cell in cells}:
         path = folder / f"{study}.toml"

@@ -1,4 +1,4 @@
-"""The control suite's tables: runs of the study ``dmc`` beside published values at as many environment steps."""
+"""Compare the runs of the study ``dmc`` with published values at the same number of environment steps."""
 
 import csv
 from collections.abc import Sequence
@@ -14,10 +14,10 @@ from ddpg.studies import study_report
 STUDY = "dmc"
 PUBLISHED = Path(__file__).parents[1] / "results" / "control_suite_published.csv"
 CONFIGURATIONS = ("plus", "td3")
-# Of published methods those that have a column in the tables of tasks.
+# The published methods that have a column in the tables of tasks.
 BESIDE = ("SimbaV2", "MR.Q", "TD-MPC2", "SAC")
-# Yarats et al. 2021 (DrQ-v2, arXiv 2107.09645) call these easy and medium; fish-swim, which they leave out, is medium.
-# Hard are the seven tasks of humanoid and dog, as in SimBa (Lee et al. 2024, arXiv 2410.09754).
+# Easy and medium as in Yarats et al. 2021 (DrQ-v2, arXiv 2107.09645); fish-swim, which they leave out, is in medium.
+# The hard tasks are the seven of humanoid and dog, as in SimBa (Lee et al. 2024, arXiv 2410.09754).
 GROUPS = {
     "easy": (
         *("ball_in_cup-catch", "cartpole-balance", "cartpole-balance_sparse", "cartpole-swingup", "finger-spin"),
@@ -29,15 +29,15 @@ GROUPS = {
     ),
     "hard": (*("dog-run", "dog-stand", "dog-trot", "dog-walk", "humanoid-run", "humanoid-stand", "humanoid-walk"),),
 }
-# Where the reward is found late: a run may have seen none of it by its end.
+# Tasks whose reward is found late: a run can end before it has seen any.
 SWING_UPS = ("acrobot-swingup", "cartpole-swingup", "cartpole-swingup_sparse", "pendulum-swingup")
 
 
 def published(path: Path = PUBLISHED) -> tuple[dict[str, dict[str, float]], dict[str, dict[str, float]]]:
     """Return the published returns by method and task, and by method and group, in the file's order.
 
-    A group's mean is that of its tasks where the file has every one of them, and otherwise what the file has for the
-    group, if anything.
+    A group's mean is computed from its tasks if the file has all of them. Otherwise it is the file's value for the
+    group, if there is one.
     """
     tasks: dict[str, dict[str, float]] = {}
     means: dict[str, dict[str, float]] = {}
@@ -56,9 +56,9 @@ def published(path: Path = PUBLISHED) -> tuple[dict[str, dict[str, float]], dict
 
 
 def by_group(cells: Sequence[Cell], path: Path = PUBLISHED) -> str:
-    """Return a row a configuration of ours, then a row a published method: the mean return over each group's tasks.
+    """Return a row for each of our configurations and each published method: mean returns over each group's tasks.
 
-    Ours are means over tasks of means over finished seeds; there is none before every task has a finished seed.
+    Our values are means over tasks of means over finished seeds, and are missing until every task has a finished seed.
     """
     rows = []
     for configuration in CONFIGURATIONS:
@@ -72,11 +72,11 @@ def by_group(cells: Sequence[Cell], path: Path = PUBLISHED) -> str:
 
 
 def by_task(cells: Sequence[Cell], swing_ups: bool = False, path: Path = PUBLISHED) -> str:
-    """Return a row a task: each configuration's final return over its finished seeds, and published means.
+    """Return a row for each task: each configuration's final return over its finished seeds, and published means.
 
     Args:
         cells: the runs.
-        swing_ups: of :data:`SWING_UPS` alone, or of all the others.
+        swing_ups: whether to return the tasks of :data:`SWING_UPS` or all others.
         path: the published values.
     """
     if not any(cell.study == STUDY for cell in cells):
@@ -109,7 +109,7 @@ def _group_mean(cells: Sequence[Cell], configuration: str, names: Sequence[str])
         if done and group[0].env_id in map(env_id, names):
             finals[group[0].env_id] = done
             whole += len(done) == len(group)
-    if len(finals) < len(names):  # no mean: the tasks that are missing may be the hard ones
+    if len(finals) < len(names):  # no mean: the missing tasks may be the hard ones
         return f"{len(finals)} of {len(names)} tasks so far"
     mean = format_number(round(float(np.mean([np.mean(values) for values in finals.values()]))))
     if whole == len(names):

@@ -1,7 +1,7 @@
-"""Return per core-minute: `plus` beside stronger algorithms of other packages.
+"""Compare the return per core-minute of `plus` with that of stronger algorithms in other packages.
 
-Runs are made on busy machines, so their own seconds do not compare. A core-minute is 60 seconds at the rate that
-``benchmarks.speed`` measured of the same algorithm: environment steps a second of whole training on one pinned core.
+Runs are made on busy machines, so their own seconds are not comparable. A core-minute is 60 seconds at the rate that
+``benchmarks.speed`` measured for the same algorithm: environment steps per second of whole training on one pinned core.
 """
 
 import dataclasses
@@ -21,7 +21,7 @@ from ddpg.runs.curves import trimmed_mean
 from ddpg.studies import study_report
 
 SPEED = Path(__file__).parents[1] / "results" / "speed.json"
-KIND, MEASURED = "stronger", "HalfCheetah"  # of benchmarks.speed: the kind, and its one task
+KIND, MEASURED = "stronger", "HalfCheetah"  # a kind of benchmarks.speed, and its one task
 OWN = (("table", "plus"), ("averaged", "plus_averaged"))  # study and recipe; both at the rate of `plus`
 MOMENTS = (2, 5, 10, 20)  # core-minutes
 GRID = 0.1  # core-minutes between the moments at which two are compared
@@ -34,8 +34,8 @@ class Timed:
 
     Attributes:
         cells: finished runs.
-        seeds: how many those are, as text: ``3``, or ``2 of 3``.
-        rate: environment steps a second on one core.
+        seeds: their number as text: ``3``, or ``2 of 3``.
+        rate: environment steps per second on one core.
     """
 
     cells: tuple[Cell, ...]
@@ -54,7 +54,7 @@ class Timed:
 
     @property
     def own(self) -> bool:
-        """Whether it is a recipe of ours."""
+        """Whether the algorithm is one of our recipes."""
         return self.cells[0].study != STRONGER_STUDY
 
     @property
@@ -68,20 +68,20 @@ class Timed:
         return self.core_minutes(self.cells[0].asked)
 
     def core_minutes(self, steps: float) -> float:
-        """Return what so many environment steps take."""
+        """Return the core-minutes of this many environment steps."""
         return float(steps) / self.rate / 60
 
     def returns_at(self, moment: float) -> np.ndarray:
-        """Return the last evaluation of every seed by ``moment``, in core-minutes: ``[seeds]``, NaN before the first.
+        """Return every seed's last evaluation before ``moment``, in core-minutes: ``[seeds]``, NaN before the first.
 
-        After a run's end its last evaluation stands: its policy is still there.
+        After a run's end its last evaluation counts, because its policy remains usable.
         """
         by_then = [cell.returns[cell.steps <= moment * 60 * self.rate] for cell in self.cells]
         return np.array([returns[-1] if len(returns) else np.nan for returns in by_then])
 
 
 def compared(cells: Sequence[Cell], speed: Path = SPEED) -> list[Timed]:
-    """Return what is compared: in each environment where a peer has finished a run, ours and then the peers."""
+    """Return the algorithms to compare: ours, then the peers, for each environment in which a peer has finished."""
     rates = steps_per_second(speed)
     timed = []
     for group in groups(cells, *dict(OWN), STRONGER_STUDY):
@@ -94,14 +94,14 @@ def compared(cells: Sequence[Cell], speed: Path = SPEED) -> list[Timed]:
 
 
 def steps_per_second(speed: Path = SPEED) -> dict[str, float]:
-    """Return the median rate on one pinned core of each peer, by its name, and of our recipes."""
+    """Return the median rates on one pinned core, of each peer by its name and of our recipes."""
     rows = [row for row in json.loads(speed.read_text())["rows"] if (row["kind"], row["cores"]) == (KIND, 1)]
     rates = {line.peer: line.spreads["steps_per_second"].median for line in summarise(rows) if line.spreads}
     return rates | {recipe: rates[OURS_PLUS] for _, recipe in OWN}
 
 
 def table(cells: Sequence[Cell], speed: Path = SPEED) -> str:
-    """Return a row an environment and algorithm: what its runs take, and its return after some core-minutes."""
+    """Return a row for each environment and algorithm: the cost of its runs, and its return after some core-minutes."""
     timed = compared(cells, speed)
     if not timed:
         return NONE_YET
@@ -118,10 +118,10 @@ def table(cells: Sequence[Cell], speed: Path = SPEED) -> str:
 
 
 def ahead(cells: Sequence[Cell], speed: Path = SPEED) -> str:
-    """Return at which share of moments ours is above each peer, a row an environment and peer.
+    """Return the share of moments at which ours is above each peer, a row for each environment and peer.
 
-    Moments are :data:`GRID` apart, from the first at which all of a row have been evaluated to the end of the shortest
-    run of a peer there. Nothing where no peer has finished.
+    Moments are :data:`GRID` apart, from the first at which all algorithms of a row have been evaluated to the end of
+    the shortest run of a peer in that environment. Environments in which no peer has finished have no row.
     """
     timed = compared(cells, speed)
     if not timed:
@@ -141,13 +141,13 @@ def ahead(cells: Sequence[Cell], speed: Path = SPEED) -> str:
 
 
 def moments_of(timed: Sequence[Timed], end: float) -> np.ndarray:
-    """Return the moments from when all of these have been evaluated until ``end``, in core-minutes."""
+    """Return the moments, in core-minutes, from the first at which all of these have been evaluated until ``end``."""
     first = max(one.first for one in timed)
     return GRID * np.arange(np.ceil(first / GRID), np.floor(end / GRID) + 1)
 
 
 def counts_above(own: Timed, peer: Timed, moments: Sequence[float] | np.ndarray) -> tuple[int, int]:
-    """Return at how many moments ours is above: by interquartile means, and every seed above every one of theirs."""
+    """Return at how many moments ours is above: by interquartile means, and with every seed above all of theirs."""
     pairs = [(own.returns_at(moment), peer.returns_at(moment)) for moment in moments]
     means = [_iqm(ours) > _iqm(theirs) for ours, theirs in pairs]
     return sum(means), sum(bool(ours.min() > theirs.max()) for ours, theirs in pairs)
@@ -160,11 +160,11 @@ def _iqm(values: np.ndarray) -> float:
 def _shares(own: Timed | None, peer: Timed, moments: np.ndarray) -> list[str]:
     if own is None or not len(moments):
         return ["none yet"] * 2
-    return [f"{100 * count // len(moments)} %" for count in counts_above(own, peer, moments)]  # 100 %: at all of them
+    return [f"{100 * count // len(moments)} %" for count in counts_above(own, peer, moments)]  # 100 % means all
 
 
 def _told(returns: Sequence[float] | np.ndarray) -> str:
-    """Return returns over seeds with their interval, rounded; ``none yet`` where a seed has not been evaluated."""
+    """Return rounded returns over seeds with their interval, or ``none yet`` if a seed has not been evaluated."""
     if np.isnan(returns).any():
         return "none yet"
     centre, low, high = (format_number(round(value)) for value in study_report.iqm_over_seeds(returns))
@@ -172,5 +172,5 @@ def _told(returns: Sequence[float] | np.ndarray) -> str:
 
 
 def machine(speed: Path = SPEED) -> str:
-    """Return the processor that the rates were measured on."""
+    """Return the processor on which the rates were measured."""
     return named(json.loads(speed.read_text())["machine"])

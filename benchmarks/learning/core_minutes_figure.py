@@ -1,4 +1,4 @@
-"""The picture of return per core-minute: a panel an environment, a line an algorithm, time on a logarithmic axis."""
+"""Draw return per core-minute: a panel for each environment, a line for each algorithm, time on a logarithmic axis."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,7 +17,7 @@ TICKS = (0.2, 0.5, 1, 2, 5, 10, 20, 50, 100)
 
 
 def draw(timed: Sequence[Timed], path: Path, machine: str) -> Path:
-    """Draw what is compared into a picture; its path is returned. ``machine`` is where the rates were measured."""
+    """Draw the compared algorithms and return the picture's path; ``machine`` is the processor of the rates."""
     places = list(dict.fromkeys(one.env_id for one in timed))
     peers = list(dict.fromkeys(one.label for one in timed if not one.own))
     colours = OWN_COLOURS | dict(zip(peers, PEER_COLOURS, strict=False))

@@ -1,4 +1,4 @@
-"""The pictures of learning: curves over steps and over seconds, and the ladder as bars."""
+"""Draw the pictures of docs/learning.md: curves over steps and over seconds, and the ladder as bars."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,7 +21,7 @@ TABLE, SECONDS, LONG, LADDER, OTHERS, ARITHMETIC, CORE_MINUTES = (
 
 
 def draw(cells: Sequence[Cell], folder: Path) -> list[Path]:
-    """Draw every picture that there are runs for into ``folder``; return their paths."""
+    """Draw every picture that has runs into ``folder``; return their paths."""
     drawn = []
     for name, studies in (
         (TABLE, ("table", PEER_STUDY)),
@@ -45,7 +45,7 @@ def draw(cells: Sequence[Cell], folder: Path) -> list[Path]:
 
 
 def shown(cells: Sequence[Cell], *studies: str) -> list[Cell]:
-    """Return what is drawn of studies, in their order: of each recipe the finished seeds, or those under way."""
+    """Return the runs to draw, in the order of the studies: each recipe's finished seeds, or else unfinished ones."""
     drawn = []
     for group in groups(cells, *studies):
         evaluated = [cell for cell in group if cell.rows]
@@ -59,7 +59,7 @@ def _curves(cells: Sequence[Cell], path: Path, against: str) -> Path:
 
 
 def _ladder(cells: Sequence[Cell], path: Path) -> Path:
-    """Draw a panel for each environment, a bar for each rung: the final return, its interval, and every seed's."""
+    """Draw a panel for each environment, with a bar for each rung: final return, its interval, and every seed's."""
     places = ladder.environments(cells)
     figure = Figure(figsize=(2.6 + 4.2 * len(places), 1.4 + 0.36 * len(ladder.RUNGS)), dpi=150, layout="constrained")
     FigureCanvasAgg(figure)
@@ -84,7 +84,7 @@ def _bars(axes: Axes, cells: Sequence[Cell], env_id: str) -> None:
             continue
         row = row_of(own)
         ends = [[row["final"] - row["final_low"]], [row["final_high"] - row["final"]]]
-        colour = COLOURS[1] if rung.study == "table" else COLOURS[0]  # the ends of the ladder, and the way
+        colour = COLOURS[1] if rung.study == "table" else COLOURS[0]  # the ends of the ladder, or a rung between
         axes.barh(place, row["final"], height=0.62, color=colour, alpha=0.55)
         axes.errorbar(row["final"], place, xerr=np.maximum(ends, 0), color="black", linewidth=1.2, capsize=3)
         axes.plot([cell.final for cell in own], [place] * len(own), ".", color="black", markersize=4)
@@ -97,7 +97,7 @@ def _bars(axes: Axes, cells: Sequence[Cell], env_id: str) -> None:
 
 
 def _arithmetic(cells: Sequence[Cell], path: Path) -> Path:
-    """Draw returns over the arithmetic of a step; the line joins those above all cheaper ones, at any time of a run."""
+    """Draw returns over the arithmetic of a step; a line joins the agents that score more than all cheaper ones."""
     figure = Figure(figsize=(8, 4.8), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots()
@@ -138,7 +138,7 @@ def _arithmetic(cells: Sequence[Cell], path: Path) -> Path:
 
 
 def _spread(heights: Mapping[str, float], least: float = 0.045) -> dict[str, float]:
-    """Return heights of labels, at least ``least`` apart, from the lowest upwards."""
+    """Return heights of labels that are at least ``least`` apart, from the lowest upwards."""
     found: dict[str, float] = {}
     for name, height in sorted(heights.items(), key=lambda item: item[1]):
         found[name] = max(height, max(found.values(), default=-1) + least)

@@ -1,7 +1,8 @@
-"""Five Gym tasks beside published values: return for steps, and for the arithmetic of a step.
+"""Compare returns in five Gym tasks with published values, by steps and by the arithmetic of a step.
 
-Published are the v4 environments, and most are read from the midst of runs of a million steps, whose learning rates are
-far from their end. So ours has two rows: before the cooldown, which is what a longer run has there too, and behind it.
+Published values are for v4 environments, and most are read from the middle of runs of a million steps, long before
+learning rates fall. So our recipe has two rows: before its cooldown, where a longer run would have the same return, and
+after it.
 """
 
 import csv
@@ -18,20 +19,20 @@ from benchmarks.learning.normalised import REFERENCES, RESAMPLES, normalised
 OPERATIONS = Path(__file__).parents[1] / "results" / "operations.json"  # counted by benchmarks.speed.roofline
 PUBLISHED = Path(__file__).parents[1] / "results" / "gym_published.csv"
 STEPS = (100_000, 300_000, 1_000_000)
-BEFORE_COOLDOWN = 0.8  # of a run: until there the rates of `plus` are constant
+BEFORE_COOLDOWN = 0.8  # share of a run up to which the rates of `plus` are constant
 ANY_TIME, KNOWN = "any time", "budget known"
-# Ours: whether the recipe lowers its rates to 0 in the end, and the recipe whose operations were counted.
+# Our recipes: whether the rates fall to 0 at the end, and which recipe's operations were counted.
 RECIPES = {"plus": (True, "plus"), "plus_averaged": (True, "plus"), "td3": (False, "td3"), "ddpg": (False, "ddpg")}
 
 
 class Agent(NamedTuple):
-    """What is known of an agent.
+    """The scores and the cost of one agent.
 
     Attributes:
-        scores: normalised returns, the mean over the five tasks, by environment steps.
+        scores: normalised returns, means over the five tasks, by environment steps.
         hopper: the last evaluation on Hopper as a share of its run's largest, a mean over seeds.
-        gmac: of a HalfCheetah step.
-        seeds: of a task.
+        gmac: billions of multiply-adds of a HalfCheetah step.
+        seeds: the number of seeds per task.
         interval: the 95 % bootstrap interval of the score; published values have none.
     """
 
@@ -43,14 +44,14 @@ class Agent(NamedTuple):
 
 
 def published(path: Path = PUBLISHED) -> dict[str, Agent]:
-    """Return the published agents, by name, in the file's order; without a score where a task is missing."""
+    """Return the published agents, by name, in the file's order; a score is left out if a task is missing."""
     with path.open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     return {method: _agent([row for row in rows if row["method"] == method]) for method in _names(rows)}
 
 
 def ours(cells: Sequence[Cell]) -> dict[str, Agent]:
-    """Return ours, by recipe and by when it is read: those recipes with a finished seed in each of the five tasks."""
+    """Return our recipes that have a finished seed in each of the five tasks, by recipe and by when they are read."""
     found = {}
     for recipe, (cools, counted) in RECIPES.items():
         runs = {
@@ -73,13 +74,13 @@ def ours(cells: Sequence[Cell]) -> dict[str, Agent]:
 
 
 def gmac(recipe: str) -> float:
-    """Return the multiply-adds of a HalfCheetah step, in thousands of millions: of the products of its updates."""
+    """Return the multiply-adds of the matrix products in a HalfCheetah step's updates, in billions."""
     found = json.loads(OPERATIONS.read_text())[recipe]
     return found["product_flop"] * found["updates_per_step"] / 2e9
 
 
 def table(cells: Sequence[Cell]) -> str:
-    """Return a row an agent: the normalised mean by steps, multiply-adds of a step, and how Hopper is held."""
+    """Return a row for each agent: normalised mean by steps, multiply-adds of a step, and Hopper's last / largest."""
     heads = ["agent", "seeds a task", *(f"{steps:,}" for steps in STEPS), "GMAC a step", "Hopper, last / largest"]
     mine = ours(cells)
     lines = []
@@ -95,13 +96,13 @@ def table(cells: Sequence[Cell]) -> str:
 
 
 def points(cells: Sequence[Cell]) -> dict[str, Agent]:
-    """Return the agents with a score for 100,000 steps and a count of a step's multiply-adds, by name."""
+    """Return the agents that have a score for 100,000 steps and a count of multiply-adds, by name."""
     agents = {**published(), **ours(cells)}
     return {name: agent for name, agent in agents.items() if agent.gmac and min(agent.scores, default=0) <= STEPS[0]}
 
 
 def front(agents: Mapping[str, Agent]) -> list[str]:
-    """Return the names of the agents that score more than all that need less arithmetic, cheapest first."""
+    """Return the names of the agents that score more than all cheaper ones, cheapest first."""
     best, found = -np.inf, []
     for name, agent in sorted(agents.items(), key=lambda item: (item[1].gmac, -first_score(item[1]))):
         if first_score(agent) > best:
@@ -120,7 +121,7 @@ def _counts(cell: Cell) -> bool:
 
 
 def _at(cell: Cell, step: int) -> float:
-    """Return the first evaluation at or after a step: where an episode was under way, at its end."""
+    """Return the first evaluation at or after a step; within an episode, that is the one at the episode's end."""
     return float(cell.returns[int((cell.steps >= step).argmax())])
 
 
@@ -129,7 +130,7 @@ def _mean(returns: Mapping[str, Sequence[float]]) -> float:
 
 
 def _interval(returns: Mapping[str, Sequence[float]]) -> tuple[float, float]:
-    """Return the ends of the mean's 95 % percentile bootstrap; each task's seeds are drawn among themselves."""
+    """Return the ends of the mean's 95 % percentile bootstrap interval, with seeds resampled within each task."""
     generator = np.random.default_rng(0)
     tasks = [normalised(env_id, own) for env_id, own in returns.items()]
     drawn = [task[generator.integers(0, len(task), (RESAMPLES, len(task)))].mean(1) for task in tasks]

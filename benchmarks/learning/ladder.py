@@ -1,4 +1,4 @@
-"""From DDPG to ``plus``, one option at a time: the rungs, which cells they are, and which page is about each."""
+"""Define the ladder from DDPG to ``plus``, one option at a time: the cells of each rung, and the page about it."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -10,13 +10,13 @@ STUDY, SEEDS = "ladder", 2
 
 @dataclasses.dataclass(frozen=True)
 class Rung:
-    """A rung.
+    """One rung of the ladder.
 
     Attributes:
-        configuration: its name in the study.
-        label: for people.
-        page: of ``docs/options``, about what it adds; ``None``: no option is added.
-        study: where its cells are.
+        configuration: the name in the study.
+        label: the name in tables and pictures.
+        page: the page of ``docs/options`` about the added option; ``None`` if the rung adds none.
+        study: the study that has its cells.
     """
 
     configuration: str
@@ -41,11 +41,11 @@ RUNGS = (
 
 
 def cells_of(rung: Rung, cells: Sequence[Cell], env_id: str) -> list[Cell]:
-    """Return the cells of a rung: of the table's too, only the seeds that all rungs have."""
+    """Return the cells of a rung with the seeds that all rungs have; the table's rungs have more."""
     key = rung.study, env_id, rung.configuration
     return [cell for cell in cells if cell.key[:3] == key and cell.seed < SEEDS]
 
 
 def environments(cells: Sequence[Cell]) -> list[str]:
-    """Return where the ladder is climbed, in the file's order."""
+    """Return the environments of the ladder, in the file's order."""
     return list(dict.fromkeys(cell.env_id for cell in cells if cell.study == STUDY))

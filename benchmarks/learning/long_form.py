@@ -1,4 +1,4 @@
-"""The numbers of learning in long form, ``benchmarks/results/learning.csv``: a row for every measure of every run."""
+"""Read and write learning results in long form, ``benchmarks/results/learning.csv``: a row per measure and run."""
 
 import csv
 import dataclasses
@@ -12,7 +12,7 @@ from ddpg.runs.curves import Run
 from ddpg.studies.study_report import write_table
 
 COLUMNS = ("study", "env", "recipe", "seed", "step", "measure", "value")
-# What of a study's results is kept; of each cell besides: the steps it was asked for, a number made of its options.
+# The kept measures of a study's results. Each cell also has its planned steps and a checksum of its options.
 RETURN, SECONDS, FINAL = "evaluation_mean_return", "training_seconds", "final_mean_return"
 KEPT = (RETURN, "evaluation_success_rate", SECONDS, FINAL, "last_steps_per_second", "last_compile_seconds")
 ASKED, OPTIONS = "asked_steps", "options_crc32"
@@ -21,12 +21,12 @@ LATE = 5  # evaluations
 
 @dataclasses.dataclass(frozen=True)
 class Cell(Run):
-    """A run as the table has it; everything that is drawn of runs is drawn of it.
+    """One run in the table, from which all pages and pictures are made.
 
     Attributes:
         study: the study's name.
-        recipe: the configuration's name there.
-        seed: the run's.
+        recipe: the configuration's name in the study.
+        seed: the run's seed.
         values: ``(step, measure, value)`` in the file's order.
     """
 
@@ -37,12 +37,12 @@ class Cell(Run):
 
     @property
     def key(self) -> tuple[str, str, str, int]:
-        """What tells it from the others."""
+        """The key that identifies the run."""
         return self.study, self.env_id, self.recipe, self.seed
 
     @property
     def asked(self) -> int:
-        """Environment steps it is to be trained for."""
+        """The planned number of environment steps."""
         return int(self.one(ASKED, "0"))
 
     @property
@@ -52,46 +52,46 @@ class Cell(Run):
 
     @property
     def finished(self) -> bool:
-        """Whether it was evaluated at its last step."""
+        """Whether the run was evaluated at its last planned step."""
         return self.reached >= self.asked > 0
 
     @property
     def final(self) -> float:
-        """The mean return of the last evaluation, or of the one after training where the study asked for one."""
+        """The mean return of the last evaluation, or of the evaluation after training if the study has one."""
         return float(self.one(FINAL, self.rows[-1]["mean_return"]))
 
     @property
     def late(self) -> float:
-        """The mean return of the last five evaluations: less noisy an end than the last."""
+        """The mean return of the last five evaluations, which is less noisy than the last one."""
         return float(self.returns[-LATE:].mean())
 
     @property
     def seconds(self) -> np.ndarray:
-        """Seconds of training at every evaluation, evaluations left out, ``[T]``."""
+        """Seconds of training at every evaluation, without evaluations, ``[T]``."""
         told = {step: float(value) for step, measure, value in self.values if measure == SECONDS}
         return np.array([told.get(int(step), np.nan) for step in self.steps])
 
     def times(self, against: str) -> np.ndarray:
-        """Return when every evaluation was, in ``"steps"`` or in ``"seconds"`` of training, ``[T]``."""
+        """Return the time of every evaluation, in ``"steps"`` or in ``"seconds"`` of training, ``[T]``."""
         return self.steps if against == "steps" else self.seconds
 
     def one(self, measure: str, default: str) -> str:
-        """Return the last value of a measure, or ``default`` where there is none."""
+        """Return the last value of a measure, or ``default`` if there is none."""
         return next((value for _, name, value in reversed(self.values) if name == measure), default)
 
 
 def make_cell(key: tuple[str, str, str, int], values: Sequence[tuple[int, str, str]]) -> Cell:
-    """Return the cell of these values; ``key`` is study, environment, recipe and seed."""
+    """Return the cell with these values; ``key`` is study, environment, recipe and seed."""
     study, env_id, recipe, seed = key
     rows = [{"timesteps": str(step), "mean_return": value} for step, measure, value in values if measure == RETURN]
     return Cell(Path(), {"env_id": env_id}, rows, study, recipe, seed, tuple(values))
 
 
 def read(path: Path) -> list[Cell]:
-    """Return the cells of a file in its order; none where there is no file.
+    """Return the cells of a file in its order, or none if there is no file.
 
     Raises:
-        FileFault: it has other columns, or a seed, step or value that is no number.
+        FileFault: the file has other columns, or a seed, step or value that is not a number.
     """
     if not path.exists():
         return []
@@ -114,7 +114,7 @@ def read(path: Path) -> list[Cell]:
 
 
 def write(path: Path, cells: Iterable[Cell]) -> None:
-    """Write cells to a file, whole or not at all, the studies in the order of their names."""
+    """Write cells to a file atomically, with the studies in the order of their names."""
     rows = [
         dict(zip(COLUMNS, (*cell.key, *value), strict=True))
         for cell in sorted(cells, key=lambda cell: cell.study)

@@ -1,8 +1,8 @@
-"""Plus at a step where its run ends beside the same seeds where a longer run goes on: what the cooldown adds.
+"""Measure what the cooldown of `plus` adds: runs that end at a step, compared with longer runs at that step.
 
-`plus` lowers its learning rates to 0 within the last fifth of a run. The table's runs end at 100,000 steps, so their
-last evaluation is of rates that have reached 0; at that step the runs of `long.toml`, planned for 300,000, still learn
-at full rates, as agents do whose published values are read from the midst of a run.
+`plus` lowers its learning rates to 0 within the last fifth of a run. The table's runs end at 100,000 steps, so rates
+have reached 0 at their last evaluation. At that step the runs of `long.toml`, planned for 300,000 steps, still learn at
+full rates, like the agents whose published values are read from the middle of a run.
 """
 
 from collections.abc import Sequence
@@ -15,9 +15,9 @@ RECIPE = "plus"
 
 
 def pairs(cells: Sequence[Cell]) -> list[tuple[Cell, Cell, float]]:
-    """Return of each environment and seed the run that ends early, the longer one, and the longer one's return there.
+    """Return the short run, the long run, and the long one's return at the short one's end, by environment and seed.
 
-    That is the return of its first evaluation at or after the step at which the early run ends.
+    That is the return of the first evaluation at or after the step at which the short run ends.
     """
     own = {(cell.study, cell.env_id, cell.seed): cell for cell in cells if cell.recipe == RECIPE and cell.finished}
     found = []
@@ -30,7 +30,7 @@ def pairs(cells: Sequence[Cell]) -> list[tuple[Cell, Cell, float]]:
 
 
 def table(cells: Sequence[Cell]) -> str:
-    """Return a row a run: its return with the cooldown behind it, and without."""
+    """Return a row for each run: its return after the cooldown, and without one."""
     rows = [
         f"| {early.env_id} | {early.seed} | {format_number(early.final)} | {format_number(there)} |"
         for early, _, there in pairs(cells)
@@ -43,7 +43,7 @@ def table(cells: Sequence[Cell]) -> str:
 
 
 def sentence(cells: Sequence[Cell], env_id: str = "HalfCheetah-v5") -> str:
-    """Return the same for one environment, as a sentence."""
+    """Return the same numbers for one environment, in sentences."""
     found = [pair for pair in pairs(cells) if pair[0].env_id == env_id]
     if not found:
         return nothing("long")
@@ -58,8 +58,8 @@ def sentence(cells: Sequence[Cell], env_id: str = "HalfCheetah-v5") -> str:
     )
     return (
         f"**`{RECIPE}` and the published values are not read at the same point of a run.** `{RECIPE}`'s learning rates "
-        f"fall to 0 within the last fifth of its {early.asked:,} steps, and its number is of their end; the published "
-        f"ones are from the midst of longer runs. Without the cooldown, {early.asked:,} steps into runs of "
-        f"{long.asked:,}, "
+        f"fall to 0 within the last fifth of its {early.asked:,} steps, and its return is read after that. The "
+        f"published values are from the middle of longer runs. Without the cooldown, {early.asked:,} steps into runs "
+        f"of {long.asked:,}, "
         f"`{RECIPE}` has {theres} in {env_id} (seeds {seeds}), where the runs of the table have {ends}."
     )

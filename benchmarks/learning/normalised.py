@@ -1,4 +1,4 @@
-"""One number for several tasks: returns between a random policy's, 0, and a reference agent's, 1."""
+"""Normalise returns, so that several tasks have one score: 0 is a random policy, 1 a reference agent."""
 
 from collections.abc import Mapping, Sequence
 
@@ -7,9 +7,9 @@ from scipy import stats
 
 RESAMPLES = 2000
 
-# Returns of uniformly random actions and of TD3 after a million steps in the v4 environments, as MR.Q's paper has them
-# (Fujimoto et al. 2025, arXiv 2501.16142, appendix on environments). Ours are v5, which differ a little (Hopper's and
-# Walker2d's models, the rewards of Ant and Humanoid): a scale, no competitor.
+# Returns of uniformly random actions and of TD3 after a million steps in the v4 environments, as in MR.Q's paper
+# (Fujimoto et al. 2025, arXiv 2501.16142, appendix on environments). Our v5 environments differ a little (Hopper's and
+# Walker2d's models, the rewards of Ant and Humanoid), so these numbers are a scale, not a competitor.
 REFERENCES = {
     "HalfCheetah-v5": (-289.415, 10574.0),
     "Hopper-v5": (18.791, 3226.0),
@@ -20,7 +20,7 @@ REFERENCES = {
 
 
 def normalised(env_id: str, returns: Sequence[float]) -> np.ndarray:
-    """Return ``returns`` (env units) as shares of the way from the random policy's to the reference's."""
+    """Return normalised ``returns`` (env units): 0 for the random policy's return, 1 for the reference's."""
     random, reference = REFERENCES[env_id]
     return (np.asarray(returns, float) - random) / (reference - random)
 
@@ -28,11 +28,11 @@ def normalised(env_id: str, returns: Sequence[float]) -> np.ndarray:
 def across_tasks(scores: Mapping[str, Sequence[float]]) -> tuple[float, float, float]:
     """Return the interquartile mean over all runs of all tasks, and the ends of its 95 % interval.
 
-    The bootstrap is stratified: each task's seeds are drawn again among themselves (Agarwal et al. 2021, arXiv
-    2108.13264, section 4.1).
+    The bootstrap is stratified: seeds are resampled within each task (Agarwal et al. 2021, arXiv 2108.13264,
+    section 4.1).
 
     Args:
-        scores: normalised, by task; each has at least one.
+        scores: normalised returns by task, at least one for each.
     """
     generator = np.random.default_rng(0)
     tasks = [np.asarray(values, float) for values in scores.values()]

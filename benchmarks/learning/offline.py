@@ -1,14 +1,13 @@
-"""Learning from data sets of our own agents: behaviour cloning, TD3+BC, and fine-tuning in the environment.
+"""Measure learning from data sets of our own agents: behaviour cloning, TD3+BC, and fine-tuning in the environment.
 
     OMP_NUM_THREADS=1 python -m benchmarks.learning.offline Pendulum-v1    # into benchmarks/results/offline.csv
     python -m benchmarks.learning.offline --write                          # from there into docs/offline.md
 
-A return is the mean of 100 episodes that nothing chose anything by, the same ones for all policies of a seed.
+A return is the mean of 100 episodes that were not used for any choice, the same episodes for all policies of a seed.
 
-Four data sets of an environment: of uniformly random actions; of a medium and of an expert agent, which act with the
-noise they learned with; and a mixture, a third of each. An expert may be a policy of the zoo, with noise of 0.1.
-Everything is seeded; agents and data are made by their own seeds, which no run that is reported has. What the CSV has
-is not run again.
+An environment has four data sets: uniformly random actions; a medium and an expert agent, which act with the noise they
+learned with; and a mixture, a third of each. An expert can be a policy of the zoo, with noise of 0.1. Everything is
+seeded; agents and data have seeds that no reported run has. Runs that the CSV has are not made again.
 """
 
 import argparse
@@ -36,26 +35,26 @@ ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results" / "offline.csv"
 PAGE = ROOT / "docs" / "offline.md"
 DATA = ("random", "medium", "expert", "mixture")
-# What differs from the recipe in every run, chosen on other seeds and data of Pendulum (7101, 7102; agents 7201, 7202).
+# Changes to the recipe in every run, chosen on other seeds and data of Pendulum (7101, 7102; agents 7201, 7202).
 CHANGES: dict[str, Any] = {"bc_alpha": 1.0, "critic_norm": "layer"}
 METHODS = {"behaviour cloning": {"bc_alpha": 0.0, "bc_only": True}, "TD3+BC": {}}
 FINE_TUNED, BETTER = "fine-tuned", "better"
-BC_FINAL = 0.3  # of the weight of cloning, at the end of the steps; as CHANGES
+BC_FINAL = 0.3  # the weight of cloning at the end of the steps, chosen like CHANGES
 AGENT_SEEDS = {"medium": 9_001, "expert": 9_002}
-EPISODES = 100  # of a mean return
+EPISODES = 100  # per mean return
 
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """How much is made and learned in an environment.
+    """The sizes of data sets and runs in one environment.
 
     Attributes:
-        medium, expert: environment steps that these agents learn, with the environment's preset; an expert of 0 steps
-            is the zoo's policy.
-        transitions: of a data set.
-        updates: of a run.
-        steps: in the environment afterwards.
-        seeds: of the runs.
+        medium, expert: environment steps for which these agents learn, with the environment's preset; an expert of 0
+            steps is the zoo's policy.
+        transitions: size of a data set.
+        updates: updates of a run from the data set.
+        steps: steps in the environment afterwards.
+        seeds: seeds of the runs.
         changes: options that differ from the recipe ``td3_bc`` and :data:`CHANGES`.
     """
 
@@ -81,7 +80,7 @@ SETTINGS = {
 
 
 class Row(NamedTuple):
-    """One measured return: a method's on a data set, beside that of the data."""
+    """One measured return of a method on a data set, with the return of the data."""
 
     env_id: str
     data: str
@@ -95,7 +94,7 @@ class Row(NamedTuple):
 def collect(
     env: gym.Env, act: Callable[[np.ndarray], np.ndarray], transitions: int, seed: int
 ) -> dict[str, np.ndarray]:
-    """Return the arrays of a data set: whole episodes, cut after ``transitions``; the first is seeded."""
+    """Return the arrays of a data set: episodes, truncated to ``transitions`` in total; the first reset is seeded."""
     rows: list[tuple] = []
     while len(rows) < transitions:
         observation, _ = env.reset(seed=None if rows else seed)
@@ -111,7 +110,7 @@ def collect(
 
 
 def mean_return(arrays: dict[str, np.ndarray]) -> float:
-    """Return the mean return of the episodes of a data set; the last one may have been cut."""
+    """Return the mean return of the episodes of a data set, of which the last one may be cut short."""
     ends = np.flatnonzero(arrays["terminations"] | arrays["truncations"])
     return float(np.mean([part.sum() for part in np.split(arrays["rewards"], ends + 1)[:-1]]))
 
@@ -119,7 +118,7 @@ def mean_return(arrays: dict[str, np.ndarray]) -> float:
 def make_data(
     env_id: str, setting: Setting, folder: Path, wanted: Sequence[str] = DATA
 ) -> dict[str, tuple[Path, float]]:
-    """Write the data sets of an environment that are wanted; return ``{name: (path, mean return)}``."""
+    """Write the requested data sets of an environment; return ``{name: (path, mean return)}``."""
     found: dict[str, dict[str, np.ndarray]] = {}
     with gym.make(env_id) as env:
         low, high = env.action_space.low, env.action_space.high
@@ -151,7 +150,7 @@ def make_data(
 def _mixed(found: dict[str, dict[str, np.ndarray]], rows: int) -> dict[str, np.ndarray]:
     """Return the first rows of each data set, one after the other."""
     thirds = [{field: array[:rows] for field, array in found[name].items()} for name in found]
-    for part in thirds:  # each is cut where it ends
+    for part in thirds:  # mark the end of each part as truncated
         part["truncations"] = part["truncations"].copy()
         part["truncations"][-1] |= not part["terminations"][-1]
     return {field: np.concatenate([part[field] for part in thirds]) for field in thirds[0]}
@@ -174,7 +173,7 @@ def returns_of(run: Path, goal: int, env_id: str, seed: int, names: Iterable[str
         SystemExit: if the run was stopped before its goal.
     """
     if ddpg.DDPG.load(run).num_timesteps != goal:
-        raise SystemExit(f"{run} was stopped before its {goal} timesteps; the next start makes it anew")
+        raise SystemExit(f"{run} was stopped before its {goal} timesteps; the next start trains it from scratch")
     found = {}
     with gym.make(env_id) as env:
         for which in names:
@@ -187,7 +186,7 @@ def returns_of(run: Path, goal: int, env_id: str, seed: int, names: Iterable[str
 def cell(
     env_id: str, setting: Setting, data: str, path: Path, told: float, method: str, seed: int, root: Path
 ) -> list[Row]:
-    """Return the rows of one run: after its updates and, of TD3+BC, after the steps in the environment too."""
+    """Return the rows of one run: after its updates and, for TD3+BC, also after the steps in the environment."""
     options = from_toml(ddpg.DDPGConfig, read_recipe("td3_bc"), "td3_bc") | CHANGES | setting.changes | METHODS[method]
     config, goal = ddpg.DDPGConfig(**options), setting.updates + setting.steps
     run = ddpg.train(
@@ -216,7 +215,7 @@ def cell(
 
 
 def read(path: Path | None = None) -> list[Row]:
-    """Return the rows of the CSV; none where there is no such file."""
+    """Return the rows of the CSV, or none if there is no such file."""
     path = path or RESULTS
     if not path.exists():
         return []
@@ -263,7 +262,7 @@ def _with_interval(numbers: Sequence[float]) -> str:
 
 
 def seeds_table(rows: Sequence[Row]) -> str:
-    """Return the page's table of fine-tuning by seed: before the steps, after them, and of the better policy."""
+    """Return the page's table of fine-tuning by seed: returns before and after the steps, and of the better policy."""
     lines = [
         "| environment | data | seed | before | the last policy | the better policy |",
         "|---|---|---|---|---|---|",
@@ -278,10 +277,10 @@ def seeds_table(rows: Sequence[Row]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run what is missing, or write the page."""
+    """Make the missing runs, or write the page."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.learning.offline", description=__doc__.splitlines()[0])
-    parser.add_argument("environments", nargs="*", metavar="ENV", help=f"of {', '.join(SETTINGS)}")
-    parser.add_argument("--data", nargs="+", choices=DATA, default=DATA, help="of these data sets alone")
+    parser.add_argument("environments", nargs="*", metavar="ENV", help=f"environments, of {', '.join(SETTINGS)}")
+    parser.add_argument("--data", nargs="+", choices=DATA, default=DATA, help="only these data sets")
     parser.add_argument("--write", action="store_true", help="write the tables into docs/offline.md")
     options = parser.parse_args(arguments)
     for env_id in options.environments:

@@ -1,4 +1,4 @@
-"""What stands on pages between the marks ``learning NAME``: text from the committed CSV."""
+"""Fill the marks ``learning NAME`` on pages with text that is made from the committed CSV."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -21,11 +21,11 @@ from ddpg.checkpoints import atomic_write
 from ddpg.errors import UsageError
 
 Text = Callable[[Sequence[Cell]], str]
-OURS = "learning "  # begins the names of our marks; other pages' numbers have others
+OURS = "learning "  # the prefix of our marks; other modules fill other marks
 
 
 def _pictured(name: str, title: str, folder: str, *studies: str) -> Text:
-    """Return what shows a picture of studies where there is one."""
+    """Return the Markdown of a picture of studies, if there is one."""
     return lambda cells: f"![{title}]({folder}{name})" if figures.shown(cells, *studies) else ""
 
 
@@ -76,15 +76,15 @@ FAMILIES: dict[str, Callable[[Sequence[Cell], str], str]] = {"rung": tables.rung
 
 
 def filled(page: str, cells: Sequence[Cell], where: str) -> str:
-    """Return a page with what its marks name between them.
+    """Return a page with the text of each mark filled in.
 
     Args:
-        page: its text.
-        cells: the numbers.
-        where: the page's name, for the message.
+        page: the page's text.
+        cells: the runs.
+        where: the page's name, for error messages.
 
     Raises:
-        UsageError: a mark names nothing that there is, stands twice or has no end.
+        UsageError: a mark has an unknown name, occurs twice or has no end.
     """
     for name in marked(page):
         try:
@@ -95,7 +95,7 @@ def filled(page: str, cells: Sequence[Cell], where: str) -> str:
 
 
 def marked(page: str) -> list[str]:
-    """Return what of ours a page marks."""
+    """Return the names of our marks on a page."""
     return [name.removeprefix(OURS) for name in marks.names(page) if name.startswith(OURS)]
 
 
@@ -110,7 +110,7 @@ def _told(name: str, cells: Sequence[Cell]) -> str:
 
 
 def pages_of(root: Path) -> list[Path]:
-    """Return the pages that may have marks: README and everything under docs."""
+    """Return the pages that can have marks: README and everything under docs."""
     return [root / "README.md", *sorted((root / "docs").rglob("*.md"))]
 
 

@@ -1,4 +1,4 @@
-"""Algorithms of other packages that ours are compared with: their options, and every run to be made of them."""
+"""Define the algorithms of other packages with which ours are compared: their options and their runs."""
 
 import dataclasses
 
@@ -14,12 +14,12 @@ class Algorithm:
     """An algorithm of another package, and its runs.
 
     Attributes:
-        study: what its runs are filed under.
-        peer: of ``benchmarks.speed``, whose virtual environment has the package.
-        package: the module.
-        name: the class in it.
+        study: the study's name for its runs in the CSV.
+        peer: the peer of ``benchmarks.speed`` whose virtual environment has the package.
+        package: the package's module.
+        name: the class in that module.
         learning_starts: environment steps of random actions before the first update.
-        runs: environment and seed of each.
+        runs: environment and seed of each run.
         options: further arguments of the class; all others keep the package's defaults.
         exploration_noise: standard deviation of Gaussian noise on actions in [-1, 1]; ``None``: the algorithm's own.
     """
@@ -34,7 +34,7 @@ class Algorithm:
     exploration_noise: float | None = None
 
     def task(self, env_id: str, seed: int, steps: int = STEPS) -> dict:
-        """Return what the script is asked for; with fewer ``steps`` learning starts sooner."""
+        """Return the task for the script; with fewer ``steps``, learning starts sooner."""
         return {
             "package": self.package,
             "algorithm": self.name,
@@ -50,15 +50,15 @@ class Algorithm:
 
 
 def _stronger(label: str, package: str, name: str, runs: tuple[tuple[str, int], ...], **options: str) -> Algorithm:
-    """Return an algorithm with its package's options and the random steps of `plus`, named as in benchmarks.speed."""
+    """Return an algorithm with its package's defaults and the random steps of `plus`, named as in benchmarks.speed."""
     return Algorithm(STRONGER_STUDY, PEERS[label], package, name, learning_starts=5_000, runs=runs, options=options)
 
 
 _TWO_SEEDS = tuple((env_id, seed) for seed in range(2) for env_id in (CHEETAH, HOPPER))
 TQC, SAC, CROSSQ = "SBX TQC", "Stable-Baselines3 SAC", "SBX CrossQ"
 ALGORITHMS = {
-    # Four more seeds on Hopper, where one run's end says least, for the comparison with our td3 (beside.toml). Random
-    # steps and noise are rl-baselines3-zoo's for MuJoCo, layers the package's own.
+    # Hopper has four more seeds, because single runs end most differently there; they are compared with our td3
+    # (beside.toml). Random steps and noise are rl-baselines3-zoo's for MuJoCo, layers are the package's defaults.
     PEER: Algorithm(
         PEER_STUDY,
         PEERS["Stable-Baselines3"],

@@ -1,12 +1,11 @@
-"""Algorithms of Stable-Baselines3 and SBX, a run a core, into ``benchmarks/results/learning_peers.csv``.
+"""Train algorithms of Stable-Baselines3 and SBX, one run per core, into ``benchmarks/results/learning_peers.csv``.
 
     python -m benchmarks.learning.peer_runs [--environments FOLDER] [--jobs N]
     python -m benchmarks.learning.peer_runs --peer "SBX TQC" --env HalfCheetah-v5 --seed 0
 
-What there is to run stands in ``peer_algorithms.py``. The packages live in virtual environments of their own under
-``FOLDER``, those of ``benchmarks.speed``. Runs that are in the file are not made again: interrupted, the command goes
-on with those that are left. A run's rows are added when it has ended, all at once; several commands may add to one
-file.
+``peer_algorithms.py`` lists the runs. The packages are in separate virtual environments under ``FOLDER``, those of
+``benchmarks.speed``. Runs that the file has are not made again, so after an interruption the same command continues
+with the missing ones. A run's rows are added all at once when it has ended; several commands can add to one file.
 """
 
 import argparse
@@ -44,7 +43,7 @@ def cell_of(run: Run, steps: int, evaluations: Iterable[Sequence[float]]) -> lon
 
 
 def chosen(peers: Sequence[str], envs: Sequence[str], seeds: Sequence[int]) -> list[Run]:
-    """Return the runs of these algorithms, environments and seeds; none given: of all."""
+    """Return the runs of these algorithms, environments and seeds; an empty argument selects all."""
     return [
         (label, env_id, seed)
         for label, env_id, seed in RUNS
@@ -53,13 +52,13 @@ def chosen(peers: Sequence[str], envs: Sequence[str], seeds: Sequence[int]) -> l
 
 
 def left(path: Path, runs: Sequence[Run]) -> list[Run]:
-    """Return the runs that the file does not have, whole."""
+    """Return the runs that the file does not have complete."""
     there = {(cell.recipe, cell.env_id, cell.seed) for cell in long_form.read(path) if cell.finished}
     return [run for run in runs if run not in there]
 
 
 def add(path: Path, cell: long_form.Cell, runs: Sequence[Run], steps: int) -> None:
-    """Add a run to the file; those that are still to be made are there by what they are asked for."""
+    """Add a run to the file; runs that are still to be made are listed with their planned steps only."""
     with locked(path.parent):
         kept = {one.key: one for one in long_form.read(path)} | {cell.key: cell}
         asked = [cell_of(run, steps, ()) for run in runs]
@@ -84,12 +83,12 @@ def train(python: str, task: dict, under_way: set[subprocess.Popen], note: Calla
 
     Args:
         python: the interpreter that has the package.
-        task: what the script is asked for.
-        under_way: the process is in it as long as it lives.
-        note: called with every evaluation, ``(step, mean return, seconds of training)``, when it has been made.
+        task: the task for the script.
+        under_way: the set that holds the process while it runs.
+        note: called with every evaluation, ``(step, mean return, seconds of training)``.
 
     Raises:
-        RuntimeError: the script failed, with its last line, or ended before its last step.
+        RuntimeError: the script failed, with the last line of its output, or ended before its last step.
     """
     evaluations: list = []
     with tempfile.TemporaryFile("w+", encoding="utf-8") as errors:
@@ -118,14 +117,14 @@ def train(python: str, task: dict, under_way: set[subprocess.Popen], note: Calla
 
 
 def end(under_way: set[subprocess.Popen], number: int) -> None:
-    """End at a signal, and the runs under way with it."""
+    """Handle a signal: end the running processes and this command."""
     for process in [*under_way]:
         process.kill()
     os._exit(128 + number)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Make what is left; return 1 where a run failed."""
+    """Make the missing runs; return 1 if a run failed."""
     options = parsed(arguments)
     runs = left(options.out, chosen(options.peer, options.env, options.seed))
     if not runs:
@@ -158,15 +157,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """Return the command line's options; one that cannot be met ends the process with a message."""
+    """Return the command line's options; invalid ones end the process with a message."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.learning.peer_runs", description=__doc__)
     parser.add_argument("--peer", nargs="+", default=[], choices=[*ALGORITHMS], help="only these algorithms")
     envs, seeds = (sorted({run[place] for run in RUNS}) for place in (1, 2))
     parser.add_argument("--env", nargs="+", default=[], choices=envs, help="only in these environments")
     parser.add_argument("--seed", nargs="+", default=[], type=int, choices=seeds, help="only these seeds")
     parser.add_argument("--environments", type=Path, default=Path("build/peers"), metavar="FOLDER")
-    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="runs at a time, a thread each")
-    parser.add_argument("--steps", type=int, default=STEPS, help="fewer, to try it out; with another --out")
+    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="runs at once, a thread each")
+    parser.add_argument("--steps", type=int, default=STEPS, help="fewer steps, for a trial; needs another --out")
     parser.add_argument("--out", type=Path, default=RESULTS, metavar="FILE")
     options = parser.parse_args(arguments)
     if options.steps != STEPS and options.out == RESULTS:
@@ -181,7 +180,7 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def listed(peers: Sequence[str]) -> str:
-    """Return the runs of algorithms as text."""
+    """Return a list of the algorithms' runs, as text."""
     return ", ".join(map(named, chosen(peers, (), ())))
 
 
@@ -192,14 +191,14 @@ def named(run: Run) -> str:
 
 
 def progress(run: Run, steps: int, evaluation: Sequence[float]) -> str:
-    """Return a line about an evaluation of a run under way."""
+    """Return a progress line about an evaluation."""
     step, mean_return, seconds = evaluation
     told = f"step {int(step):,} of {steps:,}, return {format_number(mean_return)}, {seconds:,.0f} s of training"
     return f"{named(run)}: {told}"
 
 
 def say(line: str) -> None:
-    """Print a line at once."""
+    """Print a line to stderr without buffering."""
     print(line, file=sys.stderr, flush=True)
 
 

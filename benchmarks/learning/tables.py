@@ -1,4 +1,4 @@
-"""The tables of learning as Markdown, from the cells of the long form."""
+"""Make the Markdown tables of docs/learning.md from the cells of the long form."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,11 +11,11 @@ from ddpg.studies import study_report
 PEER_STUDY, PEER = "stable_baselines", "Stable-Baselines3 TD3"
 STRONGER_STUDY = "stronger"  # the kind of benchmarks.speed that measures the same algorithms
 LONG = "long", "long_averaged", "long_preactivation"
-LAST_SHARE = 0.2  # of a run: its evaluations there tell what a policy is worth at any time
+LAST_SHARE = 0.2  # the last part of a run, whose evaluations show the return at any time, not only at the end
 
 
 def row_of(cells: Sequence[Cell], label: str | None = None) -> dict[str, Any]:
-    """Return the table's row of the seeds of one recipe in one environment."""
+    """Return the table's row for the seeds of one recipe in one environment."""
     finished = [cell for cell in cells if cell.finished]
     finals, returns = [cell.final for cell in finished], [cell.returns for cell in finished]
     first = cells[0]
@@ -23,7 +23,7 @@ def row_of(cells: Sequence[Cell], label: str | None = None) -> dict[str, Any]:
 
 
 def groups(cells: Sequence[Cell], *studies: str) -> list[list[Cell]]:
-    """Return the cells of studies by environment and recipe, environments together, in the file's order."""
+    """Return the cells of studies grouped by environment, then by recipe, in the file's order."""
     chosen = [cell for study in studies for cell in cells if cell.study == study]
     keys = {(cell.env_id, cell.study, cell.recipe): None for cell in chosen}
     order = list(dict.fromkeys(env_id for env_id, *_ in keys))
@@ -34,19 +34,19 @@ def groups(cells: Sequence[Cell], *studies: str) -> list[list[Cell]]:
 
 
 def table(cells: Sequence[Cell], *studies: str) -> str:
-    """Return the table of studies: of each environment and recipe final and largest return over seeds."""
+    """Return the table of studies: final and largest return over seeds, for each environment and recipe."""
     rows = [row_of(group) for group in groups(cells, *studies)]
     return f"{study_report.markdown(rows)}\n\n{study_report.NOTE}" if rows else nothing(studies[0])
 
 
 def holding(cells: Sequence[Cell], *studies: str) -> str:
-    """Return how well runs hold what they have learned: of each environment and recipe with a finished seed."""
+    """Return how well runs retain what they learned, for each environment and recipe with a finished seed."""
     rows = [row for row in (row_of(group) for group in groups(cells, *studies)) if row["seeds"]]
     return f"{study_report.holding_markdown(rows)}\n\n{study_report.HOLDING_NOTE}" if rows else nothing(studies[0])
 
 
 def beside(cells: Sequence[Cell]) -> str:
-    """Return our TD3 beside the peer's, a row each where the peer has been measured, every seed of ours together."""
+    """Return our TD3 and the peer's, in each environment where the peer was measured, with all seeds of ours."""
     rows = []
     for peer in groups(cells, PEER_STUDY):
         env_id = peer[0].env_id
@@ -77,7 +77,7 @@ def across(cells: Sequence[Cell]) -> str:
 
 
 def seconds(cells: Sequence[Cell]) -> str:
-    """Return what training took, of every recipe where a peer has been measured: minutes, over the finished seeds."""
+    """Return the minutes of training over the finished seeds, for every recipe where a peer was measured."""
     where = {cell.env_id for cell in cells if cell.study == PEER_STUDY}
     rows = []
     for group in groups(cells, "table", PEER_STUDY):
@@ -91,7 +91,7 @@ def seconds(cells: Sequence[Cell]) -> str:
 
 
 def climbed(cells: Sequence[Cell]) -> str:
-    """Return the ladder: a row a rung, a column an environment."""
+    """Return the ladder: a row for each rung, columns for each environment."""
     places = ladder.environments(cells)
     if not places:
         return nothing(ladder.STUDY)
@@ -105,7 +105,7 @@ def climbed(cells: Sequence[Cell]) -> str:
 
 
 def rung_of(cells: Sequence[Cell], page: str) -> str:
-    """Return what the rungs that add an option changed, a line each; nothing where there is none, or no run of it."""
+    """Return a line for each rung that adds an option, with what it changed; empty if there is no such rung or run."""
     lines = []
     for before, rung in zip(ladder.RUNGS, ladder.RUNGS[1:], strict=False):
         if rung.page != page:
@@ -123,13 +123,13 @@ def rung_of(cells: Sequence[Cell], page: str) -> str:
 
 
 def recipe_of(cells: Sequence[Cell], recipe: str) -> str:
-    """Return the table of one recipe, of every study that has it."""
+    """Return the table of one recipe, from every study that has it."""
     rows = [row_of(group) for group in groups(cells, "table", "long", "others", "box2d") if group[0].recipe == recipe]
     return f"{study_report.markdown(rows)}\n\n{study_report.NOTE}" if rows else ""
 
 
 def by_seed(cells: Sequence[Cell], study: str) -> str:
-    """Return a row for each finished run of a study: its final return, and its evaluations in the last fifth of it."""
+    """Return a row for each finished run of a study: its final return, and the evaluations in its last fifth."""
     lines = []
     for group in groups(cells, study):
         lines += [_seed_row(cell) for cell in group if cell.finished]
@@ -148,7 +148,7 @@ def _seed_row(cell: Cell) -> str:
 
 
 def front(cells: Sequence[Cell]) -> str:
-    """Return the README's table: a row an environment, a column a recipe, final return with its interval."""
+    """Return README's table of final returns with intervals: a row for each environment, a column for each recipe."""
     chosen = groups(cells, "table", PEER_STUDY)
     if not any(cell.finished for group in chosen for cell in group):
         return "No runs yet."
@@ -163,12 +163,12 @@ def front(cells: Sequence[Cell]) -> str:
 
 
 def nothing(study: str) -> str:
-    """Return what stands in the place of a study without runs."""
+    """Return the text that replaces a table of a study without runs."""
     return f"No runs of the study `{study}` yet."
 
 
 def _ends(cells: Sequence[Cell]) -> list[str]:
-    """Return of the finished seeds of a rung the last return, the mean of the last five and the largest."""
+    """Return the last return, the mean of the last five and the largest, for the finished seeds of a rung."""
     finished = [cell for cell in cells if cell.finished]
     ends = ([value(cell) for cell in finished] for value in (lambda cell: cell.final, lambda cell: cell.late, _largest))
     return [study_report.interval(*study_report.iqm_over_seeds(values)) for values in ends]
@@ -184,7 +184,7 @@ def _rung(rung: ladder.Rung, cells: Sequence[Cell], env_id: str) -> dict[str, An
 
 
 def _brief(row: dict[str, Any] | None) -> str:
-    """Return the last return over seeds, in brackets its interval and how many seeds those are."""
+    """Return the last return over seeds, with its interval and the number of seeds in brackets."""
     if row is None or not row["seeds"]:
         return ""
     final, low, high = (format_number(round(row[key])) for key in ("final", "final_low", "final_high"))

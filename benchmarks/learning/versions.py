@@ -1,4 +1,4 @@
-"""The versions of `plus` over the five tasks of the table: by the mean and by the interquartile mean."""
+"""Compare the versions of `plus` over the table's five tasks, by the mean and by the interquartile mean."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -31,8 +31,8 @@ def table(cells: Sequence[Cell], folder: Path = RESULTS) -> str:
     """Return a row for each version.
 
     Args:
-        cells: the runs of today's.
-        folder: where the files of the former ones are.
+        cells: the runs of the current version.
+        folder: the folder with the files of earlier versions.
     """
     versions = {name: long_form.read(folder / file) for name, file in FORMER.items()} | {TODAY: cells}
     lines = ["| `plus`, final return, normalised | runs | mean | interquartile mean |", "|---" * 4 + "|"]
