@@ -24,6 +24,7 @@ def study(name):
         ("long", 2 * 2),
         ("long_averaged", 2 * 3),
         ("long_preactivation", 2 * 3),
+        ("preactivation", 5 * 3),
         ("ladder", 2 * 2 * 9),
         ("beside", 5),
     ],
