@@ -1,1 +1,1 @@
-"""What a training run needs and leaves: environments, evaluation, files, pictures."""
+"""Training runs: their environments, evaluations, files, plots and videos."""

@@ -1,10 +1,10 @@
-"""Learning curves of many runs: find them, group them by configuration, and compute statistics over seeds.
+"""Learning curves of many runs: find the runs, group them by configuration, and compute statistics over seeds.
 
-:func:`holding` says whether a single run holds what it has learned: how far its last evaluation is below its largest,
-and how often it dips. A level is a return counted from a floor: (return − floor) / (largest − floor), so the largest
-evaluation has level 1. The floor is the first evaluation's return or 0, whichever is lower. Where returns are positive
-the levels are plain ratios, such as last / largest; where they start below 0 they are shares of what the run has gained
-since then, which no offset of the rewards changes as long as the first evaluation stays below 0.
+:func:`holding` measures whether a run keeps its performance: how far its last evaluation is below its best, and how
+often its evaluations dip. It normalizes returns to levels: (return − floor) / (best − floor), so the best evaluation
+has level 1. The floor is the return of the first evaluation or 0, whichever is lower. If all returns are positive, the
+levels are plain ratios, such as last / best. If the first return is negative, the levels are shares of the improvement
+since then; a constant added to every return does not change them as long as the first return stays negative.
 """
 
 import dataclasses
@@ -22,17 +22,17 @@ from ddpg.policies.schedules import RATE_SCHEDULES
 from ddpg.progress import print_to_stderr
 from ddpg.runs import run_config, run_directory
 
-LEARNED, DIPPED = 0.8, 0.6  # levels: from the first the run counts as having learned, below the second it has dipped
+LEARNED, DIPPED = 0.8, 0.6  # levels: a run has learned once it reaches the first, and dips when below the second
 
 
 def find_run_folders(root: Path) -> Iterator[Path]:
-    """Yield the directories with a ``config.json`` at ``root`` and below it, each once, the hidden ones left out.
+    """Yield the directories with a ``config.json`` at ``root`` and below it, each once; hidden ones are skipped.
 
-    Links to directories are followed, after all that is there without them: a run has its own name, not a link's.
+    Links to directories are followed last, so that a run is found under its own path rather than a link's.
     """
     seen: set[str] = set()
     waiting = [str(root)]
-    for start in waiting:  # which grows
+    for start in waiting:  # the loop appends the links it finds
         for folder, names, files in os.walk(start):
             place = os.path.realpath(folder)
             if place in seen:
@@ -48,9 +48,9 @@ def find_run_folders(root: Path) -> Iterator[Path]:
 AGAINST = ("steps", "seconds")
 T = TypeVar("T")
 MEASURES = {"iqm": "interquartile mean", "mean": "mean"}
-_POINTS = 200  # of a curve whose seeds were evaluated at different times
+_POINTS = 200  # at most, of a curve whose seeds were evaluated at different times
 _RESAMPLES = 2000
-# What a run notes beside its options that changes what is measured, in returns or in seconds.
+# Fields of config.json that are not options of the agent, but change the measured returns or seconds.
 _SURROUNDINGS = ("evaluation_episodes", "n_envs", "vectorization", "collector", "workers")
 
 
@@ -60,8 +60,8 @@ class Run:
 
     Attributes:
         path: its directory.
-        document: its ``config.json``.
-        rows: of its ``evaluations.csv``.
+        document: the contents of its ``config.json``.
+        rows: the rows of its ``evaluations.csv``.
     """
 
     path: Path
@@ -70,7 +70,7 @@ class Run:
 
     @property
     def env_id(self) -> str:
-        """The environment's id, without a module before it."""
+        """The environment's id, without the ``module:`` prefix."""
         return str(self.document["env_id"]).rpartition(":")[2]
 
     @property
@@ -84,7 +84,7 @@ class Run:
         return np.array([float(row["mean_return"]) for row in self.rows])
 
     def times(self, against: str) -> np.ndarray:
-        """Return the time of every evaluation: in ``"steps"``, or in ``"seconds"`` of training without evaluations."""
+        """Return the time of every evaluation, in ``"steps"`` or ``"seconds"`` of training (evaluations excluded)."""
         if against == "steps":
             return self.steps
         metrics = run_directory.read_table(self.path / "metrics.csv")
@@ -99,10 +99,10 @@ class Curve:
     Attributes:
         env_id: the environment's id.
         label: how the configuration differs from the others.
-        seeds: how many runs.
+        seeds: number of runs.
         times: steps or seconds, ``[T]``.
         centre: the mean or interquartile mean of the seeds' returns, ``[T]``.
-        low, high: its 95 % bootstrap interval over seeds, ``[T]``; of one seed, the curve itself.
+        low, high: its 95 % bootstrap interval over seeds, ``[T]``; with one seed, the curve itself.
     """
 
     env_id: str
@@ -115,7 +115,9 @@ class Curve:
 
 
 def find_runs(paths: Sequence[str | Path], against: str = "steps") -> list[Run]:
-    """Return the runs among ``paths`` and below them, to be drawn ``against`` steps or seconds; as :func:`runs_at`.
+    """Return the runs at ``paths`` and below them whose times ``against`` steps or seconds can be read.
+
+    Unreadable runs are handled as in :func:`runs_at`.
 
     Raises:
         UsageError: if there is no run at a path, nor below it.
@@ -132,8 +134,8 @@ def find_runs(paths: Sequence[str | Path], against: str = "steps") -> list[Run]:
 def runs_at(path: Path, about: Callable[[Run], T]) -> list[tuple[Run, T]]:
     """Return the run at ``path``, or those below it, each with the result of ``about(run)``.
 
-    Below it anything may lie: what cannot be read as a run, or not by ``about``, is skipped with a line on
-    stderr. Hidden folders, such as a run that is being created, are skipped silently.
+    A run below ``path`` that cannot be read, or for which ``about`` fails, is skipped with a line on stderr. Hidden
+    folders, such as a run that is being created, are skipped silently.
 
     Raises:
         UsageError: if there is a run at ``path`` itself and it cannot be read.
@@ -146,7 +148,7 @@ def runs_at(path: Path, about: Callable[[Run], T]) -> list[tuple[Run, T]]:
         try:
             run = read_run(place)
             found.append((run, about(run)))
-        except (UsageError, OSError) as error:  # the latter: one that is being removed, or is not ours to read
+        except (UsageError, OSError) as error:  # OSError: the run is being removed, or we lack permission to read it
             print_to_stderr(f"skipped: {printable(str(error))}")
     return found
 
@@ -160,7 +162,7 @@ def check_names(against: str, measure: str) -> None:
     """Refuse names that :func:`learning_curves` does not know.
 
     Raises:
-        UsageError: if one is unknown; says which there are.
+        UsageError: if one is unknown; the message lists the known ones.
     """
     for name, value, known in (("against", against, AGAINST), ("measure", measure, tuple(MEASURES))):
         if value not in known:
@@ -170,20 +172,20 @@ def check_names(against: str, measure: str) -> None:
 def learning_curves(
     runs: Sequence[Run], against: str = "steps", measure: str = "iqm", names: Sequence[str] | None = None
 ) -> list[Curve]:
-    """Return a curve for every environment and configuration among ``runs``; those not evaluated yet are left out.
+    """Return a curve for every environment and configuration among ``runs``; runs without an evaluation are left out.
 
-    Without ``names``, of runs that differ in nothing at all the one that was evaluated last stands for their seed, and
-    stderr says so.
+    Without ``names``, if several runs have the same configuration and seed, only the one that was evaluated last
+    counts, and a line on stderr names the others.
 
-    Seeds are compared where all of them have been: between their evaluations each is taken as linear. The interval is
-    the percentile bootstrap of the seeds (Agarwal et al. 2021, arXiv 2108.13264): it never leaves the range of their
-    returns.
+    A curve covers the times that all of its seeds have reached, with linear interpolation between the evaluations of
+    each seed. The interval is the percentile bootstrap over seeds (Agarwal et al. 2021, arXiv 2108.13264), which never
+    leaves the range of their returns.
 
     Args:
-        runs: of :func:`find_runs`.
+        runs: the runs, from :func:`find_runs`.
         against: ``"steps"`` or ``"seconds"``.
         measure: ``"iqm"``, the mean without the lowest and the highest quarter of the seeds, or ``"mean"``.
-        names: of each run's configuration; what differs in its options by default.
+        names: the label of each run's configuration; by default the options in which it differs from the others.
 
     Raises:
         UsageError: if a name is unknown, or no run has an evaluation.
@@ -191,8 +193,8 @@ def learning_curves(
     check_names(against, measure)
     groups: dict[tuple[str, str], list[Run]] = {}
     evaluated = [run for run in runs if run.rows]
-    told = labels(evaluated) if names is None else [n for n, run in zip(names, runs, strict=True) if run.rows]
-    for run, label in zip(evaluated, told, strict=True):
+    known = labels(evaluated) if names is None else [n for n, run in zip(names, runs, strict=True) if run.rows]
+    for run, label in zip(evaluated, known, strict=True):
         groups.setdefault((run.env_id, label), []).append(run)
     if not groups:
         raise UsageError("none of these runs has been evaluated yet; there is nothing to draw")
@@ -202,12 +204,13 @@ def learning_curves(
 
 
 def labels(runs: Sequence[Run]) -> list[str]:
-    """Return for each run a label of the settings in which runs of its environment differ, the seed excluded.
+    """Return for each run a label that names the settings in which the runs of its environment differ.
 
-    That is its algorithm, its options, wrappers, environments, workers, the episodes of an evaluation, and its goal
-    where a schedule runs to it; if nothing differs, the algorithm.
+    Settings are the algorithm, its options, the wrappers, the number and kind of environments and workers, the
+    episodes of an evaluation, and ``total_timesteps`` where a learning-rate schedule ends there; the seed is none of
+    them. If nothing differs, the label is the algorithm.
 
-    An option that some of the runs lack, because their algorithm has no such option, is not part of a label.
+    A run whose algorithm lacks an option does not make that option part of the other runs' labels.
     """
     found = []
     for run in runs:
@@ -234,7 +237,7 @@ def format_option(value: Any) -> str:
 def trimmed_mean(values: np.ndarray, cut: float, axis: int) -> np.ndarray:
     """Return the mean along ``axis`` without the share ``cut`` of the smallest and of the largest, each rounded down.
 
-    As ``scipy.stats.trim_mean``, whose module takes half a second of processor to import.
+    Same result as ``scipy.stats.trim_mean``, without the half second that importing ``scipy.stats`` takes.
     """
     count = values.shape[axis]
     left_out = int(cut * count)
@@ -256,7 +259,7 @@ def _curve(env_id: str, label: str, runs: Sequence[Run], against: str, measure: 
     grid = grid[(grid >= max(t[0] for t in times)) & (grid <= min(t[-1] for t in times))]
     if len(grid) > _POINTS:
         grid = np.linspace(grid[0], grid[-1], _POINTS)
-    if not len(grid):  # no time that all have seen: the first evaluation of the slowest
+    if not len(grid):  # the seeds' time ranges do not overlap: take the latest first evaluation
         grid = np.array([max(t[0] for t in times)])
     values = np.stack([np.interp(grid, t, run.returns) for t, run in zip(times, runs, strict=True)])
     return Curve(env_id, label, len(runs), grid, *centre_and_interval(values, measure))
@@ -272,7 +275,7 @@ def _options(run: Run) -> dict[str, Any]:
 
 
 def _once(what: str, runs: Sequence[Run]) -> list[Run]:
-    """Return for every seed the run that was evaluated last, and print which runs are left out."""
+    """Return for every seed the run that was evaluated last, and print the runs that are left out."""
     seeds: dict[int, list[Run]] = {}
     for run in runs:
         seeds.setdefault(run.document["seed"], []).append(run)
@@ -293,13 +296,13 @@ def _in_order(path: Path) -> tuple[str, int, str]:
 
 
 class Holding(NamedTuple):
-    """How a run holds what it has learned; NaN where that cannot be said.
+    """How well a run keeps its performance, in the levels that the module's docstring defines.
 
     Attributes:
-        kept: the level of the last evaluation, at most 1; NaN if no evaluation is above the floor, or if a level is
-            beyond float64.
-        dips: of the evaluations after the first at a level of at least :data:`LEARNED`, the share below
-            :data:`DIPPED`; NaN if there are none after it.
+        kept: the level of the last evaluation, at most 1; NaN if no evaluation is above the floor, or if a level
+            overflows float64.
+        dips: the share of evaluations with a level below :data:`DIPPED`, among those after the first one that reached
+            :data:`LEARNED`; NaN if there are none after it.
     """
 
     kept: float
@@ -307,10 +310,10 @@ class Holding(NamedTuple):
 
 
 def holding(returns: Sequence[float] | np.ndarray) -> Holding:
-    """Return how a run holds what it has learned.
+    """Return how well a run keeps its performance.
 
     Args:
-        returns: the mean return of every evaluation, in their order (env units).
+        returns: the mean return of every evaluation, in order (env units).
     """
     values = np.asarray(returns, np.float64)
     if not len(values) or not np.isfinite(values).all():

@@ -1,6 +1,6 @@
-"""Read transitions that others recorded: a NumPy archive (``.npz``) or a data set of Minari.
+"""Read a data set of recorded transitions for offline learning: a NumPy archive (``.npz``) or a Minari data set.
 
-Both are data: nothing is unpickled, and nothing that a file names is imported.
+A file cannot run code: nothing is unpickled, and no module that a file names is imported.
 """
 
 import zipfile
@@ -19,9 +19,9 @@ from ddpg.interaction.validation import validate_path, validate_text
 if TYPE_CHECKING:
     from ddpg.agents.off_policy import OffPolicyAgent
 
-MINARI = "minari:"  # what the name of a data set of Minari begins with
+MINARI = "minari:"  # prefix of the name of a Minari data set
 
-# Each array's names, of which a file has one: Minari's, D4RL's, gymnasium's.
+# Accepted names of each array, in the conventions of Minari, D4RL and gymnasium; a file has exactly one of them.
 KEYS = {
     "observations": ("observations",),
     "actions": ("actions",),
@@ -47,8 +47,8 @@ def load_dataset(source: str | Path) -> Dataset:
     """Return the transitions of a data set: ``agent.remember(*ddpg.load_dataset("data.npz"))``.
 
     Args:
-        source: the path of an ``.npz`` file with the arrays of :data:`KEYS`, or ``"minari:NAME"``, a data set that is
-            among Minari's on this machine.
+        source: the path of an ``.npz`` file with the arrays of :data:`KEYS`, or ``"minari:NAME"`` for a Minari data
+            set that has been downloaded to this machine.
 
     Raises:
         UsageError: if there is no such data set, an array is missing or has another length or type, or Minari is not
@@ -64,11 +64,11 @@ def load_dataset(source: str | Path) -> Dataset:
 
 
 def fill(agent: "OffPolicyAgent", source: str | Path) -> None:
-    """Store a whole data set in an agent's replay memory.
+    """Store a whole data set in an agent's replay buffer.
 
     Raises:
-        UsageError: as for :func:`load_dataset`; if the memory is too small for all of it; if a value does not fit the
-            spaces of the agent. Nothing is stored then.
+        UsageError: as for :func:`load_dataset`; if the data set does not fit into the buffer; if a value does not fit
+            the spaces of the agent. Nothing is stored then.
     """
     dataset = load_dataset(source)
     count = len(dataset.rewards)
@@ -84,7 +84,7 @@ def fill(agent: "OffPolicyAgent", source: str | Path) -> None:
 
 
 def check_source(source: Any) -> None:
-    """Refuse what is no data set, without reading it.
+    """Refuse a ``source`` that cannot be a data set, without reading it.
 
     Raises:
         UsageError: if the file does not exist or does not end in ``.npz``, or Minari is not installed.
@@ -118,10 +118,10 @@ def _of_archive(path: Path) -> Dataset:
             with np.load(file, allow_pickle=False) as arrays:
                 found = {field: arrays[name] for field, name in names.items()}
             if others := [name for field, name in names.items() if not isinstance(found[field], np.ndarray)]:
-                raise ValueError(f"{others[0]} is no array")  # NumPy gives its bytes
+                raise ValueError(f"{others[0]} is no array")  # NumPy returns bytes for a member that is not .npy data
         except (UsageError, MemoryError):
             raise
-        except Exception as error:  # whatever zipfile, zlib and NumPy raise of bytes that are no such file
+        except Exception as error:  # zipfile, zlib and NumPy raise many types for a file that is no archive
             raise FileFault(
                 f"{path} is no archive of numbers as numpy.savez writes it ({format_error(error)}); write it anew"
             ) from None
@@ -134,13 +134,13 @@ def _name_of(path: Path, field: str, found: Mapping[str, Any]) -> str:
         return names[0]
     known = " or ".join(KEYS[field])
     if names:
-        raise UsageError(f"{path} has {' and '.join(names)}, which are one thing; keep one of them")
+        raise UsageError(f"{path} has {' and '.join(names)}, names of the same array; keep one of them")
     others = ", ".join(map(brief, found)) or "nothing"
     raise UsageError(f"{path} has no array {known}, but {others}; a data set has one of each: {', '.join(KEYS)}")
 
 
 def _checked(where: str, arrays: Mapping[str, np.ndarray], names: Mapping[str, str]) -> Dataset:
-    """Return the arrays as a data set, once their types and lengths fit; what they hold ``remember`` checks."""
+    """Return the arrays as a data set after checking types and lengths; ``remember`` checks the values."""
     columns = {}
     count = len(arrays["observations"]) if arrays["observations"].ndim else 0
     if not count:
@@ -170,7 +170,7 @@ def _minari(source: str) -> Any:
     """Return the module ``minari``.
 
     Raises:
-        UsageError: if it, or what it needs, is not installed.
+        UsageError: if it, or a package that it needs, is not installed.
     """
     try:
         import minari
@@ -195,7 +195,7 @@ def _of_minari(name: str) -> Dataset:
     except FileNotFoundError:
         raise FileFault(f"{folder} has no metadata.json; download the data set again") from None
     if not (isinstance(described, dict) and {"observation_space", "action_space"} <= described.keys()):
-        # Without them Minari would make the environment that the file names, and import what it names.
+        # Without the spaces Minari would make the environment named in the file, and so import a module it names.
         raise UsageError(f"{source} does not describe its spaces; write it with minari.create_dataset_from_buffers")
     try:
         episodes = [*minari.load_dataset(name).iterate_episodes()]
@@ -204,7 +204,7 @@ def _of_minari(name: str) -> Dataset:
         raise
     except ModuleNotFoundError as error:
         raise UsageError(f"{source} needs the package {brief(error.name)}; install the extra 'minari'") from None
-    except Exception as error:  # whatever h5py and Minari raise of a damaged file
+    except Exception as error:  # h5py and Minari raise many types for a damaged file
         raise FileFault(f"{source} cannot be read ({format_error(error)}); download it again") from None
     if not parts:
         raise UsageError(f"{source} has no transition; take another data set")
@@ -213,7 +213,7 @@ def _of_minari(name: str) -> Dataset:
 
 
 def _transitions(source: str, episode: Any) -> dict[str, np.ndarray]:
-    """Return the T transitions of an episode of Minari's, which has T + 1 observations."""
+    """Return the T transitions of a Minari episode, which has T + 1 observations."""
     for name in ("observations", "actions"):
         if not isinstance(found := getattr(episode, name), np.ndarray):
             raise UsageError(

@@ -1,11 +1,12 @@
-"""Draw an environment in a child process that never imports TensorFlow.
+"""Render an environment in a child process that never imports TensorFlow.
 
-Without a GPU, MuJoCo draws with Mesa, whose LLVM and TensorFlow's in one process end it with a segmentation fault. The
-child makes the environment, steps it and draws it; this process answers with the policy's actions and takes the frames.
+Without a GPU, MuJoCo renders with Mesa. Mesa and TensorFlow each contain a copy of LLVM, and a process with both ends
+with a segmentation fault. So a child process makes, steps and renders the environment; this process runs the policy,
+sends its actions, and receives the frames.
 
-They talk over the child's stdin and stdout, in msgpack, so that reading a message runs no code; the environment's own
-output goes to stderr. A message holds plain values: ``None``, booleans, numbers, strings, tuples, lists and dicts of
-them, and NumPy's arrays and scalars (a scalar and an array without axes arrive as a scalar).
+The two exchange msgpack messages over the child's stdin and stdout, because reading msgpack runs no code; the
+environment's own output goes to stderr. A message holds plain values: ``None``, booleans, numbers, strings, NumPy
+arrays and scalars, and tuples, lists and dicts of them. A NumPy array without axes arrives as a scalar.
 """
 
 import contextlib
@@ -30,7 +31,7 @@ from ddpg.interaction import env_calls
 from ddpg.interaction.env_errors import format_error
 from ddpg.runs.rendering import DrawnEnv, rendering_env
 
-# Not multiprocessing: its children run the user's own script again, which may import TensorFlow, or train.
+# multiprocessing would run the user's script again in the child, and that script may import TensorFlow or train.
 _START = """\
 import json, sys
 sys.path[:] = json.loads(sys.argv.pop())
@@ -40,8 +41,8 @@ serve()
 
 
 _ERRORS = {kind.__name__: kind for kind in (UsageError, EnvironmentFault)}
-_ARRAY, _TUPLE = 1, 2  # msgpack's own extension types
-_LENGTH = 8  # bytes of a message's length, before it
+_ARRAY, _TUPLE = 1, 2  # our msgpack extension types
+_LENGTH = 8  # bytes before each message that hold its length
 
 
 def send(stream: IO[bytes], message: Any) -> None:
@@ -60,7 +61,7 @@ def receive(stream: IO[bytes]) -> Any:
     """Read one message.
 
     Raises:
-        EOFError: if the stream ends before a message does, or what is there is no message.
+        EOFError: if the stream ends before the message does, or the bytes are not a message.
     """
     length = stream.read(_LENGTH)
     data = stream.read(int.from_bytes(length, "little")) if len(length) == _LENGTH else b""
@@ -71,7 +72,7 @@ def receive(stream: IO[bytes]) -> Any:
 
 
 def _with_extensions(value: Any) -> Any:
-    """Return ``value`` with the types that msgpack lacks as extensions."""
+    """Return ``value`` with the types that msgpack lacks encoded as extensions."""
     if isinstance(value, (np.ndarray, np.generic)):
         array = np.asarray(value)
         if array.dtype.kind not in "biuf":
@@ -94,22 +95,23 @@ def _extended(kind: int, data: memoryview) -> Any:
     if kind != _ARRAY:
         raise ValueError(f"extension {kind}")
     dtype, shape, numbers = msgspec.msgpack.decode(data)
-    array = np.frombuffer(numbers, dtype).reshape(shape)  # it makes no array of objects
+    array = np.frombuffer(numbers, dtype).reshape(shape)  # frombuffer refuses dtype object, which could run code
     return array.copy() if shape else array[()]
 
 
 class DrawingProcess:
-    """A child process that makes, steps and draws an environment; a context, whose end ends the process.
+    """A child process that makes, steps and renders an environment; a context manager that ends the process on exit.
 
     Attributes:
-        rate: frames a second.
+        rate: frames per second.
 
     Args:
         env_id, wrappers: as for :func:`~ddpg.runs.env_factory.make_env`.
 
     Raises:
-        UsageError: as :func:`~ddpg.runs.rendering.rendering_env`; raised when the context is entered, as the next is.
-        EnvironmentFault: as there, and if the process crashed.
+        UsageError: as :func:`~ddpg.runs.rendering.rendering_env`, on entering the context.
+        EnvironmentFault: as :func:`~ddpg.runs.rendering.rendering_env`, or if the process crashed; on entering the
+            context, too.
     """
 
     rate: float
@@ -119,7 +121,7 @@ class DrawingProcess:
         self._drawing = False
 
     def __enter__(self) -> "DrawingProcess":
-        variables = {"SDL_VIDEODRIVER": "dummy", **os.environ}  # or pygame looks for a screen, and complains
+        variables = {"SDL_VIDEODRIVER": "dummy", **os.environ}  # without it pygame fails where there is no screen
         command = [sys.executable, "-c", _START, json.dumps(sys.path)]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=variables)
         try:
@@ -132,7 +134,7 @@ class DrawingProcess:
 
     def __exit__(self, kind, *rest: Any) -> None:
         try:
-            if kind is None and not self._drawing:  # nobody waits for what is left of a video
+            if kind is None and not self._drawing:  # in the middle of an episode the process is killed instead
                 self._send(None)  # no more episodes: close the environment
                 self._receive()
         finally:
@@ -175,7 +177,7 @@ class DrawingProcess:
 
     def _send(self, message: Any) -> None:
         assert self._process.stdin is not None
-        with contextlib.suppress(OSError):  # the process is gone: what is received next says so
+        with contextlib.suppress(OSError):  # the process is gone, which the next _receive reports
             send(self._process.stdin, message)
 
     def _receive(self) -> Any:
@@ -198,7 +200,7 @@ class DrawingProcess:
 
     def _end(self) -> None:
         process = self._process
-        process.kill()  # it may hang in compiled code; whoever wanted its environment closed has waited for that
+        process.kill()  # it may hang in compiled code; __exit__ has waited where the environment had to be closed
         for pipe in (process.stdin, process.stdout):
             with contextlib.suppress(OSError):
                 pipe.close()  # type: ignore[union-attr]
@@ -206,8 +208,8 @@ class DrawingProcess:
 
 
 def can_be_drawn_elsewhere(env_id: str) -> bool:
-    """Return whether another process can make this environment: not where this program's script has its class."""
-    if _registered(env_id) is None:  # by the module that its id names
+    """Return whether another process can make this environment: not if its class is defined in the user's script."""
+    if _registered(env_id) is None:  # the child will import the module in the id, which registers it
         return True
     registration = _registration(env_id)
     return registration is not None and '"__main__' not in registration
@@ -218,9 +220,11 @@ def _registered(env_id: str) -> EnvSpec | None:
 
 
 def _registration(env_id: str) -> str | None:
-    """Return how the environment was registered, as JSON: perhaps by a module that its id does not name.
+    """Return the environment's registration as JSON, so that the child can register it, too.
 
-    ``None`` if it was not, or JSON cannot hold it: its class is a lambda, or a keyword argument is not a plain value.
+    The child cannot rely on imports for that: a module that the id does not name may have registered it. ``None`` if it
+    is not registered, or JSON cannot hold the registration: its class is a lambda, or a keyword argument is not a plain
+    value.
     """
     spec = _registered(env_id)
     if spec is None:
@@ -239,7 +243,7 @@ def _registration(env_id: str) -> str | None:
 
 
 def _name_of(entry_point: Any) -> str | None:
-    """Return ``module:name`` of a class or function that can be found under it."""
+    """Return ``module:name`` of a class or function, or ``None`` if it cannot be imported under that name."""
     if entry_point is None or isinstance(entry_point, str):
         return entry_point
     module, name = getattr(entry_point, "__module__", None), getattr(entry_point, "__qualname__", "")
@@ -255,7 +259,7 @@ def _signal_name(number: int) -> str:
 
 
 def serve() -> None:
-    """Make the environment, and draw episodes, until there are no more; the main function of the child."""
+    """Make the environment and render episodes until the parent asks for no more; the child's main function."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches both processes; the parent ends this one
     requests, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
@@ -264,7 +268,7 @@ def serve() -> None:
     except UsageError as error:
         kind = EnvironmentFault if isinstance(error, EnvironmentFault) else UsageError
         send(answers, (kind.__name__, str(error)))
-    except KeyboardInterrupt as error:  # SIGINT is ignored: the environment raised it
+    except KeyboardInterrupt as error:  # SIGINT is ignored, so the environment itself raised it
         send(answers, (EnvironmentFault.__name__, f"the environment raised {format_error(error)}"))
 
 
@@ -285,7 +289,7 @@ def _draw(requests: IO[bytes], answers: IO[bytes]) -> None:
 
 
 def _described(space: gym.Space) -> str:
-    """Return a space as JSON; of one that no agent acts in its name, which :func:`restore_space` refuses."""
+    """Return a space as JSON; for an unsupported space its name, which :func:`restore_space` refuses."""
     try:
         return json.dumps(describe_space(space))
     except UsageError:
@@ -293,16 +297,16 @@ def _described(space: gym.Space) -> str:
 
 
 def _register(registration: str) -> None:
-    """Register the environment as in the parent, unless the module that it is in does so itself."""
+    """Register the environment as in the parent, unless importing its module has registered it already."""
     spec = EnvSpec.from_json(registration)
     if isinstance(spec.entry_point, str):
-        with contextlib.suppress(Exception):  # whoever makes the environment imports it, and says what fails
+        with contextlib.suppress(Exception):  # rendering_env imports it again and reports the error
             importlib.import_module(spec.entry_point.partition(":")[0])
     gym.registry.setdefault(spec.id, spec)
 
 
 class _Remote:
-    """The parent's policy."""
+    """The parent's policy, as the child sees it."""
 
     def __init__(self, requests: IO[bytes], answers: IO[bytes]):
         self._requests, self._answers = requests, answers

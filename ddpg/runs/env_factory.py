@@ -1,4 +1,4 @@
-"""Make environments from an id, wrappers and a vectorization, with errors that tell a user what to install."""
+"""Make environments from an id, wrappers and a vectorization; error messages say which package to install."""
 
 import functools
 import importlib
@@ -23,12 +23,12 @@ from ddpg.interaction.validation import validate_int
 from ddpg.runs import signals
 
 VECTORIZATIONS = ("sync", "async", "envpool")
-# Without arguments, nor a state.
+# Only wrappers without arguments and without state, so that a name is enough to resume a run.
 WRAPPERS = ("FlattenObservation", "TimeAwareObservation", "GrayscaleObservation", "ActionMask")
 
 
 def make_env(env_id: str, wrappers: Sequence[str] = (), **kwargs) -> gym.Env:
-    """Return ``gymnasium.make(env_id)``, with Dict observations flattened and errors a user can act on.
+    """Return ``gymnasium.make(env_id)``, with Dict observations flattened and with errors that a user can act on.
 
     A Dict observation with an ``action_mask`` is flattened by :class:`~ddpg.interaction.action_mask.ActionMask`.
 
@@ -54,7 +54,7 @@ def make_env(env_id: str, wrappers: Sequence[str] = (), **kwargs) -> gym.Env:
         with env_calls.own_directory(), env_calls.ProcessStateGuard():
             if module:
                 importlib.import_module(module)
-            # gymnasium's checker only warns of what our stepping refuses.
+            # gymnasium's checker only warns about faults that our own checks refuse.
             env = gym.make(_with_version(name), **{"disable_env_checker": True, **kwargs})
             env = _wrapped(env, wrappers)
             if has_mask(env.observation_space) and isinstance(env.action_space, gym.spaces.Discrete):
@@ -86,7 +86,7 @@ def make_env(env_id: str, wrappers: Sequence[str] = (), **kwargs) -> gym.Env:
 
 
 def _refuse_policy(env_id: str) -> None:
-    """Refuse the name of a policy of the zoo, where there is no module ``zoo`` that could have such an environment."""
+    """Refuse the name of a zoo policy; the caller has found that there is no module ``zoo`` that it could mean."""
     if zoo.is_zoo(env_id):
         name = env_id.removeprefix(zoo.PREFIX)
         raise UsageError(
@@ -96,7 +96,7 @@ def _refuse_policy(env_id: str) -> None:
 
 
 def _with_version(name: str) -> str:
-    """Return the id that is registered for ``dmc/DOMAIN-TASK``, whose version gymnasium would guess with a warning."""
+    """Return ``dmc/DOMAIN-TASK`` with its version, so that gymnasium need not guess it with a warning."""
     return f"{name}-v0" if name.startswith("dmc/") and f"{name}-v0" in gym.registry else name
 
 
@@ -106,7 +106,7 @@ def _wrapped(env: gym.Env, wrappers: Sequence[str]) -> gym.Env:
             raise UsageError(f"wrapper {wrapper!r} would move the mask that ActionMask appends; name ActionMask last")
         try:
             env = ActionMask(env) if wrapper == "ActionMask" else getattr(supplied, wrapper)(env)
-        except Exception as error:  # gymnasium raises anything for a space that does not fit, assertions too
+        except Exception as error:  # for a space that does not fit gymnasium raises many types, AssertionError too
             env_calls.close_quietly(env)
             raise UsageError(f"wrapper {brief(wrapper)} does not fit {env}: {format_error(error)}") from None
     return env
@@ -119,9 +119,9 @@ def make_training_env(
 
     Args:
         env_id, wrappers: as for :func:`make_env`.
-        n_envs: 1: a plain environment.
-        vectorization: ``"sync"``: in this process, one after another; ``"async"``: in a process each; ``"envpool"``:
-            EnvPool's environments of that id, in its threads, with the spaces of gymnasium's.
+        n_envs: number of environments; 1 gives a plain environment.
+        vectorization: ``"sync"``: in this process, one after another; ``"async"``: each in its own process;
+            ``"envpool"``: EnvPool's environments of that id, in its threads, with gymnasium's spaces.
 
     Raises:
         UsageError: as :func:`check_vector` and :func:`make_env`; EnvPool is not installed, or has no such environment.
@@ -137,8 +137,8 @@ def make_training_env(
         return EnvPoolVector(env_id_of(one), n_envs, like=one)
     makers = [functools.partial(_make_in_worker, env_id, wrappers, os.getpid())] * n_envs
     try:
-        # Spawned, not forked: a fork keeps the run's lock and its siblings' pipes open when this process is killed,
-        # and TensorFlow's threads are not in it. Shared memory: without it the first step after a reset is lost.
+        # Spawned, not forked: a forked child would keep the run's lock and its siblings' pipes open after this process
+        # is killed, and would lack TensorFlow's threads. Without shared memory the first step after a reset is lost.
         return gym.vector.AsyncVectorEnv(makers, context="spawn", shared_memory=True)
     except (EOFError, OSError) as error:
         raise EnvironmentFault(f"a process of {brief(env_id)} ended at its start ({type(error).__name__})") from error
@@ -165,20 +165,20 @@ def check_vector(n_envs: int, vectorization: str, wrappers: Sequence[str] = ()) 
 
 
 def _make_in_worker(env_id: str, wrappers: Sequence[str], parent: int) -> gym.Env:
-    """Make an environment in a worker process, which ignores Ctrl-C: the parent ends it."""
-    if os.getpid() == parent:  # gymnasium makes one in this process, too, to read its spaces
+    """Make an environment in a process of the vector, which ignores Ctrl-C because the parent ends it."""
+    if os.getpid() == parent:  # gymnasium also makes one in the parent, to read its spaces
         return ProbedEnv(make_env(env_id, wrappers))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     return CheckedEnv(make_env(env_id, wrappers), in_worker=True)
 
 
 def check_imports(names: Sequence[str], file: str | Path, allowed: Sequence[str]) -> None:
-    """Refuse what a file names as ``module:Name`` if that would import a module that the user has not allowed.
+    """Refuse names ``module:Name`` in a file if the user has not allowed to import ``module``.
 
     Args:
-        names: what the file names; those without a module import nothing.
+        names: the names in the file; those without a module import nothing.
         file: the file or the run directory, for the message.
-        allowed: the modules that may be imported.
+        allowed: the modules that the user has allowed to import.
 
     Raises:
         UsageError: if one of the names is ``module:Name`` and ``module`` is not among ``allowed``.
@@ -198,13 +198,13 @@ def check_imports(names: Sequence[str], file: str | Path, allowed: Sequence[str]
 
 
 def default_evaluation_interval(name: str, n_envs: int, total_timesteps: int, collector: str = "local") -> int:
-    """Return the steps between evaluations of a run where nobody said.
+    """Return the default number of steps between evaluations: a twentieth of the run.
 
-    A twentieth of it; of a vector, whose episodes are cut there, no less than two episodes of each environment.
+    An evaluation cuts the episodes of a vector, so for a vector it is at least two full episodes of each environment.
 
     Args:
-        name: the environment's id, of :func:`id_of`.
-        n_envs, total_timesteps, collector: of the run.
+        name: the environment's id, from :func:`env_id_of`.
+        n_envs, total_timesteps, collector: as for :func:`ddpg.train`.
     """
     twentieth = max(1, total_timesteps // 20)
     longest = gym.registry[name].max_episode_steps if name in gym.registry else None
@@ -214,13 +214,13 @@ def default_evaluation_interval(name: str, n_envs: int, total_timesteps: int, co
 
 
 def env_id_of(env: gym.Env) -> str:
-    """Return the id that ``env`` was made by."""
+    """Return the id with which ``env`` was made."""
     assert env.spec is not None, "gymnasium.make gives every environment its spec"
     return env.spec.id
 
 
 def full_id(env_id: str, name: str) -> str:
-    """Return ``name``, of :func:`id_of`, behind the module that ``env_id`` has: it may have left the version out."""
+    """Return ``name``, from :func:`env_id_of`, with the module of ``env_id``, which may lack the version."""
     return "".join([*env_id.rpartition(":")[:2], name])
 
 
@@ -240,7 +240,7 @@ _EXTRAS = {
 }
 _PACKAGES = {"box2d": "'gymnasium[box2d]'", "ale_py": "ale-py", "ale-py": "ale-py", "cv2": "opencv-python-headless"}
 
-# Ids written without their module, or as older packages had them: the id to write, and its package.
+# Ids without their module, or in the style of older packages: a pattern, the id to write instead, and its package.
 _MODULES = (
     (r"(?:Fetch|Hand|Adroit|AntMaze|PointMaze|FrankaKitchen)\w*-v\d+", "gymnasium_robotics:{0}", "gymnasium_robotics"),
     (r"dm_control/(\w+-\w+)-v\d+", "dmc/{1}", "dm_control"),

@@ -1,4 +1,4 @@
-"""Evaluate a policy over whole episodes."""
+"""Evaluate a policy over whole episodes, and derive the seeds of evaluations from a training seed."""
 
 import contextlib
 import dataclasses
@@ -17,17 +17,17 @@ from ddpg.interaction.env_runner import SingleStepper, VectorStepper, make_stepp
 from ddpg.interaction.transitions import Episode, Passthrough
 from ddpg.interaction.validation import LARGEST_INT, validate_bool, validate_int
 
-_SEEDS = 2**63  # derived seeds wrap there, so that every seed of training has them
+_SEEDS = 2**63  # derived seeds wrap around here, so that every training seed has valid ones
 
 
 @dataclasses.dataclass(frozen=True)
 class Evaluation:
     """Undiscounted returns (env units) and lengths (steps) of whole episodes.
 
-    ``clipped_actions`` counts the actions that the policy had to clip to their box.
-    ``successes`` tells, where the environment says it (``info["is_success"]`` at the end), which succeeded.
-    ``seconds`` is how long it took. ``abandoned`` counts the episodes that are not among these because a transition of
-    theirs was none, where those are dropped (``on_bad_transition``).
+    ``clipped_actions`` counts the actions that the policy had to clip to the action box.
+    ``successes`` says which episodes succeeded, if the environment reports it (``info["is_success"]`` at the end).
+    ``seconds`` is the duration of the evaluation. ``abandoned`` counts episodes that are left out because of an invalid
+    transition (``on_bad_transition="drop"``).
     """
 
     returns: np.ndarray
@@ -43,7 +43,7 @@ class Evaluation:
         return float(self.returns.mean())
 
     def __str__(self) -> str:
-        """Return mean, interval, episodes and successes in a line."""
+        """Return mean, interval, episodes and success rate in one line."""
         summary = self.summary()
         mean, low, high = (progress.format_number(summary[name]) for name in ("mean_return", "ci95_low", "ci95_high"))
         one = summary["episodes"] == 1
@@ -84,34 +84,33 @@ def evaluate(
     """Run whole episodes of ``policy`` in ``env``.
 
     In a vector of N environments, environment i (from 0) contributes its first ``(episodes + i) // N`` episodes, in
-    the order in which they end, as in Stable-Baselines3: taking whichever end first would prefer short ones.
+    the order in which they end, as in Stable-Baselines3: taking the first ``episodes`` to end would favour short ones.
 
-    Where ``policy`` is an agent that learns in the same environment (its ``env``, or one with the same
-    ``unwrapped``), the episode it was in the midst of is over: its ``abandon_episode()`` is called, if it has
-    one, so that its next step is not a transition from where it had been. Use an environment of its own instead
-    to leave its learning as it is.
+    If ``policy`` is an agent that learns in the same environment (its ``env``, or one with the same ``unwrapped``),
+    its current training episode is lost. Its ``abandon_episode()`` is called, if it has one, so that its next
+    transition does not start from the old observation. Use a separate environment to leave its learning undisturbed.
 
-    Where it is an agent with ``on_bad_transition="drop"``, episodes with a transition that is none are abandoned here,
-    too, and counted.
+    If it is an agent with ``on_bad_transition="drop"``, episodes with an invalid transition are abandoned and counted
+    here, too.
 
     Args:
         policy: anything with Stable-Baselines3's ``predict(observation, deterministic=) -> (action, state)``; it
-            gets observations as the environment returns them, for a vector all N at once.
+            gets observations as the environment returns them, all N at once from a vector.
         env: an environment or a vector environment (autoreset NEXT_STEP or SAME_STEP); it is reset, not closed.
-        episodes: how many, over all environments of a vector.
-        seed: of the first reset; the later ones go on from it.
-        deterministic: without exploration noise.
+        episodes: number of episodes, over all environments of a vector.
+        seed: seed of the first reset; later resets continue its random stream.
+        deterministic: act without exploration noise.
         progress_bar: show one on stderr.
 
     Returns:
-        Of each episode the return, the length, and whether it succeeded; printed, a line. Clipped actions are
-        counted in every step, of a vector also where an environment has contributed its episodes already.
+        The return, the length and the success of each episode; ``print`` shows them in one line. Clipped actions are
+        counted in every step, in a vector also in environments that have contributed all their episodes already.
 
     Raises:
-        UsageError: if ``episodes`` is below 1, the policy or the environment is none, or a vector has another autoreset
-            mode.
-        EnvironmentFault: if the environment raised, or returned NaN or anything else that it must not return; where
-            faulty transitions are dropped, if episodes were abandoned in a hundred steps and none ended between them.
+        UsageError: if ``episodes`` is below 1, ``policy`` is not a policy, ``env`` is not an environment, or a vector
+            has another autoreset mode.
+        EnvironmentFault: if the environment raised, or returned NaN or another invalid value; with
+            ``on_bad_transition="drop"``, if episodes were abandoned in a hundred steps and none ended between them.
     """
     episodes, seed = check_episodes(policy, episodes, seed)
     deterministic = validate_bool(deterministic, "deterministic")
@@ -136,10 +135,10 @@ def evaluate(
 
 
 def check_episodes(policy: Any, episodes: int, seed: int | None) -> tuple[int, int | None]:
-    """Return ``episodes`` and ``seed`` as numbers that episodes of ``policy`` can be run with.
+    """Return ``episodes`` and ``seed`` as plain integers, after checking them and ``policy``.
 
     Raises:
-        UsageError: if ``episodes`` is below 1, ``seed`` is below 0, or there is no policy.
+        UsageError: if ``episodes`` is below 1, ``seed`` is below 0, or ``policy`` has no ``predict``.
     """
     if isinstance(episodes, bool) or not isinstance(episodes, (int, np.integer)) or not 1 <= episodes <= LARGEST_INT:
         raise UsageError(f"episodes={brief(episodes)} must be a whole number, at least 1")
@@ -155,7 +154,7 @@ def check_episodes(policy: Any, episodes: int, seed: int | None) -> tuple[int, i
 
 @contextlib.contextmanager
 def pausing_learning(policy: Any, env: gym.Env | gym.vector.VectorEnv) -> Iterator[None]:
-    """Let the block step ``env``, and abandon the episode that ``policy`` was learning from where it learns in it."""
+    """Let the block step ``env``; if ``policy`` learns in it, abandon the policy's current training episode after."""
     try:
         yield
     finally:
@@ -164,24 +163,24 @@ def pausing_learning(policy: Any, env: gym.Env | gym.vector.VectorEnv) -> Iterat
 
 
 def evaluation_seed(seed: int) -> int:
-    """Return the seed of evaluations for an agent's ``seed``: not of an episode that training sees."""
+    """Return the seed of the evaluations during training; training never sees their episodes."""
     return (seed + 1_000_000) % _SEEDS
 
 
 def choice_seed(seed: int) -> int:
-    """Return the seed of choosing between two trained policies: of episodes that nothing else sees."""
+    """Return the seed for choosing between two trained policies, on episodes that nothing else uses."""
     return (seed + 3_000_000) % _SEEDS
 
 
 def final_seed(seed: int) -> int:
-    """Return the seed of looking at a trained agent: of no episode that training or its evaluations see."""
+    """Return the seed for evaluating or recording a trained agent; neither training nor its evaluations use it."""
     return (seed + 2_000_000) % _SEEDS
 
 
 def _whole_episodes(
     policy: Any, stepper: SingleStepper | VectorStepper, episodes: int, deterministic: bool, bar: Any
 ) -> tuple[list[Episode], int]:
-    """Return the episodes, and how many were abandoned."""
+    """Return the finished episodes and the number of abandoned ones."""
     wanted = [(episodes + index) // stepper.count for index in range(stepper.count)]
     finished: list[Episode] = []
     lost: set[int] = set()
@@ -195,7 +194,7 @@ def _whole_episodes(
                 wanted[episode.index] -= 1
                 finished.append(episode)
                 bar.update()
-        fresh = len(set(step.dropped) - lost)  # a vector's is dropped in every step until it ends
+        fresh = len(set(step.dropped) - lost)  # an environment of a vector stays in dropped until its episode ends
         lost, abandoned, in_a_row = set(step.dropped), abandoned + fresh, in_a_row + (fresh > 0)
         if in_a_row >= MAX_FAULTS_IN_A_ROW:
             raise EnvironmentFault(

@@ -1,4 +1,4 @@
-"""List the runs below a directory."""
+"""List the runs below a directory with their progress and last returns, for ``ddpg runs``."""
 
 import dataclasses
 import functools
@@ -22,14 +22,15 @@ COLUMNS = ("run", "algorithm", "steps", "last", "best", "kept", "dips", "age", "
 
 
 def list_runs(root: str | Path = "runs") -> list[dict[str, Any]]:
-    """Return a summary of every run below ``root``; what cannot be read is skipped with a line on stderr.
+    """Return a summary of every run below ``root``; unreadable runs are skipped with a line on stderr.
 
     Returns:
-        For each run: ``run``, ``env_id``, ``algorithm``, ``seed``, ``recipe`` (``None``: the environment's preset is as
-        near to its options), ``options`` (those that differ from the recipe's or the preset's), ``timesteps``,
-        ``total_timesteps``, ``last_return``, ``best_return`` (``None`` before the first evaluation), ``kept`` and
-        ``dips`` (:mod:`ddpg.runs.curves`; ``None`` where they cannot be said), ``age_seconds`` since the last write,
-        and ``state``: running, finished, interrupted or unknown (without permission to see).
+        For each run: ``run``, ``env_id``, ``algorithm``, ``seed``, ``recipe`` (the one nearest to the run's options;
+        ``None`` if no recipe is nearer than the environment's preset), ``options`` (those that differ from the recipe
+        or the preset), ``timesteps``, ``total_timesteps``, ``last_return``, ``best_return`` (``None`` before the first
+        evaluation), ``kept`` and ``dips`` (:mod:`ddpg.runs.curves`; ``None`` where they are undefined),
+        ``age_seconds`` since the last write, and ``state``: running, finished, interrupted, or unknown without
+        permission to read the lock.
 
     Raises:
         UsageError: if there is no such directory.
@@ -54,7 +55,7 @@ def _about(run: Run) -> dict[str, Any]:
     steps = [int(float(rows[-1]["timesteps"])) for rows in (metrics, run.rows) if rows]
     total = run.document["total_timesteps"]
     timesteps = max(steps, default=0)
-    # A cell on a cluster has its lock there; here its log is held.
+    # A cell on a cluster locks its run there; on this machine only its log is locked.
     running = True if timesteps < total and is_cell_running(run.path.parent / LOG) else is_run_locked(run.path)
     returns = run.returns.tolist()
     recipe, options = _changed(run)
@@ -83,7 +84,7 @@ def _state(running: bool | None, reached: bool) -> str:
 
 
 def _changed(run: Run) -> tuple[str | None, dict[str, Any]]:
-    """Return the recipe (``None``: the preset) nearest to a run's options, and the options that differ from it."""
+    """Return the recipe nearest to a run's options (``None``: the preset), and the options that differ from it."""
     own, total = run.document["config"], run.document["total_timesteps"]
     kind = CONFIGS.get(run.document["algorithm"]) or _inherited(own)
     if kind is None:
@@ -97,11 +98,11 @@ def _changed(run: Run) -> tuple[str | None, dict[str, Any]]:
     found: list[tuple[str | None, dict[str, Any]]] = [(None, changed(kind(**base).to_json())) for base in presets]
     if kind is DDPGConfig:
         found += [(name, changed(_recipe(name))) for name in RECIPES]
-    return min(found, key=lambda one: len(one[1]))  # the preset where it is as near
+    return min(found, key=lambda one: len(one[1]))  # on a tie the preset, which comes first
 
 
 def _inherited(options: dict[str, Any]) -> type[AgentConfig] | None:
-    """Return the supplied class whose options an algorithm of the user's own has, besides others."""
+    """Return the largest built-in options class whose fields are all among the options of a custom algorithm."""
     kinds = [kind for kind in CONFIGS.values() if {field.name for field in dataclasses.fields(kind)} <= {*options}]
     return max(kinds, key=lambda kind: len(dataclasses.fields(kind)), default=None)
 

@@ -1,4 +1,7 @@
-"""One process at a time owns a run directory; a cell on another machine is marked by its log."""
+"""Locks that keep two processes from writing the same run directory, and show whether a run is alive.
+
+A cell of a study that runs on another machine holds no lock here; its log is locked instead.
+"""
 
 import contextlib
 import errno
@@ -20,7 +23,7 @@ try:
 except ImportError:  # not on Windows
     fcntl = None  # type: ignore[assignment]
 
-LOG = "log.txt"  # of a cell, beside its run
+LOG = "log.txt"  # the log of a study's cell, beside its run
 _LOCK, _OWNER = ".lock", ".owner.json"
 
 
@@ -29,7 +32,7 @@ def run_lock(run: Path) -> Iterator[None]:
     """Lock ``run`` until the block ends; the operating system releases the lock of a process that dies.
 
     Raises:
-        UsageError: if another process holds the lock; names it.
+        UsageError: if another process holds the lock; the message names that process.
     """
     lock = filelock.FileLock(run / _LOCK)
     try:
@@ -42,13 +45,13 @@ def run_lock(run: Path) -> Iterator[None]:
             (run / _OWNER).write_text(json.dumps(owner), encoding="utf-8")
         yield
     finally:
-        with contextlib.suppress(OSError):  # a disk that has become read-only
+        with contextlib.suppress(OSError):  # the disk may have become read-only
             (run / _OWNER).unlink(missing_ok=True)
         lock.release()
 
 
 def is_run_locked(run: Path) -> bool | None:
-    """Return whether a process holds the lock of ``run``; ``None`` if that is unknown, as without permission.
+    """Return whether a process holds the lock of ``run``; ``None`` if unknown, for example without permission.
 
     Writes nothing, so it works for folders of other users and on read-only disks.
     """
@@ -79,7 +82,7 @@ def _is_flocked(file: BinaryIO) -> bool:
     try:
         fcntl.flock(
             file, fcntl.LOCK_SH | fcntl.LOCK_NB
-        )  # shared, so that nobody who asks meanwhile takes us for the owner
+        )  # shared, so that another process that checks at the same time does not take us for the owner
     except OSError as error:
         if error.errno in (errno.EAGAIN, errno.EACCES):  # the lock is held
             return True
@@ -88,8 +91,8 @@ def _is_flocked(file: BinaryIO) -> bool:
 
 
 def hold_cell_log(log: BinaryIO) -> None:
-    """Lock a cell's open log, so that the cell counts as running while a process that inherits the file lives."""
-    with contextlib.suppress(OSError):  # a file system without locks
+    """Lock a cell's open log: the cell counts as running while any process that inherited the file is alive."""
+    with contextlib.suppress(OSError):  # the file system may have no locks
         if fcntl is not None:
             fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
@@ -101,7 +104,7 @@ def is_cell_running(log: Path) -> bool:
     try:
         with log.open("rb") as file:
             return _is_flocked(file)
-    except OSError:  # a file system without locks, or a folder that is closed to us
+    except OSError:  # a file system without locks, or a folder that we may not read
         return False
 
 

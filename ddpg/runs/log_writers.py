@@ -1,4 +1,4 @@
-"""Writers of training metrics, episodes, evaluations and diagnostics: CSV tables, TensorBoard event files."""
+"""Write training metrics, episodes, evaluations and diagnostics to CSV tables and TensorBoard event files."""
 
 import abc
 import contextlib
@@ -22,10 +22,13 @@ v1 = tf.compat.v1
 
 
 class EventFileWriter:
-    """An event file of scalars; :meth:`flush` hands what was added to the operating system."""
+    """A TensorBoard event file of scalars."""
 
     def __init__(self, run: Path, keep: Callable[[int, str], bool] | None):
-        """Open a new file in ``run``; from existing ones, drop scalars for which ``keep(step, tag)`` is false."""
+        """Open a new file in ``run``, and drop from existing ones the scalars for which ``keep(step, tag)`` is false.
+
+        With ``keep=None`` existing files are not touched.
+        """
         if keep is not None:
             for path in sorted(run.glob("events.out.tfevents.*")):
                 _cut(path, keep)
@@ -41,7 +44,7 @@ class EventFileWriter:
         self._write(v1.Event(wall_time=time.time(), step=step, summary=v1.Summary(value=values)))
 
     def flush(self) -> None:
-        """Hand what was added to the operating system."""
+        """Write buffered scalars to the file."""
         with os_errors(self._path):
             self._writer.flush()
 
@@ -63,9 +66,9 @@ def _free(run: Path) -> Path:
 
 
 def _cut(path: Path, keep: Callable[[int, str], bool]) -> None:
-    """Rewrite an event file without the scalars to drop: under a temporary name, then renamed."""
+    """Rewrite an event file without the dropped scalars, first under a temporary name."""
     kept = [record for record in _records(path) if _is_kept(v1.Event.FromString(record), keep)]
-    whole = sum(16 + len(record) for record in kept)  # a length, a record, and a checksum of each
+    whole = sum(16 + len(record) for record in kept)  # 8 bytes length and 4 its checksum, the record, 4 its checksum
     if path.stat().st_size == whole:
         return
     aside = atomic_write.path_aside(path)
@@ -89,11 +92,11 @@ def _records(path: Path) -> list[bytes]:
     records: list[bytes] = []
     logger = tf.get_logger()
     level = logger.level
-    logger.setLevel("ERROR")  # TensorFlow calls its only reader of one file deprecated
+    logger.setLevel("ERROR")  # silences the deprecation warning of this reader, which has no replacement
     try:
         records.extend(v1.io.tf_record_iterator(str(path)))
     except tf.errors.DataLossError:
-        pass  # a kill cut the last one short
+        pass  # the last record is incomplete because the process was killed
     finally:
         logger.setLevel(level)
     return records
@@ -112,28 +115,28 @@ _EVALUATION_TAGS = {
 
 
 class LogWriter(abc.ABC):
-    """Receives metrics, episodes and evaluations of an agent that learns, with their environment step."""
+    """Receives metrics, episodes and evaluations during training, each with its environment step."""
 
     @abc.abstractmethod
     def add_metrics(self, step: int, row: Mapping[str, float]) -> None:
-        """Take a row of :class:`ddpg.runs.run_state.MetricsTracker`."""
+        """Write a row of :class:`ddpg.runs.run_state.MetricsTracker`."""
 
     def add_episode(self, step: int, episode: Episode) -> None:
-        """Take an episode that ended."""
+        """Write a finished episode."""
 
     @abc.abstractmethod
     def add_evaluation(self, step: int, summary: Mapping[str, Any]) -> None:
-        """Take the summary of an evaluation."""
+        """Write the summary of an evaluation."""
 
     def flush(self) -> None:
-        """Hand what was taken to the operating system."""
+        """Write buffered rows to the files."""
 
     def close(self) -> None:
-        """Let go of files."""
+        """Close the files."""
 
 
 def table_columns(tags: Mapping[str, str]) -> dict[str, list[str]]:
-    """Return the columns of each table, where rows of training have these tags."""
+    """Return the columns of each table; the keys of ``tags`` are the names of the training metrics."""
     return {
         "metrics": ["timesteps", "seconds", "compile_seconds", *tags],
         "episodes": ["timesteps", "return", "length"],
@@ -142,11 +145,11 @@ def table_columns(tags: Mapping[str, str]) -> dict[str, list[str]]:
 
 
 class CSVLogWriter(LogWriter):
-    """``metrics.csv``, ``episodes.csv`` and ``evaluations.csv``, readable after every row.
+    """Writes ``metrics.csv``, ``episodes.csv`` and ``evaluations.csv``, which are readable after every row.
 
     Args:
-        folder: where they are.
-        tags: of the agent's rows.
+        folder: the directory of the tables.
+        tags: the TensorBoard tag of each training metric (:func:`ddpg.runs.run_state.tags_of`).
         keep_until: for each of the three, the step up to which existing rows are kept.
     """
 
@@ -165,21 +168,21 @@ class CSVLogWriter(LogWriter):
         return b"".join(table.digest() for table in self._tables.values())
 
     def changed_since(self, digests: bytes) -> list[Path]:
-        """Return the tables whose rows differ from those that had these digests; none if there are no digests."""
+        """Return the tables whose rows no longer have these digests; none if ``digests`` is empty."""
         now, size = self.digests(), len(self.digests()) // len(self._tables)
         parts = zip(self._tables.values(), range(0, len(digests), size), strict=False)
         return [table.path for table, at in parts if digests[at : at + size] != now[at : at + size]]
 
     def add_metrics(self, step: int, row: Mapping[str, float]) -> None:
-        """Write a row of training."""
+        """Write a row of training metrics."""
         self._tables["metrics"].add({"timesteps": step, **row})
 
     def add_episode(self, step: int, episode: Episode) -> None:
-        """Write the episode down."""
+        """Write a finished episode."""
         self._tables["episodes"].add({"timesteps": step, "return": episode.episode_return, "length": episode.length})
 
     def add_evaluation(self, step: int, summary: Mapping[str, Any]) -> None:
-        """Write the evaluation down."""
+        """Write the summary of an evaluation."""
         self._tables["evaluations"].add({"timesteps": step, **summary})
 
     def close(self) -> None:
@@ -188,32 +191,33 @@ class CSVLogWriter(LogWriter):
 
 
 class TaggedLogWriter(LogWriter):
-    """Takes numbers under Stable-Baselines3's tags.
+    """Passes metrics on under Stable-Baselines3's tags.
 
     Args:
-        tags: tags of the row's numbers; a number without one is not logged.
-        write: takes a step and numbers by tag.
+        tags: the tag of each metric; a metric without a tag is not logged.
+        write: called with the step and the numbers by tag.
     """
 
     def __init__(self, tags: Mapping[str, str], write: Callable[[int, dict[str, float]], Any]):
         self._tags, self._write = tags, write
 
     def add_metrics(self, step: int, row: Mapping[str, float]) -> None:
-        """Write a row of training."""
+        """Write a row of training metrics."""
         self._write(step, {self._tags[name]: value for name, value in row.items() if name in self._tags})
 
     def add_evaluation(self, step: int, summary: Mapping[str, Any]) -> None:
-        """Write the evaluation down."""
+        """Write the summary of an evaluation."""
         self._write(step, {tag: summary[name] for name, tag in _EVALUATION_TAGS.items() if name in summary})
 
 
 class TensorBoardLogWriter(TaggedLogWriter):
-    """A TensorBoard event file.
+    """Writes a TensorBoard event file.
 
     Args:
-        folder: where it is made.
-        tags: of the agent's rows.
-        keep: tells which scalars of existing event files to keep; ``None``: these files are not touched.
+        folder: the directory of the file.
+        tags: the TensorBoard tag of each training metric.
+        keep: ``keep(step, tag)`` says which scalars of existing event files to keep; ``None``: those files are not
+            touched.
     """
 
     def __init__(self, folder: Path, tags: Mapping[str, str], keep: Callable[[int, str], bool] | None):
@@ -221,7 +225,7 @@ class TensorBoardLogWriter(TaggedLogWriter):
         super().__init__(tags, self._events.add)
 
     def flush(self) -> None:
-        """Hand what was added to the operating system."""
+        """Write buffered scalars to the file."""
         self._events.flush()
 
     def close(self) -> None:
@@ -230,10 +234,10 @@ class TensorBoardLogWriter(TaggedLogWriter):
 
 
 class DiagnosticsLogWriter(LogWriter):
-    """Measures an agent whenever its metrics are logged.
+    """Measures the state of an agent's networks whenever its metrics are logged, and writes ``diagnostics.csv``.
 
     Args:
-        folder: where the table is.
+        folder: the directory of the table.
         agent: the agent that learns.
         goal: the step at which learning ends.
         keep_until: the step up to which existing rows are kept.
@@ -255,8 +259,8 @@ class DiagnosticsLogWriter(LogWriter):
             self._table.add({"timesteps": step, **measured})
 
     def add_evaluation(self, step: int, summary: Mapping[str, Any]) -> None:
-        """Evaluations have a table of their own."""
+        """Ignore evaluations: they are in another table."""
 
     def close(self) -> None:
-        """Close the table, and the copy of the networks."""
+        """Close the table and the copy of the networks."""
         self._files.close()

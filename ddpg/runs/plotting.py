@@ -1,4 +1,4 @@
-"""Plots of training runs: learning curves over seeds; a run's returns above the state of its networks."""
+"""Plots of training runs: learning curves over seeds, and a run's returns with the diagnostics of its networks."""
 
 import math
 import textwrap
@@ -17,10 +17,10 @@ from ddpg.errors import FileFault, UsageError
 from ddpg.runs import run_directory
 from ddpg.runs.curves import MEASURES, Curve, Run
 
-# Okabe and Ito's: told apart by the colour-blind, too.
+# Okabe and Ito's palette, which colour-blind readers can tell apart.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#000000", "#B8A800")
-_SUFFIX = "_weight_norm"  # of a column that every network has
-# Of each panel below the returns: the measure, the title, the y axis, whether that is logarithmic.
+_SUFFIX = "_weight_norm"  # every network has a column with this suffix, so it finds the networks
+# For each panel below the returns: measure, title, label of the y axis, whether that axis is logarithmic.
 _PANELS = (
     ("dormant_share", "Dormant units (score ≤ 0.025; dashed: never active)", "share of hidden units", False),
     ("feature_rank", "Effective rank of the last hidden layer", "srank", False),
@@ -31,12 +31,12 @@ _PANELS = (
 
 
 def plot_curves(curves: Sequence[Curve], path: str | Path, against: str = "steps", measure: str = "iqm") -> Path:
-    """Draw learning curves, a panel for every environment, into a picture; its path is returned.
+    """Plot learning curves into an image file, a panel for every environment, and return its path.
 
     Args:
-        curves: of :func:`ddpg.runs.curves.learning_curves`.
+        curves: the curves, from :func:`ddpg.runs.curves.learning_curves`.
         path: a ``.png``, ``.pdf`` or ``.svg``.
-        against, measure: what the curves were made with.
+        against, measure: as given to :func:`ddpg.runs.curves.learning_curves`.
 
     Raises:
         UsageError: if the file's ending is unknown, or its directory does not exist.
@@ -48,7 +48,7 @@ def plot_curves(curves: Sequence[Curve], path: str | Path, against: str = "steps
     width = 2.4 + 4.8 * columns
     legends = {name: _legend(curves, name, int(14 * width / columns)) for name in names}
     lines = max((sum(label.count("\n") + 1 for label in own) for own in legends.values()), default=0)
-    height = 0.6 + (3.6 + 0.17 * max(0, lines - 4)) * rows  # room for legends of more lines
+    height = 0.6 + (3.6 + 0.17 * max(0, lines - 4)) * rows  # room for legends of more than four lines
     figure = Figure(figsize=(width, height), dpi=150, layout="constrained")
     FigureCanvasAgg(figure)
     panels = figure.subplots(rows, columns, squeeze=False).flatten()
@@ -59,10 +59,10 @@ def plot_curves(curves: Sequence[Curve], path: str | Path, against: str = "steps
         axes.set_title(name)
         axes.set_xlabel("environment steps" if against == "steps" else "seconds of training")
         axes.set_ylabel("evaluation return")
-        axes.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))  # more of millions would overlap
+        axes.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))  # more labels such as 1,000,000 overlap
         axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}" if abs(value) >= 10 else f"{value:g}")
         axes.grid(alpha=0.3)
-        below = axes.transAxes + ScaledTranslation(0, -38 / 72, figure.dpi_scale_trans)  # never on the curves
+        below = axes.transAxes + ScaledTranslation(0, -38 / 72, figure.dpi_scale_trans)  # so it never covers a curve
         axes.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, 0), bbox_transform=below)
     for axes in panels[len(names) :]:
         axes.set_axis_off()
@@ -72,9 +72,10 @@ def plot_curves(curves: Sequence[Curve], path: str | Path, against: str = "steps
 
 
 def _legend(curves: Sequence[Curve], env_id: str, width: int) -> list[str]:
-    """Return the text beside each curve of an environment, in lines of at most ``width`` characters.
+    """Return the legend entry of each curve of an environment, wrapped to at most ``width`` characters.
 
-    Runs of two recipes differ in many options, and a legend wider than the figure would not be drawn.
+    Runs of two recipes differ in many options, so an unwrapped entry can be wider than the figure, and Matplotlib would
+    not draw it.
     """
     own = [curve for curve in curves if curve.env_id == env_id]
     texts = (f"{curve.label} ({curve.seeds} seed{'s' * (curve.seeds != 1)})" for curve in own)
@@ -82,9 +83,10 @@ def _legend(curves: Sequence[Curve], env_id: str, width: int) -> list[str]:
 
 
 def _coloured(curves: Sequence[Curve], env_id: str) -> list[tuple[str, Curve]]:
-    """Return the curves of an environment with their colours: of a label the same one in every panel, if there are few.
+    """Return the curves of an environment with their colours.
 
-    Of more labels than colours, each panel begins with the first colour.
+    A label has the same colour in every panel. With more labels than colours, each panel begins with the first colour
+    instead.
     """
     own = [curve for curve in curves if curve.env_id == env_id]
     known = list(dict.fromkeys(curve.label for curve in curves))
@@ -99,10 +101,10 @@ def _endless(colours: Sequence[str]) -> Iterator[str]:
 
 
 def plot_learning_curve(run: Path, title: str) -> Path:
-    """Draw training and evaluation return against environment steps into ``learning_curve.png``.
+    """Plot training and evaluation returns against environment steps into ``learning_curve.png``.
 
-    Training: every episode with exploration noise, and their running mean. Evaluation: the mean without
-    noise, with its 95 % confidence interval.
+    Training returns are those of every episode, with exploration noise, and their running mean. Evaluation returns are
+    means without noise, with a 95 % confidence interval.
     """
     figure = Figure(figsize=(7.2, 4.2), dpi=150, layout="constrained")
     FigureCanvasAgg(figure)
@@ -119,9 +121,9 @@ def plot_learning_curve(run: Path, title: str) -> Path:
         column = {name: numbers_of(evaluations, name) for name in _EVALUATION}
         count = evaluations[-1].get("episodes") or "some"
         low, high = column["ci95_low"], column["ci95_high"]
-        if "min_return" in evaluations[-1]:  # not of runs of older versions
+        if "min_return" in evaluations[-1]:  # runs of older versions lack this column
             least, most = (numbers_of(evaluations, name) for name in ("min_return", "max_return"))
-            low, high = np.fmax(low, least), np.fmin(high, most)  # no mean is beyond what was returned
+            low, high = np.fmax(low, least), np.fmin(high, most)  # clips Student's interval to the observed returns
         axes.fill_between(
             column["timesteps"],
             low,
@@ -164,7 +166,7 @@ def _running_mean(steps: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np
 
 
 def plot_diagnostics(run: Run, path: str | Path) -> Path:
-    """Draw a run's returns and diagnostics, a panel each in one column, into a picture; its path is returned.
+    """Plot a run's returns and diagnostics into an image file, one panel below the other, and return its path.
 
     Args:
         run: a run that was trained with ``diagnose``.
@@ -241,4 +243,4 @@ def _finish(axes: Axes, title: str, label: str) -> None:
     axes.tick_params(labelsize=8)
     axes.grid(alpha=0.3)
     if any(np.isfinite(line.get_ydata()).any() for line in axes.get_lines()):
-        axes.legend(fontsize=7, loc="center left", bbox_to_anchor=(1.0, 0.5))  # beside the curves, never on them
+        axes.legend(fontsize=7, loc="center left", bbox_to_anchor=(1.0, 0.5))  # beside the axes, so it covers no curve

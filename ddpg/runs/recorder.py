@@ -1,4 +1,4 @@
-"""Write a run directory while an agent learns: tables, TensorBoard events, evaluations, checkpoints."""
+"""A callback that evaluates an agent while it learns and writes its run directory: tables, events, checkpoints."""
 
 import contextlib
 import math
@@ -21,26 +21,27 @@ from ddpg.runs.evaluation import choice_seed, evaluate, evaluation_seed
 from ddpg.runs.log_writers import CSVLogWriter, DiagnosticsLogWriter, LogWriter, TensorBoardLogWriter
 from ddpg.runs.run_state import MetricsTracker, RunState, tags_of
 
-RUN_STATE = "run"  # the group of arrays in a checkpoint
-CHOICE_EPISODES = 20  # of each of two policies, the later of which is kept if it is not worse
-ROWS = 200  # of metrics, about, in a run of any length
+RUN_STATE = "run"  # the name of the run state's group of arrays in a checkpoint
+CHOICE_EPISODES = 20  # episodes per policy when two are compared; the later policy is kept if it is not worse
+ROWS = 200  # approximate number of rows in metrics.csv, whatever the length of the run
 
 
 class RunRecorder(Callback):
-    """Writes a run directory while the agent learns.
+    """Evaluates an agent while it learns, and writes its run directory.
 
-    It evaluates and saves when every environment is about to be reset: a single one at the end of the episode that
-    is under way when the evaluation is due (cut short if it lasts for another interval), a vector at once. The next
-    episodes' seed then depends on the run's seed and the step alone, so an uninterrupted run and one that is
-    resumed there are the same to the last bit. The environments of workers are not reset, and offline there are no
-    episodes: there it evaluates and saves as soon as that is due.
+    It evaluates and saves only at a point where every environment is reset afterwards. The seed of the next episodes
+    then depends only on the run's seed and the step, so a run that is resumed from this checkpoint equals an
+    uninterrupted one to the last bit. With a single environment that point is the end of the episode that is running
+    when the evaluation is due (the episode is cut off if it lasts for another interval); a vector is reset at once.
+    Workers do not reset their environments, and offline learning has no episodes, so there it evaluates and saves as
+    soon as the evaluation is due.
 
     Args:
-        run: the directory.
-        document: its ``config.json``.
+        run: the run directory.
+        document: the contents of its ``config.json``.
         agent: the agent that learns.
         env: the environment to evaluate in.
-        run_state: the state of the run in the checkpoint; rows beyond it are dropped.
+        run_state: the state of the run in the checkpoint; later rows of the tables are dropped.
     """
 
     def __init__(self, run: Path, document: dict[str, Any], agent: OffPolicyAgent, env: gym.Env, run_state: RunState):
@@ -61,7 +62,7 @@ class RunRecorder(Callback):
         self._open(agent)
 
     def _open(self, agent: OffPolicyAgent) -> None:
-        """Open the files, and drop the rows after the checkpoint that the run is resumed from."""
+        """Open the files, and drop the rows that are later than the checkpoint from which the run is resumed."""
         run_state, tags = self._run_state, tags_of(agent)
         keep = {"metrics": run_state.logged, "episodes": agent.num_timesteps, "evaluations": run_state.evaluated}
         kept = {True: run_state.evaluated, False: run_state.logged}
@@ -70,7 +71,7 @@ class RunRecorder(Callback):
             for path in self._tables.changed_since(run_state.tables):
                 warnings.warn(
                     f"{path}: rows up to step {agent.num_timesteps} are not those that were written; the file was "
-                    "edited or damaged, and stays as it is, since nothing is computed from it",
+                    "edited or damaged. It is left as it is, because the run computes nothing from it",
                     stacklevel=2,
                 )
             self._writers: list[LogWriter] = [
@@ -92,14 +93,14 @@ class RunRecorder(Callback):
         self._writers.append(self._files.enter_context(contextlib.closing(writer)))
 
     def on_training_start(self, agent: OffPolicyAgent, total_timesteps: int) -> None:
-        """Start the clock; make the evaluation that was due when the run was stopped, if there is one."""
+        """Start the clock; if an evaluation was due when the run was stopped, make it now."""
         self._metrics.begin(agent)
         self._keep_offline(agent)
         if agent.num_timesteps >= self._due:
             self._evaluate(agent)
 
     def on_episode_end(self, agent: OffPolicyAgent, episode: Episode) -> None:
-        """Write the episode down."""
+        """Write a finished episode."""
         self._metrics.note_episode(episode)
         self._episode_ended_at = agent.num_timesteps
         for writer in self._writers:
@@ -110,7 +111,7 @@ class RunRecorder(Callback):
         self._metrics.note_update(metrics)
 
     def on_step(self, agent: OffPolicyAgent) -> None:
-        """Log when the interval is over; evaluate when that is due and every environment can be reset."""
+        """Log when the log interval is over; evaluate when an evaluation is due and every environment can be reset."""
         now = agent.num_timesteps
         self._keep_offline(agent)
         if now - self._run_state.logged >= self._log_interval:
@@ -132,7 +133,7 @@ class RunRecorder(Callback):
         return (self._run_state.evaluated // self._interval + 1) * self._interval
 
     def conclude(self, agent: OffPolicyAgent) -> None:
-        """Log, evaluate and save at the end of the run, unless that was just done."""
+        """Log, evaluate and save at the end of the run, unless this step has been evaluated already."""
         if self._run_state.evaluated < agent.num_timesteps:
             self._evaluate(agent)
 
@@ -151,7 +152,7 @@ class RunRecorder(Callback):
         return self._folder / str(now), exactly and agent.loop.exact
 
     def evaluate_aside(self, agent: OffPolicyAgent, at_most: float) -> dict[str, Any] | None:
-        """Return an evaluation that is not recorded; ``None`` if the last one took longer than ``at_most`` seconds."""
+        """Return an unrecorded evaluation, or ``None`` if the last one took longer than ``at_most`` seconds."""
         if self._evaluation_seconds > at_most:
             return None
         return evaluate(agent, self._env, self._episodes, self._seed).summary()
@@ -166,11 +167,11 @@ class RunRecorder(Callback):
         for writer in self._writers:
             writer.add_metrics(agent.num_timesteps, row)
             writer.flush()
-        if self._diagnose:  # measuring is not training
+        if self._diagnose:  # the diagnostics took time that does not count as training
             self._metrics.leave_out(time.perf_counter() - start)
 
     def _evaluate(self, agent: OffPolicyAgent) -> None:
-        """Evaluate and save; none of it counts as training time."""
+        """Evaluate and save; neither counts as training time."""
         run_state, now = self._run_state, agent.num_timesteps
         if run_state.logged < now:
             self._log(agent)
@@ -193,10 +194,10 @@ class RunRecorder(Callback):
         self._metrics.leave_out(time.perf_counter() - start)
 
     def _keep_best(self, agent: OffPolicyAgent) -> None:
-        """Save the best agent if the run was killed between its evaluation and saving it.
+        """Save the best agent now if the run was killed between its best evaluation and saving the agent.
 
-        If the run goes back to an earlier checkpoint, the saved best may be of a later step; the next evaluation then
-        replaces it.
+        If the run goes back to an earlier checkpoint, the saved best agent may come from a later step; the next
+        evaluation then replaces it.
         """
         run_state, now, kept = self._run_state, agent.num_timesteps, self._step_of_best()
         if run_state.best_at == now:
@@ -204,23 +205,23 @@ class RunRecorder(Callback):
                 self._save_best(agent)
         elif run_state.best_at >= 0 and kept is not None and kept > now:
             warnings.warn(
-                f"{self._best} is of step {kept}, after step {now}, from where the run goes on; it took the place of "
-                f"the best until then, of step {run_state.best_at}. From the next evaluation on it is the best of "
-                "those that follow",
+                f"{self._best} is of step {kept}, after step {now}, from where the run goes on; it has replaced the "
+                f"best checkpoint until step {now}, which was of step {run_state.best_at}. From the next evaluation on "
+                "it will be the best of the evaluations that follow",
                 stacklevel=2,
             )
             run_state.best, run_state.best_at = -math.inf, -1
 
     def _keep_offline(self, agent: OffPolicyAgent) -> None:
-        """Save the agent where it has learned all that it learns from a data set alone."""
+        """Save the agent at the step at which learning from the data set alone ends."""
         if agent.num_timesteps == self._offline_until:
             agent.save(self._offline, replay=False)
 
     def _save_better(self, agent: OffPolicyAgent) -> None:
-        """Of a run that was fine-tuned save the better policy: the last one, or that of before the first step.
+        """Save the better policy of a fine-tuned run: the last one, or the one before the first environment step.
 
-        Both see the same episodes, which no evaluation during the run sees. Choosing by the run's own evaluations would
-        choose by chance, too, among as many returns as there are evaluations.
+        Both are evaluated on the same episodes, which no evaluation during the run uses. The best of the run's own
+        evaluations would be a biased choice: the maximum of many noisy returns favours a lucky one.
         """
         if self._offline_until is None or agent.num_timesteps <= self._offline_until or not self._offline.exists():
             return
@@ -239,7 +240,7 @@ class RunRecorder(Callback):
         )
 
     def _step_of_best(self) -> int | None:
-        """Return the step of the saved best, or ``None`` if there is none or it is damaged."""
+        """Return the step of the saved best agent, or ``None`` if there is none or it is damaged."""
         try:
             return checkpoint.read(self._best)[0]["num_timesteps"]
         except UsageError:
@@ -247,11 +248,11 @@ class RunRecorder(Callback):
 
     def _save_best(self, agent: OffPolicyAgent) -> None:
         if self._best.exists() and self._step_of_best() is None:
-            target_dir.remove_staging(self._best)  # damaged, so saving would not replace it
+            target_dir.remove_staging(self._best)  # saving would not replace a damaged checkpoint
         agent.save(self._best, replay=False)
 
     def _save(self, agent: OffPolicyAgent) -> None:
-        """Write a checkpoint to resume from, and delete the oldest."""
+        """Write a checkpoint from which the run can be resumed, and delete old ones."""
         for writer in self._writers:
             writer.flush()
         self._run_state.tables = self._tables.digests()

@@ -1,4 +1,4 @@
-"""What an environment draws of a policy's episodes: frames, their rate, and one line where there are none."""
+"""Render the episodes of a policy in this process: the frames, their rate, and one-line errors if rendering fails."""
 
 import contextlib
 import functools
@@ -20,8 +20,8 @@ from ddpg.interaction.transitions import Passthrough
 from ddpg.runs.env_factory import make_env
 from ddpg.runs.evaluation import pausing_learning
 
-_MODES = ("rgb_array_list", "rgb_array")  # the first where there is one: every picture since it was last asked
-_SLOWEST = 0.01  # pictures a second: ffmpeg is told hundredths
+_MODES = ("rgb_array_list", "rgb_array")  # in order of preference: a list has every frame since the last render()
+_SLOWEST = 0.01  # frames per second: ffmpeg gets the rate with two decimals
 _DRAWS = (
     "to be drawn its class has metadata = {'render_modes': ['rgb_array']}, its constructor takes render_mode and keeps "
     "it as self.render_mode, and its render() returns the picture, uint8 [H, W, 3]"
@@ -29,10 +29,10 @@ _DRAWS = (
 
 
 def rendering_env(env_id: str, wrappers: Sequence[str] = ()) -> gym.Env:
-    """Return an environment that draws, substeps too where it has them.
+    """Return an environment that renders frames, including substeps if it supports ``rgb_array_list``.
 
     Raises:
-        UsageError: as :func:`~ddpg.runs.env_factory.make_env`, or its metadata name no mode that draws.
+        UsageError: as :func:`~ddpg.runs.env_factory.make_env`, or if its metadata name no supported render mode.
         EnvironmentFault: if it cannot be made with the render mode that its metadata name.
     """
     plain = make_env(env_id, wrappers)
@@ -43,7 +43,7 @@ def rendering_env(env_id: str, wrappers: Sequence[str] = ()) -> gym.Env:
     if mode is None:
         raise UsageError(f"environment {brief(env_id)} does not draw: its render_modes are {list(modes)}; {_DRAWS}")
     if camera:
-        with contextlib.suppress(EnvironmentFault):  # a class of the user's own may take no camera_name
+        with contextlib.suppress(EnvironmentFault):  # a custom subclass may not accept camera_name
             return make_env(env_id, wrappers, render_mode=mode, **camera)
     try:
         return make_env(env_id, wrappers, render_mode=mode)
@@ -52,32 +52,32 @@ def rendering_env(env_id: str, wrappers: Sequence[str] = ()) -> gym.Env:
 
 
 def _tracking_camera(env: gym.Env) -> dict[str, str]:
-    """Return how to make one of gymnasium's MuJoCo environments with its camera that follows the body, if it has one.
+    """Return the keyword that gives a gymnasium MuJoCo environment a camera that follows the body, if it has one.
 
-    By default gymnasium 1.4 draws from a camera that stands still, from whose picture a cheetah runs away.
+    gymnasium 1.4 renders from a fixed camera by default, so a running cheetah leaves the frame.
     """
     inner = env.unwrapped
     if not any(kind.__module__ == "gymnasium.envs.mujoco.mujoco_env" for kind in type(inner).__mro__):
         return {}
     try:
-        inner.model.camera("track")  # type: ignore[attr-defined] # of MuJoCo's environments
+        inner.model.camera("track")  # type: ignore[attr-defined] # MuJoCo environments have a model
     except KeyError:
         return {}
     return {"camera_name": "track"}
 
 
 class DrawnEnv:
-    """An environment of this process, and what it draws.
+    """An environment that is stepped and rendered in this process.
 
     Attributes:
         spaces: its observation and action space.
-        rate: frames a second.
+        rate: frames per second.
 
     Args:
-        env: made with a ``render_mode`` that draws.
+        env: an environment with render mode ``"rgb_array"`` or ``"rgb_array_list"``.
 
     Raises:
-        UsageError: if it does not draw, or drawing it would crash this process.
+        UsageError: if it has another render mode, or rendering it would crash this process.
     """
 
     def __init__(self, env: gym.Env):
@@ -102,7 +102,7 @@ class DrawnEnv:
 
 
 def _check_graphics_library(env: gym.Env) -> None:
-    """Refuse to draw with MuJoCo where that and TensorFlow in one process end it with a segmentation fault."""
+    """Refuse to render with MuJoCo if its graphics library and TensorFlow crash when they share a process."""
     library = os.environ.get("MUJOCO_GL", "").lower()
     of_mujoco = any("mujoco" in kind.__module__ for kind in type(env.unwrapped).__mro__)
     both_loaded = of_mujoco and "tensorflow" in sys.modules
@@ -115,7 +115,7 @@ def _check_graphics_library(env: gym.Env) -> None:
 
 @functools.cache
 def _crashes_beside_tensorflow(library: str) -> bool:
-    """Return whether a process that imports TensorFlow and then draws with MuJoCo is ended by a signal."""
+    """Return whether a process that imports TensorFlow and then renders with MuJoCo is ended by a signal."""
     draw = "mujoco.Renderer(mujoco.MjModel.from_xml_string('<mujoco/>'), 8, 8).render()"
     process = subprocess.run(
         [sys.executable, "-c", f"import tensorflow, mujoco; {draw}"],
@@ -128,7 +128,7 @@ def _crashes_beside_tensorflow(library: str) -> bool:
 
 
 def _frames(policy: Any, env: gym.Env, episodes: int, seed: int | None) -> Iterator[np.ndarray]:
-    """Yield what the environment draws of whole episodes, uint8 ``[H, W, 3]``."""
+    """Yield the frames of whole episodes, uint8 ``[H, W, 3]``."""
     stepper = make_stepper(env, seed, Passthrough(env.observation_space, 1))
     for _ in range(episodes):
         observation = stepper.observations
@@ -155,7 +155,7 @@ def _drawn(env: gym.Env) -> list[np.ndarray]:
 def _not_drawn(env: gym.Env, error: BaseException) -> UsageError:
     if not isinstance(error, Exception):
         return EnvironmentFault(f"environment {env_name(env)} failed in render: {format_error(error)}")
-    if isinstance(error, gym.error.DependencyNotInstalled):  # whatever a graphics library raises where it cannot draw
+    if isinstance(error, gym.error.DependencyNotInstalled):
         hint = "install the extra 'video'"
     elif isinstance(error, NotImplementedError):
         hint = _DRAWS
@@ -169,7 +169,7 @@ def _is_picture(shape: tuple[int, ...]) -> bool:
 
 
 def _rate(env: gym.Env) -> float:
-    """Return how many pictures of an environment are a second."""
+    """Return an environment's frames per second."""
     if not isinstance(env, gym.Env):
         raise UsageError(
             f"env={brief(env)} is no gymnasium Env; make one with gymnasium.make(ID, render_mode='rgb_array')"

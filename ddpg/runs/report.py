@@ -12,28 +12,28 @@ from ddpg.runs import run_directory
 
 
 def command_for(verb: str, run: Path, document: Mapping[str, Any], *flags: str) -> str:
-    """Return the ``ddpg`` command that does ``verb`` with a run; ``document`` is its ``config.json``."""
+    """Return the command ``ddpg VERB RUN`` with the flags that the run needs; ``document`` is its ``config.json``."""
     return shlex.join(["ddpg", verb, str(run), *allow_import_flags(*references_of(document)), *flags])
 
 
 def allow_import_flags(*names: str) -> list[str]:
-    """Return the flags by which a command may import the modules of what is named ``module:Name``, each once."""
+    """Return the ``--allow-import`` flags for names ``module:Name``, one for each module."""
     modules = dict.fromkeys(name.rpartition(":")[0] for name in names)
     return [word for module in modules if module for word in ("--allow-import", module)]
 
 
 def resume_hint(run: Path, document: Mapping[str, Any]) -> str:
-    """Return from which step a run can be resumed, and with which command."""
+    """Return a sentence with the step from which a run can be resumed, and the command for it."""
     newest = run_directory.checkpoints(run)[-1:]
     command = command_for("resume", run, document)
     return f"go on from step {newest[0].name} with: {command}" if newest else "it has no checkpoint"
 
 
 def print_report(run: Path, as_json: bool) -> None:
-    """Print where a run is, its speed, and its last evaluation."""
+    """Print the path of a run, its speed, and its last evaluation."""
     document = run_directory.read_config(run)
     env_id = document["env_id"]
-    # There may be no row yet where a run was stopped early.
+    # A run that was stopped early may have no row yet.
     metrics, evaluation = (
         (run_directory.read_table(run / f"{name}.csv") or [{}])[-1] for name in ("metrics", "evaluations")
     )

@@ -1,4 +1,4 @@
-"""Callbacks under Stable-Baselines3's names that evaluate, save checkpoints, and log: CSV, TensorBoard, trackers."""
+"""Callbacks with Stable-Baselines3's names: evaluate, save checkpoints, and log to CSV, TensorBoard or a tracker."""
 
 import abc
 import io
@@ -25,27 +25,28 @@ _ADVICE = "name another directory"
 
 
 class EvalCallback(Periodic):
-    """Evaluates every so many steps, in an environment of its own, and saves the best policy.
+    """Evaluates every ``eval_freq`` steps in a separate environment, and saves the best policy.
 
-    It leaves the agent's random generators as they are: what is learned is the same with and without it. Every
-    evaluation sees the same episodes, and where it explores the same noise. Other callbacks beside it are told
-    (``on_evaluation``): those that stop learning, CSV, TensorBoard, trackers.
+    It restores the agent's random generators, so training is the same with and without it. Every evaluation uses the
+    same episodes and, unless ``deterministic``, the same exploration noise. It passes the result to the other callbacks
+    (``on_evaluation``): those that stop training, and the CSV, TensorBoard and tracker loggers.
 
     Args:
-        eval_env: an environment or a vector of them; not the one that the agent learns in. You close it.
-        n_eval_episodes: episodes of an evaluation.
+        eval_env: an environment or a vector of them, but not the one that the agent learns in. You close it.
+        n_eval_episodes: episodes per evaluation.
         eval_freq: environment steps between evaluations, over all environments that the agent learns in.
-        best_model_save_path: a directory, in which ``best_model`` is the checkpoint of the best mean return so far,
-            without the replay memory; ``None``: it is not saved.
-        deterministic: without exploration noise.
-        seed: of each evaluation's first reset; ``None``: one that belongs to the agent's.
+        best_model_save_path: a directory; the checkpoint with the best mean return so far is saved there as
+            ``best_model``, without the replay buffer. ``None``: it is not saved.
+        deterministic: act without exploration noise.
+        seed: seed of the first reset of each evaluation; ``None``: derived from the agent's seed.
 
     Attributes:
-        evaluations: ``(environment step, Evaluation)`` of each.
-        best_mean_reward: the largest mean return so far (env units), at first −∞; ``last_mean_reward``: the last.
+        evaluations: a pair ``(environment step, Evaluation)`` for each evaluation.
+        best_mean_reward: the largest mean return so far (env units), −∞ before the first evaluation.
+        last_mean_reward: the mean return of the last evaluation, −∞ before the first.
 
     Raises:
-        UsageError: if a number is out of its range, or a keyword is unknown.
+        UsageError: if a number is out of range, or a keyword is unknown.
     """
 
     def __init__(
@@ -74,7 +75,7 @@ class EvalCallback(Periodic):
         self.best_mean_reward = self.last_mean_reward = float("-inf")
 
     def on_training_start(self, agent: OffPolicyAgent, total_timesteps: int) -> None:
-        """Begin to count.
+        """Start counting steps.
 
         Raises:
             UsageError: if the environment is the one that the agent learns in.
@@ -87,7 +88,7 @@ class EvalCallback(Periodic):
         super().on_training_start(agent, total_timesteps)
 
     def act(self, agent: OffPolicyAgent) -> None:
-        """Evaluate, save, tell the others."""
+        """Evaluate, save the best policy, and report to the other callbacks."""
         seed = evaluation_seed(agent.seed) if self._seed is None else self._seed
         exploration = agent.generators["exploration"].bit_generator
         before, exploration.state = exploration.state, type(exploration)(seed).state
@@ -105,12 +106,12 @@ class EvalCallback(Periodic):
 
 
 class CheckpointCallback(Periodic):
-    """Saves the agent every so many steps, as ``save_path/<steps>``: for ``DDPG.load(save_path + "/5000", env)``.
+    """Saves the agent every ``save_freq`` steps in ``save_path/<steps>``: for ``DDPG.load(save_path + "/5000", env)``.
 
     Args:
         save_freq: environment steps between checkpoints, over all environments.
-        save_path: a directory; it is made.
-        save_replay_buffer: with the replay memory, so that learning can go on as if it had not stopped.
+        save_path: a directory; it is created if needed.
+        save_replay_buffer: save the replay buffer too, so that training can continue as if it had not stopped.
 
     Raises:
         UsageError: if ``save_freq`` is below 1, or a keyword is unknown.
@@ -125,14 +126,14 @@ class CheckpointCallback(Periodic):
         self._replay = validate_bool(save_replay_buffer, "save_replay_buffer")
 
     def act(self, agent: OffPolicyAgent) -> None:
-        """Save."""
+        """Save the agent."""
         agent.save(self._path / str(agent.num_timesteps), replay=self._replay)
 
 
 class LogCallback(Periodic):
-    """Logs to a writer: training metrics every ``log_interval`` steps and at the end, episodes, evaluations.
+    """Base of the loggers: writes training metrics every ``log_interval`` steps and at the end, episodes, evaluations.
 
-    Evaluations are those of :class:`ddpg.EvalCallback`; they are left out of the seconds and the steps per second.
+    Evaluations come from :class:`ddpg.EvalCallback`; the seconds and the steps per second exclude their duration.
 
     Args:
         log_interval: environment steps between rows, over all environments.
@@ -147,10 +148,10 @@ class LogCallback(Periodic):
 
     @abc.abstractmethod
     def _open(self, agent: OffPolicyAgent, tags: dict[str, str]) -> LogWriter:
-        """Return the writer for rows with these tags."""
+        """Return the writer for metrics with these tags."""
 
     def on_training_start(self, agent: OffPolicyAgent, total_timesteps: int) -> None:
-        """Open the files, start the clock."""
+        """Open the files and start the clock."""
         super().on_training_start(agent, total_timesteps)
         if self._agent is agent:
             self._metrics.begin(agent)
@@ -160,7 +161,7 @@ class LogCallback(Periodic):
         self._writer = self._open(agent, tags_of(agent))
 
     def on_episode_end(self, agent: OffPolicyAgent, episode: Episode) -> None:
-        """Write it down."""
+        """Write a finished episode."""
         self._metrics.note_episode(episode)
         if self._writer:
             self._writer.add_episode(agent.num_timesteps, episode)
@@ -170,7 +171,7 @@ class LogCallback(Periodic):
         self._metrics.note_update(metrics)
 
     def on_evaluation(self, agent: OffPolicyAgent, evaluation: Evaluation) -> None:
-        """Write it down."""
+        """Write an evaluation."""
         self._metrics.leave_out(evaluation.seconds)
         if self._writer:
             self._writer.add_evaluation(agent.num_timesteps, evaluation.summary())
@@ -183,7 +184,7 @@ class LogCallback(Periodic):
             self._writer.flush()
 
     def on_training_end(self, agent: OffPolicyAgent) -> None:
-        """Write what is left, close the files."""
+        """Write the last row and close the files."""
         if self._writer is None:
             return
         try:
@@ -198,11 +199,11 @@ class LogCallback(Periodic):
 class CSVCallback(LogCallback):
     """Writes ``metrics.csv``, ``episodes.csv`` and ``evaluations.csv``, the tables of a run directory.
 
-    An existing table is continued; its rows of later steps than the agent's are removed, so an agent that starts at
+    Rows are appended to existing tables. Rows later than the agent's current step are removed first, so an agent at
     step 0 starts new tables.
 
     Args:
-        directory: where the tables are; it is made.
+        directory: the directory of the tables; it is created if needed.
         log_interval: environment steps between rows of ``metrics.csv``.
 
     Raises:
@@ -227,7 +228,7 @@ class TensorBoardCallback(LogCallback):
     """Writes a TensorBoard event file, under Stable-Baselines3's tags (``rollout/ep_rew_mean``, ``eval/mean_reward``).
 
     Args:
-        log_dir: the directory; it is made. Event files that are there stay as they are.
+        log_dir: the directory; it is created if needed. Existing event files in it are left unchanged.
         log_interval: environment steps between points.
 
     Raises:
@@ -247,18 +248,19 @@ class TensorBoardCallback(LogCallback):
 class TrackerCallback(LogCallback):
     """Logs to W&B, MLflow, Trackio, or anything with ``init``, ``log`` and ``finish``.
 
-    ``TrackerCallback(wandb, project="pendulum")`` begins a run with every ``learn`` (``init(config=..., **options)``),
-    logs numbers under Stable-Baselines3's tags (``log({tag: value}, step=...)``), and ends it (``finish()``).
-    A run that you started yourself, an object with ``log`` but without ``init``, is neither started nor ended.
+    In every ``learn``, ``TrackerCallback(wandb, project="pendulum")`` starts a run (``init(config=..., **options)``),
+    logs numbers under Stable-Baselines3's tags (``log({tag: value}, step=...)``), and ends the run (``finish()``).
+    A run that you have started yourself, that is, an object with ``log`` but without ``init``, is neither started nor
+    ended.
 
     Args:
         tracker: ``"wandb"``, ``"mlflow"`` or ``"trackio"``, such a module, or an object.
         log_interval: environment steps between logs.
-        options: of its ``init``; ``config`` is the agent's configuration, unless you give one.
+        options: keyword arguments of the tracker's ``init``; ``config`` defaults to the agent's configuration.
 
     Raises:
-        UsageError: if the tracker has no ``log``, has ``init`` without ``finish``, or is given options and has no
-            ``init``; if ``log_interval`` is below 1.
+        UsageError: if the tracker has no ``log``, or has ``init`` without ``finish``; if there are ``options`` and the
+            tracker has no ``init``; if ``log_interval`` is below 1.
     """
 
     def __init__(self, tracker: Any, log_interval: int = 1_000, **options: Any):
@@ -287,22 +289,22 @@ class _TrackerWriter(TaggedLogWriter):
         self._tracker, self._ends = tracker, ends
 
     def close(self) -> None:
-        """End the tracker's run, if it was begun here."""
+        """End the tracker's run if :class:`TrackerCallback` started it."""
         if self._ends:
             self._tracker.finish()
 
 
 class RunTracker(TaggedLogWriter):
-    """Logs a run to a tracker; what the tracker raises ends the logging, never the run.
+    """Logs a run directory's metrics to a tracker; an exception of the tracker ends the logging, never the run.
 
     Args:
         name: one of :data:`ddpg.runs.trackers.TRACKERS`.
-        tags: of the agent's rows.
-        document: the run's ``config.json``.
-        run_name: the run's name there.
+        tags: the TensorBoard tag of each training metric.
+        document: the contents of the run's ``config.json``.
+        run_name: the name of the run in the tracker.
 
     Raises:
-        UsageError: if the package is not installed, or the tracker refuses to begin.
+        UsageError: if the package is not installed, or the tracker cannot start a run.
     """
 
     def __init__(self, name: str, tags: Mapping[str, str], document: Mapping[str, Any], run_name: str):
@@ -311,7 +313,7 @@ class RunTracker(TaggedLogWriter):
         about = {key: document[key] for key in ("env_id", "algorithm", "seed", "total_timesteps")}
         try:
             self._tracker.init(project="ddpg", name=run_name, config={**about, **document["config"]})
-        except Exception as error:  # whatever a tracker raises: no server, nobody signed in
+        except Exception as error:  # trackers raise many types: no server, not signed in
             raise UsageError(f"track={brief(name)}: it could not begin a run: {_line(error)}") from error
 
     def _log(self, step: int, scalars: dict[str, float]) -> None:

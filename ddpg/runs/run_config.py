@@ -1,4 +1,7 @@
-"""``config.json`` of a run directory: what was asked for, with package versions; checked before use."""
+"""Read and write ``config.json``, which describes a run (environment, options, seed, versions) so it can be resumed.
+
+The file is validated before use.
+"""
 
 import hashlib
 import importlib.metadata
@@ -19,7 +22,7 @@ from ddpg.errors import FileFault, UsageError
 CONFIG = "config.json"
 FORMAT = 1
 _DIGEST = "config_sha256"
-_ADVICE = "take another run directory, or bring back this file"
+_ADVICE = "take another run directory, or restore this file"
 
 _Steps = Annotated[int, msgspec.Meta(ge=1, le=2**53)]
 _Text = Annotated[str, msgspec.Meta(max_length=1 << 16)]
@@ -39,7 +42,7 @@ class _RunConfig(msgspec.Struct, forbid_unknown_fields=True):
     versions: dict[Name, _Text]
     command: list[_Text]
     config_sha256: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}\Z")]
-    wrappers: Annotated[list[_Text], msgspec.Meta(max_length=16)] = []  # of gymnasium, by name
+    wrappers: Annotated[list[_Text], msgspec.Meta(max_length=16)] = []  # names of gymnasium wrappers
     collector: one_of("local", "process", "ray") = "local"  # type: ignore[valid-type]
     workers: Annotated[int, msgspec.Meta(ge=1, le=1024)] | None = None
     ray_address: Annotated[str, msgspec.Meta(max_length=500)] | None = None
@@ -49,7 +52,7 @@ class _RunConfig(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def write(run: Path, fields: dict[str, Any]) -> None:
-    """Write ``config.json`` of a run directory, with its format and its checksum.
+    """Write ``config.json`` of a run directory, with a format number and a checksum.
 
     Raises:
         UsageError: as :func:`text_of`.
@@ -58,10 +61,10 @@ def write(run: Path, fields: dict[str, Any]) -> None:
 
 
 def text_of(fields: dict[str, Any]) -> str:
-    """Return what ``config.json`` will hold.
+    """Return the text of ``config.json``.
 
     Raises:
-        UsageError: if :func:`read` would refuse it, so that nobody could go on with the run.
+        UsageError: if :func:`read` would refuse the text, so that the run could not be resumed.
     """
     whole = {"format": FORMAT, **fields}
     whole[_DIGEST] = _checksum(whole)
@@ -78,7 +81,7 @@ def read(run: Path) -> dict[str, Any]:
 
     Raises:
         FileFault: if the file is damaged, edited, of another format, or not a regular file.
-        FileNotFoundError: if there is no file.
+        FileNotFoundError: if it does not exist.
     """
     path = run / CONFIG
     try:
@@ -103,7 +106,7 @@ def _checksum(fields: dict[str, Any]) -> str:
 
 
 _ALWAYS = ("ddpg-paths", "tensorflow", "tflearn", "gymnasium", "numpy", "llvmlite")
-# What environments compute with, by the module that they import.
+# Packages that environments compute with, by the module that they import.
 _ENGINES = {
     "mujoco": "mujoco",
     "Box2D": "box2d",
@@ -114,21 +117,21 @@ _ENGINES = {
 
 
 def versions_here() -> dict[str, str]:
-    """Return the versions of Python, of what is computed with, and of the physics engines imported so far, by name."""
+    """Return the versions of Python, of the packages that compute, and of the physics engines imported so far."""
     names = [*_ALWAYS, *(package for module, package in _ENGINES.items() if module in sys.modules)]
     found = {"python": platform.python_version()}
     for name in names:
         try:
             found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:  # a module under another package's name
+        except importlib.metadata.PackageNotFoundError:  # another package provides the module
             continue
     return found
 
 
 def differences(before: Mapping[str, str], now: Mapping[str, str]) -> str:
-    """Return what differs, ``"numpy 2.3.0 there, 2.4.6 here"``; empty where nothing does.
+    """Return the versions that differ, as ``"numpy 2.3.0 there, 2.4.6 here"``; empty if none does.
 
-    A name that only one of the two has is none: an environment may import its engine later.
+    A package that only one of the two lists does not count: an environment may import its engine later.
     """
     names = [name for name in before if name in now and before[name] != now[name]]
     return ", ".join(f"{name} {before[name]} there, {now[name]} here" for name in names)

@@ -1,13 +1,13 @@
-"""A run directory ``runs/<env>/<n>/``: what one training run leaves behind.
+"""The run directory ``runs/<env>/<n>/`` with all files of one training run: create it, clean it up, read its tables.
 
 config.json           environment, seed, options, versions, command
-metrics.csv           training, one row per logging interval
-episodes.csv          every episode of training
+metrics.csv           training metrics, one row per logging interval
+episodes.csv          every training episode
 evaluations.csv       deterministic evaluations during training
 diagnostics.csv       with ``diagnose``: the state of the networks, one row per logging interval
-events.out.tfevents.* the same for TensorBoard, under Stable-Baselines3's tags
-checkpoints/<steps>/  the latest ones; checkpoints/best/, and of a fine-tuned run offline/ and better/
-learning_curve.png
+events.out.tfevents.* the same data for TensorBoard, under Stable-Baselines3's tags
+checkpoints/<steps>/  the latest checkpoints; also best/, and in a fine-tuned run offline/ and better/
+learning_curve.png    plot of the training and evaluation returns
 """
 
 import contextlib
@@ -36,10 +36,10 @@ _ABANDONED = 24 * 3600  # seconds; making a run directory takes a few
 
 
 def create(root: str | Path, env_id: str, config: dict[str, Any], save: Callable[[Path], Any]) -> Path:
-    """Make and return the next free ``root/env_id/<n>``; safe against another process doing the same.
+    """Create and return the next free ``root/env_id/<n>``; several processes may do so at the same time.
 
-    It is written under a temporary name, with ``config.json`` and the checkpoint of step 0 that ``save(path)`` writes,
-    and renamed when it is complete.
+    The directory gets ``config.json`` and the checkpoint of step 0, which ``save(path)`` writes. It is built under a
+    temporary name and renamed when it is complete.
     """
     parent = Path(root) / env_id
     parent.mkdir(parents=True, exist_ok=True)
@@ -84,7 +84,7 @@ def check_root(root: str | Path) -> None:
 
 def _sweep_abandoned(parent: Path) -> None:
     for entry in parent.glob(f"{_BEGUN}*"):
-        with contextlib.suppress(FileNotFoundError):  # whose was it has renamed it by now
+        with contextlib.suppress(FileNotFoundError):  # another process has renamed its directory in the meantime
             if not entry.is_symlink() and time.time() - entry.lstat().st_mtime > _ABANDONED:
                 shutil.rmtree(entry, ignore_errors=True)
 
@@ -112,13 +112,13 @@ def checkpoints(run: str | Path) -> list[Path]:
 
 
 def prune_checkpoints(run: Path) -> None:
-    """Delete all numbered checkpoints but the newest."""
+    """Delete all numbered checkpoints but the newest :data:`KEEP_CHECKPOINTS`."""
     for path in checkpoints(run)[:-KEEP_CHECKPOINTS]:
         target_dir.remove_staging(path)
 
 
 def remove_unfinished(run: Path) -> None:
-    """Remove files that a kill left unfinished in a run directory; restore what they were about to replace."""
+    """Remove the unfinished files of a killed process from a run directory; restore checkpoints it was replacing."""
     for entry in [*run.glob(".*.ddpg-writing")]:
         if entry.is_file() and not entry.is_symlink():
             entry.unlink()
@@ -128,7 +128,7 @@ def remove_unfinished(run: Path) -> None:
     for entry in sorted(folder.iterdir()):
         left = _LEFT.fullmatch(entry.name)
         if left is None:
-            # It was being deleted, manifest first, and would block the next checkpoint of its name.
+            # A half-deleted checkpoint (its manifest goes first) would block a new one with the same name.
             if entry.name.isdecimal() and not (entry / target_dir.MANIFEST).exists():
                 target_dir.remove_staging(entry)
             continue
@@ -139,20 +139,20 @@ def remove_unfinished(run: Path) -> None:
             target_dir.remove_staging(entry)
 
 
-_LONGEST = 65_536  # bytes of a line in a table, so that no damaged file is read whole
-# The columns of a table that have a number in every row, besides timesteps.
+_LONGEST = 65_536  # maximum bytes of a line in a table, so that a damaged file is not read into memory whole
+# The columns of each table that have a number in every row, besides timesteps.
 _ALWAYS = {"metrics.csv": ("seconds",), "episodes.csv": ("return",), "evaluations.csv": ("mean_return",)}
 
 
 class CSVTable:
-    """A CSV file that is appended to by rows and readable after each of them.
+    """A CSV file to which rows are appended; other programs can read it after every row.
 
     Attributes:
         path: the file.
     """
 
     def __init__(self, path: Path, columns: list[str], keep_until: int):
-        """Open ``path``, keeping existing rows up to ``keep_until`` timesteps, with columns that only they have."""
+        """Open ``path``, keeping existing rows up to ``keep_until`` timesteps, including columns not in ``columns``."""
         kept = [row for row in read_table(path) if int(row["timesteps"]) <= keep_until]
         self.path, self._columns = path, list(dict.fromkeys([*columns, *(kept[0] if kept else ())]))
         head, rows = io.StringIO(newline=""), io.StringIO(newline="")
@@ -163,7 +163,7 @@ class CSVTable:
         self._file = path.open("ab", buffering=0)
 
     def add(self, row: dict[str, Any]) -> None:
-        """Append a row; if the disk refuses, no part of it is left."""
+        """Append a row; if the write fails, no part of the row stays in the file."""
         text = io.StringIO(newline="")
         _writer(text, self._columns).writerow({name: _cell(value) for name, value in row.items()})
         row_bytes = data = text.getvalue().encode()
@@ -192,16 +192,16 @@ def _writer(file: Any, columns: list[str]) -> csv.DictWriter:
 
 
 def _cell(value: Any) -> Any:
-    # All digits are written: a resumed run computes with what it reads.
+    # All digits are written, so that reading the cell gives the same float.
     return repr(float(value)) if isinstance(value, float) else value
 
 
 def read_table(path: Path) -> list[dict[str, str]]:
-    """Return a CSV file's rows; none where it does not exist. A last row that a kill cut short is left out.
+    """Return a CSV file's rows; none if it does not exist. An incomplete last row of a killed process is left out.
 
     Raises:
-        FileFault: if it is not a regular file, a cell is not a number, a number that is always there is missing, or the
-            steps go back. Names file, line and column.
+        FileFault: if it is not a regular file, a cell is not a number, a required number is missing, or the steps
+            decrease. The message names file, line and column.
     """
     rows: list[dict[str, str]] = []
     numbered = [0]
@@ -228,7 +228,7 @@ def read_table(path: Path) -> list[dict[str, str]]:
 
 
 def _lines(file: BinaryIO, numbered: list[int]) -> Iterator[str]:
-    """Yield lines, and count them in ``numbered``; a last one that a kill cut short is left out."""
+    """Yield lines, and count them in ``numbered``; a last line without its newline is left out."""
     while line := file.readline(_LONGEST + 1):
         numbered[0] += 1
         if len(line) > _LONGEST:

@@ -24,14 +24,14 @@ from ddpg.runs.run_callbacks import RunTracker
 from ddpg.runs.run_state import RunState, tags_of
 from ddpg.runs.signals import StopRequest
 
-PATIENCE = 5.0  # seconds that an episode may take to its end
-LONGEST_STEP = 1.0  # seconds that a step counts at most: a longer one was compiling
+PATIENCE = 5.0  # seconds to wait for the end of the current episode
+LONGEST_STEP = 1.0  # seconds that one step counts at most: a longer step was compiling
 
 
 class GracefulStop(Callback):
-    """Ends learning at the end of the current episode, or at once if that takes too long.
+    """On a stop request, ends learning at the end of the current episode, or earlier if that takes too long.
 
-    Episodes of a vector or of workers do not end together, so there learning ends at once, as it does offline.
+    The episodes of a vector or of workers do not end together, and offline learning has none: there it ends at once.
     """
 
     def __init__(self, request: StopRequest, patience: float = PATIENCE):
@@ -60,7 +60,7 @@ class GracefulStop(Callback):
         return isinstance(agent.env, gym.vector.VectorEnv) or not loop.exact or loop.outside_episodes
 
 
-LAST_EVALUATION = 10.0  # seconds: a stopped run is evaluated only if its last evaluation took no longer
+LAST_EVALUATION = 10.0  # seconds; a stopped run is evaluated once more only if its last evaluation took no longer
 
 
 def run_to_goal(
@@ -72,27 +72,27 @@ def run_to_goal(
     progress_bar: bool,
     track: str | None = None,
 ) -> None:
-    """Train an agent until its goal, or until ``request``; save it either way, and close its environment.
+    """Train an agent until its goal, or until a stop request; save it in both cases, and close its environment.
 
     Args:
-        run: the run directory, which this process owns.
-        document: its ``config.json``.
+        run: the run directory, whose lock this process holds.
+        document: the contents of its ``config.json``.
         agent: the agent that learns.
         run_state: the state of the run besides the agent.
-        request: to stop early; its ``left`` is set if that happened.
+        request: the request to stop early; its ``left`` is set if the run was stopped by it.
         progress_bar: show one on stderr.
-        track: the experiment tracker to log to, too: one of :data:`ddpg.runs.trackers.TRACKERS`.
+        track: an additional experiment tracker to log to: one of :data:`ddpg.runs.trackers.TRACKERS`.
 
     Raises:
-        EnvironmentFault: if the environment failed; names it, the step and the seed, and what was saved.
-        FileFault: if the disk refused.
+        EnvironmentFault: if the environment failed; the message names it, the step, the seed, and what was saved.
+        FileFault: if a file could not be written.
         FloatingPointError: if learning diverged.
     """
     request.resumable = lambda: resume_hint(run, document)
     goal = document["total_timesteps"]
 
     def advice() -> str:
-        return f"what was saved before is as it was; with that put right, {resume_hint(run, document)}"
+        return f"earlier checkpoints are intact; with that put right, {resume_hint(run, document)}"
 
     with file_faults(advice), _environments(run, agent, document, request) as evaluation_env:
         name = env_id_of(evaluation_env)
@@ -109,11 +109,11 @@ def run_to_goal(
                     recorder.conclude(agent)
                 else:
                     _save_and_stop(run, document, agent, recorder, request)
-            # EOFError, ConnectionError: a process of a vector is gone.
+            # EOFError and ConnectionError: a process of the vector has ended.
             except (EnvironmentFault, KeyboardInterrupt, EOFError, ConnectionError) as error:
                 if request.again:
                     raise
-                # A signal to all processes may have ended those of a vector, and come here a little later.
+                # A signal to the whole process group may end the vector's processes before it arrives here.
                 if not request.came(within=0.5):
                     raise _with_location(error, name, run, document, agent, recorder) from error
                 _save_and_stop(run, document, agent, recorder, request)
@@ -121,8 +121,8 @@ def run_to_goal(
 
 
 def finish_run(run: Path, agent: OffPolicyAgent, env_id: str) -> None:
-    """Finish a run: delete old checkpoints, and draw the learning curve."""
-    from ddpg.runs.plotting import plot_learning_curve  # with Matplotlib, which a start need not wait for
+    """Finish a run: delete old checkpoints, and plot the learning curve."""
+    from ddpg.runs.plotting import plot_learning_curve  # imported late, because Matplotlib would delay the start
 
     run_directory.prune_checkpoints(run)
     plot_learning_curve(run, f"{type(agent).__name__} on {env_id}, seed {agent.seed}")
@@ -132,7 +132,7 @@ def finish_run(run: Path, agent: OffPolicyAgent, env_id: str) -> None:
 def _environments(
     run: Path, agent: OffPolicyAgent, document: dict[str, Any], request: StopRequest
 ) -> Iterator[gym.Env]:
-    """Yield an environment to evaluate in; close it in the end, and the agent's.
+    """Yield an environment to evaluate in; at the end close it and the agent's environment.
 
     Raises:
         EnvironmentFault: if one of them failed in ``close``, and nothing failed before.
@@ -157,12 +157,12 @@ def _environments(
 
 
 def _end(env: Any) -> None:
-    """Close an environment after a failure without hiding it; do not wait for processes of a vector."""
+    """Close an environment after a failure, without raising a second error or waiting for a vector's processes."""
     vector = isinstance(env, gym.vector.VectorEnv)
     if env is None or (vector and env.closed):
         return
     env_calls.close_quietly(env, **({"terminate": True} if vector else {}))
-    if vector and not env.closed:  # gymnasium would try again
+    if vector and not env.closed:  # otherwise gymnasium's __del__ would try to close it again
         for process in getattr(env, "processes", ()):
             process.terminate()
         env.closed = True
@@ -199,7 +199,7 @@ def _save_and_stop(
 def _with_location(
     error: BaseException, name: str, run: Path, document: dict[str, Any], agent: OffPolicyAgent, recorder: RunRecorder
 ) -> EnvironmentFault:
-    """Return the fault with its step and seed, after saving all that was learned before that step."""
+    """Save the agent, and return the fault with the step and the seed at which it happened."""
     step, seed = agent.num_timesteps, agent.seed
     try:
         recorder.leave(agent)

@@ -1,7 +1,7 @@
-"""The state of a run besides its agent: what it has logged and counted, from which rows of training metrics are made.
+"""The logging state of a run: sums, counters and recent episodes, from which the rows of ``metrics.csv`` are made.
 
-Each checkpoint holds it, so that no row depends on an interruption. A row has means of episodes and updates, counts and
-speed.
+Each checkpoint holds it, so a resumed run writes the same rows as an uninterrupted one. A row has means over episodes
+and updates, counts, and the speed.
 """
 
 import collections
@@ -18,9 +18,9 @@ from ddpg.checkpoints.safe_json import short_repr
 from ddpg.errors import FileFault
 from ddpg.interaction.env_runner import Episode
 
-RECENT = 100  # episodes that the logged mean return is over
+RECENT = 100  # number of episodes in the logged mean return
 
-_SUMS = 3 * hashlib.sha256().digest_size  # of the three tables
+_SUMS = 3 * hashlib.sha256().digest_size  # bytes: a digest for each of the three tables
 
 _COUNTS = ("logged", "evaluated", "calls", "best_at")
 _SHAPES: dict[str, tuple[str, int]] = {
@@ -33,7 +33,7 @@ _SHAPES: dict[str, tuple[str, int]] = {
     "best": ("float64", 1),
     "tables": ("uint8", 1),
 }
-# Stable-Baselines3's TensorBoard tags, so that its users find what they look for.
+# Stable-Baselines3's TensorBoard tags, which its users know.
 TAGS = {
     "ep_rew_mean": "rollout/ep_rew_mean",
     "ep_len_mean": "rollout/ep_len_mean",
@@ -44,14 +44,14 @@ TAGS = {
 
 @dataclasses.dataclass
 class RunState:
-    """What a run has logged, evaluated and counted at some step.
+    """The logging state of a run at some step.
 
     Attributes:
         logged: the step of the last row of ``metrics.csv``.
         evaluated: the step of the last evaluation.
-        seconds: of training.
-        calls, sums: updates reported since the last row, and the sums of their metrics.
-        counts: what the agent had counted at the last row.
+        seconds: seconds of training so far.
+        calls, sums: number of updates reported since the last row, and the sums of their metrics.
+        counts: the agent's counters at the last row.
         recent: returns and lengths of the last episodes.
         best, best_at: the largest mean return of an evaluation, and its step.
         tables: the SHA-256 of each table's rows so far, concatenated; empty if unknown.
@@ -72,23 +72,23 @@ class RunState:
 
     @classmethod
     def begun(cls, metrics: Sequence[str], counts: Mapping[str, int], timesteps: int = 0) -> "RunState":
-        """Return the state of a run that begins at ``timesteps``, with these metrics and the agent's counts so far."""
+        """Return the state of a run that begins at ``timesteps``, given the names of its metrics and its counters."""
         return cls(timesteps, timesteps, sums=dict.fromkeys(metrics, 0.0), counts=dict(counts))
 
     def note_update(self, metrics: Mapping[str, float]) -> None:
-        """Add the metrics of an update, or of several, to those of the next row."""
+        """Add the metrics reported by one or several updates to the next row."""
         self.calls += 1
         for name in self.sums:
             self.sums[name] += metrics[name]
 
     def means(self) -> dict[str, float]:
-        """Return the means of the metrics since the last row, empty without an update, and reset them."""
+        """Return the means of the metrics since the last row (empty if there was no update), and reset the sums."""
         means = {name: total / self.calls for name, total in self.sums.items()} if self.calls else {}
         self.calls, self.sums = 0, dict.fromkeys(self.sums, 0.0)
         return means
 
     def arrays(self, counts: Mapping[str, int], seconds: float) -> dict[str, np.ndarray]:
-        """Return the state as arrays, for an agent with these ``counts`` after ``seconds`` of training."""
+        """Return the state as arrays, for an agent with these counters after ``seconds`` of training."""
         returns, lengths = zip(*self.recent, strict=True) if self.recent else ((), ())
         values: dict[str, Any] = {name: getattr(self, name) for name in _COUNTS}
         values |= {"seconds": seconds, "sums": list(self.sums.values())}
@@ -113,10 +113,10 @@ class RunState:
             arrays: as saved.
             metrics: names of the agent's metrics.
             counts: the agent's counts now.
-            anew: the options have changed, and with them perhaps the metrics and counts: start a new row.
+            anew: start a new row, because the options have changed and with them perhaps the metrics and counters.
 
         Raises:
-            FileFault: if the arrays are not such a state.
+            FileFault: if the arrays do not form a valid state.
         """
         if anew:
             sums, none = np.zeros(len(metrics)), np.zeros(len(counts), np.int64)
@@ -158,12 +158,12 @@ def _check(where: str, arrays: Mapping[str, np.ndarray], lengths: Mapping[str, i
 
 
 def tags_of(agent: OffPolicyAgent) -> dict[str, str]:
-    """Return the tag of every number in a row of :class:`MetricsTracker`, in the order of columns."""
+    """Return the tag of every number in a row of :class:`MetricsTracker`, in the order of the columns."""
     return TAGS | {name: f"rollout/{name}" for name in agent.counts} | {name: f"train/{name}" for name in agent.metrics}
 
 
 class MetricsTracker:
-    """Updates the run state of an agent that learns, and times its training.
+    """Updates the run state while an agent learns, and measures the training time.
 
     Args:
         run_state: the state so far.
@@ -178,22 +178,22 @@ class MetricsTracker:
         """Start the clock."""
         self._start, self._start_steps = time.perf_counter(), agent.num_timesteps
         self._compiled = agent.compile_seconds or 0.0
-        self._aside = 0.0
+        self._excluded = 0.0  # seconds
 
     def end(self) -> None:
-        """Stop the clock, until it is started again."""
+        """Stop the clock until the next :meth:`begin`."""
         self.run_state.seconds = self.seconds()
 
     def leave_out(self, seconds: float) -> None:
         """Exclude this many seconds since :meth:`begin` from the training time."""
-        self._aside += seconds
+        self._excluded += seconds
 
     def seconds(self) -> float:
         """Return the seconds of training, including those before :meth:`begin`."""
-        return self.run_state.seconds + time.perf_counter() - self._start - self._aside
+        return self.run_state.seconds + time.perf_counter() - self._start - self._excluded
 
     def note_episode(self, episode: Episode) -> None:
-        """Count an episode that ended."""
+        """Add a finished episode."""
         self.run_state.recent.append((episode.episode_return, episode.length))
 
     def note_update(self, metrics: dict[str, float]) -> None:
@@ -204,7 +204,7 @@ class MetricsTracker:
         """Return the row of metrics since the last one, and begin the next.
 
         Returns:
-            ``seconds``, ``compile_seconds``, ``fps`` (compiling excluded), and those names of :func:`tags_of` that have
+            ``seconds``, ``compile_seconds``, ``fps`` (without compile time), and the names of :func:`tags_of` that have
             a value.
         """
         run_state, now = self.run_state, agent.num_timesteps

@@ -34,11 +34,11 @@ def record_run(
     Args:
         run: a run directory.
         output: a ``.gif`` or ``.mp4``; by default ``video.gif`` in the run directory.
-        episodes: how many.
+        episodes: number of episodes.
         which: ``"latest"``, ``"best"`` or a number of timesteps.
-        seed: of the first episode; by default that of ``ddpg evaluate``.
-        allow_import: modules that the run may import: of an environment, an algorithm, or an option that its file names
-            as ``module:Name``.
+        seed: seed of the first episode; by default the one that ``ddpg evaluate`` uses.
+        allow_import: modules that the run may import, for an environment, an algorithm or an option that its
+            ``config.json`` names as ``module:Name``.
 
     Returns:
         ``path``, ``env_id``, ``checkpoint``, ``timesteps``, ``episodes`` and ``seed``.
@@ -101,14 +101,15 @@ def export_run(
     Args:
         run: a run directory, or a checkpoint.
         format: one of :data:`ddpg.exports.export.FORMATS`.
-        output: where; by default beside the checkpoints, under the name in :data:`NAMES`.
+        output: the path to write; by default the format's name in :data:`NAMES`, in the run directory.
         which: ``"latest"``, ``"best"`` or a number of timesteps.
-        quantize: ``"int8"``: how ``"c"`` stores weights.
+        quantize: ``"int8"``: with format ``"c"``, store the weights as 8-bit integers.
         allow_import: as for :func:`record_run`.
 
     Returns:
-        ``path``, ``format``, ``checkpoint``, ``timesteps``, and ``difference``: the largest one between what was
-        written and the agent, in units of ``difference_unit``: half-ranges of the actions, or DQN's largest value.
+        ``path``, ``format``, ``checkpoint``, ``timesteps``, and ``difference``: the largest difference between the
+        outputs of the exported policy and of the agent, in units of ``difference_unit``: half-ranges of the actions, or
+        DQN's largest value.
 
     Raises:
         UsageError: if there is no such run or checkpoint, or as :meth:`ddpg.DDPG.export`.

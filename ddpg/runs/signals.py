@@ -1,7 +1,7 @@
-"""SIGINT and SIGTERM during a run: the first requests a stop, a second one ends the process at once.
+"""Handle SIGINT and SIGTERM during a run: the first requests a stop, a second one ends the process at once.
 
-A signal's Python handler waits until the interpreter runs again, which while TensorFlow starts or compiles takes many
-seconds. So a thread reads the signals from a pipe that the system writes to, and answers in the meantime.
+Python runs a signal handler only when the interpreter gets control again, which takes many seconds while TensorFlow
+starts or compiles. So a thread reads the signals from a wakeup pipe and answers the user in the meantime.
 """
 
 import contextlib
@@ -29,11 +29,11 @@ class StopRequest:
 
     Attributes:
         number: the first signal; ``None`` before it.
-        left: whether a run was stopped before its goal because of it.
+        left: whether a run was stopped before its goal because of this request.
         resumable: returns the sentence that says how to resume.
-        answer: printed at the first signal.
-        before_end: called, by another thread, before a second signal ends the process.
-        again: whether a second signal came, and acts as it would have without this request.
+        answer: the message printed at the first signal.
+        before_end: called by another thread before a second signal ends the process.
+        again: whether a second signal came and was passed on to the previous handlers.
     """
 
     def __init__(self) -> None:
@@ -46,7 +46,7 @@ class StopRequest:
         self._came = threading.Event()
 
     def came(self, within: float) -> bool:
-        """Wait up to ``within`` seconds for a signal; return whether there is one."""
+        """Wait up to ``within`` seconds for a signal; return whether one has arrived."""
         return self._came.wait(within)
 
     @property
@@ -60,7 +60,7 @@ class StopRequest:
 
 
 class _WatchedStopRequest(StopRequest):
-    """A request that a thread of its own receives."""
+    """A stop request that a separate thread receives."""
 
     def __init__(self, ends_process: bool):
         super().__init__()
@@ -74,13 +74,13 @@ class _WatchedStopRequest(StopRequest):
         if self._terminal is None:
             super().say(text)
         else:
-            begin = "\n" if os.isatty(self._terminal) else ""  # behind a progress bar
-            with contextlib.suppress(OSError):  # nobody reads it any more
+            begin = "\n" if os.isatty(self._terminal) else ""  # leaves the line of a progress bar
+            with contextlib.suppress(OSError):  # the terminal or pipe may be closed
                 os.write(self._terminal, f"{begin}ddpg: {text}\n".encode())
 
     @contextlib.contextmanager
     def taken(self) -> Iterator[None]:
-        """Handle the signals until the block ends; one that is ignored, as under ``nohup``, stays ignored."""
+        """Handle the signals until the block ends; a signal that is ignored, as under ``nohup``, stays ignored."""
         taken = [n for n, handler in self._before.items() if handler not in (signal.SIG_IGN, None)]
         read, write = os.pipe()
         os.set_blocking(write, False)
@@ -106,7 +106,7 @@ class _WatchedStopRequest(StopRequest):
             for number in data:
                 if number in SIGNALS:
                     self._arrived(number)
-            if self._forward_to != -1:  # whoever had asked for them before
+            if self._forward_to != -1:  # the wakeup descriptor that was set before
                 os.write(self._forward_to, data)
 
     def _arrived(self, number: int) -> None:
@@ -136,7 +136,7 @@ def _is_descriptor_2(stream: TextIO | None) -> bool:
     """Return whether a stream, or the one it wraps, writes to the process's own stderr."""
     try:
         return stream is not None and stream.fileno() == 2
-    except OSError:  # a stream of Python's alone
+    except OSError:  # a Python-only stream without a descriptor
         return False
 
 
@@ -145,12 +145,12 @@ _watching: _WatchedStopRequest | None = None
 
 @contextlib.contextmanager
 def stop_on_signals(ends_process: bool = False) -> Iterator[StopRequest]:
-    """Turn SIGINT and SIGTERM into a request until the block ends; a nested block shares the outer one's request.
+    """Turn SIGINT and SIGTERM into a stop request until the block ends; a nested block shares the outer request.
 
     Only Python's main thread receives signals; in any other thread the request stays unset.
 
     Args:
-        ends_process: a second signal ends the process at once; otherwise it acts as it did before this block.
+        ends_process: whether a second signal ends the process at once; otherwise the previous handlers get it.
     """
     global _watching
     if threading.current_thread() is not threading.main_thread():
@@ -167,9 +167,9 @@ def stop_on_signals(ends_process: bool = False) -> Iterator[StopRequest]:
 
 
 def nobody_asked(within: float = 0.5) -> bool:
-    """Return whether a KeyboardInterrupt is not a user's: signals are taken as a request here, and none has come.
+    """Return whether a KeyboardInterrupt was not caused by a signal: we handle signals, and none has arrived.
 
     Args:
-        within: seconds that a signal may be under way.
+        within: seconds to wait for a signal that is still being delivered.
     """
     return _watching is not None and not _watching.came(within)

@@ -1,4 +1,4 @@
-"""Experiment trackers: W&B, MLflow and Trackio, by name or as modules; none is imported unless it is asked for."""
+"""Make W&B, MLflow and Trackio look alike to the loggers; each is imported only when a run names it."""
 
 import importlib
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ TRACKERS = ("wandb", "mlflow", "trackio")
 
 
 class MLflow:
-    """MLflow with the calls of the others: ``init``, ``log`` and ``finish``."""
+    """Adapter that gives MLflow the interface of the other trackers: ``init``, ``log`` and ``finish``."""
 
     def __init__(self, module: Any):
         self._module = module
@@ -23,7 +23,7 @@ class MLflow:
         name: str | None = None,
         **options: Any,
     ) -> None:
-        """Start a run: ``project`` is the experiment, ``name`` the run's, ``config`` its parameters."""
+        """Start a run: ``project`` is the experiment, ``name`` the run's name, ``config`` its parameters."""
         if project is not None:
             self._module.set_experiment(project)
         named = {} if name is None else {"run_name": name}
@@ -40,10 +40,10 @@ class MLflow:
 
 
 def as_tracker(tracker: Any) -> Any:
-    """Return what logs to a tracker: an object with ``log``, and ``init`` and ``finish`` where a run is to be begun.
+    """Return a tracker object with ``log``, and with ``init`` and ``finish`` unless its run has been started already.
 
     Args:
-        tracker: one of :data:`TRACKERS`, such a module, or an object of one's own.
+        tracker: one of :data:`TRACKERS`, such a module, or an object of the user.
 
     Raises:
         UsageError: if the name is unknown, or the package is not installed.

@@ -1,4 +1,4 @@
-"""A training run from start to finish: environment, agent, run directory, evaluations, checkpoints."""
+"""``train`` and ``resume``: set up the environment, agent and run directory of a training run, and run it."""
 
 import contextlib
 import functools
@@ -72,46 +72,47 @@ def train(
     progress_bar: bool = True,
     track: str | None = None,
 ) -> Path:
-    """Train in ``env_id`` (DDPG, or DQN where actions are discrete) and leave everything in a new run directory.
+    """Train in ``env_id`` (DDPG, or DQN for discrete actions) and write everything to a new run directory.
 
-    The first SIGINT or SIGTERM saves the run and returns, where this is Python's main thread; before there is a run
-    it is a ``KeyboardInterrupt``.
+    The first SIGINT or SIGTERM saves the run and returns, if this is Python's main thread. Before the run directory
+    exists, the signal raises ``KeyboardInterrupt`` instead.
 
     Args:
         env_id: as for ``gymnasium.make``, or ``module:Id``.
-        config: the options; by default the environment's preset, or the recipe ``plus`` where it has none, of which a
-            run shorter than usual has fewer random steps (:meth:`ddpg.config.presets.Preset.options_for`).
-        seed: ``None``: a random one, noted in ``config.json``.
+        config: the options; by default the environment's preset, or the recipe ``plus`` if it has no preset. A shorter
+            run than the preset's then has fewer random steps (:meth:`ddpg.config.presets.Preset.options_for`).
+        seed: the seed; ``None``: a random one, which ``config.json`` records.
         total_timesteps: environment steps, over all environments; the preset's by default.
-        root: where run directories are kept.
-        evaluation_interval: steps between evaluations (and checkpoints); a twentieth of the run by default, and of a
-            vector, whose episodes are cut there, no less than two episodes of each environment.
-        evaluation_episodes: episodes of each.
-        n_envs: environments to act in at the same time; evaluations are in one.
-        vectorization: of several: ``"sync"``, in this process, or ``"async"``, in a process each, which imports the
-            main module (so a script of one's own says ``if __name__ == "__main__":``), or ``"envpool"``, EnvPool's
-            environments of that id in threads; evaluations are in gymnasium's.
-        wrappers: of gymnasium, by name, the innermost first: those of :data:`ddpg.runs.env_factory.WRAPPERS`.
-        collector: who steps the environment: ``"local"``, this process; ``"process"``, workers that are processes of
-            this machine (which import the main module, too); ``"ray"``, workers on a Ray cluster. docs/scaling.md.
-        workers: how many of them.
-        ray_address: of a Ray cluster; none: one on this machine, which ends with the run.
-        dataset: transitions to learn from, an ``.npz`` file or ``"minari:NAME"`` (docs/offline.md). A timestep is one
-            update then, and the environment is for evaluations alone. Without ``config`` DDPG has the options of the
-            recipe ``td3_bc``.
-        offline_timesteps: of a run with a data set, how many timesteps are such; the others step the environment.
-            ``None``: all.
+        root: the directory that holds the run directories.
+        evaluation_interval: steps between evaluations (and checkpoints); by default a twentieth of the run. An
+            evaluation cuts the episodes of a vector, so for a vector the default is at least two full episodes of each
+            environment.
+        evaluation_episodes: episodes per evaluation.
+        n_envs: number of environments to act in at the same time; evaluations always use one.
+        vectorization: how several environments run: ``"sync"``: in this process; ``"async"``: each in its own process,
+            which imports the main module (so your script needs ``if __name__ == "__main__":``); ``"envpool"``:
+            EnvPool's environments of that id, in threads, with evaluations in gymnasium's.
+        wrappers: names of gymnasium wrappers in :data:`ddpg.runs.env_factory.WRAPPERS`, the innermost first.
+        collector: what steps the environment: ``"local"``: this process; ``"process"``: worker processes on this
+            machine (which import the main module, too); ``"ray"``: workers on a Ray cluster. See docs/scaling.md.
+        workers: number of workers.
+        ray_address: address of a Ray cluster; ``None``: start one on this machine, which ends with the run.
+        dataset: transitions to learn from: an ``.npz`` file or ``"minari:NAME"`` (docs/offline.md). A timestep is then
+            one update, and the environment is used only for evaluations. Without ``config`` DDPG uses the recipe
+            ``td3_bc``.
+        offline_timesteps: in a run with a data set, the number of timesteps that learn from the data alone; the
+            remaining ones step the environment. ``None``: all.
         diagnose: write ``diagnostics.csv``: dormant units, norms, step sizes, Q against returns
-            (docs/how_to/diagnose.md). What is learned is the same with and without it.
+            (docs/how_to/diagnose.md). Training is the same with and without it.
         progress_bar: show one on stderr.
-        track: an experiment tracker to log to, too: ``"wandb"``, ``"mlflow"`` or ``"trackio"``.
+        track: an additional experiment tracker to log to: ``"wandb"``, ``"mlflow"`` or ``"trackio"``.
 
     Returns:
         The run directory.
 
     Raises:
         UsageError: if an environment or an option cannot work; nothing is written then.
-        EnvironmentFault: if the environment failed; what was learned until then is saved.
+        EnvironmentFault: if the environment failed; the agent is saved first.
         FileFault: if a file could not be written.
     """
     _check_counts(seed, total_timesteps, evaluation_interval, evaluation_episodes)
@@ -121,7 +122,7 @@ def train(
     wrappers, root = validate_names(wrappers, "wrappers"), validate_path(root, "root")
     run_directory.check_root(root)
     if track is not None:
-        as_tracker(track)  # refused before anything is made
+        as_tracker(track)  # refuses an unknown tracker before the environment is made
     n_envs = check_vector(n_envs, vectorization, wrappers)
     check_collector(collector, workers, ray_address)
     _check_offline(dataset, offline_timesteps, collector)
@@ -166,7 +167,7 @@ def train(
             "versions": versions_here(),
             "command": _command(),
         }
-        run_config.text_of(document)  # refuses what cannot be written, before anything is
+        run_config.text_of(document)  # refuses values that config.json cannot hold, before anything is written
         if request.number is not None:
             raise KeyboardInterrupt(request.resumable())
         collected.enter_context(_collector(agent, document))
@@ -192,33 +193,34 @@ def resume(
     progress_bar: bool = True,
     track: str | None = None,
 ) -> Path:
-    """Go on with a run from its latest checkpoint, to its goal or to a new one.
+    """Resume a run from its latest checkpoint, and train to its goal or to a new one.
 
     On the same machine, with the same versions, the run ends as if it had never been interrupted
-    (docs/reliability.md), unless it has workers: it goes on with new episodes then. A damaged checkpoint is passed over
-    for the one before it, with a warning.
+    (docs/reliability.md). A run with workers goes on with new episodes instead. If the latest checkpoint is damaged,
+    the one before it is used, with a warning.
 
     Args:
         run: the run directory.
-        config: instead of the run's, and noted in it: needed where that held callables of one's own.
+        config: options that replace the run's, also in its ``config.json``; needed if the run's options held your own
+            callables.
         total_timesteps: a new goal.
-        which: ``"latest"``, or the timesteps of a checkpoint to go back to; later ones are removed.
-        allow_import: modules that the run may import: of an environment, an algorithm, or an option that its file names
-            as ``module:Name``.
-        workers, ray_address: of a run with workers, others than it began with.
-        offline_timesteps: of a run with a data set: from which timestep on it steps the environment; no less than it
-            has learned from the data, and the same as before once it has stepped the environment.
+        which: ``"latest"``, or the timesteps of a checkpoint to go back to; later checkpoints are removed.
+        allow_import: modules that the run may import, for an environment, an algorithm or an option that its
+            ``config.json`` names as ``module:Name``.
+        workers, ray_address: for a run with workers, values that replace the run's.
+        offline_timesteps: for a run with a data set, the timestep from which on it steps the environment. It cannot be
+            less than the steps learned from the data so far, and cannot change once the environment has been stepped.
         progress_bar: show one on stderr.
-        track: an experiment tracker to log to, too: ``"wandb"``, ``"mlflow"`` or ``"trackio"``.
+        track: an additional experiment tracker to log to: ``"wandb"``, ``"mlflow"`` or ``"trackio"``.
 
     Returns:
         The run directory.
 
     Raises:
         UsageError: if ``run`` is not a run directory, has no checkpoint, is being written by another process, or has
-            reached its goal; if an option cannot be written to a file, ``offline_timesteps`` contradicts what the run
-            has done, or a module is not allowed.
-        EnvironmentFault: if the environment failed; what was learned until then is saved.
+            reached its goal; if an option cannot be written to a file, ``offline_timesteps`` contradicts the steps that
+            the run has made, or a module is not allowed.
+        EnvironmentFault: if the environment failed; the agent is saved first.
         FileFault: if a file is damaged, or could not be written.
     """
     run = validate_path(run, "run")
@@ -231,7 +233,7 @@ def resume(
     if not isinstance(which, str) or not (which == "latest" or which.isdecimal()):
         raise UsageError(
             f"checkpoint {brief(which)} is none to go on from: give 'latest' or the steps of one, such as '5000'; best "
-            "has no memory to learn from, and is evaluated or exported"
+            "has no replay buffer, and can only be evaluated or exported"
         )
     document = run_directory.read_config(run)
     if total_timesteps is not None:
@@ -265,7 +267,7 @@ def resume(
         run_state = _read_run_state(path, agent)
         document["config"] = agent.config.to_json()
         if agent.num_timesteps >= document["total_timesteps"] and run_state.evaluated >= agent.num_timesteps:
-            run_loop.finish_run(run, agent, env_id)  # a kill may have come before it
+            run_loop.finish_run(run, agent, env_id)  # the process may have been killed before it finished the run
             raise UsageError(_nothing_left(run, agent.num_timesteps, document["total_timesteps"]))
         if agent.num_timesteps and not len(agent.replay):
             warnings.warn(f"{run}: the checkpoint has no replay memory; it is refilled first", stacklevel=2)
@@ -273,7 +275,7 @@ def resume(
         if differ := differences(document["versions"], here):
             warnings.warn(f"{run}: {differ}; it goes on, but not to the same bits as without the break", stacklevel=2)
         document["versions"] = here
-        run_config.text_of(document)  # refuses what cannot be written, before anything is removed
+        run_config.text_of(document)  # refuses values that config.json cannot hold, before checkpoints are removed
         for path in run_directory.checkpoints(run):
             if int(path.name) > agent.num_timesteps:
                 target_dir.remove_staging(path)
@@ -283,7 +285,7 @@ def resume(
 
 
 def _check_counts(seed: Any, total_timesteps: Any, evaluation_interval: Any, evaluation_episodes: Any) -> None:
-    """Refuse what counts nothing; all but the last may be ``None``.
+    """Refuse invalid numbers; all but the last argument can be ``None``.
 
     Raises:
         UsageError: if one of them is not a whole number, or out of its range.
@@ -299,10 +301,11 @@ def _check_counts(seed: Any, total_timesteps: Any, evaluation_interval: Any, eva
 
 
 def _check_offline(dataset: Any, offline_timesteps: Any, collector: str) -> None:
-    """Refuse a data set that cannot be one, before anything is made.
+    """Refuse an invalid data set, before the environment is made.
 
     Raises:
-        UsageError: if there is no such data set, or it is given beside workers, or ``offline_timesteps`` without it.
+        UsageError: if there is no such data set, if there are also workers, or if ``offline_timesteps`` is given
+            without a data set.
     """
     if offline_timesteps is not None:
         validate_int(offline_timesteps, "offline_timesteps", 0)
@@ -311,20 +314,20 @@ def _check_offline(dataset: Any, offline_timesteps: Any, collector: str) -> None
     if dataset is not None:
         datasets.check_source(dataset)
         if collector != "local":
-            raise UsageError(f"collector={collector!r} steps environments, and a data set is learned from; give one")
+            raise UsageError(f"collector={collector!r} and dataset both provide transitions; give only one of them")
 
 
 def _check_learned_offline(run: Path, until: int | None, asked: int, steps: int) -> None:
-    """Refuse to change where learning from the data alone has ended.
+    """Refuse an ``offline_timesteps`` that contradicts the steps that the run has made.
 
     Args:
         run: the run directory.
         until: the run's ``offline_timesteps``.
-        asked: what they shall be.
+        asked: the new ``offline_timesteps``.
         steps: the timesteps that the run has made.
 
     Raises:
-        UsageError: if some of the run's steps would have been of the other kind.
+        UsageError: if with ``asked`` some offline steps would have been environment steps, or vice versa.
     """
     learned, ended = (steps, False) if until is None else (min(steps, until), steps > until)
     if asked == learned or (asked > learned and not ended):
@@ -337,7 +340,7 @@ def _check_learned_offline(run: Path, until: int | None, asked: int, steps: int)
 
 
 def _usual_options(name: str, kind: type[AgentConfig], total_timesteps: int, dataset: Any) -> dict[str, Any]:
-    """Return the options of a run whose caller gives none."""
+    """Return the options of a run for which the caller gives no ``config``."""
     recipe = None if dataset is None else offline_recipe(kind)
     if recipe is not None:
         return recipe_options(recipe, kind, name)
@@ -345,7 +348,7 @@ def _usual_options(name: str, kind: type[AgentConfig], total_timesteps: int, dat
 
 
 def _check_names(**names: Any) -> None:
-    """Refuse arguments that are no strings.
+    """Refuse arguments that are not strings.
 
     Raises:
         UsageError: if one of them is not a string.
@@ -355,7 +358,7 @@ def _check_names(**names: Any) -> None:
 
 
 def _validate_config(config: Any) -> AgentConfig | None:
-    """Return options of the caller's.
+    """Return ``config`` if its type is right.
 
     Raises:
         UsageError: if ``config`` is neither ``None`` nor the options of an agent.
@@ -366,7 +369,7 @@ def _validate_config(config: Any) -> AgentConfig | None:
 
 
 def _nothing_left(run: Path, steps: int, goal: int) -> str:
-    """Say why a run of ``steps`` steps does not go on to ``goal``."""
+    """Return the message that a run of ``steps`` steps has nothing left to do for ``goal``."""
     if steps == goal:
         return f"{run} has reached its {goal} steps; give --total-timesteps to train longer"
     return (
@@ -382,7 +385,7 @@ def _environment(
     try:
         env = make_training_env(env_id, n_envs, vectorization, wrappers)
     except EnvironmentFault:
-        if request.number is not None:  # its processes have been ended, too
+        if request.number is not None:  # the signal has also ended the vector's processes
             raise KeyboardInterrupt("nothing was begun") from None
         raise
     if isinstance(env, gym.Env):
@@ -394,7 +397,7 @@ def _environment(
 
 @contextlib.contextmanager
 def _collector(agent: OffPolicyAgent, document: dict[str, Any]) -> Iterator[None]:
-    """Let an agent learn from workers, or from its data set first, if a run's description asks for that."""
+    """Let an agent learn from its data set, or from workers, if ``config.json`` says so."""
     if document["dataset"] is not None:
         agent.loop = OfflineLoop(agent.loop, document["offline_timesteps"])
     if document["collector"] == "local":
@@ -408,7 +411,7 @@ def _collector(agent: OffPolicyAgent, document: dict[str, Any]) -> Iterator[None
 
 
 def _newest(run: Path, which: str) -> Path:
-    """Return the newest checkpoint that is whole."""
+    """Return the newest undamaged checkpoint, or the checkpoint that ``which`` names."""
     paths = run_directory.checkpoints(run)[::-1]
     if which != "latest" or not paths:
         paths = [checkpoint.find(run, which)]
@@ -423,7 +426,7 @@ def _newest(run: Path, which: str) -> Path:
 
 
 def _read_run_state(path: Path, agent: OffPolicyAgent) -> RunState:
-    """Return what a checkpoint remembers of the run, for the agent that was loaded from it."""
+    """Return the run state in a checkpoint, for the agent that was loaded from it."""
     manifest, groups = checkpoint.read(path, only={RUN_STATE})
     if RUN_STATE in groups:
         where, others = f"{path / RUN_STATE}.safetensors", manifest["config"] != agent.config.to_json()
@@ -432,6 +435,6 @@ def _read_run_state(path: Path, agent: OffPolicyAgent) -> RunState:
 
 
 def _command() -> list[str]:
-    """Return the words of the command line, with a sign in the place of each byte that is no text."""
+    """Return the words of the command line, with a replacement character for each byte that is not UTF-8."""
     words = [Path(sys.argv[0]).name, *sys.argv[1:]]
     return [os.fsencode(word).decode("utf-8", "replace") for word in words]

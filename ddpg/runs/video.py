@@ -1,4 +1,4 @@
-"""Record or show a policy's episodes: a GIF, a video file, a window."""
+"""Record a policy's episodes to a GIF or a video file, or show them in a window."""
 
 import abc
 import contextlib
@@ -22,25 +22,25 @@ from ddpg.runs.evaluation import check_episodes
 from ddpg.runs.rendering import DrawnEnv, rendering_env
 
 WIDEST_GIF = 480  # pixels
-LONGEST_GIF = 600  # pictures
-FASTEST_GIF = 25.0  # pictures a second: viewers slow faster ones down
+LONGEST_GIF = 600  # frames
+FASTEST_GIF = 25.0  # frames per second: viewers slow faster GIFs down
 LARGEST_GIF = 8 << 20  # bytes
-_LONGEST_SEEN = 65535  # hundredths of a second: what a GIF's 16 bits say of a picture
+_LONGEST_SEEN = 65535  # hundredths of a second: GIF stores a frame's duration in 16 bits
 
 
 class FrameWriter(abc.ABC):
-    """A context that takes pictures, and keeps them when the block ends without an error."""
+    """A context manager that receives frames, and keeps the result if the block ends without an error."""
 
     @abc.abstractmethod
     def add(self, picture: np.ndarray) -> bool:
-        """Take a picture, uint8 ``[H, W, 3]``; return whether more are wanted."""
+        """Add a frame, uint8 ``[H, W, 3]``; return whether to go on."""
 
     @abc.abstractmethod
     def _finish(self) -> None:
-        """Keep what was taken."""
+        """Complete the output."""
 
     def _discard(self) -> None:
-        """Let go of what was taken, kept or not."""
+        """Release resources and temporary files, whether or not the output was completed."""
 
     def __enter__(self):
         return self
@@ -54,34 +54,34 @@ class FrameWriter(abc.ABC):
 
 
 class _FileWriter(FrameWriter):
-    """A file that is written aside, from the start of the block, and renamed into place at its end.
+    """Writes a temporary file, and renames it to ``path`` at the end of the block.
 
-    An ``OSError`` of either names the file, not the one aside.
+    An ``OSError`` names ``path``, not the temporary file.
     """
 
     def __init__(self, path: Path):
         self._path = path
         stem = path.stem
-        if len(stem) > 50:  # with what is added, a name of 255 bytes would be too long
+        if len(stem) > 50:  # the prefix and suffix must not push the name beyond 255 bytes
             stem = f"{stem[:40]}-{zlib.crc32(os.fsencode(stem)):08x}"
-        self._aside = path.with_name(f".{stem}.ddpg-writing{path.suffix.lower()}")
+        self._temporary = path.with_name(f".{stem}.ddpg-writing{path.suffix.lower()}")
 
     @abc.abstractmethod
     def _write(self) -> None:
-        """Complete the file aside."""
+        """Complete the temporary file."""
 
     def __enter__(self):
         with self._naming_the_path():
-            self._aside.open("wb").close()  # what cannot be written is known before the first episode
+            self._temporary.open("wb").close()  # fails before the first episode if the path cannot be written
         return self
 
     def _finish(self) -> None:
         with self._naming_the_path():
             self._write()
-            os.replace(self._aside, self._path)
+            os.replace(self._temporary, self._path)
 
     def _discard(self) -> None:
-        self._aside.unlink(missing_ok=True)
+        self._temporary.unlink(missing_ok=True)
 
     @contextlib.contextmanager
     def _naming_the_path(self) -> Iterator[None]:
@@ -92,14 +92,14 @@ class _FileWriter(FrameWriter):
 
 
 class GifWriter(_FileWriter):
-    """A GIF of bounded size: too many pictures a second or in all are thinned, too large ones made smaller.
+    """Writes a GIF of bounded size: it drops frames if there are too many, and scales down frames that are too large.
 
-    Time runs as in the environment, to the hundredth of a second that GIF counts in; one picture is seen for 655
+    It plays at the environment's speed, to the hundredth of a second that GIF can express; a frame is shown for 655
     seconds at most.
 
     Args:
-        path: where.
-        rate: pictures a second, as they come.
+        path: the file to write.
+        rate: frames per second of the frames that are added.
     """
 
     def __init__(self, path: Path, rate: float):
@@ -107,10 +107,10 @@ class GifWriter(_FileWriter):
         self._rate, self._count = rate, 0
         self._stride = int(np.ceil(rate / FASTEST_GIF))
         self._kept: list[Image.Image] = []
-        self._last: np.ndarray | None = None  # where it is not among them
+        self._last: np.ndarray | None = None  # the last frame, if it was dropped
 
     def add(self, picture: np.ndarray) -> bool:
-        """Take a picture."""
+        """Add a frame."""
         if self._count % self._stride == 0:
             self._keep(picture)
         else:
@@ -128,20 +128,20 @@ class GifWriter(_FileWriter):
         if self._last is not None:
             self._keep(self._last)
         (first, *rest), durations = self._seen()
-        first.save(self._aside, save_all=True, append_images=rest, duration=durations, loop=0)
-        if self._aside.stat().st_size > LARGEST_GIF and first.width > 100:
+        first.save(self._temporary, save_all=True, append_images=rest, duration=durations, loop=0)
+        if self._temporary.stat().st_size > LARGEST_GIF and first.width > 100:
             self._kept = [
                 _downscale(picture.convert("RGB"), int(0.7 * first.width)).quantize(64) for picture in self._kept
             ]
             self._write()
 
     def _seen(self) -> tuple[list[Image.Image], list[int]]:
-        """Return the pictures that differ from those before them, and for how many milliseconds each is seen.
+        """Return the frames without repetitions, and the duration of each in milliseconds.
 
-        Pillow adds up the times of equal ones too, but to more than fits.
+        Pillow would merge equal frames, too, but does not keep their summed duration within the 16 bits of the format.
         """
         hundredths = np.diff(np.round(100 * np.arange(len(self._kept) + 1) * self._stride / self._rate))
-        hundredths[-1] += 100  # how it ended is seen for a second
+        hundredths[-1] += 100  # the last frame is shown for one more second
         pictures: list[Image.Image] = []
         times: list[float] = []
         last = b""
@@ -157,11 +157,11 @@ class GifWriter(_FileWriter):
 
 
 class VideoWriter(_FileWriter):
-    """An H.264 video in an ``.mp4`` file, of every picture.
+    """Writes every frame to an H.264 video in an ``.mp4`` file.
 
     Args:
-        path: where.
-        rate: pictures a second.
+        path: the file to write.
+        rate: frames per second.
     """
 
     def __init__(self, path: Path, rate: float):
@@ -175,10 +175,10 @@ class VideoWriter(_FileWriter):
         self._count = 0
 
     def add(self, picture: np.ndarray) -> bool:
-        """Take a picture.
+        """Add a frame.
 
         Raises:
-            UsageError: if the picture has another size than those before it, or fewer than two rows or columns.
+            UsageError: if the frame has another size than the first one, or fewer than two rows or columns.
             OSError: if ffmpeg has ended: the disk may be full.
         """
         if min(picture.shape[:2]) < 2:
@@ -186,12 +186,12 @@ class VideoWriter(_FileWriter):
                 f"a picture is {[picture.shape[1], picture.shape[0]]} pixels large, and a video at least [2, 2]; "
                 "let the environment draw larger ones, or record a .gif"
             )
-        picture = picture[: picture.shape[0] // 2 * 2, : picture.shape[1] // 2 * 2]  # the codec wants even numbers
+        picture = picture[: picture.shape[0] // 2 * 2, : picture.shape[1] // 2 * 2]  # the codec needs even sizes
         size = picture.shape[1], picture.shape[0]
         if self._writer is None:
             self._size = size
             self._writer = self._ffmpeg.write_frames(
-                str(self._aside.absolute()), size, fps=self._rate, macro_block_size=2, quality=7
+                str(self._temporary.absolute()), size, fps=self._rate, macro_block_size=2, quality=7
             )
             self._writer.send(None)
         if size != self._size:
@@ -208,8 +208,8 @@ class VideoWriter(_FileWriter):
 
     def _write(self) -> None:
         self._writer.close()
-        try:  # how ffmpeg ended is not told
-            written, _ = self._ffmpeg.count_frames_and_secs(str(self._aside.absolute()))
+        try:  # imageio_ffmpeg does not report ffmpeg's exit status, so count the frames in the file
+            written, _ = self._ffmpeg.count_frames_and_secs(str(self._temporary.absolute()))
         except RuntimeError:
             raise self._unwritten() from None
         if written != self._count:
@@ -226,11 +226,11 @@ class VideoWriter(_FileWriter):
 
 
 class WindowViewer(FrameWriter):
-    """A window on the screen, at a steady rate.
+    """Shows frames in a window at a steady rate.
 
     Args:
-        title: the window's.
-        rate: pictures a second.
+        title: the window's title.
+        rate: frames per second.
     """
 
     def __init__(self, title: str, rate: float):
@@ -246,7 +246,7 @@ class WindowViewer(FrameWriter):
         self._screen: Any = None
 
     def add(self, picture: np.ndarray) -> bool:
-        """Show a picture when its time has come; ``False`` once the window is closed or Escape is pressed."""
+        """Show a frame and wait until the next is due; ``False`` if the window is closed or Escape is pressed."""
         pygame = self._pygame
         if self._screen is None:
             try:
@@ -265,7 +265,7 @@ class WindowViewer(FrameWriter):
         return True
 
     def _finish(self) -> None:
-        """Leave nothing behind."""
+        """Do nothing: a window has no output to complete."""
 
     def _discard(self) -> None:
         if self._screen is not None:
@@ -285,7 +285,7 @@ def check_video_path(path: str | Path) -> Path:
     """Return ``path`` if a GIF or a video can be written there.
 
     Raises:
-        UsageError: if the suffix is another one, or the directory does not exist.
+        UsageError: if the suffix is unknown, or the directory does not exist.
     """
     path = validate_path(path)
     if path.suffix.lower() not in SUFFIXES:
@@ -300,21 +300,22 @@ def record(policy: Any, env: gym.Env | str, path: str | Path, *, episodes: int =
 
     Args:
         policy: anything with Stable-Baselines3's ``predict(observation, deterministic=) -> (action, state)``.
-        env: made with ``render_mode="rgb_array"`` or, for the substeps of our own ones, ``"rgb_array_list"``; or an id,
-            of which another process makes and draws one: MuJoCo without a GPU needs that beside TensorFlow.
-        path: a ``.gif``, at most 480 pixels wide and 600 pictures long, or an ``.mp4``; an older file is replaced.
-        episodes: how many, one after the other.
-        seed: of the first reset; the later ones go on from it.
+        env: an environment with ``render_mode="rgb_array"`` or, to see the substeps of this package's environments,
+            ``"rgb_array_list"``. Or an id, which another process makes and renders; MuJoCo without a GPU needs this if
+            TensorFlow is imported.
+        path: a ``.gif``, at most 480 pixels wide and 600 frames long, or an ``.mp4``; an existing file is replaced.
+        episodes: number of episodes, recorded one after the other.
+        seed: seed of the first reset; later resets continue its random stream.
 
     Returns:
         The path.
 
     Raises:
-        UsageError: if the environment does not draw, the file's ending is unknown, ``seed`` is below 0, or a package is
-            missing.
-        EnvironmentFault: if the environment raised, returned what it must not, drew anything but pictures, or crashed
-            the process that draws it.
-        OSError: if the file cannot be written; an older one is kept.
+        UsageError: if the environment does not render frames, the file's suffix is unknown, ``seed`` is below 0, or a
+            package is missing.
+        EnvironmentFault: if the environment raised, returned an invalid value, rendered anything but frames, or crashed
+            the process that renders it.
+        OSError: if the file cannot be written; an existing file is kept.
     """
     path = check_video_path(path)
     with _drawn(env) as drawn:
@@ -324,7 +325,7 @@ def record(policy: Any, env: gym.Env | str, path: str | Path, *, episodes: int =
 def record_drawn(
     policy: Any, drawn: DrawnEnv | DrawingProcess, path: str | Path, episodes: int, seed: int | None
 ) -> Path:
-    """Record what ``drawn`` draws of episodes; arguments and errors otherwise as those of :func:`record`."""
+    """Record episodes in the environment ``drawn``; other arguments and errors as for :func:`record`."""
     path = check_video_path(path)
     with SUFFIXES[path.suffix.lower()](path, drawn.rate) as pictures:
         _show(policy, drawn, episodes, seed, pictures)
@@ -336,24 +337,24 @@ def watch(policy: Any, env: gym.Env | str, *, episodes: int = 1, seed: int | Non
 
     Args:
         policy, env, episodes, seed: as for :func:`record`.
-        title: the window's.
+        title: the window's title.
 
     Raises:
-        UsageError, EnvironmentFault: as for :func:`record`, and where there is no display.
+        UsageError, EnvironmentFault: as for :func:`record`, and if there is no display.
     """
     with _drawn(env) as drawn:
         watch_drawn(policy, drawn, episodes, seed, title)
 
 
 def watch_drawn(policy: Any, drawn: DrawnEnv | DrawingProcess, episodes: int, seed: int | None, title: str) -> None:
-    """Show what ``drawn`` draws of episodes; arguments and errors otherwise as those of :func:`watch`."""
+    """Show episodes in the environment ``drawn``; other arguments and errors as for :func:`watch`."""
     with WindowViewer(title, drawn.rate) as window:
         _show(policy, drawn, episodes, seed, window)
 
 
 @contextlib.contextmanager
 def drawing(env_id: str, wrappers: Sequence[str] = ()) -> Iterator[DrawnEnv | DrawingProcess]:
-    """Yield an environment that another process makes and draws, or this one where its class is in the user's script.
+    """Yield an environment that a child process renders, or this process if its class is in the user's script.
 
     Raises:
         UsageError, EnvironmentFault: as :func:`~ddpg.runs.rendering.rendering_env`.

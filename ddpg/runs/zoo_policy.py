@@ -1,4 +1,4 @@
-"""Use a policy of the zoo as a run's: evaluate, record, watch, export, list. TensorFlow is imported to export alone."""
+"""Evaluate, record, watch, export and list the policies of the zoo. Only export imports TensorFlow."""
 
 import hashlib
 import platform
@@ -21,7 +21,7 @@ from ddpg.runs.evaluation import Evaluation, evaluate
 from ddpg.runs.video import drawing, record_drawn, watch_drawn
 
 COLUMNS = ("name", "mean return", "95 % interval", "steps", "recipe", "size")
-_NUMBERS = ("mean return", "95 % interval", "steps", "size")  # right-aligned
+_NUMBERS = ("mean return", "95 % interval", "steps", "size")  # columns to align right
 
 
 def evaluate_entry(
@@ -29,18 +29,19 @@ def evaluate_entry(
 ) -> tuple[dict[str, Any], str]:
     """Evaluate a policy in its environment.
 
-    With the card's seed, and where :func:`differences_here` is empty, its returns are the card's first ``episodes``.
+    With the card's seed, and if :func:`differences_here` is empty, the returns equal the card's first ``episodes``
+    returns.
 
     Args:
         name: ``zoo:NAME``.
-        episodes: how many.
-        seed: of the first reset; by default the card's.
+        episodes: number of episodes.
+        seed: seed of the first reset; by default the card's.
         progress_bar: show one on stderr.
 
     Returns:
-        ``run``, ``env_id``, ``timesteps`` and ``seed``, the fields of :meth:`Evaluation.summary`, and
-        ``card_mean_return``: the card's mean for as many episodes from that seed, ``None`` where it has none; and this
-        as a line.
+        A dict with ``run``, ``env_id``, ``timesteps``, ``seed``, the fields of :meth:`Evaluation.summary`, and
+        ``card_mean_return``: the card's mean over the same episodes, ``None`` if it does not have them. Then the same
+        as one line of text.
 
     Raises:
         UsageError: if there is no such policy, or a package that its environment needs is missing.
@@ -79,14 +80,14 @@ def record_entry(
     Args:
         name: ``zoo:NAME``.
         output: a ``.gif`` or ``.mp4``; by default ``NAME.gif`` in the working directory.
-        episodes: how many.
-        seed: of the first episode; by default the card's.
+        episodes: number of episodes.
+        seed: seed of the first episode; by default the card's.
 
     Returns:
         ``path``, ``env_id``, ``timesteps``, ``episodes`` and ``seed``.
 
     Raises:
-        UsageError: if there is no such policy, or as :func:`ddpg.record` does.
+        UsageError: if there is no such policy, or as :func:`ddpg.record`.
     """
     entry = zoo.read_entry(name)
     seed = entry.card.evaluation.seed if seed is None else seed
@@ -119,7 +120,7 @@ def export_entry(
     Args:
         name: ``zoo:NAME``.
         format: one of :data:`ddpg.exports.export.FORMATS`.
-        output: where; by default in the working directory, under NAME and the format's usual name.
+        output: the path to write; by default, in the working directory, NAME followed by the format's usual name.
         quantize: as for :func:`ddpg.runs.saved_policy.export_run`.
 
     Returns:
@@ -149,7 +150,7 @@ def export_entry(
 
 
 def _fitting(entry: Entry, spaces: tuple[gym.Space, gym.Space]) -> LoadedPolicy:
-    """Return the policy, if the environment's ``spaces`` still are its own."""
+    """Return the policy, after checking that the environment still has its spaces."""
     policy = load_policy(f"{zoo.PREFIX}{entry.name}")
     for what, here in zip(("observation_space", "action_space"), spaces, strict=True):
         own = getattr(policy, what)
@@ -162,7 +163,7 @@ def _fitting(entry: Entry, spaces: tuple[gym.Space, gym.Space]) -> LoadedPolicy:
 
 
 def evaluation_of(card: Card) -> Evaluation:
-    """Return what a card's evaluation found."""
+    """Return the evaluation recorded in a card."""
     found = card.evaluation
     successes = None if found.successes is None else np.array(found.successes)
     return Evaluation(np.array(found.returns), np.array(found.lengths), successes=successes)
@@ -172,8 +173,8 @@ def list_zoo(folder: Path = zoo.FOLDER) -> list[dict[str, Any]]:
     """Return a summary of every policy.
 
     Returns:
-        For each ``name``, ``env_id``, ``algorithm``, ``recipe``, ``timesteps``, ``bytes``, and the fields of
-        :meth:`Evaluation.summary` for its card.
+        For each policy: ``name``, ``env_id``, ``algorithm``, ``recipe``, ``timesteps``, ``bytes``, and the fields of
+        :meth:`Evaluation.summary` of its card.
     """
     entries = [zoo.read_entry(name, folder) for name in zoo.names(folder)]
     return [
@@ -191,7 +192,7 @@ def list_zoo(folder: Path = zoo.FOLDER) -> list[dict[str, Any]]:
 
 
 def zoo_rows(rows: Sequence[dict[str, Any]]) -> list[tuple[str, ...]]:
-    """Return the cells under :data:`COLUMNS` for people."""
+    """Return the cells of each policy's row, as text, in the order of :data:`COLUMNS`."""
     return [
         (
             row["name"],
@@ -206,7 +207,7 @@ def zoo_rows(rows: Sequence[dict[str, Any]]) -> list[tuple[str, ...]]:
 
 
 def zoo_text(rows: Sequence[dict[str, Any]]) -> str:
-    """Return the policies as a table for people, and how to see one."""
+    """Return the policies as a table for people, with the command that shows the first one."""
     cells = [COLUMNS, *zoo_rows(rows)]
     widths = [max(len(row[column]) for row in cells) for column in range(len(COLUMNS))]
     lines = [
@@ -250,10 +251,10 @@ def _defaults(algorithm: str) -> dict[str, Any]:
 
 
 def versions_here() -> dict[str, str]:
-    """Return the versions of what an evaluation computes with, by name, once its environment is made.
+    """Return the versions that an evaluation depends on, by package; call it after the environment is made.
 
-    ``machine`` is the kind of processor and system, ``functions`` a checksum of NumPy's sines, exponentials and such:
-    which of their last bits an environment gets depends on the processor's vectors.
+    ``machine`` is the processor and operating system. ``functions`` is a checksum of NumPy's sines, exponentials and
+    similar functions, because the last bits of their results depend on the processor's vector instructions.
     """
     found = {
         name: version
@@ -271,7 +272,7 @@ def _functions() -> str:
 
 
 def differences_here(card: Card) -> str:
-    """Return in what this machine differs from the card's such that returns may, too; empty where they are the same."""
+    """Return the differences between this machine and the card's that can change returns; empty if there are none."""
     before = {name: version for name, version in card.evaluation.versions.items() if name not in ("python", "numpy")}
     return run_config.differences(before, versions_here())
 

@@ -331,7 +331,7 @@ def test_a_disk_that_fills_while_training(straight, at, tmp_path):
     run = tmp_path / "Eventful-v0" / "1"
     kept = run_directory.checkpoints(run)[-1].name
     assert (
-        f"File too large (EFBIG); what was saved before is as it was; with that put right, go on from step {kept} "
+        f"File too large (EFBIG); earlier checkpoints are intact; with that put right, go on from step {kept} "
         in (str(caught.value))
     )
     at(0, None)
