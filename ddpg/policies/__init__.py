@@ -1,1 +1,1 @@
-"""What to do in a state: NumPy policies, exploration, noise, schedules."""
+"""Choosing actions: policies in NumPy, exploration, noise, schedules."""

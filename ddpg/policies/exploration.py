@@ -1,4 +1,4 @@
-"""Behaviour policies: turn a network's output into an exploring action. NumPy only.
+"""Behaviour policies: turn a network's output into an exploratory action. NumPy only.
 
 Actions are ``[N, A]`` float32 as the replay buffer stores them: in [-1, 1], or the index of a discrete action.
 """
@@ -20,22 +20,22 @@ from ddpg.policies.noise import PARAMETER_NOISE, CustomNoise, Noise
 
 
 class BLASLibrary(Protocol):
-    """A BLAS of this process: :class:`threadpoolctl.LibController`."""
+    """A BLAS library loaded in this process, with the interface of :class:`threadpoolctl.LibController`."""
 
     num_threads: int | None
 
     def set_num_threads(self, num_threads: int) -> None:
-        """Use that many threads from now on."""
+        """Use this number of threads from now on."""
 
 
 class SingleThreadBlocks:
-    """Limits BLAS libraries to one thread within :meth:`block`, which several threads may be in at the same time.
+    """Limits BLAS libraries to one thread within :meth:`block`, which several threads can enter at the same time.
 
-    OpenBLAS splits even a product of eight rows over all cores, and its threads then spin for a tenth of a second
-    waiting for the next one, on cores that the updates need.
+    OpenBLAS splits even a product of eight rows over all cores. Its threads then spin for a tenth of a second while
+    they wait for the next product, on cores that the updates need.
 
     Args:
-        libraries: the libraries; those that use one thread anyway are left alone.
+        libraries: the libraries; those that already use one thread are not touched.
     """
 
     def __init__(self, libraries: Sequence[BLASLibrary]):
@@ -45,7 +45,7 @@ class SingleThreadBlocks:
 
     @contextlib.contextmanager
     def block(self) -> Iterator[None]:
-        """Use one thread within the block; when the last block ends, the libraries get back their number of threads."""
+        """Use one thread within the block; the end of the last open block restores the former numbers of threads."""
         with self._lock:
             self._inside += 1
             if self._inside == 1:
@@ -77,12 +77,12 @@ _LOW, _HIGH = np.float32(-1), np.float32(1)
 
 
 class Exploration(abc.ABC):
-    """Uniformly random actions at first; then the policy's actions with noise, a share ε of them random.
+    """Uniformly random actions at first; then the policy's actions with noise, or with probability ε a random action.
 
     Args:
         rng: the random generator of all draws.
-        random_steps: how many environment steps take uniformly random actions at first.
-        epsilon: ε at an environment step.
+        random_steps: number of initial environment steps with uniformly random actions.
+        epsilon: returns ε for an environment step.
     """
 
     def __init__(self, rng: np.random.Generator, random_steps: int, epsilon: Callable[[int], float]):
@@ -92,17 +92,17 @@ class Exploration(abc.ABC):
         """Start episodes in N = ``count`` environments."""
 
     def end_episode(self, index: int) -> None:
-        """Reset what belongs to the episode of environment ``index``."""
+        """Reset the exploration state of the episode in environment ``index``."""
 
     def state(self) -> dict[str, np.ndarray]:
-        """Return the state that lasts beyond an episode, other than the random generator's, as arrays by name."""
+        """Return the state that outlasts an episode, as arrays by name; the random generator's is saved elsewhere."""
         return {}
 
     def restore(self, arrays: dict[str, np.ndarray]) -> None:
         """Restore what :meth:`state` returned, before the next :meth:`start`."""
 
     def takes_outputs(self, step: int) -> bool:
-        """Return whether :meth:`act` wants the policy's outputs at an environment step, rather than the policy."""
+        """Return whether :meth:`act` can use precomputed policy outputs at an environment step."""
         return step >= self.random_steps
 
     def act(
@@ -111,79 +111,80 @@ class Exploration(abc.ABC):
         """Choose the actions of N environments at environment step ``step``.
 
         Args:
-            policy: from observations ``[N, ...]`` to outputs ``[N, n]``.
-            observations: the current ones.
-            step: see above.
-            outputs: of the policy, finite, where they are known already (:meth:`takes_outputs`).
+            policy: maps observations ``[N, ...]`` to outputs ``[N, n]``.
+            observations: the current observations.
+            step: the environment step, from which ε and noise schedules follow.
+            outputs: the policy's outputs for ``observations``, all finite, if the caller has computed them already
+                (:meth:`takes_outputs`).
 
         Returns:
-            Actions ``[N, A]``, and whether each left its box and was clipped to it, ``[N]``.
+            Actions ``[N, A]``, and whether each was clipped to the action box, ``[N]``.
 
         Raises:
             EnvironmentFault: if an observation is so large that the policy's output overflows.
             FloatingPointError: if the policy's outputs are not finite: training has diverged.
         """
         if step < self.random_steps:
-            return self._random_at(observations), np.zeros(len(observations), bool)
+            return self._random_for_observations(observations), np.zeros(len(observations), bool)
         if outputs is None:
             with single_threaded_blas() if len(observations) > 1 else contextlib.nullcontext():
                 outputs = finite_outputs(policy, observations, EnvironmentFault, FloatingPointError)
-        return self._inside(self._mixed(self._disturbed(outputs, step), outputs, step))
+        return self._clip(self._epsilon_mixed(self._with_noise(outputs, step), outputs, step))
 
     def around(self, outputs: np.ndarray, step: int) -> np.ndarray:
-        """Return exploring actions ``[N, A]`` around the policy's ``outputs`` in any states; they may leave the box.
+        """Return exploratory actions ``[N, A]`` around the policy's ``outputs``, for states outside any episode.
 
-        Noise on the policy's weights is not among them: it belongs to an episode.
+        They are not clipped to the box. They have no parameter noise, because that belongs to an episode.
         """
-        return self._mixed(self._freshly_disturbed(outputs, step), outputs, step)
+        return self._epsilon_mixed(self._with_fresh_noise(outputs, step), outputs, step)
 
     @abc.abstractmethod
     def greedy(self, outputs: np.ndarray) -> np.ndarray:
-        """Return the actions ``[N, A]`` that the policy's ``outputs`` mean, without exploration."""
+        """Return the actions ``[N, A]`` for the policy's ``outputs``, without exploration."""
 
-    # -- what differs ---------------------------------------------------------------------------------
+    # -- overridden by subclasses ---------------------------------------------------------------------
 
     @abc.abstractmethod
     def _random(self, count: int) -> np.ndarray:
         """Draw uniformly random actions."""
 
-    def _random_at(self, observations: np.ndarray) -> np.ndarray:
-        """Draw uniformly random actions among those that the observations allow: all, where there are no masks."""
+    def _random_for_observations(self, observations: np.ndarray) -> np.ndarray:
+        """Draw uniformly random actions among those that the masks in the observations allow, if there are masks."""
         return self._random(len(observations))
 
-    def _random_beside(self, outputs: np.ndarray) -> np.ndarray:
-        """Draw uniformly random actions among those that the policy's outputs allow."""
+    def _random_for_outputs(self, outputs: np.ndarray) -> np.ndarray:
+        """Draw uniformly random actions among those that the policy's masked outputs allow."""
         return self._random(len(outputs))
 
-    def _disturbed(self, outputs: np.ndarray, step: int) -> np.ndarray:
-        """Return the next actions of the current episodes."""
+    def _with_noise(self, outputs: np.ndarray, step: int) -> np.ndarray:
+        """Return the next actions of the current episodes, which advances the episodes' noise."""
         return self.greedy(outputs)
 
-    def _freshly_disturbed(self, outputs: np.ndarray, step: int) -> np.ndarray:
-        """Return actions that do not belong to the current episodes."""
+    def _with_fresh_noise(self, outputs: np.ndarray, step: int) -> np.ndarray:
+        """Return actions with independent noise, which leaves the noise of the current episodes unchanged."""
         return self.greedy(outputs)
 
-    def _inside(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _clip(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return actions, np.zeros(len(actions), bool)
 
-    def _mixed(self, actions: np.ndarray, outputs: np.ndarray, step: int) -> np.ndarray:
+    def _epsilon_mixed(self, actions: np.ndarray, outputs: np.ndarray, step: int) -> np.ndarray:
         epsilon = self.epsilon(step)
         if epsilon == 0:
             return actions
         explores = self.rng.random((len(actions), 1)) < epsilon
-        return np.where(explores, self._random_beside(outputs), actions).astype(np.float32, copy=False)
+        return np.where(explores, self._random_for_outputs(outputs), actions).astype(np.float32, copy=False)
 
 
 class BoxExploration(Exploration):
-    """Around a deterministic policy in [-1, 1]: additive noise.
+    """Additive noise around a deterministic policy with actions in [-1, 1].
 
     Args:
         rng, random_steps, epsilon: see :class:`Exploration`.
         size: A.
-        make_noise: from ``(N, A)`` to the noise of N environments.
-        scale: standard deviation of the noise that :meth:`around` draws afresh, in half-ranges.
-        share: of all noise at an environment step; ``None``: 1 at every step.
-        count: N at first.
+        make_noise: makes the noise of N environments from ``(N, A)``.
+        scale: standard deviation of the independent noise that :meth:`around` draws, in half-ranges.
+        share: returns the factor of all noise at an environment step; ``None``: 1 at every step.
+        count: the initial N.
     """
 
     def __init__(
@@ -218,7 +219,7 @@ class BoxExploration(Exploration):
         return self._restored or (self._noise.state() if isinstance(self._noise, CustomNoise) else {})
 
     def restore(self, arrays: dict[str, np.ndarray]) -> None:
-        """Keep the state for the custom noise of the next :meth:`start`, without that of parameter noise."""
+        """Keep the state of custom noise until the next :meth:`start`; drop that of parameter noise."""
         self._restored = {name: array for name, array in arrays.items() if name != PARAMETER_NOISE}
 
     def end_episode(self, index: int) -> None:
@@ -226,23 +227,23 @@ class BoxExploration(Exploration):
         self._noise.reset(index)
 
     def greedy(self, outputs: np.ndarray) -> np.ndarray:
-        """Return μ(s) as it is: it may be outside the box where the output is linear."""
+        """Return μ(s) unchanged; with a linear output layer it may be outside the box."""
         return outputs
 
     def _random(self, count: int) -> np.ndarray:
-        # Also right for the scores of parameterised actions: each of them is the largest with equal probability.
+        # Also correct for the scores of parameterised actions: each score is the largest with equal probability.
         return self.rng.uniform(-1.0, 1.0, (count, self._size)).astype(np.float32)
 
-    def _disturbed(self, outputs: np.ndarray, step: int) -> np.ndarray:
+    def _with_noise(self, outputs: np.ndarray, step: int) -> np.ndarray:
         return outputs + self._scheduled(self._noise.sample(self.rng), step)
 
-    def _freshly_disturbed(self, outputs: np.ndarray, step: int) -> np.ndarray:
+    def _with_fresh_noise(self, outputs: np.ndarray, step: int) -> np.ndarray:
         return outputs + self._scheduled(self._scale * self.rng.standard_normal(outputs.shape, np.float32), step)
 
     def _scheduled(self, noise: np.ndarray, step: int) -> np.ndarray:
         return noise if self._share is None else np.float32(self._share(step)) * noise
 
-    def _inside(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _clip(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         inside = np.minimum(np.maximum(actions, _LOW), _HIGH)
         return inside, (inside != actions).any(axis=1)
 
@@ -253,9 +254,9 @@ class DiscreteExploration(Exploration):
     Args:
         rng, random_steps, epsilon: see :class:`Exploration`.
         choices: n.
-        masked: the last n numbers of an observation are its action mask, and the policy's outputs are
-            :data:`ddpg.interaction.action_mask.FORBIDDEN` where it forbids an action; random actions are drawn among
-            the others.
+        masked: whether the last n numbers of an observation are an action mask. The policy's outputs are then
+            :data:`ddpg.interaction.action_mask.FORBIDDEN` for forbidden actions, and random actions are drawn among the
+            allowed ones.
     """
 
     def __init__(
@@ -271,41 +272,41 @@ class DiscreteExploration(Exploration):
         self._choices, self._masked = choices, masked
 
     def greedy(self, outputs: np.ndarray) -> np.ndarray:
-        """Return the action of the largest value, ``[N, 1]``."""
+        """Return the action with the largest value, ``[N, 1]``."""
         return argmax_actions(outputs)
 
     def _random(self, count: int) -> np.ndarray:
         return self.rng.integers(0, self._choices, (count, 1)).astype(np.float32)
 
-    def _random_at(self, observations: np.ndarray) -> np.ndarray:
+    def _random_for_observations(self, observations: np.ndarray) -> np.ndarray:
         if not self._masked:
-            return super()._random_at(observations)
+            return super()._random_for_observations(observations)
         return self._random_among(masks_of(observations, self._choices))
 
-    def _random_beside(self, outputs: np.ndarray) -> np.ndarray:
-        return self._random_among(outputs > FORBIDDEN) if self._masked else super()._random_beside(outputs)
+    def _random_for_outputs(self, outputs: np.ndarray) -> np.ndarray:
+        return self._random_among(outputs > FORBIDDEN) if self._masked else super()._random_for_outputs(outputs)
 
     def _random_among(self, allowed: np.ndarray) -> np.ndarray:
-        """Draw one of the allowed actions of each row, ``[N, n]`` bool to ``[N, 1]``; 0 where none is.
+        """Draw one of the allowed actions of each row, ``[N, n]`` bool to ``[N, 1]``; 0 if no action is allowed.
 
-        That is in the terminal state of a vector's environment, which the next step only resets.
+        No action is allowed in a terminal state; a vector ignores the action there, because its next step resets.
         """
         nth = self.rng.integers(0, np.maximum(allowed.sum(axis=1), 1)) + 1
         return (allowed.cumsum(axis=1) == nth[:, None]).argmax(axis=1)[:, None].astype(np.float32)
 
 
 def argmax_actions(values: np.ndarray) -> np.ndarray:
-    """Return the number of each row's largest value, the first of equal ones: ``[N, n]`` to ``[N, 1]`` float32."""
+    """Return the index of each row's largest value (the first of equal ones): ``[N, n]`` to ``[N, 1]`` float32."""
     return values.argmax(axis=1)[:, None].astype(np.float32)
 
 
 def outside_bounds(actions: np.ndarray) -> np.ndarray:
-    """Return which of the actions ``[N, A]`` leave [-1, 1] in some number, ``[N]``."""
+    """Return which of the actions ``[N, A]`` are outside [-1, 1] in some component, ``[N]``."""
     return (np.abs(actions) > 1).any(axis=1)
 
 
-GROWTH = 1.01  # α: σ follows by one per cent
-INTERVAL = 50  # steps over which a distance is measured, after which σ follows
+GROWTH = 1.01  # α, the factor by which σ is adapted
+INTERVAL = 50  # number of steps over which the distance is averaged before each adaptation of σ
 
 
 class PerturbedExploration(BoxExploration):
@@ -313,14 +314,14 @@ class PerturbedExploration(BoxExploration):
 
     The same state gives the same action throughout an episode, unlike with additive noise.
 
-        σ ← α·σ where d ≤ δ, else σ/α;    d² = mean (μ(s) − μ̃(s))²    (the paper's adaptive noise scaling)
+        σ ← α·σ if d ≤ δ, else σ/α;    d² = mean (μ(s) − μ̃(s))²    (adaptive noise scaling of Plappert et al. 2018)
 
-    d is measured in the states of each 50 steps, and α is 1.01. Additive noise comes on top of it.
+    d is measured over the states of 50 consecutive steps, and α is 1.01. Additive noise is applied on top.
 
     Args:
         rng, random_steps, epsilon: see :class:`ddpg.policies.exploration.Exploration`.
-        distance: δ, in half-ranges of the action box; σ begins there.
-        options: of :class:`ddpg.policies.exploration.BoxExploration`.
+        distance: δ, in half-ranges of the action box; also the initial σ.
+        options: the other arguments of :class:`ddpg.policies.exploration.BoxExploration`.
     """
 
     def __init__(self, *given: Any, distance: float, **options: Any):
@@ -330,7 +331,7 @@ class PerturbedExploration(BoxExploration):
         self._policies: list[Policy | None] = [None] * self._count
 
     def start(self, count: int) -> None:
-        """Begin in N = ``count`` environments."""
+        """Start episodes in N = ``count`` environments."""
         self._policies = [None] * count
         super().start(count)
 
@@ -340,14 +341,14 @@ class PerturbedExploration(BoxExploration):
         self._policies[index] = None
 
     def state(self) -> dict[str, np.ndarray]:
-        """Return σ, and the distance measured so far."""
+        """Return σ, and the sum of squared distances measured since its last adaptation."""
         return {**super().state(), PARAMETER_NOISE: np.array([self.sigma, self._squares, self._steps])}
 
     def restore(self, arrays: dict[str, np.ndarray]) -> None:
-        """Restore what :meth:`state` returned; an agent without parameter noise has saved nothing of it.
+        """Restore what :meth:`state` returned; the state of an agent without parameter noise is accepted, too.
 
         Raises:
-            UsageError: if the numbers are not a possible state.
+            UsageError: if the numbers are not a valid state.
         """
         if PARAMETER_NOISE in arrays:
             values = arrays[PARAMETER_NOISE]
@@ -360,7 +361,7 @@ class PerturbedExploration(BoxExploration):
         super().restore(arrays)
 
     def takes_outputs(self, step: int) -> bool:
-        """Return False: each environment has weights of its own."""
+        """Return False: each environment has its own weights, so outputs of the policy are of no use."""
         return False
 
     def act(

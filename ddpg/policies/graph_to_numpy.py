@@ -1,8 +1,8 @@
-"""Lower a network's TensorFlow graph to a NumPy program.
+"""Lower a network's TensorFlow graph to a NumPy program, so that acting does not pay for a session call.
 
-A network is described once, by the ops it builds; this walks them from the output back to the input.
-Whatever it meets and cannot translate (a convolution) makes the answer ``None``, and the
-caller runs the graph in its session instead.
+A network is described only once, by the TensorFlow ops that it builds; this module walks them from the output back to
+the input. If an op has no translation (a convolution, for example), the result is ``None``, and the caller runs the
+graph in its session instead.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ import tensorflow as tf
 from ddpg.policies.numpy_program import NumpyProgram, ProgramStep
 from ddpg.policies.standalone import OPERATIONS
 
-# Attributes under which an op is what its NumPy counterpart does; any other value is not translated.
+# Attribute values for which an op equals its NumPy counterpart; an op with another value is not translated.
 _REQUIRED: dict[str, dict[str, Any]] = {
     "MatMul": {"transpose_a": False, "transpose_b": False},
     "Mean": {"keep_dims": True},
@@ -23,7 +23,7 @@ _REQUIRED: dict[str, dict[str, Any]] = {
 
 _ELEMENTWISE = {"AddV2", "Sub", "Mul", "RealDiv", "Neg", "Square", "Sqrt", "Rsqrt"}
 
-# Where a constant of this value changes nothing, as scaling to [-1, 1] from [-1, 1].
+# The constant with which an op does nothing, as when actions are scaled from [-1, 1] to [-1, 1]; such ops are dropped.
 _NEUTRAL = {"Mul": 1, "AddV2": 0}
 
 
@@ -32,11 +32,11 @@ def lower_to_numpy(output: tf.Tensor, *sources: tf.Tensor) -> tuple[NumpyProgram
 
     Args:
         output: ``[B, A]``.
-        sources: the placeholders it is computed from, in the order of the program's inputs.
+        sources: the placeholders from which it is computed, in the order of the program's inputs.
 
     Returns:
-        The program and the variables whose values it loads (as the tensors of their handles), or ``None``
-        if some op has no translation.
+        The program and the handle tensors of the variables whose values it loads, or ``None`` if some op has no
+        translation.
     """
     translation = _NumpyLowering(sources)
     try:
@@ -55,7 +55,7 @@ def lower_to_numpy(output: tf.Tensor, *sources: tf.Tensor) -> tuple[NumpyProgram
 
 
 class _NumpyLowering:
-    """The program so far; registers are numbered as they appear, the sources are the first."""
+    """The program so far; registers are numbered in the order of their creation, beginning with the sources."""
 
     def __init__(self, sources: Sequence[tf.Tensor]):
         self.size = len(sources)
@@ -75,7 +75,7 @@ class _NumpyLowering:
         operation = tensor.op
         if operation.type == "Identity":
             return self.visit(operation.inputs[0])
-        if operation.type == "IdentityN":  # of a value with a backward pass of its own
+        if operation.type == "IdentityN":  # tf.custom_gradient wraps its outputs in this op
             return self.visit(operation.inputs[tensor.value_index])
         if operation.type == "ReadVariableOp":
             self.handles[self._new(tensor)] = operation.inputs[0]
@@ -100,7 +100,8 @@ class _NumpyLowering:
         return self._step(operation.type, inputs, tensor)
 
     def _step(self, operation: str, inputs: tuple[int, ...], tensor: tf.Tensor) -> int:
-        # The program holds vectors as rows, which broadcast alike in rank 2, and place by place among themselves.
+        # The program stores a vector [n] as a row [1, n]. That broadcasts with matrices as the vector does, and
+        # elementwise ops of vectors alone give the same numbers.
         vectors = operation in _ELEMENTWISE and all((self._shapes[place].rank or 0) <= 1 for place in inputs)
         if tensor.shape.rank != 2 and not (tensor.shape.rank == 1 and vectors):
             raise _Unsupported
@@ -118,7 +119,7 @@ class _NumpyLowering:
 
 
 def _restored_rows(tensor: tf.Tensor) -> tf.Tensor | None:
-    """Return the rows that were given another shape and are given theirs again as ``tensor``."""
+    """Return the matrix that a chain of reshapes restores in ``tensor``, or ``None`` if it does not restore one."""
     source = tensor
     while source.op.type == "Reshape":
         source = source.op.inputs[0]
@@ -127,7 +128,7 @@ def _restored_rows(tensor: tf.Tensor) -> tf.Tensor | None:
 
 
 def _is_vector_as_row(tensor: tf.Tensor) -> bool:
-    """Tell whether ``[n]`` becomes ``[1, n]``, which the program holds vectors as."""
+    """Return whether the op reshapes ``[n]`` to ``[1, n]``, which is how the program stores vectors anyway."""
     source = tensor.op.inputs[0].shape
     return source.rank == 1 and source[0] is not None and tensor.shape.as_list() == [1, source[0]]
 

@@ -1,8 +1,8 @@
-"""μ(s) of one observation in one call of machine code, compiled from the NumPy program that acts on batches.
+"""Compute μ(s) of one observation in one call of machine code, compiled from the policy's NumPy program.
 
-The program is lowered to the compiler's IR, in which each register is a row, or a matrix of weights. The call converts
-the observation to float32, normalises it, runs the network, and checks that what went in and what comes out is finite.
-Its sums are added in another order than NumPy's, so outputs differ by rounding.
+The program is lowered to the compiler's IR, where each register is a row or a weight matrix. The call converts the
+observation to float32, normalises it, runs the network, and checks that observation and outputs are finite. It adds in
+another order than NumPy, so outputs differ by rounding.
 """
 
 import ctypes
@@ -27,23 +27,23 @@ _FLOATS = frozenset(map(np.dtype, (np.float32, np.float64)))
 
 
 class _Workspace:
-    """Memory of one call at a time.
+    """The memory of the machine code, used by one call at a time.
 
     Args:
-        size: of the block, in floats.
-        offsets: of the variables, by index: the observation in float32, the weights, the normaliser's two.
-        shapes: of the variables.
+        size: size of the block, in floats.
+        offsets: offsets of the variables: the observation in float32, the weights, the normaliser's mean and factor.
+        shapes: shapes of the variables.
         result: offset and shape of the result.
-        finite: offset of the number that says whether all is finite.
+        finite: offset of the number that says whether observation and outputs are finite.
 
     Attributes:
-        block: what the machine code reads and writes.
-        variables: views of it.
-        observation: what the machine code reads first, float64.
-        addresses: of observation and block.
-        result: the action or the outputs.
+        block: the memory that the machine code reads and writes.
+        variables: views of the variables in the block.
+        observation: the machine code's input, float64.
+        addresses: the addresses of ``observation`` and ``block``.
+        result: a view of the action or of the outputs.
         finite: 0 if observation and outputs are finite, else NaN.
-        weights, transformation: what the variables are copies of.
+        weights, transformation: the objects from which the variables were last copied, to detect changes.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class _Workspace:
 
     def load_weights(self, program: NumpyProgram) -> None:
         """Copy the weights."""
-        weights = program.registers  # another list once they change
+        weights = program.registers  # NumpyProgram.load replaces the list, so its identity shows a change
         for variable, array in zip(self.variables[1:], program.parameters(weights), strict=False):
             variable[...] = array
         self.weights = weights
@@ -77,18 +77,18 @@ class _Workspace:
         self.transformation = transformation
 
     def view(self, offset: int, shape: tuple[int, ...]) -> np.ndarray:
-        """Return the array at an offset of the block."""
+        """Return a view of the block at ``offset``."""
         return self.block[offset : offset + math.prod(shape)].reshape(shape)
 
 
 class NativePolicy:
-    """Acts on one observation; threads may call it at the same time, and while the program loads other weights.
+    """Acts on one observation. Several threads can call it at the same time, even while the program loads new weights.
 
     Args:
-        program: the network; its weights are read anew when they have changed.
-        shape: of an observation.
-        normaliser: of observations, if any.
-        box: the actions, if the result is to be in env units; otherwise it is the network's outputs.
+        program: the network; changed weights are copied before the next call.
+        shape: shape of an observation.
+        normaliser: the observation normaliser, if any.
+        box: with it, the result is an action in env units; without it, the network's outputs.
 
     Raises:
         Unsupported: if the compiler does not support an operation of the program, or fails.
@@ -129,13 +129,13 @@ class NativePolicy:
     def __call__(self, observation: npt.ArrayLike) -> np.ndarray | None:
         """Return the action, in the box's shape, or the outputs ``[1, n]``.
 
-        ``None`` if ``observation`` is not a float32 or float64 array of the observation's shape, or if a number in it
-        or in the outputs is not finite: the caller says what is wrong.
+        Returns ``None`` if ``observation`` is not a float32 or float64 array of the right shape, or if a number in it
+        or in the outputs is not finite. The caller then acts in NumPy, which raises the right error.
         """
         if type(observation) is not np.ndarray or observation.shape != self._shape or observation.dtype not in _FLOATS:
             return None
         try:
-            workspace = self._free.pop()  # no other call has it
+            workspace = self._free.pop()  # list.pop is atomic, so no other thread gets the same one
         except IndexError:
             workspace = self._new_workspace()
         if workspace.weights is not self._program.registers:
@@ -167,12 +167,12 @@ def _clipped(program: Program, value: Node, low: npt.ArrayLike, high: npt.ArrayL
 
 
 def _function(size: int) -> str:
-    """Return LLVM's text of ``void act(double* observation, float* block)``: narrow the observation, and run."""
+    """Return the LLVM IR of ``void act(double* observation, float* block)``: convert the observation, then run."""
     lines = FunctionBuilder()
     with lines.loop(0, size) as index:
         place = lines.add(f"getelementptr double, ptr %observation, i64 {index}")
         number = lines.add(f"load double, ptr {place}, align 8")
-        lines.store(lines.add(f"fptrunc double {number} to float"), "%block", index)  # variable 0 is at 0
+        lines.store(lines.add(f"fptrunc double {number} to float"), "%block", index)  # variable 0 has offset 0
     lines.do(f"call void @{ENTRY}(i64 1, i64 0, ptr %block, ptr %block, ptr %block)")
     head = f"define void @{_FUNCTION}(ptr %observation, ptr %block) nounwind {{"
     return "\n".join([head, *lines.lines, "  ret void", "}"])
@@ -183,9 +183,9 @@ def lower_to_ir(program: Program, source: NumpyProgram, observation: Node, first
 
     Args:
         program: the IR program.
-        source: of one input.
+        source: the NumPy program, which must have one input.
         observation: the input, one row.
-        first: the index of the variable that holds the first of the source's parameters; the others follow.
+        first: index of the IR variable that holds the first parameter of ``source``; the others follow.
 
     Returns:
         The outputs, one row.
@@ -203,12 +203,12 @@ def lower_to_ir(program: Program, source: NumpyProgram, observation: Node, first
             nodes[register] = program.const(arrays[register])
         return nodes[register]
 
-    def whole(register: int) -> Node:  # a constant of equal numbers is one number, which elementwise readers broadcast
+    def whole(register: int) -> Node:  # the IR folds a uniform constant to a scalar; matmul and concat need a matrix
         value = node(register)
         return program.broadcast(value, _matrix_shape(arrays[register])) if value.kind == "literal" else value
 
     for step in source.steps:
-        if step.operation == "Reshape":  # of the observation, which is a row already
+        if step.operation == "Reshape":  # it flattens the observation, which is a row in the IR already
             result = node(step.inputs[0])
         elif step.operation == "MatMul":
             result = program.matmul(whole(step.inputs[0]), whole(step.inputs[1]), False, False)

@@ -1,4 +1,4 @@
-"""Act with a network's current weights: in NumPy where its graph can be lowered to it, else in its session."""
+"""Act with a network's current weights: in NumPy if its graph can be lowered to NumPy, else by a session call."""
 
 import copy
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ v1 = tf.compat.v1
 
 
 class ActingNetwork(Protocol):
-    """What acting needs of a network; :class:`ddpg.networks.base.Network` has it."""
+    """The part of :class:`ddpg.networks.base.Network` that acting needs."""
 
     graph: Any
     observation_space: Any
@@ -31,7 +31,7 @@ class ActingNetwork(Protocol):
 
 
 class NumpyPolicy:
-    """μ(s) from a NumPy copy of the weights: microseconds, where a session call takes a good 100."""
+    """μ(s) from a NumPy copy of the weights: it takes microseconds, where a session call takes over 100."""
 
     def __init__(self, program: NumpyProgram, variables: Sequence):
         self.variables = list(variables)
@@ -40,7 +40,7 @@ class NumpyPolicy:
 
     @property
     def program(self) -> NumpyProgram:
-        """What acts, with the weights as they are now."""
+        """The program, with the current weights."""
         return self._program
 
     def __call__(self, observations: np.ndarray) -> np.ndarray:
@@ -70,7 +70,7 @@ class SessionPolicy:
         self._call = session.make_callable(actions, feed_list=[states])
 
     def load(self, arrays: Sequence[np.ndarray]) -> None:
-        """Do nothing: the session has the weights."""
+        """Do nothing: the session always has the current weights."""
 
     def __call__(self, observations: np.ndarray) -> np.ndarray:
         """Return μ(s), ``[B, A]``, of float32 observations ``[B, *observation shape]``."""
@@ -90,7 +90,7 @@ class NormalisedPolicy:
         self.variables, self.load = inner.variables, inner.load
 
     def __call__(self, observations: np.ndarray) -> np.ndarray:
-        """Return μ(s), ``[B, A]``, of float32 observations ``[B, *observation shape]`` as the environment gave them."""
+        """Return μ(s), ``[B, A]``, of raw float32 observations ``[B, *observation shape]``."""
         return self.inner(self.normaliser(observations))
 
     def perturbed(self, rng: np.random.Generator, sigma: float) -> "NormalisedPolicy":
@@ -100,12 +100,12 @@ class NormalisedPolicy:
 
 
 def can_be_perturbed(policy: NumpyPolicy | SessionPolicy | NormalisedPolicy) -> bool:
-    """Whether parameter noise can be added to a policy's weights: they are in NumPy."""
+    """Return whether parameter noise can be added to a policy's weights, which needs a NumPy copy of them."""
     return program_of(policy) is not None
 
 
 def program_of(policy: NumpyPolicy | SessionPolicy | NormalisedPolicy) -> NumpyProgram | None:
-    """Return the NumPy program that acts, of observations as the network sees them; ``None`` where a session acts."""
+    """Return the NumPy program of a policy, without the normaliser; ``None`` if the policy runs in a session."""
     inner = policy.inner if isinstance(policy, NormalisedPolicy) else policy
     return inner.program if isinstance(inner, NumpyPolicy) else None
 
@@ -113,7 +113,7 @@ def program_of(policy: NumpyPolicy | SessionPolicy | NormalisedPolicy) -> NumpyP
 def make_native_policy(
     policy: NumpyPolicy | SessionPolicy | NormalisedPolicy, shape: tuple[int, ...], box: BoxActions | None
 ) -> NativePolicy | None:
-    """Return what acts as ``policy`` on one observation of ``shape``, compiled; ``None`` where a session acts.
+    """Return ``policy`` compiled for one observation of ``shape``; ``None`` if the policy runs in a session.
 
     Raises:
         Unsupported: if the compiler does not support an operation of the network, or fails.
@@ -126,13 +126,13 @@ def make_native_policy(
 def make_policy(
     network: ActingNetwork, session: tf.compat.v1.Session, normaliser: ObservationNormalizer | None = None
 ) -> NumpyPolicy | SessionPolicy | NormalisedPolicy:
-    """Return the fastest way to act; after learning, ``load`` it with the values of its ``variables``."""
+    """Return the fastest policy for a network; after an update, ``load`` the values of its ``variables`` into it."""
     policy = _make_policy(network, session)
     return policy if normaliser is None else NormalisedPolicy(policy, normaliser)
 
 
 def _gets_noise(variable: tf.Variable) -> bool:
-    """All trainable variables but those of normalization layers, as in OpenAI Baselines' DDPG."""
+    """Return whether a variable is trainable and not of a normalization layer, as in OpenAI Baselines' DDPG."""
     return variable.trainable and variable.name.rpartition("/")[2] not in ("gamma:0", "beta:0")
 
 
@@ -140,9 +140,9 @@ def _make_policy(network: ActingNetwork, session: tf.compat.v1.Session) -> Numpy
     with network.graph.as_default(), v1.name_scope("acting/"):
         states = v1.placeholder(tf.float32, [None, *network.observation_space.shape], name="states")
         actions = network(states)
-    mirrored = lower_to_numpy(actions, states)
-    if mirrored is None:
+    lowered = lower_to_numpy(actions, states)
+    if lowered is None:
         return SessionPolicy(session, states, actions)
-    program, handles = mirrored
+    program, handles = lowered
     owners = {variable.handle.name: variable for variable in network.variables}
     return NumpyPolicy(program, [owners[handle.name] for handle in handles])

@@ -14,23 +14,23 @@ from ddpg.interaction.validation import LARGEST, is_real, validate_int
 class Noise(Protocol):
     """A source of exploration noise for N environments; the interface of custom noise.
 
-    It may also have ``state() -> dict[str, array]`` and ``restore(arrays)``, for state that lasts beyond an episode,
-    such as a scale that shrinks: checkpoints hold it, and a loaded agent restores it before its first episode.
-    State of an episode is not saved, and must be cleared in ``reset``.
+    For state that outlasts an episode, such as a decaying scale, it can also have ``state() -> dict[str, array]`` and
+    ``restore(arrays)``: checkpoints hold this state, and a loaded agent restores it before its first episode. The state
+    of an episode is not saved, and ``reset`` must clear it.
 
     Custom noise ignores ``noise_scale``, ``noise_theta`` and ``noise_dt``. Only ``predict(deterministic=False)``, which
-    belongs to no episode, still draws normal noise of ``noise_scale``.
+    belongs to no episode, still draws normal noise with ``noise_scale``.
     """
 
     def sample(self, rng: np.random.Generator) -> np.ndarray:
         """Return the next noise, ``[N, A]`` float32, in half-ranges."""
 
     def reset(self, index: int) -> None:
-        """Clear the noise of environment ``index``: an episode begins there."""
+        """Clear the noise of environment ``index``, where an episode begins."""
 
 
 class GaussianNoise:
-    """Independent N(0, scale²) at every step (TD3, Spinning Up)."""
+    """Independent N(0, scale²) noise at every step (TD3, Spinning Up)."""
 
     def __init__(self, scale: float, shape: tuple[int, int]):
         _check_scale(scale)
@@ -49,9 +49,9 @@ class OrnsteinUhlenbeckNoise:
 
         x ← x + θ(0 − x)·dt + σ·√dt·N(0, 1)
 
-    The correlation time is about 1/(θ·dt) steps: ~6.7 at the paper's θ = 0.15 with dt = 1 (it gives no dt); ~667 at
-    dt = 0.01, which several packages use without saying so. The stationary standard deviation is
-    σ/√(2θ − θ²dt) for every dt: at the paper's θ = 0.15, σ = 0.2 and dt = 1 it is 0.38.
+    The correlation time is about 1/(θ·dt) steps: ~6.7 with the paper's θ = 0.15 and dt = 1 (the paper gives no dt);
+    ~667 with dt = 0.01, an undocumented default of several packages. The stationary standard deviation is
+    σ/√(2θ − θ²dt) for every dt: with the paper's θ = 0.15, σ = 0.2 and dt = 1 it is 0.38.
     """
 
     def __init__(self, scale: float, shape: tuple[int, int], theta: float = 0.15, dt: float = 1.0):
@@ -73,69 +73,69 @@ class OrnsteinUhlenbeckNoise:
         return self._x.copy()
 
     def reset(self, index: int) -> None:
-        """Return environment ``index``'s process to 0."""
+        """Set the process of environment ``index`` to 0."""
         index = validate_int(index, "index", at_least=0, at_most=len(self._x) - 1)
         self._x[index] = 0.0
 
 
-LONGEST = 16  # steps that noise of RepeatedNoise lasts at most
+LONGEST = 16  # maximum number of steps for which RepeatedNoise keeps a value
 
 
 class RepeatedNoise:
-    """N(0, scale²) that each environment keeps for n steps, n at random: P(n) ∝ n⁻² for n = 1 to :data:`LONGEST`.
+    """N(0, scale²) noise that each environment keeps for a random number of steps n: P(n) ∝ n⁻², 1 ≤ n ≤ ``LONGEST``.
 
-    The zeta distribution with exponent 2, cut off: mostly short, sometimes long enough to go somewhere (temporally
-    extended ε-greedy: Dabney et al. 2021, arXiv 2006.01782; of Gaussian noise: FlashSAC, arXiv 2604.04539). At any step
-    the noise is distributed as :class:`GaussianNoise`.
+    n has a truncated zeta distribution with exponent 2: mostly short, sometimes long enough to reach new states
+    (temporally extended ε-greedy: Dabney et al. 2021, arXiv 2006.01782; with Gaussian noise: FlashSAC, arXiv
+    2604.04539). At any single step the noise has the distribution of :class:`GaussianNoise`.
     """
 
     def __init__(self, scale: float, shape: tuple[int, int]):
         _check_scale(scale)
         self.scale, self.shape = np.float32(scale), _check_shape(shape)
         self._noise = np.zeros(self.shape, np.float32)
-        self._left = np.zeros(self.shape[0], np.int64)  # steps that each environment's noise still lasts
+        self._left = np.zeros(self.shape[0], np.int64)  # remaining steps of each environment's current value
         weights = np.arange(1, LONGEST + 1) ** -2.0
         self._until = np.cumsum(weights / weights.sum())
 
     def sample(self, rng: np.random.Generator) -> np.ndarray:
-        """Return the noise, ``[N, A]``, drawn anew in environments where it has lasted its steps."""
+        """Return the noise, ``[N, A]``, with a new value in environments whose current one has expired."""
         (over,) = np.nonzero(self._left == 0)
         if len(over):
             self._noise[over] = self.scale * rng.standard_normal((len(over), self.shape[1]), dtype=np.float32)
             longer = np.searchsorted(self._until, rng.random(len(over)), side="right")
-            self._left[over] = np.minimum(longer + 1, LONGEST)  # the sum of the probabilities is rounded
+            self._left[over] = np.minimum(longer + 1, LONGEST)  # rounding may leave the last cumulative sum below 1
         self._left -= 1
         return self._noise.copy()
 
     def reset(self, index: int) -> None:
-        """Let the next noise of environment ``index`` be drawn anew."""
+        """Draw a new value for environment ``index`` at the next step."""
         self._left[validate_int(index, "index", at_least=0, at_most=len(self._left) - 1)] = 0
 
 
-PERIOD = 1000  # steps after which PinkNoise draws a new sequence, if the episode has not ended before
+PERIOD = 1000  # length of a PinkNoise sequence in steps; a longer episode gets another sequence
 
 
 class PinkNoise:
-    """Noise whose power falls as 1/frequency, between Gaussian (constant) and Brownian noise (1/frequency²).
+    """Noise whose power falls as 1/frequency, between white noise (constant power) and Brownian noise (1/frequency²).
 
-    Eberhard et al. 2023 ("Pink noise is all you need", ICLR), who draw it as Timmer & König 1995 do: independent normal
-    Fourier coefficients of standard deviation f^(-1/2), at the frequencies f = k / :data:`PERIOD`, and their inverse
-    transform. The constant part is as strong as the slowest wave. At any step the noise is distributed as
-    :class:`GaussianNoise`.
+    Follows Eberhard et al. 2023 ("Pink noise is all you need", ICLR), who generate it as Timmer & König 1995 do: the
+    inverse Fourier transform of independent normal coefficients with standard deviation f^(-1/2) at the frequencies
+    f = k / :data:`PERIOD`. The constant part has the power of the lowest frequency. At any single step the noise has
+    the distribution of :class:`GaussianNoise`.
     """
 
     def __init__(self, scale: float, shape: tuple[int, int]):
         _check_scale(scale)
         self.scale, self.shape = np.float32(scale), _check_shape(shape)
         self._amplitudes = np.maximum(np.fft.rfftfreq(PERIOD), 1 / PERIOD) ** -0.5
-        # The first and the last coefficient are real: one normal number each, of twice the variance.
+        # The first and the last coefficient are real: each is one normal number with twice the variance.
         variances = self._amplitudes**2 * np.array([2, *[4] * (len(self._amplitudes) - 2), 2])
         self._amplitudes *= PERIOD / np.sqrt(variances.sum())
         self._noise = np.zeros((*self.shape, PERIOD), np.float32)
-        self._steps = np.full(self.shape[0], PERIOD)  # taken from each environment's sequence
+        self._steps = np.full(self.shape[0], PERIOD)  # position in each environment's sequence; PERIOD: used up
 
     def sample(self, rng: np.random.Generator) -> np.ndarray:
-        """Return the noise, ``[N, A]``: a new sequence where an episode begins or the last sequence has ended."""
+        """Return the noise, ``[N, A]``; where an episode begins or the sequence is used up, a new one is drawn."""
         for index in np.flatnonzero(self._steps == PERIOD):
             self._noise[index] = self.scale * self._sequences(rng)
             self._steps[index] = 0
@@ -144,26 +144,26 @@ class PinkNoise:
         return noise
 
     def _sequences(self, rng: np.random.Generator) -> np.ndarray:
-        """Return a sequence of variance 1 for each number of an action, ``[A, PERIOD]``."""
+        """Return a sequence of variance 1 for each action component, ``[A, PERIOD]``."""
         parts = rng.standard_normal((2, self.shape[1], len(self._amplitudes)))
         parts[0][:, [0, -1]] *= np.sqrt(2)
         parts[1][:, [0, -1]] = 0
         return np.fft.irfft(self._amplitudes * (parts[0] + 1j * parts[1]), PERIOD)
 
     def reset(self, index: int) -> None:
-        """Let the next noise of environment ``index`` begin a new sequence."""
+        """Begin a new sequence in environment ``index`` at the next step."""
         self._steps[validate_int(index, "index", at_least=0, at_most=len(self._steps) - 1)] = PERIOD
 
 
-PARAMETER_NOISE = "parameter_noise"  # the name of parameter noise's state, saved beside that of custom noise
+PARAMETER_NOISE = "parameter_noise"  # key of the parameter noise's state; custom noise must not use it
 
 
 class CustomNoise:
-    """A user's own noise object, whose results are checked.
+    """Wraps a user's noise object and checks its results.
 
     Args:
         noise: see :class:`Noise`.
-        shape: N environments, A numbers of an action.
+        shape: N environments, A action components.
     """
 
     def __init__(self, noise: Any, shape: tuple[int, int]):
@@ -194,7 +194,7 @@ class CustomNoise:
         return noise
 
     def reset(self, index: int) -> None:
-        """Tell the object that an episode began in environment ``index``."""
+        """Tell the object that an episode begins in environment ``index``."""
         self._noise.reset(index)
 
     def state(self) -> dict[str, np.ndarray]:
@@ -206,7 +206,7 @@ class CustomNoise:
         arrays = {name: np.asarray(value) for name, value in getattr(self._noise, "state", dict)().items()}
         if PARAMETER_NOISE in arrays:
             raise UsageError(
-                f"noise={brief(self._noise)}: its state has {brief(PARAMETER_NOISE)}, where ours is; rename it"
+                f"noise={brief(self._noise)}: its state has the reserved key {brief(PARAMETER_NOISE)}; rename that key"
             )
         return arrays
 
@@ -228,14 +228,14 @@ NOISES = ("gaussian", "ornstein_uhlenbeck", "repeated", "pink")
 
 
 def make_noise(kind: str | Noise | Callable, scale: float, theta: float, dt: float, shape: tuple[int, int]) -> Noise:
-    """Make the noise of an option value, for ``shape = (N environments, A dimensions)``.
+    """Make noise from the value of the option ``noise``.
 
     Args:
-        kind: a name; an object with ``sample`` and ``reset``, which is copied for each agent; or a function of the
-            shape that returns such an object.
-        scale: the scale of named noise, in half-ranges.
-        theta, dt: of Ornstein-Uhlenbeck noise.
-        shape: N, A.
+        kind: a name in :data:`NOISES`; an object with ``sample`` and ``reset``, which is copied for each agent; or a
+            function ``shape -> object`` that returns such an object.
+        scale: the scale of built-in noise, in half-ranges.
+        theta, dt: parameters of Ornstein-Uhlenbeck noise.
+        shape: N environments, A action components.
 
     Raises:
         UsageError: if ``kind`` is none of these, or a number is out of range.

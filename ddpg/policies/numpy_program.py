@@ -1,11 +1,12 @@
 """A network as a straight-line program of NumPy calls, which runs without TensorFlow.
 
-The program is plain data (op names and register numbers), so that it can be sent to a process that never
-imports TensorFlow. :mod:`ddpg.policies.graph_to_numpy` reads it off a graph.
+The program is plain data (op names and register numbers), so that it can be sent to a process that never imports
+TensorFlow. :mod:`ddpg.policies.graph_to_numpy` makes it from a graph.
 
-A :class:`PortableProgram` has the same bits on every processor, for results that others are to reproduce. ``np.matmul``
-adds in the order that the processor's BLAS kernel likes, and vectorised exponentials differ in their last bits. A
-difference of 1e-7 in an action is enough for a chaotic simulation, such as a running cheetah, to end elsewhere.
+A :class:`PortableProgram` gives nearly always the same bits on every processor, so that others can reproduce a result.
+Plain NumPy does not: ``np.matmul`` adds in an order that depends on the processor's BLAS kernel, and the last bits of
+vectorised exponentials differ. In a chaotic simulation, such as a running cheetah, a difference of 1e-7 in an action is
+enough to change the outcome.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -29,12 +30,12 @@ class ProgramStep(NamedTuple):
 class NumpyProgram:
     """A network as a list of :class:`ProgramStep` over registers.
 
-    Threads may call it at the same time, and while another one loads: each call uses the variables' values from when
-    it began.
+    Several threads can call it at the same time, even while another thread loads new values: each call uses the values
+    from its start.
 
     Args:
-        steps: in order of execution.
-        size: how many registers there are.
+        steps: the steps, in order of execution.
+        size: number of registers.
         constants: ``{register: array}``.
         parameters: the registers of the network's variables, in the order of :meth:`load`.
         sources: the registers of the inputs, in the order of a call: a policy has one, a critic two.
@@ -42,9 +43,9 @@ class NumpyProgram:
 
     Attributes:
         steps, size, sources, result: as given.
-        operations: what each operation calls.
+        operations: the function of each operation.
         parameter_registers: the registers of the network's variables.
-        registers: the constants and the variables' values, by register; :meth:`load` puts another list in its place.
+        registers: the constants and the variables' values, by register; :meth:`load` replaces the list.
     """
 
     operations: ClassVar[Mapping[str, Callable[..., Any]]] = OPERATIONS
@@ -65,7 +66,7 @@ class NumpyProgram:
             self.registers[register] = _as_row(value) if value.dtype.kind == "f" else value
         self.parameter_registers = list(parameters)
         self._source, *self._other_sources = sources
-        # Resolved once: this loop is on the path of every environment step.
+        # Looked up once, because the loop over the calls runs in every environment step.
         self._calls = [(self.operations[step.operation], step.inputs, step.output) for step in steps]
 
     def __getstate__(self) -> dict[str, Any]:
@@ -76,7 +77,7 @@ class NumpyProgram:
         self._calls = [(self.operations[step.operation], step.inputs, step.output) for step in self.steps]
 
     def load(self, arrays: Sequence[np.ndarray]) -> None:
-        """Set the variables' values; with float64 ones (and inputs) the program computes in float64."""
+        """Set the variables' values; with float64 values and inputs the program computes in float64."""
         registers = self.registers.copy()
         for register, array in zip(self.parameter_registers, arrays, strict=True):
             registers[register] = _as_row(array)
@@ -87,7 +88,10 @@ class NumpyProgram:
         return {register: value for register, value in enumerate(self.registers) if value is not None}
 
     def parameters(self, registers: Sequence | None = None) -> list[np.ndarray]:
-        """Return the variables' values, now or in earlier ``registers``, as :meth:`load` took them; vectors as rows."""
+        """Return the variables' values, current or in earlier ``registers``, in the order of :meth:`load`.
+
+        Vectors are returned as rows.
+        """
         registers = self.registers if registers is None else registers
         return [registers[register] for register in self.parameter_registers]
 
@@ -119,10 +123,10 @@ def _as_row(array: np.ndarray) -> np.ndarray:
 
 
 def _product(rows: np.ndarray, matrix: np.ndarray) -> np.ndarray:
-    """Return ``rows @ matrix``, ``[B, m]``: products rounded one by one, and added from the first row to the last.
+    """Return ``rows @ matrix``, ``[B, m]``, with every product rounded and added in order from the first to the last.
 
-    IEEE 754 prescribes the result of each product and sum, and their order is fixed here. ``np.add.reduce`` adds
-    whole rows, but of a single column it adds numbers in pairs; ``np.add.accumulate`` never does, and is slower.
+    IEEE 754 prescribes the result of each product and sum, and this function fixes their order. ``np.add.reduce`` adds
+    whole rows in order, but sums a single column pairwise; ``np.add.accumulate`` never sums pairwise, but is slower.
     """
     result = np.empty((len(rows), matrix.shape[1]), np.result_type(rows, matrix))
     for row, total in zip(rows, result, strict=True):
@@ -135,10 +139,10 @@ def _product(rows: np.ndarray, matrix: np.ndarray) -> np.ndarray:
 
 
 def _rounded(operation: Callable[..., Any]) -> Callable[..., Any]:
-    """Return an operation that computes in float64 and rounds.
+    """Return an operation that computes in float64 and rounds to the type of its input.
 
-    Float64 functions differ between processors by a few units of 2⁻⁵³; after rounding to float32, numbers differ only
-    where such a unit decides between two neighbours: about one in ten million.
+    Float64 functions differ between processors by a few units of 2⁻⁵³. After rounding to float32, results differ only
+    if such a unit decides between two neighbouring numbers: about one in ten million.
     """
 
     def rounded(values: np.ndarray) -> np.ndarray:
@@ -150,12 +154,12 @@ def _rounded(operation: Callable[..., Any]) -> Callable[..., Any]:
 class PortableProgram(NumpyProgram):
     """A :class:`~ddpg.policies.numpy_program.NumpyProgram` that adds in a fixed order.
 
-    It differs from the plain program by rounding alone.
+    Its results differ from the plain program's only by rounding.
     """
 
     operations = OPERATIONS | {"MatMul": _product} | {name: _rounded(OPERATIONS[name]) for name in _TRANSCENDENTAL}
 
     @classmethod
     def of(cls, program: NumpyProgram) -> "PortableProgram":
-        """Return the same network, with the weights that it has now."""
+        """Return the same network with its current weights."""
         return cls(program.steps, program.size, program.arrays(), [], program.sources, program.result)

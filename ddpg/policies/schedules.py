@@ -1,10 +1,10 @@
-"""Schedules of learning rates and of the share of random actions, as plain functions."""
+"""Schedules of learning rates, exploration and other options, as plain functions."""
 
 from collections.abc import Callable
 
-COOLDOWN = 0.2  # the share of learning, at its end, in which the cooldown schedule lowers the learning rates
-TENTH = 0.1  # what linear_to_tenth ends at, as a factor of the learning rate
-# Options whose schedules run to the end of learning, so that total_timesteps changes every step.
+COOLDOWN = 0.2  # the last share of training, in which the cooldown schedule lowers the learning rates
+TENTH = 0.1  # the final factor of the learning rate with linear_to_tenth
+# Options whose schedules run to the end of training, so that total_timesteps changes the learning rate of every step.
 RATE_SCHEDULES = ("learning_rate_schedule", "actor_learning_rate_schedule", "critic_learning_rate_schedule")
 
 
@@ -14,17 +14,17 @@ def constant(left: float) -> float:
 
 
 def linear(left: float) -> float:
-    """Return the share of learning that is left: from 1 down to 0."""
+    """Return ``left``, the remaining share of training, which falls from 1 to 0."""
     return left
 
 
 def cooldown(left: float) -> float:
-    """Return 1, and in the last fifth of learning fall linearly to 0."""
+    """Return 1; in the last fifth of training, a factor that falls linearly to 0."""
     return min(1.0, left / COOLDOWN)
 
 
 def linear_to_tenth(left: float) -> float:
-    """Fall linearly from 1 at the start of learning to a tenth at its end."""
+    """Return a factor that falls linearly from 1 at the start of training to a tenth at its end."""
     return TENTH + (1 - TENTH) * left
 
 
@@ -37,7 +37,7 @@ SCHEDULES: dict[str, Callable[[float], float]] = {
 
 
 def schedule_of(schedule: str | Callable[[float], float]) -> Callable[[float], float]:
-    """Return the schedule with a name; a function is returned as it is."""
+    """Return the schedule with this name; a function is returned unchanged."""
     return SCHEDULES[schedule] if isinstance(schedule, str) else schedule
 
 
@@ -47,5 +47,5 @@ def interpolate(initial: float, final: float, steps: int, step: int) -> float:
 
 
 def raised(schedule: Callable[[int], float], exponent: float, step: int) -> float:
-    """Return the value of a schedule at ``step`` to a power."""
+    """Return the value of a schedule at ``step``, raised to the power ``exponent``."""
     return schedule(step) ** exponent

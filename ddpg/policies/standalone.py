@@ -1,12 +1,12 @@
-"""A trained policy, acting with NumPy alone: put this directory on the robot, it needs no other package.
+"""Run a trained policy with NumPy alone: copy this directory to the robot; no other package is needed.
 
     from act import load
 
-    policy = load()               # of the directory that this file is in; load(path) of another one
-    action = policy(observation)  # one observation or a batch, in the environment's units, and so are the actions
+    policy = load()               # the policy in this file's directory; load(path) for another directory
+    action = policy(observation)  # one observation or a batch; observations and actions are in the environment's units
 
-``python act.py`` compares the policy with what the agent put out when it was exported. The files beside this one are
-read as data, JSON and safetensors, against their checksums. In the package it is ``ddpg/policies/standalone.py``.
+``python act.py`` compares the policy's outputs with those of the agent at export. The other files in this directory are
+data (JSON and safetensors), and their checksums are verified. The source is ``ddpg/policies/standalone.py``.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from typing import Any
 
 import numpy as np
 
-CHECKS = 8  # observations that a policy is compared on
+CHECKS = 8  # number of observations on which policies are compared
 _DTYPES = {"F32": np.float32, "F64": np.float64, "U8": np.uint8, "I32": np.int32, "I64": np.int64}
 
 
-# Both branches of a `where` are computed: what goes into an exponential is bounded, so that none overflows.
+# np.where computes both branches, so the argument of each exponential is bounded to avoid overflow.
 def _selu(x):
     negative = np.float32(1.6732632423543772) * np.expm1(np.minimum(x, 0))
     return np.float32(1.0507009873554805) * np.where(x > 0, x, negative)
@@ -61,7 +61,7 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
 
 
 class Policy:
-    """Observation in, action out: of the values in ``policy.json``, and arrays by their registers."""
+    """Maps observations to actions, from the contents of ``policy.json`` and the weights by register."""
 
     def __init__(self, about: dict[str, Any], arrays: dict[int, np.ndarray]):
         program = about["program"]
@@ -77,7 +77,7 @@ class Policy:
             known.add(output)
 
     def outputs(self, observations: np.ndarray) -> np.ndarray:
-        """Return what the network puts out, ``[B, n]``, for float32 observations ``[B, *shape]``."""
+        """Return the network's outputs, ``[B, n]``, for float32 observations ``[B, *shape]``."""
         registers = [observations, *self._registers[1:]]
         for operation, inputs, output in self._steps:
             registers[output] = OPERATIONS[operation](*[registers[register] for register in inputs])
@@ -104,7 +104,7 @@ class Policy:
         return first(actions) if single else actions
 
     def check(self) -> tuple[float, float]:
-        """Return how far the outputs are from the agent's, and how far rounding may move them."""
+        """Return the largest difference between these outputs and the agent's, and the tolerance for rounding."""
         stored = self.about["check"]
         expected = np.array(stored["outputs"])
         found = self.outputs(check_observations(self.about["observation_space"], stored.get("mask", 0)))
@@ -118,22 +118,26 @@ def first(actions: Any) -> Any:
 
 
 def compared(space: dict[str, Any], expected: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
-    """Return what is compared of outputs: bounded actions; values by the largest, forbidden actions' by their own."""
+    """Return a function that scales outputs before they are compared.
+
+    Actions are clipped to [-1, 1]. Values are divided by the largest one of an allowed action; the value of a forbidden
+    action is divided by its own.
+    """
     if space["type"] != "Discrete":
         return lambda outputs: np.clip(outputs.astype(np.float64), -1, 1)
-    allowed = expected > -5e8  # the values of actions that a mask forbids are -1e9
+    allowed = expected > -5e8  # actions that a mask forbids have the value -1e9
     scale = np.where(allowed, np.abs(expected).max(initial=1.0, where=allowed), -expected)
     return lambda outputs: outputs.astype(np.float64) / scale
 
 
 def check_observations(space: dict[str, Any], mask: int = 0) -> np.ndarray:
-    """Return what a policy is compared on: sines, between the bounds where they are finite; masks allow every half."""
+    """Return the observations on which policies are compared: sines, scaled to finite bounds; masks allow half."""
     shape, (low, high) = space["shape"], _bounds(space)
     waves = np.sin(np.arange(1, CHECKS + 1)[:, None] + 0.7 * np.arange(int(np.prod(shape))))
     finite = (low > -1e6) & (high < 1e6)
     between = np.where(finite, low, 0) + np.where(finite, high - low, 0) * (waves + 1) / 2
     drawn = np.where(finite, between, np.clip(waves, low, high))
-    if mask:  # the last numbers say which actions are allowed
+    if mask:  # the last numbers are the action mask
         drawn[:, -mask:] = (np.arange(mask) - np.arange(CHECKS)[:, None]) % mask <= (mask - 1) // 2
     return (drawn if "float" in space["dtype"] else np.floor(drawn)).reshape(-1, *shape).astype(np.float32)
 
@@ -146,7 +150,7 @@ def _bounds(space: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _to_env(space: dict[str, Any], outputs: np.ndarray) -> Any:
-    """Return the actions ``[B, ...]`` that a network's outputs ``[B, n]`` mean in a space."""
+    """Return the actions ``[B, ...]`` in a space for a network's outputs ``[B, n]``."""
     if space["type"] == "Discrete":
         return (outputs.argmax(axis=1) + space["start"]).astype(space.get("dtype", "int64"))
     if space["type"] == "Box":
@@ -164,11 +168,11 @@ def _to_env(space: dict[str, Any], outputs: np.ndarray) -> Any:
 
 
 def load(folder: str | Path | None = None) -> Policy:
-    """Return the policy of a directory; without one, of the directory that this file is in.
+    """Return the policy in ``folder``, by default in the directory of this file.
 
     Raises:
         OSError: if a file is missing.
-        ValueError: if a file is damaged, or is not that of a policy.
+        ValueError: if a file is damaged, or does not belong to a policy.
     """
     folder = Path(__file__).parent if folder is None else Path(folder)
     about = json.loads((folder / "policy.json").read_bytes())

@@ -1,1 +1,1 @@
-"""What is remembered: the replay buffer, how minibatches are drawn from it, running statistics. NumPy only."""
+"""The replay buffer, the sampling of minibatches from it, and running statistics. NumPy only."""

@@ -1,4 +1,4 @@
-"""The replay buffer: a ring of transitions in NumPy arrays."""
+"""The replay buffer, which stores the latest transitions in NumPy arrays used as a ring, and samples from them."""
 
 from collections.abc import Mapping, Sequence
 
@@ -11,12 +11,12 @@ from ddpg.replay.minibatch import Batch as Batch
 from ddpg.replay.minibatch import stored_dtype as stored_dtype
 from ddpg.replay.observation_store import ObservationStore
 
-LARGEST_SIZE = 2**20  # of an action
-RECORDED = "recorded"  # the field that flags transitions which somebody else made; there where there are any
+LARGEST_SIZE = 2**20  # maximum number of action components
+RECORDED = "recorded"  # the flag of transitions from a data set; the field exists only if there are any
 
 
 def check_rows(arrays: Mapping[str, np.ndarray], fields: Mapping[str, np.ndarray]) -> None:
-    """Check that arrays of a checkpoint fit the buffer's own ``fields``.
+    """Check that the arrays of a checkpoint fit the buffer's ``fields``.
 
     Raises:
         UsageError: if a shape or dtype differs, or a flag is neither 0 nor 1.
@@ -33,11 +33,11 @@ def check_rows(arrays: Mapping[str, np.ndarray], fields: Mapping[str, np.ndarray
 
 
 def check_successors(arrays: Mapping[str, np.ndarray]) -> None:
-    """Check that the successors of a checkpoint are possible in a ring.
+    """Check that the successors in a checkpoint are possible in a ring.
 
     Raises:
         UsageError: if a successor is not a row, is not newer than its row, follows two rows or an ended episode; or if
-            there is not one last observation for each row without a successor.
+            the number of last observations is not the number of rows without a successor.
     """
     successors, size = arrays["successors"], len(arrays["rewards"])
     _check("successors", successors, (size,), successors.dtype)
@@ -72,21 +72,21 @@ def _check(name: str, array: np.ndarray, shape: tuple[int, ...], dtype: np.dtype
 def n_step_returns(
     rewards: np.ndarray, observations: ObservationStore, rows: np.ndarray, n_steps: int, gamma: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return where the returns from ``rows`` on end, what they are worth until there, and what follows is worth.
+    """Return the n-step returns from ``rows``, the last row of each, and the discounts of the bootstrap values.
 
-    With r_0, r_1, ... the rewards from a row on, m ≤ n of them until the episode ended, was cut, or is not known to go
-    on:  R = Σ_{k<m} γ^k·r_k,  and the discount of what follows is γ^m. The newest rows have shorter returns, which are
-    as right, so no row waits to be drawn.
+    R = Σ_{k<m} γ^k·r_k, where r_0, r_1, ... are the rewards from a row on. m ≤ n is smaller than n if the episode ends
+    or is cut before, or if its next transition is not stored yet. The bootstrap value is discounted by γ^m. So the
+    newest rows have shorter returns, which are equally correct targets, and can be drawn at once.
 
     Args:
-        rewards: of all rows, ``[capacity, 1]``.
-        observations: which row follows which.
-        rows: ``[...]``.
+        rewards: the rewards of all rows, ``[capacity, 1]``.
+        observations: the store that knows which row follows which.
+        rows: the first rows, ``[...]``.
         n_steps: n.
         gamma: γ.
 
     Returns:
-        The last row of each, ``[...]``, R ``[..., 1]`` and γ^m ``[..., 1]``.
+        The last rows ``[...]``, R ``[..., 1]`` and γ^m ``[..., 1]``.
     """
     last, continues = rows, np.ones(rows.shape, bool)
     sums = rewards.take(rows).astype(np.float64)
@@ -100,24 +100,24 @@ def n_step_returns(
 
 
 class OutOfMemory(UsageError):
-    """The arrays of a buffer do not fit into this machine's memory; its cause is NumPy's ``MemoryError``."""
+    """The arrays of a buffer do not fit into this machine's memory; NumPy's ``MemoryError`` is the cause."""
 
 
 class ReplayBuffer:
     """The last ``capacity`` transitions, observations as float32 (images: bytes), sampled uniformly with replacement.
 
     Every observation is stored once (:mod:`ddpg.replay.observation_store`).
-    A transition takes 4·(numbers of s and a) + 10 bytes, and an episode one s more: about 102 for HalfCheetah-v5.
-    ``truncated`` is stored apart from ``terminated`` and never masks a bootstrap; it marks where
-    episodes were cut, for whoever reads trajectories out of the buffer.
+    A transition takes 4·(numbers of s and a) + 10 bytes, and an episode one more s: about 102 for HalfCheetah-v5.
+    ``truncated`` is stored separately from ``terminated`` and never masks a bootstrap; it marks where episodes were
+    cut, for code that reads trajectories from the buffer.
 
-    Memory is claimed lazily by the operating system, so a large capacity costs only what is filled.
+    The operating system allocates memory when it is first written, so a large capacity costs only the filled part.
 
     Attributes:
-        capacity: transitions it can hold.
-        added: transitions stored so far, overwritten ones too.
-        own: of these, the ones that are not recorded.
-        observations: theirs, and which follows which.
+        capacity: maximum number of transitions.
+        added: number of transitions stored so far, including overwritten ones.
+        own: how many of them the agent made itself, that is, are not recorded.
+        observations: the store of the observations, which knows which row follows which.
     """
 
     def __init__(
@@ -140,7 +140,7 @@ class ReplayBuffer:
         try:
             self.observations = ObservationStore(capacity, observation_shape, dtype)
             self._actions = np.zeros((capacity, action_size), np.float32)
-        except (MemoryError, ValueError) as error:  # ValueError: more bytes than NumPy counts
+        except (MemoryError, ValueError) as error:  # ValueError: the size in bytes overflows NumPy's integers
             raise OutOfMemory(f"capacity={capacity} does not fit into memory ({error}); lower it") from error
         self._rewards = np.zeros((capacity, 1), np.float32)
         self._terminated = np.zeros((capacity, 1), np.uint8)
@@ -171,18 +171,18 @@ class ReplayBuffer:
     ) -> None:
         """Store N transitions, overwriting the oldest: arrays ``[N, ...]``, the scalars as ``[N]``.
 
-        KeyboardInterrupt is raised only after all of them are stored; the next ones then start new episodes.
+        A KeyboardInterrupt is raised only after all N are stored; later transitions then start new episodes.
 
         Args:
             observations: s.
             actions: a, as the networks see them.
             rewards: r.
-            next_observations: s′: the true one, also where the episode ended.
-            terminated: s′ is terminal.
-            truncated: the episode was truncated at s′.
-            env_indices: the environment that each transition comes from; 0 to N - 1 by default. Transitions of one
-                environment are one episode as long as s equals s′ of the one before, and that did not end it. A
-                negative first one marks all N as recorded: somebody else made them (:meth:`draw_mixed`).
+            next_observations: the true s′, also at the end of an episode (not the observation after a reset).
+            terminated: whether s′ is terminal.
+            truncated: whether the episode was truncated at s′.
+            env_indices: the environment of each transition; 0 to N - 1 by default. Transitions of one environment
+                belong to one episode as long as s equals s′ of the transition before, and that one did not end it. If
+                the first index is negative, all N are recorded: they come from a data set (:meth:`draw_mixed`).
         """
         env_indices = range(len(rewards)) if env_indices is None else env_indices
         self.store(Transitions(observations, actions, rewards, next_observations, terminated, truncated, env_indices))
@@ -255,9 +255,9 @@ class ReplayBuffer:
         return rng.integers(0, self._size, size=(updates, batch_size))
 
     def draw_mixed(self, rng: np.random.Generator, updates: int, batch_size: int, share: float) -> np.ndarray:
-        """Draw the rows ``[K, B]`` of minibatches of which a ``share``, rounded to rows, is recorded.
+        """Draw the rows ``[K, B]`` of minibatches with a fixed ``share`` of recorded rows, rounded to whole rows.
 
-        Those come first in each minibatch. While all rows are recorded, or none is, all are drawn alike.
+        The recorded rows come first in each minibatch. If all rows are recorded, or none, this is :meth:`draw`.
 
         Raises:
             UsageError: if the buffer is empty.
@@ -275,16 +275,16 @@ class ReplayBuffer:
 
     @property
     def num_recorded(self) -> int:
-        """How many of the rows are recorded: stored with a negative index of their environment."""
+        """The number of recorded rows, that is, those stored with a negative environment index."""
         return 0 if self._recorded is None else int(np.count_nonzero(self._recorded[: self._size]))
 
     def gather(self, rows: np.ndarray, n_steps: int = 1, gamma: float = 1.0) -> Batch:
-        """Return the transitions of ``rows`` ``[...]``, or the returns that begin there (:func:`n_step_returns`).
+        """Return the transitions of ``rows`` ``[...]``, with n-step returns if n > 1 (:func:`n_step_returns`).
 
         Args:
-            rows: numbers of rows, below ``len(self)``.
+            rows: row indices, below ``len(self)``.
             n_steps: n.
-            gamma: γ; read where n > 1 only.
+            gamma: γ; used only if n > 1.
         """
         last, rewards, discounts = rows, self._rewards.take(rows, axis=0), None
         if n_steps > 1:
@@ -305,7 +305,7 @@ class ReplayBuffer:
     # -- reading and saving ---------------------------------------------------------------------------
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Return the filled rows by field name, in storage order, and ``position``, the row of the next write."""
+        """Return the filled rows by field name, in storage order, and ``position``, the row to be written next."""
         return self._filled() | {"next_observations": self.observations.next_obs(np.arange(self._size))}
 
     def _filled(self) -> dict[str, np.ndarray]:
@@ -324,9 +324,9 @@ class ReplayBuffer:
         }
 
     def state(self) -> dict[str, np.ndarray]:
-        """Return what :meth:`restore` takes: the rows, and the index of each row's successor, -1 for none.
+        """Return the state for :meth:`restore`: the rows, and the index of each row's successor (-1: none).
 
-        ``last_observations`` are s′ of the rows without a successor, in order.
+        ``last_observations`` holds s′ of the rows without a successor, in order.
         """
         return self._filled() | self.observations.state(self._size)
 
@@ -334,7 +334,7 @@ class ReplayBuffer:
         """Restore what :meth:`state` returned; the next transitions start new episodes.
 
         Returns:
-            The number of rows that they were rolled by: the saved row i is now row i minus that.
+            The number of rows by which the ring was rolled: the saved row i is now row i minus this number.
 
         Raises:
             UsageError: if there are more transitions than this buffer holds, or the arrays are invalid.
@@ -346,8 +346,8 @@ class ReplayBuffer:
         fields = self._fields()
         check_rows(arrays, fields)
         check_successors(arrays)
-        # A full ring keeps its order, so that a resumed run draws the same rows. One that was full at a
-        # smaller capacity is unrolled: its oldest row first, the next write behind its newest.
+        # A full ring of the same capacity keeps its row order, so that a resumed run draws the same rows. A ring that
+        # was full at a smaller capacity is unrolled, oldest row first, so that the next write goes behind the newest.
         unroll = position if size < self.capacity and position < size else 0
         for name, field in fields.items():
             field[:size] = np.roll(arrays[name], -unroll, axis=0)

@@ -1,8 +1,9 @@
 """Hindsight experience replay: relabel transitions with goals reached later in the episode. NumPy only.
 
 In an environment with goals (gymnasium-robotics' protocol) an observation is a Dict of ``observation``,
-``achieved_goal`` and ``desired_goal``, and ``compute_reward(achieved, desired, info)`` says what a step is worth. It is
-learned from flat, as ``gymnasium.wrappers.FlattenObservation`` makes it, the parts in the order of its Dict.
+``achieved_goal`` and ``desired_goal``, and ``compute_reward(achieved, desired, info)`` returns the reward of a step.
+The agent sees the observation flattened by ``gymnasium.wrappers.FlattenObservation``, with the parts in the Dict's
+order.
 """
 
 from collections.abc import Callable, Iterator
@@ -23,16 +24,16 @@ PARTS = ("observation", "achieved_goal", "desired_goal")
 
 
 class Hindsight:
-    """Relabels a share k / (k + 1) of what is drawn with goals that were reached later in the same episode.
+    """Relabels a share k / (k + 1) of the drawn transitions with goals that were reached later in the same episode.
 
-    The strategy ``future`` (Andrychowicz et al. 2017, sections 3.3 and 4.5), at sampling: the new goal is what was
-    achieved after a step drawn uniformly from this one to the last of the episode that is in memory. The reward is
-    computed anew; ``terminated`` stays what it was, as in Stable-Baselines3.
+    This is the strategy ``future`` (Andrychowicz et al. 2017, sections 3.3 and 4.5), applied when sampling: the new
+    goal is the goal achieved after a step drawn uniformly between this step and the last stored step of the episode.
+    The reward is recomputed; ``terminated`` is left unchanged, as in Stable-Baselines3.
 
     Args:
-        replay: where the rows are.
-        goals: k: relabelled transitions for each that stays as it was.
-        space: of the observations before they were made flat.
+        replay: the replay buffer.
+        goals: k, the number of relabelled transitions for each unchanged one.
+        space: the observation space before flattening.
         compute_reward: ``(achieved [n, G], desired [n, G], {}) -> [n]``.
     """
 
@@ -43,11 +44,11 @@ class Hindsight:
         self._achieved, self._desired = parts["achieved_goal"], parts["desired_goal"]
 
     def __call__(self, batch: Batch, rows: np.ndarray, rng: np.random.Generator) -> Batch:
-        """Return ``batch``, drawn from ``rows`` ``[K, B]``, with new goals and rewards in place of some.
+        """Relabel some transitions of ``batch``, drawn from ``rows`` ``[K, B]``, in place, and return it.
 
         Raises:
-            EnvironmentFault: if the environment's ``compute_reward`` raised, does not take many goals at once, or did
-                not return finite numbers.
+            EnvironmentFault: if the environment's ``compute_reward`` raised, does not accept several goals at once, or
+                did not return finite numbers.
         """
         chosen = rng.random(rows.shape) < self._share
         goals = self._replay.observations.next_obs(self._later(rows[chosen], rng))[:, self._achieved]
@@ -57,7 +58,7 @@ class Hindsight:
         return batch
 
     def _rewards(self, achieved: np.ndarray, goals: np.ndarray) -> np.ndarray:
-        """Return the environment's rewards ``[n]`` for what was achieved, ``[n, G]``, and goals, ``[n, G]``."""
+        """Return the environment's rewards ``[n]`` for achieved goals ``[n, G]`` and desired goals ``[n, G]``."""
         what = "compute_reward of the environment"
         returned = call(
             self._compute_reward,
@@ -79,14 +80,14 @@ class Hindsight:
         return rewards
 
     def _later(self, rows: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """Return for each row one drawn uniformly from itself and those that follow in its episode."""
+        """Return for each row a row drawn uniformly from itself and the later rows of its episode."""
         picked, last, under_way = rows.copy(), rows, np.arange(len(rows))
         seen = 1
         while len(under_way):
             following, continues = self._replay.observations.next_rows(last)
             under_way, last = under_way[continues], following[continues]
             seen += 1
-            # The n-th that is met takes the place with chance 1/n: in the end each has the same.
+            # Reservoir sampling: the n-th row seen replaces the choice with probability 1/n, so all are equally likely.
             takes = rng.random(len(under_way)) * seen < 1
             picked[under_way[takes]] = last[takes]
         return picked
@@ -95,14 +96,14 @@ class Hindsight:
 def make_hindsight(
     env: Any, replay: ReplayBuffer, goals: int
 ) -> Callable[[Batch, np.ndarray, np.random.Generator], Batch]:
-    """Return what relabels the transitions of ``env``; for ``None`` what refuses to: its rewards are not known.
+    """Return the function that relabels transitions of ``env``; without an ``env``, one that raises ``UsageError``.
 
     Raises:
         UsageError: if the environment has no goals.
     """
     if env is None:
         return _refuse
-    # A vector's environments are alike; one in processes of their own has none here.
+    # The environments of a vector are alike, so take the first; a vector in other processes has no ``envs``.
     inner = (getattr(env.unwrapped, "envs", None) or [env])[0].unwrapped
     space = getattr(inner, "observation_space", None)
     if not (isinstance(space, gym_spaces.Dict) and set(space) == set(PARTS) and hasattr(inner, "compute_reward")):
@@ -114,7 +115,7 @@ def make_hindsight(
     changed = next((wrapper for wrapper in _wrappers(env) if isinstance(wrapper, _CHANGE) and _changes(wrapper)), None)
     if changed is not None or gym_spaces.flatdim(space) != gym_spaces.flatdim(flat):
         raise UsageError(
-            f"hindsight={goals} computes rewards anew from what the environment itself observes, and "
+            f"hindsight={goals} recomputes rewards from the environment's own observations, and "
             f"{'a wrapper' if changed is None else type(changed).__name__} changes observations or rewards: wrap it in "
             "gymnasium.wrappers.FlattenObservation only, and use normalize_observations or normalize_rewards"
         )
@@ -125,7 +126,8 @@ _CHANGE = (
     *(gym.ObservationWrapper, gym.RewardWrapper, gym.wrappers.NormalizeReward),
     *(gym.vector.VectorObservationWrapper, gym.vector.VectorRewardWrapper, gym.wrappers.vector.NormalizeReward),
 )
-_LEAVE = ("FlattenObservation", "ReshapeObservation", "DtypeObservation")  # of environments and of vectors
+# Wrappers of environments and of vectors that do not change the values of an observation.
+_LEAVE = ("FlattenObservation", "ReshapeObservation", "DtypeObservation")
 
 
 def _changes(wrapper: Any) -> bool:
@@ -135,7 +137,7 @@ def _changes(wrapper: Any) -> bool:
 
 
 def _wrappers(env: Any) -> Iterator[Any]:
-    """Yield the wrappers of an environment; of a vector its own, and those of its first environment."""
+    """Yield the wrappers of an environment, or of a vector and its first environment."""
     while isinstance(env, (gym.Wrapper, gym.vector.VectorWrapper)):
         yield env
         env = env.env
@@ -144,4 +146,6 @@ def _wrappers(env: Any) -> Iterator[Any]:
 
 
 def _refuse(batch: Batch, rows: np.ndarray, rng: np.random.Generator) -> Batch:
-    raise UsageError("hindsight asks the environment for rewards, and this agent has none; load it with env=...")
+    raise UsageError(
+        "hindsight asks the environment for rewards, and this agent has no environment; load it with env=..."
+    )

@@ -1,4 +1,4 @@
-"""Minibatches: what is drawn from the replay buffer and what an update reads. NumPy only."""
+"""The minibatch type, which is drawn from the replay buffer and read by an update. NumPy only."""
 
 import dataclasses
 from collections.abc import Callable, Iterator
@@ -9,21 +9,21 @@ import numpy as np
 
 @dataclasses.dataclass(frozen=True)
 class Batch:
-    """Transitions. Leading axes ``[...]`` are ``[B]``, or ``[K, B]`` for K minibatches.
+    """A minibatch of transitions. Leading axes ``[...]`` are ``[B]``, or ``[K, B]`` for K minibatches.
 
     | field | shape | units |
     |---|---|---|
     | observations | [..., *observation shape] | env |
     | actions | [..., A] | [-1, 1] |
-    | rewards | [..., 1] | env; with n-step returns Σ γ^k·r of the m ≤ n steps that follow |
-    | next_observations | [..., *observation shape] | env; the one after those steps, the true last one of an episode |
-    | terminated | [..., 1] | 1.0 where that is terminal, else 0.0 |
-    | discounts | [..., 1] | γ^m; ``None`` where every m is 1 and γ is the update's own |
-    | weights | [..., 1] | of each transition in the critic's loss; ``None``: 1 |
-    | cloning | [..., 1] | of each transition in TD3+BC's term of cloning; ``None``: 1 |
-    | noise | [..., A] | standard normal numbers for an update that draws some; ``None``: it draws them itself |
+    | rewards | [..., 1] | env; with n-step returns, Σ γ^k·r over the next m ≤ n steps |
+    | next_observations | [..., *observation shape] | env; after these m steps; the true last one at an episode's end |
+    | terminated | [..., 1] | 1.0 if ``next_observations`` is terminal, else 0.0 |
+    | discounts | [..., 1] | γ^m; ``None``: every m is 1, and the update uses its own γ |
+    | weights | [..., 1] | weight of each transition in the critic's loss; ``None``: 1 |
+    | cloning | [..., 1] | weight of each transition in TD3+BC's behaviour-cloning term; ``None``: 1 |
+    | noise | [..., A] | standard normal numbers for an update that needs noise; ``None``: it draws its own |
 
-    Iterating gives the fields that are there, in this order.
+    Iterating yields the fields that are not ``None``, in this order.
     """
 
     observations: Any
@@ -40,11 +40,11 @@ class Batch:
         return iter([value for value in vars(self).values() if value is not None])
 
     def named(self) -> dict[str, Any]:
-        """Return the fields that are there by name, in this order."""
+        """Return the fields that are not ``None``, by name, in the order of the class."""
         return {name: value for name, value in vars(self).items() if value is not None}
 
     def map(self, function: Callable[[Any], Any]) -> "Batch":
-        """Return a batch of what ``function`` makes of each field."""
+        """Return a batch with ``function`` applied to each field."""
         return Batch(**{name: function(value) for name, value in self.named().items()})
 
     def replace(self, **changes: Any) -> "Batch":
@@ -52,7 +52,7 @@ class Batch:
         return dataclasses.replace(self, **changes)
 
     def padded(self, length: int) -> "Batch":
-        """Return the K minibatches, and rows of zeros after them up to ``length``."""
+        """Return the K minibatches, followed by minibatches of zeros up to ``length``."""
         return self.map(lambda field: np.pad(field, [(0, length - len(field))] + [(0, 0)] * (field.ndim - 1)))
 
 

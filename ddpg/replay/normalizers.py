@@ -1,6 +1,7 @@
 """Running statistics that normalize observations and rewards. NumPy only.
 
-Memory holds them as the environment gave them: statistics that go on do not make what is stored wrong.
+The replay buffer stores raw values and they are normalized when used, so stored values stay valid while the statistics
+change.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,26 +10,26 @@ import numpy as np
 
 from ddpg.errors import UsageError
 
-CLIP = 10.0  # deviations: beyond, an observation tells nothing but that it is far
-EPSILON = 1e-8  # of a variance: a number that never changes becomes 0
-TAIL = 5.0  # the largest return that was seen is at most this, after scaling
+CLIP = 10.0  # standard deviations at which normalized observations are clipped
+EPSILON = 1e-8  # added to the variance, so that a component that never changes becomes 0
+TAIL = 5.0  # after scaling, the largest return seen so far is at most this
 LARGEST_COUNT = 2**53
 
 
 class RunningMoments:
-    """Mean and variance of vectors that come in batches (Chan, Golub & LeVeque 1979), in float64.
+    """Running mean and variance of vectors that arrive in batches (Chan, Golub & LeVeque 1979), in float64.
 
     Attributes:
-        count: n, how many so far.
+        count: n, the number of vectors so far.
         mean: their mean.
-        squares: the sum of squared deviations from it, so that the variance is ``squares / n``.
+        squares: the sum of squared deviations from the mean, so that the variance is ``squares / n``.
     """
 
     def __init__(self, shape: tuple[int, ...]):
         self.count, self.mean, self.squares = 0, np.zeros(shape), np.zeros(shape)
 
     def update(self, values: np.ndarray) -> None:
-        """Take in ``values`` ``[N, *shape]``."""
+        """Add ``values`` ``[N, *shape]``."""
         added = len(values)
         if not added:
             return
@@ -41,15 +42,15 @@ class RunningMoments:
 
     @property
     def variance(self) -> np.ndarray:
-        """The variance of all so far; 0 of none."""
+        """The variance of all vectors so far; 0 if there are none."""
         return self.squares / max(1, self.count)
 
     def state(self) -> dict[str, np.ndarray]:
-        """Return what :meth:`restore` takes."""
+        """Return the state for :meth:`restore`."""
         return {"count": np.asarray(self.count), "mean": self.mean.copy(), "squares": self.squares.copy()}
 
     def restore(self, arrays: Mapping[str, np.ndarray], what: str) -> None:
-        """Take back what :meth:`state` returned.
+        """Restore what :meth:`state` returned.
 
         Raises:
             UsageError: if :meth:`state` could not have returned ``arrays``; the message begins with ``what``.
@@ -67,10 +68,10 @@ class RunningMoments:
 
 
 class ObservationNormalizer:
-    """(s − mean) / √(variance + 1e-8), each number by its own, clipped to ±10.
+    """Normalizes each component of an observation: (s − mean) / √(variance + 1e-8), clipped to ±10.
 
     Args:
-        shape: of an observation.
+        shape: shape of an observation.
     """
 
     def __init__(self, shape: tuple[int, ...]):
@@ -78,27 +79,27 @@ class ObservationNormalizer:
         self._refresh()
 
     def update(self, observations: np.ndarray) -> None:
-        """Take in observations ``[N, *shape]``."""
+        """Add observations ``[N, *shape]`` to the statistics."""
         self._moments.update(observations)
         self._refresh()
 
     def __call__(self, observations: np.ndarray) -> np.ndarray:
-        """Return ``observations`` ``[..., *shape]`` normalised, float32. The statistics stay as they are."""
+        """Return ``observations`` ``[..., *shape]`` normalized, float32. The statistics do not change."""
         mean, factor = self._transformation
         scaled = (observations - mean) * factor
         return np.minimum(np.maximum(scaled, np.float32(-CLIP), out=scaled), np.float32(CLIP), out=scaled)
 
     @property
     def transformation(self) -> tuple[np.ndarray, np.ndarray]:
-        """What is subtracted, and what multiplied with then, before clipping; float32."""
+        """The mean to subtract and the factor to multiply with afterwards, before clipping; float32."""
         return self._transformation
 
     def state(self) -> dict[str, np.ndarray]:
-        """Return what :meth:`restore` takes."""
+        """Return the state for :meth:`restore`."""
         return self._moments.state()
 
     def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Take back what :meth:`state` returned.
+        """Restore what :meth:`state` returned.
 
         Raises:
             UsageError: if :meth:`state` could not have returned ``arrays``.
@@ -109,16 +110,16 @@ class ObservationNormalizer:
     def _refresh(self) -> None:
         moments = self._moments
         variance = moments.variance if moments.count else np.ones_like(moments.mean)
-        # Both at once: another thread may be acting.
+        # Both are set in one assignment, because another thread may be acting.
         factor = (1 / np.sqrt(variance + EPSILON)).astype(np.float32)
         self._transformation = moments.mean.astype(np.float32), factor
 
 
 class RewardNormalizer:
-    """The scale of returns: rewards are divided by max(std(G), max|G| / 5) (SimbaV2, Lee et al. 2025).
+    """Finds the scale by which rewards are divided: max(std(G), max|G| / 5) (SimbaV2, Lee et al. 2025).
 
-    G ← γ·G + r is the running discounted return of each environment, from 0 at an episode's start. Rewards are not
-    shifted: that would change what an episode's length is worth.
+    G ← γ·G + r is the running discounted return of each environment, reset to 0 at the start of an episode. Rewards are
+    not shifted, because a shift would reward or punish long episodes.
 
     Args:
         gamma: γ.
@@ -132,11 +133,11 @@ class RewardNormalizer:
 
     @property
     def scale(self) -> float:
-        """What rewards are to be divided by; 1 where every return was 0 so far."""
+        """The divisor of rewards; 1 if every return so far was 0."""
         return max(float(np.sqrt(self._moments.variance)), self._largest / TAIL) or 1.0
 
     def update(self, rewards: np.ndarray, ended: np.ndarray, env_indices: Sequence[int]) -> None:
-        """Update the statistics with rewards ``[N]``, in order, of the environments ``env_indices``."""
+        """Update the statistics with rewards ``[N]`` of the environments ``env_indices``, in order of time."""
         returns = np.empty(len(rewards))
         for index, env_index in enumerate(env_indices):
             returns[index] = self._gamma * self._returns.get(env_index, 0.0) + float(rewards[index])
@@ -145,16 +146,16 @@ class RewardNormalizer:
         self._largest = max(self._largest, float(np.abs(returns).max(initial=0)))
 
     def end_episodes(self, env_index: int | None = None) -> None:
-        """Reset the running return of one environment to 0, or of all."""
+        """Reset the running return of one environment, or of all, to 0."""
         for ended in [*self._returns] if env_index is None else [env_index]:
             self._returns.pop(ended, None)
 
     def state(self) -> dict[str, np.ndarray]:
-        """Return what :meth:`restore` takes; the returns under way are not part of it."""
+        """Return the state for :meth:`restore`; it does not include the running returns."""
         return self._moments.state() | {"largest": np.asarray(self._largest)}
 
     def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Take back what :meth:`state` returned.
+        """Restore what :meth:`state` returned.
 
         Raises:
             UsageError: if :meth:`state` could not have returned ``arrays``.

@@ -1,8 +1,9 @@
-"""Store each observation of the replay buffer once, which halves its memory. NumPy only.
+"""Store each observation of the replay buffer only once, which halves its memory. NumPy only.
 
-Row i holds s of transition i. Its s′ is s of the next row of the same episode, whose index ``_successors`` holds. Where
-there is no next row (the episode ended, was truncated, or its next step is yet to come), s′ is stored in an extra slot
-behind the rows. A successor is always newer than its row, so the ring overwrites the row first and never loses an s′.
+Row i holds s of transition i. Its s′ is s of the next row of the same episode, and ``_successors`` holds the index of
+that row. If there is no next row (the episode ended, was truncated, or its next step has not been made yet), s′ is
+stored in an extra slot behind the rows. A successor is always newer than its row, so the ring overwrites the row first
+and never loses an s′.
 """
 
 from collections.abc import Mapping
@@ -13,13 +14,13 @@ import numpy as np
 class ObservationStore:
     """The observations of ``capacity`` rows, and the index of the row that follows each.
 
-    Rows of one environment (``env_index``) belong to the same episode as long as each one's s equals the s′ of the one
-    before, and that did not end the episode.
+    Rows of one environment (``env_index``) belong to the same episode as long as each s equals the s′ of the row
+    before, and that row did not end the episode.
     """
 
     def __init__(self, capacity: int, shape: tuple[int, ...], dtype):
         self._capacity = capacity
-        # The s of every row, then slots for every s′ that is no row's s: at most one for each row.
+        # The s of every row, then slots for each s′ that is not the s of a row: at most one slot per row.
         self._values = np.zeros((2 * capacity, *shape), dtype)
         self._successors = np.zeros(capacity, np.int32 if 2 * capacity <= 2**31 else np.int64)
         self._open_episodes: dict[int, int] = {}  # by environment: the newest row of its current episode
@@ -28,23 +29,23 @@ class ObservationStore:
 
     @property
     def rows(self) -> np.ndarray:
-        """The s of all rows, ``[capacity, ...]``."""
+        """The s of all rows, ``[capacity, ...]``; write a row's s here before :meth:`connect`."""
         return self._values[: self._capacity]
 
     def nbytes(self, size: int) -> int:
         """Return the bytes in use when ``size`` rows are filled."""
         return (size + self._used) * self._values[0].nbytes + size * self._successors.itemsize
 
-    # -- storing: the s of the rows is written to ``rows`` first ---------------------------------------
+    # -- storing --------------------------------------------------------------------------------------
 
     def connect(self, row: int, env_index: int, next_observation: np.ndarray, ended: bool) -> None:
-        """Link the environment's newest row to ``row`` if that continues the episode; store s′ of ``row`` in a slot."""
+        """Link the environment's newest row to ``row`` if it continues the episode; store s′ of ``row`` in a slot."""
         values, successors = self._values, self._successors
         self._release(row)
         previous = self._open_episodes.pop(env_index, None)
         slot = None if previous is None else int(successors[previous])
         if slot is not None and np.array_equal(values[slot], values[row]):
-            successors[previous] = row  # what the slot held is the row's s: the slot is free for its s′
+            successors[previous] = row  # s of the row equals the s′ in the slot, so the slot can hold the new s′
         elif self._free:
             slot = self._free.pop()
         else:
@@ -56,7 +57,7 @@ class ObservationStore:
             self._open_episodes[env_index] = row
 
     def continues_episode(self, env_index: int, observation: np.ndarray) -> bool:
-        """Whether ``observation`` is s′ of the environment's newest row, and that did not end the episode."""
+        """Whether ``observation`` is s′ of the environment's newest row, and that row did not end the episode."""
         newest = self._open_episodes.get(env_index)
         if newest is None:
             return False
@@ -68,9 +69,9 @@ class ObservationStore:
             self._open_episodes.pop(ended, None)
 
     def rebuild_free_list(self, size: int) -> None:
-        """Recompute which slots are free, after :meth:`connect` was interrupted; rows from ``size`` on are empty.
+        """Recompute the free slots after an interrupted :meth:`connect`; rows from ``size`` on are empty.
 
-        The next rows start new episodes. Existing links stay: connecting the same rows again gives the same links.
+        The next rows start new episodes. Existing links are kept: connecting the same rows again gives the same links.
         """
         self.end_episodes()
         self._successors[size:] = 0
@@ -80,7 +81,7 @@ class ObservationStore:
         self._free = np.setdiff1d(np.arange(self._capacity, self._capacity + self._used), taken).tolist()
 
     def _release(self, row: int) -> None:
-        """Free the slot of a row that is overwritten, if it has one."""
+        """Free the slot of a row that is about to be overwritten, if it has one."""
         slot = int(self._successors[row])
         if slot < self._capacity:
             return
@@ -107,7 +108,7 @@ class ObservationStore:
     # -- saving ---------------------------------------------------------------------------------------
 
     def state(self, size: int) -> dict[str, np.ndarray]:
-        """Return the successor of each of the first ``size`` rows, -1 for none, and s′ of the rows without one."""
+        """Return the successors of the first ``size`` rows (-1: none), and s′ of the rows without one."""
         successors = self._successors[:size]
         no_successor = successors >= self._capacity
         last = self._values.take(successors[no_successor], axis=0)

@@ -2,11 +2,11 @@
 
 | kind | priority p of a TD error δ | weight in the loss | source |
 |---|---|---|---|
-| ``proportional`` | (|δ| + ε)^α, α = 0.6 | (N·P)^−β, over the minibatch's largest | Schaul et al. 2016, 3.3 and 3.4 |
+| ``proportional`` | (|δ| + ε)^α, α = 0.6 | (N·P)^−β / its minibatch maximum | Schaul et al. 2016, 3.3 and 3.4 |
 | ``lap`` | max(|δ|, 1)^α, α = 0.4 | 1, with the Huber loss | Fujimoto, Meger & Precup 2020, arXiv 2007.06049 |
 
-A transition is drawn with P = p / Σp, independently of the others in its minibatch (Schaul et al. take one from each
-of B equal segments of Σp). New ones get the largest priority so far, at first 1.
+A transition is drawn with probability P = p / Σp, independently of the others in its minibatch (Schaul et al. draw one
+from each of B equal segments of Σp). New transitions get the largest priority so far, initially 1.
 """
 
 from collections.abc import Mapping
@@ -17,14 +17,14 @@ from ddpg.errors import UsageError
 
 
 class SumTree:
-    """Numbers ≥ 0 with every partial sum of a binary tree over them (Schaul et al. 2016, appendix B.2.1).
+    """A binary tree of partial sums over numbers ≥ 0 (Schaul et al. 2016, appendix B.2.1).
 
     The tree is one array: node 1 is the root, the children of node i are 2i and 2i + 1, and the numbers are the last
-    level. A sum is always that of its two children as they are, never corrected by a difference, so that it depends on
-    the numbers alone and not on how they came about. Setting or drawing n of them walks the levels once.
+    level. A sum is always recomputed from its two children, never corrected by a difference, so it depends only on the
+    current numbers and not on their history. Setting or drawing n numbers walks the levels once.
 
     Args:
-        count: how many numbers; all 0 at first.
+        count: how many numbers there are; all are 0 at first.
     """
 
     def __init__(self, count: int):
@@ -33,14 +33,14 @@ class SumTree:
 
     @property
     def total(self) -> float:
-        """The sum of all."""
+        """The sum of all numbers."""
         return float(self._sums[1])
 
     def __getitem__(self, indexes: np.ndarray | slice) -> np.ndarray:
         return self._sums[self._width :][indexes]
 
     def set(self, indexes: np.ndarray, values: np.ndarray | float) -> None:
-        """Set the numbers at ``indexes`` ``[n]`` to ``values``; of equal indexes the last one counts."""
+        """Set the numbers at ``indexes`` ``[n]`` to ``values``; if an index occurs twice, its last value counts."""
         sums, width = self._sums, self._width
         nodes = indexes + width
         sums[nodes] = values
@@ -49,12 +49,12 @@ class SumTree:
             if len(nodes) < width:
                 nodes = nodes >> 1
                 sums[nodes] = sums[2 * nodes] + sums[2 * nodes + 1]
-            else:  # from here up a whole level is less work, and the one above it too
+            else:  # from here up, recomputing a whole level is less work
                 children = sums[2 * width : 4 * width]
                 np.add(children[::2], children[1::2], out=sums[width : 2 * width])
 
     def find(self, places: np.ndarray) -> np.ndarray:
-        """Return the indexes i with  Σ_{j<i} x_j ≤ place < Σ_{j≤i} x_j,  to rounding.
+        """Return the indexes i with  Σ_{j<i} x_j ≤ place < Σ_{j≤i} x_j,  up to rounding.
 
         Args:
             places: in [0, :attr:`total`), any shape.
@@ -72,8 +72,8 @@ class SumTree:
 
 KINDS = ("proportional", "lap")
 EXPONENTS = {"proportional": 0.6, "lap": 0.4}
-SMALLEST = 1e-6  # ε: no transition is lost for good
-BOUNDS = 1e-300, 1e290  # of priorities, whatever α: none is 0, and the sum of them is finite
+SMALLEST = 1e-6  # ε, so that every transition can still be drawn
+BOUNDS = 1e-300, 1e290  # limits of priorities for any α, so that none is 0 and their sum is finite
 
 
 class Priorities:
@@ -81,8 +81,8 @@ class Priorities:
 
     Args:
         kind: ``"proportional"`` or ``"lap"``.
-        exponent: α ≥ 0; 0 draws uniformly. ``None``: the kind's own.
-        capacity: rows of the ring.
+        exponent: α ≥ 0; 0 draws uniformly. ``None``: the default of ``kind``.
+        capacity: number of rows of the ring.
 
     Attributes:
         largest: the largest priority so far.
@@ -98,7 +98,7 @@ class Priorities:
         self._tree.set(rows, self.largest)
 
     def update(self, rows: np.ndarray, errors: np.ndarray) -> None:
-        """Set the priorities of ``rows`` by their TD errors, of the same shape; of equal rows the last one counts."""
+        """Set the priorities of ``rows`` from their TD errors, of the same shape; the last one of equal rows counts."""
         magnitudes = np.abs(errors.reshape(-1).astype(np.float64))
         base = magnitudes + SMALLEST if self.kind == "proportional" else np.maximum(magnitudes, 1)
         with np.errstate(over="ignore"):
@@ -107,19 +107,19 @@ class Priorities:
         self._tree.set(rows.reshape(-1), priorities)
 
     def draw(self, rng: np.random.Generator, shape: tuple[int, ...], size: int) -> np.ndarray:
-        """Draw rows below ``size``, which have a priority each, in proportion to it."""
-        # Rounding can lead one step beyond the last number that is not 0.
+        """Draw rows below ``size`` with probabilities proportional to their priorities."""
+        # Rounding can lead one step beyond the last nonzero number.
         return np.minimum(self._tree.find(rng.random(shape) * self._tree.total), size - 1)
 
     def weights(self, rows: np.ndarray, correction: float) -> np.ndarray | None:
         """Return the importance-sampling weights of minibatches ``[..., B]`` as ``[..., B, 1]``; ``None``: all are 1.
 
-        w = (N·P)^−β over the largest of its minibatch, so that a step is only ever made smaller. That is (p₀/p)^β with
-        the smallest priority p₀ of the minibatch: N and Σp cancel, and no power of a small p overflows.
+        w = (N·P)^−β, divided by the largest w of its minibatch, so that weights only ever shrink a step. This equals
+        (p₀/p)^β with the smallest priority p₀ of the minibatch: N and Σp cancel, and no power of a small p overflows.
 
         Args:
-            rows: as they were drawn.
-            correction: β: 0 leaves the bias of drawing unevenly, 1 removes it.
+            rows: the drawn rows.
+            correction: β: 0 keeps the bias of non-uniform sampling, 1 removes it.
         """
         if self.kind == "lap":
             return None
@@ -131,11 +131,11 @@ class Priorities:
         return {"priorities": self._tree[:size], "largest_priority": np.asarray(self.largest)}
 
     def restore(self, arrays: Mapping[str, np.ndarray], size: int, unroll: int) -> None:
-        """Take back what :meth:`state` returned, rolled by ``unroll`` rows; without it, all rows count as new.
+        """Restore what :meth:`state` returned, rolled by ``unroll`` rows; without priorities, all rows count as new.
 
         Raises:
-            UsageError: if there is not a number > 0 for each of the ``size`` rows, or ``largest_priority`` is below one
-                of them.
+            UsageError: if there is not one priority > 0 for each of the ``size`` rows, or ``largest_priority`` is less
+                than one of them.
         """
         priorities = arrays.get("priorities", np.full(size, self.largest))
         largest = float(arrays.get("largest_priority", self.largest))

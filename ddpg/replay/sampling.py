@@ -11,18 +11,18 @@ from ddpg.replay.priorities import Priorities
 
 
 class Sampler:
-    """Draws minibatches: n-step returns, priorities and hindsight as the options have it.
+    """Draws minibatches, with n-step returns, priorities and hindsight according to the options.
 
     Args:
-        replay: the buffer.
+        replay: the replay buffer.
         n_steps: n of the n-step returns.
         gamma: γ.
-        priorities: of the buffer's rows; ``None`` draws uniformly.
+        priorities: the priorities of the buffer's rows; ``None`` draws uniformly.
         relabel: replaces goals in a minibatch, ``(batch, rows, rng) -> batch``; not together with priorities.
-        recorded_share: of each minibatch, drawn from recorded transitions (:meth:`ReplayBuffer.draw_mixed`); not
-            together with priorities. ``None``: all are drawn alike.
-        cloning_weight: of each minibatch's term of cloning, by the agent's own steps so far
-            (:attr:`ReplayBuffer.own`); ``None``: minibatches have none.
+        recorded_share: the share of each minibatch that is drawn from recorded transitions
+            (:meth:`ReplayBuffer.draw_mixed`); not together with priorities. ``None``: all rows are drawn uniformly.
+        cloning_weight: returns the weight of the behaviour-cloning term for the number of the agent's own steps so far
+            (:attr:`ReplayBuffer.own`); ``None``: minibatches have no such weight.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class Sampler:
     ):
         self._replay, self._n_steps, self._gamma, self._priorities = replay, n_steps, gamma, priorities
         self._relabel, self._recorded_share, self._cloning_weight = relabel, recorded_share, cloning_weight
-        self._prioritised = 0  # of replay.added transitions, those that have a priority
+        self._prioritised = 0  # how many of the replay.added transitions have a priority
 
     def sample(
         self, rng: np.random.Generator, updates: int, batch_size: int, correction: float
@@ -45,7 +45,7 @@ class Sampler:
         """Draw ``updates`` minibatches at once.
 
         Args:
-            rng: draws.
+            rng: the random generator.
             updates: K.
             batch_size: B.
             correction: β of the importance-sampling weights; see :meth:`Priorities.weights`.
@@ -92,14 +92,14 @@ class Sampler:
             self._priorities.update(rows, errors)
 
     def state(self) -> dict[str, np.ndarray]:
-        """Return the state of the buffer, and of its priorities if there are any."""
+        """Return the state of the buffer and of its priorities, if any."""
         if self._priorities is None:
             return self._replay.state()
         self._add_priorities()
         return self._replay.state() | self._priorities.state(len(self._replay))
 
     def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Restore what :meth:`state` returned, of a buffer with priorities or without.
+        """Restore what :meth:`state` returned, for a buffer with or without priorities.
 
         Raises:
             UsageError: if the arrays are invalid or do not fit this buffer.
@@ -110,7 +110,7 @@ class Sampler:
         self._prioritised = self._replay.added
 
     def _add_priorities(self) -> None:
-        """Give rows that were stored since the last call their first priority."""
+        """Give the rows stored since the last call their first priority."""
         fresh = min(self._replay.added - self._prioritised, len(self._replay))
         if fresh:
             assert self._priorities is not None

@@ -330,9 +330,8 @@ def test_a_disk_that_fills_while_training(straight, at, tmp_path):
         train("Eventful-v0", CONFIG, root=tmp_path, **RUN)
     run = tmp_path / "Eventful-v0" / "1"
     kept = run_directory.checkpoints(run)[-1].name
-    assert (
-        f"File too large (EFBIG); earlier checkpoints are intact; with that put right, go on from step {kept} "
-        in (str(caught.value))
+    assert f"File too large (EFBIG); earlier checkpoints are intact; with that put right, go on from step {kept} " in (
+        str(caught.value)
     )
     at(0, None)
     resume(run, progress_bar=False)
