@@ -1,1 +1,1 @@
-"""Workers that step environments in other processes or on Ray's nodes, for the one learner of this process."""
+"""Workers that step environments in other processes or on Ray nodes, for the learner in this process."""

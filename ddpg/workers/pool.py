@@ -1,6 +1,6 @@
-"""The pool of workers: keeps each one supplied with requests, accounts for every rollout, replaces workers that hang.
+"""The worker pool: it keeps every worker busy with requests, accounts for every rollout, and replaces hung workers.
 
-It knows neither processes nor Ray: a :class:`Transport` starts workers, sends requests and delivers events.
+It does not depend on processes or Ray: a :class:`Transport` starts workers, sends requests and delivers events.
 """
 
 import dataclasses
@@ -14,14 +14,14 @@ from ddpg.errors import EnvironmentFault, UsageError, brief
 from ddpg.interaction.validation import is_real
 from ddpg.workers.worker import EnvironmentFailed, Event, Rollout, RolloutRequest, WorkerDied, WorkerReady
 
-TIMEOUT_FACTOR = 10.0  # times the longest rollout so far
-MIN_TIMEOUT = 60.0  # seconds, however short the rollouts were: an environment may load something now and then
+TIMEOUT_FACTOR = 10.0  # the time limit of a rollout, as a multiple of the longest one so far
+MIN_TIMEOUT = 60.0  # seconds; never less, because an environment may load something now and then
 
 
 class RolloutTimeout:
-    """How long a rollout may take before its worker counts as hung, adapted to the longest one so far.
+    """The time limit of a rollout, after which its worker counts as hung; it adapts to the longest rollout so far.
 
-    There is no limit until the first rollout has arrived: an environment may compile in its first step.
+    There is no limit until the first rollout has arrived, because an environment may compile in its first step.
 
     Args:
         least: lower bound of the limit, in seconds.
@@ -37,26 +37,26 @@ class RolloutTimeout:
         self._longest: float | None = None
 
     def record(self, seconds: float) -> None:
-        """Record how long a rollout took its worker."""
+        """Record the duration of a rollout."""
         self._longest = max(seconds, self._longest or 0.0)
 
     @property
     def seconds(self) -> float | None:
-        """How long a rollout may take; ``None``: no limit yet."""
+        """The time limit in seconds; ``None``: no limit yet."""
         return None if self._longest is None else max(self._least, TIMEOUT_FACTOR * self._longest)
 
 
-MAX_DEATHS_IN_A_ROW = 5  # per worker, in a row without a rollout between them: then the pool gives up
+MAX_DEATHS_IN_A_ROW = 5  # deaths per worker, without any rollout in between, after which the pool gives up
 
 
 class Transport(Protocol):
     """Starts workers and exchanges messages with them. Only :meth:`poll` waits for a worker."""
 
     def publish(self, version: int, arrays: Sequence[np.ndarray]) -> None:
-        """Give workers these weights, to act with from their next request on."""
+        """Give the workers these weights, which they use from their next request on."""
 
     def start(self, worker: int, epoch: int) -> None:
-        """Begin to start a worker; a :class:`WorkerReady` or :class:`WorkerDied` follows."""
+        """Start a worker without waiting for it; a :class:`WorkerReady` or :class:`WorkerDied` event follows."""
 
     def request(self, request: RolloutRequest) -> None:
         """Send a request to a worker that is ready."""
@@ -70,16 +70,16 @@ class Transport(Protocol):
 
 @dataclasses.dataclass
 class RolloutCounts:
-    """Counters; always ``requested == accepted + lost + pending``. Each death is followed by a restart.
+    """Counters, with ``requested == accepted + lost + pending`` at any time. A worker is restarted after each death.
 
     Attributes:
         requested: requests sent.
         accepted: rollouts that answered a pending request.
-        lost: requests whose worker died, or was ended with the pool, before it answered.
-        refused: rollouts that answer no pending request: duplicates, and those of a worker since replaced.
+        lost: requests whose worker died, or ended with the pool, before it answered.
+        refused: rollouts that answer no pending request: duplicates, and those of a worker that has been replaced.
         deaths: workers that died, or were ended because they hung.
         hangs: deaths of workers that hung.
-        lost_episodes: episodes that were accepted in part, and whose worker died before their end.
+        lost_episodes: episodes whose worker died before their end, after a part of them had been accepted.
         steps: environment steps of the accepted rollouts.
     """
 
@@ -99,29 +99,29 @@ class _WorkerState:
 
     epoch: int = 0
     ready: bool = False
-    sequence: int = 0  # of the next request
-    pending: dict[int, RolloutRequest] = dataclasses.field(default_factory=dict)  # by sequence
-    unfinished_steps: int = 0  # of its episode
-    waiting_since: float = 0.0  # when it could start on its oldest pending request
+    sequence: int = 0  # sequence number of the next request
+    pending: dict[int, RolloutRequest] = dataclasses.field(default_factory=dict)  # by sequence number
+    unfinished_steps: int = 0  # accepted steps of its unfinished episode
+    waiting_since: float = 0.0  # the time at which it could start its oldest pending request
 
 
 class WorkerPool:
     """N workers, each with a bounded number of pending requests.
 
-    With two requests a worker keeps stepping while its last rollout is learned from. There are no more, so that
-    rollouts do not grow stale in a queue and a slow learner makes its workers wait.
+    With two requests a worker keeps stepping while the learner uses its last rollout. More requests would let rollouts
+    grow stale in a queue; instead, workers wait for a slow learner.
 
     Args:
-        transport: reaches the workers; the pool closes it.
+        transport: connects to the workers; the pool closes it.
         workers: N.
         length: environment steps of a rollout.
-        first_step: the number of the first environment step.
-        in_flight: most pending requests of a worker.
-        rollout_timeout: after how long a worker is ended and replaced.
+        first_step: global number of the first environment step.
+        in_flight: maximum number of pending requests of a worker.
+        rollout_timeout: the time limit after which a worker is ended and replaced.
 
     Attributes:
         counts: the counters.
-        version: of the newest weights.
+        version: version of the newest weights.
     """
 
     def __init__(
@@ -144,16 +144,16 @@ class WorkerPool:
 
     @property
     def ready(self) -> int:
-        """How many workers are ready."""
+        """The number of workers that are ready."""
         return sum(state.ready for state in self._workers)
 
     @property
     def pending(self) -> int:
-        """How many requests are pending."""
+        """The number of pending requests."""
         return sum(len(state.pending) for state in self._workers)
 
     def publish(self, arrays: Sequence[np.ndarray]) -> int:
-        """Let the workers act with these weights from their next rollouts on; return the new version."""
+        """Let the workers act with these weights from their next requests on; return the new version."""
         self.version += 1
         self._transport.publish(self.version, arrays)
         return self.version
@@ -164,7 +164,7 @@ class WorkerPool:
         Weights must have been published.
 
         Raises:
-            EnvironmentFault: if an environment failed, or workers die as fast as they are started.
+            EnvironmentFault: if an environment failed, or workers keep dying without finishing a rollout.
         """
         if not self._started:
             self._started = True
@@ -237,9 +237,10 @@ class WorkerPool:
         return rollout
 
     def _find_hung(self, answered: set[int]) -> list[Event]:
-        """Return a :class:`WorkerDied` for each worker over its time limit, unless the last poll brought its answer.
+        """Return a :class:`WorkerDied` for each worker over its time limit that is not in ``answered``.
 
-        Polling first makes this fair: an answer that waits in its pipe counts, however long this process was busy.
+        The caller polls first, so that an answer which has waited in the pipe counts, however long this process was
+        busy.
         """
         now, most = time.monotonic(), self._rollout_timeout.seconds
         late = [

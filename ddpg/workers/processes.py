@@ -1,4 +1,4 @@
-"""Workers as processes of this machine, with a pipe each and the weights in shared memory."""
+"""Run workers as processes on this machine, each with its own pipe, and with the weights in shared memory."""
 
 import contextlib
 import ctypes
@@ -18,13 +18,13 @@ _SLOTS = 2  # the newest weights, and the previous ones, which a worker may stil
 
 
 class SharedWeights:
-    """The newest weights in shared memory, lock-free: one process writes, all read.
+    """The newest weights in shared memory without locks: one process writes, the others read.
 
     Version n is written to slot n mod 2, so that readers of version n − 1 are not disturbed. A reader that is overtaken
-    by two versions notices it by the slot's version number, and reads again.
+    by two versions notices the changed version number of its slot, and reads again.
 
     Args:
-        arrays: examples of the shapes and dtypes to be written.
+        arrays: arrays with the shapes and dtypes of the weights.
         context: the multiprocessing context of the readers.
     """
 
@@ -62,7 +62,7 @@ class SharedWeights:
 
 
 class ProcessTransport:
-    """Runs each worker in a process of its own, reached through a pipe.
+    """Runs each worker in its own process, which it reaches through a pipe.
 
     Args:
         spec: how workers are built.
@@ -87,7 +87,7 @@ class ProcessTransport:
         self._weights.write(version, arrays)
 
     def start(self, worker: int, epoch: int) -> None:
-        """Start a process; it replaces the worker of this number, if there is one."""
+        """Start a process, which replaces the worker of this number if there is one."""
         self._end(worker)
         pipe, theirs = self._context.Pipe()
         arguments = (theirs, self._spec, self._weights, worker, epoch)
@@ -98,7 +98,7 @@ class ProcessTransport:
 
     def request(self, request: RolloutRequest) -> None:
         """Send a request."""
-        with contextlib.suppress(OSError):  # the worker is gone: the next poll of its pipe will show it
+        with contextlib.suppress(OSError):  # the worker is gone, which the next poll reports
             self._workers[request.worker][2].send(request)
 
     def poll(self, timeout: float) -> list[Event]:
@@ -131,7 +131,7 @@ class ProcessTransport:
 
 def _serve(pipe: Any, spec: WorkerSpec, weights: SharedWeights, number: int, epoch: int) -> None:
     """Answer requests until the pipe is closed; the main function of a worker's process."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes of a terminal; the parent ends this one
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C also reaches this process, but the parent is to end it
     try:
         worker = Worker(spec, number, epoch)
     except (Exception, KeyboardInterrupt) as error:
@@ -146,5 +146,5 @@ def _serve(pipe: Any, spec: WorkerSpec, weights: SharedWeights, number: int, epo
             pipe.send(worker.rollout(request))
     except (EOFError, OSError):
         return
-    except (UsageError, KeyboardInterrupt) as error:  # SIGINT is ignored: the environment raised it
+    except (UsageError, KeyboardInterrupt) as error:  # SIGINT is ignored, so the environment itself raised it
         pipe.send(EnvironmentFailed(number, epoch, format_error(error)))

@@ -1,7 +1,7 @@
-"""Workers as Ray actors of one CPU each; weights and rollouts are passed through the object store.
+"""Run workers as Ray actors with one CPU each; weights and rollouts go through the object store.
 
-An actor waits until the cluster has a free CPU: the pool shrinks when a node leaves and grows when one joins, up to the
-requested number of workers.
+An actor waits until the cluster has a free CPU. So the pool shrinks when a node leaves, and grows when a node joins, up
+to the requested number of workers.
 """
 
 import collections
@@ -25,12 +25,12 @@ def connect_to_ray(address: str | None, cpus: int) -> tuple[Any, bool]:
     """Connect to a Ray cluster, unless this process is connected already.
 
     Args:
-        address: ``HOST:PORT`` of a cluster's head, or ``"auto"``; ``None``: that of the environment variable
+        address: ``HOST:PORT`` of a cluster's head, or ``"auto"``; ``None``: the address in the environment variable
             ``RAY_ADDRESS``, or else a new cluster on this machine.
-        cpus: size of a new cluster; at least as many as this process may use.
+        cpus: minimum number of CPUs of a new cluster, which also gets at least the cores available to this process.
 
     Returns:
-        The module ``ray``, and whether this call made the connection, so that the caller has to end it.
+        The module ``ray``, and whether this call made the connection, in which case the caller must close it.
 
     Raises:
         UsageError: if Ray is not installed, or the address is malformed.
@@ -49,7 +49,7 @@ def connect_to_ray(address: str | None, cpus: int) -> tuple[Any, bool]:
     with _signal_handlers_preserved():
         try:
             ray.init(address=address, log_to_driver=False, configure_logging=False, **size)
-        except Exception as error:  # Ray raises many types where no cluster answers
+        except Exception as error:  # Ray raises many types if no cluster answers
             where = (
                 "a cluster on this machine could not be started" if here else f"no Ray cluster answers at {address!r}"
             )
@@ -59,7 +59,7 @@ def connect_to_ray(address: str | None, cpus: int) -> tuple[Any, bool]:
 
 @contextlib.contextmanager
 def _signal_handlers_preserved() -> Iterator[None]:
-    """Restore the signal handlers afterwards: Ray installs its own for SIGTERM."""
+    """Restore the signal handlers at the end of the block, because Ray installs its own for SIGTERM."""
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
@@ -70,7 +70,7 @@ def _signal_handlers_preserved() -> Iterator[None]:
 
 
 def _check_reachable(name: str, address: str) -> None:
-    """Check an address and that its port is open: Ray itself would retry for minutes."""
+    """Check the address and that its port is open, because Ray itself would retry for minutes."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit() or "/" in address:
         raise UsageError(f"{name}={address!r} must be 'auto', or HOST:PORT of a cluster's head such as 10.0.0.1:6379")
@@ -83,11 +83,11 @@ def _check_reachable(name: str, address: str) -> None:
 
 
 class RayWorkerActor:
-    """A worker on the cluster; failures of its environment are returned, so whatever it raises is a bug of ours.
+    """A worker on the cluster. It returns failures of its environment, so an exception from it is our own bug.
 
     Args:
-        spec: how the worker is built.
-        number, epoch: of the worker.
+        spec: the description from which the worker is built.
+        number, epoch: see :class:`~ddpg.workers.worker.Worker`.
     """
 
     def __init__(self, spec: WorkerSpec, number: int, epoch: int):
@@ -100,11 +100,11 @@ class RayWorkerActor:
             self._failed = self._failure(error)
 
     def ready(self) -> WorkerReady | EnvironmentFailed:
-        """Return whether the environment could be made, or why not."""
+        """Return :class:`WorkerReady`, or the reason why the environment could not be made."""
         return self._failed or WorkerReady(self._number, self._epoch)
 
     def rollout(self, request: RolloutRequest, version: int, weights: list) -> Event:
-        """Return a rollout with the weights of ``version``; ``weights`` holds a reference to them."""
+        """Return a rollout with the weights of ``version``, to which the list ``weights`` holds a reference."""
         worker = self._worker
         if worker is None:
             return self.ready()
@@ -131,9 +131,9 @@ class RayTransport:
     """Runs each worker as a Ray actor.
 
     Args:
-        spec: how workers are built.
-        address: of a running cluster; ``None``: see :func:`connect_to_ray`; a new one has a CPU for each worker, and
-            ends with :meth:`close`.
+        spec: the description from which workers are built.
+        address: address of a running cluster; ``None``: see :func:`connect_to_ray`. A new cluster has a CPU for each
+            worker, and ends with :meth:`close`.
 
     Raises:
         UsageError: if Ray is not installed.
@@ -153,7 +153,7 @@ class RayTransport:
         self._version, self._weights = version, self._ray.put(list(arrays))
 
     def start(self, worker: int, epoch: int) -> None:
-        """Create an actor; it replaces the worker of this number, if there is one."""
+        """Create an actor, which replaces the worker of this number if there is one."""
         self._end(worker)
         actor = self._actor_class.remote(self._spec, worker, epoch)
         self._workers[worker] = _RemoteWorker(epoch, actor, collections.deque([actor.ready.remote()]))
@@ -161,7 +161,7 @@ class RayTransport:
     def request(self, request: RolloutRequest) -> None:
         """Send a request with a reference to the newest weights."""
         remote = self._workers[request.worker]
-        # In a list, since Ray would resolve a bare reference, and fetch the weights, with every request.
+        # In a list, because Ray would resolve a bare reference, and so fetch the weights, with every request.
         remote.pending.append(remote.actor.rollout.remote(request, self._version, [self._weights]))
 
     def poll(self, timeout: float) -> list[Event]:

@@ -26,25 +26,25 @@ from ddpg.workers.pool import MIN_TIMEOUT, RolloutTimeout, Transport, WorkerPool
 from ddpg.workers.worker import Rollout, WorkerSpec
 from ddpg.workers.worker_options import check_collector, check_options
 
-NOISE_SPREAD = 2.0  # worker 0 has this many times the configured noise, the last worker this fraction of it
-ALPHA = 7.0  # of the share of random actions: ε^(1 + α·i/(N − 1)) (Horgan et al. 2018, Ape-X, section 4.1)
+NOISE_SPREAD = 2.0  # worker 0 multiplies the configured noise by this factor, the last worker divides by it
+ALPHA = 7.0  # α in worker i's share of random actions, ε^(1 + α·i/(N − 1)) (Horgan et al. 2018, Ape-X, section 4.1)
 
 
 def worker_spec_of(
     agent: OffPolicyAgent, make_env: Callable[[], gym.Env], workers: int, length: int, first_step: int
 ) -> WorkerSpec:
-    """Return how the workers of an agent are built.
+    """Return the description from which the workers of an agent are built.
 
     Args:
         agent: the learner.
         make_env: makes an environment like the agent's; it is pickled.
         workers: N.
         length: environment steps of a rollout.
-        first_step: the agent's step at which collecting begins; part of the seed, so that a resumed run draws new
+        first_step: the agent's step at which collecting begins; it is part of the seed, so that a resumed run draws new
             random numbers.
 
     Raises:
-        UsageError: if an option is set that workers cannot follow, a layer has no NumPy counterpart, or ``make_env``
+        UsageError: if an option is set that workers do not support, a layer has no NumPy counterpart, or ``make_env``
             cannot be pickled.
     """
     check_options(agent.config, getattr(agent.env, "num_envs", 1))
@@ -76,7 +76,7 @@ def worker_spec_of(
 
 
 def current_weights(agent: OffPolicyAgent) -> list[np.ndarray]:
-    """Return what workers act with: the policy's weights, and the statistics that normalize observations, if any."""
+    """Return the arrays that workers need to act: the policy's weights, and the observation statistics, if any."""
     program = program_of(agent.exploring_policy)
     assert program is not None
     statistics = {} if agent.memory.observations is None else agent.memory.observations.state()
@@ -84,10 +84,11 @@ def current_weights(agent: OffPolicyAgent) -> list[np.ndarray]:
 
 
 def worker_exploration(agent: OffPolicyAgent, worker: int, workers: int) -> Exploration:
-    """Return the exploration of a worker: the most for worker 0, geometrically less for each next one.
+    """Return the exploration of a worker: worker 0 explores most, and each further worker geometrically less.
 
-    A single worker explores as the agent does. Otherwise the noise on actions goes from :data:`NOISE_SPREAD` times the
-    configured one to that divided by it, and a share ε of random actions goes from ε to ε^(1 + :data:`ALPHA`).
+    A single worker explores as the agent does. Otherwise the action noise falls from :data:`NOISE_SPREAD` times the
+    configured noise to the configured noise divided by it, and the share of random actions from ε to
+    ε^(1 + :data:`ALPHA`).
     """
     share = worker / (workers - 1) if workers > 1 else None
     config: Any = agent.config
@@ -104,18 +105,18 @@ MAX_SILENCE = 3600.0  # seconds without any rollout, after which learning ends w
 
 
 class _PendingRows(NamedTuple):
-    """The rows of a rollout, from ``start`` on, that are not learned from yet."""
+    """The rows of a rollout, from ``start`` on, that have not been stored yet."""
 
     rollout: Rollout
     start: int
 
 
 class RemoteLoop(LearnLoop):
-    """Stores the transitions of workers and makes the updates due for them: as many per step as without workers.
+    """Stores the transitions of workers and makes the updates due for them, as many per step as without workers.
 
     A rollout is processed in parts. A part ends where an episode ends or is abandoned, where learning starts, at the
-    goal, and where enough updates are due to fill a call; so callbacks, tables and checkpoints see the same as without
-    workers. Rows left over at the goal are kept for the next ``learn``.
+    goal, and where enough updates are due to fill a call. So callbacks, tables and checkpoints work as without workers.
+    Rows left over at the goal are kept for the next ``learn``.
 
     Args:
         agent: the learner; this loop replaces its loop and takes over the updates still due.
@@ -123,9 +124,9 @@ class RemoteLoop(LearnLoop):
 
     Attributes:
         pool: as given.
-        learned_steps: how many of the accepted transitions were learned from.
-        broadcasts: how often weights were published.
-        broadcast_seconds: how long the learner spent on that.
+        learned_steps: number of accepted transitions that have been stored.
+        broadcasts: number of times that weights were published.
+        broadcast_seconds: time that the learner has spent on publishing weights.
     """
 
     exact = False
@@ -135,12 +136,12 @@ class RemoteLoop(LearnLoop):
         super().__init__()
         self.pool = pool
         self.owed_updates = agent.loop.owed_updates
-        agent.begin_episodes()  # from now on, environment ids in replay memory are worker numbers
+        agent.begin_episodes()  # from now on, environment indices in the replay buffer are worker numbers
         self.learned_steps = self.broadcasts = 0
         self.broadcast_seconds = 0.0
         self._agent = agent
         self._rest: _PendingRows | None = None
-        self._published: dict[int, int] = {}  # by version, the updates that were made then
+        self._published: dict[int, int] = {}  # by version, the number of updates at its publication
         self._epochs: dict[int, int] = {}
         self._lag, self._last_rollout = 0.0, 0.0
 
@@ -157,14 +158,14 @@ class RemoteLoop(LearnLoop):
         }
 
     def measured(self) -> dict[str, float]:
-        """Return ``policy_lag``: updates made since the weights that chose the last transitions' actions.
+        """Return ``policy_lag``: updates made since the weights that chose the actions of the last transitions.
 
-        For weights more than 100 versions old, since the oldest version still remembered.
+        For weights that are more than 100 versions old, it counts from the oldest version still recorded.
         """
         return {"policy_lag": self._lag}
 
     def abandon_episode(self) -> None:
-        """Do nothing: unfinished episodes are in the workers' environments, which nobody else steps."""
+        """Do nothing: the workers' unfinished episodes go on, because only the workers step these environments."""
 
     def run(self, agent: Any, goal: int, callbacks: Callback) -> None:
         """Learn from rollouts until the agent has taken ``goal`` steps in total, or :meth:`stop`."""
@@ -190,14 +191,14 @@ class RemoteLoop(LearnLoop):
         if rollout is None:
             if time.monotonic() - self._last_rollout > MAX_SILENCE:
                 raise EnvironmentFault(
-                    f"no worker has answered for {MAX_SILENCE:.0f} s; {self.pool.ready} of them are there: see "
+                    f"no worker has answered for {MAX_SILENCE:.0f} s; {self.pool.ready} of them are ready: check "
                     "whether the environment hangs, and whether the cluster has room for workers"
                 )
             return None
         self._last_rollout = time.monotonic()
         worker, epoch, *_ = rollout.request
         restarted = self._epochs.get(worker, epoch) != epoch
-        if restarted or 0 in rollout.abandoned:  # its earlier transitions have no successor here
+        if restarted or 0 in rollout.abandoned:  # this rollout does not continue the worker's stored episode
             self._agent.memory.end_episodes(worker)
         self._epochs[worker] = epoch
         self._agent.num_dropped_transitions += rollout.dropped
@@ -223,12 +224,12 @@ class RemoteLoop(LearnLoop):
             agent.memory.end_episodes(rollout.request.worker)
         self.learned_steps += end - start
         self._rest = _PendingRows(rollout, end) if end < len(rollout) else None
-        if learning:  # before the callbacks: one of them may save the agent
+        if learning:  # before the callbacks, because one of them may save the agent with its owed updates
             self._owe_updates(agent, end - start)
         for at, episode in rollout.episodes:
             if at == end:
                 callbacks.on_episode_end(agent, episode._replace(index=rollout.request.worker))
-        since = self._published.get(rollout.version, min(self._published.values()))  # older versions are forgotten
+        since = self._published.get(rollout.version, min(self._published.values()))  # old versions have been dropped
         self._lag = float(agent.num_updates - since)
         if learning:
             self._make_due_updates(agent, goal, callbacks)
@@ -245,29 +246,29 @@ def learning_from_workers(
     rollout_timeout: float = MIN_TIMEOUT,
     ray_address: str | None = None,
 ) -> Iterator[RemoteLoop]:
-    """Let ``agent.learn`` learn from workers within the ``with`` block; they end with it.
+    """Let ``agent.learn`` learn from workers within the ``with`` block; the workers end with the block.
 
     Args:
         agent: the learner.
-        make_env: makes an environment like the agent's, in a worker: a function of a module, or a partial of one.
-        collector: ``"process"``: processes of this machine, which import the main module (so a script needs
-            ``if __name__ == "__main__":``); ``"ray"``: actors of a Ray cluster.
-        workers: how many; with Ray at most, limited by the cluster's CPUs.
+        make_env: makes an environment like the agent's, in a worker: a module-level function, or a partial of one.
+        collector: ``"process"``: processes on this machine, which import the main module (so a script needs
+            ``if __name__ == "__main__":``); ``"ray"``: actors on a Ray cluster.
+        workers: number of workers; with Ray the maximum number, also limited by the cluster's CPUs.
         length: environment steps of a rollout; from about 100 on, the cost of messages is negligible.
-        rollout_timeout: seconds; a worker is replaced if a rollout takes longer than this and than
-            :data:`ddpg.workers.pool.TIMEOUT_FACTOR` times the longest one so far.
-        ray_address: of a running Ray cluster; ``None``: the one initialised in this process, or a new one on this
-            machine, which ends with the block.
+        rollout_timeout: seconds; a worker is replaced if a rollout takes longer than this, and also longer than
+            :data:`ddpg.workers.pool.TIMEOUT_FACTOR` times the longest rollout so far.
+        ray_address: address of a running Ray cluster; ``None``: the cluster to which this process is connected, or a
+            new one on this machine, which ends with the block.
 
     Yields:
         The agent's loop, with its counters.
 
     Raises:
-        UsageError: if the collector is unknown, an option is set that workers cannot follow, or Ray is not installed.
+        UsageError: if the collector is unknown, an option is set that workers do not support, or Ray is not installed.
     """
     check_collector(collector, workers, ray_address)
     if collector == "local":
-        raise UsageError("collector='local' has no workers; call learn() as it is")
+        raise UsageError("collector='local' has no workers; call learn() without this block")
     workers, length = int(workers), validate_int(length, "length", at_least=1)
     first_step = agent.num_timesteps
     timeout = RolloutTimeout(rollout_timeout)
@@ -281,7 +282,8 @@ def learning_from_workers(
     finally:
         agent.loop = before
         before.owed_updates = loop.owed_updates
-        # Environment ids in replay memory are the agent's own again; their earlier transitions have no successor.
+        # From now on environment indices in the replay buffer are the agent's own again, so their new transitions must
+        # not be linked to earlier ones.
         agent.begin_episodes()
         before.abandon_episode()
         loop.pool.close()

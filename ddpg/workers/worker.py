@@ -1,6 +1,6 @@
-"""A worker steps one environment with a NumPy policy and its own exploration, and answers requests of the learner.
+"""The worker, which steps one environment with a NumPy policy and its own exploration on request of the learner.
 
-What the two exchange is plain values and arrays; TensorFlow is not imported.
+Requests and rollouts are plain values and arrays; TensorFlow is not imported.
 """
 
 import copy
@@ -31,12 +31,12 @@ class WorkerSpec:
 
     Attributes:
         make_env: makes the environment, in the worker.
-        spaces: of observations and actions, which the environment must have.
+        spaces: the observation and action space that the environment must have.
         program: the policy; its weights are sent separately.
-        normaliser: of observations, if any; its statistics are sent with the weights.
+        normaliser: the observation normaliser, if any; its statistics are sent with the weights.
         behaviours: the exploration of each worker.
-        actions: converts stored actions to the environment's.
-        seed: of the run; a worker seeds its generators with this, its number and its epoch.
+        actions: converts the networks' actions to the environment's.
+        seed: the seed of the run; a worker seeds its generators with it, its number and its epoch.
         on_bad_transition: ``"raise"`` or ``"drop"``: see :class:`ddpg.interaction.env_errors.FaultCounter`.
         length: environment steps of a rollout.
     """
@@ -56,8 +56,8 @@ class RolloutRequest(NamedTuple):
     """A request for one rollout.
 
     Attributes:
-        worker: its number.
-        epoch: how many workers of this number were replaced before it.
+        worker: the worker's number.
+        epoch: how many workers of this number have been replaced before.
         sequence: number of the request within the epoch, from 0.
         first_step: global number of the rollout's first environment step; exploration schedules depend on it.
     """
@@ -70,19 +70,19 @@ class RolloutRequest(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Rollout:
-    """T consecutive transitions of one worker's environment, and the request that they answer.
+    """T consecutive transitions of one worker's environment, in answer to a request.
 
     | field | shape | units |
     |---|---|---|
     | request | | |
-    | version | | of the weights that acted |
+    | version | | version of the weights that chose the actions |
     | transitions | T | images: observations as bytes; ``env_indices`` are the worker's number |
-    | clipped | [T] | bool: the action was outside its box, and was clipped |
-    | episodes | | those that ended, each with the number of transitions up to its end: 1 to T |
+    | clipped | [T] | bool: the action was outside the action box, and was clipped |
+    | episodes | | finished episodes, each with the number of transitions up to its end: 1 to T |
     | dropped | | number of steps dropped as bad transitions (``on_bad_transition``) |
-    | abandoned | | after how many transitions, 0 to T, a dropped step cut an episode short |
-    | unfinished_steps | | steps so far of the episode still running after the last transition; 0: none |
-    | seconds | | how long the worker took |
+    | abandoned | | for each dropped step, the number of transitions before it, 0 to T; it cuts an episode short |
+    | unfinished_steps | | steps so far of the episode that goes on after the last transition; 0: none |
+    | seconds | | duration of the rollout in the worker |
     """
 
     request: RolloutRequest
@@ -131,12 +131,12 @@ class Worker:
     """Steps one environment on request; its episode continues from one rollout to the next.
 
     Args:
-        spec: how it is built.
+        spec: the description from which it is built.
         number: its number, from 0.
-        epoch: how many workers of this number were replaced before it; each has its own random numbers.
+        epoch: how many workers of this number have been replaced before; each epoch has its own random numbers.
 
     Attributes:
-        version: of the weights that it acts with; -1: none yet.
+        version: version of its current weights; -1: none yet.
 
     Raises:
         UsageError: if the environment is a vector, or has other spaces than ``spec``.
@@ -159,7 +159,7 @@ class Worker:
         self._unfinished_steps = 0
 
     def load(self, version: int, arrays: Sequence[np.ndarray]) -> None:
-        """Act from now on with these weights, made by :func:`ddpg.workers.remote_loop.current_weights`."""
+        """Use these weights from now on; they come from :func:`ddpg.workers.remote_loop.current_weights`."""
         count = len(self._program.parameters())
         self._program.load(arrays[:count])
         if self._normaliser is not None:
@@ -233,7 +233,7 @@ class Worker:
 
 
 def _made(spec: WorkerSpec) -> gym.Env:
-    """Return the environment that ``make_env`` makes, one with the learner's spaces."""
+    """Return the environment that ``make_env`` makes, after checking that it has the learner's spaces."""
     env = call(spec.make_env, fault=lambda error: EnvironmentFault(f"make_env failed: {format_error(error)}"))
     if isinstance(env, gym.vector.VectorEnv):
         raise UsageError(

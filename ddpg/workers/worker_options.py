@@ -1,4 +1,4 @@
-"""Check the choice of collector, and that the options suit it. TensorFlow is not imported."""
+"""Check the choice of the collector, and that it supports the agent's options. TensorFlow is not imported."""
 
 from typing import Any
 
@@ -14,8 +14,8 @@ def check_collector(collector: str, workers: int | None, ray_address: str | None
 
     Args:
         collector: ``"local"``: this process steps the environment; ``"process"``, ``"ray"``: workers do.
-        workers: how many; ``None`` with ``"local"``.
-        ray_address: of a cluster, only with ``"ray"``.
+        workers: number of workers; ``None`` with ``"local"``.
+        ray_address: address of a cluster; only with ``"ray"``.
 
     Raises:
         UsageError: if the name is unknown, an argument is missing or belongs to another collector, or Ray is not
@@ -44,10 +44,10 @@ def check_collector(collector: str, workers: int | None, ray_address: str | None
 
 
 def check_options(config: AgentConfig, n_envs: int = 1) -> None:
-    """Check that no option is set that workers cannot follow.
+    """Check that workers support all options.
 
     Raises:
-        UsageError: if there are such options; names each of them and the reason.
+        UsageError: if they do not support some; the message names each of these options and the reason.
     """
     noise = getattr(config, "noise", None)
     reasons = {
@@ -72,8 +72,8 @@ def import_ray(what: str = "collector='ray'", instead: str = "collector='process
     """Return the module ``ray``.
 
     Args:
-        what: the setting that needs it, for the message.
-        instead: a setting that does not.
+        what: the setting that needs Ray, for the message.
+        instead: a setting that does not need it.
 
     Raises:
         UsageError: if Ray is not installed.
