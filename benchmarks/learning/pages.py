@@ -5,7 +5,6 @@ from pathlib import Path
 
 from benchmarks import marks
 from benchmarks.learning import (
-    averaged,
     budget,
     control_suite,
     core_minutes,
@@ -13,6 +12,7 @@ from benchmarks.learning import (
     gym_published,
     ladder,
     midway,
+    paired,
     tables,
     versions,
 )
@@ -54,7 +54,8 @@ BLOCKS: dict[str, Text] = {
     "ladder": tables.climbed,
     "ladder picture": lambda cells: f"![{_BARS}]({figures.LADDER})" if ladder.environments(cells) else "",
     "holding": lambda cells: tables.holding(cells, "table", *tables.LONG),
-    "averaged": averaged.table,
+    "averaged": paired.averaged,
+    "preactivation": paired.preactivation,
     "held": lambda cells: tables.table(cells, "held"),
     "held holding": lambda cells: tables.holding(cells, "held"),
     "others": lambda cells: tables.table(cells, "others", "box2d"),

@@ -1,6 +1,6 @@
-"""Compare `plus` with an averaged actor and `plus` without, before the cooldown and at the end of a run."""
+"""Compare two variants of `plus` on the same seeds, before the cooldown and at the end of a run."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -10,32 +10,54 @@ from ddpg.progress import format_number
 from ddpg.runs.curves import holding
 
 FIRST, LAST = 0.4, 0.8  # shares of a run: after the steep part of learning, before `plus` lowers its rates
-PAIRS = {("table", "plus"): "the actor itself", ("averaged", "plus_averaged"): "its average"}
+# Study and recipe of each variant, and its label; the first is the one that the second is compared with.
+AVERAGED = {("table", "plus"): "the actor itself", ("averaged", "plus_averaged"): "its average"}
+PREACTIVATION = {
+    ("averaged", "plus_averaged"): "after the activation",
+    ("preactivation", "plus_preactivation"): "before it",
+}
 
 
-def table(cells: Sequence[Cell]) -> str:
-    """Return a row for each environment and policy, over the seeds that are finished with and without the average."""
+def averaged(cells: Sequence[Cell]) -> str:
+    """Compare the averaged actor with the actor itself."""
+    return table(cells, "what acts", AVERAGED)
+
+
+def preactivation(cells: Sequence[Cell]) -> str:
+    """Compare batch renormalisation before each activation with batch renormalisation after it."""
+    return table(cells, "norm", PREACTIVATION)
+
+
+def table(cells: Sequence[Cell], heading: str, pair: Mapping[tuple[str, str], str]) -> str:
+    """Return a row for each environment and variant, over the seeds that both variants have finished.
+
+    Args:
+        cells: all runs.
+        heading: of the column with the variants.
+        pair: :data:`AVERAGED` or the like.
+    """
+    first, second = pair
     own = {
         (key, cell.env_id, cell.seed): cell
-        for key in PAIRS
+        for key in pair
         for cell in cells
         if (cell.study, cell.recipe) == key and cell.finished
     }
     shared: dict[str, list[int]] = {}
     for key, env_id, seed in own:
-        if key[0] == "averaged" and (("table", "plus"), env_id, seed) in own:
+        if key == second and (first, env_id, seed) in own:
             shared.setdefault(env_id, []).append(seed)
     if not shared:
-        return nothing("averaged")
+        return nothing(second[0])
     measures: dict[str, Callable[[Cell], float]] = {
         "mean return on the way": on_the_way,
         "lowest on the way": lambda cell: float(_way(cell).min()),
         "dips": lambda cell: holding(cell.returns).dips,
         "final return": lambda cell: cell.final,
     }
-    lines = [f"| environment | what acts | seeds | {' | '.join(measures)} |", "|---" * (3 + len(measures)) + "|"]
+    lines = [f"| environment | {heading} | seeds | {' | '.join(measures)} |", "|---" * (3 + len(measures)) + "|"]
     for env_id, seeds in shared.items():
-        for key, label in PAIRS.items():
+        for key, label in pair.items():
             runs = [own[key, env_id, seed] for seed in seeds]
             told = [_mean_and_range([measure(run) for run in runs]) for measure in measures.values()]
             lines.append(f"| {env_id} | {label} | {len(seeds)} | {' | '.join(told)} |")
