@@ -1,9 +1,9 @@
-"""Machine code kept on disk, so that the next start need not compile it again.
+"""Cache machine code on disk, so that the next start does not compile it again.
 
-Code is read from the user's own cache directory alone, never from a run or a checkpoint. The directory and the file
-must belong to the user, must not be symbolic links, and must not be writable by group or others. The file's length and
-SHA-256 must match; the hash covers the key too, so that one file cannot replace another, and LLVM's loader crashes on
-code that is cut off. What fails a check is compiled again.
+Code is read only from the user's own cache directory, never from a run or a checkpoint. The directory and the file must
+belong to the user, must not be symbolic links, and must not be writable by group or others. The file's length and
+SHA-256 must match, because LLVM's loader crashes on truncated code; the hash covers the key too, so that one file
+cannot replace another. Code that fails a check is compiled again.
 """
 
 import contextlib
@@ -16,10 +16,10 @@ from pathlib import Path
 
 import platformdirs
 
-VARIABLE = "DDPG_CACHE"  # a directory instead of the user's; "off": nothing is kept
+VARIABLE = "DDPG_CACHE"  # another directory than the user's cache directory; "off": no cache
 KEPT = 100  # files; the least recently used ones are removed
 _HEAD = 8 + hashlib.sha256().digest_size  # bytes before the code
-_OURS = re.compile(r"[0-9a-f]{64}(\..*)?")  # a key, or a file that a kill left before it got its name
+_OURS = re.compile(r"[0-9a-f]{64}(\..*)?")  # a key, or the temporary file of a killed process
 
 
 def read(key: str) -> bytes | None:
@@ -31,7 +31,7 @@ def read(key: str) -> bytes | None:
         # Do not follow a link, and do not wait for a pipe.
         flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
         with open(os.open(folder / key, flags), "rb") as file:
-            status = os.fstat(file.fileno())  # of the open file, even if its name now means another one
+            status = os.fstat(file.fileno())  # of the open file, even if its name refers to another file by now
             if not (stat.S_ISREG(status.st_mode) and _is_ours(status)):
                 return None
             content = file.read()
@@ -59,7 +59,7 @@ def write(key: str, code: bytes) -> None:
 
 
 def _make_room(folder: Path) -> None:
-    """Remove the least recently used files beyond :data:`KEPT`; other processes may do so at the same time."""
+    """Keep the :data:`KEPT` most recently used files and remove the rest, which other processes may remove too."""
     ages = []
     for path in folder.iterdir():
         if _OURS.fullmatch(path.name):
@@ -76,13 +76,13 @@ def _head(key: str, code: bytes) -> bytes:
 
 
 def _is_ours(status: os.stat_result) -> bool:
-    """Tell whether a file or directory belongs to the user and nobody else may write it; always true on Windows."""
+    """Return whether a file or directory belongs to the user and only the user can write it; always true on Windows."""
     others = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
     return not hasattr(os, "getuid") or (status.st_uid == os.getuid() and not others)
 
 
 def _folder() -> Path | None:
-    """Return the directory, created if missing; ``None`` if the cache is off, or if others may write there."""
+    """Return the directory, created if missing; ``None`` if the cache is off, or other users can write there."""
     chosen = os.environ.get(VARIABLE)
     if chosen == "off":
         return None

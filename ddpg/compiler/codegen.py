@@ -1,4 +1,4 @@
-"""Write the LLVM module of an update: functions of the kernels, of each kind of update, and the entry function."""
+"""Write the LLVM module of an update: a function for each kernel and each kind of update, and the entry function."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -19,7 +19,7 @@ MIN_SHARED_ROWS = 16  # a loop over fewer rows is faster on one thread
 
 
 def gemm_key(matmul: Node) -> tuple[tuple[int, int, int], tuple[bool, bool]]:
-    """Return what a product's code depends on: rows, columns and inner size, and which inputs are transposed."""
+    """Return a product's properties that determine its code: rows, columns, inner size, and transposed inputs."""
     rows, columns = matmul.shape
     return (rows, columns, matmul.inputs[0].shape[0 if matmul.detail[0] else 1]), matmul.detail
 
@@ -28,9 +28,9 @@ class UpdateKind(NamedTuple):
     """One kind of update.
 
     Attributes:
-        kernels: in order.
+        kernels: in order of execution.
         sums: scalars whose sums over the updates are returned.
-        kept: nodes whose values are kept of each update.
+        kept: nodes whose values are returned for each update.
     """
 
     kernels: Sequence[Kernel]
@@ -39,11 +39,11 @@ class UpdateKind(NamedTuple):
 
 
 class Module:
-    """An LLVM module with the function ``run``, and with ``run_serial`` where several workers share ``run``.
+    """An LLVM module with the function ``run``, and also ``run_serial`` if several workers share ``run``.
 
     Args:
-        kinds: the kinds of update; as many sums and kept values of each.
-        plan: the memory plan of them all.
+        kinds: the kinds of update; all have the same number of sums and kept values.
+        plan: the memory plan for all kinds.
         fields: the minibatch's fields: name, and number of floats per update.
         machine: this machine's registers.
         workers: number of shards of a kernel, and of threads that run ``run`` at the same time.
@@ -54,9 +54,9 @@ class Module:
         loops: the functions of fused loops, by ``id`` of the kernel.
         concats: the names of the functions of concatenations, by ``id`` of the kernel.
         matmuls: the names of the functions of matrix products, by :func:`gemm_key`.
-        scratch: memory for packing and partial sums, behind the plan.
-        size: of the block in floats: the plan's, and the scratch memory's.
-        text: LLVM's text.
+        scratch: memory for packing and partial sums, after the plan's memory.
+        size: of the block in floats, including the plan's and the scratch memory.
+        text: the module as LLVM text.
     """
 
     def __init__(
@@ -97,10 +97,10 @@ class Module:
 
 
 def entry_functions(name: str, module: Module, parallel: bool) -> list[str]:
-    """Return LLVM's text of the entry function, and of the functions of each kind of update that it calls.
+    """Return the LLVM text of the entry function, and of the functions of each kind of update that it calls.
 
     The entry function is ``void NAME(count, worker, i32* kinds, float* block, float* field..., float* sums, float*
-    kept...)``: ``count`` updates of the ``kinds``, which are not read where there is one kind.
+    kept...)``. It runs ``count`` updates of the given ``kinds``, which it does not read if the module has one kind.
     """
     functions = [UpdateFunction(f"{name}.{index}", module, kind, parallel) for index, kind in enumerate(module.kinds)]
     main = FunctionBuilder()
@@ -123,15 +123,15 @@ class UpdateFunction:
     """One update, ``void NAME(update, worker, float* block, float* field..., float* sums, float* kept...)``.
 
     Args:
-        name: as above.
-        module: whose kernels it calls.
-        kind: of update.
-        parallel: each worker calls it and runs its shards; otherwise one call runs all shards.
+        name: the function's name.
+        module: the module whose kernels it calls.
+        kind: the kind of update.
+        parallel: each worker calls the function and runs its shards; otherwise one call runs all shards.
 
     Attributes:
         name: as given.
-        pointers: its pointers, as LLVM declares and passes them.
-        text: LLVM's text.
+        pointers: the pointer arguments, as LLVM declares and passes them.
+        text: the function as LLVM text.
     """
 
     def __init__(self, name: str, module: Module, kind: UpdateKind, parallel: bool):
@@ -165,7 +165,7 @@ class UpdateFunction:
         self.text = "\n".join([f"{head} nounwind {{", *main.lines, "  ret void", "}"])
 
     def call(self, update: str) -> str:
-        """Return the instruction that makes an update, in a function with the same pointers."""
+        """Return the instruction that runs an update, in a function with the same pointer arguments."""
         return f"call void @{self.name}(i64 {update}, i64 %worker, {self.pointers})"
 
     def _loop(self, kernel: FusedLoop) -> None:
@@ -221,7 +221,7 @@ class UpdateFunction:
         main, (rows, columns) = self._main, kernel.shape
         name = self._module.matmuls[gemm_key(kernel)]
         one, other = kernel.inputs
-        by_rows = [] if kernel.detail[0] else [one]  # a transposed input is read by columns: by each worker whole
+        by_rows = [] if kernel.detail[0] else [one]  # a transposed input is read by columns: whole, by each worker
         read_whole = [other] if by_rows else [one, other]
         whole = [access for source in read_whole for access in self._ranges.whole(source)]
         bounds = split_evenly(rows, self._module.workers)
@@ -247,7 +247,7 @@ class UpdateFunction:
         main.store(main.add(f"fadd float {main.load('%sums', index)}, {value}"), "%sums", index)
 
     def _copy_to_kept(self, output: Node, index: int) -> None:
-        """Copy an output to the place of this update in the array that the caller gets."""
+        """Copy an output to this update's row of the array that the caller gets."""
         main, source = self._main, self._address(buffer_name(output.base), output)
         with main.loop(0, output.size) as element:
             main.store(main.load(source, element), f"%kept{index}", main.times("%update", output.size), element)
@@ -259,7 +259,7 @@ class UpdateFunction:
     # -- addresses ------------------------------------------------------------------------------------
 
     def _packed(self, worker: str | int) -> str:
-        """Return the address where a worker packs columns of a product's second input."""
+        """Return the address at which a worker packs columns of a product's second input."""
         scratch = self._module.scratch
         return self._main.at("%block", scratch.packed, self._main.times(worker, scratch.packed_size))
 

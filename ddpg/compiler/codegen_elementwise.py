@@ -1,6 +1,6 @@
-"""Write the LLVM function of one fused loop, which reads, computes and writes each element in turn; and of a concat.
+"""Write the LLVM functions of fused loops, which read, compute and write one element at a time, and of concatenations.
 
-Elementwise functions, tanh and exp among them, are written as instructions that LLVM's loop vectorizer can handle.
+Elementwise functions, including tanh and exp, are written as instructions that LLVM's loop vectorizer can handle.
 """
 
 import math
@@ -52,7 +52,7 @@ def _powers(lines: FunctionBuilder, x: str) -> tuple[str, str]:
     x = lines.choose("olt", x, float_literal(-88), float_literal(-88), x)
     x = lines.choose("ogt", x, float_literal(88.3), float_literal(88.3), x)
     power = lines.call("nearbyint", lines.binary("fmul", x, float_literal(1.44269504088896341)))
-    # Plain operations: reassociated, the two parts of ln 2 would be added up first.
+    # Without floating-point flags: reassociation would add up the two parts of ln 2 first.
     rest = x
     for part in _LN2:
         product = lines.add(f"fmul float {power}, {float_literal(part)}")
@@ -77,15 +77,15 @@ def _exp_to_infinity(lines: FunctionBuilder, x: str) -> str:
 
 
 def _exp_less_one(lines: FunctionBuilder, x: str) -> str:
-    """Return eˣ − 1, exact to rounding also where it is small."""
+    """Return eˣ − 1, accurate to rounding even where it is small."""
     power, rest = _powers(lines, x)
-    # Plain operations: multiplied out, what is small would be lost beside the power.
+    # Without floating-point flags: multiplied out, a small number would be lost next to the power.
     whole = lines.add(f"fsub float {power}, {ONE}")
     return lines.add(f"fadd float {lines.add(f'fmul float {power}, {rest}')}, {whole}")
 
 
 def _log_of_one_and(lines: FunctionBuilder, t: str) -> str:
-    """Return log(1 + t) of t from 0 to 1, exact to rounding also where it is small."""
+    """Return log(1 + t) for t from 0 to 1, accurate to rounding even where it is small."""
     half = lines.add(f"fmul float {lines.add(f'fsub float {t}, {ONE}')}, {float_literal(0.5)}")  # (1 + t)/2 − 1
     x = lines.choose("ogt", t, float_literal(2**0.5 - 1), half, t)
     power = lines.choose("ogt", t, float_literal(2**0.5 - 1), ONE, ZERO)
@@ -108,7 +108,7 @@ def _tanh(lines: FunctionBuilder, x: str) -> str:
 
 
 def _sign(lines: FunctionBuilder, x: str) -> str:
-    negative = lines.choose("olt", x, ZERO, float_literal(-1), x)  # 0 and NaN stay
+    negative = lines.choose("olt", x, ZERO, float_literal(-1), x)  # 0 and NaN do not change
     return lines.choose("ogt", x, ZERO, ONE, negative)
 
 
@@ -165,13 +165,13 @@ def _softsign_gradient(lines: FunctionBuilder, gradient: str, x: str) -> str:
 
 
 def _rsqrt_gradient(lines: FunctionBuilder, y: str, gradient: str) -> str:
-    # In this order, as TensorFlow has it: y³ alone underflows where y is below 1e-13.
+    # In TensorFlow's order: y³ by itself would underflow for y below 1e-13.
     product = lines.binary("fmul", lines.binary("fmul", gradient, y), lines.binary("fmul", y, y))
     return lines.binary("fmul", product, float_literal(-0.5))
 
 
 def _extreme(comparison: str) -> Callable[..., str]:
-    """Return the function that takes the second of two where ``comparison`` holds, else the first; NaN if either is."""
+    """Return a function of two numbers: the second if ``comparison`` holds, else the first; NaN if either is NaN."""
 
     def function(lines: FunctionBuilder, one: str, other: str) -> str:
         if not one.startswith("%"):  # a literal, which is not NaN
@@ -249,13 +249,13 @@ class ElementwiseFunction:
     Shards of a loop are ranges of its rows; of a flat loop over one row, ranges of its elements.
 
     Attributes:
-        name: as above.
-        parameters: the buffers it accesses, in order, by name; each with a value that lives there.
+        name: the function's name.
+        parameters: the buffers that it accesses, in order: a value stored in each, by the buffer's name.
         length: number of rows, or of elements of the one row, to split into shards.
         multiple: the size of shards is a multiple of this.
-        unit: what ``low`` and ``high`` advance for each of ``length``.
-        totals: sums over several rows: each shard needs memory for its partial sums of them.
-        text: LLVM's text.
+        unit: the step of ``low`` and ``high`` for each row or element of ``length``.
+        totals: sums over several rows; each shard needs memory for its partial sums.
+        text: the function as LLVM text.
     """
 
     def __init__(self, name: str, loop: FusedLoop, plan: MemoryPlan):
@@ -264,8 +264,8 @@ class ElementwiseFunction:
         self._plan = plan
         self._registers: dict[int, str] = {}
         self._written: dict[tuple[int, int], str] = {}
-        self._own_columns: dict[str, int] = {}  # of buffers of which a row of the loop accesses its own row alone
-        self._whole: set[str] = set()  # buffers of which a shard may access any row
+        self._own_columns: dict[str, int] = {}  # columns of buffers whose rows only the same row of the loop accesses
+        self._whole: set[str] = set()  # buffers in which a shard can access any row
         self._stored: set[str] = set()
         self._flat = _is_flat(loop, plan)
         self._shape = rows, self._columns = loop.space
@@ -359,7 +359,7 @@ class ElementwiseFunction:
     def _pad(self, member: Node) -> str:
         (source,), lines = member.inputs, self._lines
         rows, columns = source.shape
-        row = lines.add(f"call i64 @llvm.smin.i64(i64 {self._i}, i64 {rows - 1})")  # beyond, nothing may be read
+        row = lines.add(f"call i64 @llvm.smin.i64(i64 {self._i}, i64 {rows - 1})")  # rows beyond must not be read
         self._record_access(buffer_name(source.base), (0, 0))
         value = lines.load(self._pointer(source), lines.times(row, columns), self._j)
         there = lines.add(f"icmp slt i64 {self._i}, {rows}")
@@ -378,7 +378,7 @@ class ElementwiseFunction:
         return self._registers[id(value)]
 
     def _record_access(self, buffer: str, shape: Shape, stored: bool = False) -> None:
-        """Record an access: a matrix with the loop's rows, or elements, is split into shards as the loop is."""
+        """Record an access; a matrix with the loop's rows, or elements, is split into shards like the loop."""
         columns = 1 if self._by_elements else shape[1]
         own = shape == self._shape if self._by_elements else shape[0] == self._shape[0]
         if not own or self._own_columns.setdefault(buffer, columns) != columns:
@@ -414,7 +414,7 @@ def concat_function(name: str, kernel: Node) -> str:
 
 
 def _is_flat(loop: FusedLoop, plan: MemoryPlan) -> bool:
-    """Tell whether each element depends only on the same element of its inputs, and on scalars."""
+    """Return whether each element depends only on the same element of its inputs, and on scalars."""
     for member in loop.members:
         if isinstance(member, Node) and (member.kind in MOVED or (member.kind in REDUCED and member.detail != ALL)):
             return False

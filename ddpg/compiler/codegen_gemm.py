@@ -1,9 +1,9 @@
 """Write the LLVM functions of a matrix product of known shape: register tiles, packing, transposition.
 
-C = A·B is computed tile by tile: some rows of C by some columns, which stay in registers while the inner dimension
-runs. The columns of B that a tile needs are packed first, so that they are contiguous and fill whole vectors; where a
-tile has all rows, B is read once, in place. Numbers of A are read one at a time, so that a transposed A is read in
-place. (K. Goto and R. van de Geijn, Anatomy of High-Performance Matrix Multiplication, 2008.)
+C = A·B is computed in tiles of some rows by some columns of C, which stay in registers during the loop over the inner
+dimension. The columns of B that a tile needs are packed first, so that they are contiguous and fill whole vectors; if
+one tile has all rows, B is read only once, in place. Numbers of A are read one at a time, so a transposed A is read in
+place too. (K. Goto and R. van de Geijn, Anatomy of High-Performance Matrix Multiplication, 2008.)
 """
 
 import dataclasses
@@ -34,7 +34,7 @@ class RegisterFile:
         return self.width * self.vectors
 
     def panel_of(self, rows: int) -> int:
-        """Columns of a tile of ``rows`` rows; one row is so wide that its sums do not wait for each other."""
+        """Columns of a tile of ``rows`` rows; a single row is wider, so that its sums do not wait for each other."""
         return 8 * self.width if rows == 1 else self.panel
 
 
@@ -50,7 +50,7 @@ class GemmFunctions:
     """C = A·B, either input given transposed: ``NAME.N(a, b, c, packed)`` computes N rows of C.
 
     Args:
-        name: as above.
+        name: prefix of the functions' names.
         shape: rows, columns, and the inner dimension.
         transposed: whether A and B are given transposed.
         machine: the machine's registers.
@@ -85,7 +85,7 @@ class GemmFunctions:
             self._panel(lines, f"{name}.panel", rows, lines.times(index, panel), panel)
         start = self._columns // panel * panel
         while start < self._columns:
-            # In place, columns beyond the last are another row's; packed, they only fill up a vector.
+            # If B is read in place, columns beyond the last belong to the next row; packed ones only pad a vector.
             rest = min(self._columns - start, panel)
             width = rest if self._packs(rows) else 1 << (rest.bit_length() - 1)
             self._panel(lines, f"{name}.panel", rows, start, width)
@@ -93,7 +93,7 @@ class GemmFunctions:
         self._texts[name] = lines.function(name, ("a", "b", "c", "packed"))
 
     def _packs(self, rows: int) -> bool:
-        """Tell whether columns of B are packed for ``rows`` rows of C."""
+        """Return whether columns of B are packed for ``rows`` rows of C."""
         return self._other_transposed or sum(count for count, _, _ in tiles_of(rows, self._machine.rows)) > 1
 
     def _panel(self, lines: FunctionBuilder, name: str, rows: int, column: str | int, width: int) -> None:
@@ -132,9 +132,9 @@ class GemmFunctions:
 
         Args:
             name: of the function.
-            rows, width: see above.
+            rows, width: the size of the tile.
             lanes: numbers in a vector.
-            stride: from one row of B to the next.
+            stride: distance from one row of B to the next.
         """
         vector, parts = f"<{lanes} x float>", range(-(-width // lanes))
         lines = FunctionBuilder()
@@ -173,10 +173,10 @@ def tiles_of(rows: int, most: int) -> list[tuple[int, int, int]]:
 
 
 def transposed_registers(lines: FunctionBuilder, rows: list[str], vector: str) -> list[str]:
-    """Transpose as many vectors as each has lanes, by swapping off-diagonal blocks of size 1, then 2, 4, ...
+    """Transpose vectors, as many as each has lanes, by swapping off-diagonal blocks of size 1, then 2, 4, ...
 
     Args:
-        lines: the function.
+        lines: the function to which instructions are added.
         rows: the vectors, a power of two.
         vector: their type.
     """
@@ -197,7 +197,7 @@ def transposed_registers(lines: FunctionBuilder, rows: list[str], vector: str) -
 
 
 def load_first(lines: FunctionBuilder, count: int, lanes: int, pointer: str, *offsets: str | int) -> str:
-    """Load the first ``count`` of a vector of ``lanes`` floats; the others are 0."""
+    """Load ``count`` floats, at most ``lanes``, into a vector of ``lanes`` floats; the others are 0."""
     if count <= 0:
         return "zeroinitializer"
     if count >= lanes:
@@ -211,7 +211,7 @@ def load_first(lines: FunctionBuilder, count: int, lanes: int, pointer: str, *of
 def store_first(
     lines: FunctionBuilder, value: str, sizes: tuple[int, int], pointer: str, *offsets: str | int, type_: str = "float"
 ) -> None:
-    """Store the first of a vector's numbers; ``sizes``: how many, and of how many."""
+    """Store the first numbers of a vector; ``sizes``: how many to store, and how many the vector has."""
     count, lanes = sizes
     whole, some = f"<{lanes} x {type_}>", f"<{count} x {type_}>"
     if count < lanes:
@@ -226,8 +226,8 @@ def _copy_function(name: str, shape: tuple[int, int], stride: int, goal_stride: 
     Args:
         name: of the function.
         shape: rows and columns.
-        stride: from one row to the next.
-        goal_stride: from one copied row to the next, a multiple of ``lanes``.
+        stride: distance from one row to the next.
+        goal_stride: distance from one copied row to the next, a multiple of ``lanes``.
         lanes: numbers in a vector.
     """
     lines, (rows, columns) = FunctionBuilder(), shape
@@ -242,7 +242,7 @@ def _copy_function(name: str, shape: tuple[int, int], stride: int, goal_stride: 
 def _transpose_function(name: str, rows: int, columns: int, goal_stride: int) -> str:
     """Return a function ``(b, to)`` that transposes ``rows`` by ``columns`` numbers, in blocks of 8 by 8.
 
-    Rows of the result are ``goal_stride`` numbers apart; those beyond ``rows`` may be anything.
+    Rows of the result are ``goal_stride`` numbers apart; numbers beyond ``rows`` are undefined.
     """
     lines = FunctionBuilder()
     wide, narrow = divmod(columns, BLOCK)
@@ -260,7 +260,7 @@ def _transpose_function(name: str, rows: int, columns: int, goal_stride: int) ->
 def _transpose_scalar(
     lines: FunctionBuilder, start: tuple, shape: tuple[int, int], stride: int, goal_stride: int
 ) -> None:
-    """Transpose the rest that fills no block, one number at a time."""
+    """Transpose the rest that does not fill a block, one number at a time."""
     with lines.loop(0, shape[0]) as one, lines.loop(0, shape[1]) as other:
         row = lines.add(f"add i64 {one}, {start[0]}")
         column = lines.add(f"add i64 {other}, {start[1]}")
@@ -269,7 +269,7 @@ def _transpose_scalar(
 
 
 def _transpose_block(lines: FunctionBuilder, start: tuple[int, str], count: int, stride: int, goal_stride: int) -> None:
-    """Transpose 8 by 8 numbers in registers, of which ``count`` rows are there."""
+    """Transpose 8 by 8 numbers in registers; rows from ``count`` on do not exist and count as 0."""
     row, column = start
     vector = f"<{BLOCK} x float>"
     source = lines.at("%b", row * stride, column)

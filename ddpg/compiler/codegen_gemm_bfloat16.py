@@ -2,9 +2,9 @@
 
 One instruction multiplies 16 pairs of numbers by 16 pairs and adds both products of each pair to a float32 sum: twice
 the products of a float32 instruction. So both matrices are rounded to bfloat16 (to the nearest, ties to even) and
-packed in pairs along the inner dimension, A whole and B by columns; an odd last number is paired with 0. A pair takes
-the place of one float. Matrices themselves stay float32 in memory. (Intel 64 Instruction Set Reference, VDPBF16PS and
-VCVTNE2PS2BF16: subnormal arguments and results count as 0, sums round to the nearest.)
+packed in pairs along the inner dimension: A as a whole, B by panels of columns. An odd last number is paired with 0. A
+pair takes the space of one float. The matrices themselves stay float32 in memory. (Intel 64 Instruction Set Reference,
+VDPBF16PS and VCVTNE2PS2BF16: subnormal arguments and results count as 0, sums round to the nearest.)
 """
 
 from collections.abc import Iterable
@@ -130,7 +130,7 @@ def _numbers(lines: FunctionBuilder, pairs: str) -> str:
 
 
 def _rounded(lines: FunctionBuilder, low: str, high: str) -> str:
-    """Return 16 floats and 16 more as bfloat16."""
+    """Return the 16 floats of ``low`` and the 16 of ``high`` as 32 bfloat16 numbers."""
     arguments = f"{_SUMS} {high}, {_SUMS} {low}"
     return lines.add(f"call {_NUMBERS} @llvm.x86.avx512bf16.cvtne2ps2bf16.512({arguments})")
 
@@ -140,7 +140,7 @@ def _pairs_of(lines: FunctionBuilder, numbers: str) -> str:
 
 
 def _row_pairs(lines: FunctionBuilder, count: int, pointer: str, *offsets: str | int) -> str:
-    """Return the 16 pairs of up to 32 numbers side by side."""
+    """Return up to 32 contiguous numbers as 16 pairs."""
     low = load_first(lines, count, LANES, pointer, *offsets)
     high = load_first(lines, count - LANES, LANES, pointer, *offsets, LANES)
     return _pairs_of(lines, _rounded(lines, low, high))
@@ -162,11 +162,11 @@ def _round_function(name: str, rows: int, columns: int) -> str:
 
 
 def _interleave_function(name: str, rows: int, columns: int, stride: int, goal_stride: int) -> str:
-    """Return a function ``(b, to)`` that packs each two rows of ``rows`` by ``columns`` numbers as one of pairs.
+    """Return a function ``(b, to)`` that packs every two rows of ``rows`` by ``columns`` numbers as one row of pairs.
 
     Args:
         name: of the function.
-        rows, columns: as above.
+        rows, columns: the size of the matrix.
         stride: floats from one row to the next.
         goal_stride: pairs from one packed row to the next; pairs beyond ``columns`` are 0.
     """
@@ -202,7 +202,7 @@ def _transpose_function(name: str, rows: int, columns: int, goal_stride: int) ->
 
     Args:
         name: of the function.
-        rows, columns: as above.
+        rows, columns: the size of the matrix.
         goal_stride: pairs from one packed row to the next; pairs beyond ``rows`` are 0.
     """
     lines = FunctionBuilder()

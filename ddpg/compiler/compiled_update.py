@@ -25,7 +25,7 @@ Fetches = tuple[Sequence[tf.Tensor], Sequence[tf.Tensor]]  # metrics, and tensor
 
 
 class CompiledUpdate:
-    """One or more kinds of update, compiled, on variables that they share.
+    """One or more compiled kinds of update that share their variables.
 
     Args:
         metrics: scalars; fetching them in a session runs one update.
@@ -33,8 +33,8 @@ class CompiledUpdate:
         variables: all variables that the update reads or writes.
         workers: number of threads that share an update; ``None``: decided by its size and the cores available.
         kept: tensors whose values are returned for each update, instead of their mean.
-        others: the metrics and kept tensors of other kinds of update of the same variables: as many as of the first,
-            and of the same shapes.
+        others: the metrics and kept tensors of further kinds of update: as many as those of the first kind, and with
+            the same shapes.
         precision: of the arguments of matrix products, see :data:`ddpg.compiler.ir.PRECISIONS`.
 
     Attributes:
@@ -114,7 +114,7 @@ class CompiledUpdate:
             The metrics' means, and the kept tensors' values, ``[count, ...]`` each.
 
         Raises:
-            ValueError: if there are fewer minibatches than updates, or if their size is not the compiled one.
+            ValueError: if there are fewer minibatches than updates, or their size differs from the compiled one.
         """
         arrays = [np.ascontiguousarray(field, np.float32) for field in fields]
         for array, (name, size) in zip(arrays, self._fields, strict=True):

@@ -1,6 +1,6 @@
-"""Write every stage of a compilation as text where ``DDPG_DUMP`` names a folder, to see what the compiler did.
+"""Write every stage of a compilation as text if ``DDPG_DUMP`` names a folder, to show what the compiler did.
 
-Each kind of update gets a folder of its own there, ``update-0``, ``update-1``, ...: ``graph.txt`` (TensorFlow's ops),
+Each kind of update gets its own folder there, ``update-0``, ``update-1``, ...: ``graph.txt`` (TensorFlow's ops),
 ``ir.txt``, ``schedule.txt`` (kernels), ``memory.txt``, ``llvm.ll``, ``optimized.ll`` and ``assembly.s``.
 """
 
@@ -24,7 +24,7 @@ def is_asked_for() -> bool:
 
 
 def write(stages: Mapping[str, str]) -> None:
-    """Write texts, by file name, into a new folder of the folder that ``DDPG_DUMP`` names."""
+    """Write texts, by file name, into a new subfolder of the folder that ``DDPG_DUMP`` names."""
     for number in itertools.count():
         folder = Path(os.environ[VARIABLE]) / f"update-{number}"
         try:
@@ -52,7 +52,7 @@ class Names:
     """Short names for a program's nodes: ``%0``, ``%1``, ... in order of computation; descriptive names for leaves.
 
     Args:
-        program: whose nodes to name.
+        program: the program with the nodes.
         variables: the variables' names, by index.
     """
 
@@ -75,7 +75,7 @@ class Names:
         )
 
     def variable(self, index: int, version: int) -> str:
-        """Return a variable's name, with the number of writes before."""
+        """Return a variable's name with its version, the number of earlier writes to it."""
         return f"{self._variables[index]}@{version}"
 
     def stmt(self, stmt: Stmt) -> str:
@@ -109,7 +109,7 @@ def format_schedule(kernels: Sequence[Kernel], plan: MemoryPlan, names: Names) -
 
 
 def format_memory(program: Program, sizes: Sequence[int], plan: MemoryPlan, names: Names) -> str:
-    """Return a table of the block: offset, size in floats, and the value there; several where memory is reused."""
+    """Return a table of the block: offset, size in floats, and value; offsets of reused memory occur several times."""
     rows = [
         (offset, size, names.variable(index, 0))
         for index, (offset, size) in enumerate(zip(plan.variables, sizes, strict=True))

@@ -1,7 +1,7 @@
-"""Run the IR with NumPy, one statement at a time: the reference that compiled code is tested against.
+"""Run the IR with NumPy, one statement at a time: the reference for tests of compiled code.
 
-It shares nothing with the scheduler, the memory plan or the code generators, so a disagreement with compiled code is a
-fault in one of these; a disagreement with a TensorFlow session that both share is a fault of the lowering.
+It shares no code with the scheduler, the memory plan or the code generators, so if it disagrees with compiled code, the
+fault is in one of these. If both disagree with a TensorFlow session in the same way, the fault is in the lowering.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -73,10 +73,10 @@ def interpret(
     """Run a program once.
 
     Args:
-        program: what to run.
-        outputs: nodes of it to return.
+        program: the program to run.
+        outputs: the nodes whose values are returned.
         fields: one minibatch, by the names of the program's inputs.
-        variables: by index; updated in place.
+        variables: the variables' values, by index; updated in place.
 
     Returns:
         The outputs as float32 matrices.
@@ -109,7 +109,7 @@ def interpret(
 
 
 def rounded_to_bfloat16(matrix: np.ndarray) -> np.ndarray:
-    """Return the nearest numbers of bfloat16, ties to even, as float32: those whose lower 16 bits are 0."""
+    """Round to the nearest bfloat16 numbers, ties to even: as float32, their lower 16 bits are 0."""
     bits = np.asarray(matrix, np.float32).view(np.uint32)
     odd = bits >> np.uint32(16) & np.uint32(1)
     rounded = (bits + np.uint32(0x7FFF) + odd & np.uint32(0xFFFF0000)).view(np.float32)

@@ -13,15 +13,15 @@ import numpy as np
 
 Shape = tuple[int, int]
 
-# What the arguments of matrix products are rounded to; their sums, and all other values, are float32. A product with a
-# vector is no matrix product: see Program.matmul.
+# The formats to which the arguments of matrix products are rounded; sums and all other values are float32. A product
+# with a vector does not count as a matrix product: see Program.matmul.
 PRECISIONS = ("float32", "bfloat16")
 
 ROWS, COLUMNS, ALL = "rows", "columns", "all"  # the axes that a reduction sums over
 
 
 class Unsupported(Exception):
-    """What this compiler does not support here: an op, a shape, an order of writes, a precision; it is named."""
+    """The compiler does not support an op, a shape, an order of writes or a precision, which the message names."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -36,7 +36,7 @@ class Node:
     | const | a constant matrix | the :class:`ConstTable` |
     | elementwise | a function applied to each element; smaller inputs are broadcast | its name |
     | slice | a block of its input | (first row, first column) |
-    | pad | its input, and rows of zeros below | |
+    | pad | its input with rows of zeros below | |
     | reduce_sum | sum of its input | ROWS (result: one row), COLUMNS (one column) or ALL (one number) |
     | reduce_max | maximum of each row | COLUMNS |
     | matmul | product of two matrices | which of the two is transposed, as a pair of bools |
@@ -56,7 +56,7 @@ class Node:
 
     @property
     def base(self) -> "Node":
-        """The node that owns the memory of this value: itself, or below reshapes."""
+        """The node that owns the memory of this value: the node itself, or the first node before its reshapes."""
         value = self
         while value.kind == "reshape":
             value = value.inputs[0]
@@ -74,7 +74,7 @@ class Write:
 
 Stmt = Node | Write
 REDUCED = ("reduce_sum", "reduce_max")
-MOVED = ("slice", "pad")  # an element is one of another place
+MOVED = ("slice", "pad")  # each element comes from another position of the input
 COMPUTED = ("elementwise", *MOVED, "matmul", "concat", *REDUCED)
 
 
@@ -116,14 +116,14 @@ class Program:
         return self._value("literal", (1, 1), (), float(np.float32(number)))
 
     def const(self, array: np.ndarray) -> Node:
-        """Return a constant matrix; one whose numbers are all equal becomes a literal, which its readers broadcast."""
+        """Return a constant matrix; if all its numbers are equal, it becomes a literal, which its readers broadcast."""
         array = np.asarray(array, np.float32)
         if array.size and (array == array.flat[0]).all():
             return self.literal(array.flat[0])
         return self._value("const", shape_of(array.shape), (), ConstTable(array))
 
     def leaf(self, of_another: Node) -> Node:
-        """Return the same input, variable's value or constant of another program."""
+        """Return this program's node for an input, a variable's value or a constant of another program."""
         return self._value(of_another.kind, of_another.shape, (), of_another.detail)
 
     # -- computed -------------------------------------------------------------------------------------
@@ -135,11 +135,11 @@ class Program:
         return simple or self._value("elementwise", shape, inputs, operation)
 
     def broadcast(self, source: Node, shape: Shape) -> Node:
-        """Return a matrix broadcast to a shape; elementwise readers do so themselves."""
+        """Return a matrix broadcast to a shape; elementwise functions broadcast their inputs themselves."""
         return source if source.shape == shape else self._value("elementwise", shape, (source,), "copy")
 
     def copy(self, source: Node) -> Node:
-        """Return the same numbers in memory of their own."""
+        """Return a copy of a matrix in separate memory."""
         return self._value("elementwise", source.shape, (source,), "copy")
 
     def slice(self, source: Node, row: int, column: int, shape: Shape) -> Node:
@@ -149,7 +149,7 @@ class Program:
         return self._value("slice", shape, (source,), (row, column))
 
     def pad(self, source: Node, rows: int) -> Node:
-        """Return a matrix with zeros below, ``rows`` in all."""
+        """Return a matrix with zeros added below, with ``rows`` rows in total."""
         return self._value("pad", (rows, source.shape[1]), (source,))
 
     def reduce_sum(self, source: Node, over: str) -> Node:
@@ -168,7 +168,7 @@ class Program:
         return source if columns == 1 else self._value("reduce_max", (rows, 1), (source,), COLUMNS)
 
     def matmul(self, one: Node, other: Node, one_transposed: bool, other_transposed: bool) -> Node:
-        """Return the matrix product; with a vector it is a sum of products, which a fused loop computes faster."""
+        """Return the matrix product; with a vector, as a sum of products, which a fused loop computes faster."""
         rows, inner = one.shape[::-1] if one_transposed else one.shape
         columns = other.shape[0] if other_transposed else other.shape[1]
         if columns == 1 and not one_transposed:
@@ -235,7 +235,7 @@ _NEUTRAL = {"add": 0.0, "sub": 0.0, "mul": 1.0, "div": 1.0}
 
 
 def _simplify(operation: str, inputs: tuple[Node, ...], shape: Shape) -> Node | None:
-    """Return the input that the result equals (x + 0, x * 1, ...), if one does."""
+    """Return the input that equals the result (x + 0, x * 1, ...), if there is one."""
     if operation not in _NEUTRAL:
         return None
     one, other = inputs
@@ -248,13 +248,13 @@ def _simplify(operation: str, inputs: tuple[Node, ...], shape: Shape) -> Node | 
 
 
 def fold_elementwise(program: Program, operation: str, *inputs: Node) -> Node:
-    """Return :meth:`Program.elementwise`, folded to a literal where all inputs are literals."""
+    """Return :meth:`Program.elementwise`, folded to a literal if all inputs are literals."""
     if operation in _FOLDED and all(source.kind == "literal" for source in inputs):
         return program.literal(_FOLDED[operation](*(np.float32(source.detail) for source in inputs)))
     return program.elementwise(operation, *inputs)
 
 
-# TensorFlow's elementwise ops, by type: the function of the same inputs in the same order.
+# The IR's functions for TensorFlow's elementwise ops, by type, with the same inputs in the same order.
 ELEMENTWISE_OPS: dict[str, str] = {
     "AddV2": "add",
     "Add": "add",

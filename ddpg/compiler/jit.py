@@ -1,7 +1,7 @@
-"""Compile LLVM's text to machine code of this processor, with its denormal mode.
+"""Compile LLVM text to machine code for this processor, which flushes denormals to zero while it runs.
 
-Denormals are flushed to zero: a processor computes with them hundreds of times slower, and they accumulate, as a dead
-unit's moving averages decay and the tails of a softmax are multiplied by small errors.
+A processor computes with denormals hundreds of times slower, and they accumulate, as a dead unit's moving averages
+decay and the tails of a softmax are multiplied by small errors.
 """
 
 import contextlib
@@ -18,8 +18,8 @@ from ddpg.compiler.codegen import ENTRY, SERIAL_ENTRY
 from ddpg.compiler.codegen_gemm import RegisterFile, register_file
 from ddpg.compiler.ir import Unsupported
 
-# By LLVM's architecture: functions that read and write the floating-point control register, and its bits for 0 in
-# place of denormal results and arguments.
+# By LLVM's architecture: functions that read and write the floating-point control register, and the bits in it that
+# flush denormal results and arguments to 0.
 _X86 = """
 declare void @llvm.x86.sse.stmxcsr(ptr)
 declare void @llvm.x86.sse.ldmxcsr(ptr)
@@ -64,10 +64,10 @@ _BITS = {"x86_64": (_X86, 0x8040), "aarch64": (_ARM, 1 << 24), "arm64": (_ARM, 1
 
 
 def denormal_mode_functions(triple: str) -> str:
-    """Return LLVM's text of ``i64 flush()``, which flushes denormals and returns the earlier mode for ``set_mode``.
+    """Return the LLVM text of ``i64 flush()``, which flushes denormals and returns the earlier mode for ``set_mode``.
 
     Args:
-        triple: the machine, as LLVM writes it; on one that is not known here the mode is not changed.
+        triple: LLVM's name for the machine; on an unknown machine the mode is not changed.
     """
     text, bits = _BITS.get(triple.partition("-")[0], (_OTHER, 0))
     return f"""{text}
@@ -84,12 +84,12 @@ PIPELINE = 1  # version of optimised(): code in the cache from another version i
 
 
 class CompilerFailure(Unsupported):
-    """LLVM cannot be imported, or fails: a fault, where :class:`Unsupported` alone is a known limit."""
+    """LLVM cannot be imported, or fails: a fault, unlike a plain :class:`Unsupported`, which is a known limit."""
 
 
 @contextlib.contextmanager
 def _llvm_failures() -> Iterator[None]:
-    """Turn whatever LLVM raises into :class:`CompilerFailure`, upon which the caller falls back to XLA."""
+    """Convert every exception of LLVM to :class:`CompilerFailure`, so that the caller can fall back to XLA."""
     try:
         yield
     except Unsupported:
@@ -111,11 +111,11 @@ def host_registers() -> RegisterFile:
 
 @_llvm_failures()
 def obstacle_to_bfloat16() -> str:
-    """Return why products of bfloat16 numbers are not faster than those of float32 numbers here; "" if they are.
+    """Return why products of bfloat16 numbers are not faster than products of float32 numbers here; "" if they are.
 
-    An instruction of AVX512-BF16 makes twice as many products as one of float32. AMD's Zen 5 starts as many of either.
-    On Intel's Emerald Rapids products take 1.7 to 1.9 times as long in bfloat16 (docs/performance.md). The processor's
-    name decides, because measured times could decide otherwise in the next run, whose numbers would then differ.
+    An AVX512-BF16 instruction makes twice as many products as a float32 instruction. AMD's Zen 5 starts as many of
+    either. On Intel's Emerald Rapids products take 1.7 to 1.9 times as long in bfloat16 (docs/performance.md). The
+    processor's name decides, because measured times could differ in the next run and then change its results.
 
     Raises:
         CompilerFailure: if llvmlite cannot be imported, or fails.
@@ -127,11 +127,11 @@ def obstacle_to_bfloat16() -> str:
 
 
 class CompiledModule:
-    """A module's entry functions, of a count, a worker's index and addresses; they run without Python's lock.
+    """A compiled module's entry functions, called with a count, a worker's index and addresses, without Python's lock.
 
     Attributes:
         run: the function that each worker calls.
-        run_serial: does the work of all workers in one call; ``run`` itself where there is one worker.
+        run_serial: does the work of all workers in one call; ``run`` itself if there is one worker.
 
     Raises:
         CompilerFailure: if LLVM rejects the text, or cannot compile it.
@@ -154,7 +154,7 @@ class CompiledModule:
 
     @_llvm_failures()
     def short_function(self, name: str, pointers: int) -> Callable[..., None]:
-        """Return a function of addresses that keeps Python's lock: for calls of microseconds, which then never wait."""
+        """Return a function of addresses that keeps Python's lock, so that calls of microseconds never wait for it."""
         return ctypes.PYFUNCTYPE(None, *[ctypes.c_void_p] * pointers)(self._engine.get_function_address(name))
 
 
@@ -165,7 +165,7 @@ def with_denormal_mode(text: str) -> str:
 
 @_llvm_failures()
 def listings(text: str) -> dict[str, str]:
-    """Return a module as LLVM, as optimised LLVM and as assembly, by the names of the files for them."""
+    """Return a module as LLVM text, optimised LLVM text and assembly, by file name."""
     text, target = with_denormal_mode(text), _host_target()
     module = optimised(text, target, _llvm().get_default_triple())
     return {"llvm.ll": text, "optimized.ll": str(module), "assembly.s": target.emit_assembly(module)}
@@ -180,7 +180,7 @@ def _host_target() -> Any:
 
 @functools.lru_cache(16)
 def compile_module(text: str, pointers: int) -> CompiledModule:
-    """Return a module, compiled; agents whose updates differ only in weights share it."""
+    """Return a compiled module; agents whose updates differ only in weights share it."""
     return CompiledModule(text, pointers)
 
 
@@ -198,7 +198,7 @@ def optimised(text: str, target: Any, triple: str) -> Any:
 
 
 def _key(text: str) -> str:
-    """Return the cache key for the code of ``text``, which covers all else that the code depends on."""
+    """Return the cache key for the code of ``text``; it covers everything on which the code depends."""
     llvm = _llvm()
     machine = llvm.get_default_triple(), llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
     parts = (text, str(PIPELINE), *machine, metadata.version("llvmlite"), *map(str, llvm.llvm_version_info))

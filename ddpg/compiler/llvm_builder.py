@@ -1,15 +1,15 @@
-"""Build LLVM's text one instruction at a time.
+"""Build LLVM text one instruction at a time.
 
-Which of LLVM's floating-point flags are sound, and where:
+LLVM's floating-point flags, and where they are safe:
 
-- ``contract``, everywhere: a product and a sum are rounded once; what is not finite stays so.
-- ``reassoc``, on the addition of a reduction over a dimension alone: a partial sum for each lane of a vector. The order
-  of the terms was free anyway.
+- ``contract``, everywhere: a product and a sum are rounded once; NaN and infinity are preserved.
+- ``reassoc``, only on the additions of a reduction over a dimension: each lane of a vector gets a partial sum. The
+  order of the terms is free anyway.
 - ``nsz``, nowhere. With ``reassoc`` it permits ``(x - y) + y = x`` and the like, which removes the guard
   ``scale + (norm - norm)`` of ``tf.clip_by_global_norm``; ``reassoc`` without it permits the lanes and little else.
 - ``arcp``, nowhere: ``x / y`` as ``x * (1 / y)`` is 0 for y above 8.5e37, and on x86 ``1 / sqrt(0)`` becomes an
   estimate, NaN in place of infinity.
-- ``nnan``, ``ninf``, ``afn``, nowhere: diverged training has to be seen.
+- ``nnan``, ``ninf``, ``afn``, nowhere: diverged training must stay visible.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ REDUCTION = "reassoc contract"
 
 
 class FunctionBuilder:
-    """Instructions of one function, each with a name of its own."""
+    """The instructions of one function; each result has a unique name."""
 
     def __init__(self) -> None:
         self.lines: list[str] = ["entry:"]
@@ -105,7 +105,7 @@ class FunctionBuilder:
         return self.add(f"fadd {REDUCTION} float {total}, {value}")
 
     def larger(self, one: str, other: str) -> str:
-        """Return the larger of two, NaN if either is."""
+        """Return the larger of two numbers, or NaN if either is NaN."""
         return self.add(f"call float @llvm.maximum.f32(float {one}, float {other})")
 
     def call(self, name: str, *arguments: str) -> str:
@@ -113,11 +113,11 @@ class FunctionBuilder:
         return self.add(f"call {ELEMENTWISE} float @llvm.{name}.f32({', '.join(f'float {a}' for a in arguments)})")
 
     def choose(self, comparison: str, one: str, other: str, then: str, otherwise: str) -> str:
-        """Return ``then`` if the comparison holds, else ``otherwise``; with NaN only comparisons u... hold."""
+        """Return ``then`` if the comparison holds, else ``otherwise``; with NaN, only comparisons ``u...`` hold."""
         holds = self.add(f"fcmp {comparison} float {one}, {other}")
         return self.add(f"select i1 {holds}, float {then}, float {otherwise}")
 
 
 def float_literal(value: float) -> str:
-    """Return a float32 as LLVM writes it: its double's bits."""
+    """Return a float32 in LLVM's notation: the bits of the same number as a double."""
     return f"0x{int(np.float64(np.float32(value)).view(np.uint64)):016X}"

@@ -1,4 +1,4 @@
-"""Lower an update's TensorFlow graph to the IR: walk the ops behind its metrics, and turn each into nodes and writes.
+"""Lower an update's TensorFlow graph to the IR: turn each op that the metrics depend on into nodes and writes.
 
 Tensors become float32 matrices of fixed shape, constants are folded, and optimizers become arithmetic and writes.
 """
@@ -32,7 +32,7 @@ _RESHAPED = ("Reshape", "Squeeze", "ExpandDims")
 def lower(
     fetches: Sequence[tf.Tensor], fields: Mapping[str, tf.Tensor], variables: Sequence, precision: str = "float32"
 ) -> tuple[Program, list[Node]]:
-    """Return the program that computes ``fetches`` with every write that they wait for, and the fetches' nodes.
+    """Return the program that computes ``fetches``, with all writes that they depend on, and the fetches' nodes.
 
     Args:
         fetches: tensors to compute.
@@ -87,18 +87,18 @@ def _constants(operations: Sequence[tf.Operation]) -> dict[str, np.ndarray]:
 
 
 def _evaluated(operations: dict[str, tf.Operation]) -> dict[str, np.ndarray]:
-    """Return the outputs of ops that depend on constants and on each other alone, by name."""
-    # In a graph of their own, without control inputs: a constant has the same value at any time.
+    """Return the outputs of ops that depend only on constants and on each other, by name."""
+    # In a separate graph, without control inputs, because a constant has the same value at any time.
     some = next(iter(operations.values()))
     definition = v1.GraphDef(versions=some.graph.as_graph_def(from_version=1 << 62).versions)
     arguments = {tensor.op.name: tensor.op for operation in operations.values() for tensor in operation.inputs}
     for operation in (arguments | operations).values():
         node = definition.node.add()
         node.CopyFrom(operation.node_def)
-        node.attr.pop("_class", None)  # a placement constraint: beside ops that are not in this graph
+        node.attr.pop("_class", None)  # a placement constraint that names ops outside this graph
         del node.input[:]
         node.input.extend(name for name in operation.node_def.input if not name.startswith("^"))
-    # Each op runs once: optimising the graph would take longer.
+    # Each op runs only once, so optimising the graph would take longer than it saves.
     config = v1.ConfigProto()
     config.graph_options.rewrite_options.disable_meta_optimizer = True
     config.graph_options.optimizer_options.opt_level = v1.OptimizerOptions.L0
@@ -109,7 +109,7 @@ def _evaluated(operations: dict[str, tf.Operation]) -> dict[str, np.ndarray]:
 
 
 def _depends_on_inputs(operation: tf.Operation) -> bool:
-    """Tell whether an op varies even if its inputs are constant, or calls functions of its graph."""
+    """Return whether an op varies even if its inputs are constant, or calls functions of its graph."""
     functions = any(value.HasField("func") or value.list.func for value in operation.node_def.attr.values())
     kind = operation.type
     return operation.op_def.is_stateful or functions or kind in ("Placeholder", "NoOp") or "Random" in kind
@@ -119,7 +119,7 @@ class _Lowering:
     """The program so far, and the nodes of the tensors lowered so far.
 
     Args:
-        program: to add to.
+        program: the program to which nodes and writes are added.
         constants: values of tensors that depend on no variable and no minibatch, by name.
         fields, variables: see :func:`lower`.
     """
@@ -160,7 +160,7 @@ class _Lowering:
         return self._constants[tensor.name]
 
     def add(self, operation: tf.Operation) -> None:
-        """Lower one op, after those that it depends on.
+        """Lower one op; the ops that it depends on must be lowered already.
 
         Raises:
             Unsupported: if the IR cannot express the op, or this use of it.
@@ -210,14 +210,14 @@ class _Lowering:
 
 
 def check_broadcast(operation: tf.Operation, output: tf.Tensor) -> None:
-    """Refuse a broadcast above rank 2 that flattened matrices would do differently.
+    """Refuse a broadcast above rank 2 that would give different results with flattened matrices.
 
     Raises:
         Unsupported: if the flattened inputs do not broadcast as the tensors do.
     """
     rank = output.shape.rank
     if rank == 2 and operation.type == "Select" and operation.inputs[0].shape.rank == 1:
-        raise Unsupported(f"{operation.name}: rows chosen by a vector")  # as version 1 of it does
+        raise Unsupported(f"{operation.name}: rows chosen by a vector")  # TensorFlow 1's rule
     if rank is not None and rank <= 2:
         return
     for given in operation.inputs:
@@ -304,7 +304,7 @@ def _pack(context: _Lowering, operation: tf.Operation, output: tf.Tensor) -> Nod
 
 
 def _stack_rows(context: _Lowering, parts: Sequence[tf.Tensor], output: tf.Tensor) -> Node:
-    """Return tensors stacked along the first axis: in row-major memory, each as one long row, side by side."""
+    """Stack tensors along the first axis: in row-major memory they are long rows side by side."""
     program = context.program
     rows = [program.reshape(context.whole(part), (1, math.prod(part.shape))) for part in parts]
     return program.reshape(program.concat(tuple(rows)), matrix_shape(output))
@@ -362,7 +362,7 @@ def _squared_difference(context: _Lowering, operation: tf.Operation, output: tf.
 
 
 def _exponentials(program: Program, logits: Node) -> tuple[Node, Node, Node]:
-    """Return logits less their row's maximum, the exponentials of that, and the sum of these of each row."""
+    """Return the logits minus their row's maximum, the exponentials of these, and each row's sum of exponentials."""
     shifted = program.elementwise("sub", logits, program.reduce_max(logits))
     powers = program.elementwise("exp_nonpositive", shifted)
     return shifted, powers, program.reduce_sum(powers, COLUMNS)

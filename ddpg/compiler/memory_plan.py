@@ -1,4 +1,4 @@
-"""Plan memory: an offset in one block for every value that kernels pass on; the memory of dead values is reused."""
+"""Plan memory: give each value that kernels pass on an offset in one block, and reuse the memory of dead values."""
 
 import dataclasses
 from collections.abc import Iterator, Sequence
@@ -27,9 +27,9 @@ class MemoryPlan:
 
 
 def plan_memory(updates: Sequence[tuple[Sequence[Kernel], Sequence[Node]]], sizes: Sequence[int]) -> MemoryPlan:
-    """Place the variables, of ``sizes``, all constants, and the values that the kernels of each kind of update store.
+    """Place the variables, all constants, and the values that the kernels of each kind of update store.
 
-    Kinds of update share memory: between updates only variables live on.
+    Kinds of update share the memory of stored values, because only variables keep their values between updates.
 
     Args:
         updates: the kernels and the outputs of each kind of update.
@@ -85,13 +85,13 @@ def _place_stored(kernels: Sequence[Kernel], outputs: Sequence[Node], top: int, 
 
 @dataclasses.dataclass(frozen=True)
 class Scratch:
-    """Memory that threads need, in the block behind the planned values; offsets in floats.
+    """Memory that threads need, in the block after the planned values; offsets in floats.
 
     Attributes:
         barrier: the barrier's counters.
-        packed: the columns of a product's second input that each worker packs, ``packed_size`` floats a worker.
+        packed: the columns of a product's second input that each worker packs, ``packed_size`` floats per worker.
         packed_size: see ``packed``.
-        partial: each worker's partial sums, ``partial_size`` floats a worker.
+        partial: each worker's partial sums, ``partial_size`` floats per worker.
         partial_size: see ``partial``.
         size: of the whole block.
     """
@@ -124,7 +124,7 @@ def round_to_cache_lines(size: int) -> int:
 
 
 def aligned_block(size: int) -> np.ndarray:
-    """Return zeros that begin at a cache line."""
+    """Return an array of zeros that begins at a cache line."""
     block = np.zeros(size + ALIGNMENT, np.float32)
     skipped = -(block.ctypes.data // block.itemsize) % ALIGNMENT
     return block[skipped : skipped + size]

@@ -1,8 +1,8 @@
-"""Run a kernel's shards on all threads, or all shards on one thread, with bit-identical results.
+"""Write the code that runs a kernel's shards on all threads, or all shards on one thread, with bit-identical results.
 
-Both split a kernel into the same shards and add partial sums in the same order. Threads wait for each other only where
-one would read or write memory that another has written since the last barrier, or write memory that another has read:
-each kernel declares the ranges of the block that its shards access.
+Both ways split a kernel into the same shards and add partial sums in the same order. Threads wait for each other only
+where one would read or write memory that another has written since the last barrier, or write memory that another has
+read. For this, each kernel declares the ranges of the block that its shards access.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ SPINS = 2000  # reads of the counter before a waiting thread yields its core
 Shard = tuple[str | int, str | int, str | int]  # worker, first row, end row: numbers, or registers of the code
 
 
-# A barrier of all threads, with two counters on a cache line each: how many have arrived, and how many rounds are over.
+# A barrier of all threads, with two counters, each on its own cache line: arrived threads, and completed rounds.
 BARRIER = f"""
 declare i32 @sched_yield()
 
@@ -57,7 +57,7 @@ go:
 
 
 def split_evenly(length: int, workers: int, multiple: int = 1) -> list[tuple[int, int]]:
-    """Return ``(low, high)`` of each worker's shard of ``length``, in multiples; late workers may get none."""
+    """Return ``(low, high)`` of each worker's shard of ``length``, in multiples; the last workers can get none."""
     size = -(-length // (workers * multiple)) * multiple
     return [(low, min(low + size, length)) for low in range(0, length, size)] if size else []
 
@@ -70,17 +70,17 @@ class AccessRange(NamedTuple):
     written: bool
 
     def conflicts(self, other: "AccessRange") -> bool:
-        """Tell whether two workers must not make these accesses at the same time."""
+        """Return whether two workers must not make these accesses at the same time."""
         overlap = self.start < other.end and other.start < self.end
         return overlap and (self.written or other.written)
 
 
 class AccessRanges:
-    """Memory ranges that kernels access in the block. The minibatch is only read, and therefore in none of them.
+    """Memory ranges that kernels access in the block. They leave out the minibatch, which is only read.
 
     Args:
         plan: the memory plan.
-        scratch: memory behind the plan.
+        scratch: memory after the plan.
     """
 
     def __init__(self, plan: MemoryPlan, scratch: Scratch):
@@ -99,7 +99,7 @@ class AccessRanges:
         return [] if offset is None else [AccessRange(offset, offset + value.base.size, written)]
 
     def rows(self, kernel: Node, sources: Sequence[Node], low: int, high: int) -> list[AccessRange]:
-        """Return the ranges of reading some rows of ``sources``, and writing these rows of the kernel's result."""
+        """Return the ranges for reading some rows of ``sources`` and writing the same rows of the kernel's result."""
         accesses = []
         for value in (*sources, kernel):
             offset, columns = self.offset(buffer_name(value.base), value), value.shape[1]
@@ -123,10 +123,10 @@ class AccessRanges:
 
 
 class SerialShards:
-    """One thread runs the shards of all ``workers``, one after the other.
+    """One thread runs the shards of all ``workers``, one after another.
 
     Args:
-        main: the function that the code is added to.
+        main: the function to which the code is added.
         workers: number of shards of a kernel.
         barrier: offset of the barrier's counters in the block; not used here.
     """
@@ -135,16 +135,16 @@ class SerialShards:
         self._main, self._workers, self._barrier = main, workers, barrier
 
     def synchronize(self, accesses: Sequence[Sequence[AccessRange]]) -> None:
-        """Make each worker wait until it may make its ``accesses``: the first worker's, the second's, and so on."""
+        """Make each worker wait until its accesses are safe; ``accesses`` holds a list for each worker."""
 
     def each(self, length: int, multiple: int = 1) -> Iterator[Shard]:
-        """Yield each shard of ``length``; the code added meanwhile runs it."""
+        """Yield each shard of ``length``; the code that is added until the next one runs this shard."""
         for worker, (low, high) in enumerate(split_evenly(length, self._workers, multiple)):
             yield worker, low, high
 
     @contextlib.contextmanager
     def only_first(self) -> Iterator[None]:
-        """Let the first worker alone run the code added inside."""
+        """Let only the first worker run the code that is added inside."""
         yield
 
     def barrier(self) -> None:

@@ -95,11 +95,11 @@ class _Order:
         self._ready = [place for place, stmt in enumerate(stmts) if not self._missing[id(stmt)]]
 
     def ready(self) -> list[Stmt]:
-        """Return the statements of which everything that they depend on is scheduled, in the program's order."""
+        """Return the statements whose dependencies are all scheduled, in the program's order."""
         return [self._stmts[place] for place in self._ready]
 
     def done(self, stmt: Stmt, loop: FusedLoop | None) -> None:
-        """Record that a statement is scheduled, in ``loop`` if it is in one."""
+        """Record that a statement is scheduled, in ``loop`` if given."""
         self.waiting -= 1
         self._loop_of[id(stmt)] = loop
         self._ready.remove(self._place[id(stmt)])
@@ -109,7 +109,7 @@ class _Order:
                 bisect.insort(self._ready, self._place[key])
 
     def joins(self, stmt: Stmt, loop: FusedLoop) -> bool:
-        """Tell whether ``stmt``, which is ready, may be computed in ``loop``, element by element with its members."""
+        """Return whether ``stmt``, which is ready, can be computed in ``loop``, element by element with its members."""
         return (
             _is_fusible(stmt)
             and _space(stmt) == loop.space
@@ -117,7 +117,7 @@ class _Order:
         )
 
     def _dependencies(self, stmt: Stmt) -> Iterator[tuple[Stmt, bool]]:
-        """Yield what ``stmt`` depends on, and whether each of its elements needs the same element of that only."""
+        """Yield each dependency of ``stmt``, and whether an element of ``stmt`` needs only the same element of it."""
         is_moved = _is_moved(stmt)
         for source in inputs_of(stmt):
             same = source.kind != "reshape" and not is_moved and source.shape == _space(stmt)
@@ -130,8 +130,8 @@ class _Order:
                     yield self._writes[variable, version - 1], same
         if isinstance(stmt, Write):
             for reader in self._readers.get((stmt.variable, stmt.version), ()):
-                # A reader in the write's own loop has the loop's space, which is the variable's shape; a reshaped,
-                # sliced or broadcast variable has another. So it reads each element before that is overwritten.
+                # A reader in the write's own loop has the loop's space, which is the variable's shape; readers of a
+                # reshaped, sliced or broadcast variable do not. So it reads each element before it is overwritten.
                 if reader is not stmt:
                     yield reader, True
             if stmt.version:
@@ -148,7 +148,7 @@ def _needed(stmts: Sequence[Stmt], outputs: Sequence[Node]) -> list[Stmt]:
 
 
 def is_reduction(value: Node) -> bool:
-    """Tell whether a node is a reduction."""
+    """Return whether a node is a reduction."""
     return value.kind in REDUCED
 
 
@@ -174,7 +174,7 @@ def materialized(kernels: Sequence[Kernel], outputs: Iterable[Node]) -> list[Nod
     """
     home = {id(member): kernel for kernel in kernels if isinstance(kernel, FusedLoop) for member in kernel.members}
     stored = {id(value.base) for value in outputs}
-    in_memory = set(stored)  # values that may not be rematerialized
+    in_memory = set(stored)  # values that must not be rematerialized
     for kernel in kernels:
         for stmt in members_of(kernel):
             for source in inputs_of(stmt):
@@ -195,7 +195,7 @@ def materialized(kernels: Sequence[Kernel], outputs: Iterable[Node]) -> list[Nod
 
 
 def sources(stmt: Stmt, stored: Collection[int]) -> Iterator[Node]:
-    """Yield the nodes that computing ``stmt`` reads from memory, through inputs that are rematerialized."""
+    """Yield the nodes that ``stmt`` reads from memory, including those read to rematerialize its inputs."""
     for source in inputs_of(stmt):
         if source.kind == "elementwise" and id(source) not in stored:
             yield from sources(source, stored)
@@ -216,7 +216,7 @@ class _AccessOrder:
                     self._overwritten[stmt.variable, stmt.version] = index
 
     def can_rematerialize(self, value: Node, stored: Collection[int]) -> bool:
-        """Tell whether ``value`` may be computed where it is read; if so, extend the lives of what that reads."""
+        """Return whether ``value`` can be computed where it is read; if so, extend the lifetimes of its inputs."""
         operations, read = self._operations(value, stored, self._last_read[id(value)])
         if operations > MAX_OPERATIONS or len({id(source) for source in read if source.shape == value.shape}) != 1:
             return False
@@ -225,7 +225,7 @@ class _AccessOrder:
         return True
 
     def _operations(self, value: Node, stored: Collection[int], until: int) -> tuple[float, list[Node]]:
-        """Return the number of operations that compute ``value``, infinite if it must be stored, and what they read."""
+        """Return the number of operations that compute ``value``, infinite if it must be stored, and their inputs."""
         if value.kind != "elementwise" or value.detail not in CHEAP:
             return math.inf, []
         operations = 1.0

@@ -1,12 +1,13 @@
-"""Leave out of a program what its results do not need: an IR of the same results with fewer operations.
+"""Simplify a program: rewrite the IR so that it computes the same results with fewer operations.
 
-- **Repetition**: what is computed of a repeated row alone is computed before it is repeated.
-- **Columns**: of a product, only those are computed that somebody reads: of the gradient of [s, a], the action's.
-- **Rows of zeros**: where a gradient reaches only the first rows of a matrix, the product with it, its sums, and what
-  is multiplied by it are computed for these rows. So 0 times infinity is 0 there, not NaN.
+- **Repetition**: a computation whose inputs are repeated rows is done once, before the repetition.
+- **Columns**: only those columns of a product are computed that are read, such as the action's in the gradient of
+  [s, a].
+- **Rows of zeros**: if a gradient reaches only the first rows of a matrix, the matrix's products and sums are computed
+  only for these rows. In the other rows, 0 times infinity is then 0, not NaN.
 
-A sum has the same terms in the same order, but for zeros. Bits can differ where other loops are fused, in which a
-product and a sum are rounded once, and where several threads split a sum over fewer rows in other places.
+A sum keeps its terms and their order, except for zeros. Bits can differ where different loops are fused, because a
+fused product and sum are rounded once, and where several threads split a sum over fewer rows at different places.
 """
 
 from collections.abc import Sequence
@@ -15,7 +16,7 @@ from ddpg.compiler.ir import ALL, ROWS, Node, Program, Stmt, Write, fold_element
 from ddpg.compiler.schedule import CHEAP, inputs_of
 
 _LEAVES = ("input", "var_read", "literal", "const")
-# Functions that are 0 where one of these inputs, by place, is 0.
+# Functions that are 0 where one of these inputs, given by index, is 0.
 _ZERO_WHERE = {"copy": (0,), "neg": (0,), "mul": (0, 1), "div": (0,), "relu_gradient": (0,), "tanh_gradient": (1,)}
 
 Columns = tuple[int, int]  # the first one that is read, and the end
@@ -33,7 +34,7 @@ def simplified(program: Program, outputs: Sequence[Node]) -> tuple[Program, list
 
 
 class _Rewriter:
-    """The new program, and what stands there for each node of the old one."""
+    """Builds the new program, and keeps the new node for each node of the old program."""
 
     def __init__(self, program: Program, outputs: Sequence[Node]):
         self.program = Program(program.precision)
@@ -42,14 +43,14 @@ class _Rewriter:
         self._uppers: dict[int, Node | None] = {}
 
     def value(self, old: Node) -> Node:
-        """Return the node of ``old``'s columns that are read."""
+        """Return the new node for ``old``, with only those columns that are read."""
         if id(old) not in self._values:
             upper = self.upper(old)
             self._values[id(old)] = self._rewritten(old) if upper is None else self._filled_up(upper, old.shape[0])
         return self._values[id(old)]
 
     def upper(self, old: Node) -> Node | None:
-        """Return the node of ``old``'s first rows, if all others are known to be 0; else ``None``."""
+        """Return the new node for ``old``'s first rows if all other rows are known to be 0, else ``None``."""
         if id(old) not in self._uppers:
             self._uppers[id(old)] = self._upper(old) if self._is_whole(old) else None
         return self._uppers[id(old)]
@@ -63,7 +64,7 @@ class _Rewriter:
         return self._columns.get(id(old), (0, old.shape[1]))
 
     def _part(self, old: Node, columns: Columns) -> Node:
-        """Return some of ``old``'s columns; all of them if it has one."""
+        """Return some of ``old``'s columns; a single column is returned whole."""
         new, (low, high), (first, _) = self.value(old), columns, self._read(old)
         if old.shape[1] == 1:
             return new
@@ -136,7 +137,7 @@ class _Rewriter:
         return None
 
     def _upper_of_stack(self, old: Node) -> Node | None:
-        """Return the first of matrices that stand one above the other, if the others are 0."""
+        """Return the first of several matrices stacked by rows if the others are 0."""
         stack = old.inputs[0]
         if stack.kind != "concat" or stack.shape[0] != 1 or old.shape[0] == 1:
             return None
@@ -145,7 +146,7 @@ class _Rewriter:
         return self.value(first) if zeros and first.shape[1] == old.shape[1] and first.shape[0] > 1 else None
 
     def _head(self, old: Node, rows: int) -> Node:
-        """Return the first rows; all of a single row."""
+        """Return the first rows of ``old``; a single row is returned whole."""
         if old.shape[0] == 1:
             return self.value(old)
         upper = self.upper(old)
@@ -156,7 +157,7 @@ class _Rewriter:
         return self.program.reshape(self._part(old, (0, old.shape[1])), (rows, old.shape[1]))
 
     def _filled_up(self, upper: Node, rows: int) -> Node:
-        """Return ``upper`` with rows of zeros below; of a product times a row, the product is filled up."""
+        """Return ``upper`` with rows of zeros below; if it is a matrix product times a row, the product is padded."""
         if upper.kind == "elementwise" and upper.detail in ("mul", "div", "neg"):
             first, *others = upper.inputs
             if first.kind == "matmul" and first.shape == upper.shape and all(each.shape[0] == 1 for each in others):
@@ -165,7 +166,7 @@ class _Rewriter:
 
 
 def _columns_read(program: Program, outputs: Sequence[Node]) -> dict[int, Columns]:
-    """Return the columns that are read of products, and of what is computed of them and single rows, where not all."""
+    """Return the columns that are read of matrix products, and of elementwise results of products and single rows."""
     narrow: dict[int, bool] = {}
 
     def is_narrow(node: Stmt) -> bool:
@@ -188,11 +189,11 @@ def _columns_read(program: Program, outputs: Sequence[Node]) -> dict[int, Column
         note(output.base, 0, output.base.shape[1])
     for stmt in reversed(program.stmts):
         if not isinstance(stmt, Write) and id(stmt) not in read:
-            continue  # nobody reads it
+            continue  # its value is not read
         for source in inputs_of(stmt):
             low, high = 0, source.shape[1]
             if isinstance(stmt, Node) and stmt.kind == "slice":
-                # Two at least: a product with a vector is a sum, whose order is another.
+                # At least two columns: a product with a single column would be a sum in a different order.
                 low = min(stmt.detail[1], max(source.shape[1] - 2, 0))
                 high = max(stmt.detail[1] + stmt.shape[1], min(low + 2, source.shape[1]))
             elif isinstance(stmt, Node) and stmt.kind == "elementwise" and source.shape[1] == stmt.shape[1] > 1:
@@ -204,7 +205,7 @@ def _columns_read(program: Program, outputs: Sequence[Node]) -> dict[int, Column
 
 
 def _unrepeated(value: Node) -> Node:
-    """Return what ``value`` repeats; itself, if it repeats nothing."""
+    """Return the node that ``value`` repeats, or ``value`` itself if it is not a repetition."""
     repeats = value.kind == "elementwise" and value.detail == "copy" and value.shape != value.inputs[0].shape
     return value.inputs[0] if repeats else value
 

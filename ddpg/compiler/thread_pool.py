@@ -1,8 +1,8 @@
-"""Threads that run the entry function together, and an online autotuner: threaded or serial, by recent timings.
+"""Threads that run the entry function together, and an autotuner that chooses threaded or serial by recent timings.
 
-Ctrl-C raises ``KeyboardInterrupt`` between any two bytecodes of the main thread, also inside the methods and locks of a
+Ctrl-C raises ``KeyboardInterrupt`` between any two bytecodes of the main thread, even inside the methods and locks of a
 ``ThreadPoolExecutor``. Then a worker that has started would wait at a barrier forever for one that never starts. So the
-main thread only calls C functions, which are not interrupted, and after an interrupt it starts whatever is missing.
+main thread only calls C functions, which are not interrupted, and after an interrupt it starts the missing calls.
 """
 
 import os
@@ -15,7 +15,7 @@ from typing import Any
 
 
 class ThreadPool:
-    """Threads that wait for work until this object is deleted.
+    """A pool of threads that wait for work until this object is deleted.
 
     Args:
         count: number of threads.
@@ -31,10 +31,10 @@ class ThreadPool:
     def run_all(self, function: Callable[..., Any], calls: Sequence[tuple]) -> None:
         """Call a function several times at once, the first time in this thread; return when all calls have ended.
 
-        They have ended also when this raises ``KeyboardInterrupt``.
+        All calls have ended even if this raises ``KeyboardInterrupt``.
 
         Args:
-            function: a native function, which raises nothing.
+            function: a native function, which raises no exceptions.
             calls: the arguments of each call; at most one more than there are threads.
         """
         here, others = calls[0], calls[1:]
@@ -58,7 +58,7 @@ class ThreadPool:
             function(*here)
             all_ended.get()
         except BaseException:
-            for _ in others:  # an unknown number is queued already; a task too many finds no call left
+            for _ in others:  # some tasks may be queued already; a surplus task finds no call left
                 self._tasks.put(run_next)
             if not queued:
                 function(*here)
@@ -79,12 +79,12 @@ def _dismiss(tasks: SimpleQueue, count: int) -> None:
 
 
 FIRST_WAIT, LONGEST_WAIT = 0.5, 8.0  # seconds until the slower way is tried again; doubled each time it is slower
-TRIAL, HOPELESS = 15, 10  # updates of a trial; one that takes HOPELESS times as long at first is given up
-FORGOTTEN = 0.9  # share of the usual number of updates that is left of it after a call of fewer
+TRIAL, HOPELESS = 15, 10  # updates of a trial; if its first update takes HOPELESS times as long, the trial ends
+FORGOTTEN = 0.9  # factor by which the usual number of updates shrinks at a call with fewer updates
 
 
 class Autotuner:
-    """Chooses the faster of two ways to run updates, 0 (threaded) and 1 (serial), by how long each took lately.
+    """Chooses the faster of two ways to run updates, 0 (threaded) and 1 (serial), by recent timings.
 
     Args:
         clock: returns seconds.
@@ -97,10 +97,10 @@ class Autotuner:
         self._usual = 0.0
 
     def split(self, count: int) -> Iterator[tuple[int, int]]:
-        """Yield ``(way, number)`` of updates, ``count`` in all; the caller runs these before it asks for more.
+        """Yield ``(way, number)`` of updates, ``count`` in total; the caller runs each part before it gets the next.
 
-        Far fewer than usual, such as the one that is left of 33, are not timed: of one update the threads' waking is a
-        large part, and it may be of the longer kind.
+        A call with far fewer updates than usual, such as the last 1 of 33, is not timed: waking the threads takes a
+        large part of its time, and the update may be of a longer kind.
         """
         self._usual = max(float(count), FORGOTTEN * self._usual)
         if 2 * count < self._usual and None not in self._took:
@@ -142,10 +142,10 @@ INTRAOP = "TF_NUM_INTRAOP_THREADS"  # TensorFlow's setting, which divides the co
 
 
 def available_cores() -> int:
-    """Return the number of cores that this process may use, at most TensorFlow's setting for its threads."""
+    """Return the number of cores available to this process, at most TensorFlow's setting for its threads."""
     try:
         cores = len(os.sched_getaffinity(0))
-    except AttributeError:  # not on every system
+    except AttributeError:  # some systems lack this function
         cores = os.cpu_count() or 1
-    asked = os.environ.get(INTRAOP, "")
-    return min(cores, int(asked)) if asked.isdigit() and int(asked) else cores
+    limit = os.environ.get(INTRAOP, "")
+    return min(cores, int(limit)) if limit.isdigit() and int(limit) else cores

@@ -1,1 +1,1 @@
-"""A trained policy as files: NumPy (for this package, without TensorFlow), SavedModel, TFLite, ONNX, C."""
+"""Export a trained policy to files: NumPy (run by this package without TensorFlow), SavedModel, TFLite, ONNX, C."""

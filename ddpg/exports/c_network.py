@@ -1,10 +1,10 @@
-"""A policy's network as the loops that C runs: dense layers, elementwise loops, means, concatenations.
+"""Lower a policy's network to loops in C: dense layers, elementwise loops, means, concatenations.
 
-:func:`lower_to_c` makes them from a NumPy program: steps between constants alone are computed here, once; a bias joins
-its matrix product; ``int8`` weights have one scale per output. :meth:`CProgram.outputs` computes them in NumPy, and
-:func:`network_text` writes them as statements of C99. Loops have constant bounds and run over the outputs of a layer
-innermost, which compilers turn into vector instructions at ``-O2``; eight inputs are taken at a time, so that an output
-is loaded and stored once for eight products.
+:func:`lower_to_c` builds the loops from a NumPy program. It computes steps that read only constants, adds a bias within
+its dense layer, and gives ``int8`` weights one scale per output. :meth:`CProgram.outputs` runs the loops in NumPy;
+:func:`network_text` writes them as C99 statements. Loop bounds are constant and the innermost loop runs over a layer's
+outputs, which compilers turn into vector instructions at ``-O2``. One pass over the outputs handles eight inputs, so an
+output is loaded and stored once per eight products.
 """
 
 import dataclasses
@@ -18,10 +18,10 @@ from ddpg.policies.numpy_program import NumpyProgram, ProgramStep
 from ddpg.policies.standalone import OPERATIONS
 
 QUANTIZATIONS = ("int8",)
-ROWS = 8  # inputs of a layer that one pass over its outputs takes
-WIDTH = 110  # columns of the arrays
+ROWS = 8  # inputs of a layer that one pass over its outputs handles
+WIDTH = 110  # longest line of an array in the C text
 
-# `b > a ? b : a` is NaN where a is: a policy whose numbers overflow says so, and does not act.
+# `b > a ? b : a` is NaN if a is NaN, so an overflow reaches the outputs and the policy refuses to act.
 _EXPRESSIONS = {
     "BiasAdd": "{0} + {1}",
     "AddV2": "{0} + {1}",
@@ -64,7 +64,7 @@ Operand: TypeAlias = Value | Constant
 
 @dataclasses.dataclass(frozen=True)
 class Dense:
-    """``output = bias + scale · (source · weights)``; without ``bias`` 0, without ``scale`` 1."""
+    """``output = bias + scale · (source · weights)``; a missing ``bias`` counts as 0, a missing ``scale`` as 1."""
 
     source: Operand
     weights: str
@@ -92,7 +92,7 @@ class Mean:
 
 @dataclasses.dataclass(frozen=True)
 class Concat:
-    """``output`` is one operand behind the other."""
+    """``output`` is the operands joined in order."""
 
     operands: tuple[Operand, ...]
     output: Value
@@ -150,10 +150,10 @@ def lower_to_c(program: NumpyProgram, observation_size: int, quantize: str | Non
     """Lower a policy's program.
 
     Args:
-        program: of one input, ``[B, *observation shape]``, with its weights.
+        program: the network with its weights; its one input is ``[B, *observation shape]``.
         observation_size: how many numbers an observation has.
-        quantize: ``"int8"``: matrices as integers from -127 to 127, with one float32 scale per output; the layers'
-            inputs stay float32.
+        quantize: ``"int8"`` stores matrices as integers from -127 to 127 with one float32 scale per output; the layers'
+            inputs stay float32. ``None`` stores float32.
     """
     return _CLowering(program, observation_size, quantize).lowered()
 
@@ -166,7 +166,7 @@ def quantized(weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 class _CLowering:
-    """The loops so far, and what each register of the NumPy program is in them."""
+    """The lowering in progress: the loops so far, and the value or constant for each register of the NumPy program."""
 
     def __init__(self, program: NumpyProgram, observation_size: int, quantize: str | None):
         self._program, self._quantize = program, quantize
@@ -180,7 +180,7 @@ class _CLowering:
         self._observation_size = observation_size
 
     def lowered(self) -> CProgram:
-        """Return the program; nothing in it is computed in vain."""
+        """Return the lowered program, with every step that reads only constants already computed."""
         for step in self._program.steps:
             if all(register in self._known for register in step.inputs):
                 inputs = [self._known[register] for register in step.inputs]
@@ -201,7 +201,7 @@ class _CLowering:
         elif step.operation == "ConcatV2":
             operands = tuple(self._operand(register) for register in step.inputs[:2])
             self._append(step, sum(one.width for one in operands), lambda output: Concat(operands, output))
-        elif not self._is_bias(step):
+        elif not self._add_bias(step):
             operands = tuple(self._operand(register) for register in step.inputs)
             width = max(one.width for one in operands)
             self._append(step, width, lambda output: Elementwise(step.operation, operands, output))
@@ -216,8 +216,11 @@ class _CLowering:
             name, scale = self._array("weights", integers), self._array("scale", scales)
         self._append(step, weights.shape[1], lambda output: Dense(source, name, None, scale, output))
 
-    def _is_bias(self, step: ProgramStep) -> bool:
-        """Make a constant that is added to the last step's product, which nothing else reads, that layer's bias."""
+    def _add_bias(self, step: ProgramStep) -> bool:
+        """Make the constant that a step adds the bias of the dense layer before it; return whether that was possible.
+
+        Nothing else may read the layer's product.
+        """
         if step.operation not in ("BiasAdd", "AddV2") or not self._steps:
             return False
         last = self._steps[-1]
@@ -252,7 +255,7 @@ class _CLowering:
 
 
 def number_text(value: Any) -> str:
-    """Return the shortest decimal that is this float32 again, or an integer."""
+    """Return a number as a C literal: an integer, or the shortest decimal that reads back as the same float32."""
     return f"{value!s}f" if isinstance(value, np.float32) else str(int(value))
 
 
@@ -277,7 +280,7 @@ def array_text(name: str, array: np.ndarray) -> str:
 
 
 def network_text(program: CProgram) -> str:
-    """Return the body of ``policy_outputs``: rows live in few arrays, each used again when its row was last read."""
+    """Return the body of ``policy_outputs``; its rows share few arrays: one is reused after its row's last read."""
     groups = _groups(program.steps)
     last_read = {operand.number: index for index, group in enumerate(groups) for operand in _values_read(group)}
     last_read[program.result.number] = len(groups)
@@ -309,17 +312,17 @@ def network_text(program: CProgram) -> str:
 
 
 def _blocks(step: CStep, program: CProgram) -> bool:
-    """Return whether a step is a layer of so many inputs that they are taken in blocks."""
+    """Return whether a step is a layer with enough inputs for the loop over blocks of ``ROWS``."""
     return isinstance(step, Dense) and len(program.arrays[step.weights]) >= ROWS
 
 
 def _groups(steps: Sequence[CStep]) -> list[list[CStep]]:
-    """Return the steps that share a loop: elementwise ones of the same width in a row."""
+    """Group the steps that share a loop: consecutive elementwise steps of the same width."""
     groups: list[list[CStep]] = []
     for step in steps:
         last = groups[-1][-1] if groups else None
         joins = isinstance(step, Elementwise) and isinstance(last, Elementwise)
-        # A row of one number that another row is combined with has to be complete before.
+        # Only of the same width: a row of one number has to be complete before a wider row can use it.
         if joins and last is not None and last.output.width == step.output.width:
             groups[-1].append(step)
         else:
@@ -332,7 +335,7 @@ def _operands(step: CStep) -> tuple[Operand, ...]:
 
 
 def _values_read(group: Sequence[CStep]) -> list[Value]:
-    """Return the values that a group reads and that are not its own, each once."""
+    """Return the values from other groups that a group reads, each once."""
     own = {step.output for step in group}
     found = (operand for step in group for operand in _operands(step) if isinstance(operand, Value))
     return [value for value in dict.fromkeys(found) if value not in own]
@@ -342,7 +345,7 @@ def _statements(
     group: Sequence[CStep], stored: Sequence[Value], places: dict[int, str], arrays: dict[str, np.ndarray]
 ) -> list[str]:
     def at(operand: Operand, index: str) -> str:
-        """Return the expression of a number of a row."""
+        """Return the C expression of one number of a row."""
         if isinstance(operand, Constant) and operand.width == 1:
             return f"({literal})" if (literal := number_text(arrays[operand.name][0])).startswith("-") else literal
         name = operand.name if isinstance(operand, Constant) else places[operand.number]
@@ -370,7 +373,7 @@ def _statements(
 
 
 def _mean(source: str, width: int, target: str) -> list[str]:
-    """Add eight partial sums, which do not wait for each other."""
+    """Write a mean with up to eight partial sums, which do not depend on each other and can be added in parallel."""
     lanes = min(ROWS, width)
     whole = width - width % lanes
     sums = [f"s{lane}" for lane in range(lanes)]
@@ -391,7 +394,7 @@ def _dense(step: Dense, source: Callable[[str], str], target: str, weights: np.n
     lines += [f"for (j = 0; j < {width}; j++)", f"    {target}[j] = {start};"]
     cast = "(float)" if weights.dtype == np.int8 else ""
 
-    def taken(indices: Sequence[str]) -> list[str]:
+    def add_products(indices: Sequence[str]) -> list[str]:
         products = [f"{source(index)} * {cast}{step.weights}[{index}][j]" for index in indices]
         first, *others = _sum(products).split(" + (")
         added = [f"{target}[j] += {first}", *(f"    + ({other}" for other in others)]
@@ -400,9 +403,9 @@ def _dense(step: Dense, source: Callable[[str], str], target: str, weights: np.n
     whole = rows - rows % ROWS
     if whole:
         indices = ["i", *(f"i + {offset}" for offset in range(1, ROWS))]
-        lines += [f"for (i = 0; i < {whole}; i += {ROWS})", *(f"    {line}" for line in taken(indices))]
+        lines += [f"for (i = 0; i < {whole}; i += {ROWS})", *(f"    {line}" for line in add_products(indices))]
     if whole < rows:
-        lines += taken([str(index) for index in range(whole, rows)])
+        lines += add_products([str(index) for index in range(whole, rows)])
     if step.scale is not None:
         bias = "" if step.bias is None else f"{step.bias}[j] + "
         lines += [f"for (j = 0; j < {width}; j++)", f"    {target}[j] = {bias}{step.scale}[j] * {target}[j];"]
@@ -410,7 +413,7 @@ def _dense(step: Dense, source: Callable[[str], str], target: str, weights: np.n
 
 
 def _sum(terms: Sequence[str]) -> str:
-    """Return the sum of terms, in pairs: shorter chains of additions, and smaller errors, than one after another."""
+    """Return the sum of terms, added in pairs: shorter chains of additions and smaller errors than term by term."""
     if len(terms) == 1:
         return terms[0]
     half = (len(terms) + 1) // 2

@@ -1,6 +1,6 @@
-"""Write the directory of a policy in C: ``policy.h``, ``policy.c``, and ``policy.json``, which says what they are.
+"""Export a policy as C: a directory with ``policy.h``, ``policy.c``, and ``policy.json``, which describes them.
 
-The code is C99, allocates nothing and needs no library but math.h's.
+The code is C99, allocates no memory and needs no library except the C mathematics library.
 """
 
 import dataclasses
@@ -29,13 +29,13 @@ _CONSTANT = re.compile(r"static const (float|signed char) (\w+)((?:\[\d+\])+) = 
 
 @dataclasses.dataclass(frozen=True)
 class SelfTest:
-    """What ``main`` compares the policy with.
+    """The observations and outputs with which ``main`` tests the policy.
 
     Attributes:
         observations: ``[K, ...]`` float32.
         outputs: the network's outputs for them, ``[K, n]``.
-        tolerance: the largest difference that rounding explains, of outputs clipped to [-1, 1], or of the values of
-            ``Discrete`` actions relative to the largest.
+        tolerance: the largest difference that rounding explains, between outputs clipped to [-1, 1], or between values
+            of ``Discrete`` actions divided by the largest value.
     """
 
     observations: np.ndarray
@@ -44,10 +44,10 @@ class SelfTest:
 
 
 def check_action_space(space: gym.Space) -> None:
-    """Refuse discrete actions whose numbers are no ``int`` of 32 bits.
+    """Refuse discrete actions whose numbers do not fit an ``int`` of 32 bits.
 
     Raises:
-        UsageError: if there are such.
+        UsageError: if a number does not fit.
     """
     choices = space.spaces[0] if isinstance(space, gym.spaces.Tuple) else space
     if isinstance(choices, gym.spaces.Discrete) and not -(2**31) <= choices.start <= 2**31 - 1 - choices.n:
@@ -58,7 +58,7 @@ def check_action_space(space: gym.Space) -> None:
 
 
 def header_text(program: CProgram, observation_space: gym.Space, actions: Actions, about: str) -> str:
-    """Return ``policy.h``: sizes, and the two functions."""
+    """Return ``policy.h``: the sizes, and the declarations of ``policy_act`` and ``policy_outputs``."""
     layout = _layout(actions)
     sizes = [("OBSERVATION_SIZE", program.observation_size), ("OUTPUT_SIZE", program.result.width), *layout.sizes]
     return string.Template(_HEADER).substitute(
@@ -75,7 +75,7 @@ def header_text(program: CProgram, observation_space: gym.Space, actions: Action
 
 def source_text(program: CProgram, actions: Actions, test: SelfTest, about: str) -> str:
     """Return ``policy.c``: the constants, the network, the action's scaling, and the self-test."""
-    # A single number of an elementwise loop stands in the loop.
+    # A constant of one number is written into the loop that reads it.
     written = [name for name, array in program.arrays.items() if array.size > 1 or not name.startswith("constant")]
     return string.Template(_SOURCE).substitute(
         mark=MARK,
@@ -89,7 +89,7 @@ def source_text(program: CProgram, actions: Actions, test: SelfTest, about: str)
 
 
 def read_arrays(text: str) -> dict[str, np.ndarray]:
-    """Return the constants of a ``policy.c`` by name, as their digits say."""
+    """Return the constants of a ``policy.c`` by name, parsed from its text."""
     found = {}
     for kind, name, shape, body in _CONSTANT.findall(text):
         numbers = [float(number.rstrip("f")) for number in re.findall(r"[-+.\w]+", body)]
@@ -103,7 +103,7 @@ def read_arrays(text: str) -> dict[str, np.ndarray]:
 
 @dataclasses.dataclass(frozen=True)
 class _Layout:
-    """How ``policy_act`` hands out an action of one kind of action space."""
+    """How ``policy_act`` returns an action, for one kind of action space."""
 
     sizes: list[tuple[str, int]]  # macros
     arguments: str
@@ -114,7 +114,7 @@ class _Layout:
 def _layout(actions: Actions) -> _Layout:
     if isinstance(actions, BoxActions):
         comment = "action: in the units of the environment, inside its bounds, row by row"
-        outputs = "actions, of which those outside [-1, 1] count as at the bound"
+        outputs = "actions; those outside [-1, 1] count as at the bound"
         return _Layout([("ACTION_SIZE", actions.size)], "float action[POLICY_ACTION_SIZE]", outputs, comment)
     if not isinstance(actions, ParameterisedActions):
         return _Layout([], "int *action", "the value of each action", "action: the one with the largest value")
@@ -153,7 +153,7 @@ def _scaling(actions: Actions) -> dict[str, np.ndarray]:
     low, high = low[actions.scores :], high[actions.scores :]
     scaling = {"half_range": (high - low) / 2, "middle": (high + low) / 2, "low": low, "high": high}
     found = {name: array.astype(np.float32) for name, array in scaling.items()}
-    # A bound of float64 is rounded inwards, so that no action lies outside.
+    # A float64 bound is rounded inwards, so that no float32 action lies outside it.
     found["low"] = np.where(found["low"] < low, np.nextafter(found["low"], np.float32(np.inf)), found["low"])
     found["high"] = np.where(found["high"] > high, np.nextafter(found["high"], np.float32(-np.inf)), found["high"])
     for index in np.flatnonzero(found["low"] > found["high"])[:1]:
@@ -165,9 +165,10 @@ def _scaling(actions: Actions) -> dict[str, np.ndarray]:
 
 
 def scaled_actions(actions: Actions, outputs: np.ndarray, constants: dict[str, np.ndarray]) -> np.ndarray:
-    """Return what ``policy_act`` computes from outputs ``[B, n]``, with the constants of its text, in env units.
+    """Return the actions that ``policy_act`` computes from outputs ``[B, n]``, in env units.
 
-    Of parameterised actions the scores in [-1, 1] stand before the parameters.
+    Parameterised actions are the scores, clipped to [-1, 1], followed by the parameters. ``constants`` come from the
+    text of ``policy.c``.
     """
     scores, rest = np.split(outputs.astype(np.float32), [actions.scores], axis=1)
     if rest.shape[1]:
@@ -177,7 +178,7 @@ def scaled_actions(actions: Actions, outputs: np.ndarray, constants: dict[str, n
 
 
 def _act(actions: Actions) -> str:
-    """Return the constants and the function that make an action of the outputs."""
+    """Return the constants, and the function that turns the outputs into an action."""
     layout = _layout(actions)
     if isinstance(actions, (BoxActions, ParameterisedActions)):
         size = actions.size - actions.scores
@@ -202,7 +203,7 @@ def _act(actions: Actions) -> str:
 
 
 def _comment(space: gym.Space, indent: str = "   ") -> str:
-    """Return a space on lines of a comment, with at most eight bounds of each box."""
+    """Describe a space for a C comment, with at most eight bounds of each box."""
     if isinstance(space, gym.spaces.Box):
         low, high = (bound.reshape(-1) for bound in (space.low, space.high))
         bounds = ", ".join(f"[{one:g}, {other:g}]" for one, other in zip(low[:8], high[:8], strict=True))
@@ -235,7 +236,7 @@ def _test(actions: Actions, test: SelfTest) -> str:
     if not bounded:
         allowed_value = outputs > FORBIDDEN / 2
         scale = number_text(np.float32(np.abs(outputs).max(initial=1.0, where=allowed_value)))
-        if not allowed_value.all():  # those of forbidden actions are compared relative to themselves
+        if not allowed_value.all():  # the values of forbidden actions are compared relative to themselves
             scale = f"((test_outputs[k][j] > {number_text(np.float32(FORBIDDEN / 2))}) ? {scale} : -test_outputs[k][j])"
         difference = f"fabsf(outputs[j] - test_outputs[k][j]) / {scale}"
     declared, act, check = "", "", ""
@@ -277,7 +278,7 @@ def _test(actions: Actions, test: SelfTest) -> str:
 
 
 def first_choice(space: gym.Space) -> int:
-    """Return the number of the first discrete action: the ``start`` of its space, 0 of a OneOf."""
+    """Return the number of the first discrete action: the ``start`` of its space, or 0 for a OneOf."""
     return int(getattr(space.spaces[0] if isinstance(space, gym.spaces.Tuple) else space, "start", 0))
 
 
@@ -307,7 +308,7 @@ extern "C" {
  */
 $act;
 
-/* Compute what the network puts out:
+/* Compute the outputs of the network:
  * $outputs.
  */
 void policy_outputs(const float observation[POLICY_OBSERVATION_SIZE], float outputs[POLICY_OUTPUT_SIZE]);
@@ -324,7 +325,7 @@ _SOURCE = """\
  *
  * $about
  *
- * What it has to put out, for two observations:
+ * Expected outputs for two observations:
 $vector
  */
 #include "policy.h"
@@ -468,19 +469,19 @@ def write(
         folder: the directory, which must not exist.
         program: the network; its input is ``[B, *observation_space.shape]``.
         observation_space: of the environment.
-        actions: what the outputs mean.
+        actions: the translation of outputs to actions.
         expected: the outputs of the agent's network for :func:`ddpg.exports.policy_file.check_observations`; with
-            ``quantize`` the self-test expects those of the quantised network instead.
+            ``quantize`` the self-test expects the quantised network's outputs instead.
         tolerance: how much rounding may change them.
         quantize: as for :func:`ddpg.exports.c_network.lower_to_c`.
         mask: as for :func:`ddpg.exports.policy_file.write`.
 
     Returns:
-        What the text computes, on NumPy arrays, with the constants that were read back from it.
+        The policy of the written text as a function of NumPy arrays, with the constants read back from the text.
 
     Raises:
-        UsageError: if a weight is NaN or infinite, the space has actions that C's ``int`` does not number, bounds
-            without a float32 number between them, or spaces whose description is too long.
+        UsageError: if a weight is NaN or infinite, a discrete action's number does not fit C's ``int``, no float32
+            number lies between two bounds, or the description of the spaces is too long.
     """
     check_action_space(actions.space)
     array_files.check_finite("policy", {str(register): array for register, array in program.arrays().items()})

@@ -1,6 +1,7 @@
 """Export a policy: write it to a temporary path, compare it with the agent, and only then move it into place.
 
-The comparison allows what rounding alone can change, for runtimes add in another order: :class:`Rounding` estimates it.
+Runtimes add numbers in different orders, so the comparison allows the differences that rounding alone can cause.
+:class:`Rounding` estimates them.
 """
 
 from collections.abc import Callable
@@ -19,7 +20,7 @@ from ddpg.interaction.actions import Actions
 
 v1 = tf.compat.v1
 
-# The formats, and the file or directory that a policy is written to where nobody names one.
+# The formats, each with the default name of its file or directory.
 NAMES = {
     "numpy": "policy",
     "savedmodel": "policy_savedmodel",
@@ -32,7 +33,7 @@ TOLERANCE = 1e-5
 SAMPLES = 64
 TRIALS = 8
 _UNIT = 2.0**-24  # of float32: the largest relative error of one rounding
-_AMPLIFIED = 64  # the perturbations, in units: above the session's own rounding, and far below what bends a network
+_AMPLIFIED = 64  # size of the perturbations, in _UNIT: above the session's own rounding, yet small for any network
 
 _WRITERS = {
     "savedmodel": (formats.write_savedmodel, formats.run_savedmodel),
@@ -42,22 +43,22 @@ _WRITERS = {
 
 
 def export(path: str | Path, kind: str, acting: ActingPolicy, quantize: str | None = None) -> float:
-    """Write a policy at ``path``: a new path, an empty directory, or over another export.
+    """Write a policy to ``path``: a new path, an empty directory, or an earlier export, which is replaced.
 
     Args:
         path: a directory for ``"numpy"``, ``"savedmodel"`` and ``"c"``, a file for ``"tflite"`` and ``"onnx"``.
         kind: one of :data:`FORMATS`.
         acting: the parts of the agent that act.
-        quantize: one of :data:`ddpg.exports.c_network.QUANTIZATIONS`, of ``"c"`` alone: how weights are stored.
+        quantize: how weights are stored, one of :data:`ddpg.exports.c_network.QUANTIZATIONS`; for ``"c"`` only.
 
     Returns:
-        The largest difference, on ``SAMPLES`` observations, between the export and the agent: of actions in half-ranges
-        of their bounds, of DQN's values relative to the largest.
+        The largest difference between the export and the agent on ``SAMPLES`` observations. Differences of actions are
+        in half-ranges of their bounds, those of DQN's values are relative to the largest value.
 
     Raises:
         UsageError: if the format is unknown, ``path`` holds something else, the format cannot hold the network, a
-            package is missing, or the difference is larger than ``TOLERANCE`` and float32 rounding explain. Nothing is
-            written to ``path`` then.
+            package is missing, or the difference exceeds ``TOLERANCE`` plus the effect of float32 rounding. ``path``
+            stays as it was.
         OSError: if it cannot be written; ``path`` stays as it was.
     """
     path = Path(path)
@@ -74,7 +75,7 @@ def export(path: str | Path, kind: str, acting: ActingPolicy, quantize: str | No
     observation_space, action_space = acting.network.observation_space, acting.actions.space
     mask: int = getattr(acting.network, "mask_size", 0)
     observations = sample_observations(observation_space, mask)
-    with export_dir.write_aside(path) as aside:
+    with export_dir.write_aside(path) as temporary:
         if kind in ("numpy", "c"):
             program = policy_graph.numpy_program(acting)
             if program is None:
@@ -88,20 +89,20 @@ def export(path: str | Path, kind: str, acting: ActingPolicy, quantize: str | No
             tolerance = TOLERANCE + float(rounding.max())
             if kind == "c":
                 in_c = c_policy.write(
-                    aside, program, observation_space, acting.actions, expected, tolerance, quantize, mask
+                    temporary, program, observation_space, acting.actions, expected, tolerance, quantize, mask
                 )
                 found = in_c(observations)
             else:
-                policy_file.write(aside, program, observation_space, action_space, expected, tolerance, mask)
-                found = {VALUES: policy_file.read(aside)[0](observations)}
+                policy_file.write(temporary, program, observation_space, action_space, expected, tolerance, mask)
+                found = {VALUES: policy_file.read(temporary)[0](observations)}
         else:
             write, run = _WRITERS[kind]
             write(
-                aside,
+                temporary,
                 policy_graph.policy_function(acting),
                 policy_file.export_metadata(kind, observation_space, action_space),
             )
-            found = run(aside)(observations)
+            found = run(temporary)(observations)
         difference, allowed = compare(found, acting, observations)
         if not difference <= (allowed if quantize is None else np.finfo(float).max):
             raise UsageError(
@@ -112,7 +113,7 @@ def export(path: str | Path, kind: str, acting: ActingPolicy, quantize: str | No
 
 
 def unit_of_difference(action_space: gym.Space) -> str:
-    """Return what the difference that :func:`export` returns is a multiple of, in words."""
+    """Return the unit of the difference that :func:`export` returns, in words."""
     discrete = isinstance(action_space, gym.spaces.Discrete)
     return "the largest of the values" if discrete else "the actions' half-range"
 
@@ -120,8 +121,8 @@ def unit_of_difference(action_space: gym.Space) -> str:
 def sample_observations(space: gym.spaces.Box, mask: int = 0) -> np.ndarray:
     """Return random observations for the comparison, float32 ``[SAMPLES, *shape]``.
 
-    Numbers are uniform between finite bounds, else standard normal and clipped to the bounds; those of integer spaces,
-    such as images, are rounded down. The last ``mask`` numbers are zeros and ones, at least one of which is 1.
+    Numbers are uniform between finite bounds, otherwise standard normal and clipped to the bounds. For integer spaces,
+    such as images, they are rounded down. The last ``mask`` numbers are zeros and ones, with at least one 1.
     """
     rng = np.random.default_rng(0)
     low, high = space.low.astype(np.float64), space.high.astype(np.float64)
@@ -139,15 +140,15 @@ def compare(found: formats.Outputs, acting: ActingPolicy, observations: np.ndarr
     """Compare the outputs of an export with those of the agent.
 
     Args:
-        found: outputs of an export of :func:`ddpg.exports.policy_graph.policy_function`; of ``"numpy"``, the network's
-            as ``values``.
+        found: the export's outputs, named as :func:`ddpg.exports.policy_graph.policy_function` names them; for
+            ``"numpy"``, the network's outputs as ``values``.
         acting: the parts of the agent that act.
         observations: ``[B, ...]`` float32, from which ``found`` was computed.
 
     Returns:
         The largest difference as :func:`export` returns it, and the largest allowed one: ``TOLERANCE`` plus the effect
-        of rounding in this network (:mod:`ddpg.exports.export`). If an output differs by more than is allowed for
-        it, both numbers belong to the worst such output.
+        of rounding in this network (:class:`Rounding`). If an output differs by more than its own allowance, both
+        numbers belong to the output that exceeds it most.
     """
     outputs = _outputs(acting, observations)
     meaning, differences = _differences(found, acting.actions, outputs)
@@ -189,17 +190,17 @@ def _differences(
         return np.clip(values.astype(np.float64), -1, 1)
 
     differences = np.abs((found[ACTIONS].reshape(len(outputs), -1) - middle) / half - bounded(outputs))
-    # A narrow box far from 0 contains few float32 numbers.
+    # A narrow box far from 0 contains few float32 numbers, so an action cannot be more exact than this.
     rounding = 2 * np.finfo(np.float32).eps * np.maximum(np.abs(low), np.abs(high)) / half
     return bounded, np.maximum(differences - rounding, 0)
 
 
 class Rounding:
-    """The agent's outputs with every weight and every observed number moved at random by a few units of rounding.
+    """Estimates how much rounding can change a network's outputs, from runs with perturbed weights and observations.
 
-    A layer that normalises by a small deviation amplifies what the layers before it rounded, so no fixed tolerance fits
-    every network. Monte Carlo arithmetic (Parker 1997) measures the amplification: perturbed inputs of every
-    operation, propagated by the network itself.
+    A layer that normalises by a small deviation amplifies the rounding errors of the layers before it, so no fixed
+    tolerance fits every network. Monte Carlo arithmetic (Parker 1997) measures the amplification: it perturbs the
+    inputs of every operation at random by a few units of rounding, and the network propagates the perturbations.
 
     Args:
         acting: the parts of the agent that act.
@@ -224,19 +225,19 @@ class Rounding:
         ]
         self.outputs = acting.session.run(outputs, {states: observations})
         self._perturbed = [acting.session.run(outputs, feed) for feed in feeds]
-        # Summing n numbers, each rounding independent of the others, errs by about √n units (Higham & Mary 2019).
+        # A sum of n numbers with independent rounding errors is off by about √n units (Higham & Mary 2019).
         sums = max((value.size // value.shape[-1] for value in values if value.ndim > 1), default=1)
         self._factor = 2 * np.sqrt(sums) / _AMPLIFIED
 
     def bound(self, meaning: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
-        """Return by how much rounding may change ``meaning(outputs)``, number by number: two standard deviations."""
+        """Return how much rounding can change each number of ``meaning(outputs)``: two standard deviations."""
         expected = meaning(self.outputs)
         squares = [np.square(meaning(outputs) - expected) for outputs in self._perturbed]
         return self._factor * np.sqrt(np.mean(squares, axis=0))
 
 
 def _reads(output: tf.Tensor) -> list[tf.Tensor]:
-    """Return the values of the variables that a tensor is computed from."""
+    """Return the read values of all variables that a tensor depends on."""
     found: list[tf.Tensor] = []
     seen, waiting = set(), [output.op]
     while waiting:

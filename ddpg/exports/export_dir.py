@@ -1,4 +1,7 @@
-"""Where an exported policy may be written: only an earlier export is ever replaced, and only by a complete one."""
+"""Protect the user's files when a policy is exported: only a complete export replaces a path, and only another export.
+
+:func:`check_export_path` refuses every other path, and :func:`write_aside` replaces an export at once.
+"""
 
 import contextlib
 import hashlib
@@ -20,7 +23,7 @@ ACT = "act.py"
 
 _ALLOWED = "a policy is written to a new path, to an empty directory, or over another exported policy"
 _LARGEST = 1 << 30  # bytes; larger files are not searched for the mark
-CODE_SHA256 = {ACT: "act_sha256", "policy.h": "header_sha256", "policy.c": "source_sha256"}  # where the checksum stands
+CODE_SHA256 = {ACT: "act_sha256", "policy.h": "header_sha256", "policy.c": "source_sha256"}  # keys in ABOUT
 _FILES = {ABOUT, "policy.safetensors", "saved_model.pb", "fingerprint.pb", *CODE_SHA256}
 # The directories of an export, and the files in each: SavedModels of ours have no assets.
 _FOLDERS = {
@@ -34,8 +37,8 @@ def check_export_path(path: Path) -> None:
     """Refuse a path at which exporting would fail or destroy something else.
 
     Raises:
-        UsageError: if ``path`` is a symbolic link, the working directory, a file or directory that is no export, or
-            lies below a file.
+        UsageError: if ``path`` is a symbolic link, the working directory, a file or directory that is not an export,
+            or a path below a file.
     """
     check_can_be_created(path, _ALLOWED)
     if path.is_dir():
@@ -48,8 +51,8 @@ def check_export_path(path: Path) -> None:
 def write_aside(path: Path) -> Iterator[Path]:
     """Yield a temporary path beside ``path``; when the block ends, the export written there replaces ``path``.
 
-    If the block raises, the temporary files are removed and ``path`` stays as it was. An ``OSError`` then names
-    ``path``, or what is below it, in place of the temporary path.
+    If the block raises, the temporary files are removed and ``path`` stays as it was. An ``OSError`` from the block
+    names ``path``, or a file below it, instead of the temporary path.
     """
     target = path.resolve()
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -57,19 +60,20 @@ def write_aside(path: Path) -> Iterator[Path]:
     try:
         with _naming(path, folder / target.name):
             yield folder / target.name
-        check_export_path(path)  # a file that has appeared there meanwhile stays
+        check_export_path(path)  # again: a file that has appeared there since must not be replaced
         _replace(folder / target.name, target)
     finally:
         shutil.rmtree(folder)
 
 
 @contextlib.contextmanager
-def _naming(path: Path, aside: Path) -> Iterator[None]:
+def _naming(path: Path, temporary: Path) -> Iterator[None]:
+    """Let an ``OSError`` name ``path`` instead of the temporary path."""
     try:
-        with with_filename(aside):
+        with with_filename(temporary):
             yield
     except OSError as error:
-        error.filename = str(error.filename).replace(str(aside), str(path))
+        error.filename = str(error.filename).replace(str(temporary), str(path))
         raise
 
 
@@ -78,7 +82,7 @@ def _replace(complete: Path, target: Path) -> None:
     if not target.exists():
         complete.rename(target)
         return
-    # A new folder, so that no name is taken. It is left behind only if the former export cannot be restored either.
+    # In a new folder every name is free. The folder stays only if the former export cannot be restored either.
     folder = Path(tempfile.mkdtemp(prefix=f".{target.name}.ddpg-", dir=target.parent))
     former = folder / target.name
     try:
@@ -93,13 +97,13 @@ def _replace(complete: Path, target: Path) -> None:
 
 
 def is_export(about: Any) -> bool:
-    """Return whether the parsed :data:`ABOUT` file is that of an export."""
+    """Return whether the parsed :data:`ABOUT` file belongs to an export."""
     return isinstance(about, dict) and about.get("made_by") == MARK
 
 
 def _check_directory(path: Path) -> None:
     names = _names(path)
-    if path.samefile(os.curdir):  # its processes would be left in a removed directory
+    if path.samefile(os.curdir):  # processes that run in it would be left in a removed directory
         raise _refusal(path, "is the working directory")
     if not names:
         return
@@ -107,7 +111,7 @@ def _check_directory(path: Path) -> None:
     try:
         about = safe_json.read_json(path / ABOUT)
         ours = is_export(about)
-        # Edited code is the user's work, such as what drives a robot.
+        # Edited code is the user's work, such as a controller that drives a robot: it must not be replaced.
         for name in sorted(CODE_SHA256.keys() & set(names)) if ours and not foreign else ():
             if hashlib.sha256((path / name).read_bytes()).hexdigest() != about.get(CODE_SHA256[name]):
                 foreign.append(f"{name}, which was changed")
@@ -123,7 +127,7 @@ def _names(folder: Path) -> list[str]:
 
 
 def _foreign(path: Path, name: str) -> str | None:
-    """Return what in the entry ``name`` of an export, the entry itself included, no export has; ``None``: nothing."""
+    """Return the part of the entry ``name`` that no export has, with the reason; ``None`` if an export can have it."""
     entry = path / name
     if entry.is_symlink():
         return f"{name}, which is a symbolic link" if name in _FILES | _FOLDERS.keys() else name

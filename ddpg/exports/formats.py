@@ -36,7 +36,7 @@ def write_savedmodel(path: Path, function: Any, about: Mapping[str, Any]) -> Non
 
 
 def run_savedmodel(path: Path) -> Runner:
-    """Return the signature of a SavedModel, on NumPy arrays."""
+    """Return the signature of a SavedModel as a function of NumPy arrays."""
     signature = tf.saved_model.load(str(path)).signatures["serving_default"]
     return lambda observations: {
         name: value.numpy() for name, value in signature(**{INPUT: tf.constant(observations)}).items()
@@ -44,7 +44,7 @@ def run_savedmodel(path: Path) -> Runner:
 
 
 def write_tflite(path: Path, function: Any, about: Mapping[str, Any]) -> None:
-    """Write a TFLite file; its metadata is a zip archive appended to it, as TFLite's associated files are.
+    """Write a TFLite file; the metadata is in a zip archive appended to it, as are TFLite's associated files.
 
     Raises:
         UsageError: if TFLite lacks an op of the network.
@@ -55,7 +55,7 @@ def write_tflite(path: Path, function: Any, about: Mapping[str, Any]) -> None:
     converter = tf.lite.TFLiteConverter.from_concrete_functions([function.get_concrete_function()], module)
     try:
         model = converter.convert()
-    except Exception as error:  # the converter raises a class of its own for everything
+    except Exception as error:  # the converter raises its own exception class for every error
         raise UsageError(f"TFLite cannot hold this network ({str(error).splitlines()[0]}); use savedmodel") from None
     path.write_bytes(model)
     with zipfile.ZipFile(path, "a") as archive:
@@ -63,12 +63,12 @@ def write_tflite(path: Path, function: Any, about: Mapping[str, Any]) -> None:
 
 
 def run_tflite(path: Path) -> Runner:
-    """Return the signature of a TFLite file, on NumPy arrays."""
+    """Return the signature of a TFLite file as a function of NumPy arrays."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # it announces that another package will replace it
+        warnings.simplefilter("ignore", UserWarning)  # TFLite announces that another package will replace it
         runner = tf.lite.Interpreter(str(path)).get_signature_runner()
 
-    @quiet_tensorflow()  # at its first call TFLite tells what it computes with
+    @quiet_tensorflow()  # TFLite logs its backend at the first call
     def run(observations: np.ndarray) -> Outputs:
         outputs: Outputs = runner(**{INPUT: observations})
         return outputs
@@ -77,14 +77,14 @@ def run_tflite(path: Path) -> Runner:
 
 
 def write_onnx(path: Path, function: Any, about: Mapping[str, Any]) -> None:
-    """Write an ONNX file with our metadata among its own.
+    """Write an ONNX file with the export's metadata among its own.
 
     Raises:
         UsageError: if tf2onnx or onnxruntime is not installed.
     """
     try:
         import onnx
-        import onnxruntime  # noqa: F401 - what was written is checked with it
+        import onnxruntime  # noqa: F401 - run_onnx checks the written file with it
         import tf2onnx
     except ModuleNotFoundError as error:
         raise UsageError(f"format='onnx' needs the package {error.name!r}; install the extra 'export'") from None
@@ -97,7 +97,7 @@ def write_onnx(path: Path, function: Any, about: Mapping[str, Any]) -> None:
 
 
 def run_onnx(path: Path) -> Runner:
-    """Return the model of an ONNX file, on NumPy arrays."""
+    """Return the model of an ONNX file as a function of NumPy arrays."""
     import onnxruntime
 
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])

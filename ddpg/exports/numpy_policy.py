@@ -1,4 +1,4 @@
-"""An exported policy that acts in NumPy alone: TensorFlow is not imported."""
+"""Load an exported policy and act with it in NumPy, without importing TensorFlow."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -38,21 +38,22 @@ class LoadedPolicy:
     def predict(
         self, observation: npt.ArrayLike, state: Any = None, episode_start: Any = None, deterministic: bool = True
     ) -> tuple[npt.NDArray[Any], None]:
-        """Return ``(action, None)``: what the agent's ``predict`` returned when it was exported.
+        """Return ``(action, None)``, as the agent's ``predict`` did when it was exported.
 
         Args:
             observation: one observation or a batch of them, in env units.
             state: ignored; the policy has no memory.
             episode_start: ignored.
-            deterministic: must be true: exploration stayed with the agent.
+            deterministic: must be true: an exported policy does not explore.
 
         Returns:
-            Actions of the environment, in the action space's shape and dtype, inside its bounds; for a batch as a
-            vector environment takes them. The type is that for a Box; of parameterised actions it is a tuple of arrays.
+            Actions of the environment, in the action space's shape and dtype, inside its bounds; for a batch, in the
+            form that a vector environment takes. The annotated type is for a Box; parameterised actions are a tuple of
+            arrays.
 
         Raises:
-            UsageError: if the observation has another shape, holds NaN or makes the layers overflow, or with
-                ``deterministic=False``.
+            UsageError: if the observation has another shape, holds NaN or makes the layers overflow, or
+                ``deterministic`` is false.
         """
         if not deterministic:
             raise UsageError("deterministic=False: an exported policy does not explore; load the agent instead")
@@ -69,14 +70,14 @@ def _identity(outputs: np.ndarray) -> np.ndarray:
 
 
 def load_policy(path: str | Path, *, portable: bool = False) -> LoadedPolicy:
-    """Return the policy of ``agent.export(path, "numpy")`` or ``ddpg export RUN --format numpy``.
+    """Load a policy that ``agent.export(path, "numpy")`` or ``ddpg export RUN --format numpy`` has written.
 
     Reads data only, never code, and does not import TensorFlow.
 
     Args:
         path: the directory; or ``"zoo:NAME"``, a policy that comes with the package (``ddpg zoo`` lists them).
-        portable: compute outputs of the same bits on every processor, in up to ten times the time
-            (:mod:`ddpg.policies.numpy_program`); those of the zoo always do.
+        portable: compute bit-identical outputs on every processor, which takes up to ten times as long
+            (:mod:`ddpg.policies.numpy_program`). Policies of the zoo always do.
 
     Raises:
         UsageError: if there is no such directory or policy, or it is damaged.

@@ -73,7 +73,7 @@ class _Policy(msgspec.Struct, forbid_unknown_fields=True):
     arrays: dict[Annotated[str, msgspec.Meta(pattern=r"^[0-9]{1,4}\Z")], ArraySpec]
     arrays_sha256: Sha256
     policy_sha256: Sha256
-    # Only act.py reads these two; an export from before there was an act.py lacks them.
+    # Only act.py reads these two; exports older than act.py lack them.
     check: _Check | None = None
     act_sha256: Sha256 | None = None
 
@@ -134,19 +134,19 @@ def write_about(folder: Path, whole: Mapping[str, Any]) -> None:
     """Write :data:`ABOUT` to the directory of an export.
 
     Raises:
-        UsageError: if it is longer than what is read again.
+        UsageError: if it is longer than the longest file that :func:`read` accepts.
     """
     text = (json.dumps(whole, indent=1) + "\n").encode()
     if len(text) > safe_json.LARGEST:
         raise UsageError(
             f"format={whole['kind']!r} describes a policy in at most {safe_json.LARGEST} bytes, and this one, with its "
-            f"spaces and what it is tested with, has {len(text)}; use format='savedmodel'"
+            f"spaces and test data, has {len(text)}; use format='savedmodel'"
         )
     (folder / ABOUT).write_bytes(text)
 
 
 def check_observations(observation_space: gym.Space, mask: int = 0) -> np.ndarray:
-    """Return the observations on which ``act.py`` tests itself, ``[CHECKS, *shape]``; ``mask``: see :func:`write`."""
+    """Return the observations with which ``act.py`` tests itself, ``[CHECKS, *shape]``; ``mask``: see :func:`write`."""
     return standalone.check_observations(describe_space(observation_space), mask)
 
 
@@ -156,7 +156,7 @@ def compared(action_space: gym.Space, expected: np.ndarray) -> Callable[[np.ndar
 
 
 def read(folder: Path) -> tuple[NumpyProgram, gym.spaces.Box, gym.Space]:
-    """Read what :func:`write` wrote: the program, the observation space and the action space.
+    """Read an export of :func:`write`: the program, the observation space and the action space.
 
     Raises:
         UsageError: if there is no such directory, a file is damaged, or its program does not fit its arrays and spaces.
@@ -314,7 +314,7 @@ def _step_width(
 
 
 def _check_rows(where: str, arrays: Sequence[np.ndarray | None]) -> None:
-    """Refuse a constant of several rows: broadcast against a batch it would not fit, or would multiply its rows."""
+    """Refuse a constant of several rows: it would not broadcast against a batch, or would multiply its rows."""
     for array in arrays:
         if array is not None and (array.dtype.kind != "f" or array.ndim > 2 or (array.ndim == 2 and len(array) != 1)):
             raise _refusal(where, f"uses an array of shape {array.shape} and dtype {array.dtype}, expected one row")

@@ -1,6 +1,6 @@
-"""A policy as one TensorFlow graph: observations in, actions in env units out, weights as constants.
+"""Build a policy as one TensorFlow graph: observations in, actions in env units out, weights as constants.
 
-It is built from an agent's network, or from an exported NumPy program, which can so be exported to the other formats.
+The graph is built from an agent's network, or from an exported NumPy policy to export it in the other formats.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ from ddpg.replay.normalizers import CLIP, ObservationNormalizer
 v1 = tf.compat.v1
 
 INPUT, ACTIONS, VALUES = "observations", "actions", "values"
-# What NumPy computes by ddpg.policies.standalone.OPERATIONS. Vectors are rows [1, n] here as there.
+# TensorFlow's counterparts of ddpg.policies.standalone.OPERATIONS. In both, vectors are rows [1, n].
 TENSORFLOW_OPERATIONS: Mapping[str, Callable[..., tf.Tensor]] = {
     "MatMul": tf.matmul,
     "BiasAdd": tf.add,
@@ -80,7 +80,7 @@ def inputs_and_outputs(acting: ActingPolicy) -> tuple[tf.Tensor, tf.Tensor]:
 
 
 def numpy_program(acting: ActingPolicy) -> NumpyProgram | None:
-    """Return the network as a NumPy program with its weights; ``None`` if NumPy does not mirror one of its ops."""
+    """Return the network as a NumPy program with its weights; ``None`` if one of its ops has no NumPy counterpart."""
     states, outputs = inputs_and_outputs(acting)
     with acting.network.graph.as_default():
         mirrored = lower_to_numpy(outputs, states)
@@ -98,8 +98,8 @@ def policy_function(acting: ActingPolicy) -> tf.types.experimental.PolymorphicFu
     | action space | ``actions`` | |
     |---|---|---|
     | ``Box`` | float32 ``[B, *shape]`` | inside the bounds |
-    | parameterised | float32 ``[B, A]`` | n scores in [-1, 1], then all parameters in env units; the largest acts |
-    | ``Discrete`` | int64 ``[B]``, from ``start`` | ``values`` too: float32 ``[B, n]``, of each action |
+    | parameterised | float32 ``[B, A]`` | n scores in [-1, 1], all parameters in env units; the largest score chooses |
+    | ``Discrete`` | int64 ``[B]``, from ``start`` | also ``values``: float32 ``[B, n]``, one for each action |
     """
     states, raw = inputs_and_outputs(acting)
     with acting.network.graph.as_default(), v1.name_scope("export"):
@@ -110,7 +110,7 @@ def policy_function(acting: ActingPolicy) -> tf.types.experimental.PolymorphicFu
             _inline_taken_branch(acting.network.graph.as_graph_def()),
             [tensor.op.name for tensor in outputs.values()],
         )
-    for node in frozen.node:  # gradients of our own, which look up the agent's graph; a policy needs none
+    for node in frozen.node:  # custom gradients look up the agent's graph; an exported policy needs no gradient
         node.attr.pop("_gradient_op_type", None)
     names = list(outputs)
 
@@ -144,7 +144,7 @@ def _translated(actions: Actions, outputs: tf.Tensor) -> dict[str, tf.Tensor]:
 def _inline_taken_branch(graph: tf.compat.v1.GraphDef) -> tf.compat.v1.GraphDef:
     """Replace conditionals on constants by the variables that the taken branch reads.
 
-    The other branch, of batch normalisation, updates moving statistics, which a graph of constants does not have.
+    Batch normalisation makes them: the other branch updates its moving statistics, which a graph of constants cannot.
     """
     nodes = {node.name: node for node in graph.node}
     bodies = {body.signature.name: body for body in graph.library.function}
@@ -194,14 +194,14 @@ def _quiet() -> Iterator[None]:
 
 
 class ProgramNetwork:
-    """A :class:`~ddpg.policies.network_policy.ActingNetwork` that computes what a NumPy program does.
+    """A :class:`~ddpg.policies.network_policy.ActingNetwork` that runs a NumPy program in TensorFlow.
 
     Args:
         program: the network with its weights, which become variables.
         observation_space: of its observations ``[B, *shape]``.
 
     Attributes:
-        graph: a graph of its own.
+        graph: the network's own graph.
         observation_space: as given.
         variables: the program's arrays of floats.
     """
@@ -240,7 +240,7 @@ class ProgramNetwork:
 def acting_policy(
     program: NumpyProgram, observation_space: gym.spaces.Box, action_space: gym.Space
 ) -> Iterator[ActingPolicy]:
-    """Yield the parts that act, in a session of their own, as :func:`ddpg.exports.export.export` takes them."""
+    """Yield a NumPy program as an :class:`ActingPolicy`, in its own session, for :func:`ddpg.exports.export.export`."""
     network = ProgramNetwork(program, observation_space)
     actions = (
         DiscreteActions(action_space) if isinstance(action_space, gym.spaces.Discrete) else make_actions(action_space)

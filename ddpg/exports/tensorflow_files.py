@@ -1,4 +1,4 @@
-"""Errors of TensorFlow's file system as ``OSError``, which every other write raises."""
+"""Convert errors of TensorFlow's file system to ``OSError``, which every other write raises."""
 
 import contextlib
 import errno
@@ -17,7 +17,7 @@ _ERRNO = {
 
 @contextlib.contextmanager
 def os_errors(path: Path) -> Iterator[None]:
-    """Turn an error of TensorFlow's, raised while the block writes ``path``, into an ``OSError`` of that name.
+    """Convert an error that TensorFlow raises while the block writes ``path`` to an ``OSError`` that names ``path``.
 
     Raises:
         OSError: if the block raises a ``tf.errors.OpError``.

@@ -4,8 +4,8 @@
     ddpg/zoo/NAME/policy.json         a NumPy export: data only (:mod:`ddpg.exports.policy_file`)
     ddpg/zoo/NAME/policy.safetensors
 
-NAME is the environment's id without its module or namespace: ``HalfCheetah-v5``, ``LQR-v0``. ``zoo:NAME`` stands where
-a run or a policy does.
+NAME is the environment's id without its module or namespace: ``HalfCheetah-v5``, ``LQR-v0``. ``zoo:NAME`` can be given
+in place of a run or a policy.
 """
 
 import json
@@ -28,14 +28,14 @@ _Text = Annotated[str, msgspec.Meta(min_length=1, max_length=500)]
 
 
 class CardEvaluation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Episodes of the policy, one after the other, without exploration noise.
+    """An evaluation of the policy: consecutive episodes without exploration noise.
 
     Attributes:
-        seed: of the first reset; the later ones go on from it.
+        seed: of the first reset; later resets continue its random stream.
         returns: of each episode (env units).
         lengths: of each episode (steps).
         successes: whether each episode succeeded, where the environment says so.
-        versions: of what was computed with, by name (:func:`ddpg.runs.zoo_policy.versions_here`).
+        versions: of the software that ran it, by name (:func:`ddpg.runs.zoo_policy.versions_here`).
     """
 
     seed: Annotated[int, msgspec.Meta(ge=0)]
@@ -46,20 +46,20 @@ class CardEvaluation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
 
 
 class Card(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """How a policy was trained, and what it returns.
+    """How a policy was trained, and its returns.
 
     Attributes:
         env_id: as ``ddpg train`` takes it.
         algorithm: the name of the algorithm that the options belong to.
-        recipe: the recipe of the environment's preset; ``None``: it has none.
+        recipe: the recipe of the environment's preset; ``None`` if it has none.
         timesteps: environment steps of training.
         seed: of training.
         options: all of them, as in a run's ``config.json``.
-        command: what trains it again.
+        command: the command that trains the policy again.
         license: of the weights.
-        versions: of what it was trained with.
-        policy_sha256: the checksum in ``policy.json``, so that a card is of one policy.
-        evaluation: its episodes.
+        versions: of the software that trained it.
+        policy_sha256: the checksum in ``policy.json``, which ties the card to this policy.
+        evaluation: the returns and lengths of its episodes.
     """
 
     format: Literal[1] = 1
@@ -84,12 +84,12 @@ class Entry(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What follows ``zoo:``."""
+        """The name that follows ``zoo:``."""
         return self.folder.name
 
     @property
     def size(self) -> int:
-        """How many bytes its files have."""
+        """The size of its files, in bytes."""
         return sum((self.folder / name).stat().st_size for name in FILES)
 
 
@@ -117,11 +117,11 @@ def read_entry(name: str, folder: Path = FOLDER) -> Entry:
     """Return the entry that ``zoo:NAME`` means.
 
     Args:
-        name: with or without ``zoo:``; the environment's whole id will do.
-        folder: that of the zoo.
+        name: with or without ``zoo:``; the environment's whole id is accepted too.
+        folder: the zoo's.
 
     Raises:
-        UsageError: if there is none of that name, or its card is damaged.
+        UsageError: if no entry has that name, or its card is damaged.
     """
     given, known = name.removeprefix(PREFIX), names(folder)
     own = entry_name(given)
@@ -134,7 +134,7 @@ def read_entry(name: str, folder: Path = FOLDER) -> Entry:
     except UsageError as error:
         raise type(error)(str(error).replace(safe_json.ADVICE, "install the package again")) from None
     if entry_name(card.env_id) != own or given not in (own, card.env_id, card.env_id.rpartition(":")[2]):
-        raise UsageError(f"the zoo has no policy {brief(given)}: {own} is of {card.env_id}; write zoo:{own}")
+        raise UsageError(f"the zoo has no policy {brief(given)}: {own} is for {card.env_id}; write zoo:{own}")
     return Entry(path.parent, card)
 
 

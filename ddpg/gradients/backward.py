@@ -1,4 +1,4 @@
-"""Identity ops with a backward pass of their own, and the sample weights built on them.
+"""Identity ops with a custom backward pass, and the sample weights built on them.
 
 TD paths differentiate a loss of the prediction q and the target y, and take no sample weights. So q passes through an
 identity op that multiplies sample i's gradient by w_i in the backward pass. For L = 1/B Σ (q − y)² that is the gradient
@@ -17,8 +17,8 @@ _NAME = "DDPGBackward"  # the registered gradient, and the graph collection of (
 def with_backward(value: tf.Tensor, backward: Callable[[tf.Tensor], tf.Tensor]) -> tf.Tensor:
     """Return ``value`` unchanged; the backward pass replaces its incoming gradient by ``backward(gradient)``.
 
-    ``tf.custom_gradient`` keeps a global reference to every function, and so to its graph, which is never freed. Here
-    the graph itself keeps the functions.
+    ``tf.custom_gradient`` keeps a global reference to every function and thus to its graph, which is then never freed.
+    Here the graph itself keeps the functions.
     """
     graph = v1.get_default_graph()
     with graph.gradient_override_map({"IdentityN": _NAME}):

@@ -35,8 +35,8 @@ def tanh_head(pre_activation: tf.Tensor, low: tf.Tensor, high: tf.Tensor) -> tf.
 def linear_head(pre_activation: tf.Tensor, low: tf.Tensor, high: tf.Tensor) -> tf.Tensor:
     """Scale without squashing: middle + half-range · pre-activation.
 
-    A pre-activation near zero is an action near the middle, in every dimension: where an inverting
-    policy has to start, because its correction grows with the distance from the box.
+    A pre-activation near zero gives an action near the middle in every dimension. An inverting policy
+    has to start there, because its correction grows with the distance from the box.
     """
     return (high + low) / 2 + (high - low) / 2 * pre_activation
 
@@ -92,9 +92,9 @@ def zeroing(action_gradient: tf.Tensor, action: tf.Tensor, low: tf.Tensor, high:
 def norm_clipping(action_gradient: tf.Tensor, max_norm: float) -> tf.Tensor:
     """Scale each sample's ∇ₐQ ``[B, A]`` down to an L2 norm of at most ``max_norm``.
 
-    Per sample and at the scale of ∇ₐQ itself: clipping does not commute with the 1/B of the batch
-    mean, nor with inverting (clip before, and the pull at the bounds is what inverting makes of a
-    bounded gradient; clip after, and a pull from far outside is bounded too).
+    Clipping works per sample and at the scale of ∇ₐQ itself, because it does not commute with the 1/B of
+    the batch mean. It does not commute with inverting either: clipping first bounds only the gradient that
+    is inverted; clipping afterwards also bounds the pull from far outside.
     """
     return tf.clip_by_norm(action_gradient, max_norm, axes=[1])
 
@@ -126,9 +126,9 @@ BOUNDINGS = {"squashing": SQUASHING, "inverting": INVERTING, "zeroing": ZEROING}
 def backward_through(transform: Callable[[tf.Tensor, tf.Tensor], tf.Tensor], action: tf.Tensor) -> tf.Tensor:
     """Return ``action`` unchanged; the backward pass applies ``transform`` to ∇ₐQ.
 
-    For losses −mean Q(s, a) over the batch. The incoming gradient is then −∇ₐQ/B, and the transform is defined on
-    ∇ₐQ: so the sign and the 1/B are removed before it and restored after it. Inverting and zeroing commute with the
-    1/B; norm clipping does not.
+    Use it with the loss −mean Q(s, a) over the batch. Its incoming gradient is −∇ₐQ/B, but the transform is defined on
+    ∇ₐQ, so the sign and the 1/B are removed before the transform and restored after it. Inverting and zeroing commute
+    with the 1/B; norm clipping does not.
 
     Args:
         transform: ``(action_gradient [B, A], action [B, A]) -> [B, A]``.
@@ -145,7 +145,7 @@ def backward_through(transform: Callable[[tf.Tensor, tf.Tensor], tf.Tensor], act
 def with_pre_activation_penalty(pre_activation: tf.Tensor, coefficient: float) -> tf.Tensor:
     """Return p = ``pre_activation`` ``[B, A]`` unchanged; the backward pass adds the gradient of c·mean(p²).
 
-    The larger |p|, the less of ∇ₐQ tanh passes on, so that an action at its bound stays there. The penalty pulls it
+    The larger |p|, the less of ∇ₐQ passes through tanh, so an action at its bound stays there. The penalty pulls it
     back (the actor's loss of MR.Q, Fujimoto et al. 2025, arXiv 2501.16142, has c = 1e-5). Because its gradient,
     2c·p/(BA), is added in the backward pass, it works with every policy path and needs no second forward pass.
 

@@ -32,7 +32,7 @@ class Actor(Protocol):
         """Return μ(s), ``[B, A]``."""
 
     def bound_action_gradient(self, action_gradients: tf.Tensor, actions: tf.Tensor) -> tf.Tensor:
-        """Return the bounded form of ∇ₐQ ``[B, A]``, which was taken at ``actions`` ``[B, A]``."""
+        """Return the bounded form of ∇ₐQ ``[B, A]``, which was computed at ``actions`` ``[B, A]``."""
 
     def policy_gradients(self, actions: tf.Tensor, action_gradients: tf.Tensor) -> GradientsAndVariables:
         """Return −∇θJ from a = μ(s) ``[B, A]`` and ∇ₐQ ``[B, A]``, which this method bounds."""
@@ -64,7 +64,7 @@ def chain_rule(actor: Actor, critic: Critic, states: tf.Tensor) -> GradientsAndV
 
 
 def direct(actor: Actor, critic: Critic, states: tf.Tensor) -> GradientsAndVariables:
-    """Differentiate −mean Q(s, μ(s)) for θ (Lillicrap et al. 2015, section 3).
+    """Differentiate −mean Q(s, μ(s)) with respect to θ (Lillicrap et al. 2015, section 3).
 
     Autodiff applies the chain rule: ∂(−1/B Σ Q)/∂θ = −1/B Σ ∇ₐQ·∇θμ. Q's own weights are not in the variable list,
     so they do not move. Bounding is applied in the backward pass of the action.
@@ -77,13 +77,13 @@ def direct(actor: Actor, critic: Critic, states: tf.Tensor) -> GradientsAndVaria
 def surrogate(actor: Actor, critic: Critic, states: tf.Tensor) -> GradientsAndVariables:
     """Regress μ(s) onto a slightly better action (the form of Acme and TF-Agents).
 
-    L = 1/B Σ ½‖stop(a + g) − a‖² with a = μ(s): its derivative for a is −(a + g − a) = −g at every
-    sample, so ∂L/∂θ = −1/B Σ g·∇θμ. Summed, not averaged, over action dimensions: the average would
-    scale the gradient by 1/A, which SGD, gradient clipping and weight decay all feel.
+    L = 1/B Σ ½‖stop(a + g) − a‖² with a = μ(s): its derivative with respect to a is −(a + g − a) = −g at
+    every sample, so ∂L/∂θ = −1/B Σ g·∇θμ. The squares are summed over action dimensions, not averaged: the
+    average would scale the gradient by 1/A, which affects SGD, gradient clipping and weight decay.
     """
     actions = actor(states, training=True)
     gradient = actor.bound_action_gradient(critic.action_gradient(states, actions), actions)
-    # stop(a + g) − a, regrouped: rounding a + g would cost the digits of a small g.
+    # stop(a + g) − a, regrouped: rounding a + g would lose the digits of a small g.
     difference = tf.stop_gradient(gradient) + (tf.stop_gradient(actions) - actions)
     loss = tf.reduce_mean(tf.reduce_sum(tf.square(difference), axis=1) / 2)
     return actor.optimizer.compute_gradients(loss, var_list=actor.trainable_variables)
@@ -99,10 +99,10 @@ POLICY_GRADIENTS: dict[str, Callable[[Actor, Critic, tf.Tensor], GradientsAndVar
 def apply_path(path: Callable, actor: Actor, critic: Critic, batch: Any) -> GradientsAndVariables:
     """Return ``path(actor, critic, states)``; a path with a parameter ``batch`` gets the whole minibatch as well.
 
-    A path can so read the replayed actions, as a term of behaviour cloning does.
+    With the minibatch, a path can read the replayed actions, for example for a behaviour-cloning term.
 
     Args:
-        path: one of :data:`POLICY_GRADIENTS`, or a path of the user's own.
+        path: one of :data:`POLICY_GRADIENTS`, or a user's own path.
         actor: the policy μ.
         critic: the action-value function Q.
         batch: the minibatch, a :class:`ddpg.replay.minibatch.Batch`; its ``observations`` are the states.

@@ -1,6 +1,6 @@
-"""Does a policy path climb Q, and does a TD path move Q towards its target?
+"""Check the sign of a user's own path: a policy path must climb Q, a TD path must move Q towards its target.
 
-A path of the wrong sign runs without an error: it trains the worst policy it can find, or a critic that diverges.
+A path with the wrong sign raises no error: it trains the worst policy it can find, or a critic that diverges.
 """
 
 import warnings
@@ -21,9 +21,9 @@ def is_checked(path: Callable) -> bool:
 def climb_cosine(path: Callable, actor: Actor, critic: Critic, batch: Any) -> tf.Tensor:
     """Return the cosine between the gradients of a policy path and of the chain rule, both for Q alone.
 
-    The path is built with Q and with −Q. Half the difference of the two gradients is the part that Q is responsible
-    for: terms without Q, such as behaviour cloning, cancel. The same is done with the chain rule. A path that climbs Q
-    has a positive cosine, exactly 1 if it is the chain rule times a positive number; NaN: the path ignores Q.
+    The path is built with Q and with −Q. Half the difference of the two gradients is the part that comes from Q: terms
+    without Q, such as behaviour cloning, cancel. The same is done with the chain rule. A path that climbs Q has a
+    positive cosine, exactly 1 if it is the chain rule times a positive number. NaN means that the path ignores Q.
 
     Args:
         path: ``(actor, critic, states[, batch]) -> [(gradient, variable)]``.
@@ -36,9 +36,9 @@ def climb_cosine(path: Callable, actor: Actor, critic: Critic, batch: Any) -> tf
 def descent_cosine(path: Callable, q: tf.Tensor, variables: list[tf.Variable]) -> tf.Tensor:
     """Return the cosine between the gradients of a TD path and of the mean square, both for the TD error alone.
 
-    The path is built with the targets q + 1 and q − 1. Half the difference of the two gradients is the part that the
-    TD error is responsible for: terms without it, such as a penalty on Q, cancel. A path that moves Q towards its
-    target has a positive cosine, exactly 1 for the mean square times a positive number.
+    The path is built with the targets q + 1 and q − 1. Half the difference of the two gradients is the part that comes
+    from the TD error: terms without it, such as a penalty on Q, cancel. A path that moves Q towards its target has a
+    positive cosine, exactly 1 for the mean square times a positive number.
 
     Args:
         path: ``(q, target, variables) -> [(gradient, variable)]``.
@@ -54,10 +54,10 @@ def descent_cosine(path: Callable, q: tf.Tensor, variables: list[tf.Variable]) -
 
 
 def warn_of_wrong_sign(name: str, path: Callable, cosine: float, stacklevel: int) -> None:
-    """Warn if a path's gradient points away from the one that an optimiser descends; not if the path opts out.
+    """Warn if a path's gradient points away from the one that an optimiser descends, unless the path opts out.
 
     Args:
-        name: the path's, for the message.
+        name: the path's name, for the message.
         path: a TD or policy path; its attribute ``sign_is_checked = False`` opts out.
         cosine: of the angle between the two gradients.
         stacklevel: as for ``warnings.warn``, counted from the caller.
@@ -66,7 +66,7 @@ def warn_of_wrong_sign(name: str, path: Callable, cosine: float, stacklevel: int
         warnings.warn(
             f"path {name!r} points away from the gradient that an optimiser descends (cosine {cosine:.3f}): its "
             "sign is wrong, and training would make Q smaller or the loss larger; return -∇J of a policy and ∂L/∂φ of "
-            "a critic, or set the path's attribute sign_is_checked = False where that is meant",
+            "a critic, or set the path's attribute sign_is_checked = False if that is intended",
             stacklevel=stacklevel + 1,
         )
 

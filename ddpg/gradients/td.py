@@ -10,8 +10,8 @@ where y is treated as a number although it depends on weights. The first three p
 becomes a number and give the same gradient; ``residual_gradient`` does not treat it as one. Each is
 ``(q, target, variables) -> [(gradient, variable)]``, for Q-networks too, with q the taken action's value.
 
-The scale is written down once: every path has that of L. DQN 3.0's own ``dw`` is the plain sum
-Σ δ·∂q/∂φ with δ = y − q, added to the weights; that is −B/2 times the gradient here.
+Every path has the scale of L. DQN 3.0's own ``dw`` is the plain sum Σ δ·∂q/∂φ with δ = y − q, added to the
+weights; that is −B/2 times the gradient here.
 """
 
 from collections.abc import Callable
@@ -45,9 +45,9 @@ def mean_square(q: tf.Tensor, target: tf.Tensor) -> tf.Tensor:
 def huber(q: tf.Tensor, target: tf.Tensor) -> tf.Tensor:
     """L = 1/B Σ δ² where |δ| ≤ 1, 2|δ| − 1 beyond, δ = y − q: twice Huber's loss (1964) with threshold 1.
 
-    Twice, so that its gradient is ``mean_square``'s within the threshold, and ``output_delta``'s with
-    ``clip_delta=1`` everywhere. It is the loss that goes with sampling by max(|δ|, 1)^α (Fujimoto, Meger & Precup
-    2020, arXiv 2007.06049, LAP).
+    The factor 2 makes its gradient equal to ``mean_square``'s within the threshold, and to ``output_delta``'s with
+    ``clip_delta=1`` everywhere. It is the loss to use with sampling by max(|δ|, 1)^α (Fujimoto, Meger & Precup 2020,
+    arXiv 2007.06049, LAP).
     """
     _check_ranks(q, target)
     size = tf.abs(target - q)
@@ -81,8 +81,8 @@ def stop_gradient(
         q: predictions, ``[B, 1]``.
         target: y, ``[B, 1]``, any tensor.
         variables: the critic's trainable variables.
-        compute_gradients: ``(loss, var_list) -> [(gradient, variable)]``; an optimiser's, for one
-            that scales or gates its gradients.
+        compute_gradients: ``(loss, var_list) -> [(gradient, variable)]``; an optimiser's, if it scales or
+            gates its gradients.
         loss: ``(q, target) -> L``, one of :data:`LOSSES`.
     """
     return compute_gradients(loss(q, tf.stop_gradient(target)), var_list=variables)
@@ -95,10 +95,10 @@ def placeholder(
     compute_gradients: ComputeGradients = gradients,
     loss: Callable = mean_square,
 ) -> GradientsAndVariables:
-    """Feed the target: it is computed in a session run of its own, so there is no path to stop.
+    """Feed the target: it is computed in a separate session run, so there is no gradient to stop.
 
-    The same gradient as :func:`stop_gradient`, at the price of one more session call and a trip of y
-    through NumPy; and K updates cannot be fused, since each needs a feed in its middle.
+    The gradient is that of :func:`stop_gradient`, at the price of one more session call and a copy of y
+    through NumPy. K updates cannot be fused, because each needs a feed halfway through.
 
     Args:
         q: predictions, ``[B, 1]``.
@@ -125,7 +125,7 @@ def output_delta(
     compute_gradients: ComputeGradients = gradients,
     clip_delta: float | None = None,
 ) -> GradientsAndVariables:
-    """Start backward at the network's output with a given delta, as DQN 3.0 does; there is no loss.
+    """Start the backward pass at the network's output with a given delta, as DQN 3.0 does; there is no loss.
 
     δ = y − q is a number, so no path into y exists: ``gradients(q, φ, grad_ys=−2·δ/B)``. Where q is the
     taken action's output of a Q-network, the other outputs get no delta. Because δ is a tensor here it can be
@@ -137,7 +137,7 @@ def output_delta(
         target: y, ``[B, 1]``, any tensor.
         variables: the critic's trainable variables.
         compute_gradients: as for :func:`stop_gradient`.
-        clip_delta: largest magnitude c of δ; ``None``: any.
+        clip_delta: largest magnitude c of δ; ``None``: no clipping.
     """
     _check_ranks(q, target)
     delta = tf.stop_gradient(target - q)
@@ -156,10 +156,10 @@ def residual_gradient(
 ) -> GradientsAndVariables:
     """Let the gradient through the target: ∂L/∂φ = 2/B Σ (q − y)(∂q/∂φ − ∂y/∂φ) (Baird 1995, eq. 13).
 
-    A target network's y does not depend on φ, so this would be ``stop_gradient``; the update therefore computes y with
-    the *online* networks, and this path descends the mean squared Bellman residual itself. Meant for study: it
-    converges where the others may diverge, but slowly, and under random transitions to a biased solution (the
-    double-sampling problem).
+    With a target network, y does not depend on φ and the gradient would be ``stop_gradient``'s. So the update computes
+    y with the *online* networks, and this path descends the mean squared Bellman residual itself. It is meant for
+    study: it converges where the others can diverge, but slowly, and under random transitions to a biased solution
+    (the double-sampling problem).
 
     Args:
         q: predictions, ``[B, 1]``.
@@ -192,7 +192,7 @@ TD_TARGETS: dict[str, Callable[..., GradientsAndVariables]] = {
 
 
 class TDPath:
-    """A TD path, given by name or as a callable, with its options and an optimiser's ``compute_gradients`` bound.
+    """A TD path, given by name or as a callable, bound to its options and an optimiser's ``compute_gradients``.
 
     Args:
         td_target: a name, or a callable ``(q, target, variables) -> [(gradient, variable)]``. A callable
@@ -203,7 +203,7 @@ class TDPath:
 
     Attributes:
         loss: the loss ``(q, target) -> L`` that is reported, and that the supplied paths descend.
-        to_check: a path of the user's own whose sign is checked before the first update; ``None``: it needs no check,
+        to_check: the user's own path, whose sign is checked before the first update; ``None`` if the path is supplied,
             or opts out with the attribute ``sign_is_checked = False``.
 
     Raises:
@@ -229,7 +229,7 @@ class TDPath:
             if path is not output_delta:
                 raise UsageError(
                     f"clip_delta={clip_delta} needs td_target='output_delta', got {td_target!r}: "
-                    "the other paths never hold the delta in their hands"
+                    "the other paths have no delta to clip"
                 )
             if not clip_delta > 0:
                 raise UsageError(f"clip_delta={clip_delta} must be > 0, or none for no clipping")

@@ -1,7 +1,7 @@
 """Action masks: which discrete actions a state allows, as the last numbers of its observation.
 
-As a part of the observation, the mask is kept by the replay memory, by vectors, workers and checkpoints, and that of
-the next state is there where the target is computed.
+Because the mask is part of the observation, the replay memory, vectors, workers and checkpoints carry it along, and the
+next state's mask is available where the target is computed.
 """
 
 from typing import Any
@@ -31,8 +31,8 @@ class ActionMask(gym.Wrapper, gym.utils.RecordConstructorArgs):
         env: an environment with a Discrete action space.
 
     Raises:
-        UsageError: if its actions are not Discrete, its observations cannot be flattened to numbers, or its masks are
-            not as above; while learning that is an :class:`~ddpg.errors.EnvironmentFault`.
+        UsageError: if its actions are not Discrete, its observations cannot be flattened to numbers, or a mask is not
+            as above. During learning a bad mask raises :class:`~ddpg.errors.EnvironmentFault` instead.
     """
 
     def __init__(self, env: gym.Env):
@@ -88,7 +88,7 @@ def has_mask(space: gym.Space) -> bool:
 
 
 def has_masked_observations(env: Any) -> bool:
-    """Return whether an environment, each of a vector, or a pair of spaces has observations of :class:`ActionMask`."""
+    """Return whether an environment, a vector or a pair of spaces has the observations of :class:`ActionMask`."""
     if isinstance(env, (tuple, list)):
         return bool(env) and isinstance(env[0], MaskedBox)
     spaces = (getattr(env, name, None) for name in ("single_observation_space", "observation_space"))
@@ -99,7 +99,7 @@ def check_masked_space(space: gym.Space, actions: gym.spaces.Discrete) -> None:
     """Check that observations of ``space`` can end in the mask of ``actions``.
 
     Raises:
-        UsageError: if they are no vectors of more numbers than there are actions.
+        UsageError: if they are not vectors with more numbers than there are actions.
     """
     if not (isinstance(space, gym.spaces.Box) and len(space.shape) == 1 and space.shape[0] > actions.n):
         raise UsageError(
@@ -110,7 +110,7 @@ def check_masked_space(space: gym.Space, actions: gym.spaces.Discrete) -> None:
 
 
 def masks_of(observations: np.ndarray, choices: int) -> np.ndarray:
-    """Return which actions observations ``[N, d + choices]`` allow, ``[N, choices]`` bool."""
+    """Return the masks in observations ``[N, d + choices]``: which actions are allowed, ``[N, choices]`` bool."""
     return observations[:, -choices:] > 0.5
 
 

@@ -11,7 +11,7 @@ NumPy and gymnasium only.
 The last two are parameterised actions (Masson, Ranchod & Konidaris 2016, arXiv 1509.01644), laid out as
 Hausknecht & Stone 2016 (arXiv 1511.04143) do: the environment takes the action with the largest score.
 
-:func:`finite_outputs` checks what a policy puts out, so that no NaN reaches an environment.
+:func:`finite_outputs` checks a policy's outputs, so that no NaN reaches an environment.
 """
 
 from collections.abc import Callable, Sequence
@@ -37,10 +37,10 @@ class Actions(Protocol):
     size: int  # A
 
     def to_env(self, actions: np.ndarray) -> Any:
-        """Translate ``[N, A]`` to what a vector of N environments takes; outside [-1, 1] counts as at the bound."""
+        """Translate ``[N, A]`` to the actions of a vector of N environments; outside [-1, 1] counts as at the bound."""
 
     def to_flat(self, action: Any) -> np.ndarray:
-        """Translate one action of one environment to ``[1, A]``; raises UsageError where it is none."""
+        """Translate one action of one environment to ``[1, A]``; raises UsageError if the space does not contain it."""
 
 
 def make_actions(space: gym_spaces.Space) -> Actions:
@@ -55,7 +55,7 @@ def make_actions(space: gym_spaces.Space) -> Actions:
 
 
 def unbatch(actions: Any) -> Any:
-    """Return the action of the first environment, of what :meth:`Actions.to_env` returned."""
+    """Return the first environment's action from the result of :meth:`Actions.to_env`."""
     return tuple(map(unbatch, actions)) if isinstance(actions, tuple) else actions[0]
 
 
@@ -72,7 +72,7 @@ class BoxActions:
         self._middle = (self._high + self._low) / 2
         self._half_range = (self._high - self._low) / 2
         self._one_dimensional = len(space.shape) == 1
-        # The largest numbers of the box in half-ranges: by as many roundings an action at a bound may be outside.
+        # Magnitudes of the bounds in half-ranges: rounding errors of an action at a bound grow with them.
         self._largest = np.maximum(np.abs(self._low), np.abs(self._high)) / self._half_range
 
     @property
@@ -82,13 +82,13 @@ class BoxActions:
 
     @property
     def scaling(self) -> tuple[np.ndarray, np.ndarray]:
-        """What an action is multiplied with, and what is added then, each ``[A]`` float64."""
+        """The factor, and the offset added afterwards, that map [-1, 1] to env units, each ``[A]`` float64."""
         return self._half_range, self._middle
 
     def to_env(self, actions: np.ndarray) -> np.ndarray:
         """Map ``[..., A]`` from [-1, 1] to env units, ``[..., *space.shape]`` in the space's dtype."""
         scaled = np.minimum(np.maximum(self._half_range * actions + self._middle, self._low), self._high)
-        # Bounds round the same way as what lies between them: the result is inside in any float type.
+        # Rounding keeps the order of numbers, so the result is within the rounded bounds in any float type.
         scaled = scaled.astype(self.space.dtype)
         return scaled if self._one_dimensional else scaled.reshape(*actions.shape[:-1], *self.space.shape)
 
@@ -102,9 +102,9 @@ class BoxActions:
         shapes = (self.space.shape, (self.size,))
         if numbers.shape not in (*shapes, *((1, *shape) for shape in shapes)):
             raise UsageError(f"action has shape {numbers.shape}; expected one action, {self.space.shape}")
-        with np.errstate(over="ignore"):  # infinite is outside
+        with np.errstate(over="ignore"):  # an overflow is infinite, and so outside the box
             flat = (numbers.reshape(1, -1).astype(np.float64) - self._middle) / self._half_range
-        # An action at a bound may come in as the nearest number of a narrower float type.
+        # The caller may have rounded an action at a bound to a narrower float type.
         narrow = numbers.dtype.kind == "f" and numbers.dtype.itemsize < 8
         rounding = 2 * np.finfo(np.float32 if narrow else np.float64).eps * self._largest
         if not (np.abs(flat) <= 1 + 1e-5 + rounding).all():
@@ -136,7 +136,7 @@ class ParameterisedActions:
 
     @property
     def bounds(self) -> tuple[np.ndarray, np.ndarray]:
-        """-1 and 1 for the scores, then the bounds of all boxes, each ``[A]`` float64."""
+        """The lower and upper bounds, each ``[A]`` float64: -1 and 1 for the scores, then those of all boxes."""
         boxes = [box.bounds for box in self._boxes if box is not None]
         scores = np.ones(self.scores)
         low, high = zip((-scores, scores), *boxes, strict=True)
@@ -145,8 +145,8 @@ class ParameterisedActions:
     def to_env(self, actions: np.ndarray) -> tuple | list:
         """Translate ``[N, A]``: the largest score chooses, every parameter is rescaled to its box.
 
-        Scores count as clipped to [-1, 1], so that an action chooses the same before and after it is stored;
-        among equal ones the first wins.
+        Scores count as clipped to [-1, 1], so that an action makes the same choice before and after it is stored.
+        Among equal scores the first wins.
 
         Returns:
             For a Tuple ``(choices [N], (parameters [N, ...], ...))``; for a OneOf a list of N pairs
@@ -252,8 +252,8 @@ class FlattenParameterisedAction(gym.ActionWrapper):
 
     The action space becomes ``Box(-1, 1, (A,))``: a score for each discrete action, then all parameters,
     each rescaled to [-1, 1]; the environment gets the action with the largest score and its parameters
-    (Hausknecht & Stone 2016, arXiv 1511.04143). :class:`ddpg.DDPG` does the same by itself, with the
-    environment as it is; this is for agents that do not.
+    (Hausknecht & Stone 2016, arXiv 1511.04143). :class:`ddpg.DDPG` does the same without a wrapper; this
+    class is for other agents.
 
     Args:
         env: with a ``Tuple(Discrete(n), Tuple(Box, ...))`` or ``OneOf(Box, ...)`` action space.
@@ -316,7 +316,7 @@ def finite_outputs(
     Raises:
         Exception: if an output is NaN or infinite; it names the observation and its largest number.
     """
-    with np.errstate(all="ignore"):  # what overflows and matters is named below
+    with np.errstate(all="ignore"):  # an overflow that reaches the outputs is reported below
         outputs = policy(observations)
         numbers = outputs.ravel()
         # The dot product is not finite if any number is not; much faster than isfinite of each.

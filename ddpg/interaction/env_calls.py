@@ -1,10 +1,10 @@
-"""The boundary to users' environments: every call into one goes through here.
+"""Call users' environments safely: every call of an environment's method goes through this module.
 
-Whatever an environment raises, even ``sys.exit()``, becomes an error of this call and does not end the program. State
-of the process that an environment changes is restored after the call: the streams, the handlers of SIGINT and SIGTERM,
-NumPy's error state, filters that turn warnings into errors, and, if a run writes files (:func:`own_directory`), the
-working directory and the umask. State that this package does not use stays changed: environment variables, the locale,
-global random states.
+An exception in an environment, even ``sys.exit()``, becomes an error of this call and does not end the program. Process
+state that an environment changes is restored after the call: the streams, the handlers of SIGINT and SIGTERM, NumPy's
+error state, filters that turn warnings into errors, and, if a run writes files (:func:`own_directory`), the working
+directory and the umask. State that this package does not use stays changed: environment variables, the locale, global
+random states.
 
 A vector's environments are wrapped in :class:`CheckedEnv`, so that their failures reach the caller with their cause.
 """
@@ -29,7 +29,7 @@ from ddpg.interaction.validation import refuse_masked
 CLOSE_FAILED = 71  # exit status of a process whose environment failed in close, when its pipe is no longer read
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
-# signal.getsignal looks its result up in an enumeration, which takes longer than all of the rest here.
+# signal.getsignal looks its result up in an enumeration, which takes longer than everything else in the guard.
 _get_handler = getattr(signal, "_signal", signal).getsignal
 _IN_CONTEXT = int(np.__version__.partition(".")[0]) >= 2  # NumPy's error state is a context variable
 
@@ -40,7 +40,7 @@ def call(function: Callable, *arguments: Any, fault: Callable[[BaseException], E
     Args:
         function: the method.
         arguments, options: passed to the method.
-        fault: converts the exception that the environment raised to the one that is raised here.
+        fault: converts the environment's exception to the exception to raise.
 
     Raises:
         KeyboardInterrupt: if the environment raised it, or the user pressed Ctrl-C; it is not converted.
@@ -55,12 +55,12 @@ def call(function: Callable, *arguments: Any, fault: Callable[[BaseException], E
 
 
 class ProcessStateGuard:
-    """A context that restores, at its end, state of the process that an environment changed."""
+    """A context that restores, at its end, process state that an environment has changed in it."""
 
     __slots__ = ("_context", "_errors", "_filters", "_handlers", "_main", "_streams")
 
     def __enter__(self) -> None:
-        # Another thread's block must not end in the middle of a change that the main thread makes.
+        # Only the main thread restores streams, filters and handlers: another thread could undo its changes halfway.
         self._main = threading.current_thread() is threading.main_thread()
         self._streams = sys.stdout, sys.stderr
         self._filters = warnings.filters[:]
@@ -149,7 +149,7 @@ def close(env: Any) -> None:
     """Close an environment.
 
     Raises:
-        EnvironmentFault: if it failed, also in a process of a vector.
+        EnvironmentFault: if it failed, in this process or in a worker process of a vector.
     """
     vector = async_vector_of(env)
     where = f"environment {env_name(env)} failed in close"
@@ -163,7 +163,7 @@ def close(env: Any) -> None:
 
 
 def close_quietly(env: Any, **options: Any) -> None:
-    """Close an environment and ignore its errors: it was only inspected, or has failed before.
+    """Close an environment and ignore its errors, because it was only inspected or has failed before.
 
     Args:
         env: the environment.
@@ -176,7 +176,7 @@ def close_quietly(env: Any, **options: Any) -> None:
 
 @contextlib.contextmanager
 def closing(env: Any) -> Iterator[Any]:
-    """Yield an environment, and close it; an error within the block is not replaced by one of ``close``.
+    """Yield an environment, and close it; an error in ``close`` does not replace an error within the block.
 
     Raises:
         EnvironmentFault: if ``close`` failed.
@@ -193,7 +193,7 @@ def unpacked_reset(returned: Any) -> Any:
     """Return the observation that a reset returned.
 
     Raises:
-        UsageError: if it is not a tuple ``(observation, info)``.
+        UsageError: if the reset did not return a tuple ``(observation, info)``.
     """
     if not isinstance(returned, tuple) or len(returned) != 2:
         raise UsageError(f"reset returned {_shape_of(returned)}; expected a tuple (observation, info)")
@@ -205,7 +205,7 @@ def unpacked_step(returned: Any) -> tuple[Any, Any, Any, Any, Any]:
     """Return the five values that a step returned.
 
     Raises:
-        UsageError: if it is not ``(observation, reward, terminated, truncated, info)``.
+        UsageError: if the step did not return ``(observation, reward, terminated, truncated, info)``.
     """
     if not isinstance(returned, (tuple, list)) or len(returned) != 5:
         raise UsageError(
@@ -230,12 +230,12 @@ def _shape_of(returned: Any) -> str:
 class CheckedEnv(gym.Wrapper):
     """One environment of a vector; its failures reach the vector as an :class:`EnvironmentFault`.
 
-    Needed because gymnasium's vectors concatenate observations before they can be checked, which loses masks; they end
-    silently on ``sys.exit()``; and not every exception can be sent between processes.
+    Needed because gymnasium's vectors concatenate observations before they can be checked, which loses the masks of
+    masked arrays; they end silently on ``sys.exit()``; and not every exception can be sent between processes.
 
     Args:
         env: the environment.
-        in_worker: whether this process steps only this environment; another process handles Ctrl-C then.
+        in_worker: whether this is a worker process that steps only this environment; its parent handles Ctrl-C.
     """
 
     def __init__(self, env: gym.Env, in_worker: bool = False):
@@ -271,7 +271,7 @@ class CheckedEnv(gym.Wrapper):
 
         Raises:
             EnvironmentFault: if it failed.
-            SystemExit: if it failed in a process of its own, with status
+            SystemExit: if it failed in a worker process, with status
                 :data:`~ddpg.interaction.env_calls.CLOSE_FAILED`.
         """
         try:
@@ -291,10 +291,10 @@ class CheckedEnv(gym.Wrapper):
 
 
 class ProbedEnv(CheckedEnv):
-    """An environment that is only inspected, such as for its spaces; ``close`` raises nothing."""
+    """An environment that is only inspected, for example for its spaces; ``close`` raises nothing."""
 
     def close(self) -> None:
-        """Close, whatever the environment does then."""
+        """Close, and ignore every error."""
         close_quietly(self.env)
 
 

@@ -11,17 +11,17 @@ from gymnasium.vector import AsyncVectorEnv
 
 from ddpg.errors import EnvironmentFault, UsageError
 
-MAX_FAULTS_IN_A_ROW = 100  # steps or resets with a fault, and no good transition between them: the last of these raises
+MAX_FAULTS_IN_A_ROW = 100  # steps or resets with a fault, without a good transition in between; the last one raises
 
 
 def env_name(env: Any) -> str:
-    """Return the id that ``env`` was made by, or the name of its class."""
+    """Return the id of ``env``, or the name of its class if it has none."""
     spec = getattr(env, "spec", None)
     return spec.id if spec is not None else type(getattr(env, "unwrapped", env)).__name__
 
 
 def format_error(error: BaseException) -> str:
-    """Return type and message of an exception in one line, shortened; of a UsageError the message only."""
+    """Return type and message of an exception in one line, shortened; for a UsageError the message only."""
     kind = type(error).__name__
     try:
         text = " ".join(str(error).split())
@@ -42,9 +42,9 @@ def describe_reset(seed: int | None) -> str:
 class FaultCounter:
     """Raises an environment's faults, or with ``on_bad_transition="drop"`` counts those that are dropped.
 
-    The transition of a dropped fault is not stored, and its episode is abandoned. A step or a reset counts once,
-    however many environments of a vector were at fault in it, and a good transition of any of them begins the count
-    again. The :data:`MAX_FAULTS_IN_A_ROW`-th raises: environments that do nothing else are not stepped for ever.
+    The transition of a dropped fault is not stored, and its episode is abandoned. A step or a reset counts once, even
+    if several environments of a vector were at fault, and a good transition of any of them resets the count. The
+    :data:`MAX_FAULTS_IN_A_ROW`-th fault in a row raises, so that environments that only fail are not stepped forever.
     """
 
     def __init__(self, on_bad_transition: str):
@@ -63,10 +63,10 @@ class FaultCounter:
         self._fault = fault
 
     def end_step(self, good: bool) -> None:
-        """Count a step or a reset if a fault was noted in it; start again if it had a ``good`` transition too.
+        """Count a step or a reset in which a fault was noted; reset the count if it had a ``good`` transition.
 
         Raises:
-            EnvironmentFault: if this is one too many in a row.
+            EnvironmentFault: if the count reaches :data:`MAX_FAULTS_IN_A_ROW`.
         """
         fault, self._fault = self._fault, None
         if good:
@@ -87,7 +87,7 @@ def async_vector_of(env: Any) -> AsyncVectorEnv | None:
 
 
 def check_timeout(env: Any, seconds: float | None) -> None:
-    """Check that a ``step_timeout`` can be enforced: an environment in this process cannot be ended.
+    """Check that a ``step_timeout`` can be enforced: an environment in this process cannot be stopped.
 
     Raises:
         UsageError: if ``env`` is not a vector of processes.
@@ -101,7 +101,7 @@ def check_timeout(env: Any, seconds: float | None) -> None:
 
 
 class StepTimeout:
-    """A context that limits the seconds of steps and resets of a vector of processes, also through wrappers."""
+    """A context that limits the duration of steps and resets of a vector of processes, which may be wrapped."""
 
     def __init__(self, env: Any, seconds: float):
         check_timeout(env, seconds)
@@ -109,7 +109,7 @@ class StepTimeout:
         self._seconds = seconds
 
     def __enter__(self) -> None:
-        # gymnasium's step() passes no timeout on to step_wait(), which would take one.
+        # step_wait() takes a timeout, but gymnasium's step() does not pass one on.
         for name in ("step_wait", "reset_wait"):
             setattr(self._inner, name, functools.partial(getattr(self._inner, name), timeout=self._seconds))
 
@@ -119,7 +119,7 @@ class StepTimeout:
 
 
 def describe_failure(env: Any, error: BaseException, seconds: float | None) -> tuple[int | None, str]:
-    """Return the index of the environment of a vector that failed, if known, and the failure in one line."""
+    """Return the index of the vector's environment that failed, if known, and the failure in one line."""
     inner = async_vector_of(env)
     if inner is None:
         return None, format_error(error)
@@ -140,7 +140,7 @@ def describe_failure(env: Any, error: BaseException, seconds: float | None) -> t
 
 
 def terminate_processes(env: Any) -> None:
-    """End the processes of a vector that failed, which would otherwise keep this process from ending."""
+    """End the processes of a vector that failed; they would keep this process from ending."""
     inner = async_vector_of(env)
     if inner is None or inner.closed:
         return

@@ -1,9 +1,9 @@
 """Run environments: step one or a vector of them, reset them when episodes end, and yield checked transitions.
 
-Gymnasium and NumPy only. A stepper hides what differs between a plain environment (:class:`SingleStepper`) and a vector
-(:class:`VectorStepper`, in either autoreset mode); :class:`EnvRunner` combines a stepper's results to transitions.
-Whatever an environment does wrong raises an :class:`~ddpg.errors.EnvironmentFault` that names the environment, step,
-episode and seed.
+Gymnasium and NumPy only. A stepper hides the differences between a plain environment (:class:`SingleStepper`) and a
+vector (:class:`VectorStepper`, in either autoreset mode); :class:`EnvRunner` combines a stepper's results into
+transitions. Every failure of an environment raises an :class:`~ddpg.errors.EnvironmentFault` that names the
+environment, step, episode and seed.
 """
 
 import contextlib
@@ -37,12 +37,12 @@ from ddpg.interaction.validation import (
     validate_rewards,
 )
 
-_ONLY = (0,)  # the environment's index
+_ONLY = (0,)  # the index of a plain environment
 _DROPPED = EnvStep((), np.zeros(0), np.zeros(0, bool), np.zeros(0, bool), {}, [], _ONLY)
 
 
 def spaces_of(env: Any) -> tuple[gym.Space, gym.Space]:
-    """Return the observation and action space of an environment, of one of a vector, or of a pair of spaces."""
+    """Return the observation and action space of an environment, of one environment of a vector, or of a pair."""
     if isinstance(env, gym.vector.VectorEnv):
         return env.single_observation_space, env.single_action_space
     if isinstance(env, gym.Env):
@@ -61,13 +61,13 @@ def make_env_runner(
     on_bad_transition: str = "raise",
     step_timeout: float | None = None,
 ) -> "EnvRunner":
-    """Reset ``env`` with ``seed`` and return it as N environments.
+    """Reset ``env`` with ``seed`` and return a runner of its N environments.
 
     Args:
         env: one environment, or a vector.
         seed: of this reset; later resets are without a seed.
         on_bad_transition: ``"raise"`` an error for values that are not allowed, or ``"drop"`` their transitions.
-        step_timeout: the longest that a step or a reset of a vector of processes may take, in seconds.
+        step_timeout: longest duration of a step or a reset of a vector of processes, in seconds.
 
     Raises:
         UsageError: if ``env`` is not an environment, its observation space is not a Box, its autoreset mode is neither
@@ -79,9 +79,9 @@ def make_env_runner(
 
 
 class EnvRunner:
-    """N environments as a source of transitions, whose values are checked and copied.
+    """Steps N environments and yields their transitions, whose values are checked and copied.
 
-    A step that raises ends the current episodes: :attr:`observations` then are the first ones of new episodes.
+    A step that raises ends the current episodes: :attr:`observations` are then the first ones of new episodes.
 
     Attributes:
         count: N.
@@ -146,17 +146,18 @@ def make_stepper(
         seed: of this reset; later resets are without a seed.
         reader: reads observations as soon as they are returned.
         on_bad_transition: ``"raise"`` or ``"drop"``: see :class:`~ddpg.interaction.env_errors.FaultCounter`.
-        step_timeout: seconds that a step or a reset of a vector of processes may take.
+        step_timeout: longest duration of a step or a reset of a vector of processes, in seconds.
 
     Raises:
-        UsageError: if ``env`` is neither, is EnvPool's own vector (whose resets ignore seeds), has an autoreset mode
-            other than NEXT_STEP and SAME_STEP, or a ``step_timeout`` is given for environments in this process.
+        UsageError: if ``env`` is not an environment, is EnvPool's own vector (whose resets ignore seeds), has an
+            autoreset mode other than NEXT_STEP and SAME_STEP, or a ``step_timeout`` is given for environments in this
+            process.
         EnvironmentFault: if the environment failed.
     """
     if is_envpool(env):
         raise UsageError(
-            "what envpool.make returns is seeded when it is made, and ignores the seeds of resets; "
-            "hand over ddpg.EnvPoolVector(ID, N) instead"
+            "a vector from envpool.make is seeded when it is made, and ignores the seeds of resets; "
+            "pass ddpg.EnvPoolVector(ID, N) instead"
         )
     fault_counter = FaultCounter(on_bad_transition)
     check_timeout(env, step_timeout)
@@ -170,7 +171,7 @@ def make_stepper(
 
 
 class SingleStepper:
-    """A plain environment, as N = 1 environments."""
+    """Steps a plain environment, as N = 1 environments."""
 
     count = 1
 
@@ -199,7 +200,7 @@ class SingleStepper:
 
     @property
     def observations(self) -> Any:
-        """The current observation; after an episode ended or a step raised, the first one of a new episode."""
+        """The current observation; after the end of an episode or an error, the first one of a new episode."""
         if self._observations is None:
             self._restart()
         return self._observations
@@ -210,7 +211,7 @@ class SingleStepper:
         Raises:
             EnvironmentFault: if the environment failed.
         """
-        self._observations = None  # should anything below raise, the episode is lost
+        self._observations = None  # if anything below raises, the episode is lost
         self._length += 1
         returned = call(self.env.step, action, fault=self._as_fault)
         try:
@@ -233,7 +234,7 @@ class SingleStepper:
         if terminated or truncated:
             episodes.append(Episode(self._return, self._length, 0, success))
             final[0] = current
-        else:  # a next episode begins when somebody looks: after the last one of an evaluation nobody does
+        else:  # a new episode begins only when its observation is read, so an evaluation ends without an extra reset
             self._observations = current
         return EnvStep(_ONLY, np.array([reward]), np.array([terminated]), np.array([truncated]), final, episodes)
 
@@ -249,13 +250,13 @@ class SingleStepper:
 
 
 class VectorStepper:
-    """A vector environment; NEXT_STEP and SAME_STEP autoreset.
+    """Steps a vector environment with NEXT_STEP or SAME_STEP autoreset.
 
     NEXT_STEP: the step after an episode's end ignores the action and returns the first observation of the next episode
     with reward 0. That row is not a transition and is left out.
 
-    SAME_STEP: the step that ends an episode already returns the next one's first observation; the true
-    last one is in ``infos["final_obs"]``, from where it goes to ``final_observations``.
+    SAME_STEP: the step that ends an episode already returns the next episode's first observation. The true last
+    observation is in ``infos["final_obs"]`` and is returned in ``final_observations``.
 
     A vector cannot reset a single environment. If a bad transition is dropped, the rest of its episode is dropped too;
     once the episodes of all environments are dropped, the vector is reset.
@@ -311,7 +312,7 @@ class VectorStepper:
         Raises:
             EnvironmentFault: if an environment failed.
         """
-        self._observations = None  # should anything below raise, the episodes are lost
+        self._observations = None  # if anything below raises, the episodes are lost
         stepped = ~self._ended
         self._lengths[stepped] += 1
         returned = self._call(self.env.step, actions)
@@ -364,19 +365,19 @@ class VectorStepper:
         return self._fault(what, index)
 
     def _successes(self, ended: list[int], infos: Mapping[str, Any]) -> tuple[dict[int, bool | None], dict[int, str]]:
-        """Return whether ended episodes succeeded, and the faults in reading that of others, both by environment."""
+        """Return whether each ended episode succeeded, or the fault in reading its success, both by environment."""
         successes, faults = {}, {}
         for index in ended:
             try:
                 successes[index] = _vector_success(infos, index, self._same_step)
             except UsageError as error:
                 faults[index] = str(error)
-            except Exception as error:  # an info for each environment, or none, where this one's is looked for
+            except Exception as error:  # infos without the structure of gymnasium's vectors
                 raise self._fault(f"infos of the vector's step cannot be read: {format_error(error)}", index) from None
         return successes, faults
 
     def _read(self, observations: Any) -> tuple[Any, set[int]]:
-        """Return the observations read, and the environments whose observation is unreadable."""
+        """Return the checked observations, and the environments whose observation is unreadable."""
         try:
             return self._reader.read_batch(observations), set()
         except UsageError as error:
@@ -389,7 +390,7 @@ class VectorStepper:
         return current, unreadable
 
     def _final_observations(self, ended: list[int], infos: dict[str, Any]) -> tuple[dict[int, Any], dict[int, str]]:
-        """Return the last observations of ended episodes, and the faults in reading others, both by environment."""
+        """Return the last observation of each ended episode, or the fault in reading it, both by environment."""
         final, faults = {}, {}
         for index in ended:
             if "final_obs" not in infos:
@@ -429,7 +430,7 @@ class VectorStepper:
         for index in sorted(faults):
             self._fault_counter.record(self._fault(faults[index], index))
         rows = set(np.flatnonzero(stepped).tolist())
-        over = ended if self._same_step else set()  # their current observation already belongs to the next episode
+        over = ended if self._same_step else set()  # the current observation already belongs to the next episode
         dropped = rows & (self._abandoned | set(faults) | (unreadable - over))
         self._abandoned = (dropped - over) | unreadable
         return sorted(dropped)
@@ -465,7 +466,7 @@ def _as_success(value: Any) -> bool:
 
 
 def _vector_success(infos: Mapping[str, Any], index: int, same_step: bool) -> bool | None:
-    """Return ``is_success`` of the ended episode of environment ``index``; SAME_STEP has it in ``final_info``."""
+    """Return ``is_success`` of environment ``index``'s ended episode; in SAME_STEP mode it is in ``final_info``."""
     if same_step:
         final: Any = infos.get("final_info", {})
         if not isinstance(final, dict):  # an info for each environment

@@ -1,7 +1,7 @@
 """EnvPool's environments as a gymnasium vector that is seeded by its resets.
 
 EnvPool (Weng et al. 2022, arXiv 2206.10558) steps environments written in C++ in threads of this process. It is
-imported when a vector is made, and not before.
+imported only when a vector is made.
 """
 
 import contextlib
@@ -22,19 +22,19 @@ from ddpg.interaction.env_errors import format_error
 class EnvPoolVector(VectorEnv):
     """``num_envs`` environments of EnvPool as a gymnasium vector (autoreset NEXT_STEP).
 
-    What EnvPool itself returns differs from gymnasium's vectors in two ways that matter for learning. It is seeded when
-    it is made and ignores ``reset(seed=...)``; here such a reset makes a new pool, with a seed of its own for each
-    environment, so the same seed gives the same episodes however many threads there are. And its spaces are those of
-    one environment; here ``observation_space`` and ``action_space`` are those of all, ``single_...`` those of one.
+    EnvPool's own vectors differ from gymnasium's in two ways that matter for learning. They are seeded when they are
+    made and ignore ``reset(seed=...)``; here such a reset makes a new pool with a different seed for each environment,
+    so the same seed gives the same episodes with any number of threads. And their spaces are those of one environment;
+    here ``observation_space`` and ``action_space`` are those of all, ``single_...`` those of one.
 
-    An episode that fails in the very step in which it is cut is told by EnvPool as truncated only.
+    If an episode terminates in the very step in which it is truncated, EnvPool reports it as truncated only.
 
     Args:
         env_id: as in ``envpool.list_all_envs()``.
         num_envs: how many environments.
-        like: gymnasium's environment of that id, whose spaces, spec and limit of steps this vector takes over; none:
+        like: gymnasium's environment of that id, whose spaces, spec and limit of steps this vector uses; ``None``: use
             EnvPool's.
-        options: for ``envpool.make``: ``num_threads``, or what an environment has of its own.
+        options: for ``envpool.make``: ``num_threads``, or an environment's own options.
 
     Raises:
         UsageError: if EnvPool is not installed, has no such environment or option, or its spaces differ from those of
@@ -47,7 +47,7 @@ class EnvPoolVector(VectorEnv):
         if env_id not in known:
             raise UsageError(
                 f"EnvPool {self._envpool.__version__} has no environment {env_id!r}{did_you_mean(env_id, known)}; "
-                "envpool.list_all_envs() has those it has, and --vectorization async steps gymnasium's in processes"
+                "envpool.list_all_envs() lists its environments; --vectorization async steps gymnasium's in processes"
             )
         if reserved := sorted({"seed", "env_seed", "batch_size", "num_envs"} & options.keys()):
             raise UsageError(
@@ -83,29 +83,29 @@ class EnvPoolVector(VectorEnv):
         """Begin an episode in every environment.
 
         Args:
-            seed: of all, or one for each, ≥ 0, of any size; ``None``: the episodes go on from the seed before, or,
-                the first time, from one that nobody knows.
-            options: none: EnvPool has none.
+            seed: one for all environments, or one for each, ≥ 0, of any size; ``None``: the random streams of the
+                previous seed continue, or the first time, start from an unknown seed.
+            options: must be empty: EnvPool has none.
 
         Returns:
             The observations ``[N, ...]``, and infos.
 
         Raises:
-            UsageError: if there are options, or the number of seeds is not that of the environments.
+            UsageError: if there are options, or the number of seeds differs from the number of environments.
         """
         if options:
             raise UsageError(f"reset(options={options!r}): an EnvPoolVector takes none; leave them out")
         with _without_dtype_warning():
             if seed is not None or self._pool is None:
                 seeds = self._seeds(seed)
-                self._pool = None  # its threads end before others begin
+                self._pool = None  # ends the old pool's threads before new ones start
                 self._pool = self._envpool.make(
                     self.env_id, env_type="gymnasium", num_envs=self.num_envs, seed=seeds, **self._options
                 )
             return self._pool.reset()
 
     def step(self, actions: Any) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
-        """Step all environments; where an episode ended in the step before, the action is ignored and it restarts.
+        """Step all environments; one whose episode ended in the previous step ignores its action and restarts.
 
         Args:
             actions: ``[N, ...]`` as in ``action_space``, in env units.
@@ -115,7 +115,7 @@ class EnvPoolVector(VectorEnv):
             ``[N]``, infos.
 
         Raises:
-            UsageError: if the actions have another shape; EnvPool itself checks the first step alone.
+            UsageError: if the actions have another shape; EnvPool itself checks only the first step.
             gymnasium.error.ResetNeeded: if there was no reset yet, or the vector is closed.
         """
         if self._pool is None:
@@ -131,7 +131,7 @@ class EnvPoolVector(VectorEnv):
         self._pool = None
 
     def _seeds(self, seed: int | Sequence[int] | None) -> list[int]:
-        """Return a seed for every environment in [0, 2³¹), which is what EnvPool takes."""
+        """Return a seed for every environment in [0, 2³¹), the range that EnvPool accepts."""
         if seed is None or isinstance(seed, (int, np.integer)):
             return _reduced(None if seed is None else int(seed), self.num_envs)
         if len(seed) != self.num_envs:
@@ -140,7 +140,7 @@ class EnvPoolVector(VectorEnv):
 
 
 def is_envpool(env: Any) -> bool:
-    """Return whether ``env`` is what ``envpool.make`` returns: a vector by its class, that no reset seeds."""
+    """Return whether ``env`` comes from ``envpool.make``: its class is a vector's, but its resets ignore seeds."""
     return not isinstance(env, EnvPoolVector) and all(hasattr(env, name) for name in ("async_reset", "send", "recv"))
 
 
@@ -166,14 +166,14 @@ def _envpool(env_id: str) -> ModuleType:
 
 @contextlib.contextmanager
 def _without_dtype_warning() -> Iterator[None]:
-    """Hold back what gymnasium says of bounds that EnvPool declares in float64."""
+    """Suppress gymnasium's warning about bounds that EnvPool declares in float64."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*precision lowered by casting")
         yield
 
 
 def _gymnasium_space(env_id: str, what: str, pooled: gym.Space, own: gym.Space) -> gym.Space:
-    """Return gymnasium's own space, which EnvPool's must be but for its dtype.
+    """Return gymnasium's own space, to which EnvPool's must be equal except for the dtype.
 
     Raises:
         UsageError: if they differ in more than the dtype.

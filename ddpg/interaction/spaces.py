@@ -1,4 +1,4 @@
-"""Check spaces, and convert observations to batches of their shape.
+"""Check observation and action spaces, and convert values to batches of a space's shape.
 
 NumPy and gymnasium only.
 """
@@ -12,7 +12,7 @@ from gymnasium import spaces
 
 from ddpg.errors import UsageError, brief
 from ddpg.interaction.validation import as_float32, validate_numeric
-from ddpg.interaction.validation import check_finite as check_finite  # also for those who check arrays by themselves
+from ddpg.interaction.validation import check_finite as check_finite  # re-exported for callers with their own checks
 
 
 def check_observation_space(space: spaces.Space) -> spaces.Box:
@@ -36,8 +36,8 @@ def check_action_space(space: spaces.Space) -> spaces.Box:
     """Return ``space`` if it is a Box of floats with finite bounds and some width in every dimension.
 
     Raises:
-        UsageError: if the space is no Box (Discrete, for example), its actions are integers, a bound is infinite, or
-            its width is 0 in some dimension.
+        UsageError: if the space is not a Box (Discrete, for example), its actions are integers, a bound is infinite, or
+            its width is 0 in some dimension or too large for float64.
     """
     if not isinstance(space, spaces.Box):
         raise UsageError(
@@ -66,7 +66,7 @@ def check_action_space(space: spaces.Space) -> spaces.Box:
 
 
 def algorithm_for(action_space: spaces.Space) -> str:
-    """Return the algorithm for an action space: DQN for a Discrete one, else DDPG (which says if it cannot)."""
+    """Return the algorithm for an action space: DQN for a Discrete one, else DDPG, which refuses unsupported spaces."""
     return "DQN" if isinstance(action_space, spaces.Discrete) else "DDPG"
 
 
@@ -82,7 +82,7 @@ def check_discrete_space(space: spaces.Space) -> spaces.Discrete:
 
 
 def same_space(one: spaces.Space, other: spaces.Space) -> bool:
-    """Return whether two spaces are the same: bounds of a Box up to rounding, its dtype left aside."""
+    """Return whether two spaces are the same; Box bounds are compared up to rounding, and dtypes are ignored."""
     if isinstance(one, (spaces.Tuple, spaces.OneOf)) and isinstance(other, (spaces.Tuple, spaces.OneOf)):
         same_parts = all(same_space(*pair) for pair in zip(one.spaces, other.spaces, strict=False))
         return type(one) is type(other) and len(one.spaces) == len(other.spaces) and same_parts
@@ -103,7 +103,7 @@ def as_batch(space: spaces.Box, values: Any, what: str) -> tuple[np.ndarray, boo
     A single element has the space's shape or is flat, ``(n,)``; a batch has one axis more.
 
     Raises:
-        UsageError: if ``values`` has another shape, or holds anything but finite real numbers, or an integer beyond
+        UsageError: if ``values`` has another shape, holds anything but finite real numbers, or holds an integer beyond
             ±2^24, which float32 would round.
     """
     array = validate_numeric(values, what)
@@ -123,7 +123,7 @@ def as_column(values: Any, count: int, what: str) -> np.ndarray:
     """Return ``values`` as float32 ``[count, 1]``.
 
     Raises:
-        UsageError: if ``values`` has another shape (``[B]`` among them), or holds anything but finite real numbers.
+        UsageError: if ``values`` has another shape (such as ``[B]``), or holds anything but finite real numbers.
     """
     column = validate_numeric(values, what)
     if column.shape != (count, 1):
@@ -134,7 +134,7 @@ def as_column(values: Any, count: int, what: str) -> np.ndarray:
 
 
 def check_bytes(array: np.ndarray, what: str) -> None:
-    """Refuse what an image of bytes cannot hold: the replay memory would cut it off.
+    """Refuse numbers that an image of bytes cannot hold: the replay memory would truncate them.
 
     Raises:
         UsageError: if a number is not whole, or outside [0, 255].

@@ -1,7 +1,7 @@
-"""Transitions and episodes: what environments yield and the replay buffer stores, and the checks that it passes.
+"""Transitions and episodes, which environments yield and the replay buffer stores, and the checks of their values.
 
-An :class:`ObservationReader` checks the observations that environments return, and copies those that are kept: an
-environment may write all of them into one array.
+An :class:`ObservationReader` checks the observations that environments return and copies them, because an environment
+may write every observation into the same array.
 """
 
 import dataclasses
@@ -39,7 +39,7 @@ class Episode(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Transitions:
-    """N transitions of one or several environments, handed on as one value from the environment to the replay.
+    """N transitions of one or several environments, passed as one value from the environment to the replay buffer.
 
     | field | shape | units |
     |---|---|---|
@@ -69,7 +69,7 @@ class Transitions:
 
 
 class EnvStep(NamedTuple):
-    """What one step of N environments returned, before it is combined to :class:`Transitions`.
+    """The results of one step of N environments, before they are combined into :class:`Transitions`.
 
     Environments that were only reset in this step, or whose transition is dropped, are left out: n ≤ N remain.
 
@@ -78,9 +78,9 @@ class EnvStep(NamedTuple):
         rewards: ``[n]`` float64, env units.
         terminated: ``[n]`` bool.
         truncated: ``[n]`` bool.
-        final_observations: by environment, the last observation of an episode that ended, where the stepper's
+        final_observations: by environment, the last observation of an episode that ended, if the stepper's
             ``observations`` are already the first of the next episode.
-        episodes: those that ended.
+        episodes: the episodes that ended.
         dropped: environments whose transition is dropped: see :class:`ddpg.interaction.env_errors.FaultCounter`.
     """
 
@@ -94,12 +94,12 @@ class EnvStep(NamedTuple):
 
 
 class StepResult(NamedTuple):
-    """What one step of an :class:`~ddpg.interaction.env_runner.EnvRunner` yields.
+    """The result of one step of an :class:`~ddpg.interaction.env_runner.EnvRunner`.
 
     Attributes:
         transitions: of the environments that stepped.
-        episodes: those that ended with this step.
-        dropped: environments whose transition is dropped, and with it the rest of their episode.
+        episodes: the episodes that ended with this step.
+        dropped: environments whose transition, and the rest of its episode, is dropped.
     """
 
     transitions: Transitions
@@ -121,18 +121,18 @@ def check_transition(
     """Check one transition of a user's own loop.
 
     Args:
-        observation_space: where s and s′ belong.
+        observation_space: the space of s and s′.
         to_flat: translates one action to ``[1, A]`` as stored; raises UsageError if the space does not contain it.
         observation: s, the space's shape, or flat.
-        action: a, as it was sent to the environment.
+        action: a, as sent to the environment.
         reward: r, a finite real number.
         next_observation: s′.
         terminated: a bool, or 0 or 1.
         truncated: a bool, or 0 or 1.
-        env_index: the environment that it comes from.
+        env_index: the environment of the transition.
 
     Returns:
-        The transition, with a leading axis of 1.
+        The transition, with a leading axis of length 1.
 
     Raises:
         UsageError: if several transitions are given at once, a value has a wrong shape or type or is NaN, or the
@@ -176,10 +176,10 @@ def check_transitions(
     """Check N transitions that were recorded elsewhere, in order, in one environment.
 
     Args:
-        observation_space: where s and s′ belong.
+        observation_space: the space of s and s′.
         to_flat: as for :func:`check_transition`.
         observations: s, ``[N, *observation shape]``, or flat, ``[N, n]``.
-        actions: a, a sequence of N, as they were sent to the environment.
+        actions: a, a sequence of N actions as sent to the environment.
         rewards: r, ``[N]``.
         next_observations: s′, as s.
         terminated: ``[N]``.
@@ -199,7 +199,7 @@ def check_transitions(
     terminated = validate_flags(terminated, count, "terminated")
     truncated = validate_flags(truncated, count, "truncated")
     try:
-        # Reading one more than expected is enough to notice too many, and ends with an infinite iterator too.
+        # One more than expected is enough to notice too many, and keeps an infinite iterator from hanging.
         chosen = [to_flat(action) for action in itertools.islice(actions, count + 1)]
     except TypeError:
         raise UsageError(f"actions={brief(actions)} is no sequence; expected one of {count} actions") from None
@@ -228,7 +228,7 @@ class ObservationReaderProtocol(Protocol):
         """Read the observations of a vector's N environments."""
 
     def read_masked(self, observations: Any) -> tuple[Any, set[int]]:
-        """Read what :meth:`read_batch` refuses: zeros for bad environments, and the indices of these."""
+        """Read observations that :meth:`read_batch` refuses, with zeros for bad ones; return also their indices."""
 
 
 class ObservationReader:
@@ -242,7 +242,7 @@ class ObservationReader:
         """Return the observation of one environment as ``[1, *shape]``.
 
         Raises:
-            UsageError: if the shape is wrong, or a value is not a real number, NaN, or outside the space's bytes.
+            UsageError: if the shape is wrong, or a value is NaN, not a real number, or does not fit a space of bytes.
         """
         return self._read(observation, self._shape)[None]
 
@@ -255,7 +255,7 @@ class ObservationReader:
         return self._read(observations, self._shape_of_all)
 
     def read_masked(self, observations: Any) -> tuple[np.ndarray, set[int]]:
-        """Return all observations, with zeros for those that hold NaN or exceed float32, and the indices of these.
+        """Return all observations, with zeros for those that hold NaN or exceed float32, and the indices of those.
 
         Raises:
             UsageError: if something else is wrong.
@@ -309,7 +309,7 @@ class Passthrough:
         return observations
 
     def read_masked(self, observations: Any) -> tuple[Any, set[int]]:
-        """Return the observations with zeros for those that are not finite, and the indices of these.
+        """Return the observations, with zeros for those that are not finite, and the indices of those.
 
         Raises:
             UsageError: if something else is wrong.

@@ -1,4 +1,4 @@
-"""Validate numbers, rewards and flags that come from outside. NumPy only."""
+"""Validate numbers, rewards and flags from callers and environments. NumPy only."""
 
 import os
 from pathlib import Path
@@ -10,16 +10,16 @@ from ddpg.errors import UsageError, brief
 
 LARGEST = float(np.finfo(np.float32).max)
 _LARGEST = np.float32(LARGEST)
-LARGEST_INT = 2**63 - 1  # what NumPy, files and environments count in
-_LONGEST_PATH, _LONGEST_NAME = 4096, 255  # as Linux has them
-LARGEST_EXACT = 2**24  # up to here float32 tells every integer from its neighbours
+LARGEST_INT = 2**63 - 1  # NumPy, files and environments count in 64-bit integers
+_LONGEST_PATH, _LONGEST_NAME = 4096, 255  # Linux's limits
+LARGEST_EXACT = 2**24  # float32 represents every integer up to this one exactly
 
 _REAL = "biuf"
 _KINDS = {"c": "complex numbers", "U": "strings", "S": "bytes", "O": "objects", "M": "dates", "m": "durations"}
 
 
 def validate_numeric(values: Any, what: str) -> np.ndarray:
-    """Return ``values`` as an array of booleans, integers or floats; one that is such an array as it is.
+    """Return ``values`` as an array of booleans, integers or floats; an array of that kind is returned unchanged.
 
     Raises:
         UsageError: if ``values`` is not an array of real numbers: if it holds strings, complex numbers, rows of
@@ -51,9 +51,9 @@ def refuse_masked(values: Any, what: str, depth: int = 0) -> None:
     """Refuse masked entries, also of arrays in lists: ``np.asarray`` would use the numbers under the mask.
 
     Args:
-        values: anything; what holds no masked array passes.
+        values: any object; one without a masked array passes.
         what: its name, for the message.
-        depth: of ``values`` within lists; NumPy's arrays have at most 64 axes.
+        depth: nesting depth of ``values`` in lists; NumPy's arrays have at most 64 axes.
 
     Raises:
         UsageError: if an entry is masked.
@@ -90,14 +90,14 @@ def _kind(values: Any, array: np.ndarray) -> str:
 
 
 def _large_integer(array: np.ndarray) -> int | None:
-    """Return an integer for which NumPy has made ``array`` one of objects, if that is all that is wrong with it."""
+    """Return an integer beyond 64 bits, for which NumPy made ``array`` an array of objects; ``None``: another cause."""
     if array.dtype != object or not all(is_real(value) for value in array.flat):
         return None
     return next((value for value in array.flat if isinstance(value, int) and abs(value) > LARGEST_INT), None)
 
 
 def as_float32(values: Any, what: str) -> np.ndarray:
-    """Return ``values`` as an array of float32, the very same one where it is.
+    """Return ``values`` as an array of float32; an array of float32 is returned unchanged.
 
     Raises:
         UsageError: if ``values`` holds anything but real numbers, NaN, infinity, a number beyond float32, or an integer
@@ -113,7 +113,7 @@ def as_float32(values: Any, what: str) -> np.ndarray:
 
 
 def check_finite(array: np.ndarray, what: str) -> None:
-    """Refuse NaN, infinity and what float32 cannot hold, naming the first place.
+    """Refuse NaN, infinity and numbers beyond float32; the message gives the first one's index.
 
     Raises:
         UsageError: if ``array`` holds such a number.
@@ -121,7 +121,7 @@ def check_finite(array: np.ndarray, what: str) -> None:
     if array.dtype.kind != "f":
         return
     magnitudes = np.abs(array)
-    # The largest is NaN where one is: a single fast reduction that never warns.
+    # The maximum is NaN if any number is NaN: a single fast reduction that never warns.
     if not np.maximum.reduce(magnitudes, axis=None, initial=0) <= _LARGEST:
         good = magnitudes <= _LARGEST
         place = tuple(np.argwhere(~good)[0].tolist())
@@ -137,9 +137,9 @@ def validate_reward(value: Any, what: str = "reward") -> float:
     Raises:
         UsageError: if ``value`` is not one finite real number; ``None``, a string, an array of rank 1 and NaN are not.
     """
-    if isinstance(value, float):  # NumPy's float64 is one
+    if isinstance(value, float):  # NumPy's float64 is a subclass
         value = float(value)
-    elif not isinstance(value, int):  # an integer may have more bits than NumPy's have
+    elif not isinstance(value, int):  # Python's integers may exceed NumPy's 64 bits
         scalar = validate_numeric(value, what)
         if scalar.ndim:
             raise UsageError(
@@ -155,7 +155,7 @@ def validate_reward(value: Any, what: str = "reward") -> float:
 
 
 def validate_rewards(values: Any, count: int, what: str = "reward") -> np.ndarray:
-    """Return the rewards of ``count`` environments as a float64 array ``[count]``; NaN is not looked for.
+    """Return the rewards of ``count`` environments as a float64 array ``[count]``; NaN is not checked for.
 
     Raises:
         UsageError: if ``values`` has another shape, or holds anything but real numbers.
@@ -172,7 +172,7 @@ def validate_int(value: Any, what: str, at_least: int, at_most: int = LARGEST_IN
         UsageError: if ``value`` is not a whole number, or outside ``[at_least, at_most]``.
     """
     if not (is_real(value) and at_least <= value <= at_most and value == int(value)):
-        # What is far beyond is told the limit; to everything else it would be noise.
+        # The upper limit is named only if it was exceeded; otherwise it would be noise.
         limit = f", and at most {at_most}" if is_real(value) and value > at_most else ""
         raise UsageError(f"{what}={brief(value)} must be a whole number, at least {at_least}{limit}")
     return int(value)
@@ -201,7 +201,7 @@ def validate_positive(value: Any, what: str, or_none: bool = False) -> Any:
 
 
 def validate_bool(value: Any, what: str) -> bool:
-    """Return a flag of the caller's as a bool.
+    """Return a caller's flag as a bool.
 
     Raises:
         UsageError: if ``value`` is neither a bool nor 0 or 1.
@@ -212,7 +212,7 @@ def validate_bool(value: Any, what: str) -> bool:
 
 
 def validate_text(value: Any, what: str, expected: str) -> str:
-    """Return a string of the caller's.
+    """Return a caller's string.
 
     Raises:
         UsageError: if ``value`` is not a string; the message says that ``expected`` was expected.
@@ -223,7 +223,7 @@ def validate_text(value: Any, what: str, expected: str) -> str:
 
 
 def validate_names(values: Any, what: str) -> tuple[str, ...]:
-    """Return a list of strings of the caller's.
+    """Return a caller's list of strings as a tuple.
 
     Raises:
         UsageError: if ``values`` is not a list or tuple of strings.
@@ -234,7 +234,7 @@ def validate_names(values: Any, what: str) -> tuple[str, ...]:
 
 
 def validate_path(value: Any, what: str = "path") -> Path:
-    """Return a path of the caller's.
+    """Return a caller's path.
 
     Raises:
         UsageError: if ``value`` is neither a string nor a path, or no file system could have such a path.
@@ -251,7 +251,7 @@ def validate_path(value: Any, what: str = "path") -> Path:
 
 
 def is_real(value: Any) -> bool:
-    """Return whether ``value`` is one integer or float, of Python or NumPy; a bool is none."""
+    """Return whether ``value`` is one integer or float, of Python or NumPy; a bool does not count."""
     return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
 
 

@@ -1,1 +1,1 @@
-"""The gradient laboratory, ``ddpg paths``: every path on one minibatch, compared, checked, timed, traced, drawn."""
+"""The gradient laboratory, ``ddpg paths``: compare, check, time, trace and draw all gradient paths on one minibatch."""

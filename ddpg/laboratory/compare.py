@@ -1,8 +1,8 @@
 """Compare all gradient paths and boundings on one real minibatch of an environment.
 
 With the same weights and transitions, each path's gradient is compared with the other paths' and with central
-differences in float64, timed, and its backward pass traced. All paths are built before the first is measured: a session
-re-reads its graph after every change, however small.
+differences in float64, and timed, and its backward pass is traced. All paths are built before the first is measured,
+because a session reads its graph again after every change, which would be timed too.
 """
 
 import inspect
@@ -42,7 +42,7 @@ TIMED_CALLS = 10
 
 
 def milliseconds(session: tf.compat.v1.Session, fetches, feeds: dict) -> float:
-    """Return the median duration of a session call. Ops that are not fetched are optimised away."""
+    """Return the median duration of a session call in milliseconds. Ops that are not fetched do not run."""
     call = session.make_callable(fetches, feed_list=list(feeds))
     durations = []
     for _ in range(WARM_UP_CALLS + TIMED_CALLS):
@@ -71,7 +71,7 @@ class PathTrial(NamedTuple):
         inputs: placeholders.
         feeds: their values.
         bounding: the actor's bounding.
-        fed_y: a placeholder to which the value of the node ``y`` is fed; ``None``: y stays in the graph.
+        fed_y: a placeholder that is fed the value of the node ``y``; ``None``: y stays in the graph.
     """
 
     name: str
@@ -126,17 +126,17 @@ def build_policy(fixture: Fixture, name: str, path: Callable, bounding: str, exp
 
 
 def _recorded(path: Callable, compute_gradients: ComputeGradients) -> TDPath:
-    """Return ``path`` bound to ``compute_gradients``, one's own too."""
+    """Return ``path``, a supplied or the user's own, bound to ``compute_gradients``."""
     for name, supplied in TD_TARGETS.items():
         if path is supplied:
             return TDPath(name, compute_gradients)
-    own = TDPath(_started_by(path, compute_gradients))
+    own = TDPath(_bind_compute_gradients(path, compute_gradients))
     own.bootstraps_online = getattr(path, "bootstraps_online", False)
     return own
 
 
-def _started_by(path: Callable, compute_gradients: ComputeGradients) -> Callable:
-    """Return a path that starts by ``compute_gradients``: its argument, or in the place of ``tf.gradients``."""
+def _bind_compute_gradients(path: Callable, compute_gradients: ComputeGradients) -> Callable:
+    """Return a path that starts its backward pass with ``compute_gradients``, in place of its own ``tf.gradients``."""
     if "compute_gradients" in inspect.signature(path).parameters:
         return partial(path, compute_gradients=compute_gradients)
 
@@ -146,7 +146,7 @@ def _started_by(path: Callable, compute_gradients: ComputeGradients) -> Callable
 
         def recorded(ys: Any, xs: Any, grad_ys: Any = None, **options: Any) -> Any:
             nonlocal begun
-            if begun or options or isinstance(ys, (list, tuple)):  # only one tensor starts a path
+            if begun or options or isinstance(ys, (list, tuple)):  # a path's first call is for one tensor
                 return original(ys, xs, grad_ys, **options)
             begun = True
             with _replaced(tf, "gradients", original):
@@ -215,12 +215,12 @@ def compare_paths(
     """Measure every TD path, and every policy path under every bounding.
 
     Args:
-        env: where the minibatch comes from.
+        env: the environment from which the minibatch is collected.
         config: networks, discount, batch size; its choice of paths and its clippings are ignored.
         seed: of weights, actions, minibatch and coordinates; ``None``: random.
         td_targets: TD paths by name; the first is the reference for the others. Central differences are taken of the
-            mean squared error, or of a path's attribute ``loss``, ``(q, target) -> loss``. A path of your own starts
-            backward by ``tf.gradients``, or by an argument ``compute_gradients`` like that of the supplied paths.
+            mean squared error, or of a path's attribute ``loss``, ``(q, target) -> loss``. Your own path must start its
+            backward pass with ``tf.gradients``, or with an argument ``compute_gradients`` as the supplied paths have.
         policy_gradients: policy paths by name; the first is the reference for the others.
         progress_bar: show how many paths are built and measured.
 
@@ -229,19 +229,19 @@ def compare_paths(
         bounding the share of actions outside their box; ``td`` and ``policy``, lists of rows with
 
         - ``gradient_norm``: over all weights, in float32;
-        - ``difference``: from the first path, over all weights: ``max_abs``, ``max_relative`` (to the largest
-          value there), and whether they are ``equal``;
+        - ``difference``: from the first path, over all weights: ``max_abs``, ``max_relative`` (to the first path's
+          largest value), and whether they are ``equal``;
         - ``finite_difference``: the same from central differences, and the ``cosine``, at ``coordinates``
           sampled weights;
-        - ``bfloat16``: the same gradient where ``precision="bfloat16"`` rounds what matrix products multiply:
-          ``relative_norm`` of its difference, and the ``cosine``; ``None`` where the compiler does not know an op;
-        - ``milliseconds``, ``milliseconds_compiled``: of one gradient, its target included; ``None`` where it
-          cannot be compiled;
+        - ``bfloat16``: the gradient when ``precision="bfloat16"`` rounds the arguments of matrix products:
+          ``relative_norm`` of its difference, and the ``cosine``; ``None`` if the compiler does not know an op;
+        - ``milliseconds``, ``milliseconds_compiled``: duration of one gradient, its target included; ``None`` if
+          it cannot be compiled;
         - ``reached``: in how many variables of each group ``tf.gradients`` finds a gradient;
         - ``edges``: the traced backward pass, see :class:`ddpg.laboratory.flow.Edge`, with its ``norm``.
 
     Raises:
-        UsageError: if an argument is of another kind, a network has an op without a NumPy counterpart, or the start
+        UsageError: if an argument has the wrong type, a network has an op without a NumPy counterpart, or the start
             of a path's backward pass cannot be recorded.
 
     Warns:

@@ -1,7 +1,7 @@
 """Reference gradients: central differences in float64 at sampled coordinates.
 
-They are independent of automatic differentiation: the networks are NumPy functions of their weights; y, ∇ₐQ and the
-boundings are implemented a second time here.
+They are independent of automatic differentiation: the networks are NumPy functions of their weights, and this module
+implements y, ∇ₐQ and the boundings a second time.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,22 +26,22 @@ def float64_function(network: Network) -> Callable:
         network: an actor or a critic.
 
     Returns:
-        A function of float64 arrays in the order of ``network.variables`` (or of ``network.target_variables``,
-        which makes it the target), and of the network's inputs ``[B, ...]``, float64.
+        A function of float64 arrays: the values of ``network.variables`` (or those of ``network.target_variables``,
+        which give the target network), and the network's inputs ``[B, ...]``.
 
     Raises:
-        UsageError: if the network has an op without a NumPy counterpart, or normalises over the batch, and so computes
-            something else in training than in acting.
+        UsageError: if the network has an op without a NumPy counterpart, or normalises over the batch, so that its
+            outputs in training differ from those in acting.
     """
     with network.graph.as_default(), tf.name_scope("reference"):
         inputs = network.placeholders()
         output = network(*inputs)
     mirrored = lower_to_numpy(output, *inputs)
-    averages = len(network.variables) - len(network.trainable_variables)  # over batches
+    averages = len(network.variables) - len(network.trainable_variables)  # moving statistics of batch norm
     if mirrored is None or averages:
         raise UsageError(
             f"the network of the {network.name} has ops without a NumPy counterpart (normalisation over the batch, "
-            "convolutions, activations of one's own); give it fully connected layers with norm none, layer or rms "
+            "convolutions, custom activations); give it fully connected layers with norm none, layer or rms "
             "and one of tflearn's activations"
         )
     program, handles = mirrored
@@ -59,7 +59,7 @@ COORDINATES = 150
 
 STEP = 1e-6
 
-# Derivatives by two step sizes that differ by more than this share of the largest one show a kink between them.
+# If derivatives by two step sizes differ by more than this share of the largest one, there is a kink within a step.
 SMOOTH = 1e-6
 
 # (∇ₐQ [B, A], action [B, A], low [A], high [A]) -> [B, A]
@@ -76,7 +76,7 @@ class ReferenceGradient(NamedTuple):
     Attributes:
         coordinates: ``[(place of the variable in ``network.variables``, index into it flattened)]``.
         derivatives: float64, one for each coordinate.
-        believable: False where a kink spoils the central difference.
+        believable: False where a kink makes the central difference wrong.
     """
 
     coordinates: Sequence[tuple[int, int]]
@@ -100,7 +100,7 @@ class ReferenceGradient(NamedTuple):
 
 
 def sample_coordinates(network: Network, rng: np.random.Generator) -> list[tuple[int, int]]:
-    """Sample about :data:`COORDINATES` coordinates, the same number of each trainable variable."""
+    """Sample about :data:`COORDINATES` coordinates, the same number from each trainable variable."""
     places = [place for place, variable in enumerate(network.variables) if variable.trainable]
     share = -(-COORDINATES // len(places))
     sizes = [(place, network.variables[place].shape.num_elements()) for place in places]
@@ -110,7 +110,7 @@ def sample_coordinates(network: Network, rng: np.random.Generator) -> list[tuple
 def central_differences(
     loss: Callable[[list[np.ndarray]], float], weights: Sequence[np.ndarray], coordinates: Sequence[tuple[int, int]]
 ) -> ReferenceGradient:
-    """Differentiate ``loss`` of a list of float64 arrays, by two step sizes so as to detect kinks."""
+    """Differentiate ``loss``, a function of a list of float64 arrays, with two step sizes to detect kinks."""
     wide, narrow = (finite_difference(loss, weights, coordinates, step) for step in (STEP, STEP / 2))
     return ReferenceGradient(coordinates, wide, np.abs(wide - narrow) <= SMOOTH * np.abs(wide).max())
 
@@ -121,8 +121,8 @@ class FiniteDifferences:
     Args:
         actor: μ; its action box is used for y and for the boundings.
         critic: Q.
-        weights: of actor, critic, target actor, target critic: the values of ``variables`` and
-            ``target_variables``, by the names "actor", "critic", "target_actor", "target_critic".
+        weights: the values of the networks' ``variables`` and ``target_variables``, by the names "actor", "critic",
+            "target_actor", "target_critic".
         batch: the minibatch.
         gamma: discount factor γ.
 
@@ -152,7 +152,7 @@ class FiniteDifferences:
         """Return the derivatives of L(φ) = 1/B Σ (Q(s, a; φ) − y)², or of another loss.
 
         Args:
-            coordinates: into the critic's variables.
+            coordinates: in the critic's variables.
             online: y is computed by the online networks and varies with φ; otherwise it is constant.
             own_loss: ``(q, y) -> loss`` of float64 ``[B, 1]``, instead of the mean squared error.
         """
@@ -181,7 +181,7 @@ class FiniteDifferences:
         residual = here - batch.rewards
 
         def loss(weights: list) -> float:
-            # The change of the loss, without a difference of squares: rounding of large rewards would swamp it.
+            # The change of the loss, not as a difference of squares: rounding of large rewards would swamp it.
             moved = difference(weights) - here
             return np.mean(moved * (moved + 2 * residual))
 
@@ -193,7 +193,7 @@ class FiniteDifferences:
         Args:
             actor: the policy with that bounding's head and the weights "actor".
             bounding: a key of :data:`BOUNDINGS`.
-            coordinates: into the actor's variables.
+            coordinates: in the actor's variables.
         """
         mu, states = float64_function(actor), self._batch.observations
         actions = mu(self._weights["actor"], states)
@@ -205,7 +205,7 @@ class FiniteDifferences:
         return central_differences(loss, self._weights["actor"], coordinates)
 
     def _action_gradient(self, states: np.ndarray, actions: np.ndarray) -> np.ndarray:
-        """Return ∇ₐQ by central differences, every sample and dimension, ``[B, A]``."""
+        """Return ∇ₐQ by central differences in every sample and dimension, ``[B, A]``."""
 
         def difference(step: float) -> np.ndarray:
             columns = []
@@ -216,5 +216,5 @@ class FiniteDifferences:
 
         wide = difference(STEP)
         smooth = np.abs(wide - difference(STEP / 2)) <= SMOOTH * np.abs(wide).max()
-        # Samples cannot be dropped: a hundredth of the step very likely stays on one side of the kink.
+        # Samples cannot be dropped, so at a kink a hundredth of the step is used, which very likely stays on one side.
         return np.where(smooth, wide, difference(STEP / 100))

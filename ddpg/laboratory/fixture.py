@@ -1,4 +1,4 @@
-"""The fixture of all measurements: an actor under every bounding, a critic, and one minibatch."""
+"""The networks and data that all measurements share: an actor under every bounding, a critic, and one minibatch."""
 
 from collections.abc import Callable
 
@@ -31,13 +31,13 @@ UPDATES = 10
 class Fixture:
     """Networks and one minibatch.
 
-    The weights are a new agent's after a few updates. Before and after these, output layers are scaled so that Q and
-    the actions' pre-activations have mean 0 and deviation 1 on the minibatch: gradients are then not tiny, and with a
-    linear head a third of the actions lie outside the box. Targets were synchronised before the updates, so they
-    differ from the online networks.
+    The weights are a new agent's after a few updates. Before and after the updates, output layers are scaled so that Q
+    and the actions' pre-activations have mean 0 and standard deviation 1 on the minibatch. Gradients are then not tiny,
+    and with a linear head a third of the actions lie outside the box. Target networks are synchronised before the
+    updates, so they differ from the online networks.
 
     Args:
-        env: where the minibatch comes from, by random actions.
+        env: the environment from which the minibatch is collected, with random actions.
         config: networks, discount, batch size.
         seed: of all random numbers; ``None``: random.
 
@@ -48,7 +48,7 @@ class Fixture:
         seed: the seed.
         session: of the networks' graph.
         gamma: discount factor γ.
-        recorder: records the networks' tensors, and where a path starts backward.
+        recorder: records the networks' tensors, and where a path starts its backward pass.
         actors: by bounding, all with the same weights.
         critic: the critic.
         batch: placeholders for the minibatch, ``[B, ...]``.
@@ -58,7 +58,7 @@ class Fixture:
 
     def __init__(self, env: gym.Env, config: DDPGConfig, seed: int | None):
         config = config.replace(
-            td_target="placeholder",  # its few updates need no compilation
+            td_target="placeholder",  # avoids compilation, which would take longer than the few updates
             policy_gradient="chain_rule",
             clip_delta=None,
             action_gradient_clip=None,
@@ -77,7 +77,7 @@ class Fixture:
             precision="float32",
         )
         self._agent = DDPG(env, config, seed)  # kept alive for its session
-        float64_function(self._agent.actor)  # raises now, not after the work, if an op has no NumPy counterpart
+        float64_function(self._agent.actor)  # raises before the work if an op has no NumPy counterpart
         self._agent.learn(RANDOM_STEPS)
         self.seed, self.session, self.gamma = self._agent.seed, self._agent.session, self._agent.config.discount
         self._rng = np.random.default_rng(self.seed)
@@ -166,7 +166,7 @@ def _all_variables(network: Network) -> list[tf.Variable]:
 
 
 def _standardise(network: Network, outputs: np.ndarray) -> None:
-    """Scale the output layer so that ``outputs [B, n]`` get mean 0 and deviation 1 in every column."""
+    """Scale the output layer so that ``outputs [B, n]`` get mean 0 and standard deviation 1 in every column."""
     *hidden, weights, bias = network.get_network_params()
     deviation = outputs.std(axis=0)
     deviation = np.where(deviation > 0, deviation, 1)

@@ -1,15 +1,16 @@
 """Trace the backward pass of a path, or of a whole update, on its graph, to show where gradients really flow.
 
-A path starts backward by one call of ``compute_gradients(loss, var_list, grad_loss)``. :class:`FlowRecorder` keeps it,
-and the tensors that actor and critics compute, by the names below. :func:`trace_flow` finds which of these feed which,
-and asks ``tf.gradients``, edge by edge, whether a gradient passes. :func:`trace_update` traces both steps of an update.
+A path starts its backward pass with one call of ``compute_gradients(loss, var_list, grad_loss)``. :class:`FlowRecorder`
+records this call, and the tensors that actor and critics compute, by the names below. :func:`trace_flow` finds the
+edges between these tensors, and with ``tf.gradients`` whether a gradient passes each edge. :func:`trace_update` traces
+both steps of an update.
 
 | name | tensor |
 |---|---|
 | mu, q | μ(s), Q(s, ·), for the minibatch's s |
-| next_mu, next_q | the same for s′, of the target or the online network |
+| next_mu, next_q | the same for s′, from the target or the online network |
 | joint | Q of (s, a) and (s′, a′), in one forward pass |
-| action_gradient | ∇ₐQ(s, μ(s)), where it is formed in the forward pass |
+| action_gradient | ∇ₐQ(s, μ(s)), if the path forms it before its backward pass |
 | bounding | the bounded ∇ₐQ; or the action whose backward pass is bounded |
 
 For a critic that returns a distribution, q is its logits. Names of a second critic end in its number, ``q_2``.
@@ -39,8 +40,8 @@ UPDATES = 100
 
 FIELD_NAMES = {"observations": "s", "actions": "a", "rewards": "r", "next_observations": "next_s"}
 
-# Options of how minibatches are drawn and prepared; they do not change where gradients flow.
-_ASIDE: dict[str, Any] = {
+# Defaults for options that draw and prepare minibatches: these options do not change where gradients flow.
+_IGNORED_OPTIONS: dict[str, Any] = {
     "n_steps": 1,
     "prioritised": None,
     "priority_exponent": None,
@@ -54,7 +55,7 @@ _ASIDE: dict[str, Any] = {
 
 
 class BackwardStart(NamedTuple):
-    """The arguments of the call of ``compute_gradients`` that started backward."""
+    """The arguments of the call of ``compute_gradients`` that started the backward pass."""
 
     loss: tf.Tensor
     grad_loss: tf.Tensor | None
@@ -62,10 +63,10 @@ class BackwardStart(NamedTuple):
 
 
 class FlowRecorder:
-    """Keeps the named tensors of a forward pass, and how backward starts after it.
+    """Records the named tensors of a forward pass, and the start of the backward pass after it.
 
     Attributes:
-        nodes: ``{name: tensor}``, up to the start of backward.
+        nodes: ``{name: tensor}``, up to the start of the backward pass.
         start: the first call of a recorded ``compute_gradients``.
     """
 
@@ -81,30 +82,30 @@ class FlowRecorder:
 
     @property
     def start(self) -> BackwardStart:
-        """How backward started.
+        """The start of the backward pass.
 
         Raises:
             UsageError: if the path never called a recorded ``compute_gradients``.
         """
         if self._start is None:
             raise UsageError(
-                "the path did not start backward by the compute_gradients it was given, so its gradients cannot be "
-                "traced; call compute_gradients(loss, var_list=...) or, in a policy path, actor.optimizer's"
+                "the path did not start its backward pass with the compute_gradients it was given, so its gradients "
+                "cannot be traced; call compute_gradients(loss, var_list=...) or, in a policy path, actor.optimizer's"
             )
         return self._start
 
     def listen(self, network: Network, number: int = 1) -> None:
-        """Record what an actor or a critic computes from now on, and where its gradients start backward.
+        """Record the tensors that an actor or a critic computes from now on, and where its backward pass starts.
 
         Args:
-            network: its hook is set, and its optimizer's ``compute_gradients`` recorded.
-            number: of a critic among several.
+            network: its hook is set, and its optimizer's ``compute_gradients`` is recorded.
+            number: the critic's number, if there are several.
         """
         network.hook = partial(self._hook, suffix="" if number == 1 else f"_{number}")
         network.optimizer.compute_gradients = self.record(network.optimizer.compute_gradients)
 
     def record(self, compute_gradients: ComputeGradients) -> ComputeGradients:
-        """Return ``compute_gradients``, recorded."""
+        """Return a ``compute_gradients`` whose first call is recorded."""
 
         def recorded(
             loss: tf.Tensor, var_list: list[tf.Variable], grad_loss: tf.Tensor | None = None
@@ -116,7 +117,7 @@ class FlowRecorder:
         return recorded
 
     def name(self, name: str, tensor: tf.Tensor) -> tf.Tensor:
-        """Name a tensor and return it; from the start of backward on, tensors belong to backward and get no name."""
+        """Name a tensor and return it; once the backward pass has started, tensors belong to it and get no name."""
         if self._start is None:
             self.nodes[name] = tensor
         return tensor
@@ -124,11 +125,11 @@ class FlowRecorder:
     def _hook(self, method: str, call: Callable[..., Any], *inputs: tf.Tensor, suffix: str) -> Any:
         """Run a network's method and name its result; see :func:`ddpg.networks.base.hooked`."""
         if method == "bound_action_gradient":
-            # A tensor of its own also where the bounding changes nothing.
+            # The identity gives it a separate tensor even if the bounding changes nothing.
             return self.name("bounding", tf.identity(call(*inputs)))
         if method == "action_gradient":
             gradient = call(*inputs)
-            self.nodes.pop("q", None)  # an intermediate of ∇ₐQ
+            self.nodes.pop("q", None)  # this Q is only an intermediate of ∇ₐQ
             return self.name("action_gradient", gradient)
         if method == "joint":
             return self._joint_pass(call, *inputs, suffix=suffix)
@@ -137,29 +138,29 @@ class FlowRecorder:
         if states is self.nodes.get("next_s"):
             name = f"next_{name}"
         elif actions and not any(actions[0] is tensor for tensor in self.nodes.values()):
-            self._keep(f"bounding{suffix}", actions[0])  # μ(s) as it comes from `backward_through`
+            self._keep(f"bounding{suffix}", actions[0])  # μ(s), returned by `backward_through`
         result = self._once(call, *inputs) if name.startswith("next_") else call(*inputs)
         self._keep(f"{name}{suffix}", result.output if isinstance(result, Prediction) else result)
         return result
 
     def _once(self, call: Callable[..., Any], *inputs: tf.Tensor) -> Any:
-        """Return what the same call made before: two joint passes each ask for μ(s′), which XLA merges."""
-        assert isinstance(call, partial), "networks' hooked methods come as one"
-        asked = (call.args[0], *sorted(call.keywords.items()), *(tensor.ref() for tensor in inputs))
-        if asked not in self._next:
-            self._next[asked] = call(*inputs)
-        return self._next[asked]
+        """Call once for the same inputs: two joint passes each compute μ(s′), which XLA merges."""
+        assert isinstance(call, partial), "a network's hooked method is passed as a partial"
+        key = (call.args[0], *sorted(call.keywords.items()), *(tensor.ref() for tensor in inputs))
+        if key not in self._next:
+            self._next[key] = call(*inputs)
+        return self._next[key]
 
     def _joint_pass(self, call: Callable[..., Any], *inputs: tf.Tensor, suffix: str) -> Any:
         averages = isinstance(call, partial) and call.keywords.get("averages", False)
-        name = f"next_q{suffix}" if averages else f"joint{suffix}"  # of averages y alone reads a half
-        if name not in self._joint:  # built once: compiled, XLA merges the target's and the step's too
+        name = f"next_q{suffix}" if averages else f"joint{suffix}"  # only y reads a pass on averages, its second half
+        if name not in self._joint:  # built once: XLA merges the passes of target and step when it compiles them
             self._joint[name] = call(*inputs)
-            self._keep(name, self._joint[name][0].output.op.inputs[1])  # what is split in two
+            self._keep(name, self._joint[name][0].output.op.inputs[1])  # the input of the split into halves
         return self._joint[name]
 
     def _keep(self, name: str, tensor: tf.Tensor) -> None:
-        if not (name.startswith("next_") and name in self.nodes):  # computed again, XLA merges the two
+        if not (name.startswith("next_") and name in self.nodes):  # XLA merges a repeated computation with the first
             self.name(name, tensor)
 
 
@@ -169,9 +170,9 @@ class Edge(NamedTuple):
     Attributes:
         source: a node or a group of weights.
         destination: a node, or :data:`START`.
-        gradients: what flows back along this edge alone, as ``tf.gradients`` finds it; ``None``: nothing.
+        gradients: the gradients that flow back along this edge alone, by ``tf.gradients``; ``None``: no gradient.
         stopped: a gradient arrives at ``destination`` and does not pass this edge.
-        trained: what flows here ends in variables that the path asked gradients for.
+        trained: the gradient along this edge reaches variables that the path computes gradients for.
     """
 
     source: str
@@ -182,11 +183,11 @@ class Edge(NamedTuple):
 
 
 def edge_norms(session: tf.compat.v1.Session, edges: Sequence[Edge]) -> Callable[[Mapping[tf.Tensor, Any]], list[dict]]:
-    """Build the norms of what flows along edges.
+    """Build the norms of the gradients along edges.
 
     Returns:
-        ``feeds -> edges as data``: the fields of :class:`Edge`, with ``norm``, the L2 norm of all its gradients
-        together, in their place; ``None`` where nothing flows.
+        ``feeds -> edges as data``: the fields of :class:`Edge`, with ``norm`` in place of the gradients: the L2 norm of
+        all of them together, ``None`` if there is none.
     """
     norms = {place: tf.linalg.global_norm(edge.gradients) for place, edge in enumerate(edges) if edge.gradients}
 
@@ -212,7 +213,7 @@ def trace_flow(
     Args:
         nodes: ``{name: tensor}``.
         weights: ``{group: variables}``.
-        start: where backward starts.
+        start: where the backward pass starts.
         fed: ``{node that is a placeholder: node whose value is fed to it}``: edges through NumPy.
     """
     fed = dict(fed or {})
@@ -241,13 +242,13 @@ def trace_flow(
         for source in inputs:
             gradients = [gradient for gradient in found.get(source, []) if gradient is not None] or None
             edges.append(Edge(source, destination, gradients, reached and gradients is None, False))
-    asked = {variable.handle.name for variable in start.variables}
-    trained = {group for group, variables in weights.items() if asked & {v.handle.name for v in variables}}
+    requested = {variable.handle.name for variable in start.variables}
+    trained = {group for group, variables in weights.items() if requested & {v.handle.name for v in variables}}
     return _mark_trained(edges, trained)
 
 
 def _feeding(tensors: Sequence, names: Mapping[str, str]) -> set[str]:
-    """Return the named tensors that ``tensors`` are computed from without another named one between."""
+    """Return the named tensors from which ``tensors`` are computed, without another named tensor in between."""
     found, seen = set(), set()
     waiting = [tensor for tensor in tensors if tensor is not None]
     while waiting:
@@ -261,7 +262,7 @@ def _feeding(tensors: Sequence, names: Mapping[str, str]) -> set[str]:
 
 
 def _mark_trained(edges: list[Edge], trained: set[str]) -> list[Edge]:
-    """Mark the edges from which a gradient goes on to a group of weights in ``trained``."""
+    """Mark the edges whose gradient flows on to a group of weights in ``trained``."""
     leading, count = set(trained), -1
     while len(leading) != count:
         count = len(leading)
@@ -272,15 +273,15 @@ def _mark_trained(edges: list[Edge], trained: set[str]) -> list[Edge]:
 def trace_update(env: gym.Env, config: DDPGConfig, seed: int | None = None) -> dict[str, Any]:
     """Trace both steps of the update of ``config`` on one minibatch, after a few updates.
 
-    With several critics the step of the first is traced; the others learn from the same y.
+    With several critics, the first critic's step is traced; the others learn from the same y.
 
     Args:
-        env: where the minibatch comes from, by random actions.
-        config: the options; those of replay memory are ignored.
+        env: the environment from which the minibatch is collected, with random actions.
+        config: the options; those of the replay buffer are ignored.
         seed: of weights, actions and minibatch; ``None``: random.
 
     Returns:
-        ``seed``, ``batch_size``, ``hidden``, ``options`` (those of ``config`` that are not the defaults), and
+        ``seed``, ``batch_size``, ``hidden``, ``options`` (those of ``config`` that differ from the defaults), and
         ``critic`` and ``actor``: the edges of their steps, see :class:`ddpg.laboratory.flow.Edge`, with their
         ``norm`` in place of the gradients.
 
@@ -290,7 +291,7 @@ def trace_update(env: gym.Env, config: DDPGConfig, seed: int | None = None) -> d
     defaults = DDPGConfig().to_json()
     changed = {name: value for name, value in config.to_json().items() if value != defaults[name]}
     single = {"updates_per_call": 1, "jit": False, "precision": "float32", "learning_starts": RANDOM_STEPS}
-    agent = DDPG(env, config.replace(**_ASIDE, **single), seed)
+    agent = DDPG(env, config.replace(**_IGNORED_OPTIONS, **single), seed)
     try:
         agent.learn(RANDOM_STEPS)
         agent.update(UPDATES)

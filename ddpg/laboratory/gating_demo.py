@@ -5,21 +5,21 @@ A two-layer net is enough: y = tanh(x·W1)·W2 with L = ½ Σ y². Writing δ fo
     ∂L/∂W2 = hᵀ·δ                    h = tanh(x·W1)
     ∂L/∂W1 = xᵀ·((δ·W2ᵀ)(1 − h²))    reads W2
 
-so an optimiser that moves W2 as soon as ∂L/∂W2 is there may move it *before* ∂L/∂W1 has read it. Gating is
+so an optimiser that moves W2 as soon as ∂L/∂W2 is computed can move it *before* ∂L/∂W1 has read it. Gating is
 the optimiser's answer (``tf.compat.v1.train.Optimizer.compute_gradients``):
 
-| gate | a gradient is handed out when |
+| gate | a gradient is released when |
 |---|---|
 | ``GATE_NONE`` | it is computed, as ``tf.gradients`` does by default |
-| ``GATE_OP`` | all gradients of the op it comes from are: here δ·W2ᵀ with hᵀ·δ; the optimiser's default |
-| ``GATE_GRAPH`` | all gradients of all variables are |
+| ``GATE_OP`` | all gradients of its op are computed: here δ·W2ᵀ with hᵀ·δ; the optimiser's default |
+| ``GATE_GRAPH`` | all gradients of all variables are computed |
 
 It matters only for *reference* variables (``use_resource=False``), whose reads alias the memory that the
-update writes. A resource variable's read is a value: whatever is written later, the reader keeps it. All
-variables of this package are resource variables.
+update writes. A resource variable's read is a value, which later writes do not change. All variables of this
+package are resource variables.
 
-:func:`gradient_in_order` forces the order of the two ops, so that both outcomes can be seen; :func:`count_races` leaves
-the order to the scheduler and counts the races.
+:func:`gradient_in_order` forces the order of the two ops, to show both outcomes; :func:`count_races` leaves the order
+to the scheduler and counts the races.
 """
 
 import numpy as np
@@ -61,13 +61,13 @@ def steps(loss: tf.Tensor, variables: list, learning_rate: float, gate: str) -> 
 
     Args:
         loss: a scalar.
-        variables: what to move.
+        variables: the variables to move.
         learning_rate: of plain gradient descent.
-        gate: a key of :data:`GATES`, for the two ways that know gates.
+        gate: a key of :data:`GATES`, for the two ways that take gates.
 
     Returns:
-        ``gradients``: ``tf.gradients``, ungated, then ``apply_gradients``; ``compute_gradients``: then
-        ``apply_gradients``; ``minimize``: both in one.
+        By name: ``gradients`` is ``tf.gradients``, ungated, and ``apply_gradients``; ``compute_gradients`` is that
+        method and ``apply_gradients``; ``minimize`` does both in one call.
     """
     optimizer = v1.train.GradientDescentOptimizer(learning_rate)
     pairs = optimizer.compute_gradients(loss, variables, gate_gradients=GATES[gate])
@@ -88,17 +88,17 @@ def gradient_in_order(
     start: list[np.ndarray],
     learning_rate: float = 1.0,
 ) -> np.ndarray:
-    """Return by what W1 moves if one of two ops is made to wait for the other.
+    """Return the change of W1 if one of two ops is made to wait for the other.
 
-    The two are δ·W2ᵀ, the op of ∂L/∂W1 that reads W2, and the op that updates W2. The step's graph is taken as it
-    was built, and one control edge is added to it: an order that the scheduler may also choose by itself, unless the
-    step's own edges forbid it. Graph rewriting is off, so that exactly these ops run.
+    The two are δ·W2ᵀ, the op of ∂L/∂W1 that reads W2, and the op that updates W2. One control edge is added to the
+    step's graph as it was built: the scheduler could also choose this order itself, unless the step's own edges
+    forbid it. Graph rewriting is off, so that exactly these ops run.
 
     Args:
         way: a key of :func:`steps`.
         gate: a key of :data:`GATES`.
         use_resource: resource variables, or reference variables.
-        first: ``"read"`` or ``"update"``, what the other one waits for.
+        first: ``"read"`` or ``"update"``, the op for which the other one waits.
         inputs: x, ``[B, n]``.
         start: W1 ``[n, n]`` and W2 ``[n, m]`` before the step.
         learning_rate: of the step.
@@ -134,7 +134,7 @@ def _variables(start, use_resource):
 
 
 def _unrewritten():
-    """Four threads, so that ops can overtake each other, and no rewriting of the graph."""
+    """Return a session configuration with four threads, so that ops can overtake each other, and no graph rewriting."""
     options = v1.ConfigProto(inter_op_parallelism_threads=4, intra_op_parallelism_threads=1)
     options.graph_options.rewrite_options.disable_meta_optimizer = True
     return options
@@ -152,7 +152,7 @@ def _needed(op):
 
 
 def _reader_of(variable, step):
-    """The one op of the step that multiplies by the variable's transpose."""
+    """Return the step's one op that multiplies by the variable's transpose."""
     handle = variable.op
     (reader,) = (
         op
@@ -163,7 +163,7 @@ def _reader_of(variable, step):
 
 
 def _update_of(variable, step):
-    """The one op of the step that moves the variable."""
+    """Return the step's one op that moves the variable."""
     (update,) = (
         op for op in _needed(step) if op.type.endswith("ApplyGradientDescent") and op.inputs[0].op is variable.op
     )
@@ -171,20 +171,20 @@ def _update_of(variable, step):
 
 
 def count_races(way: str, gate: str, use_resource: bool, tries: int = 50, size: int = 600) -> int:
-    """Count the steps whose W1 moved by something else than ∂L/∂W1 at the weights before the step.
+    """Count the steps that moved W1 by anything but ∂L/∂W1 at the weights before the step.
 
-    Every try starts from the same weights, in a graph and a session of its own without rewriting, on four
-    threads: whether an update overtakes a reader is up to the scheduler.
+    Every try starts from the same weights. All run in one session with four threads and without graph rewriting, so
+    the scheduler decides whether an update overtakes a reader.
 
     Args:
         way: a key of :func:`steps`.
         gate: a key of :data:`GATES`.
         use_resource: resource variables, or reference variables.
-        tries: how many steps to look at.
-        size: rows and columns of W1 and W2; large ones give the race time.
+        tries: number of steps.
+        size: rows and columns of W1 and W2; large matrices leave more time for a race.
 
     Returns:
-        How many of the ``tries`` were wrong by more than 1e-3 of the gradient's largest value.
+        The number of steps that were wrong by more than 1e-3 of the gradient's largest value.
     """
     rng = np.random.default_rng(0)
     inputs = rng.normal(size=(8, size)).astype(np.float32)

@@ -1,7 +1,7 @@
-"""Check gradients: what they reach, whether paths agree, and how far finite differences or bfloat16 products are off.
+"""Check gradients: which variables they reach, whether paths agree, and how finite differences and bfloat16 differ.
 
-:class:`RoundedGradient` computes a gradient again as ``precision="bfloat16"`` does, by the compiler's interpreter in
-NumPy, so no processor with such instructions is needed.
+:class:`RoundedGradient` computes a gradient again as ``precision="bfloat16"`` does, with the compiler's NumPy
+interpreter, so that it needs no processor with bfloat16 instructions.
 """
 
 import contextlib
@@ -34,12 +34,12 @@ def leaks(loss: tf.Tensor | list, variables: list) -> list[str]:
 
 
 def compare(gradients: Mapping[str, Sequence], reference: str | Sequence) -> dict[str, float]:
-    """Measure how far the gradients of several paths are from one of them.
+    """Measure how much the gradients of several paths differ from a reference.
 
     Args:
         gradients: ``{path: gradients}``; each a list of arrays, of tensors, or of ``(gradient, variable)``
-            pairs. Tensors are run in the default session, all in one call: on the same feeds and weights.
-        reference: one of the paths, or a list of the same kinds.
+            pairs. Tensors are run in one call of the default session, so with the same weights.
+        reference: one of the paths, or such a list.
 
     Returns:
         ``{path: largest absolute difference over all elements}``.
@@ -71,13 +71,13 @@ def finite_difference(
 ) -> np.ndarray:
     """Differentiate by central differences, (f(x + h) − f(x − h))/2h, at sampled coordinates.
 
-    The error is of order h²·f‴ by the step and 1e-16·f/h by rounding. A kink (of a ReLU) within h spoils it:
-    where two step sizes disagree, neither is right.
+    The error is of order h²·f‴ from the step and 1e-16·f/h from rounding. A kink (of a ReLU) within h makes it
+    wrong: if two step sizes disagree, trust neither.
 
     Args:
-        function: a scalar of a list of float64 arrays, computed in float64.
-        arrays: where to differentiate; copied as float64.
-        coordinates: ``[(which array, index into it flattened)]``.
+        function: computes a scalar from a list of float64 arrays, in float64.
+        arrays: the point at which to differentiate; copied as float64.
+        coordinates: ``[(index of the array, index into the flattened array)]``.
         step: h.
 
     Returns:
@@ -105,7 +105,7 @@ def _values(name: str, gradients: Sequence) -> list:
 
 
 def _evaluated(values):
-    """Replace the tensors in a structure by their values, in one run of the default session."""
+    """Replace the tensors in a structure by their values, in one call of the default session."""
     leaves = tf.nest.flatten(values)
     tensors = [leaf for leaf in leaves if tf.is_tensor(leaf)]
     if tensors:
@@ -118,13 +118,13 @@ def _evaluated(values):
 
 
 class RoundedGradient:
-    """A gradient's ops, lowered to products of bfloat16 numbers.
+    """A gradient computed with matrix products of bfloat16 numbers.
 
     Args:
         session: of the gradients' graph.
-        gradients: to compute.
+        gradients: the gradients in float32.
         fields: the placeholders that they depend on.
-        variables: those that they depend on.
+        variables: the variables that they depend on.
     """
 
     def __init__(
@@ -141,7 +141,7 @@ class RoundedGradient:
             self._lowered = lower(gradients, named, variables, "bfloat16")
 
     def error(self, feeds: Mapping[tf.Tensor, np.ndarray], exact: Sequence[np.ndarray]) -> dict[str, float] | None:
-        """Compare with the gradients in float32, over all weights.
+        """Compare the bfloat16 gradient with the float32 gradient, over all weights.
 
         Args:
             feeds: the fields' values.

@@ -1,7 +1,7 @@
 """Draw where gradients flow, as a graph of boxes for each path.
 
-Only traced edges are drawn (:func:`ddpg.laboratory.flow.trace_flow`): a forward edge where one tensor feeds another, an
-arrow back where ``tf.gradients`` finds a gradient, a bar where a gradient arrives and is stopped.
+Only traced edges are drawn (:func:`ddpg.laboratory.flow.trace_flow`): a forward edge if one tensor feeds another, an
+arrow back if ``tf.gradients`` finds a gradient, a bar if a gradient arrives and is stopped.
 """
 
 from collections.abc import Mapping, Sequence
@@ -58,11 +58,11 @@ _POLICY = {
     "mu": NodeBox(2.2, 4.5, "actor\na = μ(s)"),
     "action_gradient": NodeBox(4.7, 1.5, "critic\n∇ₐQ(s, a)"),
     "bounding": NodeBox(7.3, 1.5, "bounding\nof ∇ₐQ"),
-    "a": NodeBox(9.5, -0.4, "replayed\na"),  # of a term of behaviour cloning
+    "a": NodeBox(9.5, -0.4, "replayed\na"),  # for a behaviour-cloning term
     START: NodeBox(9.35, 4.5, "start of\nbackward"),
 }
 
-# Where Q(s, μ(s)) itself is differentiated, the bounding stands between μ and Q.
+# If a path differentiates Q(s, μ(s)) itself, the bounding is between μ and Q.
 _POLICY_THROUGH_Q = _POLICY | {
     "mu": NodeBox(1.95, 4.5, "actor\na = μ(s)"),
     "bounding": NodeBox(6.2, 4.5, "bounding,\nbackwards"),
@@ -72,7 +72,7 @@ _POLICY_THROUGH_Q = _POLICY | {
 
 
 def layout_nodes(edges: Sequence[Mapping[str, Any]]) -> dict[str, NodeBox]:
-    """Return the boxes of the nodes that occur; their texts depend on the edges."""
+    """Return the boxes of the nodes in ``edges``; their texts depend on the edges."""
     names = {edge[end] for edge in edges for end in ("source", "destination")}
     sources = {(edge["source"], edge["destination"]) for edge in edges}
     further = sorted(name for name in names if name.startswith(("next_q_", "joint_")))
@@ -82,7 +82,7 @@ def layout_nodes(edges: Sequence[Mapping[str, Any]]) -> dict[str, NodeBox]:
         layout = _TD
     else:
         layout = _POLICY_THROUGH_Q if "q" in names else _POLICY
-    if "next_q" in names and "joint" in names:  # y's half is of another pass: higher, to leave room for it
+    if "next_q" in names and "joint" in names:  # y comes from a second pass: move the first one up to make room
         layout = layout | {name: layout[name]._replace(y=6.3) for name in ("joint", START)}
     boxes = {name: box for name, box in layout.items() if name in names}
     for name in further:
@@ -107,7 +107,7 @@ def layout_nodes(edges: Sequence[Mapping[str, Any]]) -> dict[str, NodeBox]:
 
 
 def is_weights(name: str) -> bool:
-    """Tell whether a node is a group of weights."""
+    """Return whether a node is a group of weights."""
     return name.rstrip("_0123456789") in _SYMBOLS
 
 
@@ -161,10 +161,10 @@ def draw_paths(
         ``path``.
 
     Raises:
-        UsageError: if an argument is of another kind, the file cannot be a figure, or the report has no such bounding.
+        UsageError: if an argument has the wrong type, the file cannot be a figure, or the report lacks the bounding.
     """
     if not isinstance(report, Mapping) or not {"seed", "td", "policy"} <= {*report}:
-        raise UsageError(f"report={brief(report)} must be what compare_paths returned")
+        raise UsageError(f"report={brief(report)} must be a report of compare_paths")
     path = atomic_write.check_figure(validate_path(path))
     bounding = validate_text(bounding, "bounding", "a name")
     title = title if title is None else validate_text(title, "title", "a text, or None")
@@ -185,15 +185,15 @@ def paths_figure(report: Mapping[str, Any], bounding: str, title: str | None) ->
             draw_panel(axes, row, kind)
     notes = figure.add_subplot(grid[-1, -1], frame_on=False, xticks=[], yticks=[])
     notes.text(0.02, 0.5, _NOTES, fontsize=10, va="center", linespacing=1.45)
-    figure.draw_without_rendering()  # arrows end at the boxes' borders, which only drawing places
+    figure.draw_without_rendering()  # arrows end at the boxes' borders, whose positions are known only after drawing
     return figure
 
 
 def draw_update(report: Mapping[str, Any], path: str | Path, title: str | None = None) -> Path:
-    """Draw both steps of one update, as :func:`ddpg.laboratory.flow.trace_update` traced them, into a PNG.
+    """Draw both steps of one update, traced by :func:`ddpg.laboratory.flow.trace_update`, into a PNG.
 
     Args:
-        report: from that function.
+        report: from :func:`ddpg.laboratory.flow.trace_update`.
         path: the file to write; 1400 pixels wide.
         title: of the figure; ``None``: a default with the seed.
 
@@ -234,14 +234,14 @@ def draw_panel(axes: Axes, row: Mapping[str, Any], kind: str) -> None:
     """Draw the traced backward pass of one path.
 
     Args:
-        axes: where.
-        row: the path's, of the report.
+        axes: the panel.
+        row: the path's row of the report.
         kind: the option that chooses the path.
     """
     label = f"{kind} = {row['path']}" + (f", bounding = {row['bounding']}" if "bounding" in row else "")
     difference = row["difference"]
     draw_edges(axes, row["edges"], label, "" if difference["from"] == row["path"] else _verdict(difference))
-    if row.get("bfloat16") is not None:  # reports of earlier versions do not have it
+    if row.get("bfloat16") is not None:  # reports of earlier versions lack it
         error = f"in bfloat16\noff by {row['bfloat16']['relative_norm']:.1%}"
         axes.text(0.985, 0.03, error, transform=axes.transAxes, fontsize=10, ha="right", color="0.25")
 
@@ -250,7 +250,7 @@ def draw_edges(axes: Axes, edges: Sequence[Mapping[str, Any]], label: str, remar
     """Draw a traced backward pass.
 
     Args:
-        axes: where.
+        axes: the panel.
         edges: of a report.
         label: title of the panel.
         remark: a line below the title.
@@ -282,7 +282,7 @@ def _verdict(difference: Mapping[str, Any]) -> str:
 
 def _draw_edge(axes: Axes, ends: Sequence[NodeBox], patches: Sequence[Patch], edge: Mapping[str, Any]) -> None:
     start, end = (np.array([box.x, box.y]) for box in ends)
-    bend = 0.36 if (edge["source"], edge["destination"]) == ("next_s", "next_q") else 0.0  # over μ(s′)
+    bend = 0.36 if (edge["source"], edge["destination"]) == ("next_s", "next_q") else 0.0  # above μ(s′)
     axes.add_patch(_arrow(start, end, patches, bend, mutation_scale=9, color=FORWARD, linewidth=1))
     length = np.linalg.norm(end - start)
     along = (end - start) / length
@@ -294,11 +294,11 @@ def _draw_edge(axes: Axes, ends: Sequence[NodeBox], patches: Sequence[Patch], ed
     if edge["norm"] is None or edge["source"] in DATA:
         return
     color, line = (TRAINED, "-") if edge["trained"] else (PASSING, (0, (3, 1.5)))
-    beside = abs(across[0]) > 0.35  # a steep edge's number stands to its right, another's above it
+    beside = abs(across[0]) > 0.35  # the number is to the right of a steep edge, and above any other
     outwards = across * np.sign(across[0] if beside else across[1])
-    aside = 0.17 * outwards
+    offset = 0.17 * outwards
     look = {"mutation_scale": 14, "color": color, "linewidth": 2.2, "linestyle": line}
-    axes.add_patch(_arrow(end + aside, start + aside, patches[::-1], bend, **look))
+    axes.add_patch(_arrow(end + offset, start + offset, patches[::-1], bend, **look))
     x, y = middle + (0.45 if beside else 0.36) * outwards
     axes.text(
         x,
@@ -334,7 +334,7 @@ def _write(axes: Axes, box: NodeBox, name: str) -> Patch:
     style = {"boxstyle": shape, "facecolor": face, "edgecolor": "0.35", "linewidth": 1}
     text = axes.text(box.x, box.y, box.text, ha="center", va="center", fontsize=10.5, bbox=style, zorder=5)
     patch = text.get_bbox_patch()
-    assert patch is not None, "a text given a bbox has its patch"
+    assert patch is not None, "a text with a bbox has a patch"
     return patch
 
 

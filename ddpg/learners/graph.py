@@ -1,4 +1,4 @@
-"""Learners that run an update in TensorFlow: compiled by XLA, op by op, or step by step to look inside."""
+"""Learners that run an update in TensorFlow: compiled by XLA, op by op, or with one session call for each part."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -32,8 +32,8 @@ class LearnerResult(NamedTuple):
 class XLALearner:
     """Up to K updates in one session call, compiled by XLA.
 
-    The loop over the minibatches ``[K, B, ...]`` is compiled too, so they cross into the session once. The number of
-    updates is an input: fewer than K use the same compiled code.
+    The loop over the minibatches ``[K, B, ...]`` is compiled too, so the session is called once. The number of updates
+    is an input, so fewer than K updates use the same compiled code.
 
     Args:
         update: the symbolic update; its networks' graph is extended.
@@ -128,7 +128,7 @@ class UncompiledLearner:
 class SteppedLearner(UncompiledLearner):
     """Runs the parts of an update in separate session calls: target, optimiser steps, target networks.
 
-    The target y is fetched to NumPy and fed back, as ``td_target="placeholder"`` asks.
+    The target y is fetched to NumPy and fed back, as ``td_target="placeholder"`` requires.
     """
 
     def __init__(self, update: Update, *, batch_size: int, fetch: Sequence = ()):
@@ -150,12 +150,12 @@ class SteppedLearner(UncompiledLearner):
 
 
 def network_variables(update: Update) -> list[list[tf.Variable]]:
-    """Return the variables of each network that the update trains, without its target's and its optimiser's."""
+    """Return the variables of each trained network, without those of its target network and its optimiser."""
     return [network.variables for network, *_ in update.learning_rates]
 
 
 def finite(update: Update) -> tf.Tensor:
-    """Return whether all weights are finite, read now."""
+    """Return whether all weights are finite, reading them when the op runs."""
     weights = [variable.read_value() for variables in network_variables(update) for variable in variables]
     return tf.reduce_all([tf.reduce_all(tf.math.is_finite(weight)) for weight in weights])
 
@@ -164,9 +164,9 @@ def placeholders(update: Update, lead: tuple[int, ...], float_images: bool = Fal
     """Return placeholders for minibatches with the leading axes ``lead``.
 
     Args:
-        update: the update that reads them, which decides their shapes.
+        update: the update that reads them and determines their shapes.
         lead: the leading axes.
-        float_images: images are float32 too; otherwise bytes, as they are stored.
+        float_images: images are float32 too; otherwise bytes, as stored.
     """
     space = update.value.observation_space
     images = np.float32 if float_images else stored_dtype(space)
@@ -189,5 +189,5 @@ def placeholders(update: Update, lead: tuple[int, ...], float_images: bool = Fal
 
 
 def as_float(batch: Batch) -> Batch:
-    """Cast a minibatch to float32: images are fed as they are stored, one byte a pixel, and cast in the session."""
+    """Cast a minibatch to float32 in the session: images are fed as stored, with one byte per channel of a pixel."""
     return batch.map(lambda field: tf.cast(field, tf.float32))

@@ -18,8 +18,8 @@ v1 = tf.compat.v1
 class NativeLearner:
     """Up to K updates in one call, compiled from the same ops that a session would run.
 
-    The weights stay in the kernel's memory between calls. They are written back before anything else runs in the
-    session; since that may change them, the next call reads them again.
+    The weights stay in the kernel's memory between calls. They are written back before any other call of the session;
+    because that call can change them, the next update reads them again.
 
     Args:
         update: the symbolic update; its networks' graph is extended.
@@ -93,14 +93,14 @@ class NativeLearner:
         return LearnerResult(named, fetched, errors[0][..., 0] if errors else None, self._finite())
 
     def set_rate(self, variable: tf.Variable, value: float) -> bool:
-        """Set a scalar in the kernel's memory; return whether the weights are there now, and so whether it was set."""
+        """Set a scalar in the kernel's memory, if the weights are there; return whether they are."""
         if self._current:
             self._compiled.values[self._places[variable.name]][...] = value
             self._ahead = True
         return self._current
 
     def _finite(self) -> bool:
-        """Return whether all weights are finite: w·0 is 0 if w is finite, else NaN. A dot product is one fast read."""
+        """Return whether all weights are finite: w·0 is 0 if w is finite, else NaN. A dot product is fast."""
         return all(weights.dot(zeros) == 0 for weights, zeros in self._weights)
 
     def _borrow(self, session: SyncedSession) -> None:
@@ -111,7 +111,7 @@ class NativeLearner:
         self._current = True
 
     def _give_back(self) -> None:
-        """Write the variables back to the session, which may change them: the next call reads them again."""
+        """Write the variables back to the session; the next update reads them again, because they can change there."""
         if self._ahead:
             assert self._session is not None
             variables, values = list(self._variables), list(self._compiled.values)
@@ -123,7 +123,7 @@ class NativeLearner:
 
 
 class _NoiseDraws:
-    """Draws, in the session, the random numbers of all updates of a call: the compiler has no integer ops."""
+    """Draws the random numbers of all updates of a call in the session, because the compiler has no integer ops."""
 
     def __init__(self, update: Update, batch_size: int, updates_per_call: int):
         self._first = v1.placeholder(tf.int64, [], name="made")
@@ -134,12 +134,12 @@ class _NoiseDraws:
         self.placeholder = v1.placeholder(tf.float32, shape, name="noise") if drawn else None
 
     def __call__(self, session: SyncedSession, made: int) -> np.ndarray | None:
-        """Return the numbers of the K updates after ``made`` others, ``[K, B, A]``; ``None`` if they draw none."""
+        """Return the numbers of the K updates after the first ``made``, ``[K, B, A]``; ``None`` if they draw none."""
         return None if self._numbers is None else session.run_as_is(self._numbers, {self._first: made})
 
 
 def _update_kinds(update: Update, batch: Batch) -> tuple[list[Metrics], Callable[[int], int]]:
-    """Return the distinct kinds of update, and a function from the number of updates made to the next one's kind."""
+    """Return the distinct kinds of update, and a function from the number of updates made to the next update's kind."""
     count = update.count
     if count is None:
         return [update.update_op(batch)], lambda made: 0

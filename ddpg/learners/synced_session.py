@@ -1,6 +1,6 @@
-"""A session that first takes back variables that the native learner holds in its own memory.
+"""A session that first gets back the variables that the native learner holds in its own memory.
 
-Threads use it one at a time, and each that waits gets its turn.
+Threads use it one at a time, and every waiting thread gets its turn.
 """
 
 import functools
@@ -21,12 +21,12 @@ Result = TypeVar("Result")
 
 
 class FairLock:
-    """Calls functions one at a time, whichever threads ask; a call may make further calls in its own thread.
+    """Calls functions one at a time across threads; a call can make further calls in its own thread.
 
-    A plain lock goes back to the thread that released it if that thread asks again at once: a loop of updates would
-    keep every other thread out for seconds. Here a thread waits for the lock behind a second lock, which whoever asks
-    next has to pass first. Both are held by ``with`` statements on C objects alone, so that a Ctrl-C anywhere in here
-    leaves neither locked. It costs about half a microsecond where nobody waits.
+    A thread that releases a plain lock and acquires it again at once gets it back: a loop of updates would keep every
+    other thread out for seconds. Here a second lock forms a queue: a thread holds it while it waits for the first
+    lock, and every other thread has to pass it first. Both are held by ``with`` statements on C objects only, so a
+    Ctrl-C at any point leaves neither locked. An uncontended call costs about half a microsecond.
     """
 
     def __init__(self) -> None:
@@ -34,9 +34,9 @@ class FairLock:
         self._owner: int | None = None
 
     def __call__(self, function: Callable[..., Result], *arguments: Any, **options: Any) -> Result:
-        """Return ``function(*arguments, **options)``, called while no other thread calls by this lock."""
+        """Return ``function(*arguments, **options)``, called while no other thread's call through this lock runs."""
         me = threading.get_ident()
-        if self._owner != me:  # who owns it may not queue behind a thread that waits for it
+        if self._owner != me:  # the owner must not queue behind a thread that waits for it: that is a deadlock
             with self._queue, self._lock:
                 pass
         with self._lock:
@@ -47,11 +47,11 @@ class FairLock:
                 self._owner = before
 
 
-_user_of_tensorflow: int | None = None  # the process whose use of TensorFlow this one is a fork of
+_user_of_tensorflow: int | None = None  # id of the parent process, if it had used TensorFlow before this one's fork
 
 
 def check_not_forked() -> None:
-    """Refuse TensorFlow in a fork of a process that has used it: its threads do not exist there, and it would hang.
+    """Refuse TensorFlow in a fork of a process that has used it: without TensorFlow's threads, the fork would hang.
 
     Raises:
         UsageError: if this process is such a fork.
@@ -66,7 +66,7 @@ def check_not_forked() -> None:
 
 def _note_fork() -> None:
     global _user_of_tensorflow
-    # Sessions and eager operations both begin by making this context; importing TensorFlow does not.
+    # Sessions and eager operations initialise this context; importing TensorFlow does not.
     if _user_of_tensorflow is None and (getattr(eager.context(), "_initialized", False) or SyncedSession.opened):
         _user_of_tensorflow = os.getppid()
 
@@ -76,16 +76,16 @@ if hasattr(os, "register_at_fork"):
 
 
 def assign_variables(run: Callable[..., Any], variables: Sequence[tf.Variable], values: Sequence[np.ndarray]) -> None:
-    """Set variables with as few calls of a session's ``run`` as possible, mostly one, and without new ops.
+    """Set variables without new ops and with as few calls of a session's ``run`` as possible, usually one.
 
-    A variable's initialiser assigns its second input, so feeding that input sets any value. Variables that share one
+    A variable's initialiser assigns its second input, so feeding that input sets any value. Variables that share an
     initial tensor are set in separate calls.
     """
-    left = list(zip(variables, values, strict=True))
-    while left:
+    remaining = list(zip(variables, values, strict=True))
+    while remaining:
         feeds: dict[Any, np.ndarray] = {}
         operations, later = [], []
-        for variable, value in left:
+        for variable, value in remaining:
             initial = variable.initializer.inputs[1]
             if initial.ref() in feeds:
                 later.append((variable, value))
@@ -93,19 +93,19 @@ def assign_variables(run: Callable[..., Any], variables: Sequence[tf.Variable], 
                 feeds[initial.ref()] = value
                 operations.append(variable.initializer)
         run(operations, {initial.deref(): value for initial, value in feeds.items()})
-        left = later
+        remaining = later
 
 
 class SyncedSession(tf.compat.v1.Session):
-    """A session that calls :attr:`reclaim` before it runs anything, so that its variables are current.
+    """A session that calls :attr:`reclaim` before every run, so that its variables are current.
 
     A learner that updates weights in its own memory sets :attr:`reclaim` to write them back. One thread at a time uses
-    the session, so that no read or write of variables overlaps with an update elsewhere. Opening one switches
-    TensorFloat-32 off in the process, so that a GPU multiplies float32 numbers as such.
+    the session, so that no read or write of variables overlaps with an update in a learner's memory. Opening a session
+    switches TensorFloat-32 off in the whole process, so that a GPU multiplies float32 numbers without rounding them.
 
     Attributes:
-        reclaim: called before anything runs; writes the variables back, by :meth:`run_as_is`.
-        lock: held while anything runs, and by a learner while it updates the variables elsewhere.
+        reclaim: called before every run; writes the variables back, with :meth:`run_as_is`.
+        lock: held during every run, and by a learner while it updates the variables in its own memory.
         opened: whether this process, or the process it was forked from, has opened such a session.
 
     Raises:
@@ -114,16 +114,16 @@ class SyncedSession(tf.compat.v1.Session):
 
     reclaim: Callable[[], None] | None = None
     opened: ClassVar[bool] = False
-    _session = None  # which the base class's destructor reads, also where the constructor raised
+    _session = None  # the base class's destructor reads it, even if the constructor raised
 
     def __init__(self) -> None:
         check_not_forked()
         SyncedSession.opened = True
         self.lock = FairLock()
-        # GPUs would round what they multiply to 10 bits of mantissa, in all of the process: TensorFlow's default.
+        # By TensorFlow's default, GPUs round the factors of products to 10 bits of mantissa, in the whole process.
         tf.config.experimental.enable_tensor_float_32_execution(False)
         config = v1.ConfigProto(gpu_options=v1.GPUOptions(allow_growth=True))
-        # TensorFlow would rewrite the graph anew for whatever is fetched first: seconds, for what is compiled anyway.
+        # TensorFlow would rewrite the graph for every new set of fetches: seconds, though updates are compiled anyway.
         config.graph_options.rewrite_options.disable_meta_optimizer = True
         super().__init__(config=config)
 

@@ -1,4 +1,4 @@
-"""Make gradient updates from the replay buffer: draw minibatches, run a learner K updates a call, average metrics."""
+"""Make gradient updates from the replay buffer: sample minibatches, run K updates per call, average their metrics."""
 
 import contextlib
 import functools
@@ -27,7 +27,7 @@ from ddpg.replay.sampling import Sampler
 
 v1 = tf.compat.v1
 
-# On a GPU an update took 0.22 ms at least, however small; a core multiplies as much as this meanwhile
+# On a GPU even the smallest update took 0.22 ms; a processor core makes this many operations in that time
 # (docs/performance.md, "On a GPU").
 LEAST_OPERATIONS_FOR_GPU = 2e7
 
@@ -38,14 +38,14 @@ class Updater:
     Args:
         update: the symbolic update.
         config: the agent's.
-        sampler: draws minibatches.
-        rng: draws them.
-        normaliser: of the observations in minibatches, if any.
+        sampler: samples minibatches.
+        rng: the sampler's random numbers.
+        normaliser: normalises the observations in minibatches; ``None``: they are used as sampled.
         fetch: variables whose values :meth:`run` returns.
 
     Attributes:
         num_updates: gradient updates made.
-        metrics: names of what an update measures.
+        metrics: names of an update's metrics.
         compile_seconds: duration of the first call, which builds and compiles the update; ``None`` before it.
     """
 
@@ -65,7 +65,7 @@ class Updater:
 
     @functools.cached_property
     def learner(self) -> XLALearner | NativeLearner | UncompiledLearner:
-        """The learner that the configuration asks for; its ops are built at first use."""
+        """The learner for the configuration; its ops are built at first use."""
         config = self._config
         if self._update.value.td_path.feeds_target:
             return SteppedLearner(self._update, batch_size=config.batch_size, fetch=self._fetch)
@@ -75,7 +75,7 @@ class Updater:
                 return native
             if config.compiler == "auto" and self._convolves() and not self._gpu_pays():
                 # XLA's loops for the gradients of convolutions took 56 times as long as TensorFlow's kernels on a CPU.
-                # One minibatch at a time: those of a compiled call are gigabytes of images.
+                # One minibatch per call: K minibatches of images would be gigabytes.
                 return UncompiledLearner(
                     self._update, batch_size=config.batch_size, updates_per_call=1, fetch=self._fetch
                 )
@@ -84,13 +84,13 @@ class Updater:
         )
 
     def _native(self) -> NativeLearner | None:
-        """Return the native learner; ``None`` if it is unsupported here and no option insists on it.
+        """Return the native learner; ``None`` if it is unsupported or a GPU is faster, and no option requires it.
 
         Raises:
-            UsageError: if it is unsupported, and ``compiler`` or ``precision`` insists on it.
+            UsageError: if it is unsupported, and ``compiler`` or ``precision`` requires it.
         """
-        asked, precision = self._config.compiler == "native", self._config.precision
-        if not asked and precision != "bfloat16" and self._gpu_pays():
+        required, precision = self._config.compiler == "native", self._config.precision
+        if not required and precision != "bfloat16" and self._gpu_pays():
             if precision == "auto":
                 print_to_stderr("precision='auto': XLA compiles the updates for the GPU, in float32")
             return None
@@ -105,12 +105,12 @@ class Updater:
         except Unsupported as reason:
             if precision == "bfloat16":
                 raise UsageError(f"precision='bfloat16': {reason}; use 'float32', or 'auto'") from None
-            if asked:
+            if required:
                 raise UsageError(
                     f"compiler='native' cannot translate this update: {reason}; use 'auto' or 'xla'"
                 ) from None
             if isinstance(reason, CompilerFailure):
-                print_to_stderr(f"{reason}; XLA compiles the updates instead, and llvmlite installed anew may help")
+                print_to_stderr(f"{reason}; XLA compiles the updates instead; installing llvmlite again may help")
             elif precision == "auto":
                 print_to_stderr(f"precision='auto': {reason}, so XLA compiles the updates, in float32")
             return None
@@ -126,11 +126,11 @@ class Updater:
         )
 
     def _gpu_pays(self) -> bool:
-        """Return whether there is a GPU, and enough to multiply in an update for it to be faster than a processor."""
+        """Return whether there is a GPU, and an update is large enough for it to be faster than the processor."""
         if not tf.config.list_physical_devices("GPU"):
             return False
         weights = sum(v.shape.num_elements() for variables in network_variables(self._update) for v in variables)
-        # Forward and backward, of the target and through the critic: ten operations for each weight and transition.
+        # Ten operations per weight and transition: forward and backward passes, the target's, the actor's through Q.
         return self._convolves() or 10 * self._config.batch_size * weights > LEAST_OPERATIONS_FOR_GPU
 
     def _convolves(self) -> bool:
@@ -150,21 +150,21 @@ class Updater:
     ) -> tuple[dict[str, float], Sequence[np.ndarray]]:
         """Make ``n`` ≥ 1 updates on minibatches with rewards divided by ``reward_scale``.
 
-        Observations are normalised by the current statistics. Priorities are set after each call of up to K updates, so
-        the minibatches of a call are drawn by the priorities before it.
+        Observations are normalised with the current statistics. Priorities are set after each call of up to K updates,
+        so all minibatches of a call are sampled with the priorities from before the call.
 
         Args:
             session: the agent's session.
             n: number of updates.
             reward_scale: divisor of the rewards.
-            correction: β of the importance-sampling weights, if the replay is prioritised by them.
+            correction: β of the importance-sampling weights, if the replay buffer uses them.
 
         Returns:
             Means of the metrics over the updates, and the fetched variables' values afterwards.
 
         Raises:
-            UsageError: if the replay memory is empty, or TensorFlow cannot run the first update: an operation has no
-                gradient, or no implementation where it is to run.
+            UsageError: if the replay buffer is empty, or TensorFlow cannot run the first update, because an operation
+                has no gradient or no implementation on the device.
             FloatingPointError: if the loss or the weights are not finite.
         """
         start = time.perf_counter()
@@ -201,7 +201,7 @@ class Updater:
 
     @contextlib.contextmanager
     def _first_update(self) -> Iterator[None]:
-        """Turn what TensorFlow raises of an operation that it cannot run into one line; later, it is left as it is.
+        """Turn TensorFlow's error about an operation that it cannot run into one line, until the first update is made.
 
         Raises:
             UsageError: if the block raises such an error before the first update is made.
@@ -222,7 +222,7 @@ class Updater:
             raise UsageError(f"TensorFlow cannot differentiate this update: {what}; use other operations") from error
 
     def _check_own_paths(self, session: tf.compat.v1.Session, batch: Batch) -> None:
-        """Warn, before the first update, if a path of the user's own makes Q smaller or the TD error larger.
+        """Warn, before the first update, if a user's own path makes Q smaller or the TD error larger.
 
         The paths are built again for this, after the learner's ops, so that the updates are the same with and without
         the check. A path that cannot be built with a stand-in for the critic or for y is not checked.
@@ -243,7 +243,7 @@ class Updater:
                     cosines.append((path, sign_check.descent_cosine(path, q, value.trainable_variables)))
         if not cosines:
             return
-        # Passes in training mode move the statistics of batch norms: they are put back.
+        # Passes in training mode move the statistics of batch norms, so they are restored.
         statistics = [v for variables in network_variables(update) for v in variables if not v.trainable]
         values = session.run(statistics)
         feeds = {placeholder: field[0] for placeholder, field in zip(inputs, batch, strict=True)}

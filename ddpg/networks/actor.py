@@ -23,7 +23,7 @@ class ActorUse:
 
     Attributes:
         states: the minibatch's observations, ``[B, *observation shape]``.
-        actions: μ(states) as the path last computed it in training mode, ``[B, A]``; ``None``: it did not.
+        actions: μ(states) as the path last computed it in training mode, ``[B, A]``; ``None`` if it did not.
         bounded: whether the path called :meth:`ActorNetwork.bound_action_gradient`.
     """
 
@@ -37,22 +37,22 @@ class ActorNetwork(Network):
 
     Args:
         observation_space: a Box.
-        action_space: a Box of floats with finite bounds; A is its flattened size. Bounds are honoured per
-            dimension, also asymmetric ones; nothing is rescaled.
+        action_space: a Box of floats with finite bounds; A is its flattened size. Bounds can differ per
+            dimension and can be asymmetric; actions are not rescaled.
         network: hidden layers, ``states -> features``; :func:`ddpg.mlp` or your own callable.
         bounding: ``"squashing"``, ``"inverting"``, ``"zeroing"``, or a :class:`ddpg.gradients.bounding.Bounding`.
         policy_gradient: ``"chain_rule"``, ``"direct"``, ``"surrogate"``, or a callable
-            ``(actor, critic, states) -> [(gradient, variable)]``, or one that takes ``batch`` as well.
+            ``(actor, critic, states[, batch]) -> [(gradient, variable)]``.
         optimizer: a ``tf.compat.v1.train.Optimizer`` class, called with the learning rate; or ``"adam"``,
             ``"rmsprop"``, ``"sgd"``, ``"momentum"``.
         learning_rate: the optimiser's learning rate.
         tau: step of the target network, in (0, 1].
         name: scope of its variables.
         action_gradient_clip: largest L2 norm of each sample's ∇ₐQ, before the bounding; ``None``: no limit.
-        pre_activation_penalty: c of the penalty c·mean(p²) added to the loss against saturation, with p the inputs
+        pre_activation_penalty: c of the penalty c·mean(p²) that the loss has against saturation, with p the inputs
             of tanh. See :func:`ddpg.gradients.bounding.with_pre_activation_penalty`.
-        max_gradient_norm: largest L2 norm of all gradients of a step together; ``None``: any.
-        output_init: of the output layer; ``"small"``: U(±3e-3), ``"fan_in"``: U(±1/√f), f its inputs.
+        max_gradient_norm: largest L2 norm of all gradients of a step together; ``None``: no limit.
+        output_init: of the output layer; ``"small"``: U(±3e-3), ``"fan_in"``: U(±1/√f) with f inputs.
         weight_projection: scale the weights into each hidden unit to length 1 after every step.
         affine_projection: scale gains and offsets of each norm together to length √d, d its features, after every
             step; the hidden layers must have norms.
@@ -130,7 +130,7 @@ class ActorNetwork(Network):
 
     @hooked
     def __call__(self, states: tf.Tensor, training: bool = False) -> tf.Tensor:
-        """Return μ(s), ``[B, A]``. ``training`` matters to batch norm: batch statistics, and move them."""
+        """Return μ(s), ``[B, A]``; with ``training``, batch norm uses batch statistics and moves its averages."""
         actions = self._online([states], training)
         if training and self._use is not None and states is self._use.states:
             self._use.actions = actions
@@ -143,7 +143,7 @@ class ActorNetwork(Network):
 
     @hooked
     def bound_action_gradient(self, action_gradients: tf.Tensor, actions: tf.Tensor) -> tf.Tensor:
-        """Return ∇ₐQ ``[B, A]``, taken at ``actions`` ``[B, A]``, clipped and bounded by this actor's options."""
+        """Clip and bound ∇ₐQ ``[B, A]``, computed at ``actions`` ``[B, A]``, by this actor's options."""
         if self._use is not None:
             self._use.bounded = True
         if self.action_gradient_clip is not None:
@@ -152,7 +152,7 @@ class ActorNetwork(Network):
 
     @contextlib.contextmanager
     def record_use(self, states: tf.Tensor) -> Iterator[ActorUse]:
-        """Record what is done with this actor on ``states`` while a policy path is built inside the context."""
+        """Record how a policy path that is built inside the context uses this actor on ``states``."""
         self._use = ActorUse(states)
         try:
             yield self._use
@@ -161,7 +161,7 @@ class ActorNetwork(Network):
 
     @property
     def bounds_gradients(self) -> bool:
-        """Whether :meth:`bound_action_gradient` does anything to a gradient."""
+        """Whether :meth:`bound_action_gradient` can change a gradient."""
         return self.bounding.transform is not boundings.identity or self.action_gradient_clip is not None
 
     def compute_gradients(self, states: tf.Tensor, action_gradients: tf.Tensor) -> GradientsAndVariables:
@@ -169,13 +169,13 @@ class ActorNetwork(Network):
 
         Args:
             states: ``[B, *observation shape]``.
-            action_gradients: ∇ₐQ at a = μ(s), ``[B, A]``: the direction that increases Q, as it comes
-                from the critic, not bounded yet and not divided by B.
+            action_gradients: ∇ₐQ at a = μ(s), ``[B, A]``: the direction that increases Q, as the critic
+                returns it, not bounded yet and not divided by B.
         """
         return self.policy_gradients(self(states, training=True), action_gradients)
 
     def policy_gradients(self, actions: tf.Tensor, action_gradients: tf.Tensor) -> GradientsAndVariables:
-        """Same as :meth:`compute_gradients`, from the tensor a = μ(s) ``[B, A]`` at which ∇ₐQ was taken."""
+        """Same as :meth:`compute_gradients`, from the tensor a = μ(s) ``[B, A]`` at which ∇ₐQ was computed."""
         gradient = tf.stop_gradient(self.bound_action_gradient(action_gradients, actions))
         batch_size = tf.cast(tf.shape(actions)[0], actions.dtype)
         return self.optimizer.compute_gradients(
@@ -200,7 +200,7 @@ class ActorNetwork(Network):
         """Apply ∇ₐQ ``[B, A]`` at a = μ(s) for one optimiser step.
 
         Returns:
-            −1/B Σ g·μ(s), g bounded: the loss whose gradient was applied, before the step.
+            −1/B Σ g·μ(s) with bounded g: the loss whose gradient was applied, at the weights before the step.
         """
 
         def step(states: tf.Tensor, action_gradients: tf.Tensor) -> tf.Tensor:
@@ -234,14 +234,14 @@ class AveragedActor:
 
         θ̄ ← θ̄ + (θ − θ̄)/h      after each of the actor's steps
 
-    Single steps move weights back and forth; averaged over many steps this cancels (Polyak & Juditsky 1992). The
+    Single steps move weights back and forth; averaging over many steps cancels this (Polyak & Juditsky 1992). The
     averages are not trained, and learning never reads them.
 
-    Moving statistics of batch norms are averaged too: the averaged layers normalise with statistics of their own time.
+    Moving statistics of batch norms are averaged too, so that the averaged layers normalise with matching statistics.
 
     Args:
         actor: the actor whose variables are averaged. The averages start as copies.
-        horizon: h ≥ 1, in calls of :meth:`update`: each moves the averages by 1/h towards the actor.
+        horizon: h ≥ 1, in calls of :meth:`update`; each call moves the averages by 1/h towards the actor.
 
     Attributes:
         graph: the actor's graph.

@@ -1,10 +1,10 @@
-"""The base class of all networks: variables, EMA target network, optimizer, and numeric methods.
+"""The base class of all networks, with variables, EMA target network, optimiser and numeric methods.
 
     θ′ ← τθ + (1 − τ)θ′        (Lillicrap et al. 2015, Algorithm 1)
 
-``tf.train.ExponentialMovingAverage`` keeps one shadow per variable, created as a copy of it, and moves
-them with decay 1 − τ. The target network is built by the same function under a custom getter that
-replaces each variable by its shadow: nothing is looked up by name or by position.
+``tf.train.ExponentialMovingAverage`` keeps one shadow per variable, created as a copy of it, and moves the
+shadows with decay 1 − τ. The same function builds the target network under a custom getter that replaces each
+variable by its shadow, so nothing is looked up by name or by position.
 """
 
 import abc
@@ -35,12 +35,12 @@ v1 = tf.compat.v1
 
 
 class Averages(tf.train.ExponentialMovingAverage):
-    """TensorFlow's averages, whose shadows are made in half the time: a fifth of what an agent took to be built."""
+    """TensorFlow's averages, with shadows made in half the time, which had been a fifth of an agent's building time."""
 
     def create(self, variable: tf.Variable) -> None:
-        """Make the variable's shadow, as :meth:`apply` would: with the variable's value, or its initial one before it.
+        """Make the variable's shadow with the variable's value, or its initial value if it is uninitialised.
 
-        TensorFlow traces a function for each of the two values; here a switch runs one of two ops.
+        :meth:`apply` makes the same shadow, but traces a function for each case; here a switch runs one of two ops.
         """
         with tf.init_scope(), tf.device(variable.device):
             initialized = v1.is_variable_initialized(variable)
@@ -57,8 +57,8 @@ class EMATarget:
     """The EMA shadows of ``variables`` and the ops that move them.
 
     Args:
-        variables: **all** variables of the online network, including the moving statistics of batch norm: without
-            them the target would keep normalising with its initial statistics.
+        variables: **all** variables of the online network, including the moving statistics of batch norm; otherwise
+            the target would keep normalising with its initial statistics.
         tau: the step τ in (0, 1] towards the online weights.
         name: the last part of the shadows' names.
 
@@ -123,7 +123,7 @@ class NumericMethods:
             raise UsageError(f"the default session runs another graph than the one the {self._owner} was built in")
         if name not in self._built:
             with self._graph.as_default(), v1.name_scope(f"{self._owner}_numeric/{name}/"):
-                # Batches may differ in length from call to call: the first axis stays open.
+                # The first axis has no fixed length, because calls can have batches of different lengths.
                 shapes = [[None, *array.shape[1:]] if array.ndim else [] for array in arrays]
                 inputs = [v1.placeholder(array.dtype, shape) for array, shape in zip(arrays, shapes, strict=True)]
                 self._built[name] = inputs, function(*inputs)
@@ -144,7 +144,7 @@ OPTIMIZERS: dict[str, Callable] = {
 class AdamW(tf.compat.v1.train.AdamOptimizer):
     """Adam with decoupled weight decay (Loshchilov & Hutter 2019, Algorithm 2): θ ← θ − α·(m̂ / (√v̂ + ε) + λθ).
 
-    Weights of layers decay, biases and gains of norms do not: these are the variables of rank 1.
+    Weights of layers decay; biases and gains of norms, the variables of rank 1, do not.
     """
 
     def __init__(self, learning_rate: tf.Variable, weight_decay: float, **options: Any):
@@ -154,7 +154,7 @@ class AdamW(tf.compat.v1.train.AdamOptimizer):
     def _resource_apply_dense(self, grad: tf.Tensor, var: tf.Variable) -> tf.Operation:
         if var.shape.rank < 2:
             return super()._resource_apply_dense(grad, var)
-        with tf.control_dependencies([grad]):  # a gradient at the weights as they were before the decay
+        with tf.control_dependencies([grad]):  # compute the gradient at the weights before the decay
             decay = self._lr_t * self._weight_decay * var.read_value()
             decayed = var.assign_sub(decay, read_value=False)
         with tf.control_dependencies([decayed]):
@@ -162,7 +162,7 @@ class AdamW(tf.compat.v1.train.AdamOptimizer):
 
 
 def optimizer_of(config: Any) -> str | Callable:
-    """Return the optimizer that an agent's options describe: ``optimizer``, or Adam with the options of its own."""
+    """Return the optimiser that an agent's options describe: ``optimizer``, or Adam with Adam's own options."""
     if config.weight_decay:
         return partial(AdamW, weight_decay=config.weight_decay, beta1=config.adam_beta1)
     return config.optimizer if config.adam_beta1 == 0.9 else partial(train.AdamOptimizer, beta1=config.adam_beta1)
@@ -189,10 +189,10 @@ _Method = TypeVar("_Method", bound=Callable[..., Any])
 
 
 def hooked(method: _Method) -> _Method:
-    """Run a symbolic method through ``network.hook``, if there is one: so the laboratory learns which tensors it makes.
+    """Run a symbolic method through ``network.hook``, if there is one, so that the laboratory can record its tensors.
 
-    The hook is called as ``hook(name, call, *arguments)`` with the method's name and arguments, and returns the result:
-    that of ``call(*arguments)``, unless it puts something else in its place.
+    The hook is called as ``hook(name, call, *arguments)`` with the method's name and arguments, and returns the
+    method's result: that of ``call(*arguments)``, or a replacement.
     """
 
     @functools.wraps(method)
@@ -207,12 +207,12 @@ def hooked(method: _Method) -> _Method:
 class Network(abc.ABC):
     """A network applied as often as needed on one set of variables, with an EMA target.
 
-    Subclasses implement :meth:`_apply`, and say what their inputs are. Variables, EMA shadows and optimiser
-    slots are all created here, in the default graph, so that one initialiser reaches them and later
-    applications (inside a compiled function too) create none.
+    Subclasses implement :meth:`_apply` and define their inputs. Variables, EMA shadows and optimiser slots are
+    all created here, in the default graph, so that one initialiser covers them and later applications, even in
+    a compiled function, create none.
 
     Attributes:
-        hook: what :func:`hooked` methods run through; ``None``: nothing.
+        hook: a function through which :func:`hooked` methods run; ``None``: they run directly.
     """
 
     hook: Callable[..., Any] | None = None
@@ -272,7 +272,7 @@ class Network(abc.ABC):
         with v1.variable_scope(self._scope, use_resource=True):
             self.learning_rate = v1.get_variable("learning_rate", initializer=float(learning_rate), trainable=False)
         self.optimizer = make_optimizer(optimizer, self.learning_rate)
-        # Slots are made when gradients are first applied: now, so that they are in the initialiser.
+        # The first application of gradients makes the slots; making them here puts them in the initialiser.
         self.apply_gradients([(tf.zeros_like(variable), variable) for variable in self.trainable_variables])
 
     # -- symbolic -------------------------------------------------------------------------------------
@@ -291,7 +291,7 @@ class Network(abc.ABC):
 
     @property
     def scope(self) -> str:
-        """The name of the network's variable scope: no other network of its graph has it."""
+        """The name of the network's variable scope, unique in its graph."""
         return str(self._scope.name)
 
     @property
@@ -312,9 +312,9 @@ class Network(abc.ABC):
     def apply_gradients(self, grads_and_vars: Sequence[tuple[tf.Tensor, tf.Variable]]) -> tf.Operation:
         """Return the op of one optimiser step down ``[(gradient, variable)]``.
 
-        Where all gradients together are longer than ``max_gradient_norm`` they are scaled to it (Pascanu, Mikolov &
-        Bengio 2013, Algorithm 1). With ``weight_projection`` the hidden layers' weights are then projected, and with
-        ``affine_projection`` the gains and offsets of their norms.
+        If the norm of all gradients together exceeds ``max_gradient_norm``, they are scaled down to it (Pascanu,
+        Mikolov & Bengio 2013, Algorithm 1). After the step, ``weight_projection`` projects the hidden layers' weights,
+        and ``affine_projection`` the gains and offsets of their norms.
         """
         note_gradients(self.scope, [gradient for gradient, _ in grads_and_vars])
         if self.max_gradient_norm is not None:
@@ -327,8 +327,8 @@ class Network(abc.ABC):
     def with_averages(self, average: EMATarget, inputs: Sequence[tf.Tensor], training: bool = False) -> tf.Tensor:
         """Return the network's output for ``inputs``, with each variable replaced by its average.
 
-        In inference mode batch norms normalise with the statistics that were averaged. In training mode, with
-        ``training``, they normalise with the batch's; averaged statistics are not moved by a batch in either.
+        In inference mode batch norms normalise with the averaged statistics. In training mode (``training``) they
+        normalise with the batch's statistics. Neither mode moves the averaged statistics.
         """
         with frozen_statistics():
             return self._applying(average.shadow_getter, self._created.again(average.shadow_of), inputs, training)
@@ -356,10 +356,10 @@ class Network(abc.ABC):
         return self._run("get_network_params", lambda: [v.read_value() for v in self.trainable_variables])
 
     def set_network_params(self, arrays: Sequence[np.ndarray]) -> None:
-        """Set the trainable variables, in creation order. The target stays where it is.
+        """Set the trainable variables, in creation order. The target network does not change.
 
         Raises:
-            UsageError: if the number of arrays or a shape is wrong, or a number is NaN; nothing is set then.
+            UsageError: if the number of arrays or a shape is wrong, or a number is NaN. Then no variable is set.
         """
         variables = self.trainable_variables
         if not isinstance(arrays, (list, tuple)):
@@ -399,7 +399,7 @@ class Network(abc.ABC):
         """Build the network on ``inputs``: ``self._network``'s hidden layers and an output layer."""
 
     def _output(self, features: tf.Tensor, units: int) -> tf.Tensor:
-        """Return the output layer of ``features``; what the network created before it are the hidden layers."""
+        """Return the output layer of ``features``; variables that exist before it belong to the hidden layers."""
         if self._hidden_variables is None:
             self._hidden_variables = list(self._variables)
         note_features(features)

@@ -1,8 +1,8 @@
-"""Reuse the variables that a network creates by ``tf.Variable``, as Keras layers do, whenever it is applied again.
+"""Reuse the variables that a network creates with ``tf.Variable``, as Keras layers do, whenever it is applied again.
 
 ``get_variable`` finds a variable again by its name. ``tf.Variable`` always makes a new one, so a network of Keras
-layers would train other weights than it acts with. Here the n-th variable that an application creates is replaced by
-the n-th of the first application.
+layers would train different weights from those that it acts with. Here the n-th variable that an application creates is
+replaced by the n-th variable of the first application.
 """
 
 import contextlib
@@ -15,7 +15,7 @@ from ddpg.errors import UsageError
 
 
 class CreatedVariables:
-    """The variables that a network creates by ``tf.Variable``, in order.
+    """The variables that a network creates with ``tf.Variable``, in order.
 
     Args:
         owner: the network's name, for messages.
@@ -27,7 +27,7 @@ class CreatedVariables:
         self._by_name = 0  # depth of get_variable calls, whose variables are found by name
 
     def found_by_name(self, custom_getter: Callable[..., Any], /, *arguments: Any, **options: Any) -> Any:
-        """Call a custom getter of ``get_variable``, whose variables are found by name and not counted here."""
+        """Call a custom getter of ``get_variable``, without counting its variables, which are found by name."""
         self._by_name += 1
         try:
             return custom_getter(*arguments, **options)
@@ -36,10 +36,10 @@ class CreatedVariables:
 
     @contextlib.contextmanager
     def recorded(self, scope: str, note: Callable[[tf.Variable], Any]) -> Iterator[None]:
-        """Create variables in a scope, and call ``note`` with each: for the first application."""
+        """Record the variables that the first application creates in a scope, and call ``note`` with each."""
 
         def made(next_creator: Callable[..., Any], place: int, options: dict[str, Any]) -> tf.Variable:
-            # Keras counts its layers in the process, and a checkpoint needs the same names in any.
+            # Keras numbers its layers per process, but a checkpoint needs the same names in every process.
             kind = str(options.get("name") or "variable").rpartition("/")[2]
             with tf.compat.v1.name_scope(None):
                 variable = next_creator(**{**options, "name": f"{scope}/created_{place}/{kind}"})
@@ -51,8 +51,8 @@ class CreatedVariables:
             yield
 
     @contextlib.contextmanager
-    def again(self, instead: Callable[[tf.Variable], tf.Variable]) -> Iterator[None]:
-        """Replace each variable that is created by ``instead(first)``, ``first`` being its counterpart at first.
+    def again(self, replace: Callable[[tf.Variable], tf.Variable]) -> Iterator[None]:
+        """Replace each created variable by ``replace(first)``, where ``first`` is the first application's counterpart.
 
         Raises:
             UsageError: if fewer or more variables are created than by the first application.
@@ -64,7 +64,7 @@ class CreatedVariables:
             count = place + 1
             if place >= len(self._variables):
                 raise self._refusal(f"made more than the {len(self._variables)} variables of the first time")
-            return instead(self._variables[place])
+            return replace(self._variables[place])
 
         with self._creating(found):
             yield

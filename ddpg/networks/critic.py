@@ -19,7 +19,7 @@ class CriticNetwork(ValueNetwork):
 
     Args:
         observation_space: a Box.
-        action_space: a Box of floats with finite bounds; actions come in its units, flattened to A.
+        action_space: a Box of floats with finite bounds; actions are in its units, flattened to A.
         network: hidden layers, ``(states, actions) -> features``; :func:`ddpg.mlp` or your own.
         td_target: ``"stop_gradient"``, ``"placeholder"``, ``"output_delta"``, ``"residual_gradient"``, or a
             callable ``(q, target, variables) -> [(gradient, variable)]``.
@@ -28,11 +28,11 @@ class CriticNetwork(ValueNetwork):
         learning_rate: the optimiser's learning rate.
         tau: step of the target network, in (0, 1].
         name: scope of its variables; ``None``: "critic".
-        clip_delta: for ``output_delta``, the largest magnitude of δ = y − q; ``None``: any.
+        clip_delta: for ``output_delta``, the largest magnitude of δ = y − q; ``None``: no clipping.
         loss: ``"mse"``, ``"huber"`` or a callable ``(q, target) -> L``; see :mod:`ddpg.gradients.td`.
         l2: decay of the layers' weights, added to their gradients (Lillicrap et al. 2015, section 7: 1e-2).
-        max_gradient_norm: largest L2 norm of all gradients of a step together; ``None``: any.
-        output_init: of the output layer; ``"small"``: U(±3e-3), ``"fan_in"``: U(±1/√f), f its inputs.
+        max_gradient_norm: largest L2 norm of all gradients of a step together; ``None``: no limit.
+        output_init: of the output layer; ``"small"``: U(±3e-3), ``"fan_in"``: U(±1/√f) with f inputs.
         weight_projection: scale the weights into each hidden unit to length 1 after every step.
         affine_projection: scale gains and offsets of each norm together to length √d, d its features, after every
             step; the hidden layers must have norms.
@@ -54,7 +54,7 @@ class CriticNetwork(ValueNetwork):
     # -- symbolic -------------------------------------------------------------------------------------
 
     def __call__(self, states: tf.Tensor, actions: tf.Tensor, training: bool = False) -> tf.Tensor:
-        """Return Q(s, a), ``[B, 1]``. ``training`` matters to batch norm: batch statistics, and move them."""
+        """Return Q(s, a), ``[B, 1]``; with ``training``, batch norm uses batch statistics and moves its averages."""
         return self.prediction(states, actions, training=training).q
 
     def target(self, states: tf.Tensor, actions: tf.Tensor) -> tf.Tensor:
@@ -63,7 +63,7 @@ class CriticNetwork(ValueNetwork):
 
     @hooked
     def prediction(self, states: tf.Tensor, actions: tf.Tensor, training: bool = True) -> Prediction:
-        """Return Q(s, a), ``[B, 1]``, and the output that the loss is computed from."""
+        """Return Q(s, a), ``[B, 1]``, and the output from which the loss is computed."""
         return self._predict(self._online([states, actions], training))
 
     @hooked
@@ -75,8 +75,8 @@ class CriticNetwork(ValueNetwork):
     def action_gradient(self, states: tf.Tensor, actions: tf.Tensor) -> tf.Tensor:
         """Return ∇ₐQ(s, a), ``[B, A]``, per sample: the direction that increases Q.
 
-        Q of one sample depends on that sample's action alone, so the gradient of the sum over the batch
-        is every sample's own gradient.
+        Q of one sample depends only on that sample's action, so the gradient of the sum over the batch holds
+        every sample's own gradient.
         """
         return tf.gradients(self(states, actions), actions)[0]
 
@@ -91,8 +91,8 @@ class CriticNetwork(ValueNetwork):
     ) -> tuple[Prediction, Prediction]:
         """Return the predictions for (s, a) and for (s′, a′), made in one forward pass in training mode.
 
-        Batch statistics are then those of both: replayed actions and the policy's (CrossQ: Bhatt et al. 2024,
-        arXiv 1902.05605, section 3.2). With ``averages`` the target network makes them, on its own batch statistics.
+        Batch statistics then cover both the replayed and the policy's actions (CrossQ: Bhatt et al. 2024, arXiv
+        1902.05605, section 3.2). With ``averages`` the target network makes the pass, with its own batch statistics.
         """
         inputs = [tf.concat([states, next_states], axis=0), tf.concat([actions, next_actions], axis=0)]
         output = self._of_target(inputs, training=True) if averages else self._online(inputs, training=True)
@@ -100,7 +100,7 @@ class CriticNetwork(ValueNetwork):
         return self._predict(first), self._predict(second)
 
     def td_target(self, bootstrap: Callable[[tf.Tensor], tf.Tensor], successor: Prediction) -> tf.Tensor:
-        """Return y, what the output is regressed to: ``bootstrap`` is next value ↦ r + γ(1 − terminated)·next value."""
+        """Return y, the target of the output: ``bootstrap`` maps the next value to r + γ(1 − terminated)·next value."""
         return bootstrap(successor.q)
 
     # -- numeric --------------------------------------------------------------------------------------
@@ -123,7 +123,7 @@ class CriticNetwork(ValueNetwork):
         return self._output(self._network(states, actions), 1)
 
     def _predict(self, output: tf.Tensor) -> Prediction:
-        """Return the prediction that the network's output stands for: here the output is Q."""
+        """Return the prediction for the network's output: here the output is Q."""
         return Prediction(output, output)
 
     def placeholders(self) -> list[tf.Tensor]:
@@ -134,7 +134,7 @@ class CriticNetwork(ValueNetwork):
         states = self._observations(states)
         actions = validate_numeric(actions, "actions")
         single = actions.shape[1:] not in (self.action_space.shape, (self.action_size,))
-        if single or len(actions) == len(states):  # others may be many, and are not converted
+        if single or len(actions) == len(states):  # do not convert a possibly large batch of the wrong length
             actions = spaces.as_batch(self.action_space, actions, "actions")[0].reshape(-1, self.action_size)
         if len(states) != len(actions):
             raise UsageError(f"{len(states)} states but {len(actions)} actions; give one action per state")
@@ -148,25 +148,25 @@ class CriticNetwork(ValueNetwork):
 class CategoricalCritic(CriticNetwork):
     """Q(s, a) = Σᵢ pᵢ(s, a)·zᵢ: p is the softmax of the outputs, z are n values from ``v_min`` to ``v_max``.
 
-    The target y, a number, becomes the two-hot distribution on its two nearest values that has mean y
-    (Farebrother et al. 2024, arXiv 2403.03950, section 3.1). The loss is its cross-entropy with p:
+    The target y becomes a two-hot distribution: on the two values nearest to y, with mean y (Farebrother et al.
+    2024, arXiv 2403.03950, section 3.1). The loss is its cross-entropy with p:
 
         L = −1/B Σ Σᵢ tᵢ(y)·log pᵢ(s, a)
 
-    With ``spread`` > 0 it is a Gaussian instead, which also gives weight to further values (HL-Gauss, section 3.1,
-    which integrates it over bins; here it is evaluated at the values):
+    With ``spread`` > 0 the distribution is a Gaussian instead, which also gives weight to more distant values.
+    HL-Gauss (section 3.1) integrates the Gaussian over bins; here it is evaluated at the values:
 
         tᵢ(y) ∝ exp(−(zᵢ − clip(y, v_min, v_max))² / 2(spread·Δ)²),    Δ = z₁ − z₀
 
-    Its gradient is bounded however large y is. Everything that uses Q, such as ∇ₐQ or the minimum over several
-    critics, gets the mean.
+    The loss has a bounded gradient however large y is. Everything that uses Q, such as ∇ₐQ or the minimum over
+    several critics, uses the mean.
 
     Args:
         observation_space, action_space, options: as for :class:`CriticNetwork`.
         atoms: n.
         v_min: smallest value of Q that can be represented.
         v_max: largest value of Q.
-        spread: standard deviation of the target's Gaussian, in distances Δ between values; 0: two-hot.
+        spread: standard deviation of the target's Gaussian, in units of Δ; 0: two-hot.
 
     Raises:
         UsageError: if there are fewer than 2 atoms, v_min is not below v_max, or the spread is negative or infinite.
@@ -204,7 +204,7 @@ class CategoricalCritic(CriticNetwork):
         return Prediction(tf.reduce_sum(tf.nn.softmax(output) * self.values, axis=1, keepdims=True), output)
 
     def _cross_entropy(self, logits: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
-        """Return L of the network's logits ``[B, n]`` and y ``[B, 1]``."""
+        """Return L for the network's logits ``[B, n]`` and y ``[B, 1]``."""
         losses = tf.nn.softmax_cross_entropy_with_logits(labels=self.distributions(targets), logits=logits)
         return tf.reduce_mean(losses)
 
@@ -212,12 +212,12 @@ class CategoricalCritic(CriticNetwork):
 class DistributionalCritic(CategoricalCritic):
     """The distribution of the return itself (C51: Bellemare et al. 2017, arXiv 1707.06887): p is over the values z.
 
-    y is a distribution too: every value zⱼ of p′(s′, a′) moves to r + γ(1 − terminated)·zⱼ and takes its probability
-    along, which the two values next to where it arrives share (Algorithm 1):
+    The target is a distribution too: every value zⱼ of p′(s′, a′) moves to r + γ(1 − terminated)·zⱼ, and its
+    probability is split between the two values nearest to that point (Algorithm 1):
 
         mᵢ = Σⱼ p′ⱼ(s′, a′)·max(0, 1 − abs(clip(r + γ(1 − terminated)·zⱼ, v_min, v_max) − zᵢ) / Δ)
 
-    The cross-entropy of m and p is descended.
+    The loss is the cross-entropy of m and p.
     """
 
     def td_target(self, bootstrap: Callable[[tf.Tensor], tf.Tensor], successor: Prediction) -> tf.Tensor:

@@ -1,6 +1,6 @@
-"""Hidden layers: callables ``(tensor[, action]) -> tensor`` that stack tflearn layers; their normalisations.
+"""Hidden layers, as callables ``(tensor[, action]) -> tensor`` that stack tflearn layers, and their normalisations.
 
-Batch renormalization (Ioffe 2017, arXiv 1702.03275) is here as CrossQ's critics use it.
+Batch renormalisation (Ioffe 2017, arXiv 1702.03275) is implemented as CrossQ's critics use it.
 """
 
 import contextlib
@@ -17,13 +17,13 @@ from ddpg.networks.projections import note_affine
 
 v1 = tf.compat.v1
 AUTO_REUSE = v1.AUTO_REUSE
-LARGEST_SIZE = 2**20  # of one layer: the weights of two such would be 4 TiB
+LARGEST_SIZE = 2**20  # units of a layer: the weights between two such layers would be 4 TiB
 
-# Of batch renormalization: CrossQ's.
+# CrossQ's constants of batch renormalisation.
 R_MAX, D_MAX, DECAY, WARM_UP, EPSILON = 3.0, 5.0, 0.99, 100_000, 1e-3
 R_MIN = 1 / R_MAX
-SOFT = 1.0  # as epsilon, inputs are divided by √(σ² + 1): large scales become 1, small ones stay as they are
-_STAYING = "statistics_stay"  # a graph collection; while it is not empty, statistics do not move
+SOFT = 1.0  # an epsilon: inputs are divided by √(σ² + 1), so large scales become 1 and small ones hardly change
+_FROZEN = "statistics_stay"  # a graph collection; while it is not empty, moving statistics do not change
 
 
 def fan_in_uniform(fan_in: int) -> Callable:
@@ -32,7 +32,7 @@ def fan_in_uniform(fan_in: int) -> Callable:
 
 
 def check_output_init(output_init: str) -> str:
-    """Return ``output_init``, checked.
+    """Check and return ``output_init``.
 
     Raises:
         UsageError: if it does not name an initialisation of output layers.
@@ -60,7 +60,7 @@ def output_layer(features: tf.Tensor, units: int, output_init: str = "small") ->
 
 
 def _sizes(values: Sequence[int], what: str) -> tuple[int, ...]:
-    """Return sizes of layers.
+    """Return sizes of layers as a tuple of integers.
 
     Raises:
         UsageError: if ``values`` is not a list of whole numbers from 1 to :data:`LARGEST_SIZE`.
@@ -82,14 +82,14 @@ def mlp(
     Args:
         hidden: units per layer, e.g. ``(400, 300)``.
         activation: a tflearn activation's name, or a callable on tensors.
-        norm: ``None``; ``"batch"``: the observation and every layer before the action's entry are batch
-            normalised (Lillicrap et al. 2015, section 3), every hidden layer where no action enters or it
-            enters with the observation; ``"layer"``: layer normalisation of every hidden layer; ``"rms"``: the
-            same without subtracting the mean; ``"renorm"``: batch renormalisation of what enters each layer, the
-            output's too, as in CrossQ; ``"renorm_soft"``: that, but components of the observation and the action are
-            scaled down where they are large and never up, and training mode agrees with inference mode also for units
-            that are rarely active; ``"renorm_preactivation"``: the observation, and an action that enters with it, as
-            in ``"renorm_soft"``, and every hidden layer before its activation.
+        norm: ``None``; ``"batch"``: batch normalisation of the observation and of every layer before the action
+            enters (Lillicrap et al. 2015, section 3), or of every hidden layer if no action enters or it enters
+            with the observation; ``"layer"``: layer normalisation of every hidden layer; ``"rms"``: the same without
+            subtracting the mean; ``"renorm"``: batch renormalisation of the inputs of each layer, including the
+            output layer, as in CrossQ; ``"renorm_soft"``: the same, but components of the observation and the action
+            are scaled down if they are large and never up, and training mode agrees with inference mode also for
+            units that are rarely active; ``"renorm_preactivation"``: the observation, and an action that enters with
+            it, as in ``"renorm_soft"``, and every hidden layer before its activation.
         action_layer: the layer whose input the action joins (critics only). 0: with the observation;
             1: the paper's critic.
 
@@ -158,20 +158,20 @@ def residual(
         x ← W·[s, a] + b;  x ← x + W₂·relu(W₁·LN(x) + b₁) + b₂ for each block;  features = LN(x)
 
     The path from input to output through the sums is linear, which favours simple functions. W₁ has four times as many
-    units as x. Weights are initialised as in SimBa: orthogonal, and He's in the blocks; biases 0.
+    units as x. Weights are initialised as in SimBa: orthogonal, but with He's method in the blocks; biases are 0.
 
     Args:
-        hidden: the width of x, followed by the same number for each block: ``(256, 256)`` is one block.
+        hidden: the width of x, repeated for each block: ``(256, 256)`` is one block.
         activation: as for :func:`mlp`.
-        norm: ``None``: the layer normalisation is part of the blocks.
-        action_layer: 0: the action enters with the observation.
+        norm: must be ``None``: the blocks have layer normalisation already.
+        action_layer: must be 0: the action enters with the observation.
 
     Returns:
         As :func:`mlp`, features ``[B, width]``.
 
     Raises:
         UsageError: if ``hidden`` has fewer than two numbers, or different ones, or if a norm, an action layer or an
-            unknown activation is asked for.
+            unknown activation is given.
     """
     width, *blocks = _sizes(hidden, "hidden")
     if not blocks or any(units != width for units in blocks):
@@ -222,17 +222,17 @@ def conv(
 
     Args:
         filters: ``(channels, kernel size, stride)`` of each convolution.
-        dense: units of the fully connected layers behind them.
+        dense: units of the fully connected layers after the convolutions.
         activation: as for :func:`mlp`.
-        norm: as for :func:`mlp`, of the layers behind the convolutions; ``"batch"`` of the convolutions, too (per
-            channel), and ``"layer"`` and ``"rms"`` (over the whole image).
+        norm: as for :func:`mlp`, for the fully connected layers; ``"batch"`` also normalises the convolutions (per
+            channel), as do ``"layer"`` and ``"rms"`` (over the whole image).
         scale: factor for observations; 1/255 for bytes.
-        block: kind of the layers behind the convolutions, ``"plain"`` or ``"residual"``.
+        block: kind of the fully connected layers, ``"plain"`` or ``"residual"``.
 
     Returns:
         ``(states [B, height, width[, channels]][, actions [B, A]]) -> features [B, dense[-1]]``; an action
-        joins the flattened image features. Frames that are stacked in front, ``[B, 4, 84, 84]`` or
-        ``[B, 4, height, width, 3]``, and channels that come first, become channels.
+        joins the flattened image features. Frames stacked along the first axis, ``[B, 4, 84, 84]`` or
+        ``[B, 4, height, width, 3]``, and leading channels are moved to the last axis as channels.
 
     Raises:
         UsageError: if there is no convolution, a size or stride is below 1, or observations are not images.
@@ -301,7 +301,7 @@ def _activation(activation: str | Callable) -> Callable:
 
 
 def batch_normalization(incoming: tf.Tensor, scope: str) -> tf.Tensor:
-    """Normalise ``[B, ..., n]`` over all but the last axis (Ioffe & Szegedy 2015): tflearn's layer, its gain noted."""
+    """Normalise ``[B, ..., n]`` over all but the last axis (Ioffe & Szegedy 2015), with tflearn's layer."""
     outputs = tflearn.batch_normalization(incoming, scope=scope, reuse=AUTO_REUSE)
     note_affine(outputs.gamma, outputs.beta)
     return outputs
@@ -310,7 +310,7 @@ def batch_normalization(incoming: tf.Tensor, scope: str) -> tf.Tensor:
 def layer_normalization(incoming: tf.Tensor, scope: str, epsilon: float = 1e-5) -> tf.Tensor:
     """Normalise each sample of ``[B, ..., n]`` over all its features (Ba, Kiros & Hinton 2016, eq. 4).
 
-    tflearn has no such layer. Unlike batch normalisation it has no mode and no moving statistics.
+    tflearn has no such layer. Unlike batch normalisation it has no training mode and no moving statistics.
     """
     with tf.compat.v1.variable_scope(scope, reuse=AUTO_REUSE):
         size = [int(incoming.shape[-1])]
@@ -328,8 +328,8 @@ def rms_normalization(incoming: tf.Tensor, scope: str, epsilon: float = 1e-5) ->
 
         x / √(mean(x²) + ε) · g
 
-    The mean is over all features of the sample. Against layer normalisation, the mean is not subtracted and nothing is
-    added: the sign of x stays. g is learned, one per channel.
+    The mean is over all features of the sample. Unlike in layer normalisation, the mean is not subtracted and no offset
+    is added, so x keeps its sign. g is learned, one per channel.
     """
     with tf.compat.v1.variable_scope(scope, reuse=AUTO_REUSE):
         size = [int(incoming.shape[-1])]
@@ -340,14 +340,14 @@ def rms_normalization(incoming: tf.Tensor, scope: str, epsilon: float = 1e-5) ->
         return incoming * tf.math.rsqrt(mean_square + epsilon) * gain
 
 
-# By the names of SAMPLE_NORMS.
+# Normalisations of each sample by itself, by the names in SAMPLE_NORMS.
 _OF_SAMPLES: dict[str | None, Callable[..., tf.Tensor]] = {"layer": layer_normalization, "rms": rms_normalization}
 
 
 @contextlib.contextmanager
 def frozen_statistics() -> Iterator[None]:
-    """Layers built inside normalise by the batch's statistics in training mode, but do not move the averages."""
-    collection = v1.get_default_graph().get_collection_ref(_STAYING)
+    """Build layers that normalise by the batch's statistics in training mode, but do not move the averages."""
+    collection = v1.get_default_graph().get_collection_ref(_FROZEN)
     collection.append(True)
     try:
         yield
@@ -362,12 +362,13 @@ def batch_renormalization(
 
         x̂ = (x − μ_B)/σ_B · r + d,   r = clip(σ_B/σ, r_min, 3),   d = clip((μ_B − μ)/σ, ±5)
 
-    Returns γ·x̂ + β; in inference mode γ·(x − μ)/σ + β. r and d carry no gradient; they make both modes agree while the
-    batch is not far from the averages μ and σ. During the first ``warm_up`` training steps, while the averages settle,
-    r = 1 and d = 0, which is batch normalisation. For a unit that is rarely, but then strongly, active, σ_B is small
-    beside σ in nearly every batch: with ``r_min`` = 0 the modes agree there too.
-    Unlike tflearn's, the layer knows its mode when it is built, so that in inference mode it is an affine map that
-    NumPy can mirror.
+    Returns γ·x̂ + β; in inference mode γ·(x − μ)/σ + β. r and d carry no gradient. They make both modes agree as long as
+    the batch's statistics are near the averages μ and σ. During the first ``warm_up`` training steps, while the
+    averages settle, r = 1 and d = 0, which is batch normalisation. For a unit that is rarely but strongly active, σ_B
+    is much smaller than σ in nearly every batch; with ``r_min`` = 0 the modes agree for such a unit too.
+
+    Unlike tflearn's layer, this one has a fixed mode when it is built, so that in inference mode it is an affine map
+    that a NumPy program can compute.
     """
     with v1.variable_scope(scope, reuse=v1.AUTO_REUSE):
         size = [int(incoming.shape[-1])]
@@ -386,11 +387,11 @@ def batch_renormalization(
     r = tf.clip_by_value(batch_deviation / deviation, r_min, R_MAX)
     d = tf.clip_by_value((batch_mean - mean) / deviation, -D_MAX, D_MAX)
     r, d = tf.stop_gradient(1 + settled * (r - 1)), tf.stop_gradient(settled * d)
-    # γ·x̂ + β with all per-column factors combined first: a pass computes and stores less.
+    # γ·x̂ + β, with all per-column factors combined first, to compute and store less.
     scale, shift = gain * r / batch_deviation, gain * d + bias
     moved = []
-    if not v1.get_default_graph().get_collection(_STAYING):
-        with tf.control_dependencies([r, d]):  # which read what is about to move
+    if not v1.get_default_graph().get_collection(_FROZEN):
+        with tf.control_dependencies([r, d]):  # these read the averages before they move
             moved = [
                 mean.assign_sub((1 - DECAY) * (mean - batch_mean), read_value=False),
                 variance.assign_sub((1 - DECAY) * (variance - batch_variance), read_value=False),

@@ -1,4 +1,4 @@
-"""Observe what networks compute while a graph is built: activations, features, and the gradients of optimiser steps."""
+"""Collect tensors of networks while a graph is built: activations, features, and the gradients of optimiser steps."""
 
 import contextlib
 import contextvars
@@ -11,7 +11,7 @@ import tensorflow as tf
 
 @dataclasses.dataclass
 class Observed:
-    """What was built inside :func:`observing`, in the order of building.
+    """The tensors that were built inside :func:`observing`, in the order of building.
 
     Attributes:
         activations: outputs of the hidden layers' activation functions, ``[B, ..., n]``.
@@ -29,7 +29,7 @@ _observed: contextvars.ContextVar[Observed | None] = contextvars.ContextVar("obs
 
 @contextlib.contextmanager
 def observing() -> Iterator[Observed]:
-    """Collect what networks build in this thread inside the context."""
+    """Collect the tensors that networks build in this thread inside the context."""
     found = Observed()
     token = _observed.set(found)
     try:

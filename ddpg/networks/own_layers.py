@@ -1,7 +1,7 @@
-"""Hidden layers of the user's own, checked: what they raise, what they return, and whether TensorFlow can run them.
+"""Check a user's own hidden layers: their exceptions, their results, and whether TensorFlow can run them.
 
-What is wrong with them is one line that names the option, the function and the shape expected; the output layer behind
-them would answer with TensorFlow's message about its own product.
+An error is one line that names the option, the function and the expected shape. Without the check, the output layer
+would fail with TensorFlow's message about its own matrix product.
 """
 
 from collections.abc import Callable, Iterable
@@ -16,15 +16,15 @@ from ddpg.interaction.env_errors import format_error
 
 
 def own_layers(option: str, network: Any) -> Callable[..., tf.Tensor] | None:
-    """Return ``network`` with its result checked; ``None`` for ``None``.
+    """Return ``network`` with a check of its result; ``None`` for ``None``.
 
     Args:
-        option: the option that has it, for messages.
+        option: the option that holds it, for messages.
         network: ``(states [B, ...][, actions [B, A]]) -> features [B, ...]``.
 
     Raises:
-        UsageError: if ``network``, once it is called, raises an exception, or returns no float32 tensor with a row for
-            each state and fixed sizes behind the first.
+        UsageError: when the returned function is called, if ``network`` raises an exception, or does not return a
+            float32 tensor with a row for each state and fixed sizes of all other axes.
     """
     if network is None:
         return None
@@ -35,7 +35,7 @@ def own_layers(option: str, network: Any) -> Callable[..., tf.Tensor] | None:
             features = network(*inputs)
         except UsageError:
             raise
-        except Exception as error:  # the user's code may raise anything
+        except Exception as error:  # the user's code can raise anything
             raise UsageError(f"{option}={name} failed on {_shapes(inputs)}: {format_error(error)}") from error
         _check_features(features, inputs, f"{option}={name}")
         return features
@@ -44,15 +44,15 @@ def own_layers(option: str, network: Any) -> Callable[..., tf.Tensor] | None:
 
 
 def try_networks(networks: Iterable[Any], session: Any, options: str) -> None:
-    """Run networks on two states of zeros: some of what is wrong with layers shows only then.
+    """Run networks on two states of zeros, because some errors in layers show only when they run.
 
     Args:
         networks: :class:`ddpg.networks.base.Network`, in the default graph.
-        session: one in which their variables are initialised.
+        session: a session in which their variables are initialised.
         options: the options that hold the user's own layers, for messages.
 
     Raises:
-        UsageError: if TensorFlow cannot run one here, or it returns another number of rows than it is given.
+        UsageError: if TensorFlow cannot run a network here, or its output does not have as many rows as its input.
     """
     for network in networks:
         inputs = network.placeholders()
@@ -66,7 +66,7 @@ def try_networks(networks: Iterable[Any], session: Any, options: str) -> None:
 
 
 def reason_of(error: tf.errors.OpError) -> str:
-    """Return why an op failed, in one line: TensorFlow's message without the places in the source."""
+    """Return why an op failed, in one line: TensorFlow's message without source locations."""
     text = error.message.partition("\nNode: ")[2].partition("\n")[2] or error.message
     lines = [line.strip() for line in text.removeprefix("Graph execution error:").splitlines() if line.strip()]
     return lines[0] if lines else type(error).__name__
@@ -85,7 +85,7 @@ def _check_features(features: object, inputs: tuple[tf.Tensor, ...], which: str)
 
 
 def _shapes(inputs: tuple[tf.Tensor, ...]) -> str:
-    """Return the shapes of states and, of a critic, actions: ``states [B, 3], actions [B, 1]``."""
+    """Return the shapes of states and, for a critic, actions: ``states [B, 3], actions [B, 1]``."""
     return ", ".join(
         f"{what} {_text(tensor.shape)}" for what, tensor in zip(("states", "actions"), inputs, strict=False)
     )

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from ddpg.errors import UsageError, brief
 
-SHORTEST = 1e-12  # a shorter length is not scaled to the whole one
+SHORTEST = 1e-12  # a smaller length counts as this one, to avoid a division by 0
 
 
 class Projection(NamedTuple):
@@ -21,8 +21,8 @@ class Projection(NamedTuple):
 
     Attributes:
         variables: of one shape; their squares are added.
-        axes: the length is that of the numbers along these axes; along the others each index has a length of its own.
-        length: what it becomes.
+        axes: the axes over which the length is computed; each index of the other axes has its own length.
+        length: the length after scaling.
     """
 
     variables: tuple[tf.Variable, ...]
@@ -31,9 +31,9 @@ class Projection(NamedTuple):
 
 
 def unit_weights(variables: Sequence[tf.Variable]) -> list[Projection]:
-    """Return the projections of the weights into each unit to length 1.
+    """Return projections that scale the weights into each unit to length 1.
 
-    A kernel's last axis counts units, dense or convolutional. Biases and gains, of rank 1, are left out.
+    The last axis of a kernel, dense or convolutional, counts units. Biases and gains, of rank 1, are left out.
     """
     kernels = [variable for variable in variables if variable.trainable and variable.shape.rank > 1]
     return [Projection((kernel,), tuple(range(kernel.shape.rank - 1))) for kernel in kernels]
@@ -54,16 +54,16 @@ def noting_affine() -> Iterator[list[Projection]]:
 
 
 def note_affine(gain: tf.Variable, offset: tf.Variable | None = None) -> None:
-    """Tell ``affine_projection`` of a norm's gain γ and offset β; norms of this package do so themselves.
+    """Register a norm's gain γ and offset β for ``affine_projection``; norms of this package register themselves.
 
-    Together they are scaled to length √d, that of γ = 1 and β = 0. Variables that are not trained are left alone.
+    Together they are scaled to length √d, that of γ = 1 and β = 0. Variables that are not trained stay unchanged.
 
     Args:
         gain: γ, d numbers.
-        offset: β, d numbers; ``None``: the norm has none.
+        offset: β, d numbers; ``None`` if the norm has none.
 
     Raises:
-        UsageError: if one of them is no ``tf.Variable``, or their shapes differ.
+        UsageError: if one of them is not a ``tf.Variable``, or their shapes differ.
     """
     if (found := _noted.get()) is None:
         return
@@ -81,7 +81,7 @@ def note_affine(gain: tf.Variable, offset: tf.Variable | None = None) -> None:
 
 
 def projected_after(step: tf.Operation, projections: Sequence[Projection]) -> tf.Operation:
-    """Return the op that scales variables to their lengths once ``step`` has run; where all are 0 they stay so."""
+    """Return the op that scales variables to their lengths after ``step``; where all numbers are 0 they stay 0."""
     with tf.control_dependencies([step]):
         projected = []
         for variables, axes, length in projections:

@@ -18,13 +18,13 @@ class QNetwork(ValueNetwork):
 
     Args:
         observation_space: a Box.
-        action_space: ``Discrete(n)``; actions are counted from 0 here, whatever its ``start``.
+        action_space: ``Discrete(n)``; the network counts actions from 0, whatever the space's ``start``.
         network: hidden layers, ``states -> features``; :func:`ddpg.mlp`, :func:`ddpg.conv` or your own.
         name: scope of its variables; ``None``: "q".
-        masked: the last n numbers of an observation are its action mask (:mod:`ddpg.interaction.action_mask`):
-            the values of actions that it forbids are −10⁹, in :meth:`__call__` and :meth:`target`.
+        masked: the last n numbers of an observation are its action mask (:mod:`ddpg.interaction.action_mask`);
+            :meth:`__call__` and :meth:`target` return −10⁹ as the value of a forbidden action.
         td_target, optimizer, learning_rate, tau, clip_delta, loss: as for :class:`ddpg.CriticNetwork`.
-        l2, max_gradient_norm, output_init, weight_projection, affine_projection: as there.
+        l2, max_gradient_norm, output_init, weight_projection, affine_projection: as for :class:`ddpg.CriticNetwork`.
 
     Raises:
         UsageError: if a space is not supported, a name is unknown or a number is out of range.
@@ -45,13 +45,13 @@ class QNetwork(ValueNetwork):
 
     @property
     def actions(self) -> int:
-        """n: how many actions there are."""
+        """n: the number of actions."""
         return int(self.action_space.n)
 
     # -- symbolic -------------------------------------------------------------------------------------
 
     def __call__(self, states: tf.Tensor, training: bool = False) -> tf.Tensor:
-        """Return Q(s, ·), ``[B, n]``. ``training`` matters to batch norm: batch statistics, and move them."""
+        """Return Q(s, ·), ``[B, n]``; with ``training``, batch norm uses batch statistics and moves its averages."""
         return self._allowed(self._online([states], training), states)
 
     def target(self, states: tf.Tensor) -> tf.Tensor:
@@ -60,19 +60,19 @@ class QNetwork(ValueNetwork):
 
     @property
     def mask_size(self) -> int:
-        """How many of an observation's last numbers are its action mask: n or, without masks, 0."""
+        """The number of an observation's last numbers that are its action mask: n, or 0 without masks."""
         return self.actions if self._masked else 0
 
     def taken(self, values: tf.Tensor, actions: tf.Tensor) -> tf.Tensor:
-        """Return Q(s, a) ``[B, 1]`` of values ``[B, n]`` and actions ``[B, 1]`` (0 to n − 1, any number type).
+        """Return Q(s, a) ``[B, 1]`` from values ``[B, n]`` and actions ``[B, 1]`` (0 to n − 1, any number type).
 
-        Backward, the taken action's output carries the whole delta and every other output zero.
+        In the backward pass, the taken action's output gets the whole delta, and every other output gets zero.
         """
         chosen = tf.one_hot(tf.cast(actions[:, 0], tf.int32), self.actions, dtype=values.dtype)
         return tf.reduce_sum(values * chosen, axis=1, keepdims=True)
 
     def prediction(self, states: tf.Tensor, actions: tf.Tensor, training: bool = True) -> Prediction:
-        """Return Q(s, a), ``[B, 1]``, which the loss is computed from."""
+        """Return Q(s, a), ``[B, 1]``, from which the loss is computed."""
         q = self.taken(self._online([states], training), actions)
         return Prediction(q, output=q)
 
@@ -89,10 +89,10 @@ class QNetwork(ValueNetwork):
     # -- inside ---------------------------------------------------------------------------------------
 
     def _allowed(self, values: tf.Tensor, states: tf.Tensor) -> tf.Tensor:
-        """Return the values ``[B, n]`` with :data:`FORBIDDEN` in the place of those that the states' masks forbid."""
+        """Return the values ``[B, n]``, with :data:`FORBIDDEN` for the actions that the states' masks forbid."""
         if not self._masked:
             return values
-        # A product instead of a slice: every compiler and export knows it, and with numbers 0 and 1 it is exact.
+        # A product instead of a slice: every compiler and export supports it, and for 0 and 1 it is exact.
         last = np.eye(int(states.shape[1]), dtype=np.float32)[:, -self.actions :]
         return tf.minimum(values, (1 - 2 * tf.matmul(states, last)) * FORBIDDEN)
 

@@ -1,4 +1,4 @@
-"""The base class of critic and Q-network: networks that learn action values from TD targets by a TD path."""
+"""The base class of critics and Q-networks, which learn action values from TD targets by a TD path."""
 
 import abc
 from collections.abc import Callable
@@ -14,11 +14,11 @@ from ddpg.networks.base import Network, v1
 
 
 class Prediction(NamedTuple):
-    """What a network predicts for B states and actions.
+    """A network's prediction for B states and actions.
 
     Attributes:
         q: Q(s, a), ``[B, 1]``.
-        output: the tensor the loss is computed from: q itself, or the logits ``[B, n]`` of a distribution of mean q.
+        output: the tensor from which the loss is computed: q itself, or logits ``[B, n]`` of a distribution of mean q.
     """
 
     q: tf.Tensor
@@ -28,8 +28,8 @@ class Prediction(NamedTuple):
 class ValueNetwork(Network):
     """A network that learns action values from TD targets; :class:`ddpg.CriticNetwork` explains the arguments.
 
-    Subclasses define :attr:`default_name`, and what depends on the kind of actions: :meth:`_check_action_space`,
-    :meth:`prediction` and :meth:`_inputs`, besides what :class:`Network` asks for.
+    Besides the abstract methods of :class:`Network`, subclasses define :attr:`default_name` and the methods that depend
+    on the kind of actions: :meth:`_check_action_space`, :meth:`prediction` and :meth:`_inputs`.
     """
 
     default_name: ClassVar[str]
@@ -55,7 +55,7 @@ class ValueNetwork(Network):
     ):
         self.action_space = self._check_action_space(action_space)
         validate_positive(clip_delta, "clip_delta", or_none=True)
-        td.TDPath(td_target, clip_delta=clip_delta, loss=loss)  # refuses a bad name before anything is built
+        td.TDPath(td_target, clip_delta=clip_delta, loss=loss)  # refuses a bad name before any op is built
         name = self.default_name if name is None else name
         validate_float(l2, "l2", at_least=0)
         super().__init__(
@@ -77,12 +77,12 @@ class ValueNetwork(Network):
 
     @abc.abstractmethod
     def prediction(self, states: tf.Tensor, actions: tf.Tensor, training: bool = True) -> Prediction:
-        """Return Q(s, a) and the output that the loss is computed from."""
+        """Return Q(s, a) and the output from which the loss is computed."""
 
     def compute_gradients(self, states: tf.Tensor, actions: tf.Tensor, targets: tf.Tensor) -> td.GradientsAndVariables:
         """Return ``[(∂L/∂φ, variable)]`` of the loss L, by default 1/B Σ (Q(s, a) − y)², and of the decay ``l2``.
 
-        The target is kept out by ``td_target``.
+        ``td_target`` decides whether a gradient flows into the target.
 
         Args:
             states: ``[B, *observation shape]``.
@@ -97,7 +97,7 @@ class ValueNetwork(Network):
         return [self._decayed(*pair) for pair in pairs] if self.l2 and pairs else pairs
 
     def _start_backward(self, *args: Any, **options: Any) -> td.GradientsAndVariables:
-        # Looked up at the call: the laboratory records it.
+        # Looked up at the call, because the laboratory replaces it to record the call.
         return self.optimizer.compute_gradients(*args, **options)
 
     # -- numeric --------------------------------------------------------------------------------------
@@ -113,7 +113,7 @@ class ValueNetwork(Network):
         """Move Q(s, a) towards ``targets`` ``[B, 1]`` by one optimiser step.
 
         Returns:
-            The loss before the step, without ``l2``: the mean squared error, unless ``loss`` names another.
+            The loss before the step, without ``l2``: the mean squared error, unless ``loss`` is another one.
         """
 
         def step(states: tf.Tensor, actions: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
