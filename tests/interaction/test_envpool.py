@@ -202,7 +202,7 @@ def test_a_pool_as_it_is_made_is_refused(fake):
 
     Raw.single_observation_space = Raw.single_action_space = gym.spaces.Box(-1, 1, (3,), np.float32)
     Raw.num_envs = 2
-    with refuses(UsageError, "seeds over ddpg.EnvPoolVector(ID"):
+    with refuses(UsageError, "seeds pass ddpg.EnvPoolVector(ID"):
         make_env_runner(Raw(), 0)
 
 
