@@ -1,13 +1,13 @@
-"""Compare a notebook that was executed again with the committed one, and its texts' numbers with its outputs.
+"""Compare a notebook's new outputs with the committed ones, and the numbers in its texts with its outputs.
 
-Outputs are compared as text: what stands between the numbers must be the same but for spaces, and each number nearly
-the same (:func:`same_number`). Pictures are not compared. Cells say by a tag where that would be too much:
+Outputs are compared as text: the words between the numbers must be the same, except for spaces, and the numbers nearly
+the same (:func:`same_number`). Pictures are not compared. Two tags of cells relax the comparison:
 
-    varies      times and counts of chance: the outputs of the cell are not compared
-    training    results of training: their numbers are compared where both were executed on the same kind of processor
+    varies      times and random counts: the outputs of the cell are not compared
+    training    results of training: their numbers are compared only if both ran on the same kind of processor
 
-A text that quotes an output ends with a comment that lists what it quotes, ``<!-- quoted: -180, 0.69 -->``. Each of
-these must stand in the text, and be a number of the notebook's outputs, rounded as it is written there.
+A text that quotes outputs ends with a comment that lists the quoted numbers, ``<!-- quoted: -180, 0.69 -->``. Each of
+them must occur in the text, and in the notebook's outputs when these are rounded in the same way.
 """
 
 import re
@@ -15,7 +15,7 @@ from typing import Any
 
 NUMBER = re.compile(r"(?<![\w.])[-+−]?\d+(?:,\d{3})*(?:\.\d+)?(?:e[-+]?\d+)?")
 QUOTED = re.compile(r"<!-- quoted: (.*?) -->", re.DOTALL)
-RELATIVE, ABSOLUTE = 0.01, 1e-4  # what is smaller than the latter is rounding
+RELATIVE, ABSOLUTE = 0.01, 1e-4  # differences below ABSOLUTE count as rounding
 
 
 def outputs(cell: Any) -> str:
@@ -43,7 +43,7 @@ def differences(committed: Any, executed: Any) -> list[str]:
 
 
 def unsupported(notebook: Any) -> list[str]:
-    """Return which quotations of a notebook's texts are in no output, or not in the text, a line for each."""
+    """Return a line for each quoted number that is in no output or not in its text."""
     printed = " ".join(outputs(cell) for cell in notebook["cells"])
     values = [_value(match) for match in NUMBER.findall(printed)]
     found = []
@@ -89,7 +89,7 @@ def _value(number: str) -> float:
 
 
 def _unit(number: str, zeros: bool = False) -> float:
-    """Return the worth of a number's last place; with ``zeros``, zeros at the end of an integer are no places."""
+    """Return the value of a number's last digit; with ``zeros``, trailing zeros of an integer do not count."""
     mantissa, _, exponent = number.replace(",", "").lower().partition("e")
     whole, point, decimals = mantissa.partition(".")
     insignificant = len(whole) - len(whole.rstrip("0")) if zeros and whole.strip("+-−0") else 0

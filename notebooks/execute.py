@@ -1,12 +1,12 @@
 """Execute the notebooks in place: ``python notebooks/execute.py [notebook ...]``, all of them by default.
 
-With ``--check`` they are executed, and not written: what differs from the committed outputs is printed, as is what a
-text quotes that no output says (``compare.py``), and the exit status is 1. The metadata name the kind of processor, by
-LLVM's name: on another kind, numbers that come from training are not compared, since it rounds them to others.
+With ``--check`` they are executed but not written. Differences from the committed outputs are printed, and quoted
+numbers that no output has (``compare.py``); if there are any, the exit status is 1. The metadata has LLVM's name for
+the kind of processor: on another kind, numbers from training are not compared, because different rounding changes them.
 
-What else differs from machine to machine without meaning anything stays out of the files: TensorFlow's
-start-up notices on stderr (passed on to this process's), times of execution, and the interpreter's version.
-Pictures are stored with a palette of 256 colours, at about a third of their size.
+The files leave out what differs between machines without meaning: TensorFlow's start-up notices on stderr (which are
+passed on to this process's stderr), execution times, and the interpreter's version. Pictures are stored with a palette
+of 256 colours, at about a third of their size.
 """
 
 import base64
@@ -22,7 +22,7 @@ from PIL import Image
 
 
 def with_palette(picture: str) -> str:
-    """Return a base64 PNG with 256 colours, or as it is where that is no smaller."""
+    """Return a base64 PNG with 256 colours, or unchanged if that is not smaller."""
     buffer = io.BytesIO()
     with Image.open(io.BytesIO(base64.b64decode(picture))) as image:
         image.convert("RGB").quantize(256, dither=Image.Dither.NONE).save(buffer, "PNG", optimize=True)

@@ -10,7 +10,7 @@ from ddpg.progress import format_number
 from ddpg.runs.curves import holding
 
 FIRST, LAST = 0.4, 0.8  # shares of a run: after the steep part of learning, before `plus` lowers its rates
-# Study and recipe of each variant, and its label; the first is the one that the second is compared with.
+# Study and recipe of each variant, with its label; the first variant is the baseline.
 AVERAGED = {("table", "plus"): "the actor itself", ("averaged", "plus_averaged"): "its average"}
 PREACTIVATION = {
     ("averaged", "plus_averaged"): "after the activation",
@@ -33,8 +33,8 @@ def table(cells: Sequence[Cell], heading: str, pair: Mapping[tuple[str, str], st
 
     Args:
         cells: all runs.
-        heading: of the column with the variants.
-        pair: :data:`AVERAGED` or the like.
+        heading: the heading of the column with the variants.
+        pair: the two variants, such as :data:`AVERAGED`.
     """
     first, second = pair
     own = {
