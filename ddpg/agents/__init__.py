@@ -1,1 +1,1 @@
-"""What a user holds: agents that act, store transitions and learn."""
+"""Agents: the objects with which a user acts, stores transitions and learns."""

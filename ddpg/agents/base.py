@@ -40,14 +40,15 @@ v1 = tf.compat.v1
 
 
 class Agent(TFAgent, abc.ABC):
-    """An agent that acts.
+    """Base class of agents: it builds the networks and their update, and acts.
 
-    Owns a private graph and session, so eager TensorFlow code and other agents in the process are untouched.
+    Owns a private graph and session, so eager TensorFlow code and other agents in the process are unaffected.
     Subclasses define actions and exploration; the options select the update (:mod:`ddpg.algorithms.registry`).
 
     Attributes:
-        policy: what :meth:`predict` asks for its deterministic actions.
-        exploring_policy: what exploration disturbs: the same object, unless ``actor_average`` is set.
+        policy: computes the deterministic actions of :meth:`predict`.
+        exploring_policy: computes the actions to which exploration is added; the same object as :attr:`policy`,
+            unless ``actor_average`` is set.
     """
 
     config_class: ClassVar[type[AgentConfig]]
@@ -118,23 +119,23 @@ class Agent(TFAgent, abc.ABC):
         """Build the networks that the options describe, in the default graph, and return their update."""
         return update_of(self.config).build(self.config, self._learned_spaces)
 
-    # -- what differs ---------------------------------------------------------------------------------
+    # -- what subclasses define -----------------------------------------------------------------------
 
     @abc.abstractmethod
     def _make_actions(self, space: gym.Space) -> tuple[Actions, gym.Space]:
-        """Return the translation of actions, and the space in which the networks learn them."""
+        """Return the translation between stored and environment actions, and the action space of the networks."""
 
     @abc.abstractmethod
     def make_behaviour(self, rng: np.random.Generator, config: Any) -> Exploration:
-        """Return a behaviour policy: this agent's, or one that explores by other options of the same class."""
+        """Return a behaviour policy for ``config``: the agent's own options, or others of the same class."""
 
     @property
     def _predicted_box(self) -> BoxActions | None:
-        """The box whose actions outputs are, with nothing to choose or to count; ``None`` if they are not."""
+        """The action box if the policy's outputs only need scaling to it, with no choice or clipping; else ``None``."""
         return None
 
     def _count_predicted(self, actions: np.ndarray, deterministic: bool) -> None:
-        """Count clipped actions ``[N, A]`` of :meth:`predict`; agents that report them override this."""
+        """Count the clipped actions among ``[N, A]`` of :meth:`predict`; agents that report this count override it."""
 
     # -- acting ---------------------------------------------------------------------------------------
 
@@ -147,18 +148,18 @@ class Agent(TFAgent, abc.ABC):
             observation: the observation space's shape, or flat; or a batch ``[B, ...]`` of them.
             state: ignored; the policy has no memory.
             episode_start: ignored.
-            deterministic: the policy's action (of the averaged actor, if there is one: ``actor_average``); otherwise
-                an exploring one, as learning takes it: with the current share ε of uniform
-                random actions, of DDPG with noise too, drawn afresh (no OU memory, and no ``parameter_noise``, which
-                belongs to an episode). Before ``learning_starts`` as well: it explores around the policy as it is,
-                where ``learn`` takes uniformly random actions.
+            deterministic: return the policy's action (the averaged actor's if ``actor_average`` is set). Otherwise
+                explore as ``learn`` does: uniformly random with the current probability ε, else the policy's action,
+                for DDPG plus noise. The noise is drawn anew for every call: it has no Ornstein-Uhlenbeck state, and no
+                ``parameter_noise``, which lasts for an episode. Before ``learning_starts``, where ``learn`` takes
+                uniformly random actions, this explores around the current policy too.
 
-        Where our compiler may be used (``jit``, ``compiler``), one observation is acted on by machine code, here and in
-        ``learn``, and a batch by NumPy; they differ by rounding.
+        If the native compiler is enabled (``jit``, ``compiler``), compiled code acts on a single observation, here and
+        in ``learn``, and NumPy on a batch; the two differ by rounding.
 
         Returns:
-            Actions of the environment, in the action space's shape and dtype, inside its bounds; for a batch as a
-            vector environment takes them. The type is that for a Box; of parameterised actions it is a tuple of arrays.
+            Environment actions of the action space's shape and dtype, inside its bounds; for a batch as a vector
+            environment takes them. The annotated type is that of a Box; parameterised actions are a tuple of arrays.
 
         Raises:
             UsageError: if the observation has another shape, holds NaN, or is so large that the layers overflow.
@@ -185,12 +186,12 @@ class Agent(TFAgent, abc.ABC):
 
     @functools.cached_property
     def _native_policy(self) -> NativePolicy | None:
-        """What predicts one action, compiled; ``None`` if the compiler is not to be used, or does not support it."""
+        """:attr:`policy` compiled for one observation; ``None`` if compilation is disabled or not supported."""
         return self._native(self.policy, self._predicted_box)
 
     @functools.cached_property
     def _native_exploring_policy(self) -> NativePolicy | None:
-        """What computes the exploring policy's outputs for one observation, compiled; ``None`` as above."""
+        """:attr:`exploring_policy` compiled for one observation; it returns the raw outputs. ``None`` as above."""
         return self._native(self.exploring_policy, None)
 
     def _native(self, policy: Any, box: BoxActions | None) -> NativePolicy | None:
@@ -225,16 +226,16 @@ class Agent(TFAgent, abc.ABC):
     def export(self, path: str | Path, format: str = "numpy", quantize: str | None = None) -> Path:
         """Write the policy as files: observations in, actions in env units out.
 
-        All but NumPy's act without this package, and that without TensorFlow.
+        ``"numpy"`` needs this package but not TensorFlow to act; the other formats act without this package.
 
-        The files are compared with the agent first: if their actions differ by more than 1e-5 of the actions'
+        The files are first compared with the agent: if their actions differ by more than 1e-5 of the actions'
         half-ranges, they are deleted. docs/export.md shows how each format is loaded.
 
         Args:
-            path: a directory for ``"numpy"``, ``"savedmodel"`` and ``"c"``, a file for ``"tflite"`` and ``"onnx"``:
-                where nothing is, an empty directory, or another exported policy, which is replaced.
+            path: a directory for ``"numpy"``, ``"savedmodel"`` and ``"c"``, a file for ``"tflite"`` and ``"onnx"``. It
+                must be a new path, an empty directory, or an earlier exported policy, which is replaced.
             format: ``"numpy"`` (for :func:`ddpg.load_policy`), ``"savedmodel"``, ``"tflite"``, ``"onnx"`` or ``"c"``.
-            quantize: ``"int8"``: ``"c"`` stores weights in a byte each, and acts a little differently.
+            quantize: ``"int8"``: with format ``"c"``, store each weight in one byte; the actions differ slightly.
 
         Returns:
             The path.
@@ -270,11 +271,11 @@ class Agent(TFAgent, abc.ABC):
 
     @property
     def _acting_variables(self) -> list[tf.Variable]:
-        """What the policies' weights are copies of: of the exploring one, then of another that predicts, if any."""
+        """The variables that the policies copy: the exploring policy's, then the predicting one's if it is another."""
         others = [] if self.policy is self.exploring_policy else self.policy.variables
         return [*self.exploring_policy.variables, *others]
 
-    # -- what it is ------------------------------------------------------------------------------------
+    # -- description and checks ------------------------------------------------------------------------
 
     def __repr__(self) -> str:
         """Return one line: spaces, networks, steps and updates so far."""
@@ -296,8 +297,8 @@ class Agent(TFAgent, abc.ABC):
         """Check that learning is possible, before anything is stepped or written.
 
         Raises:
-            UsageError: if there is no environment, less than one step, not enough memory for the transitions, or a
-                ``step_timeout`` for environments in this process.
+            UsageError: if there is no environment, ``total_timesteps`` < 1, the transitions do not fit into memory, or
+                ``step_timeout`` is set for environments in this process.
         """
         if self.env is None:
             raise UsageError("this agent was made from spaces; give it an environment, or use observe() and update()")
@@ -311,44 +312,42 @@ def _format_space(space: gym.Space) -> str:
 
 
 def _with_networks(config: AgentConfig, networks: Mapping[str, Any]) -> AgentConfig:
-    """Return ``config`` with the networks that the caller passes beside it.
+    """Return ``config`` with the networks that the caller passed as keyword arguments.
 
     Raises:
-        UsageError: if one of them is none, or ``config`` has another one.
+        UsageError: if one of them is not a network, or ``config`` holds a different one.
     """
     given = {name: network for name, network in networks.items() if network is not None}
     for name, network in given.items():
         before = getattr(config, name)
         if before is not None and before is not network:
-            raise UsageError(
-                f"{name} is in the configuration, and another one is passed beside it; give one of the two"
-            )
+            raise UsageError(f"{name} is in the configuration, and a different one is an argument; give one of the two")
     return config.replace(**given) if given else config
 
 
 def _with_default_gamma(config: AgentConfig, env: Any) -> AgentConfig:
-    """Return ``config`` with γ = 1 − 5/T within [0.95, 0.995] where it has none, T the steps of an episode.
+    """Return ``config``, with γ = 1 − 5/T clipped to [0.95, 0.995] if it has none; T is the steps of an episode.
 
-    The rule of Hansen, Su & Wang 2024 (TD-MPC2, arXiv 2310.16828, appendix): a fifth of the episode is the horizon.
+    The rule of Hansen, Su & Wang 2024 (TD-MPC2, arXiv 2310.16828, appendix): the horizon 1/(1 − γ) is a fifth of T.
 
     Raises:
-        UsageError: if the environment does not say how many steps an episode has.
+        UsageError: if ``config`` has no γ and the environment no ``max_episode_steps``.
     """
     if config.gamma is not None:
         return config
     steps = getattr(_env_spec(env), "max_episode_steps", None)
     if not steps:
         raise UsageError(
-            "gamma=none is taken from the environment's max_episode_steps, and there is none here; give gamma a number"
+            "gamma=none is taken from the environment's max_episode_steps, which it does not have; give gamma a number"
         )
     return config.replace(gamma=min(max(1 - 5 / steps, 0.95), 0.995))
 
 
 def _env_spec(env: Any) -> Any:
-    """Return what an environment was made by, or the first of a vector that was not made by a spec of its own.
+    """Return the environment's ``spec``; for a vector that has none, the ``spec`` of its first environment.
 
     Raises:
-        UsageError: if the processes of a vector cannot say.
+        UsageError: if the worker processes of a vector cannot send it.
     """
     spec = getattr(env, "spec", None)
     ask = getattr(env.unwrapped, "get_attr", None) if isinstance(env, gym.vector.VectorEnv) else None
@@ -356,7 +355,7 @@ def _env_spec(env: Any) -> Any:
         return spec
     try:
         return ask("spec")[0]
-    except Exception as error:  # whatever pickle raises of what a spec holds; the processes have ended with that
+    except Exception as error:  # pickling a spec's contents may raise anything, and then the worker processes exit
         raise UsageError(
             f"gamma=none is taken from the environment's max_episode_steps, which {env} could not tell "
             f"({format_error(error)}); make the vector anew, and give gamma a number"

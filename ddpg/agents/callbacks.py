@@ -15,7 +15,7 @@ from ddpg.interaction.validation import LARGEST_INT, is_real, validate_int
 
 
 class Callback:
-    """Base class: override what is needed. ``agent`` is the :class:`ddpg.DDPG` that learns."""
+    """Base class: override the methods you need. ``agent`` is the learning :class:`ddpg.DDPG` or :class:`ddpg.DQN`."""
 
     def on_training_start(self, agent, total_timesteps: int) -> None:
         """Learning begins; ``total_timesteps`` is where ``agent.num_timesteps`` will end."""
@@ -27,7 +27,7 @@ class Callback:
         """An episode ended."""
 
     def on_compile(self, agent) -> None:
-        """The first gradient updates are due; before they are made they are built and compiled, in seconds."""
+        """The first gradient updates are about to be built and compiled, which takes seconds."""
 
     def on_update(self, agent, metrics: dict[str, float]) -> None:
         """Gradient updates were made; ``metrics`` are their means."""
@@ -35,7 +35,7 @@ class Callback:
     def on_evaluation(self, agent, evaluation) -> bool | None:
         """The policy was evaluated (a :class:`ddpg.runs.evaluation.Evaluation`). Returning ``False`` ends learning.
 
-        :class:`ddpg.EvalCallback` brings it about; a callback of one's own calls ``agent.report_evaluation``.
+        :class:`ddpg.EvalCallback` triggers it; your own callback can do so by calling ``agent.report_evaluation``.
         """
 
     def on_training_end(self, agent) -> None:
@@ -56,39 +56,39 @@ class CallbackList(Callback):
         self.callbacks = as_callbacks(callbacks)
 
     def on_training_start(self, agent, total_timesteps: int) -> None:
-        """Call it of each callback."""
+        """Call this method of each callback."""
         for callback in self.callbacks:
             callback.on_training_start(agent, total_timesteps)
 
     def on_step(self, agent) -> None:
-        """Call it of each callback; stop the agent if one returns ``False``."""
+        """Call this method of each callback; stop the agent if one returns ``False``."""
         for callback in self.callbacks:
             if callback.on_step(agent) is False:
                 agent.stop()
 
     def on_episode_end(self, agent, episode: Episode) -> None:
-        """Call it of each callback."""
+        """Call this method of each callback."""
         for callback in self.callbacks:
             callback.on_episode_end(agent, episode)
 
     def on_compile(self, agent) -> None:
-        """Call it of each callback."""
+        """Call this method of each callback."""
         for callback in self.callbacks:
             callback.on_compile(agent)
 
     def on_update(self, agent, metrics: dict[str, float]) -> None:
-        """Call it of each callback."""
+        """Call this method of each callback."""
         for callback in self.callbacks:
             callback.on_update(agent, metrics)
 
     def on_evaluation(self, agent, evaluation) -> None:
-        """Call it of each callback; stop the agent if one returns ``False``."""
+        """Call this method of each callback; stop the agent if one returns ``False``."""
         for callback in self.callbacks:
             if callback.on_evaluation(agent, evaluation) is False:
                 agent.stop()
 
     def on_training_end(self, agent) -> None:
-        """Call it of each callback."""
+        """Call this method of each callback."""
         for callback in self.callbacks:
             callback.on_training_end(agent)
 
@@ -129,12 +129,12 @@ class StepFunction(Callback):
         self._function = function
 
     def on_step(self, agent) -> bool | None:
-        """Call it."""
+        """Call the function."""
         return self._function(agent)
 
 
 def as_callbacks(callbacks: Any) -> list[Callback]:
-    """Return callbacks of a callback, a function, or several of them, lists within lists too.
+    """Return a list of callbacks, given a callback, a function, or a list of them, which may be nested.
 
     Raises:
         UsageError: if an element is neither.
@@ -183,7 +183,7 @@ class ProgressBar(Callback):
             self._bar.update(agent.num_timesteps - self._bar.n)
 
     def on_episode_end(self, agent, episode: Episode) -> None:
-        """Show the mean return, and how many succeeded where the environment tells."""
+        """Show the mean return, and the success rate if the environment reports success."""
         self._episodes.append(episode)
         if self._bar is not None:
             self._set_text(self._episode_text())
@@ -195,7 +195,7 @@ class ProgressBar(Callback):
             self._bar.refresh()
 
     def on_update(self, agent, metrics: dict[str, float]) -> None:
-        """Show the episodes again after compiling."""
+        """Show the episodes' statistics again after compiling."""
         if self._bar is not None and self._compiling:
             self._set_text(self._episode_text())
             self._bar.refresh()
@@ -225,7 +225,7 @@ class ProgressBar(Callback):
 
 
 class StopTrainingOnRewardThreshold(Callback):
-    """Ends learning when an evaluation's mean return reaches a threshold; beside :class:`ddpg.EvalCallback`.
+    """Ends learning when an evaluation's mean return reaches a threshold; for use with :class:`ddpg.EvalCallback`.
 
     Args:
         reward_threshold: the mean return (env units).
@@ -247,11 +247,11 @@ class StopTrainingOnRewardThreshold(Callback):
 
 
 class StopTrainingOnNoModelImprovement(Callback):
-    """Ends learning after too many evaluations in a row without a new best one; beside :class:`ddpg.EvalCallback`.
+    """Ends learning after too many evaluations without a new best one; for use with :class:`ddpg.EvalCallback`.
 
     Args:
         max_no_improvement_evals: number of evaluations in a row without improvement that are tolerated.
-        min_evals: number of first evaluations that are not counted.
+        min_evals: number of evaluations at the start that are not counted.
 
     Raises:
         UsageError: if a number is below 0.
@@ -276,7 +276,7 @@ class StopTrainingOnNoModelImprovement(Callback):
 
 
 class StopTrainingOnMaxEpisodes(Callback):
-    """Ends learning after a number of episodes, counted from its start; N times as many for N environments.
+    """Ends learning after a number of episodes since ``learn`` began; N times as many for N environments.
 
     Args:
         max_episodes: episodes per environment, on average.

@@ -1,4 +1,4 @@
-"""``DDPG``: the object a user holds."""
+"""``DDPG``: the agent for continuous and parameterised actions."""
 
 import threading
 from collections.abc import Callable
@@ -24,24 +24,24 @@ class DDPG(OffPolicyAgent):
     """Deep deterministic policy gradient (Lillicrap et al. 2015, arXiv 1509.02971).
 
     Owns a private graph and session, so eager TensorFlow code and other agents in the process are
-    untouched. Trains in a flat [-1, 1] action space and translates at the environment: every action that
+    unaffected. Trains in a flat [-1, 1] action space and translates at the environment: every action that
     goes in or out of a public method is in env units. Parameterised actions, ``Tuple(Discrete(n),
     Tuple(Box, ...))`` or ``OneOf(Box, ...)``, are n scores and all parameters (:mod:`ddpg.interaction.actions`).
 
-    :meth:`update` returns ``critic_loss`` (the mean squared TD error, unless ``critic`` or ``critic_loss`` says
-    otherwise; what is descended besides weighs the samples under ``prioritised``, by importance weights or, under
-    ``lap``, as Huber's loss does, and adds ``critic_l2``), ``q_value`` (mean Q of the minibatch),
-    ``actor_loss`` (−mean Q(s, μ(s))), and of the numbers that make up μ(s) ``actions_outside`` (share
-    outside [-1, 1]), ``actions_saturated`` (share in the outer hundredth of the range, or outside),
+    :meth:`update` returns ``critic_loss`` (the mean squared TD error, unless ``critic`` or ``critic_loss`` selects
+    another loss; it leaves out the ``critic_l2`` penalty and the sample weights of ``prioritised``, with which the
+    critic is trained: importance weights, or for ``lap`` those that make it the Huber loss), ``q_value`` (mean Q of the
+    minibatch), ``actor_loss`` (−mean Q(s, μ(s))), ``actions_outside`` (share of the components of μ(s) outside
+    [-1, 1]), ``actions_saturated`` (share of them in the outer hundredth of the range, or outside),
     ``action_gradient_norm`` (mean ‖∇ₐQ‖, before clipping and bounding) and ``bounded_gradient_norm`` (after).
 
     Args:
-        env: a gymnasium ``Env``, a ``VectorEnv``, or a pair ``(observation_space, action_space)`` for a
-            loop of one's own.
+        env: a gymnasium ``Env``, a ``VectorEnv``, or a pair ``(observation_space, action_space)`` for your own
+            training loop.
         config: the options; :class:`ddpg.DDPGConfig` by default.
         seed: of initial weights, exploration, replay sampling and the first reset; ``None``: random.
-        actor_network: hidden layers of one's own, ``states [B, ...] -> features``.
-        critic_network: hidden layers of one's own, ``(states [B, ...], actions [B, A]) -> features``.
+        actor_network: your own hidden layers, ``states [B, ...] -> features``.
+        critic_network: your own hidden layers, ``(states [B, ...], actions [B, A]) -> features``.
 
     Attributes:
         actor, critic: the networks, in :attr:`graph`; run them inside ``with agent.session.as_default():``.
@@ -86,7 +86,7 @@ class DDPG(OffPolicyAgent):
 
     @property
     def counts(self) -> dict[str, int]:
-        """``clipped_actions``: see :attr:`num_clipped_actions`; and where they may be, ``dropped_transitions``."""
+        """``clipped_actions`` (:attr:`num_clipped_actions`), and ``dropped_transitions`` if they may be dropped."""
         return {"clipped_actions": self.num_clipped_actions, **super().counts}
 
     def _make_actions(self, space: gym.Space) -> tuple[Actions, gym.Space]:
@@ -94,7 +94,7 @@ class DDPG(OffPolicyAgent):
         return actions, gym.spaces.Box(-1.0, 1.0, (actions.size,), np.float32)
 
     def make_behaviour(self, rng: np.random.Generator, config: DDPGConfig) -> BoxExploration:
-        """Return a behaviour policy that disturbs actions, and weights too where ``parameter_noise`` asks for it."""
+        """Return a behaviour policy that adds noise to actions and, with ``parameter_noise``, to the weights too."""
         kind: Callable[..., BoxExploration]
         usual = (1.0, 0.1) if self.actions.scores else (0.0, 0.0)
         chosen = config.exploration_initial, config.exploration_final
@@ -124,7 +124,7 @@ class DDPG(OffPolicyAgent):
         if not (deterministic and self._squashed):
             count = int(outside_bounds(actions).sum())
             if count:
-                with self._counting:  # predict() does not wait for what holds the agent's lock
+                with self._counting:  # predict() does not take the agent's lock
                     self.num_clipped_predictions += count
 
     def _count_clipped(self, count: int) -> None:

@@ -1,8 +1,8 @@
 """Diagnose a learning agent: dormant units, ranks, norms and step sizes of its networks, and Q against real returns.
 
-All is computed in a copy of the update (:class:`UpdateCopy`), on transitions that generators of its own draw from the
-replay memory, seeded by the agent's seed and step. So learning is the same with and without it, and what is
-measured does not depend on interruptions. The formulas are functions of NumPy arrays.
+Everything is computed in a copy of the update (:class:`UpdateCopy`). A separate random generator, seeded by the agent's
+seed and step, draws the transitions from the replay memory. So diagnostics do not change learning, and a resumed run
+measures the same numbers as an uninterrupted one. The formulas are functions of NumPy arrays.
 """
 
 import contextlib
@@ -25,11 +25,11 @@ from ddpg.replay.minibatch import Batch
 
 v1 = tf.compat.v1
 
-SAMPLES = 256  # observations that units, and Q against returns, are measured on
-RECENT = 1_000  # of these last rows with a full return, SAMPLES are drawn
-_STREAM = 0x444941  # its own part of the seed
+SAMPLES = 256  # observations on which units are measured, and on which Q is compared with returns
+RECENT = 1_000  # the newest rows with a full return, from which SAMPLES are drawn
+_STREAM = 0x444941  # part of the seed, so that no other generator draws the same numbers
 
-# Of each network, as columns ``actor_dormant_share``.
+# Measures of each network; a column is named like ``actor_dormant_share``.
 OF_NETWORKS = (
     *("dormant_share", "dead_share", "feature_rank", "weight_norm", "gradient_norm", "effective_learning_rate"),
 )
@@ -37,7 +37,7 @@ OF_VALUES = ("q_value", "discounted_return", "q_bias")
 DORMANT = 0.025  # τ of Sokar et al. 2023
 RANK_LEFT_OUT = 0.01  # δ of Kumar et al. 2021
 LONGEST_RETURN = 1_000  # steps
-NEGLIGIBLE = 0.01  # weight of what follows a return that is long enough
+NEGLIGIBLE = 0.01  # the discount at which later rewards are ignored
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,8 +45,8 @@ class MeasuredStep:
     """One optimiser step of a network.
 
     Attributes:
-        before, after: its trainable variables before and after the step.
-        gradients: of the loss that was descended, before they are clipped; empty if they are not known.
+        before, after: the network's trainable variables before and after the step.
+        gradients: of the loss, before clipping; empty if they are not known.
     """
 
     before: list[np.ndarray]
@@ -56,7 +56,7 @@ class MeasuredStep:
 
 @dataclasses.dataclass(frozen=True)
 class MeasuredUnits:
-    """What a network's units give for B observations, in inference mode.
+    """The activations of a network's units for B observations, in inference mode.
 
     Attributes:
         activations: of each hidden layer, ``[B, ..., n]``; the features alone if the hidden layers are the user's own.
@@ -68,15 +68,15 @@ class MeasuredUnits:
 
 
 class UpdateCopy:
-    """A copy of an agent's update.
+    """A copy of an agent's update in a separate graph and session, so that measuring leaves the agent unchanged.
 
     Args:
         build: builds the networks and their update in the default graph.
-        seed: of the graph: noise that an update draws is then the learner's.
+        seed: the graph's seed; with the agent's own, an update draws the same noise as the learner's.
         batch_size: B of the minibatch that :meth:`step` is measured on.
 
     Attributes:
-        names: of the networks that have an optimiser; further ones of a name end in their number, ``critic_2``.
+        names: of the networks that have an optimiser; further networks of the same name are numbered, ``critic_2``.
     """
 
     def __init__(self, build: Callable[[], Update], seed: int | None, batch_size: int):
@@ -100,7 +100,7 @@ class UpdateCopy:
         assign_variables(self._session.run, variables, [*values.values(), *map(np.float32, rates.values())])
 
     def units(self, observations: np.ndarray, actions: np.ndarray) -> dict[str, MeasuredUnits]:
-        """Return what each network's units give, by its name.
+        """Return the activations of each network's units, by the network's name.
 
         Args:
             observations: ``[B, *observation shape]``, normalised if the agent normalises them.
@@ -116,7 +116,7 @@ class UpdateCopy:
         return self._session.run(self._values, {self._states: observations})
 
     def step(self, batch: Batch) -> dict[str, MeasuredStep]:
-        """Make one update on a minibatch ``[B, ...]`` in which every network takes a step; return these by name."""
+        """Make one update on a minibatch ``[B, ...]`` in which every network takes a step; return the steps by name."""
         weights = {name: network.trainable_variables for name, network in self._networks.items()}
         before = self._session.run(weights)
         feeds = dict(zip(self._batch, batch, strict=True))
@@ -152,7 +152,7 @@ class UpdateCopy:
             self._values = value(self._states, actions)[:, 0]
 
     def _build_step(self, batch_size: int) -> None:
-        """Build one update in which every network takes a step, also those that ``policy_delay`` lets wait."""
+        """Build one update in which every network takes a step, also those that ``policy_delay`` would skip."""
         update = self._update
         self._batch = placeholders(update, (batch_size,))
         batch, counter = as_float(self._batch), update.count
@@ -169,7 +169,7 @@ class UpdateCopy:
 
 
 def named_networks(update: Update) -> dict[str, Network]:
-    """Return the networks that have an optimiser by name; further ones of a name end in their number."""
+    """Return the networks that have an optimiser, by name; further networks of the same name are numbered."""
     found: dict[str, Network] = {}
     for network, *_ in update.learning_rates:
         count = 1 + sum(other.name == network.name for other in found.values())
@@ -184,12 +184,12 @@ def dormant_share(activations: Sequence[np.ndarray], tau: float = DORMANT) -> fl
 
         sᵢ = E|hᵢ(x)| / (1/H Σₖ E|hₖ(x)|),    dormant: sᵢ ≤ τ
 
-    A channel of a convolution is one unit: the mean is over its places, too. In a layer without any activation all are
-    dormant.
+    A channel of a convolution is one unit, whose mean is over its positions too. In a layer whose activations are all
+    0, every unit is dormant.
 
     Args:
         activations: of each hidden layer, ``[B, ..., n]``, after the activation function.
-        tau: τ; 0: units that are never active.
+        tau: τ; with 0 only units that are never active count.
 
     Returns:
         Dormant units / all units of these layers, in [0, 1].
@@ -227,10 +227,10 @@ def total_norm(arrays: Sequence[np.ndarray]) -> float:
 
 
 def effective_learning_rate(before: Sequence[np.ndarray], after: Sequence[np.ndarray]) -> float:
-    """Return ‖θ₊ − θ‖ / ‖θ‖: how much of its own length the weights move in one optimiser step.
+    """Return ‖θ₊ − θ‖ / ‖θ‖: the relative change of the weights in one optimiser step.
 
-    Where layers are normalised, the length of weights changes nothing but this ratio: growing weights learn ever more
-    slowly (Lyle et al. 2024, arXiv 2407.01800). 0 if all weights are 0.
+    If layers are normalised, the norm of their weights affects nothing but this ratio, so growing weights learn ever
+    more slowly (Lyle et al. 2024, arXiv 2407.01800). 0 if all weights are 0.
 
     Args:
         before, after: the weights, layer by layer.
@@ -240,7 +240,7 @@ def effective_learning_rate(before: Sequence[np.ndarray], after: Sequence[np.nda
 
 
 def return_steps(gamma: float) -> int:
-    """Return after how many steps γ^n ≤ 1 %, so that rewards beyond hardly matter; at most 1,000."""
+    """Return the number of steps n at which γ^n ≤ 1 %, so that later rewards hardly matter; at most 1,000."""
     if gamma <= NEGLIGIBLE:
         return 1
     if gamma >= NEGLIGIBLE ** (1 / LONGEST_RETURN):
@@ -249,13 +249,13 @@ def return_steps(gamma: float) -> int:
 
 
 def diagnostic_columns(agent: OffPolicyAgent) -> list[str]:
-    """Return the names of what :meth:`Diagnostics.measure` returns for this agent, in its order."""
+    """Return the keys of :meth:`Diagnostics.measure` for this agent, in order."""
     names = named_networks(agent.symbolic_update)
     return [*OF_VALUES, *(f"{name}_{measure}" for name in names for measure in OF_NETWORKS)]
 
 
 class Diagnostics:
-    """Measures an agent's networks; the copy is built by the first measurement.
+    """Measures an agent's networks; the first measurement builds the copy of the update.
 
     Args:
         agent: the agent.
@@ -269,14 +269,14 @@ class Diagnostics:
         """Return the measures by the names of :func:`diagnostic_columns`; none while the replay memory is empty.
 
         Args:
-            goal: the step at which learning ends, which schedules of learning rates run to.
+            goal: the step at which learning ends; schedules of learning rates run until then.
 
         Returns:
-            Of each network ``dormant_share`` (τ = 0.025) and ``dead_share`` (τ = 0), ``feature_rank``,
-            ``weight_norm``, and of one update ``gradient_norm`` and ``effective_learning_rate``
-            (:mod:`ddpg.agents.diagnostics`). Of the critic, once there are transitions that are old enough,
-            ``q_value``: mean Q(s, μ(s)), ``discounted_return``: the mean of what was obtained from the same s on, both
-            in env units, and ``q_bias``: the difference divided by the absolute mean return.
+            For each network ``dormant_share`` (τ = 0.025), ``dead_share`` (τ = 0), ``feature_rank`` and
+            ``weight_norm``, and for one update ``gradient_norm`` and ``effective_learning_rate``
+            (:mod:`ddpg.agents.diagnostics`). For the critic, once there are transitions that are old enough:
+            ``q_value``, the mean Q(s, μ(s)); ``discounted_return``, the mean return obtained from the same s, both in
+            env units; and ``q_bias``, their difference divided by the absolute mean return.
         """
         agent = self._agent
         if not len(agent.replay):
@@ -314,7 +314,7 @@ class Diagnostics:
         return measured
 
     def _values(self, copy: UpdateCopy, rng: np.random.Generator) -> dict[str, float]:
-        """Return Q of recent observations, and the discounted return that was obtained from them on."""
+        """Return the mean Q of recent observations, the mean discounted return obtained from them, and Q's bias."""
         agent, replay = self._agent, self._agent.replay
         steps = return_steps(agent.config.discount)
         too_new = steps * getattr(agent.env, "num_envs", 1)

@@ -1,4 +1,4 @@
-"""``DQN``: the discrete sibling, on the same networks, TD paths, replay and learner."""
+"""``DQN``: the agent for discrete actions, on the same networks, TD paths, replay memory and learner as ``DDPG``."""
 
 from collections.abc import Callable
 from functools import partial
@@ -20,15 +20,15 @@ from ddpg.policies.schedules import interpolate
 class DQN(OffPolicyAgent):
     """Deep Q-network (Mnih et al. 2015), with EMA or periodic targets and the double-Q option.
 
-    Used as :class:`ddpg.DDPG` is; :meth:`update` returns ``loss`` (the mean squared TD error, unless
-    ``critic_loss`` says otherwise) and ``q_value`` (mean Q of the minibatch).
+    It is used like :class:`ddpg.DDPG`. :meth:`update` returns ``loss`` (the mean squared TD error, unless
+    ``critic_loss`` selects another loss) and ``q_value`` (mean Q of the minibatch).
 
     Args:
-        env: a gymnasium ``Env`` or ``VectorEnv`` with a ``Discrete`` action space, or a pair of spaces. Where actions
-            are masked, one wrapped in :class:`ddpg.ActionMask`, or a vector of such.
+        env: a gymnasium ``Env`` or ``VectorEnv`` with a ``Discrete`` action space, or a pair of spaces. For masked
+            actions, an environment wrapped in :class:`ddpg.ActionMask`, or a vector of these.
         config: the options; :class:`ddpg.DQNConfig` by default.
         seed: of initial weights, exploration, replay sampling and the first reset; ``None``: random.
-        q_network: hidden layers of one's own, ``states [B, ...] -> features``.
+        q_network: your own hidden layers, ``states [B, ...] -> features``.
 
     Attributes:
         q: the :class:`QNetwork`, in :attr:`graph`.

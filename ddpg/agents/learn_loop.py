@@ -1,13 +1,13 @@
 """The loop behind ``learn``: act, store, update.
 
 Exact resume: an episode of a single environment is seeded by the agent's seed and the step at which it begins, and so
-are the episodes of a vector that begin together. From there on, nothing depends on earlier episodes but the agent.
+are the episodes of a vector that begin together. Earlier episodes influence it only through the agent.
 
 Threads: each method of the agent takes the agent's lock. The loop does not hold it while an environment steps or a
 callback runs, so these may wait for other threads that use the agent.
 
-With ``overlap``, updates that are owed when a step begins are made during it, from the transitions stored before it.
-The result does not depend on which of the two ends first.
+With ``overlap``, the updates owed when a step begins are made while the environments step, from the transitions stored
+before that step. The result does not depend on whether the step or the updates end first.
 
 :class:`OfflineLoop` first makes updates from the replay memory alone, then steps the environment.
 """
@@ -33,7 +33,7 @@ from ddpg.replay.buffer import ReplayBuffer
 
 Result = TypeVar("Result")
 
-ROUNDING = 1e-9  # of owed updates: more than the rounding of sums, less than any share of an update that matters
+ROUNDING = 1e-9  # tolerance for owed updates: above the rounding error of sums, below any meaningful part of an update
 
 
 class BackgroundThread:
@@ -43,19 +43,20 @@ class BackgroundThread:
         self._tasks: queue.SimpleQueue = queue.SimpleQueue()
         self._results: queue.SimpleQueue = queue.SimpleQueue()
 
-    def run_both(self, there: Callable[[], Result], here: Callable[[], Any]) -> Result:
-        """Call ``there`` in the thread and ``here`` in this one, and wait for both.
+    def run_both(self, background: Callable[[], Result], foreground: Callable[[], Any]) -> Result:
+        """Call ``background`` in the thread and ``foreground`` in the calling thread, and wait for both.
 
         Returns:
-            What ``there`` returned.
+            The result of ``background``.
 
         Raises:
-            BaseException: if ``here`` raised, its exception, once ``there`` has ended too; otherwise as ``there``.
+            BaseException: if one of them raised: the exception of ``foreground``, once ``background`` has ended too,
+                otherwise that of ``background``.
         """
-        self._tasks.put(there)
-        del there
+        self._tasks.put(background)
+        del background
         try:
-            here()
+            foreground()
         finally:
             result, error = self._results.get()
         if error is not None:
@@ -64,13 +65,13 @@ class BackgroundThread:
 
     def serve(self) -> None:
         """Run tasks until :meth:`end`: the thread's main function."""
-        while (there := self._tasks.get()) is not None:
+        while (task := self._tasks.get()) is not None:
             result = error = None
             try:
-                result = there()
+                result = task()
             except BaseException as raised:
                 error = raised
-            del there  # otherwise it keeps its closure alive until the next task
+            del task  # otherwise its closure stays alive until the next task
             self._results.put((result, error))
             del result, error
 
@@ -117,7 +118,7 @@ class LearningAgent(Protocol):
 
     @property
     def compile_seconds(self) -> float | None:
-        """Seconds that the updates took to compile; ``None`` before they were."""
+        """Seconds that the first call of updates took, which compiles them; ``None`` before it."""
 
     def update(self, n: int) -> dict[str, float]:
         """Make gradient updates."""
@@ -133,10 +134,10 @@ class LearnLoop:
     """Steps environments and makes ``updates_per_step`` updates for each transition.
 
     Attributes:
-        owed_updates: updates that are due for the steps so far and not made yet.
+        owed_updates: updates that are due for the steps so far but not made yet.
         exact: whether resuming from a checkpoint gives the same numbers as an uninterrupted run.
-        outside_episodes: whether the last step was of no episode, so that a run may be interrupted after it as exactly
-            as at the end of an episode.
+        outside_episodes: whether the last step belongs to no episode (offline learning), so that a run interrupted
+            after it resumes as exactly as at the end of an episode.
         metrics: names of the loop's own measurements, taken with every call of updates.
     """
 
@@ -179,7 +180,7 @@ class LearnLoop:
             self.stop()
 
     def run(self, agent: LearningAgent, goal: int, callbacks: Callback) -> None:
-        """Act and learn until the agent has taken ``goal`` steps in its life, or :meth:`stop`."""
+        """Act and learn until ``agent.num_timesteps`` is ``goal``, or until :meth:`stop`."""
         self._stop_requested = False
         callbacks.on_training_start(agent, goal)
         self._callbacks = callbacks
@@ -215,7 +216,7 @@ class LearnLoop:
         return runner
 
     def _step(self, agent: LearningAgent, goal: int, callbacks: Callback) -> None:
-        # None at first, after the end of an episode, and if a callback has abandoned the episode.
+        # The runner is None at first, after the end of an episode, and if a callback has abandoned the episode.
         runner = self._runner = self._runner or self._start(agent)
         learning = self._should_learn(agent)
         try:
@@ -265,7 +266,7 @@ class LearnLoop:
     def _owe_updates(self, agent: LearningAgent, steps: int) -> None:
         """Add the updates due for ``steps``.
 
-        A sum that only rounding keeps from a whole number becomes that number: ten times 0.1 is one update.
+        A sum that differs from a whole number only by rounding error becomes that number: ten times 0.1 is one update.
         """
         per_step = agent.config.updates_per_step
         owed = self.owed_updates + steps * per_step
@@ -273,7 +274,7 @@ class LearnLoop:
         self.owed_updates = float(whole) if abs(owed - whole) < min(ROUNDING, per_step / 4) else owed
 
     def _make_due_updates(self, agent: LearningAgent, goal: int, callbacks: Callback) -> None:
-        """Make the owed updates if they fill a call; with ``overlap`` they are made in the next step."""
+        """Make the owed updates if they are enough for one call; with ``overlap`` they wait for the next step."""
         if self._step_thread is None and self.owed_updates >= agent.config.updates_per_call:
             self._make_updates(agent, goal, callbacks)
 
@@ -296,15 +297,15 @@ def _scheduled(config: AgentConfig) -> bool:
 
 
 class OfflineLoop(LearnLoop):
-    """Learns offline until the agent has counted ``offline_timesteps``, and from then on as :class:`LearnLoop` does.
+    """Learns offline for the agent's first ``offline_timesteps`` timesteps, and then online like :class:`LearnLoop`.
 
-    Offline, a timestep is one update, whatever ``updates_per_step`` says, and no environment is stepped. So schedules,
-    evaluations, checkpoints and the goal count on across the change. A call of updates ends at a multiple of
-    ``updates_per_call``, so a resumed run makes the same calls as an uninterrupted one.
+    Offline, a timestep is one update, whatever ``updates_per_step`` is, and no environment is stepped. So schedules,
+    evaluations, checkpoints and the goal are all in timesteps, before the switch and after it. A call of updates ends
+    at a multiple of ``updates_per_call``, so a resumed run makes the same calls as an uninterrupted one.
 
     Args:
         loop: the agent's loop so far; this one takes over the updates that it still owes.
-        offline_timesteps: timesteps of the agent's life that are offline; ``None``: all of them.
+        offline_timesteps: how many of the agent's timesteps are offline; ``None``: all.
     """
 
     def __init__(self, loop: LearnLoop, offline_timesteps: int | None = None):

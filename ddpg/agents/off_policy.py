@@ -1,4 +1,4 @@
-"""What DDPG and DQN share: storing transitions, learning from them, saving; and loading an agent of either class."""
+"""The base classes of DDPG and DQN: agents that store transitions, learn from them, and are saved and loaded."""
 
 import importlib
 from collections.abc import Callable, Sequence
@@ -42,16 +42,16 @@ class ReplayAgent(Agent):
 
     @exclusive
     def observe(self, observation, action, reward, next_observation, terminated, truncated, env_index: int = 0) -> None:
-        """Store one transition, in env units; for a loop of one's own, together with :meth:`update`.
+        """Store one transition, in env units; for your own training loop, together with :meth:`update`.
 
-        A transition whose s equals s′ of the previous one of the same environment continues its episode, unless that
-        one ended it. N-step returns, hindsight and reward scaling rely on this.
+        A transition continues the episode of the previous one of the same environment if its s equals that one's s′
+        and that one did not end the episode. N-step returns, hindsight and reward scaling rely on this.
 
         Args:
             observation: s, the observation space's shape.
-            action: a, as it was sent to the environment, one that the action space contains.
+            action: a, as it was sent to the environment; the action space must contain it.
             reward: r.
-            next_observation: s′: the true one, also where the episode ended.
+            next_observation: s′; at the end of an episode the final observation, not that of the reset.
             terminated: s′ is terminal: its value is 0.
             truncated: the episode was cut short; s′ still has a value.
             env_index: the index of the environment, from 0, for a loop that steps several.
@@ -77,14 +77,15 @@ class ReplayAgent(Agent):
         """Store N transitions from elsewhere, such as demonstrations or an earlier run, in env units.
 
         They get priorities and enter the running statistics and the largest reward, but are not steps of the agent:
-        ``num_timesteps`` stays. Consecutive transitions are one episode while s equals s′ of the previous one and that
-        did not end it (for n-step returns and reward scaling). Of more than ``buffer_size`` the last are kept.
+        ``num_timesteps`` does not change. Consecutive transitions belong to one episode as long as s equals the
+        previous s′ and the previous transition did not end it (for n-step returns and reward scaling). If there are
+        more than ``buffer_size``, the last ones are kept.
 
         Args:
             observations: s, ``[N, *observation shape]``, or flat, ``[N, n]``.
-            actions: a, as they were sent to the environment: a sequence of N that the action space contains.
+            actions: a, as they were sent to the environment: a sequence of N members of the action space.
             rewards: r, ``[N]``.
-            next_observations: s′, as s: the true ones, also where an episode ended.
+            next_observations: s′, shaped like s; at the end of an episode the final observation.
             terminated: s′ is terminal, ``[N]``.
             truncated: the episode was cut short at s′, ``[N]``.
 
@@ -135,7 +136,7 @@ class OffPolicyAgent(ReplayAgent):
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """Names of what is measured with every call of updates: what :meth:`update` returns, and the loop's own."""
+        """Names of the metrics of every call of updates: those that :meth:`update` returns, and the loop's own."""
         return (*self.updater.metrics, *self.loop.metrics)
 
     @property
@@ -145,19 +146,19 @@ class OffPolicyAgent(ReplayAgent):
 
     @property
     def compile_seconds(self) -> float | None:
-        """Seconds that building and compiling the updates took, with the first call of them; ``None`` before it."""
+        """Seconds that the first call of updates took, which builds and compiles them; ``None`` before it."""
         return self.updater.compile_seconds
 
     @property
     def reward_scale(self) -> float:
-        """What rewards are divided by before the critic learns from them: values of Q times this are in env units."""
+        """The number that rewards are divided by before the critic learns from them; Q times this is in env units."""
         if self.memory.rewards is not None:
             return self.memory.rewards.scale
         return self.largest_reward if self.config.rescale_rewards else 1.0
 
     @property
     def priority_correction(self) -> float:
-        """β of the importance-sampling weights now."""
+        """The current β of the importance-sampling weights."""
         config = self.config
         return interpolate(config.priority_correction, 1.0, config.priority_correction_steps, self.num_timesteps)
 
@@ -165,8 +166,8 @@ class OffPolicyAgent(ReplayAgent):
     def update(self, n: int = 1) -> dict[str, float]:
         """Make ``n`` gradient updates, of the target networks too, from the replay memory.
 
-        Calls are fused ``config.updates_per_call`` at a time; in a loop of one's own, set that to the
-        usual ``n``.
+        Up to ``config.updates_per_call`` updates are fused into one compiled call; in your own training loop, set it
+        to the ``n`` that you usually pass.
 
         Returns:
             Means over the updates, by the names in :attr:`metrics`.
@@ -193,7 +194,7 @@ class OffPolicyAgent(ReplayAgent):
 
     @exclusive
     def schedule_learning_rates(self, left: float) -> None:
-        """Set each optimiser's step size to what its schedule says where the share ``left`` of learning is left.
+        """Set each optimiser's step size to its schedule's value when the fraction ``left`` of learning is left.
 
         Raises:
             UsageError: if ``left`` is not in [0, 1].
@@ -211,25 +212,26 @@ class OffPolicyAgent(ReplayAgent):
     ) -> Self:
         """Interact with the environment for ``total_timesteps`` more steps and learn from it.
 
-        Two calls of 400 steps do exactly what one of 800 does: episode, noise and owed updates go on. (N environments
-        all step at once, so a call makes the next multiple of N steps.) Not so under a ``learning_rate_schedule`` that
-        is not ``"constant"``: it runs from the agent's first step to the end of the call, so a second call of the same
-        length starts half-way. When a call ends the rates are the configured ones again, for :meth:`update`.
+        Two calls of 400 steps do exactly the same as one call of 800: the episode, the noise and the owed updates
+        carry over. (N environments step together, so a call rounds its steps up to a multiple of N.) A
+        ``learning_rate_schedule`` other than ``"constant"`` is the exception: it runs from the agent's first step to
+        the end of the call, so a second call of the same length starts half-way through it. After a call the learning
+        rates are the configured ones again, for :meth:`update`.
 
         Args:
             total_timesteps: environment steps, over all environments of a vector.
-            callbacks: :class:`ddpg.Callback` objects, or functions ``f(agent)`` called after every step; what
-                returns ``False`` there ends learning.
+            callbacks: :class:`ddpg.Callback` objects, or functions ``f(agent)`` called after every step; one that
+                returns ``False`` ends learning.
             progress_bar: show return, steps/s and time left on stderr.
 
         Returns:
             The agent.
 
         Raises:
-            UsageError: if a keyword is unknown, there is no environment, ``total_timesteps`` < 1, nothing here can keep
-                to ``step_timeout``, the replay memory would not fit into this machine, or ``learn`` is under way, in
-                another thread or in this one (a callback calls it).
-            EnvironmentFault: if the environment raised, hung, or returned NaN or anything else that it must not return.
+            UsageError: if a keyword is unknown, there is no environment, ``total_timesteps`` < 1, ``step_timeout`` is
+                set for an environment in this process, the replay memory would not fit into this machine, or ``learn``
+                is already running, in another thread or in this one (called by a callback).
+            EnvironmentFault: if the environment raised, hung, or returned NaN or another invalid value.
         """
         refuse_unknown("learn", unknown, LEARN, ("total_timesteps", "callbacks", "progress_bar"))
         self.check_usable()
@@ -250,7 +252,7 @@ class OffPolicyAgent(ReplayAgent):
         self.loop.report_evaluation(self, evaluation)
 
     def abandon_episode(self) -> None:
-        """Let the next :meth:`learn` reset the training environment, because other code has stepped it.
+        """Make the next :meth:`learn` reset the training environment, because other code has stepped it.
 
         :func:`ddpg.evaluate` calls this itself.
         """
@@ -263,9 +265,8 @@ class OffPolicyAgent(ReplayAgent):
         """Write a checkpoint directory: weights, EMA shadows, optimiser slots, counters, random states.
 
         Args:
-            path: one that does not exist, an empty directory, or a checkpoint, which is replaced once the new one
-                is complete.
-            replay: with the replay memory, so that learning can go on as if it had not stopped.
+            path: a new path, an empty directory, or a checkpoint, which is replaced once the new one is complete.
+            replay: also save the replay memory, so that learning can continue as if it had not stopped.
 
         Returns:
             The path.
@@ -289,10 +290,10 @@ class OffPolicyAgent(ReplayAgent):
 
         Args:
             path: a checkpoint directory, or a run directory.
-            env: to go on learning in; its spaces must be the saved ones.
+            env: the environment to continue learning in; its spaces must be the saved ones.
             which: in a run directory, ``"latest"``, ``"best"`` or a number of timesteps.
-            config: instead of the saved one, its learning rates too: needed where that held callables of one's own.
-            networks: those of one's own that it was made with, if any, by the constructor's names.
+            config: replaces the saved options, learning rates included; needed if those held your own callables.
+            networks: your own networks that the agent was made with, if any, by the constructor's keywords.
 
         Raises:
             UsageError: if there is no checkpoint, or it is damaged, asks for more memory than its arrays justify
@@ -316,7 +317,7 @@ class OffPolicyAgent(ReplayAgent):
 
 
 def agent_for(action_space: gym.Space, config: AgentConfig | None = None) -> type[OffPolicyAgent]:
-    """Return the agent for an action space, or for the options of an algorithm of the user's own.
+    """Return the agent class for an action space, or for the options of a user's own algorithm.
 
     Raises:
         UsageError: if no algorithm has such options.
@@ -331,18 +332,18 @@ def load_agent(path: str | Path, env: Any = None, which: str = "latest", **optio
 
     Args:
         path: a checkpoint directory, or a run directory.
-        env: to go on learning in.
+        env: the environment to continue learning in.
         which: in a run directory, ``"latest"``, ``"best"`` or a number of timesteps.
-        options: ``config`` and networks of the user's own, as for :meth:`OffPolicyAgent.load`.
+        options: ``config`` and the user's own networks, as for :meth:`OffPolicyAgent.load`.
 
     Raises:
-        UsageError: if there is no checkpoint, it is damaged, its agent is of a class that no algorithm names, or it
-            names code of the user's own that may not be imported (:func:`ddpg.config.imports.imports_allowed`).
+        UsageError: if there is no checkpoint, it is damaged, no algorithm has its agent's class, or it names user code
+            that is not allowed to be imported (:func:`ddpg.config.imports.imports_allowed`).
     """
     path = checkpoint.find(path, which)
     manifest = checkpoint.read(path, only=set())[0]
     if is_reference(manifest["algorithm"]) and options.get("config") is None:
-        algorithm_named(manifest["algorithm"])  # registers the class of its agent, too
+        algorithm_named(manifest["algorithm"])  # also registers its agent class
     kind = manifest["kind"]
     agents = {algorithm.agent.rpartition(":")[2]: algorithm.agent for algorithm in ALGORITHMS.values()}
     if kind not in agents:

@@ -1,4 +1,4 @@
-"""An agent's replay buffer with its priorities, samplers and running statistics."""
+"""An agent's replay memory: its replay buffer with priorities, sampler and running statistics."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -15,13 +15,13 @@ from ddpg.replay.normalizers import ObservationNormalizer, RewardNormalizer
 from ddpg.replay.priorities import Priorities
 from ddpg.replay.sampling import Sampler
 
-DEMONSTRATIONS = -1  # the environment index of what somebody else recorded; real environments count from 0
+DEMONSTRATIONS = -1  # environment index of transitions that were recorded elsewhere; real environments count from 0
 
 
 def cloning_weight_of(config: AgentConfig) -> Callable[[int], float] | None:
-    """Return how the weight of TD3+BC's term of cloning falls with the agent's own steps; ``None``: it stays 1.
+    """Return the weight of TD3+BC's cloning term as a function of the agent's own steps; ``None`` if it stays 1.
 
-    Exponentially, f^min(1, n/N) after n of them, with f ``bc_final`` and N ``bc_steps`` (Beeson & Montana 2022, arXiv
+    After n steps it is f^min(1, n/N), where f is ``bc_final`` and N is ``bc_steps`` (Beeson & Montana 2022, arXiv
     2211.11802, section 4).
     """
     final, steps = getattr(config, "bc_final", 1.0), getattr(config, "bc_steps", 1)
@@ -76,7 +76,7 @@ class ReplayMemory:
 
         Args:
             transitions: as they come from the environments.
-            ended: ``[N]``, after which ones the running return of their environment starts again at 0; by default
+            ended: ``[N]``, the transitions after which their environment's running return restarts at 0; by default
                 those that were terminated or truncated.
         """
         if self.rewards is not None:
@@ -89,7 +89,7 @@ class ReplayMemory:
             self.rewards.update(transitions.rewards, ended, transitions.env_indices)
 
     def _end_returns(self, rewards: RewardNormalizer, transitions: Transitions) -> None:
-        """Let running returns start again at 0 where the first transition of an environment continues no episode."""
+        """Restart the running return of each environment whose first transition here does not continue its episode."""
         first: dict[int, int] = {}
         for row, env_index in enumerate(transitions.env_indices):
             first.setdefault(env_index, row)
@@ -106,7 +106,7 @@ class ReplayMemory:
     # -- saving ---------------------------------------------------------------------------------------
 
     def statistics(self) -> dict[str, np.ndarray]:
-        """Return the running statistics as arrays by name; none where nothing is normalised."""
+        """Return the running statistics as arrays by name; empty if nothing is normalised."""
         return {
             f"{name}.{field}": array
             for name, normaliser in (("observations", self.observations), ("rewards", self.rewards))
@@ -115,7 +115,7 @@ class ReplayMemory:
         }
 
     def restore_statistics(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Restore what :meth:`statistics` returned.
+        """Restore the arrays of :meth:`statistics`.
 
         Raises:
             UsageError: if statistics that these options need are missing or invalid.

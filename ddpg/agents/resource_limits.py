@@ -1,11 +1,11 @@
 """Refuse options and spaces that need more memory than there is, before anything is built.
 
-A number in a small file can ask for any amount of memory or time. So the networks that a checkpoint describes may not
-hold more numbers than its arrays do, and other options of files have bounds far beyond any sensible run. Options passed
-in Python are compared only with the memory of this machine.
+A number in a small file can ask for any amount of memory or time. So the networks that a checkpoint describes must not
+have more weights than its arrays, and its other options have bounds far beyond any sensible run. Options passed in
+Python are compared only with the memory of this machine.
 
 The replay buffer takes memory as it fills, so only the rows that a run will fill count: the default of a million rows
-is fine for a run of ten thousand steps, whatever the machine.
+is fine for a run of ten thousand steps on any machine.
 """
 
 import itertools
@@ -22,15 +22,15 @@ from ddpg.config.algorithm_options import AgentConfig, DDPGConfig
 from ddpg.errors import FileFault, UsageError
 from ddpg.replay.buffer import stored_dtype
 
-LAYERS, NUMBERS = 4, 1 << 20  # networks up to these are always built; then what does not fit is refused by name
+LAYERS, NUMBERS = 4, 1 << 20  # networks up to this size are always built; loading then names a variable that differs
 UPDATES_PER_STEP = 10_000
 MINIBATCHES = 4 << 30  # bytes of the minibatches of one call
-REPLAY = 1 << 40  # bytes of a full replay memory, of which what is not filled takes none
+REPLAY = 1 << 40  # bytes of a full replay memory; rows that are not filled take none
 INTEGER = 2**31 - 1  # TensorFlow counts in int32
 
 _SLOTS = {"adam": 2, "rmsprop": 2, "momentum": 1}  # numbers that an optimiser keeps for each weight
 
-_OVER = "pass config=... if that is meant, or take another checkpoint"
+_ADVICE = "pass config=... if that is meant, or take another checkpoint"
 
 
 def check_options(
@@ -39,25 +39,25 @@ def check_options(
     spaces: tuple[gym.Space, gym.Space],
     variables: Mapping[str, np.ndarray],
 ) -> None:
-    """Refuse options of a file that ask for more than its arrays or the bounds above justify.
+    """Refuse options of a checkpoint that need more than its arrays justify or the bounds above allow.
 
     Args:
         path: the checkpoint, for the message.
         config: the options that it holds.
         spaces: of observations and actions.
-        variables: its arrays.
+        variables: the checkpoint's variables.
 
     Raises:
         FileFault: if they do.
     """
 
     def refuse(name: str, why: str) -> FileFault:
-        return FileFault(f"checkpoint {path}: {name}={short_repr(getattr(config, name))} {why}; {_OVER}")
+        return FileFault(f"checkpoint {path}: {name}={short_repr(getattr(config, name))} {why}; {_ADVICE}")
 
-    observations, actions = map(_format_bytes, spaces)
+    observations, actions = map(_flat_size, spaces)
     row = _transition_bytes(spaces)
     if described := _described_networks(config):
-        # A layer is weights and biases, and a target has them too.
+        # Each layer has weights and biases, and so does its copy in the target network.
         layers = max(LAYERS, len(variables) // (4 * described))
         if len(config.hidden) > layers:
             raise refuse(
@@ -70,7 +70,7 @@ def check_options(
                 "hidden",
                 f"makes a network of at least {asked} numbers in these spaces, but its variables are {numbers} in all",
             )
-    if getattr(config, "n_critics", 1) > max(LAYERS, len(variables) // 4):  # each has weights and biases, and targets
+    if getattr(config, "n_critics", 1) > max(LAYERS, len(variables) // 4):  # each: weights, biases and targets
         raise refuse("n_critics", f"is more than its {len(variables)} variables make")
     if getattr(config, "critic", "scalar") != "scalar":
         numbers = sum(array.size for array in variables.values())
@@ -98,7 +98,7 @@ def check_counts(config: AgentConfig) -> None:
 
 
 def check_memory(config: AgentConfig, spaces: tuple[gym.Space, gym.Space], rows: int = 0) -> None:
-    """Refuse options that need more memory than this machine has, by lower bounds of what they need.
+    """Refuse options that need more memory than this machine has, by a lower bound of the need.
 
     Args:
         config: the options.
@@ -106,14 +106,14 @@ def check_memory(config: AgentConfig, spaces: tuple[gym.Space, gym.Space], rows:
         rows: how many transitions will be stored; 0 where nothing is learned yet.
 
     Raises:
-        UsageError: if they do; it names what they need, what there is, and the option to lower.
+        UsageError: if they need more; the message names the need, the memory there is, and the option to lower.
     """
     there = memory_limit.memory_limit()
     networks = _network_bytes(config, spaces, learning=rows > 0)
     row, capacity = _transition_bytes(spaces), config.buffer_size
     stored = row * min(rows, capacity)
     if networks > there:
-        raise _size_error(config, "hidden", "networks and what learns them", networks, there)
+        raise _size_error(config, "hidden", "networks and their updates", networks, there)
     minibatches = config.batch_size * config.updates_per_call * row
     if minibatches > there:
         what = f"the {config.updates_per_call} minibatches of a call, of {config.batch_size} transitions each"
@@ -163,47 +163,48 @@ def _size_error(
 
 def _transition_bytes(spaces: tuple[gym.Space, gym.Space]) -> int:
     """Return the bytes of a stored transition."""
-    observations, actions = map(_format_bytes, spaces)
+    observations, actions = map(_flat_size, spaces)
     return 2 * observations * stored_dtype(spaces[0]).itemsize + 4 * (actions + 3)
 
 
 def _network_bytes(config: AgentConfig, spaces: tuple[gym.Space, gym.Space], learning: bool) -> int:
-    """Return a lower bound of the bytes of the networks that the options describe and, where they learn, of updates."""
-    observations, actions = map(_format_bytes, spaces)
+    """Return a lower bound of the bytes of the networks that the options describe and, if ``learning``, of updates."""
+    observations, actions = map(_flat_size, spaces)
     count = _described_networks(config)
     slots = _SLOTS.get(config.optimizer, 0) if isinstance(config.optimizer, str) else 0
     copies = 2 + slots  # the network itself, and its moving average
     weights = _count_weights(config, spaces[0], observations, actions) * count
     if not learning:
         return 4 * weights * copies
-    # Its gradients; and of a minibatch the outputs of every layer, and the gradients by them.
+    # Updates add the gradients and, for a minibatch, every layer's outputs and the gradients with respect to them.
     return 4 * (weights * (copies + 1) + 2 * config.batch_size * sum(config.hidden) * count)
 
 
 def _described_networks(config: AgentConfig) -> int:
-    """Return how many networks ``hidden`` describes: of DDPG's two and DQN's one those that are not the user's own."""
+    """Return how many networks ``hidden`` describes: DDPG's two or DQN's one, without those with the user's layers."""
     return (2 if isinstance(config, DDPGConfig) else 1) - len(config.own_networks)
 
 
 def _beyond_int32(config: AgentConfig) -> list[tuple[str, int]]:
-    """Return the counts, by name, that are larger than TensorFlow's."""
+    """Return the integer options, with their names, that exceed int32, which TensorFlow counts in."""
     found = [(name, value) for name, value in vars(config).items() if type(value) is int and abs(value) > INTEGER]
     return [(name, value) for name, value in found if name != "buffer_size"]
 
 
-def _format_bytes(space: gym.Space) -> int:
+def _flat_size(space: gym.Space) -> int:
+    """Return how many numbers an element of the space has."""
     if isinstance(space, gym.spaces.Box):
         return math.prod(space.shape)
     if isinstance(space, gym.spaces.Discrete):
         return int(space.n)
-    return sum(map(_format_bytes, getattr(space, "spaces", ())))
+    return sum(map(_flat_size, getattr(space, "spaces", ())))
 
 
 def _count_weights(config: AgentConfig, space: gym.Space, observations: int, actions: int) -> int:
-    """Return a lower bound of the numbers of a network of hidden layers, for these sizes."""
+    """Return a lower bound of the number of weights of one network, for these sizes of observations and actions."""
     features = observations
     if getattr(config, "network", "mlp") == "conv":
         height, width = (*(space.shape or ()), 1, 1)[:2]
-        features = 32 * (height // 4) * (width // 4)  # behind the layers of ddpg.networks.layers.conv
+        features = 32 * (height // 4) * (width // 4)  # after the convolutions of ddpg.networks.layers.conv
     layers = [features, *config.hidden, actions]
     return sum(inputs * outputs for inputs, outputs in itertools.pairwise(layers))

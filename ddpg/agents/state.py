@@ -1,7 +1,7 @@
 """Capture an agent's state for a checkpoint as plain values and arrays, and restore it.
 
-It is everything that learning reads or writes. Learning rates are options, so they are not among the variables. The
-environment's state is not included: learning continues with a new episode.
+The state is everything that learning reads or writes. Learning rates are options, so they are not among the variables.
+The environment's state is not included: learning continues with a new episode.
 """
 
 import types
@@ -46,7 +46,7 @@ def capture(agent: Any, replay: bool) -> tuple[dict[str, Any], checkpoint.Groups
 
 
 def restore(agent: Any, manifest: dict[str, Any], groups: checkpoint.Groups) -> None:
-    """Set an agent, freshly made with the same options, to a captured state.
+    """Restore a captured state into an agent that was just made with the same options.
 
     Raises:
         UsageError: if its variables or random generators differ from the checkpoint's; nothing is set then.
@@ -67,7 +67,7 @@ def restore(agent: Any, manifest: dict[str, Any], groups: checkpoint.Groups) -> 
     agent.assign(groups["variables"])
     agent.behaviour.restore(groups.get("noise", {}))
     agent.num_timesteps = manifest["num_timesteps"]
-    agent.replay.own = manifest.get("own_steps", agent.replay.own)  # earlier versions had those in memory only
+    agent.replay.own = manifest.get("own_steps", agent.replay.own)  # not saved by earlier versions
     agent.updater.num_updates = manifest["num_updates"]
     agent.loop.owed_updates = manifest["owed_updates"]
     agent.largest_reward = manifest["largest_reward"]
@@ -80,18 +80,18 @@ def config_of(manifest: dict[str, Any], networks: Mapping[str, Any] = _NONE) -> 
 
     Args:
         manifest: the checkpoint's.
-        networks: those of the user's own that are passed again, by their options.
+        networks: the user's own networks, passed again, by option name.
 
     Raises:
-        UsageError: if this version does not know the algorithm, an option was a callable, which no file can hold, or
-            code of the user's own is named that may not be imported.
+        UsageError: if this version does not know the algorithm, an option was a callable (which no file can hold) and
+            is not passed again, or an option names user code that is not allowed to be imported.
     """
     again = {name: network for name, network in networks.items() if name in NETWORKS and network is not None}
     return algorithm_named(manifest["algorithm"]).config.from_json(manifest["config"] | again)
 
 
 def fitting_env(manifest: dict[str, Any], env: Any) -> Any:
-    """Return ``env`` if it has the saved spaces; the saved pair of spaces if it is None.
+    """Return ``env`` if its spaces are the saved ones; if ``env`` is None, the saved pair of spaces.
 
     Raises:
         UsageError: if the spaces differ.

@@ -1,4 +1,4 @@
-"""Ownership of a private TensorFlow graph and session: variables by name, until closed."""
+"""The base of all agents: it owns a TensorFlow graph and session, gives access to their variables, and closes them."""
 
 import abc
 import contextlib
@@ -21,14 +21,14 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 def exclusive(method: Method) -> Method:
-    """Decorate a method of an agent so that one thread at a time is in any of these methods; they may call each other.
+    """Decorate methods of an agent so that only one thread at a time runs any of them; they may call each other.
 
-    They raise what :meth:`TFAgent.check_usable` raises.
+    The methods also raise the errors of :meth:`TFAgent.check_usable`.
     """
 
     @functools.wraps(method)
     def locked(self: "TFAgent", *arguments: Any, **options: Any) -> Any:
-        if os.getpid() != self._process:  # in a fork, the lock may be held for ever by a thread that is not there
+        if os.getpid() != self._process:  # in a fork, a thread that does not exist there may hold the lock
             self.check_usable()
         return self.session.lock(_checked, self, method, arguments, options)
 
@@ -36,21 +36,21 @@ def exclusive(method: Method) -> Method:
 
 
 def _checked(owner: "TFAgent", method: Callable[..., Any], arguments: tuple, options: Mapping[str, Any]) -> Any:
-    if owner.closed:  # perhaps while this thread waited
+    if owner.closed:  # perhaps by another thread while this one waited
         owner.check_usable()
     return method(owner, *arguments, **options)
 
 
 class TFAgent(abc.ABC):
-    """Owner of a graph and its session, which are given back by :meth:`close`, or with the object.
+    """Owner of a graph and its session, which are released by :meth:`close`, or when the object is deleted.
 
-    Threads may share one: methods marked :func:`exclusive` wait for each other. docs/reliability.md says which calls
-    go together.
+    Threads may share an agent: methods marked :func:`exclusive` wait for each other. docs/reliability.md says which
+    calls may run at the same time.
 
     Attributes:
         graph: the TensorFlow graph.
         session: the session that holds its variables.
-        global_variables: by name, everything that learning writes to; learning rates are options, and not among them.
+        global_variables: by name, all variables that learning changes; learning rates are options and not among them.
     """
 
     graph: tf.Graph
@@ -61,28 +61,28 @@ class TFAgent(abc.ABC):
     def _own(self, session: SyncedSession) -> None:
         """Become the owner of a session that was made in this process."""
         self.session, self._process = session, os.getpid()
-        # The session holds threads and device memory: give them back with the object.
-        self._give_back = weakref.finalize(self, _close, session, self._process)
+        # The session holds threads and device memory: release them when the object is deleted.
+        self._finalizer = weakref.finalize(self, _close, session, self._process)
 
-    # -- its end --------------------------------------------------------------------------------------
+    # -- closing --------------------------------------------------------------------------------------
 
     @property
     def closed(self) -> bool:
         """Whether :meth:`close` was called."""
-        return not self._give_back.alive
+        return not self._finalizer.alive
 
     def close(self) -> None:
-        """Give back the session, its threads and its device memory; once is enough, and twice does no harm.
+        """Release the session, its threads and its device memory; further calls do nothing.
 
-        The environment is yours, and stays open. ``with DDPG(env) as agent:`` closes at the end of the block.
+        The environment stays open. ``with DDPG(env) as agent:`` closes the agent at the end of the block.
 
         Raises:
             UsageError: if ``learn`` is under way, in this thread or in another.
         """
         if os.getpid() == self._process:
             self.session.lock(self._close)
-        else:  # the lock may be held for ever, and there is nothing to give back
-            self._give_back()
+        else:  # in a fork the lock may never be free, and there is no session to release
+            self._finalizer()
 
     def _close(self) -> None:
         if self._learning_thread is not None:
@@ -90,7 +90,7 @@ class TFAgent(abc.ABC):
                 "close() while learn() is under way: it would go on without its session; call stop(), wait until "
                 "learn() has returned, and close then"
             )
-        self._give_back()
+        self._finalizer()
 
     @contextlib.contextmanager
     def _learning(self) -> Iterator[None]:
@@ -157,14 +157,14 @@ class TFAgent(abc.ABC):
             f"a {name} cannot be pickled or copied; use save and load: agent.save(path), {name}.load(path, env)"
         )
 
-    # -- its variables --------------------------------------------------------------------------------
+    # -- variables ------------------------------------------------------------------------------------
 
     @exclusive
     def get_parameters(self) -> dict[str, np.ndarray]:
-        """Return all that gradient updates change, by name: copies.
+        """Return copies of all variables that gradient updates change, by name.
 
-        Weights, targets (moving averages), the optimisers' slots, statistics of normalised layers, and the update's
-        own count of itself: what :meth:`set_parameters` needs for updates to go on as they would have. Learning rates
+        These are the weights, target networks (moving averages), optimiser slots, statistics of normalisation layers
+        and the update counter: :meth:`set_parameters` needs them all for updates to continue exactly. Learning rates
         are options; the replay memory, ``num_timesteps`` and random states are in checkpoints (``save``).
 
         Raises:
@@ -174,11 +174,11 @@ class TFAgent(abc.ABC):
 
     @exclusive
     def set_parameters(self, parameters: Mapping[str, Any], exact_match: bool = True) -> None:
-        """Set variables to what :meth:`get_parameters` returned, here or of an agent with the same networks.
+        """Set variables to the result of :meth:`get_parameters`, of this agent or one with the same networks.
 
         Args:
             parameters: arrays by name, of the same shapes, finite; floats of another precision are converted.
-            exact_match: every variable must be given; otherwise those that are not stay as they are.
+            exact_match: require every variable; otherwise variables that are not given stay as they are.
 
         Raises:
             UsageError: if a name is unknown or missing, an array has another shape or dtype or holds NaN, or the agent
@@ -206,7 +206,7 @@ class TFAgent(abc.ABC):
 
     @exclusive
     def assign(self, values: Mapping[str, np.ndarray]) -> None:
-        """Set variables to arrays that :func:`check_variables` has found to fit."""
+        """Set variables to arrays that :func:`check_variables` has accepted."""
         assign_variables(self.session.run, [self.global_variables[name] for name in values], [*values.values()])
         self.refresh_policy()
 
@@ -245,5 +245,5 @@ def check_variables(variables: Mapping[str, Any], values: Mapping[str, np.ndarra
 
 
 def _close(session: tf.compat.v1.Session, process: int) -> None:
-    if os.getpid() == process:  # in a fork, closing waits for threads that are not there
+    if os.getpid() == process:  # in a fork, closing would wait for threads that do not exist there
         session.close()
