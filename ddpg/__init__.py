@@ -1,8 +1,8 @@
 """DDPG actor-critic with pluggable gradient paths, on TensorFlow graphs and tflearn.
 
 Names are imported when first used, so that ``import ddpg`` is instant and a process that only needs
-``ddpg.replay.buffer``, ``ddpg.policies.noise`` or ``ddpg.interaction.spaces`` never imports TensorFlow. Where that is
-imported for them, its start-up notices are held back (:mod:`ddpg.quiet`).
+``ddpg.replay.buffer``, ``ddpg.policies.noise`` or ``ddpg.interaction.spaces`` never imports TensorFlow. When a name
+needs TensorFlow, its start-up notices are suppressed (:mod:`ddpg.quiet`).
 """
 
 import contextlib as _contextlib
@@ -100,7 +100,7 @@ else:
             with _contextlib.nullcontext() if "tensorflow" in _sys.modules else _quiet.quiet_tensorflow():
                 value = globals()[name] = getattr(_importlib.import_module(_HOME[name]), name)
             return value
-        if name == "__version__":  # of the installed package: its tag
+        if name == "__version__":  # of the installed package, from its git tag
             return _importlib.import_module("importlib.metadata").version("ddpg-paths")
         raise AttributeError(f"module 'ddpg' has no attribute {name!r}")
 

@@ -76,7 +76,7 @@ def _import_tflearn() -> ModuleType:
 
 
 class _TensorFlow:
-    """TensorFlow as tflearn's layers see it, which test in the graph whether they train: see :func:`training_mode`."""
+    """TensorFlow for tflearn's layers, which test in the graph whether they are training: see :func:`training_mode`."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(tf.compat.v1, name)
@@ -97,7 +97,7 @@ def training_mode(training: bool) -> Iterator[None]:
 
     tflearn reads the mode from a graph-wide variable, which every network of the graph shares. A
     constant per application lets one update hold an online network in training mode and its target
-    in inference mode, and leaves out of the graph what the other mode would do.
+    in inference mode, and leaves the other mode's ops out of the graph.
     """
     collection = tf.compat.v1.get_default_graph().get_collection_ref(_TRAINING_MODE)
     before = list(collection)

@@ -1,4 +1,4 @@
-"""Suppress the notices that TensorFlow prints, of its import and of TFLite, in terminals and notebooks."""
+"""Suppress the notices that TensorFlow's import and TFLite print in terminals and notebooks."""
 
 import contextlib
 import os
@@ -59,11 +59,11 @@ def load_tensorflow() -> None:
 
 @contextlib.contextmanager
 def _keras_later() -> Iterator[None]:
-    """Keep TensorFlow from importing Keras inside the block, a quarter of its time; it comes when it is used."""
+    """Keep TensorFlow from importing Keras inside the block, a quarter of its time; first use imports it later."""
     if "keras" in sys.modules:
         yield
         return
-    sys.modules["keras.src"] = None  # type: ignore[assignment]  # to import it is an ImportError, as where it is missing
+    sys.modules["keras.src"] = None  # type: ignore[assignment]  # importing it fails as if it were missing
     try:
         yield
     finally:

@@ -210,7 +210,7 @@ class ProgressBar(Callback):
         return text + (f"{word} {np.mean(successes):.0%} " if successes else "")
 
     def _set_text(self, text: str) -> None:
-        # The text stands before the times, because tqdm cuts off the end if the line is too long.
+        # The text comes before the times, because tqdm cuts off the end if the line is too long.
         self._compiling = text.startswith("compiling")
         narrow = progress.is_narrow(self._bar)
         before, times = ("", "") if narrow else ("{percentage:3.0f}%", "{elapsed}")

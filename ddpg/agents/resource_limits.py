@@ -68,14 +68,14 @@ def check_options(
         if asked > max(NUMBERS, numbers):
             raise refuse(
                 "hidden",
-                f"makes a network of at least {asked} numbers in these spaces, but its variables are {numbers} in all",
+                f"makes a network of at least {asked} numbers for these spaces, but its variables hold only {numbers}",
             )
     if getattr(config, "n_critics", 1) > max(LAYERS, len(variables) // 4):  # each: weights, biases and targets
         raise refuse("n_critics", f"is more than its {len(variables)} variables make")
     if getattr(config, "critic", "scalar") != "scalar":
         numbers = sum(array.size for array in variables.values())
         if config.hidden[-1] * config.atoms > max(NUMBERS, numbers):  # type: ignore[attr-defined]  # DDPG's
-            raise refuse("atoms", f"makes an output layer of more numbers than its variables are, {numbers} in all")
+            raise refuse("atoms", f"makes an output layer of more numbers than its variables hold, {numbers}")
     if config.updates_per_step > UPDATES_PER_STEP:
         raise refuse("updates_per_step", f"is more than {UPDATES_PER_STEP}")
     if config.batch_size * config.updates_per_call * row > MINIBATCHES:

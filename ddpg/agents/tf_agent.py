@@ -77,7 +77,7 @@ class TFAgent(abc.ABC):
         The environment stays open. ``with DDPG(env) as agent:`` closes the agent at the end of the block.
 
         Raises:
-            UsageError: if ``learn`` is under way, in this thread or in another.
+            UsageError: if ``learn`` is running, in this thread or in another.
         """
         if os.getpid() == self._process:
             self.session.lock(self._close)
@@ -94,10 +94,10 @@ class TFAgent(abc.ABC):
 
     @contextlib.contextmanager
     def _learning(self) -> Iterator[None]:
-        """Note that ``learn`` is under way in this thread.
+        """Mark ``learn`` as running in this thread, inside the block.
 
         Raises:
-            UsageError: if ``learn`` is under way, in this thread or in another.
+            UsageError: if ``learn`` is already running, in this thread or in another.
         """
         me = threading.get_ident()
         if self._learning_thread == me:

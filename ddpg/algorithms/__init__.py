@@ -1,1 +1,1 @@
-"""What an update computes: DDPG and its relatives, one algorithm a file, and their registry."""
+"""Algorithms: the gradient updates of DDPG, its variants and DQN, one per file, and their registry."""

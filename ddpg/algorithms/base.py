@@ -1,6 +1,6 @@
-"""The base class of one gradient update, which chains its parts: TD target, optimiser steps, target networks.
+"""The base class of an algorithm's gradient update, which runs TD target, optimiser steps and target networks in order.
 
-A new algorithm is one file beside this one: a subclass of :class:`Update`, or of another algorithm's update with one
+A new algorithm is one file in this package: a subclass of :class:`Update`, or of another algorithm's update with one
 term changed. :mod:`ddpg.algorithms.registry` gives it a name, its options and its agent.
 """
 
@@ -27,8 +27,8 @@ v1 = tf.compat.v1
 class UpdateCounter:
     """Counts updates in a variable, so that fused updates know their number and checkpoints save it.
 
-    An update reads the variable and increments it at its end. Inside :meth:`assume_step` the graph of one known update
-    number is built instead: without conditionals, and the caller counts.
+    An update reads the variable and increments it at its end. Inside :meth:`assume_step` the graph is built for one
+    known update number instead: it has no conditionals, and the caller counts the updates.
 
     Args:
         name: the variable's name.
@@ -36,28 +36,28 @@ class UpdateCounter:
 
     def __init__(self, name: str):
         self.variable = v1.get_variable(name, initializer=np.int64(0), trainable=False, use_resource=True)
-        self._held: int | None = None
+        self._assumed: int | None = None
         self._intervals: set[int] = set()
 
     @contextlib.contextmanager
     def assume_step(self, made: int) -> Iterator[None]:
         """Build, inside the context, the graph of the update that follows ``made`` others."""
-        self._held = made
+        self._assumed = made
         try:
             yield
         finally:
-            self._held = None
+            self._assumed = None
 
     def is_due(self, made: int) -> tuple[bool, ...]:
-        """Return for every interval used so far, in order, whether the update after ``made`` others completes one."""
+        """Return for every interval used so far, ascending, whether the update after ``made`` others completes it."""
         return tuple((made + 1) % interval == 0 for interval in sorted(self._intervals))
 
     @property
     def firsts(self) -> list[int]:
-        """For each distinct value of :meth:`is_due`, the number of updates before the first that has it, ascending.
+        """For each distinct value of :meth:`is_due`, the number of updates before the first with that value, ascending.
 
-        An update that completes some intervals has a number that is a multiple of each, hence of their least common
-        multiple, which is the first such number. So there are at most as many kinds as sets of intervals.
+        The number of an update that completes several intervals is a multiple of each, so the first one is their least
+        common multiple. There are therefore at most as many values as subsets of the intervals.
         """
         numbers = {1}
         for interval in self._intervals:
@@ -65,23 +65,23 @@ class UpdateCounter:
         return [number - 1 for number in sorted(numbers)]
 
     def made(self) -> tf.Tensor:
-        """Return the number of updates before the one under way, int64."""
+        """Return the number of updates before the current one, int64."""
         return self.variable.read_value()
 
     def every(self, interval: int, then: Callable, otherwise: Callable) -> tf.Tensor:
-        """Return ``then()`` in every ``interval``-th update and ``otherwise()`` in the others: tensors of one kind.
+        """Return ``then()`` in every ``interval``-th update and ``otherwise()`` in the others.
 
-        Only one of the two runs.
+        Both return tensors of the same dtype and shape. Only one of the two runs.
         """
         self._intervals.add(interval)
-        if self._held is not None:
-            return (then if (self._held + 1) % interval == 0 else otherwise)()
+        if self._assumed is not None:
+            return (then if (self._assumed + 1) % interval == 0 else otherwise)()
         return tf.cond(tf.equal((self.made() + 1) % interval, 0), then, otherwise)
 
     def advance(self, interval: int, step: Callable[[], tf.Operation]) -> tf.Operation | tf.Tensor:
         """Run ``step`` in every ``interval``-th update; then count the update."""
         moved = self.every(interval, lambda: _done(step()), lambda: _done(tf.no_op()))
-        if self._held is not None:
+        if self._assumed is not None:
             return moved
         with tf.control_dependencies([moved]):
             return self.variable.assign_add(1, read_value=False)
@@ -122,7 +122,7 @@ class Update(abc.ABC):
         """Build the networks in the default graph and return their update.
 
         Args:
-            config: the options, of the class that :mod:`ddpg.algorithms.registry` names beside this one.
+            config: the options, of the class that :mod:`ddpg.algorithms.registry` pairs with this update.
             spaces: of observations, and of actions as they are learned: ``Box(-1, 1, (A,))`` or ``Discrete``.
         """
 
@@ -150,7 +150,7 @@ class Update(abc.ABC):
     def state_variables(self) -> dict[str, tf.Variable]:
         """By name, the variables of the default graph that updates change.
 
-        Learning rates are options, not state: those of a loaded agent are its configuration's.
+        Learning rates are options, not state: a loaded agent takes them from its configuration.
         """
         rates = {network.learning_rate.name for network, *_ in self.learning_rates}
         return {v.name: v for v in v1.global_variables() if v.name not in rates}
@@ -185,11 +185,11 @@ class Update(abc.ABC):
 
     @property
     def path_to_check(self) -> Callable | None:
-        """The policy path of the user's own whose sign is checked before the first update; ``None``: there is none."""
+        """The user's own policy path, whose sign is checked before the first update; ``None`` if there is none."""
         return None
 
     def noise(self, shape: Sequence[int] | tf.Tensor, made: tf.Tensor) -> tf.Tensor | None:
-        """Return the standard normal numbers that the update after ``made`` others draws; ``None``: it draws none.
+        """Return the standard normal numbers that the update after ``made`` others draws; ``None`` if it draws none.
 
         Args:
             shape: the shape of one update's numbers.
@@ -198,16 +198,16 @@ class Update(abc.ABC):
         return None
 
     def update_op(self, batch: Batch) -> Metrics:
-        """Return the metrics of one whole update, and ``td_errors`` where priorities want them; fetching runs it.
+        """Return the metrics of one whole update, with ``td_errors`` if replay is prioritised; fetching them runs it.
 
-        The control dependencies are the algorithm: each part reads what the part before it wrote.
+        Control dependencies keep the parts in order: each part reads the variables that the part before it wrote.
         """
         return self.later_steps(batch, *self.first_step(batch))
 
     def first_step(self, batch: Batch) -> tuple[tf.Tensor, Metrics]:
         """Return y and the metrics of the first optimiser step of an update."""
         y = self.target(batch)
-        # A step's training pass moves the statistics of batch norms that y's inference pass normalises with.
+        # y comes first: the step's training pass updates batch-norm statistics that y's inference pass reads.
         with tf.control_dependencies([y] if self.target_reads_online else []):
             return y, self.steps[0](batch, y)
 
@@ -272,7 +272,7 @@ def td_errors(q: tf.Tensor, y: tf.Tensor, prioritised: str | None) -> dict[str, 
 def weight_samples(
     network: ValueNetwork, batch: Batch, prediction: Prediction, y: tf.Tensor, prioritised: str | None
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Return the output and y for the network's TD path, whose gradient then weighs samples by ``prioritised``.
+    """Return the output and y for the network's TD path, with their gradients weighted per sample by ``prioritised``.
 
     ``proportional``: by the batch's importance-sampling weights (Schaul et al. 2016, section 3.4). ``lap``: by weights
     that turn the mean squared error into the Huber loss (Fujimoto et al. 2020). If the path differentiates y too, y

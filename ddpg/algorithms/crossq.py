@@ -1,13 +1,13 @@
-"""The joint forward pass: CrossQ (Bhatt et al. 2024, arXiv 1902.05605), a critic's update without target networks.
+"""CrossQ (Bhatt et al. 2024, arXiv 1902.05605): a critic update without target networks, by one joint forward pass.
 
 (s, a) and (s′, a′) go through the critic in one forward pass, so that its batch renormalisation sees both: replayed
-actions and the policy's are of different distributions, and statistics of one alone would misjudge the other. With
-that, y of the online critic, stopped, is stable. As there: ``critic_norm="renorm"``, ``n_critics=2``,
-``policy_delay=3``, ``adam_beta1=0.5``; the policy here is deterministic.
+actions and the policy's have different distributions, and the statistics of one alone would not fit the other. This
+makes it stable to compute y with the online critic; no gradient flows through y. The paper's settings are
+``critic_norm="renorm"``, ``n_critics=2``, ``policy_delay=3`` and ``adam_beta1=0.5``; the policy here is deterministic.
 
-With ``target="joint_ema"`` y is of a second joint pass, through the moving averages of the critics' weights (XQC:
-Palenicek et al. 2025, arXiv 2509.25174). Its statistics are the batch's too, and a′ is the actor's own: no average of
-the actor is used.
+With ``target="joint_ema"`` y comes from a second joint pass, through the moving averages of the critics' weights (XQC:
+Palenicek et al. 2025, arXiv 2509.25174). That pass normalises by the batch's statistics too, and a′ comes from the
+online actor: there is no target actor.
 """
 
 import dataclasses
@@ -27,11 +27,11 @@ from ddpg.replay.minibatch import Batch
 
 @dataclasses.dataclass(frozen=True)
 class CrossQUpdate(TD3Update):
-    """The update of one actor and critics whose y is of a joint forward pass: their own, or their averages'."""
+    """The update of one actor and its critics; y comes from a joint pass through the critics or their averages."""
 
     @staticmethod
-    def is_asked_for(config: Any) -> bool:
-        """Whether the options ask for the joint pass."""
+    def is_enabled(config: Any) -> bool:
+        """Whether the options select the joint pass."""
         return config.joint_pass
 
     @classmethod
@@ -39,8 +39,8 @@ class CrossQUpdate(TD3Update):
         """See :meth:`ddpg.algorithms.base.Update.build`.
 
         Raises:
-            UsageError: if the critics are the user's own and have no moving statistics: a joint pass is for layers that
-                normalise by statistics of both its halves.
+            UsageError: if the critics' layers are the user's own and have no moving statistics: a joint pass needs
+                layers that normalise by the statistics of both halves.
         """
         update = super().build(config, spaces)
         own = config.critic_network
@@ -55,22 +55,22 @@ class CrossQUpdate(TD3Update):
 
     @property
     def target_reads_online(self) -> bool:
-        """False: :meth:`critic_step` itself waits for y where it has to."""
+        """False: :meth:`critic_step` itself waits for y."""
         return False
 
     def target(self, batch: Batch) -> tf.Tensor:
-        """y = r + γ(1 − terminated)·minᵢ Qᵢ(s′, μ(s′)), of the joint forward pass, ``[B, 1]``.
+        """y = r + γ(1 − terminated)·minᵢ Qᵢ(s′, μ(s′)), from the joint forward pass, ``[B, 1]``.
 
         Without averages the joint pass is built here and again in the critics' step, on the same weights; compilers
-        merge the two. The moving statistics are updated there, once.
+        merge the two. Only the critics' step updates the moving statistics.
         """
         with frozen_statistics():
             averages = self.config.target == "joint_ema"
             return self._from_least(batch, [successor for _, successor in self._joint(batch, averages)])
 
     def critic_step(self, batch: Batch, y: tf.Tensor) -> Metrics:
-        """Move every critic's half of the joint pass towards y."""
-        with tf.control_dependencies([y]):  # y's own pass reads the statistics before they move
+        """Move every critic's prediction for (s, a), from the joint pass, towards y."""
+        with tf.control_dependencies([y]):  # y's pass must read the moving statistics before this pass updates them
             predictions = [prediction for prediction, _ in self._joint(batch)]
         pairs = zip(self.critics, predictions, strict=True)
         return mean_metrics([ddpg.regression_step(*pair, batch, y, self.config.prioritised) for pair in pairs])

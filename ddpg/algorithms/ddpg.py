@@ -1,13 +1,13 @@
-"""One DDPG update, as ops: Lillicrap et al. 2015, Algorithm 1, from the minibatch on.
+"""One DDPG update as TensorFlow ops: Algorithm 1 of Lillicrap et al. 2015 after the minibatch is drawn.
 
 | symbol | shape | meaning |
 |---|---|---|
-| batch | [B, ...] | transitions (s, a, r, s′, terminated) from memory: :class:`ddpg.replay.buffer.Batch` |
+| batch | [B, ...] | replayed transitions (s, a, r, s′, terminated): :class:`ddpg.replay.minibatch.Batch` |
 | y | [B, 1] | the TD target |
 | q | [B, 1] | Q(s, a), the prediction |
 
-The parts are separate functions so that a learner can run them one by one in a session, to look inside, or chained by
-:meth:`ddpg.algorithms.base.Update.update_op` and fused into one compiled call.
+The parts are separate functions so that a learner can run them one by one in a session, to see the values in between,
+or chained by :meth:`ddpg.algorithms.base.Update.update_op` and fused into one compiled call.
 """
 
 import dataclasses
@@ -51,7 +51,7 @@ ACTOR_METRICS = (
     "actions_saturated",
 )
 
-SATURATED = 0.99  # half-ranges from the middle: there tanh passes on 2 % of its gradient
+SATURATED = 0.99  # half-ranges from the middle, where tanh passes on 2 % of the gradient
 
 
 def td_target(
@@ -62,7 +62,7 @@ def td_target(
     Only *terminated* masks the bootstrap: if a time limit cut the episode, s′ still has a value. μ′(s′) is clipped to
     the action space before Q′ sees it: a linear actor (inverting, zeroing) can leave it, and Q′ was never trained
     there. With ``online``, Q and μ replace Q′ and μ′; ``residual_gradient`` always uses them, since only then does y
-    depend on the weights it differentiates for.
+    depend on the weights with respect to which it is differentiated.
     """
     online = online or critic.td_path.bootstraps_online
     successor = next_prediction(critic, batch, next_actions(actor, batch, online), online)
@@ -76,7 +76,7 @@ def next_actions(actor: ActorNetwork, batch: Batch, online: bool) -> tf.Tensor:
 
 
 def next_prediction(critic: CriticNetwork, batch: Batch, actions: tf.Tensor, online: bool) -> Prediction:
-    """Return what the target critic, or the critic if ``online``, predicts for s′ and ``actions`` ``[B, A]``."""
+    """Return the prediction of the target critic, or of the critic if ``online``, for s′ and ``actions`` ``[B, A]``."""
     if online:
         return critic.prediction(batch.next_observations, actions, training=False)
     return critic.target_prediction(batch.next_observations, actions)
@@ -121,11 +121,11 @@ def actor_step(actor: ActorNetwork, critic: CriticNetwork, batch: Batch) -> Metr
 
 
 class PolicyGradient(NamedTuple):
-    """What a policy path made of a minibatch.
+    """The result of a policy path for a minibatch.
 
     Attributes:
         gradients: ``[(−∇θJ, variable)]`` for each of the actor's variables.
-        actions: the actions μ(s) ``[B, A]`` that it is the gradient at; ``None``: it never applied the actor to s.
+        actions: the actions μ(s) ``[B, A]`` at which the path took the gradient; ``None`` if it never computed μ(s).
     """
 
     gradients: GradientsAndVariables
@@ -133,7 +133,7 @@ class PolicyGradient(NamedTuple):
 
 
 def policy_gradient(actor: ActorNetwork, critic: CriticNetwork, batch: Batch) -> PolicyGradient:
-    """Apply the actor's policy path to a minibatch, and check what a path of the user's own may have forgotten.
+    """Apply the actor's policy path to a minibatch, and check its result, since a user's own path may be incomplete.
 
     Raises:
         UsageError: if the path does not return one gradient for each of the actor's variables, or does not bound ∇ₐQ.
@@ -157,14 +157,14 @@ def target_step(*networks: Network) -> tf.Operation:
 
 
 def actor_layers(config: DDPGConfig) -> Callable:
-    """Return the actor's hidden layers as ``config`` describes them, or the user's own that it holds."""
+    """Return the actor's hidden layers: those that ``config`` describes, or the user's own if it holds some."""
     if own := own_layers("actor_network", config.actor_network):
         return own
     return BLOCKS[config.block](config.hidden, config.activation, config.norm)
 
 
 def critic_layers(config: DDPGConfig) -> Callable:
-    """Return a critic's hidden layers as ``config`` describes them, or the user's own that it holds."""
+    """Return a critic's hidden layers: those that ``config`` describes, or the user's own if it holds some."""
     if own := own_layers("critic_network", config.critic_network):
         return own
     return BLOCKS[config.block](config.hidden, config.activation, config.norm_of_critics, config.action_layer)
@@ -240,14 +240,14 @@ class DDPGUpdate(Update):
     averaged_actor: AveragedActor | None = dataclasses.field(init=False, default=None)
 
     def __post_init__(self):
-        # After the critics: initial values depend on how many ops were built before, and are the same without it.
+        # Built after the critics, so that their initial weights, which depend on the ops built before, do not change.
         if horizon := self.config.actor_average:
             with self.actor.graph.as_default():
                 object.__setattr__(self, "averaged_actor", AveragedActor(self.actor, horizon))
 
     @classmethod
     def build(cls, config: Any, spaces: Spaces) -> "DDPGUpdate":
-        """See :meth:`Update.build`; ``networks`` are ``actor_network`` and ``critic_network``."""
+        """See :meth:`Update.build`."""
         return cls(make_actor(config, spaces), make_critic(config, spaces), config)
 
     @property
@@ -296,7 +296,7 @@ class DDPGUpdate(Update):
 
     @property
     def steps(self) -> list[OptimizerStep]:
-        """The critic's, then the actor's."""
+        """The critic's step, then the actor's."""
         return [self.critic_step, self.actor_step]
 
     def target(self, batch: Batch) -> tf.Tensor:
@@ -318,7 +318,7 @@ class DDPGUpdate(Update):
         return actor_step(self.actor, self.critic, batch)
 
     def update_targets(self) -> tf.Operation:
-        """Move the target networks, where there are some (:func:`target_step`), and the averaged actor."""
+        """Move the target networks (:func:`target_step`) and the averaged actor, if there are any."""
         networks = {"ema": (self.actor, *self.critics), "joint_ema": self.critics}.get(self.config.target, ())
         moved = [target_step(*networks)] if networks else []
         return tf.group(*moved, *([self.averaged_actor.update()] if self.averaged_actor else []))

@@ -1,4 +1,7 @@
-"""One DQN update, as ops: Mnih et al. 2015, Algorithm 1, from the minibatch on; see :mod:`ddpg.algorithms.ddpg`."""
+"""One DQN update as TensorFlow ops: Algorithm 1 of Mnih et al. 2015 after the minibatch is drawn.
+
+:mod:`ddpg.algorithms.ddpg` lists the symbols and shapes.
+"""
 
 import dataclasses
 from typing import Any, ClassVar
@@ -92,7 +95,7 @@ class DQNUpdate(Update):
 
     @property
     def action_size(self) -> int:
-        """1: the number of the action taken."""
+        """1: an action is stored as its index."""
         return 1
 
     @property
@@ -113,9 +116,9 @@ class DQNUpdate(Update):
         """y = r + γ(1 − terminated)·max Q′(s′, ·), ``[B, 1]``.
 
         With ``double_q`` (van Hasselt, Guez & Silver 2016, eq. 4) the online network chooses the action and
-        the target values it: the maximum of noisy values is no longer the value of the noise. With
-        ``residual_gradient`` the online network does both, so that y depends on the weights; with
-        ``target="online"`` too, as DQN 3.0 does without its ``target_q``, and y is stopped like any other.
+        the target network evaluates it, which counters the upward bias of a maximum over noisy values. With
+        ``residual_gradient`` the online network does both, so that y depends on the weights. With
+        ``target="online"`` it does both too, as DQN 3.0 without ``target_q``, but no gradient flows through y.
         """
         values = (self.network if self._online else self.network.target)(batch.next_observations)
         if self.config.double_q:

@@ -1,6 +1,6 @@
-"""Random numbers inside an update: the same compiled or not, one update a call or many, resumed or not.
+"""Random numbers for updates: the same with every compiler, number of updates per call, and interruption of the run.
 
-TensorFlow's stateless generators give different numbers for the same seed under XLA and without it. So this is
+TensorFlow's stateless generators give different numbers for the same seed under XLA and without it. So this module is
 Threefry-2x32 with 20 rounds (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3") in integer ops that
 every learner computes alike. It encrypts the index of a number, so there is no state to save.
 """
@@ -32,7 +32,7 @@ def threefry(key: tuple[tf.Tensor, tf.Tensor], counter: tuple[tf.Tensor, tf.Tens
 
 
 def standard_normal(shape: Sequence[int] | tf.Tensor, seed: int, count: tf.Tensor) -> tf.Tensor:
-    """Return N(0, 1), float32, by Box & Muller (1958): numbers of their own for each ``seed`` and ``count``.
+    """Return float32 samples of N(0, 1) by Box & Muller (1958), different for each ``seed`` and ``count``.
 
     Args:
         shape: shape of the result, int32.

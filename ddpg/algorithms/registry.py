@@ -20,7 +20,7 @@ class Algorithm(NamedTuple):
     Attributes:
         config: the options.
         update: one gradient update.
-        agent: the agent's ``module:class``, a name because agents stand on algorithms and not the other way round.
+        agent: the agent as ``module:class``; not the class itself, since agents import algorithms.
     """
 
     config: type[AgentConfig]
@@ -33,7 +33,7 @@ ALGORITHMS = {
     "DQN": Algorithm(DQNConfig, DQNUpdate, "ddpg.agents.dqn:DQN"),
 }
 
-VARIANTS = (TD3BCUpdate, CrossQUpdate, TD3Update)  # the first that the options ask for replaces its algorithm's update
+VARIANTS = (TD3BCUpdate, CrossQUpdate, TD3Update)  # the first that the options enable replaces their algorithm's update
 
 
 def algorithm_of(config: AgentConfig) -> str:
@@ -58,7 +58,7 @@ def algorithm_named(name: str) -> Algorithm:
     an algorithm that the module registered under that name.
 
     Raises:
-        UsageError: if there is none, or the module may not or cannot be imported.
+        UsageError: if there is none, or its module is not allowed to be imported, or the import fails.
     """
     if name in ALGORITHMS:
         return ALGORITHMS[name]
@@ -90,7 +90,7 @@ def update_of(config: AgentConfig) -> type[Update]:
     name = algorithm_of(config)
     update = ALGORITHMS[name].update
     for variant in VARIANTS:
-        if variant.is_asked_for(config) and not issubclass(update, variant):
+        if variant.is_enabled(config) and not issubclass(update, variant):
             if not issubclass(variant, update):
                 raise UsageError(
                     f"{name}'s {update.__name__} would ignore options of {variant.__name__} that are set; "

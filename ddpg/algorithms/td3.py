@@ -1,12 +1,12 @@
 """TD3 (Fujimoto, van Hoof & Meger 2018, arXiv 1802.09477): its three changes to DDPG, each with its own option.
 
-| option | what changes | there |
+| option | what changes | in the paper |
 |---|---|---|
 | ``n_critics`` | y uses the minimum of the critics' values; each critic learns from the same y | section 4.2, eq. 10 |
 | ``policy_delay`` | actor and target networks are updated in every d-th update only | section 5.2, Algorithm 1 |
 | ``target_policy_noise`` | noise, clipped to ±``target_noise_clip``, is added to μ′(s′) in y | section 5.3 |
 
-The actor follows the first critic, ∇ₐQ₁, as there.
+As in the paper, the actor follows the first critic, ∇ₐQ₁.
 """
 
 import dataclasses
@@ -32,7 +32,7 @@ class TD3Update(ddpg.DDPGUpdate):
 
     Args:
         actor, critic, config: as for :class:`ddpg.algorithms.ddpg.DDPGUpdate`.
-        further_critics: those besides ``critic``.
+        further_critics: the critics besides ``critic``.
     """
 
     further_critics: tuple[CriticNetwork, ...] = ()
@@ -49,8 +49,8 @@ class TD3Update(ddpg.DDPGUpdate):
             object.__setattr__(self, "_last_metrics", last)
 
     @staticmethod
-    def is_asked_for(config: Any) -> bool:
-        """Whether any of the options is on."""
+    def is_enabled(config: Any) -> bool:
+        """Whether any of TD3's options is on."""
         names = {"n_critics": 1, "policy_delay": 1, "target_policy_noise": 0.0}
         return any(getattr(config, name, off) != off for name, off in names.items())
 
@@ -67,12 +67,12 @@ class TD3Update(ddpg.DDPGUpdate):
         return self._count
 
     def noise(self, shape: Sequence[int] | tf.Tensor, made: tf.Tensor) -> tf.Tensor | None:
-        """Return ε of :meth:`target`; the graph's seed decides the numbers."""
+        """Return ε of :meth:`target`, generated from the graph's seed."""
         return standard_normal(shape, self.actor.graph.seed or 0, made) if self.config.target_policy_noise else None
 
     @property
     def critics(self) -> tuple[CriticNetwork, ...]:
-        """All of them, in their order."""
+        """All critics; the actor follows the first."""
         return self.critic, *self.further_critics
 
     def target(self, batch: Batch) -> tf.Tensor:
@@ -88,7 +88,7 @@ class TD3Update(ddpg.DDPGUpdate):
         return self._from_least(batch, successors)
 
     def critic_step(self, batch: Batch, y: tf.Tensor) -> Metrics:
-        """Move every critic towards the one y; the metrics are means over the critics."""
+        """Move every critic towards the same y; the metrics are means over the critics."""
         return mean_metrics([ddpg.critic_step(critic, batch, y, self.config.prioritised) for critic in self.critics])
 
     def actor_step(self, batch: Batch, y: tf.Tensor) -> Metrics:
@@ -109,7 +109,7 @@ class TD3Update(ddpg.DDPGUpdate):
         return dict(zip(ddpg.ACTOR_METRICS, tf.unstack(values), strict=True))
 
     def update_targets(self) -> tf.Operation:
-        """Move all targets, and the averaged actor, in every d-th update, and count it."""
+        """Move all targets, and the averaged actor, in every d-th update; count the update."""
         return self._count.advance(self.config.policy_delay, super().update_targets)
 
     def _from_least(self, batch: Batch, successors: Sequence[Prediction]) -> tf.Tensor:
@@ -128,7 +128,7 @@ class TD3Update(ddpg.DDPGUpdate):
 
 
 def _least(one: Prediction, other: Prediction) -> Prediction:
-    """Return for each sample the least value, and of distributions the one with the least mean."""
+    """Return for each sample the smaller value, or the distribution with the smaller mean."""
     q = tf.minimum(one.q, other.q)
     return Prediction(q, q if one.output is one.q else tf.where(one.q <= other.q, one.output, other.output))
 

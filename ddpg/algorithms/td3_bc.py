@@ -1,13 +1,13 @@
-"""TD3+BC (Fujimoto & Gu 2021, arXiv 2106.06860, eq. 3 to 5): the actor climbs Q and stays near the replayed actions.
+"""TD3+BC (Fujimoto & Gu 2021, arXiv 2106.06860, eq. 3 to 5): the actor maximises Q and imitates the replayed actions.
 
     L(θ) = −λ/B Σ Q(s, μ(s)) + w/(BA) Σ ‖μ(s) − a‖²,    λ = α / (1/B Σ |Q(s, a)|)
 
-w is 1, or with ``bc_final`` what the minibatch says: it falls with the agent's own steps (Beeson & Montana 2022, arXiv
-2211.11802).
-With ``bc_only`` λ is 0: behaviour cloning, whose actor learns nothing from the critics. They learn its Q beside it.
+w is 1. With ``bc_final`` it is the weight in the minibatch, which falls with the agent's own steps (Beeson & Montana
+2022, arXiv 2211.11802). With ``bc_only`` λ is 0: pure behaviour cloning, in which the actor ignores the critics; they
+still learn its Q.
 
-The policy path gets a critic whose value has both terms, so each path and bounding handles both alike. No gradient
-flows through λ. All else is the update that the other options ask for.
+The policy path gets a critic whose value has both terms, so every path and bounding handles both alike. No gradient
+flows through λ. The rest is the update that the other options select.
 """
 
 import functools
@@ -25,17 +25,17 @@ from ddpg.replay.minibatch import Batch
 
 
 class TD3BCUpdate(TD3Update):
-    """Builds the update of the other options, with a policy path that clones the replayed actions as well."""
+    """Builds the update that the other options select, and adds behaviour cloning to its policy path."""
 
     @staticmethod
-    def is_asked_for(config: Any) -> bool:
-        """Whether there is to be a term of behaviour cloning."""
+    def is_enabled(config: Any) -> bool:
+        """Whether the actor's loss has a behaviour-cloning term."""
         return getattr(config, "bc_alpha", 0.0) != 0 or getattr(config, "bc_only", False)
 
     @classmethod
     def build(cls, config: Any, spaces: Spaces) -> TD3Update:
         """See :meth:`ddpg.algorithms.base.Update.build`."""
-        kind = CrossQUpdate if CrossQUpdate.is_asked_for(config) else TD3Update
+        kind = CrossQUpdate if CrossQUpdate.is_enabled(config) else TD3Update
         update = kind.build(config, spaces)
         path = update.actor.policy_gradient
         cloned: Any = functools.partial(cloning, path, config.bc_alpha)
@@ -47,7 +47,7 @@ class TD3BCUpdate(TD3Update):
 class CloningCritic:
     """J(s, a′) = λQ(s, a′) − w/A ‖a′ − a‖², for the states and replayed actions a of one minibatch.
 
-    With α = 0 that is the distance alone, and the critic is not asked.
+    With α = 0 only the distance remains, and the critic is not evaluated.
     """
 
     def __init__(self, critic: Critic, batch: Batch, alpha: float):
@@ -63,7 +63,7 @@ class CloningCritic:
         return -distance if self._scale is None else self._scale * self._critic(states, actions) - distance
 
     def action_gradient(self, states: tf.Tensor, actions: tf.Tensor) -> tf.Tensor:
-        """Return ∇J for a′, ``[B, A]``: λ∇ₐQ(s, a′) − 2w/A (a′ − a)."""
+        """Return ∇J with respect to a′, ``[B, A]``: λ∇ₐQ(s, a′) − 2w/A (a′ − a)."""
         towards_replayed = self._weighed(-2 / actions.shape[1] * (actions - self._replayed))
         if self._scale is None:
             return towards_replayed
@@ -74,5 +74,5 @@ class CloningCritic:
 
 
 def cloning(path: Callable, alpha: float, actor: Any, critic: Critic, states: tf.Tensor, batch: Batch) -> list:
-    """Climb J of :class:`CloningCritic` by ``path``: itself a policy path, once it is given that and α."""
+    """Maximise J of :class:`CloningCritic` by ``path``; with ``path`` and ``alpha`` bound, this is a policy path."""
     return apply_path(path, actor, CloningCritic(critic, batch, alpha), batch)

@@ -1,1 +1,1 @@
-"""Files that hold data only: checkpoints, and how they are written and checked."""
+"""Checkpoints: files that hold data and no code, and how they are written, read and checked."""

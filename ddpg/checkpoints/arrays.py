@@ -2,8 +2,8 @@
 
 A file is eight bytes with the length of a header, the header (JSON: dtype, shape and offsets of every array), and the
 arrays one after another, little-endian (https://huggingface.co/docs/safetensors). The format's own library is not used:
-here files are written and read in chunks, so that a replay buffer is never held in memory twice, the checksum is
-computed in the same pass, and errors of the disk stay an ``OSError``.
+this module reads and writes in chunks, so that a replay buffer is never held in memory twice, the checksum is computed
+in the same pass, and disk errors stay ``OSError``.
 """
 
 import hashlib
@@ -119,11 +119,11 @@ def read(path: Path, table: Table, checksum: str) -> dict[str, np.ndarray]:
 
 
 def check_position(path: Path, arrays: dict[str, np.ndarray], capacity: int) -> None:
-    """Refuse a replay buffer whose write position is not behind its newest row: at its end, until it is full."""
+    """Refuse a replay buffer with a wrong write position: until the buffer is full, it must be the number of rows."""
     assert set(arrays) >= set(REPLAY)
     rows, position = len(arrays["rewards"]), int(arrays["position"])
     if rows < capacity and position != rows:
-        raise refusal(f"{path}: position", position, f"{rows}, behind the last row")
+        raise refusal(f"{path}: position", position, f"{rows}, after the last row")
     if rows == capacity and not 0 <= position < rows:
         raise refusal(f"{path}: position", position, f"a row from 0 to {rows - 1}")
 
@@ -132,7 +132,7 @@ def _ordered_names(path: Path, head: bytes, header: bytes, size: int, table: Tab
     """Return the names of the arrays in their order in the file.
 
     Raises:
-        UsageError: if the header does not list the arrays of ``table``, one directly behind the other.
+        UsageError: if the header does not list the arrays of ``table``, or they do not directly follow each other.
     """
     length = int.from_bytes(head, "little")
     if len(head) < 8 or length != len(header):
@@ -176,7 +176,7 @@ def _row_chunks(array: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
 
 
 def _little_endian(array: np.ndarray) -> Iterator[bytes | memoryview]:
-    """Yield the bytes of an array as they are in the file: row-major, little-endian, whatever its strides."""
+    """Yield the bytes of an array as stored in the file: row-major and little-endian, whatever its strides."""
     for _, piece in _row_chunks(np.atleast_1d(array)):
         yield np.ascontiguousarray(piece, array.dtype.newbyteorder("<")).reshape(-1).view(np.uint8).data
 

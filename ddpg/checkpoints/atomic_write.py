@@ -1,4 +1,4 @@
-"""Replace small files atomically: write to a temporary file beside, flush it to disk, rename it into place."""
+"""Replace small files atomically: write a temporary file in the same directory, flush it to disk, and rename it."""
 
 import contextlib
 import io
@@ -17,27 +17,27 @@ class Figure(Protocol):
 
 
 def path_aside(path: Path) -> Path:
-    """Return where the file at ``path`` is written before it is renamed; what a kill leaves is overwritten."""
+    """Return the temporary path for writing the file at ``path``; one left by a killed process is overwritten."""
     return path.with_name(f".{path.name}.ddpg-writing")
 
 
 def write_text(path: Path, text: str) -> None:
-    """Replace the file at ``path`` by ``text``; a kill or a full disk leaves either the old or the new one."""
+    """Replace the file at ``path`` by ``text``; a killed process or a full disk leaves the old file or the new one."""
     write_bytes(path, text.encode())
 
 
 def write_bytes(path: Path, data: bytes) -> None:
     """Replace the file at ``path`` by ``data``, with the guarantee of :func:`write_text`."""
-    aside = path_aside(path)
+    temporary = path_aside(path)
     try:
-        with aside.open("wb") as file:
+        with temporary.open("wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(aside, path)
+        os.replace(temporary, path)
     except BaseException as error:
         with contextlib.suppress(OSError):
-            aside.unlink()
+            temporary.unlink()
         if isinstance(error, OSError):  # with the name that the caller knows, not the temporary one
             raise OSError(error.errno, error.strerror or str(error), str(path)) from error
         raise
@@ -47,7 +47,8 @@ def check_figure(path: str | Path) -> Path:
     """Return ``path`` if a figure can be written there.
 
     Raises:
-        UsageError: if the suffix is none of .png, .pdf and .svg, the directory does not exist, or ``path`` is one.
+        UsageError: if ``path`` is a directory, its suffix is not .png, .pdf, .svg or empty, or its directory does not
+            exist.
     """
     path = Path(path)
     if path.is_dir():

@@ -1,11 +1,11 @@
-"""Write and read checkpoints: directories of plain data, written aside and renamed into place.
+"""Write and read checkpoints: directories of plain data, written to a staging directory and renamed into place.
 
     manifest.json           kind, configuration, spaces, counters, dtype and shape of every array, SHA-256 of every file
     <group>.safetensors     arrays by name
 
-Reading executes no code: safetensors and JSON hold data only. A kill at any moment leaves either the old directory or
-the new one. Checksums reveal a flipped byte, in the manifest too. Whatever :func:`read` returns has the types, ranges
-and sizes that :mod:`ddpg.checkpoints.manifest` checks.
+Reading executes no code: safetensors and JSON hold data only. A process killed at any moment leaves either the old
+directory or the new one. Checksums reveal a flipped byte, in the manifest too. Everything that :func:`read` returns has
+the types, ranges and sizes that :mod:`ddpg.checkpoints.manifest` checks.
 """
 
 import os
@@ -24,8 +24,8 @@ from ddpg.checkpoints.space_json import restore_space as restore_space
 from ddpg.errors import FileFault, UsageError, brief, with_filename
 
 Groups = dict[str, dict[str, np.ndarray]]
-# Checkpoints of a run without its memory: of the best evaluation; of the end of learning from a data set alone; and the
-# better one of that and the last (ddpg/runs/recorder.py).
+# A run's checkpoints without the replay memory (ddpg/runs/recorder.py): best evaluation, end of offline learning, and
+# the better of the end of offline learning and the end of the run.
 NAMED = ("best", "offline", "better")
 
 
@@ -33,16 +33,16 @@ def write(path: str | Path, manifest: dict[str, Any], groups: Groups) -> Path:
     """Write a checkpoint at ``path``: a new path, an empty directory, or over an earlier checkpoint.
 
     Everything is first written to a staging directory beside ``path``, array by array, and flushed to disk, so a full
-    disk or a kill leaves the earlier checkpoint. Replacing takes two renames; between them :func:`read` finds the
-    earlier one.
-
-    Returns:
-        The path.
+    disk or a killed process leaves the earlier checkpoint intact. Replacing takes two renames; between them
+    :func:`read` finds the earlier one.
 
     Args:
         path: the directory.
         manifest: the fields of :mod:`ddpg.checkpoints.manifest`, except those that describe the files.
-        groups: arrays by name, by the name of their file.
+        groups: for each file, its arrays by name.
+
+    Returns:
+        The path.
 
     Raises:
         UsageError: if anything else is at ``path``, or :func:`read` would refuse the result, because a field is out of
@@ -56,21 +56,21 @@ def write(path: str | Path, manifest: dict[str, Any], groups: Groups) -> Path:
     manifest = {**manifest, "arrays": {group: array_files.describe(arrays) for group, arrays in groups.items()}}
     manifests.seal({**manifest, "sha256": dict.fromkeys(files, "0" * 64)})  # refuses early what could not be read again
     target = path.resolve()  # while the working directory is replaced, relative paths lead nowhere
-    aside, old = target_dir.staging_path(target), target_dir.backup_path(target)
+    staging, backup = target_dir.staging_path(target), target_dir.backup_path(target)
     target.parent.mkdir(parents=True, exist_ok=True)
-    target_dir.remove_staging(aside)
+    target_dir.remove_staging(staging)
     try:
-        aside.mkdir()
-        checksums = {name: array_files.write(aside / name, arrays) for name, arrays in files.items()}
-        _write_durably(aside / MANIFEST, manifests.seal({**manifest, "sha256": checksums}))
-        _sync_directory(aside)
-        target_dir.check_target(target)  # a file that has appeared there meanwhile stays
+        staging.mkdir()
+        checksums = {name: array_files.write(staging / name, arrays) for name, arrays in files.items()}
+        _write_durably(staging / MANIFEST, manifests.seal({**manifest, "sha256": checksums}))
+        _sync_directory(staging)
+        target_dir.check_target(target)  # refuses to replace a file that has appeared there meanwhile
     except BaseException:
-        target_dir.remove_staging(aside)
+        target_dir.remove_staging(staging)
         raise
-    target_dir.replace_target(aside, target, old)
+    target_dir.replace_target(staging, target, backup)
     _sync_directory(target.parent)
-    target_dir.remove_staging(old)
+    target_dir.remove_staging(backup)
     return path
 
 
@@ -135,7 +135,7 @@ def find(path: str | Path, which: str = "latest") -> Path:
 
 
 def _runs_below(path: Path) -> str:
-    """Return a hint that names a run in ``path``, where somebody gave the directory of several."""
+    """Return a hint that names a run in ``path``, if ``path`` is a directory of several runs."""
     runs = [entry for entry in path.iterdir() if (entry / "checkpoints").is_dir()] if path.is_dir() else []
     return f"; it holds runs, so name one, such as {max(runs, key=lambda run: run.stat().st_mtime)}" if runs else ""
 
@@ -158,7 +158,7 @@ def _write_durably(path: Path, data: bytes) -> None:
 
 def _sync_directory(path: Path) -> None:
     if os.name == "nt":
-        return  # Windows has no handle for a directory; its renames are journalled
+        return  # Windows cannot open a directory; its renames are journalled
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

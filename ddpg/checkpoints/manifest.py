@@ -33,12 +33,12 @@ DIGEST = "manifest_sha256"
 REPLAY = (
     *("observations", "last_observations", "successors", "actions", "rewards", "terminated", "truncated", "position"),
 )
-PRIORITIES = ("priorities", "largest_priority")  # saved where sampling is prioritised
-RECORDED = "recorded"  # saved where somebody else made some of the transitions: demonstrations, a data set
+PRIORITIES = ("priorities", "largest_priority")  # saved if sampling is prioritised
+RECORDED = "recorded"  # saved if some transitions were recorded elsewhere: demonstrations, a data set
 
 _PER_CALL = 2**20  # the largest updates_per_call
-# A full call runs at once, or beside the next step of all environments, which may owe as many again; an agent that
-# continues with other options keeps what it owed: see ddpg.agents.learn_loop.
+# The bound of owed updates. A full call is made at once or, with ``overlap``, during the next step of all environments,
+# which may add as many again. An agent that continues with other options keeps its owed updates (agents/learn_loop.py).
 _OWED = 2 * _PER_CALL
 _FILE = re.compile(r"[\w.-]+\.safetensors")
 
@@ -103,7 +103,7 @@ class _Manifest(msgspec.Struct, forbid_unknown_fields=True):
     num_timesteps: _Count
     num_updates: _Count
     owed_updates: Annotated[float, msgspec.Meta(ge=0, lt=_OWED)]
-    largest_reward: Annotated[float, msgspec.Meta(ge=1, le=3.4028235e38)]  # of float32
+    largest_reward: Annotated[float, msgspec.Meta(ge=1, le=3.4028235e38)]  # the largest float32
     random_states: dict[str, Any]
     arrays: dict[str, dict[str, Any]]
     sha256: dict[str, Any]
@@ -130,7 +130,7 @@ def seal(fields: dict[str, Any]) -> bytes:
                 f"{MANIFEST} would have {len(data)} bytes, more than the {safe_json.LARGEST} that are read"
             )
         check(MANIFEST, safe_json.parse_json(MANIFEST, data))
-    except (ValueError, TypeError) as error:  # NaN, a value that is not JSON, or one that reading refuses
+    except (ValueError, TypeError) as error:  # NaN, a value that is not JSON, or a value that reading refuses
         reason = str(error).removesuffix(f"; {safe_json.ADVICE}")
         raise UsageError(f"this cannot be saved, since it could not be read again: {reason}") from None
     return data

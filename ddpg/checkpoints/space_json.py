@@ -82,7 +82,7 @@ def describe_space(space: gym.spaces.Space) -> dict[str, Any]:
 
 
 def restore_space(description: dict[str, Any], where: str = "the space") -> gym.spaces.Space:
-    """Return the space of :func:`describe_space`.
+    """Return the space that :func:`describe_space` described.
 
     Raises:
         UsageError: if the description is of another kind of space, its bounds do not fit its shape and dtype, or an
@@ -138,7 +138,7 @@ def _build(where: str, space: Space) -> gym.spaces.Space:
     if isinstance(space, Discrete):
         try:
             return gym.spaces.Discrete(space.n, start=space.start, **_dtype_argument(space.dtype))
-        except TypeError:  # older versions of gymnasium have no other than 64 bits
+        except TypeError:  # older versions of gymnasium have only int64
             raise UsageError(
                 f"{where}: a Discrete space of dtype {space.dtype} needs a newer gymnasium than {gym.__version__}"
             ) from None

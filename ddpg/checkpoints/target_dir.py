@@ -69,25 +69,25 @@ def remove_staging(side: Path) -> None:
         return
     for name in sorted(
         os.listdir(side), key=lambda name: name != MANIFEST
-    ):  # first: without its manifest it is no checkpoint
+    ):  # the manifest first: without it, the rest is no checkpoint
         (side / name).unlink()
     side.rmdir()
 
 
-def replace_target(complete: Path, target: Path, former: Path) -> None:
-    """Rename a complete checkpoint to ``target``; an earlier checkpoint there is first renamed to ``former``."""
+def replace_target(complete: Path, target: Path, backup: Path) -> None:
+    """Rename a complete checkpoint to ``target``; an earlier checkpoint there is first renamed to ``backup``."""
     if not target.exists():
         complete.rename(target)
         return
     if any(target.iterdir()):
-        remove_staging(former)
-        target.rename(former)
+        remove_staging(backup)
+        target.rename(backup)
         complete.rename(target)
         return
     here = target.samefile(os.curdir)
     target.rmdir()
     complete.rename(target)
-    if here:  # the process goes on working in the directory of that name
+    if here:  # the old working directory is gone: enter the one that took its place
         os.chdir(target)
 
 
@@ -117,13 +117,13 @@ def _listed(path: Path) -> set[str] | None:
         manifest = safe_json.read_json(path / MANIFEST)
         names = set(manifest["sha256"])
         ours = isinstance(manifest["format"], int) and isinstance(manifest["sha256"], dict)
-    except (OSError, ValueError, KeyError, TypeError):  # a UsageError, too
+    except (OSError, ValueError, KeyError, TypeError):  # ValueError includes UsageError
         return None
     return names | {MANIFEST} if ours and all(map(_FILE.fullmatch, names)) else None
 
 
 def _foreign(side: Path) -> str | None:
-    """Return a name in ``side`` that no checkpoint has. An interrupted one may lack its manifest, so names decide."""
+    """Return a name in ``side`` that no checkpoint has, if any; an interrupted write may have left no manifest."""
     for name in sorted(os.listdir(side)):
         if not (name == MANIFEST or _FILE.fullmatch(name) or is_litter(name)) or not _is_file(side / name):
             return name

@@ -1,4 +1,4 @@
-"""The base of all commands: options as flags, parsed by tyro; flags that several share; algorithms of one's own."""
+"""The base of all commands: their options become flags, which tyro parses; several commands share some of the flags."""
 
 import abc
 import contextlib
@@ -31,7 +31,7 @@ _LONGEST_WORD = 4096  # characters; no path is longer
 
 
 class Flag(NamedTuple):
-    """A flag or a positional argument: the field of an option, for tyro."""
+    """A flag or positional argument, made from an option's field for tyro."""
 
     name: str
     hint: Any
@@ -41,7 +41,7 @@ class Flag(NamedTuple):
 
     @property
     def field(self) -> tuple[Any, ...]:
-        """What ``make_dataclass`` takes."""
+        """The field as an argument of ``make_dataclass``."""
         missing = self.default is dataclasses.MISSING
         return (self.name, self.hint) if missing else (self.name, self.hint, dataclasses.field(default=self.default))
 
@@ -53,8 +53,8 @@ def flags_of(
 
     Args:
         kind: the class.
-        defaults: those that differ from the fields'.
-        notes: to add to the texts.
+        defaults: by name, those that differ from the fields' defaults.
+        notes: by name, text to append to the help.
     """
     return {
         field.name: _flag(kind, field, defaults.get(field.name, field.default), notes.get(field.name, ""))
@@ -96,7 +96,7 @@ def _metavar(field: dataclasses.Field, kind: type[Options]) -> str | None:
 
 
 def _primitive(scalar: type, many: bool, optional: bool) -> tyro.constructors.PrimitiveConstructorSpec:
-    """Return how to read and show a value. What cannot be read stays text, which ``Options`` refuses."""
+    """Return tyro's rule to read and show a value; text that cannot be converted stays text, which Options refuses."""
 
     def read(text: str) -> Any:
         if optional and text.lower() == "none":
@@ -104,7 +104,7 @@ def _primitive(scalar: type, many: bool, optional: bool) -> tyro.constructors.Pr
         with contextlib.suppress(ValueError):
             return scalar(text)
         with contextlib.suppress(ValueError):
-            return float(text) if scalar is int else text  # 1e6, which Options takes for 1000000
+            return float(text) if scalar is int else text  # 1e6, which Options converts to 1000000
         return text
 
     def shown(value: Any) -> list[str]:
@@ -126,7 +126,7 @@ def parse_flags(
 
     Raises:
         UsageError: if an argument or a value is missing, or too long.
-        SystemExit: if help was asked for, once it is printed.
+        SystemExit: if help was requested, after it is printed.
     """
     for word in arguments:
         if len(word) > _LONGEST_WORD:
@@ -134,7 +134,7 @@ def parse_flags(
     notes = io.StringIO()
     try:
         with contextlib.redirect_stderr(notes):
-            # Help is in the fields; to look for it in the source of classes that have none takes half of the time.
+            # The fields hold the help texts; searching for them in source comments would take half of the time.
             found, unknown = tyro.cli(
                 _grouped(flags),
                 prog=prog,
@@ -146,7 +146,7 @@ def parse_flags(
     except SystemExit as left:
         if not left.code:
             raise
-        # An unknown flag may have taken what is missing now: `--env Pendulum-v1`.
+        # An unknown flag may have swallowed the argument that is missing now: `--env Pendulum-v1`.
         known = {_flag_name(prefix + name) for name in {*flags} - {*ADVICE} for prefix in ("", "no_")}
         words = [word.partition("=")[0] for word in arguments if word.startswith("-")]
         refuse_unknown([word for word in words if word not in known and _hint(word, [*flags], prog)], flags, prog)
@@ -160,7 +160,7 @@ def parse_flags(
 
 
 def _grouped(flags: Mapping[str, Flag]) -> Callable[..., Any]:
-    """Return the dataclass that tyro reads: the flags of a group are a dataclass in it, which gets a heading."""
+    """Return the dataclass that tyro reads; each group of flags is a nested dataclass, which gets a heading."""
     groups: dict[str, list] = {}
     for flag in flags.values():
         groups.setdefault(flag.group, []).append(flag.field)
@@ -180,7 +180,7 @@ def refuse_unknown(unknown: Sequence[str], flags: Iterable[str], prog: str) -> N
     """Refuse words that were not recognised.
 
     Raises:
-        UsageError: if there is one; names the first, and what may have been meant.
+        UsageError: if there is one; the message names the first, and a similar flag.
     """
     if unknown:
         word = next((token for token in unknown if token.startswith("-")), unknown[0]).partition("=")[0]
@@ -215,7 +215,7 @@ def _tyro_message(box: str) -> str:
             blocks.append([])
         else:
             blocks[-1].append(line)
-    # Where a terminal has ASCII alone, the title does not stand in the box's edge but above a rule.
+    # In an ASCII terminal, the title is not in the border of the box but on a line of its own above a rule.
     message = next((block for block in blocks[1:] if any(block)), blocks[0])
     return " ".join(" ".join(message).split())
 
@@ -252,7 +252,7 @@ class Command(Options, abc.ABC):
 
     @classmethod
     def flag_hints(cls) -> dict[str, str]:
-        """Return advice, by name, on the flags of this command that stand in a file of options."""
+        """Return advice, by name, on flags of this command that a user wrote into a file of options."""
         return {
             name: f"it is a flag of ddpg {cls.__name__.lower()}, not an option of the algorithm; write "
             f"--{name.replace('_', '-')} on the command line"
@@ -266,7 +266,7 @@ class Command(Options, abc.ABC):
 
         Raises:
             UsageError: if they are wrong.
-            SystemExit: if help was asked for, once it is printed.
+            SystemExit: if help was requested, after it is printed.
         """
         flags = cls.flags()
         values, unknown = parse_flags(flags, arguments, prog, inspect.getdoc(cls) or "")
@@ -275,7 +275,7 @@ class Command(Options, abc.ABC):
 
 
 def _check_path(text: str, name: str) -> None:
-    from ddpg.interaction.validation import validate_path  # NumPy, which ``ddpg --help`` does without
+    from ddpg.interaction.validation import validate_path  # imports NumPy, which ``ddpg --help`` does not need
 
     if not text:
         raise UsageError(f"{name}={text!r} must be a path")
@@ -318,7 +318,7 @@ class EnvironmentCommand(Command):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class WithImports(Command):
-    """A command that may import code of the user's own, which a flag or a file names as ``module:Name``."""
+    """A command that may import user code, which a flag or a file names as ``module:Name``."""
 
     allow_import: tuple[str, ...] = option(
         (),
@@ -336,12 +336,12 @@ class WithImports(Command):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SavedRunCommand(RunCommand, WithImports):
-    """A command that makes the agent of a run, and for most of them its environment."""
+    """A command that loads the agent of a run; most of these commands also make its environment."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SavedPolicyCommand(SavedRunCommand):
-    """A command about the policy of a run, or one of the zoo's."""
+    """A command about the policy of a run or a policy of the zoo."""
 
     run: str = option(
         dataclasses.MISSING,
@@ -352,7 +352,7 @@ class SavedPolicyCommand(SavedRunCommand):
     )
     checkpoint: str = option(
         "latest",
-        "checkpoint: latest, best, its number of steps; of a fine-tuned run offline or better",
+        "checkpoint: latest, best, or its number of steps; for a fine-tuned run also offline or better",
         metavar="WHICH",
     )
 
@@ -401,7 +401,7 @@ class WithTracker(Command):
             UsageError: if it is unknown, or its package is not installed.
         """
         if self.track is not None:
-            from ddpg.runs.trackers import as_tracker  # which imports TensorFlow
+            from ddpg.runs.trackers import as_tracker
 
             as_tracker(self.track)
 
@@ -420,7 +420,7 @@ def allowing_imports(modules: Sequence[str]) -> Iterator[None]:
 
 
 def import_with_tensorflow(*modules: str, say: bool = True) -> None:
-    """Import TensorFlow and modules that need it; with ``say``, print on a terminal what takes so long."""
+    """Import TensorFlow and modules that need it; with ``say``, show on a terminal that this is what takes seconds."""
     with progress_message("loading TensorFlow", say):
         load_tensorflow()
         for module in modules:
@@ -437,9 +437,9 @@ def import_from_working_directory(*names: str) -> None:
     """
     for module in (name.rpartition(":")[0] or name for name in names):
         try:
-            # Of its first part alone: to find one in a package, the package would be imported, whatever that raises.
+            # Look up the top-level package only: finding a submodule imports the package, which may raise anything.
             spec = importlib.util.find_spec(module.partition(".")[0])
-            found = spec is not None and spec.origin is not None  # a package without a file may go on there
+            found = spec is not None and spec.origin is not None  # a namespace package may have a part there too
         except (ImportError, ValueError):
             found = False
         if not found and os.getcwd() not in sys.path:
@@ -447,16 +447,16 @@ def import_from_working_directory(*names: str) -> None:
 
 
 def own_options(algorithm: str, usual: "type[AgentConfig]", env_id: str) -> "type[AgentConfig]":
-    """Return the class of the options of an algorithm of the user's own.
+    """Return the options class of a user's own algorithm.
 
     Args:
         algorithm: its name, ``module:Name``.
-        usual: the options of the algorithm that trains in the environment otherwise.
+        usual: the options class of the algorithm that would otherwise train in the environment.
         env_id: the environment, for messages.
 
     Raises:
-        UsageError: if there is no such algorithm, it may not be imported
-            (:func:`ddpg.config.imports.imports_allowed`), or it is for other actions.
+        UsageError: if there is no such algorithm, its import is not allowed
+            (:func:`ddpg.config.imports.imports_allowed`), or it is for another kind of action space.
     """
     if not is_reference(algorithm):
         raise UsageError(

@@ -1,4 +1,4 @@
-"""``ddpg evaluate``, ``paths``, ``export``, ``record``, ``watch``, ``plot``, ``runs`` and ``zoo``."""
+"""The commands ``evaluate``, ``paths``, ``export``, ``record``, ``watch``, ``plot``, ``runs`` and ``zoo``."""
 
 import contextlib
 import dataclasses
@@ -135,7 +135,7 @@ class Paths(JSONOption, EnvironmentCommand):
         from ddpg.laboratory.compare import compare_paths
         from ddpg.laboratory.picture import draw_paths
 
-        # A recipe may be of networks and targets that the reference in NumPy does not have.
+        # A recipe may have networks and targets that the NumPy reference does not implement.
         usual = algorithm_for(env.action_space) != "DDPG" or preset_for(name).recipe is not None
         config = DDPGConfig() if usual else preset_config(name)
         report = compare_paths(env, config, self.seed, progress_bar=sys.stderr.isatty())
@@ -168,7 +168,7 @@ class Export(JSONOption, SavedPolicyCommand):
     quantize: str | None = option(None, "how format c stores weights; none: float32", ("int8",))
     output: str | None = option(
         None,
-        "where to write; none: in the run directory, of the zoo here",
+        "where to write; none: in the run directory, or for the zoo in the working directory",
         aliases=("-o",),
         metavar="PATH",
         is_path=True,
@@ -246,7 +246,7 @@ class Record(JSONOption, Watch):
 
     output: str | None = option(
         None,
-        "a .gif or .mp4; none: video.gif in the run directory, of the zoo NAME.gif here",
+        "a .gif or .mp4; none: video.gif in the run directory, or for the zoo NAME.gif in the working directory",
         aliases=("-o",),
         metavar="FILE",
         is_path=True,
@@ -350,7 +350,7 @@ class Zoo(JSONOption):
     name: str | None = option(None, "a policy, such as HalfCheetah-v5; none: list all", positional=True, metavar="NAME")
 
     def __call__(self) -> None:
-        """List them."""
+        """List them, or show the card."""
         from ddpg.exports.zoo import read_entry
         from ddpg.runs.zoo_policy import card_text, list_zoo, zoo_text
 

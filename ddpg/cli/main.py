@@ -1,4 +1,4 @@
-"""The ``ddpg`` command."""
+"""The entry point of the ``ddpg`` command: it runs a subcommand, and turns errors into one line and an exit status."""
 
 import contextlib
 import inspect
@@ -9,8 +9,8 @@ import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-# Before NumPy reads it: our products are small, and on a busy machine a second BLAS thread that waits for its core
-# makes `ddpg paths` five times as slow. TensorFlow's threads are others.
+# Set before NumPy reads it. Our matrix products are small, and on a busy machine a second BLAS thread that waits for
+# its core makes `ddpg paths` five times as slow. TensorFlow has threads of its own.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import ddpg
@@ -45,9 +45,9 @@ exit status:
 
 @tolerate_broken_pipes()
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; return its exit status, of :data:`EXIT_STATUS`."""
+    """Run the command line and return its exit status (see :data:`EXIT_STATUS`)."""
     whole_process, arguments = arguments is None, sys.argv[1:] if arguments is None else arguments
-    warnings.filterwarnings("ignore", r".*ERROR: ")  # gymnasium's, about a process whose exception we print in one line
+    warnings.filterwarnings("ignore", r".*ERROR: ")  # gymnasium's, on a worker's exception that we report
     with _warnings_in_one_line():
         return _main(arguments, whole_process)
 
@@ -107,7 +107,7 @@ def _one_line(error: BaseException | str) -> str:
 
 @contextlib.contextmanager
 def _warnings_in_one_line() -> Iterator[None]:
-    """Print a warning as a line of ``ddpg``, without the place in the source that Python adds."""
+    """Print each warning as one line, without the source location that Python adds."""
     before = warnings.formatwarning
 
     def formatted(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> str:

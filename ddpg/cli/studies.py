@@ -1,4 +1,4 @@
-"""``ddpg study`` and ``ddpg tune``. TensorFlow is imported by the processes of their cells alone."""
+"""The commands ``ddpg study`` and ``ddpg tune``. Only the processes that train their cells import TensorFlow."""
 
 import dataclasses
 import json
@@ -33,7 +33,7 @@ class WithEngine(SlurmOptions, Command):
 
     jobs: int | None = option(
         None,
-        "runs at a time; none: one per core; with Slurm all of a study, ten of a tuning",
+        "number of runs at a time; none: one per core, with Slurm all runs of a study, ten of a tuning",
         at_least=1,
         at_most=10_000,
     )
@@ -47,7 +47,7 @@ class WithEngine(SlurmOptions, Command):
     )
 
     def slurm(self) -> SlurmOptions:
-        """Return what jobs of Slurm ask for."""
+        """Return the options of Slurm jobs."""
         return SlurmOptions(**{field.name: getattr(self, field.name) for field in dataclasses.fields(SlurmOptions)})
 
 
@@ -65,11 +65,11 @@ class Study(JSONOption, ProgressOption, WithEngine, WithImports):
     root: str | None = option(
         None, "the study's folder; none: studies/ and the name of its file", metavar="DIR", is_path=True
     )
-    retry: bool = option(False, "retry cells that failed, too")
-    report: bool = option(False, "only write the report of what there is so far, also while it runs")
+    retry: bool = option(False, "also retry cells that failed")
+    report: bool = option(False, "only write the report of the cells that are done, also while the study runs")
 
     def __call__(self) -> None:
-        """Run what is left of it, and report."""
+        """Run the cells that are left, and report."""
         path = Path(self.study)
         root = Path("studies", path.stem) if self.root is None else Path(self.root)
         with stdout_reserved_for_answer(self.json):
@@ -80,7 +80,7 @@ class Study(JSONOption, ProgressOption, WithEngine, WithImports):
         if outcome is not None and outcome.failed:
             cell, why = next(iter(outcome.failed.items()))
             count = f"{len(outcome.failed)} of {outcome.cells} cells failed, {cell} with: {why}"
-            raise CellsFailed(f"{count}; with that put right, try them again with --retry")
+            raise CellsFailed(f"{count}; when that is fixed, try them again with --retry")
 
     def _report(self, path: Path, root: Path) -> "tuple[Report, StudyOutcome | None]":
         from ddpg.studies.study_report import write_report
@@ -147,7 +147,7 @@ class Tune(JSONOption, ProgressOption, WithEngine, WithImports, EnvironmentComma
     total_timesteps: int | None = option(
         None, "environment steps of each seed of a trial; none: the preset's", at_least=1
     )
-    seeds: int = option(1, "seeds of each trial: 0, 1, ...; its value is their mean", at_least=1, at_most=10_000)
+    seeds: int = option(1, "seeds per trial: 0, 1, ...; its value is their mean", at_least=1, at_most=10_000)
     fresh_seeds: int = option(
         5, "seeds of the final comparison: 1000, 1001, ...; 0: no comparison", at_least=0, at_most=10_000
     )
@@ -181,7 +181,7 @@ class Tune(JSONOption, ProgressOption, WithEngine, WithImports, EnvironmentComma
         self._check(self.trials <= most, "trials", f"at most {most} with {self.seeds} seeds each: {MAX_CELLS} runs")
 
     def __call__(self) -> None:
-        """Try what is left of the trials, compare, and report."""
+        """Run the trials that are left, compare, and report."""
         with stdout_reserved_for_answer(self.json), self.imports_allowed():
             root, report, tuned = self._tuned()
         self._print(root, report, tuned)
@@ -257,7 +257,7 @@ class Tune(JSONOption, ProgressOption, WithEngine, WithImports, EnvironmentComma
         """Return the command with the flags that differ from their defaults."""
         words = ["ddpg", "tune", self.env]
         fields = {field.name: field for field in dataclasses.fields(self)}
-        for name in self.flags():  # those of this command first
+        for name in self.flags():  # this command's own flags come first
             value, flag = getattr(self, name), f"--{name.replace('_', '-')}"
             if name in ("env", "json", "progress_bar") or value == fields[name].default:
                 continue
@@ -293,9 +293,13 @@ class Tune(JSONOption, ProgressOption, WithEngine, WithImports, EnvironmentComma
 
 
 def _refuse_failures(tuned: "TuningOutcome") -> None:
-    """Raise if trials or cells of the comparison failed, so that the command ends with status 1."""
+    """End the command with status 1 if trials or cells of the comparison failed.
+
+    Raises:
+        CellsFailed: if any failed.
+    """
     if tuned.stopped is not None:
-        raise CellsFailed(f"{tuned.stopped}; with that put right, the same command tries what is left")
+        raise CellsFailed(f"{tuned.stopped}; when that is fixed, the same command tries what is left")
     failed = [trial for trial in tuned.trials if trial.state == "failed"]
     if tuned.failed:
         cell, why = next(iter(tuned.failed.items()))
@@ -304,6 +308,6 @@ def _refuse_failures(tuned: "TuningOutcome") -> None:
         )
     if failed:
         raise CellsFailed(
-            f"{len(failed)} of {len(tuned.trials)} trials failed, {failed[0].number} with: {failed[0].reason}; what "
-            "the others found is kept"
+            f"{len(failed)} of {len(tuned.trials)} trials failed, {failed[0].number} with: {failed[0].reason}; the "
+            "results of the others are kept"
         )

@@ -1,4 +1,4 @@
-"""Standard streams of the command: stdout reserved for the answer, and readers that may close their end.
+"""Standard streams of the command: stdout is reserved for the answer, and its reader may close the pipe early.
 
 Piped into ``head`` or ``grep -q``, a command does its work to the end; only the rest of its output is dropped.
 """
@@ -41,7 +41,7 @@ def _point_at_stderr() -> None:
     if sys.stderr is not None:
         os.dup2(2, 1)
         return
-    nowhere = os.open(os.devnull, os.O_WRONLY)  # as after ``2>&-``
+    nowhere = os.open(os.devnull, os.O_WRONLY)  # stderr is closed, as by ``2>&-``
     os.dup2(nowhere, 1)
     os.close(nowhere)
 

@@ -1,4 +1,4 @@
-"""``ddpg train`` and ``ddpg resume``."""
+"""The commands ``ddpg train`` and ``ddpg resume``."""
 
 import dataclasses
 import functools
@@ -87,7 +87,7 @@ class Train(JSONOption, ProgressOption, WithTracker, WithImports, EnvironmentCom
 
     @classmethod
     def parse(cls, arguments: Sequence[str], prog: str) -> Callable[[], None]:
-        """Return the training that the arguments ask for; they are parsed twice.
+        """Return the training that the arguments describe, ready to be called; they are parsed twice.
 
         The first pass knows the options of every algorithm and finds the environment and the file. The second knows
         the environment's own options and their defaults. Precedence: flag > file > preset or recipe > default.
@@ -123,7 +123,7 @@ class Train(JSONOption, ProgressOption, WithTracker, WithImports, EnvironmentCom
         values = preset.options_for(kind, _steps(first["total_timesteps"], preset.total_timesteps))
         if recipe is not None:
             values = recipe_options(recipe, kind, name)
-        buffer, too_much = buffer_that_fits(values.get("buffer_size", kind.buffer_size), *spaces)
+        buffer, buffer_note = buffer_that_fits(values.get("buffer_size", kind.buffer_size), *spaces)
         values = {**values, "buffer_size": buffer}
         hints = hints_for(kind, name)
         if file is not None:
@@ -139,7 +139,7 @@ class Train(JSONOption, ProgressOption, WithTracker, WithImports, EnvironmentCom
         try:
             with stdout_reserved_for_answer(found["json"]), allowing_imports(found["allow_import"]):
                 if references_in(values.values()):
-                    import_with_tensorflow(say=found["progress_bar"])  # they import it, too, and say nothing
+                    import_with_tensorflow(say=found["progress_bar"])  # their modules would import it without a message
                 config = kind(**values)
         except UsageError as error:
             if recipe is not None or preset.recipe is None:
@@ -148,8 +148,8 @@ class Train(JSONOption, ProgressOption, WithTracker, WithImports, EnvironmentCom
                 f"{error} (the defaults of {name} are those of the recipe {preset.recipe}; "
                 f"for plain DDPG give --recipe ddpg)"
             ) from None
-        if too_much and config.buffer_size == buffer and not helped:
-            print_to_stderr(too_much)
+        if buffer_note and config.buffer_size == buffer and not helped:
+            print_to_stderr(buffer_note)
         return functools.partial(cls(**found), config)
 
     def __call__(self, config: "AgentConfig | None" = None) -> None:
@@ -199,7 +199,7 @@ class Resume(JSONOption, ProgressOption, WithTracker, SavedRunCommand):
     ray_address: str | None = option(None, "new address of the Ray cluster; none: as before", metavar="ADDRESS")
     offline_timesteps: int | None = option(
         None,
-        "of a run with a data set: the timestep from which it steps the environment; none: as before",
+        "for a run with a data set: the timestep from which it steps the environment; none: as before",
         at_least=0,
     )
 
@@ -239,12 +239,12 @@ def _origin_of_defaults(name: str, preset: "Preset") -> str:
 
 
 def _steps(given: object, usual: int) -> int:
-    """Return the length of the run, which its preset depends on; a bad number of steps is refused later."""
+    """Return the length of the run, on which its preset depends; an invalid number of steps is refused later."""
     return int(given) if isinstance(given, (int, float)) and 1 <= given < math.inf else usual
 
 
 def _options_of_all_algorithms() -> dict[str, Flag]:
-    """Return the options of all algorithms; the help of an option that only one has names that algorithm."""
+    """Return the options of all algorithms; if only one algorithm has an option, the option's help names it."""
     from ddpg.config.algorithm_options import CONFIGS
 
     owners: dict[str, list[str]] = {}
@@ -258,7 +258,7 @@ def _options_of_all_algorithms() -> dict[str, Flag]:
 def _environment(
     env_id: str, wrappers: Sequence[str]
 ) -> tuple[str, str, "type[AgentConfig]", "tuple[gym.Space, gym.Space]"]:
-    """Return an environment's id without its module, its algorithm, the class of that one's options, and its spaces."""
+    """Return an environment's id without its module, its algorithm, the algorithm's options class, and its spaces."""
     from ddpg.config.algorithm_options import CONFIGS
     from ddpg.interaction.env_calls import close_quietly
     from ddpg.interaction.spaces import algorithm_for

@@ -1,1 +1,1 @@
-"""Options: their schema, one class an algorithm, recipes, presets, hints for the names of other packages."""
+"""Options: their schema, one class per algorithm, presets and recipes, and hints for names from other packages."""

@@ -15,7 +15,7 @@ from ddpg.replay.priorities import KINDS
 ACTIVATIONS = ("relu", "tanh", "elu", "selu", "leaky_relu", "sigmoid", "softplus", "softsign", "linear")
 OUTPUT_INITS = ("small", "fan_in")
 RENORMS = ("renorm", "renorm_soft", "renorm_preactivation")
-SAMPLE_NORMS = ("layer", "rms")  # which see one sample at a time: no statistics, and no mode
+SAMPLE_NORMS = ("layer", "rms")  # they normalise each sample by itself: no moving statistics, no training mode
 NORMS = ("batch", *SAMPLE_NORMS, *RENORMS)
 NETWORKS = ("actor_network", "critic_network", "q_network")  # options that take hidden layers of the user's own
 
@@ -110,8 +110,8 @@ class AgentConfig(Options):
     norm: str | None = _networks(
         None,
         "normalisation of the hidden layers; rms: layer without the mean; renorm: CrossQ's batch renormalisation; "
-        "renorm_soft: the same, but only large inputs are scaled; renorm_preactivation: inputs so, and hidden layers "
-        "before their activation",
+        "renorm_soft: the same, but only large inputs are scaled; renorm_preactivation: renorm_soft for inputs, and "
+        "hidden layers before their activation",
         NORMS,
     )
     block: str = _networks(
@@ -189,7 +189,7 @@ class AgentConfig(Options):
         ("float32", "bfloat16", "auto"),
     )
     threads: int | None = _running(
-        None, "threads of a native update; none: by its size, at most the cores available to this process"
+        None, "threads of a native update; none: chosen by its size, at most the cores available to this process"
     )
     n_steps: int = _targets(
         1, "rewards in a return before the target bootstraps; fewer where the episode ends earlier", at_most=1000
@@ -246,7 +246,7 @@ class AgentConfig(Options):
             raise UsageError("compiler='native' compiles the updates, and jit=False does not; set one of the two")
         if self.precision != "float32" and (self.compiler == "xla" or not self.jit):
             raise UsageError(
-                f"precision={self.precision!r} is of compiler='native' alone; leave compiler at 'auto' and jit at True"
+                f"precision={self.precision!r} is for compiler='native' alone; leave compiler at 'auto' and jit at True"
             )
         self._check_memory()
         if self.affine_projection and not self.affine_projected:
@@ -256,7 +256,7 @@ class AgentConfig(Options):
             )
         if self.td_target == "placeholder" and (self.jit or self.updates_per_call != 1):
             raise UsageError(
-                "td_target='placeholder' cannot be fused: its target is fed from a session run of its own in the "
+                "td_target='placeholder' cannot be fused: its target is fed from a separate session run in the "
                 "middle of every update; set jit=False and updates_per_call=1 (--no-jit --updates-per-call 1), or "
                 "use 'stop_gradient', whose gradient is the same"
             )
@@ -288,7 +288,7 @@ class AgentConfig(Options):
         if self.hindsight and (self.n_steps > 1 or self.prioritised is not None):
             raise UsageError(
                 f"hindsight={self.hindsight} relabels single steps that are sampled uniformly; set n_steps=1 and "
-                "prioritised=None beside it"
+                "prioritised=None with it"
             )
         if self.normalize_rewards and self.rescale_rewards:
             raise UsageError("normalize_rewards and rescale_rewards both divide rewards; set one of the two")
@@ -300,7 +300,7 @@ class AgentConfig(Options):
 
     @property
     def own_networks(self) -> list[str]:
-        """The names of the options that hold networks of the user's own, whose layers ``hidden`` does not describe."""
+        """The names of the options that hold the user's own networks, whose layers ``hidden`` does not describe."""
         return [name for name in NETWORKS if getattr(self, name, None) is not None]
 
     @property
@@ -346,14 +346,14 @@ class DDPGConfig(TD3Options, CriticOptions, AgentConfig):
     )
     actor_network: str | Callable | None = _networks(
         None,
-        "a function of your own that makes the actor's hidden layers; none: by hidden, activation, norm and block",
+        "a function of your own that makes the actor's hidden layers; none: made by hidden, activation, norm and block",
         arguments="states",
         metavar="MODULE:NAME",
     )
     critic_network: str | Callable | None = _networks(
         None,
-        "a function of your own that makes the critics' hidden layers; none: by hidden, activation, critic_norm, block "
-        "and action_layer",
+        "a function of your own that makes the critics' hidden layers; none: made by hidden, activation, critic_norm, "
+        "block and action_layer",
         arguments="states, actions",
         metavar="MODULE:NAME",
     )
@@ -416,7 +416,7 @@ class DDPGConfig(TD3Options, CriticOptions, AgentConfig):
 
     @property
     def norm_of_critics(self) -> str | None:
-        """``critic_norm``, or ``norm`` where that is the same."""
+        """``critic_norm``, or ``norm`` if ``critic_norm`` is ``"same"``."""
         return self.norm if self.critic_norm == "same" else self.critic_norm
 
     def _norm_of(self, network: str) -> str | None:
@@ -492,7 +492,8 @@ class DQNConfig(AgentConfig):
     exploration_final: float = _exploration(0.05, "final share of random actions")
     q_network: str | Callable | None = _networks(
         None,
-        "a function of your own that makes the hidden layers; none: by network, hidden, activation, norm and block",
+        "a function of your own that makes the hidden layers; none: made by network, hidden, activation, norm and "
+        "block",
         arguments="states",
         metavar="MODULE:NAME",
     )

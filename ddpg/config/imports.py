@@ -1,7 +1,7 @@
-"""Code of the user's own that a flag or a file names as ``module:attribute``: when it is imported, and what it is.
+"""User code that a flag or a file names as ``module:attribute``: when it may be imported, and how it is checked.
 
-A file never makes this package import code by itself. :func:`imports_allowed` says which modules may be imported, as
-``--allow-import`` does; everywhere else a name such as ``mymodule:path`` is refused. What is saved is the name again.
+A file alone never makes this package import code: :func:`imports_allowed` (``--allow-import`` on the command line) says
+which modules may be imported, and any other reference such as ``mymodule:path`` is refused. Files save the reference.
 """
 
 import contextlib
@@ -41,7 +41,7 @@ def reference_of(value: object) -> str | None:
 
 
 def name_of(value: object) -> str:
-    """Return what to call code of the user's own in a message: its reference, its name, or what it is."""
+    """Return how messages name a user's object: by its reference, its ``__name__``, or its ``repr``."""
     return reference_of(value) or getattr(value, "__name__", None) or brief(value)
 
 
@@ -51,7 +51,8 @@ def imports_allowed(modules: Iterable[str], importer: Callable[[str], ModuleType
 
     Args:
         modules: their full names.
-        importer: imports a module by its name; ``None``: as around the block, at first ``importlib.import_module``.
+        importer: imports a module by its name; ``None``: the importer outside the block, by default
+            ``importlib.import_module``.
     """
     tokens = _allowed.set(_allowed.get() | {*modules}), _importer.set(importer or _importer.get())
     try:
@@ -62,7 +63,7 @@ def imports_allowed(modules: Iterable[str], importer: Callable[[str], ModuleType
 
 
 def import_reference(reference: str, option: str) -> Any:
-    """Return what a reference names.
+    """Import and return the object that a reference names.
 
     Args:
         reference: ``"module:attribute"``.
@@ -84,7 +85,7 @@ def import_reference(reference: str, option: str) -> Any:
 
 def import_module_of(reference: str, option: str) -> ModuleType:
     """Return the module of a reference; arguments and errors as of :func:`import_reference`."""
-    from ddpg.interaction.env_errors import format_error  # gymnasium, which ``ddpg --help`` does without
+    from ddpg.interaction.env_errors import format_error  # imports gymnasium, which ``ddpg --help`` does not need
 
     name = reference.rpartition(":")[0]
     if name not in _allowed.get():
@@ -113,14 +114,14 @@ def check_signature(function: object, arguments: str, option: str, others: Mappi
     """Refuse a callable that cannot be called with the arguments that an option's callables get.
 
     Args:
-        function: the user's own; one whose signature Python cannot tell is accepted.
+        function: the user's callable; if Python cannot tell its signature, it is accepted.
         arguments: names separated by commas; those in brackets are passed by name, to a function that has them:
             ``"actor, critic, states[, batch]"``.
         option: the option's name.
         others: the arguments of other options' callables, by option.
 
     Raises:
-        UsageError: if it takes others, or by the names of its parameters is meant for another option.
+        UsageError: if it takes other arguments, or its parameters have the names of another option's arguments.
     """
     always, _, rest = arguments.partition("[")
     try:
@@ -133,15 +134,15 @@ def check_signature(function: object, arguments: str, option: str, others: Mappi
     try:
         signature.bind(*given, **dict.fromkeys(by_name))
     except TypeError:
-        raise UsageError(f"{option}={name} must take ({arguments}), and takes {signature}") from None
+        raise UsageError(f"{option}={name} must take ({arguments}), but takes {signature}") from None
     parameters = [*signature.parameters][: len(given)]
     meant = [other for other, takes in others.items() if parameters == re.findall(r"\w+", takes.partition("[")[0])]
     if parameters != given and meant:
         raise UsageError(
-            f"{option}={name} must take ({arguments}), and takes {signature} as those of {meant[0]} do; give it there"
+            f"{option}={name} must take ({arguments}), but takes {signature}, like those of {meant[0]}; give it there"
         )
 
 
 def references_of(document: Mapping[str, Any]) -> list[str]:
-    """Return what a run's document names as ``module:attribute``: its environment, its algorithm, its options."""
+    """Return the environment id in a run's document, and the references to user code in its algorithm and options."""
     return [document["env_id"], *references_in([document.get("algorithm"), *document.get("config", {}).values()])]

@@ -8,11 +8,11 @@ from ddpg.errors import UsageError, did_you_mean
 
 POLICIES = ("MlpPolicy", "CnnPolicy", "MultiInputPolicy")
 
-# Arguments of constructors, and options. Names that are options of the class in question are not looked up here.
+# Arguments of constructors, and options. A name that is an option of the class in question is not looked up here.
 OPTIONS = {
-    "policy": "there are no names of policies; hidden=(256, 256) are the layers, network='conv' DQN's for images",
-    "policy_kwargs": "use hidden=(256, 256), activation='relu' and optimizer='adam'; networks of your own are "
-    "actor_network= and critic_network=, DQN's q_network=",
+    "policy": "policies have no names here; hidden=(256, 256) are the layers, network='conv' is DQN's for images",
+    "policy_kwargs": "use hidden=(256, 256), activation='relu' and optimizer='adam'; for networks of your own "
+    "actor_network= and critic_network=, for DQN q_network=",
     "learning_rate": "use actor_learning_rate and critic_learning_rate",
     "train_freq": "use updates_per_step, gradient updates per environment step, and updates_per_call, how many at once",
     "gradient_steps": "use updates_per_step, gradient updates per environment step, and updates_per_call, how many at "
@@ -64,11 +64,11 @@ def check_policy(kind: str, env: Any) -> None:
     """Refuse the name of a policy where the environment should be.
 
     Raises:
-        UsageError: if ``env`` is the name of a policy; says how an agent is made here.
+        UsageError: if ``env`` is the name of a policy; the message says how an agent is made here.
     """
     if isinstance(env, str) and env in POLICIES:
         raise UsageError(
-            f"{kind}({env!r}, ...): the environment comes first, and there are no names of policies; write "
+            f"{kind}({env!r}, ...): the environment comes first, and policies have no names here; write "
             f"{kind}(env, ddpg.{kind}Config(hidden=(256, 256)), seed=0)"
         )
 
@@ -78,13 +78,12 @@ def check_agent(kind: str, fields: Iterable[str], given: Mapping[str, Any], know
 
     Args:
         kind: the agent's class.
-        fields: its configuration's.
-        given: the keywords.
-        known: those that it has.
+        fields: the names of its options.
+        given: the keywords that the constructor does not have, with their values.
+        known: the keywords that the constructor has.
 
     Raises:
-        UsageError: if ``given`` has a keyword that the constructor lacks; says where the first one belongs, or what it
-            is called here.
+        UsageError: if ``given`` is not empty; the message says where the first keyword belongs, or its name here.
     """
     fields = list(fields)
     for name, value in given.items():
@@ -97,11 +96,11 @@ def check_agent(kind: str, fields: Iterable[str], given: Mapping[str, Any], know
 
 
 def refuse_unknown(where: str, given: Iterable[str], table: Mapping[str, str], known: Iterable[str]) -> None:
-    """Refuse every keyword in ``given``; ``known`` are those that ``where`` has.
+    """Refuse every keyword in ``given``; ``known`` are the keywords that ``where`` has.
 
     Raises:
-        UsageError: if a keyword is unknown; says what it is called here if ``table`` has it, otherwise which known one
-            is similar.
+        UsageError: if ``given`` is not empty; the message gives the first keyword's name here if ``table`` has it,
+            otherwise a similar known one.
     """
     known = list(known)
     for name in given:
@@ -109,7 +108,8 @@ def refuse_unknown(where: str, given: Iterable[str], table: Mapping[str, str], k
         raise UsageError(f"{where} has no argument {name!r}{hint}")
 
 
-# Name here (the first that the command or class at hand has): names elsewhere, with _ for -.
+# Keys: names here, of which the first that the command or class has is suggested. Values: names in other packages, with
+# _ for -.
 _RENAMED: dict[tuple[str, ...], str] = {
     (
         "total_timesteps",
@@ -196,7 +196,7 @@ _RENAMED: dict[tuple[str, ...], str] = {
 RENAMED = {name: here for here, names in _RENAMED.items() for name in names.split()}
 
 _ENV = "the environment has no flag, write its id: ddpg {verb} Pendulum-v1"
-_RATES = "use --actor-learning-rate and --critic-learning-rate, of DQN --learning-rate"
+_RATES = "use --actor-learning-rate and --critic-learning-rate, for DQN --learning-rate"
 _LEARNING_RATE = dict.fromkeys(("lr", "learning_rate", "step_size"), _RATES)
 _VIDEO = "leave it out: ddpg record RUN makes a GIF or MP4 of a run, ddpg watch RUN opens a window"
 _EVENTS = "leave it out: every run has TensorBoard's events: pip install tensorboard; tensorboard --logdir runs"
@@ -254,7 +254,7 @@ _ADVICE: dict[str, str] = {
     "n_quantiles top_quantiles_to_drop_per_net ent_coef_init update_epochs num_minibatches",
     "use --updates-per-call, gradient updates in one compiled call": "updates_per_jit_call scan_steps",
     "use --no-jit": "no_compile eager no_xla",
-    "leave it out: updates are compiled; --compiler xla or native chooses by what": "compile xla use_jit torch_compile",
+    "leave it out: updates are compiled; --compiler xla or native selects how": "compile xla use_jit torch_compile",
 }
 ADVICE = {name: text for text, names in _ADVICE.items() for name in names.split()} | _LEARNING_RATE
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _Class = TypeVar("_Class", bound=type)
 
 
-# ddpg.interaction.validation has the same limits, but imports NumPy, which ``ddpg --help`` does not wait for.
+# ddpg.interaction.validation has the same limits, but imports NumPy, which would delay ``ddpg --help``.
 LARGEST, LARGEST_INT = 3.4028234663852886e38, 2**63 - 1
 MOST_ITEMS = 10_000  # in a list of seeds, layers or names
 
@@ -50,8 +50,8 @@ def option(
         at_most: the largest integer that it accepts, also as an item of a list: far above any sensible use, so that a
             typing error does not allocate all memory.
         max_items: the largest length of a list.
-        flag: its form on a command line: ``metavar``, ``aliases``, ``positional``; and ``arguments``, which a callable
-            of the user's own must take (:func:`ddpg.config.imports.check_signature`).
+        flag: its form on a command line: ``metavar``, ``aliases``, ``positional``; and ``arguments``, which a user's
+            own callable must take (:func:`ddpg.config.imports.check_signature`).
     """
     about = {"help": text, "choices": choices, "group": group, "at_most": at_most, "max_items": max_items, **flag}
     return dataclasses.field(default=default, metadata=about)
@@ -71,7 +71,7 @@ def document_options(config: _Class) -> _Class:
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """A dataclass whose fields are options: numbers, lists, and names (or instead of some names the user's object).
+    """A dataclass whose fields are options: numbers, lists, and names (some of which may be the user's object instead).
 
     Raises:
         UsageError: if a value has the wrong type or is none of the choices; subclasses check ranges.
@@ -144,7 +144,7 @@ class Options:
     def to_json(self) -> dict[str, Any]:
         """Return the fields as JSON values.
 
-        A callable that was named as ``module:attribute`` becomes that name again, another one ``{"custom": its name}``.
+        A callable that was named as ``module:attribute`` becomes that name again, any other ``{"custom": its name}``.
         """
         values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         return {name: _jsonable(value) for name, value in values.items()}
@@ -253,7 +253,7 @@ def _expected_names(known: tuple[str, ...]) -> str:
 
 
 def _arguments(config: type) -> dict[str, str]:
-    """Return what the user's own callables must take, by option."""
+    """Return the arguments that the user's own callables must take, by option."""
     declared = {field.name: field.metadata.get("arguments") for field in dataclasses.fields(config)}
     return {name: arguments for name, arguments in declared.items() if arguments}
 
@@ -302,7 +302,7 @@ def from_toml(
     Args:
         config: the options class.
         values: the parsed file.
-        where: what has these fields, for messages.
+        where: the name of what has these fields, for messages.
         hints: advice on names that are no fields.
 
     Raises:

@@ -48,7 +48,7 @@ def recipe_options(name: str, kind: type[AgentConfig], env_id: str) -> dict[str,
 
 
 def offline_recipe(kind: type[AgentConfig]) -> str | None:
-    """Return the recipe of runs that learn from a data set, where nobody names one; ``None``: the preset."""
+    """Return the default recipe for learning from a data set; ``None``: use the preset."""
     return "td3_bc" if issubclass(kind, DDPGConfig) else None
 
 
@@ -122,40 +122,42 @@ class Preset:
         return min(usual, max(least, math.ceil(share * total_timesteps)))
 
 
-# Plain DDPG forgets here: on one seed in ten it ended below -200. With rewards of one scale and a cooldown on one of
-# 100 (seeds 300 to 399, benchmarks/results/tuning_pendulum.csv).
+# Plain DDPG forgets here: one seed in ten ended below -200. With normalised rewards and a cooldown of the learning
+# rates, one seed in 100 did (seeds 300 to 399, benchmarks/results/tuning_pendulum.csv).
 _PENDULUM = {
     **{"hidden": (64, 64), "batch_size": 64, "gamma": 0.98},
     **{"normalize_rewards": True, "learning_rate_schedule": "cooldown"},
 }
-# With one-step returns one run in ten or so finds the balance and loses it again, whatever else is set; with returns of
-# ten steps none of nine did (seeds 1204 to 1207, 1210 to 1214: benchmarks/results/tuning_cartpole.csv).
+# With one-step returns about one run in ten learns to balance and loses it again, whatever the other options; with
+# ten-step returns none of nine did (seeds 1204 to 1207, 1210 to 1214: benchmarks/results/tuning_cartpole.csv).
 _CART_POLE = {
     **{"hidden": (64, 64), "batch_size": 64, "learning_rate_schedule": "cooldown", "double_q": True},
     **{"n_steps": 10, "exploration_final": 0.02},
 }
-# DQN where nothing else is known. Without rewards of one scale, or with returns of three steps, a run of LunarLander
-# hovered until the time limit; with layer normalisation runs learned later (one seed each, 4401 or 4402:
+# DQN's options where no better ones are known. Without normalised rewards, or with three-step returns, a run of
+# LunarLander hovered until the time limit; with layer normalisation runs learned later (one seed each, 4401 or 4402:
 # benchmarks/results/tuning_dqn.csv).
 _DISCRETE = {
     **{"hidden": (64, 64), "batch_size": 64, "learning_rate_schedule": "linear", "double_q": True, "n_steps": 10},
     **{"normalize_rewards": True, "updates_per_step": 0.5, "exploration_steps": 20_000, "exploration_final": 0.02},
 }
-# Landing is found by chance: with the above alone seed 5001 hovered to the end. Whoever explores for longer finds it,
-# and rates that fall from the start on leave too little for what is found late (200,000 steps, seed 4403: 129 with
+# Landing is discovered by chance: with _DISCRETE alone seed 5001 hovered to the end. Longer exploration finds it, and
+# learning rates that fall from the start are too small by then to learn from it (200,000 steps, seed 4403: 129 with
 # linear, 209 with this).
 _LANDS_SELDOM = {"exploration_steps": 100_000, "learning_rate_schedule": "cooldown"}
-# tanh saturates here on some seeds and never recovers; inverting cannot. Once every episode is a thousand steps of
-# balance, one run in ten loses it again: noise of three times the usual keeps pushing the pendulum off, and with TD3's
-# three besides the last falls are gone (seeds 1000 to 1149, benchmarks/results/tuning_double_pendulum.csv).
+# tanh saturates here on some seeds and never recovers; inverting gradients cannot saturate. Once every episode balances
+# for a thousand steps, one run in ten loses it again. Three times the usual noise keeps pushing the pendulum off
+# balance, and TD3's three changes remove the last falls (seeds 1000 to 1149,
+# benchmarks/results/tuning_double_pendulum.csv).
 _DOUBLE_PENDULUM = {
     **{"hidden": (64, 64), "batch_size": 64, "bounding": "inverting", "learning_rate_schedule": "cooldown"},
     **{"n_critics": 2, "policy_delay": 2, "target_policy_noise": 0.2, "noise_scale": 0.3},
 }
 _LQR = {"hidden": (64, 64), "batch_size": 64, "gamma": 0.95, "activation": "tanh"}
 _PARAMETERISED = {"hidden": (64, 64), "batch_size": 64, "bounding": "inverting"}
-# One update in ten steps: the memory sees more of the field. An actor ten times slower than the critic does not run
-# after its errors; at 3e-4 it scored, forgot, and scored again. With gamma 0.98 and 0.99 it put the kick off.
+# One update per ten steps, so that the replay memory covers more of the field. An actor with a tenth of the critic's
+# learning rate does not follow the critic's errors; at 3e-4 it scored, forgot, and scored again. With gamma 0.98 and
+# 0.99 it delayed the kick.
 _HALF_FIELD = {
     **{"hidden": (128, 128), "batch_size": 128, "norm": "layer", "bounding": "inverting", "gamma": 0.95},
     **{"actor_learning_rate": 1e-4, "learning_rate_schedule": "cooldown", "updates_per_step": 0.1},
@@ -169,8 +171,8 @@ _REACHING = {"hindsight": 4, "gamma": 0.98, "normalize_observations": True, "pre
 # pays (benchmarks/results/tuning_noise.csv: seeds 4301 and 4302; tuning_gamma.csv: 4001).
 _LANDING = {"gamma": 0.98, "n_steps": 3, "noise": "pink", "noise_scale": 0.3, "actor_average": 1_000}
 
-# Learning is the recipe's; what acts and is evaluated is the average of the actor's last thousand steps or so, which
-# falls less from one evaluation to the next (benchmarks/learning/averaged.toml).
+# Learning is the recipe's; the policy that is evaluated and exported averages the actor over about its last thousand
+# steps, and its return drops less from one evaluation to the next (benchmarks/learning/averaged.toml).
 _LOCOMOTION = {"actor_average": 1_000}
 
 PRESETS = {
@@ -232,10 +234,10 @@ def preset_config(env_id: str, kind: type[AgentConfig] = DDPGConfig, **changes: 
 def random_steps_note(
     what: str, learning_starts: int, total_timesteps: int, option: str = "--learning-starts {}"
 ) -> str:
-    """Return a one-line warning about a run of which more than a quarter is random, or the empty string.
+    """Return a one-line warning if more than a quarter of a run's steps are random, or the empty string.
 
     Args:
-        what: of the run, for the message.
+        what: a name for the run, for the message.
         learning_starts: its random steps.
         total_timesteps: its environment steps.
         option: how ``learning_starts`` is written, with ``{}`` for the value.
@@ -251,7 +253,7 @@ def random_steps_note(
 
 
 def budget_note(env_id: str, config: AgentConfig, total_timesteps: int) -> str:
-    """Return a one-line warning about a run that is short for its options, or the empty string.
+    """Return a one-line warning if a run is short for its options, or the empty string.
 
     Args:
         env_id: the environment.
