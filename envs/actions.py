@@ -13,19 +13,19 @@ Bounds = Sequence[tuple[float, float]]
 
 
 class NamedActions:
-    """The named actions of an environment: builds their space, checks and parses actions.
+    """The named actions of an environment: builds their action space, and checks and parses actions.
 
     The space is ``Tuple(Discrete(n), Tuple(Box, ...))``, one float32 Box per action (Masson et al. 2016).
 
     Args:
-        bounds: for each action's name, (low, high) of each of its parameters, in env units.
+        bounds: (low, high) of each parameter, in env units, by the action's name.
     """
 
     def __init__(self, bounds: Mapping[str, Bounds]):
         self.names = tuple(bounds)
         boxes = [spaces.Box(*np.array(limits, np.float32).T) for limits in bounds.values()]
         self.space = spaces.Tuple((spaces.Discrete(len(boxes)), spaces.Tuple(boxes)))
-        # From the float32 boxes, not from `bounds`, so that rounding never puts a sample of the space outside.
+        # Taken from the float32 boxes, not from `bounds`, so that a sample of the space never needs clipping.
         self._limits = [list(zip(box.low.tolist(), box.high.tolist(), strict=True)) for box in boxes]
 
     def read(self, action) -> tuple[int, list[float], bool]:
@@ -47,8 +47,8 @@ class NamedActions:
         for name, vector in zip(self.names, vectors, strict=True):
             if not all(map(math.isfinite, vector)):
                 raise UsageError(
-                    f"parameters {vector} of action {name!r} are not finite; expected numbers, those of actions not "
-                    "chosen too: look where the policy that made them went to NaN"
+                    f"parameters {vector} of action {name!r} are not finite; expected finite numbers, also for actions "
+                    "that are not chosen: check whether the policy has diverged to NaN"
                 )
         chosen = vectors[choice]
         parameters = [min(max(x, low), high) for x, (low, high) in zip(chosen, self._limits[choice], strict=True)]

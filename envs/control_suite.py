@@ -1,4 +1,4 @@
-"""Tasks of the DeepMind Control Suite as gymnasium environments; dm_control is imported when the first one is made."""
+"""Tasks of the DeepMind Control Suite as gymnasium environments; dm_control is imported only when one is made."""
 
 import contextlib
 import importlib.metadata
@@ -20,7 +20,7 @@ from .render_modes import checked_mode
 
 ACTION_REPEAT = 2
 HEIGHT, WIDTH = 360, 480  # pixels
-CAMERAS = {"quadruped": 2}  # follows the body; elsewhere that is camera 0
+CAMERAS = {"quadruped": 2}  # the camera that follows the body, if it is not camera 0
 
 
 class ControlSuiteEnv(gym.Env):
@@ -32,22 +32,22 @@ class ControlSuiteEnv(gym.Env):
     | action | controls of the actuators, clipped to their box | Box(low, high, (m,)), float32: mostly ±1 |
     | reward | the sum over two control steps, each in [0, 1] | [0, 2] |
     | start | drawn by the task | |
-    | end | truncated after 1000 control steps; terminated only where the task's discount is 0 | |
+    | end | truncated after 1000 control steps; terminated only if the task's discount is 0 | |
 
     Every action is applied for two control steps (action repeat 2, the convention of published results), so an episode
-    is 500 decisions, and its return lies in [0, 1000].
+    has 500 actions, and its return lies in [0, 1000].
 
-    ``reset(seed=s)`` starts the episode that ``suite.load(..., task_kwargs={"random": s})`` starts, whatever was done
-    before; seeds of 2³² and more are given to the same generator in words of 32 bits.
+    ``reset(seed=s)`` starts the same episode as ``suite.load(..., task_kwargs={"random": s})``, whatever happened
+    before; a seed of 2³² or more is passed to the same generator as words of 32 bits.
 
     Args:
         domain: the body, such as ``"cheetah"``.
-        task: what it has to do, such as ``"run"``.
+        task: its task, such as ``"run"``.
         render_mode: ``"rgb_array"`` or ``None``.
 
     Raises:
-        UsageError: if there is no such task, dm_control does not work with the MuJoCo that is installed, or drawing was
-            asked for where there is neither a display nor ``MUJOCO_GL``.
+        UsageError: if there is no such task, dm_control does not work with the installed MuJoCo, or rendering is
+            requested and there is neither a display nor ``MUJOCO_GL``.
         gymnasium.error.DependencyNotInstalled: if dm_control is not installed.
     """
 
@@ -59,7 +59,7 @@ class ControlSuiteEnv(gym.Env):
     def __init__(self, domain: str, task: str, render_mode: str | None = None):
         self._name = _checked_name(domain, task)
         self.render_mode = checked_mode(render_mode, self.metadata)
-        # quadruped-escape fills the terrain's texture, for which it needs the context that pictures are drawn in.
+        # quadruped-escape fills the terrain's texture, for which it needs a rendering context in any render mode.
         if render_mode is not None or (domain, task) == ("quadruped", "escape"):
             _check_display(self._name)
         self._camera = CAMERAS.get(domain, 0)
@@ -73,7 +73,7 @@ class ControlSuiteEnv(gym.Env):
         self._running = False
 
     def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[np.ndarray, dict[str, Any]]:
-        """Start an episode as the task draws it; without a seed the random numbers go on from the last one."""
+        """Start an episode drawn by the task; without a seed, the random stream of earlier episodes goes on."""
         super().reset(seed=seed)
         if seed is not None:
             self._env.task.random.seed(_legacy_seed(seed))
@@ -82,10 +82,10 @@ class ControlSuiteEnv(gym.Env):
         return _flat(step.observation), {}
 
     def step(self, action) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        """Apply an action for two control steps, or for one where that ends the episode.
+        """Apply an action for two control steps, or for one if that ends the episode.
 
         Raises:
-            UsageError: if the action has another shape or is not finite; nothing has moved then.
+            UsageError: if the action has another shape or is not finite; the state is unchanged then.
             gymnasium.error.ResetNeeded: if there was no reset yet, or the episode is over.
         """
         if not self._running:
@@ -108,13 +108,13 @@ class ControlSuiteEnv(gym.Env):
         return _flat(step.observation), reward, terminated, bool(step.last() and not terminated), {}
 
     def render(self) -> np.ndarray | None:
-        """Draw the scene; uint8 [360, 480, 3]."""
+        """Return an image of the scene, uint8 [360, 480, 3]."""
         if self.render_mode != "rgb_array":
             return None
         return self._env.physics.render(HEIGHT, WIDTH, camera_id=self._camera)
 
     def close(self) -> None:
-        """Free the model and what it was drawn with."""
+        """Free the model and the rendering context."""
         if self._env is not None:
             self._env.close()
             self._env, self._running = None, False
@@ -133,10 +133,10 @@ def _checked_name(domain: str, task: str) -> str:
 
 
 def _check_display(name: str) -> None:
-    """Refuse to draw where that would end the process: dm_control tries a window first, and MuJoCo aborts there.
+    """Refuse to render without a display, where dm_control would try a window and MuJoCo would abort the process.
 
     Raises:
-        UsageError: if this is Linux without a display, and ``MUJOCO_GL`` does not name another way.
+        UsageError: if this is Linux without a display, and ``MUJOCO_GL`` does not select a backend without a window.
     """
     shown = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
     if sys.platform == "linux" and not shown and os.environ.get("MUJOCO_GL", "") in ("", "glfw", "glx", "on"):
@@ -144,11 +144,11 @@ def _check_display(name: str) -> None:
 
 
 def _load(domain: str, task: str) -> Any:
-    """Return the suite's environment, its random numbers from seed 0 until a reset gives another one.
+    """Return the suite's environment, which uses seed 0 until a reset sets another one.
 
     Raises:
-        UsageError: if dm_control does not work with the MuJoCo that is installed.
-        gymnasium.error.DependencyNotInstalled: if it is not installed.
+        UsageError: if dm_control does not work with the installed MuJoCo.
+        gymnasium.error.DependencyNotInstalled: if dm_control is not installed.
     """
     with _without_notices():
         try:
@@ -159,7 +159,7 @@ def _load(domain: str, task: str) -> Any:
             raise gym.error.DependencyNotInstalled(
                 f"dm_control's suite needs the package {error.name!r}, of the extra 'dmc' (Python 3.10 to 3.12)"
             ) from None
-        except (AttributeError, ImportError) as error:  # each version of dm_control is written for few of MuJoCo
+        except (AttributeError, ImportError) as error:  # a dm_control version works with few versions of MuJoCo
             raise UsageError(
                 f"dm_control {_version('dm_control')} does not work with MuJoCo {_version('mujoco')} ({error}); "
                 "install the versions of the extra 'dmc', MuJoCo 3.17 or later below 4: pip install 'ddpg-paths[dmc]'"
@@ -175,7 +175,7 @@ def _version(package: str) -> str:
 
 @contextlib.contextmanager
 def _without_notices() -> Iterator[None]:
-    """Hold back what is no user's to act on: that there is no display, and old words in the suite's own models."""
+    """Suppress warnings that users cannot act on: a missing display, and deprecated words in the suite's models."""
     absl = logging.getLogger("absl")
     level = absl.level
     with warnings.catch_warnings():
@@ -189,7 +189,7 @@ def _without_notices() -> Iterator[None]:
 
 
 def _legacy_seed(seed: int) -> int | list[int]:
-    """Return a seed of any size as NumPy's ``RandomState`` takes it."""
+    """Return a seed of any size in a form that NumPy's ``RandomState`` accepts."""
     if seed < 1 << 32:
         return seed
     words = (seed.bit_length() + 31) // 32
@@ -197,5 +197,5 @@ def _legacy_seed(seed: int) -> int | list[int]:
 
 
 def _flat(observation: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Return the arrays of an observation as one, in their order, float32 ``[n]``."""
+    """Return the arrays of an observation, flattened and joined in their order, float32 ``[n]``."""
     return np.concatenate([np.ravel(part) for part in observation.values()]).astype(np.float32)

@@ -1,6 +1,6 @@
-"""The tasks of the DeepMind Control Suite that are registered, as dm_control 1.0.50 names them, by domain."""
+"""The registered tasks of the DeepMind Control Suite, by domain, with the names of dm_control 1.0.50."""
 
-# All but lqr's: their forces are not bounded, their episodes have no time limit, and their model is drawn at random.
+# All except those of the domain lqr, whose forces are unbounded, episodes unlimited, and model drawn at random.
 TASKS = {
     "acrobot": ("swingup", "swingup_sparse"),
     "ball_in_cup": ("catch",),
@@ -25,4 +25,4 @@ TASKS = {
     "walker": ("stand", "walk", "run"),
 }
 
-DECISIONS = 500  # in an episode of each: 1000 control steps, two for every action
+DECISIONS = 500  # actions in an episode, which has 1000 control steps, two for every action

@@ -1,4 +1,4 @@
-"""A canvas for rendering environments, with coordinates in the environment's own units."""
+"""A canvas on which environments render themselves, with coordinates in the environment's units."""
 
 import functools
 
@@ -17,24 +17,24 @@ def _font(size: float) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
 
 
 class Canvas:
-    """An image of a rectangle of the environment: x to the right, y upwards.
+    """An image of a rectangular part of the environment, with x to the right and y upwards.
 
     Args:
         low: lower left corner, in world units.
         high: upper right corner, in world units.
         scale: pixels per world unit.
-        background: colour to start from.
+        background: the initial colour of all pixels.
     """
 
     def __init__(self, low: Point, high: Point, scale: float, background: Colour):
-        # Drawn at double size and halved: slanted lines are smooth, and moving objects do not jump by whole pixels.
+        # Drawn at double size and then halved, so that slanted lines are smooth and motion is finer than a pixel.
         self._left, self._top, self._scale = low[0], high[1], _FINER * scale
         size = _FINER * round((high[0] - low[0]) * scale), _FINER * round((high[1] - low[1]) * scale)
         self._image = Image.new("RGB", size, background)
         self._draw = ImageDraw.Draw(self._image)
 
     def pixel(self, point: Point) -> Point:
-        """Return where a point of the world is on the larger image: (column, row), fractions kept."""
+        """Return the position (column, row) of a point on the double-size image, with fractions of a pixel."""
         return (point[0] - self._left) * self._scale, (self._top - point[1]) * self._scale
 
     def rectangle(self, low: Point, high: Point, fill: Colour | None = None, outline: Colour | None = None):
@@ -51,9 +51,9 @@ class Canvas:
         self._draw.line([self.pixel(point) for point in points], colour, width * _FINER, joint="curve")
 
     def text(self, point: Point, text: str, colour: Colour, size: int = 14, anchor: str = "mm"):
-        """Write at a point; the size is in pixels, the anchor Pillow's: two letters, "mm" for the middle."""
+        """Write text at a point; the size is in pixels, and the anchor is one of Pillow's, such as "mm" (middle)."""
         self._draw.text(self.pixel(point), text, colour, _font(size * _FINER), anchor)
 
     def array(self) -> np.ndarray:
-        """Return the picture, uint8 ``[H, W, 3]``."""
+        """Return the image, uint8 ``[H, W, 3]``."""
         return np.array(self._image.reduce(_FINER))

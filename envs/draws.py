@@ -1,4 +1,4 @@
-"""Draw random numbers in blocks, hand them out one at a time: NumPy's single draws are slow."""
+"""Draw random numbers in blocks and return them one at a time, because NumPy's single draws are slow."""
 
 import numpy as np
 
@@ -7,7 +7,7 @@ class Draws:
     """Returns the same numbers in the same order as ``generator.<method>()``, in a tenth of the time.
 
     Args:
-        generator: the source; it is up to one block ahead.
+        generator: the random generator; it can be up to one block ahead of the returned numbers.
         method: name of a generator method with a ``size`` argument: ``random``, ``standard_normal``.
     """
 

@@ -23,13 +23,14 @@ POSITIONS = [0, 1, 5, 6, 10, 11]
 
 
 class GoalEnv(gym.Env):
-    """Score against a keeper, from a random place on the far side of a half-size half pitch.
+    """Score against a keeper, from a random start opposite the goal, on a small half pitch.
 
     The field is 20 m long, x from 0 to the goal line at 20, and 30 m wide, y from −15 to 15; the goal, 14.02 m wide,
     is in the middle of that line.
 
-    Action, ``Tuple(Discrete(3), Tuple(Box(2), Box(1), Box(1)))``: (choice, parameters of all three). Only the chosen
-    one's are used; they are clipped to their box, and ``info["action_clipped"]`` tells whether that changed them.
+    Action, ``Tuple(Discrete(3), Tuple(Box(2), Box(1), Box(1)))``: (choice, parameters of all three). Only the
+    parameters of the chosen action are used; they are clipped to their box, and ``info["action_clipped"]`` says whether
+    clipping changed them.
 
     | choice | action | parameters | range | lasts |
     |---|---|---|---|---|
@@ -37,10 +38,10 @@ class GoalEnv(gym.Env):
     | 1 | shoot_goal_left | y (m) on the goal line | −7.01 to 7.01 | until the episode ends |
     | 2 | shoot_goal_right | y (m) on the goal line | −7.01 to 7.01 | until the episode ends |
 
-    The two shots are one action twice, so that a policy can hold a parameter for either side. When the ball is out of
-    the striker's reach, the striker goes to it first, whatever the action.
+    The two shots are the same action, duplicated so that a policy can learn a parameter for either side. If the ball is
+    out of the striker's reach, the striker goes to it first, whatever the action.
 
-    Observation, float32 ``[14]``, each feature scaled so that its range becomes −1 to 1:
+    Observation, float32 ``[14]``, with the range of each feature scaled to −1 to 1:
 
     | index | feature | range |
     |---|---|---|
@@ -51,24 +52,24 @@ class GoalEnv(gym.Env):
     | 10, 11 | ball x, y | 0 to 20 m, −15 to 15 m |
     | 12, 13 | ball velocity | −3 to 3 m/substep |
 
-    Positions may pass the lines a little: their bounds in the space are ±1.5, and observations are clipped there.
+    Positions can be slightly outside the lines: their bounds in the space are ±1.5, and observations are clipped there.
 
-    Reward: at the end 50 for a goal, else minus the distance (m) of the ball from the goal; 0 before.
+    Reward: at the end, 50 for a goal, else minus the distance (m) of the ball from the goal; 0 before the end.
     End: terminated when the ball is in the goal, within 2 m of the keeper or off the field, or at the 100th action,
     which is not carried out; ``info["outcome"]`` is then "goal", "saved", "out" or "time".
-    Start: striker at x = 0 and uniform y, facing the goal, ball in reach, keeper between ball and goal; or at
-    ``reset(options={"state": [...]})``, the fourteen numbers of ``state``.
+    Start: striker at x = 0 and uniform y, facing the goal, ball in reach, keeper between ball and goal; or the fourteen
+    numbers of ``state``, given to ``reset(options={"state": [...]})``.
 
-    Physics, in short, per substep: a kick changes the ball's velocity to the one that would stop it at the target, as
-    far as the striker's strength goes; velocities decay, the ball's by 6 %, the players' by 60 %; bodies that overlap
-    are pushed apart with both velocities reversed. The keeper walks to where the ball will stop, or sprints across
-    its path if it will go in. Noise: the direction of every kick and every step by up to 5 % (ball) or 10 % (players)
-    of itself, and each part of the velocity by as much of the speed.
+    Physics per substep, in short: a kick changes the ball's velocity to the one with which it would stop at the target,
+    limited by the striker's strength. Velocities decay, the ball's by 6 %, the players' by 60 %. Overlapping bodies are
+    pushed apart, and both velocities are reversed. The keeper walks to the point where the ball will stop, or sprints
+    across its path if it will go in. Noise changes the direction of every kick and every step by up to 5 % (ball) or
+    10 % (players) of its angle, and each velocity component by up to the same share of the speed.
 
     Source: Masson, Ranchod and Konidaris, Reinforcement Learning with Parameterized Actions, AAAI 2016 (arXiv
-    1509.01644), with the figures of the authors' program and of its port, gym-goal. Given the same random numbers
-    this gives the same episodes, with two things put right: there kick_to reads x for both coordinates and kicks
-    to (x, x), and a ball behind the goal line at y < −7.01 counts 14.02 m too far away.
+    1509.01644), with the constants of the authors' program and of its port, gym-goal. Given the same random numbers,
+    this environment gives the same episodes, except for two corrected errors: the original's kick_to reads x for both
+    coordinates and kicks to (x, x), and a ball behind the goal line at y < −7.01 counts as 14.02 m too far away there.
     """
 
     observation_space: spaces.Box
@@ -94,11 +95,11 @@ class GoalEnv(gym.Env):
         bound = np.ones(14, np.float32)
         bound[POSITIONS] = 1.5
         self.observation_space = spaces.Box(-bound, bound)
-        self.action_space = copy.deepcopy(self.actions.space)  # with a random generator of its own
+        self.action_space = copy.deepcopy(self.actions.space)  # so that each environment has its own random generator
         self._draws: Draws | None = None
 
     def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[np.ndarray, dict[str, Any]]:
-        """Start at a random place, or at ``options={"state": [...]}``, as ``state`` gives it."""
+        """Start at a random position, or at ``options={"state": [...]}`` in the format of the attribute ``state``."""
         super().reset(seed=seed)
         if self._draws is None or self._draws.generator is not self.np_random:
             self._draws = Draws(self.np_random, "random")
@@ -116,7 +117,7 @@ class GoalEnv(gym.Env):
     def state(self) -> np.ndarray:
         """The observation before scaling: metres, metres per substep and radians, float64 ``[14]``.
 
-        Setting it raises UsageError for anything but fourteen finite numbers whose observation is in the space.
+        Setting it raises UsageError unless it is fourteen finite numbers whose observation is in the space.
         """
         world = self._world
         players = [n for b in (world.striker, world.keeper) for n in (b.x, b.y, b.vx, b.vy, wrapped(b.orientation))]
@@ -170,9 +171,9 @@ class GoalEnv(gym.Env):
         return np.clip(self._scaled(self.state).astype(np.float32), bounds.low, bounds.high)
 
     def render(self) -> np.ndarray | list[Any] | None:
-        """Draw the field, both players, the ball with the path of the last action: uint8 [560, 408, 3].
+        """Return an image of the field, players and ball, with the path of the last action: uint8 [560, 408, 3].
 
-        In the mode "rgb_array_list": a picture for every substep since the last call.
+        In the mode "rgb_array_list", return a list with an image for every substep since the last call.
         """
         if self.render_mode == "rgb_array":
             if self._draws is None:

@@ -1,4 +1,4 @@
-"""The goal domain as a picture: the field, both players with their reach, the ball with its path."""
+"""Draw the goal domain for rendering: the field, both players with their reach, and the ball with its path."""
 
 import math
 from collections.abc import Sequence
@@ -26,9 +26,9 @@ TITLE = "Goal: put the ball past the keeper"
 
 
 def draw(moment: Moment, path: Sequence[Point], caption: str) -> np.ndarray:
-    """Return the field at one moment, uint8 ``[560, 408, 3]``.
+    """Return an image of the field at one moment, uint8 ``[560, 408, 3]``.
 
-    The ring around a player is its reach: the striker kicks a ball in it, the keeper has saved one.
+    The ring around a player is its reach: the striker can kick a ball inside it, the keeper has saved one inside it.
 
     Args:
         moment: the positions to draw.

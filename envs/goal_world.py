@@ -1,6 +1,6 @@
 """The rules of the robot-soccer goal domain: bodies, kicks, the keeper. See ``goal.GoalEnv``.
 
-Distances are metres, time steps are the simulator's; the figures are those of the RoboCup soccer server.
+Distances are in metres and times in substeps of the simulator; the constants are those of the RoboCup soccer server.
 """
 
 import math
@@ -12,7 +12,7 @@ GOAL_WIDTH, GOAL_DEPTH = 14.02, 2.44
 KICKABLE, CATCHABLE = 1.6, 2.0  # distances between centres
 KICK_POWER = 2.7  # acceleration of the ball by the strongest kick
 RUN, WALK, SPRINT = 0.06, 0.048, 0.12  # accelerations: striker, keeper positioning, keeper intercepting
-INERTIA = 5.0  # of turning
+INERTIA = 5.0  # slows the turning of a moving player
 FACING = math.pi / 8
 SLOW = 0.1  # speed of a ball that counts as stopped
 
@@ -29,8 +29,8 @@ class Body:
     """A disc that moves and slows down.
 
     Args:
-        position: of its centre.
-        uniform: gives one number of [0, 1) a call.
+        position: the position of its centre.
+        uniform: returns one random number in [0, 1) per call.
     """
 
     radius, decay, noise, max_speed = 0.9, 0.4, 0.1, 1.0
@@ -49,7 +49,7 @@ class Body:
         return math.hypot(self.x - other.x, self.y - other.y)
 
     def accelerate(self, acceleration: float, direction: float) -> None:
-        """Change the velocity, noisily: the direction by a fraction of itself, both parts by one of the speed."""
+        """Change the velocity, with noise in proportion to the direction's angle and to the speed."""
         uniform, noise = self.uniform, self.noise
         direction *= 1 + noise * (2 * uniform() - 1)
         spread = noise * math.hypot(self.vx, self.vy)
@@ -67,7 +67,7 @@ class Body:
         self.vy *= self.decay
 
     def collide(self, other: "Body") -> None:
-        """Push two that overlap apart, half each, and reverse both velocities."""
+        """If two bodies overlap, push them apart, half each, and reverse both velocities."""
         reach = self.radius + other.radius
         if abs(self.x - other.x) >= reach or self.distance(other) >= reach:
             return
@@ -79,7 +79,7 @@ class Body:
 
 
 class Ball(Body):
-    """The ball, whose orientation means nothing."""
+    """The ball, whose orientation is not used."""
 
     radius, decay, noise, max_speed = 0.4, 0.94, 0.05, 2.7
 
@@ -88,23 +88,23 @@ class Ball(Body):
         return math.hypot(max(FIELD_LENGTH - self.x, 0.0), max(abs(self.y) - GOAL_WIDTH / 2, 0.0))
 
     def in_goal(self) -> bool:
-        """Tell whether the centre is in the net."""
+        """Return whether the centre is in the net."""
         return 0 <= self.x - FIELD_LENGTH <= GOAL_DEPTH and abs(self.y) <= GOAL_WIDTH / 2
 
     def in_field(self) -> bool:
-        """Tell whether the centre is on the field."""
+        """Return whether the centre is on the field."""
         return 0 <= self.x <= FIELD_LENGTH and abs(self.y) <= FIELD_WIDTH / 2
 
 
 class Striker(Body):
-    """The player that the actions move."""
+    """The player that the agent controls."""
 
     def can_kick(self, ball: Ball) -> bool:
-        """Tell whether the ball is in reach."""
+        """Return whether the ball is in reach."""
         return self.distance(ball) <= KICKABLE
 
     def kick_to(self, ball: Ball, target: Point) -> None:
-        """Kick the ball in reach so that, had it lain under the striker, it would stop at ``target``."""
+        """Kick a ball in reach with the velocity that takes it from the striker's position to a stop at ``target``."""
         ax = (1 - ball.decay) * (target[0] - self.x) - ball.vx
         ay = (1 - ball.decay) * (target[1] - self.y) - ball.vy
         off = abs(wrapped(self.angle_to((ball.x, ball.y)) - self.orientation))
@@ -112,7 +112,7 @@ class Striker(Body):
         ball.accelerate(min(math.hypot(ax, ay), KICK_POWER * strength), math.atan2(ay, ax))
 
     def approach(self, ball: Ball) -> None:
-        """Turn to the ball, or, facing it, run."""
+        """Turn to the ball, or run if the striker faces it."""
         turn = wrapped(self.angle_to((ball.x, ball.y)) - self.orientation)
         if abs(turn) < FACING:
             self.accelerate(RUN, self.orientation)
@@ -124,12 +124,12 @@ class Keeper(Body):
     """The goalkeeper, whose policy is fixed."""
 
     def guard(self, ball: Ball) -> None:
-        """Sprint across the path of a ball that will go in, unless straight; else walk to where it will stop."""
+        """Walk to where the ball will stop, or sprint across the path of a ball that will go in at an angle."""
         end = ball.x + ball.vx / (1 - ball.decay), ball.y + ball.vy / (1 - ball.decay)
         slope = ball.vy / ball.vx if ball.vx else 0.0
         at_line = ball.y + slope * (FIELD_LENGTH - ball.x)
         if end[0] > FIELD_LENGTH and abs(at_line) <= GOAL_WIDTH / 2 + CATCHABLE and slope:
-            # The foot of the perpendicular on the ball's line.
+            # The point of the ball's path that is nearest to the keeper.
             along = ((self.x - ball.x) + slope * (self.y - ball.y)) / (1 + slope * slope)
             target, acceleration = (ball.x + along, ball.y + slope * along), SPRINT
         else:
@@ -139,16 +139,16 @@ class Keeper(Body):
 
 
 class GoalWorld:
-    """Striker, keeper and ball, at the start of an episode.
+    """Striker, keeper and ball; it begins at the start of an episode.
 
     Args:
-        uniform: gives one number of [0, 1) a call.
+        uniform: returns one random number in [0, 1) per call.
     """
 
     def __init__(self, uniform: Callable[[], float]):
         self.striker = Striker((0.0, FIELD_WIDTH * (uniform() - 0.5)), uniform)
         self.striker.orientation = angle = self.striker.angle_to((FIELD_LENGTH, 0.0))
-        # Slightly inside, so that rounding never puts the first kick out of reach.
+        # Slightly inside the reach, so that rounding never makes the first kick impossible.
         reach = KICKABLE - 1e-12
         self.ball = Ball((reach * math.cos(angle), self.striker.y + reach * math.sin(angle)), uniform)
         # At the edge of the goal area, between the ball and the middle of the goal.
@@ -166,12 +166,12 @@ class GoalWorld:
         return striker, keeper, (self.ball.x, self.ball.y)
 
     def kick_to(self, target: Point) -> int:
-        """Kick until the ball is slow and in reach again, or the episode ends; return the number of substeps."""
+        """Kick, and go on until the ball is slow and in reach again or the episode ends; return the substeps."""
         ball = self.ball
         return self._play(target, lambda: math.hypot(ball.vx, ball.vy) <= SLOW and self.striker.can_kick(ball))
 
     def shoot(self, height: float) -> int:
-        """Kick at ``height`` on the goal line until the episode ends; return the number of substeps."""
+        """Kick at y = ``height`` on the goal line until the episode ends; return the number of substeps."""
         return self._play((FIELD_LENGTH + self.ball.radius, height), lambda: False)
 
     def _play(self, target: Point, enough: Callable[[], bool]) -> int:

@@ -32,11 +32,11 @@ class HalfFieldOffenseEnv(gym.Env):
     | | | |
     |---|---|---|
     | observation | thirty egocentric features, ``FEATURES`` | Box(−1, 1, (30,)), float32 |
-    | action | ``(kind, (dash, turn, tackle, kick))``: the kind's own parameters act | see below |
+    | action | ``(kind, (dash, turn, tackle, kick))``: only the kind's own parameters are used | see below |
     | reward | d(a, b) − d′(a, b) + I_kick + 3 (d(b, g) − d′(b, g)) + 5 I_goal | the paper's section 2.3 |
     | start | ball 5 to 16 m into the half, attacker up to 44 m from it, any heading | at rest |
-    | end | terminates on a goal, when the ball leaves the half, and after 100 steps out of reach of it | |
-    | | truncated after 500 steps when made by ``gymnasium.make`` | |
+    | end | terminates on a goal, when the ball leaves the half, and after 100 steps without reaching the ball | |
+    | | truncated after 500 steps if made by ``gymnasium.make`` | |
     | info | ``is_success``: a goal; ``action_clipped``: a parameter was outside its range | every step |
     | | ``outcome``: "goal", "out" or "untouched" | when terminated |
 
@@ -47,10 +47,10 @@ class HalfFieldOffenseEnv(gym.Env):
     | 2 tackle | direction | hit a ball up to 2 m ahead, then lie still for nine steps |
     | 3 kick | power, direction | hit a ball within 1.085 m |
 
-    Directions are degrees relative to the body, positive to the right. d is the distance, after (d′) and before the
-    step, between agent a, ball b and the goal's middle g, in units of 31.3 m, half the longest distance to the goal:
-    the paper does not name its unit; the authors' program takes 1 − proximity, which is this. I_kick is 1 the
-    first time in an episode that the step leaves the ball kickable. Physics: ``half_field_physics.py``.
+    Directions are degrees relative to the body, positive to the right. d and d′ are distances before and after the
+    step, between agent a, ball b and the goal's middle g. Their unit is 31.3 m, half the longest distance to the goal:
+    the paper does not name a unit, and the authors' program uses 1 − proximity, which equals the distance in this unit.
+    I_kick is 1 after the first step of an episode that makes the ball kickable. Physics: ``half_field_physics.py``.
     """
 
     observation_space: spaces.Box
@@ -66,7 +66,7 @@ class HalfFieldOffenseEnv(gym.Env):
         self._begin(World())
 
     def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[np.ndarray, dict[str, Any]]:
-        """Place ball and attacker at random, or start at ``options={"state": [...]}``, as ``state`` gives it."""
+        """Place ball and attacker at random, or as in ``options={"state": [...]}``, in the format of ``state``."""
         super().reset(seed=seed)
         self._begin(_random_world(self.np_random.random(6).tolist()))
         if options and "state" in options:
@@ -80,11 +80,11 @@ class HalfFieldOffenseEnv(gym.Env):
 
     @property
     def state(self) -> np.ndarray:
-        """All that the future depends on, float64 ``[12]``, in metres from the middle of the pitch and radians.
+        """The complete (Markov) state, float64 ``[12]``, in metres from the middle of the pitch, and radians.
 
-        Player's x, y, vx, vy, heading; ball's x, y, vx, vy; coming steps frozen by a tackle, steps since the
-        ball was in reach, and 1 until I_kick has been paid. The goal is at x = 52.5, y = 0; y grows to the right of who
-        faces it. Setting it raises UsageError for anything but twelve finite numbers that can occur.
+        Player's x, y, vx, vy, heading; ball's x, y, vx, vy; remaining steps frozen by a tackle, steps since the ball
+        was in reach, and 1 until I_kick has been paid. The goal is at x = 52.5, y = 0; y grows to the right of a player
+        who faces the goal. Setting it raises UsageError unless it is twelve finite numbers that can occur.
         """
         world = self._world
         player = world.player_x, world.player_y, world.player_vx, world.player_vy, world.heading
@@ -108,7 +108,7 @@ class HalfFieldOffenseEnv(gym.Env):
         self._begin(world, int(untouched), bonus > 0)
 
     def step(self, action) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        """Let the attacker do one action for one cycle (0.1 s of the server).
+        """Carry out one action of the attacker for one cycle (0.1 s of the server).
 
         Raises:
             UsageError: if the action's structure is wrong, or a number in it is NaN or infinite.
@@ -132,7 +132,7 @@ class HalfFieldOffenseEnv(gym.Env):
         return self._observation(), reward, outcome is not None, False, info
 
     def render(self) -> np.ndarray | None:
-        """Draw the half with player and ball; an array [664, 500, 3]."""
+        """Return an image of the half with player and ball, uint8 [664, 500, 3]."""
         if self.render_mode != "rgb_array":
             return None
         caption = "start"
@@ -143,7 +143,7 @@ class HalfFieldOffenseEnv(gym.Env):
         return draw(self._world, caption)
 
     def _reward(self, goal: bool) -> float:
-        """Return r_t (paper, section 2.3); update the counters that it and the end of the episode depend on."""
+        """Return r_t (paper, section 2.3), and update the counters on which it and the episode's end depend."""
         world = self._world
         ball_distance, goal_distance = world.ball_distance(), world.goal_distance()
         approach, towards_goal = self._ball_distance - ball_distance, self._goal_distance - goal_distance
@@ -157,7 +157,7 @@ class HalfFieldOffenseEnv(gym.Env):
         return reward
 
     def _outcome(self, goal: bool) -> str | None:
-        """Return what ended the episode, or ``None``; the time limit is ``gymnasium.make``'s."""
+        """Return the outcome of an ended episode, or ``None``; ``gymnasium.make`` handles the time limit."""
         if goal:
             return "goal"
         if self._world.ball_out():
@@ -169,7 +169,7 @@ class HalfFieldOffenseEnv(gym.Env):
 
 
 def _random_world(draws: list[float]) -> World:
-    """Return a start, from six numbers uniform in [0, 1)."""
+    """Return a random start, given six uniform numbers in [0, 1)."""
     ball_x, ball_y = (low + draw * (high - low) for draw, (low, high) in zip(draws[:2], _BALL_START, strict=True))
     column, row = _SQUARES[int(draws[2] * len(_SQUARES))]
     x = min(max(ball_x + _SQUARE * (column + draws[3]), 0.0), HALF_LENGTH)

@@ -1,8 +1,8 @@
 """The observation of Half Field Offense: thirty egocentric features in [-1, 1].
 
-After HFO's low-level feature set (Hausknecht, "RoboCup 2D Half Field Offense: Technical Manual"): an angle is the
-pair (sin, cos) of where a point is seen relative to the body, positive on the right; a distance is a proximity,
-1 at the point and −1 from ``MAX_DISTANCE`` on; a boolean is −1 or 1.
+They follow HFO's low-level feature set (Hausknecht, "RoboCup 2D Half Field Offense: Technical Manual"). The direction
+of a point relative to the body is the pair (sin, cos) of an angle, positive on the right. A distance is given as a
+proximity, 1 at the point and −1 from ``MAX_DISTANCE`` on. A boolean is −1 or 1.
 """
 
 import math
@@ -61,7 +61,7 @@ def features(world: World, kick_bonus_open: bool, untouched: int) -> list[float]
 
     Args:
         world: player and ball.
-        kick_bonus_open: the reward for first reaching the ball has not been paid yet.
+        kick_bonus_open: whether the reward for first reaching the ball is still to be paid.
         untouched: steps since the ball was last kickable.
     """
     x, y, ball_x, ball_y = world.player_x, world.player_y, world.ball_x, world.ball_y
@@ -100,5 +100,5 @@ def _landmark(dx: float, dy: float, sin: float, cos: float) -> tuple[float, floa
 
 
 def _proximity(distance: float, largest: float) -> float:
-    """Map [0, ``largest``] to [1, −1]; beyond it, the nearer end."""
+    """Map [0, ``largest``] to [1, −1], and clip values outside."""
     return 1.0 - 2.0 * min(max(distance / largest, 0.0), 1.0)

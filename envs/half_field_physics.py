@@ -1,10 +1,10 @@
 """One player and one ball on the offensive half of a RoboCup 2D pitch: the server's motion model, simplified.
 
-The numbers are the defaults of ``rcssserver`` 15.2, the server of Half Field Offense; what is kept of its rules
-and what is left out stands in ``docs/environments.md``. Units: metres, radians, and cycles of 0.1 s. The axes are
-the server's: the goal lies at x = 52.5, y grows to the right of a player who faces it, and angles grow with it.
+The constants are the defaults of ``rcssserver`` 15.2, the server of Half Field Offense; ``docs/environments.md`` lists
+which of its rules are kept and which are left out. Units: metres, radians, and cycles of 0.1 s. The axes are the
+server's: the goal is at x = 52.5, y grows to the right of a player who faces the goal, and angles grow with y.
 
-Plain floats and ``math``: a NumPy call on two numbers costs more than the whole of a motion.
+The code uses plain floats and ``math``, because one NumPy call on two numbers takes longer than a whole cycle here.
 """
 
 import math
@@ -26,19 +26,19 @@ TACKLE_LENGTH, TACKLE_WIDTH, TACKLE_EXPONENT, TACKLE_CYCLES = 2.0, 1.25, 6, 10
 
 PLAYER_SPEED, BALL_SPEED = PLAYER_SPEED_MAX * PLAYER_DECAY, BALL_SPEED_MAX * BALL_DECAY  # left after a cycle, at most
 
-_ROUNDING = 1e-9  # keeps, for one, two bodies that were pushed apart from touching again
+_ROUNDING = 1e-9  # tolerance for rounding, e.g. so that two bodies that were pushed apart no longer overlap
 
 
 class World:
-    """Where player and ball are, how fast they move, and what an action does to them.
+    """The positions and velocities of player and ball, and the effects of actions on them.
 
-    One cycle is one action, then ``advance``. Velocities are those left after a cycle's decay.
+    One cycle is one action, then ``advance``. Velocities are those after the cycle's decay.
 
     Attributes:
         player_x, player_y, ball_x, ball_y: positions (m).
         player_vx, player_vy, ball_vx, ball_vy: velocities (m/cycle).
-        heading: where the player's body points, in [−π, π]; 0 towards the goal line.
-        frozen: coming cycles in which the player, after a tackle, can do nothing.
+        heading: direction of the player's body, in [−π, π]; 0 is towards the goal line.
+        frozen: remaining cycles in which the player cannot act after a tackle.
     """
 
     __slots__ = (
@@ -64,7 +64,7 @@ class World:
     # -- the four actions: powers in [0, 100], directions in degrees relative to the body ------------------
 
     def dash(self, power: float, direction: float) -> None:
-        """Accelerate; full effect forward, 0.4 of it sideways, 0.6 backwards, linear between."""
+        """Accelerate; the effect is full forward, 0.4 of that sideways, 0.6 backwards, and linear in between."""
         off = abs(direction) / 90.0
         if off <= 1.0:
             rate = 1.0 - (1.0 - SIDE_DASH_RATE) * off
@@ -76,13 +76,13 @@ class World:
         self.player_vx, self.player_vy = _capped(vx, vy, PLAYER_SPEED_MAX)
 
     def turn(self, direction: float) -> None:
-        """Turn the body; the faster the player moves, the less of the turn is done."""
+        """Turn the body; a faster player turns by less."""
         speed = math.hypot(self.player_vx, self.player_vy)
         turned = self.heading + math.radians(direction) / (1.0 + INERTIA_MOMENT * speed)
         self.heading = math.remainder(turned, math.tau)
 
     def kick(self, power: float, direction: float) -> None:
-        """Accelerate the ball, if it is kickable; less when it is beside, behind or far from the player."""
+        """Accelerate the ball if it is kickable, with less effect if it is beside, behind or far from the player."""
         distance = self.ball_distance()
         if distance > KICKABLE:
             return
@@ -90,10 +90,10 @@ class World:
         self._shoot(power * KICK_POWER_RATE * (1.0 - 0.25 * aside - 0.25 * gap), direction)
 
     def tackle(self, direction: float) -> None:
-        """Hit the ball if it lies in the two metres before the player; then lie still for nine cycles.
+        """Hit the ball if it is within two metres in front of the player; then lie still for nine cycles.
 
-        The server draws whether a tackle fails, with a probability that grows from 0 at the player to 1 at the
-        rim of that area; here the likelier of the two happens.
+        In the server a tackle fails at random, with a probability that grows from 0 at the player to 1 at the edge of
+        this area; here it fails if that probability is at least one half.
         """
         self.frozen = TACKLE_CYCLES - 1
         distance, angle = self.ball_distance(), self.ball_angle()
@@ -114,7 +114,7 @@ class World:
     # -- one cycle -----------------------------------------------------------------------------------------
 
     def advance(self) -> None:
-        """Move both bodies by their velocities, then decay these; bodies that overlap bounce off each other."""
+        """Move both bodies by their velocities, then decay the velocities; overlapping bodies bounce off each other."""
         self.player_x += self.player_vx
         self.player_y += self.player_vy
         self.player_vx *= PLAYER_DECAY
@@ -144,7 +144,7 @@ class World:
         return -MARGIN <= self.player_x <= HALF_LENGTH + MARGIN and abs(self.player_y) <= HALF_WIDTH + MARGIN
 
     def _push_apart(self) -> bool:
-        """Put bodies that overlap at contact, each equally far from the point between them; tell whether."""
+        """If the bodies overlap, move both equally until they only touch; return whether they overlapped."""
         dx, dy = self.ball_x - self.player_x, self.ball_y - self.player_y
         distance = math.hypot(dx, dy)
         if distance >= CONTACT:
@@ -159,14 +159,14 @@ class World:
         self.ball_x, self.ball_y = middle_x + half * dx, middle_y + half * dy
         return True
 
-    # -- what the referee and the player see ---------------------------------------------------------------
+    # -- derived quantities and rules ----------------------------------------------------------------------
 
     def ball_distance(self) -> float:
         """Return the distance between the centres of player and ball (m)."""
         return math.hypot(self.ball_x - self.player_x, self.ball_y - self.player_y)
 
     def ball_angle(self) -> float:
-        """Return where the ball is seen, relative to the body, in [−π, π]; positive on the right."""
+        """Return the direction of the ball relative to the body, in [−π, π]; positive on the right."""
         seen = math.atan2(self.ball_y - self.player_y, self.ball_x - self.player_x)
         return math.remainder(seen - self.heading, math.tau)
 
@@ -175,22 +175,22 @@ class World:
         return math.hypot(self.ball_x - HALF_LENGTH, self.ball_y)
 
     def kickable(self) -> bool:
-        """Tell whether the ball is near enough to kick."""
+        """Return whether the ball is near enough to kick."""
         return self.ball_distance() <= KICKABLE
 
     def scored(self, before_x: float, before_y: float) -> bool:
-        """Tell whether the ball's centre, last at ``before``, has crossed the goal line between the posts."""
+        """Return whether the ball's centre, coming from ``before``, has crossed the goal line between the posts."""
         if self.ball_x <= HALF_LENGTH:
             return False
         share = (HALF_LENGTH - before_x) / (self.ball_x - before_x)
         return abs(before_y + share * (self.ball_y - before_y)) <= HALF_GOAL
 
     def ball_out(self) -> bool:
-        """Tell whether the ball's centre has left the offensive half, goal or not."""
+        """Return whether the ball's centre has left the offensive half, including into the goal."""
         return not (0.0 <= self.ball_x <= HALF_LENGTH and abs(self.ball_y) <= HALF_WIDTH)
 
     def can_occur(self) -> bool:
-        """Tell whether an episode that goes on can come to this."""
+        """Return whether an episode that has not ended can be in this state."""
         speed, ball_speed = math.hypot(self.player_vx, self.player_vy), math.hypot(self.ball_vx, self.ball_vy)
         slow = speed <= PLAYER_SPEED + _ROUNDING and ball_speed <= BALL_SPEED + _ROUNDING
         return slow and self._player_near() and not self.ball_out() and 0 <= self.frozen < TACKLE_CYCLES

@@ -1,4 +1,4 @@
-"""The offensive half of the pitch as a picture, goal on the right; the attacker's left is above it."""
+"""Draw the offensive half of the pitch for rendering, with the goal on the right and the attacker's left upwards."""
 
 import math
 
@@ -10,8 +10,8 @@ from .half_field_physics import HALF_GOAL, HALF_LENGTH, HALF_WIDTH, KICKABLE, MA
 GRASS, LINE, NET, INK = (62, 130, 76), (235, 242, 235), (170, 200, 175), (30, 30, 40)
 PLAYER, NOSE, FROZEN, BALL = (40, 90, 200), (250, 215, 70), (120, 120, 130), (255, 255, 255)
 SCALE = 8  # pixels per metre
-BANNER = 5.0  # m above the pitch, for words
-BALL_RADIUS = 0.6  # m, seven times the ball's size, to be seen
+BANNER = 5.0  # m above the pitch, for text
+BALL_RADIUS = 0.6  # m, seven times the ball's real size, so that it is visible
 NOSE_LENGTH = 2.5  # m
 _PENALTY_AREA, _GOAL_AREA, _GOAL_DEPTH, _CIRCLE, _SPOT = (16.5, 20.16), (5.5, 9.16), 2.44, 9.15, 11.0
 
@@ -20,10 +20,10 @@ TITLE = "Half Field Offense: run to the ball and score"
 
 
 def draw(world: World, caption: str) -> np.ndarray:
-    """Return the half with player and ball, uint8 ``[664, 500, 3]``; ``caption`` is the last action.
+    """Return an image of the half with player and ball, uint8 ``[664, 500, 3]``; ``caption`` is the last action.
 
-    The player's disc is its reach: a ball whose centre lies in it can be kicked. The yellow line is where its body
-    points; the disc is grey while a tackle keeps it down.
+    The player's disc is its reach: a ball whose centre lies inside it can be kicked. The yellow line shows the
+    direction of the body. The disc is grey while the player is down after a tackle.
     """
     canvas = Canvas((-MARGIN, -HALF_WIDTH - MARGIN), (HALF_LENGTH + MARGIN, HALF_WIDTH + MARGIN + BANNER), SCALE, GRASS)
     _draw_pitch(canvas)
@@ -53,5 +53,5 @@ def _draw_pitch(canvas: Canvas) -> None:
 
 
 def _upwards(x: float, y: float) -> Point:
-    """Turn the server's y, which grows to the right of a player facing the goal, upwards as the canvas has it."""
+    """Return a point for the canvas, whose y grows upwards; the server's grows to the right of an attacker (down)."""
     return x, -y

@@ -1,4 +1,4 @@
-"""A linear-quadratic regulator: the environment whose optimal policy, value and ∇ₐQ are known exactly."""
+"""A linear-quadratic regulator: an environment whose optimal policy, value and ∇ₐQ are known exactly."""
 
 from typing import Any
 
@@ -22,18 +22,18 @@ class LQREnv(gym.Env):
     |---|---|---|
     | observation x | [position (m), velocity (m/s)] | Box(−inf, inf, (2,)), float32 |
     | action a | force (N), clipped to its box | Box(low, high, (1,)), float32: ±2.5 by default |
-    | reward | −(position² + 0.1 velocity² + 0.2 force²), of the state the action was taken in | ≤ 0 |
+    | reward | −(position² + 0.1 velocity² + 0.2 force²), with the state before the step | ≤ 0 |
     | start | position and velocity uniform in ±1 | |
-    | end | never terminates; 100 steps when made by ``gymnasium.make`` | |
+    | end | never terminates; truncated after 100 steps if made by ``gymnasium.make`` | |
 
-    ``ddpg_envs/AsymmetricLQR-v0`` pushes to the right with up to 2.5 N and to the left with 0.5 N only: there
-    the bound binds, and the unconstrained optimum below is out of reach.
+    In ``ddpg_envs/AsymmetricLQR-v0`` the force to the right is at most 2.5 N, but to the left at most 0.5 N. There the
+    constraint is active, and no policy reaches the unconstrained optimum below.
 
-    The time step is 0.1 s, the mass 1 kg, the spring 1 N/m, the damper 1 N·s/m: stable by itself, so random
-    forces cannot drive it far. From the starting region the optimal force stays inside ±2.5 N for every
-    discount γ ≤ 0.99, so the unconstrained optimum below is the optimum. The Riccati
-    equation is solved for the discounted problem: discounting by γ is the undiscounted problem of √γ·A, √γ·B
-    (Bertsekas, Dynamic Programming and Optimal Control).
+    The time step is 0.1 s, the mass 1 kg, the spring 1 N/m, the damper 1 N·s/m. The system is stable, so random forces
+    cannot drive it far. From the starting region the optimal force stays inside ±2.5 N for every discount γ ≤ 0.99, so
+    the unconstrained optimum below is also optimal with the bounds. The Riccati equation is solved for the discounted
+    problem, which is equivalent to the undiscounted problem of √γ·A, √γ·B (Bertsekas, Dynamic Programming and Optimal
+    Control).
 
     Args:
         low: smallest force (N), below 0.
@@ -80,7 +80,7 @@ class LQREnv(gym.Env):
         return self._x.astype(np.float32), {}
 
     def step(self, action) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        """Apply a force for one time step; ``info["action_clipped"]`` tells whether it left its box."""
+        """Apply a force for one time step; ``info["action_clipped"]`` says whether it was clipped to its box."""
         wanted = np.asarray(action, np.float64)
         if wanted.shape not in ((), (1,)) or not np.isfinite(wanted).all():
             raise UsageError(f"action={action!r} must be one finite number, a force (N), of shape (1,)")
@@ -92,7 +92,7 @@ class LQREnv(gym.Env):
         return self._x.astype(np.float32), reward, False, False, {"action_clipped": bool((force != wanted).any())}
 
     def render(self) -> np.ndarray | None:
-        """Draw the mass between spring and force on a track of ±2 m; uint8 [176, 640, 3]."""
+        """Return an image of the mass between spring and force on a track of ±2 m, uint8 [176, 640, 3]."""
         if self.render_mode != "rgb_array":
             return None
         largest = float(max(-self.action_space.low[0], self.action_space.high[0]))

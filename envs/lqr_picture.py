@@ -1,4 +1,4 @@
-"""The regulator as a picture: a mass between a spring and a force."""
+"""Draw the regulator for rendering: a mass between a spring and a force."""
 
 import numpy as np
 
@@ -10,19 +10,19 @@ PAPER, STEEL, BLUE, RED, GREEN, INK = (
 )
 TITLE = "LQR: bring the mass to rest at 0, with little force"
 REACH = 2.0  # m to either side
-_HALF, _HEIGHT = 0.16, 0.36  # m, of the mass
+_HALF, _HEIGHT = 0.16, 0.36  # m, half the width and the height of the mass
 _COILS = 12
-_LONGEST = 0.6  # m, of the arrow of the largest force
+_LONGEST = 0.6  # m, length of the arrow for the largest force
 
 
 def draw(position: float, velocity: float, force: float, largest: float) -> np.ndarray:
-    """Return the track from −2 to 2 m, uint8 ``[176, 640, 3]``; a mass beyond it stands at its end.
+    """Return an image of the track from −2 to 2 m, uint8 ``[176, 640, 3]``; a mass beyond it is drawn at its end.
 
     Args:
-        position: m.
-        velocity: m/s.
-        force: N, the last one that pushed.
-        largest: N, the largest one that can.
+        position: position of the mass (m).
+        velocity: its velocity (m/s).
+        force: the last applied force (N).
+        largest: the largest possible force (N).
     """
     canvas = Canvas((-2.5, -0.3125), (2.5, 1.0625), 128, PAPER)
     canvas.rectangle((-2.5, -0.03), (2.5, 0.0), STEEL)

@@ -1,4 +1,4 @@
-"""The platform domain: run, hop and leap over gaps and enemies, each by a chosen amount."""
+"""The platform domain: run, hop and leap past gaps and enemies, with a continuous parameter for each action."""
 
 import copy
 from typing import Any
@@ -15,20 +15,20 @@ from .platform_picture import draw
 from .platform_world import BODY_WIDTH, ENEMY_SPEED, PLATFORMS, TOTAL_WIDTH, PlatformWorld
 from .render_modes import checked_mode
 
-WATCHED_SUBSTEPS = 4  # of 0.05 s, between two pictures of an action
+WATCHED_SUBSTEPS = 4  # substeps of 0.05 s between two images of an action
 
 
 class PlatformEnv(gym.Env):
     """Reach the right end of three platforms, over two gaps and past two enemies.
 
-    Action, ``Tuple(Discrete(3), Tuple(Box, Box, Box))``: (choice, parameters of all three). Only the chosen one's
-    parameter is used; it is clipped to its box, and ``info["action_clipped"]`` tells whether that changed it.
+    Action, ``Tuple(Discrete(3), Tuple(Box, Box, Box))``: (choice, parameters of all three). Only the parameter of the
+    chosen action is used; it is clipped to its box, and ``info["action_clipped"]`` says whether clipping changed it.
 
     | choice | action | parameter | range | lasts |
     |---|---|---|---|---|
     | 0 | run | speed gained per substep | 0 to 30 units/s | 20 substeps of 0.05 s |
-    | 1 | hop | distance aimed at, rising at 35 units/s | 0 to 720 units | until the player lands |
-    | 2 | leap | distance aimed at, rising at 25 units/s | 0 to 430 units | until the player lands |
+    | 1 | hop | intended distance, rising at 35 units/s | 0 to 720 units | until the player lands |
+    | 2 | leap | intended distance, rising at 25 units/s | 0 to 430 units | until the player lands |
 
     Observation, ``Box(0, 1, (9,))``, float32:
 
@@ -43,23 +43,24 @@ class PlatformEnv(gym.Env):
     | 7 | this platform, left edge | 0 to 1035 units | / 1035 |
     | 8 | height of the next platform over this one | always 0 | |
 
-    The enemy is the one of platform 1 until the player is past the left edge of platform 2, then that one's. A
-    platform is "this" one until the next begins; after the last, next platform and gap are 0 wide.
+    "Enemy" is the enemy of platform 1 until the player has passed the left edge of platform 2, and then that of
+    platform 2. "This" platform is the last one whose left edge the player has reached; on the last platform the widths
+    of the next platform and of the gap are 0.
 
-    Reward: distance travelled in the action / 1035; a whole episode returns at most 1.
+    Reward: distance travelled in the action / 1035; the return of an episode is at most 1.
     End: terminated on reaching the right end, on touching an enemy or on falling; ``info["outcome"]`` is then
-    "finished", "enemy" or "fell". Made by ``gymnasium.make``, truncated after 200 actions.
-    Start: always at the left end, enemies at the right of their platforms, running left; or at
-    ``reset(options={"state": [...]})``, the eight numbers of ``state``. What is random is the motion: the player loses
-    |N(0, 0.025)| units/s a substep and |N(0, 1)| of both speeds at take-off, enemies' speeds change by N(0, 0.025).
+    "finished", "enemy" or "fell". If made by ``gymnasium.make``, truncated after 200 actions.
+    Start: always at the left end, with the enemies at the right ends of their platforms, running left; or the eight
+    numbers of ``state``, given to ``reset(options={"state": [...]})``. Only the motion is random: the player loses
+    |N(0, 0.025)| units/s per substep and |N(0, 1)| of both speeds at take-off; enemies' speeds change by N(0, 0.025).
 
-    Physics, in short: on a platform speed is at most 70 units/s and an action changes it by at most 30 a substep; it
-    decays by 1 % a substep; gravity is 9.8 units/s²; landing stops the player. Run off an edge, and it falls.
+    Physics, in short: on a platform, speed is at most 70 units/s, and an action changes it by at most 30 per substep.
+    It decays by 1 % per substep. Gravity is 9.8 units/s². Landing stops the player; running off an edge makes it fall.
 
     Source: Masson, Ranchod and Konidaris, Reinforcement Learning with Parameterized Actions, AAAI 2016 (arXiv
-    1509.01644), with the figures and the order of random numbers of the published package hybrid-platform 0.1.0: with
-    the same seed and actions both give the same episode. There the observation also holds the number of substeps,
-    here ``info["substeps"]``.
+    1509.01644), with the constants and the order of random numbers of the published package hybrid-platform 0.1.0: with
+    the same seed and actions both give the same episode. There the observation also has the number of substeps, which
+    is ``info["substeps"]`` here.
     """
 
     observation_space: spaces.Box
@@ -73,14 +74,14 @@ class PlatformEnv(gym.Env):
         self.render_mode = checked_mode(render_mode, self.metadata)
         self._pictures: list[np.ndarray] = []
         if render_mode == "rgb_array_list":
-            self.metadata = {**self.metadata, "render_fps": 20}  # four times as fast as it happens
+            self.metadata = {**self.metadata, "render_fps": 20}  # plays at four times the simulated speed
         self.observation_space = spaces.Box(0.0, 1.0, (9,), np.float32)
-        self.action_space = copy.deepcopy(self.actions.space)  # with a random generator of its own
+        self.action_space = copy.deepcopy(self.actions.space)  # so that each environment has its own random generator
         self._draws: Draws | None = None
         self._caption = ""
 
     def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[np.ndarray, dict[str, Any]]:
-        """Start at the left end, or at ``options={"state": [...]}``, as ``state`` gives it."""
+        """Start at the left end, or at ``options={"state": [...]}`` in the format of the attribute ``state``."""
         super().reset(seed=seed)
         if self._draws is None or self._draws.generator is not self.np_random:
             self._draws = Draws(self.np_random, "standard_normal")
@@ -97,8 +98,8 @@ class PlatformEnv(gym.Env):
     def state(self) -> np.ndarray:
         """Player's x, y (units), vx, vy (units/s), then x and speed of the first and of the second enemy: float64 [8].
 
-        Positions are lower left corners; the player stands on a platform at y = 40. Setting it raises UsageError
-        for anything but eight finite numbers whose observation is in the space.
+        Positions are those of lower left corners; a player who stands on a platform has y = 40. Setting it raises
+        UsageError unless it is eight finite numbers whose observation is in the space.
         """
         world = self._world
         return np.array(
@@ -156,9 +157,9 @@ class PlatformEnv(gym.Env):
         return np.array(features, np.float32)
 
     def render(self) -> np.ndarray | list[Any] | None:
-        """Draw the course, the player with the path of its last action, and the enemies: uint8 [208, 880, 3].
+        """Return an image of the course, the player with its last path, and the enemies: uint8 [208, 880, 3].
 
-        In the mode "rgb_array_list": a picture for every 0.2 s since the last call.
+        In the mode "rgb_array_list", return a list with an image for every 0.2 s since the last call.
         """
         if self.render_mode == "rgb_array":
             if self._draws is None:

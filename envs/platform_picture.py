@@ -1,4 +1,4 @@
-"""The platform domain as a picture: the course, the player with its path, the enemies."""
+"""Draw the platform domain for rendering: the course, the player with its path, and the enemies."""
 
 from collections.abc import Sequence
 
@@ -13,7 +13,7 @@ TITLE = "Platform: get to the end, over the gaps and past the enemies"
 
 
 def draw(moment: Moment, path: Sequence[Point], caption: str) -> np.ndarray:
-    """Return the course at one moment, uint8 ``[208, 880, 3]``.
+    """Return an image of the course at one moment, uint8 ``[208, 880, 3]``.
 
     Args:
         moment: the positions to draw.

@@ -7,15 +7,15 @@ Moment = tuple[float, float, float, float]  # the player's x and y, and the enem
 PLATFORMS = ((0.0, 250.0), (475.0, 275.0), (985.0, 50.0))  # left edge and width of each
 TOTAL_WIDTH = 1035.0
 GROUND = 40.0  # height of a platform's top
-BODY_WIDTH, BODY_HEIGHT = 20.0, 30.0  # of the player and of the enemies; positions are their lower left corners
+BODY_WIDTH, BODY_HEIGHT = 20.0, 30.0  # of player and enemies, whose positions are those of their lower left corners
 
 DT = 0.05  # s
 GRAVITY = 9.8
 DECAY = 0.99  # of the player's horizontal speed, per substep
-MAX_PUSH = 30.0  # most that one substep adds to the horizontal speed
+MAX_PUSH = 30.0  # maximum change of the horizontal speed in one substep
 MAX_SPEED = 70.0
 ENEMY_SPEED = 30.0
-SPEED_NOISE = 0.5 * DT  # standard deviation, per substep, of both player and enemies
+SPEED_NOISE = 0.5 * DT  # standard deviation per substep, of player and enemies
 JUMP_NOISE = 1.0
 RUN_SUBSTEPS = 20  # one second
 
@@ -26,7 +26,7 @@ RISE = {HOP: 35.0, LEAP: 25.0}  # vertical speed at take-off
 
 
 class Enemy:
-    """Patrols its platform; turns at the edges."""
+    """An enemy that patrols its platform and turns around at the edges."""
 
     def __init__(self, platform: tuple[float, float]):
         left, width = platform
@@ -38,7 +38,7 @@ class Enemy:
         x, speed = self.x, self.speed
         if not self.left < x < self.right:
             speed = -speed
-        # Comparisons in this loop, not min and max: they are the time it takes.
+        # Comparisons instead of min and max, whose calls would take most of this method's time.
         speed += SPEED_NOISE * noise
         if speed > ENEMY_SPEED:
             speed = ENEMY_SPEED
@@ -56,7 +56,7 @@ class PlatformWorld:
     """One player, two enemies, three platforms.
 
     Args:
-        normal: gives one standard normal number a call.
+        normal: returns one standard normal number per call.
     """
 
     def __init__(self, normal: Callable[[], float]):
@@ -75,14 +75,14 @@ class PlatformWorld:
 
     @property
     def enemy(self) -> Enemy:
-        """The enemy that matters where the player is; the other one stands still."""
+        """The enemy near the player; the other one stands still."""
         return self.enemies[self.x > SECOND_PLATFORM]
 
     def act(self, action: int, parameter: float) -> int:
         """Run for a second, or jump until landing; return the number of substeps.
 
-        Where the player left the platform while running, every action falls. ``outcome`` is set when the
-        episode ends within the action; ``path`` is where the player was.
+        If the player has run off a platform, every action only lets it fall. ``outcome`` is set if the episode ends
+        within the action; ``path`` holds the player's positions.
         """
         self.path = [(self.x, self.y)]
         substeps = 0
@@ -99,7 +99,7 @@ class PlatformWorld:
             if self.moments is not None:
                 self.moments.append(self.moment)
             substeps += 1
-            # Most of a jump is higher than whatever could end it.
+            # During most of a jump the player is too high for anything that could end it.
             if action != RUN and self.y >= GROUND + BODY_HEIGHT and self.x < TOTAL_WIDTH:
                 continue
             self.outcome = self._outcome()
@@ -123,9 +123,9 @@ class PlatformWorld:
         return any(-BODY_WIDTH <= self.x - left <= width for left, width in PLATFORMS)
 
     def _push_off(self, action: int, parameter: float) -> None:
-        """Gain speed: by a run's parameter, or by a jump that would carry as far, were there no friction.
+        """Gain speed: a run's parameter, or the speed with which a jump would reach its distance without friction.
 
-        Noise only ever slows down.
+        Noise only ever reduces the speed.
         """
         push = parameter
         if action != RUN:
@@ -136,7 +136,7 @@ class PlatformWorld:
         self.vx = min(self.vx + push - SPEED_NOISE * abs(self.normal()), MAX_SPEED)
 
     def _land(self) -> None:
-        """Push a player who overlaps a platform out of it the shortest way: up onto it, or sideways into the gap."""
+        """Push a player who overlaps a platform out of it by the shortest way: up onto it, or sideways into the gap."""
         sink = GROUND - self.y
         for left, width in PLATFORMS:
             if not left - BODY_WIDTH < self.x < left + width:
@@ -150,7 +150,7 @@ class PlatformWorld:
                 self.y, self.vy = GROUND, 0.0
 
     def _outcome(self) -> str | None:
-        """Return how the episode ends here, or None: the end of the course counts before what happens at it."""
+        """Return the outcome if the episode ends here, else None; reaching the end takes precedence."""
         if self.x >= TOTAL_WIDTH:
             return "finished"
         if self.y < GROUND:

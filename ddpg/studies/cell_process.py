@@ -1,4 +1,4 @@
-"""Run a cell as a ``ddpg`` process on this machine; the interface that all engines share."""
+"""Run a cell, which is one run of a study, as a ``ddpg`` process on this machine; and the interface of all engines."""
 
 import contextlib
 import os
@@ -24,11 +24,11 @@ COMMAND = (sys.executable, "-c", _MAIN)
 
 
 class Process(Protocol):
-    """A running cell, here or on another machine; when it has ended, its files are in its folder here.
+    """A running cell, here or on another machine; once it has ended, its files are in its folder on this machine.
 
     Attributes:
-        returncode: as of :class:`subprocess.Popen`: negative if a signal ended it; ``None`` while it runs.
-        gone: why its machine was lost; ``None`` if it was not.
+        returncode: as in :class:`subprocess.Popen`: negative if a signal ended it; ``None`` while it runs.
+        gone: the reason why its machine was lost; ``None`` if it was not.
     """
 
     returncode: int | None
@@ -38,7 +38,7 @@ class Process(Protocol):
         """Return the current ``returncode`` without waiting."""
 
     def terminate(self) -> None:
-        """Ask it to save and to end."""
+        """Ask the cell to save and end."""
 
     def wait(self) -> None:
         """Wait until it has ended."""
@@ -48,38 +48,38 @@ class Engine(Protocol):
     """Runs cells on this machine or a cluster.
 
     Attributes:
-        queues: whether a cell that is started may wait in a queue for long.
+        queues: whether a started cell can wait in a queue for a long time.
     """
 
     queues: bool
 
     def slots(self) -> int:
-        """Return how many cells may run at once, as of now."""
+        """Return how many cells can run at once at the moment."""
 
     def holds(self, folder: CellFolder) -> bool:
-        """Return whether a job of an earlier study works on a cell; :meth:`start` then follows that job."""
+        """Return whether a job that an earlier command submitted works on a cell; :meth:`start` then follows it."""
 
     def start(self, folder: CellFolder) -> Process:
         """Start the next stage of a cell, whose folder exists."""
 
     def close(self) -> None:
-        """Release the engine's own resources; cells' folders stay."""
+        """Release the engine's resources; the cells' folders are kept."""
 
 
 class CellProcess:
     """The next stage of a cell as a process on this machine; its output goes to the cell's log.
 
-    The process ends with this one, even if this one is killed: no orphan keeps computing.
+    The process ends with this one, even if this one is killed, so that no orphan keeps computing.
 
     Args:
-        folder: of the cell.
+        folder: the folder of the cell.
         command: the ``ddpg`` command, to which the cell's arguments are added.
-        environment: variables in addition to this process's.
+        environment: environment variables in addition to this process's.
         cwd: its working directory; ``None``: this process's.
-        server: what starts it instead, with its own environment and this process's directory.
+        server: a server that forks the cell instead, with the server's environment and this process's directory.
 
     Attributes:
-        returncode, gone: of :class:`Process`.
+        returncode, gone: see :class:`Process`.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class CellProcess:
             hold_cell_log(log)
             self._process: subprocess.Popen | ServedCell
             if server is not None:
-                with contextlib.suppress(OSError):  # it has died: the cell begins by itself
+                with contextlib.suppress(OSError):  # the server has died, so start a new process below
                     self._process = server.start(folder.arguments(), output, log)
                     return
             words, stdin = with_parent_guard([*command, *folder.arguments()])
@@ -109,7 +109,7 @@ class CellProcess:
                 stderr=log,
                 env=os.environ | dict(environment),
                 cwd=cwd,
-                start_new_session=True,  # Ctrl-C should reach this process alone, which then terminates the cell
+                start_new_session=True,  # Ctrl-C should reach only this process, which then terminates the cell
             )
 
     def poll(self) -> int | None:
@@ -117,10 +117,10 @@ class CellProcess:
         if self.returncode is None and self._process.poll() is not None:
             self.returncode = self._process.returncode
             if self._evaluates and self.returncode == 0:
-                self._take()
+                self._store_result()
         return self.returncode
 
-    def _take(self) -> None:
+    def _store_result(self) -> None:
         """Move the evaluation's result to its final path; if it is not valid, the cell has failed."""
         result = partial_result_path(self._folder)
         try:
@@ -133,7 +133,7 @@ class CellProcess:
             result.replace(self._folder.final)
 
     def terminate(self) -> None:
-        """Ask it to save and to end."""
+        """Ask the cell to save and end."""
         self._process.terminate()
 
     def wait(self, timeout: float | None = None) -> None:
@@ -146,13 +146,13 @@ class CellProcess:
 
 
 class LocalEngine:
-    """Runs cells as processes of this machine, which share its cores.
+    """Runs cells as processes on this machine, which share its cores.
 
-    They are forks of a process that has TensorFlow imported, where that is possible; otherwise each imports it anew.
+    If possible, they are forks of a process that has imported TensorFlow; otherwise each imports it itself.
 
     Args:
-        jobs: cells at a time; ``None``: one per core.
-        command: the ``ddpg`` command; another one than :data:`COMMAND` is run for each cell.
+        jobs: maximum number of cells at a time; ``None``: one per core.
+        command: the ``ddpg`` command; with any command but :data:`COMMAND` cells are not forked.
     """
 
     queues = False
@@ -168,7 +168,7 @@ class LocalEngine:
         return self._jobs
 
     def holds(self, folder: CellFolder) -> bool:
-        """Return ``False``: its processes end with the study."""
+        """Return ``False``: the processes of this engine end with the study."""
         return False
 
     def start(self, folder: CellFolder) -> CellProcess:
@@ -179,7 +179,7 @@ class LocalEngine:
         return CellProcess(folder, self._command, self._environment, server=server)
 
     def close(self) -> None:
-        """End the process that cells are forked from; the caller has waited for the cells."""
+        """End the process from which cells are forked; the caller has waited for the cells."""
         if self._server is not None:
             self._server.close()
 
@@ -190,10 +190,10 @@ def cell_environment(threads: int) -> dict[str, str]:
 
 
 def threads_per_cell(jobs: int, cores: int) -> int:
-    """Return how many threads each of ``jobs`` processes may use."""
+    """Return the number of threads for each of ``jobs`` processes."""
     return max(1, cores // jobs)
 
 
 def partial_result_path(folder: CellFolder) -> Path:
-    """Return where an evaluation's result is written until it is complete."""
+    """Return the temporary path of an evaluation's result, which is used until it is complete."""
     return atomic_write.path_aside(folder.final)

@@ -1,7 +1,8 @@
 """The process from which a study's cells are forked, on Linux.
 
-A fork has only the thread that called it, so the server forks as long as it has no other. That is why it imports other
-packages' modules and none of ours: tflearn's import builds a graph, for which TensorFlow starts a thread.
+Only the calling thread survives in a forked child, so the server can fork only while it has a single thread. That is
+why it preloads third-party modules, but none of this package's: importing tflearn builds a graph, for which TensorFlow
+starts a thread.
 """
 
 import contextlib
@@ -19,7 +20,7 @@ from ddpg.quiet import load_tensorflow
 from ddpg.studies.forked_cells import LARGEST, Ended, Ready, Start, Terminate
 from ddpg.studies.parent_guard import end_with_parent
 
-# What a run imports of other packages and takes longest; nothing of it starts a thread.
+# The third-party modules of a run that take longest to import; none of them starts a thread.
 PRELOADED = (
     *("gymnasium", "llvmlite.binding", "safetensors.numpy", "scipy.special", "tqdm", "tyro"),
     *("PIL.Image", "matplotlib.figure", "matplotlib.backends.backend_agg"),
@@ -28,9 +29,9 @@ _TASKS = "/proc/self/task"
 
 
 def serve() -> None:
-    """Start a cell for each message on standard input; return in each cell, whose arguments are in ``sys.argv``.
+    """Fork a cell for each message on standard input; return only in the cells, with their arguments in ``sys.argv``.
 
-    The server itself ends where its parent closes the connection.
+    The server itself exits when its parent closes the connection.
     """
     connection = socket.socket(fileno=os.dup(0))
     with open(os.devnull) as nothing:
@@ -56,20 +57,20 @@ class _Server:
         os.set_blocking(self._woken, False)
 
     def run(self) -> None:
-        """Serve; return in a cell."""
+        """Serve messages; return only in a forked cell."""
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
         while True:
-            asked = self._connection.fileno()
-            readable, _, _ = select.select([asked, self._woken], [], [])
+            requests = self._connection.fileno()
+            readable, _, _ = select.select([requests, self._woken], [], [])
             if self._woken in readable:
                 os.read(self._woken, LARGEST)
                 self._reap()
-            if asked in readable and self._take():
+            if requests in readable and self._handle_message():
                 return
 
-    def _take(self) -> bool:
-        """Do what one message asks for; return whether this is a cell now."""
+    def _handle_message(self) -> bool:
+        """Handle one message; return whether this process is now a forked cell."""
         data, files, _, _ = socket.recv_fds(self._connection, LARGEST, 2)
         if not data:
             os._exit(0)
@@ -84,7 +85,7 @@ class _Server:
                     os.close(file)
             case Terminate(number):
                 for process in [process for process, other in self._running.items() if other == number]:
-                    os.kill(process, signal.SIGTERM)  # not reaped yet, so the id is still its own
+                    os.kill(process, signal.SIGTERM)  # not reaped yet, so the process id cannot be another process's
         return False
 
     def _reap(self) -> None:
@@ -92,11 +93,11 @@ class _Server:
             found, status = os.waitpid(process, os.WNOHANG)
             if found:
                 ended = Ended(self._running.pop(process), os.waitstatus_to_exitcode(status))
-                with contextlib.suppress(OSError):  # the parent has died, and this process will
+                with contextlib.suppress(OSError):  # the parent has died, so this process is about to end
                     self._connection.send(msgspec.json.encode(ended))
 
     def _become(self, arguments: Sequence[str], files: Sequence[int], server: int) -> None:
-        """Make this fork a cell: a session of its own, its files in their places, no trace of the server."""
+        """Turn this fork into a cell: give it its own session and output files, and undo the server's set-up."""
         os.setsid()
         end_with_parent(server)
         signal.set_wakeup_fd(-1)

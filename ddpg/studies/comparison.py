@@ -1,4 +1,4 @@
-"""Compare two configurations: means over seeds, differences by seed, and the probability of improvement."""
+"""Statistics that compare two configurations: means over seeds, paired differences, probability of improvement."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -31,12 +31,12 @@ def mean_of(returns: Sequence[float]) -> Estimate:
 def paired_difference(one: Sequence[float], other: Sequence[float]) -> Estimate:
     """Return the mean over seeds of ``one[i] - other[i]``, with a percentile bootstrap interval over the seeds.
 
-    A seed of both configurations is resampled as a pair. It gives both the same initial weights, where their networks
-    are equal, the same initial states and the same random numbers. Where that makes their returns alike, the interval
-    is narrower than that of independent samples; where it does not, it is as wide.
+    The two returns of a seed are resampled as a pair. A seed gives both configurations the same initial states, the
+    same random numbers and, if their networks are equal, the same initial weights. If this correlates their returns,
+    the interval is narrower than with independent samples; if not, it is as wide.
 
     Args:
-        one, other: returns by seed, of the same seeds in the same order.
+        one, other: returns of the same seeds, in the same order.
     """
     differences = np.array(one, float) - np.array(other, float)
     means = _resampled(np.random.default_rng(0), len(differences)) @ differences / len(differences)
@@ -46,13 +46,13 @@ def paired_difference(one: Sequence[float], other: Sequence[float]) -> Estimate:
 def probability_of_improvement(pairs: Sequence[tuple[Sequence[float], Sequence[float]]]) -> Estimate:
     """Return the probability that a run of one configuration has a larger return than a run of the other.
 
-    In an environment it is the share of all pairs of runs, one of each configuration, in which the first is larger, and
-    ties count half: the Mann-Whitney statistic. Over environments it is averaged. The interval is a bootstrap,
-    stratified by environment, which resamples the runs of both configurations independently (Agarwal et al. 2021, arXiv
-    2108.13264, and their package rliable).
+    In one environment it is the Mann-Whitney statistic: among all pairs with one run of each configuration, the share
+    in which the first has the larger return; ties count half. It is averaged over environments. The interval is a
+    bootstrap stratified by environment, which resamples the runs of both configurations independently (Agarwal et al.
+    2021, arXiv 2108.13264, and their package rliable).
 
     Args:
-        pairs: for each environment the returns of the one and of the other configuration.
+        pairs: for each environment, the returns of the two configurations.
     """
     generator = np.random.default_rng(0)
     shares, resampled = [], []
@@ -77,10 +77,10 @@ def _interval(values: np.ndarray) -> tuple[float, float]:
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """A configuration against another, on the seeds that both have.
+    """The comparison of two configurations on the seeds that both have.
 
     Attributes:
-        seeds: how many; over several environments, in all of them.
+        seeds: number of common seeds, summed over the environments if there are several.
         difference: :func:`paired_difference`, in env units; ``None`` over several environments, whose units differ.
         improvement: :func:`probability_of_improvement`.
     """
@@ -91,7 +91,7 @@ class Comparison:
 
 
 def compare(one: Mapping[int, float], other: Mapping[int, float]) -> Comparison | None:
-    """Compare returns by seed; ``None`` if no seed has both."""
+    """Compare returns by seed; return ``None`` if there is no common seed."""
     pair = _common(one, other)
     if not pair[0]:
         return None
@@ -101,7 +101,7 @@ def compare(one: Mapping[int, float], other: Mapping[int, float]) -> Comparison 
 def compare_over_environments(
     pairs: Sequence[tuple[Mapping[int, float], Mapping[int, float]]],
 ) -> Comparison | None:
-    """Compare returns by seed in several environments; ``None`` if fewer than two have a seed of both."""
+    """Compare returns by seed in several environments; ``None`` if fewer than two of them have a common seed."""
     found = [pair for pair in (_common(*one) for one in pairs) if pair[0]]
     if len(found) < 2:
         return None
@@ -118,7 +118,7 @@ def verdict(name: str, other: str, comparison: Comparison) -> str:
 
     Args:
         name, other: the two configurations.
-        comparison: of these; one seed shows nothing.
+        comparison: their comparison; a single seed shows nothing.
     """
     difference = comparison.difference
     assert difference is not None

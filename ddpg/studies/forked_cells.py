@@ -1,7 +1,7 @@
-"""Start cells as forks of a process that has TensorFlow imported: of a short cell, that import is most of the time.
+"""Start cells as forks of a process that has imported TensorFlow, an import that takes most of a short cell's time.
 
-Each cell is a process with its own session, random states and locks, as if it had begun by itself. The server
-(:mod:`ddpg.studies.cell_server`) ends with the process that made it, even if that is killed, and its cells with it.
+Each cell is a process with its own session, random states and locks, as if it had been started directly. The server
+(:mod:`ddpg.studies.cell_server`) and its cells end with the process that started the server, even if it is killed.
 """
 
 import contextlib
@@ -23,43 +23,43 @@ _SERVE = (
     "import sys;sys.path[:]=filter(None,sys.path);from ddpg.cli.main import main;"
     "from ddpg.studies.cell_server import serve;serve();sys.exit(main())"
 )
-LARGEST = 2**20  # bytes of a message
+LARGEST = 2**20  # maximum bytes of a message
 
 
 class Ready(msgspec.Struct, tag=True):
-    """The server has imported everything; ``forks``: and has one thread, so it starts cells."""
+    """The server has imported its modules; ``forks``: whether it has a single thread, and so can start cells."""
 
     forks: bool
 
 
 class Start(msgspec.Struct, tag=True):
-    """Asks for a cell: ``ddpg`` with ``arguments``. Two open files come with it: its output and its errors."""
+    """Start a cell: ``ddpg`` with ``arguments``. The message comes with two open files, for its output and errors."""
 
     number: int
     arguments: list[str]
 
 
 class Terminate(msgspec.Struct, tag=True):
-    """Asks to send a cell SIGTERM."""
+    """Send SIGTERM to a cell."""
 
     number: int
 
 
 class Ended(msgspec.Struct, tag=True):
-    """A cell has ended; ``status`` as of :class:`subprocess.Popen`."""
+    """A cell has ended; ``status`` is as in :class:`subprocess.Popen`."""
 
     number: int
     status: int
 
 
 class CellServer:
-    """A server of this process; :meth:`start` starts a cell.
+    """The client side of a server from which cells are forked.
 
     Args:
-        environment: variables of the server and of its cells, in addition to this process's.
+        environment: environment variables of the server and its cells, in addition to this process's.
 
     Attributes:
-        forks: whether it starts cells; ``False`` where it cannot or has died.
+        forks: whether it can start cells; ``False`` if the system does not support that or the server has died.
     """
 
     def __init__(self, environment: Mapping[str, str]):
@@ -80,7 +80,7 @@ class CellServer:
         self._receive(None)
 
     def start(self, arguments: Sequence[str], output: BinaryIO, errors: BinaryIO) -> "ServedCell":
-        """Start a cell: ``ddpg`` with ``arguments``, printing into open files, which it inherits with their locks.
+        """Start a cell: ``ddpg`` with ``arguments``, whose output goes to open files that it inherits with their locks.
 
         Raises:
             OSError: if the server has died.
@@ -96,11 +96,11 @@ class CellServer:
 
     def terminate(self, number: int) -> None:
         """Send a cell SIGTERM, unless it has ended."""
-        with contextlib.suppress(OSError):  # the server has died, and with it the cell
+        with contextlib.suppress(OSError):  # the server has died, and the cell with it
             self._connection.send(msgspec.json.encode(Terminate(number)))
 
     def status(self, number: int, timeout: float | None = 0.0) -> int | None:
-        """Return a cell's status, after waiting for it at most ``timeout`` seconds; ``None``: it has not ended."""
+        """Wait up to ``timeout`` seconds for a cell to end, and return its status; ``None``: it has not ended."""
         end = None if timeout is None else time.monotonic() + timeout
         while number not in self._statuses:
             if not self._receive(None if end is None else max(0.0, end - time.monotonic())):
@@ -113,12 +113,12 @@ class CellServer:
             self._gone()
 
     def _receive(self, timeout: float | None) -> bool:
-        """Take one message, waiting for it at most so long; return whether there was one."""
+        """Receive one message, waiting up to ``timeout`` seconds; return whether there was one."""
         if not select.select([self._connection], [], [], timeout)[0]:
             return False
         try:
             data = self._connection.recv(LARGEST)
-        except ConnectionError:  # it died before it read all that it was sent
+        except ConnectionError:  # the server died with unread messages
             data = b""
         if not data:
             self._gone()
@@ -133,7 +133,7 @@ class CellServer:
         return True
 
     def _gone(self) -> None:
-        """Count every cell that runs as killed: the server has died, or is to end."""
+        """Wait for the server, which has died or loses its connection now, and count its running cells as killed."""
         self.forks = False
         self._connection.close()
         self._process.wait()
@@ -142,10 +142,10 @@ class CellServer:
 
 
 class ServedCell:
-    """A cell that a server has started, with what is used of :class:`subprocess.Popen`.
+    """A cell started by a server, with the part of the interface of :class:`subprocess.Popen` that we use.
 
     Attributes:
-        returncode: its status; ``None``: it has not ended, as far as :meth:`poll` and :meth:`wait` know.
+        returncode: its status; ``None`` until :meth:`poll` or :meth:`wait` has seen it end.
     """
 
     def __init__(self, server: CellServer, number: int):
@@ -171,6 +171,6 @@ class ServedCell:
         return self.returncode
 
     def terminate(self) -> None:
-        """Ask it to save and to end."""
+        """Ask the cell to save and end."""
         if self.poll() is None:
             self._server.terminate(self._number)

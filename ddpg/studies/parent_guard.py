@@ -1,10 +1,10 @@
-"""Run a command that is killed when its parent dies, however it dies. Run as a script, which imports nothing of ours.
+"""Run a command that is killed when its parent dies, whatever the cause. It runs as a script and imports no package.
 
     python -IS parent_guard.py PARENT METHOD COMMAND...
 
 On Linux (``METHOD`` is ``signal``) the kernel sends SIGKILL when the parent dies, and the command replaces this script
-(exec). Elsewhere (``pipe``) standard input is a pipe whose other end only the parent holds: it reads as closed when the
-parent has died, and this script, which keeps running beside the command, then kills it.
+(exec). Elsewhere (``pipe``) standard input is a pipe whose other end only the parent holds. The pipe closes when the
+parent dies, and this script, which keeps running beside the command, then kills the command.
 """
 
 import os
@@ -21,7 +21,7 @@ def with_parent_guard(command: Sequence[str], method: str | None = None) -> tupl
     """Return ``command`` wrapped so that it ends with this process, and the standard input to give it.
 
     Args:
-        command: what to run.
+        command: the command to run.
         method: ``"signal"`` or ``"pipe"``; by default the one that this system supports.
 
     Returns:
@@ -33,7 +33,7 @@ def with_parent_guard(command: Sequence[str], method: str | None = None) -> tupl
 
 
 def end_with_parent(parent: int) -> None:
-    """Have Linux kill this process when its parent, of that process id, dies; kill it now if that has died."""
+    """Let Linux kill this process when the process ``parent`` dies; kill it now if that process has died already."""
     import ctypes
 
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -47,7 +47,7 @@ def _end_by_signal(parent: int, command: Sequence[str]) -> None:
 
 
 def _end_by_pipe(command: Sequence[str]) -> int:
-    """Run a command while watching the pipe; return its status, or end by the same signal as it did."""
+    """Run a command while watching the pipe; return its status, or end by the signal that ended the command."""
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
 
     def watch() -> None:

@@ -1,11 +1,11 @@
-"""Run cells on a Ray cluster, each as an actor of one CPU.
+"""Run cells on a Ray cluster, each as an actor with one CPU.
 
 Nodes need no access to the study's folder: a cell's files are sent with its actor, and changes come back through the
-object store, periodically and at the end. If the node is lost or the study killed, the cell resumes from the files that
-have come back. Cells are actors, not tasks, since an actor can be asked to save and end.
+object store, periodically and at the end. If the node is lost or the study is killed, the cell resumes from the files
+that have come back. Cells are actors rather than tasks, because an actor can be asked to save and end.
 
-Files are written in an order that ``ddpg resume`` can rely on: tables are never older than the checkpoints beside them;
-a checkpoint's manifest is written last and removed first.
+Files are written in an order on which ``ddpg resume`` can rely: tables are never older than the checkpoints beside
+them, and a checkpoint's manifest is written last and removed first.
 """
 
 import os
@@ -44,9 +44,9 @@ class FileChanges(NamedTuple):
 
 
 class ChangeTracker:
-    """Finds what has changed in a folder since the last call; a run may be writing there meanwhile.
+    """Finds the changes in a folder since the last call, while a run may be writing to it.
 
-    Files whose names begin with a dot are ignored: locks and unfinished files.
+    Files whose names begin with a dot (locks and unfinished files) are ignored.
 
     Args:
         folder: a cell's folder.
@@ -57,15 +57,15 @@ class ChangeTracker:
         self._sent: dict[str, _Timestamp] = {}
 
     def changes(self) -> FileChanges:
-        """Return what has changed; nothing if the folder kept changing while it was read."""
+        """Return the changes; none if the folder kept changing while it was read."""
         for _ in range(_ATTEMPTS):
             try:
                 stamps = self._timestamps()
-                # Checkpoints are read first: tables may then be newer, as after a kill.
+                # Checkpoints are read first, so that tables can only be newer, as after a killed process.
                 new = [name for name in sorted(stamps, key=_is_table) if self._sent.get(name) != stamps[name]]
                 files = {name: (self._folder / name).read_bytes() for name in new}
                 after = self._timestamps()
-            except FileNotFoundError:  # removed meanwhile
+            except FileNotFoundError:  # a file was removed in the meantime
                 continue
             if all(after.get(name) == stamp for name, stamp in stamps.items() if not _is_table(name)):
                 removed = [name for name in self._sent if name not in stamps]
@@ -74,7 +74,7 @@ class ChangeTracker:
         return FileChanges({}, [])
 
     def mark_sent(self) -> None:
-        """Count everything that is there now as sent."""
+        """Count the current files as sent."""
         self._sent = self._timestamps()
 
     def _timestamps(self) -> dict[str, _Timestamp]:
@@ -104,12 +104,12 @@ def apply_changes(folder: Path, changes: FileChanges) -> None:
 
 def _write(path: Path, data: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    if path.suffix == ".txt":  # a log is locked by file: a new file would not be
+    if path.suffix == ".txt":  # the lock of a log belongs to the file, so the log must not be replaced by a new file
         path.write_bytes(data)
         return
-    aside = atomic_write.path_aside(path)
-    aside.write_bytes(data)
-    aside.replace(path)
+    temporary = atomic_write.path_aside(path)
+    temporary.write_bytes(data)
+    temporary.replace(path)
 
 
 def _remove(folder: Path, names: Iterable[str]) -> None:
@@ -121,7 +121,7 @@ def _remove(folder: Path, names: Iterable[str]) -> None:
 
 
 def _write_order(name: str) -> int:
-    """Return the rank of a file: a checkpoint counts from its manifest on, a run from its configuration on."""
+    """Return a file's place in the write order: what makes a checkpoint or a run valid is written after the rest."""
     return 3 if Path(name).name == run_config.CONFIG else 2 if _is_manifest(name) else 0 if _is_table(name) else 1
 
 
@@ -140,7 +140,7 @@ class RemoteCell:
         cell: the cell.
         command: the ``ddpg`` command; ``None`` as a word stands for the node's interpreter.
         environment: variables in addition to the node's.
-        cwd: where the study was started; the cell runs there if the node has this folder.
+        cwd: the directory in which the study was started; the cell runs there if it exists on the node.
         files: the cell's files so far.
         interval: seconds between transfers of changed files.
     """
@@ -161,7 +161,7 @@ class RemoteCell:
         self._sent_at = time.monotonic()
 
     def look(self) -> tuple[int | None, FileChanges]:
-        """Return the process's status after at most a second, with changed files if they are due or it has ended."""
+        """Wait up to a second, and return the process's status with the changed files, if they are due or it ended."""
         if self._process is None:
             self._begin()
         assert self._process is not None
@@ -176,7 +176,7 @@ class RemoteCell:
         return status, changes
 
     def terminate(self) -> None:
-        """Ask the process to save and to end."""
+        """Ask the process to save and end."""
         if self._process is not None:
             self._process.terminate()
 
@@ -200,7 +200,7 @@ class RemoteProcess:
         folder: the cell's folder here, to which its files are copied.
 
     Attributes:
-        returncode, gone: of :class:`ddpg.studies.cell_process.Process`.
+        returncode, gone: see :class:`ddpg.studies.cell_process.Process`.
     """
 
     def __init__(self, ray: Any, actor: Any, folder: CellFolder):
@@ -213,13 +213,13 @@ class RemoteProcess:
         self._pending_poll = actor.look.remote()
 
     def poll(self) -> int | None:
-        """Return its status; store the files that have arrived."""
+        """Store the files that have arrived, and return the cell's status."""
         if self.returncode is None and self._ray.wait([self._pending_poll], timeout=0)[0]:
-            self._take()
+            self._receive()
         return self.returncode
 
     def terminate(self) -> None:
-        """Ask it to save and to end; a cell that still waits for a CPU never starts."""
+        """Ask the cell to save and end; a cell that still waits for a CPU never starts."""
         if self._started:
             self._actor.terminate.remote()
         elif self.returncode is None:
@@ -230,7 +230,7 @@ class RemoteProcess:
         while self.poll() is None:
             self._ray.wait([self._pending_poll], timeout=1.0)
 
-    def _take(self) -> None:
+    def _receive(self) -> None:
         try:
             status, changes = self._ray.get(self._pending_poll)
         except self._ray.exceptions.RayTaskError as error:  # such as a full disk or a missing package on the node
@@ -255,13 +255,13 @@ class RemoteProcess:
 
 
 class RayEngine:
-    """Runs cells on a Ray cluster, a CPU each.
+    """Runs cells on a Ray cluster, each with one CPU.
 
     Args:
-        jobs: cells at a time, even if the cluster has fewer CPUs: the others wait, and an autoscaler sees them;
-            ``None``: as many as the cluster has CPUs at the moment.
-        address: of a running cluster; ``None``: a new one on this machine, which :meth:`close` ends.
-        command: the ``ddpg`` command; this interpreter in it stands for the node's own.
+        jobs: maximum number of cells at a time. If the cluster has fewer CPUs, the remaining cells wait, and an
+            autoscaler can see them. ``None``: the current number of CPUs of the cluster.
+        address: address of a running cluster; ``None``: a new one on this machine, which :meth:`close` ends.
+        command: the ``ddpg`` command; this process's interpreter in it is replaced by the node's.
         interval: seconds between transfers of changed files.
 
     Raises:
@@ -285,7 +285,7 @@ class RayEngine:
         self._size, self._size_read_at = 1, -_SIZE_MAX_AGE
 
     def slots(self) -> int:
-        """Return the number of jobs, or of the cluster's CPUs."""
+        """Return ``jobs``, or the number of the cluster's CPUs."""
         if self._jobs is not None:
             return self._jobs
         if time.monotonic() - self._size_read_at >= _SIZE_MAX_AGE:
@@ -294,7 +294,7 @@ class RayEngine:
         return self._size
 
     def holds(self, folder: CellFolder) -> bool:
-        """Return ``False``: its actors end with the study."""
+        """Return ``False``: the actors of this engine end with the study."""
         return False
 
     def start(self, folder: CellFolder) -> RemoteProcess:
@@ -306,6 +306,6 @@ class RayEngine:
         return RemoteProcess(self._ray, actor, folder)
 
     def close(self) -> None:
-        """End the cluster if it was started here."""
+        """End the cluster if this engine started it."""
         if self._owned:
             self._ray.shutdown()

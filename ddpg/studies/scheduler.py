@@ -1,6 +1,6 @@
-"""Run cells, a bounded number at a time, until all have finished or a stop is requested.
+"""Run the cells of a study, a bounded number at a time, until all have finished or a stop is requested.
 
-An engine runs them: processes of this machine, a Ray cluster, or Slurm.
+An engine runs them: processes on this machine, a Ray cluster, or Slurm.
 """
 
 import collections
@@ -28,9 +28,9 @@ from ddpg.studies.study_progress import StudyProgress
 from ddpg.workers.worker_options import import_ray
 
 STOP_MESSAGE = (
-    "the cells under way are asked to save and to end; a second signal ends this command at once, and they follow"
+    "the running cells are asked to save and end; a second signal ends this command at once, and the cells with it"
 )
-_MAX_RESTARTS = 3  # of a cell whose machine was lost
+_MAX_RESTARTS = 3  # how often a cell is restarted because its machine was lost
 _POLL_INTERVAL = 0.1  # seconds between polls of the processes
 ENGINES = ("process", "ray", "slurm")
 
@@ -48,10 +48,10 @@ class Job:
 class Scheduler:
     """Runs cells until each has finished or failed, or a stop is requested.
 
-    A cell that another process is training is waited for, and continued from where that process leaves it.
+    If another process is training a cell, the scheduler waits for that process and continues from its last checkpoint.
 
     Attributes:
-        failed: why cells failed, by cell.
+        failed: the reason of each failure, by cell.
     """
 
     def __init__(
@@ -60,16 +60,16 @@ class Scheduler:
         """Create a scheduler.
 
         Args:
-            folders: of the cells to run, in this order.
+            folders: the folders of the cells to run, in this order.
             engine: runs the cells; the caller closes it.
-            request: a stop request: then the cells are asked to save and to end.
+            request: the stop request, upon which the cells are asked to save and end.
             say: called with a line of text for every cell that starts or ends.
         """
         self.failed: dict[CellFolder, str] = {}
         self.running: dict[CellFolder, Job] = {}
         self._waiting = collections.deque(folders)
         self._engine, self._request, self._say = engine, request, say
-        self._foreign: set[CellFolder] = set()  # cells that wait for another process
+        self._foreign: set[CellFolder] = set()  # waiting cells that another process is training
         self._lost: collections.Counter[CellFolder] = collections.Counter()
 
     def run(self, look: Callable[[], None] = lambda: None) -> None:
@@ -77,7 +77,7 @@ class Scheduler:
         asked = False
         self._request.before_end = (
             self._terminate_all
-        )  # cells are sessions of their own, which no terminal signal reaches
+        )  # cells have their own sessions, so signals from the terminal do not reach them
         try:
             while self._waiting or self.running:
                 if self._request.number is None:
@@ -110,7 +110,7 @@ class Scheduler:
             if len(self.running) + len(self._foreign) >= self._engine.slots():
                 continue
             self._waiting.remove(folder)
-            if folder.stage is not None:  # otherwise another process has finished it
+            if folder.stage is not None:  # None: another process has finished it
                 self._start(folder)
 
     def _start(self, folder: CellFolder) -> None:
@@ -139,10 +139,10 @@ class Scheduler:
             self._say(f"{folder.cell}: lost at step {folder.saved:,} ({job.process.gone}), begins there again")
             self._waiting.appendleft(folder)
         elif status != 0 and self._request.number is not None:
-            reached = folder.stage is None  # what it saved last is its goal
+            reached = folder.stage is None  # it was interrupted after its last stage was complete
             self._say(f"{folder.cell}: " + (_finished(folder) if reached else f"interrupted at step {folder.saved:,}"))
         elif status != 0:
-            # A killed cell is not at fault: nothing is recorded, so the next start continues it.
+            # A killed cell is not at fault, so no failure is recorded and the next start of the study continues it.
             self._record_failure(folder, _failure_reason(job), record=0 < status < 128)
         else:
             stage = folder.stage
@@ -162,7 +162,7 @@ class Scheduler:
 
 @dataclasses.dataclass(frozen=True)
 class StudyOutcome:
-    """The state of a study after a run: number of cells, how many have finished, which failed and why."""
+    """The state of a study after a run: the number of cells and of finished ones, and the reason of each failure."""
 
     cells: int
     finished: int
@@ -190,12 +190,12 @@ def run_study(
         study: its TOML file, which is copied into the folder.
         root: its folder.
         groups: from :func:`ddpg.studies.study.read_study`.
-        jobs: cells at a time; ``None``: one per core, or per CPU of the Ray cluster; with Slurm all.
+        jobs: maximum number of cells at a time; ``None``: one per core, or per CPU of the Ray cluster; all with Slurm.
         retry: also retry cells that failed.
-        engine: ``"process"``: processes of this machine, which share its cores; ``"ray"``: actors of one CPU each on a
-            Ray cluster; ``"slurm"``: array jobs of Slurm.
-        ray_address: of a running cluster; ``None``: a new one on this machine, which ends with the study.
-        slurm: what a job of Slurm asks for.
+        engine: ``"process"``: processes on this machine, which share its cores; ``"ray"``: actors on a Ray cluster, one
+            CPU each; ``"slurm"``: Slurm array jobs.
+        ray_address: address of a running cluster; ``None``: a new one on this machine, which ends with the study.
+        slurm: the resources that each Slurm job requests.
         progress_bar: show a bar if stderr is a terminal.
         command: the ``ddpg`` command of the processes.
 
@@ -254,7 +254,7 @@ def study_resume_hint(
 
 
 def _failure_reason(job: Job) -> str:
-    """Return in one line why a process failed: its last error message, or the last line of its output."""
+    """Return the reason why a process failed, in one line: its last error message, or the last line of its output."""
     status = job.process.returncode or 0
     if job.process.gone is not None:
         return job.process.gone
@@ -273,7 +273,7 @@ def _new_log_lines(job: Job) -> Iterator[str]:
 
 
 def _finished(folder: CellFolder) -> str:
-    """Return what there is to say of a finished cell: with its evaluation return, if it was evaluated."""
+    """Return the message about a finished cell, with its evaluation return if it was evaluated."""
     run = folder.run
     rows = run_directory.read_table(run / "evaluations.csv") if run else []
     told = folder.evaluated or (rows[-1] if rows else {})
@@ -282,7 +282,7 @@ def _finished(folder: CellFolder) -> str:
 
 
 class TrialScheduler(Scheduler):
-    """A scheduler to which cells are added, and which is asked to end some, while it runs."""
+    """A scheduler whose cells can be added and ended while it runs."""
 
     def __init__(self, engine: Engine, request: signals.StopRequest, say: Callable[[str], None]):
         """Create a scheduler without cells; arguments as for :class:`~ddpg.studies.scheduler.Scheduler`."""
@@ -291,7 +291,7 @@ class TrialScheduler(Scheduler):
 
     @property
     def free(self) -> int:
-        """How many more cells could start now."""
+        """The number of additional cells that could start now."""
         return self._engine.slots() - len(self.running) - len(self._waiting)
 
     def add(self, folders: Sequence[CellFolder]) -> None:
@@ -303,7 +303,7 @@ class TrialScheduler(Scheduler):
         return folder in self.running or folder in self._waiting
 
     def end(self, folder: CellFolder) -> None:
-        """Let a cell save and end, or drop it if it is still waiting; it does not count as failed."""
+        """Ask a cell to save and end, or drop it if it is still waiting; it does not count as failed."""
         self._ended_early.add(folder)
         with contextlib.suppress(ValueError):
             self._waiting.remove(folder)
@@ -319,7 +319,7 @@ class TrialScheduler(Scheduler):
 
 
 def check_engine(engine: str, ray_address: str | None, slurm: SlurmOptions | None = None) -> None:
-    """Check the name of an engine, and that an address is given to Ray alone, options of jobs to Slurm alone.
+    """Check the name of an engine, and that ``ray_address`` is given only for Ray and ``slurm`` only for Slurm.
 
     Raises:
         UsageError: if the name is unknown, an option belongs to another engine, or Ray or Slurm is not installed.
@@ -348,11 +348,11 @@ def engine_of(
     """Yield an engine, and close it after the block.
 
     Args:
-        engine: its name.
-        jobs: cells at a time; ``None``: one per core, or per CPU of the Ray cluster; with Slurm all.
-        ray_address: of a running cluster; ``None``: a new one on this machine.
+        engine: the engine's name.
+        jobs: maximum number of cells at a time; ``None``: one per core, or per CPU of the Ray cluster; all with Slurm.
+        ray_address: address of a running cluster; ``None``: a new one on this machine.
         command: the ``ddpg`` command.
-        slurm: what a job of Slurm asks for.
+        slurm: the resources that each Slurm job requests.
 
     Raises:
         UsageError: as :func:`check_engine`.

@@ -22,9 +22,9 @@ class Range:
     """Numbers from ``low`` to ``high``, both included.
 
     Attributes:
-        low, high: in the option's unit.
-        log: sample uniformly in the logarithm.
-        whole: integers only.
+        low, high: the ends, in the option's unit.
+        log: whether to sample uniformly in the logarithm.
+        whole: whether values are integers.
     """
 
     low: float
@@ -34,12 +34,12 @@ class Range:
 
     @property
     def checked_values(self) -> list[Any]:
-        """The values that are checked before anything starts: both ends."""
+        """The values to check before the tuning starts: both ends of the range."""
         return [self.low, self.high]
 
     @property
     def as_json(self) -> Any:
-        """The range as in TOML and JSON."""
+        """The range in the form of TOML and JSON."""
         return {"low": self.low, "high": self.high, "log": self.log}
 
     def to_stored(self, value: Any) -> Any:
@@ -48,7 +48,7 @@ class Range:
         return value if number and self.low <= value <= self.high else None
 
     def value(self, stored: Any) -> Any:
-        """Return the value of a stored one.
+        """Return the option's value for a value stored in a trial.
 
         Raises:
             ValueError: if it is outside the range.
@@ -60,13 +60,13 @@ class Range:
 
 @dataclasses.dataclass(frozen=True)
 class Choices:
-    """Distinct values of an option, as in JSON, without an order."""
+    """Distinct, unordered values of an option, in the form of JSON."""
 
     checked_values: list[Any]
 
     @property
     def as_json(self) -> Any:
-        """The choices as in JSON."""
+        """The choices in the form of JSON."""
         return self.checked_values
 
     def to_stored(self, value: Any) -> Any:
@@ -74,7 +74,7 @@ class Choices:
         return json.dumps(value) if value in self.checked_values else None
 
     def value(self, stored: Any) -> Any:
-        """Return the value of a stored one.
+        """Return the option's value for a value stored in a trial.
 
         Raises:
             ValueError: if it is not one of the choices.
@@ -94,12 +94,12 @@ def read_space(algorithm: str, base: Mapping[str, Any], path: str | Path | None 
     Args:
         algorithm: the algorithm's name.
         base: the base configuration: all options as JSON values.
-        path: a TOML file, which replaces the default ``ddpg/studies/spaces/ALGORITHM.toml``, or with ``extend = true``
-            changes it; ``None``: the default.
+        path: a TOML file that replaces the default space ``ddpg/studies/spaces/ALGORITHM.toml``, or changes it if it
+            has ``extend = true``; ``None``: the default space.
 
     Raises:
-        UsageError: if an option is unknown, a range or list is malformed, or a value is invalid with every other value
-            of the space.
+        UsageError: if an option is unknown, a range or list is malformed, or a value is invalid whatever values the
+            other options have.
     """
     kind = CONFIGS[algorithm]
     default = _FOLDER / f"{_supplied_algorithm(kind).lower()}.toml"
@@ -126,7 +126,7 @@ def read_space(algorithm: str, base: Mapping[str, Any], path: str | Path | None 
 
 
 def _supplied_algorithm(kind: type) -> str:
-    """Return the supplied algorithm whose options, and with them whose space, ``kind`` has or inherits."""
+    """Return the built-in algorithm whose options, and so whose default space, ``kind`` has or inherits."""
     return next((name for name, config in CONFIGS.items() if issubclass(kind, config) and ":" not in name), "DDPG")
 
 
@@ -134,13 +134,13 @@ def config_of(algorithm: str, base: Mapping[str, Any], changes: Mapping[str, Any
     """Return all options of the base configuration with ``changes``, as JSON values.
 
     Raises:
-        UsageError: if the options are invalid together; says why.
+        UsageError: if the options are invalid together; the message says why.
     """
     return CONFIGS[algorithm].from_json({**base, **changes}).to_json()
 
 
 def _field(kind: type, name: str, value: Any, where: str) -> Range | Choices:
-    """Return the range or choices of one option from TOML."""
+    """Return the range or the choices of one option from its TOML value."""
     scalar, many, optional = field_type(kind, name)
     if isinstance(value, dict):
         check_names(["low", "high", "log"], value, f"{where}: {name}")
@@ -171,7 +171,7 @@ def _range(kind: type, name: str, value: dict[str, Any], where: str) -> Range:
 
 
 def _coerced(kind: type, name: str, value: Any, where: str) -> Any:
-    """Return a value converted to an option's type, as in JSON."""
+    """Return a value converted to an option's type, in the form of JSON."""
     try:
         found = coerce(kind, name, value)
     except UsageError as error:
@@ -180,9 +180,9 @@ def _coerced(kind: type, name: str, value: Any, where: str) -> Any:
 
 
 def _restrict_to_base(algorithm: str, base: Mapping[str, Any], space: Space, usual: Space) -> Space:
-    """Return the default space without options and values that the base configuration rejects or does not use.
+    """Return the default space without the options and values that the base configuration rejects or does not use.
 
-    The base value is always one of the choices, so that the base configuration can be a trial.
+    Choices always include the base configuration's own value, so that this configuration can be a trial.
     """
     found: Space = {}
     reads_tau = base["target"] == "ema" and not base.get("target_update_interval")
@@ -199,9 +199,10 @@ def _restrict_to_base(algorithm: str, base: Mapping[str, Any], space: Space, usu
 
 
 def _refusal_reason(algorithm: str, base: Mapping[str, Any], space: Space, name: str, value: Any) -> str:
-    """Return why a value is invalid in the base configuration, also after any one other change; empty if it is valid.
+    """Return the reason why an option cannot have a value, or the empty string if it can.
 
-    The reason returned is that for the unchanged base configuration.
+    The value is acceptable if it is valid in the base configuration, or in the base configuration with one other option
+    changed. The returned reason is that for the unchanged base configuration.
     """
     why = ""
     for beside in _alternatives(space, name):

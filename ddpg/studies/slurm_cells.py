@@ -1,8 +1,8 @@
-"""Run cells as array jobs of Slurm.
+"""Run cells as Slurm array jobs.
 
-The nodes share the study's folder and the interpreter with the machine that submits. The cells that are started in one
-round are submitted as one array (:mod:`ddpg.studies.slurm_node`); ``squeue`` is asked about all jobs at once, every
-few seconds. The jobs belong to Slurm: they outlive a study that is killed, and the next one finds them by their names.
+The nodes share the study's folder and the interpreter with the submitting machine. All cells started in one round of
+the scheduler are submitted as one array (:mod:`ddpg.studies.slurm_node`), and one ``squeue`` call every few seconds
+lists all jobs. The jobs belong to Slurm: they survive a killed study, and the next one finds them by their names.
 """
 
 import time
@@ -18,9 +18,9 @@ from ddpg.studies.study import MAX_CELLS
 from ddpg.studies.study_folder import CellFolder
 
 INTERVAL = 5.0  # seconds between two calls of squeue
-PATIENCE = 60.0  # seconds until a file that a node has written must be seen here
-_MAX_ARRAY = 1000  # cells in an array; Slurm's MaxArraySize is 1001
-_SECONDS_BEFORE_LIMIT = 120  # when the signal to save comes; Slurm sends it up to a minute earlier
+PATIENCE = 60.0  # seconds to wait until a file written by a node is visible here
+_MAX_ARRAY = 1000  # maximum cells in an array; Slurm's default MaxArraySize is 1001
+_SECONDS_BEFORE_LIMIT = 120  # time of the signal to save, before the time limit; Slurm can send it a minute earlier
 _TERMINATED = -15
 
 
@@ -28,8 +28,8 @@ class SlurmProcess:
     """The scheduler's handle of a cell's job.
 
     Attributes:
-        returncode, gone: of :class:`ddpg.studies.cell_process.Process`.
-        job: the job as ``ARRAY_INDEX``; ``None`` before it is submitted.
+        returncode, gone: see :class:`ddpg.studies.cell_process.Process`.
+        job: the job's id as ``ARRAY_INDEX``; ``None`` if it is not known yet.
     """
 
     def __init__(self, engine: "SlurmEngine", folder: CellFolder):
@@ -48,7 +48,7 @@ class SlurmProcess:
         return self.returncode
 
     def terminate(self) -> None:
-        """Cancel its job if it waits; ask it to save and to end if it runs."""
+        """Cancel the job if it waits; ask it to save and end if it runs."""
         if self.returncode is not None:
             return
         self._asked = True
@@ -64,17 +64,17 @@ class SlurmProcess:
             time.sleep(0.1)
 
     def submitted(self, batch: CellBatch, index: int, job: str | None = None) -> None:
-        """Note the batch it belongs to, and its job if that is known."""
+        """Record the batch of the cell, and its job if that is known."""
         self.batch, self.index, self.job = batch, index, job
 
     def see(self, state: JobState | None) -> None:
-        """Take note of what Slurm lists about its job; ``None``: it does not list it any more."""
+        """Process the job's state as listed by Slurm; ``None``: Slurm no longer lists the job."""
         assert self.batch is not None
         if state is not None:
             self.job = state.job
         if state is not None and not state.has_ended:
             self._ended_at = 0.0
-            if self._asked:  # until it has been heard: Python may not have started yet
+            if self._asked:  # repeated, because the job ignores the signal until Python has started
                 slurm_commands.end(state.job, STOP)
             return
         self._ended_at = self._ended_at or time.monotonic()
@@ -89,7 +89,7 @@ class SlurmProcess:
     def _end_without_status(self, state: JobState | None) -> None:
         if state is None and self.job is not None:
             state = slurm_commands.ended_job(self.job)
-        unsure = state is None or state.state in ("COMPLETED", "FAILED")  # its result may be on the way from the node
+        unsure = state is None or state.state in ("COMPLETED", "FAILED")  # its result may not be visible here yet
         if unsure and time.monotonic() - self._ended_at < self._engine.patience:
             return
         if state is None or state.state == "COMPLETED":
@@ -101,7 +101,7 @@ class SlurmProcess:
             else:
                 self._fail(f"{self._named(state)} there; the same command goes on with it", 128 - _TERMINATED)
         elif state.state == "FAILED" and 0 < state.exit_status < 128:
-            self.returncode = state.exit_status  # before the cell began, such as an interpreter that its node lacks
+            self.returncode = state.exit_status  # it failed before the cell began, e.g. the node lacks the interpreter
         else:
             self._lose(self._named(state))
 
@@ -120,14 +120,15 @@ class SlurmProcess:
 
 
 class SlurmEngine:
-    """Runs cells as array jobs of Slurm.
+    """Runs cells as Slurm array jobs.
 
     Args:
-        jobs: cells submitted at a time; ``None``: all of them, which Slurm starts as there is room.
-        options: what each job asks for.
-        command: the ``ddpg`` command of the nodes.
+        jobs: maximum number of submitted cells; ``None``: all cells are submitted, and Slurm starts them as it has
+            room.
+        options: the resources that each job requests.
+        command: the ``ddpg`` command on the nodes.
         interval: seconds between two calls of ``squeue``.
-        patience: seconds until a file that a node has written must be seen here.
+        patience: seconds to wait until a file written by a node is visible here.
 
     Raises:
         UsageError: if Slurm's commands are not installed.
@@ -151,19 +152,19 @@ class SlurmEngine:
         self._live: list[SlurmProcess] = []
         self._known: dict[
             Path, dict[Path, tuple[CellBatch, int, str]]
-        ] = {}  # jobs of before, by root and cell's folder
+        ] = {}  # jobs submitted by earlier commands, by study folder and cell folder
         self._refreshed_at = -self._interval
 
     def slots(self) -> int:
-        """Return the number of jobs, or as many as a study may have cells."""
+        """Return ``jobs``, or the maximum number of cells of a study."""
         return MAX_CELLS if self._jobs is None else self._jobs
 
     def holds(self, folder: CellFolder) -> bool:
-        """Return whether a job of an earlier call works on a cell, or will."""
-        return folder.path in self._jobs_of_before(folder.root)
+        """Return whether a job submitted by an earlier command runs a cell or waits to run it."""
+        return folder.path in self._earlier_jobs(folder.root)
 
     def start(self, folder: CellFolder) -> SlurmProcess:
-        """Submit a cell, with all that are started before the next poll; or follow its job of an earlier call."""
+        """Queue a cell for submission at the next poll, or follow its job if an earlier command submitted one."""
         process = SlurmProcess(self, folder)
         if self.holds(folder):
             process.submitted(*self._known[folder.root].pop(folder.path))
@@ -173,18 +174,18 @@ class SlurmEngine:
         return process
 
     def withdraw(self, process: SlurmProcess) -> None:
-        """Forget a cell that is not submitted yet."""
+        """Drop a cell that has not been submitted yet."""
         self._waiting.remove(process)
 
     def refresh(self) -> None:
-        """Submit what waits, and ask Slurm about all jobs if that is due."""
+        """Submit the waiting cells, and list all jobs if that is due."""
         if time.monotonic() - self._refreshed_at < self._interval and not self._is_new:
             return
         self._submit()
         self._refreshed_at = time.monotonic()
         try:
             listed = slurm_commands.jobs()
-        except slurm_commands.Unavailable:  # such as a controller that restarts: nothing is concluded
+        except slurm_commands.Unavailable:  # for example, the controller restarts; try again at the next refresh
             return
         for process in [*self._live]:
             assert process.batch is not None
@@ -193,14 +194,14 @@ class SlurmEngine:
                 self._live.remove(process)
 
     def close(self) -> None:
-        """Do nothing: the jobs are Slurm's."""
+        """Do nothing: the jobs belong to Slurm."""
 
     @property
     def _is_new(self) -> bool:
         return any(process.batch is None for process in self._waiting)
 
     def _submit(self) -> None:
-        """Submit the waiting cells, an array for each root."""
+        """Submit the waiting cells, with one array for each study folder."""
         while self._waiting:
             root = self._waiting[0].folder.root
             processes = [process for process in self._waiting if process.folder.root == root][:_MAX_ARRAY]
@@ -239,7 +240,7 @@ class SlurmEngine:
                 f"{error}; put the options that begin with --slurm right, and start the study again"
             ) from None
 
-    def _jobs_of_before(self, root: Path) -> dict[Path, tuple[CellBatch, int, str]]:
+    def _earlier_jobs(self, root: Path) -> dict[Path, tuple[CellBatch, int, str]]:
         if root not in self._known:
             prefix, found = job_prefix(root), {}
             for (name, index), state in (slurm_commands.jobs() if batch_numbers(root) else {}).items():

@@ -1,8 +1,8 @@
-"""Submit, list and end Slurm jobs by Slurm's own commands; the only module that knows how these are called.
+"""Submit, list and end Slurm jobs with Slurm's commands; no other module calls these.
 
-:class:`SlurmOptions` is what a job may ask for. A job is found again by its name, which is unique for a batch of cells,
-and its index in the batch's array: also where ``sbatch`` timed out after it had submitted, or where the command that
-submitted it was killed.
+:class:`SlurmOptions` holds the resources that a job requests. A job is identified by its name, which is unique for a
+batch of cells, and its index in the batch's array. So it is found even if ``sbatch`` timed out after submitting it, or
+if the command that submitted it was killed.
 """
 
 import dataclasses
@@ -20,8 +20,8 @@ from ddpg.errors import EnvironmentFault, UsageError
 COMMANDS = ("sbatch", "squeue", "scancel", "scontrol")
 ENDED = frozenset(
     ["BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "TIMEOUT"]
-)  # all other states are those of a job that may still run
-_TIMEOUT = 120.0  # seconds for an answer; Slurm's own MessageTimeout is 10
+)  # a job in any other state may still run
+_TIMEOUT = 120.0  # seconds to wait for an answer; Slurm's default MessageTimeout is 10
 _COLUMNS = "JobArrayID:60,Name:60,State:30,exit_code:20,NodeList:200"
 _PASSING = re.compile(r"unable to contact|timed out|try again|temporarily|connection (refused|reset)", re.IGNORECASE)
 _TIME = r"\d+|\d+:\d\d(:\d\d)?|\d+-\d+(:\d\d){0,2}"  # as sbatch: minutes, minutes:seconds, h:m:s, days-h, days-h:m:s
@@ -30,7 +30,7 @@ _MEMORY = r"\d+[KMGT]?"
 
 @dataclasses.dataclass(frozen=True)
 class SlurmOptions(Options):
-    """What each cell's job asks for; without a value, the cluster's default."""
+    """The resources that each cell's job requests; an option without a value leaves the cluster's default."""
 
     slurm_partition: str | None = option(None, "partition of the jobs; none: the cluster's default")
     slurm_account: str | None = option(None, "account that the jobs are charged to; none: the cluster's default")
@@ -69,7 +69,7 @@ class SlurmOptions(Options):
         )
 
     def sbatch_words(self) -> list[str]:
-        """Return the options of ``sbatch``."""
+        """Return these options as arguments of ``sbatch``."""
         named = {
             "partition": self.slurm_partition,
             "account": self.slurm_account,
@@ -80,7 +80,7 @@ class SlurmOptions(Options):
         return [*self.slurm_option, *(f"--{name}={value}" for name, value in named.items() if value is not None)]
 
     def command_flags(self) -> list[str]:
-        """Return the flags of ``ddpg study`` that differ from their defaults."""
+        """Return the options that differ from their defaults as flags of ``ddpg study``."""
         found = []
         for field in dataclasses.fields(SlurmOptions):
             value, flag = getattr(self, field.name), f"--{field.name.replace('_', '-')}"
@@ -94,11 +94,11 @@ class SlurmOptions(Options):
 
 
 class Unavailable(EnvironmentFault):
-    """Slurm does not answer at the moment."""
+    """Slurm does not answer at the moment, so the call may succeed later."""
 
 
 class JobState(NamedTuple):
-    """A job as Slurm lists it: ``exit_status`` is negative where a signal ended it."""
+    """A job as Slurm lists it; ``exit_status`` is negative if a signal ended it."""
 
     job: str
     state: str
@@ -112,7 +112,7 @@ class JobState(NamedTuple):
 
 
 def check_installed() -> None:
-    """Check that Slurm's commands are there.
+    """Check that Slurm's commands are installed.
 
     Raises:
         UsageError: if one is missing.
@@ -129,18 +129,18 @@ def submit(script: str, options: Sequence[str]) -> str:
     """Submit a batch script; return the job's number.
 
     Raises:
-        Unavailable: if Slurm does not answer; it may have submitted the job.
-        EnvironmentFault: if it refuses the job.
+        Unavailable: if Slurm does not answer; the job may have been submitted nevertheless.
+        EnvironmentFault: if Slurm refuses the job.
     """
     answer = _call("sbatch", "--parsable", *options, script)
     return answer.strip().partition(";")[0]
 
 
 def jobs() -> dict[tuple[str, int], JobState]:
-    """Return this user's array jobs, also those that have ended minutes ago, by name and index in the array.
+    """Return this user's array jobs, including those that ended a few minutes ago, by name and index in the array.
 
     Raises:
-        Unavailable: if Slurm does not answer; a command that fails for any other reason counts, too.
+        Unavailable: if Slurm does not answer, or the command fails for any other reason.
     """
     try:
         listed = _call("squeue", "--me", "--array", "--noheader", "--states=all", f"--Format={_COLUMNS}")
@@ -155,7 +155,7 @@ def jobs() -> dict[tuple[str, int], JobState]:
 
 
 def ended_job(job: str) -> JobState | None:
-    """Return from Slurm's accounting how a job ended that ``squeue`` lists no more; ``None`` if that is unknown."""
+    """Return the final state of a job that ``squeue`` no longer lists, from Slurm's accounting; ``None``: unknown."""
     try:
         answer = _call("sacct", "-X", "-n", "-P", "-j", job, "--format=State,ExitCode,NodeList")
     except EnvironmentFault:  # many clusters have no accounting
@@ -165,23 +165,23 @@ def ended_job(job: str) -> JobState | None:
         code, _, node = rest.partition("|")
         status, _, signal = code.partition(":")
         if status.isdecimal() and signal.isdecimal():
-            return JobState(job, state.split()[0], -int(signal) or int(status), node)  # CANCELLED by 1000
+            return JobState(job, state.split()[0], -int(signal) or int(status), node)  # e.g. "CANCELLED by 1000"
     return None
 
 
 def end(job: str, signal: str) -> None:
-    """Cancel a job that waits; send a signal to the batch script of one that runs. A job that has ended stays ended."""
+    """Cancel a waiting job, or send a signal to the batch script of a running one; a finished job is not affected."""
     for words in (["--state=PENDING"], ["--batch", f"--signal={signal}"]):
         try:
             _call("scancel", *words, job)
         except (
             EnvironmentFault
-        ):  # it is in the other state, or has ended; the caller repeats it while the job is listed
+        ):  # the job is in the other state, or has ended; the caller repeats the call while the job is listed
             continue
 
 
 def requeue(job: str) -> bool:
-    """Requeue a running job, which ends it here; return whether Slurm does."""
+    """Requeue a running job, which ends its current execution; return whether Slurm accepted that."""
     try:
         _call("scontrol", "requeue", job)
     except EnvironmentFault:
@@ -190,10 +190,10 @@ def requeue(job: str) -> bool:
 
 
 def _call(*words: str) -> str:
-    """Return what a command prints.
+    """Return the output of a command.
 
     Raises:
-        Unavailable: if the reason of its failure may pass by itself.
+        Unavailable: if the command fails for a temporary reason.
         EnvironmentFault: if it fails for another reason.
     """
     try:

@@ -1,18 +1,18 @@
-"""An array job of Slurm: the files that it reads and writes, and its main program, which runs one cell on a node.
+"""A Slurm array job: the files that it reads and writes, and its main program, which runs one cell on a node.
 
 .slurm/N/cells.json      the cells, by their index in the array
 .slurm/N/job.sh          the batch script
-.slurm/N/I.txt           a link to the log of cell I, where Slurm writes the script's output and its own messages
+.slurm/N/I.txt           a link to the log of cell I, to which Slurm writes the script's output and its own messages
 .slurm/N/I.json          the exit status of cell I, once it has ended
 
-The job runs the stages that are left of the cell: it trains, or resumes from the newest checkpoint, then evaluates. So
-a job that Slurm requeues, after a preemption or because its node was lost, goes on by itself, whether or not the
-command that submitted it still runs. Three signals reach it:
+The job runs the remaining stages of the cell: it trains, or resumes from the newest checkpoint, and then evaluates. So
+if Slurm requeues the job, after a preemption or because its node was lost, the job continues the cell without the
+command that submitted it. The job handles three signals:
 
 - SIGUSR1, from Slurm before the time limit: the cell saves and ends, and the job requeues itself.
-- SIGUSR2, from the study that is interrupted: the cell saves and ends.
-- SIGTERM, from Slurm to all processes of the job before a preemption or a cancellation: the cell saves and ends, since
-  the signal reaches it, too; Slurm decides what becomes of the job.
+- SIGUSR2, from an interrupted study: the cell saves and ends.
+- SIGTERM, from Slurm to all processes of the job before a preemption or a cancellation: the cell gets the signal too,
+  so it saves and ends; Slurm decides whether the job runs again.
 """
 
 import hashlib
@@ -38,17 +38,17 @@ from ddpg.studies.study import Cell, Group
 from ddpg.studies.study_folder import CellFolder
 
 REQUEUE, STOP = "USR1", "USR2"
-_WAIT = 1.0  # seconds between two looks at a cell that another process trains
+_WAIT = 1.0  # seconds between two polls of a cell that another process trains
 _INTERRUPTED = (128 + signal.SIGTERM, -signal.SIGTERM)  # exit statuses of a process that was asked to end
 _NO_PROGRESS = (
     "its time limit came before it had made a step; give its jobs longer (--slurm-time), or more checkpoints with a "
     "smaller evaluation_interval"
 )
-FOLDER = ".slurm"  # no configuration is called so
+FOLDER = ".slurm"  # begins with a dot, so it cannot be the name of a configuration
 _CELLS = "cells.json"
 # Not ``-m``: it would import from the working directory first (the empty entry of sys.path).
 _NODE_MAIN = "import sys;sys.path[:]=filter(None,sys.path);from ddpg.studies.slurm_node import main;sys.exit(main())"
-# Ignored until Python has its own handlers: the default action would end the job without a result.
+# Until Python has its handlers the signals are ignored: their default action would end the job without a result.
 _SCRIPT = "#!/bin/sh\ntrap '' USR1 USR2\nexec {command}\n"
 
 
@@ -63,11 +63,11 @@ class _Ended(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class CellBatch:
-    """The files of the batch of number ``number`` of a study or tuning.
+    """The files of batch ``number`` of a study or tuning.
 
     Attributes:
-        path: its folder.
-        name: of its jobs: unique among the user's studies.
+        path: the batch's folder.
+        name: the name of its jobs, unique among the user's studies.
     """
 
     def __init__(self, root: Path, number: int):
@@ -81,18 +81,18 @@ class CellBatch:
 
     @property
     def output(self) -> str:
-        """Where Slurm writes the output, as a pattern of ``sbatch --output``."""
+        """The path of the output, as a pattern for ``sbatch --output``."""
         return f"{str(self.path.resolve()).replace('%', '%%')}/%a.txt"
 
     def write(self, folders: Sequence[CellFolder], command: Sequence[str]) -> None:
         """Write the files of a new batch.
 
         Args:
-            folders: of its cells.
+            folders: the folders of its cells.
             command: the ``ddpg`` command that the nodes run.
 
         Raises:
-            OSError: if they cannot be written, or there are such files.
+            OSError: if the files cannot be written, or exist already.
         """
         self.path.mkdir(parents=True)
         groups: dict[int, Group] = {id(folder.cell.group): folder.cell.group for folder in folders}
@@ -121,14 +121,14 @@ class CellBatch:
         return [CellFolder(root, Cell(found.groups[group], seed)) for group, seed in found.cells]
 
     def status(self, index: int) -> int | None:
-        """Return the exit status of a cell, negative if a signal ended it; ``None`` if it has not ended by itself."""
+        """Return the exit status of a cell (negative: a signal ended it); ``None`` if its job has not recorded one."""
         try:
             return convert("status", safe_json.read_json(self._status_path(index)), _Ended).status
         except (FileNotFoundError, FileFault):
             return None
 
     def write_status(self, index: int, status: int | None) -> None:
-        """Write the exit status of a cell, or remove what an earlier start of its job has written."""
+        """Write the exit status of a cell; with ``None``, remove the status that an earlier start of the job wrote."""
         if status is None:
             self._status_path(index).unlink(missing_ok=True)
         else:
@@ -139,23 +139,23 @@ class CellBatch:
 
 
 def job_prefix(root: Path) -> str:
-    """Return how the names of a study's jobs begin, by the folder's place."""
+    """Return the prefix of the names of a study's jobs, which is derived from the path of its folder."""
     return f"ddpg-{hashlib.sha256(os.fsencode(root.resolve())).hexdigest()[:12]}-"
 
 
 def batch_numbers(root: Path) -> list[int]:
-    """Return the numbers of the batches so far."""
+    """Return the numbers of the existing batches."""
     folder = root / FOLDER
     return sorted(int(path.name) for path in folder.iterdir() if path.name.isdecimal()) if folder.is_dir() else []
 
 
 class NodeJob:
-    """The stages of a cell in this process's children, until it has finished, failed, or is asked to end.
+    """Runs the stages of a cell in child processes, until the cell has finished or failed, or is asked to end.
 
     Args:
-        folder: the cell's.
+        folder: the cell's folder.
         command: the ``ddpg`` command.
-        threads: of the cell.
+        threads: number of threads of the cell.
 
     Attributes:
         requeues: whether the job should be requeued to go on.
@@ -173,18 +173,18 @@ class NodeJob:
             signal.signal(getattr(signal, f"SIG{name}"), self._handle)
 
     def run(self) -> int | None:
-        """Run what is left of the cell; return its exit status, or ``None`` if Slurm decides how it goes on.
+        """Run the remaining stages of the cell; return its exit status, or ``None`` if Slurm cancels or requeues it.
 
         Raises:
-            UsageError: if the time limit came before the cell had made a step.
+            UsageError: if the time limit was reached before the cell saved any new step.
         """
         saved, status = self._folder.saved, 0
         while self._folder.state == "running" and not self._asked:
-            time.sleep(_WAIT)  # such as the process of a node that Slurm has given up, but that still lives
+            time.sleep(_WAIT)  # for example, a process on a node that Slurm considers lost but that still runs
         while status == 0 and not self._asked and (stage := self._folder.stage) is not None:
             status = self._run_stage()
             if status == 0 and self._folder.stage == stage:
-                break  # ended before its goal: the study says so
+                break  # it ended before its goal, which the study will report
         interrupted = self._asked and self._folder.stage is not None and status in (0, *_INTERRUPTED)
         self.requeues = self.requeues and interrupted and not self._cancelled
         if self.requeues and self._folder.saved <= saved:
@@ -194,7 +194,7 @@ class NodeJob:
 
     def _run_stage(self) -> int:
         self._process = CellProcess(self._folder, self._command, self._environment)
-        if self._asked and not self._cancelled:  # since the last look
+        if self._asked and not self._cancelled:  # the signal arrived before the process existed
             self._process.terminate()
         while (status := self._process.poll()) is None:
             self._process.wait()
@@ -213,7 +213,7 @@ def main(words: Sequence[str] | None = None) -> int:
     """Run the cell of this array task.
 
     Args:
-        words: the file of the batch's cells; the modules, separated by commas, that they may import; and the ``ddpg``
+        words: the path of ``cells.json``; the modules that the cells may import, separated by commas; and the ``ddpg``
             command. By default this process's arguments.
     """
     file, modules, *command = sys.argv[1:] if words is None else words
@@ -239,7 +239,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def _requeue() -> int:
-    """Requeue this job; if Slurm does not, it ends as one that the study submits again."""
+    """Requeue this job; if Slurm does not, the job ends as interrupted, and the study submits it again."""
     job = f"{os.environ['SLURM_ARRAY_JOB_ID']}_{os.environ['SLURM_ARRAY_TASK_ID']}"
     slurm_commands.requeue(job)
     return _INTERRUPTED[0]

@@ -31,9 +31,9 @@ from ddpg.runs.env_factory import (
 )
 from ddpg.workers.worker_options import COLLECTORS, check_collector, check_options
 
-_NAME = r"[A-Za-z0-9][\w.+=-]*"  # of a configuration: it names a folder
-_LONGEST_NAME = 255  # bytes of a folder's name, on most file systems
-MAX_CELLS = 100_000  # of a study or a tuning; each has a folder, and all are listed in memory
+_NAME = r"[A-Za-z0-9][\w.+=-]*"  # allowed names of a configuration, which are also folder names
+_LONGEST_NAME = 255  # maximum bytes of a folder's name on most file systems
+MAX_CELLS = 100_000  # maximum cells of a study or a tuning; each has a folder, and all are listed in memory
 _DEFAULT_CONFIGURATIONS: dict[str, Any] = {"preset": {}}  # for a study that names no configurations
 
 
@@ -54,7 +54,7 @@ FILES = Files()
 
 @dataclasses.dataclass(frozen=True)
 class Settings(Options):
-    """How cells are trained: in a whole study, or in one of its environments."""
+    """Training settings of cells, for a whole study or for one of its environments."""
 
     seeds: tuple[int, ...] = option((0,), "the seeds; in TOML also their number, counted from 0")
     total_timesteps: int | None = option(None, "environment steps; none: as the preset")
@@ -83,7 +83,7 @@ class Settings(Options):
 
 @dataclasses.dataclass(frozen=True)
 class EnvironmentSettings(Settings):
-    """How cells of one environment are trained, and with which configurations."""
+    """Training settings and configurations of the cells of one environment."""
 
     configurations: tuple[str, ...] = option((), "names of the configurations to train there; all by default")
 
@@ -96,8 +96,8 @@ class Group(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     """The cells of one configuration in one environment; they differ only in their seed.
 
     Attributes:
-        env_id: with its version, and with a ``module:`` prefix if the study has one.
-        algorithm: the name of the algorithm that the options belong to.
+        env_id: the environment's id with its version, and with a ``module:`` prefix if the study has one.
+        algorithm: the name of the algorithm to which the options belong.
         options: all options, as in a run's ``config.json``.
     """
 
@@ -118,7 +118,7 @@ class Group(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
     @property
     def references(self) -> list[str]:
-        """What the cells import, as ``module:Name``: the environment, the algorithm, options of the user's own."""
+        """The names ``module:Name`` that the cells import: of the environment, the algorithm and custom options."""
         return references_of({"env_id": self.env_id, "algorithm": self.algorithm, "config": self.options})
 
     @property
@@ -145,7 +145,7 @@ class Cell:
 
 
 def cells_of(groups: Sequence[Group]) -> list[Cell]:
-    """Return the cells ordered by seed first, so that early results cover every configuration."""
+    """Return the cells in order of their seeds, so that early results cover every configuration."""
     longest = max((len(group.seeds) for group in groups), default=0)
     return [Cell(group, group.seeds[index]) for index in range(longest) for group in groups if index < len(group.seeds)]
 
@@ -163,10 +163,10 @@ def read_study(
 
     Args:
         path: the file.
-        allow_import: modules that the study may import: of environments, algorithms and options that the file names as
-            ``module:Name``.
-        options_of: returns the class of the options of an algorithm of the user's own, from its name, the usual class,
-            and the environment's id; it is the caller's because algorithms import TensorFlow.
+        allow_import: modules that the study may import, for environments, algorithms and options that the file names
+            as ``module:Name``.
+        options_of: returns the options class of a custom algorithm, given its name, the options class of the built-in
+            algorithm, and the environment's id. The caller provides it, because algorithms import TensorFlow.
 
     Raises:
         UsageError: if a field is unknown or has an invalid value, an environment or recipe does not exist, options do
@@ -259,13 +259,13 @@ def _collector_of(settings: Settings, changes: dict[str, Any]) -> tuple[str, int
     own: dict[str, Any] = {name: changes.pop(name) for name in ("collector", "workers") if name in changes}
     if not own:
         return settings.collector, settings.workers
-    own = {"collector": settings.collector} | own  # without a collector of its own, the study's
+    own = {"collector": settings.collector} | own  # the study's collector, unless the configuration sets one
     found = Settings(**from_toml(Settings, own, "it"))
     return found.collector, found.workers
 
 
 def _settings(values: dict[str, Any]) -> dict[str, Any]:
-    """Return settings with TOML's short forms written out."""
+    """Return settings with the short forms of TOML expanded, such as a number of seeds."""
     count = values.get("seeds")
     if isinstance(count, int) and not isinstance(count, bool):
         if not 1 <= count <= MOST_ITEMS:

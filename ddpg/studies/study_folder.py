@@ -1,9 +1,9 @@
-"""The folder of a study, and the state of each cell in it.
+"""The folder of a study, and the state of each of its cells as its files show it.
 
-.slurm/                        what jobs of Slurm need and leave (slurm_node)
+.slurm/                        files of Slurm jobs (see slurm_node)
 study.toml                     a copy of the study's file
-study.json                     its cells with all options, which may not change
-CONFIGURATION/SEED/ENV/1/      an ordinary run directory
+study.json                     the study's cells with all options, which must not change
+CONFIGURATION/SEED/ENV/1/      the run directory of a cell
 CONFIGURATION/SEED/ENV/        options.toml, log.txt, final.json, failed.json of a cell
 results.csv, table.csv, comparison.csv, table.md, curves.png
 """
@@ -58,14 +58,14 @@ class CellFolder:
 
     @property
     def saved(self) -> int:
-        """Steps of the newest checkpoint."""
+        """The step of the newest checkpoint; 0 if there is none."""
         run = self.run
         saved = run_directory.checkpoints(run) if run else []
         return int(saved[-1].name) if saved else 0
 
     @property
     def steps(self) -> int:
-        """Steps trained so far, by its newest checkpoint or table row."""
+        """Steps trained so far, according to the newest checkpoint or table row."""
         run = self.run
         rows = run_directory.read_table(run / "metrics.csv") if run else []
         return max(self.saved, int(rows[-1]["timesteps"]) if rows else 0)
@@ -86,23 +86,23 @@ class CellFolder:
             return "running"
         if self.stage is None:
             return "finished"
-        if is_cell_running(self.log):  # also true before it has a run, or when its study was killed
+        if is_cell_running(self.log):  # true even before it has a run directory, or after its study was killed
             return "running"
         return "failed" if self.failed.exists() else "waiting" if self.run is None else "interrupted"
 
     @property
     def failure_reason(self) -> str:
-        """Why the cell failed, as recorded in its folder."""
+        """The reason why the cell failed, as recorded in its folder."""
         record = _read(self.failed, "remove it, and the study goes on with the cell")
         return safe_json.one_line(str(record.get("why"))) if isinstance(record, dict) else "unknown"
 
     @property
     def evaluated(self) -> dict[str, Any]:
-        """The result of the evaluation after training; empty before there is one."""
+        """The result of the evaluation after training; empty if there is none yet."""
         return read_evaluation(self.final) if self.final.exists() else {}
 
     def arguments(self) -> list[str]:
-        """Return the arguments of the ``ddpg`` command for the next stage; write the options file that it reads."""
+        """Write the options file of the next stage, and return the arguments of the ``ddpg`` command that reads it."""
         group, run = self.cell.group, str(self.run)
         allowed = allow_import_flags(*group.references)
         if self.stage == "evaluate":
@@ -141,10 +141,10 @@ def _read(path: Path, advice: str) -> Any:
 
 
 def write_study(root: Path, study: Path, groups: Sequence[Group]) -> None:
-    """Write a study into its folder, or add new cells to the one that is there.
+    """Write a study into its folder, or add new cells to the study that is in the folder already.
 
     Raises:
-        UsageError: if the folder holds a study from which a cell was removed or changed; names the difference.
+        UsageError: if a cell of the study in the folder was removed or changed; the message names the difference.
     """
     if (root / FILES.cells).exists():
         check_same(root, read_cells(root), groups)
@@ -176,7 +176,7 @@ def check_same(root: Path, before: Sequence[Group], now: Sequence[Group]) -> Non
     """Check that no cell of a study was removed or changed.
 
     Raises:
-        UsageError: if one was; names the difference.
+        UsageError: if one was; the message names the difference.
     """
     known = {(group.name, group.configuration): group for group in now}
     advice = f"cells may only be added to the study in {root}; put that back, or give another --root"
@@ -193,7 +193,7 @@ def check_same(root: Path, before: Sequence[Group], now: Sequence[Group]) -> Non
 
 def _differences(one: Group, other: Group) -> list[tuple[str, Any, Any]]:
     olds, news = (msgspec.to_builtins(group) for group in (one, other))
-    if one.algorithm == other.algorithm:  # options introduced after the study have their defaults
+    if one.algorithm == other.algorithm:  # options that are newer than the study count with their defaults
         olds["options"] = CONFIGS[one.algorithm]().to_json() | one.options
     for values in (olds, news):
         del values["seeds"]

@@ -1,4 +1,4 @@
-"""Show the progress of a study or tuning: a line per event above one bar."""
+"""Show the progress of a study or tuning: a progress bar, and above it a line for each event."""
 
 import sys
 import time
@@ -17,11 +17,11 @@ REFRESH_INTERVAL = 2.0  # seconds
 
 
 class ProgressLines:
-    """Lines above a bar.
+    """A progress bar with lines of text above it.
 
     Args:
         shown: show the bar if stderr is a terminal; lines are always written.
-        bar: of :func:`ddpg.progress.tqdm_bar`.
+        bar: arguments of :func:`ddpg.progress.tqdm_bar`.
     """
 
     def __init__(self, shown: bool, **bar: Any):
@@ -41,7 +41,7 @@ class ProgressLines:
         sys.stderr.flush()
 
     def _is_refresh_due(self, at_once: bool = False) -> bool:
-        """Tell whether it is time to move the bar; always if ``at_once``."""
+        """Return whether to update the bar now; always if ``at_once``."""
         if not self._shown or not (at_once or time.monotonic() - self._refreshed_at >= REFRESH_INTERVAL):
             return False
         self._refreshed_at = time.monotonic()

@@ -45,13 +45,13 @@ def table_row(
         steps: environment steps of each run.
         finals: the last evaluation of each finished seed (env units).
         returns: all evaluations of each (env units).
-        asked: how many seeds the study has.
+        asked: number of seeds in the study.
 
     Returns:
-        These, and for ``final`` and ``maximum`` the interquartile mean and the ends of its 95 % bootstrap interval,
-        ``_low`` and ``_high`` (Agarwal et al. 2021, arXiv 2108.13264); NaN where no seed is finished. For ``kept`` and
-        ``dips`` (:mod:`ddpg.runs.curves`) the mean, which a single run that forgets moves, over the seeds that have
-        them, and its interval.
+        ``env``, ``config``, ``steps`` and the numbers of seeds. For ``final`` and ``maximum``: the interquartile mean
+        and the ends of its 95 % bootstrap interval, ``_low`` and ``_high`` (Agarwal et al. 2021, arXiv 2108.13264); NaN
+        if no seed has finished. For ``kept`` and ``dips`` (:mod:`ddpg.runs.curves`): the mean over the seeds that have
+        them, and its interval; the mean rather than the interquartile mean, so that a single run that forgets counts.
     """
     row: dict[str, Any] = {"env": env, "config": config, "steps": steps, "seeds": len(finals), "seeds_asked": asked}
     for name, seeds in (("final", finals), ("maximum", [float(run.max()) for run in returns])):
@@ -109,10 +109,11 @@ def compared(finals: Sequence[tuple[str, str, Mapping[int, float]]]) -> list[dic
         finals: environment, configuration, and final returns by seed.
 
     Returns:
-        For each environment in which both have finished a seed: ``env``, ``config``, ``reference``, ``seeds``, the mean
-        ``difference`` by seed and the probability of ``improvement``, with the ends of their 95 % bootstrap intervals,
-        ``_low`` and ``_high``. A configuration of several environments has one more row, of its improvement over all
-        of them: its ``env`` is :data:`ALL` and its difference NaN, since their returns do not add up.
+        For each environment in which both have finished a common seed: ``env``, ``config``, ``reference``, ``seeds``,
+        the mean ``difference`` by seed and the probability of ``improvement``, with the ends of their 95 % bootstrap
+        intervals, ``_low`` and ``_high``. A configuration with several environments has one more row, with its
+        improvement over all of them. There ``env`` is :data:`ALL`, and the difference is NaN, because returns of
+        different environments cannot be added.
     """
     reference = finals[0][1]
     base = {env: by_seed for env, config, by_seed in finals if config == reference}
@@ -143,7 +144,7 @@ def comparison_markdown(rows: Sequence[dict[str, Any]]) -> str:
     for row in rows:
         difference = "" if row["env"] == ALL else told(row, "difference")
         improvement = told(row, "improvement")
-        if row["seeds"] == 1:  # which has no interval
+        if row["seeds"] == 1:  # one seed has no interval
             difference, improvement = format_number(row["difference"]), "one seed"
         cells = row["env"], row["config"], str(row["seeds"]), difference, improvement
         lines.append(f"| {' | '.join(cells)} |")
@@ -151,14 +152,14 @@ def comparison_markdown(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def seeds_of(row: dict[str, Any]) -> str:
-    """Return the number of seeds behind a row: ``3``, or ``2 of 3``."""
+    """Return the number of finished seeds of a row as text: ``3``, or ``2 of 3``."""
     return str(row["seeds"]) if row["seeds"] == row["seeds_asked"] else f"{row['seeds']} of {row['seeds_asked']}"
 
 
 def told(row: dict[str, Any], name: str) -> str:
     """Return ``final``, ``maximum``, ``kept`` or ``dips`` of a row with its interval, as text.
 
-    A row without finished seeds says ``none yet``; a measure that no finished run has, ``n/a``.
+    The text is ``none yet`` for a row without finished seeds, and ``n/a`` for a measure that no finished run has.
     """
     centre, low, high = (row[f"{name}{end}"] for end in _ENDS)
     return "n/a" if row["seeds"] and np.isnan(centre) else interval(centre, low, high)
@@ -190,9 +191,10 @@ _LOGGED = {"training_seconds": "seconds", "compile_seconds": "compile_seconds", 
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """The files of a report, and the rows of its tables; ``comparison`` is None where nothing can be compared yet.
+    """The files of a report, and the rows of its tables.
 
-    ``unread`` has a line for every cell that was left out because a file of its run is damaged.
+    ``comparison`` is ``None`` if nothing can be compared yet. ``unread`` has a line for every cell that is left out
+    because a file of its run is damaged.
     """
 
     rows: list[dict[str, Any]]
@@ -208,10 +210,10 @@ class Report:
 def write_report(root: Path, groups: Sequence[Group]) -> Report:
     """Write the results of a study so far into its folder.
 
-    ``results.csv`` has all evaluations, also of running cells. The table covers finished cells only: the interquartile
-    mean over seeds of the last and of the largest evaluation, with 95 % bootstrap intervals (Agarwal et al. 2021, arXiv
-    2108.13264). With ``final_episodes`` the last evaluation is the one after training. ``comparison.csv`` compares
-    every configuration with the first one, by seed. A cell with a damaged file is left out.
+    ``results.csv`` has all evaluations, including those of running cells. The table covers only finished cells: the
+    interquartile mean over seeds of the last and of the largest evaluation, with 95 % bootstrap intervals (Agarwal et
+    al. 2021, arXiv 2108.13264). With ``final_episodes`` the last evaluation is the one after training.
+    ``comparison.csv`` compares every configuration with the first one, by seed. A cell with a damaged file is left out.
 
     Args:
         root: the study's folder.
@@ -223,7 +225,7 @@ def write_report(root: Path, groups: Sequence[Group]) -> Report:
         if (path := folder.run) is not None:
             try:
                 run = read_run(path)
-                values += [*_values(folder, run)]  # all of them, or none
+                values += [*_values(folder, run)]  # the list is complete before any row is added
             except FileFault as error:
                 unread.append(f"{error}; or remove {path}, and the study trains that cell again")
             else:
@@ -271,7 +273,7 @@ def _values(folder: CellFolder, run: Run) -> Iterator[dict[str, Any]]:
 
 
 def _ends(runs: Sequence[tuple[CellFolder, Run]]) -> tuple[dict[int, float], list[np.ndarray]]:
-    """Return, of the finished cells among ``runs``, the last evaluation by seed, and all evaluations of each."""
+    """Return the last evaluations by seed, and all evaluations of each, for the finished cells among ``runs``."""
     finished = [(folder, run) for folder, run in runs if folder.stage is None and run.rows]
     last = {folder.cell.seed: float(folder.evaluated.get("mean_return", run.returns[-1])) for folder, run in finished}
     return last, [run.returns for _, run in finished]

@@ -1,8 +1,8 @@
-"""Store trials in an Optuna journal, propose the next one, decide about pruning. The only module that knows Optuna.
+"""Store a tuning's trials in an Optuna journal, propose the next one, and decide about pruning.
 
-The journal is lines of JSON, and reading it runs no code from it: in Optuna only the Redis storage and the CMA-ES
-sampler read pickles. One process writes the journal, and holds the run lock of its folder; Optuna's own lock, a link
-that a kill would leave behind, is not used.
+No other module uses Optuna. The journal consists of lines of JSON, and reading it runs no code: in Optuna only the
+Redis storage and the CMA-ES sampler read pickles. One process writes the journal, and holds the run lock of its folder.
+Optuna's own lock is not used, because it is a link, which a killed process would leave behind.
 """
 
 import dataclasses
@@ -27,12 +27,12 @@ class Trial:
     """A trial as recorded so far.
 
     Attributes:
-        number: from 0 on.
+        number: the trial's number, from 0 on.
         changes: values of the varied options.
         state: ``running``, ``complete``, ``pruned`` or ``failed``.
         value: mean evaluation return (env units) over its seeds, at the end or when it was pruned.
-        returns: the same after each evaluation considered for pruning, by its number, from 1.
-        reason: why it failed, or was pruned other than by comparison with other trials.
+        returns: the same mean after each evaluation considered for pruning, by the evaluation's number, from 1.
+        reason: why it failed, or why it was pruned if not by comparison with other trials.
     """
 
     number: int
@@ -50,10 +50,10 @@ class Trials:
         """Open a journal, or create one.
 
         Args:
-            path: of the file.
+            path: the path of the journal.
             space: the search space.
-            seed: of the sampler: the same seed and results give the same proposals, also after a kill.
-            pruning: prune trials that are worse than the median of the others at the same evaluation.
+            seed: seed of the sampler; the same seed and results give the same proposals, even after a killed process.
+            pruning: whether to prune trials that are worse than the median of the others at the same evaluation.
 
         Raises:
             UsageError: if Optuna is not installed; a :class:`FileFault` if the journal is damaged.
@@ -89,7 +89,7 @@ class Trials:
             ) from None
 
     def ask(self) -> Trial:
-        """Propose the next trial; it is then running."""
+        """Propose the next trial, and mark it as running."""
         number = len(self.all())
         seed = int(np.random.SeedSequence([self._seed, number]).generate_state(1)[0])
         with warnings.catch_warnings():
@@ -99,7 +99,7 @@ class Trials:
         return self._trial(self._storage.get_trial(self._of(asked.number)))
 
     def enqueue_base(self, base: Mapping[str, Any]) -> bool:
-        """Let the base configuration be the first trial; return whether it is in the space."""
+        """Make the base configuration the first trial, if it is in the space; return whether it is."""
         stored = {name: field.to_stored(base[name]) for name, field in self._space.items()}
         if None in stored.values():
             return False
@@ -145,7 +145,7 @@ class Trials:
         self._study.tell(number, state=state)
 
     def _frozen(self) -> list[Any]:
-        """Return Optuna's trials, without enqueued ones and those that a kill left half proposed."""
+        """Return Optuna's trials, except enqueued ones and incomplete proposals of a killed process."""
         waiting = self._optuna.trial.TrialState.WAITING
         found = self._study.get_trials(deepcopy=False)
         return [one for one in found if one.state != waiting and self._is_complete(one)]
@@ -154,7 +154,7 @@ class Trials:
         return {*frozen.params} == {*self._space}
 
     def _fail_incomplete(self) -> None:
-        """Fail the trials that a kill left without all of their options: they never started."""
+        """Fail the incomplete proposals of a killed process, which never started because they lack some options."""
         running = self._optuna.trial.TrialState.RUNNING
         for one in self._study.get_trials(states=[running]):
             if not self._is_complete(one):
@@ -198,7 +198,7 @@ def check_installed() -> Any:
 
 
 class _NoLock:
-    """Replaces Optuna's lock: this process holds the folder's lock already."""
+    """Replaces Optuna's lock, which is not needed because this process holds the folder's lock."""
 
     def acquire(self) -> bool:
         return True
@@ -208,7 +208,7 @@ class _NoLock:
 
 
 def _drop_partial_line(path: Path) -> None:
-    """Remove an incomplete last line from a journal: the next line would be appended to it, and lost."""
+    """Remove an incomplete last line from a journal, because the next line would be appended to it and lost."""
     if not path.exists():
         return
     with safe_json.open_regular_file(path) as (file, size):

@@ -20,9 +20,9 @@ from ddpg.studies.study_progress import TuningProgress
 from ddpg.studies.trials import Trial, Trials, check_installed
 from ddpg.studies.tuning_plan import JOURNAL, TuningPlan, cell_folders, write_plan
 
-_DIVERGED = "training diverged"  # from the updater's message
-_JOBS_ON_SLURM = 10  # as many trials as are drawn at random before the first that learns from them
-_MAX_FAILURES_IN_A_ROW = 3  # then the tuning ends: the cause is hardly their options
+_DIVERGED = "training diverged"  # part of the updater's error message
+_JOBS_ON_SLURM = 10  # the sampler draws this many trials at random before it uses results
+_MAX_FAILURES_IN_A_ROW = 3  # after these the tuning ends, because the options are hardly the cause
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,10 +32,10 @@ class TuningOutcome:
     Attributes:
         trials: all trials so far.
         best: the finished trial with the largest value, if any.
-        compared: the cells of the comparison, of the best and of the preset; empty before all trials are over.
-        failed: why cells of the comparison failed, by cell.
-        base_first: whether the base configuration is in the space, and was the first trial.
-        stopped: why the tuning ended before the requested number of trials, if it did.
+        compared: the groups of the comparison: the best trial and the preset; empty before all trials are over.
+        failed: the reasons why cells of the comparison failed, by cell.
+        base_first: whether the base configuration is in the space, and so was the first trial.
+        stopped: the reason why the tuning ended before the requested number of trials, if it did.
     """
 
     trials: list[Trial]
@@ -50,7 +50,7 @@ class Tuner:
     """Proposes trials, follows their evaluations, and records their results.
 
     Attributes:
-        stopped: why no more trials are proposed, if not because there are enough.
+        stopped: the reason why no more trials are proposed although there are fewer than requested.
     """
 
     def __init__(
@@ -62,13 +62,13 @@ class Tuner:
         cells: TrialScheduler,
         say: Callable[[str], None],
     ):
-        """Create a tuner; trials that an earlier process left running are continued.
+        """Create a tuner, which continues the unfinished trials of an earlier process.
 
         Args:
             root: the tuning's folder.
             plan: the plan of the tuning.
             trials: the trials recorded so far.
-            wanted: how many trials there are to be.
+            wanted: the requested number of trials.
             cells: runs the cells of trials.
             say: called with a line of text for every trial that ends.
         """
@@ -84,7 +84,7 @@ class Tuner:
                 self._begin(trial)
 
     def look(self, proposing: bool = True) -> None:
-        """Record new evaluations and ended trials; propose trials while there are free jobs."""
+        """Record new evaluations and finished trials; propose trials while there are free jobs."""
         for trial in [*self._running.values()]:
             self._follow(trial)
         while proposing and self.stopped is None and self._count < self._wanted and self._cells.free > 0:
@@ -118,14 +118,14 @@ class Tuner:
             self._evaluations(trial)
 
     def _evaluations(self, trial: "_RunningTrial") -> None:
-        """Record in order the evaluations that all seeds of a trial have reached, until the trial should be pruned.
+        """Record, in order, the evaluations that all seeds of a trial have reached, until the trial should be pruned.
 
-        Evaluations before the warm-up are left out: the policy has hardly learned by then.
+        Evaluations before the warm-up are left out, because the policy has hardly learned anything by then.
         """
         number, ended = trial.number, not any(map(self._cells.is_busy, trial.folders))
         rows = [evaluations(folder) for folder in trial.folders]
         by_seed = [{self._plan.nth(step): value for step, value in of_seed} for of_seed in rows]
-        for nth in sorted(set.intersection(*map(set, by_seed))):  # an episode may outlast the interval
+        for nth in sorted(set.intersection(*map(set, by_seed))):  # a seed lacks one if an episode outlasts the interval
             if nth <= trial.judged or nth < self._plan.warmup:
                 continue
             mean = float(np.mean([of_seed[nth] for of_seed in by_seed]))
@@ -162,7 +162,7 @@ class Tuner:
 
 @dataclasses.dataclass
 class _RunningTrial:
-    """A trial in training; ``reported`` and ``judged`` are its last evaluation recorded and considered for pruning."""
+    """A trial in training; ``reported`` and ``judged`` are its last recorded evaluation and the last one judged."""
 
     number: int
     folders: list[CellFolder]
@@ -198,11 +198,11 @@ def run_tuning(
     Args:
         root: the tuning's folder.
         plan: its plan.
-        wanted: how many trials there are to be, earlier ones included.
+        wanted: the requested number of trials, including earlier ones.
         fresh_seeds: number of seeds of the comparison; 0: no comparison.
-        again: the command that resumes the tuning, in words.
-        jobs: cells at a time; ``None``: one per core that this process may use, or per CPU of the Ray cluster; with
-            Slurm ten, since trials that are proposed at once learn nothing from each other.
+        again: the words of the command that resumes the tuning.
+        jobs: maximum number of cells at a time; ``None``: one per core available to this process, or per CPU of the Ray
+            cluster. With Slurm only ten, because trials proposed at the same time cannot use each other's results.
         engine, ray_address, slurm: as for :func:`ddpg.studies.scheduler.run_study`.
         progress_bar: show a bar over the trials if stderr is a terminal.
         command: the ``ddpg`` command of the processes.
@@ -253,7 +253,7 @@ def run_tuning(
 
 
 def _comparison_groups(plan: TuningPlan, best: Trial | None, seeds: int) -> list[Group]:
-    """Return the groups of the best trial and of the preset; none if there is no best, or it is the preset."""
+    """Return the groups of the best trial and of the preset; none if there is no best trial or it is the preset."""
     if best is None:
         return []
     options = plan.trial(best.number, best.changes).options

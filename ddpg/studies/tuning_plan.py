@@ -1,8 +1,8 @@
 """The plan of a tuning: base configuration, search space and seeds, fixed once written to its folder.
 
-tuning.json                    the plan, which may not change
+tuning.json                    the plan, which must not change
 trials.journal                 Optuna's journal of the trials: a line of JSON per event
-trial-NNNN/SEED/ENV/1/         an ordinary run directory, of a trial
+trial-NNNN/SEED/ENV/1/         the run directory of a trial
 best-NNNN/, preset/            the same for the comparison on fresh seeds
 results.csv, best.toml, comparison.csv, tuning.md, history.png
 """
@@ -24,7 +24,7 @@ from ddpg.studies.study import Cell, Group
 from ddpg.studies.study_folder import CellFolder
 
 PLAN, JOURNAL = "tuning.json", "trials.journal"
-FIRST_FRESH_SEED = 1000  # of the comparison; trials use smaller seeds
+FIRST_FRESH_SEED = 1000  # first seed of the comparison; trials use smaller seeds
 
 
 class TuningPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -33,14 +33,14 @@ class TuningPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     Attributes:
         base: the base configuration: environment, steps, evaluations, the trials' seeds, all options.
         preset: all options of the environment's preset, with which the best trial is compared.
-        space: range or choices of each varied option, as in TOML; no value is null.
-        whole: the options whose ranges are integers.
+        space: the range or the choices of each varied option, as in TOML; no value is null.
+        whole: the names of the options with integer ranges.
         tuning_seed: seed of the sampler.
         pruning: whether trials are pruned.
     """
 
     format: Literal[1] = 1
-    base: Group = msgspec.field(name="ground")  # as plans have had it from the start
+    base: Group = msgspec.field(name="ground")  # the name in the file is kept so that old plans can be read
     preset: dict[str, Any]
     space: dict[str, Any]
     whole: list[str]
@@ -57,14 +57,14 @@ class TuningPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     @property
     def warmup(self) -> int:
-        """Number of the first evaluation considered for pruning: from there on a quarter of the learning is done."""
+        """The number of the first evaluation considered for pruning, when a quarter of the learning is done."""
         starts = self.space.get("learning_starts", [self.base.options["learning_starts"]])
         latest = starts["high"] if isinstance(starts, dict) else max(starts)
         total = self.base.total_timesteps
         return math.ceil((latest + max(0, total - latest) / 4) / self.base.evaluation_interval)
 
     def nth(self, step: int) -> int:
-        """Return the number, from 1, of the evaluation at a step: by the interval, not by rows."""
+        """Return the number, from 1, of the evaluation at a step; it follows from the interval, not from table rows."""
         base = self.base
         if step == base.total_timesteps:
             return math.ceil(step / base.evaluation_interval)
@@ -80,7 +80,7 @@ class TuningPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
         return msgspec.structs.replace(self.base, configuration=f"trial-{number:04d}", options=options)
 
     def fresh(self, name: str, options: dict[str, Any], seeds: int) -> Group:
-        """Return the cells of a configuration in the comparison, on ``seeds`` seeds that no trial had."""
+        """Return the cells of a configuration in the comparison, with ``seeds`` seeds that no trial used."""
         return msgspec.structs.replace(
             self.base,
             configuration=name,
@@ -93,7 +93,7 @@ def plan_of(base: Group, preset: dict[str, Any], space: Space, tuning_seed: int,
     """Return the plan of a tuning.
 
     Raises:
-        UsageError: if a seed of the tuning is one of the comparison's.
+        UsageError: if a seed of the trials is also one of the comparison.
     """
     if max(base.seeds) >= FIRST_FRESH_SEED:
         raise UsageError(
@@ -110,10 +110,11 @@ def plan_of(base: Group, preset: dict[str, Any], space: Space, tuning_seed: int,
 
 
 def write_plan(root: Path, plan: TuningPlan) -> None:
-    """Write a plan into its folder, or check that it equals the one that is there.
+    """Write a plan into its folder, or check that it equals the plan that is in the folder already.
 
     Raises:
-        UsageError: if the folder has another plan; names the difference. A :class:`FileFault` if its file is damaged.
+        UsageError: if the folder has another plan; the message names the difference. A :class:`FileFault` if its file
+            is damaged.
     """
     path = root / PLAN
     if not path.exists():
@@ -139,7 +140,7 @@ def cell_folders(root: Path, group: Group) -> list[CellFolder]:
 
 def _differences(one: TuningPlan, other: TuningPlan) -> Sequence[tuple[str, Any, Any]]:
     plans = [msgspec.to_builtins(plan) for plan in (one, other)]
-    if one.base.algorithm == other.base.algorithm:  # options introduced after the tuning have their defaults
+    if one.base.algorithm == other.base.algorithm:  # options that are newer than the tuning count with their defaults
         kind = CONFIGS[one.base.algorithm]
         for part in (plans[0]["ground"], plans[0]):
             name = "options" if "options" in part else "preset"

@@ -35,8 +35,8 @@ class TuningReport:
 
     Attributes:
         compared: mean and interval of each configuration whose cells have all finished.
-        comparison_of_best: the best against the preset, once both have finished.
-        verdict: a sentence on whether the best beats the preset.
+        comparison_of_best: the comparison of the best trial with the preset, once both have finished.
+        verdict: a sentence that says whether the best trial beats the preset.
     """
 
     results: Path
@@ -55,8 +55,8 @@ def write_tuning_report(root: Path, plan: TuningPlan, tuned: TuningOutcome, word
     Args:
         root: the folder.
         plan: the plan of the tuning.
-        tuned: its state.
-        words: the command, for the report.
+        tuned: the state of the tuning.
+        words: the words of the command, for the report.
     """
     write_table(root / RESULTS, (*_COLUMNS, *plan.space), [*_rows(root, plan, tuned)])
     returns = {group.configuration: _last_returns(root, group) for group in tuned.compared}
@@ -79,7 +79,7 @@ def write_tuning_report(root: Path, plan: TuningPlan, tuned: TuningOutcome, word
 
 
 def _rows(root: Path, plan: TuningPlan, tuned: TuningOutcome) -> Iterator[dict[str, Any]]:
-    """Yield rows of trials' evaluations (up to pruning), of their values, and of the comparison's evaluations."""
+    """Yield the rows of the trials' evaluations (up to pruning) and values, and of the comparison's evaluations."""
     for trial in tuned.trials:
         told = {name: _cell(value) for name, value in trial.changes.items()}
         named = {"trial": trial.number, "state": trial.state, **told}
@@ -103,7 +103,7 @@ def _of_group(root: Path, group: Group, named: dict[str, Any], count: int | None
 
 
 def _last_returns(root: Path, group: Group) -> dict[int, float] | None:
-    """Return the last evaluation by seed, or ``None`` while one has not finished."""
+    """Return the last evaluations by seed, or ``None`` if a cell has not finished yet."""
     folders = cell_folders(root, group)
     found = [evaluations(folder) for folder in folders]
     if not (all(found) and all(folder.stage is None for folder in folders)):
@@ -205,7 +205,7 @@ def _short(value: Any) -> str:
 
 
 def _history(path: Path, plan: TuningPlan, trials: Sequence[Trial]) -> Path:
-    """Draw the value of every trial and the best so far."""
+    """Plot the value of every trial and the best value so far."""
     figure = Figure(figsize=(7.2, 4.2), dpi=150, layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
