@@ -71,17 +71,17 @@ def _cut(path: Path, keep: Callable[[int, str], bool]) -> None:
     whole = sum(16 + len(record) for record in kept)  # 8 bytes length and 4 its checksum, the record, 4 its checksum
     if path.stat().st_size == whole:
         return
-    aside = atomic_write.path_aside(path)
+    temporary = atomic_write.path_aside(path)
     try:
-        with os_errors(aside), tf.io.TFRecordWriter(str(aside)) as writer:
+        with os_errors(temporary), tf.io.TFRecordWriter(str(temporary)) as writer:
             for record in kept:
                 writer.write(record)
-        with aside.open("rb") as file:
+        with temporary.open("rb") as file:
             os.fsync(file.fileno())
     except BaseException:
-        aside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
-    os.replace(aside, path)
+    os.replace(temporary, path)
 
 
 def _is_kept(event: tf.compat.v1.Event, keep: Callable[[int, str], bool]) -> bool:

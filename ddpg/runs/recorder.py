@@ -151,7 +151,7 @@ class RunRecorder(Callback):
         exactly = anew or between
         return self._folder / str(now), exactly and agent.loop.exact
 
-    def evaluate_aside(self, agent: OffPolicyAgent, at_most: float) -> dict[str, Any] | None:
+    def evaluate_unrecorded(self, agent: OffPolicyAgent, at_most: float) -> dict[str, Any] | None:
         """Return an unrecorded evaluation, or ``None`` if the last one took longer than ``at_most`` seconds."""
         if self._evaluation_seconds > at_most:
             return None

@@ -44,23 +44,23 @@ def create(root: str | Path, env_id: str, config: dict[str, Any], save: Callable
     parent = Path(root) / env_id
     parent.mkdir(parents=True, exist_ok=True)
     _sweep_abandoned(parent)
-    aside = parent / f"{_BEGUN}{uuid.uuid4().hex}"
-    aside.mkdir()
+    temporary = parent / f"{_BEGUN}{uuid.uuid4().hex}"
+    temporary.mkdir()
     try:
-        run_config.write(aside, config)
-        save(aside / "checkpoints" / "0")
-        return _numbered(aside)
+        run_config.write(temporary, config)
+        save(temporary / "checkpoints" / "0")
+        return _numbered(temporary)
     except BaseException:
-        shutil.rmtree(aside, ignore_errors=True)
+        shutil.rmtree(temporary, ignore_errors=True)
         raise
 
 
-def _numbered(aside: Path) -> Path:
-    parent = aside.parent
+def _numbered(temporary: Path) -> Path:
+    parent = temporary.parent
     number = 1 + max((int(entry.name) for entry in parent.iterdir() if entry.name.isdecimal()), default=0)
     while True:
         try:
-            return aside.rename(parent / str(number))
+            return temporary.rename(parent / str(number))
         except OSError as error:
             if error.errno not in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR):
                 raise

@@ -186,7 +186,7 @@ def _save_and_stop(
             + (f"; exactly as if not interrupted: {resume('--checkpoint', before[0])}" if goes_back else "")
         )
     try:
-        summary = recorder.evaluate_aside(agent, LAST_EVALUATION)
+        summary = recorder.evaluate_unrecorded(agent, LAST_EVALUATION)
     except (EnvironmentFault, KeyboardInterrupt) as error:
         request.say(f"no evaluation there: {format_error(error)}")
         return
