@@ -11,6 +11,7 @@ A vector's environments are wrapped in :class:`CheckedEnv`, so that their failur
 
 import contextlib
 import contextvars
+import multiprocessing
 import os
 import signal
 import sys
@@ -52,6 +53,18 @@ def call(function: Callable, *arguments: Any, fault: Callable[[BaseException], E
         raise
     except BaseException as error:
         raise fault(error) from error
+
+
+def end_with_parent() -> None:
+    """End this process, started by ``multiprocessing``, when its parent dies, even while an environment hangs."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None, "called in a child process alone"
+
+    def watch() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=watch, name="end-with-parent", daemon=True).start()
 
 
 class ProcessStateGuard:

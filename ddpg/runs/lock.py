@@ -90,15 +90,21 @@ def _is_flocked(file: BinaryIO) -> bool:
     return False
 
 
-def hold_cell_log(log: BinaryIO) -> None:
-    """Lock a cell's open log: the cell counts as running while any process that inherited the file is alive."""
+def lock_cell_log(log: Path) -> BinaryIO:
+    """Open and lock a cell's log; the cell counts as running until every process that holds this file has closed it.
+
+    The cell's output goes to another file object of the same log: programs that its environment starts inherit the
+    output and may outlive the cell, and must not hold the lock.
+    """
+    file = log.open("ab")
     with contextlib.suppress(OSError):  # the file system may have no locks
         if fcntl is not None:
-            fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    return file
 
 
 def is_cell_running(log: Path) -> bool:
-    """Return whether a process holds the log that :func:`hold_cell_log` locked."""
+    """Return whether a process holds the log that :func:`lock_cell_log` locked."""
     if fcntl is None or not log.is_file():
         return False
     try:

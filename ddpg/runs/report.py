@@ -1,6 +1,7 @@
 """The final report of a run, for people or as one JSON object, and the command that resumes it."""
 
 import json
+import os
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,7 +14,12 @@ from ddpg.runs import run_directory
 
 def command_for(verb: str, run: Path, document: Mapping[str, Any], *flags: str) -> str:
     """Return the command ``ddpg VERB RUN`` with the flags that the run needs; ``document`` is its ``config.json``."""
-    return shlex.join(["ddpg", verb, str(run), *allow_import_flags(*references_of(document)), *flags])
+    return shlex.join(["ddpg", verb, as_argument(run), *allow_import_flags(*references_of(document)), *flags])
+
+
+def as_argument(path: Path) -> str:
+    """Return a path as an argument of a command that does not look like a flag."""
+    return os.path.join(os.curdir, path) if str(path).startswith("-") else str(path)
 
 
 def allow_import_flags(*names: str) -> list[str]:
@@ -64,4 +70,4 @@ def print_report(run: Path, as_json: bool) -> None:
             f"({compiling:.1f} s of them compiling), {summary['steps_per_second']:,.0f} steps/s without those"
         )
     print(f"Everything is in {run}; evaluate it with: {command_for('evaluate', run, document)}")
-    print(f"Its curves (pip install tensorboard): {shlex.join(['tensorboard', '--logdir', str(run)])}")
+    print(f"Its curves (pip install tensorboard): {shlex.join(['tensorboard', '--logdir', as_argument(run)])}")

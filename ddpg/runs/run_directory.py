@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from ddpg.checkpoints import atomic_write, safe_json, target_dir
-from ddpg.errors import FileFault, UsageError, with_filename
+from ddpg.errors import FileFault, UsageError, brief, with_filename
 from ddpg.runs import run_config
 
 DIAGNOSTICS = "diagnostics.csv"
@@ -71,15 +71,29 @@ def check_root(root: str | Path) -> None:
     """Refuse a ``root`` in which no run directory could be made.
 
     Raises:
+        UsageError: if ``root`` is not UTF-8.
         FileFault: if ``root``, or the nearest directory above it that exists, is not a directory or cannot be written
             to.
     """
+    check_utf8(root, "root")
     path = Path(root).absolute()
     there = next(folder for folder in (path, *path.parents) if os.path.lexists(folder))
     if not there.is_dir():
         raise FileFault(f"root={str(root)!r}: {str(there)!r} is not a directory; name another one")
     if not os.access(there, os.W_OK | os.X_OK):
         raise FileFault(f"root={str(root)!r}: {str(there)!r} is not yours to write to; name another one")
+
+
+def check_utf8(path: str | Path, what: str) -> None:
+    """Refuse a path that TensorFlow, which writes a run's event files, cannot open.
+
+    Raises:
+        UsageError: if ``path`` is not UTF-8.
+    """
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        raise UsageError(f"{what}={brief(str(path))} is not UTF-8, as TensorFlow's files must be; rename it") from None
 
 
 def _sweep_abandoned(parent: Path) -> None:

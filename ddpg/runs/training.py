@@ -235,6 +235,7 @@ def resume(
             f"checkpoint {brief(which)} is none to go on from: give 'latest' or the steps of one, such as '5000'; best "
             "has no replay buffer, and can only be evaluated or exported"
         )
+    run_directory.check_utf8(run, "run")
     document = run_directory.read_config(run)
     if total_timesteps is not None:
         document["total_timesteps"] = validate_int(total_timesteps, "total_timesteps", 1)

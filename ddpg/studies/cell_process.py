@@ -11,7 +11,7 @@ from typing import Protocol
 from ddpg.checkpoints import atomic_write
 from ddpg.compiler.thread_pool import INTRAOP, available_cores
 from ddpg.errors import FileFault
-from ddpg.runs.lock import hold_cell_log
+from ddpg.runs.lock import lock_cell_log
 from ddpg.studies.forked_cells import CellServer, ServedCell
 from ddpg.studies.parent_guard import with_parent_guard
 from ddpg.studies.study_folder import CellFolder, read_evaluation
@@ -57,7 +57,11 @@ class Engine(Protocol):
         """Return how many cells can run at once at the moment."""
 
     def holds(self, folder: CellFolder) -> bool:
-        """Return whether a job that an earlier command submitted works on a cell; :meth:`start` then follows it."""
+        """Return whether a job that an earlier command submitted works on a cell; :meth:`start` then follows it.
+
+        Raises:
+            ddpg.studies.slurm_commands.Unavailable: if that is unknown at the moment; no cell may be started then.
+        """
 
     def start(self, folder: CellFolder) -> Process:
         """Start the next stage of a cell, whose folder exists."""
@@ -93,13 +97,12 @@ class CellProcess:
         self.returncode: int | None = None
         self.gone: str | None = None
         self._folder, self._evaluates = folder, folder.stage == "evaluate"
-        with folder.log.open("ab") as log, contextlib.ExitStack() as stack:
+        with lock_cell_log(folder.log) as lock, folder.log.open("ab") as log, contextlib.ExitStack() as stack:
             output = stack.enter_context(partial_result_path(folder).open("wb")) if self._evaluates else log
-            hold_cell_log(log)
             self._process: subprocess.Popen | ServedCell
             if server is not None:
                 with contextlib.suppress(OSError):  # the server has died, so start a new process below
-                    self._process = server.start(folder.arguments(), output, log)
+                    self._process = server.start(folder.arguments(), output, log, lock)
                     return
             words, stdin = with_parent_guard([*command, *folder.arguments()])
             self._process = subprocess.Popen(
@@ -109,6 +112,7 @@ class CellProcess:
                 stderr=log,
                 env=os.environ | dict(environment),
                 cwd=cwd,
+                pass_fds=(lock.fileno(),) if os.name == "posix" else (),
                 start_new_session=True,  # Ctrl-C should reach only this process, which then terminates the cell
             )
 

@@ -71,7 +71,7 @@ class _Server:
 
     def _handle_message(self) -> bool:
         """Handle one message; return whether this process is now a forked cell."""
-        data, files, _, _ = socket.recv_fds(self._connection, LARGEST, 2)
+        data, files, _, _ = socket.recv_fds(self._connection, LARGEST, 3)
         if not data:
             os._exit(0)
         match msgspec.json.decode(data, type=Start | Terminate):
@@ -102,7 +102,9 @@ class _Server:
         end_with_parent(server)
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        for file, place in zip(files, (1, 2), strict=True):
+        *printed, lock = files
+        os.set_inheritable(lock, False)
+        for file, place in zip(printed, (1, 2), strict=True):
             os.dup2(file, place)
             os.close(file)
         self._connection.close()

@@ -33,7 +33,7 @@ class Ready(msgspec.Struct, tag=True):
 
 
 class Start(msgspec.Struct, tag=True):
-    """Start a cell: ``ddpg`` with ``arguments``. The message comes with two open files, for its output and errors."""
+    """Start a cell: ``ddpg`` with ``arguments``. The message comes with three open files: output, errors and lock."""
 
     number: int
     arguments: list[str]
@@ -79,8 +79,13 @@ class CellServer:
             )
         self._receive(None)
 
-    def start(self, arguments: Sequence[str], output: BinaryIO, errors: BinaryIO) -> "ServedCell":
-        """Start a cell: ``ddpg`` with ``arguments``, whose output goes to open files that it inherits with their locks.
+    def start(self, arguments: Sequence[str], output: BinaryIO, errors: BinaryIO, lock: BinaryIO) -> "ServedCell":
+        """Start a cell.
+
+        Args:
+            arguments: of the ``ddpg`` command.
+            output, errors: open files to which it prints.
+            lock: a locked file, which it keeps open until it ends.
 
         Raises:
             OSError: if the server has died.
@@ -88,7 +93,7 @@ class CellServer:
         self._started += 1
         message = msgspec.json.encode(Start(self._started, list(arguments)))
         try:
-            socket.send_fds(self._connection, [message], [output.fileno(), errors.fileno()])
+            socket.send_fds(self._connection, [message], [file.fileno() for file in (output, errors, lock)])
         except OSError:
             self._gone()
             raise

@@ -22,7 +22,7 @@ from ddpg.checkpoints.manifest import MANIFEST
 from ddpg.compiler.thread_pool import available_cores
 from ddpg.interaction.env_errors import format_error
 from ddpg.runs import run_config
-from ddpg.runs.lock import hold_cell_log
+from ddpg.runs.lock import lock_cell_log
 from ddpg.studies.cell_process import COMMAND, CellProcess, cell_environment
 from ddpg.studies.study import Cell
 from ddpg.studies.study_folder import CellFolder
@@ -207,8 +207,7 @@ class RemoteProcess:
         self.returncode: int | None = None
         self.gone: str | None = None
         self._ray, self._actor, self._folder = ray, actor, folder
-        self._log = folder.log.open("ab")
-        hold_cell_log(self._log)
+        self._log = lock_cell_log(folder.log)
         self._started = False
         self._pending_poll = actor.look.remote()
 

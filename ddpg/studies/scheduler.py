@@ -18,7 +18,7 @@ from ddpg.errors import UsageError, did_you_mean
 from ddpg.progress import format_number
 from ddpg.runs import run_directory, signals
 from ddpg.runs.lock import run_lock
-from ddpg.runs.report import allow_import_flags
+from ddpg.runs.report import allow_import_flags, as_argument
 from ddpg.studies import slurm_commands
 from ddpg.studies.cell_process import COMMAND, Engine, LocalEngine, Process
 from ddpg.studies.slurm_commands import SlurmOptions
@@ -71,6 +71,7 @@ class Scheduler:
         self._engine, self._request, self._say = engine, request, say
         self._foreign: set[CellFolder] = set()  # waiting cells that another process is training
         self._lost: collections.Counter[CellFolder] = collections.Counter()
+        self._unavailable = False  # at the last attempt to ask for the jobs of an earlier call
 
     def run(self, look: Callable[[], None] = lambda: None) -> None:
         """Run the cells; call ``look`` in every round."""
@@ -101,7 +102,14 @@ class Scheduler:
         """Start waiting cells while there are free slots; a cell that another process trains takes a slot, too."""
         self._foreign &= {*self._waiting}
         for folder in [*self._waiting]:
-            if folder.state == "running" and not self._engine.holds(folder):
+            try:
+                held = self._engine.holds(folder)
+            except slurm_commands.Unavailable as error:
+                if not self._unavailable:
+                    self._say(f"waiting for the cluster: {error}")
+                self._unavailable = True
+                return
+            if folder.state == "running" and not held:
                 if folder not in self._foreign:
                     self._say(f"{folder.cell}: another process is training it, and is waited for")
                 self._foreign.add(folder)
@@ -250,7 +258,9 @@ def study_resume_hint(
     address = [] if ray_address is None else ["--ray-address", ray_address]
     asked = [] if slurm is None else slurm.command_flags()
     modules = allow_import_flags(*(name for group in groups for name in group.references))
-    return shlex.join(["ddpg", "study", str(study), "--root", str(root), *where, *address, *asked, *modules])
+    return shlex.join(
+        ["ddpg", "study", as_argument(study), "--root", as_argument(root), *where, *address, *asked, *modules]
+    )
 
 
 def _failure_reason(job: Job) -> str:

@@ -153,14 +153,19 @@ class SlurmEngine:
         self._known: dict[
             Path, dict[Path, tuple[CellBatch, int, str]]
         ] = {}  # jobs submitted by earlier commands, by study folder and cell folder
-        self._refreshed_at = -self._interval
+        self._refreshed_at = self._failed_at = -self._interval
+        self._failure: slurm_commands.Unavailable | None = None
 
     def slots(self) -> int:
         """Return ``jobs``, or the maximum number of cells of a study."""
         return MAX_CELLS if self._jobs is None else self._jobs
 
     def holds(self, folder: CellFolder) -> bool:
-        """Return whether a job submitted by an earlier command runs a cell or waits to run it."""
+        """Return whether a job submitted by an earlier command runs a cell or waits to run it.
+
+        Raises:
+            Unavailable: if Slurm does not answer.
+        """
         return folder.path in self._earlier_jobs(folder.root)
 
     def start(self, folder: CellFolder) -> SlurmProcess:
@@ -240,10 +245,20 @@ class SlurmEngine:
                 f"{error}; put the options that begin with --slurm right, and start the study again"
             ) from None
 
+    def _listed_jobs(self) -> dict[tuple[str, int], JobState]:
+        """Return Slurm's jobs; after a failure, raise the same error for :attr:`_interval` instead of asking again."""
+        if self._failure is not None and time.monotonic() - self._failed_at < self._interval:
+            raise self._failure
+        try:
+            return slurm_commands.jobs()
+        except slurm_commands.Unavailable as error:
+            self._failure, self._failed_at = error, time.monotonic()
+            raise
+
     def _earlier_jobs(self, root: Path) -> dict[Path, tuple[CellBatch, int, str]]:
         if root not in self._known:
             prefix, found = job_prefix(root), {}
-            for (name, index), state in (slurm_commands.jobs() if batch_numbers(root) else {}).items():
+            for (name, index), state in (self._listed_jobs() if batch_numbers(root) else {}).items():
                 number = name.removeprefix(prefix)
                 if name.startswith(prefix) and number.isdecimal() and not state.has_ended:
                     batch = CellBatch(root, int(number))

@@ -23,7 +23,7 @@ from ddpg.config.options import as_toml
 from ddpg.errors import FileFault, UsageError
 from ddpg.runs import run_config, run_directory
 from ddpg.runs.lock import LOG, is_cell_running, is_run_locked
-from ddpg.runs.report import allow_import_flags
+from ddpg.runs.report import allow_import_flags, as_argument
 from ddpg.studies.study import FILES, Cell, Group
 
 
@@ -103,14 +103,15 @@ class CellFolder:
 
     def arguments(self) -> list[str]:
         """Write the options file of the next stage, and return the arguments of the ``ddpg`` command that reads it."""
-        group, run = self.cell.group, str(self.run)
+        group, run = self.cell.group, as_argument(self.run or self.path)
         allowed = allow_import_flags(*group.references)
         if self.stage == "evaluate":
             return ["evaluate", run, "--episodes", str(group.final_episodes), "--json", *allowed]
         if self.stage == "resume":
             return ["resume", run, "--json", "--no-progress-bar", *allowed]
         atomic_write.write_text(self._options, as_toml(group.options))
-        asked: dict[str, Any] = {"seed": self.cell.seed, "root": self._home, "config": self._options}
+        asked: dict[str, Any] = {"seed": self.cell.seed}
+        asked |= {"root": as_argument(self._home), "config": as_argument(self._options)}
         for name in ("total_timesteps", "evaluation_interval", "evaluation_episodes", "n_envs", "vectorization"):
             asked[name] = getattr(group, name)
         if group.collector != "local":

@@ -16,7 +16,7 @@ from ddpg.config.options import as_toml
 from ddpg.progress import format_number
 from ddpg.runs import run_directory
 from ddpg.runs.curves import format_option
-from ddpg.runs.report import allow_import_flags
+from ddpg.runs.report import allow_import_flags, as_argument
 from ddpg.studies.comparison import Comparison, Estimate, compare, mean_of, verdict
 from ddpg.studies.study import Group
 from ddpg.studies.study_report import write_table
@@ -139,7 +139,7 @@ def _best(
         f"Trial {best.number} of {len(trials)} ({_counts(trials)}), on {_seeds(plan.base.seeds)}: mean "
         f"evaluation return {value} after {plan.base.total_timesteps:,} steps.",
         f"Verdict: {sentence}",
-        f"Use: {shlex.join(['ddpg', 'train', group.env_id, *wraps, *own, '--config', str(file)])}",
+        f"Use: {shlex.join(['ddpg', 'train', group.env_id, *wraps, *own, '--config', as_argument(file)])}",
     ]
     head = "".join(f"# {line}\n" for line in lines)
     return f"{head}\n# What was varied.\n{as_toml(varied)}\n# What was not.\n{as_toml(rest)}"

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ddpg.errors import UsageError
+from ddpg.interaction import env_calls
 from ddpg.interaction.env_errors import format_error
 from ddpg.workers.worker import EnvironmentFailed, Event, RolloutRequest, Worker, WorkerDied, WorkerReady, WorkerSpec
 
@@ -131,6 +132,7 @@ class ProcessTransport:
 
 def _serve(pipe: Any, spec: WorkerSpec, weights: SharedWeights, number: int, epoch: int) -> None:
     """Answer requests until the pipe is closed; the main function of a worker's process."""
+    env_calls.end_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C also reaches this process, but the parent is to end it
     try:
         worker = Worker(spec, number, epoch)

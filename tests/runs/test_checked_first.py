@@ -49,6 +49,14 @@ def test_roots(tmp_path, monkeypatch):
     refused(tmp_path, "root= /new/runs' not yours", root=tmp_path / "new/runs")
 
 
+def test_folders_that_are_not_utf8(tmp_path):
+    """TensorFlow could not open the event files in one."""
+    refused(tmp_path, "root= UTF-8 rename", root=tmp_path / "t\udcff")
+    assert not [*tmp_path.iterdir()]
+    with refuses(UsageError, "run= UTF-8 rename"):
+        resume(tmp_path / "t\udcff" / "Pendulum-v1" / "1")
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -101,6 +101,42 @@ def test_ctrl_c_saves_the_run_and_ends_every_process(tmp_path, collector):
         time.sleep(0.05)
 
 
+HANGS = """
+import os, time
+import gymnasium as gym
+from environments import Counting
+
+class Hanging(Counting):
+    def step(self, action):
+        open(os.environ["HANGING"], "a").close()
+        time.sleep(60)
+
+gym.register("Hanging-v0", Hanging)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "flags", [("--collector", "process", "--workers", "2"), ("--n-envs", "2", "--vectorization", "async")]
+)
+def test_environments_that_hang_end_with_a_run_that_is_killed(tmp_path, flags):
+    (tmp_path / "hanging.py").write_text(HANGS)
+    paths = [str(tmp_path), str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
+    variables = os.environ | {"PYTHONPATH": os.pathsep.join(paths), "HANGING": str(tmp_path / "hangs")}
+    command = [sys.executable, "-m", "ddpg", "train", "hanging:Hanging-v0", *flags, "--root", str(tmp_path)]
+    process = subprocess.Popen(command, env=variables, start_new_session=True, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 60
+    while not (tmp_path / "hangs").exists():
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    process.kill()
+    process.wait()
+    while any(read_group(path) == process.pid for path in Path("/proc").glob("[0-9]*/stat")):
+        assert time.monotonic() < deadline, "a process is left"
+        time.sleep(0.05)
+
+
 def read_group(path):
     """The process group of a process, or none if it is gone or nobody has asked for its exit status yet."""
     try:

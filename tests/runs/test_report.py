@@ -69,6 +69,7 @@ def test_words_of_a_command():
         "ddpg resume 'a b/1' --allow-import mine --x y"
     )
     assert command_for("evaluate", Path("runs/X-v0/1"), {"env_id": "X-v0"}) == "ddpg evaluate runs/X-v0/1"
+    assert command_for("evaluate", Path("-x/1"), {"env_id": "X-v0"}) == "ddpg evaluate ./-x/1"
     assert allow_import_flags("b:X-v0", "Y-v0", "a:Z-v0", "b:W-v0") == ["--allow-import", "b", "--allow-import", "a"]
 
 

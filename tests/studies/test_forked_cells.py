@@ -10,7 +10,7 @@ import pytest
 from refusals import refuses
 from safetensors.numpy import load_file
 
-from ddpg.runs.lock import hold_cell_log, is_cell_running
+from ddpg.runs.lock import is_cell_running, lock_cell_log
 from ddpg.studies import forked_cells
 from ddpg.studies.cell_process import COMMAND, LocalEngine, cell_environment
 from ddpg.studies.forked_cells import CellServer
@@ -33,9 +33,9 @@ def server():
 def start(server, folder, *arguments):
     """Start a cell whose output and errors are files in ``folder``; the errors' file is locked as a cell's log is."""
     folder.mkdir(exist_ok=True)
-    with (folder / "output").open("wb") as output, (folder / "log").open("wb") as log:
-        hold_cell_log(log)
-        return server.start([*arguments], output, log)
+    log = folder / "log"
+    with (folder / "output").open("wb") as output, log.open("wb") as errors, lock_cell_log(log) as lock:
+        return server.start([*arguments], output, errors, lock)
 
 
 def test_a_fork_is_the_run_that_a_process_of_its_own_is(server, tmp_path):
@@ -78,6 +78,30 @@ def test_a_cell_that_is_terminated_saves(server, tmp_path):
     cell.terminate()  # nothing to do any more
 
 
+def test_a_program_that_outlives_its_cell_does_not_hold_it(tmp_path, monkeypatch):
+    """A simulator that an environment starts inherits the cell's output, but not its lock."""
+    (tmp_path / "simulated.py").write_text(
+        textwrap.dedent(
+            """
+            import pathlib, subprocess, sys
+            running = subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sleep(60)"])
+            pathlib.Path(__file__).with_name("pid").write_text(str(running.pid))
+            """
+        )
+    )
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])]))
+    server = CellServer(cell_environment(1))
+    cell = start(server, tmp_path, "train", "simulated:Missing-v0")
+    assert cell.wait(60) == 2
+    simulator = int((tmp_path / "pid").read_text())
+    try:
+        assert os.path.samefile(f"/proc/{simulator}/fd/2", tmp_path / "log")
+        assert not is_cell_running(tmp_path / "log")
+    finally:
+        os.kill(simulator, signal.SIGKILL)
+        server.close()
+
+
 def test_cells_end_with_a_server_that_is_killed(tmp_path):
     server = CellServer(cell_environment(1))
     cell = start(server, tmp_path, *LONG, "--root", str(tmp_path))
@@ -89,7 +113,7 @@ def test_cells_end_with_a_server_that_is_killed(tmp_path):
     assert cell.wait(60) == -signal.SIGKILL
     assert not server.forks
     with (tmp_path / "log").open("rb+") as log, refuses(OSError):
-        server.start(["train"], log, log)
+        server.start(["train"], log, log, log)
     cell.terminate()
     server.close()
 

@@ -16,11 +16,11 @@ from ddpg.cli.inspect import Evaluate
 from ddpg.cli.train import Resume, Train
 from ddpg.errors import FileFault
 from ddpg.runs import signals
-from ddpg.runs.lock import hold_cell_log, run_lock
+from ddpg.runs.lock import lock_cell_log, run_lock
 from ddpg.runs.run_directory import read_config
 from ddpg.studies import cell_process, study_progress
 from ddpg.studies.cell_process import COMMAND, LocalEngine, threads_per_cell
-from ddpg.studies.scheduler import Scheduler, run_study
+from ddpg.studies.scheduler import Scheduler, run_study, study_resume_hint
 from ddpg.studies.study import Cell, cells_of, read_study
 from ddpg.studies.study_folder import CellFolder
 
@@ -321,12 +321,44 @@ def test_one_that_is_held_is_waited_for(stubbed):
     place = study.places[0]
     place.path.mkdir(parents=True)
     with contextlib.ExitStack() as other:
-        log = other.enter_context(place.log.open("ab"))
-        hold_cell_log(log)  # by a process that has no run yet
+        other.enter_context(lock_cell_log(place.log))  # by a process that has no run yet
         scheduler = Scheduler([place], LocalEngine(1, study.command), signals.StopRequest(), lambda line: other.close())
         assert place.state == "running"
         scheduler.run()
     assert place.state == "finished"
+
+
+def test_a_process_of_its_own_hands_its_lock_on_to_no_program(stubbed):
+    study = stubbed([0])
+    place = study.places[0]
+    place.path.mkdir(parents=True)
+    starts = "import subprocess, sys; subprocess.Popen([sys.executable, '-S', '-c', 'import time; time.sleep(60)'])"
+    keeps = f"{starts}; sys.stdin.read(); import time; time.sleep(1)"
+    cell = cell_process.CellProcess(place, [sys.executable, "-S", "-c", keeps], {})
+    session = cell._process.pid  # which leads it
+    try:
+        assert place.state == "running"
+        cell.wait(60)
+        assert cell.poll() == 0
+        assert place.state != "running"
+    finally:
+        os.killpg(session, signal.SIGKILL)
+
+
+def test_folders_that_begin_with_a_dash_are_no_flags(stubbed, monkeypatch, tmp_path):
+    study = stubbed([0], "final_episodes = 1")
+    monkeypatch.chdir(tmp_path)
+    place = CellFolder(Path("-out"), study.places[0].cell)
+    place.path.mkdir(parents=True)
+    flags = place.arguments()
+    assert flags[flags.index("--root") + 1] == "./-out/plain/0"
+    assert flags[flags.index("--config") + 1] == "./-out/plain/0/Pendulum-v1/options.toml"
+    train_by_hand(place, [1.0, 2.0], steps=50)
+    assert place.arguments()[:2] == ["resume", "./-out/plain/0/Pendulum-v1/1"]
+    train_by_hand(place, [1.0, 2.0])
+    assert place.arguments()[:2] == ["evaluate", "./-out/plain/0/Pendulum-v1/1"]
+    hint = study_resume_hint(Path("-s.toml"), Path("-out"), study.groups)
+    assert hint == "ddpg study ./-s.toml --root ./-out"
 
 
 KILLED = """

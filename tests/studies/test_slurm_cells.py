@@ -5,6 +5,7 @@ import os
 import shlex
 import signal
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ from ddpg.cli.studies import Study, Tune
 from ddpg.errors import EnvironmentFault, FileFault
 from ddpg.runs.lock import run_lock
 from ddpg.runs.signals import StopRequest
-from ddpg.studies import slurm_cells, slurm_commands, slurm_node, tuning
+from ddpg.studies import scheduler, slurm_cells, slurm_commands, slurm_node, tuning
 from ddpg.studies.scheduler import Scheduler, check_engine, run_study, study_resume_hint
 from ddpg.studies.slurm_cells import SlurmEngine
 from ddpg.studies.slurm_commands import ENDED, JobState, SlurmOptions
@@ -197,6 +198,28 @@ def test_a_controller_that_is_away_is_waited_for(slurm, stubbed):
     assert (process.poll(), process.poll()) == (None, None)
     slurm.fails("squeue", None)
     assert process.poll() == 0
+
+
+def test_a_controller_that_is_away_when_a_study_is_started_again_is_waited_for(slurm, stubbed, capsys, monkeypatch):
+    """Until it is known which cells have jobs, none is submitted; Slurm is asked once in the interval."""
+    study = stubbed(1)
+    CellBatch(study.root, 0).script.parent.mkdir(parents=True)  # an earlier call left it
+    slurm.fails("squeue", "squeue: error: Unable to contact slurm controller")
+    sleep, rounds = time.sleep, []
+
+    def slept(seconds):
+        rounds.append(seconds)
+        if len(rounds) == 5:
+            assert not slurm.calls("sbatch")
+            assert len(slurm.calls("squeue")) == 1
+            slurm.fails("squeue", None)
+        sleep(seconds)
+
+    monkeypatch.setattr(scheduler.time, "sleep", slept)
+    monkeypatch.setattr(slurm_cells, "INTERVAL", 1.0)
+    assert run(study).finished == 1
+    assert len(slurm.calls("sbatch")) == 1
+    assert capsys.readouterr().err.count("waiting for the cluster: squeue failed with status 1") == 1
 
 
 def test_what_sbatch_submitted_before_it_timed_out_is_found_by_its_name(slurm, stubbed, monkeypatch):
