@@ -42,6 +42,9 @@ class TD3Options(Options):
         self._check_positive("target_noise_clip")
 
 
+_FINEST = 64 * 2.0**-23  # smallest distance of two values of a support, as a share of the largest: 64 steps of float32
+
+
 @dataclasses.dataclass(frozen=True)
 class CriticOptions(Options):
     """Options of the critics alone: kind, normalisation and weight decay; see :mod:`ddpg.networks.critic`."""
@@ -67,7 +70,15 @@ class CriticOptions(Options):
         super().__post_init__()
         self._check(self.atoms >= 2, "atoms", "at least 2")
         self._check(-math.inf < self.v_min < self.v_max < math.inf, "v_min", f"finite and below v_max={self.v_max!r}")
-        self._check(0 <= self.target_spread < math.inf, "target_spread", "a finite number >= 0")
+        finest = _FINEST * max(abs(self.v_min), abs(self.v_max))
+        self._check(
+            (self.v_max - self.v_min) / (self.atoms - 1) >= finest,
+            "atoms",
+            f"fewer, or v_min={self.v_min!r} and v_max={self.v_max!r} farther apart or nearer to 0: float32 does not "
+            "tell neighbouring values apart",
+        )
+        spread = self.target_spread
+        self._check(spread == 0 or 1e-3 <= spread < math.inf, "target_spread", "0, or a finite number >= 0.001")
         self._check(0 <= self.critic_l2 < math.inf, "critic_l2", "a finite number >= 0")
 
 
@@ -237,7 +248,7 @@ class AgentConfig(Options):
         for name, at_least in least.items():
             self._check(getattr(self, name) >= at_least, name, f"at least {at_least}")
         self._check(self.threads is None or 1 <= self.threads <= 256, "threads", "1 to 256, or none")
-        self._check(0 <= self.adam_beta1 < 1, "adam_beta1", "in [0, 1)")
+        self._check(0 <= self.adam_beta1 <= 1 - 2**-24, "adam_beta1", "in [0, 1), also as float32")
         self._check(0 <= self.weight_decay < math.inf, "weight_decay", "a finite number >= 0")
         for name, default in (("adam_beta1", 0.9), ("weight_decay", 0.0)):
             if getattr(self, name) != default and self.optimizer != "adam":
@@ -472,6 +483,11 @@ class DDPGConfig(TD3Options, CriticOptions, AgentConfig):
             self._check(0 <= getattr(self, name) < math.inf, name, "a finite number >= 0")
         if self.noise_schedule == "linear" and self.noise_scale == 0:
             raise UsageError("noise_schedule='linear' lowers a noise_scale > 0, got 0; set one of the two")
+        if self.noise_schedule == "linear" and self.noise_final > 1e6 * self.noise_scale:
+            raise UsageError(
+                f"noise_final={self.noise_final} is more than a million times noise_scale={self.noise_scale}; give a "
+                "larger noise_scale"
+            )
         self._check_positive("noise_dt")
         self._check_fractions("exploration_initial", "exploration_final")
 

@@ -26,7 +26,7 @@ _Class = TypeVar("_Class", bound=type)
 
 
 # ddpg.interaction.validation has the same limits, but imports NumPy, which would delay ``ddpg --help``.
-LARGEST, LARGEST_INT = 3.4028234663852886e38, 2**63 - 1
+LARGEST, SMALLEST, LARGEST_INT = 3.4028234663852886e38, 2.0**-126, 2**63 - 1  # of float32 (normal), of int64
 MOST_ITEMS = 10_000  # in a list of seeds, layers or names
 
 
@@ -101,7 +101,8 @@ class Options:
             if isinstance(one, int):
                 self._check(-LARGEST_INT <= one <= at_most, name, f"at most {at_most}")
             elif isinstance(one, float) and math.isfinite(one):
-                self._check(abs(one) <= LARGEST, name, "a number that float32 can hold")
+                held = one == 0 or SMALLEST <= abs(one) <= LARGEST
+                self._check(held, name, f"a number that float32 can hold: 0, or from {SMALLEST:.3g} to {LARGEST:.3g}")
 
     def _check_positive(self, *names: str) -> None:
         for name in names:

@@ -1,6 +1,7 @@
 """The networks and data that all measurements share: an actor under every bounding, a critic, and one minibatch."""
 
 from collections.abc import Callable
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -26,6 +27,28 @@ v1 = tf.compat.v1
 
 RANDOM_STEPS = 500
 UPDATES = 10
+
+# The options that the fixture has whatever is asked for; they do not change what a path computes.
+FIXED_OPTIONS: dict[str, Any] = {
+    "td_target": "placeholder",  # avoids compilation, which would take longer than the few updates
+    "policy_gradient": "chain_rule",
+    "clip_delta": None,
+    "action_gradient_clip": None,
+    "n_steps": 1,
+    "prioritised": None,
+    "priority_exponent": None,
+    "dataset_share": None,
+    "bc_final": 1.0,
+    "normalize_observations": False,
+    "normalize_rewards": False,
+    "critic": "scalar",
+    "critic_loss": "mse",
+    "learning_starts": RANDOM_STEPS,
+    "updates_per_call": 1,
+    "jit": False,
+    "compiler": "auto",
+    "precision": "float32",
+}
 
 
 class Fixture:
@@ -57,25 +80,7 @@ class Fixture:
     """
 
     def __init__(self, env: gym.Env, config: DDPGConfig, seed: int | None):
-        config = config.replace(
-            td_target="placeholder",  # avoids compilation, which would take longer than the few updates
-            policy_gradient="chain_rule",
-            clip_delta=None,
-            action_gradient_clip=None,
-            n_steps=1,
-            prioritised=None,
-            priority_exponent=None,
-            dataset_share=None,
-            bc_final=1.0,
-            normalize_observations=False,
-            normalize_rewards=False,
-            critic="scalar",
-            critic_loss="mse",
-            learning_starts=RANDOM_STEPS,
-            updates_per_call=1,
-            jit=False,
-            precision="float32",
-        )
+        config = config.replace(**FIXED_OPTIONS)
         self._agent = DDPG(env, config, seed)  # kept alive for its session
         float64_function(self._agent.actor)  # raises before the work if an op has no NumPy counterpart
         self._agent.learn(RANDOM_STEPS)

@@ -41,7 +41,7 @@ UPDATES = 100
 FIELD_NAMES = {"observations": "s", "actions": "a", "rewards": "r", "next_observations": "next_s"}
 
 # Defaults for options that draw and prepare minibatches: these options do not change where gradients flow.
-_IGNORED_OPTIONS: dict[str, Any] = {
+FIXED_OPTIONS: dict[str, Any] = {
     "n_steps": 1,
     "prioritised": None,
     "priority_exponent": None,
@@ -51,6 +51,11 @@ _IGNORED_OPTIONS: dict[str, Any] = {
     "parameter_noise": 0.0,
     "dataset_share": None,
     "bc_final": 1.0,
+    "learning_starts": RANDOM_STEPS,
+    "updates_per_call": 1,
+    "jit": False,
+    "compiler": "auto",
+    "precision": "float32",
 }
 
 
@@ -290,8 +295,7 @@ def trace_update(env: gym.Env, config: DDPGConfig, seed: int | None = None) -> d
     """
     defaults = DDPGConfig().to_json()
     changed = {name: value for name, value in config.to_json().items() if value != defaults[name]}
-    single = {"updates_per_call": 1, "jit": False, "precision": "float32", "learning_starts": RANDOM_STEPS}
-    agent = DDPG(env, config.replace(**_IGNORED_OPTIONS, **single), seed)
+    agent = DDPG(env, config.replace(**FIXED_OPTIONS), seed)
     try:
         agent.learn(RANDOM_STEPS)
         agent.update(UPDATES)

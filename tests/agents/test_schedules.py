@@ -111,6 +111,7 @@ def test_gamma_of_no_horizon_is_refused():
         ({"noise_schedule": "cosine"}, "noise_schedule='cosine'"),
         ({"noise_final": -1.0}, "noise_final=-1.0"),
         ({"noise_schedule": "linear", "noise_scale": 0.0}, "noise_scale 0"),
+        ({"noise_schedule": "linear", "noise_scale": 1e-30, "noise_final": 0.1}, "noise_scale 1e-30 noise_final 0.1"),
         ({"actor_learning_rate_schedule": "linnear"}, "'linear'"),
     ],
     ids=str,

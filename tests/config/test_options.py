@@ -58,6 +58,8 @@ def test_what_is_no_toml_file(tmp_path):
         ({"gamma": float("nan")}, "gamma nan"),
         ({"gamma": "high"}, "gamma high"),
         ({"tau": 0}, "tau 0.0"),
+        ({"tau": 1e-46}, "tau 1e-46 float32"),
+        ({"adam_beta1": 1 - 1e-12}, "adam_beta1 float32"),
         ({"actor_learning_rate": 0}, "actor_learning_rate 0.0"),
         ({"critic_learning_rate": float("inf")}, "critic_learning_rate inf"),
         ({"batch_size": 0}, "batch_size 0"),

@@ -1,6 +1,7 @@
 """The gradient laboratory: equal paths are equal, right, and seen to stop where they say."""
 
 import contextlib
+import dataclasses
 import io
 import itertools
 import json
@@ -19,7 +20,7 @@ from ddpg.cli.main import main
 from ddpg.config import presets
 from ddpg.config.algorithm_options import SAMPLE_NORMS
 from ddpg.gradients import policy, td
-from ddpg.laboratory import compare, picture
+from ddpg.laboratory import compare, fixture, flow, picture
 from ddpg.laboratory.fixture import Fixture
 from ddpg.laboratory.text import paths_text
 
@@ -310,6 +311,23 @@ def test_no_text_of_the_picture_lies_on_another(report, bounding):
         assert all(axes.bbox.containsx(e.x0) and axes.bbox.containsx(e.x1) for e in extents)
         pairs = itertools.combinations(zip(axes.texts, extents, strict=True), 2)
         assert [(a.get_text(), b.get_text()) for (a, one), (b, other) in pairs if one.overlaps(other)] == []
+
+
+def choices():
+    """Every name that an option of DDPG takes, by itself."""
+    for field in dataclasses.fields(DDPGConfig):
+        for choice in field.metadata.get("choices", ()):
+            change = {field.name: (choice,) if isinstance(field.default, tuple) else choice}
+            with contextlib.suppress(UsageError):
+                DDPGConfig(**change)
+                yield change
+
+
+@pytest.mark.parametrize("change", [*choices()], ids=str)
+def test_no_option_by_itself_contradicts_those_that_the_laboratory_sets(change):
+    config = DDPGConfig(**change)
+    config.replace(**fixture.FIXED_OPTIONS)
+    config.replace(**flow.FIXED_OPTIONS)
 
 
 def test_the_picture_says_which_gradients_are_the_same(report):
