@@ -412,7 +412,7 @@ def _collector(agent: OffPolicyAgent, document: dict[str, Any]) -> Iterator[None
 
 
 def _newest(run: Path, which: str) -> Path:
-    """Return the newest undamaged checkpoint, or the checkpoint that ``which`` names."""
+    """Return the newest checkpoint that can be read, else the oldest; or the checkpoint that ``which`` names."""
     paths = run_directory.checkpoints(run)[::-1]
     if which != "latest" or not paths:
         paths = [checkpoint.find(run, which)]
