@@ -52,7 +52,7 @@ def _powers(lines: FunctionBuilder, x: str) -> tuple[str, str]:
     x = lines.choose("olt", x, float_literal(-88), float_literal(-88), x)
     x = lines.choose("ogt", x, float_literal(88.3), float_literal(88.3), x)
     power = lines.call("nearbyint", lines.binary("fmul", x, float_literal(1.44269504088896341)))
-    # Without floating-point flags: reassociation would add up the two parts of ln 2 first.
+    # Cody and Waite's reduction: n times the first part of ln 2 is exact, so that x − n·ln 2 is accurate to rounding.
     rest = x
     for part in _LN2:
         product = lines.add(f"fmul float {power}, {float_literal(part)}")
@@ -79,7 +79,7 @@ def _exp_to_infinity(lines: FunctionBuilder, x: str) -> str:
 def _exp_less_one(lines: FunctionBuilder, x: str) -> str:
     """Return eˣ − 1, accurate to rounding even where it is small."""
     power, rest = _powers(lines, x)
-    # Without floating-point flags: multiplied out, a small number would be lost next to the power.
+    # (2ⁿ − 1) + 2ⁿ·(e^r − 1), not 2ⁿ·e^r − 1, in which a small result would be lost next to 2ⁿ.
     whole = lines.add(f"fsub float {power}, {ONE}")
     return lines.add(f"fadd float {lines.add(f'fmul float {power}, {rest}')}, {whole}")
 

@@ -445,7 +445,7 @@ $declared
         }
 $choice$check    }
     printf("differs from the agent by %.2g at most; ", (double)largest);
-    printf("%.2g is what rounding may do\\n", (double)tolerance);
+    printf("rounding alone may cause %.2g\\n", (double)tolerance);
     return failed;
 }
 

@@ -120,8 +120,7 @@ def first(actions: Any) -> Any:
 def compared(space: dict[str, Any], expected: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
     """Return a function that scales outputs before they are compared.
 
-    Actions are clipped to [-1, 1]. Values are divided by the largest one of an allowed action; the value of a forbidden
-    action is divided by its own.
+    Actions are clipped to [-1, 1]; allowed values are divided by the largest of them, forbidden ones by themselves.
     """
     if space["type"] != "Discrete":
         return lambda outputs: np.clip(outputs.astype(np.float64), -1, 1)
@@ -197,5 +196,5 @@ def load(folder: str | Path | None = None) -> Policy:
 
 if __name__ == "__main__":
     difference, tolerance = load(*sys.argv[1:2]).check()
-    print(f"differs from the agent by {difference:.2g} at most; {tolerance:.2g} is what rounding may do")
+    print(f"differs from the agent by {difference:.2g} at most; rounding alone may cause {tolerance:.2g}")
     sys.exit(difference > tolerance)

@@ -192,7 +192,7 @@ def test_an_argument_and_an_option_are_the_same(tmp_path):
     one, other = beside.get_parameters(), within.get_parameters()
     assert all((one[name] == other[name]).all() for name in one)
     assert "actor_network of its own" in repr(within)
-    with refuses(UsageError, "actor_network configuration beside"):
+    with refuses(UsageError, "actor_network configuration argument"):
         DDPG((BOX, ACTIONS), DDPGConfig(**SMALL, actor_network=by_name), 0, actor_network=by_hand)
     within.save(tmp_path / "saved")
     with refuses(UsageError, "actor_network by_name load(path, config=...)"):

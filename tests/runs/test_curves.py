@@ -20,7 +20,7 @@ from ddpg.config.presets import preset_config
 from ddpg.runs import curves, listing, lock, plotting, run_config
 from ddpg.runs.curves import centre_and_interval, find_runs, labels, learning_curves, trimmed_mean
 from ddpg.runs.listing import list_runs
-from ddpg.runs.lock import hold_cell_log, is_run_locked, run_lock
+from ddpg.runs.lock import is_run_locked, lock_cell_log, run_lock
 
 
 def write_run(
@@ -416,7 +416,7 @@ def test_a_run_whose_process_is_elsewhere_is_running(tmp_path):
     states = lambda: [row["state"] for row in listing.list_runs(tmp_path)]  # noqa: E731
     with contextlib.ExitStack() as stack:
         for name in ("Pendulum-v1", "Other-v0"):
-            hold_cell_log(stack.enter_context((tmp_path / name / "log.txt").open("ab")))
+            stack.enter_context(lock_cell_log(tmp_path / name / "log.txt"))
         assert sorted(states()) == ["finished", "running"]
     assert sorted(states()) == ["finished", "interrupted"]
 
