@@ -42,6 +42,11 @@ class Callback:
         """Learning ended, also by an interrupt or an error."""
 
 
+def asks_to_stop(answer: Any) -> bool:
+    """Return whether a callback returned ``False``, of Python or NumPy."""
+    return isinstance(answer, (bool, np.bool_)) and not answer
+
+
 class CallbackList(Callback):
     """Several callbacks as one, called in order; one that returns ``False`` stops the agent before the next is called.
 
@@ -63,7 +68,7 @@ class CallbackList(Callback):
     def on_step(self, agent) -> None:
         """Call this method of each callback; stop the agent if one returns ``False``."""
         for callback in self.callbacks:
-            if callback.on_step(agent) is False:
+            if asks_to_stop(callback.on_step(agent)):
                 agent.stop()
 
     def on_episode_end(self, agent, episode: Episode) -> None:
@@ -84,7 +89,7 @@ class CallbackList(Callback):
     def on_evaluation(self, agent, evaluation) -> None:
         """Call this method of each callback; stop the agent if one returns ``False``."""
         for callback in self.callbacks:
-            if callback.on_evaluation(agent, evaluation) is False:
+            if asks_to_stop(callback.on_evaluation(agent, evaluation)):
                 agent.stop()
 
     def on_training_end(self, agent) -> None:

@@ -11,8 +11,9 @@ from ddpg.agents.off_policy import OffPolicyAgent
 from ddpg.algorithms.dqn import DQNUpdate
 from ddpg.config.algorithm_options import DQNConfig
 from ddpg.interaction import spaces
-from ddpg.interaction.action_mask import has_masked_observations
+from ddpg.interaction.action_mask import check_masked, has_masked_observations
 from ddpg.interaction.actions import Actions, DiscreteActions
+from ddpg.interaction.transitions import Transitions
 from ddpg.policies.exploration import DiscreteExploration
 from ddpg.policies.schedules import interpolate
 
@@ -57,6 +58,10 @@ class DQN(OffPolicyAgent):
         super().__init__(env, config, seed, {"q_network": q_network}, unknown)
         assert isinstance(self.symbolic_update, DQNUpdate)
         self.q = self.symbolic_update.network
+
+    def _check_masks(self, transitions: Transitions) -> None:
+        if self.config.action_mask:
+            check_masked(transitions, int(spaces.check_discrete_space(self.action_space).n))
 
     def _make_actions(self, space: gym.Space) -> tuple[Actions, gym.Space]:
         space = spaces.check_discrete_space(space)

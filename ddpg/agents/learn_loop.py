@@ -22,7 +22,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from ddpg.agents.base import derive_seed
-from ddpg.agents.callbacks import Callback
+from ddpg.agents.callbacks import Callback, asks_to_stop
 from ddpg.agents.replay_memory import ReplayMemory
 from ddpg.config.algorithm_options import AgentConfig
 from ddpg.interaction.env_runner import EnvRunner, make_env_runner
@@ -176,7 +176,7 @@ class LearnLoop:
 
     def report_evaluation(self, agent: LearningAgent, evaluation: Any) -> None:
         """Call ``on_evaluation`` of the callbacks, if :meth:`run` is in progress."""
-        if self._callbacks is not None and self._callbacks.on_evaluation(agent, evaluation) is False:
+        if self._callbacks is not None and asks_to_stop(self._callbacks.on_evaluation(agent, evaluation)):
             self.stop()
 
     def run(self, agent: LearningAgent, goal: int, callbacks: Callback) -> None:
@@ -237,7 +237,7 @@ class LearnLoop:
             callbacks.on_episode_end(agent, episode)
         if learning:
             self._make_due_updates(agent, goal, callbacks)
-        if callbacks.on_step(agent) is False:
+        if asks_to_stop(callbacks.on_step(agent)):
             self.stop()
 
     def _act_and_store(self, agent: LearningAgent, runner: EnvRunner, goal: int, callbacks: Callback) -> StepResult:
@@ -323,5 +323,5 @@ class OfflineLoop(LearnLoop):
         agent.num_timesteps += count
         self.owed_updates += count
         self._make_updates(agent, goal, callbacks)
-        if callbacks.on_step(agent) is False:
+        if asks_to_stop(callbacks.on_step(agent)):
             self.stop()

@@ -66,6 +66,7 @@ class ReplayAgent(Agent):
     @exclusive
     def store(self, transitions: Transitions, clipped: int = 0) -> None:
         """Store checked transitions and count them as steps; ``clipped`` of their actions were clipped to their box."""
+        self._check_masks(transitions)
         self.memory.store(transitions)
         self.num_timesteps += len(transitions)
         # There may be no transition at all: every environment of a vector may have been reset in this step.
@@ -94,6 +95,7 @@ class ReplayAgent(Agent):
         """
         fields = observations, actions, rewards, next_observations, terminated, truncated
         transitions = check_transitions(self.observation_space, self.actions.to_flat, *fields, DEMONSTRATIONS)
+        self._check_masks(transitions)
         ended = transitions.terminated | transitions.truncated
         jumps = transitions.observations[1:] != transitions.next_observations[:-1]
         ended[:-1] |= np.any(jumps, axis=tuple(range(1, jumps.ndim)))
@@ -105,6 +107,9 @@ class ReplayAgent(Agent):
     def begin_episodes(self) -> None:
         """Start new episodes: every environment was reset, so the next transitions do not continue stored ones."""
         self.memory.end_episodes()
+
+    def _check_masks(self, transitions: Transitions) -> None:
+        """Refuse transitions whose action masks cannot be used; agents with masks override this."""
 
     def _count_clipped(self, count: int) -> None:
         """Count actions that were clipped while learning; agents that report it override this."""

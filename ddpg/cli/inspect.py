@@ -57,7 +57,7 @@ class Evaluate(JSONOption, SavedPolicyCommand):
         from ddpg.runs import run_directory
         from ddpg.runs.env_factory import check_imports, make_env
 
-        path = checkpoint.find(self.run, self.checkpoint)  # before TensorFlow is imported, which takes seconds
+        checkpoint.find(self.run, self.checkpoint)  # check the name before importing TensorFlow, which takes seconds
         document = run_directory.read_config(self.run)
         check_imports(references_of(document), self.run, self.allow_import)
         import_with_tensorflow("ddpg.agents.off_policy")
@@ -70,6 +70,8 @@ class Evaluate(JSONOption, SavedPolicyCommand):
         failed, evaluated = None, False
         try:
             with env_calls.closing(env):
+                # Find it again: a run that is being trained keeps only its newest checkpoints.
+                path = checkpoint.find(self.run, self.checkpoint)
                 agent = load_agent(path, env)
                 result = evaluate(agent, env, self.episodes, seed, progress_bar=not self.json)
                 evaluated = True

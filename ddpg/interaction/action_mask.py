@@ -11,6 +11,7 @@ import numpy as np
 
 from ddpg.errors import UsageError, brief
 from ddpg.interaction.spaces import check_discrete_space
+from ddpg.interaction.transitions import Transitions
 
 KEY = "action_mask"  # of an info dict, or of a Dict observation
 FORBIDDEN = -1e9  # the value of an action that a mask forbids: below all others, and finite
@@ -112,6 +113,25 @@ def check_masked_space(space: gym.Space, actions: gym.spaces.Discrete) -> None:
 def masks_of(observations: np.ndarray, choices: int) -> np.ndarray:
     """Return the masks in observations ``[N, d + choices]``: which actions are allowed, ``[N, choices]`` bool."""
     return observations[:, -choices:] > 0.5
+
+
+def check_masked(transitions: Transitions, choices: int) -> None:
+    """Check the masks at the end of observations, and that the actions are allowed.
+
+    Raises:
+        UsageError: if a mask is not numbers 0 or 1, allows nothing in a state that is not terminal, or forbids the
+            action that was taken.
+    """
+    masks, following = (rows[:, -choices:] for rows in (transitions.observations, transitions.next_observations))
+    for rows, terminated in ((masks, False), (following, transitions.terminated)):
+        right = ((rows == 0) | (rows == 1)).all(axis=1) & (rows.any(axis=1) | terminated)
+        if not right.all():
+            check_mask(rows[right.argmin()], choices)
+    taken = transitions.actions[:, 0].astype(int)
+    forbidden = masks[np.arange(len(masks)), taken] == 0
+    if forbidden.any():
+        row = int(forbidden.argmax())
+        raise UsageError(f"action {taken[row]} (counted from 0) is forbidden by its {KEY}={brief(masks[row])}")
 
 
 def check_mask(mask: Any, choices: int, terminated: bool = False) -> np.ndarray:

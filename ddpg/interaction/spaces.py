@@ -51,7 +51,8 @@ def check_action_space(space: spaces.Space) -> spaces.Box:
     if not (np.isfinite(space.low).all() and np.isfinite(space.high).all()):
         raise UsageError(
             f"action space {brief(space)} has infinite bounds; DDPG scales and bounds actions by them: "
-            "give finite ones, e.g. with gymnasium.wrappers.RescaleAction or ClipAction"
+            "leave out gymnasium.wrappers.ClipAction, which declares infinite ones (DDPG keeps actions in the box), "
+            "or give finite ones: gymnasium.wrappers.TransformAction(env, lambda action: action, spaces.Box(low, high))"
         )
     with np.errstate(over="ignore"):
         low, high = np.asarray(space.low, np.float64), np.asarray(space.high, np.float64)

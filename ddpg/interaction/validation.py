@@ -294,7 +294,7 @@ def _no_flag(value: Any, what: str) -> UsageError:
 
 def _check_count(array: np.ndarray, count: int, what: str) -> None:
     if array.shape != (count,):
-        raise UsageError(f"{what} has shape {array.shape}; expected {(count,)}: one for each of the environments")
+        raise UsageError(f"{what} has shape {array.shape}; expected {(count,)}: one for each environment or transition")
 
 
 def _check_exact(array: np.ndarray, what: str) -> None:

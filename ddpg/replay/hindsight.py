@@ -124,6 +124,7 @@ def make_hindsight(
 
 _CHANGE = (
     *(gym.ObservationWrapper, gym.RewardWrapper, gym.wrappers.NormalizeReward),
+    *(getattr(gym.wrappers, name) for name in ("RepeatAction", "MaxAndSkipObservation") if hasattr(gym.wrappers, name)),
     *(gym.vector.VectorObservationWrapper, gym.vector.VectorRewardWrapper, gym.wrappers.vector.NormalizeReward),
 )
 # Wrappers of environments and of vectors that do not change the values of an observation.

@@ -27,6 +27,15 @@ LOG = "log.txt"  # the log of a study's cell, beside its run
 _LOCK, _OWNER = ".lock", ".owner.json"
 
 
+def directory_id(path: Path) -> tuple[int, int] | None:
+    """Return a number pair that a directory keeps when it is renamed; ``None`` if there is no such directory."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
 @contextlib.contextmanager
 def run_lock(run: Path) -> Iterator[None]:
     """Lock ``run`` until the block ends; the operating system releases the lock of a process that dies.
@@ -34,7 +43,7 @@ def run_lock(run: Path) -> Iterator[None]:
     Raises:
         UsageError: if another process holds the lock; the message names that process.
     """
-    lock = filelock.FileLock(run / _LOCK)
+    lock, locked = filelock.FileLock(run / _LOCK), directory_id(run)
     try:
         lock.acquire(timeout=0)
     except filelock.Timeout:
@@ -46,7 +55,8 @@ def run_lock(run: Path) -> Iterator[None]:
         yield
     finally:
         with contextlib.suppress(OSError):  # the disk may have become read-only
-            (run / _OWNER).unlink(missing_ok=True)
+            if directory_id(run) == locked:  # it may have been renamed, and another one made in its place
+                (run / _OWNER).unlink(missing_ok=True)
         lock.release()
 
 

@@ -13,11 +13,12 @@ from ddpg.agents import state
 from ddpg.agents.callbacks import Callback
 from ddpg.agents.off_policy import OffPolicyAgent
 from ddpg.checkpoints import checkpoint, target_dir
-from ddpg.errors import UsageError
+from ddpg.errors import FileFault, UsageError
 from ddpg.interaction.env_runner import Episode
 from ddpg.progress import format_number, print_to_stderr
 from ddpg.runs import run_directory
 from ddpg.runs.evaluation import choice_seed, evaluate, evaluation_seed
+from ddpg.runs.lock import directory_id
 from ddpg.runs.log_writers import CSVLogWriter, DiagnosticsLogWriter, LogWriter, TensorBoardLogWriter
 from ddpg.runs.run_state import MetricsTracker, RunState, tags_of
 
@@ -45,7 +46,7 @@ class RunRecorder(Callback):
     """
 
     def __init__(self, run: Path, document: dict[str, Any], agent: OffPolicyAgent, env: gym.Env, run_state: RunState):
-        self._run, self._folder = run, run / "checkpoints"
+        self._run, self._folder, self._directory = run, run / "checkpoints", directory_id(run)
         self._best = self._folder / "best"
         self._offline, self._offline_until = self._folder / "offline", document["offline_timesteps"]
         self._interval = document["evaluation_interval"]
@@ -215,6 +216,7 @@ class RunRecorder(Callback):
     def _keep_offline(self, agent: OffPolicyAgent) -> None:
         """Save the agent at the step at which learning from the data set alone ends."""
         if agent.num_timesteps == self._offline_until:
+            self._check_directory()
             agent.save(self._offline, replay=False)
 
     def _save_better(self, agent: OffPolicyAgent) -> None:
@@ -251,8 +253,21 @@ class RunRecorder(Callback):
             target_dir.remove_staging(self._best)  # saving would not replace a damaged checkpoint
         agent.save(self._best, replay=False)
 
+    def _check_directory(self) -> None:
+        """Refuse to write to another directory at the run's path.
+
+        Raises:
+            FileFault: if the run directory was renamed or removed since training began.
+        """
+        if directory_id(self._run) != self._directory:
+            raise FileFault(
+                f"{self._run} was renamed or removed while it was being trained, so nothing more is saved; resume it "
+                "from its last checkpoint with ddpg resume and its new path"
+            )
+
     def _save(self, agent: OffPolicyAgent) -> None:
         """Write a checkpoint from which the run can be resumed, and delete old ones."""
+        self._check_directory()
         for writer in self._writers:
             writer.flush()
         self._run_state.tables = self._tables.digests()

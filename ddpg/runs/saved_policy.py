@@ -69,10 +69,11 @@ def watch_run(
 def _loaded(
     run: str | Path, which: str, seed: int | None, allow_import: Sequence[str]
 ) -> Iterator[tuple[OffPolicyAgent, DrawnEnv | DrawingProcess, dict[str, Any]]]:
-    path = checkpoint.find(run, which)
+    checkpoint.find(run, which)
     document = run_directory.read_config(run)
     check_imports(references_of(document), run, allow_import)
     with drawing(document["env_id"], document["wrappers"]) as drawn:
+        path = checkpoint.find(run, which)  # again: a run that is being trained keeps only its newest checkpoints
         with imports_allowed(allow_import):
             agent = load_agent(path, drawn.spaces)
         yield (

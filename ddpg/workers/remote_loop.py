@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 import numpy as np
 
-from ddpg.agents.callbacks import Callback
+from ddpg.agents.callbacks import Callback, asks_to_stop
 from ddpg.agents.learn_loop import ROUNDING, LearnLoop
 from ddpg.agents.off_policy import OffPolicyAgent
 from ddpg.config.algorithm_options import DDPGConfig
@@ -176,7 +176,7 @@ class RemoteLoop(LearnLoop):
         rest = self._rest or self._next_rollout()
         if rest is not None:
             self._learn_from(agent, rest, goal, callbacks)
-        if callbacks.on_step(agent) is False:
+        if asks_to_stop(callbacks.on_step(agent)):
             self.stop()
 
     def _next_rollout(self) -> _PendingRows | None:

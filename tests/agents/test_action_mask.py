@@ -132,6 +132,33 @@ def test_what_cannot_be_masked_is_refused():
         DQNConfig(action_mask=True, network="conv")
 
 
+PAIR = gym.spaces.Box(0, 1, (2 + N,)), gym.spaces.Discrete(N)
+USABLE = [0.5, 0.5, 1, 0, 1, 0], 2, 0.0, [0.5, 0.5, 0, 1, 0, 0], False, False
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "message"),
+    [
+        (0, [0.5, 0.5, 1, 0, 0.3, 0], "action_mask 0.3 numbers"),
+        (0, [0.5, 0.5, 0, 0, 0, 0], "action_mask allow no action"),
+        (3, [0.5, 0.5, 0, 0, 0, 0], "action_mask allow no action"),
+        (1, 1, "action 1 forbidden action_mask"),
+    ],
+)
+def test_a_transition_whose_mask_cannot_be_used_is_not_stored(place, value, message):
+    agent = DQN(PAIR, DQNConfig(**SMALL, jit=False, action_mask=True), seed=0)
+    agent.observe(*USABLE)
+    fields = [*USABLE]
+    fields[place] = value
+    with refuses(UsageError, message):
+        agent.observe(*fields)
+    with refuses(UsageError, message):
+        agent.remember(*([whole, field] for whole, field in zip(USABLE, fields, strict=True)))
+    assert (agent.num_timesteps, agent.replay.added) == (1, 1)
+    agent.observe(*USABLE[:3], [0.5, 0.5, 0, 0, 0, 0], True, False)  # a terminal state need not allow any
+    agent.close()
+
+
 # -- values and targets -----------------------------------------------------------------------------------------------
 
 

@@ -1,5 +1,6 @@
 """What can be given as a callback, and what cannot."""
 
+import numpy as np
 import pytest
 from environments import Counting
 from refusals import refuses
@@ -24,6 +25,20 @@ def test_a_function_is_called_after_every_step_and_can_stop(agent, listed):
 
     agent.learn(50, [stop_at_seven] if listed else stop_at_seven)
     assert steps == [1, 2, 3, 4, 5, 6, 7]
+
+
+@pytest.mark.parametrize("answer", [np.bool_(False), np.array([1.0]).max() < 0])
+def test_numpys_false_stops_too(agent, answer):
+    before = agent.num_timesteps
+    agent.learn(50, lambda agent: answer)
+    assert agent.num_timesteps == before + 1
+
+
+@pytest.mark.parametrize("answer", [None, 0, np.bool_(True), ""])
+def test_nothing_else_stops(agent, answer):
+    before = agent.num_timesteps
+    agent.learn(5, [lambda agent: answer])
+    assert agent.num_timesteps == before + 5
 
 
 def test_a_callback_alone_needs_no_list(agent):

@@ -107,6 +107,8 @@ def test_where_there_are_no_goals():
         gym.wrappers.NormalizeReward(goals()),
         gym.wrappers.TransformObservation(goals(), lambda values: 2 * values, goals().observation_space),
         SyncVectorEnv([lambda: gym.wrappers.TransformReward(goals(), lambda reward: 0.1 * reward)]),
+        gym.wrappers.RepeatAction(goals(), 2),
+        gym.wrappers.MaxAndSkipObservation(goals(), 2),
         vectors.NormalizeObservation(SyncVectorEnv([goals])),
         vectors.ClipReward(SyncVectorEnv([goals]), 0, 1),
     ):

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -22,7 +23,7 @@ from few_frames import few_frames
 import ddpg
 from ddpg import DDPG, evaluate
 from ddpg.cli.main import main
-from ddpg.runs import run_directory
+from ddpg.runs import env_factory, run_directory
 
 v1 = tf.compat.v1
 # Not compiled, but for test_discrete_actions_train_a_dqn.
@@ -114,6 +115,21 @@ def test_evaluate_json_is_alone_on_stdout(run, capsys):
             assert evaluate(agent, env, 3, printed["seed"]).mean_return == printed["mean_return"]
     earlier = json.loads(command("evaluate", run, "--episodes", 3, "--json", "--checkpoint", 200, capsys=capsys)[1])
     assert earlier["timesteps"] == 200
+
+
+def test_evaluate_takes_the_newest_checkpoint_of_a_run_that_goes_on(run, tmp_path, capsys, monkeypatch):
+    """The training process has replaced the checkpoints that were there when the command began."""
+    moving = tmp_path / "1"
+    shutil.copytree(run, moving)
+    newest, made = moving / "checkpoints" / "400", env_factory.make_env
+
+    def make_env(*arguments):
+        newest.rename(newest.with_name("401"))
+        return made(*arguments)
+
+    monkeypatch.setattr(env_factory, "make_env", make_env)
+    status, out, _ = command("evaluate", moving, "--episodes", 1, "--json", capsys=capsys)
+    assert (status, json.loads(out)["checkpoint"]) == (0, "401")
 
 
 def test_watch_shows_the_checkpoint_from_the_seed_that_was_asked_for(run, capsys, monkeypatch):

@@ -11,6 +11,7 @@ from refusals import refuses
 
 from ddpg import DDPG, DDPGConfig, UsageError, train
 from ddpg.cli.main import main
+from ddpg.errors import FileFault
 from ddpg.runs import recorder
 from ddpg.runs.run_directory import read_config, read_table
 from ddpg.runs.training import resume
@@ -262,3 +263,28 @@ def test_the_largest_seed_trains_and_is_evaluated(tmp_path):
     assert 999_999 in {seed for _, seed, _ in Scripted.resets}
     resume(run, total_timesteps=90, progress_bar=False)
     assert main(["evaluate", str(run), "--episodes", "1"]) == 0
+
+
+@pytest.mark.parametrize("taken", [False, True])
+def test_a_run_that_is_renamed_while_it_trains_writes_to_no_other(taken, tmp_path, monkeypatch):
+    """It stops at the next checkpoint, and can be resumed at its new path."""
+    Scripted.returns, Scripted.resets = (1.0, 3.0, 2.0, 2.5), ()
+    moved, evaluated = tmp_path / "Scripted-v0" / "mine", recorder.evaluate
+
+    def evaluate(*arguments, **options):
+        if (moved.parent / "1" / "checkpoints" / "300").exists() and not moved.exists():
+            (moved.parent / "1").rename(moved)
+            if taken:  # by another run
+                (moved.parent / "1").mkdir()
+                (moved.parent / "1" / ".owner.json").write_text("{}")
+        return evaluated(*arguments, **options)
+
+    monkeypatch.setattr(recorder, "evaluate", evaluate)
+    options = {"seed": 7, "root": tmp_path, "evaluation_interval": 300, "evaluation_episodes": 1}
+    with refuses(FileFault, "Scripted-v0/1 renamed or removed ddpg resume"):
+        train("Scripted-v0", TINY, total_timesteps=900, progress_bar=False, **options)
+    assert (moved / "checkpoints" / "300").exists()
+    assert not (moved / "checkpoints" / "600").exists()
+    assert [entry.name for entry in (moved.parent / "1").rglob("*")] == [".owner.json"] * taken
+    assert resume(moved, progress_bar=False) == moved
+    assert (moved / "checkpoints" / "900").exists()
