@@ -118,7 +118,7 @@ OPTIONS = {
 }
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] * (n == "crossq")) for n in OPTIONS])
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] * (n != "td3")) for n in OPTIONS])
 def test_drivers_agree(name):
     config = DDPGConfig(hidden=(6,), **FEW, **OPTIONS[name])
     ends = []

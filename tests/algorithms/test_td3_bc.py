@@ -163,7 +163,7 @@ VARIANTS = {
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name == "crossq")) for name in VARIANTS]
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in ("ddpg", "crossq"))) for name in VARIANTS]
 )
 def test_drivers_agree(name):
     ends = []
