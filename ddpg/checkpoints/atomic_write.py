@@ -16,7 +16,7 @@ class Figure(Protocol):
         """Write the figure to a file."""
 
 
-def path_aside(path: Path) -> Path:
+def temporary_path(path: Path) -> Path:
     """Return the temporary path for writing the file at ``path``; one left by a killed process is overwritten."""
     return path.with_name(f".{path.name}.ddpg-writing")
 
@@ -28,7 +28,7 @@ def write_text(path: Path, text: str) -> None:
 
 def write_bytes(path: Path, data: bytes) -> None:
     """Replace the file at ``path`` by ``data``, with the guarantee of :func:`write_text`."""
-    temporary = path_aside(path)
+    temporary = temporary_path(path)
     try:
         with temporary.open("wb") as file:
             file.write(data)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _Class = TypeVar("_Class", bound=type)
 
 
-# ddpg.interaction.validation has the same limits, but imports NumPy, which would delay ``ddpg --help``.
+# ddpg.interaction.validation has the upper limits too, but imports NumPy, which would delay ``ddpg --help``.
 LARGEST, SMALLEST, LARGEST_INT = 3.4028234663852886e38, 2.0**-126, 2**63 - 1  # of float32 (normal), of int64
 MOST_ITEMS = 10_000  # in a list of seeds, layers or names
 

@@ -55,16 +55,16 @@ def call(function: Callable, *arguments: Any, fault: Callable[[BaseException], E
         raise fault(error) from error
 
 
-def end_with_parent() -> None:
-    """End this process, started by ``multiprocessing``, when its parent dies, even while an environment hangs."""
+def exit_if_orphaned() -> None:
+    """End this worker process when its parent dies, even while its environment hangs in a step."""
     parent = multiprocessing.parent_process()
-    assert parent is not None, "called in a child process alone"
+    assert parent is not None, "only processes that multiprocessing started have a parent"
 
     def watch() -> None:
         parent.join()
         os._exit(1)
 
-    threading.Thread(target=watch, name="end-with-parent", daemon=True).start()
+    threading.Thread(target=watch, name="exit-if-orphaned", daemon=True).start()
 
 
 class ProcessStateGuard:

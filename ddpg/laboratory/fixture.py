@@ -11,13 +11,13 @@ from ddpg.agents.ddpg import DDPG
 from ddpg.algorithms.ddpg import actor_layers, critic_layers
 from ddpg.config.algorithm_options import DDPGConfig
 from ddpg.gradients.bounding import BOUNDINGS
+from ddpg.laboratory import flow
 from ddpg.laboratory.finite_differences import (
     FiniteDifferences,
     ReferenceGradient,
     float64_function,
     sample_coordinates,
 )
-from ddpg.laboratory.flow import FlowRecorder
 from ddpg.networks.actor import ActorNetwork
 from ddpg.networks.base import Network
 from ddpg.networks.critic import CriticNetwork
@@ -25,29 +25,16 @@ from ddpg.replay.minibatch import Batch
 
 v1 = tf.compat.v1
 
-RANDOM_STEPS = 500
 UPDATES = 10
 
-# The options that the fixture has whatever is asked for; they do not change what a path computes.
-FIXED_OPTIONS: dict[str, Any] = {
+# Options of the agent whose networks the paths are compared on. It only has to train them a little, by any update.
+FIXED_OPTIONS: dict[str, Any] = flow.FIXED_OPTIONS | {
     "td_target": "placeholder",  # avoids compilation, which would take longer than the few updates
     "policy_gradient": "chain_rule",
     "clip_delta": None,
     "action_gradient_clip": None,
-    "n_steps": 1,
-    "prioritised": None,
-    "priority_exponent": None,
-    "dataset_share": None,
-    "bc_final": 1.0,
-    "normalize_observations": False,
-    "normalize_rewards": False,
     "critic": "scalar",
     "critic_loss": "mse",
-    "learning_starts": RANDOM_STEPS,
-    "updates_per_call": 1,
-    "jit": False,
-    "compiler": "auto",
-    "precision": "float32",
 }
 
 
@@ -83,12 +70,12 @@ class Fixture:
         config = config.replace(**FIXED_OPTIONS)
         self._agent = DDPG(env, config, seed)  # kept alive for its session
         float64_function(self._agent.actor)  # raises before the work if an op has no NumPy counterpart
-        self._agent.learn(RANDOM_STEPS)
+        self._agent.learn(flow.RANDOM_STEPS)
         self.seed, self.session, self.gamma = self._agent.seed, self._agent.session, self._agent.config.discount
         self._rng = np.random.default_rng(self.seed)
         fields = self._agent.replay.sample(self._rng, 1, config.batch_size)
         self.values = Batch(*(field[0] for field in fields))
-        self.recorder = FlowRecorder()
+        self.recorder = flow.FlowRecorder()
         with self._agent.graph.as_default(), self.session.as_default():
             self._build(config)
             self._copy_weights()

@@ -40,7 +40,7 @@ UPDATES = 100
 
 FIELD_NAMES = {"observations": "s", "actions": "a", "rewards": "r", "next_observations": "next_s"}
 
-# Defaults for options that draw and prepare minibatches: these options do not change where gradients flow.
+# Options that draw minibatches or run updates. They do not change where gradients flow, so the laboratory fixes them.
 FIXED_OPTIONS: dict[str, Any] = {
     "n_steps": 1,
     "prioritised": None,

@@ -168,7 +168,7 @@ def _make_in_worker(env_id: str, wrappers: Sequence[str], parent: int) -> gym.En
     """Make an environment in a process of the vector, which ignores Ctrl-C because the parent ends it."""
     if os.getpid() == parent:  # gymnasium also makes one in the parent, to read its spaces
         return ProbedEnv(make_env(env_id, wrappers))
-    env_calls.end_with_parent()
+    env_calls.exit_if_orphaned()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     return CheckedEnv(make_env(env_id, wrappers), in_worker=True)
 

@@ -71,7 +71,7 @@ def _cut(path: Path, keep: Callable[[int, str], bool]) -> None:
     whole = sum(16 + len(record) for record in kept)  # 8 bytes length and 4 its checksum, the record, 4 its checksum
     if path.stat().st_size == whole:
         return
-    temporary = atomic_write.path_aside(path)
+    temporary = atomic_write.temporary_path(path)
     try:
         with os_errors(temporary), tf.io.TFRecordWriter(str(temporary)) as writer:
             for record in kept:

@@ -200,4 +200,4 @@ def threads_per_cell(jobs: int, cores: int) -> int:
 
 def partial_result_path(folder: CellFolder) -> Path:
     """Return the temporary path of an evaluation's result, which is used until it is complete."""
-    return atomic_write.path_aside(folder.final)
+    return atomic_write.temporary_path(folder.final)

@@ -107,7 +107,7 @@ def _write(path: Path, data: bytes) -> None:
     if path.suffix == ".txt":  # the lock of a log belongs to the file, so the log must not be replaced by a new file
         path.write_bytes(data)
         return
-    temporary = atomic_write.path_aside(path)
+    temporary = atomic_write.temporary_path(path)
     temporary.write_bytes(data)
     temporary.replace(path)
 

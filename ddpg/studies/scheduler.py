@@ -71,7 +71,7 @@ class Scheduler:
         self._engine, self._request, self._say = engine, request, say
         self._foreign: set[CellFolder] = set()  # waiting cells that another process is training
         self._lost: collections.Counter[CellFolder] = collections.Counter()
-        self._unavailable = False  # at the last attempt to ask for the jobs of an earlier call
+        self._said_unavailable = False  # whether the user knows that the cluster does not answer
 
     def run(self, look: Callable[[], None] = lambda: None) -> None:
         """Run the cells; call ``look`` in every round."""
@@ -105,9 +105,9 @@ class Scheduler:
             try:
                 held = self._engine.holds(folder)
             except slurm_commands.Unavailable as error:
-                if not self._unavailable:
+                if not self._said_unavailable:
                     self._say(f"waiting for the cluster: {error}")
-                self._unavailable = True
+                self._said_unavailable = True
                 return
             if folder.state == "running" and not held:
                 if folder not in self._foreign:

@@ -132,7 +132,7 @@ class ProcessTransport:
 
 def _serve(pipe: Any, spec: WorkerSpec, weights: SharedWeights, number: int, epoch: int) -> None:
     """Answer requests until the pipe is closed; the main function of a worker's process."""
-    env_calls.end_with_parent()
+    env_calls.exit_if_orphaned()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C also reaches this process, but the parent is to end it
     try:
         worker = Worker(spec, number, epoch)
