@@ -27,7 +27,7 @@ class Trial:
     """A trial as recorded so far.
 
     Attributes:
-        number: the trial's number, from 0 on.
+        number: the trial's number, from 0 on, without gaps.
         changes: values of the varied options.
         state: ``running``, ``complete``, ``pruned`` or ``failed``.
         value: mean evaluation return (env units) over its seeds, at the end or when it was pruned.
@@ -77,7 +77,6 @@ class Trials:
                 load_if_exists=True,
                 pruner=pruner if pruning else optuna.pruners.NopPruner(),
             )
-            self._id = self._storage.get_study_id_from_name(_NAME)
             self._fail_incomplete()
             self.all()
         except OSError:
@@ -95,8 +94,8 @@ class Trials:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             self._study.sampler = self._optuna.samplers.TPESampler(seed=seed, constant_liar=True)
-            asked = self._study.ask(fixed_distributions=self._distributions())
-        return self._trial(self._storage.get_trial(self._of(asked.number)))
+            self._study.ask(fixed_distributions=self._distributions())
+        return self.all()[number]
 
     def enqueue_base(self, base: Mapping[str, Any]) -> bool:
         """Make the base configuration the first trial, if it is in the space; return whether it is."""
@@ -115,11 +114,11 @@ class Trials:
 
     def should_prune(self, number: int) -> bool:
         """Return whether a trial should be pruned after its latest evaluation."""
-        return self._study.pruner.prune(self._study, self._storage.get_trial(self._of(number)))
+        return self._study.pruner.prune(self._study, self._frozen()[number])
 
     def complete(self, number: int, value: float) -> None:
         """Record the mean return of a trial that has finished."""
-        self._study.tell(number, value)
+        self._study.tell(self._frozen()[number].number, value)
 
     def prune(self, number: int, reason: str | None = None) -> None:
         """Record that a trial was pruned; the sampler counts it as worse than the finished ones."""
@@ -131,7 +130,7 @@ class Trials:
 
     def all(self) -> list[Trial]:
         """Return the proposed trials in order."""
-        return [self._trial(frozen) for frozen in self._frozen()]
+        return [self._trial(number, frozen) for number, frozen in enumerate(self._frozen())]
 
     @property
     def best(self) -> Trial | None:
@@ -142,10 +141,14 @@ class Trials:
     def _end(self, number: int, reason: str | None, state: Any) -> None:
         if reason is not None:
             self._storage.set_trial_user_attr(self._of(number), _REASON, safe_json.one_line(reason))
-        self._study.tell(number, state=state)
+        self._study.tell(self._frozen()[number].number, state=state)
 
     def _frozen(self) -> list[Any]:
-        """Return Optuna's trials, except enqueued ones and incomplete proposals of a killed process."""
+        """Return Optuna's trials, except enqueued ones and incomplete proposals of a killed process.
+
+        A trial's number is its place among them. Optuna's own numbers also count the incomplete proposals, so a tuning
+        that was killed while it proposed a trial would number the next ones differently.
+        """
         waiting = self._optuna.trial.TrialState.WAITING
         found = self._study.get_trials(deepcopy=False)
         return [one for one in found if one.state != waiting and self._is_complete(one)]
@@ -161,12 +164,13 @@ class Trials:
                 self._study.tell(one.number, state=self._optuna.trial.TrialState.FAIL)
 
     def _of(self, number: int) -> int:
-        return self._storage.get_trial_id_from_study_id_trial_number(self._id, number)
+        """Return Optuna's identifier of a trial."""
+        return self._frozen()[number]._trial_id
 
-    def _trial(self, frozen: Any) -> Trial:
+    def _trial(self, number: int, frozen: Any) -> Trial:
         states = {"RUNNING": "running", "COMPLETE": "complete", "PRUNED": "pruned", "FAIL": "failed"}
         return Trial(
-            frozen.number,
+            number,
             {name: field.value(frozen.params[name]) for name, field in self._space.items()},
             states[frozen.state.name],
             frozen.value,
