@@ -1,0 +1,117 @@
+"""Trains with TensorFlow and an environment, on the GPU and on the processor of one machine.
+
+    python -m benchmarks.gpu.training --json FILE     # on a machine with a GPU
+
+Each device has a process of its own; the processor's hides the GPU. HalfCheetah-v5 is stepped in the process, and steps
+are counted after the first updates, which are compiled on the way. Then both devices make one update and 32 updates
+with the same weights and minibatches, and all variables are compared.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import numpy as np
+
+from benchmarks.gpu.cases import UPDATES, Case
+
+CASES = (
+    Case("plus", (256, 256), 96),
+    Case(None, (256, 256), 256),
+    Case(None, (1024, 1024), 1024),
+    Case(None, (64, 64), 64),
+)
+DEVICES = "gpu", "processor"
+RANDOM_STEPS = 1_100  # before the first update, and at least as many as the largest minibatch
+
+
+def main() -> None:
+    """Measure every case on both devices; the file is written after each."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--json", type=Path, required=True, metavar="FILE")
+    parser.add_argument("--seconds", type=float, default=10, help="length of each measurement of training")
+    parser.add_argument("--only", nargs=3, metavar=("DEVICE", "CASE", "FOLDER"), help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.only:
+        device, index, folder = options.only
+        (Path(folder) / f"{device}.json").write_text(json.dumps(measured(CASES[int(index)], options.seconds)))
+        np.savez(Path(folder) / f"{device}.npz", **updated(CASES[int(index)]))
+        return
+    document: dict[str, Any] = {"cases": {}}
+    for index, case in enumerate(CASES):
+        with tempfile.TemporaryDirectory() as folder:
+            for device in DEVICES:
+                hidden = {"CUDA_VISIBLE_DEVICES": ""} if device == "processor" else {}
+                arguments = ["--json", options.json, "--seconds", options.seconds, "--only", device, index, folder]
+                command = [sys.executable, "-m", "benchmarks.gpu.training", *map(str, arguments)]
+                subprocess.run(command, env=os.environ | hidden, check=True)
+            row = {device: json.loads((Path(folder) / f"{device}.json").read_text()) for device in DEVICES}
+            found, expected = (np.load(Path(folder) / f"{device}.npz") for device in DEVICES)
+            for updates in (1, UPDATES):
+                names = [name for name in expected if name.startswith(f"{updates}/")]
+                row[f"after_{updates}"] = max(float(np.max(np.abs(found[name] - expected[name]))) for name in names)
+        document["machine"] = row["gpu"].pop("machine")
+        row["processor"].pop("machine")
+        document["cases"][case.name] = row
+        print(case.name, json.dumps(row), flush=True)
+        options.json.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+
+
+def measured(case: Case, seconds: float) -> dict[str, Any]:
+    """Train for so many seconds after the first updates; return steps and updates per second, and what trained."""
+    import gymnasium as gym
+    import tensorflow as tf
+
+    from benchmarks.speed.results import machine
+    from ddpg import DDPG, DDPGConfig
+    from ddpg.config.presets import Preset
+
+    sizes = {"hidden": case.hidden, "batch_size": case.batch, "updates_per_call": UPDATES}
+    options = Preset(0, recipe=case.recipe).options | sizes | {"learning_starts": RANDOM_STEPS}
+    start = time.perf_counter()
+    agent = DDPG(gym.make("HalfCheetah-v5"), DDPGConfig(**options), seed=0)
+    # Two calls' worth of updates: both an update with the actor's step and one without have been compiled by then.
+    agent.learn(RANDOM_STEPS + 2 * UPDATES)
+    first_updates = time.perf_counter() - start
+
+    steps, updates, begin = agent.num_timesteps, agent.updater.num_updates, time.perf_counter()
+    agent.learn(1_000_000, callbacks=lambda agent: time.perf_counter() - begin < seconds)
+    passed = time.perf_counter() - begin
+    gpus = [tf.config.experimental.get_device_details(gpu) for gpu in tf.config.list_physical_devices("GPU")]
+    row = {
+        "steps_per_second": (agent.num_timesteps - steps) / passed,
+        "updates_per_second": (agent.updater.num_updates - updates) / passed,
+        "first_updates_seconds": first_updates,
+        "learner": type(agent.updater.learner).__name__,
+        "machine": machine() | {"device": [gpu.get("device_name") for gpu in gpus], "tensorflow": tf.__version__},
+    }
+    agent.close()
+    return row
+
+
+def updated(case: Case) -> dict[str, np.ndarray]:
+    """Return all variables after one update and after 32, of the same weights and minibatches."""
+    from benchmarks.gpu.export import agent_of
+    from ddpg.replay.minibatch import Batch
+
+    found = {}
+    for updates in (1, UPDATES):
+        agent = agent_of(case, compiler="xla")
+        batch = Batch(*(field[:updates] for field in case.minibatches()))
+        agent.updater.learner.update(agent.session, batch, updates)
+        for variable in agent.actor.variables + agent.critic.variables:
+            found[f"{updates}/{variable.name}"] = agent.session.run(variable)
+        agent.close()
+    return found
+
+
+if __name__ == "__main__":
+    main()
