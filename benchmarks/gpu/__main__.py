@@ -5,22 +5,24 @@ import json
 from pathlib import Path
 
 from benchmarks import marks
+from benchmarks.gpu import training
 from benchmarks.gpu.cases import CASES, UPDATES, Case
 
 RESULTS = Path(__file__).parents[1] / "results"
 PAGE = Path(__file__).parents[2] / "docs" / "performance.md"
 MARKS = "gpu"
+TRAINING_MARKS = "gpu training"
 
 
 def main() -> None:
-    """Print the table, or write it."""
+    """Print the tables, or write them."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--write", action="store_true", help=f"into {PAGE.name}")
     options = parser.parse_args()
-    text = table()
+    tables = {MARKS: table(), TRAINING_MARKS: training_table()}
     if options.write:
-        marks.write(PAGE, {MARKS: text})
-    print(text)
+        marks.write(PAGE, tables)
+    print("\n\n".join(tables.values()))
 
 
 def table() -> str:
@@ -43,6 +45,30 @@ def table() -> str:
             f"| {_rate(exact['updates_per_second'])} | x{_rate(exact['updates_per_second'] / own)} "
             f"| {_rate(rounded['updates_per_second'])} | {1e3 * exact['single_seconds'][0]:.1f} "
             f"| {exact['compile_seconds']:.0f} |"
+        )
+    return "\n".join(lines)
+
+
+def training_table() -> str:
+    """Return the table of training with TensorFlow and an environment."""
+    document = json.loads((RESULTS / "gpu_training.json").read_text())
+    machine = document["machine"]
+    lines = [
+        f"HalfCheetah-v5 on an {machine['device']} and on {machine['cores']} cores of the {machine['processor']} "
+        f"beside it ({machine['generation']}), TensorFlow {machine['tensorflow']}; one measurement each.",
+        "",
+        "| recipe | layers | batch | GPU, steps/s | processor, steps/s | ratio | first updates on the GPU, s "
+        "| largest difference after 1 update | after 32 |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for case in training.CASES:
+        row = document["cases"][case.name]
+        gpu, processor = row["gpu"], row["processor"]
+        lines.append(
+            f"| `{case.recipe or 'ddpg'}` | {'-'.join(map(str, case.hidden))} | {case.batch:,} "
+            f"| {_rate(gpu['steps_per_second'])} | {_rate(processor['steps_per_second'])} "
+            f"| x{gpu['steps_per_second'] / processor['steps_per_second']:.2g} | {gpu['first_updates_seconds']:.0f} "
+            f"| {row['after_1']:.1e} | {row[f'after_{UPDATES}']:.1e} |"
         )
     return "\n".join(lines)
 

@@ -420,9 +420,16 @@ def allowing_imports(modules: Sequence[str]) -> Iterator[None]:
 
 
 def import_with_tensorflow(*modules: str, say: bool = True) -> None:
-    """Import TensorFlow and modules that need it; with ``say``, show on a terminal that this is what takes seconds."""
+    """Import TensorFlow and modules that need it; with ``say``, show on a terminal that this is what takes seconds.
+
+    If there is a GPU, its operations are made deterministic in the whole process. Otherwise a GPU adds numbers in
+    another order from run to run, and a resumed run would not end as an uninterrupted one.
+    """
     with progress_message("loading TensorFlow", say):
         load_tensorflow()
+        tf = sys.modules["tensorflow"]
+        if tf.config.list_physical_devices("GPU"):
+            tf.config.experimental.enable_op_determinism()
         for module in modules:
             importlib.import_module(module)
 

@@ -66,9 +66,16 @@ def try_networks(networks: Iterable[Any], session: Any, options: str) -> None:
 
 
 def reason_of(error: tf.errors.OpError) -> str:
-    """Return why an op failed, in one line: TensorFlow's message without source locations."""
-    text = error.message.partition("\nNode: ")[2].partition("\n")[2] or error.message
+    """Return why an op failed, in one line: TensorFlow's message without source locations.
+
+    On a GPU an op can fail in several places at once; then the message lists "root errors", and the first is returned.
+    """
+    text = error.message
+    if "\nNode: " in text:
+        text = text.rpartition("\nNode: ")[2].partition("\n")[2]
     lines = [line.strip() for line in text.removeprefix("Graph execution error:").splitlines() if line.strip()]
+    if len(lines) > 1 and lines[0].endswith("root error(s) found."):
+        return lines[1].partition(": ")[2]
     return lines[0] if lines else type(error).__name__
 
 

@@ -1,15 +1,20 @@
 """From which step on an agent learns, what it owes, and what a loaded one goes on with: counters, seeds, memory."""
 
+import functools
+import operator
 import types
 
 import gymnasium as gym
 import numpy as np
 import pytest
+import tensorflow as tf
 from environments import Counting
 from refusals import refuses
+from tensorflow.python.framework import random_seed
 
 from ddpg import DDPG, DQN, Callback, DDPGConfig, DQNConfig, UsageError
 from ddpg.agents.learn_loop import LearnLoop
+from ddpg.config.presets import RECIPES, Preset
 from ddpg.errors import EnvironmentFault
 
 BOX = gym.spaces.Box(-np.inf, np.inf, (2,), np.float32)
@@ -97,7 +102,7 @@ def test_updates_are_as_many_as_the_steps_owe(per_step, steps, made):
 def test_a_checkpoint_that_owes_nearly_an_update_goes_on_with_it(tmp_path):
     """Earlier versions saved what sums of 0.1 come to."""
     agent = make(DDPG, learning_starts=0, updates_per_step=0.1, updates_per_call=1).learn(4)
-    agent.loop.owed_updates = sum([0.1] * 10)
+    agent.loop.owed_updates = functools.reduce(operator.add, [0.1] * 10)  # sum() is exact from Python 3.12 on
     assert agent.loop.owed_updates < 1
     agent.save(tmp_path / "c")
     loaded = DDPG.load(tmp_path / "c", Counting(7, action_space=SPACES[DDPG])).learn(10)
@@ -340,3 +345,17 @@ def test_an_agent_saved_as_an_episode_ends_owes_the_updates_of_that_step(kind, t
         one.learn(3)
     assert agent.num_timesteps == loaded.num_timesteps == 10
     assert agent.num_updates == loaded.num_updates
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_every_random_operation_has_a_seed(recipe, monkeypatch):
+    """TensorFlow refuses one without, where it was asked for deterministic operations, as the command does on a GPU."""
+    monkeypatch.setattr(random_seed.config, "is_op_determinism_enabled", lambda: True)
+    with tf.Graph().as_default(), refuses(RuntimeError, "seed"):
+        tf.random.uniform([1])
+    spaces = gym.spaces.Box(-1, 1, (2,)), gym.spaces.Box(-1, 1, (1,))
+    options = Preset(0, recipe=recipe).options | {"hidden": (4, 4), "batch_size": 4, "buffer_size": 20, "jit": False}
+    agent = DDPG(spaces, DDPGConfig(**options), seed=0)
+    for _ in range(4):
+        agent.observe(np.ones(2), np.ones(1), 1.0, np.zeros(2), False, False)
+    assert np.isfinite(agent.update(2)["critic_loss"])

@@ -5,11 +5,13 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 sys.path.append(str(Path(__file__).parents[2]))
 
 from benchmarks import marks
 from benchmarks.gpu import __main__ as gpu
+from benchmarks.gpu import training
 from benchmarks.gpu.cases import CASES, UPDATES, Case
 from benchmarks.gpu.export import argument, simplified
 from benchmarks.gpu.run import VARIANTS, differences, loaded, varied
@@ -75,3 +77,23 @@ def test_every_case_was_measured_and_the_page_holds_it():
         assert found.keys() == {case.name for case in CASES}
     page = gpu.PAGE.read_text(encoding="utf-8")
     assert marks.between(page, gpu.MARKS) == gpu.table(), "run: python -m benchmarks.gpu --write"
+
+
+def test_training_was_measured_with_every_case_and_the_page_holds_it():
+    document = json.loads((gpu.RESULTS / "gpu_training.json").read_text(encoding="utf-8"))
+    assert document["cases"].keys() == {case.name for case in training.CASES}
+    page = gpu.PAGE.read_text(encoding="utf-8")
+    found = marks.between(page, gpu.TRAINING_MARKS)
+    assert found == gpu.training_table(), "run: python -m benchmarks.gpu --write"
+
+
+def test_training_is_measured_on_any_device():
+    case = Case(None, (8, 8), 16, observations=17, actions=6)
+    row = training.measured(case, 0.1)
+    assert row["steps_per_second"] == pytest.approx(row["updates_per_second"], rel=0.5)
+    assert row["learner"] == "NativeLearner"
+    found = training.updated(case)
+    assert {name.partition("/")[0] for name in found} == {"1", str(UPDATES)}
+    first, last = (found[f"{updates}/actor/output/W:0"] for updates in (1, UPDATES))
+    assert np.isfinite(last).all()
+    assert not np.array_equal(first, last)

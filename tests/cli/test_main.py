@@ -22,6 +22,7 @@ from few_frames import few_frames
 
 import ddpg
 from ddpg import DDPG, evaluate
+from ddpg.cli.command import import_with_tensorflow
 from ddpg.cli.main import main
 from ddpg.runs import env_factory, run_directory
 
@@ -485,3 +486,13 @@ def test_help_needs_no_tensorflow():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "--actor-learning-rate" in done.stdout
+
+
+@pytest.mark.parametrize("gpus", [0, 1])
+def test_operations_are_deterministic_beside_a_gpu(gpus, monkeypatch):
+    """On a GPU sums are otherwise made in another order from run to run."""
+    asked = []
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [kind] * gpus)
+    monkeypatch.setattr(tf.config.experimental, "enable_op_determinism", lambda: asked.append("deterministic"))
+    import_with_tensorflow(say=False)
+    assert asked == ["deterministic"] * gpus

@@ -8,6 +8,7 @@ from refusals import refuses
 
 import ddpg
 from ddpg import DDPG, DQN, DDPGConfig, DQNConfig, UsageError
+from ddpg.networks.own_layers import reason_of
 
 v1 = tf.compat.v1
 BOX = gym.spaces.Box(-1.0, 1.0, (3,), np.float32)
@@ -162,6 +163,23 @@ def test_an_operation_that_no_compiler_has_is_one_line(options):
     if not options:
         agent = filled(DDPG((BOX, ACTIONS), DDPGConfig(**SMALL, jit=False), 0, actor_network=dawson))
         assert agent.update(1)["critic_loss"] > 0
+
+
+FAILURE = "Input to reshape is a tensor with 10 values, but the requested shape requires a multiple of 3"
+ROOTS = f"""2 root error(s) found.
+  (0) INVALID_ARGUMENT: {FAILURE}
+\t [[{{{{node actor/Reshape}}}}]]
+  (1) INVALID_ARGUMENT: another one
+0 successful operations."""
+WHERE = "Detected at node 'actor/Reshape' defined at (most recent call last):\n  File 'own.py'\nNode: 'actor/Reshape'\n"
+
+
+@pytest.mark.parametrize("where", ["", WHERE, WHERE + WHERE], ids=["nowhere", "once", "twice"])
+@pytest.mark.parametrize("what", [FAILURE + "\n\t [[{{node actor/Reshape}}]]", ROOTS], ids=["one", "two"])
+def test_the_reason_of_a_failed_operation_is_one_line(where, what):
+    """As TensorFlow words it on a processor, and on a GPU, where an operation can fail in two places."""
+    error = tf.errors.InvalidArgumentError(None, None, f"Graph execution error:\n\n{where}{what}")
+    assert reason_of(error) == FAILURE
 
 
 def test_an_operation_without_a_gradient_is_one_line():
