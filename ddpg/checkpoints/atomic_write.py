@@ -1,12 +1,15 @@
 """Replace small files atomically: write a temporary file in the same directory, flush it to disk, and rename it."""
 
 import contextlib
+import errno
 import io
 import os
+import stat
 from pathlib import Path
 from typing import Any, Protocol
 
-from ddpg.errors import UsageError
+from ddpg.checkpoints.safe_json import kind_of
+from ddpg.errors import UsageError, brief
 
 
 class Figure(Protocol):
@@ -43,16 +46,35 @@ def write_bytes(path: Path, data: bytes) -> None:
         raise
 
 
-def check_figure(path: str | Path) -> Path:
-    """Return ``path`` if a figure can be written there.
+def file_to_write(path: Path) -> Path:
+    """Return the file that a user's ``path`` names: ``path`` itself, or the target of a symbolic link, which stays.
+
+    Renaming a complete file to ``path`` would otherwise replace a device, a pipe or a link. The file need not exist.
 
     Raises:
-        UsageError: if ``path`` is a directory, its suffix is not .png, .pdf, .svg or empty, or its directory does not
-            exist.
+        UsageError: if there is something else than a regular file.
     """
-    path = Path(path)
-    if path.is_dir():
-        raise UsageError(f"{str(path)!r} is a directory; name a .png, .pdf or .svg in it")
+    target = Path(os.path.realpath(path)) if path.is_symlink() else path
+    try:
+        mode = os.stat(target).st_mode
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise UsageError(f"{brief(str(path))} is a symbolic link to itself, expected a file to write") from None
+        return target  # it is missing, or its directory cannot be read; writing names the reason
+    if not stat.S_ISREG(mode):
+        advice = "name a file in it" if stat.S_ISDIR(mode) else "name another path"
+        raise UsageError(f"{brief(str(path))} is a {kind_of(mode)}, expected a file to write; {advice}")
+    return target
+
+
+def check_figure(path: str | Path) -> Path:
+    """Return the file to write, see :func:`file_to_write`, if it can be a figure.
+
+    Raises:
+        UsageError: if there is something else than a regular file, the suffix is not .png, .pdf, .svg or empty, or the
+            directory does not exist.
+    """
+    path = file_to_write(Path(path))
     if path.suffix.lower() not in ("", ".png", ".pdf", ".svg") or not path.absolute().parent.is_dir():
         raise UsageError(f"{str(path)!r} must be a .png, .pdf or .svg in a directory that exists")
     return path

@@ -120,10 +120,11 @@ def document_sha256(document: Mapping[str, Any], checksum_field: str) -> str:
 
 def _check_regular(path: Path, status: os.stat_result) -> None:
     if not stat.S_ISREG(status.st_mode):
-        raise FileFault(f"{path} is a {_kind(status.st_mode)}, expected a regular file; {ADVICE}")
+        raise FileFault(f"{path} is a {kind_of(status.st_mode)}, expected a regular file; {ADVICE}")
 
 
-def _kind(mode: int) -> str:
+def kind_of(mode: int) -> str:
+    """Return what the mode of something other than a regular file says it is, such as ``pipe``, for a message."""
     kinds = {stat.S_IFLNK: "symbolic link", stat.S_IFDIR: "directory", stat.S_IFIFO: "pipe", stat.S_IFSOCK: "socket"}
     return kinds.get(stat.S_IFMT(mode), "device")
 

@@ -44,7 +44,8 @@ def check_export_path(path: Path) -> None:
     if path.is_dir():
         _check_directory(path)
     elif path.exists() and not _is_marked_file(path):
-        raise _refusal(path, "is a file that is no export")
+        kind = "file that is no export" if path.is_file() else safe_json.kind_of(path.stat().st_mode)
+        raise _refusal(path, f"is a {kind}")
 
 
 @contextlib.contextmanager

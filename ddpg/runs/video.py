@@ -14,6 +14,7 @@ import gymnasium as gym
 import numpy as np
 from PIL import Image
 
+from ddpg.checkpoints.atomic_write import file_to_write
 from ddpg.errors import UsageError, brief
 from ddpg.interaction import env_calls
 from ddpg.interaction.validation import validate_path
@@ -282,15 +283,16 @@ SUFFIXES = {".gif": GifWriter, ".mp4": VideoWriter}
 
 
 def check_video_path(path: str | Path) -> Path:
-    """Return ``path`` if a GIF or a video can be written there.
+    """Return the file to write, see :func:`~ddpg.checkpoints.atomic_write.file_to_write`, if it can be a GIF or a video.
 
     Raises:
-        UsageError: if the suffix is unknown, or the directory does not exist.
+        UsageError: if there is something else than a regular file, the suffix is unknown, or the directory does not
+            exist.
     """
-    path = validate_path(path)
+    path = file_to_write(validate_path(path))
     if path.suffix.lower() not in SUFFIXES:
         raise UsageError(f"{brief(str(path))} ends in {brief(path.suffix)}; expected {' or '.join(SUFFIXES)}")
-    if path.is_dir() or not path.absolute().parent.is_dir():
+    if not path.absolute().parent.is_dir():
         raise UsageError(f"{brief(str(path))} cannot be written; name a file in a directory that exists")
     return path
 
@@ -308,7 +310,7 @@ def record(policy: Any, env: gym.Env | str, path: str | Path, *, episodes: int =
         seed: seed of the first reset; later resets continue its random stream.
 
     Returns:
-        The path.
+        The file that was written.
 
     Raises:
         UsageError: if the environment does not render frames, the file's suffix is unknown, ``seed`` is below 0, or a

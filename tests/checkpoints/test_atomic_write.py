@@ -1,5 +1,8 @@
 """Small files that are replaced whole or not at all."""
 
+import os
+import stat
+
 import pytest
 from matplotlib.figure import Figure
 from refusals import refuses
@@ -59,8 +62,51 @@ def test_a_folder_in_the_place_of_a_file_is_named_and_nothing_is_left_beside_it(
 @pytest.mark.parametrize("name", ["pictures", "pictures.png"])
 def test_a_folder_is_no_picture(name, tmp_path):
     (tmp_path / name).mkdir()
-    with refuses(UsageError, f"{str(tmp_path / name)!r} directory .png"):
+    with refuses(UsageError, f"{str(tmp_path / name)!r} directory file"):
         atomic_write.check_figure(tmp_path / name)
+
+
+def special(kind, path):
+    """Make a ``pipe``, a ``device`` or a ``symbolic link`` to itself; return its status."""
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "device":
+        if os.geteuid() != 0:
+            pytest.skip("only root makes devices")
+        try:
+            os.mknod(path, stat.S_IFCHR | 0o600, os.makedev(1, 3))
+        except OSError as error:
+            pytest.skip(f"no devices here: {error}")
+    else:
+        path.symlink_to(path)
+    return os.lstat(path)
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device", "symbolic link"])
+@pytest.mark.parametrize("name", ["a.png", "a"])
+def test_what_is_no_file_is_not_replaced(kind, name, tmp_path):
+    path = tmp_path / name
+    before = special(kind, path)
+    with refuses(UsageError, f"{str(path)!r} {kind} file"):
+        atomic_write.check_figure(path)
+    assert os.lstat(path) == before
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_picture_at_a_link_is_written_to_its_target(there, tmp_path):
+    link, target = tmp_path / "a.png", tmp_path / "elsewhere" / "b.png"
+    target.parent.mkdir()
+    if there:
+        target.write_bytes(b"old")
+    link.symlink_to(target)
+    written = atomic_write.write_figure(atomic_write.check_figure(link), Figure((1, 1)))
+    assert written == target.resolve()
+    assert link.is_symlink()
+    assert target.read_bytes().startswith(b"\x89PNG")
+    link.unlink()
+    link.symlink_to(tmp_path / "b.txt")
+    with refuses(UsageError, "b.txt .png"):
+        atomic_write.check_figure(link)
 
 
 def test_a_file_in_the_place_of_the_folder_is_told_of_the_picture(tmp_path):

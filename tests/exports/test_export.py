@@ -261,11 +261,13 @@ def test_what_is_no_export_stays(agents, tmp_path):
     mixed = agent.export(tmp_path / "mixed")
     (mixed / "notes.txt").write_text("mine")
     (tmp_path / "link").symlink_to(mixed)
+    os.mkfifo(tmp_path / "pipe")
     expected = {
         "file": "file",
         "folder": "directory file",
         "mixed": "notes.txt",
         "link": "symbolic link",
+        "pipe": "pipe",
         "file/policy": "file",
     }
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}

@@ -292,6 +292,20 @@ def test_what_cannot_be_recorded(change, message, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_pipe_or_a_folder_is_no_recording_and_a_link_stays(tmp_path):
+    pipe, link, target = tmp_path / "pipe.gif", tmp_path / "link.gif", tmp_path / "target.gif"
+    os.mkfifo(pipe)
+    link.symlink_to(target)
+    (tmp_path / "folder.gif").mkdir()
+    for path, kind in ((pipe, "pipe"), (tmp_path / "folder.gif", "directory")):
+        with refuses(UsageError, f"{path.name} {kind} file"):
+            ddpg.record(Still(), Drawn(length=3), path)
+    assert pipe.is_fifo()
+    assert ddpg.record(Still(), Drawn(length=3), link) == target.resolve()
+    assert link.is_symlink()
+    assert len(shades(target)) == 4
+
+
 @pytest.mark.parametrize(
     ("frame", "message"),
     [
