@@ -3,8 +3,11 @@
 import contextlib
 import difflib
 import errno
+import importlib
 import reprlib
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import ModuleType
 from typing import Any
 
 
@@ -122,3 +125,30 @@ def choose(
         return table[value]
     hint = did_you_mean(value, table) if isinstance(value, str) else ""
     raise UsageError(f"{option}={brief(value)} is not one of {sorted(table)}, nor {own}{hint}")
+
+
+def import_optional(name: str, user: str, advice: str) -> ModuleType:
+    """Return an optional package.
+
+    A mere folder of that name, such as one in the working directory, does not count: Python imports any folder.
+
+    Args:
+        name: the package's module.
+        user: what needs it, for the message.
+        advice: how to install it or do without, for the message.
+
+    Raises:
+        UsageError: if it, or a package that it needs, is not installed or cannot be imported.
+    """
+    try:
+        module = importlib.import_module(name)
+        if getattr(module, "__file__", "") is None:  # a namespace package, which has no code
+            del sys.modules[name]
+            raise ModuleNotFoundError(name=name)
+    except ModuleNotFoundError as error:
+        raise UsageError(f"{user} needs the package {brief(error.name)}; {advice}") from None
+    except ImportError as error:
+        raise UsageError(
+            f"{user} needs the package {name!r}, whose import fails ({brief(str(error))}); {advice}"
+        ) from None
+    return module

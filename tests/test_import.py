@@ -1,11 +1,23 @@
-"""Importing has no side effects: each check runs in a fresh interpreter."""
+"""Importing has no side effects, which is seen in a fresh interpreter, and takes no folder for a package."""
 
 import ast
+import importlib.machinery
+import importlib.util
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+from refusals import refuses
+
 import ddpg
+from ddpg import UsageError
+from ddpg.errors import import_optional
+from ddpg.exports.formats import write_onnx
+from ddpg.runs.trackers import TRACKERS, as_tracker
+from ddpg.runs.video import VideoWriter, WindowViewer
+from ddpg.studies.trials import check_installed
+from ddpg.workers.worker_options import import_ray
 
 
 def run(code: str) -> subprocess.CompletedProcess:
@@ -93,3 +105,47 @@ def test_type_checkers_see_the_names_that_are_imported_when_first_used():
         for alias in node.names
     ]
     assert sorted(names) == sorted(ddpg._HOME.items())
+
+
+OPTIONAL = {
+    "ray": lambda path: import_ray(),
+    "minari": lambda path: ddpg.load_dataset("minari:a"),
+    "optuna": lambda path: check_installed(),
+    "envpool": lambda path: ddpg.EnvPoolVector("Pendulum-v1", 2),
+    "imageio_ffmpeg": lambda path: VideoWriter(path / "a.mp4", 30.0),
+    "pygame": lambda path: WindowViewer("title", 30.0),
+    "onnx": lambda path: write_onnx(path / "a.onnx", None, {}),
+    **{name: lambda path, name=name: as_tracker(name) for name in TRACKERS},
+}
+
+
+@pytest.mark.parametrize("name", OPTIONAL)
+def test_a_mere_folder_is_no_package(name, monkeypatch, tmp_path):
+    """Python takes a folder without code, such as one of W&B's results, for a package, unless the package is there."""
+    (tmp_path / name).mkdir()
+    spec = importlib.machinery.ModuleSpec(name, None, is_package=True)
+    spec.submodule_search_locations = [str(tmp_path / name)]
+    monkeypatch.setitem(sys.modules, name, importlib.util.module_from_spec(spec))
+    with refuses(UsageError, f"'{name}' install"):
+        OPTIONAL[name](tmp_path)
+    assert name not in sys.modules
+
+
+@pytest.mark.skipif(any(map(importlib.util.find_spec, ("ray", "wandb"))), reason="these are installed")
+def test_a_folder_in_the_working_directory_ends_a_study_before_it_begins(tmp_path):
+    for name in ("ray", "wandb"):
+        (tmp_path / name).mkdir()
+    study = 'environments = ["Pendulum-v1"]\nseeds = [0]\ntotal_timesteps = 100\n[configurations]\nplain = {}\n'
+    (tmp_path / "study.toml").write_text(study)
+    for words in (["study", "study.toml", "--engine", "ray"], ["train", "Pendulum-v1", "--track", "wandb"]):
+        done = subprocess.run([sys.executable, "-m", "ddpg", *words], cwd=tmp_path, capture_output=True, text=True)
+        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1), done.stderr
+        assert "install" in done.stderr
+    assert {path.name for path in tmp_path.iterdir()} == {"ray", "wandb", "study.toml"}
+
+
+def test_a_package_whose_import_fails_is_one_line(monkeypatch, tmp_path):
+    (tmp_path / "broken_tracker.py").write_text("from os import nothing_of_that_name\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with refuses(UsageError, "it 'broken_tracker' nothing_of_that_name advice"):
+        import_optional("broken_tracker", "it", "advice")

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from ddpg.errors import UsageError
+from ddpg.errors import UsageError, import_optional
 from ddpg.exports.export_dir import ABOUT
 from ddpg.exports.policy_graph import INPUT
 from ddpg.exports.tensorflow_files import os_errors
@@ -82,12 +82,8 @@ def write_onnx(path: Path, function: Any, about: Mapping[str, Any]) -> None:
     Raises:
         UsageError: if tf2onnx or onnxruntime is not installed.
     """
-    try:
-        import onnx
-        import onnxruntime  # noqa: F401 - run_onnx checks the written file with it
-        import tf2onnx
-    except ModuleNotFoundError as error:
-        raise UsageError(f"format='onnx' needs the package {error.name!r}; install the extra 'export'") from None
+    packages = ("onnx", "tf2onnx", "onnxruntime")  # the last one is for run_onnx, which checks the written file
+    onnx, tf2onnx, _ = (import_optional(name, "format='onnx'", "install the extra 'export'") for name in packages)
     signature = function.input_signature
     model, _ = tf2onnx.convert.from_function(function, signature, opset=_OPSET)
     model.producer_name = "ddpg-paths"

@@ -15,7 +15,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from ddpg.errors import UsageError, did_you_mean
+from ddpg.errors import UsageError, did_you_mean, import_optional
 from ddpg.interaction.env_errors import format_error
 
 
@@ -150,18 +150,17 @@ def _reduced(seed: int | None, count: int) -> list[int]:
 
 def _envpool(env_id: str) -> ModuleType:
     try:
-        import envpool
-    except ModuleNotFoundError as error:
-        raise UsageError(
-            f"{env_id!r} in EnvPool needs the package {error.name!r}; install the extra 'envpool' (Python 3.11 or "
-            "later, on Linux, Windows or a Mac with an ARM processor), or use --vectorization async"
-        ) from None
-    except (ImportError, OSError) as error:
+        return import_optional(
+            "envpool",
+            f"{env_id!r} in EnvPool",
+            "install the extra 'envpool' (Python 3.11 or later, on Linux, Windows or a Mac with an ARM processor), or "
+            "use --vectorization async",
+        )
+    except OSError as error:  # a shared library or a file of it is missing
         raise UsageError(
             f"{env_id!r} needs EnvPool, which could not be imported ({format_error(error)}); "
             "install the extra 'envpool' anew"
         ) from None
-    return envpool
 
 
 @contextlib.contextmanager

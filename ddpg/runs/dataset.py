@@ -12,7 +12,7 @@ import numpy as np
 
 from ddpg.checkpoints import safe_json
 from ddpg.checkpoints.memory_limit import memory_limit
-from ddpg.errors import FileFault, UsageError, brief
+from ddpg.errors import FileFault, UsageError, brief, import_optional
 from ddpg.interaction.env_errors import format_error
 from ddpg.interaction.validation import validate_path, validate_text
 
@@ -172,14 +172,7 @@ def _minari(source: str) -> Any:
     Raises:
         UsageError: if it, or a package that it needs, is not installed.
     """
-    try:
-        import minari
-    except ModuleNotFoundError as error:
-        raise UsageError(
-            f"dataset={brief(source)} needs the package {brief(error.name)}; install the extra 'minari', or give an "
-            ".npz file"
-        ) from None
-    return minari
+    return import_optional("minari", f"dataset={brief(source)}", "install the extra 'minari', or give an .npz file")
 
 
 def _of_minari(name: str) -> Dataset:

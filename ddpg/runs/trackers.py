@@ -1,11 +1,10 @@
 """Make W&B, MLflow and Trackio look alike to the loggers; each is imported only when a run names it."""
 
-import importlib
 from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
 
-from ddpg.errors import UsageError, brief, did_you_mean
+from ddpg.errors import UsageError, brief, did_you_mean, import_optional
 
 TRACKERS = ("wandb", "mlflow", "trackio")
 
@@ -59,7 +58,4 @@ def as_tracker(tracker: Any) -> Any:
 def _imported(name: str) -> ModuleType:
     if name not in TRACKERS:
         raise UsageError(f"track={brief(name)} is not one of {', '.join(TRACKERS)}{did_you_mean(name, TRACKERS)}")
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        raise UsageError(f"track={name!r} needs the package {name!r} ({error}): pip install {name}") from None
+    return import_optional(name, f"track={name!r}", f"install it: pip install {name}")

@@ -15,7 +15,7 @@ import numpy as np
 from PIL import Image
 
 from ddpg.checkpoints.atomic_write import file_to_write
-from ddpg.errors import UsageError, brief
+from ddpg.errors import UsageError, brief, import_optional
 from ddpg.interaction import env_calls
 from ddpg.interaction.validation import validate_path
 from ddpg.runs.drawing_process import DrawingProcess, can_be_drawn_elsewhere
@@ -167,11 +167,8 @@ class VideoWriter(_FileWriter):
 
     def __init__(self, path: Path, rate: float):
         super().__init__(path)
-        try:
-            import imageio_ffmpeg
-        except ModuleNotFoundError:
-            raise UsageError("an .mp4 needs the package 'imageio-ffmpeg'; install the extra 'video'") from None
-        self._ffmpeg, self._rate = imageio_ffmpeg, rate
+        self._ffmpeg = import_optional("imageio_ffmpeg", "an .mp4", "install the extra 'video'")
+        self._rate = rate
         self._writer: Any = None
         self._count = 0
 
@@ -235,11 +232,8 @@ class WindowViewer(FrameWriter):
     """
 
     def __init__(self, title: str, rate: float):
-        try:
-            os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
-            import pygame
-        except ModuleNotFoundError:
-            raise UsageError("a window needs the package 'pygame'; install the extra 'video'") from None
+        os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
+        pygame = import_optional("pygame", "a window", "install the extra 'video'")
         displays = ("DISPLAY", "WAYLAND_DISPLAY", "SDL_VIDEODRIVER")
         if sys.platform.startswith("linux") and not any(os.environ.get(name) for name in displays):
             raise UsageError(f"no display here ({' and '.join(displays[:2])} are not set); use ddpg record RUN instead")
@@ -283,7 +277,7 @@ SUFFIXES = {".gif": GifWriter, ".mp4": VideoWriter}
 
 
 def check_video_path(path: str | Path) -> Path:
-    """Return the file to write, see :func:`~ddpg.checkpoints.atomic_write.file_to_write`, if it can be a GIF or a video.
+    """Return the file to write, see :func:`ddpg.checkpoints.atomic_write.file_to_write`, if it can be a GIF or video.
 
     Raises:
         UsageError: if there is something else than a regular file, the suffix is unknown, or the directory does not

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ddpg.checkpoints import safe_json
-from ddpg.errors import FileFault, UsageError
+from ddpg.errors import FileFault, import_optional
 from ddpg.studies.search_space import Range, Space
 
 _NAME = "ddpg"
@@ -194,11 +194,7 @@ def check_installed() -> Any:
     Raises:
         UsageError: if it, or a package that it needs, is not installed.
     """
-    try:
-        import optuna
-    except ImportError as error:
-        raise UsageError(f"ddpg tune needs the package {error.name!r}; install the extra 'tune'") from None
-    return optuna
+    return import_optional("optuna", "ddpg tune", "install the extra 'tune'")
 
 
 class _NoLock:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from ddpg.config.algorithm_options import AgentConfig
-from ddpg.errors import UsageError, brief, did_you_mean
+from ddpg.errors import UsageError, brief, did_you_mean, import_optional
 from ddpg.interaction.validation import validate_int, validate_text
 
 COLLECTORS = ("local", "process", "ray")
@@ -78,10 +78,4 @@ def import_ray(what: str = "collector='ray'", instead: str = "collector='process
     Raises:
         UsageError: if Ray is not installed.
     """
-    try:
-        import ray
-    except ModuleNotFoundError as error:
-        raise UsageError(
-            f"{what} needs the package {brief(error.name)}; install the extra 'ray', or take {instead}"
-        ) from None
-    return ray
+    return import_optional("ray", what, f"install the extra 'ray', or take {instead}")
