@@ -70,9 +70,11 @@ def test_one_step_by_hand(graph, session):
     np.testing.assert_allclose(average.predict(STATES), expected, rtol=1e-5)
 
 
-# All drivers on a delayed actor, and one that interprets the graph on moving statistics.
+# All drivers on a delayed actor, and one that interprets the graph on moving statistics. The last two variants have
+# another loss of the actor, which the average does not read.
 FOLLOWED = [
-    *((variant, "native") for variant in VARIANTS),
+    *((variant, "native") for variant in ("ddpg", "td3", "crossq", "online")),
+    *(pytest.param(variant, "native", marks=pytest.mark.slow) for variant in ("td3+bc", "inverting, surrogate")),
     *(("td3", driver) for driver in DRIVERS if driver != "native"),
     ("crossq", "uncompiled"),
 ]
@@ -107,7 +109,10 @@ def test_it_follows_the_actor(variant, driver):
     assert any((one != other).any() for one, other in zip(expected, seen[-1][0], strict=True))
 
 
-@pytest.mark.parametrize(("variant", "driver"), [pair for pair in FOLLOWED if pair[1] in ("uncompiled", "native")])
+@pytest.mark.parametrize(
+    ("variant", "driver"),
+    [pair for pair in FOLLOWED if {"uncompiled", "native"} & {*getattr(pair, "values", pair)}],
+)
 def test_learning_is_the_same_to_the_last_bit(variant, driver):
     _, parameters, of_average = averaged(variant, driver)
     off = agent_with(**VARIANTS[variant] | DRIVERS[driver])

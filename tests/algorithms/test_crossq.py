@@ -44,7 +44,7 @@ def joint(weights, inputs, epsilon, preactivation=False):
     ("norm", "epsilon", "target"),
     [
         ("renorm", 1e-3, "none"),
-        ("renorm_soft", 1.0, "none"),
+        pytest.param("renorm_soft", 1.0, "none", marks=pytest.mark.slow),
         ("renorm_preactivation", 1.0, "none"),
         ("renorm", 1e-3, "joint_ema"),
     ],

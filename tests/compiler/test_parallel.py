@@ -60,8 +60,8 @@ CONFIGS = {
 @pytest.mark.parametrize(
     ("name", "workers"),
     [
-        *(("ddpg", 3), ("td3", 3), ("plus", 2)),
-        *(pytest.param(*case, marks=pytest.mark.slow) for case in (("ddpg", 2), ("td3", 2), ("plus", 3))),
+        *(("ddpg", 3), ("plus", 2)),
+        *(pytest.param(*case, marks=pytest.mark.slow) for case in (("ddpg", 2), ("td3", 2), ("td3", 3), ("plus", 3))),
     ],
 )
 def test_workers_that_come_late_change_nothing(name, workers, monkeypatch):

@@ -136,7 +136,10 @@ def killed_at(monkeypatch, updates):
     monkeypatch.setattr(OffPolicyAgent, "update", mortal)
 
 
-@pytest.mark.parametrize(("run", "at"), [("offline", 60), ("fine_tuned", 36), ("fine_tuned", 58), ("mixed", 58)])
+@pytest.mark.parametrize(
+    ("run", "at"),
+    [("offline", 60), pytest.param("fine_tuned", 36, marks=pytest.mark.slow), ("fine_tuned", 58), ("mixed", 58)],
+)
 def test_a_killed_run_ends_as_one_that_was_not(run, at, data, tmp_path, monkeypatch, request):
     """Without its data set, too: the checkpoint has what was read."""
     straight = request.getfixturevalue(run)
