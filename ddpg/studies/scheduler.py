@@ -32,6 +32,7 @@ STOP_MESSAGE = (
 )
 _MAX_RESTARTS = 3  # how often a cell is restarted because its machine was lost
 _POLL_INTERVAL = 0.1  # seconds between polls of the processes
+_LONGEST_MESSAGE = 20  # lines of an exception's message; more are output that came after it
 ENGINES = ("process", "ray", "slurm")
 
 
@@ -264,7 +265,10 @@ def study_resume_hint(
 
 
 def _failure_reason(job: Job) -> str:
-    """Return the reason why a process failed, in one line: its last error message, or the last line of its output."""
+    """Return the reason why a process failed, in one line.
+
+    This is its last error message, the exception of a traceback at the end of its output, or the last line.
+    """
     status = job.process.returncode or 0
     if job.process.gone is not None:
         return job.process.gone
@@ -272,8 +276,19 @@ def _failure_reason(job: Job) -> str:
         return f"ended by {signal.Signals(-status).name}"
     lines = [line for line in _new_log_lines(job) if line.strip()]
     errors = [line for line in lines if line.startswith("ddpg: error: ")]
-    last = (errors or lines or ["it said nothing"])[-1]
-    return safe_json.one_line(last.removeprefix("ddpg: error: ").strip()) + f" (status {status})"
+    said = errors[-1:] or _exception(lines) or lines[-1:] or ["it said nothing"]
+    why = " ".join(line.strip() for line in said).removeprefix("ddpg: error: ")
+    return safe_json.one_line(why) + f" (status {status})"
+
+
+def _exception(lines: list[str]) -> list[str]:
+    """Return the lines of the exception, if the last lines are those of a traceback: its type and its whole message."""
+    starts = [number for number, line in enumerate(lines) if line.startswith("Traceback (most recent call last):")]
+    if not starts:
+        return []
+    below = range(starts[-1] + 1, len(lines))
+    first = next((number for number in below if not lines[number][0].isspace()), len(lines))
+    return lines[first:] if len(lines) - first <= _LONGEST_MESSAGE else []
 
 
 def _new_log_lines(job: Job) -> Iterator[str]:

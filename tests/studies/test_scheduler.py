@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from refusals import refuses
@@ -18,7 +19,7 @@ from ddpg.errors import FileFault
 from ddpg.runs import signals
 from ddpg.runs.lock import lock_cell_log, run_lock
 from ddpg.runs.run_directory import read_config
-from ddpg.studies import cell_process, study_progress
+from ddpg.studies import cell_process, scheduler, study_progress
 from ddpg.studies.cell_process import COMMAND, LocalEngine, threads_per_cell
 from ddpg.studies.scheduler import Scheduler, run_study, study_resume_hint
 from ddpg.studies.study import Cell, cells_of, read_study
@@ -145,6 +146,35 @@ def test_a_failure_is_one_line_and_the_others_go_on(stubbed, capsys):
     assert (retried.finished, retried.failed) == (2, {})
     assert study.calls[-1][0][:2] == ["resume", str(study.places[0].run)]
     assert not study.places[0].failed.exists()
+
+
+TRACEBACK = """Traceback (most recent call last):
+  File "x.py", line 1, in <module>
+    fail()
+"""
+
+
+@pytest.mark.parametrize(
+    ("output", "why"),
+    [
+        (f"begun\n{TRACEBACK}RuntimeError: boom\nline2\n", "RuntimeError: boom line2"),
+        (f"{TRACEBACK}KeyError: 1\n\nDuring this:\n\n{TRACEBACK}a.b.Bad: x\n  hint: y\n", "a.b.Bad: x hint: y"),
+        (f"{TRACEBACK}KeyboardInterrupt\n", "KeyboardInterrupt"),
+        (f"{TRACEBACK}ValueError: logged\n" + "step\n" * 50 + "gave up\n", "gave up"),
+        (f"{TRACEBACK}ValueError: 1\nddpg: error: bad luck\nmore\n", "bad luck"),
+        (TRACEBACK, "fail()"),
+        ("one\ntwo\n", "two"),
+        ("", "it said nothing"),
+    ],
+)
+def test_the_reason_of_a_failure_is_the_whole_message(output, why, stubbed):
+    study = stubbed([0])
+    (place,) = study.places
+    place.path.mkdir(parents=True)
+    place.log.write_text(f"{TRACEBACK}OSError: of an earlier start\n{output}")
+    process = SimpleNamespace(returncode=1, gone=None)
+    job = scheduler.Job(place, "train", process, place.log.stat().st_size - len(output))
+    assert scheduler._failure_reason(job) == f"{why} (status 1)"
 
 
 def test_one_that_was_killed_goes_on_the_next_time(stubbed):
