@@ -52,17 +52,17 @@ def check_export_path(path: Path) -> None:
 def write_aside(path: Path) -> Iterator[Path]:
     """Yield a temporary path beside ``path``; when the block ends, the export written there replaces ``path``.
 
-    If the block raises, the temporary files are removed and ``path`` stays as it was. An ``OSError`` from the block
-    names ``path``, or a file below it, instead of the temporary path.
+    If the block raises, the temporary files are removed and ``path`` stays as it was. An ``OSError`` names ``path``,
+    or a file below it, instead of the temporary path.
     """
     target = path.resolve()
     target.parent.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix=f".{target.name}.ddpg-", dir=target.parent))
+    folder = _folder_beside(path)
     try:
         with _naming(path, folder / target.name):
             yield folder / target.name
-        check_export_path(path)  # again: a file that has appeared there since must not be replaced
-        _replace(folder / target.name, target)
+            check_export_path(path)  # again: a file that has appeared there since must not be replaced
+            _replace(folder / target.name, path)
     finally:
         shutil.rmtree(folder)
 
@@ -78,13 +78,23 @@ def _naming(path: Path, temporary: Path) -> Iterator[None]:
         raise
 
 
-def _replace(complete: Path, target: Path) -> None:
-    """Rename a complete export to ``target``; an earlier one is removed afterwards, or restored if renaming fails."""
+def _folder_beside(path: Path) -> Path:
+    """Create a temporary folder beside ``path``; an ``OSError`` names ``path``."""
+    target = path.resolve()
+    try:
+        return Path(tempfile.mkdtemp(prefix=f".{target.name}.ddpg-", dir=target.parent))
+    except OSError as error:
+        raise OSError(error.errno, error.strerror or str(error), str(path)) from error
+
+
+def _replace(complete: Path, path: Path) -> None:
+    """Rename a complete export to ``path``; an earlier one is removed afterwards, or restored if renaming fails."""
+    target = path.resolve()
     if not target.exists():
         complete.rename(target)
         return
     # In a new folder every name is free. The folder stays only if the former export cannot be restored either.
-    folder = Path(tempfile.mkdtemp(prefix=f".{target.name}.ddpg-", dir=target.parent))
+    folder = _folder_beside(path)
     former = folder / target.name
     try:
         target.rename(former)

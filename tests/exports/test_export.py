@@ -366,6 +366,34 @@ def test_an_export_that_cannot_take_its_place_leaves_the_former(agents, tmp_path
     assert list(tmp_path.iterdir()) == [path]
 
 
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_a_folder_that_cannot_be_written_is_told_of_the_path_that_was_given(number, agents, tmp_path, monkeypatch):
+    """At each step: the folder of the new export, that of the former one, and the place that the new one takes."""
+    path = agents["box"].export(tmp_path / "policy")
+    mkdtemp, rename, steps = export_dir.tempfile.mkdtemp, export_dir.Path.rename, []
+
+    def failing(source):
+        steps.append(source)
+        if len(steps) == number:
+            raise OSError(errno.EACCES, os.strerror(errno.EACCES), source)
+
+    def refusing_folder(prefix, dir):
+        failing(f"{dir}/{prefix}random")
+        return mkdtemp(prefix=prefix, dir=dir)
+
+    def refusing_place(source, target):
+        if target == path and ".ddpg-" in str(source):
+            failing(str(source))
+        return rename(source, target)
+
+    monkeypatch.setattr(export_dir.tempfile, "mkdtemp", refusing_folder)
+    monkeypatch.setattr(export_dir.Path, "rename", refusing_place)
+    with pytest.raises(PermissionError) as caught:
+        agents["moves"].export(path)
+    assert caught.value.filename == str(path)
+    assert [*tmp_path.iterdir()] == [path]
+
+
 def test_a_full_disk_is_told_and_nothing_is_left(agents, tmp_path, monkeypatch):
     """Of SavedModel TensorFlow's own error; TFLite's converter had done its part."""
 
