@@ -284,9 +284,8 @@ def _once(what: str, runs: Sequence[Run]) -> list[Run]:
         *older, newest = sorted(same, key=lambda run: os.stat(run.path / "evaluations.csv").st_mtime_ns)
         if older:
             others = ", ".join(str(run.path) for run in older)
-            print_to_stderr(
-                f"{what}: seed {seed} is counted once, by the newest run, {newest.path}; left out: {others}"
-            )
+            told = f"{what}: seed {seed} is counted once, by the newest run, {newest.path}; left out: {others}"
+            print_to_stderr(printable(told))
         kept.append(newest)
     return kept
 

@@ -107,6 +107,17 @@ def check_source(source: Any) -> None:
 
 
 def _of_archive(path: Path) -> Dataset:
+    try:
+        found, names = _arrays(path)
+    except FileFault as error:
+        raise FileFault(
+            str(error).replace(safe_json.ADVICE, "give the path of an .npz file that can be read")
+        ) from None
+    return _checked(str(path), found, names)
+
+
+def _arrays(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+    """Return the arrays of an archive, and their names in it, by the fields of :class:`Dataset`."""
     with safe_json.open_regular_file(path.resolve()) as (file, _):
         try:
             with zipfile.ZipFile(file) as archive:
@@ -125,7 +136,7 @@ def _of_archive(path: Path) -> Dataset:
             raise FileFault(
                 f"{path} is no archive of numbers as numpy.savez writes it ({format_error(error)}); write it anew"
             ) from None
-    return _checked(str(path), found, names)
+    return found, names
 
 
 def _name_of(path: Path, field: str, found: Mapping[str, Any]) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ddpg.checkpoints.safe_json import printable
 from ddpg.config.algorithm_options import CONFIGS, AgentConfig, DDPGConfig
 from ddpg.config.options import from_toml
 from ddpg.config.presets import RECIPES, preset_for, read_recipe
@@ -118,7 +119,8 @@ def _cells(row: dict[str, Any]) -> tuple[str, ...]:
     steps = f"{row['timesteps']:,}/{row['total_timesteps']:,}"
     returns = ("" if row[name] is None else format_number(row[name]) for name in ("last_return", "best_return"))
     held = ("" if row[name] is None else f"{row[name]:.0%}" for name in Holding._fields)
-    return row["run"], row["algorithm"], steps, *returns, *held, _age(row["age_seconds"]), row["state"], options
+    cells = row["run"], row["algorithm"], steps, *returns, *held, _age(row["age_seconds"]), row["state"], options
+    return tuple(map(printable, cells))
 
 
 def _age(seconds: float) -> str:

@@ -180,6 +180,18 @@ def test_a_seed_is_counted_once(tmp_path, capsys):
     assert (named.seeds, capsys.readouterr().err) == (5, "")  # whoever names them knows what they are
 
 
+def test_names_with_control_characters_are_printed_escaped(tmp_path, capsys):
+    for number in (1, 2):
+        write_run(tmp_path / "a\x1b[2Jb\nc", number, [1.0])
+    learning_curves(find_runs([tmp_path]))
+    (line,) = capsys.readouterr().err.splitlines()
+    text = listing.runs_text(list_runs(tmp_path))
+    assert len(text.splitlines()) == 3
+    for printed in (line, *text.splitlines()[1:]):
+        assert printed.isprintable()
+        assert r"a\x1b[2Jb\nc" in printed
+
+
 def test_runs_are_found_once_and_in_order(tmp_path):
     for number in (10, 2, 1):
         write_run(tmp_path, number, [1.0])

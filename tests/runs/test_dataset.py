@@ -166,6 +166,14 @@ def test_damaged_files(case, tmp_path):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("case", ["a folder", "a pipe"])
+def test_what_is_no_file_at_all_says_what_to_give(case, tmp_path):
+    DAMAGED[case](tmp_path / "bad.npz")
+    with refuses(FileFault, "bad.npz give the path .npz") as caught:
+        load_dataset(tmp_path / "bad.npz")
+    assert "checkpoint" not in str(caught.value)
+
+
 def test_more_than_there_is_memory_for(tmp_path, monkeypatch):
     """What an archive says that it unpacks to counts, so a small file of zeros is refused before it is unpacked."""
     path = tmp_path / "zeros.npz"
