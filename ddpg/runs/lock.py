@@ -75,6 +75,14 @@ def is_run_locked(run: Path) -> bool | None:
         return None
 
 
+def was_killed_holding(folder: Path) -> bool:
+    """Return whether a process died while it held the lock of ``folder``; ``False`` if that is unknown.
+
+    The lock's owner is noted only while the lock is held, so a folder that is about to be locked is none of these.
+    """
+    return (folder / _OWNER).exists() and is_run_locked(folder) is False
+
+
 def _is_locked(path: Path) -> bool:
     if fcntl is None:
         lock = filelock.FileLock(path)

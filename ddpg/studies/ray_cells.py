@@ -8,11 +8,13 @@ Files are written in an order on which ``ddpg resume`` can rely: tables are neve
 them, and a checkpoint's manifest is written last and removed first.
 """
 
+import contextlib
 import os
 import shutil
 import sys
 import tempfile
 import time
+import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,7 +24,7 @@ from ddpg.checkpoints.manifest import MANIFEST
 from ddpg.compiler.thread_pool import available_cores
 from ddpg.interaction.env_errors import format_error
 from ddpg.runs import run_config
-from ddpg.runs.lock import lock_cell_log
+from ddpg.runs.lock import lock_cell_log, run_lock, was_killed_holding
 from ddpg.studies.cell_process import COMMAND, CellProcess, cell_environment
 from ddpg.studies.study import Cell
 from ddpg.studies.study_folder import CellFolder
@@ -33,6 +35,7 @@ _POLL_WAIT = 1.0  # seconds that an actor waits for its process before it replie
 _SIZE_MAX_AGE = 2.0  # seconds before the size of the cluster is read again
 _TERMINATED = -15
 _ATTEMPTS = 5
+_PREFIX = "ddpg-cell-"  # of a cell's folder on its node
 _Timestamp = tuple[int, int]  # size in bytes, modification time in nanoseconds
 
 
@@ -159,6 +162,7 @@ class RemoteCell:
         self._cwd = Path(cwd) if Path(cwd).is_dir() else None
         self._process: CellProcess | None = None
         self._sent_at = time.monotonic()
+        self._lock = contextlib.ExitStack()  # shows other cells of the node that the folder is in use
 
     def look(self) -> tuple[int | None, FileChanges]:
         """Wait up to a second, and return the process's status with the changed files, if they are due or it ended."""
@@ -172,7 +176,8 @@ class RemoteCell:
         changes = self._outbox.changes()
         self._sent_at = time.monotonic()
         if status is not None:
-            shutil.rmtree(self._root, ignore_errors=True)
+            self._lock.close()
+            self._remove_root()
         return status, changes
 
     def terminate(self) -> None:
@@ -181,7 +186,10 @@ class RemoteCell:
             self._process.terminate()
 
     def _begin(self) -> None:
-        self._root = Path(tempfile.mkdtemp(prefix="ddpg-cell-"))
+        _remove_left_folders()
+        self._root = Path(tempfile.mkdtemp(prefix=_PREFIX))
+        self._remove_root = weakref.finalize(self, shutil.rmtree, self._root, ignore_errors=True)
+        self._lock.enter_context(run_lock(self._root))
         folder = CellFolder(self._root, self._cell)
         apply_changes(folder.path, self._files)
         folder.path.mkdir(parents=True, exist_ok=True)
@@ -189,6 +197,15 @@ class RemoteCell:
         self._outbox = ChangeTracker(folder.path)
         self._outbox.mark_sent()
         self._process = CellProcess(folder, self._words, self._environment, self._cwd)
+
+
+def _remove_left_folders() -> None:
+    """Remove this user's folders of cells whose actors were killed; a replay buffer in them takes much space."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        with contextlib.suppress(OSError):
+            is_own = not hasattr(os, "getuid") or folder.lstat().st_uid == os.getuid()
+            if is_own and not folder.is_symlink() and was_killed_holding(folder):
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 class RemoteProcess:

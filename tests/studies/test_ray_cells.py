@@ -18,6 +18,7 @@ from small_studies import Stubbed
 from ddpg import UsageError
 from ddpg.errors import EnvironmentFault
 from ddpg.runs import run_directory
+from ddpg.runs.lock import is_run_locked, run_lock
 from ddpg.studies import ray_cells, scheduler
 from ddpg.studies.cell_process import LocalEngine
 from ddpg.studies.ray_cells import ChangeTracker, FileChanges, RemoteCell, RemoteProcess
@@ -166,6 +167,34 @@ def test_files_come_back_now_and_then(stubbed, monkeypatch):
     ray.cell.terminate()
     while ray.cell.look()[0] is None:
         pass
+
+
+def test_the_folder_of_a_killed_actor_is_removed_by_the_next_cell_of_its_node(stubbed, tmp_path, monkeypatch):
+    node = tmp_path / "node"
+    monkeypatch.setattr(ray_cells.tempfile, "tempdir", str(node))
+    names = ("ddpg-cell-killed", "ddpg-cell-held", "ddpg-cell-of-somebody", "killed")
+    killed, held, unlocked, other = folders = [node / name for name in names]
+    for folder in folders:
+        folder.mkdir(parents=True)
+        (folder / "replay").write_text("much")
+    for folder in (killed, other):
+        code = "import os, signal, sys\nfrom pathlib import Path\nfrom ddpg.runs.lock import run_lock\n"
+        code += "with run_lock(Path(sys.argv[1])): os.kill(os.getpid(), signal.SIGKILL)"
+        assert subprocess.run([sys.executable, "-c", code, folder], check=False).returncode == -signal.SIGKILL
+    (node / "ddpg-cell-link").symlink_to(other)
+    study = stubbed([0, 1])
+    with run_lock(held):
+        first, second = (begun(study, place) for place in study.places)
+        first.cell._begin()
+        assert is_run_locked(first.cell._root)
+        second.cell._begin()
+    roots = {first.cell._root, second.cell._root}
+    assert {*node.iterdir()} == {held, unlocked, other, node / "ddpg-cell-link"} | roots
+    assert all((folder / "replay").exists() for folder in (held, unlocked, other))
+    for ray in (first, second):
+        while ray.cell.look()[0] is None:
+            pass
+    assert not any(root.exists() for root in roots)
 
 
 class Lossy:
