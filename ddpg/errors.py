@@ -53,7 +53,7 @@ def with_filename(path: Any) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.filename is None:
+        if error.filename is None and error.errno is not None:  # without an errno the text would no longer be shown
             error.filename = str(path)
         raise
 

@@ -74,7 +74,8 @@ def _naming(path: Path, temporary: Path) -> Iterator[None]:
         with with_filename(temporary):
             yield
     except OSError as error:
-        error.filename = str(error.filename).replace(str(temporary), str(path))
+        if error.filename is not None:
+            error.filename = str(error.filename).replace(str(temporary), str(path))
         raise
 
 
