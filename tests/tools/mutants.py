@@ -45,7 +45,7 @@ class Mutant(NamedTuple):
         file: from the root of the tree.
         tests: those that must fail.
         function: qualified name of the function or class around the node; ``""`` is the module.
-        node: source of the node, as ``ast.unparse`` writes it.
+        node: source of the node.
         becomes: what takes its place.
         occurrence: which of equal nodes in the function, from 1.
         old: a text that occurs once, in files that are not Python's.
@@ -127,8 +127,8 @@ def _function(tree: ast.AST, mutant: Mutant) -> ast.AST:
 
 def _equal(scope: ast.AST, wanted: str) -> list[list[ast.AST]]:
     """Return the nodes in ``scope`` whose source is ``wanted``: expressions, or statements in a row."""
-    wanted = wanted.strip("\n")
-    body = ast.parse(wanted).body
+    body = ast.parse(wanted.strip("\n")).body
+    wanted = "\n".join(map(ast.unparse, body))  # in this Python's style; 3.12 changed the quotes of f-strings
     if len(body) == 1:
         kinds = (ast.expr,) if isinstance(body[0], ast.Expr) else (ast.stmt,)
         nodes = [node for node in ast.walk(scope) if isinstance(node, (*kinds, ast.Expr))]
