@@ -46,10 +46,11 @@ def write_bytes(path: Path, data: bytes) -> None:
         raise
 
 
-def file_to_write(path: Path) -> Path:
+def file_to_write(path: Path, what: str = "a file") -> Path:
     """Return the file that a user's ``path`` names: ``path`` itself, or the target of a symbolic link, which stays.
 
     Renaming a complete file to ``path`` would otherwise replace a device, a pipe or a link. The file need not exist.
+    ``what`` says what it can be, for messages.
 
     Raises:
         UsageError: if there is something else than a regular file.
@@ -62,8 +63,8 @@ def file_to_write(path: Path) -> Path:
             raise UsageError(f"{brief(str(path))} is a symbolic link to itself, expected a file to write") from None
         return target  # it is missing, or its directory cannot be read; writing names the reason
     if not stat.S_ISREG(mode):
-        advice = "name a file in it" if stat.S_ISDIR(mode) else "name another path"
-        raise UsageError(f"{brief(str(path))} is a {kind_of(mode)}, expected a file to write; {advice}")
+        advice = f"name {what} in it" if stat.S_ISDIR(mode) else "name another path"
+        raise UsageError(f"{brief(str(path))} is a {kind_of(mode)}, expected {what} to write; {advice}")
     return target
 
 
@@ -74,7 +75,7 @@ def check_figure(path: str | Path) -> Path:
         UsageError: if there is something else than a regular file, the suffix is not .png, .pdf, .svg or empty, or the
             directory does not exist.
     """
-    path = file_to_write(Path(path))
+    path = file_to_write(Path(path), "a .png, .pdf or .svg")
     if path.suffix.lower() not in ("", ".png", ".pdf", ".svg") or not path.absolute().parent.is_dir():
         raise UsageError(f"{str(path)!r} must be a .png, .pdf or .svg in a directory that exists")
     return path
