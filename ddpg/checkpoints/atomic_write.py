@@ -75,7 +75,7 @@ def check_figure(path: str | Path) -> Path:
         UsageError: if there is something else than a regular file, the suffix is not .png, .pdf, .svg or empty, or the
             directory does not exist.
     """
-    path = file_to_write(Path(path), "a .png, .pdf or .svg")
+    path = file_to_write(Path(path), "a .png, .pdf or .svg file")
     if path.suffix.lower() not in ("", ".png", ".pdf", ".svg") or not path.absolute().parent.is_dir():
         raise UsageError(f"{str(path)!r} must be a .png, .pdf or .svg in a directory that exists")
     return path
