@@ -4,7 +4,7 @@
 
 Each device has a process of its own; the processor's hides the GPU. HalfCheetah-v5 is stepped in the process, and steps
 are counted after the first updates, which are compiled on the way. Then both devices make one update and 32 updates
-with the same weights and minibatches, and all variables are compared.
+with the same weights and minibatches, and the weights of the actor and of the first critic are compared.
 """
 
 import argparse
@@ -97,7 +97,7 @@ def measured(case: Case, seconds: float) -> dict[str, Any]:
 
 
 def updated(case: Case) -> dict[str, np.ndarray]:
-    """Return all variables after one update and after 32, of the same weights and minibatches."""
+    """Return the weights of the actor and of the first critic after one update and after 32, by variable."""
     from benchmarks.gpu.export import agent_of
     from ddpg.replay.minibatch import Batch
 

@@ -77,6 +77,7 @@ class Trials:
                 load_if_exists=True,
                 pruner=pruner if pruning else optuna.pruners.NopPruner(),
             )
+            self._id = self._storage.get_study_id_from_name(_NAME)
             self._fail_incomplete()
             self.all()
         except OSError:
@@ -165,7 +166,7 @@ class Trials:
 
     def _of(self, number: int) -> int:
         """Return Optuna's identifier of a trial."""
-        return self._frozen()[number]._trial_id
+        return self._storage.get_trial_id_from_study_id_trial_number(self._id, self._frozen()[number].number)
 
     def _trial(self, number: int, frozen: Any) -> Trial:
         states = {"RUNNING": "running", "COMPLETE": "complete", "PRUNED": "pruned", "FAIL": "failed"}

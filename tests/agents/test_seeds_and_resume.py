@@ -359,3 +359,4 @@ def test_every_random_operation_has_a_seed(recipe, monkeypatch):
     for _ in range(4):
         agent.observe(np.ones(2), np.ones(1), 1.0, np.zeros(2), False, False)
     assert np.isfinite(agent.update(2)["critic_loss"])
+    make(DQN, jit=False).learn(20)
