@@ -1,6 +1,6 @@
 """Straight and interrupted runs, compared by SHA-256 of all that they leave.
 
-    python -m benchmarks.faults.exact [CASE...] [--steps N] [--signal KILL|INT|TERM] [--root DIR]
+    python -m benchmarks.faults.exact [CASE...] [--steps N] [--signal KILL|INT|TERM] [--root DIR] [--name NAME]
 
 Each case is trained once straight, and once interrupted at three tenths, a half and four fifths of its steps.
 """
@@ -22,6 +22,7 @@ CASES = {
     "processes": ("Pendulum-v1", 20_000, ("--n-envs", "4", "--vectorization", "async")),
     "platform": ("ddpg_envs/Platform-v0", 20_000, ()),
     "halfcheetah": ("HalfCheetah-v5", 20_000, ("--norm", "layer")),
+    "plus": ("HalfCheetah-v5", 20_000, ("--recipe", "plus")),
 }
 SHARES = (0.3, 0.5, 0.8)
 
@@ -78,10 +79,11 @@ def main() -> None:
     parser.add_argument("--steps", type=int, help="instead of each case's own")
     parser.add_argument("--signal", default="KILL", choices=("KILL", "INT", "TERM"))
     parser.add_argument("--root", type=Path, help="where runs are kept; by default nowhere")
+    parser.add_argument("--name", help="of the table's file; by default exact, or exact_int and exact_term")
     options = parser.parse_args()
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background ignores it, and so would runs
     root = options.root or Path(tempfile.mkdtemp(prefix="exact-"))
-    name = "exact" if options.signal == "KILL" else f"exact_{options.signal.lower()}"
+    name = options.name or ("exact" if options.signal == "KILL" else f"exact_{options.signal.lower()}")
     table = []
     try:
         for case in options.cases or CASES:

@@ -2,7 +2,8 @@
 
     python -m benchmarks.gpu.training --json benchmarks/results/gpu_training.json     # on a machine with a GPU
 
-Each device has a process of its own; the processor's hides the GPU. HalfCheetah-v5 is stepped in the process, and steps
+The GPU is measured twice, the second time with deterministic operations, as the ``ddpg`` command has them. Each
+measurement has a process of its own; the processor's hides the GPU. HalfCheetah-v5 is stepped in the process, and steps
 are counted after the first updates, which are compiled on the way. Then both devices make one update and 32 updates
 with the same weights and minibatches, and the weights of the actor and of the first critic are compared.
 """
@@ -28,7 +29,8 @@ CASES = (
     Case(None, (256, 256), 256),
     Case(None, (1024, 1024), 1024),
 )
-DEVICES = "gpu", "processor"
+DEVICES = "gpu", "processor"  # whose weights are compared
+DETERMINISTIC = "deterministic"  # the GPU once more
 RANDOM_STEPS = 1_100  # before the first update, and at least as many as the largest minibatch
 
 
@@ -41,24 +43,30 @@ def main() -> None:
     options = parser.parse_args()
     if options.only:
         device, index, folder = options.only
+        if device == DETERMINISTIC:
+            import tensorflow as tf
+
+            tf.config.experimental.enable_op_determinism()
         (Path(folder) / f"{device}.json").write_text(json.dumps(measured(CASES[int(index)], options.seconds)))
-        np.savez(Path(folder) / f"{device}.npz", **updated(CASES[int(index)]))
+        if device in DEVICES:
+            np.savez(Path(folder) / f"{device}.npz", **updated(CASES[int(index)]))
         return
     document: dict[str, Any] = {"cases": {}}
     for index, case in enumerate(CASES):
         with tempfile.TemporaryDirectory() as folder:
-            for device in DEVICES:
+            for device in (DETERMINISTIC, *DEVICES):
                 hidden = {"CUDA_VISIBLE_DEVICES": ""} if device == "processor" else {}
                 arguments = ["--json", options.json, "--seconds", options.seconds, "--only", device, index, folder]
                 command = [sys.executable, "-m", "benchmarks.gpu.training", *map(str, arguments)]
                 subprocess.run(command, env=os.environ | hidden, check=True)
-            row = {device: json.loads((Path(folder) / f"{device}.json").read_text()) for device in DEVICES}
+            row = {path.stem: json.loads(path.read_text()) for path in sorted(Path(folder).glob("*.json"))}
+            document["machine"] = row["gpu"]["machine"]
+            for measurement in row.values():
+                del measurement["machine"]
             found, expected = (np.load(Path(folder) / f"{device}.npz") for device in DEVICES)
             for updates in (1, UPDATES):
                 names = [name for name in expected if name.startswith(f"{updates}/")]
                 row[f"after_{updates}"] = max(float(np.max(np.abs(found[name] - expected[name]))) for name in names)
-        document["machine"] = row["gpu"].pop("machine")
-        row["processor"].pop("machine")
         document["cases"][case.name] = row
         print(case.name, json.dumps(row), flush=True)
         options.json.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
