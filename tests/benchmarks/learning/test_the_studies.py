@@ -23,7 +23,7 @@ def study(name):
         ("table", 5 * 3 * 3),
         ("long", 2 * 2),
         ("long_averaged", 2 * 3),
-        ("long_preactivation", 2 * 3),
+        ("long_preactivation", 2 * 3 + 2),
         ("preactivation", 5 * 3),
         ("ladder", 2 * 2 * 9),
         ("beside", 5),
