@@ -21,7 +21,7 @@ from typing import Any
 import tensorflow as tf
 
 from ddpg._tflearn import tflearn
-from ddpg.errors import UsageError, choose
+from ddpg.errors import UsageError, brief, choose
 
 GradientsAndVariables = list[tuple[tf.Tensor, tf.Variable]]
 
@@ -64,6 +64,22 @@ def _check_ranks(q: tf.Tensor, target: tf.Tensor) -> None:
             f"q has shape {q.shape} and target {target.shape}: [B] against [B, 1] broadcasts to [B, B]; "
             "give both as [B, 1]"
         )
+
+
+def _returning_scalar(loss: Callable) -> Callable:
+    """Return the user's own ``loss`` with its result checked: TensorFlow differentiates the sum of a vector."""
+
+    def checked(q: tf.Tensor, target: tf.Tensor) -> tf.Tensor:
+        value = loss(q, target)
+        if not (isinstance(value, tf.Tensor) and value.shape.rank == 0 and value.dtype == q.dtype):
+            what = f"{value.dtype.name} of shape {value.shape}" if isinstance(value, tf.Tensor) else brief(value)
+            raise UsageError(
+                f"critic_loss returned {what}; expected one number for the minibatch, {q.dtype.name} of shape (): take "
+                "the mean over the samples, tf.reduce_mean(...)"
+            )
+        return value
+
+    return checked
 
 
 def stop_gradient(
@@ -202,7 +218,8 @@ class TDPath:
         loss: a key of :data:`LOSSES`, or a callable ``(q, target) -> L``.
 
     Attributes:
-        loss: the loss ``(q, target) -> L`` that is reported, and that the supplied paths descend.
+        loss: the loss ``(q, target) -> L`` that is reported, and that the supplied paths descend. It raises UsageError
+            if the user's own callable returns anything but a scalar of q's dtype.
         to_check: the user's own path, whose sign is checked before the first update; ``None`` if the path is supplied,
             or opts out with the attribute ``sign_is_checked = False``.
 
@@ -235,6 +252,8 @@ class TDPath:
                 raise UsageError(f"clip_delta={clip_delta} must be > 0, or none for no clipping")
             options["clip_delta"] = clip_delta
         self.loss = choose("critic_loss", loss, LOSSES, "a callable (q, target) -> loss")
+        if self.loss not in LOSSES.values():
+            self.loss = _returning_scalar(self.loss)
         if self.loss is not mean_square:
             if path is td_target or path is output_delta:
                 hint = "clip_delta=1 is the same gradient there" if path is output_delta else "your path has its own"

@@ -82,6 +82,38 @@ def test_a_td_path_must_reach_every_variable_too():
         updated(td_target=first_only)
 
 
+@pytest.mark.parametrize(
+    ("loss", "message"),
+    [
+        (lambda q, target: tf.square(q - target), "(4, 1)"),
+        (lambda q, target: tf.reduce_mean(tf.square(q - target), axis=1), "(4,)"),
+        (lambda q, target: tf.reduce_mean(tf.cast(tf.square(q - target), tf.float64)), "float64 float32"),
+        (lambda q, target: None, "None"),
+        (lambda q, target: 1.0, "1.0"),
+    ],
+)
+@pytest.mark.parametrize("driver", [{}, {"jit": False}, {"jit": False, "td_target": "placeholder"}])
+def test_a_loss_of_your_own_is_one_number(loss, message, driver):
+    """Of a vector TensorFlow would take the gradient of the sum: a step that is B times too large."""
+    options = {"td_target": "stop_gradient", "jit": True} | driver
+    with refuses(UsageError, "critic_loss tf.reduce_mean(...) " + message):
+        updated(critic_loss=loss, **options)
+
+
+def test_a_loss_of_your_own_that_is_the_mean_square_is_learned_from_as_it_is():
+    mean = lambda q, target: tf.reduce_mean(tf.square(q - target))  # noqa: E731
+    own, supplied = (updated(td_target="stop_gradient", critic_loss=loss) for loss in (mean, "mse"))
+    for name, weights in supplied.get_parameters().items():
+        np.testing.assert_allclose(own.get_parameters()[name], weights, rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("method", ["train", "get_gradients"])
+def test_a_loss_of_your_own_is_one_number_where_a_network_is_used_alone(method, graph):
+    critic = CriticNetwork(*SPACES, loss=lambda q, target: tf.square(q - target))
+    with tf.compat.v1.Session().as_default(), refuses(UsageError, "tf.reduce_mean(...) (None, 1)"):
+        getattr(critic, method)(np.zeros((2, 2)), np.zeros((2, 1)), np.zeros((2, 1)))
+
+
 @pytest.mark.parametrize("method", ["train", "get_gradients"])
 def test_residual_gradient_refuses_a_fed_target(method, observation_space, action_space, session, initialize):
     """Fed, y is a number: what is left would be stop_gradient's gradient under another name."""
