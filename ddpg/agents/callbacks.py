@@ -2,6 +2,7 @@
 
 import abc
 import collections
+import contextlib
 import math
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -59,11 +60,17 @@ class CallbackList(Callback):
 
     def __init__(self, callbacks: Any = ()):
         self.callbacks = as_callbacks(callbacks)
+        self._started: list[Callback] = []
 
     def on_training_start(self, agent, total_timesteps: int) -> None:
-        """Call this method of each callback."""
-        for callback in self.callbacks:
-            callback.on_training_start(agent, total_timesteps)
+        """Call this method of each callback; if one raises an exception, end those before it."""
+        try:
+            for callback in self.callbacks:
+                callback.on_training_start(agent, total_timesteps)
+                self._started.append(callback)
+        except BaseException:
+            self.on_training_end(agent)
+            raise
 
     def on_step(self, agent) -> None:
         """Call this method of each callback; stop the agent if one returns ``False``."""
@@ -93,9 +100,11 @@ class CallbackList(Callback):
                 agent.stop()
 
     def on_training_end(self, agent) -> None:
-        """Call this method of each callback."""
-        for callback in self.callbacks:
-            callback.on_training_end(agent)
+        """Call this method of each callback that has started, also if one of them raises an exception."""
+        started, self._started = self._started, []
+        with contextlib.ExitStack() as calls:
+            for callback in reversed(started):  # the last one added is called first
+                calls.callback(callback.on_training_end, agent)
 
 
 class Periodic(Callback, abc.ABC):

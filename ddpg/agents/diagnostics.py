@@ -20,7 +20,7 @@ from ddpg.learners.graph import as_float, placeholders
 from ddpg.learners.synced_session import SyncedSession, assign_variables
 from ddpg.networks.base import Network
 from ddpg.networks.observer import observing
-from ddpg.policies.schedules import schedule_of
+from ddpg.policies.schedules import factor_of
 from ddpg.replay.minibatch import Batch
 
 v1 = tf.compat.v1
@@ -335,7 +335,7 @@ class Diagnostics:
         agent = self._agent
         left = max(0.0, 1 - agent.num_timesteps / goal)
         specs: Any = zip(named_networks(agent.symbolic_update), agent.symbolic_update.learning_rates, strict=True)
-        return {name: schedule_of(schedule)(left) * rate for name, (_, rate, schedule) in specs}
+        return {name: factor_of(schedule, left) * rate for name, (_, rate, schedule) in specs}
 
     def _normalised(self, batch: Batch) -> Batch:
         normaliser = self._agent.memory.observations

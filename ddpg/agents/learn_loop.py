@@ -191,8 +191,10 @@ class LearnLoop:
         finally:
             if _scheduled(agent.config):
                 agent.scale_learning_rates(1.0)
-            callbacks.on_training_end(agent)
-            self._callbacks = None
+            try:
+                callbacks.on_training_end(agent)
+            finally:
+                self._callbacks = None
 
     @contextlib.contextmanager
     def _thread(self, config: AgentConfig) -> Iterator[None]:

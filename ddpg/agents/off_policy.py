@@ -24,7 +24,7 @@ from ddpg.interaction.env_runner import spaces_of
 from ddpg.interaction.spaces import algorithm_for
 from ddpg.interaction.transitions import Transitions, check_transition, check_transitions
 from ddpg.interaction.validation import validate_bool, validate_float, validate_int, validate_path
-from ddpg.policies.schedules import interpolate, schedule_of
+from ddpg.policies.schedules import factor_of, interpolate
 
 
 class ReplayAgent(Agent):
@@ -206,7 +206,7 @@ class OffPolicyAgent(ReplayAgent):
         """
         left = validate_float(left, "left", at_least=0.0, at_most=1.0)
         for network, rate, schedule in self.symbolic_update.learning_rates:
-            self.updater.set_rate(self.session, network, schedule_of(schedule)(left) * rate)
+            self.updater.set_rate(self.session, network, factor_of(schedule, left) * rate)
 
     def learn(
         self: Self,

@@ -123,4 +123,9 @@ class ReplayMemory:
         for name, normaliser in (("observations", self.observations), ("rewards", self.rewards)):
             if normaliser is not None:
                 prefix = f"{name}."
+                if not any(n.startswith(prefix) for n in arrays):
+                    raise UsageError(
+                        f"normalize_{name}=True, but the checkpoint has no statistics of {name}, since it was saved "
+                        f"without normalize_{name}; load it without this option"
+                    )
                 normaliser.restore({n.removeprefix(prefix): a for n, a in arrays.items() if n.startswith(prefix)})

@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from ddpg.errors import UsageError, brief, did_you_mean
-from ddpg.interaction.validation import unmasked, validate_bool
+from ddpg.interaction.validation import validate_bool, validate_numeric
 from ddpg.learners.synced_session import SyncedSession, assign_variables
 
 Self = TypeVar("Self", bound="TFAgent")
@@ -187,7 +187,7 @@ class TFAgent(abc.ABC):
         if not isinstance(parameters, Mapping):
             raise UsageError(f"parameters={brief(parameters)} must be a dict of arrays by name, as of get_parameters()")
         exact_match = validate_bool(exact_match, "exact_match")
-        values = {name: unmasked(value, f"parameter {name!r}") for name, value in parameters.items()}
+        values = {name: validate_numeric(value, f"parameter {name!r}") for name, value in parameters.items()}
         for name, value in values.items():
             if name not in self.global_variables:
                 raise UsageError(
@@ -196,9 +196,12 @@ class TFAgent(abc.ABC):
                 )
             dtype = self.global_variables[name].dtype.base_dtype.as_numpy_dtype
             if value.dtype != dtype and value.dtype.kind == np.dtype(dtype).kind:
-                values[name] = value = value.astype(dtype)
+                with np.errstate(over="ignore"):  # becomes infinity, which is refused
+                    values[name] = value = value.astype(dtype)
             if value.dtype.kind == "f" and not np.isfinite(value).all():
-                raise UsageError(f"parameter {name!r} holds numbers that are not finite; give finite ones")
+                raise UsageError(
+                    f"parameter {name!r} holds numbers that are not finite as {value.dtype}; give finite ones"
+                )
         wanted = {name: v for name, v in self.global_variables.items() if exact_match or name in values}
         advice = "give all that get_parameters() returns of the same networks, or exact_match=False for some"
         check_variables(wanted, values, "set_parameters", advice)

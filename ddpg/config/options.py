@@ -220,6 +220,8 @@ def coerce(config: type, name: str, value: Any) -> Any:
     except (TypeError, ValueError, OverflowError):  # OverflowError: infinity as an int
         pass
     described = f"a list of {kind.__name__}, at most {_max_items(config, name)}" if many else kind.__name__
+    if isinstance(value, float) and kind is float:
+        described = "a finite number"
     described += " or an object of your own" * bool(kind is str and not many and non_string_types(config, name))
     hint = _list_hint(name, value) if many else ""
     raise UsageError(f"{name}={brief(value)} must be {described}{' or none' if optional else ''}{hint}")

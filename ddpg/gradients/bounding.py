@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from ddpg.errors import UsageError
+from ddpg.errors import UsageError, brief
 from ddpg.gradients.backward import with_backward
 
 
@@ -105,11 +105,15 @@ ZEROING = Bounding(linear_head, zeroing)
 
 
 def check_bounding(bounding: Bounding) -> None:
-    """Refuse to invert gradients on a tanh head, which damps them twice.
+    """Refuse what is not callable, and to invert gradients on a tanh head, which damps them twice.
 
     Raises:
-        UsageError: if the transform is :func:`inverting` and the head :func:`tanh_head`.
+        UsageError: if the head or the transform is not callable, or if the transform is :func:`inverting` and the head
+            :func:`tanh_head`.
     """
+    for name, part in zip(bounding._fields, bounding, strict=True):
+        if not callable(part):
+            raise UsageError(f"bounding: {name}={brief(part)} must be a callable on tensors; see ddpg.Bounding")
     transform = bounding.transform
     while isinstance(transform, functools.partial):
         transform = transform.func

@@ -15,6 +15,7 @@ from ddpg.gradients.td import GradientsAndVariables
 from ddpg.interaction import spaces
 from ddpg.interaction.validation import as_float32, validate_float, validate_numeric, validate_positive
 from ddpg.networks.base import EMATarget, Network, NumericMethods, hooked, v1
+from ddpg.networks.own_layers import shape_kept
 
 
 @dataclasses.dataclass
@@ -148,7 +149,8 @@ class ActorNetwork(Network):
             self._use.bounded = True
         if self.action_gradient_clip is not None:
             action_gradients = boundings.norm_clipping(action_gradients, self.action_gradient_clip)
-        return self.bounding.transform(action_gradients, actions, self.low, self.high)
+        transform = shape_kept("bounding: transform", self.bounding.transform)
+        return transform(action_gradients, actions, self.low, self.high)
 
     @contextlib.contextmanager
     def record_use(self, states: tf.Tensor) -> Iterator[ActorUse]:
@@ -217,7 +219,7 @@ class ActorNetwork(Network):
         pre_activation = self._output(self._network(states), self.action_size)
         if self.pre_activation_penalty:
             pre_activation = boundings.with_pre_activation_penalty(pre_activation, self.pre_activation_penalty)
-        return self.bounding.head(pre_activation, self.low, self.high)
+        return shape_kept("bounding: head", self.bounding.head)(pre_activation, self.low, self.high)
 
     def _inputs(self, states, action_gradients) -> tuple[np.ndarray, np.ndarray]:
         states = self._observations(states)

@@ -25,10 +25,12 @@ from ddpg._tflearn import training_mode
 from ddpg.errors import UsageError, brief, choose
 from ddpg.gradients.td import GradientsAndVariables
 from ddpg.interaction import spaces
+from ddpg.interaction.env_errors import format_error
 from ddpg.interaction.validation import is_real, validate_bool, validate_float, validate_numeric, validate_positive
 from ddpg.networks.created import CreatedVariables
 from ddpg.networks.layers import check_output_init, frozen_statistics, mlp, output_layer
 from ddpg.networks.observer import note_features, note_gradients
+from ddpg.networks.own_layers import own_layers
 from ddpg.networks.projections import Projection, noting_affine, projected_after, unit_weights
 
 v1 = tf.compat.v1
@@ -177,7 +179,12 @@ def make_optimizer(optimizer: str | Callable, learning_rate: tf.Variable) -> tf.
     own = "a tf.compat.v1.train.Optimizer class"
     chosen = choose("optimizer", optimizer, OPTIMIZERS, own)
     if not (inspect.isclass(chosen) and not issubclass(chosen, train.Optimizer)):
-        made = chosen(learning_rate)
+        try:
+            made = chosen(learning_rate)
+        except Exception as error:  # the user's code can raise anything
+            raise UsageError(
+                f"optimizer={brief(optimizer)} failed on the learning rate: {format_error(error)}; give {own}"
+            ) from error
         if isinstance(made, train.Optimizer):
             return made
     raise UsageError(f"optimizer={brief(optimizer)} makes no tf.compat.v1.train.Optimizer; give such a class")
@@ -246,7 +253,7 @@ class Network(abc.ABC):
         self.max_gradient_norm = validate_positive(max_gradient_norm, "max_gradient_norm", or_none=True)
         self.graph = v1.get_default_graph()
         self.name = name
-        self._network = mlp() if network is None else network
+        self._network = own_layers("network", network) or mlp()
         self._output_init = check_output_init(output_init)
         weight_projection = validate_bool(weight_projection, "weight_projection")
         affine_projection = validate_bool(affine_projection, "affine_projection")

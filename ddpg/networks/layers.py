@@ -13,6 +13,7 @@ from ddpg.config.algorithm_options import ACTIVATIONS, NORMS, OUTPUT_INITS, RENO
 from ddpg.errors import UsageError, brief, choose
 from ddpg.interaction.validation import is_real, validate_float, validate_int
 from ddpg.networks.observer import note_activation
+from ddpg.networks.own_layers import shape_kept
 from ddpg.networks.projections import note_affine
 
 v1 = tf.compat.v1
@@ -297,6 +298,8 @@ def _flat(states: tf.Tensor) -> tf.Tensor:
 def _activation(activation: str | Callable) -> Callable:
     names = {name: getattr(tflearn.activations, name) for name in ACTIVATIONS}
     chosen = choose("activation", activation, names, "a callable tensor -> tensor")
+    if not isinstance(activation, str):
+        chosen = shape_kept("activation", chosen)
     return lambda tensor: note_activation(chosen(tensor))
 
 

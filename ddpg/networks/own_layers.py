@@ -1,4 +1,4 @@
-"""Check a user's own hidden layers: their exceptions, their results, and whether TensorFlow can run them.
+"""Check a user's own layers, activation and bounding: their exceptions, their results, and that TensorFlow runs them.
 
 An error is one line that names the option, the function and the expected shape. Without the check, the output layer
 would fail with TensorFlow's message about its own matrix product.
@@ -41,6 +41,34 @@ def own_layers(option: str, network: Any) -> Callable[..., tf.Tensor] | None:
         return features
 
     return layers
+
+
+def shape_kept(option: str, function: Callable[..., Any]) -> Callable[..., tf.Tensor]:
+    """Return a function on tensors, such as an activation, with a check of its result.
+
+    Args:
+        option: the option that holds it, for messages.
+        function: ``(tensor, ...) -> tensor`` of the shape of its first argument.
+
+    Raises:
+        UsageError: when the returned function is called, if ``function`` raises an exception, or does not return a
+            float32 tensor of its first argument's shape.
+    """
+    which = f"{option}={name_of(function)}"
+
+    def checked(tensor: tf.Tensor, *others: Any) -> tf.Tensor:
+        try:
+            result = function(tensor, *others)
+        except Exception as error:  # the user's code can raise anything
+            raise UsageError(f"{which} failed on {_text(tensor.shape)}: {format_error(error)}") from error
+        expected = f"expected a float32 tensor of shape {_text(tensor.shape)}, that of its first argument"
+        if not isinstance(result, tf.Tensor):
+            raise UsageError(f"{which} returned {brief(result)}; {expected}")
+        if result.dtype != tf.float32 or not result.shape.is_compatible_with(tensor.shape):
+            raise UsageError(f"{which} returned {result.dtype.name} {_text(result.shape)}; {expected}")
+        return result
+
+    return checked
 
 
 def try_networks(networks: Iterable[Any], session: Any, options: str) -> None:

@@ -2,6 +2,10 @@
 
 from collections.abc import Callable
 
+from ddpg.errors import UsageError
+from ddpg.interaction.env_errors import format_error
+from ddpg.interaction.validation import validate_float
+
 COOLDOWN = 0.2  # the last share of training, in which the cooldown schedule lowers the learning rates
 TENTH = 0.1  # the final factor of the learning rate with linear_to_tenth
 # Options whose schedules run to the end of training, so that total_timesteps changes the learning rate of every step.
@@ -36,9 +40,24 @@ SCHEDULES: dict[str, Callable[[float], float]] = {
 }
 
 
-def schedule_of(schedule: str | Callable[[float], float]) -> Callable[[float], float]:
-    """Return the schedule with this name; a function is returned unchanged."""
-    return SCHEDULES[schedule] if isinstance(schedule, str) else schedule
+def factor_of(schedule: str | Callable[[float], float], left: float) -> float:
+    """Return the factor of a learning rate when the fraction ``left`` of training is left.
+
+    Args:
+        schedule: a name of :data:`SCHEDULES`, or the user's own function.
+        left: in [0, 1].
+
+    Raises:
+        UsageError: if an own function raises an exception or does not return a finite number >= 0.
+    """
+    if isinstance(schedule, str):
+        return SCHEDULES[schedule](left)
+    what = f"the learning rate's schedule at left={left:g}"
+    try:
+        factor = schedule(left)
+    except Exception as error:  # the user's code can raise anything
+        raise UsageError(f"{what} failed: {format_error(error)}") from error
+    return validate_float(factor, what, at_least=0)
 
 
 def interpolate(initial: float, final: float, steps: int, step: int) -> float:

@@ -65,3 +65,51 @@ def test_anything_else_is_refused_before_a_step(agent, callbacks, message):
     with refuses(UsageError, message):
         agent.learn(50, callbacks)
     assert agent.num_timesteps == before
+
+
+class Noted(Callback):
+    """Notes its calls, and fails in one of them."""
+
+    def __init__(self, name, calls, fails=""):
+        self.name, self.calls, self.fails = name, calls, fails
+
+    def note(self, call):
+        self.calls.append(f"{self.name} {call}")
+        if call == self.fails:
+            raise ZeroDivisionError(f"{self.name} {call}")
+
+    def on_training_start(self, agent, total_timesteps):
+        self.note("start")
+
+    def on_training_end(self, agent):
+        self.note("end")
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_every_callback_that_has_started_is_ended_whichever_fails(agent, nested):
+    for fails, expected in (
+        (("", "start"), ["A start", "B start", "A end"]),
+        (("end", ""), ["A start", "B start", "A end", "B end"]),
+    ):
+        calls = []
+        callbacks = [Noted(name, calls, failing) for name, failing in zip("AB", fails, strict=True)]
+        with pytest.raises(ZeroDivisionError):
+            agent.learn(3, [callbacks] if nested else callbacks)
+        assert calls == expected
+    agent.learn(1)  # and it can be used
+
+
+def test_what_an_end_reports_reaches_the_others(agent):
+    """A last evaluation is made in a callback's end."""
+    found = []
+
+    class Last(Callback):
+        def on_training_end(self, agent):
+            agent.report_evaluation("last")
+
+    class Listens(Callback):
+        def on_evaluation(self, agent, evaluation):
+            found.append(evaluation)
+
+    agent.learn(1, [Last(), Listens()])
+    assert found == ["last"]

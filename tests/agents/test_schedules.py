@@ -119,3 +119,13 @@ def test_gamma_of_no_horizon_is_refused():
 def test_bad_values(change, message):
     with refuses(UsageError, message):
         SMALL.replace(**change)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "words"),
+    [(lambda left: None, "None"), (lambda left: -left, "-0.25"), (lambda left: left / 0, "ZeroDivisionError")],
+)
+def test_a_schedule_that_returns_no_rate_is_one_line(schedule, words):
+    agent = DDPG((BOX, BOX), SMALL.replace(learning_rate_schedule=schedule), seed=0)
+    with refuses(UsageError, "schedule", "left=0.25", words):
+        agent.schedule_learning_rates(0.25)

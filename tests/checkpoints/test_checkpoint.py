@@ -340,6 +340,23 @@ def test_other_shapes_are_refused(saved):
         DDPG.load(saved, config=SMALL.replace(actor_average=5))
 
 
+@pytest.mark.parametrize("option", ["normalize_rewards", "normalize_observations"])
+def test_statistics_that_were_not_saved_are_named_by_their_option(saved, option):
+    with refuses(UsageError, option, "saved without"):
+        DDPG.load(saved, config=SMALL.replace(**{option: True}))
+
+
+@pytest.mark.parametrize(
+    ("numbers", "words"), [([1e300] * 8, "not finite as float32"), ([[1], [2, 3]], "different shapes")]
+)
+def test_parameters_that_no_variable_can_hold_are_refused(numbers, words):
+    agent = agent_and_env()
+    before = agent.get_parameters()
+    with refuses(UsageError, "parameter actor/hidden_0/b:0", words):
+        agent.set_parameters({"actor/hidden_0/b:0": numbers}, exact_match=False)
+    np.testing.assert_array_equal(agent.get_parameters()["actor/hidden_0/b:0"], before["actor/hidden_0/b:0"])
+
+
 def test_networks_of_ones_own_are_asked_for(tmp_path):
     agent = agent_and_env(actor_network=lambda states: states)
     agent.save(tmp_path / "c")

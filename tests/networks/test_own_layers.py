@@ -7,7 +7,7 @@ import tensorflow as tf
 from refusals import refuses
 
 import ddpg
-from ddpg import DDPG, DQN, DDPGConfig, DQNConfig, UsageError
+from ddpg import DDPG, DQN, ActorNetwork, Bounding, DDPGConfig, DQNConfig, UsageError
 from ddpg.networks.own_layers import reason_of
 
 v1 = tf.compat.v1
@@ -219,3 +219,30 @@ def test_an_argument_and_an_option_are_the_same(tmp_path):
         assert DDPG.load(tmp_path / "saved", **options).config == within.config
     with refuses(UsageError, "actor_network 3"):
         DDPG((BOX, ACTIONS), DDPGConfig(**SMALL), 0, actor_network=3)
+
+
+WRONG_OPTIONS = {
+    "activation of nothing": ({"activation": lambda x: None}, "activation None [B, 4]"),
+    "activation of two": ({"activation": lambda x, y: x}, "activation TypeError [B, 4]"),
+    "activation that sums": ({"activation": lambda x: tf.reduce_sum(x, axis=1)}, "activation float32 [B] [B, 4]"),
+    "numbers for a bounding": ({"bounding": Bounding(1, 2)}, "bounding head=1 callable"),
+    "a head of one": ({"bounding": Bounding(lambda p: p, lambda g, a, low, high: g)}, "head TypeError [B, 2]"),
+    "a transform of one": ({"bounding": Bounding(lambda p, low, high: p, lambda g: g)}, "transform TypeError 2]"),
+    "an optimizer that is none": ({"optimizer": len}, "optimizer len TypeError"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_OPTIONS)
+def test_what_is_wrong_with_another_callable_is_one_line(name):
+    options, words = WRONG_OPTIONS[name]
+    with refuses(UsageError, *words.split()) as caught:
+        agent = DDPG((BOX, ACTIONS), DDPGConfig(**SMALL | options), 0)
+        for _ in range(4):
+            agent.observe(np.zeros(3), np.zeros(2), 1.0, np.ones(3), False, False)
+        agent.update(1)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_function_of_ones_own_that_a_network_is_given_is_checked_too():
+    with tf.Graph().as_default(), refuses(UsageError, "network None [B, f]"):
+        ActorNetwork(BOX, ACTIONS, network=lambda states: None)
