@@ -91,7 +91,7 @@ def test_the_return_fits_the_terminal(columns, name, monkeypatch):
     agent = types.SimpleNamespace(num_timesteps=0)
     bar.on_training_start(agent, 1_500_000)
     agent.num_timesteps = 1_234_567
-    for success in (None, True):
+    for success in (True, True):
         bar.on_episode_end(agent, Episode(-0.0321, 100, 0, success))
     bar.on_step(agent)
     bar.on_training_end(agent)
@@ -106,6 +106,25 @@ def test_the_return_fits_the_terminal(columns, name, monkeypatch):
     if columns == 80:
         assert " 1.23M/1.50M return -0.0321 ok 100% [<" in line
         assert len(line.split("|")[1]) >= 8  # the bar itself
+
+
+@pytest.mark.parametrize(
+    ("successes", "text"),
+    [((True, False, True, True), "success 75%"), ((None, None), ""), ((None, True, None), ""), ((True, None), "")],
+)
+def test_a_success_rate_is_shown_if_every_episode_reports(successes, text, monkeypatch):
+    """An environment that reports success alone would be at 100 % always."""
+    terminal = on_a_terminal(monkeypatch, 120)
+    bar = ProgressBar("Goal")
+    agent = types.SimpleNamespace(num_timesteps=0)
+    bar.on_training_start(agent, 10)
+    for success in successes:
+        bar.on_episode_end(agent, Episode(1.0, 100, 0, success))
+    agent.num_timesteps = 5
+    bar.on_step(agent)
+    bar.on_training_end(agent)
+    assert ("success" in drawn(terminal)) == bool(text)
+    assert text in drawn(terminal)
 
 
 def test_the_bar_tells_that_an_update_is_compiled(monkeypatch):

@@ -25,7 +25,8 @@ import numpy as np
 
 from ddpg.errors import EnvironmentFault, UsageError
 from ddpg.interaction.env_errors import async_vector_of, env_name, format_error
-from ddpg.interaction.validation import refuse_masked
+from ddpg.interaction.spaces import check_castable
+from ddpg.interaction.validation import refuse_masked, validate_flag, validate_scalar
 
 CLOSE_FAILED = 71  # exit status of a process whose environment failed in close, when its pipe is no longer read
 
@@ -243,8 +244,9 @@ def _shape_of(returned: Any) -> str:
 class CheckedEnv(gym.Wrapper):
     """One environment of a vector; its failures reach the vector as an :class:`EnvironmentFault`.
 
-    Needed because gymnasium's vectors concatenate observations before they can be checked, which loses the masks of
-    masked arrays; they end silently on ``sys.exit()``; and not every exception can be sent between processes.
+    Needed because gymnasium's vectors copy what environments return into arrays before it can be checked: masks are
+    lost, ``"False"`` becomes a true flag, an observation of another shape is broadcast. They also end silently on
+    ``sys.exit()``, and not every exception can be sent between processes. NaN passes, so that it can be dropped.
 
     Args:
         env: the environment.
@@ -254,29 +256,35 @@ class CheckedEnv(gym.Wrapper):
     def __init__(self, env: gym.Env, in_worker: bool = False):
         super().__init__(env)
         self._in_worker = in_worker
+        space = env.observation_space
+        self._box = space if isinstance(space, gym.spaces.Box) else None
 
     def reset(self, **options: Any) -> Any:
         """Reset, as the environment does.
 
         Raises:
-            EnvironmentFault: if it failed.
+            EnvironmentFault: if it failed, or the observation is not of its space's shape and kind of numbers.
         """
         returned = self._call(self.env.reset, **options)
         with _as_fault():
-            refuse_masked(unpacked_reset(returned), "observation")
+            self._check(unpacked_reset(returned))
         return returned
 
     def step(self, action: Any) -> Any:
         """Step, as the environment does.
 
         Raises:
-            EnvironmentFault: if it failed.
+            EnvironmentFault: if it failed, or returned an observation that is not of its space's shape and kind of
+                numbers, a reward that is not a number, or flags that are not booleans.
         """
         returned = self._call(self.env.step, action)
         with _as_fault():
             values = unpacked_step(returned)
-            for value, what in zip(values, ("observation", "reward", "terminated", "truncated"), strict=False):
-                refuse_masked(value, what)
+            observation, reward, terminated, truncated, _ = values
+            self._check(observation)
+            validate_scalar(reward, "reward")
+            validate_flag(terminated, "terminated")
+            validate_flag(truncated, "truncated")
         return values
 
     def close(self) -> None:
@@ -293,6 +301,12 @@ class CheckedEnv(gym.Wrapper):
             if self._in_worker:
                 raise SystemExit(CLOSE_FAILED) from None
             raise
+
+    def _check(self, observation: Any) -> None:
+        if self._box is not None:
+            check_castable(self._box, observation)
+        else:
+            refuse_masked(observation, "observation")
 
     def _call(self, function: Callable, *arguments: Any, **options: Any) -> Any:
         try:

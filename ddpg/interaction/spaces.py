@@ -149,3 +149,42 @@ def check_bytes(array: np.ndarray, what: str) -> None:
             f"{what} holds {array[place]} at index {list(place)}; its space is one of bytes: expected whole numbers "
             "from 0 to 255, or a space of floats"
         )
+
+
+def wrong_shape(array: np.ndarray, shape: tuple[int, ...]) -> UsageError:
+    """Return the error for observations whose shape is not ``shape``."""
+    return UsageError(
+        f"observation has shape {array.shape}; expected {shape}, as the observation space says: "
+        "fix the environment, or wrap it in gymnasium.wrappers.ReshapeObservation"
+    )
+
+
+def check_castable(space: spaces.Box, observation: Any) -> None:
+    """Refuse an observation that changes when a vector copies it to an array of the space's shape and dtype.
+
+    Floats may be rounded to a narrower float type, and may be NaN or infinite.
+
+    Raises:
+        UsageError: if the shape is wrong, a value is not a real number, a number does not fit a space of integers, or
+            an integer is beyond ±2^24 in a space of floats.
+    """
+    array = validate_numeric(observation, "observation")
+    if array.shape != space.shape:
+        raise wrong_shape(array, space.shape)
+    dtype = space.dtype
+    if array.dtype == dtype:
+        return
+    if dtype == np.uint8:
+        check_bytes(array, "observation")
+    elif dtype.kind == "f":
+        if array.dtype.kind != "f":
+            as_float32(array, "observation")
+    else:
+        with np.errstate(invalid="ignore"):  # NaN and large floats become other integers, which are refused
+            bad = array.astype(dtype) != array
+        if bad.any():
+            place = tuple(np.argwhere(bad)[0].tolist())
+            raise UsageError(
+                f"observation holds {array[place]} at index {list(place)}; its space is one of {dtype}: expected "
+                "whole numbers that fit it, or a space of floats"
+            )

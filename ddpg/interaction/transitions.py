@@ -271,10 +271,7 @@ class ObservationReader:
     def _read(self, values: Any, shape: tuple[int, ...]) -> np.ndarray:
         array = validate_numeric(values, "observation")
         if array.shape != shape:
-            raise UsageError(
-                f"observation has shape {array.shape}; expected {shape}, as the observation space says: "
-                "fix the environment, or wrap it in gymnasium.wrappers.ReshapeObservation"
-            )
+            raise spaces.wrong_shape(array, shape)
         if self._bytes:
             spaces.check_bytes(array, "observation")
         numbers = as_float32(array, "observation")

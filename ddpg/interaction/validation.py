@@ -137,21 +137,31 @@ def validate_reward(value: Any, what: str = "reward") -> float:
     Raises:
         UsageError: if ``value`` is not one finite real number; ``None``, a string, an array of rank 1 and NaN are not.
     """
-    if isinstance(value, float):  # NumPy's float64 is a subclass
-        value = float(value)
-    elif not isinstance(value, int):  # Python's integers may exceed NumPy's 64 bits
-        scalar = validate_numeric(value, what)
-        if scalar.ndim:
-            raise UsageError(
-                f"{what} has shape {scalar.shape}; expected one real number: return float(reward) from the environment"
-            )
-        value = scalar.item()
+    value = validate_scalar(value, what)
     if not -LARGEST <= value <= LARGEST:
         raise UsageError(
             f"{what} holds {brief(value)}; expected a finite number of float32, at most {LARGEST:.4g} in magnitude: "
             "one such value would turn every weight into NaN, so fix the environment"
         )
     return float(value)
+
+
+def validate_scalar(value: Any, what: str) -> float | int:
+    """Return one reward as a number of Python; NaN, infinity and the size are not checked for.
+
+    Raises:
+        UsageError: if ``value`` is not one real number; ``None``, a string and an array of rank 1 are not.
+    """
+    if isinstance(value, float):  # NumPy's float64 is a subclass
+        return float(value)
+    if isinstance(value, int):  # Python's integers may exceed NumPy's 64 bits
+        return value
+    scalar = validate_numeric(value, what)
+    if scalar.ndim:
+        raise UsageError(
+            f"{what} has shape {scalar.shape}; expected one real number: return float(reward) from the environment"
+        )
+    return scalar.item()
 
 
 def validate_rewards(values: Any, count: int, what: str = "reward") -> np.ndarray:
@@ -261,9 +271,9 @@ def validate_flag(value: Any, what: str) -> bool:
     Raises:
         UsageError: if ``value`` is neither a bool nor 0 or 1.
     """
-    if value is True or value is False:
-        return value
-    if not isinstance(value, (np.bool_, np.ndarray, np.integer, int)) or np.ndim(value):
+    if isinstance(value, (bool, np.bool_)):
+        return bool(value)
+    if not isinstance(value, (np.ndarray, np.integer, int)) or np.ndim(value):
         raise _no_flag(value, what)
     refuse_masked(value, what)
     return bool(_as_bools(np.asarray(value), value, what))
