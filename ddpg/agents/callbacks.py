@@ -197,7 +197,7 @@ class ProgressBar(Callback):
             self._bar.update(agent.num_timesteps - self._bar.n)
 
     def on_episode_end(self, agent, episode: Episode) -> None:
-        """Show the mean return, and the success rate if the environment reports success."""
+        """Show the mean return, and the success rate if all of the last episodes have reported success or failure."""
         self._episodes.append(episode)
         if self._bar is not None:
             self._set_text(self._episode_text())
@@ -217,11 +217,11 @@ class ProgressBar(Callback):
     def _episode_text(self) -> str:
         if not self._episodes:
             return ""
-        successes = [episode.success for episode in self._episodes if episode.success is not None]
+        successes = [episode.success for episode in self._episodes]
         mean = float(np.mean([episode.episode_return for episode in self._episodes]))
         text = f"return {progress.format_number(mean)} "
         word = "ok" if progress.is_narrow(self._bar) else "success"
-        return text + (f"{word} {np.mean(successes):.0%} " if successes else "")
+        return text + (f"{word} {np.mean(successes):.0%} " if None not in successes else "")
 
     def _set_text(self, text: str) -> None:
         # The text comes before the times, because tqdm cuts off the end if the line is too long.
