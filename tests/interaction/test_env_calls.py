@@ -9,6 +9,7 @@ import warnings
 import gymnasium as gym
 import numpy as np
 import pytest
+from environments import Counting
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from hostile_envs import AT_STEP, FAILURES, OF_STEPS, TAMPERING, Hostile
 from refusals import refuses
@@ -179,3 +180,67 @@ def test_checked_environments_are_as_they_were():
         one, other = (env.step(np.zeros(1, np.float32)) for env in (plain, checked))
         np.testing.assert_array_equal(one[0], other[0])
         assert one[1:] == other[1:]
+
+
+class Exchanging(Counting):
+    """Counting, but ``value`` stands in place of one of the values that a step returns."""
+
+    def __init__(self, place, value, dtype=np.float64):
+        largest = 100 if np.issubdtype(dtype, np.integer) else np.inf
+        super().__init__(observation_space=gym.spaces.Box(0 if dtype == np.uint8 else -largest, largest, (2,), dtype))
+        self.place, self.value = place, value
+
+    def _observation(self):
+        return super()._observation().astype(self.observation_space.dtype)
+
+    def step(self, action):
+        values = list(super().step(action))
+        values[self.place] = self.value
+        return tuple(values)
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "dtype", "message"),
+    [
+        (0, np.zeros(1), np.float64, "observation shape (1,) (2,)"),  # would be broadcast
+        (0, 0.5, np.float64, "observation shape () (2,)"),
+        (0, np.zeros((2, 1)), np.float64, "observation shape (2, 1) (2,)"),
+        (0, np.array(["1", "2"]), np.float64, "observation strings"),
+        (0, np.array([0, 0.5]), np.uint8, "observation 0.5 [1] bytes"),
+        (0, np.array([0, 256]), np.uint8, "observation 256 [1] bytes"),
+        (0, np.array([0, 128]), np.int8, "observation 128 [1] int8"),
+        (0, np.array([0.75, 0]), np.int32, "observation 0.75 [0] int32"),
+        (0, np.array([0, np.nan]), np.int32, "observation nan [1] int32"),
+        (0, np.array([0, 2**24 + 1]), np.float32, "observation integer 16777217 [1]"),
+        (1, "1.5", np.float64, "reward str"),
+        (1, None, np.float64, "reward None"),
+        (1, np.array([1.0]), np.float64, "reward shape (1,)"),
+        (2, -0.7, np.float64, "terminated=-0.7 flag"),
+        (2, "False", np.float64, "terminated='False' flag"),
+        (3, None, np.float64, "truncated=None flag"),
+    ],
+)
+def test_a_vector_refuses_what_its_arrays_would_change(place, value, dtype, message):
+    env = SyncVectorEnv([lambda: CheckedEnv(Exchanging(place, value, dtype))])
+    with refuses(EnvironmentFault, "failed in step 1", message):
+        make_env_runner(env, 0).step(np.zeros((1, 1), np.float32))
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [(0, np.array([0, np.nan])), (1, np.float32("nan")), (1, np.inf)],
+)
+def test_what_can_be_dropped_reaches_the_vector(place, value):
+    env = SyncVectorEnv([lambda: CheckedEnv(Exchanging(place, value)), lambda: CheckedEnv(Counting())])
+    step = make_env_runner(env, 0, on_bad_transition="drop").step(np.zeros((2, 1), np.float32))
+    assert list(step.dropped) == [0]
+    assert step.transitions.next_observations.tolist() == [[0, 1]]
+
+
+@pytest.mark.parametrize("value", [[1, 2], np.array([1, 2]), np.array([1, 2], np.float16), (True, 2.0)])
+def test_other_kinds_of_numbers_are_fine_in_a_vector(value):
+    for dtype in (np.float32, np.int8, np.uint8):
+        env = SyncVectorEnv([lambda dtype=dtype: CheckedEnv(Exchanging(0, np.asarray(value).astype(dtype), dtype))])
+        step = make_env_runner(env, 0).step(np.zeros((1, 1), np.float32))
+        assert step.transitions.next_observations.tolist() == [[1, 2]]
+    assert CheckedEnv(Exchanging(0, value, np.uint8)).step(np.zeros(1, np.float32))[0] is value
