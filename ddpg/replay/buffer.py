@@ -1,12 +1,15 @@
 """The replay buffer, which stores the latest transitions in NumPy arrays used as a ring, and samples from them."""
 
+import dataclasses
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from ddpg.errors import UsageError, brief
+from ddpg.interaction.spaces import check_bytes
 from ddpg.interaction.transitions import Transitions
-from ddpg.interaction.validation import validate_int
+from ddpg.interaction.validation import check_finite, validate_int, validate_numeric
 from ddpg.replay.minibatch import Batch as Batch
 from ddpg.replay.minibatch import stored_dtype as stored_dtype
 from ddpg.replay.observation_store import ObservationStore
@@ -28,8 +31,8 @@ def check_rows(arrays: Mapping[str, np.ndarray], fields: Mapping[str, np.ndarray
     last = arrays["last_observations"]
     _check("last_observations", last, (len(last), *observations.shape[1:]), observations.dtype)
     for name in ("terminated", "truncated", RECORDED):
-        if name in fields and (arrays[name] > 1).any():
-            raise UsageError(f"replay field {name} holds {arrays[name].max()}, expected flags, 0 or 1")
+        if name in fields:
+            _check_flags(name, arrays[name])
 
 
 def check_successors(arrays: Mapping[str, np.ndarray]) -> None:
@@ -67,6 +70,21 @@ def _check(name: str, array: np.ndarray, shape: tuple[int, ...], dtype: np.dtype
         raise UsageError(f"replay field {name} has shape {array.shape}, expected {shape}")
     if array.dtype != dtype:
         raise UsageError(f"replay field {name} has dtype {array.dtype}, expected {dtype}")
+
+
+def _check_flags(name: str, array: np.ndarray) -> None:
+    bad = (array != 0) & (array != 1)
+    if bad.any():
+        raise UsageError(f"replay field {name} holds {array[bad][0]}, expected flags, 0 or 1")
+
+
+def _numbers(name: str, values: Any, shape: tuple[int, ...]) -> np.ndarray:
+    """Return a field of N transitions as an array of finite numbers."""
+    array = validate_numeric(values, name)
+    if array.shape != shape:
+        raise UsageError(f"{name} has shape {array.shape}, expected {shape}: one for each of {shape[0]} transitions")
+    check_finite(array, name)
+    return array
 
 
 def n_step_returns(
@@ -183,12 +201,37 @@ class ReplayBuffer:
             env_indices: the environment of each transition; 0 to N - 1 by default. Transitions of one environment
                 belong to one episode as long as s equals s′ of the transition before, and that one did not end it. If
                 the first index is negative, all N are recorded: they come from a data set (:meth:`draw_mixed`).
+
+        Raises:
+            UsageError: if a shape is wrong, a number is NaN or infinite, or does not fit a buffer of bytes, a flag is
+                neither 0 nor 1, or an index is no integer. Then nothing is stored.
         """
-        env_indices = range(len(rewards)) if env_indices is None else env_indices
-        self.store(Transitions(observations, actions, rewards, next_observations, terminated, truncated, env_indices))
+        rewards = validate_numeric(rewards, "rewards")
+        rewards = _numbers("rewards", rewards, (rewards.size,))
+        count, shape = len(rewards), self.observations.rows.shape[1:]
+        transitions = Transitions(
+            observations=_numbers("observations", observations, (count, *shape)),
+            actions=_numbers("actions", actions, (count, self._actions.shape[1])),
+            rewards=rewards,
+            next_observations=_numbers("next_observations", next_observations, (count, *shape)),
+            terminated=_numbers("terminated", terminated, (count,)),
+            truncated=_numbers("truncated", truncated, (count,)),
+            env_indices=range(count),
+        )
+        _check_flags("terminated", transitions.terminated)
+        _check_flags("truncated", transitions.truncated)
+        if self.observations.rows.dtype == np.uint8:
+            check_bytes(transitions.observations, "observations")
+            check_bytes(transitions.next_observations, "next_observations")
+        if env_indices is not None:
+            indices = _numbers("env_indices", env_indices, (count,))
+            if count and indices.dtype.kind not in "iu":
+                raise UsageError(f"env_indices={brief(env_indices)} must be whole numbers")
+            transitions = dataclasses.replace(transitions, env_indices=indices.tolist())
+        self.store(transitions)
 
     def store(self, transitions: Transitions) -> None:
-        """Store transitions as :meth:`add` does."""
+        """Store transitions as :meth:`add` does, unchecked."""
         if len(transitions) > self.capacity:
             for start in range(0, len(transitions), self.capacity):
                 self.store(transitions[start : start + self.capacity])
@@ -240,8 +283,10 @@ class ReplayBuffer:
         """Draw ``updates`` minibatches at once: a :class:`Batch` with leading axes ``[K, B]``.
 
         Raises:
-            UsageError: if the buffer is empty.
+            UsageError: if the buffer is empty, or a number is not a whole number, at least 1.
         """
+        updates = validate_int(updates, "updates", at_least=1)
+        batch_size = validate_int(batch_size, "batch_size", at_least=1)
         return self.gather(self.draw(rng, updates, batch_size))
 
     def draw(self, rng: np.random.Generator, updates: int, batch_size: int) -> np.ndarray:
@@ -305,7 +350,10 @@ class ReplayBuffer:
     # -- reading and saving ---------------------------------------------------------------------------
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Return the filled rows by field name, in storage order, and ``position``, the row to be written next."""
+        """Return the filled rows by field name, in storage order, and ``position``, the row to be written next.
+
+        The arrays are valid until the next transition is stored: most are views, so that no memory is copied.
+        """
         return self._filled() | {"next_observations": self.observations.next_obs(np.arange(self._size))}
 
     def _filled(self) -> dict[str, np.ndarray]:
@@ -327,6 +375,9 @@ class ReplayBuffer:
         """Return the state for :meth:`restore`: the rows, and the index of each row's successor (-1: none).
 
         ``last_observations`` holds s′ of the rows without a successor, in order.
+
+        The arrays are valid until the next transition is stored: most are views, so that saving a large buffer takes no
+        second one. To keep a state longer, copy every array.
         """
         return self._filled() | self.observations.state(self._size)
 
@@ -337,8 +388,11 @@ class ReplayBuffer:
             The number of rows by which the ring was rolled: the saved row i is now row i minus this number.
 
         Raises:
-            UsageError: if there are more transitions than this buffer holds, or the arrays are invalid.
+            UsageError: if there are more transitions than this buffer holds, or an array is missing or invalid.
         """
+        needed = {*self._fields(), "position", "successors", "last_observations"} - {RECORDED}
+        if missing := sorted(name for name in needed if name not in arrays):
+            raise UsageError(f"arrays lacks {', '.join(missing)}; expected everything that ReplayBuffer.state returned")
         size, position = len(arrays["rewards"]), int(arrays["position"])
         if size > self.capacity:
             raise UsageError(f"{size} stored transitions do not fit a replay buffer of {self.capacity}")

@@ -127,7 +127,7 @@ class Priorities:
         return ((drawn.min(axis=-1, keepdims=True) / drawn) ** correction).astype(np.float32)[..., None]
 
     def state(self, size: int) -> dict[str, np.ndarray]:
-        """Return the priorities of the first ``size`` rows, and the largest so far."""
+        """Return the priorities of the first ``size`` rows, a view that changes with them, and the largest so far."""
         return {"priorities": self._tree[:size], "largest_priority": np.asarray(self.largest)}
 
     def restore(self, arrays: Mapping[str, np.ndarray], size: int, unroll: int) -> None:

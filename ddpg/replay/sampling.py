@@ -92,7 +92,7 @@ class Sampler:
             self._priorities.update(rows, errors)
 
     def state(self) -> dict[str, np.ndarray]:
-        """Return the state of the buffer and of its priorities, if any."""
+        """Return the state of the buffer and of its priorities, if any; valid until they change, as the buffer's."""
         if self._priorities is None:
             return self._replay.state()
         self._add_priorities()

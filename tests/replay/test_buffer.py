@@ -89,6 +89,79 @@ def test_errors(rng):
         ReplayBuffer(10, (2,), 1, np.uint8).restore(large.state())
 
 
+def two_kept(dtype=np.float32):
+    """A full ring of two transitions, and the fields of two more that could be added."""
+    buffer = ReplayBuffer(2, (1,), 2, dtype)
+    for terminated in (True, False):
+        buffer.add([[1]], [[5, 6]], [7], [[2]], [terminated], [False])
+    more = {"observations": [[1], [2]], "actions": np.zeros((2, 2)), "rewards": [1.0, 2.0]}
+    return buffer, more | {"next_observations": [[2], [3]], "terminated": [0, 0], "truncated": [0.0, 1.0]}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"observations": [[9]]}, "observations (1, 1) (2, 1)"),
+        ({"observations": [9, 9]}, "observations (2,) (2, 1)"),
+        ({"actions": [[9, 9]]}, "actions (1, 2) (2, 2)"),
+        ({"actions": [[9, 9, 9]] * 2}, "actions (2, 3) (2, 2)"),
+        ({"rewards": 9.0}, "rewards () (1,)"),
+        ({"rewards": [[9.0], [9.0]]}, "rewards (2, 1) (2,)"),
+        ({"next_observations": [[9], [9], [9]]}, "next_observations (3, 1) (2, 1)"),
+        ({"terminated": True}, "terminated () (2,)"),
+        ({"truncated": [False]}, "truncated (1,) (2,)"),
+        ({"env_indices": [0]}, "env_indices (1,) (2,)"),
+        ({"env_indices": 0}, "env_indices () (2,)"),
+        ({"env_indices": [0.0, 1.0]}, "env_indices"),
+        ({"observations": [[9], [np.nan]]}, "observations nan [1, 0]"),
+        ({"next_observations": [[np.inf], [9]]}, "next_observations inf [0, 0]"),
+        ({"actions": [[9, 9], [9, np.nan]]}, "actions nan"),
+        ({"rewards": [9, 1e300]}, "rewards 1e+300"),
+        ({"rewards": ["a", "b"]}, "rewards"),
+        ({"observations": [[9], [9, 9]]}, "observations"),
+        ({"terminated": [0, 2]}, "terminated 2"),
+        ({"truncated": [0.5, 0]}, "truncated 0.5"),
+    ],
+)
+def test_what_is_refused_changes_nothing(changes, message):
+    buffer, more = two_kept()
+    with refuses(UsageError, message):
+        buffer.add(**more | changes)
+    assert (len(buffer), buffer.added) == (2, 2)
+    for name, expected in (("observations", [1, 1]), ("actions", [5, 6, 5, 6]), ("next_observations", [2, 2])):
+        assert buffer.arrays()[name].ravel().tolist() == expected
+    buffer.add(**more)
+    assert buffer.arrays()["next_observations"].ravel().tolist() == [2, 3]
+
+
+def test_bytes_are_whole_numbers_to_255():
+    buffer, more = two_kept(np.uint8)
+    for name, value in (("observations", -1.0), ("next_observations", 256), ("observations", 0.5)):
+        with refuses(UsageError, f"{name} {value} 255"):
+            buffer.add(**more | {name: [[1], [value]]})
+    buffer.add(**more | {"observations": [[255.0], [0.0]]})
+    assert buffer.arrays()["observations"].ravel().tolist() == [255, 0]
+
+
+@pytest.mark.parametrize(("numbers", "message"), [((1, "2"), "batch_size '2'"), ((0, 2), "updates 0"), ((1, -2), "-2")])
+def test_minibatches_are_counted_in_whole_numbers(numbers, message, rng):
+    with refuses(UsageError, message):
+        two_kept()[0].sample(rng, *numbers)
+
+
+def test_a_state_is_complete_and_can_be_kept_as_copies():
+    """Of views, an add makes a mixture of old fields and new ones."""
+    buffer, more = two_kept()
+    state = {name: array.copy() for name, array in buffer.state().items()}
+    buffer.add(**more)
+    other = two_kept()[0]
+    other.restore(state)
+    assert other.arrays()["next_observations"].ravel().tolist() == [2, 2]
+    del state["successors"], state["rewards"]
+    with refuses(UsageError, "rewards, successors ReplayBuffer.state"):
+        other.restore(state)
+
+
 def test_padding_adds_rows_of_zeros():
     batch = Batch(*(np.ones((2, 3, size), np.float32) for size in (4, 1, 1, 4, 1)))
     padded = batch.padded(5)
