@@ -18,7 +18,7 @@ from ddpg.errors import UsageError
 from ddpg.exports import formats, policy_file
 from ddpg.exports.c_network import CProgram, array_text, lower_to_c, network_text, number_text
 from ddpg.exports.export_dir import CODE_SHA256, MARK
-from ddpg.exports.policy_graph import ACTIONS, VALUES
+from ddpg.exports.policy_graph import ACTIONS, VALUES, boxes_of
 from ddpg.interaction.action_mask import FORBIDDEN
 from ddpg.interaction.actions import Actions, BoxActions, ParameterisedActions
 from ddpg.policies.numpy_program import NumpyProgram
@@ -132,9 +132,8 @@ def _layout(actions: Actions) -> _Layout:
 
 def _offsets(actions: ParameterisedActions) -> str:
     """Return which of the parameters belong to which choice."""
-    space = actions.space
-    boxes: Any = space.spaces if isinstance(space, gym.spaces.OneOf) else space.spaces[1].spaces  # type: ignore[attr-defined]
-    start = first_choice(space)
+    boxes = boxes_of(actions.space)
+    start = first_choice(actions.space)
     ends = np.cumsum([0, *(int(np.prod(box.shape)) for box in boxes)])
     return ", ".join(
         f"of choice {start + index} "
@@ -144,11 +143,7 @@ def _offsets(actions: ParameterisedActions) -> str:
 
 
 def _scaling(actions: Actions) -> dict[str, np.ndarray]:
-    """Return how outputs become actions in env units, ``middle + half_range · output`` within ``low`` and ``high``.
-
-    Raises:
-        UsageError: if there is no float32 number between two bounds.
-    """
+    """Return how outputs become actions in env units, ``middle + half_range · output`` within ``low`` and ``high``."""
     low, high = actions.bounds  # type: ignore[attr-defined] # of boxes and parameterised actions
     low, high = low[actions.scores :], high[actions.scores :]
     scaling = {"half_range": (high - low) / 2, "middle": (high + low) / 2, "low": low, "high": high}
@@ -156,11 +151,6 @@ def _scaling(actions: Actions) -> dict[str, np.ndarray]:
     # A float64 bound is rounded inwards, so that no float32 action lies outside it.
     found["low"] = np.where(found["low"] < low, np.nextafter(found["low"], np.float32(np.inf)), found["low"])
     found["high"] = np.where(found["high"] > high, np.nextafter(found["high"], np.float32(-np.inf)), found["high"])
-    for index in np.flatnonzero(found["low"] > found["high"])[:1]:
-        raise UsageError(
-            f"format='c' computes actions in float32, which has no number from {low[index]!s} to {high[index]!s}, the "
-            "bounds of an action; use wider bounds, or format='numpy'"
-        )
     return found
 
 
@@ -469,7 +459,7 @@ def write(
         folder: the directory, which must not exist.
         program: the network; its input is ``[B, *observation_space.shape]``.
         observation_space: of the environment.
-        actions: the translation of outputs to actions.
+        actions: the translation of outputs to actions, which :func:`ddpg.exports.policy_graph.check_float32` accepts.
         expected: the outputs of the agent's network for :func:`ddpg.exports.policy_file.check_observations`; with
             ``quantize`` the self-test expects the quantised network's outputs instead.
         tolerance: how much rounding may change them.
@@ -480,8 +470,8 @@ def write(
         The policy of the written text as a function of NumPy arrays, with the constants read back from the text.
 
     Raises:
-        UsageError: if a weight is NaN or infinite, a discrete action's number does not fit C's ``int``, no float32
-            number lies between two bounds, or the description of the spaces is too long.
+        UsageError: if a weight is NaN or infinite, a discrete action's number does not fit C's ``int``, or the
+            description of the spaces is too long.
     """
     check_action_space(actions.space)
     array_files.check_finite("policy", {str(register): array for register, array in program.arrays().items()})

@@ -57,8 +57,8 @@ def export(path: str | Path, kind: str, acting: ActingPolicy, quantize: str | No
 
     Raises:
         UsageError: if the format is unknown, ``path`` holds something else, the format cannot hold the network, a
-            package is missing, or the difference exceeds ``TOLERANCE`` plus the effect of float32 rounding. ``path``
-            stays as it was.
+            package is missing, float32 cannot compute the actions, or the difference exceeds ``TOLERANCE`` plus the
+            effect of float32 rounding. ``path`` stays as it was.
         OSError: if it cannot be written; ``path`` stays as it was.
     """
     path = Path(path)
@@ -73,6 +73,8 @@ def export(path: str | Path, kind: str, acting: ActingPolicy, quantize: str | No
             f"TensorFlow loads no SavedModel from a path with '[' in it, {brief(str(path))}; name another one"
         )
     observation_space, action_space = acting.network.observation_space, acting.actions.space
+    if kind != "numpy":
+        policy_graph.check_float32(kind, action_space)
     mask: int = getattr(acting.network, "mask_size", 0)
     observations = sample_observations(observation_space, mask)
     with export_dir.write_aside(path) as temporary:
@@ -147,15 +149,16 @@ def compare(found: formats.Outputs, acting: ActingPolicy, observations: np.ndarr
 
     Returns:
         The largest difference as :func:`export` returns it, and the largest allowed one: ``TOLERANCE`` plus the effect
-        of rounding in this network (:class:`Rounding`). If an output differs by more than its own allowance, both
-        numbers belong to the output that exceeds it most.
+        of rounding to float32, of the actions (:func:`ddpg.exports.policy_graph.rounding_of_actions`) and in this
+        network (:class:`Rounding`). If an output differs by more than its own allowance, both numbers belong to the
+        output that exceeds it most.
     """
     outputs = _outputs(acting, observations)
-    meaning, differences = _differences(found, acting.actions, outputs)
-    largest = float(differences.max())
-    if not TOLERANCE < largest < np.inf:
-        return largest, TOLERANCE
-    allowed = TOLERANCE + Rounding(acting, observations).bound(meaning)
+    meaning, differences, of_box = _differences(found, acting.actions, outputs)
+    largest, allowed = float(differences.max()), TOLERANCE + of_box
+    if not largest < np.inf or (differences <= allowed).all():
+        return largest, float(allowed.max())
+    allowed = allowed + Rounding(acting, observations).bound(meaning)
     worst = np.unravel_index(np.argmax(differences - allowed), differences.shape)
     fits = bool((differences <= allowed).all())
     return (largest, float(allowed.max())) if fits else (float(differences[worst]), float(allowed[worst]))
@@ -171,8 +174,11 @@ def _outputs(acting: ActingPolicy, observations: np.ndarray) -> np.ndarray:
 
 def _differences(
     found: formats.Outputs, actions: Actions, outputs: np.ndarray
-) -> tuple[Callable[[np.ndarray], np.ndarray], np.ndarray]:
-    """Return the function of the network's outputs that is compared, and its differences ``[B, A]``."""
+) -> tuple[Callable[[np.ndarray], np.ndarray], np.ndarray, np.ndarray]:
+    """Return the function of the network's outputs that is compared, its differences and the rounding of actions.
+
+    The differences are ``[B, A]``; the last array, ``[A]``, says how much of them rounding an action to float32 may be.
+    """
     if VALUES in found:
         relative = policy_file.compared(actions.space, outputs)
         differences = np.abs(relative(found[VALUES]) - relative(outputs))
@@ -182,7 +188,7 @@ def _differences(
             largest = np.abs(outputs).max(initial=1.0, where=outputs > FORBIDDEN / 2)
             lost = (outputs.max(axis=1).astype(np.float64) - chosen) / largest
             differences = np.maximum(differences, lost[:, None])
-        return relative, differences
+        return relative, differences, np.zeros(differences.shape[1])
     low, high = actions.bounds  # type: ignore[attr-defined] # of boxes and parameterised actions
     half, middle = (high - low) / 2, (high + low) / 2
 
@@ -190,9 +196,7 @@ def _differences(
         return np.clip(values.astype(np.float64), -1, 1)
 
     differences = np.abs((found[ACTIONS].reshape(len(outputs), -1) - middle) / half - bounded(outputs))
-    # A narrow box far from 0 contains few float32 numbers, so an action cannot be more exact than this.
-    rounding = 2 * np.finfo(np.float32).eps * np.maximum(np.abs(low), np.abs(high)) / half
-    return bounded, np.maximum(differences - rounding, 0)
+    return bounded, differences, policy_graph.rounding_of_actions(low, high)
 
 
 class Rounding:

@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.framework import convert_to_constants
 
+from ddpg.errors import UsageError
 from ddpg.interaction.actions import Actions, BoxActions, DiscreteActions, ParameterisedActions, make_actions
 from ddpg.policies.graph_to_numpy import lower_to_numpy
 from ddpg.policies.network_policy import ActingNetwork
@@ -21,6 +22,8 @@ from ddpg.replay.normalizers import CLIP, ObservationNormalizer
 v1 = tf.compat.v1
 
 INPUT, ACTIONS, VALUES = "observations", "actions", "values"
+_FLOAT32 = np.finfo(np.float32)
+_COARSEST = 1e-3  # of a half-range: the most by which float32 may round the actions of a box of float64
 # TensorFlow's counterparts of ddpg.policies.standalone.OPERATIONS. In both, vectors are rows [1, n].
 TENSORFLOW_OPERATIONS: Mapping[str, Callable[..., tf.Tensor]] = {
     "MatMul": tf.matmul,
@@ -126,6 +129,50 @@ def policy_function(acting: ActingPolicy) -> tf.types.experimental.PolymorphicFu
             return dict(zip(names, pruned(observations), strict=True))
 
         return policy
+
+
+def boxes_of(space: Any) -> Sequence[gym.spaces.Box]:
+    """Return the boxes of an action space: of parameterised actions one for each choice, of a ``Discrete`` none."""
+    if isinstance(space, gym.spaces.Box):
+        return [space]
+    if isinstance(space, gym.spaces.Discrete):
+        return []
+    boxes: Sequence[Any] = space.spaces if isinstance(space, gym.spaces.OneOf) else space.spaces[1].spaces
+    return boxes
+
+
+def rounding_of_actions(low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    """Return how much float32 may round an action between two float64 bounds, in half-ranges.
+
+    A narrow box far from 0 contains few float32 numbers, so an action cannot be more exact than this.
+    """
+    return 2 * _FLOAT32.eps * np.maximum(np.abs(low), np.abs(high)) / ((high - low) / 2)
+
+
+def check_float32(kind: str, space: gym.Space) -> None:
+    """Refuse an action space whose actions float32 cannot compute.
+
+    Args:
+        kind: the format of the export, for the message.
+        space: the action space.
+
+    Raises:
+        UsageError: if a bound or a half-range is beyond float32, or if a box is of float64 and float32 may round its
+            actions by more than a thousandth of the half-range.
+    """
+    for box in boxes_of(space):
+        low, high = (bound.reshape(-1).astype(np.float64) for bound in (box.low, box.high))
+        outside = (np.maximum(np.abs(low), np.abs(high)) > _FLOAT32.max) | ((high - low) / 2 < _FLOAT32.tiny)
+        rounding = rounding_of_actions(low, high)
+        coarse = (rounding > _COARSEST) & (box.dtype.itemsize > _FLOAT32.dtype.itemsize)
+        for index in np.flatnonzero(outside | coarse)[:1]:
+            why = f"which may round it by {rounding[index]:.2g} half-ranges"
+            if outside[index]:
+                why = "whose range these bounds or their distance exceed"
+            raise UsageError(
+                f"format={kind!r} computes actions in float32, {why}: an action from {low[index]!s} to "
+                f"{high[index]!s}; use format='numpy', or other bounds"
+            )
 
 
 def _translated(actions: Actions, outputs: tf.Tensor) -> dict[str, tf.Tensor]:

@@ -154,6 +154,47 @@ def test_a_narrow_box_far_from_0(tmp_path):
     np.testing.assert_allclose(found, agent.predict(states)[0], atol=8e-6)
 
 
+def test_the_rounding_of_a_narrow_box_is_in_the_difference(tmp_path):
+    """Steps of float32 at 1000 are 6.1e-5, in half-ranges of 0.5 twice that."""
+    spaces = gym.spaces.Box(-1, 1, (3,)), gym.spaces.Box(1000, 1001, (2,), np.float64)
+    agent = DDPG(spaces, DDPGConfig(hidden=(4,), output_init="fan_in"), seed=0)
+    acting = exporting.ActingPolicy.of(agent)
+    states = exporting.sample_observations(spaces[0])
+    expected = 1000.5 + 0.5 * agent.policy(states).astype(np.float64)
+    for kind in ("savedmodel", "c"):
+        difference = exporting.export(tmp_path / kind, kind, acting)
+        assert 3e-5 < difference < 1.3e-4
+        if kind == "savedmodel":
+            found = formats.run_savedmodel(tmp_path / kind)(states)["actions"]
+            assert difference == pytest.approx(np.abs(found - expected).max() / 0.5, rel=1e-2)
+
+
+@pytest.mark.parametrize("kind", ["savedmodel", "c"])
+@pytest.mark.parametrize(
+    ("low", "high"), [(1e5, 1e5 + 1), (1e5 + 1, 1e5), (-1e300, 1e300), (-1e-50, 1e-50), (-1e39, 1.0)]
+)
+def test_a_box_that_needs_float64_leaves_by_numpy_alone(low, high, kind, tmp_path):
+    """At 1e5 float32 has steps of 0.0078, 0.016 half-ranges; it reaches from 1.2e-38 to 3.4e38."""
+    bounds = np.array([-1, min(low, high)]), np.array([1, max(low, high)])
+    space = gym.spaces.Box(*bounds, dtype=np.float64)
+    if low > high:  # as parameters
+        space = gym.spaces.Tuple((gym.spaces.Discrete(2), gym.spaces.Tuple((gym.spaces.Box(0, 1, (0,)), space))))
+    agent = DDPG((gym.spaces.Box(-1, 1, (3,)), space), DDPGConfig(hidden=(4,), output_init="fan_in"), seed=0)
+    with refuses(UsageError, f"format={kind!r} float32 {min(low, high)} {max(low, high)} 'numpy'"):
+        agent.export(tmp_path / "policy", kind)
+    assert list(tmp_path.iterdir()) == []
+    policy = ddpg.load_policy(agent.export(tmp_path / "policy", "numpy"))
+    assert_same_actions(policy.predict(np.eye(3))[0], agent.predict(np.eye(3))[0])
+
+
+def test_a_box_of_float32_leaves_however_narrow_it_is(tmp_path):
+    """Its environment gets float32 from the agent, too: both are rounded to steps of 0.016 half-ranges."""
+    spaces = gym.spaces.Box(-1, 1, (3,)), gym.spaces.Box(1e5, 1e5 + 1, (2,), np.float32)
+    agent = DDPG(spaces, DDPGConfig(hidden=(4,), output_init="fan_in"), seed=0)
+    difference = exporting.export(tmp_path / "policy", "savedmodel", exporting.ActingPolicy.of(agent))
+    assert 1e-3 < difference <= 0.016
+
+
 def test_tensorflow_reads_nothing_from_a_path_with_a_bracket(agents, tmp_path):
     with refuses(UsageError, "TensorFlow SavedModel ["):
         agents["box"].export(tmp_path / "a[1]" / "policy", "savedmodel")
