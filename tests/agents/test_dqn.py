@@ -416,6 +416,33 @@ def test_images_are_stored_as_bytes_and_acted_on_through_the_session():
     assert shapes[2] == (3, 3, 16, 32)
 
 
+@pytest.mark.parametrize(
+    ("high", "dtype", "normalized", "factor"),
+    [
+        (255, np.uint8, False, 1),
+        (255, np.float32, False, 1),
+        (1, np.float32, False, 1 / 255),
+        (np.inf, np.float64, False, 1 / 255),
+        (255, np.float32, True, 1 / 255),
+    ],
+)
+def test_conv_divides_by_255_what_reaches_255(high, dtype, normalized, factor):
+    """Once it divided images of floats from 0 to 1, too, and hardly saw them."""
+
+    def values(space, pictures, **options):
+        config = STEPPED.replace(network="conv", hidden=(8,), **options)
+        agent = DQN((space, gym.spaces.Discrete(3)), config, seed=0)
+        with agent.session.as_default():
+            return agent.q.predict(pictures)
+
+    pictures = np.random.default_rng(0).integers(0, 256, (4, 6, 6, 1)).astype(np.float32)
+    expected = values(gym.spaces.Box(0, 255, (6, 6, 1), np.uint8), pictures)
+    space = gym.spaces.Box(0, high, (6, 6, 1), dtype)
+    found = values(space, factor * pictures, normalize_observations=normalized)
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+    assert np.ptp(expected, axis=0).min() > 1e-5
+
+
 @pytest.mark.parametrize("network", ["conv", "mlp"])
 def test_images_are_learned_from_compiled_as_they_are_op_by_op(network):
     """Compiled is the default: bytes have to become numbers there, too."""
