@@ -117,8 +117,8 @@ def test_a_reward_of_more_bits_than_numpys_integers_have():
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        (None, "reward None"),
-        ("1", "reward"),
+        (None, "reward None one number"),
+        ("1", "reward str one number float(reward)"),
         (1j, "reward"),
         (np.array([1.0]), "reward (1,)"),
         ([1.0], "reward (1,)"),

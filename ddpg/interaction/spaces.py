@@ -14,6 +14,8 @@ from ddpg.errors import UsageError, brief
 from ddpg.interaction.validation import as_float32, validate_numeric
 from ddpg.interaction.validation import check_finite as check_finite  # re-exported for callers with their own checks
 
+_TRANSLATE = "translate it in a gymnasium.ActionWrapper into one Box for DDPG, or one Discrete for DQN"
+
 
 def check_observation_space(space: spaces.Space) -> spaces.Box:
     """Return ``space`` if it is a Box (any numeric dtype, any shape, infinite bounds allowed).
@@ -22,14 +24,36 @@ def check_observation_space(space: spaces.Space) -> spaces.Box:
         UsageError: if the space is of another kind, or empty.
     """
     if not isinstance(space, spaces.Box):
+        if part := _without_fixed_size(space):
+            raise UsageError(
+                f"observation space {brief(space)} is not a Box, and FlattenObservation cannot make it one: {part} has "
+                "no fixed size; translate it, or leave it out, in a gymnasium.ObservationWrapper"
+            )
         raise UsageError(
             f"observation space {brief(space)} is not a Box; wrap the environment in "
             "gymnasium.wrappers.FlattenObservation, at the command line with --wrap FlattenObservation, or in another "
             "wrapper that makes it one"
         )
-    if space.shape == () or 0 in space.shape:
-        raise UsageError(f"observation space {brief(space)} has shape {space.shape}; expected at least one number")
+    _check_shape(space, "observation")
     return space
+
+
+def _without_fixed_size(space: spaces.Space, place: str = "it") -> str | None:
+    """Return the first part of a space that has no fixed size, such as a ``Sequence``, with its place; or ``None``."""
+    if isinstance(space, (spaces.Sequence, spaces.Graph)):
+        return f"{place}, {brief(space)},"
+    parts: Any = space.spaces.items() if isinstance(space, spaces.Dict) else ()
+    for key, part in enumerate(space.spaces) if isinstance(space, (spaces.Tuple, spaces.OneOf)) else parts:
+        if found := _without_fixed_size(part, f"its part {key!r}" if place == "it" else f"{place}[{key!r}]"):
+            return found
+    return None
+
+
+def _check_shape(space: spaces.Box, what: str) -> None:
+    if space.shape == ():
+        raise UsageError(f"{what} space {brief(space)} has shape (); declare a single number with shape (1,)")
+    if 0 in space.shape:
+        raise UsageError(f"{what} space {brief(space)} has shape {space.shape}; expected at least one number")
 
 
 def check_action_space(space: spaces.Space) -> spaces.Box:
@@ -42,12 +66,11 @@ def check_action_space(space: spaces.Space) -> spaces.Box:
     if not isinstance(space, spaces.Box):
         raise UsageError(
             f"action space {brief(space)} is not a Box; DDPG acts in continuous spaces"
-            + (" (a Discrete space needs a DQN)" if isinstance(space, spaces.Discrete) else "")
+            + (" (a Discrete space needs a DQN)" if isinstance(space, spaces.Discrete) else f"; {_TRANSLATE}")
         )
     if not np.issubdtype(space.dtype, np.floating):
         raise UsageError(f"action space {brief(space)} has dtype {space.dtype}; expected a Box of floats")
-    if space.shape == () or 0 in space.shape:
-        raise UsageError(f"action space {brief(space)} has shape {space.shape}; expected at least one number")
+    _check_shape(space, "action")
     if not (np.isfinite(space.low).all() and np.isfinite(space.high).all()):
         raise UsageError(
             f"action space {brief(space)} has infinite bounds; DDPG scales and bounds actions by them: "
@@ -78,7 +101,10 @@ def check_discrete_space(space: spaces.Space) -> spaces.Discrete:
         UsageError: if the space is of another kind.
     """
     if not isinstance(space, spaces.Discrete):
-        raise UsageError(f"action space {brief(space)} is not Discrete; DQN chooses among actions, DDPG acts in boxes")
+        raise UsageError(
+            f"action space {brief(space)} is not Discrete; DQN chooses among actions, DDPG acts in boxes"
+            + ("" if isinstance(space, spaces.Box) else f"; {_TRANSLATE}")
+        )
     return space
 
 

@@ -15,11 +15,18 @@ _LONGEST_PATH, _LONGEST_NAME = 4096, 255  # Linux's limits
 LARGEST_EXACT = 2**24  # float32 represents every integer up to this one exactly
 
 _REAL = "biuf"
+_ARRAY = "an array of real numbers: translate it first"
+_NUMBER = "one real number: return float(reward) from the environment"
 _KINDS = {"c": "complex numbers", "U": "strings", "S": "bytes", "O": "objects", "M": "dates", "m": "durations"}
 
 
-def validate_numeric(values: Any, what: str) -> np.ndarray:
+def validate_numeric(values: Any, what: str, expected: str = _ARRAY) -> np.ndarray:
     """Return ``values`` as an array of booleans, integers or floats; an array of that kind is returned unchanged.
+
+    Args:
+        values: any object.
+        what: its name, for the message.
+        expected: what it should be, for the message.
 
     Raises:
         UsageError: if ``values`` is not an array of real numbers: if it holds strings, complex numbers, rows of
@@ -43,7 +50,7 @@ def validate_numeric(values: Any, what: str) -> np.ndarray:
                 f"{what} holds the integer {brief(large)}, which does not fit into 64 bits; expected numbers that "
                 "float32 can hold: scale them"
             )
-        raise UsageError(f"{what} is {_kind(values, array)}; expected an array of real numbers: translate it first")
+        raise UsageError(f"{what} is {_kind(values, array)}; expected {expected}")
     return array
 
 
@@ -156,11 +163,9 @@ def validate_scalar(value: Any, what: str) -> float | int:
         return float(value)
     if isinstance(value, int):  # Python's integers may exceed NumPy's 64 bits
         return value
-    scalar = validate_numeric(value, what)
+    scalar = validate_numeric(value, what, _NUMBER)
     if scalar.ndim:
-        raise UsageError(
-            f"{what} has shape {scalar.shape}; expected one real number: return float(reward) from the environment"
-        )
+        raise UsageError(f"{what} has shape {scalar.shape}; expected {_NUMBER}")
     return scalar.item()
 
 

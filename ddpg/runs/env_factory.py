@@ -43,6 +43,8 @@ def make_env(env_id: str, wrappers: Sequence[str] = (), **kwargs) -> gym.Env:
         EnvironmentFault: if its module or its constructor raised another exception.
     """
     for wrapper in wrappers:
+        if wrapper == "ClipAction":
+            raise UsageError("wrapper 'ClipAction' is not needed: every action stays in its box; leave it out")
         if wrapper not in WRAPPERS:
             raise UsageError(
                 f"wrapper {brief(wrapper)} is not one of {', '.join(WRAPPERS)}{did_you_mean(wrapper, WRAPPERS)}"

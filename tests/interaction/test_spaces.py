@@ -15,11 +15,14 @@ Box = gym.spaces.Box
     ("space", "message"),
     [
         (gym.spaces.Discrete(3), "DQN"),
-        (gym.spaces.MultiBinary(3), "Box"),
+        (gym.spaces.MultiBinary(3), "Box ActionWrapper Discrete DQN"),
+        (gym.spaces.MultiDiscrete([2, 3]), "Box ActionWrapper Discrete DQN"),
+        (gym.spaces.Dict(a=Box(-1, 1, (1,))), "Box ActionWrapper Discrete DQN"),
         (Box(0, 5, (2,), np.int32), "floats"),
         (Box(-np.inf, np.inf, (2,), np.float32), "infinite bounds"),
         (Box(np.zeros(2, np.float32), np.array([1, 0], np.float32)), "zero"),
-        (Box(-1, 1, (), np.float32), "one"),
+        (Box(-1, 1, (), np.float32), "() (1,)"),
+        (Box(-1, 1, (2, 0), np.float32), "(2, 0) one"),
     ],
 )
 def test_action_spaces_refused(space, message):
@@ -30,6 +33,33 @@ def test_action_spaces_refused(space, message):
 def test_observation_spaces_refused():
     with refuses(UsageError, "FlattenObservation"):
         spaces.check_observation_space(gym.spaces.Dict(a=Box(-1, 1, (1,))))
+    with refuses(UsageError, "() (1,)"):
+        spaces.check_observation_space(Box(-1, 1, ()))
+
+
+@pytest.mark.parametrize(
+    ("space", "part"),
+    [
+        (gym.spaces.Dict(a=Box(-1, 1, (1,)), b=gym.spaces.Sequence(gym.spaces.Discrete(3))), "part 'b', Sequence"),
+        (
+            gym.spaces.Dict(a=gym.spaces.Tuple((gym.spaces.Discrete(2), gym.spaces.Graph(Box(0, 1, (1,)), None)))),
+            "part 'a'[1], Graph",
+        ),
+        (gym.spaces.Sequence(gym.spaces.Discrete(3)), "it, Sequence"),
+    ],
+)
+def test_what_does_not_flatten_is_named(space, part):
+    """FlattenObservation leaves such a space what it is, and was advised all the same."""
+    for seen in (space, gym.spaces.flatten_space(space)):
+        with refuses(UsageError, part, "FlattenObservation ObservationWrapper") as caught:
+            spaces.check_observation_space(seen)
+        assert "wrap the environment" not in str(caught.value)
+
+
+@pytest.mark.parametrize("space", [gym.spaces.MultiBinary(3), gym.spaces.MultiDiscrete([2, 3])])
+def test_actions_of_several_choices_are_told_what_to_do(space):
+    with refuses(UsageError, "Discrete DQN ActionWrapper Box DDPG"):
+        spaces.check_discrete_space(space)
 
 
 @pytest.mark.parametrize("shape", [(6,), (2, 3), (1, 6), (4, 2, 3), (4, 6)])

@@ -85,6 +85,14 @@ def test_constructors():
         make_env("faulty/Constructor-v0")
 
 
+def test_a_wrapper_that_is_not_needed_is_not_taken_for_another_one():
+    with refuses(UsageError, "'ClipAction' leave it out") as caught:
+        make_env("Pendulum-v1", ["ClipAction"])
+    assert "ActionMask" not in str(caught.value)
+    with refuses(UsageError, "'TimeAwareObservatoin' 'TimeAwareObservation'?"):
+        make_env("Pendulum-v1", ["TimeAwareObservatoin"])
+
+
 def test_a_fault_while_evaluating():
     class Still:
         def predict(self, observation, deterministic=True):
