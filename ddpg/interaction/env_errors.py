@@ -16,8 +16,8 @@ MAX_FAULTS_IN_A_ROW = 100  # steps or resets with a fault, without a good transi
 
 def env_name(env: Any) -> str:
     """Return the id of ``env``, or the name of its class if it has none."""
-    spec = getattr(env, "spec", None)
-    return spec.id if spec is not None else type(getattr(env, "unwrapped", env)).__name__
+    name = getattr(getattr(env, "spec", None), "id", None)  # an environment may have a spec of another kind
+    return type(getattr(env, "unwrapped", env)).__name__ if name is None else name
 
 
 def format_error(error: BaseException) -> str:

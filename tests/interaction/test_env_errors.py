@@ -31,6 +31,12 @@ def fault_of(env, count, seed=7, **options):
     return line, caught.value
 
 
+def test_a_spec_of_another_kind_does_not_hide_the_fault():
+    env = Counting(nan_at=1)
+    env.spec = {"mass": 1}
+    assert "environment Counting failed in step 1 of" in fault_of(env, 1)[0]
+
+
 # -- named --------------------------------------------------------------------------------------------
 
 
