@@ -129,7 +129,7 @@ class ParameterisedActions:
         self.scores = len(parts)
         boxes = [_check_parameters(space, index, part) for index, part in enumerate(parts)]
         self._boxes = [None if box.shape == (0,) else BoxActions(box) for box in boxes]
-        self._empty = [np.zeros((0,), box.dtype) for box in boxes]
+        self._dtypes = [box.dtype for box in boxes]
         ends = self.scores + np.cumsum([0 if box is None else box.size for box in self._boxes])
         self._slices = [slice(*ends) for ends in zip([self.scores, *ends[:-1].tolist()], ends.tolist(), strict=True)]
         self.size = int(ends[-1])
@@ -198,7 +198,7 @@ class ParameterisedActions:
     def _parameters(self, index: int, actions: np.ndarray) -> np.ndarray:
         box = self._boxes[index]
         if box is None:
-            return np.broadcast_to(self._empty[index], (*actions.shape[:-1], 0))
+            return np.zeros((*actions.shape[:-1], 0), self._dtypes[index])
         return box.to_env(actions[..., self._slices[index]])
 
 

@@ -93,6 +93,8 @@ def test_parameterised_layout():
     np.testing.assert_array_equal(x, [7.5])
     np.testing.assert_array_equal(y, [1.0, -1.0])
     assert nothing.shape == (0,)
+    for part in (x, y, nothing):
+        np.clip(part, -1, 1, out=part)  # environments may write into what they are given
     choice, parameters = unbatch(ParameterisedActions(Aiming.one_of_space).to_env(row))
     assert choice == 1
     np.testing.assert_array_equal(parameters, [1.0, -1.0])
