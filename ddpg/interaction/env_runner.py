@@ -7,12 +7,13 @@ environment, step, episode and seed.
 """
 
 import contextlib
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.vector import AutoresetMode
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from ddpg.errors import EnvironmentFault, UsageError, brief
 from ddpg.interaction import env_errors, spaces
@@ -36,6 +37,8 @@ from ddpg.interaction.validation import (
     validate_reward,
     validate_rewards,
 )
+
+ALIKE_ENDS = 3  # episodes, from the first on, that end with the next one's first observation before a warning says so
 
 _ONLY = (0,)  # the index of a plain environment
 _DROPPED = EnvStep((), np.zeros(0), np.zeros(0, bool), np.zeros(0, bool), {}, [], _ONLY)
@@ -256,7 +259,9 @@ class VectorStepper:
     with reward 0. That row is not a transition and is left out.
 
     SAME_STEP: the step that ends an episode already returns the next episode's first observation. The true last
-    observation is in ``infos["final_obs"]`` and is returned in ``final_observations``.
+    observation is in ``infos["final_obs"]`` and is returned in ``final_observations``. An environment that writes every
+    observation into one array has overwritten it by then: in a SyncVectorEnv that is a fault, elsewhere a warning,
+    because there an episode that truly ends where the next one begins looks the same.
 
     A vector cannot reset a single environment. If a bad transition is dropped, the rest of its episode is dropped too;
     once the episodes of all environments are dropped, the vector is reset.
@@ -279,6 +284,9 @@ class VectorStepper:
         self.env = env
         self.count = env.num_envs
         self._same_step = mode == AutoresetMode.SAME_STEP
+        self._alike_ends: int | None = 0  # None: an end has differed, or the observations are not kept
+        if not isinstance(reader, ObservationReader):
+            self._alike_ends = None
         self._reader, self._fault_counter = reader, fault_counter
         self._timeout = timeout
         self._limit = contextlib.nullcontext() if timeout is None else env_errors.StepTimeout(env, timeout)
@@ -329,7 +337,7 @@ class VectorStepper:
             raise self._fault(str(error)) from None
         done = terminated | truncated
         ended = [int(index) for index in np.flatnonzero(done & stepped)]
-        final, faults = self._final_observations(ended, infos) if self._same_step else ({}, {})
+        final, faults = self._final_observations(ended, infos, current) if self._same_step else ({}, {})
         faults |= self._bad_rewards(rewards, stepped)
         successes, unclear = self._successes([index for index in ended if index not in self._abandoned], infos)
         faults |= unclear
@@ -389,7 +397,9 @@ class VectorStepper:
         self._fault_counter.record(self._fault(message, min(unreadable)))
         return current, unreadable
 
-    def _final_observations(self, ended: list[int], infos: dict[str, Any]) -> tuple[dict[int, Any], dict[int, str]]:
+    def _final_observations(
+        self, ended: list[int], infos: dict[str, Any], current: Any
+    ) -> tuple[dict[int, Any], dict[int, str]]:
         """Return the last observation of each ended episode, or the fault in reading it, both by environment."""
         final, faults = {}, {}
         for index in ended:
@@ -404,7 +414,40 @@ class VectorStepper:
                 final[index] = self._reader.read_one(infos["final_obs"][index])
             except UsageError as error:
                 faults[index] = str(error)
+                continue
+            if self._alike_ends is not None:
+                self._check_not_overwritten(index, infos["final_obs"][index], final[index], current)
         return final, faults
+
+    def _check_not_overwritten(self, index: int, returned: Any, final: np.ndarray, current: np.ndarray) -> None:
+        """Refuse a last observation that the reset after it has overwritten, or warn if it may be one.
+
+        Args:
+            index: the environment.
+            returned: the last observation as the vector returned it.
+            final: the same, as it was read, ``[1, *shape]``.
+            current: the observations after the reset, ``[N, *shape]``.
+        """
+        advice = "return a copy (observation.copy()), or use AutoresetMode.NEXT_STEP"
+        if isinstance(self.env, SyncVectorEnv):
+            first = self.env._env_obs[index]
+            if isinstance(returned, np.ndarray) and isinstance(first, np.ndarray) and np.shares_memory(returned, first):
+                raise self._fault(
+                    "in mode SAME_STEP the first observation of the next episode overwrites the last one of this, "
+                    f"because the environment returns the same array for both: {advice}",
+                    index,
+                )
+            return
+        assert self._alike_ends is not None
+        self._alike_ends = self._alike_ends + 1 if np.array_equal(final[0], current[index]) else None
+        if self._alike_ends == ALIKE_ENDS:
+            self._alike_ends = None
+            warnings.warn(
+                f"{env_name(self.env)}: each of the first {ALIKE_ENDS} episodes ended with the observation with which "
+                "the next one begins; if the environment writes every observation into one array, the last ones are "
+                f"lost in mode SAME_STEP: {advice}",
+                stacklevel=2,
+            )
 
     def _bad_rewards(self, rewards: np.ndarray, stepped: np.ndarray) -> dict[int, str]:
         good = np.abs(rewards) <= LARGEST

@@ -1,5 +1,7 @@
 """One environment, or a vector of them in either autoreset mode: the same transitions."""
 
+import warnings
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -7,7 +9,8 @@ from environments import Counting, Pixels, Reusing, ReusingVector, transition_ro
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from refusals import refuses
 
-from ddpg import DDPG, DDPGConfig, UsageError
+from ddpg import DDPG, DDPGConfig, UsageError, evaluate
+from ddpg.errors import EnvironmentFault
 from ddpg.interaction.env_runner import make_env_runner, success_of
 
 LENGTHS = (3, 5)
@@ -192,6 +195,57 @@ def test_a_vector_that_reuses_its_arrays(mode, dtype):
         assert len(rows) >= 9
     episodes = [episode for step in steps for episode in step.episodes]
     assert [e.success for e in episodes if e.index == 0][:3] == [True, False, True]
+
+
+def test_an_environment_that_reuses_its_array_in_a_vector():
+    """In SAME_STEP mode the reset writes over the last observation before anybody can read it."""
+    actions = np.zeros((1, 1), np.float32)
+    rows, _ = collect(SyncVectorEnv([Reusing]), 4)
+    assert [row[3] for row in rows] == [[0, 1], [0, 2], [0, 3]]
+    interaction = make_env_runner(SyncVectorEnv([Reusing], autoreset_mode=AutoresetMode.SAME_STEP), seed=0)
+    for _ in range(2):
+        interaction.step(actions)
+    with refuses(EnvironmentFault, "environment 0 step 3 SAME_STEP copy NEXT_STEP"):
+        interaction.step(actions)
+
+
+def test_last_observations_that_may_be_overwritten_are_told_of_once():
+    """Between processes the two cases look the same, so there it is a warning, at the third end."""
+    env = AsyncVectorEnv([Reusing], autoreset_mode=AutoresetMode.SAME_STEP)
+    interaction = make_env_runner(env, seed=0)
+    for count, warned in ((8, 0), (1, 1), (9, 0)):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            for _ in range(count):
+                interaction.step(np.zeros((1, 1), np.float32))
+        assert len([entry for entry in caught if "SAME_STEP" in str(entry.message)]) == warned
+    env.close()
+
+
+@pytest.mark.parametrize("kind", [SyncVectorEnv, AsyncVectorEnv])
+def test_episodes_that_do_not_end_where_they_begin_are_not_told_of(kind):
+    class Returns(Counting):
+        """The second episode ends as the third begins; the others do not."""
+
+        def _observation(self):
+            values = super()._observation()
+            return np.array([2.0, 0.0]) if values.tolist() == [1.0, 2.0] else values
+
+    env = kind([lambda: Returns(2)], autoreset_mode=AutoresetMode.SAME_STEP)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        rows, _ = collect(env, 4)
+    assert [row[3] for row in rows] == [[0, 1], [0, 2], [1, 1], [2, 0]]
+    env.close()
+
+
+def test_evaluations_may_reuse_the_array():
+    class Policy:
+        def predict(self, observation, deterministic=True):
+            return np.zeros((1, 1), np.float32), None
+
+    env = SyncVectorEnv([Reusing], autoreset_mode=AutoresetMode.SAME_STEP)
+    assert evaluate(Policy(), env, episodes=2, seed=0).returns.tolist() == [6, 6]
 
 
 class Returning(Counting):
