@@ -109,10 +109,12 @@ def _evaluated(operations: dict[str, tf.Operation]) -> dict[str, np.ndarray]:
 
 
 def _depends_on_inputs(operation: tf.Operation) -> bool:
-    """Return whether an op varies even if its inputs are constant, or calls functions of its graph."""
+    """Return whether an op varies even if its inputs are constant, calls functions of its graph or returns no array."""
     functions = any(value.HasField("func") or value.list.func for value in operation.node_def.attr.values())
     kind = operation.type
-    return operation.op_def.is_stateful or functions or kind in ("Placeholder", "NoOp") or "Random" in kind
+    no_array = any(tensor.dtype in (tf.variant, tf.resource) for tensor in operation.outputs)
+    varies = operation.op_def.is_stateful or kind in ("Placeholder", "NoOp") or "Random" in kind
+    return varies or no_array or functions
 
 
 class _Lowering:

@@ -156,7 +156,8 @@ def network_variables(update: Update) -> list[list[tf.Variable]]:
 
 def finite(update: Update) -> tf.Tensor:
     """Return whether all weights are finite, reading them when the op runs."""
-    weights = [variable.read_value() for variables in network_variables(update) for variable in variables]
+    variables = [v for variables in network_variables(update) for v in variables if v.dtype.is_floating]
+    weights = [variable.read_value() for variable in variables]
     return tf.reduce_all([tf.reduce_all(tf.math.is_finite(weight)) for weight in weights])
 
 

@@ -64,8 +64,9 @@ class NativeLearner:
         places = {variable.name: place for place, variable in enumerate(self._variables)}
         self._fetched = [self._compiled.values[places[variable.name]] for variable in fetch]
         self._places = places
+        # A kernel that reads or writes a variable of another dtype is refused, so such variables do not change here.
         weights = [
-            self._compiled.span([places[variable.name] for variable in network])
+            self._compiled.span([places[variable.name] for variable in network if variable.name in places])
             for network in network_variables(update)
         ]
         self._weights = [(span, np.zeros_like(span)) for span in weights]

@@ -60,7 +60,8 @@ class EMATarget:
 
     Args:
         variables: **all** variables of the online network, including the moving statistics of batch norm; otherwise
-            the target would keep normalising with its initial statistics.
+            the target would keep normalising with its initial statistics. One of integers has no average: the target
+            reads it itself.
         tau: the step τ in (0, 1] towards the online weights.
         name: the last part of the shadows' names.
 
@@ -73,19 +74,19 @@ class EMATarget:
             raise UsageError(
                 f"tau={brief(tau)} must be in (0, 1]: the share of the online weights in each target update"
             )
-        self._online = list(variables)
+        self._online = [variable for variable in variables if variable.dtype.is_floating]
         self._average = Averages(decay=1 - tau, name=name)
         for variable in self._online:
             self._average.create(variable)
-        self.variables = [self._average.average(variable) for variable in self._online]
+        self.variables = [self.shadow_of(variable) for variable in variables]
 
     def shadow_getter(self, getter: Callable, *args, **kwargs):
         """Return the shadow of the variable that ``getter`` finds: a ``custom_getter`` for ``variable_scope``."""
-        return self._average.average(getter(*args, **kwargs))
+        return self.shadow_of(getter(*args, **kwargs))
 
     def shadow_of(self, variable: tf.Variable) -> tf.Variable:
-        """Return a variable's shadow."""
-        return self._average.average(variable)
+        """Return a variable's shadow; the variable itself if it holds integers."""
+        return self._average.average(variable) if variable.dtype.is_floating else variable
 
     def update(self) -> tf.Operation:
         """Return the op that moves every shadow by τ; separate, so that its place in an update is explicit."""
@@ -93,8 +94,7 @@ class EMATarget:
 
     def sync(self) -> tf.Operation:
         """Return the op that copies every variable into its shadow: a hard update."""
-        pairs = zip(self.variables, self._online, strict=True)
-        return tf.group(*[shadow.assign(variable.read_value()) for shadow, variable in pairs])
+        return tf.group(*[self.shadow_of(variable).assign(variable.read_value()) for variable in self._online])
 
 
 class NumericMethods:
@@ -309,11 +309,11 @@ class Network(abc.ABC):
     @property
     def trainable_variables(self) -> list[tf.Variable]:
         """The variables that gradients move, in creation order."""
-        return [variable for variable in self._variables if variable.trainable]
+        return [variable for variable in self._variables if variable.trainable and variable.dtype.is_floating]
 
     @property
     def target_variables(self) -> list[tf.Variable]:
-        """The EMA shadows, in the order of :attr:`variables`."""
+        """The EMA shadows, in the order of :attr:`variables`; a variable of integers stands for itself."""
         return list(self._target.variables)
 
     def apply_gradients(self, grads_and_vars: Sequence[tuple[tf.Tensor, tf.Variable]]) -> tf.Operation:

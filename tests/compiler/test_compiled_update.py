@@ -367,6 +367,7 @@ def bias_gradient(upstream):
         (lambda x: tf.reduce_sum(v1.where(np.array([True, False] * 2), x, -x)), "rows vector"),
         (lambda x: tf.reduce_sum(x + tf.random.truncated_normal([4, 6])), "TruncatedNormal"),
         (lambda x: tf.reduce_sum(x) * tf.cond(tf.constant(1.0) > 0, lambda: 2.0, lambda: 3.0), "StatelessIf"),
+        (lambda x: tf.reduce_sum(tf.TensorArray(tf.float32, 1).write(0, x).read(0)), "TensorListReserve"),
     ],
 )
 def test_what_it_does_not_know_it_names(graph, make, named):

@@ -73,6 +73,19 @@ def test_only_the_first_apply_debiases_a_tensor(session, tensor):
     np.testing.assert_allclose(values, (0.0, *FROM_ZERO), rtol=1e-6)
 
 
+def test_integers_are_not_averaged(session, variable):
+    """0.9·10 + 0.1·4 = 9.4; the target reads the count itself."""
+    count = v1.get_variable("count", initializer=7, use_resource=True)
+    target = EMATarget([count, variable], 0.1)
+    assert target.variables[0] is count is target.shadow_of(count)
+    session.run(v1.global_variables_initializer())
+    session.run([variable.assign(4.0), count.assign(8)])
+    session.run(target.update())
+    assert session.run(target.variables) == [8, pytest.approx(9.4)]
+    session.run(target.sync())
+    assert session.run(target.variables) == [8, 4.0]
+
+
 def test_a_targets_shadow_starts_as_tensorflows_does(session, graph):
     """With the variable's value, whatever that was initialised with; before there is one, with its initial value."""
     drawn = v1.get_variable("drawn", initializer=tf.random.normal([3, 2]), use_resource=True)

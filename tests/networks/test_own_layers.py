@@ -86,6 +86,46 @@ def test_they_are_saved_loaded_and_exported(layers, tmp_path):
     np.testing.assert_allclose(policy.predict(states)[0], agent.predict(states)[0], atol=1e-6)
 
 
+def by_keras_with_dropout(states, actions=None):
+    return tf.keras.layers.Dropout(0.5)(by_keras(states, actions))
+
+
+@pytest.mark.parametrize("options", [{"compiler": "native"}, {"target": "online"}, {"jit": False}], ids=str)
+def test_dropout_is_in_inference_mode(options, tmp_path):
+    """It learns as the same layers without it. Its variable, of integers, stays as it is, and is saved."""
+    agents = [
+        DDPG((BOX, ACTIONS), DDPGConfig(**SMALL, **options), 0, actor_network=layers, critic_network=layers)
+        for layers in (by_keras, by_keras_with_dropout)
+    ]
+    for agent in agents:
+        agent.action_space.seed(0)
+        filled(agent)
+    plain, dropped = agents
+    for ours, theirs in ((dropped.actor, plain.actor), (dropped.critic, plain.critic)):
+        with plain.session.as_default():
+            weights = theirs.get_network_params()
+        with dropped.session.as_default():
+            ours.set_network_params(weights)
+            ours.sync_target_network()
+    before = dropped.get_parameters()
+    learned = []
+    for agent in agents:
+        agent.update(4)
+        with agent.session.as_default():
+            learned.append([*agent.actor.get_network_params(), *agent.critic.get_network_params()])
+    for ours, theirs in zip(*learned, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-7)
+    after = dropped.get_parameters()
+    whole = {name for name, value in after.items() if value.dtype.kind in "iu"}
+    assert len(whole) == 2
+    assert all((before[name] == after[name]).all() for name in whole)
+    dropped.save(tmp_path / "saved")
+    again = DDPG.load(
+        tmp_path / "saved", actor_network=by_keras_with_dropout, critic_network=by_keras_with_dropout
+    ).get_parameters()
+    assert all((again[name] == value).all() for name, value in after.items())
+
+
 def test_a_q_network_of_keras_learns():
     agent = DQN((BOX, gym.spaces.Discrete(3)), DQNConfig(**SMALL, jit=False), 0, q_network=by_keras)
     before = filled(agent).get_parameters()
