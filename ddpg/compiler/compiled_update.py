@@ -11,7 +11,7 @@ from ddpg.compiler import dump
 from ddpg.compiler.codegen import Module, UpdateKind
 from ddpg.compiler.ir import Node, Unsupported
 from ddpg.compiler.jit import compile_module, host_registers, listings
-from ddpg.compiler.lowering import lower, ops_in_order
+from ddpg.compiler.lowering import lower, ops_in_order, sizes_of
 from ddpg.compiler.memory_plan import aligned_block, constants_of, plan_memory
 from ddpg.compiler.schedule import Kernel, schedule
 from ddpg.compiler.simplify import simplified
@@ -60,9 +60,9 @@ class CompiledUpdate:
         if precision == "bfloat16" and not registers.bfloat16:
             raise Unsupported("this processor has no AVX512-BF16")
         fetches = ((metrics, kept), *others)
-        shapes = [tuple(variable.shape) for variable in variables]
+        shapes = [sizes_of(variable) for variable in variables]
         sizes = [math.prod(shape) for shape in shapes]
-        per_update = [(name, math.prod(placeholder.shape)) for name, placeholder in fields.items()]
+        per_update = [(name, math.prod(sizes_of(placeholder))) for name, placeholder in fields.items()]
         programs = [simplified(*lower([*some, *kept_too], fields, variables, precision)) for some, kept_too in fetches]
         kinds = [
             UpdateKind(schedule(program, outputs), outputs[: len(metrics)], outputs[len(metrics) :])
@@ -98,7 +98,7 @@ class CompiledUpdate:
         self._fields = per_update
         self._sums = np.zeros(len(metrics), np.float32)
         self._addresses = self._block.ctypes.data, self._sums.ctypes.data
-        self._kept = [tuple(tensor.shape) for tensor in kept]
+        self._kept = [sizes_of(tensor) for tensor in kept]
 
     def run(
         self, count: int, fields: Sequence[np.ndarray], which: Sequence[int] | None = None

@@ -112,9 +112,8 @@ def _depends_on_inputs(operation: tf.Operation) -> bool:
     """Return whether an op varies even if its inputs are constant, calls functions of its graph or returns no array."""
     functions = any(value.HasField("func") or value.list.func for value in operation.node_def.attr.values())
     kind = operation.type
-    no_array = any(tensor.dtype in (tf.variant, tf.resource) for tensor in operation.outputs)
-    varies = operation.op_def.is_stateful or kind in ("Placeholder", "NoOp") or "Random" in kind
-    return varies or no_array or functions
+    varies = operation.op_def.is_stateful or functions or kind in ("Placeholder", "NoOp") or "Random" in kind
+    return varies or any(tensor.dtype in (tf.variant, tf.resource) for tensor in operation.outputs)
 
 
 class _Lowering:
@@ -137,7 +136,7 @@ class _Lowering:
         self._constants = constants
         self._values: dict[str, Node] = {}
         self._variables = {variable.handle.name: index for index, variable in enumerate(variables)}
-        self._shapes = [shape_of(tuple(variable.shape)) for variable in variables]
+        self._shapes = [shape_of(sizes_of(variable)) for variable in variables]
         for name, placeholder in fields.items():
             if placeholder.dtype != tf.float32:
                 raise Unsupported(f"{name} of {placeholder.dtype.name}")
@@ -223,13 +222,18 @@ def check_broadcast(operation: tf.Operation, output: tf.Tensor) -> None:
     if rank is not None and rank <= 2:
         return
     for given in operation.inputs:
-        shape = tuple(given.shape) if given.shape.is_fully_defined() and rank is not None else (0,)
+        shape = sizes_of(given) if given.shape.is_fully_defined() and rank is not None else (0,)
         if math.prod(shape) == 1:
             continue
         rows, *columns = [1] * ((rank or 0) - len(shape)) + [*shape]
-        same = columns == [*output.shape[1:]] or set(columns) == {1}
+        same = columns == output.shape.as_list()[1:] or set(columns) == {1}
         if not same or shape_of(shape) != (rows, math.prod(columns)):
-            raise Unsupported(f"{operation.name}: {shape} repeated to {tuple(output.shape)}")
+            raise Unsupported(f"{operation.name}: {shape} repeated to {sizes_of(output)}")
+
+
+def sizes_of(tensor: tf.Tensor | tf.Variable) -> tuple[int, ...]:
+    """Return a shape as numbers, which its elements are not after ``tf.compat.v1.disable_v2_tensorshape()``."""
+    return tuple(tensor.shape.as_list())
 
 
 def matrix_shape(tensor: tf.Tensor) -> Shape:
@@ -240,7 +244,7 @@ def matrix_shape(tensor: tf.Tensor) -> Shape:
     """
     if not tensor.shape.is_fully_defined():
         raise Unsupported(f"{tensor.name} of shape {tensor.shape}")
-    return shape_of(tuple(tensor.shape))
+    return shape_of(sizes_of(tensor))
 
 
 def _axes(context: _Lowering, operation: tf.Operation) -> str | None:
@@ -265,7 +269,7 @@ def _sum(context: _Lowering, operation: tf.Operation, output: tf.Tensor) -> Node
 
 def _mean(context: _Lowering, operation: tf.Operation, output: tf.Tensor) -> Node:
     total = _sum(context, operation, output)
-    count = math.prod(operation.inputs[0].shape) / math.prod(output.shape)
+    count = math.prod(sizes_of(operation.inputs[0])) / math.prod(sizes_of(output))
     return fold_elementwise(context.program, "mul", total, context.program.literal(1 / count))
 
 
@@ -308,7 +312,7 @@ def _pack(context: _Lowering, operation: tf.Operation, output: tf.Tensor) -> Nod
 def _stack_rows(context: _Lowering, parts: Sequence[tf.Tensor], output: tf.Tensor) -> Node:
     """Stack tensors along the first axis: in row-major memory they are long rows side by side."""
     program = context.program
-    rows = [program.reshape(context.whole(part), (1, math.prod(part.shape))) for part in parts]
+    rows = [program.reshape(context.whole(part), (1, math.prod(sizes_of(part)))) for part in parts]
     return program.reshape(program.concat(tuple(rows)), matrix_shape(output))
 
 
@@ -316,7 +320,7 @@ def _unpack(context: _Lowering, operation: tf.Operation) -> list[Node]:
     argument, count = operation.inputs[0], operation.get_attr("num")
     if operation.get_attr("axis") != 0:
         raise Unsupported(f"{operation.name} along axis {operation.get_attr('axis')}")
-    program, size = context.program, math.prod(argument.shape) // count
+    program, size = context.program, math.prod(sizes_of(argument)) // count
     rows = program.reshape(context.whole(argument), (count, size))
     return [
         program.reshape(program.slice(rows, row, 0, (1, size)), matrix_shape(output))

@@ -124,7 +124,9 @@ class NumericMethods:
         if session.graph is not self._graph:
             raise UsageError(f"the default session runs another graph than the one the {self._owner} was built in")
         if name not in self._built:
-            with self._graph.as_default(), v1.name_scope(f"{self._owner}_numeric/{name}/"):
+            scope = v1.name_scope(f"{self._owner}_numeric/{name}/")
+            # Without the caller's control dependencies: later calls would have to feed what this one waits for.
+            with self._graph.as_default(), tf.control_dependencies(None), scope:
                 # The first axis has no fixed length, because calls can have batches of different lengths.
                 shapes = [[None, *array.shape[1:]] if array.ndim else [] for array in arrays]
                 inputs = [v1.placeholder(array.dtype, shape) for array, shape in zip(arrays, shapes, strict=True)]

@@ -113,10 +113,10 @@ def _check_features(features: object, inputs: tuple[tf.Tensor, ...], which: str)
         raise UsageError(f"{which} returned {brief(features)}; {expected}")
     if features.dtype != tf.float32:
         raise UsageError(f"{which} returned a tensor of {features.dtype.name}; {expected}")
-    rows = inputs[0].shape[0]
-    shape = features.shape
-    if shape.rank is None or shape.rank < 2 or None in shape[1:] or 0 in shape[1:] or shape[0] not in (None, rows):
-        raise UsageError(f"{which} returned a tensor of shape {_text(shape)}; {expected}")
+    rows = inputs[0].shape.as_list()[0]
+    shape = None if features.shape.rank is None else features.shape.as_list()
+    if shape is None or len(shape) < 2 or None in shape[1:] or 0 in shape[1:] or shape[0] not in (None, rows):
+        raise UsageError(f"{which} returned a tensor of shape {_text(features.shape)}; {expected}")
 
 
 def _shapes(inputs: tuple[tf.Tensor, ...]) -> str:
@@ -129,4 +129,4 @@ def _shapes(inputs: tuple[tf.Tensor, ...]) -> str:
 def _text(shape: tf.TensorShape) -> str:
     if shape.rank is None:
         return "unknown"
-    return "[" + ", ".join("B" if index == 0 and n is None else str(n) for index, n in enumerate(shape)) + "]"
+    return "[" + ", ".join("B" if index == 0 and n is None else str(n) for index, n in enumerate(shape.as_list())) + "]"

@@ -71,7 +71,7 @@ def note_affine(gain: tf.Variable, offset: tf.Variable | None = None) -> None:
     for variable in pair:
         if not isinstance(variable, tf.Variable):
             raise UsageError(f"a norm's gain or offset is {brief(variable)}; give its tf.Variable (Keras: gamma.value)")
-    if len({tuple(variable.shape) for variable in pair}) > 1:
+    if len({tuple(variable.shape.as_list()) for variable in pair}) > 1:
         raise UsageError(
             f"a norm's gain has shape {gain.shape}, and its offset {pair[-1].shape}; give two of one shape"
         )

@@ -349,3 +349,14 @@ def test_numeric_methods_need_a_default_session(observation_space, action_space,
         refuses(UsageError, "graph"),
     ):
         actor.predict(np.zeros((1, 3)))
+
+
+def test_numeric_methods_leave_out_the_callers_control_dependencies(
+    session, observation_space, action_space, initialize
+):
+    """Or each later call would have to feed what the first one waits for."""
+    actor, states = ActorNetwork(observation_space, action_space), np.ones((2, 3))
+    initialize()
+    with tf.control_dependencies([v1.placeholder(tf.float32, [])]):
+        inside = actor.predict(states)
+    np.testing.assert_array_equal(actor.predict(states), inside)

@@ -133,6 +133,20 @@ def test_a_q_network_of_keras_learns():
     assert all((value != before[name]).any() for name, value in agent.get_parameters().items() if "created" in name)
 
 
+def test_shapes_of_tensorflow_1():
+    """``disable_v2_behavior`` makes every element of a shape an object of its own."""
+    v1.disable_v2_tensorshape()
+    try:
+        agent = filled(
+            DDPG((BOX, ACTIONS), DDPGConfig(**SMALL, norm="batch", compiler="native"), 0, actor_network=by_name)
+        )
+        before = agent.get_parameters()["actor/w:0"]
+        agent.update(2)
+        assert (agent.get_parameters()["actor/w:0"] != before).any()
+    finally:
+        v1.enable_v2_tensorshape()
+
+
 def test_layers_made_before_are_refused_by_name():
     """Their weights would be those of the target, too."""
     layer = tf.keras.layers.Dense(8)
