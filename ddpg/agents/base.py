@@ -229,7 +229,8 @@ class Agent(TFAgent, abc.ABC):
         ``"numpy"`` needs this package but not TensorFlow to act; the other formats act without this package.
 
         The files are first compared with the agent: if their actions differ by more than 1e-5 of the actions'
-        half-ranges, they are deleted. docs/export.md shows how each format is loaded.
+        half-ranges and what float32 rounds of the bounds, they are deleted. docs/export.md shows how each format is
+        loaded.
 
         Args:
             path: a directory for ``"numpy"``, ``"savedmodel"`` and ``"c"``, a file for ``"tflite"`` and ``"onnx"``. It

@@ -217,11 +217,11 @@ class ProgressBar(Callback):
     def _episode_text(self) -> str:
         if not self._episodes:
             return ""
-        successes = [episode.success for episode in self._episodes]
+        successes = [episode.success for episode in self._episodes if episode.success is not None]
         mean = float(np.mean([episode.episode_return for episode in self._episodes]))
         text = f"return {progress.format_number(mean)} "
         word = "ok" if progress.is_narrow(self._bar) else "success"
-        return text + (f"{word} {np.mean(successes):.0%} " if None not in successes else "")
+        return text + (f"{word} {np.mean(successes):.0%} " if len(successes) == len(self._episodes) else "")
 
     def _set_text(self, text: str) -> None:
         # The text comes before the times, because tqdm cuts off the end if the line is too long.
