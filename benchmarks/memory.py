@@ -26,6 +26,7 @@ import numpy as np
 from gymnasium import spaces
 
 from ddpg import DDPG, DDPGConfig, ReplayBuffer
+from ddpg.interaction.transitions import Transitions
 from ddpg.replay.priorities import Priorities
 from ddpg.replay.sampling import Sampler
 
@@ -117,7 +118,7 @@ def filled(count: int) -> tuple[ReplayBuffer, list[np.ndarray], Callable[[], Non
     def step() -> None:
         for _ in range(K):
             one[0], one[3] = one[3], one[0]  # s is the last s′
-            buffer.add(*one)
+            buffer.store(Transitions(*one, env_indices=[0]))
 
     return buffer, [path[:-1].copy(), actions, column, path[1:].copy(), column.copy()], step
 
