@@ -7,11 +7,13 @@ import numpy as np
 import tensorflow as tf
 from gymnasium import spaces as gym_spaces
 
-from ddpg.errors import UsageError
+from ddpg.errors import UsageError, brief
 from ddpg.interaction import spaces
-from ddpg.interaction.validation import unmasked, validate_numeric
+from ddpg.interaction.validation import as_float32, validate_float, validate_int, validate_numeric
 from ddpg.networks.base import hooked, v1
 from ddpg.networks.value import Prediction, ValueNetwork
+
+_ROUNDING = 1e-3  # of the sum of a distribution of float32
 
 
 class CriticNetwork(ValueNetwork):
@@ -163,13 +165,14 @@ class CategoricalCritic(CriticNetwork):
 
     Args:
         observation_space, action_space, options: as for :class:`CriticNetwork`.
-        atoms: n.
+        atoms: n, 2 to 65,536.
         v_min: smallest value of Q that can be represented.
         v_max: largest value of Q.
         spread: standard deviation of the target's Gaussian, in units of Δ; 0: two-hot.
 
     Raises:
-        UsageError: if there are fewer than 2 atoms, v_min is not below v_max, or the spread is negative or infinite.
+        UsageError: if there are fewer than 2 atoms, v_min is not below v_max, the spread is negative or infinite, or
+            a ``loss`` is given.
     """
 
     def __init__(
@@ -181,11 +184,13 @@ class CategoricalCritic(CriticNetwork):
         spread: float = 0.0,
         **options: Any,
     ):
-        if atoms < 2 or not -np.inf < v_min < v_max < np.inf:
-            raise UsageError(f"atoms={atoms} from v_min={v_min} to v_max={v_max}: give at least 2, and a finite range")
-        if not 0 <= spread < np.inf:
-            raise UsageError(f"spread={spread} of the targets must be a finite number >= 0")
-        self._spread = spread
+        if "loss" in options:
+            raise UsageError(f"loss={brief(options['loss'])}: this critic has its own, the cross-entropy; leave it out")
+        atoms = validate_int(atoms, "atoms", at_least=2, at_most=2**16)
+        v_min, v_max = validate_float(v_min, "v_min"), validate_float(v_max, "v_max")
+        if not v_min < v_max:
+            raise UsageError(f"v_min={v_min} must be below v_max={v_max}")
+        self._spread = validate_float(spread, "spread", at_least=0)
         self.values = np.linspace(v_min, v_max, atoms, dtype=np.float32)
         super().__init__(*spaces, loss=self._cross_entropy, **options)
 
@@ -217,7 +222,8 @@ class DistributionalCritic(CategoricalCritic):
 
         mᵢ = Σⱼ p′ⱼ(s′, a′)·max(0, 1 − abs(clip(r + γ(1 − terminated)·zⱼ, v_min, v_max) − zᵢ) / Δ)
 
-    The loss is the cross-entropy of m and p.
+    The loss is the cross-entropy of m and p. So :meth:`train` and :meth:`get_gradients` take distributions as targets,
+    ``[B, n]``: each row's numbers are at least 0, and their sum is 1.
     """
 
     def td_target(self, bootstrap: Callable[[tf.Tensor], tf.Tensor], successor: Prediction) -> tf.Tensor:
@@ -243,10 +249,19 @@ class DistributionalCritic(CategoricalCritic):
 
     def _inputs(self, states, actions, targets) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         states, actions = self._state_actions(states, actions)
-        distributions = unmasked(targets, "targets", np.float32)
+        distributions = validate_numeric(targets, "targets")
         if distributions.shape != (len(states), len(self.values)):
             raise UsageError(
                 f"targets have shape {distributions.shape}; expected a distribution over {len(self.values)} values for "
                 f"each of {len(states)} states"
+            )
+        distributions = as_float32(distributions, "targets")
+        sums = distributions.sum(axis=1, dtype=np.float64)
+        bad = (distributions < 0).any(axis=1) | (np.abs(sums - 1) > _ROUNDING)
+        if bad.any():
+            row = int(np.argmax(bad))
+            raise UsageError(
+                f"targets holds {brief(distributions[row].tolist())} at index {row}, whose sum is {sums[row]:g}; "
+                "expected a distribution: numbers >= 0 whose sum is 1"
             )
         return states, actions, distributions

@@ -167,8 +167,21 @@ def test_targets_that_are_no_distributions_are_refused(session, initialize):
     critic = DistributionalCritic(BOX, BOX, network=linear, atoms=3, v_min=-1.0, v_max=1.0)
     initialize()
     assert critic.train([[0.5]], [[0.5]], [[0.5, 0.5, 0.0]]) == pytest.approx(np.log(3), rel=0.1)
-    with refuses(UsageError, "targets"):
-        critic.train([[0.5]], [[0.5]], [[1.0]])
+    weights = critic.get_network_params()
+    for targets, message in (
+        ([[1.0]], "(1, 1) 3"),
+        ([[np.nan] * 3], "nan [0, 0]"),
+        ([[0.5, 0.5, 0.5]], "0.5 1.5 1"),
+        ([[0.75, -0.25, 0.5]], "-0.25 0"),
+        ([[1e38, 3e38, 3e38]], "7e+38"),
+        ("abc", "str"),
+        ([[1.0, 0.0, 0.0], [1.0]], "list"),
+    ):
+        for method in (critic.train, critic.get_gradients):
+            with refuses(UsageError, f"targets {message}"):
+                method([[0.5]], [[0.5]], targets)
+    for before, after in zip(weights, critic.get_network_params(), strict=True):
+        np.testing.assert_array_equal(before, after)
 
 
 def test_the_stop_stands_on_the_distribution():

@@ -103,3 +103,23 @@ def test_in_an_agent(td_target):
 def test_what_is_refused(change, message):
     with refuses(UsageError, message):
         SMALL.replace(**change)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"atoms": "x"}, "atoms 'x'"),
+        ({"atoms": 1}, "atoms 1 2"),
+        ({"atoms": 2.5}, "atoms 2.5"),
+        ({"atoms": 10**9}, "atoms 1000000000 65536"),
+        ({"v_min": None}, "v_min None"),
+        ({"v_max": float("nan")}, "v_max nan"),
+        ({"v_min": 3.0, "v_max": 3.0}, "v_min 3.0 v_max 3.0"),
+        ({"spread": -0.5}, "spread -0.5"),
+        ({"spread": float("inf")}, "spread inf"),
+        ({"loss": "huber"}, "loss 'huber'"),
+    ],
+)
+def test_what_a_critic_of_your_own_is_refused(options, message, graph):
+    with refuses(UsageError, message):
+        CategoricalCritic(BOX, BOX, **options)
