@@ -191,12 +191,11 @@ class Updater:
             self.num_updates += count
             if not finite:
                 self._diverged("weights are not finite")
+            if not np.isfinite(loss := metrics[self.metrics[0]]):  # before the priorities, which refuse such TD errors
+                self._diverged(f"the loss is {loss}")
             if errors is not None:
                 self._sampler.update(rows, errors)
             totals = {name: total + metrics[name] * count / n for name, total in totals.items()}
-        loss = totals[self.metrics[0]]
-        if not np.isfinite(loss):
-            self._diverged(f"the loss is {loss}")
         return totals, fetched
 
     @contextlib.contextmanager

@@ -13,7 +13,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ddpg.errors import UsageError
+from ddpg.errors import UsageError, choose
+from ddpg.interaction.validation import validate_float, validate_int
 
 
 class SumTree:
@@ -86,20 +87,33 @@ class Priorities:
 
     Attributes:
         largest: the largest priority so far.
+
+    Raises:
+        UsageError: if the kind is unknown, the exponent is not a finite number >= 0, or the capacity is not a whole
+            number, at least 1.
     """
 
     def __init__(self, kind: str, exponent: float | None, capacity: int):
-        self.kind, self.capacity, self.largest = kind, capacity, 1.0
-        self._exponent = EXPONENTS[kind] if exponent is None else exponent
-        self._tree = SumTree(capacity)
+        default = choose("kind", kind, EXPONENTS, "another", is_own=lambda value: False)
+        self.kind, self.capacity, self.largest = kind, validate_int(capacity, "capacity", at_least=1), 1.0
+        self._exponent = default if exponent is None else validate_float(exponent, "exponent", at_least=0)
+        self._tree = SumTree(self.capacity)
 
     def add(self, rows: np.ndarray) -> None:
         """Give new transitions, at ``rows`` ``[n]``, the largest priority so far."""
         self._tree.set(rows, self.largest)
 
     def update(self, rows: np.ndarray, errors: np.ndarray) -> None:
-        """Set the priorities of ``rows`` from their TD errors, of the same shape; the last one of equal rows counts."""
+        """Set the priorities of ``rows`` from their TD errors, of the same shape; the last one of equal rows counts.
+
+        Raises:
+            UsageError: if an error is NaN or infinite. Then no priority changes.
+        """
         magnitudes = np.abs(errors.reshape(-1).astype(np.float64))
+        if not magnitudes.max(initial=0) < np.inf:
+            raise UsageError(
+                "errors holds NaN or infinity; expected finite TD errors: no probability follows from others"
+            )
         base = magnitudes + SMALLEST if self.kind == "proportional" else np.maximum(magnitudes, 1)
         with np.errstate(over="ignore"):
             priorities = np.clip(base**self._exponent, *BOUNDS)

@@ -140,3 +140,13 @@ def test_divergence_is_a_loss_that_is_not_finite(place, diverged, monkeypatch):
     monkeypatch.setattr(agent.updater.learner, "update", lambda *_: (metrics, [], None, True))
     with refuses(FloatingPointError, "inf") if diverged else contextlib.nullcontext():
         assert agent.updater.run(agent.session, 1)[0] == metrics
+
+
+def test_divergence_is_told_before_its_td_errors_are_refused_as_priorities(monkeypatch):
+    agent = made(DDPG, 1, config=CONFIGS[DDPG].replace(prioritised="proportional"))
+    size = agent.config.batch_size
+    result = dict.fromkeys(agent.updater.metrics, np.inf), [], np.full((1, size), np.inf, np.float32), True
+    monkeypatch.setattr(agent.updater.learner, "update", lambda *_: result)
+    with refuses(FloatingPointError, "inf diverged"):
+        agent.updater.run(agent.session, 1)
+    assert agent.memory.sampler.state()["largest_priority"] == 1

@@ -152,6 +152,37 @@ def test_priorities_that_cannot_be(rng):
     assert sampler.state()["priorities"].tolist() == [1, 1, 1]
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("foo", None, 4), "kind 'foo' proportional lap"),
+        ((None, None, 4), "kind None"),
+        (("lap", -0.5, 4), "exponent -0.5"),
+        (("lap", float("nan"), 4), "exponent nan"),
+        (("lap", "1", 4), "exponent '1'"),
+        (("proportional", None, 0), "capacity 0"),
+        (("proportional", None, 2.5), "capacity 2.5"),
+    ],
+)
+def test_options_that_cannot_be(arguments, message):
+    with refuses(UsageError, message):
+        Priorities(*arguments)
+
+
+@pytest.mark.parametrize("kind", ["proportional", "lap"])
+@pytest.mark.parametrize("error", [np.nan, np.inf, -np.inf])
+def test_errors_that_are_not_finite_change_nothing(kind, error):
+    """Of a sum that is NaN, every draw would be row 0."""
+    priorities = Priorities(kind, 1.0, 4)
+    priorities.update(np.arange(4), np.array([1, 2, 3, 4]))
+    before = priorities.state(4)
+    expected = before["priorities"].tolist()
+    with refuses(UsageError, "errors NaN"):
+        priorities.update(np.arange(4), np.array([1, error, 3, 9.0]))
+    assert priorities.state(4)["priorities"].tolist() == expected
+    assert priorities.largest == before["largest_priority"]
+
+
 @pytest.mark.parametrize("kind", [None, "lap"])
 def test_an_empty_memory(rng, kind):
     priorities = kind and Priorities(kind, None, 3)
