@@ -146,6 +146,16 @@ def as_batch(space: spaces.Box, values: Any, what: str) -> tuple[np.ndarray, boo
     return as_float32(array, what).reshape(-1, *shape), single
 
 
+def check_some(batch: np.ndarray, what: str) -> None:
+    """Refuse a minibatch of no rows: its mean is NaN, and a step on it moves the weights by the optimiser's momentum.
+
+    Raises:
+        UsageError: if ``batch`` has no rows.
+    """
+    if not len(batch):
+        raise UsageError(f"{what} has shape {batch.shape}, which is no row; expected a minibatch of at least one")
+
+
 def as_column(values: Any, count: int, what: str) -> np.ndarray:
     """Return ``values`` as float32 ``[count, 1]``.
 

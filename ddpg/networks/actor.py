@@ -195,7 +195,11 @@ class ActorNetwork(Network):
         return self._run("predict_target", self.target, self._observations(states))
 
     def get_gradients(self, states, action_gradients) -> list[np.ndarray]:
-        """Return the gradients of :meth:`compute_gradients`, in the order of the trainable variables."""
+        """Return the gradients of :meth:`compute_gradients`, in the order of the trainable variables.
+
+        Raises:
+            UsageError: if a shape is wrong, a number is not finite, or B is 0.
+        """
         return self._get_gradients(*self._inputs(states, action_gradients))
 
     def train(self, states, action_gradients) -> float:
@@ -203,6 +207,9 @@ class ActorNetwork(Network):
 
         Returns:
             −1/B Σ g·μ(s) with bounded g: the loss whose gradient was applied, at the weights before the step.
+
+        Raises:
+            UsageError: as for :meth:`get_gradients`.
         """
 
         def step(states: tf.Tensor, action_gradients: tf.Tensor) -> tf.Tensor:
@@ -223,6 +230,7 @@ class ActorNetwork(Network):
 
     def _inputs(self, states, action_gradients) -> tuple[np.ndarray, np.ndarray]:
         states = self._observations(states)
+        spaces.check_some(states, "states")
         gradients = validate_numeric(action_gradients, "action_gradients")
         if gradients.shape != (len(states), self.action_size):
             raise UsageError(

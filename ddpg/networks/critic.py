@@ -144,6 +144,7 @@ class CriticNetwork(ValueNetwork):
 
     def _inputs(self, states, actions, targets) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         states, actions = self._state_actions(states, actions)
+        spaces.check_some(states, "states")
         return states, actions, spaces.as_column(targets, len(states), "targets")
 
 
@@ -249,6 +250,7 @@ class DistributionalCritic(CategoricalCritic):
 
     def _inputs(self, states, actions, targets) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         states, actions = self._state_actions(states, actions)
+        spaces.check_some(states, "states")
         distributions = validate_numeric(targets, "targets")
         if distributions.shape != (len(states), len(self.values)):
             raise UsageError(

@@ -101,6 +101,7 @@ class QNetwork(ValueNetwork):
 
     def _inputs(self, states, actions, targets) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         states = self._observations(states)
+        spaces.check_some(states, "states")
         given = validate_numeric(actions, "actions").reshape(-1, 1)
         fits = len(given) == len(states) and (given == np.floor(given)).all()
         if not fits or given.min() < 0 or given.max() >= self.actions:

@@ -106,6 +106,9 @@ class ValueNetwork(Network):
         """Return the gradients of :meth:`compute_gradients`, in the order of the trainable variables.
 
         A Q-network's actions may also be ``[B]``.
+
+        Raises:
+            UsageError: if a shape is wrong, a number is not finite, or B is 0.
         """
         return self._get_gradients(*self._inputs(states, actions, targets))
 
@@ -114,6 +117,9 @@ class ValueNetwork(Network):
 
         Returns:
             The loss before the step, without ``l2``: the mean squared error, unless ``loss`` is another one.
+
+        Raises:
+            UsageError: as for :meth:`get_gradients`.
         """
 
         def step(states: tf.Tensor, actions: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:

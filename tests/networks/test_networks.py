@@ -7,9 +7,10 @@ import tensorflow as tf
 from conftest import relative_difference
 from refusals import refuses
 
-from ddpg import ActorNetwork, CriticNetwork, UsageError, mlp
+from ddpg import ActorNetwork, CriticNetwork, QNetwork, UsageError, mlp
 from ddpg._tflearn import tflearn, training_mode
 from ddpg.config.algorithm_options import SAMPLE_NORMS
+from ddpg.networks.critic import DistributionalCritic
 from ddpg.networks.layers import rms_normalization
 from ddpg.policies.network_policy import NumpyPolicy, SessionPolicy, make_policy
 
@@ -360,3 +361,21 @@ def test_numeric_methods_leave_out_the_callers_control_dependencies(
     with tf.control_dependencies([v1.placeholder(tf.float32, [])]):
         inside = actor.predict(states)
     np.testing.assert_array_equal(actor.predict(states), inside)
+
+
+@pytest.mark.parametrize("method", ["train", "get_gradients"])
+def test_a_minibatch_has_a_row(method, observation_space, action_space, session, initialize):
+    """The mean of none is NaN, and Adam's momentum would move the weights all the same."""
+    networks = (
+        ActorNetwork(observation_space, action_space),
+        CriticNetwork(observation_space, action_space),
+        DistributionalCritic(observation_space, action_space, atoms=3, name="distributional"),
+        QNetwork(observation_space, gym.spaces.Discrete(2)),
+    )
+    initialize()
+    states, actions = np.zeros((0, *observation_space.shape)), np.zeros((0, *action_space.shape))
+    rest = [actions], [actions, np.zeros((0, 1))], [actions, np.zeros((0, 3))], [np.zeros(0), np.zeros((0, 1))]
+    for network, others in zip(networks, rest, strict=True):
+        with refuses(UsageError, "states 0 one"):
+            getattr(network, method)(states, *others)
+    assert networks[0].predict(states).shape == (0, *action_space.shape)
