@@ -44,7 +44,8 @@ class DDPG(OffPolicyAgent):
         critic_network: your own hidden layers, ``(states [B, ...], actions [B, A]) -> features``.
 
     Attributes:
-        actor, critic: the networks, in :attr:`graph`; run them inside ``with agent.session.as_default():``.
+        actor, critic: the networks. Call their numeric methods inside ``with agent.session.as_default():``, their
+            symbolic ones inside ``with agent.graph.as_default():``.
         critics: the critic, which the actor follows, and those that ``n_critics`` adds.
         replay: the replay memory.
         num_timesteps: environment steps taken or observed.

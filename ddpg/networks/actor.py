@@ -197,6 +197,8 @@ class ActorNetwork(Network):
     def get_gradients(self, states, action_gradients) -> list[np.ndarray]:
         """Return the gradients of :meth:`compute_gradients`, in the order of the trainable variables.
 
+        As in a step, batch norms use the batch's statistics and move their averages.
+
         Raises:
             UsageError: if a shape is wrong, a number is not finite, or B is 0.
         """
