@@ -4,6 +4,7 @@ import contextlib
 import math
 import time
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +15,18 @@ from ddpg.agents.callbacks import Callback
 from ddpg.agents.off_policy import OffPolicyAgent
 from ddpg.checkpoints import checkpoint, target_dir
 from ddpg.errors import FileFault, UsageError
+from ddpg.interaction.env_errors import env_name
 from ddpg.interaction.env_runner import Episode
 from ddpg.progress import format_number, print_to_stderr
 from ddpg.runs import run_directory
-from ddpg.runs.evaluation import choice_seed, evaluate, evaluation_seed
+from ddpg.runs.evaluation import Evaluation, choice_seed, evaluate, evaluation_seed
 from ddpg.runs.lock import directory_id
 from ddpg.runs.log_writers import CSVLogWriter, DiagnosticsLogWriter, LogWriter, TensorBoardLogWriter
 from ddpg.runs.run_state import MetricsTracker, RunState, tags_of
 
 RUN_STATE = "run"  # the name of the run state's group of arrays in a checkpoint
 CHOICE_EPISODES = 20  # episodes per policy when two are compared; the later policy is kept if it is not worse
+LONG_EVALUATION = 30.0  # seconds; one that takes longer without a time limit on its episodes is told of
 ROWS = 200  # approximate number of rows in metrics.csv, whatever the length of the run
 
 
@@ -43,9 +46,18 @@ class RunRecorder(Callback):
         agent: the agent that learns.
         env: the environment to evaluate in.
         run_state: the state of the run in the checkpoint; later rows of the tables are dropped.
+        cut: asked in each step of an evaluation; once it is true, the evaluation ends unrecorded, and learning ends.
     """
 
-    def __init__(self, run: Path, document: dict[str, Any], agent: OffPolicyAgent, env: gym.Env, run_state: RunState):
+    def __init__(
+        self,
+        run: Path,
+        document: dict[str, Any],
+        agent: OffPolicyAgent,
+        env: gym.Env,
+        run_state: RunState,
+        cut: Callable[[], bool] = lambda: False,
+    ):
         self._run, self._folder, self._directory = run, run / "checkpoints", directory_id(run)
         self._best = self._folder / "best"
         self._offline, self._offline_until = self._folder / "offline", document["offline_timesteps"]
@@ -53,7 +65,8 @@ class RunRecorder(Callback):
         self._episodes = document["evaluation_episodes"]
         self._goal, self._diagnose = document["total_timesteps"], document["diagnose"]
         self._log_interval = max(1, self._goal // ROWS)
-        self._env = env
+        self._env, self._cut = env, cut
+        self._told_of_length = False
         self._seed = evaluation_seed(document["seed"])
         self._run_state, self._metrics = run_state, MetricsTracker(run_state, agent)
         self._at_once = isinstance(agent.env, gym.vector.VectorEnv) or not agent.loop.exact
@@ -133,10 +146,15 @@ class RunRecorder(Callback):
         """The step of the next evaluation: the next multiple of the interval."""
         return (self._run_state.evaluated // self._interval + 1) * self._interval
 
-    def conclude(self, agent: OffPolicyAgent) -> None:
-        """Log, evaluate and save at the end of the run, unless this step has been evaluated already."""
+    def conclude(self, agent: OffPolicyAgent) -> bool:
+        """Log, evaluate and save at the end of the run, unless this step has been evaluated already.
+
+        Returns:
+            Whether it has been evaluated now; not if the evaluation was cut.
+        """
         if self._run_state.evaluated < agent.num_timesteps:
             self._evaluate(agent)
+        return self._run_state.evaluated >= agent.num_timesteps
 
     def leave(self, agent: OffPolicyAgent) -> tuple[Path, bool]:
         """Save before the goal, without writing a row that an uninterrupted run would not have.
@@ -147,16 +165,18 @@ class RunRecorder(Callback):
         now = agent.num_timesteps
         if now > self._begun_at:
             self._save(agent)
-        anew = now in (self._begun_at, self._run_state.evaluated) or self._breaks_at(now)
+        anew = now in (self._begun_at, self._run_state.evaluated) or now >= self._goal or self._breaks_at(now)
         between = now == self._episode_ended_at and (agent.loop.outside_episodes or not self._at_once)
         exactly = anew or between
         return self._folder / str(now), exactly and agent.loop.exact
 
     def evaluate_unrecorded(self, agent: OffPolicyAgent, at_most: float) -> dict[str, Any] | None:
-        """Return an unrecorded evaluation, or ``None`` if the last one took longer than ``at_most`` seconds."""
+        """Return an unrecorded evaluation, or ``None`` if it or the last one took longer than ``at_most`` seconds."""
         if self._evaluation_seconds > at_most:
             return None
-        return evaluate(agent, self._env, self._episodes, self._seed).summary()
+        end = time.perf_counter() + at_most
+        evaluation = _evaluate_unless(lambda: time.perf_counter() > end, agent, self._env, self._episodes, self._seed)
+        return None if evaluation is None else evaluation.summary()
 
     def close(self) -> None:
         """Close the files."""
@@ -172,12 +192,23 @@ class RunRecorder(Callback):
             self._metrics.leave_out(time.perf_counter() - start)
 
     def _evaluate(self, agent: OffPolicyAgent) -> None:
-        """Evaluate and save; neither counts as training time."""
+        """Evaluate and save; neither counts as training time. A cut evaluation is owed, and learning ends."""
         run_state, now = self._run_state, agent.num_timesteps
         if run_state.logged < now:
             self._log(agent)
         start = time.perf_counter()
-        summary = evaluate(agent, self._env, self._episodes, self._seed).summary()
+
+        def cut() -> bool:
+            if not self._told_of_length and time.perf_counter() - start > LONG_EVALUATION:
+                self._tell_of_length(now)
+            return self._cut()
+
+        evaluation = _evaluate_unless(cut, agent, self._env, self._episodes, self._seed)
+        if evaluation is None:
+            self._evaluation_seconds = math.inf
+            agent.stop()
+            return
+        summary = evaluation.summary()
         self._evaluation_seconds = time.perf_counter() - start
         for writer in self._writers:
             writer.add_evaluation(now, summary)
@@ -193,6 +224,17 @@ class RunRecorder(Callback):
         if is_best:
             self._save_best(agent)
         self._metrics.leave_out(time.perf_counter() - start)
+
+    def _tell_of_length(self, now: int) -> None:
+        """Say once, if its episodes may be endless, that an evaluation takes long."""
+        self._told_of_length = True
+        if self._env.spec is None or self._env.spec.max_episode_steps is None:
+            name = env_name(self._env)
+            print_to_stderr(
+                f"the evaluation after {now:,} steps has taken {LONG_EVALUATION:.0f} s so far, and {name} has no time "
+                "limit: if its episodes do not end by themselves, stop the run (Ctrl-C) and give it one, "
+                "gymnasium.register(..., max_episode_steps=...)"
+            )
 
     def _keep_best(self, agent: OffPolicyAgent) -> None:
         """Save the best agent now if the run was killed between its best evaluation and saving the agent.
@@ -275,3 +317,31 @@ class RunRecorder(Callback):
         groups[RUN_STATE] = self._run_state.arrays(agent.counts, self._metrics.seconds())
         checkpoint.write(self._folder / str(agent.num_timesteps), manifest, groups)
         run_directory.prune_checkpoints(self._run)
+
+
+class _Cut(Exception):
+    """An evaluation is to end before its episodes do."""
+
+
+class _Cuttable:
+    """An agent to be evaluated, whose ``predict`` raises :class:`_Cut` once ``cut()`` is true."""
+
+    def __init__(self, agent: OffPolicyAgent, cut: Callable[[], bool]):
+        self._agent, self._cut = agent, cut
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._agent, name)
+
+    def predict(self, observation: Any, deterministic: bool) -> Any:
+        """Act as the agent does."""
+        if self._cut():
+            raise _Cut
+        return self._agent.predict(observation, deterministic=deterministic)
+
+
+def _evaluate_unless(cut: Callable[[], bool], agent: OffPolicyAgent, *arguments: Any) -> Evaluation | None:
+    """Return ``evaluate(agent, *arguments)``, or ``None`` if ``cut()``, asked in each step, was true."""
+    try:
+        return evaluate(_Cuttable(agent, cut), *arguments)
+    except _Cut:
+        return None

@@ -50,10 +50,16 @@ class GracefulStop(Callback):
             return None
         if self._ended_at == agent.num_timesteps or self._ends_anywhere(agent):
             return False
+        return False if self.patience_is_over() else None
+
+    def patience_is_over(self) -> bool:
+        """Whether a stop was requested, and has waited long enough; called in each step, of evaluations too."""
+        if self._request.number is None:
+            return False
         now = time.monotonic()
         self._waited += min(now - (self._last_step or now), LONGEST_STEP)
         self._last_step = now
-        return False if self._waited >= self._patience else None
+        return self._waited >= self._patience
 
     def _ends_anywhere(self, agent: OffPolicyAgent) -> bool:
         loop = agent.loop
@@ -96,18 +102,18 @@ def run_to_goal(
 
     with file_faults(advice), _environments(run, agent, document, request) as evaluation_env:
         name = env_id_of(evaluation_env)
-        with contextlib.closing(RunRecorder(run, document, agent, evaluation_env, run_state)) as recorder:
+        stop = GracefulStop(request)
+        recording = RunRecorder(run, document, agent, evaluation_env, run_state, stop.patience_is_over)
+        with contextlib.closing(recording) as recorder:
             if track is not None:
                 recorder.add_writer(RunTracker(track, tags_of(agent), document, f"{name}/{run.name}"))
-            callbacks: list[Callback] = [GracefulStop(request), recorder]
+            callbacks: list[Callback] = [stop, recorder]
             if progress_bar:
                 callbacks.append(ProgressBar(name.rpartition("/")[2]))
             try:
                 if request.number is None and agent.num_timesteps < goal:
                     agent.learn(goal - agent.num_timesteps, callbacks)
-                if agent.num_timesteps >= goal:
-                    recorder.conclude(agent)
-                else:
+                if agent.num_timesteps < goal or not recorder.conclude(agent):
                     _save_and_stop(run, document, agent, recorder, request)
             # EOFError and ConnectionError: a process of the vector has ended.
             except (EnvironmentFault, KeyboardInterrupt, EOFError, ConnectionError) as error:

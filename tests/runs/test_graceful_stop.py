@@ -23,7 +23,7 @@ from ddpg.agents.learn_loop import LearnLoop
 from ddpg.checkpoints import checkpoint
 from ddpg.cli.main import main
 from ddpg.errors import EnvironmentFault, FileFault
-from ddpg.runs import run_directory, run_loop, signals
+from ddpg.runs import recorder, run_directory, run_loop, signals
 
 CONFIG = DDPGConfig(
     hidden=(4,),
@@ -133,6 +133,61 @@ def test_an_episode_that_does_not_end_is_not_waited_for(straight, at, tmp_path, 
     at(0, None)
     resume(run, which=grid, progress_bar=False)
     assert_same(run, straight)
+
+
+@contextlib.contextmanager
+def endless_evaluations(after, what):
+    """In the block, from a step of training on, the episodes of evaluations do not end; their first step does what."""
+    step, steps = Eventful.step, []
+
+    def endless(self, action):
+        values = step(self, action)
+        if self.trains or Eventful.steps < after:
+            return values
+        steps.append(values)
+        if len(steps) == 1:
+            what()
+        if len(steps) > 2000:
+            fail()
+        return (*values[:2], False, False, {})
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Eventful, "step", endless)
+        patch.setattr(run_loop, "LAST_EVALUATION", 0.05)
+        patch.setattr(run_loop.GracefulStop.__init__, "__defaults__", (0.0,))
+        yield
+
+
+@pytest.mark.parametrize("place", [0, -1])
+def test_an_evaluation_that_does_not_end_is_not_waited_for(place, straight, at, tmp_path, capsys):
+    """It is made when the run goes on; the last one, too."""
+    due = int(run_directory.read_table(straight / "evaluations.csv")[place]["timesteps"])
+    with endless_evaluations(due, lambda: send(signal.SIGTERM)):
+        run = train("Eventful-v0", CONFIG, root=tmp_path, **RUN)
+    said = capsys.readouterr().err
+    assert f"saved at {due} of 150 steps; it goes on as if it had not been interrupted" in said
+    assert "evaluation there" not in said
+    assert run_directory.checkpoints(run)[-1].name == str(due)
+    assert all(int(row["timesteps"]) < due for row in run_directory.read_table(run / "evaluations.csv"))
+    at(0, None)
+    resume(run, progress_bar=False)
+    assert_same(run, straight)
+
+
+def test_the_evaluation_of_a_stopped_run_is_not_waited_for_either(at, tmp_path, capsys):
+    at(20, lambda: send(signal.SIGTERM))
+    with endless_evaluations(0, lambda: None):
+        run = train("Eventful-v0", CONFIG, root=tmp_path, **RUN)
+    assert run_directory.checkpoints(run)[-1].name == "20"
+    assert "evaluation there" not in capsys.readouterr().err
+
+
+def test_a_long_evaluation_without_a_time_limit_is_told_of_once(at, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(recorder, "LONG_EVALUATION", 0.0)
+    train("Eventful-v0", CONFIG, root=tmp_path, **RUN)
+    assert capsys.readouterr().err.count("max_episode_steps") == 1
+    train("Pendulum-v1", CONFIG, root=tmp_path, **RUN | {"total_timesteps": 10, "evaluation_episodes": 1})
+    assert "max_episode_steps" not in capsys.readouterr().err
 
 
 def test_waiting_for_an_episode_is_not_waiting_for_a_compiler(monkeypatch):
