@@ -26,6 +26,7 @@ def test_presets_by_recipe_by_options_and_by_nothing():
     rows = options_page.preset_rows()
     options = "recipe [`plus`](recipes/plus.md), `actor_average=1000`"
     assert rows["HalfCheetah-v5"] == f"| `HalfCheetah-v5` | 1,000,000 | {options} | yes |"
+    assert rows["Hopper-v5"] == f"| `Hopper-v5` | 1,000,000 | {options}, `norm=renorm_preactivation` | yes |"
     assert rows["Reacher-v5"] == "| `Reacher-v5` | 50,000 | `gamma=0.98` | yes |"
     acrobot = rows["Acrobot-v1"].removeprefix("| `Acrobot-v1` |").removesuffix(" yes |")
     assert rows["any other, discrete actions"] == f"| any other, discrete actions |{acrobot}  |"
