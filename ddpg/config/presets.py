@@ -175,8 +175,8 @@ _LANDING = {"gamma": 0.98, "n_steps": 3, "noise": "pink", "noise_scale": 0.3, "a
 # steps, and its return drops less from one evaluation to the next (benchmarks/learning/averaged.toml).
 _AVERAGED = {"actor_average": 1_000}
 
-# With the recipe's norm, which follows the activation, units die for good, and a run of 300,000 steps forgot Hopper. With
-# the norm before it none of six runs of Hopper and Walker2d did (benchmarks/learning/long_preactivation.toml). In
+# With the recipe's norm, which follows the activation, units die for good, and a run of 300,000 steps forgot Hopper.
+# With the norm before it none of six runs of Hopper and Walker2d did (benchmarks/learning/long_preactivation.toml). In
 # HalfCheetah, where nothing is forgotten, it returns less.
 _HOLDING = _AVERAGED | {"norm": "renorm_preactivation"}
 
