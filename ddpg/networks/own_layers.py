@@ -57,6 +57,7 @@ def shape_kept(option: str, function: Callable[..., Any]) -> Callable[..., tf.Te
     which = f"{option}={name_of(function)}"
 
     def checked(tensor: tf.Tensor, *others: Any) -> tf.Tensor:
+        tensor = tf.convert_to_tensor(tensor)
         try:
             result = function(tensor, *others)
         except Exception as error:  # the user's code can raise anything

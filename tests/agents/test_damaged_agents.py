@@ -96,7 +96,7 @@ def test_options_are_refused(path, options, words):
             "infinite bounds",
         ),
         ({"action_space": BOX | {"shape": [2]}}, "shape"),
-        ({"action_space": BOX}, "at least one"),
+        ({"action_space": BOX}, "action space (1,)"),
         ({"action_space": {"type": "Tuple", "spaces": [{"type": "Discrete", "n": 2, "start": 0}]}}, "parameterised"),
         ({"observation_space": {"type": "Discrete", "n": 2, "start": 0}}, "a Box"),
     ],

@@ -229,7 +229,7 @@ def test_a_loaded_agent_goes_on_with_everything(tmp_path):
 
 def test_a_checkpoint_without_statistics(tmp_path):
     path = DDPG((BOX, ACTIONS), SMALL, seed=0).save(tmp_path / "c")
-    with refuses(UsageError, "count"):
+    with refuses(UsageError, "normalize_observations saved without"):
         DDPG.load(path, config=SMALL.replace(normalize_observations=True))
 
 
