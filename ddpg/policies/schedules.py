@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 
-from ddpg.errors import UsageError
+from ddpg.errors import UsageError, brief
 from ddpg.interaction.env_errors import format_error
-from ddpg.interaction.validation import validate_float
+from ddpg.interaction.validation import LARGEST, is_real
 
 COOLDOWN = 0.2  # the last share of training, in which the cooldown schedule lowers the learning rates
 TENTH = 0.1  # the final factor of the learning rate with linear_to_tenth
@@ -52,12 +52,14 @@ def factor_of(schedule: str | Callable[[float], float], left: float) -> float:
     """
     if isinstance(schedule, str):
         return SCHEDULES[schedule](left)
-    what = f"the learning rate's schedule at left={left:g}"
+    what = f"the schedule of the learning rate, called with left={left:g},"
     try:
         factor = schedule(left)
     except Exception as error:  # the user's code can raise anything
         raise UsageError(f"{what} failed: {format_error(error)}") from error
-    return validate_float(factor, what, at_least=0)
+    if not (is_real(factor) and 0 <= factor <= LARGEST):
+        raise UsageError(f"{what} returned {brief(factor)}; expected a finite number >= 0")
+    return float(factor)
 
 
 def interpolate(initial: float, final: float, steps: int, step: int) -> float:
