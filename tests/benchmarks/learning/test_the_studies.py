@@ -54,6 +54,14 @@ def test_presets_train_for_as_long_as_they_say():
     assert 3 * steps["Swimmer-v5"] == preset_for("Swimmer-v5").total_timesteps
 
 
+def test_the_runs_of_a_million_steps_are_the_presets():
+    for group in study("million"):
+        preset = preset_for(group.name)
+        assert group.total_timesteps == 1_000_000 <= preset.total_timesteps
+        assert {**preset.options, "hidden": [*preset.options["hidden"]]}.items() <= group.options.items()
+        assert (group.evaluation_interval, group.evaluation_episodes) == (5_000, 10)
+
+
 def test_a_rung_is_the_one_before_it_with_one_option_more():
     """The joint pass brings the normalisation it stands on, the critic its range, more updates how large they are."""
     options = {("table", group.configuration): group.options for group in study("table")}
