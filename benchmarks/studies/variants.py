@@ -1,11 +1,16 @@
-"""MuJoCo tasks to tune on: like those of the table, and none of them.
+"""MuJoCo tasks to tune on: like those of the tables, and none of them.
 
-Heavy: bodies are a quarter heavier, and an action lasts for another time. Light: bodies are a fifth lighter.
+Heavy: bodies are a quarter heavier, and in gymnasium's tasks an action lasts for another time. Light: bodies are a
+fifth lighter. Two are of the control suite, which needs the extra ``dmc``: their reward is found late.
 """
 
 import gymnasium as gym
 
+import ddpg_envs  # noqa: F401 - registers the control suite
+
 TASKS = {"HalfCheetah": 4, "Hopper": 5, "Walker2d": 5, "Ant": 4}  # frames an action lasts; the table's: 5, 4, 4, 5
+
+SWING_UPS = {"PendulumSwingup": "dmc/pendulum-swingup-v0", "CartpoleSwingupSparse": "dmc/cartpole-swingup_sparse-v0"}
 
 
 def heavy(task: str, **options) -> gym.Env:
@@ -18,13 +23,27 @@ def light(task: str, **options) -> gym.Env:
     return _of_mass(0.8, gym.make(f"{task}-v5", **options))
 
 
+def swing_up(env_id: str, times: float, **options) -> gym.Env:
+    """Return a task of the control suite with bodies ``times`` as heavy."""
+    env = gym.make(env_id, **options).unwrapped
+    _scale(env._env.physics.model, times)
+    return env
+
+
 def _of_mass(times: float, env: gym.Env) -> gym.Env:
-    model = env.unwrapped.model
+    _scale(env.unwrapped.model, times)
+    return env.unwrapped
+
+
+def _scale(model, times: float) -> None:
     model.body_mass[:] *= times
     model.body_inertia[:] *= times
-    return env.unwrapped
 
 
 for name in TASKS:
     for prefix, make in (("Heavy", heavy), ("Light", light)):
         gym.register(f"{prefix}{name}-v0", entry_point=make, kwargs={"task": name}, max_episode_steps=1_000)
+
+for name, env_id in SWING_UPS.items():
+    for prefix, times in (("Heavy", 1.25), ("Light", 0.8)):
+        gym.register(f"{prefix}{name}-v0", entry_point=swing_up, kwargs={"env_id": env_id, "times": times})
