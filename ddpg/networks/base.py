@@ -19,6 +19,7 @@ from typing import Any, TypeVar, cast
 import gymnasium as gym
 import numpy as np
 import tensorflow as tf
+from tensorflow.python.framework.func_graph import FuncGraph
 from tensorflow.python.training import slot_creator
 
 from ddpg._tflearn import training_mode
@@ -325,6 +326,7 @@ class Network(abc.ABC):
         Mikolov & Bengio 2013, Algorithm 1). After the step, ``weight_projection`` projects the hidden layers' weights,
         and ``affine_projection`` the gains and offsets of their norms.
         """
+        self._check_graph()
         note_gradients(self.scope, [gradient for gradient, _ in grads_and_vars])
         if self.max_gradient_norm is not None:
             gradients, variables = zip(*grads_and_vars, strict=True)
@@ -344,10 +346,12 @@ class Network(abc.ABC):
 
     def target_update(self) -> tf.Operation:
         """Return the op that moves the target by τ towards the online network."""
+        self._check_graph()
         return self._target.update()
 
     def target_sync(self) -> tf.Operation:
         """Return the op that copies the online network into the target."""
+        self._check_graph()
         return self._target.sync()
 
     # -- numeric: NumPy in and out, in the default session --------------------------------------------
@@ -425,10 +429,22 @@ class Network(abc.ABC):
         return self.with_averages(self._target, inputs, training)
 
     def _applying(self, getter: Callable, creating: Creating, inputs: Sequence[tf.Tensor], training: bool) -> tf.Tensor:
+        self._check_graph()
         by_name = functools.partial(self._created.found_by_name, getter)
         scope = v1.variable_scope(self._scope, reuse=v1.AUTO_REUSE, custom_getter=by_name)
         with scope, training_mode(training), creating:
             return self._apply(*inputs)
+
+    def _check_graph(self) -> None:
+        """Refuse to build ops in eager mode or outside the network's graph, where its variables are not."""
+        graph = v1.get_default_graph()
+        while isinstance(graph, FuncGraph):  # of a tf.function, or the body of a loop
+            graph = graph.outer_graph
+        if tf.executing_eagerly() or graph is not self.graph:
+            raise UsageError(
+                f"ops of the {self.name} are built outside the graph that has its variables; build them inside "
+                "`with network.graph.as_default():`, for an agent's `with agent.graph.as_default():`"
+            )
 
     def _record(self, getter: Callable, *args, **kwargs):
         variable = getter(*args, **kwargs)

@@ -379,3 +379,23 @@ def test_a_minibatch_has_a_row(method, observation_space, action_space, session,
         with refuses(UsageError, "states 0 one"):
             getattr(network, method)(states, *others)
     assert networks[0].predict(states).shape == (0, *action_space.shape)
+
+
+def test_ops_are_built_in_the_networks_graph(observation_space, action_space):
+    states = np.zeros((1, 3), np.float32)
+    with tf.Graph().as_default():
+        actor = ActorNetwork(observation_space, action_space)
+        step = [(tf.zeros_like(v), v) for v in actor.trainable_variables]
+        inside = tf.function(lambda states: actor(states) + actor.target(states), autograph=False)
+        assert inside(tf.constant(states)).shape == (1, 2)
+    for build in (
+        lambda: actor(tf.constant(states)),
+        lambda: actor.target(tf.constant(states)),
+        actor.target_update,
+        actor.target_sync,
+        lambda: actor.apply_gradients(step),
+    ):
+        with refuses(UsageError, "actor agent.graph.as_default():"):
+            build()
+        with tf.Graph().as_default(), refuses(UsageError, "actor agent.graph.as_default():"):
+            build()
