@@ -64,7 +64,7 @@ class CloningCritic:
 
     def action_gradient(self, states: tf.Tensor, actions: tf.Tensor) -> tf.Tensor:
         """Return ∇J with respect to a′, ``[B, A]``: λ∇ₐQ(s, a′) − 2w/A (a′ − a)."""
-        towards_replayed = self._weighed(-2 / actions.shape[1] * (actions - self._replayed))
+        towards_replayed = self._weighed(-2 / int(actions.shape[1]) * (actions - self._replayed))
         if self._scale is None:
             return towards_replayed
         return self._scale * self._critic.action_gradient(states, actions) + towards_replayed

@@ -8,6 +8,7 @@ from refusals import refuses
 
 import ddpg
 from ddpg import DDPG, DQN, ActorNetwork, Bounding, DDPGConfig, DQNConfig, UsageError
+from ddpg.config.presets import RECIPES, read_recipe
 from ddpg.networks.own_layers import reason_of
 
 v1 = tf.compat.v1
@@ -133,18 +134,29 @@ def test_a_q_network_of_keras_learns():
     assert all((value != before[name]).any() for name, value in agent.get_parameters().items() if "created" in name)
 
 
-def test_shapes_of_tensorflow_1():
+@pytest.fixture
+def shapes_of_tensorflow_1():
     """``disable_v2_behavior`` makes every element of a shape an object of its own."""
     v1.disable_v2_tensorshape()
-    try:
-        agent = filled(
-            DDPG((BOX, ACTIONS), DDPGConfig(**SMALL, norm="batch", compiler="native"), 0, actor_network=by_name)
-        )
-        before = agent.get_parameters()["actor/w:0"]
-        agent.update(2)
-        assert (agent.get_parameters()["actor/w:0"] != before).any()
-    finally:
-        v1.enable_v2_tensorshape()
+    yield
+    v1.enable_v2_tensorshape()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"norm": "batch", "compiler": "native"},
+        {"critic": "distributional", "bc_alpha": 2.5},
+        *[pytest.param(read_recipe(name) | {"action_layer": 0}, id=name) for name in RECIPES],
+    ],
+    ids=str,
+)
+def test_shapes_of_tensorflow_1(options, shapes_of_tensorflow_1):
+    agent = filled(DDPG((BOX, ACTIONS), DDPGConfig(**options | SMALL), 0))
+    before = agent.get_parameters()
+    agent.update(4)  # a delayed actor moves, too
+    changed = {name.split("/")[0] for name, value in agent.get_parameters().items() if (value != before[name]).any()}
+    assert {"actor", "critic"} <= changed
 
 
 def test_layers_made_before_are_refused_by_name():
