@@ -198,6 +198,18 @@ Creating = contextlib.AbstractContextManager[None]
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
 
+def _new_scope(name: str) -> tf.compat.v1.VariableScope:
+    """Return a variable scope under the current one that has no variables yet.
+
+    TensorFlow counts names anew when a scope is entered again, and so would hand out one that is taken.
+    """
+    while True:
+        with v1.variable_scope(None, default_name=name, use_resource=True) as scope:
+            scope.set_partitioner(None)  # layers and optimisers need whole variables
+        if not any(variable.name.startswith(f"{scope.name}/") for variable in v1.global_variables()):
+            return scope
+
+
 def hooked(method: _Method) -> _Method:
     """Run a symbolic method through ``network.hook``, if there is one, so that the laboratory can record its tensors.
 
@@ -264,8 +276,7 @@ class Network(abc.ABC):
         self._variables: list[tf.Variable] = []
         self._hidden_variables: list[tf.Variable] | None = None
         self._created = CreatedVariables(name)
-        with v1.variable_scope(None, default_name=name, use_resource=True) as self._scope:
-            pass
+        self._scope = _new_scope(name)
         recorded = self._created.recorded(self._scope.name, self._variables.append)
         with noting_affine() as norms:
             self._applying(self._record, recorded, self.placeholders(), False)

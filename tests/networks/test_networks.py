@@ -399,3 +399,25 @@ def test_ops_are_built_in_the_networks_graph(observation_space, action_space):
             build()
         with tf.Graph().as_default(), refuses(UsageError, "actor agent.graph.as_default():"):
             build()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"reuse": v1.AUTO_REUSE}, {"partitioner": v1.fixed_size_partitioner(2)}],
+    ids=["as it is", "reuse", "partitioner"],
+)
+def test_networks_built_in_a_scope_that_is_entered_again_have_weights_of_their_own(
+    options, observation_space, action_space
+):
+    with tf.Graph().as_default(), v1.Session().as_default() as session:
+        critics = []
+        for _ in range(3):
+            with v1.variable_scope("critics", **options):
+                critics.append(CriticNetwork(observation_space, action_space, network=mlp((8,))))
+        assert [critic.scope for critic in critics] == ["critics/critic", "critics/critic_1", "critics/critic_2"]
+        session.run(v1.global_variables_initializer())
+        before = [critic.get_network_params() for critic in critics]
+        critics[1].train(np.ones((2, 3)), np.ones((2, 2)), np.ones((2, 1)))
+        after = [critic.get_network_params() for critic in critics]
+    moved = [any((x != y).any() for x, y in zip(*both, strict=True)) for both in zip(before, after, strict=True)]
+    assert moved == [False, True, False]
