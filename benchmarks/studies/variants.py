@@ -1,7 +1,8 @@
 """MuJoCo tasks to tune on: like those of the tables, and none of them.
 
 Heavy: bodies are a quarter heavier, and in gymnasium's tasks an action lasts for another time. Light: bodies are a
-fifth lighter. Two are of the control suite, which needs the extra ``dmc``: their reward is found late.
+fifth lighter. Some are of the control suite, which needs the extra ``dmc``: in two of them reward is found late, in the
+other three actions saturate.
 """
 
 import gymnasium as gym
@@ -10,7 +11,13 @@ import ddpg_envs  # noqa: F401 - registers the control suite
 
 TASKS = {"HalfCheetah": 4, "Hopper": 5, "Walker2d": 5, "Ant": 4}  # frames an action lasts; the table's: 5, 4, 4, 5
 
-SWING_UPS = {"PendulumSwingup": "dmc/pendulum-swingup-v0", "CartpoleSwingupSparse": "dmc/cartpole-swingup_sparse-v0"}
+SUITE = {
+    "PendulumSwingup": "dmc/pendulum-swingup-v0",
+    "CartpoleSwingupSparse": "dmc/cartpole-swingup_sparse-v0",
+    "FishSwim": "dmc/fish-swim-v0",
+    "FingerTurn": "dmc/finger-turn_easy-v0",
+    "QuadrupedWalk": "dmc/quadruped-walk-v0",
+}
 
 
 def heavy(task: str, **options) -> gym.Env:
@@ -23,7 +30,7 @@ def light(task: str, **options) -> gym.Env:
     return _of_mass(0.8, gym.make(f"{task}-v5", **options))
 
 
-def swing_up(env_id: str, times: float, **options) -> gym.Env:
+def suite_task(env_id: str, times: float, **options) -> gym.Env:
     """Return a task of the control suite with bodies ``times`` as heavy."""
     env = gym.make(env_id, **options).unwrapped
     _scale(env._env.physics.model, times)
@@ -44,6 +51,6 @@ for name in TASKS:
     for prefix, make in (("Heavy", heavy), ("Light", light)):
         gym.register(f"{prefix}{name}-v0", entry_point=make, kwargs={"task": name}, max_episode_steps=1_000)
 
-for name, env_id in SWING_UPS.items():
+for name, env_id in SUITE.items():
     for prefix, times in (("Heavy", 1.25), ("Light", 0.8)):
-        gym.register(f"{prefix}{name}-v0", entry_point=swing_up, kwargs={"env_id": env_id, "times": times})
+        gym.register(f"{prefix}{name}-v0", entry_point=suite_task, kwargs={"env_id": env_id, "times": times})
